@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/testenv/simnet/stunserver"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -53,6 +55,7 @@ const (
 	rejectedRule      // ICMP: administratively prohibited
 	lossy             // three packets of ten are lost
 	narrowed          // packets of more than 600 bytes vanish
+	policed           // what exceeds 50 kbit/s is dropped
 	uneven            // 100 ms later, and up to 100 ms more, some out of order: no fault
 	cut               // the link is down
 	noRoute           // the machine has no route
@@ -60,7 +63,7 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"drop", "reject net", "reject host", "reject rule", "loss 30 %", "size 600", "jitter", "link down", "no route", "output drop"}[k]
+	return [...]string{"drop", "reject net", "reject host", "reject rule", "loss 30 %", "size 600", "rate", "jitter", "link down", "no route", "output drop"}[k]
 }
 
 func (k kind) rejects() bool { return k >= rejectedNet && k <= rejectedRule }
@@ -76,14 +79,25 @@ const (
 
 func (d direction) String() string { return [...]string{"", "to cloud", "to edge", "both ways"}[d] }
 
+// when is when it goes wrong.
+type when int
+
+const (
+	inLife        when = iota
+	fromStart          // before edge's gateway starts and the two know each other
+	afterFailover      // another process has just taken cloud's place, with its state
+)
+
+func (w when) String() string { return [...]string{"", "from the start", "after a failover"}[w] }
+
 // generatedFault is one of them.
 type generatedFault struct {
 	spot
 	kind
 	direction
-	all   bool // everybody is hit that edge speaks to, not cloud alone
-	nat   bool // edge is behind a NAT
-	start bool // before edge's gateway starts and the two know each other
+	when
+	all bool // everybody is hit that edge speaks to, not cloud alone
+	nat bool // edge is behind a NAT
 	// end is a fault at an end instead of on the way, also one beside that.
 	end, also *endFault
 }
@@ -93,11 +107,17 @@ type endFault struct {
 	name        string
 	do          func(context.Context, *Lab) error
 	cloud, edge []catalogue.Code
+	// says is what the cause or fix of each side's root has to name; empty is nothing.
+	says string
+	// relay: there is a relay, which both may use.
+	relay bool
+	// adjust changes the gateways' options before they start; nil leaves them.
+	adjust func(site string, o *gateway.Options)
 }
 
 func (g generatedFault) String() string {
 	if g.end != nil {
-		return g.end.name
+		return strings.TrimSuffix(g.end.name+", "+g.when.String(), ", ")
 	}
 	if g.also != nil {
 		both := *g.also
@@ -111,8 +131,8 @@ func (g generatedFault) String() string {
 	if g.nat {
 		parts = append(parts, "behind NAT")
 	}
-	if g.start {
-		parts = append(parts, "from the start")
+	if g.when != inLife {
+		parts = append(parts, g.when.String())
 	}
 	return strings.Join(parts, ", ")
 }
@@ -124,8 +144,8 @@ func generate() (out []generatedFault) {
 			for d := toCloud; d <= bothWays; d++ {
 				for _, all := range []bool{false, true} {
 					for _, nat := range []bool{false, true} {
-						for _, start := range []bool{false, true} {
-							g := generatedFault{spot: at, kind: k, direction: d, all: all, nat: nat, start: start}
+						for w := inLife; w <= afterFailover; w++ {
+							g := generatedFault{spot: at, kind: k, direction: d, all: all, nat: nat, when: w}
 							if g.possible() {
 								out = append(out, g)
 							}
@@ -137,16 +157,18 @@ func generate() (out []generatedFault) {
 	}
 	servers := serverFaults()
 	for i, g := range out {
-		if !g.nat && !g.start {
+		if !g.nat && g.when == inLife {
 			g.also = &servers[i%len(servers)]
 			out = append(out, g)
 		}
 	}
-	for _, e := range append(processFaults(), servers...) {
-		out = append(out, generatedFault{end: &e})
+	for _, w := range []when{inLife, afterFailover} {
+		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), clockFaults(), servers) {
+			out = append(out, generatedFault{end: &e, when: w})
+		}
 	}
 	for _, e := range nameFaults() {
-		out = append(out, generatedFault{end: &e, nat: true, start: true})
+		out = append(out, generatedFault{end: &e, nat: true, when: fromStart})
 	}
 	return out
 }
@@ -161,7 +183,7 @@ func (g generatedFault) possible() bool {
 	case g.kind == noRoute, g.kind == noLeave: // of edge's machine
 		return g.spot == edgeHost && g.direction == toCloud
 	case g.passes():
-		return !g.all && !g.start
+		return !g.all && g.when != fromStart
 	case g.rejects() && g.spot == edgeHost, g.rejects() && g.spot == cloudHost: // a host's own firewall
 		return g.kind == rejectedRule
 	}
@@ -170,7 +192,7 @@ func (g generatedFault) possible() bool {
 
 // passes reports whether something comes through in spite of the fault.
 func (g generatedFault) passes() bool {
-	return g.kind == lossy || g.kind == narrowed || g.kind == uneven
+	return g.kind == lossy || g.kind == narrowed || g.kind == policed || g.kind == uneven
 }
 
 // cuts reports whether the two do not reach each other.
@@ -190,7 +212,7 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		return cloud, edge
 	}
 	silent := codes(catalogue.HandshakeStale)
-	if g.start {
+	if g.when == fromStart {
 		silent = codes(catalogue.PeerSilent)
 	}
 	switch g.kind {
@@ -198,11 +220,13 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		return codes(catalogue.PacketsLost), codes(catalogue.PacketsLost)
 	case narrowed:
 		return codes(catalogue.PathMTUSmall), codes(catalogue.PathMTUSmall)
+	case policed:
+		return codes(catalogue.RateLimited), codes(catalogue.RateLimited)
 	case uneven:
 		return nil, nil
 	}
 	out, in := g.direction&toCloud != 0, g.direction&toEdge != 0
-	unknown := g.start && g.nat && out // edge never dials, and cloud knows no address of it
+	unknown := g.when == fromStart && g.nat && out // edge never dials, and cloud knows no address of it
 	cloud, edge = silent, silent
 	switch {
 	case g.kind == cut && g.spot == cloudHost:
@@ -286,7 +310,7 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 			}
 			return nil
 		})
-	case lossy, narrowed, uneven:
+	case lossy, narrowed, policed, uneven:
 		for way, d := range map[simnet.Direction]direction{simnet.Up: toCloud, simnet.Down: toEdge} {
 			if !fromEdge {
 				d ^= bothWays
@@ -300,6 +324,8 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 				c.Loss = 0.3
 			case narrowed:
 				c.MTU, c.SilentMTU = 600, true
+			case policed:
+				c.Rate, c.Queue = 50_000, simnet.DefaultMTU
 			default:
 				c.Delay, c.Jitter, c.Reorder = 100*time.Millisecond, 100*time.Millisecond, 0.02
 			}
@@ -399,6 +425,13 @@ func serverFaults() (out []endFault) {
 	return out
 }
 
+// says reports whether a root names what it has to.
+func (d diagnosis) says(g generatedFault) bool {
+	return g.end == nil || g.end.says == "" || slices.ContainsFunc(d.roots(), func(c api.Check) bool {
+		return strings.Contains(c.Cause+" "+c.Fix, g.end.says)
+	})
+}
+
 // outcome is how right a verdict is.
 type outcome int
 
@@ -435,6 +468,8 @@ type scored struct {
 	side           string
 	want           []catalogue.Code
 	first, settled []catalogue.Code
+	atFirst        outcome
+	outcome                      // once settled
 	after          time.Duration // until it was right; 0 for never
 	exit           bool          // an unreachable peer without an error
 	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
@@ -452,10 +487,15 @@ const (
 // play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
 	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
+	o := Options{Dir: dir, Version: "test", StepLimit: patience}
+	if g.end != nil {
+		s.relay, o.Adjust = g.end.relay, g.end.adjust
+	}
 	if g.nat {
 		s.edge = portRestricted
 	}
-	l, err := Build(ctx, Options{Dir: dir, Version: "test", Scenario: s, StepLimit: patience})
+	o.Scenario = s
+	l, err := Build(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -464,7 +504,7 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 			err = cerr
 		}
 	}()
-	if g.start {
+	if g.when == fromStart {
 		if err := g.make(ctx, l); err != nil {
 			return nil, err
 		}
@@ -475,9 +515,14 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 	if err := l.peer(ctx); err != nil {
 		return nil, err
 	}
-	if !g.start {
+	if g.when != fromStart {
 		if _, err := l.awaitClean(ctx, l.patient()); err != nil {
 			return nil, err
+		}
+		if g.when == afterFailover {
+			if err := l.failOver(ctx); err != nil {
+				return nil, err
+			}
 		}
 		if err := g.make(ctx, l); err != nil {
 			return nil, err
@@ -517,6 +562,13 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 				s.exit = s.exit || d.report.Summary.Error == 0 && unreached(d.report)
 				s.starved = s.starved || slices.Contains(s.settled, catalogue.ProcessStarved)
 				o := judge(s.settled, s.want)
+				if o == right && len(s.want) > 0 && !d.says(g) {
+					o = half
+				}
+				s.outcome = o
+				if round == 0 {
+					s.atFirst = o
+				}
 				if o == wrong {
 					s.wrong = append(s.wrong, text(s.settled))
 				}
@@ -557,6 +609,8 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 		t.Skip("POSTERN_FAULTS is not the size of a sample")
 	}
 	all := generate()
+	only := regexp.MustCompile(os.Getenv("POSTERN_FAULTS_OF"))
+	all = slices.DeleteFunc(all, func(g generatedFault) bool { return !only.MatchString(g.String()) })
 	rng := rand.New(rand.NewPCG(uint64(20), uint64(n)))
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	all = all[:min(n, len(all))]
@@ -599,8 +653,8 @@ func confusion(scores []scored) (string, float64) {
 	cells := map[[2]string]int{}
 	var late []time.Duration
 	for _, s := range scores {
-		count[judge(s.settled, s.want)]++
-		first[judge(s.first, s.want)]++
+		count[s.outcome]++
+		first[s.atFirst]++
 		cells[[2]string{text(s.want), text(s.settled)}]++
 		if s.after > 0 {
 			late = append(late, s.after)
@@ -614,9 +668,9 @@ func confusion(scores []scored) (string, float64) {
 		if len(s.wrong) > 0 {
 			everWrong++
 		}
-		if o := judge(s.settled, s.want); o != right || len(s.wrong) > 0 || s.after > soon {
+		if o := s.outcome; o != right || len(s.wrong) > 0 || s.after > soon {
 			fmt.Fprintf(w, "%s\t%s\tright %s\tat first %s (%s)\tsettled %s (%s)\tafter %.0f s\tfalse %s\n", s.fault, s.side, text(s.want),
-				text(s.first), judge(s.first, s.want), text(s.settled), o, s.after.Seconds(), strings.Join(s.wrong, ", "))
+				text(s.first), s.atFirst, text(s.settled), o, s.after.Seconds(), strings.Join(s.wrong, ", "))
 		}
 	}
 	fmt.Fprint(w, "\nright answer\tfound, once settled\tverdicts\n")
@@ -681,10 +735,8 @@ func (g generatedFault) sort() string {
 		return "end"
 	case g.also != nil:
 		return "pair, " + g.kind.String()
-	case g.start:
-		return g.kind.String() + ", from the start"
 	}
-	return g.kind.String()
+	return strings.TrimSuffix(g.kind.String()+", "+g.when.String(), ", ")
 }
 
 func text(c []catalogue.Code) string {

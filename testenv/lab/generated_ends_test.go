@@ -1,0 +1,160 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/testenv/simnet"
+)
+
+// side is one of the two gateways.
+type side struct {
+	name string
+	of   func(*Lab) *Site
+}
+
+func sides() []side {
+	return []side{{"cloud", func(l *Lab) *Site { return l.Cloud }}, {"edge", func(l *Lab) *Site { return l.Edge }}}
+}
+
+// finds is a fault that one side alone finds of itself.
+func (s side) finds(e endFault, c catalogue.Code) endFault {
+	e.name = s.name + " " + e.name
+	if s.name == "cloud" {
+		e.cloud = codes(c)
+	} else {
+		e.edge = codes(c)
+	}
+	return e
+}
+
+// failOver has another process take cloud's place, with the state that the first one left, as a
+// standby does, and waits until all is well.
+func (l *Lab) failOver(ctx context.Context) error {
+	if err := l.Cloud.restart(ctx); err != nil {
+		return err
+	}
+	_, err := l.awaitClean(ctx, l.patient())
+	return err
+}
+
+// relayFaults are those of the relay, which is spare: the two meet without it.
+func relayFaults() []endFault {
+	out := []endFault{{name: "TURN server, down", relay: true, cloud: codes(catalogue.TurnUnreachable), edge: codes(catalogue.TurnUnreachable),
+		says: "start it", do: func(_ context.Context, l *Lab) error {
+			defer func() { l.relay = nil }()
+			return l.relay.Close()
+		}}}
+	for _, s := range sides() {
+		out = append(out, s.finds(endFault{name: "TURN server, mute", relay: true, says: "let UDP and TCP to it out", do: func(_ context.Context, l *Lab) error {
+			s.of(l).Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
+				return d.Src.Addr() == relayAddr || d.Dst.Addr() == relayAddr
+			}})
+			return nil
+		}}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, wrong password", relay: true, says: "correct username and passwordFile", do: func(ctx context.Context, l *Lab) error {
+			site := s.of(l)
+			if err := os.WriteFile(site.Spec().Discovery.TURNServers[0].PasswordFile, []byte("wrong"), 0o600); err != nil {
+				return err
+			}
+			return site.reload(ctx)
+		}}, catalogue.TurnUnreachable))
+	}
+	return out
+}
+
+// diskFaults are those of a gateway's state directory.
+func diskFaults() (out []endFault) {
+	for _, s := range sides() {
+		out = append(out, s.finds(endFault{name: "disk, the state directory is lost", says: "put it back", do: func(_ context.Context, l *Lab) error {
+			dir := s.of(l).Spec().StateDir
+			return os.Rename(dir, dir+".lost")
+		}}, catalogue.StateUnwritable))
+		out = append(out, s.finds(endFault{name: "disk, a file is lost", says: ".json", do: func(_ context.Context, l *Lab) error {
+			files, err := filepath.Glob(filepath.Join(s.of(l).Spec().StateDir, "*.json"))
+			if err != nil || len(files) == 0 {
+				return fmt.Errorf("there is no file to lose: %w", err)
+			}
+			return os.Remove(files[0])
+		}}, catalogue.StateDeleted))
+	}
+	return out
+}
+
+// clockFaults are those of a clock that is shown: by an API server, whose gateway and peer both see it.
+func clockFaults() (out []endFault) {
+	for _, s := range sides() {
+		for by, says := range map[time.Duration]string{10 * time.Minute: "ahead", -10 * time.Minute: "behind"} {
+			both := codes(catalogue.ClockSkew)
+			out = append(out, endFault{name: fmt.Sprintf("clock of %s's API server, %s", s.name, says), cloud: both, edge: both, says: says,
+				do: func(_ context.Context, l *Lab) error { s.of(l).API.Ahead(by); return nil }})
+		}
+	}
+	slices.SortFunc(out, func(a, b endFault) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// objects keep a gateway's state in the place of a cluster's Secrets.
+type objects struct {
+	mu    sync.Mutex
+	files map[string][]byte
+	err   error
+}
+
+// Load gives what was saved.
+func (o *objects) Load(context.Context) (map[string][]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.files), o.err
+}
+
+// Save takes one file.
+func (o *objects) Save(_ context.Context, name string, data []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return o.err
+	}
+	o.files[name] = slices.Clone(data)
+	return nil
+}
+
+// objectFaults are those of what a cluster keeps for a gateway, found when something is to be written.
+func objectFaults() (out []endFault) {
+	for _, s := range sides() {
+		for name, cause := range map[string]error{
+			"Role, lost":      fmt.Errorf("secrets is forbidden: %w", fs.ErrPermission),
+			"quota, exceeded": errors.New("exceeded quota: object-counts"),
+		} {
+			kept := &objects{files: map[string][]byte{}}
+			out = append(out, s.finds(endFault{name: name, says: cause.Error()[:9],
+				adjust: func(site string, o *gateway.Options) {
+					if site == s.name {
+						o.State = kept
+					}
+				},
+				do: func(ctx context.Context, l *Lab) error {
+					kept.mu.Lock()
+					kept.err = cause
+					kept.mu.Unlock()
+					if _, err := s.of(l).Gateway.Invite(ctx, api.InviteRequest{Allow: []string{api.ServiceAuth}}); err == nil {
+						return errors.New("a ticket was made, though nothing can be kept")
+					}
+					return nil
+				}}, catalogue.StateNotKept))
+		}
+	}
+	slices.SortFunc(out, func(a, b endFault) int { return strings.Compare(a.name, b.name) })
+	return out
+}
