@@ -154,6 +154,8 @@ const (
 	FailureMissing Failure = "missing" // a token is wanted and there is none
 	FailureExpired Failure = "expired" // the token has run out
 
+	FailureCertificate Failure = "certificate" // the server's does not do
+
 	// Of a proxy, besides the first four.
 	FailureProtocol  Failure = "protocol"  // what answers is no proxy
 	FailureUnknown   Failure = "unknown"   // it wants credentials and there are none

@@ -165,7 +165,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 		p.Candidates = append(p.Candidates, catalogue.Candidate{Address: cmp.Or(s.Address, s.Name), Reason: s.Err})
 		if p.Server == "" {
-			p.Server, p.Address, p.Detail = s.Name, s.Address, s.Err
+			p.Server, p.Address, p.Detail, p.Failure = s.Name, s.Address, s.Err, s.failure(o)
 		}
 		if !slices.Contains(p.Names, s.Name) {
 			p.Names = append(p.Names, s.Name)
@@ -187,6 +187,15 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		return []verdict.Finding{r.ok(0)}
 	}
 	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
+}
+
+// failure is why a server cannot be used: a port that nobody listens on is not silence.
+func (s Server) failure(o Own) catalogue.Failure {
+	shut := func(r Refusal) bool { return r.To == s.Address && r.Reason == portUnreachable }
+	if s.Failure == catalogue.FailureTimeout && slices.ContainsFunc(o.Refused, shut) {
+		return catalogue.FailureRefused
+	}
+	return s.Failure
 }
 
 // skew is how far somebody's clock is ahead of ours.

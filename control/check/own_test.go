@@ -129,6 +129,29 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	}
 }
 
+// Each fault of a relay is fixed in another place.
+func TestARelaysFixFollowsFromItsFault(t *testing.T) {
+	const at = "192.0.2.60:3478"
+	for _, c := range []struct {
+		failure catalogue.Failure
+		refused []Refusal
+		fix     string
+	}{
+		{catalogue.FailureTimeout, nil, "let UDP and TCP to it out: `nft insert rule inet filter output ip daddr 192.0.2.60 udp dport 3478 accept`"},
+		{catalogue.FailureTimeout, []Refusal{{To: "192.0.2.61:3478", Reason: portUnreachable}}, "let UDP and TCP to it out"},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: portUnreachable}}, "nothing listens there: start it"},
+		{catalogue.FailureRejected, nil, "correct username and passwordFile"},
+		{catalogue.FailureCertificate, nil, "renew the server's certificate"},
+		{"", nil, "do what its answer says"},
+	} {
+		o := publicOwn()
+		o.TURN, o.Refused = []Server{{Name: at, Address: at, Err: "why", Failure: c.failure}}, c.refused
+		if v := TURNServers(o)[0].Verdict(); !strings.HasPrefix(v.Fix, c.fix) || !strings.Contains(v.Cause, "why") {
+			t.Errorf("%q: got the fix %q, want %q", c.failure, v.Fix, c.fix)
+		}
+	}
+}
+
 func TestClocks(t *testing.T) {
 	for _, c := range []struct {
 		name  string

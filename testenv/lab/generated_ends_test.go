@@ -16,6 +16,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
@@ -69,9 +71,45 @@ func relayFaults() []endFault {
 				return err
 			}
 			return site.reload(ctx)
+		}}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, certificate expired", relay: true, says: "renew the server's certificate", do: func(ctx context.Context, l *Lab) error {
+			return relayExpired(ctx, l, s.of(l))
 		}}, catalogue.TurnUnreachable))
 	}
 	return out
+}
+
+// relayExpired has a site use a relay over TLS whose certificate ended an hour ago.
+func relayExpired(ctx context.Context, l *Lab, site *Site) error {
+	const name = "turn.example.net"
+	ca, err := pki.NewCA("relay-ca")
+	if err != nil {
+		return err
+	}
+	pair, err := ca.ServerBetween(time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour), name)
+	if err != nil {
+		return err
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		return err
+	}
+	server, err := apiserver.Start(ctx, ca, ca.Pool()) // TLS is all that is spoken to it
+	if err != nil {
+		return err
+	}
+	l.fault.servers = append(l.fault.servers, server)
+	server.Present(cert)
+	file := filepath.Join(filepath.Dir(site.File), "relay-ca.crt")
+	if err := os.WriteFile(file, ca.CertPEM(), 0o600); err != nil {
+		return err
+	}
+	if err := site.Edit(func(spec *api.GatewaySpec) {
+		t := &spec.Discovery.TURNServers[0]
+		t.Address, t.Transport, t.ServerName, t.CAFile = server.Addr(), "tls", name, file
+	}); err != nil {
+		return err
+	}
+	return site.reload(ctx)
 }
 
 // diskFaults are those of a gateway's state directory.

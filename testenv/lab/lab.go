@@ -182,6 +182,9 @@ func (l *Lab) Close() error {
 	for _, s := range l.stun {
 		errs = append(errs, s.Close())
 	}
+	for _, s := range l.fault.servers {
+		errs = append(errs, s.Close())
+	}
 	errs = append(errs, l.closeServers())
 	l.Internet.Close()
 	if l.remove {
