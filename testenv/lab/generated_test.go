@@ -220,8 +220,9 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		return codes(catalogue.PacketsLost), codes(catalogue.PacketsLost)
 	case narrowed:
 		return codes(catalogue.PathMTUSmall), codes(catalogue.PathMTUSmall)
-	case policed:
-		return codes(catalogue.RateLimited), codes(catalogue.RateLimited)
+	case policed: // only connections tell a limiter from a lossy line, and there are none
+		both := codes(catalogue.PacketsLost, catalogue.RateLimited)
+		return both, both
 	case uneven:
 		return nil, nil
 	}
