@@ -55,27 +55,39 @@ func (l *Lab) failOver(ctx context.Context) error {
 // relayFaults are those of the relay, which is spare: the two meet without it.
 func relayFaults() []endFault {
 	out := []endFault{{name: "TURN server, down", relay: true, cloud: codes(catalogue.TurnUnreachable), edge: codes(catalogue.TurnUnreachable),
-		says: "start it", do: func(_ context.Context, l *Lab) error {
+		says: "start it", mend: func(_ context.Context, l *Lab) error {
+			if l.relay != nil { // both sides say so
+				return nil
+			}
+			return l.serveRelay()
+		}, do: func(_ context.Context, l *Lab) error {
 			defer func() { l.relay = nil }()
 			return l.relay.Close()
 		}}}
 	for _, s := range sides() {
-		out = append(out, s.finds(endFault{name: "TURN server, mute", relay: true, says: "let UDP and TCP to it out", do: func(_ context.Context, l *Lab) error {
+		out = append(out, s.finds(endFault{name: "TURN server, mute", relay: true, says: "let UDP and TCP to it out", mend: func(_ context.Context, l *Lab) error {
+			s.of(l).Host.Link().SetFirewall(simnet.Firewall{})
+			return nil
+		}, do: func(_ context.Context, l *Lab) error {
 			s.of(l).Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
 				return d.Src.Addr() == relayAddr || d.Dst.Addr() == relayAddr
 			}})
 			return nil
-		}}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, wrong password", relay: true, says: "correct username and passwordFile", do: func(ctx context.Context, l *Lab) error {
-			site := s.of(l)
-			if err := os.WriteFile(site.Spec().Discovery.TURNServers[0].PasswordFile, []byte("wrong"), 0o600); err != nil {
-				return err
-			}
-			return site.reload(ctx)
-		}}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, certificate expired", relay: true, says: "renew the server's certificate", do: func(ctx context.Context, l *Lab) error {
+		}}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, wrong password", relay: true, says: "correct username and passwordFile",
+			do:   func(ctx context.Context, l *Lab) error { return s.of(l).password(ctx, "wrong") },
+			mend: func(ctx context.Context, l *Lab) error { return s.of(l).password(ctx, relayPassword(s.name)) }}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, certificate expired", relay: true, says: "renew the server's certificate", do: func(ctx context.Context, l *Lab) error {
 			return relayExpired(ctx, l, s.of(l))
 		}}, catalogue.TurnUnreachable))
 	}
 	return out
+}
+
+// password gives a site another password at the relay.
+func (s *Site) password(ctx context.Context, word string) error {
+	if err := os.WriteFile(s.Spec().Discovery.TURNServers[0].PasswordFile, []byte(word), 0o600); err != nil {
+		return err
+	}
+	return s.reload(ctx)
 }
 
 // relayExpired has a site use a relay over TLS whose certificate ended an hour ago.
@@ -115,7 +127,10 @@ func relayExpired(ctx context.Context, l *Lab, site *Site) error {
 // diskFaults are those of a gateway's state directory.
 func diskFaults() (out []endFault) {
 	for _, s := range sides() {
-		out = append(out, s.finds(endFault{name: "disk, the state directory is lost", says: "put it back", do: func(_ context.Context, l *Lab) error {
+		out = append(out, s.finds(endFault{name: "disk, the state directory is lost", says: "put it back", mend: func(_ context.Context, l *Lab) error {
+			dir := s.of(l).Spec().StateDir
+			return os.Rename(dir+".lost", dir)
+		}, do: func(_ context.Context, l *Lab) error {
 			dir := s.of(l).Spec().StateDir
 			return os.Rename(dir, dir+".lost")
 		}}, catalogue.StateUnwritable))

@@ -100,6 +100,8 @@ type generatedFault struct {
 	nat bool // edge is behind a NAT
 	// end is a fault at an end instead of on the way, also one beside that.
 	end, also *endFault
+	// rules are those that fixes have inserted.
+	rules *rules
 }
 
 // endFault is at the end of a way: a process, a key, a server.
@@ -109,6 +111,8 @@ type endFault struct {
 	cloud, edge []catalogue.Code
 	// says is what the cause or fix of each side's root has to name; empty is nothing.
 	says string
+	// mend does what says says; nil where that takes judgement.
+	mend func(context.Context, *Lab) error
 	// relay: there is a relay, which both may use.
 	relay bool
 	// adjust changes the gateways' options before they start; nil leaves them.
@@ -306,7 +310,7 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 			why = syscall.EPERM
 		}
 		l.Edge.Refuse(func(to netip.AddrPort) error {
-			if g.all || to.Addr() == cloudAddr {
+			if (g.all || to.Addr() == cloudAddr) && !g.rules.accepts(netip.AddrPort{}, to) {
 				return fmt.Errorf("sendmsg: %w", why)
 			}
 			return nil
@@ -335,7 +339,7 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 			}
 		}
 	default:
-		f := simnet.Firewall{Drop: hit}
+		f := simnet.Firewall{Drop: g.rules.filter(hit)}
 		if g.rejects() {
 			f.Reject = &simnet.Rejection{Kind: simnet.NetworkUnreachable + simnet.ICMPKind(g.kind-rejectedNet), By: by}
 		}
@@ -350,7 +354,9 @@ func processFaults() []endFault {
 		return endFault{name: name, do: do, cloud: codes(c), edge: codes(c)}
 	}
 	return []endFault{
-		{name: "cloud process, stopped", do: func(_ context.Context, l *Lab) error { return l.Cloud.halt() }, edge: codes(catalogue.NothingListens)},
+		{name: "cloud process, stopped", edge: codes(catalogue.NothingListens), says: "start the gateway",
+			do:   func(_ context.Context, l *Lab) error { return l.Cloud.halt() },
+			mend: func(ctx context.Context, l *Lab) error { return l.Cloud.Start(ctx) }},
 		both("cloud key, another after a new installation", catalogue.WrongPeerKey, func(ctx context.Context, l *Lab) error {
 			key, err := peer.NewPrivateKey()
 			if err != nil {
@@ -367,7 +373,14 @@ func processFaults() []endFault {
 			}
 			return l.Cloud.Start(ctx)
 		}),
-		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), do: func(ctx context.Context, l *Lab) error {
+		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), says: "take 192.0.2.57:3478 out of", mend: func(ctx context.Context, l *Lab) error {
+			if err := l.Edge.Edit(func(spec *api.GatewaySpec) {
+				spec.Discovery.STUNServers = slices.DeleteFunc(spec.Discovery.STUNServers, func(s string) bool { return s == "192.0.2.57:3478" })
+			}); err != nil {
+				return err
+			}
+			return l.Edge.reload(ctx)
+		}, do: func(ctx context.Context, l *Lab) error {
 			at := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.57"), stunPort)
 			host, err := l.Internet.AddHost(simnet.HostOptions{Name: "stun-lying", Addrs: []netip.Addr{at.Addr()}, Link: line()})
 			if err != nil {
@@ -387,7 +400,10 @@ func processFaults() []endFault {
 			}
 			return l.Edge.reload(ctx)
 		}},
-		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), do: func(_ context.Context, l *Lab) error {
+		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), says: "let UDP to it out", mend: func(_ context.Context, l *Lab) error {
+			l.Edge.Host.Link().SetFirewall(simnet.Firewall{})
+			return nil
+		}, do: func(_ context.Context, l *Lab) error {
 			l.Edge.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
 				return slices.Contains(stunAddrs, d.Src.Addr()) || slices.Contains(stunAddrs, d.Dst.Addr())
 			}})
@@ -475,6 +491,7 @@ type scored struct {
 	exit           bool          // an unreachable peer without an error
 	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
 	wrong          []string      // what was false at any check
+	repair                       // of both sides
 	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
 
@@ -487,6 +504,7 @@ const (
 
 // play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
+	g.rules = new(rules)
 	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
 	o := Options{Dir: dir, Version: "test", StepLimit: patience}
 	if g.end != nil {
@@ -541,6 +559,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 		all := true
 		var looking sync.WaitGroup
 		errs := make([]error, len(out))
+		found := make([]diagnosis, len(out))
 		for i := range out {
 			looking.Go(func() {
 				s := &out[i]
@@ -549,7 +568,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 					d.site = l.Cloud
 				}
 				d.report, d.err = d.site.Gateway.Check(ctx, api.CheckRequest{})
-				errs[i] = d.err
+				errs[i], found[i] = d.err, d
 				s.settled = d.codes()
 				if round == 0 {
 					s.first = s.settled
@@ -589,7 +608,11 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 		}
 		quiet := len(cloud)+len(edge) == 0 && round < 3 // that nothing is found takes longer to see
 		if all && !quiet || time.Since(start) > settleTime {
-			return out, nil
+			done, err := g.mend(ctx, l, found)
+			for i := range out {
+				out[i].repair = done
+			}
+			return out, err
 		}
 		rest(ctx)
 	}
@@ -697,6 +720,16 @@ func confusion(scores []scored) (string, float64) {
 	}
 	fmt.Fprintf(w, "right after\tmedian %.0f s\t90 %% %.0f s\t\nunreachable without an error\t%d\t\t\nconnected by status after 5 s\t%d\t\t\nfalse at any check\t%.1f %%\t\t\n",
 		late[len(late)/2].Seconds(), late[len(late)*9/10].Seconds(), exits, greens, 100*float64(everWrong)/n)
+	repairs := map[repair]int{}
+	for i, s := range scores {
+		if i == 0 || scores[i-1].fault.String() != s.fault.String() {
+			repairs[s.repair]++
+		}
+		if s.repair == useless {
+			fmt.Fprintf(w, "the fix did not help: %s\n", s.fault)
+		}
+	}
+	fmt.Fprintf(w, "the fix applied as printed\thelped %d\tdid not %d\ttakes judgement %d\n", repairs[helpful], repairs[useless], repairs[notMechanical])
 	byTime(w, scores)
 	_ = w.Flush() // into memory
 	return b.String(), float64(count[right]) / n

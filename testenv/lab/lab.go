@@ -80,19 +80,20 @@ type Lab struct {
 	Cloud    *Site
 	Edge     *Site
 
-	opts     Options
-	scenario Scenario
-	dir      string
-	remove   bool
-	stun     []*stunserver.Server
-	tester   *stunserver.BehaviourServer
-	relay    *turnserver.Server
-	cloudNAT *simnet.NAT // nil where it has none
-	others   []*Site
-	load     load
-	names    names
-	ticket   string // the latest that cloud made
-	fault    faultState
+	opts      Options
+	scenario  Scenario
+	dir       string
+	remove    bool
+	stun      []*stunserver.Server
+	tester    *stunserver.BehaviourServer
+	relay     *turnserver.Server
+	relayHost *simnet.Host // nil without a relay
+	cloudNAT  *simnet.NAT  // nil where it has none
+	others    []*Site
+	load      load
+	names     names
+	ticket    string // the latest that cloud made
+	fault     faultState
 }
 
 // load is what the transfer of a scenario goes through.
