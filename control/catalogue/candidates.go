@@ -34,6 +34,11 @@ func (s Shown) SeenAs() []string {
 	return out
 }
 
+// Set are those of them that the operator configured.
+func (s Shown) Set() []string {
+	return slices.DeleteFunc(s.SeenAs(), func(a string) bool { return !slices.Contains(s.Advertised, a) })
+}
+
 // Has reports whether peers are told to dial an address.
 func (s Shown) Has(address string) bool {
 	return slices.Contains(s.Advertised, address) ||

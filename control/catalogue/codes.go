@@ -179,6 +179,8 @@ const (
 	StateNotKept  Code = "PST0713"
 	EntryAside    Code = "PST0714"
 	StateDeleted  Code = "PST0715"
+	// StateUnwritable is of a directory, where no cluster keeps the state.
+	StateUnwritable Code = "PST0716"
 
 	NameTaken Code = "PST0739"
 )

@@ -94,6 +94,8 @@ type GatewayParams struct {
 	// it listens on.
 	Own  []string `json:"own,omitempty" report:"fix"`
 	Port uint16   `json:"port,omitempty" report:"fix"`
+	// Set are those of Own that spec.discovery.advertise has.
+	Set []string `json:"set,omitempty" report:"fix"`
 	// Candidates are the addresses concerned and what became of each.
 	Candidates []Candidate `json:"candidates,omitempty" report:"fix" told:"candidates"`
 	// Stamp is a handshake's timestamp, Newest the newest that was accepted.
@@ -151,6 +153,8 @@ const (
 	FailureURL     Failure = "url"     // the URL itself is wrong
 	FailureMissing Failure = "missing" // a token is wanted and there is none
 	FailureExpired Failure = "expired" // the token has run out
+
+	FailureCertificate Failure = "certificate" // the server's does not do
 
 	// Of a proxy, besides the first four.
 	FailureProtocol  Failure = "protocol"  // what answers is no proxy

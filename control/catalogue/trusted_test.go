@@ -58,14 +58,14 @@ func fields(v reflect.Value) map[string]reflect.Value {
 // marked, needs a reason why none of them is the writer's.
 func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 	texts := map[string]string{
-		"Peer": "the reader's name of the peer", "Service": "the target, a fixed word", "Own": "the reader's own addresses",
+		"Peer": "the reader's name of the peer", "Service": "the target, a fixed word", "Own": "the reader's own addresses", "Set": "those of them that it configured",
 		"Endpoints": "those of the reader's own", "Candidates": "those of the reader's own",
 		"NAT": "the reader's, fixed words", "PeerNAT": "fixed words", "Failure": "a fixed word", "Beside": "a fixed word",
 		"User": "whom the reader issues to",
 	}
 	var p Params
 	plantAll(t, reflect.ValueOf(&p).Elem(), "planted")
-	p.Own = nil
+	p.Own, p.Set = nil, nil
 	if got := p.trusted(); got.From != elsewhere {
 		t.Errorf("From is %q, want %q", got.From, elsewhere)
 	}
@@ -134,7 +134,7 @@ func TestNoTextOfAReportReachesAFix(t *testing.T) {
 	for _, e := range Codes() {
 		var p Params
 		plantAll(t, reflect.ValueOf(&p).Elem(), "192.0.2.66:666")
-		p.Peer, p.Service, p.Inbound, p.Own, p.Endpoints, p.Candidates, p.User = "edge", "auth", true, nil, nil, nil, ""
+		p.Peer, p.Service, p.Inbound, p.Own, p.Set, p.Endpoints, p.Candidates, p.User = "edge", "auth", true, nil, nil, nil, nil, ""
 		p.Failure, p.Beside, p.NAT, p.PeerNAT = FailureTimeout, BesideWorks, NAT{}, NAT{}
 		_, fix := Render(e.Code, p)
 		if command := Command(e.Code, p); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {

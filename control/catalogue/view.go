@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/discovery/special"
@@ -267,8 +268,15 @@ func (v *view) PlainUser() string {
 	return v.User
 }
 
-// WaySlow reports whether what is left without the way there and back is not slow.
-func (v *view) WaySlow() bool { return v.Took-v.Way < SlowAnswer }
+// ServerSlow reports whether an answer was slow without what the way there and back took, and what
+// a packet does that is lost on it: TCP sends that again after three round trips (RFC 6298 section
+// 2.2), and no sooner than after 200 ms.
+func ServerSlow(took, way time.Duration) bool {
+	return took-way-max(3*way, 200*time.Millisecond) >= SlowAnswer
+}
+
+// WaySlow reports whether the way may be all that is slow.
+func (v *view) WaySlow() bool { return !ServerSlow(v.Took, v.Way) }
 
 // RoutedTo is the upstream's IP address, if it is known.
 func (v *view) RoutedTo() string {

@@ -41,7 +41,8 @@ func APIServer(ctx context.Context, dial DialFunc, f Facts) verdict.Finding {
 	}
 	defer c.Close()
 	name := cmp.Or(f.ServerName, catalogue.DefaultServerName)
-	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath,
+	again := func(ctx context.Context) (net.Conn, error) { return dial(ctx, f.endpoint(api.PortAPIServer)) }
+	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, dial: again,
 		expected: expected{serverName: name, ca: f.CA, credentials: f.credentials()}})
 }
 
@@ -60,6 +61,8 @@ type question struct {
 	// tells.
 	version bool
 	p       catalogue.Params
+	// dial makes a second connection, where the first one is slow to answer.
+	dial func(context.Context) (net.Conn, error)
 }
 
 // askAPIServer takes an API server through TLS, HTTP and auth.
@@ -73,14 +76,13 @@ func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) ver
 	}
 	r.passed(StageTLS, "certificate for "+q.serverName)
 	x := newExchange(secure, q.host, q.token)
-	asked := time.Now()
-	a, err := x.get(ctx, q.path, !q.version)
-	if err != nil {
-		return r.apiExchangeFailed(q, err)
+	a := q.ask(ctx, x, min(r.took(StageTCP), r.took(StageTLS)))
+	if a.err != nil {
+		return r.apiExchangeFailed(q, a.err)
 	}
 	r.Skew = a.skew
-	res := r.apiStatus(q, a.status, time.Since(asked))
-	if res.Outcome == api.OK && q.version {
+	res := r.apiStatus(q, a)
+	if res.Outcome == api.OK && q.version && !a.again {
 		sawVersion(ctx, x, strings.TrimSuffix(q.path, livePath)+versionPath, res.Stages)
 	}
 	return res
@@ -120,8 +122,8 @@ func (r *recorder) apiExchangeFailed(q question, err error) verdict.Finding {
 }
 
 // apiStatus is the result of an HTTP answer.
-func (r *recorder) apiStatus(q question, status int, took time.Duration) verdict.Finding {
-	p := q.p
+func (r *recorder) apiStatus(q question, a try) verdict.Finding {
+	p, status := q.p, a.status
 	p.Status = status
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
 	switch {
@@ -141,23 +143,22 @@ func (r *recorder) apiStatus(q question, status int, took time.Duration) verdict
 	case status != http.StatusOK:
 		return r.fail(api.Error, StageHTTP, catalogue.APIServerHTTP, p)
 	}
-	if took >= catalogue.SlowAnswer {
-		return r.slow(p, took)
+	if a.took >= catalogue.SlowAnswer {
+		return r.slow(p, a)
 	}
 	r.passed(StageHTTP, httpSeen(status))
 	if !q.anonymous {
 		r.passed(StageAuth, "")
 	}
-	return r.ok(took)
+	return r.ok(a.took)
 }
 
-// slow is the result of an answer that was right and late. Connecting costs the way there
-// and back and next to nothing at the server, and so does TLS: what the shorter of the two
-// took is the way's part. Where the rest would not be slow by itself nobody can tell who
-// is, and no one is blamed.
-func (r *recorder) slow(p catalogue.Params, took time.Duration) verdict.Finding {
-	p.Took, p.Way = took, min(r.took(StageTCP), r.took(StageTLS))
-	if took-p.Way >= catalogue.SlowAnswer {
+// slow is the result of an answer that was right and late. Where what the way does not account
+// for would not be slow by itself, or was seen only once, nobody can tell who is, and no one is
+// blamed.
+func (r *recorder) slow(p catalogue.Params, a try) verdict.Finding {
+	p.Took, p.Way = a.took, a.way
+	if a.twice {
 		return r.fail(api.Warning, StageHTTP, catalogue.APIServerSlow, p)
 	}
 	r.stage(StageHTTP, api.Unknown, httpSeen(p.Status))

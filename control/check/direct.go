@@ -122,7 +122,15 @@ func APIServerDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, 
 		return res, true
 	}
 	defer c.Close()
-	return r.askAPIServer(ctx, c, question{p: p, host: o.hostPort(), path: o.path + livePath, version: true,
+	again := func(ctx context.Context) (net.Conn, error) {
+		r, p := beginDirect(NameAPIServerDirect, api.ServiceAPIServer, f)
+		c, _, res := r.connect(ctx, n, f.Direct.APIServerURL, catalogue.APIServerURLUnreachable, &p)
+		if c == nil {
+			return nil, errors.New(res.Params().Detail)
+		}
+		return c, nil
+	}
+	return r.askAPIServer(ctx, c, question{p: p, host: o.hostPort(), path: o.path + livePath, version: true, dial: again,
 		expected: expected{serverName: o.host, ca: f.Direct.CA, credentials: f.credentials()}}), true
 }
 

@@ -45,7 +45,7 @@ func FuzzWhatAServerAnswers(f *testing.F) {
 		if err != nil {
 			res = r.apiExchangeFailed(question{}, err)
 		} else {
-			res = r.apiStatus(question{}, a.status, time.Millisecond)
+			res = r.apiStatus(question{}, try{answer: a, took: time.Millisecond})
 			sawVersion(ctx, x, versionPath, res.Stages)
 		}
 		results := []verdict.Finding{res}

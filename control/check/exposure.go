@@ -45,6 +45,7 @@ type standing struct {
 //	private, carrier-grade NAT or unique local,
 //	  of no interface here                            none works, or one fails  PST0403
 //	  of an interface here                            one fails             PST0403
+//	  beside one that a stranger may dial             any                   none
 //	nothing that a stranger may dial                  one waits to be dialled from  PST0401
 //
 // A private address is right for a peer in the same network, and a gateway that nobody can
@@ -52,7 +53,7 @@ type standing struct {
 func Exposure(o Own, s standing) verdict.Finding {
 	r := beginOwn(NameExposure)
 	var p catalogue.Params
-	p.Inbound, p.Port, p.Own, p.NAT = true, o.Port, o.SeenAs(), o.NAT
+	p.Inbound, p.Port, p.Own, p.Set, p.NAT = true, o.Port, o.SeenAs(), o.Set(), o.NAT
 	for _, c := range o.Candidates {
 		if o.misleads(c, s) {
 			p.Candidates = append(p.Candidates, c)
@@ -73,7 +74,7 @@ func Exposure(o Own, s standing) verdict.Finding {
 
 // misleads reports whether a candidate sends peers where this gateway is not.
 func (o Own) misleads(c catalogue.Candidate, s standing) bool {
-	if c.Source != api.SourceAdvertised && c.Source != api.SourceService {
+	if !announced(c) {
 		return false
 	}
 	switch kind := special.Scope(c.Address); {
@@ -81,10 +82,22 @@ func (o Own) misleads(c catalogue.Candidate, s standing) bool {
 		return false
 	case nowhere(kind):
 		return true
+	case o.announcesPublic(): // peers try all
+		return false
 	case in(o.Networks, c.Address):
 		return s.failing > 0
 	}
 	return s.working == 0 || s.failing > 0
+}
+
+// announced reports whether a candidate is one that the configuration or the Service has.
+func announced(c catalogue.Candidate) bool {
+	return c.Source == api.SourceAdvertised || c.Source == api.SourceService
+}
+
+// announcesPublic reports whether one of them is an address that a stranger may dial.
+func (o Own) announcesPublic() bool {
+	return slices.ContainsFunc(o.Candidates, func(c catalogue.Candidate) bool { return announced(c) && special.Scope(c.Address) == "" })
 }
 
 // compared sets side by side what is announced and what others see.
@@ -152,7 +165,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 		p.Candidates = append(p.Candidates, catalogue.Candidate{Address: cmp.Or(s.Address, s.Name), Reason: s.Err})
 		if p.Server == "" {
-			p.Server, p.Address, p.Detail = s.Name, s.Address, s.Err
+			p.Server, p.Address, p.Detail, p.Failure = s.Name, s.Address, s.Err, s.failure(o)
 		}
 		if !slices.Contains(p.Names, s.Name) {
 			p.Names = append(p.Names, s.Name)
@@ -174,6 +187,15 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		return []verdict.Finding{r.ok(0)}
 	}
 	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
+}
+
+// failure is why a server cannot be used: a port that nobody listens on is not silence.
+func (s Server) failure(o Own) catalogue.Failure {
+	shut := func(r Refusal) bool { return r.To == s.Address && r.Reason == portUnreachable }
+	if s.Failure == catalogue.FailureTimeout && slices.ContainsFunc(o.Refused, shut) {
+		return catalogue.FailureRefused
+	}
+	return s.Failure
 }
 
 // skew is how far somebody's clock is ahead of ours.

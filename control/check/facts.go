@@ -172,6 +172,9 @@ type Server struct {
 	Name    string // as configured, host:port
 	Address string // what the name stands for; empty when it does not resolve
 	Err     string // why it cannot be used; empty when it can
+	// Failure is what Err is about, as far as a fix differs: of a relay FailureTimeout,
+	// FailureRejected and FailureCertificate.
+	Failure catalogue.Failure
 	// Nameless: no name server answers for its name.
 	Nameless bool
 	At       time.Time

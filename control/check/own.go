@@ -21,6 +21,7 @@ type ownState struct {
 	usage     usage
 	upstreams []verdict.Finding
 	delay     delay // as a round has it
+	kept      kept
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -104,6 +105,15 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	if !full {
 		return
 	}
+	if r.opts.State != nil {
+		r.own.mu.Lock()
+		before := r.own.kept
+		r.own.mu.Unlock()
+		now := before.tried(r.opts.State, time.Now()) // it may wait for the disk
+		r.own.mu.Lock()
+		r.own.kept = now
+		r.own.mu.Unlock()
+	}
 	end := watchDelay()
 	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
 	d := end()
@@ -135,6 +145,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
+	out = append(out, r.own.kept.findings(now)...)
 	out = append(out, starvation(max(peers.delay, r.own.delay.waited))...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)

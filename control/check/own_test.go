@@ -52,6 +52,9 @@ func TestExposureVerdicts(t *testing.T) {
 		{"unique local", advertised("[fd00:1::1]:51820"), standing{}, catalogue.PrivateAdvertised, "unique local"},
 		{"loopback, though all is well", advertised("127.0.0.1:51820"), well, catalogue.PrivateAdvertised, "loopback"},
 		{"link-local, though all is well", advertised("[fe80::1]:51820"), well, catalogue.PrivateAdvertised, "link-local"},
+		{"a private address of the Service beside a public one, and a peer that fails", func(o *Own) {
+			o.Candidates = append(o.Candidates, catalogue.Candidate{Address: "10.0.0.5:30820", Source: api.SourceService})
+		}, standing{failing: 1}, "", ""},
 		{"a NAT from behind which peers are dialled", natted, well, "", ""},
 		{"a NAT and a peer that must dial", natted, standing{failing: 1, waiting: []string{"cloud"}}, catalogue.NoWayIn, "cloud would have to"},
 		{"a NAT that is not known", func(o *Own) { natted(o); o.NAT = catalogue.NAT{} }, standing{failing: 1, waiting: []string{"cloud"}}, "", ""},
@@ -74,6 +77,17 @@ func TestExposureVerdicts(t *testing.T) {
 				t.Errorf("the fix names no setting: %s", r.Verdict().Fix)
 			}
 		})
+	}
+}
+
+// What is set already is no advice: what is wrong beside it is.
+func TestNoFixSetsWhatIsSet(t *testing.T) {
+	o := publicOwn()
+	o.Candidates = append(o.Candidates, catalogue.Candidate{Address: "127.0.0.1:51820", Source: api.SourceAdvertised})
+	o.Advertised = []string{publicEdge, "127.0.0.1:51820"}
+	want := "take 127.0.0.1:51820 out of spec.discovery.advertise, which has " + publicEdge + " already"
+	if v := Exposure(o, standing{}).Verdict(); v.Code != string(catalogue.PrivateAdvertised) || !strings.Contains(v.Fix, want) {
+		t.Errorf("got %s: %s", v.Code, v.Fix)
 	}
 }
 
@@ -112,6 +126,29 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	r = TURNServers(o)[0]
 	if r.Code != catalogue.TurnUnreachable || r.Outcome != api.Warning || !strings.Contains(r.Verdict().Cause, "401 wrong credentials") {
 		t.Errorf("got %+v", r.Verdict())
+	}
+}
+
+// Each fault of a relay is fixed in another place.
+func TestARelaysFixFollowsFromItsFault(t *testing.T) {
+	const at = "192.0.2.60:3478"
+	for _, c := range []struct {
+		failure catalogue.Failure
+		refused []Refusal
+		fix     string
+	}{
+		{catalogue.FailureTimeout, nil, "let UDP and TCP to it out: `nft insert rule inet filter output ip daddr 192.0.2.60 udp dport 3478 accept`"},
+		{catalogue.FailureTimeout, []Refusal{{To: "192.0.2.61:3478", Reason: portUnreachable}}, "let UDP and TCP to it out"},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: portUnreachable}}, "nothing listens there: start it"},
+		{catalogue.FailureRejected, nil, "correct username and passwordFile"},
+		{catalogue.FailureCertificate, nil, "renew the server's certificate"},
+		{"", nil, "do what its answer says"},
+	} {
+		o := publicOwn()
+		o.TURN, o.Refused = []Server{{Name: at, Address: at, Err: "why", Failure: c.failure}}, c.refused
+		if v := TURNServers(o)[0].Verdict(); !strings.HasPrefix(v.Fix, c.fix) || !strings.Contains(v.Cause, "why") {
+			t.Errorf("%q: got the fix %q, want %q", c.failure, v.Fix, c.fix)
+		}
 	}
 }
 

@@ -9,3 +9,6 @@ const lossRuns = 300
 
 // brokenFor is how long an API server fails
 const brokenFor = time.Hour
+
+// asked is how often a server is asked over an uncertain way
+const asked = 1000

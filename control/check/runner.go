@@ -63,6 +63,9 @@ type Options struct {
 	// Own gives what is known of this gateway; without it there are no checks of its own.
 	// It is called from several goroutines, at the start of each check.
 	Own func() Own
+	// State tries whether the gateway's state can be kept, and gives the files of it that were
+	// gone and are there again; may be nil.
+	State func() (restored []string, err error)
 	// Network is what is outside the tunnel: where services are tried beside it, and the
 	// servers behind our own.
 	Network Network

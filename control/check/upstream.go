@@ -57,7 +57,11 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) verdict.Finding {
 	}
 	p.Path = livePath
 	name := cmp.Or(u.ServerName, catalogue.DefaultServerName)
-	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, anonymous: true, version: true,
+	again := func(ctx context.Context) (net.Conn, error) {
+		c, _, _, err := beginOwn(r.Name).reach(ctx, n, host, port)
+		return c, err
+	}
+	return r.askAPIServer(ctx, c, question{p: p, host: name, path: livePath, anonymous: true, version: true, dial: again,
 		expected: expected{serverName: name, ca: u.CA}})
 }
 

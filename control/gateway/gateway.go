@@ -200,7 +200,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.checks = check.NewRunner(check.Options{
 		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, Doubt: g.paths.Doubt, OnHello: g.heardHello,
 		Changed: g.verdictChanged, Root: g.opts.Root, Network: check.Network{Egress: g.egress},
-		Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
+		State: g.store.Try, Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
 	g.exchange.Attach(g.auth, g.checks)
 	g.services.Attach(g.checks)

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/portmap"
+	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
@@ -189,9 +190,14 @@ func (p *Finder) Own() check.Own {
 	}
 	o.Proxy, o.Proxied = p.o.Host.Egress.Address(), p.o.Host.Egress.Outcomes()
 	for _, r := range p.relays().statuses() {
-		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, At: r.Since})
+		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, Failure: relayFailures[r.Fault], At: r.Since})
 	}
 	return o
+}
+
+// relayFailures are the faults of relays that have a fix of their own.
+var relayFailures = map[relay.Fault]catalogue.Failure{
+	relay.FaultSilent: catalogue.FailureTimeout, relay.FaultCredentials: catalogue.FailureRejected, relay.FaultCertificate: catalogue.FailureCertificate,
 }
 
 // Shown is what this gateway shows of itself to the outside.

@@ -119,7 +119,7 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 // which it sought this gateway only those are named that are.
 func (r Reader) told(target string, p catalogue.Params, own catalogue.Shown) catalogue.Params {
 	p.Heard, p.Inbound, p.Peer, p.Service, p.User = true, true, r.Peer, target, r.User
-	p.Own, p.Port, p.NAT, p.PeerNAT = own.SeenAs(), own.Port, own.NAT, p.NAT
+	p.Own, p.Set, p.Port, p.NAT, p.PeerNAT = own.SeenAs(), own.Set(), own.Port, own.NAT, p.NAT
 	p.MTU = min(p.MTU, mostMTU)
 	p.Endpoints = slices.DeleteFunc(p.Endpoints, func(a string) bool { return !own.Has(a) })
 	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return !own.Has(c.Address) })

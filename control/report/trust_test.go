@@ -64,6 +64,18 @@ func TestFixesAreMadeOfWhatTheReaderKnows(t *testing.T) {
 	}
 }
 
+// What the reader has set already is no advice: then the peer does not know of it.
+func TestNoFixSetsWhatIsSet(t *testing.T) {
+	r := reading()
+	known := r.Own()
+	known.Advertised = []string{"203.0.113.9:51999"}
+	r.Own = func() catalogue.Shown { return known }
+	v := claimed(t, r, api.ServiceGateway, "error", catalogue.PrivateAdvertised)
+	if want := `at edge, which does not know it, set spec.peers[].endpoints: ["203.0.113.9:51999"]`; !strings.Contains(v.Fix, want) || strings.Contains(v.Fix, "set spec.discovery") {
+		t.Errorf("got %q, want %q in it", v.Fix, want)
+	}
+}
+
 // The writer's NAT is its own, and the one here is known here.
 func TestEachNATIsThatOfItsGateway(t *testing.T) {
 	v := claimed(t, reading(), api.ServiceGateway, "warning", catalogue.RelayInUse)

@@ -86,6 +86,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -132,7 +133,9 @@ type Store struct {
 	hadKey peer.PublicKey
 	// keyKept: the backend has the private key. publicKey is that of the key which PrivateKey
 	// gave. Both are the caller's of PrivateKey.
-	keyKept   bool
+	keyKept bool
+	// key is what PrivateKey gave.
+	key       atomic.Pointer[peer.PrivateKey]
 	publicKey peer.PublicKey
 }
 
@@ -315,7 +318,9 @@ func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 	if made {
 		k, err = putPrivateKey(file, k)
 	}
-	s.publicKey = k.Public()
+	if s.publicKey = k.Public(); err == nil {
+		s.key.Store(&k)
+	}
 	return k, err
 }
 

@@ -139,7 +139,7 @@ func (c *Client) failed(ctx context.Context, f *failure, round int) {
 	if f.refusal != "" {
 		c.refused = f.refusal
 	}
-	c.status.Err = f.words
+	c.status.Err, c.status.Fault = f.words, f.fault()
 	if c.status.Since.IsZero() {
 		c.status.Since = time.Now()
 	}
@@ -268,12 +268,15 @@ func (c *Client) take(a *allocation) {
 func (c *Client) drop(a *allocation, loss error, giveBack bool) {
 	c.mu.Lock()
 	c.current = nil
-	if f := (*failure)(nil); errors.As(loss, &f) && !f.silent {
-		c.previous = nil // The server has said that it is gone.
-	}
 	c.status = Status{Address: c.status.Address, Since: time.Now()}
 	if loss != nil {
-		c.status.Err = loss.Error()
+		c.status.Err, c.status.Fault = loss.Error(), FaultServer
+	}
+	if f := (*failure)(nil); errors.As(loss, &f) {
+		c.status.Fault = f.fault()
+		if !f.silent {
+			c.previous = nil // The server has said that it is gone.
+		}
 	}
 	c.mu.Unlock()
 	if loss != nil {

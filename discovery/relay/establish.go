@@ -75,6 +75,7 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 		silence = wholeAttempt
 	}
 	var failures []string
+	certificate := false
 	for _, at := range attempts {
 		a, f := c.attempt(ctx, at, resolve, silence)
 		if f == nil {
@@ -82,6 +83,7 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 			return a, nil
 		}
 		failures = append(failures, at.transport+": "+f.words)
+		certificate = certificate || f.certificate
 		// A server that refuses over one transport does so over all, except for a 437,
 		// which is about our address and port.
 		if !f.silent && f.code != codeMismatch || ctx.Err() != nil {
@@ -89,7 +91,7 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 			return nil, f
 		}
 	}
-	return nil, &failure{words: strings.Join(failures, "; "), silent: true}
+	return nil, &failure{words: strings.Join(failures, "; "), silent: true, certificate: certificate}
 }
 
 // attempt makes an allocation over one transport. The server's name is resolved unless a proxy
@@ -216,7 +218,7 @@ func (c *Client) connect(ctx context.Context, transport string, to place, timeou
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		conn.Close()
-		return nil, &failure{words: fmt.Sprintf("%v: %s", to, explainTLS(err, config.ServerName)), silent: true}
+		return nil, &failure{words: fmt.Sprintf("%v: %s", to, explainTLS(err, config.ServerName)), silent: true, certificate: aboutCertificate(err)}
 	}
 	return secured, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -37,6 +38,21 @@ type failure struct {
 	// refusal is words without the transport, when the server refuses over all; "" = it
 	// does not.
 	refusal string
+	// certificate says that the server's does not do.
+	certificate bool
+}
+
+// fault is what has to be fixed.
+func (f *failure) fault() Fault {
+	switch {
+	case f.certificate:
+		return FaultCertificate
+	case f.silent:
+		return FaultSilent
+	case slices.Contains([]int{codeBadRequest, codeUnauthorized, codeWrongUser}, f.code):
+		return FaultCredentials
+	}
+	return FaultServer
 }
 
 func (f *failure) Error() string { return f.words }

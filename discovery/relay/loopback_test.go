@@ -147,20 +147,21 @@ func TestTLSFailuresAreNamed(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		edit func(*relay.Server)
+		is   relay.Fault
 		says string
 	}{
-		{"another name", func(s *relay.Server) { s.ServerName = "relay.example.org" }, `certificate is for another name than "relay.example.org"`},
-		{"an unknown authority", func(s *relay.Server) { s.CAData = nil }, "signed by nobody we know"},
-		{"no TLS on the port", func(s *relay.Server) { s.Address = l.plain.String() }, "TLS"},
-		{"TLS where there is none to speak to", func(s *relay.Server) { s.Address = "127.0.0.1:1" }, "refuses TCP"},
+		{"another name", func(s *relay.Server) { s.ServerName = "relay.example.org" }, relay.FaultCertificate, `certificate is for another name than "relay.example.org"`},
+		{"an unknown authority", func(s *relay.Server) { s.CAData = nil }, relay.FaultCertificate, "signed by nobody we know"},
+		{"no TLS on the port", func(s *relay.Server) { s.Address = l.plain.String() }, relay.FaultSilent, "TLS"},
+		{"TLS where there is none to speak to", func(s *relay.Server) { s.Address = "127.0.0.1:1" }, relay.FaultSilent, "refuses TCP"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := l.account(relay.TransportTLS)
 			c.edit(&server)
 			g := start(t, relay.Options{Server: server})
 			eventually(t, "a failure", func() bool { return g.Status().Err != "" })
-			if s := g.Status(); !strings.Contains(s.Err, c.says) {
-				t.Errorf("the status says %q, want %q", s.Err, c.says)
+			if s := g.Status(); !strings.Contains(s.Err, c.says) || s.Fault != c.is {
+				t.Errorf("the status says %q (%s), want %q (%s)", s.Err, s.Fault, c.says, c.is)
 			}
 		})
 	}

@@ -171,6 +171,7 @@ type Status struct {
 	Mapped    netip.AddrPort
 	RTT       time.Duration // of the last transaction; 0 = none yet
 	Err       string        // what failed last, why, and what to do; "" = all is well
+	Fault     Fault         // what that is about; "" = all is well
 	Since     time.Time     // when the allocation was made or lost
 	NextTry   time.Time     // when it is tried again; zero while there is an allocation
 	// Fallback is why the transport is not UDP, when it may be and is not.
@@ -179,6 +180,17 @@ type Status struct {
 	Denied  map[netip.Addr]string
 	Traffic Traffic
 }
+
+// Fault is what keeps a relay from being used.
+type Fault string
+
+// Faults.
+const (
+	FaultSilent      Fault = "silent"      // the server does not answer, or is not found
+	FaultCredentials Fault = "credentials" // it does not take the user and password
+	FaultCertificate Fault = "certificate" // its own certificate does not do
+	FaultServer      Fault = "server"      // it refuses for another reason, or cannot be used
+)
 
 // Traffic counts datagrams since the client was made.
 type Traffic struct {

@@ -328,12 +328,13 @@ func TestWhyThereIsNoAllocationIsNamed(t *testing.T) {
 		name    string
 		server  relay.Server
 		options turnserver.Options
+		fault   relay.Fault
 		says    string
 	}{
-		{"wrong password", wrong, turnserver.Options{}, `username "edge" or its password is wrong`},
-		{"expired TURN REST", expired, turnserver.Options{Secret: "s"}, `username "1600000000:edge" or its password`},
-		{"quota", account, turnserver.Options{Quota: -1}, `user "edge" has as many allocations as the server grants (486): raise user-quota`},
-		{"another port", mute, turnserver.Options{}, "no answer over UDP from 203.0.113.1:9: is UDP blocked"},
+		{"wrong password", wrong, turnserver.Options{}, relay.FaultCredentials, `username "edge" or its password is wrong`},
+		{"expired TURN REST", expired, turnserver.Options{Secret: "s"}, relay.FaultCredentials, `username "1600000000:edge" or its password`},
+		{"quota", account, turnserver.Options{Quota: -1}, relay.FaultServer, `user "edge" has as many allocations as the server grants (486): raise user-quota`},
+		{"another port", mute, turnserver.Options{}, relay.FaultSilent, "no answer over UDP from 203.0.113.1:9: is UDP blocked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -342,8 +343,8 @@ func TestWhyThereIsNoAllocationIsNamed(t *testing.T) {
 				g := start(t, relay.Options{Server: c.server, Socket: newSocket(t, in.listen(edge.host, 51820))})
 				eventually(t, "a failure", func() bool { return g.Status().Err != "" })
 				s := g.Status()
-				if !strings.Contains(s.Err, c.says) {
-					t.Errorf("the status says %q, want %q", s.Err, c.says)
+				if !strings.Contains(s.Err, c.says) || s.Fault != c.fault {
+					t.Errorf("the status says %q (%s), want %q (%s)", s.Err, s.Fault, c.says, c.fault)
 				}
 				if in := time.Until(s.NextTry); in <= 0 || in > 2*time.Second {
 					t.Errorf("the next try is in %v, want about a second", in)

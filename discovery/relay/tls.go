@@ -63,6 +63,12 @@ func explainTLS(err error, name string) string {
 	return fmt.Sprintf("TLS handshake: %v", foreign.Err(err))
 }
 
+// aboutCertificate reports whether TLS failed for the server's certificate.
+func aboutCertificate(err error) bool {
+	var failed *tls.CertificateVerificationError
+	return errors.As(err, &failed)
+}
+
 // names are those that a certificate is for.
 func names(c *x509.Certificate) string {
 	if c == nil {

@@ -38,6 +38,7 @@ type Server struct {
 	clients *x509.CertPool
 	status  int           // of every answer; 0 = what is right
 	delay   time.Duration // of every answer
+	ahead   time.Duration // of the clock that answers show
 	run     *running      // nil while it is down
 }
 

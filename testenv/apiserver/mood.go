@@ -20,6 +20,13 @@ func (s *Server) Answer(status int, delay time.Duration) {
 	s.status, s.delay = status, delay
 }
 
+// Ahead makes the server's clock, as its answers show it, so much ahead.
+func (s *Server) Ahead(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead = by
+}
+
 // Present makes new connections get another certificate.
 func (s *Server) Present(cert tls.Certificate) {
 	s.mu.Lock()
@@ -96,8 +103,9 @@ func (s *Server) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 func (s *Server) moody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
-		status, delay := s.status, s.delay
+		status, delay, ahead := s.status, s.delay, s.ahead
 		s.mu.Unlock()
+		w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 		late := time.NewTimer(delay)
 		defer late.Stop()
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -46,6 +47,8 @@ type fault struct {
 type faultState struct {
 	// double is a copy of edge.
 	double *Site
+	// servers are those that it started.
+	servers []io.Closer
 }
 
 // steps are those of a phase.

@@ -80,19 +80,20 @@ type Lab struct {
 	Cloud    *Site
 	Edge     *Site
 
-	opts     Options
-	scenario Scenario
-	dir      string
-	remove   bool
-	stun     []*stunserver.Server
-	tester   *stunserver.BehaviourServer
-	relay    *turnserver.Server
-	cloudNAT *simnet.NAT // nil where it has none
-	others   []*Site
-	load     load
-	names    names
-	ticket   string // the latest that cloud made
-	fault    faultState
+	opts      Options
+	scenario  Scenario
+	dir       string
+	remove    bool
+	stun      []*stunserver.Server
+	tester    *stunserver.BehaviourServer
+	relay     *turnserver.Server
+	relayHost *simnet.Host // nil without a relay
+	cloudNAT  *simnet.NAT  // nil where it has none
+	others    []*Site
+	load      load
+	names     names
+	ticket    string // the latest that cloud made
+	fault     faultState
 }
 
 // load is what the transfer of a scenario goes through.
@@ -180,6 +181,9 @@ func (l *Lab) Close() error {
 		}
 	}
 	for _, s := range l.stun {
+		errs = append(errs, s.Close())
+	}
+	for _, s := range l.fault.servers {
 		errs = append(errs, s.Close())
 	}
 	errs = append(errs, l.closeServers())

@@ -93,7 +93,13 @@ func (l *Lab) addRelay() error {
 	if err != nil {
 		return err
 	}
-	l.relay, err = turnserver.ServeHost(host, relayAddr, turnserver.Options{
+	l.relayHost = host
+	return l.serveRelay()
+}
+
+// serveRelay starts its server.
+func (l *Lab) serveRelay() (err error) {
+	l.relay, err = turnserver.ServeHost(l.relayHost, relayAddr, turnserver.Options{
 		Users: map[string]string{"cloud": relayPassword("cloud"), "edge": relayPassword("edge")},
 	})
 	if err != nil {

@@ -193,6 +193,26 @@ func TestWhatLeadsToTheGateway(t *testing.T) {
 	}
 }
 
+// A node port is there at once, and peers may be connected by it.
+func TestALoadBalancerThatWaitsHasANodePort(t *testing.T) {
+	balancer := service(corev1.ServiceTypeLoadBalancer)
+	for _, c := range []struct {
+		facts facts
+		want  string
+	}{
+		{cluster(balancer, node("n1", "ExternalIP 203.0.113.1")), "this gateway is dialled by its node port alone, 203.0.113.1:30820 (ExternalIP of node n1)"},
+		{cluster(balancer), "nobody outside can dial this gateway by it"},
+	} {
+		d := derive(c.facts, now)
+		if len(d.Problems) != 1 {
+			t.Fatalf("got %+v", d.Problems)
+		}
+		if cause, _ := catalogue.Render(d.Problems[0].Code, d.Problems[0].Params); !strings.Contains(cause, c.want) {
+			t.Errorf("got %q, want %q in it", cause, c.want)
+		}
+	}
+}
+
 func TestALoadBalancerIsGivenTimeForItsAddress(t *testing.T) {
 	f := cluster(service(corev1.ServiceTypeLoadBalancer))
 	early := made.Add(pendingGrace - time.Second)

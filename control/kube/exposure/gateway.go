@@ -93,13 +93,13 @@ func (f facts) loadBalancer(d *derived, found *endpoints, s *corev1.Service, por
 	if f.pendingSince.After(since) {
 		since = f.pendingSince
 	}
-	f.nodePorts(d, found, s, port) // which it has at once, while it waits
+	byNode, _ := f.nodePorts(d, found, s, port) // which it has at once, while it waits
 	if told := since.Add(pendingGrace); now.Before(told) && len(failed) == 0 {
 		d.again = told
 		return
 	}
 	p := f.about("Service", s.Name)
-	p.Detail = strings.Join(failed, ", ")
+	p.Detail, p.Candidates = strings.Join(failed, ", "), byNode
 	d.since(NameService, catalogue.LoadBalancerPending, p, since)
 }
 

@@ -1,0 +1,47 @@
+package check
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+// NameKept is the check of whether the state directory keeps what is written into it.
+const NameKept = "state-directory"
+
+// lossTold is for how long is told that files of the state were gone.
+const lossTold = time.Hour
+
+// kept is what became of the gateway's state on disk.
+type kept struct {
+	err      error
+	restored []string
+	at       time.Time // when the last of these was
+}
+
+// tried is what is known after another try.
+func (k kept) tried(try func() ([]string, error), now time.Time) kept {
+	restored, err := try()
+	if k.err = err; len(restored) > 0 {
+		k.restored, k.at = restored, now
+	}
+	return k
+}
+
+// findings are there only while something is wrong, or was within the last hour.
+func (k kept) findings(now time.Time) []verdict.Finding {
+	var p catalogue.Params
+	p.Inbound = true
+	r := beginOwn(NameKept)
+	switch {
+	case k.err != nil:
+		p.Detail = catalogue.Reason(k.err)
+		return []verdict.Finding{r.fail(api.Error, "disk", catalogue.StateUnwritable, p)}
+	case len(k.restored) > 0 && now.Sub(k.at) < lossTold:
+		p.Names = k.restored
+		return []verdict.Finding{r.fail(api.Warning, "disk", catalogue.StateDeleted, p)}
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+func TestAStateThatIsNotKeptIsFound(t *testing.T) {
+	now := time.Now()
+	var k kept
+	try := func(restored []string, err error) func() ([]string, error) {
+		return func() ([]string, error) { return restored, err }
+	}
+	for _, c := range []struct {
+		name string
+		try  func() ([]string, error)
+		at   time.Duration
+		is   api.Outcome
+		code catalogue.Code
+	}{
+		{"well", try(nil, nil), 0, "", ""},
+		{"a file was gone", try([]string{"/var/lib/postern/peers.json"}, nil), 0, api.Warning, catalogue.StateDeleted},
+		{"and is told of", try(nil, nil), lossTold - time.Minute, api.Warning, catalogue.StateDeleted},
+		{"for a while", try(nil, nil), lossTold, "", ""},
+		{"full", try(nil, fmt.Errorf("write: %w", syscall.ENOSPC)), lossTold, api.Error, catalogue.StateUnwritable},
+		{"another reason", try(nil, errors.New("no medium")), lossTold, api.Error, catalogue.StateUnwritable},
+		{"free again", try(nil, nil), lossTold, "", ""},
+	} {
+		k = k.tried(c.try, now.Add(c.at))
+		found := k.findings(now.Add(c.at))
+		if c.code == "" {
+			if len(found) != 0 {
+				t.Errorf("%s: got %+v", c.name, found)
+			}
+			continue
+		}
+		if len(found) != 1 || found[0].Outcome != c.is || found[0].Code != c.code || found[0].Verdict().Cause == "" {
+			t.Errorf("%s: got %+v, want %s %s", c.name, found, c.is, c.code)
+		}
+	}
+}

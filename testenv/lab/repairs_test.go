@@ -1,0 +1,126 @@
+package lab
+
+import (
+	"context"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/testenv/simnet"
+)
+
+// A fix is applied as it is printed, where that takes no judgement: a rule is put before those that
+// drop, a link is switched on, a route is added. What else a fix says is done if it says it
+// (endFault.mend).
+
+// repair is what became of that.
+type repair int
+
+const (
+	notMechanical repair = iota // nothing in the fixes can be done without judgement
+	useless                     // it was done, and did not help
+	helpful
+)
+
+// rules are what the firewall at the place of a fault lets through before it drops anything.
+type rules struct {
+	mu     sync.Mutex
+	accept []rule
+}
+
+// rule is one of nftables': of UDP, from and to what it names, and any if it names none.
+type rule struct {
+	from, to netip.Addr
+	port     uint16
+}
+
+var (
+	ruleForm = regexp.MustCompile(`nft insert rule inet filter (?:input|output|forward) (?:ip6? saddr (\S+) )?(?:ip6? daddr (\S+) )?(?:udp dport (\d+)|meta l4proto udp) accept`)
+	linkForm = regexp.MustCompile(`ip link set dev DEVICE up`)
+	wayForm  = regexp.MustCompile(`ip route add default via ROUTER dev DEVICE`)
+)
+
+// accepts reports whether a rule lets a datagram through.
+func (r *rules) accepts(from, to netip.AddrPort) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.accept {
+		if (!a.from.IsValid() || a.from == from.Addr()) && (!a.to.IsValid() || a.to == to.Addr()) && (a.port == 0 || a.port == to.Port()) {
+			return true
+		}
+	}
+	return false
+}
+
+// insert inserts the rules that a fix prints, and gives their number.
+func (r *rules) insert(fix string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range ruleForm.FindAllStringSubmatch(fix, -1) {
+		var a rule
+		a.from, _ = netip.ParseAddr(m[1]) // invalid: any
+		a.to, _ = netip.ParseAddr(m[2])
+		port, _ := strconv.ParseUint(m[3], 10, 16)
+		a.port = uint16(port)
+		r.accept = append(r.accept, a)
+		n++
+	}
+	return n
+}
+
+// mend does what both sides' fixes say.
+func (g generatedFault) mend(ctx context.Context, l *Lab, found []diagnosis) (repair, error) {
+	done := false
+	for _, d := range found {
+		for _, c := range d.roots() {
+			switch {
+			case g.end != nil:
+				if g.end.mend == nil || !strings.Contains(c.Fix, g.end.says) {
+					continue
+				}
+				if err := g.end.mend(ctx, l); err != nil {
+					return notMechanical, err
+				}
+				done = true
+			case g.kind == cut && g.spot != edgeRouter && linkForm.MatchString(c.Fix):
+				d.site.Host.Link().SetDown(false)
+				done = true
+			case g.kind == noRoute && wayForm.MatchString(c.Fix):
+				d.site.Refuse(nil)
+				done = true
+			case g.kind != cut && g.kind != noRoute && !g.passes():
+				done = g.rules.insert(c.Fix) > 0 || done
+			}
+		}
+	}
+	if !done {
+		return notMechanical, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	stays := codes(catalogue.StateDeleted, catalogue.ProcessStarved)
+	if g.also != nil { // which nobody has fixed
+		stays = slices.Concat(stays, g.also.cloud, g.also.edge)
+	}
+	_, err := l.awaitClean(ctx, l.diagnose, stays...)
+	if ctx.Err() != nil {
+		return useless, nil
+	}
+	if err != nil {
+		return notMechanical, err
+	}
+	return helpful, nil
+}
+
+// mendTime is how long a pair may take to be well again. A relay is asked again after 30 s.
+const mendTime = 75 * time.Second
+
+// filter is what drops, but for what the rules let through.
+func (r *rules) filter(hit func(simnet.Datagram, bool) bool) func(simnet.Datagram, bool) bool {
+	return func(d simnet.Datagram, out bool) bool { return hit(d, out) && !r.accepts(d.Src, d.Dst) }
+}
