@@ -63,6 +63,10 @@ faults: ## FAULTS generated faults, and how many of them the checks name rightly
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway
 
+.PHONY: test-churn
+test-churn: ## 10,000 connections to services of clusters while pods come, go and fail readiness
+	POSTERN_CHURN=10000 $(GO) test -count 1 -v -run TestPodsThatComeAndGo ./control/gateway
+
 .PHONY: test-interop
 CONNECTIONS ?= 1000000
 test-interop: ## As root: CONNECTIONS (a million) over a bad path to the kernel's TCP, every byte compared

@@ -1,6 +1,7 @@
 package clusterset
 
 import (
+	"context"
 	"hash/fnv"
 	"maps"
 	"net/netip"
@@ -8,16 +9,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/mcs"
 )
 
 // backends are those of a service that are ready. It is safe for concurrent use.
 type backends struct {
 	mu       sync.Mutex
-	ready    []netip.AddrPort
+	ready    []backend // by address
 	next     int
 	affinity mcs.Affinity
 	kept     map[client]kept
+}
+
+// backend is one that is ready, until end is called.
+type backend struct {
+	forward.Backend
+	end context.CancelFunc
 }
 
 // client is some of a peer's: those that came by one of the ports.
@@ -28,24 +36,41 @@ type client struct {
 
 // kept is the backend of a client, and when it last connected.
 type kept struct {
-	to   netip.AddrPort
+	to   forward.Backend
 	used time.Time
 }
 
-// set replaces the backends.
+// set replaces the backends, which are by address. Those that are no longer ready get nothing more
+// when it returns, also of what is being opened.
 func (b *backends) set(ready []netip.AddrPort, a mcs.Affinity) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ready, b.affinity = ready, a
+	was := b.ready
+	b.ready, b.affinity = make([]backend, len(ready)), a
+	for i, to := range ready {
+		if at := slices.IndexFunc(was, func(x backend) bool { return x.AddrPort == to }); at >= 0 {
+			b.ready[i] = was[at]
+			continue
+		}
+		b.ready[i].AddrPort = to
+		b.ready[i].Ready, b.ready[i].end = context.WithCancel(context.Background())
+	}
+	for _, x := range was {
+		if !slices.Contains(ready, x.AddrPort) {
+			x.end()
+		}
+	}
 	if !a.ClientIP {
 		b.kept = nil
 	}
 	now := time.Now()
-	maps.DeleteFunc(b.kept, func(_ client, k kept) bool { return !slices.Contains(ready, k.to) || now.Sub(k.used) >= a.Timeout })
+	maps.DeleteFunc(b.kept, func(_ client, k kept) bool {
+		return !slices.Contains(ready, k.to.AddrPort) || now.Sub(k.used) >= a.Timeout
+	})
 }
 
 // Pick implements forward.Backends.
-func (b *backends) Pick(peer string, nth int, tried []netip.AddrPort) netip.AddrPort {
+func (b *backends) Pick(peer string, nth int, tried []netip.AddrPort) forward.Backend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.affinity.ClientIP {
@@ -53,24 +78,24 @@ func (b *backends) Pick(peer string, nth int, tried []netip.AddrPort) netip.Addr
 	}
 	for range b.ready {
 		b.next++
-		if to := b.ready[b.next%len(b.ready)]; !slices.Contains(tried, to) {
-			return to
+		if to := b.ready[b.next%len(b.ready)]; !slices.Contains(tried, to.AddrPort) {
+			return to.Backend
 		}
 	}
-	return netip.AddrPort{}
+	return forward.Backend{}
 }
 
 // pickKept gives a client the backend that it had. One that has none gets the same that it would
 // get after a restart.
-func (b *backends) pickKept(c client, tried []netip.AddrPort) netip.AddrPort {
+func (b *backends) pickKept(c client, tried []netip.AddrPort) forward.Backend {
 	now := time.Now()
 	k := b.kept[c]
-	if !k.to.IsValid() || now.Sub(k.used) >= b.affinity.Timeout || slices.Contains(tried, k.to) {
-		k.to = netip.AddrPort{}
+	if !k.to.IsValid() || now.Sub(k.used) >= b.affinity.Timeout || slices.Contains(tried, k.to.AddrPort) {
+		k.to = forward.Backend{}
 		var most uint64
 		for _, to := range b.ready {
-			if w := weight(c, to); !slices.Contains(tried, to) && (w > most || !k.to.IsValid()) {
-				k.to, most = to, w
+			if w := weight(c, to.AddrPort); !slices.Contains(tried, to.AddrPort) && (w > most || !k.to.IsValid()) {
+				k.to, most = to.Backend, w
 			}
 		}
 	}

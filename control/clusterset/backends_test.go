@@ -22,18 +22,18 @@ func TestConnectionsAreSpread(t *testing.T) {
 	b.set(addrs(4), mcs.Affinity{})
 	got := map[netip.AddrPort]int{}
 	for range 400 {
-		got[b.Pick("cloud", 0, nil)]++
+		got[b.Pick("cloud", 0, nil).AddrPort]++
 	}
 	for _, a := range addrs(4) {
 		if got[a] != 100 {
 			t.Errorf("%s has %d of 400", a, got[a])
 		}
 	}
-	if a := b.Pick("cloud", 0, addrs(3)); a != addrs(4)[3] {
-		t.Errorf("after three were tried it is %s", a)
+	if a := b.Pick("cloud", 0, addrs(3)); a.AddrPort != addrs(4)[3] {
+		t.Errorf("after three were tried it is %s", a.AddrPort)
 	}
 	if a := b.Pick("cloud", 0, addrs(4)); a.IsValid() {
-		t.Errorf("after all were tried it is %s", a)
+		t.Errorf("after all were tried it is %s", a.AddrPort)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 			out := map[netip.Addr]netip.AddrPort{}
 			for i := range 1000 {
 				client := netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)})
-				out[client] = b.Pick("edge", nthOf(client, mcs.Spread), nil)
+				out[client] = b.Pick("edge", nthOf(client, mcs.Spread), nil).AddrPort
 			}
 			return out
 		}
@@ -95,6 +95,25 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 			t.Error("another peer's client gets none")
 		}
 	})
+}
+
+// What is picked is ready until the backends are set without it, and again only as another one.
+func TestABackendThatIsGoneIsToldOf(t *testing.T) {
+	for _, affinity := range []mcs.Affinity{{}, {ClientIP: true, Timeout: time.Hour}} {
+		var b backends
+		b.set(addrs(2)[:1], affinity)
+		first := b.Pick("cloud", 0, nil)
+		b.set(addrs(2), affinity)
+		if first.Ready.Err() != nil {
+			t.Error("it is gone when another comes")
+		}
+		b.set(addrs(2)[1:], affinity)
+		second := b.Pick("cloud", 0, nil)
+		b.set(addrs(2), affinity)
+		if first.Ready.Err() == nil || second.Ready.Err() != nil || second.AddrPort == first.AddrPort {
+			t.Errorf("the first ends with %v, the second with %v", first.Ready.Err(), second.Ready.Err())
+		}
+	}
 }
 
 // Nothing is kept of clients that are gone for longer than the time-out.

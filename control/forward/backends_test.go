@@ -21,24 +21,47 @@ type pods struct {
 	mu    sync.Mutex
 	ready []netip.AddrPort
 	nth   []int // by which ports clients came
+	until map[netip.AddrPort]*until
+}
+
+// until is how long a backend is ready.
+type until struct {
+	ctx context.Context
+	end context.CancelFunc
 }
 
 func (p *pods) set(ready ...netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ready = ready
+	for a, u := range p.until {
+		if !slices.Contains(ready, a) {
+			u.end()
+			delete(p.until, a)
+		}
+	}
 }
 
-func (p *pods) Pick(_ string, nth int, tried []netip.AddrPort) netip.AddrPort {
+func (p *pods) Pick(_ string, nth int, tried []netip.AddrPort) Backend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.nth = append(p.nth, nth)
 	for _, a := range p.ready {
-		if !slices.Contains(tried, a) {
-			return a
+		if slices.Contains(tried, a) {
+			continue
 		}
+		u := p.until[a]
+		if u == nil {
+			u = &until{}
+			u.ctx, u.end = context.WithCancel(context.Background())
+			if p.until == nil {
+				p.until = map[netip.AddrPort]*until{}
+			}
+			p.until[a] = u
+		}
+		return Backend{a, u.ctx}
 	}
-	return netip.AddrPort{}
+	return Backend{}
 }
 
 const web = "shop/web:80"
@@ -130,6 +153,47 @@ func TestABackendThatIsSilentIsGivenUp(t *testing.T) {
 			t.Errorf("after %s they tried %v", took, tried)
 		}
 	})
+}
+
+// Who is being connected to a backend that is no longer ready gets another one at once, and nothing of
+// the first, whether it has answered or not.
+func TestABackendThatGoesWhileItIsDialledIsGivenUp(t *testing.T) {
+	for what, answers := range map[string]bool{"it is silent": false, "it has answered": true} {
+		t.Run(what, func(t *testing.T) {
+			goes := netip.MustParseAddrPort("10.0.0.1:80")
+			address, conns := upstream(t)
+			stays := addr(t, address)
+			p := &pods{ready: []netip.AddrPort{goes, stays}}
+			left := []netip.AddrPort{stays}
+			client, server := tcpPair(t)
+			g := newGateway(t, Limits{}, func(ctx context.Context, to string) (Conn, error) {
+				if to != goes.String() {
+					return DialUpstream(ctx, to)
+				}
+				p.set(left...)
+				if answers {
+					return client, nil
+				}
+				<-ctx.Done()
+				if ctx.Err() == context.DeadlineExceeded {
+					t.Error("it is given up only when its time is over")
+				}
+				return nil, ctx.Err()
+			})
+			g.cluster(p, api.TCP)
+			c := g.dial(cloudAddr, 10000).conn()
+			send(t, c, "hello")
+			wantRead(t, take(t, conns), "hello")
+			if answers {
+				wantReset(t, server)
+			}
+			left = nil
+			p.set(goes)
+			if !g.dial(cloudAddr, 10000).wasRefused() || g.in.Counters().Refused[NoneReady] != 1 {
+				t.Errorf("with no other left it comes to %v", g.in.Counters().Refused)
+			}
+		})
+	}
 }
 
 func TestDatagramsGoToBackendsThatAreThere(t *testing.T) {

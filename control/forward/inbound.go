@@ -251,7 +251,8 @@ var errNoneReady = errors.New("no backend is ready")
 // backendTimeout bounds dialling a backend while there may be another.
 const backendTimeout = 2 * time.Second
 
-// dial connects to the upstream, or to one of the backends: another one if one fails.
+// dial connects to the upstream, or to one of the backends: another one if one fails, or is no longer
+// ready before it is connected.
 func (in *Inbound) dial(ctx context.Context, p Peer, s Service, port uint16) (Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
@@ -264,15 +265,26 @@ func (in *Inbound) dial(ctx context.Context, p Peer, s Service, port uint16) (Co
 		if !to.IsValid() || ctx.Err() != nil {
 			return nil, err
 		}
-		tried = append(tried, to)
+		tried = append(tried, to.AddrPort)
 		var c Conn
-		one, cancel := context.WithTimeout(ctx, backendTimeout)
-		c, err = in.opts.Dial(one, to.String())
-		cancel()
-		if err == nil {
+		if c, err = in.dialBackend(ctx, to); err == nil {
 			return c, nil
 		}
 	}
+}
+
+func (in *Inbound) dialBackend(ctx context.Context, to Backend) (Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
+	defer context.AfterFunc(to.Ready, cancel)()
+	c, err := in.opts.Dial(ctx, to.String())
+	if to.Ready.Err() == nil {
+		return c, err
+	}
+	if err == nil {
+		abort(c)
+	}
+	return nil, errNoneReady
 }
 
 // serve completes the handshake and hands the connection to the service's handler.

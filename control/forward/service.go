@@ -30,8 +30,15 @@ type Service struct {
 // Backends say where a connection, or a flow of datagrams, is carried to.
 type Backends interface {
 	// Pick gives a backend that is ready and none of those that were tried, for whoever came from a
-	// peer by one of the service's ports, the first being 0. It is invalid when there is none.
-	Pick(peer string, nth int, tried []netip.AddrPort) netip.AddrPort
+	// peer by one of the service's ports, the first being 0. Its address is invalid when there is none.
+	Pick(peer string, nth int, tried []netip.AddrPort) Backend
+}
+
+// Backend is where a connection to a service of this cluster may be carried to.
+type Backend struct {
+	netip.AddrPort
+	// Ready ends when it is to get nothing new any more: the address may be another pod's by then.
+	Ready context.Context
 }
 
 // Handler serves an established connection and returns when it is done with it. When ctx

@@ -23,8 +23,9 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	}
 	p, s, reason := in.authorize(api.UDP, remote, local)
 	f := &udpFlow{key: k, service: s.Name, in: in, tally: in.flows.uses.tally(DirectionInbound, p.Name, s.Name)}
+	ready := context.Background()
 	if reason == "" {
-		f.upstream, reason = s.leads(p, local.Port())
+		f.upstream, ready, reason = s.leads(p, local.Port())
 	}
 	if reason == "" {
 		reason = t.begin(f, DirectionInbound, p.Name, func() { in.openUDP(f, p, s) })
@@ -32,6 +33,10 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	if reason == "" && !in.stillAllowed(f.about()) { // since it was looked up
 		f.end()
 		reason = NotGranted
+	}
+	if reason == "" && ready.Err() != nil {
+		f.end()
+		reason = NoneReady
 	}
 	if reason != "" && reason != duplicate {
 		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
@@ -41,17 +46,17 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	return t.fromPeer(k, payload)
 }
 
-// leads is where a flow of datagrams leads: they tell nobody whether they arrive, so one backend is
-// as good as another.
-func (s Service) leads(p Peer, port uint16) (string, Reason) {
+// leads is where a flow of datagrams leads, and until when that is so: they tell nobody whether they
+// arrive, so one backend is as good as another.
+func (s Service) leads(p Peer, port uint16) (string, context.Context, Reason) {
 	if s.Backends == nil {
-		return s.upstream(port), ""
+		return s.upstream(port), context.Background(), ""
 	}
 	to := s.Backends.Pick(p.Name, int(port-s.Ports.First), nil)
 	if !to.IsValid() {
-		return "", NoneReady
+		return "", nil, NoneReady
 	}
-	return to.String(), ""
+	return to.String(), to.Ready, ""
 }
 
 // openUDP connects a flow to its upstream.

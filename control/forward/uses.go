@@ -94,7 +94,13 @@ func (t *tally) fail(r Reason) {
 type uses struct {
 	mu sync.RWMutex
 	of map[Use]*tally
+	// left are those of uses that are not counted any more while connections of theirs are open: one
+	// that returns has them.
+	left map[Use]*tally
 }
+
+// known is the tally of a use that is counted, or was.
+func (u *uses) known(k Use) *tally { return cmp.Or(u.of[k], u.left[k]) }
 
 // tally is that of a forwarded service; nil when it is not one of a cluster that is used.
 func (u *uses) tally(direction, peer, service string) *tally {
@@ -129,12 +135,12 @@ func (t *Flows) SetUses(list []Use) {
 	next, all, of := map[Use]*tally{}, 0, map[Use]int{}
 	for _, counted := range []bool{true, false} {
 		for _, k := range list {
-			was := u.of[k]
+			was := u.known(k)
 			if (was != nil) != counted || next[k] != nil {
 				continue
 			}
 			together := Use{Direction: k.Direction, Peer: k.Peer}
-			if rest := u.of[together]; rest != nil {
+			if rest := u.known(together); rest != nil {
 				next[together] = rest // what it has counted does not become less
 			}
 			switch {
@@ -149,7 +155,15 @@ func (t *Flows) SetUses(list []Use) {
 			}
 		}
 	}
-	u.of = next
+	left := map[Use]*tally{}
+	for _, m := range []map[Use]*tally{u.left, u.of} {
+		for k, was := range m {
+			if next[k] == nil && was.open.Load() > 0 {
+				left[k] = was
+			}
+		}
+	}
+	u.of, u.left = next, left
 }
 
 // Used is what became of each use; of those from here only if there were any connections: what a peer

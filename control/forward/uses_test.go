@@ -66,6 +66,19 @@ func TestUsesAreCounted(t *testing.T) {
 		t.Errorf("%d uses are counted", n)
 	}
 	send(t, c, "again")
+	// What is used again is counted with the connections that went on meanwhile.
+	g.flows.SetUses(nil)
+	g.flows.SetUses([]Use{webOfCloud})
+	if u := used(t, g.flows, webOfCloud); u.Open != 1 || u.Connections != 2 {
+		t.Errorf("counted %+v after it returned", u)
+	}
+	abort(c)
+	eventually(t, "the other ends", func() bool { return used(t, g.flows, webOfCloud).Open == 0 })
+	g.flows.SetUses(nil)
+	g.flows.SetUses([]Use{webOfCloud})
+	if u := used(t, g.flows, webOfCloud); u.Open != 0 || u.Connections != 0 {
+		t.Errorf("counted %+v, though nothing of it was left", u)
+	}
 }
 
 func TestUsesOfDatagramsAreCounted(t *testing.T) {
