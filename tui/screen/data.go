@@ -43,6 +43,8 @@ type data struct {
 	alarms []api.Alarm
 
 	past remembered
+	// offered are the services of clusters.
+	offered offered
 
 	filter filter
 	frozen bool
@@ -54,16 +56,16 @@ type data struct {
 	// width and height are the whole terminal's, in cells.
 	width, height int
 
-	// Selections by identity: a peer's public key, check and flow as their views name
+	// Selections by identity: a peer's public key, check, flow and service as their views name
 	// them. They outlive refreshes, sorting and filters.
-	peers, checks, flows cursor
+	peers, checks, flows, services cursor
 }
 
 // allPeers stands for a check of everything.
 const allPeers = "*"
 
 func newData(now time.Time) *data {
-	return &data{now: now, traffic: map[string]*ring{}, past: remembered{hours: map[string]*lastHour{}}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}}
+	return &data{now: now, traffic: map[string]*ring{}, past: remembered{hours: map[string]*lastHour{}}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}, services: cursor{leading: true}}
 }
 
 // Styles of charts.

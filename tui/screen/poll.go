@@ -38,6 +38,9 @@ type polledMsg struct {
 	report    *api.CheckReport
 	reportErr error
 	past      pastMsg
+	// services is nil when they were not asked for.
+	services    *api.ClusterServices
+	servicesErr error
 }
 
 // checkedMsg is the outcome of a run of checks.
@@ -61,7 +64,7 @@ func (m *model) poll() tea.Cmd {
 	}
 	after, source, epoch := m.data.lastLogged(), m.sources[m.source].Source, m.epoch
 	started := m.data.status.Gateway.StartedAt
-	asks := m.data.past.ask(now)
+	asks, services := m.data.past.ask(now), m.data.offered.ask(now)
 	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
 		msg := polledMsg{epoch: epoch}
 		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
@@ -77,6 +80,11 @@ func (m *model) poll() tea.Cmd {
 			msg.report = &r
 		}
 		msg.past = asks.fetch(ctx, source)
+		if services {
+			var s api.ClusterServices
+			s, msg.servicesErr = source.ClusterServices(ctx, "")
+			msg.services = &s
+		}
 		return msg
 	})
 }
@@ -108,9 +116,15 @@ func (m *model) polled(msg polledMsg) {
 	}
 	if restarted {
 		m.checksAt = time.Time{} // Its checks begin again.
+		d.offered = offered{}
 		d.past = remembered{hours: map[string]*lastHour{}}
 	}
 	d.past.took(msg.past)
+	if msg.services != nil {
+		if d.offered.err = msg.servicesErr; msg.servicesErr == nil {
+			d.offered.took(*msg.services, now)
+		}
+	}
 	if msg.report == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-// Package screen is postern's live screen: seven views of one gateway, kept up to date
+// Package screen is postern's live screen: eight views of one gateway, kept up to date
 // once a second.
 //
 // Views are drawn from [data] alone and change nothing but it, so that a test can look

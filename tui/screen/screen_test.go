@@ -47,6 +47,13 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 // remember asks for the past that the picture lacks, which the program does with the next snapshot.
 func (s *stage) remember() {
 	s.View()
+	if s.data.offered.ask(s.clock) {
+		list, err := s.gateway.ClusterServices(context.Background(), "")
+		if s.data.offered.err = err; err == nil {
+			s.data.offered.took(list, s.clock)
+		}
+		s.View()
+	}
 	asks := s.data.past.ask(s.clock)
 	if asks.hours != nil || asks.timeline != nil {
 		s.data.past.took(asks.fetch(context.Background(), s.gateway))
@@ -165,6 +172,7 @@ func TestPictures(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"overview": nil,
 		"wide":     {"w"},
+		"services": {"8"},
 		"filtered": {"/", "c", "l", "o", "u", "d"},
 		"command":  {":", "s", "o", "r", "t", " "},
 		"peer":     {"enter"},

@@ -16,6 +16,8 @@ type Source interface {
 	Checks(ctx context.Context) (api.CheckReport, error)
 	// History gives what became of peers lately.
 	History(ctx context.Context, r api.HistoryRequest) (api.History, error)
+	// ClusterServices gives the services of clusters; of all peers for "".
+	ClusterServices(ctx context.Context, peer string) (api.ClusterServices, error)
 	// Log gives the records after a sequence number, 0 for all that are kept.
 	Log(ctx context.Context, after uint64) (api.Log, error)
 }

@@ -107,7 +107,7 @@ func TestANoteStandsAboveAll(t *testing.T) {
 	for _, size := range [][2]int{{40, 15}, {80, 24}, {120, 40}} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			s, _, _ := twoGateways(t, size[0], size[1], func(o *Options) { o.Note = func() string { return text } })
-			for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "?"} {
+			for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "?"} {
 				s.press(view)
 				got := s.View()
 				fits(t, got, size[0], size[1])
