@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -69,11 +70,14 @@ func (s *stage) do(cmd tea.Cmd) {
 	}
 	switch msg := cmd().(type) {
 	case nil, tickMsg, spinMsg:
-	case tea.BatchMsg:
-		for _, c := range msg {
-			s.do(c)
-		}
 	default:
+		// What is to be done beside each other or in turn; the library does not export the type of the latter.
+		if list := reflect.ValueOf(msg); list.Type().ConvertibleTo(reflect.TypeFor[[]tea.Cmd]()) {
+			for _, c := range list.Convert(reflect.TypeFor[[]tea.Cmd]()).Interface().([]tea.Cmd) {
+				s.do(c)
+			}
+			return
+		}
 		_, next := s.Update(msg)
 		s.do(next)
 	}
