@@ -282,7 +282,7 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 		text, _ := p.outcome()
 		m.say(p.title + ": " + text)
 	}
-	m.polledAt, m.checksAt = time.Time{}, time.Time{}
+	m.data.polledAt, m.data.checksAt = time.Time{}, time.Time{}
 	return m.poll()
 }
 

@@ -27,6 +27,12 @@ type data struct {
 	lostSince time.Time
 	nextTry   time.Time
 
+	// polling: a snapshot is under way. polledAt and checksAt are when one, and the results of the checks,
+	// were asked for last, and failures how often in a row there was no answer.
+	polling            bool
+	polledAt, checksAt time.Time
+	failures           int
+
 	// traffic has the samples of each peer by its public key.
 	traffic map[string]*ring
 

@@ -25,7 +25,7 @@ func (m *model) View() string {
 	if m.viewHeight > 0 {
 		body := strings.Split(m.body(m.viewHeight), "\n")
 		for i := range body {
-			if d.stale() && m.mode != modeHelp {
+			if d.stale() && m.mode != modeHelp && !m.onFleet() {
 				body[i] = d.greyed(body[i])
 			}
 		}
@@ -52,7 +52,7 @@ func (m *model) body(height int) string {
 	switch {
 	case m.mode == modeHelp:
 		return m.helpSheet(d.width, height)
-	case d.statusAt.IsZero():
+	case d.statusAt.IsZero() && !m.onFleet():
 		return m.waiting(d.width, height)
 	}
 	return m.view().draw(d, d.width, height)

@@ -13,8 +13,9 @@ import (
 )
 
 // everywhere are the keys of the frame.
-func everywhere() []key.Binding {
+func (m *model) everywhere() []key.Binding {
 	k := keys()
+	k.view.SetHelp(fmt.Sprintf("1–%d", len(m.views)), "view")
 	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.wide, k.freeze, k.mouse, k.suspend, k.help, k.quit}
 }
 
@@ -65,7 +66,7 @@ func (m *model) helpLines(width int) []string {
 		}
 	}
 	group("moving", helpOf(moves()))
-	frame := everywhere()
+	frame := m.everywhere()
 	if len(m.sources) > 1 {
 		frame = append(frame, keys().gateway)
 	}
