@@ -40,6 +40,10 @@ func (p inProcess) Check(ctx context.Context, r api.CheckRequest) (api.CheckRepo
 	return ofRunning(p, func(g screen.Source) (api.CheckReport, error) { return g.Check(ctx, r) })
 }
 
+func (p inProcess) Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error) {
+	return ofRunning(p, func(g screen.Source) (api.PingReply, error) { return g.Ping(ctx, name, r) })
+}
+
 func (p inProcess) Checks(ctx context.Context) (api.CheckReport, error) {
 	return ofRunning(p, func(g screen.Source) (api.CheckReport, error) { return g.Checks(ctx) })
 }

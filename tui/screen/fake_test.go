@@ -34,6 +34,10 @@ type fake struct {
 	statuses  int // calls of Status
 	histories []api.HistoryRequest
 	checked   []string
+	pinged    []string
+	warnings  []string // of tickets
+	joined    api.JoinResponse
+	rotated   api.KeyRotateResponse
 	changes   []string // what was changed, as a call
 	// check, when set, runs before Check answers.
 	check func(ctx context.Context)
@@ -66,6 +70,29 @@ func (f *fake) PeerAllow(_ context.Context, name string, r api.PeerAllowRequest)
 
 func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
 	return f.change("remove", name, force)
+}
+
+func (f *fake) Invite(_ context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	return api.InviteResponse{Ticket: "postern1ticket", ExpiresAt: noon.Add(time.Duration(r.TTL)), Warnings: f.warnings}, f.change("invite", r.Name, r.Allow, time.Duration(r.TTL))
+}
+
+func (f *fake) Join(_ context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+	return f.joined, f.change("join", r.Ticket, r.Allow)
+}
+
+func (f *fake) Accept(_ context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	return api.AcceptResponse{Peer: "site", Connected: true}, f.change("accept", r.Reply)
+}
+
+func (f *fake) KeyRotate(context.Context, api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	return f.rotated, f.change("rotate")
+}
+
+func (f *fake) Ping(_ context.Context, name string, r api.PingRequest) (api.PingReply, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pinged = append(f.pinged, name+" "+r.Layer)
+	return api.PingReply{RTTSeconds: 0.012, Path: api.PathDirect, Remote: "198.51.100.7:51820\x1b[2J"}, f.err
 }
 
 func (f *fake) change(call ...any) error {

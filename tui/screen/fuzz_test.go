@@ -97,7 +97,7 @@ func (w wild) gateway(f *fake) {
 		w.fill(reflect.ValueOf(doc).Elem(), 4)
 	}
 	for _, name := range []string{"a peer", "services", "checks"} {
-		if w.IntN(40) > 0 {
+		if w.IntN(100) > 0 {
 			continue
 		}
 		const lots = 1000
@@ -183,7 +183,7 @@ func FuzzScreen(f *testing.F) {
 			}, tasks)
 			s.Update(tea.WindowSizeMsg{Width: w.IntN(260), Height: w.IntN(90)})
 			s.do(s.poll())
-			for i, b := range script[:min(len(script), 200)] {
+			for i, b := range script[:min(len(script), 80)] {
 				msg := w.does(s, b)
 				_, cmd := s.Update(msg)
 				if s.data.width > 0 && s.data.height > 0 {

@@ -147,6 +147,8 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		return m.enter(int(msg))
 	case probeMsg:
 		return m.probe(msg.peer)
+	case pingMsg:
+		return m.ping(msg.peer)
 	case copyMsg:
 		return m.copy(msg)
 	case chooseMsg:

@@ -12,6 +12,8 @@ type Source interface {
 	Status(ctx context.Context) (api.Status, error)
 	// Check runs checks now.
 	Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error)
+	// Ping sends one echo to a peer.
+	Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error)
 	// Checks gives the last results at once.
 	Checks(ctx context.Context) (api.CheckReport, error)
 	// History gives what became of peers lately.
