@@ -169,7 +169,7 @@ FUZZ     ?= .
 .PHONY: fuzz
 fuzz: ## Fuzz whatever reads what others send, FUZZTIME (5m) for each target
 	@git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed -E 's#^(.*)/[^/]*:func #./\1 #' | grep -E ' .*$(FUZZ)' | while read -r pkg name; do \
-		echo "$$pkg $$name"; $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$pkg </dev/null || exit 1; \
+		echo "$$pkg $$name"; $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg </dev/null || exit 1; \
 	done
 
 .PHONY: bench

@@ -21,42 +21,43 @@ type inProcess struct{ site *lab.Site }
 
 var errRestarting = errors.New("the gateway is being restarted")
 
-func (p inProcess) Status(ctx context.Context) (api.Status, error) {
+// ofRunning is the answer of the running gateway.
+func ofRunning[T any](p inProcess, ask func(screen.Source) (T, error)) (t T, err error) {
 	g := p.site.Running()
 	if g == nil {
-		return api.Status{}, errRestarting
+		return t, errRestarting
 	}
-	s, err := g.Status(ctx)
+	return ask(g)
+}
+
+func (p inProcess) Status(ctx context.Context) (api.Status, error) {
+	s, err := ofRunning(p, func(g screen.Source) (api.Status, error) { return g.Status(ctx) })
 	sortPeers(&s)
 	return s, err
 }
 
 func (p inProcess) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
-	if g := p.site.Running(); g != nil {
-		return g.Check(ctx, r)
-	}
-	return api.CheckReport{}, errRestarting
+	return ofRunning(p, func(g screen.Source) (api.CheckReport, error) { return g.Check(ctx, r) })
+}
+
+func (p inProcess) Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error) {
+	return ofRunning(p, func(g screen.Source) (api.PingReply, error) { return g.Ping(ctx, name, r) })
 }
 
 func (p inProcess) Checks(ctx context.Context) (api.CheckReport, error) {
-	if g := p.site.Running(); g != nil {
-		return g.Checks(ctx)
-	}
-	return api.CheckReport{}, errRestarting
+	return ofRunning(p, func(g screen.Source) (api.CheckReport, error) { return g.Checks(ctx) })
 }
 
 func (p inProcess) History(ctx context.Context, r api.HistoryRequest) (api.History, error) {
-	if g := p.site.Running(); g != nil {
-		return g.History(ctx, r)
-	}
-	return api.History{}, errRestarting
+	return ofRunning(p, func(g screen.Source) (api.History, error) { return g.History(ctx, r) })
+}
+
+func (p inProcess) ClusterServices(ctx context.Context, peer string) (api.ClusterServices, error) {
+	return ofRunning(p, func(g screen.Source) (api.ClusterServices, error) { return g.ClusterServices(ctx, peer) })
 }
 
 func (p inProcess) Log(ctx context.Context, after uint64) (api.Log, error) {
-	if g := p.site.Running(); g != nil {
-		return g.Log(ctx, after)
-	}
-	return api.Log{}, errRestarting
+	return ofRunning(p, func(g screen.Source) (api.Log, error) { return g.Log(ctx, after) })
 }
 
 // training is a fault that an operator watches and fixes.

@@ -110,12 +110,17 @@ func (a *app) gatewayInCluster() (*remote.Gateway, error) {
 	if c.held != nil {
 		return c.held, nil
 	}
-	_, interactive := terminal(a.stdin)
-	g, err := remote.Open(remote.Options{
-		Cluster: c.chosen, Release: c.release, UserAgent: "postern/" + buildVersion().Version, StdinTaken: !interactive,
-	})
+	g, err := remote.Open(a.clusterOptions())
 	c.held = g
 	return g, err
+}
+
+// clusterOptions are for the cluster that the flags choose.
+func (a *app) clusterOptions() remote.Options {
+	_, interactive := terminal(a.stdin)
+	return remote.Options{
+		Cluster: a.cluster.chosen, Release: a.cluster.release, UserAgent: "postern/" + buildVersion().Version, StdinTaken: !interactive,
+	}
 }
 
 // close ends what the command kept open.

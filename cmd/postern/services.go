@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui"
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 func (a *app) servicesCommand() *cobra.Command {
@@ -22,7 +23,8 @@ func (a *app) servicesCommand() *cobra.Command {
 		Long: "List services exported to and imported from peers (Multi-Cluster Services API), and those that are " +
 			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or has not told, or a " +
 			"listener here cannot be opened), ungranted (exported, and no peer may have it) or refused. ADDRESSES are where " +
-			"an imported service is listened for here.",
+			"an imported service is listened for here, READY the backends of an exported one that take connections, RX and TX " +
+			"what came from the peer and went to it, of services that are counted by themselves.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -52,10 +54,17 @@ func writeServices(out io.Writer, s api.ClusterServices) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SERVICE\tDIRECTION\tPEER\tSTATE\tPORTS\tADDRESSES\tCONNECTIONS")
+	fmt.Fprintln(w, "SERVICE\tDIRECTION\tPEER\tSTATE\tPORTS\tADDRESSES\tCONNECTIONS\tREADY\tRX\tTX")
 	for _, x := range s.Services {
+		ready, rx, tx := "–", "–", "–"
+		if x.ReadyBackends != nil {
+			ready = strconv.Itoa(*x.ReadyBackends)
+		}
+		if x.Used != nil {
+			rx, tx = cell.Size(float64(x.Used.RxBytes)), cell.Size(float64(x.Used.TxBytes))
+		}
 		fmt.Fprintln(w, strings.Join([]string{
-			word(x.Service), x.Direction, word(x.Peer), word(strings.TrimSpace(x.State + " " + x.Code)), word(few(x.Ports)), word(few(x.Addresses)), strconv.Itoa(x.Connections),
+			word(x.Service), x.Direction, word(x.Peer), word(strings.TrimSpace(x.State + " " + x.Code)), word(few(x.Ports)), word(few(x.Addresses)), strconv.Itoa(x.Connections), ready, rx, tx,
 		}, "\t"))
 	}
 	if err := w.Flush(); err != nil {

@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/kube/remote"
 	"github.com/postern-dev/postern/tui/screen"
 )
 
@@ -22,6 +26,7 @@ func (a *app) tuiCommand() *cobra.Command {
 	var (
 		once, readOnly bool
 		graph, theme   string
+		gateways       []string
 	)
 	c := &cobra.Command{
 		Use:   "tui",
@@ -29,7 +34,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails, why and how " +
 			"to fix it, throughput, flows and the log. Press ? for the keys, and a to act on a peer: what is about to be done is shown and confirmed first. If stdout is not a terminal, or with " +
 			"--once, print the table of `postern status` instead.",
-		Example: "  postern tui\n  postern tui --graph ascii",
+		Example: "  postern tui\n  postern tui --graph ascii\n  postern tui --gateways edge,cloud",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
@@ -37,6 +42,12 @@ func (a *app) tuiCommand() *cobra.Command {
 			}
 			if err := oneOf("--theme", theme, screen.Themes()...); err != nil {
 				return err
+			}
+			if len(gateways) > 0 {
+				if once {
+					return usagef("give either", "--once prints the table of one gateway, and --gateways shows several")
+				}
+				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: theme}, readOnly)
 			}
 			if _, ok := terminal(a.stdout); once || !ok {
 				s, err := a.status(c.Context(), "")
@@ -50,9 +61,60 @@ func (a *app) tuiCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
+	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, by contexts of the kubeconfig (`CONTEXT,…`) or paths of sockets")
+	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return a.cluster.chosen.Names("context"), cobra.ShellCompDirectiveDefault
+	}); err != nil {
+		panic(err) // there is no such flag: a mistake of this program
+	}
 	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
 	choiceFlag(c, &theme, "theme", "", a.theme(), "colours for a background", screen.Themes()...)
 	return c
+}
+
+// fleet runs the live screen over several gateways. One that does not answer is shown as such.
+func (a *app) fleet(ctx context.Context, names []string, o screen.Options, readOnly bool) (err error) {
+	if a.socket != "" || a.cluster.chosen.CurrentContext != "" {
+		return usagef("give either", "--gateways names the gateways, and --socket or --context another one")
+	}
+	o.Fleet = true
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return usagef("name each once", "--gateways has %s twice", name)
+		}
+		client, end, err := a.named(name)
+		if err != nil {
+			return err
+		}
+		defer end()
+		s := screen.NamedSource{Name: name, Source: source{client}}
+		if !readOnly {
+			s.Operator = client
+		}
+		o.Sources = append(o.Sources, s)
+	}
+	o.Color, o.In, o.Out = a.color(), a.stdin, a.stdout.to
+	err = screen.Run(ctx, o)
+	if errors.Is(err, screen.ErrNoTerminal) {
+		return usagef("postern tui --once --context CONTEXT prints the table of one", "tui: --gateways needs a terminal")
+	}
+	return err
+}
+
+// named is the gateway of a socket, or of a context of the kubeconfig, and what ends it.
+func (a *app) named(name string) (*admin.Client, func(), error) {
+	if strings.ContainsRune(name, os.PathSeparator) {
+		client := admin.NewClient(name)
+		return client, client.Close, nil
+	}
+	o := a.clusterOptions()
+	o.Cluster.CurrentContext = name
+	g, err := remote.Open(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := admin.NewClientVia("the gateway of "+name, g.Dial)
+	return client, func() { client.Close(); _ = g.Close() }, nil
 }
 
 // screen runs the live screen over the admin socket. A gateway that is not there at the

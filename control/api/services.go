@@ -32,10 +32,25 @@ type ClusterService struct {
 	// Addresses (ip:port) are where an imported one is listened for.
 	Addresses []string `json:"addresses,omitempty"`
 	// Connections and flows of datagrams that are open.
-	Connections int    `json:"connections,omitempty"`
-	Code        string `json:"code,omitempty"`
-	Cause       string `json:"cause,omitempty"`
-	Fix         string `json:"fix,omitempty"`
+	Connections int `json:"connections,omitempty"`
+	// ReadyBackends of an exported one take connections now; nil of an imported one.
+	ReadyBackends *int `json:"readyBackends,omitempty"`
+	// Used is what became of it; nil of one that is not counted by itself.
+	Used  *ServiceUse `json:"used,omitempty"`
+	Code  string      `json:"code,omitempty"`
+	Cause string      `json:"cause,omitempty"`
+	Fix   string      `json:"fix,omitempty"`
+}
+
+// ServiceUse is what became of a service towards one peer since it is counted: since it was granted or
+// imported, and not before the gateway was started. Flows of datagrams count as connections.
+type ServiceUse struct {
+	Connections uint64 `json:"connections"` // that were carried
+	RxBytes     uint64 `json:"rxBytes"`     // from the peer
+	TxBytes     uint64 `json:"txBytes"`     // to it
+	// Failures are the connections that were not carried, by reason (see package forward); a reason for
+	// which none failed is not there.
+	Failures map[string]uint64 `json:"failures,omitempty"`
 }
 
 // ClusterServices are the services of clusters that this gateway exports and imports.

@@ -17,20 +17,22 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	defer c.turning.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	open := c.open()
+	open, used := c.open(), c.used()
 	var out []api.ClusterService
 	for name, e := range c.exported {
 		if e.entry == nil {
 			continue // a problem
 		}
-		s := api.ClusterService{Service: name, Direction: api.ServiceExported, State: api.ServiceUngranted, Type: string(e.Spec.Type), Ports: ports(e.Spec)}
+		s := api.ClusterService{Service: name, Direction: api.ServiceExported, State: api.ServiceUngranted, Type: string(e.Spec.Type), Ports: ports(e.Spec),
+			ReadyBackends: new(e.ready)}
 		granted := false
 		for p, site := range c.peers {
 			if !site.writer.Tells(name) {
 				continue
 			}
 			granted = true
-			s.Peer, s.State, s.Connections = p, api.ServiceWaiting, open[use{p, api.ServiceExported, name}]
+			at := use{p, api.ServiceExported, name}
+			s.Peer, s.State, s.Connections, s.Used = p, api.ServiceWaiting, open[at], used[at]
 			if site.writer.Knows(name) {
 				s.State = api.ServiceInUse
 			}
@@ -42,8 +44,9 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	}
 	for n, i := range c.imports {
 		for _, x := range i.Clusters {
+			at := use{x.ID, api.ServiceImported, n.String()}
 			s := api.ClusterService{Service: n.String(), Direction: api.ServiceImported, Peer: x.ID, State: api.ServiceInUse, Type: string(i.Spec.Type),
-				Ports: ports(i.Spec), Connections: open[use{x.ID, api.ServiceImported, n.String()}]}
+				Ports: ports(i.Spec), Connections: open[at], Used: used[at]}
 			for _, e := range x.Endpoints {
 				for _, p := range e.Ports {
 					s.Addresses = append(s.Addresses, p.At.String())
@@ -93,14 +96,36 @@ func (c *Clusterset) open() map[use]int {
 	out := map[use]int{}
 	for peer := range c.peers {
 		for _, f := range c.o.Flows.List(peer) {
-			direction := api.ServiceExported
-			if f.Direction == forward.DirectionOutbound {
-				direction = api.ServiceImported
-			}
-			out[use{peer, direction, mcs.NameOfPort(f.Service).String()}]++
+			out[use{peer, directionOf(f.Direction), mcs.NameOfPort(f.Service).String()}]++
 		}
 	}
 	return out
+}
+
+// used is what became of those that are counted by themselves.
+func (c *Clusterset) used() map[use]*api.ServiceUse {
+	out := map[use]*api.ServiceUse{}
+	for _, u := range c.o.Flows.Used() {
+		x := &api.ServiceUse{Connections: u.Connections, RxBytes: u.RxBytes, TxBytes: u.TxBytes}
+		for r, n := range u.Failures {
+			if n > 0 {
+				if x.Failures == nil {
+					x.Failures = map[string]uint64{}
+				}
+				x.Failures[string(r)] = n
+			}
+		}
+		out[use{u.Peer, directionOf(u.Direction), u.Service}] = x
+	}
+	return out
+}
+
+// directionOf is a service's, by that of its connections.
+func directionOf(flows string) string {
+	if flows == forward.DirectionOutbound {
+		return api.ServiceImported
+	}
+	return api.ServiceExported
 }
 
 func ports(s mcs.Spec) []string {

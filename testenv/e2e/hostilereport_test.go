@@ -408,7 +408,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 		return
 	}
 	term.press("x") // no key, but one that leaves what may be chosen
-	for _, view := range []string{"1", "2", "3", "4", "5", "6", "7"} {
+	for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
 		term.press(view)
 		term.await("view "+view, "["+view+" ")
 		e.add("tui, view "+view, strip(term.tmux("capture-pane", "-p", "-e")))

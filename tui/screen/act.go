@@ -20,19 +20,28 @@ type Operator interface {
 	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
 	PeerRemove(ctx context.Context, name string, force bool) error
+	Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error)
+	Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error)
+	Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptResponse, error)
+	KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error)
 }
 
-// changeLimit bounds one change.
-const changeLimit = 30 * time.Second
+// changeLimit bounds one change, and peersWait how long it waits for other gateways.
+const changeLimit, peersWait = 45 * time.Second, 30 * time.Second
 
 // change is something that can be done to a gateway. It is shown before it is done.
 type change struct {
-	peer, key string // whom it is about, and that peer's public key
+	peer, key string // whom it is about, and that peer's public key; empty is the gateway itself
 	title     string
 	command   string // what does the same in a shell
 	effect    string // what comes of it
-	done      string // what is said once it is done
-	do        func(ctx context.Context, o Operator) error
+	do        func(ctx context.Context, o Operator) (outcome, error)
+}
+
+// outcome is what came of a change.
+type outcome struct {
+	said string
+	copy copyMsg // what was made by it, if anything
 }
 
 // approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
@@ -44,9 +53,8 @@ func approve(p *api.PeerStatus) change {
 		command: "postern peer approve " + name + " --fingerprint " + fingerprint,
 		effect: fmt.Sprintf("Let it in; it may reach here: %s. Anybody with the ticket could take this name: "+
 			"postern join there has to have printed %s.", orNothing(p.Allow), fingerprint),
-		done: "approved " + name,
-		do: func(ctx context.Context, o Operator) error {
-			return o.PeerApprove(ctx, name, api.PeerApproveRequest{Fingerprint: fingerprint})
+		do: func(ctx context.Context, o Operator) (outcome, error) {
+			return outcome{said: "approved " + name}, o.PeerApprove(ctx, name, api.PeerApproveRequest{Fingerprint: fingerprint})
 		},
 	}
 }
@@ -64,11 +72,11 @@ func allow(p *api.PeerStatus, services []string) change {
 	return change{
 		peer: name, key: p.PublicKey,
 		title:   "allow " + name,
-		command: "postern peer allow " + name + " " + argument(services),
+		command: "postern peer allow " + name + " " + argumentOf(services),
 		effect:  effect,
-		done:    name + " may reach here: " + orNothing(services) + "; undo with :allow " + strings.TrimSpace(name+" "+before),
-		do: func(ctx context.Context, o Operator) error {
-			return o.PeerAllow(ctx, name, api.PeerAllowRequest{Allow: services})
+		do: func(ctx context.Context, o Operator) (outcome, error) {
+			said := name + " may reach here: " + orNothing(services) + "; undo with :allow " + strings.TrimSpace(name+" "+before)
+			return outcome{said: said}, o.PeerAllow(ctx, name, api.PeerAllowRequest{Allow: services})
 		},
 	}
 }
@@ -82,8 +90,9 @@ func remove(p *api.PeerStatus) change {
 		title:   "remove " + name,
 		command: "postern peer remove " + name,
 		effect:  "Forget it: its tunnel ends, it gets no further identity, and it takes another ticket to come back.",
-		done:    "removed " + name,
-		do:      func(ctx context.Context, o Operator) error { return o.PeerRemove(ctx, name, open > 0) },
+		do: func(ctx context.Context, o Operator) (outcome, error) {
+			return outcome{said: "removed " + name}, o.PeerRemove(ctx, name, open > 0)
+		},
 	}
 	if open > 0 {
 		c.command += " --force"
@@ -99,8 +108,8 @@ func orNothing(services []string) string {
 	return strings.Join(services, ", ")
 }
 
-// argument is a list of services as it is typed in a shell.
-func argument(services []string) string {
+// argumentOf is a list of services as it is typed in a shell.
+func argumentOf(services []string) string {
 	if len(services) == 0 {
 		return `""`
 	}
@@ -129,6 +138,7 @@ func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 		add("let it in, once its fingerprint was compared", approve(p))
 	}
 	add("check it now", probeMsg{p.Name})
+	add("ping it", pingMsg{p.Name})
 	add("change what it may reach here, now "+orNothing(p.Allow), typeMsg("allow "+p.Name+" "+strings.Join(p.Allow, ",")))
 	if len(p.Allow) > 0 {
 		add("let it reach nothing here any more", allow(p, []string{}))
@@ -167,13 +177,19 @@ func approveByCommand(p *api.PeerStatus, _ string) (change, error) {
 }
 
 func allowByCommand(p *api.PeerStatus, list string) (change, error) {
+	services, err := servicesIn(list)
+	return allow(p, services), err
+}
+
+// servicesIn are those of a list as it is typed.
+func servicesIn(list string) ([]string, error) {
 	services := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	for _, s := range services {
 		if s != api.ServiceAuth && s != api.ServiceAPIServer && api.CheckName(s) != nil {
-			return change{}, fmt.Errorf("no service is called %q", s)
+			return nil, fmt.Errorf("no service is called %q", s)
 		}
 	}
-	return allow(p, services), nil
+	return services, nil
 }
 
 func removeByCommand(p *api.PeerStatus, _ string) (change, error) { return remove(p), nil }
@@ -194,17 +210,18 @@ type proposal struct {
 	gateway NamedSource // whose peer it was made of, and where it is done
 	asked   time.Time
 	stage   progress
+	outcome outcome
 	err     error // why it failed
 }
 
 // carryOut does it, unless the name is another peer's by now: the gateway takes names.
-func (p *proposal) carryOut(ctx context.Context) error {
+func (p *proposal) carryOut(ctx context.Context) (outcome, error) {
 	s, err := p.gateway.Source.Status(ctx)
 	if err != nil {
-		return err
+		return outcome{}, err
 	}
-	if !slices.ContainsFunc(s.Peers, func(x api.PeerStatus) bool { return x.Name == p.peer && x.PublicKey == p.key }) {
-		return fmt.Errorf("peer %s is gone, or has another key by now", p.peer)
+	if p.peer != "" && !slices.ContainsFunc(s.Peers, func(x api.PeerStatus) bool { return x.Name == p.peer && x.PublicKey == p.key }) {
+		return outcome{}, fmt.Errorf("peer %s is gone, or has another key by now", p.peer)
 	}
 	return p.do(ctx, p.gateway.Operator)
 }
@@ -218,16 +235,17 @@ type readMsg struct{}
 
 // changedMsg is how a change ended.
 type changedMsg struct {
-	of  *proposal
-	err error
+	of      *proposal
+	outcome outcome
+	err     error
 }
 
-// outcome is how the change ended, in words.
-func (p *proposal) outcome() (text string, st cell.Style) {
+// ended is how the change ended, in words.
+func (p *proposal) ended() (text string, st cell.Style) {
 	if p.stage == stageFailed {
 		return "✗ not done: " + p.err.Error(), cell.Bad
 	}
-	return "✓ " + p.done, cell.Good
+	return "✓ " + p.outcome.said, cell.Good
 }
 
 // propose shows a change. Nothing is done before it is confirmed.
@@ -249,11 +267,19 @@ func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 	case key.Matches(msg, k.confirm):
 		return m.confirmed(p)
 	case key.Matches(msg, k.copy):
-		return m.copy(copyMsg{p.command, "the command"})
+		return m.copy(p.copies())
 	case key.Matches(msg, k.decline):
 		m.mode = modeKeys
 	}
 	return nil
+}
+
+// copies is what there is to copy: what was made, or else the command.
+func (p *proposal) copies() copyMsg {
+	if p.outcome.copy.text != "" {
+		return p.outcome.copy
+	}
+	return copyMsg{p.command, "the command"}
 }
 
 // readable reports whether the question has been there for long enough to be answered.
@@ -268,21 +294,24 @@ func (m *model) confirmed(p *proposal) tea.Cmd {
 		return m.say("not done: enlarge the terminal to see what it does")
 	}
 	p.stage = stageRunning
-	return m.tasks.run(changeLimit, func(ctx context.Context) tea.Msg { return changedMsg{p, p.carryOut(ctx)} })
+	return m.tasks.run(changeLimit, func(ctx context.Context) tea.Msg {
+		outcome, err := p.carryOut(ctx)
+		return changedMsg{p, outcome, err}
+	})
 }
 
 // changed takes the outcome of a change, and looks at once what became of it.
 func (m *model) changed(msg changedMsg) tea.Cmd {
 	p := msg.of
-	p.stage = stageDone
+	p.stage, p.outcome = stageDone, msg.outcome
 	if msg.err != nil {
-		p.stage, p.err = stageFailed, msg.err
+		p.stage, p.outcome, p.err = stageFailed, outcome{}, msg.err
 	}
 	if m.mode != modeConfirm || m.proposal != p {
-		text, _ := p.outcome()
+		text, _ := p.ended()
 		m.say(p.title + ": " + text)
 	}
-	m.polledAt, m.checksAt = time.Time{}, time.Time{}
+	m.data.polledAt, m.data.checksAt = time.Time{}, time.Time{}
 	return m.poll()
 }
 
@@ -295,10 +324,11 @@ func (m *model) proposalLines(width int) []string {
 	}
 	lines = append(lines, cell.Wrap("", cell.Printable(p.effect), width, "")...)
 	if p.stage == stageDone || p.stage == stageFailed {
-		text, style := p.outcome()
+		text, style := p.ended()
 		for _, l := range cell.Wrap("", cell.Printable(text), width, "  ") {
 			lines = append(lines, paint.Text(style, l))
 		}
+		lines = append(lines, cell.Wrap("", cell.Printable(p.outcome.copy.text), width, "")...)
 	}
 	return lines
 }
@@ -318,7 +348,7 @@ func (m *model) proposalFoot() string {
 	if m.notice != "" {
 		return strings.Join(append(items, cell.Printable(m.notice)), "  ")
 	}
-	return strings.Join(append(items, hint(p, describe(k.copy, "copy the command")), hint(p, k.decline)), "  ")
+	return strings.Join(append(items, hint(p, describe(k.copy, "copy "+m.proposal.copies().what)), hint(p, k.decline)), "  ")
 }
 
 // hint is a key and what it does.

@@ -40,6 +40,11 @@ func (m *model) commands() []command {
 		{"approve", "NAME", "let a peer in that waits for it", (*model).peerNames, commandChange(approveByCommand)},
 		{"allow", "NAME [SERVICES]", "set what a peer may reach here", (*model).peerNames, commandChange(allowByCommand)},
 		{"remove", "NAME", "forget a peer", (*model).peerNames, commandChange(removeByCommand)},
+		{"ping", "[NAME]", "measure the round trip to a peer", (*model).peerNames, (*model).commandPing},
+		{"invite", "[NAME] [SERVICES]", "make a ticket for a gateway", nil, (*model).commandInvite},
+		{"join", "TICKET [SERVICES]", "redeem a ticket", nil, (*model).commandJoin},
+		{"accept", "REPLY", "dial a gateway that cannot reach here", nil, (*model).commandAccept},
+		{"rotate", "", "give this gateway another key", nil, (*model).commandRotate},
 		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
 		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {
 			m.data.filter = filter{text}

@@ -27,6 +27,12 @@ type data struct {
 	lostSince time.Time
 	nextTry   time.Time
 
+	// polling: a snapshot is under way. polledAt and checksAt are when one, and the results of the checks,
+	// were asked for last, and failures how often in a row there was no answer.
+	polling            bool
+	polledAt, checksAt time.Time
+	failures           int
+
 	// traffic has the samples of each peer by its public key.
 	traffic map[string]*ring
 
@@ -43,6 +49,8 @@ type data struct {
 	alarms []api.Alarm
 
 	past remembered
+	// offered are the services of clusters.
+	offered offered
 
 	filter filter
 	frozen bool
@@ -54,16 +62,16 @@ type data struct {
 	// width and height are the whole terminal's, in cells.
 	width, height int
 
-	// Selections by identity: a peer's public key, check and flow as their views name
+	// Selections by identity: a peer's public key, check, flow and service as their views name
 	// them. They outlive refreshes, sorting and filters.
-	peers, checks, flows cursor
+	peers, checks, flows, services cursor
 }
 
 // allPeers stands for a check of everything.
 const allPeers = "*"
 
 func newData(now time.Time) *data {
-	return &data{now: now, traffic: map[string]*ring{}, past: remembered{hours: map[string]*lastHour{}}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}}
+	return &data{now: now, traffic: map[string]*ring{}, past: remembered{hours: map[string]*lastHour{}}, graph: graphBraille, peers: cursor{leading: true}, checks: cursor{leading: true}, services: cursor{leading: true}}
 }
 
 // Styles of charts.

@@ -119,7 +119,7 @@ func TestOddFiguresAreDrawn(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {
 		f.status.Peers[1].RxBytesPerSecond, f.status.Peers[1].Path.RTTSeconds = v, v
 		s := play(t, f, 120, 40, false)
-		for _, k := range []string{"1", "2", "3", "4", "5", "6", "7"} {
+		for _, k := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
 			fits(t, s.press(k).View(), 120, 40)
 		}
 	}

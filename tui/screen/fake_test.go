@@ -25,13 +25,19 @@ type fake struct {
 	report api.CheckReport
 	log    api.Log
 	past   api.History
-	err    error
+	// services are those of clusters.
+	services api.ClusterServices
+	err      error
 	// refusal is what changes end with.
 	refusal error
 
 	statuses  int // calls of Status
 	histories []api.HistoryRequest
 	checked   []string
+	pinged    []string
+	warnings  []string // of tickets
+	joined    api.JoinResponse
+	rotated   api.KeyRotateResponse
 	changes   []string // what was changed, as a call
 	// check, when set, runs before Check answers.
 	check func(ctx context.Context)
@@ -66,6 +72,29 @@ func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
 	return f.change("remove", name, force)
 }
 
+func (f *fake) Invite(_ context.Context, r api.InviteRequest) (api.InviteResponse, error) {
+	return api.InviteResponse{Ticket: "postern1ticket", ExpiresAt: noon.Add(time.Duration(r.TTL)), Warnings: f.warnings}, f.change("invite", r.Name, r.Allow, time.Duration(r.TTL))
+}
+
+func (f *fake) Join(_ context.Context, r api.JoinRequest) (api.JoinResponse, error) {
+	return f.joined, f.change("join", r.Ticket, r.Allow)
+}
+
+func (f *fake) Accept(_ context.Context, r api.AcceptRequest) (api.AcceptResponse, error) {
+	return api.AcceptResponse{Peer: "site", Connected: true}, f.change("accept", r.Reply)
+}
+
+func (f *fake) KeyRotate(context.Context, api.KeyRotateRequest) (api.KeyRotateResponse, error) {
+	return f.rotated, f.change("rotate")
+}
+
+func (f *fake) Ping(_ context.Context, name string, r api.PingRequest) (api.PingReply, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pinged = append(f.pinged, name+" "+r.Layer)
+	return api.PingReply{RTTSeconds: 0.012, Path: api.PathDirect, Remote: "198.51.100.7:51820\x1b[2J"}, f.err
+}
+
 func (f *fake) change(call ...any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,6 +126,12 @@ func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, er
 	return h, f.err
 }
 
+func (f *fake) ClusterServices(context.Context, string) (api.ClusterServices, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.services, f.err
+}
+
 func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,10 +147,28 @@ func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 // busy is a gateway with a peer in every state, a check of every outcome, and texts that
 // are meant to do harm.
 func busy() *fake {
-	return &fake{status: busyStatus(), report: busyReport(), past: busyPast(), log: api.Log{Records: []api.LogRecord{
+	return &fake{status: busyStatus(), report: busyReport(), past: busyPast(), services: busyServices(), log: api.Log{Records: []api.LogRecord{
 		{Seq: 1, Time: noon.Add(-time.Minute), Level: "INFO", Message: "path changed", Attrs: []api.LogAttr{{Key: "peer", Value: "cloud"}, {Key: "to", Value: "198.51.100.7:51820"}}},
 		{Seq: 2, Time: noon.Add(-20 * time.Second), Level: "WARN", Message: "peer does not answer", Attrs: []api.LogAttr{{Key: "peer", Value: "hub\x1b[31m"}}},
 	}}}
+}
+
+// busyServices has a service in every state.
+func busyServices() api.ClusterServices {
+	exported := func(name, peer, state string, ready int) api.ClusterService {
+		return api.ClusterService{Service: name, Direction: api.ServiceExported, Peer: peer, State: state, Type: "ClusterSetIP", Ports: []string{"443"}, ReadyBackends: &ready}
+	}
+	web, empty, told := exported("shop/web", "cloud", api.ServiceInUse, 3), exported("shop/queue", "cloud", api.ServiceInUse, 0), exported("shop/dns", "hub", api.ServiceWaiting, 2)
+	web.Connections, web.Used = 12, &api.ServiceUse{Connections: 4711, RxBytes: 1e6, TxBytes: 9e9, Failures: map[string]uint64{"none_ready": 3}}
+	empty.Used = &api.ServiceUse{Failures: map[string]uint64{"none_ready": 40, "upstream_down": 2}}
+	told.Ports = []string{"53", "53/UDP"}
+	return api.ClusterServices{Enabled: true, Services: []api.ClusterService{
+		exported("bank/vault", "", api.ServiceUngranted, 1), told, empty, web,
+		{Service: "shop/db", Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceInUse, Type: "Headless", Ports: []string{"5432"}, Addresses: []string{"10.0.0.9:20001", "10.0.0.9:20002"},
+			Connections: 7, Used: &api.ServiceUse{Connections: 99, RxBytes: 5e8, TxBytes: 1e6}},
+		{Service: "team/web", Direction: api.ServiceImported, Peer: "hub", State: api.ServiceRefused, Code: "PST0904",
+			Cause: "hub exports team/web\x1b[2J to this gateway, and there is no such namespace for it here", Fix: "kubectl create namespace team"},
+	}}
 }
 
 // busyPast is what became of them: cloud was lost for two minutes and restarted, and is slow at times.

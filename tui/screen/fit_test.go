@@ -58,7 +58,7 @@ func gateways() map[string]func() *fake {
 
 // walk is a sequence of keys that leads through everything.
 func walk(r *rand.Rand) []string {
-	all := []string{"1", "2", "3", "4", "5", "6", "7", "tab", "shift+tab", "j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "?", "s", "w", "p", "r", "c",
+	all := []string{"1", "2", "3", "4", "5", "6", "7", "8", "tab", "shift+tab", "j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "?", "s", "w", "p", "r", "c",
 		"+", "-", "left", "right", ":", "/", "f", "z", "l", "L", "x", "é", "門", "up", "down"}
 	var keys []string
 	for range 12 {
@@ -102,7 +102,7 @@ func TestNoSizeIsTooSmall(t *testing.T) {
 	for _, width := range []int{0, 1, 2, 7, 11, 19} {
 		for height := range 8 {
 			s := play(t, busy(), width, height, true)
-			for _, k := range []string{"1", "2", "3", "4", "5", "6", "7", "?", "/", "esc", ":"} {
+			for _, k := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "?", "/", "esc", ":"} {
 				if picture := s.press(k).View(); width > 0 && height > 0 {
 					fits(t, picture, width, height)
 				}
@@ -117,7 +117,7 @@ const frameBy = 50 * time.Millisecond
 
 func BenchmarkView(b *testing.B) {
 	for _, n := range []int{100, 1000} {
-		for i := range 7 {
+		for i := range len(views()) {
 			tasks := newTasks(b.Context())
 			m := newModel(Options{Source: many(n), Color: true, Now: func() time.Time { return noon }}, tasks)
 			m.Update(tea.WindowSizeMsg{Width: 120, Height: 40})

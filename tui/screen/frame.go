@@ -25,7 +25,7 @@ func (m *model) View() string {
 	if m.viewHeight > 0 {
 		body := strings.Split(m.body(m.viewHeight), "\n")
 		for i := range body {
-			if d.stale() && m.mode != modeHelp {
+			if d.stale() && m.mode != modeHelp && !m.onFleet() {
 				body[i] = d.greyed(body[i])
 			}
 		}
@@ -52,7 +52,7 @@ func (m *model) body(height int) string {
 	switch {
 	case m.mode == modeHelp:
 		return m.helpSheet(d.width, height)
-	case d.statusAt.IsZero():
+	case d.statusAt.IsZero() && !m.onFleet():
 		return m.waiting(d.width, height)
 	}
 	return m.view().draw(d, d.width, height)
@@ -81,31 +81,38 @@ func exactly(lines []string, width, height int) []string {
 	return lines
 }
 
-// tabBar names the views; where they do not fit, only the one that is shown.
+// tabBar names the views, close together where there is little room; where they do not fit, only the
+// one that is shown.
 func (m *model) tabBar() string {
-	for _, short := range []bool{false, true} {
+	const wide, close, short = 0, 1, 2
+	for room := wide; ; room++ {
 		var b strings.Builder
 		at := 0
 		m.tabs = m.tabs[:0]
 		for i, v := range m.views {
-			text := fmt.Sprintf(" %d %s ", i+1, v.title())
+			text := fmt.Sprintf("%d %s", i+1, v.title())
 			style := cell.Plain
 			switch {
 			case i == m.at:
-				text, style = fmt.Sprintf("[%d %s]", i+1, v.title()), cell.Selected
-			case short:
+				text, style = "["+text+"]", cell.Selected
+			case room == wide:
+				text = " " + text + " "
+			case room == short:
 				text = fmt.Sprintf(" %d ", i+1)
+			}
+			if room == close && i > 0 {
+				b.WriteString(" ")
+				at++
 			}
 			w := ansi.StringWidth(text)
 			m.tabs = append(m.tabs, span{at, at + w})
 			at += w
 			b.WriteString(m.data.paint.Text(style, text))
 		}
-		if at <= m.data.width || short {
+		if at <= m.data.width || room == short {
 			return b.String()
 		}
 	}
-	return ""
 }
 
 // foot is the last line: what is being typed, or what was just done, or which keys there

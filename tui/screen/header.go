@@ -15,6 +15,9 @@ import (
 // matters most comes first: a gateway that is lost, then totals, then the network.
 func (m *model) header() []string {
 	d := m.data
+	if m.onFleet() {
+		return []string{m.fleetTotals()}
+	}
 	var lines []string
 	if d.lost != nil {
 		lines = append(lines, m.banner())

@@ -13,8 +13,9 @@ import (
 )
 
 // everywhere are the keys of the frame.
-func everywhere() []key.Binding {
+func (m *model) everywhere() []key.Binding {
 	k := keys()
+	k.view.SetHelp(fmt.Sprintf("1–%d", len(m.views)), "view")
 	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.wide, k.freeze, k.mouse, k.suspend, k.help, k.quit}
 }
 
@@ -65,13 +66,14 @@ func (m *model) helpLines(width int) []string {
 		}
 	}
 	group("moving", helpOf(moves()))
-	frame := everywhere()
+	frame := m.everywhere()
 	if len(m.sources) > 1 {
 		frame = append(frame, keys().gateway)
 	}
 	group("everywhere", helpOf(frame))
+	groups = append(groups, []string{p.Text(cell.Strong, "in one view")})
 	for _, v := range m.views {
-		group(strings.ToLower(v.title()), helpOf(v.bindings()))
+		groups[len(groups)-1] = append(groups[len(groups)-1], m.flowing(strings.ToLower(v.title()), helpOf(v.bindings()), width)...)
 	}
 	commands := [][2]string{{":VIEW", "show a view by its name"}}
 	for _, o := range m.commands() {
@@ -132,6 +134,25 @@ func helpOf(bindings []key.Binding) [][2]string {
 		}
 	}
 	return out
+}
+
+// flowing sets entries behind a title, one after the other.
+func (m *model) flowing(title string, entries [][2]string, width int) []string {
+	titles := 0
+	for _, v := range m.views {
+		titles = max(titles, ansi.StringWidth(v.title()))
+	}
+	p, indent := m.data.paint, strings.Repeat(" ", 2+titles)
+	var lines []string
+	line := cell.Pad("  "+title, len(indent))
+	for _, e := range entries {
+		entry := "  " + p.Text(cell.Second, e[0]) + " " + e[1]
+		if ansi.StringWidth(line+entry) > width {
+			lines, line = append(lines, line), indent
+		}
+		line += entry
+	}
+	return append(lines, line)
 }
 
 // inColumns sets entries side by side as far as there is room.

@@ -34,7 +34,7 @@ func keys() keyMap {
 		left:     bind("←", "previous peer", "left", "h"),
 		right:    bind("→", "next peer", "right", "l"),
 		enter:    bind("enter", "open", "enter"),
-		view:     bind("1–7", "view", "1", "2", "3", "4", "5", "6", "7"),
+		view:     bind("1–9", "view", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
 		next:     bind("tab", "next view", "tab"),
 		previous: bind("shift+tab", "view before", "shift+tab"),
 		sort:     bind("s", "sort", "s"),

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// maxLine bounds what is typed or pasted, in characters.
-const maxLine = 200
+// maxLine bounds what is typed or pasted, in characters: a ticket has some hundreds.
+const maxLine = 4000
 
 // line is a text being typed. It is no widget of a library, since those read the
 // clipboard by running programs.

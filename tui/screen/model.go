@@ -35,8 +35,9 @@ const (
 type model struct {
 	sources []NamedSource
 	source  int // the one of sources that is shown
-	// epoch counts the changes of it; what was asked of another is not taken.
-	epoch    int
+	// gateways are what is known of each of them, and data is that of the one that is shown.
+	gateways []*data
+	data     *data
 	actions  []Action
 	noteText func() string
 	now      func() time.Time
@@ -44,18 +45,11 @@ type model struct {
 	// out takes what is no part of the picture: the clipboard's content.
 	out io.Writer
 
-	data *data
-	// kept has what is known of the other sources, by their index.
-	kept  map[int]*data
 	views []view
 	at    int   // the view that is shown
 	trail []int // those that esc leads back to, the last one first to go
 
 	blurred   bool
-	polling   bool
-	polledAt  time.Time
-	checksAt  time.Time
-	failures  int // of the gateway to answer, in a row
 	spin      int
 	mouse     bool
 	mode      mode
@@ -79,17 +73,27 @@ func newModel(o Options, t *tasks) *model {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := newData(o.Now())
-	if o.Color {
-		d.paint = paintOf(o.Theme)
-	}
-	if o.Graph != "" {
-		d.graph = o.Graph
-	}
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
-	return &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, data: d, kept: map[int]*data{}, views: views()}
+	m := &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
+	for range m.sources {
+		m.gateways = append(m.gateways, newData(o.Now()))
+	}
+	m.data = m.gateways[0]
+	if o.Color {
+		m.data.paint = paintOf(o.Theme)
+	}
+	if o.Graph != "" {
+		m.data.graph = o.Graph
+	}
+	if len(m.sources) > 1 {
+		m.views = append(m.views, newFleet(m))
+		if o.Fleet {
+			m.show(len(m.views) - 1)
+		}
+	}
+	return m
 }
 
 // Init implements tea.Model.
@@ -124,11 +128,9 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		}
 		return tea.Batch(m.poll(), m.tasks.after(interval, tickMsg{}))
 	case polledMsg:
-		if msg.epoch == m.epoch {
-			m.polled(msg)
-		}
+		m.polled(msg)
 	case checkedMsg:
-		if msg.epoch == m.epoch {
+		if msg.of == m.data {
 			return m.checked(msg)
 		}
 	case actedMsg:
@@ -141,8 +143,12 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		return m.tasks.after(spinInterval, spinMsg{})
 	case openMsg:
 		m.open(msg.title)
+	case enterMsg:
+		return m.enter(int(msg))
 	case probeMsg:
 		return m.probe(msg.peer)
+	case pingMsg:
+		return m.ping(msg.peer)
 	case copyMsg:
 		return m.copy(msg)
 	case chooseMsg:
@@ -187,7 +193,7 @@ func (m *model) open(title string) {
 		if v.title() == title && i != m.at {
 			m.trail = append(m.trail, m.at)
 			m.at = i
-			m.checksAt = time.Time{} // What is looked at now is to be new.
+			m.data.checksAt = time.Time{} // What is looked at now is to be new.
 		}
 	}
 }
@@ -196,7 +202,7 @@ func (m *model) open(title string) {
 func (m *model) show(i int) {
 	n := len(m.views)
 	m.at, m.trail = (i%n+n)%n, nil
-	m.checksAt = time.Time{}
+	m.data.checksAt = time.Time{}
 }
 
 func (m *model) view() view { return m.views[m.at] }

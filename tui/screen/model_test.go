@@ -238,8 +238,8 @@ func TestALostGatewayKeepsItsLastPictureAndIsAskedAgain(t *testing.T) {
 	s.want("✗ lost the gateway 30s ago")
 	s.gateway.err = nil
 	s.pass(maxBackoff).wantNot("lost")
-	if s.failures != 0 {
-		t.Errorf("%d failures after an answer", s.failures)
+	if s.data.failures != 0 {
+		t.Errorf("%d failures after an answer", s.data.failures)
 	}
 }
 

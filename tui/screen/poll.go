@@ -20,6 +20,8 @@ const (
 	// within 10 s.
 	pollLimit  = 5 * time.Second
 	checkLimit = 30 * time.Second
+	// fleetInterval is between two snapshots of a gateway that is shown only beside others.
+	fleetInterval = 5 * time.Second
 	// maxBackoff bounds the wait before a gateway that is lost is asked again.
 	maxBackoff = 15 * time.Second
 )
@@ -29,54 +31,79 @@ type tickMsg struct{}
 
 // polledMsg is a snapshot, or why there is none.
 type polledMsg struct {
-	epoch  int
+	of     *data // whose
 	status api.Status
 	err    error
-	log    api.Log
-	logErr error
-	// report is nil when the checks were not asked for.
-	report    *api.CheckReport
-	reportErr error
-	past      pastMsg
+	// What was not asked for is nil.
+	log         *api.Log
+	logErr      error
+	report      *api.CheckReport
+	reportErr   error
+	past        pastMsg
+	services    *api.ClusterServices
+	servicesErr error
 }
 
 // checkedMsg is the outcome of a run of checks.
 type checkedMsg struct {
-	epoch  int
+	of     *data
 	peer   string
 	report api.CheckReport
 	err    error
 }
 
-// poll asks for a snapshot if one is due.
+// poll asks for a snapshot if one is due, and all other gateways for theirs while they are looked at.
 func (m *model) poll() tea.Cmd {
-	now := m.now()
-	if m.polling || m.paused() || now.Before(m.data.nextTry) || now.Sub(m.polledAt) < interval*9/10 {
+	if m.paused() {
 		return nil
 	}
-	m.polling, m.polledAt = true, now
-	checks := now.Sub(m.checksAt) >= checksInterval
-	if checks {
-		m.checksAt = now
+	now := m.now()
+	var cmds []tea.Cmd
+	if d := m.data; d.due(now, interval) {
+		cmds = append(cmds, m.ask(now))
 	}
-	after, source, epoch := m.data.lastLogged(), m.sources[m.source].Source, m.epoch
-	started := m.data.status.Gateway.StartedAt
-	asks := m.data.past.ask(now)
+	for i, d := range m.gateways {
+		if d != m.data && m.onFleet() && d.due(now, fleetInterval) {
+			cmds = append(cmds, m.askStatus(i, now))
+		}
+	}
+	return tea.Batch(cmds...)
+}
+
+// due reports whether a gateway is to be asked that is asked once an interval.
+func (d *data) due(now time.Time, every time.Duration) bool {
+	return !d.polling && !now.Before(d.nextTry) && now.Sub(d.polledAt) >= every*9/10
+}
+
+// ask asks the gateway that is shown for what is shown.
+func (m *model) ask(now time.Time) tea.Cmd {
+	d, source := m.data, m.sources[m.source].Source
+	d.polling, d.polledAt = true, now
+	checks := now.Sub(d.checksAt) >= checksInterval
+	if checks {
+		d.checksAt = now
+	}
+	after, started := d.lastLogged(), d.status.Gateway.StartedAt
+	asks, services := d.past.ask(now), d.offered.ask(now)
 	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
-		msg := polledMsg{epoch: epoch}
+		msg := polledMsg{of: d}
 		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
 			return msg
 		}
 		if !msg.status.Gateway.StartedAt.Equal(started) {
 			after = 0 // the log of another process, which numbers its records again
 		}
-		msg.log, msg.logErr = source.Log(ctx, after)
+		l, err := source.Log(ctx, after)
+		msg.log, msg.logErr = &l, err
 		if checks {
-			var r api.CheckReport
-			r, msg.reportErr = source.Checks(ctx)
-			msg.report = &r
+			r, err := source.Checks(ctx)
+			msg.report, msg.reportErr = &r, err
 		}
 		msg.past = asks.fetch(ctx, source)
+		if services {
+			s, err := source.ClusterServices(ctx, "")
+			msg.services, msg.servicesErr = &s, err
+		}
 		return msg
 	})
 }
@@ -84,8 +111,8 @@ func (m *model) poll() tea.Cmd {
 // polled takes a snapshot. One that fails leaves the last one there, and makes the next
 // wait longer.
 func (m *model) polled(msg polledMsg) {
-	m.polling = false
-	d, now := m.data, m.now()
+	d, now := msg.of, m.now()
+	d.polling = false
 	if d.frozen && !d.statusAt.IsZero() {
 		return // It was under way when the screen was frozen.
 	}
@@ -94,28 +121,36 @@ func (m *model) polled(msg polledMsg) {
 			d.lostSince = now
 		}
 		d.lost = msg.err
-		d.nextTry = now.Add(min(maxBackoff, interval<<min(m.failures, 4)))
-		m.failures++
-		m.checksAt = time.Time{}
+		d.nextTry = now.Add(min(maxBackoff, interval<<min(d.failures, 4)))
+		d.failures++
+		d.checksAt = time.Time{}
 		return
 	}
-	m.failures = 0
+	d.failures = 0
 	restarted := !d.status.Gateway.StartedAt.Equal(msg.status.Gateway.StartedAt)
 	d.took(msg.status, now)
-	if d.logErr = msg.logErr; msg.logErr == nil {
-		d.logged(msg.log.Records)
-		d.alarms = msg.log.Alarms
-	}
 	if restarted {
-		m.checksAt = time.Time{} // Its checks begin again.
+		d.checksAt = time.Time{} // Its checks begin again, and its log.
+		d.log = nil
+		d.offered = offered{}
 		d.past = remembered{hours: map[string]*lastHour{}}
 	}
-	d.past.took(msg.past)
-	if msg.report == nil {
-		return
+	if msg.log != nil {
+		if d.logErr = msg.logErr; msg.logErr == nil {
+			d.logged(msg.log.Records)
+			d.alarms = msg.log.Alarms
+		}
 	}
-	if d.reportErr = msg.reportErr; msg.reportErr == nil {
-		d.report = *msg.report
+	d.past.took(msg.past)
+	if msg.services != nil {
+		if d.offered.err = msg.servicesErr; msg.servicesErr == nil {
+			d.offered.took(*msg.services, now)
+		}
+	}
+	if msg.report != nil {
+		if d.reportErr = msg.reportErr; msg.reportErr == nil {
+			d.report = *msg.report
+		}
 	}
 }
 
@@ -130,10 +165,10 @@ func (m *model) probe(peer string) tea.Cmd {
 		r.Peer = ""
 	}
 	m.spin = 0
-	source, epoch := m.sources[m.source].Source, m.epoch
+	source, d := m.sources[m.source].Source, m.data
 	return tea.Batch(m.tasks.after(spinInterval, spinMsg{}), m.tasks.run(checkLimit, func(ctx context.Context) tea.Msg {
 		report, err := source.Check(ctx, r)
-		return checkedMsg{epoch, peer, report, err}
+		return checkedMsg{d, peer, report, err}
 	}))
 }
 

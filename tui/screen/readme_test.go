@@ -42,6 +42,10 @@ func plainTalk() *fake {
 	for i := range f.past.Peers {
 		rename(&f.past.Peers[i].Peer)
 	}
+	for i := range f.services.Services {
+		x := &f.services.Services[i]
+		x.Cause = strings.ReplaceAll(x.Cause, "\x1b[2J", "")
+	}
 	for i := range f.log.Records {
 		for j := range f.log.Records[i].Attrs {
 			a := &f.log.Records[i].Attrs[j]
@@ -75,6 +79,16 @@ func minuteOf(t *testing.T) *stage {
 		s.data.took(snapshot, at)
 		s.show(4)
 		s.View() // The rates of flows are those between two pictures.
+	}
+	for i := range uint64(2) {
+		list := f.services
+		list.Services = slices.Clone(list.Services)
+		for j := range list.Services {
+			if used := list.Services[j].Used; used != nil {
+				list.Services[j].Used = &api.ServiceUse{Connections: used.Connections + 9*i, RxBytes: used.RxBytes + 566e3*i, TxBytes: used.TxBytes + 180e3*i, Failures: used.Failures}
+			}
+		}
+		s.data.offered.took(list, noon.Add(time.Duration(i)*servicesEvery))
 	}
 	s.show(0)
 	return s

@@ -1,4 +1,4 @@
-// Package screen is postern's live screen: seven views of one gateway, kept up to date
+// Package screen is postern's live screen: eight views of one gateway, kept up to date
 // once a second.
 //
 // Views are drawn from [data] alone and change nothing but it, so that a test can look
@@ -29,6 +29,8 @@ type Options struct {
 	// Sources are several gateways, of which one at a time is shown, the first one first;
 	// Source and Operator are then not used.
 	Sources []NamedSource
+	// Fleet begins with the table of all of them.
+	Fleet bool
 	// Note is shown above all else, and wrapped; empty is nothing. It is called for each
 	// picture and must not wait.
 	Note func() string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,13 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 // remember asks for the past that the picture lacks, which the program does with the next snapshot.
 func (s *stage) remember() {
 	s.View()
+	if s.data.offered.ask(s.clock) {
+		list, err := s.gateway.ClusterServices(context.Background(), "")
+		if s.data.offered.err = err; err == nil {
+			s.data.offered.took(list, s.clock)
+		}
+		s.View()
+	}
 	asks := s.data.past.ask(s.clock)
 	if asks.hours != nil || asks.timeline != nil {
 		s.data.past.took(asks.fetch(context.Background(), s.gateway))
@@ -62,11 +70,14 @@ func (s *stage) do(cmd tea.Cmd) {
 	}
 	switch msg := cmd().(type) {
 	case nil, tickMsg, spinMsg:
-	case tea.BatchMsg:
-		for _, c := range msg {
-			s.do(c)
-		}
 	default:
+		// What is to be done beside each other or in turn; the library does not export the type of the latter.
+		if list := reflect.ValueOf(msg); list.Type().ConvertibleTo(reflect.TypeFor[[]tea.Cmd]()) {
+			for _, c := range list.Convert(reflect.TypeFor[[]tea.Cmd]()).Interface().([]tea.Cmd) {
+				s.do(c)
+			}
+			return
+		}
 		_, next := s.Update(msg)
 		s.do(next)
 	}
@@ -150,7 +161,7 @@ func fits(t *testing.T, picture string, width, height int) {
 			}
 		}
 		for _, seq := range strings.Split(line, "\x1b")[1:] {
-			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
+			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
 				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours", i+1, seq)
 			}
 		}
@@ -165,6 +176,7 @@ func TestPictures(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"overview": nil,
 		"wide":     {"w"},
+		"services": {"8"},
 		"filtered": {"/", "c", "l", "o", "u", "d"},
 		"command":  {":", "s", "o", "r", "t", " "},
 		"peer":     {"enter"},

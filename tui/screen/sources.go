@@ -65,18 +65,41 @@ func (m *model) showGateway(i int) tea.Cmd {
 	if i == m.source {
 		return m.say("gateway " + m.sources[i].Name)
 	}
-	old, d := m.data, m.kept[i]
-	if d == nil {
-		d = newData(m.now())
-	}
-	m.kept[m.source] = old
+	old, d := m.data, m.gateways[i]
 	d.now, d.nextTry, d.checking, d.frozen = m.now(), time.Time{}, "", false
 	d.paint, d.graph, d.wide, d.filter = old.paint, old.graph, old.wide, old.filter
 	d.width, d.height = old.width, old.height
 	m.source, m.data, m.trail = i, d, nil
-	m.epoch++ // What is under way is of the one before.
-	m.polling, m.failures, m.polledAt, m.checksAt = false, 0, time.Time{}, time.Time{}
+	d.failures, d.polledAt, d.checksAt = 0, time.Time{}, time.Time{}
 	return tea.Batch(m.poll(), m.say("gateway "+m.sources[i].Name))
+}
+
+// enterMsg shows one of the gateways, from the table of all.
+type enterMsg int
+
+// enter shows a gateway's peers; esc leads back.
+func (m *model) enter(i int) tea.Cmd {
+	at := m.at
+	cmd := m.showGateway(i)
+	m.data.filter = filter{} // It was for gateways.
+	m.at, m.trail = 0, []int{at}
+	return cmd
+}
+
+// onFleet reports whether all gateways are looked at.
+func (m *model) onFleet() bool {
+	_, fleet := m.view().(*fleet)
+	return fleet
+}
+
+// askStatus asks a gateway for what is shown of it beside others.
+func (m *model) askStatus(i int, now time.Time) tea.Cmd {
+	d, source := m.gateways[i], m.sources[i].Source
+	d.polling, d.polledAt = true, now
+	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
+		status, err := source.Status(ctx)
+		return polledMsg{of: d, status: status, err: err}
+	})
 }
 
 // act runs an action beside the screen.

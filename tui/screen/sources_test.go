@@ -77,10 +77,11 @@ func TestSwitchingKeepsWhatWasGathered(t *testing.T) {
 	}
 }
 
-// What was asked of one gateway comes when another is shown: it is nobody's any more.
-func TestAnAnswerOfTheOtherGatewayIsNotTaken(t *testing.T) {
-	s, _, _ := twoGateways(t, 80, 24, nil)
+// What was asked of one gateway comes when another is shown: it is the first one's.
+func TestAnAnswerOfTheOtherGatewayIsItsOwn(t *testing.T) {
+	s, edge, _ := twoGateways(t, 80, 24, nil)
 	s.clock = s.clock.Add(2 * time.Second)
+	edge.status.Gateway.Version = "0.2.0"
 	late := s.poll()
 	check := s.probe(allPeers)
 	s.press("n")
@@ -91,6 +92,9 @@ func TestAnAnswerOfTheOtherGatewayIsNotTaken(t *testing.T) {
 	}
 	if s.data.checking != "" {
 		t.Errorf("%q is said to be checked, which the other gateway does", s.data.checking)
+	}
+	if got := s.gateways[0].status.Gateway.Version; got != "0.2.0" {
+		t.Errorf("edge is remembered at version %s, want what it said last", got)
 	}
 }
 
@@ -107,7 +111,7 @@ func TestANoteStandsAboveAll(t *testing.T) {
 	for _, size := range [][2]int{{40, 15}, {80, 24}, {120, 40}} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			s, _, _ := twoGateways(t, size[0], size[1], func(o *Options) { o.Note = func() string { return text } })
-			for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "?"} {
+			for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "?"} {
 				s.press(view)
 				got := s.View()
 				fits(t, got, size[0], size[1])

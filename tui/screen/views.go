@@ -2,5 +2,5 @@ package screen
 
 // views are all, in the order of their numbers.
 func views() []view {
-	return []view{newOverview(), newPeerView(), newThroughput(), newChecks(), newFlows(), newLog(), newTimeline()}
+	return []view{newOverview(), newPeerView(), newThroughput(), newChecks(), newFlows(), newLog(), newTimeline(), newServices()}
 }

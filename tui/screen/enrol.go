@@ -1,0 +1,156 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// ticketTTL is how long tickets that are made here are good, as those of `postern invite`.
+const ticketTTL = time.Hour
+
+// commandInvite makes a ticket.
+func (m *model) commandInvite(argument string) tea.Cmd {
+	name, list, named := strings.Cut(argument, " ")
+	if name != "" && api.CheckName(name) != nil {
+		return m.say("no gateway can be called " + name)
+	}
+	services := []string{api.ServiceAuth, api.ServiceAPIServer}
+	if named {
+		var err error
+		if services, err = servicesIn(list); err != nil {
+			return m.say(err.Error())
+		}
+	}
+	c := change{title: "invite a gateway", command: "postern invite --ttl 1h --allow " + argumentOf(services)}
+	who := "by its own name"
+	if name != "" {
+		c.command += " --name " + name
+		who = "as " + name
+	}
+	c.effect = fmt.Sprintf("Make a ticket, good for an hour and for one gateway. Whoever has it may join %s, so hand it over as you would "+
+		"a password. The joiner may reach here: %s.", who, orNothing(services))
+	c.do = func(ctx context.Context, o Operator) (outcome, error) {
+		r, err := o.Invite(ctx, api.InviteRequest{Name: name, TTL: api.Duration(ticketTTL), Allow: services})
+		said := "at the other gateway, before " + r.ExpiresAt.UTC().Format(time.RFC3339) + ": postern join with this ticket"
+		if len(r.Warnings) > 0 {
+			said += "; " + strings.Join(r.Warnings, "; ")
+		}
+		return outcome{said, copyMsg{r.Ticket, "the ticket"}}, err
+	}
+	return m.propose(c)
+}
+
+// commandJoin redeems a ticket, which may have been pasted with the command around it.
+func (m *model) commandJoin(argument string) tea.Cmd {
+	text := ticket.Find(argument)
+	t, err := ticket.Decode(text)
+	if err != nil {
+		return m.say("join: " + err.Error())
+	}
+	var services []string
+	if _, rest, whole := strings.Cut(argument, text); whole {
+		if services, err = servicesIn(strings.TrimLeft(rest, "'`\"")); err != nil {
+			return m.say(err.Error())
+		}
+	}
+	c := change{title: "join " + t.Name, command: "postern join -"}
+	if len(services) > 0 {
+		c.command += " --allow " + argumentOf(services)
+	}
+	c.effect = fmt.Sprintf("Join %s, whose ticket grants: %s. It may reach here: %s. The command reads the ticket from its input.", t.Name, orNothing(t.Allow), orNothing(services))
+	c.do = func(ctx context.Context, o Operator) (outcome, error) {
+		r, err := o.Join(ctx, api.JoinRequest{Ticket: text, Wait: api.Duration(peersWait), Allow: services})
+		switch {
+		case err != nil:
+		case r.Outcome == api.JoinReply:
+			return outcome{r.Peer + " does not answer: " + r.Reason + "; run there what follows, which dials this gateway", copyMsg{"postern accept " + r.Reply, "the command for there"}}, nil
+		case r.Outcome == api.JoinPending:
+			return outcome{said: "registered with " + r.Peer + ", which has yet to approve; compare there the fingerprint " + r.Fingerprint}, nil
+		}
+		return outcome{said: "joined " + r.Peer + "; may reach there: " + orNothing(r.Granted)}, err
+	}
+	return m.propose(c)
+}
+
+// commandAccept dials a gateway by the reply that it printed.
+func (m *model) commandAccept(argument string) tea.Cmd {
+	text := ticket.Find(argument)
+	r, err := ticket.DecodeReply(text)
+	if err != nil {
+		return m.say("accept: " + err.Error())
+	}
+	return m.propose(change{
+		title: "accept " + r.Name, command: "postern accept -",
+		effect: "Dial " + r.Name + ", which could not reach this gateway with its ticket. The command reads the reply from its input.",
+		do: func(ctx context.Context, o Operator) (outcome, error) {
+			a, err := o.Accept(ctx, api.AcceptRequest{Reply: text, Wait: api.Duration(peersWait)})
+			if err == nil && !a.Connected {
+				err = fmt.Errorf("%s has not answered yet, and is dialled again: %s", a.Peer, a.Reason)
+			}
+			return outcome{said: "connected to " + a.Peer}, err
+		},
+	})
+}
+
+// commandRotate gives the gateway another key.
+func (m *model) commandRotate(string) tea.Cmd {
+	return m.propose(change{
+		title: "rotate the key", command: "postern key rotate",
+		effect: fmt.Sprintf("Tell the peers (%d) this gateway's next key, and take it once all of them know it. The gateway then restarts, which "+
+			"ends open connections. If one cannot be told nothing changes.", len(m.data.status.Peers)),
+		do: func(ctx context.Context, o Operator) (outcome, error) {
+			r, err := o.KeyRotate(ctx, api.KeyRotateRequest{Wait: api.Duration(peersWait)})
+			if err == nil && !r.Rotated {
+				var untold []string
+				for _, u := range r.Untold {
+					untold = append(untold, u.Peer+" ("+u.Reason+")")
+				}
+				err = errors.New("the old key stays in force: the next one is not known to " + strings.Join(untold, ", "))
+			}
+			said := append([]string{"the key is now " + r.PublicKey + "; the gateway restarts"}, r.Warnings...)
+			return outcome{said: strings.Join(said, "; ")}, err
+		},
+	})
+}
+
+// pingLimit bounds an echo, which goes through the tunnel unless it is told otherwise.
+const (
+	pingLimit = 10 * time.Second
+	pingLayer = "overlay"
+)
+
+// commandPing measures the round trip to a peer, or the selected one.
+func (m *model) commandPing(name string) tea.Cmd {
+	if p := m.data.peer(); name == "" && p != nil {
+		name = p.Name
+	}
+	for _, p := range m.data.status.Peers {
+		if p.Name == name {
+			return m.ping(name)
+		}
+	}
+	return m.sayNoPeer(name)
+}
+
+func (m *model) ping(name string) tea.Cmd {
+	source := m.sources[m.source].Source
+	return tea.Batch(m.say("ping "+name+" …"), m.tasks.run(pingLimit, func(ctx context.Context) tea.Msg {
+		r, err := source.Ping(ctx, name, api.PingRequest{Layer: pingLayer, Seq: 1})
+		switch {
+		case err != nil:
+			return actedMsg("ping " + name + ": " + err.Error())
+		case r.Error != "":
+			return actedMsg("ping " + name + ": " + r.Error)
+		}
+		return actedMsg(onOneLine([]string{"ping " + name + ": " + cell.RTT(r.RTTSeconds), r.Path + " " + r.Remote}))
+	}))
+}

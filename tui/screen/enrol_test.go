@@ -1,0 +1,105 @@
+package screen
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+func TestPicturesOfATicket(t *testing.T) {
+	var keys []string
+	for _, r := range ":invite site-3" {
+		keys = append(keys, string(r))
+	}
+	pictures(t, "invite", busy, append(keys, "enter", "y"))
+}
+
+func TestInviteMakesATicketToCopy(t *testing.T) {
+	s := play(t, busy(), 200, 24, false)
+	s.typed(":invite site-3").press("enter").want("$ postern invite --ttl 1h --allow auth,apiServer --name site-3", "as site-3", "a password", "y do it")
+	s.wantChanges()
+	s.gateway.warnings = []string{"no address is public\x1b[2J"}
+	s.press("y").want("✓ at the other gateway, before 2026-05-04T13:00:00Z", "postern1ticket", "no address is public�[2J", "c copy the ticket")
+	s.wantChanges("invite site-3 [auth apiServer] 1h0m0s")
+	s.press("c").want("copied the ticket")
+	if !strings.Contains(s.written.String(), "cG9zdGVybjF0aWNrZXQ=") {
+		t.Errorf("the clipboard got %q", s.written.String())
+	}
+	s.press("esc").wantNot("postern1ticket")
+	s.typed(":invite site-3 apiServer").press("enter", "y", "esc")
+	s.typed(":invite").press("enter").want("by its own name").press("esc")
+	s.typed(":invite a/b").press("enter").want("no gateway can be called a/b")
+	s.typed(":invite site-3 no/service").press("enter").want("no service is called")
+	s.wantChanges("invite site-3 [auth apiServer] 1h0m0s", "invite site-3 [apiServer] 1h0m0s")
+}
+
+// aTicket is one of site's.
+func aTicket(t *testing.T) string {
+	t.Helper()
+	k, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := ticket.Ticket{Name: "site", Inviter: k.Public(), Allow: []string{"auth"}, Expires: noon.Add(time.Hour)}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestJoinRedeemsATicket(t *testing.T) {
+	text := aTicket(t)
+	s := play(t, busy(), 200, 24, false)
+	s.gateway.joined = api.JoinResponse{Outcome: api.JoinConnected, Peer: "site", Granted: []string{"auth"}}
+	s.typed(":join postern join '" + text + "' apiServer").press("enter").want("─ join site", "$ postern join - --allow apiServer", "grants: auth.", "It may reach here: apiServer")
+	s.wantNot(text)
+	s.press("y").want("✓ joined site; may reach there: auth")
+	s.wantChanges("join " + text + " [apiServer]")
+	s.press("esc")
+	for want, answer := range map[string]api.JoinResponse{
+		"compare there the fingerprint fcb4": {Outcome: api.JoinPending, Peer: "site", Fingerprint: "fcb4"},
+		"postern accept postern1reply":       {Outcome: api.JoinReply, Peer: "site", Reply: "postern1reply", Reason: "nobody answers"},
+	} {
+		s.gateway.joined = answer
+		s.typed(":join "+text).press("enter", "y").want(want).press("esc")
+	}
+	s.typed(":join something").press("enter").want("join: ")
+	s.typed(":accept something").press("enter").want("accept: ")
+	s.gateway.refusal = errors.New("the ticket is used up")
+	s.typed(":join "+text).press("enter", "y").want("✗ not done: the ticket is used up")
+}
+
+func TestRotateSaysWhoIsNotTold(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.gateway.rotated = api.KeyRotateResponse{PublicKey: "bmV4dA==", Untold: []api.UnnotifiedPeer{{Peer: "hub", Reason: "it does not answer"}}}
+	s.typed(":rotate").press("enter").want("$ postern key rotate", "the peers (4)", "ends open connections")
+	s.press("y").want("✗ not done: the old key stays in force", "not known to hub (it").press("esc")
+	s.gateway.rotated = api.KeyRotateResponse{PublicKey: "bmV4dA==", Rotated: true}
+	s.typed(":rotate").press("enter", "y").want("✓ the key is now bmV4dA==")
+}
+
+func TestPing(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.typed(":ping cloud").press("enter").want("ping cloud: 12 ms · direct 198.51.100.7:51820�[2J")
+	s.press("j", "a").want("ping it")
+	s.press("2").want("ping hub: 12 ms")
+	s.typed(":ping nobody").press("enter").want(`no peer is called "nobody"`)
+	if want := "cloud overlay, hub overlay"; strings.Join(s.gateway.pinged, ", ") != want {
+		t.Errorf("pinged %q, want %q", s.gateway.pinged, want)
+	}
+}
+
+// A screen that only shows makes no ticket either.
+func TestReadOnlyMakesNoTicket(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.sources[0].Operator = nil
+	for _, command := range []string{"invite", "rotate", "join " + aTicket(t)} {
+		s.typed(":"+command).press("enter", "y").want("read-only").press("esc")
+	}
+	s.wantChanges()
+}

@@ -1,0 +1,256 @@
+package screen
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/charmbracelet/bubbles/key"
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+const titleFleet = "Fleet"
+
+// fleet has a row for each of several gateways.
+type fleet struct {
+	sorting
+	cursor cursor
+	ids    []string // of the rows as drawn last
+	of     *model
+}
+
+func newFleet(of *model) *fleet {
+	return &fleet{of: of, cursor: cursor{leading: true}, sorting: sorting{
+		columns:       []string{sortTrouble, sortName, "peers", sortRate},
+		greatestFirst: []string{"peers", sortRate},
+		column:        sortTrouble,
+	}}
+}
+
+// sortName is by the names of gateways.
+const sortName = "name"
+
+func (*fleet) title() string { return titleFleet }
+
+func (*fleet) bindings() []key.Binding {
+	return []key.Binding{describe(keys().enter, "go into the gateway")}
+}
+
+// gatewayRow is a gateway, by its place among the sources.
+type gatewayRow struct {
+	index     int
+	name      string
+	d         *data
+	standing  gatewayStanding
+	connected int
+	rx, tx    float64
+	worst     cell.Cell // of what is wrong
+	why, fix  string
+}
+
+// gatewayStanding is how a gateway fares.
+type gatewayStanding int
+
+// What asks for attention first.
+const (
+	gatewayLost    gatewayStanding = iota // it does not answer any more
+	gatewayTrouble                        // something of it or of a peer fails
+	gatewayAsked                          // it has not answered yet
+	gatewayWarning                        // it works with reservations
+	gatewayWell
+)
+
+var gatewayCells = [...]cell.Cell{
+	gatewayLost: {Text: "✗ lost", Style: cell.Bad}, gatewayTrouble: {Text: "! trouble", Style: cell.Wary}, gatewayAsked: {Text: "◌ asked", Style: cell.Wary},
+	gatewayWarning: {Text: "! warning", Style: cell.Wary}, gatewayWell: {Text: "✓ well", Style: cell.Good},
+}
+
+// row looks at what is known of a gateway.
+func (m *model) row(i int) *gatewayRow {
+	d := m.gateways[i]
+	r := &gatewayRow{index: i, name: m.sources[i].Name, d: d, worst: cell.Dash(""), standing: gatewayWell}
+	worst := cell.Connected
+	for j := range d.status.Peers {
+		p := &d.status.Peers[j]
+		r.rx, r.tx = r.rx+p.RxBytesPerSecond, r.tx+p.TxBytesPerSecond
+		s := cell.StandingOf(p)
+		if s.Counted() == cell.Connected {
+			r.connected++
+		}
+		if s < worst {
+			worst, r.worst, r.standing = s, s.Cell(), gatewayTrouble
+			if s == cell.Warned || s == cell.Pending {
+				r.worst, r.standing = cell.Cell{Text: cmp.Or(map[cell.Standing]string{cell.Warned: "! warning"}[s], s.Cell().Text), Style: cell.Wary}, gatewayWarning
+			}
+			v := worstOf(p)
+			r.worst.Text += " " + cell.Printable(strings.TrimSpace(v.Code+" "+p.Name))
+			r.why, r.fix = v.Cause, v.Fix
+		}
+	}
+	if p := d.status.Problems; len(p) > 0 && (p[0].Verdict.Verdict == api.Error && r.standing > gatewayTrouble || r.standing == gatewayWell) {
+		r.worst, _ = badge(p, false)
+		r.why, r.fix = p[0].Cause, p[0].Fix
+		if r.standing = gatewayWarning; p[0].Verdict.Verdict == api.Error {
+			r.standing = gatewayTrouble
+		}
+	}
+	switch {
+	case d.lost != nil:
+		r.standing, r.why, r.fix = gatewayLost, d.lost.Error(), ""
+	case d.statusAt.IsZero():
+		r.standing = gatewayAsked
+	}
+	return r
+}
+
+// worstOf is the worst verdict on a peer's endpoints or ours.
+func worstOf(p *api.PeerStatus) api.Verdict {
+	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
+	all := []*api.Verdict{&out.Gateway, &out.APIServer, &out.Auth, &in.Gateway, &in.APIServer, &in.Auth}
+	for _, want := range []api.Outcome{api.Error, api.Warning} {
+		for _, v := range all {
+			if v.Verdict == want {
+				return *v
+			}
+		}
+	}
+	return api.Verdict{Cause: p.Reason}
+}
+
+// update implements view.
+func (v *fleet) update(msg tea.Msg, _ *data) tea.Cmd {
+	switch msg := msg.(type) {
+	case tea.MouseMsg:
+		v.cursor.mouse(msg, v.ids, 1)
+	case tea.KeyMsg:
+		if v.cursor.key(msg, v.ids) || !key.Matches(msg, keys().enter) {
+			return nil
+		}
+		if i := slices.Index(v.of.gatewayNames(), v.cursor.id); i >= 0 && slices.Contains(v.ids, v.cursor.id) {
+			return ask(enterMsg(i))
+		}
+	}
+	return nil
+}
+
+// draw implements view.
+func (v *fleet) draw(d *data, width, height int) string {
+	var rows []*gatewayRow
+	for i := range v.of.gateways {
+		if r := v.of.row(i); d.filter.match(r.name, r.d.status.Gateway.Name, r.worst.Text, gatewayCells[r.standing].Text, r.d.status.Gateway.Version) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b *gatewayRow) int {
+		return cmp.Or(v.directed(v.compare(a, b)), cell.CompareNames(a.name, b.name))
+	})
+	v.ids = v.ids[:0]
+	for _, r := range rows {
+		v.ids = append(v.ids, r.name)
+	}
+	if len(rows) == 0 {
+		return strings.Join(exactly(cell.Wrap("", "the filter picks no gateway; esc clears it", width, ""), width, height), "\n")
+	}
+	v.cursor.settle(v.ids)
+	below := aboutGateway(d, rows[v.cursor.at], width)
+	below = below[:min(len(below), max(height-1-len(rows), height/3))]
+	first, last := v.cursor.window(v.ids, height-1-len(below))
+	table := cell.Layout(fleetColumns(d), rows[first:last], unmarked(width))
+	lines := []string{"  " + table.Header(d.paint)}
+	for i := range rows[first:last] {
+		lines = append(lines, marked(table.Row(d.paint, i), v.ids[first+i] == v.cursor.id, width, d.paint))
+	}
+	return strings.Join(exactly(append(exactly(lines, width, height-len(below)), below...), width, height), "\n")
+}
+
+func (v *fleet) compare(a, b *gatewayRow) int {
+	switch v.column {
+	case sortName:
+		return cell.CompareNames(a.name, b.name)
+	case "peers":
+		return cmp.Compare(len(a.d.status.Peers), len(b.d.status.Peers))
+	case sortRate:
+		return cmp.Compare(a.rx+a.tx, b.rx+b.tx)
+	}
+	return cmp.Compare(a.standing, b.standing)
+}
+
+// fleetColumns are those of the table, what says least dropped first.
+func fleetColumns(d *data) []cell.Column[*gatewayRow] {
+	type row = *gatewayRow
+	// told is what a snapshot tells.
+	told := func(c cell.Column[row]) cell.Column[row] {
+		text := c.Cell
+		c.Cell = func(r row) cell.Cell {
+			if r.d.statusAt.IsZero() {
+				return cell.Dash("")
+			}
+			content := text(r)
+			if r.standing == gatewayLost {
+				content.Style = cell.Quiet
+			}
+			return content
+		}
+		return c
+	}
+	count := func(title string, rank int, of func(r row) int) cell.Column[row] {
+		return told(cell.Column[row]{Title: title, Rank: rank, Right: true, Cell: func(r row) cell.Cell { return cell.Cell{Text: fmt.Sprint(of(r))} }})
+	}
+	rate := func(title string, rank int, of func(r row) float64) cell.Column[row] {
+		return told(cell.Column[row]{Title: title, Rank: rank, Min: len("999 kB/s"), Right: true, Cell: func(r row) cell.Cell { return cell.Cell{Text: cell.Size(of(r)) + "/s"} }})
+	}
+	return []cell.Column[row]{
+		{Title: "GATEWAY", Max: longName, Cell: func(r row) cell.Cell { return cell.Cell{Text: cell.Printable(r.name), Style: cell.Strong} }},
+		{Title: "STATE", Cell: func(r row) cell.Cell { return gatewayCells[r.standing] }},
+		count("CONNECTED", 2, func(r row) int { return r.connected }),
+		count("OF", 2, func(r row) int { return len(r.d.status.Peers) }),
+		told(cell.Column[row]{Title: "WORST", Rank: 1, Min: 12, Max: 40, Cell: func(r row) cell.Cell { return r.worst }}),
+		told(cell.Column[row]{Title: "VERSION", Rank: 4, Max: shortName, Cell: func(r row) cell.Cell { return cell.Dash(cell.Printable(r.d.status.Gateway.Version)) }}),
+		{Title: "SEEN", Rank: 3, Min: len("12s ago"), Cell: func(r row) cell.Cell {
+			if r.d.statusAt.IsZero() {
+				return cell.Cell{Text: "never", Style: cell.Quiet}
+			}
+			return cell.Cell{Text: cell.Age(d.now.Sub(r.d.statusAt)) + " ago"}
+		}},
+		rate("RX/s", 5, func(r row) float64 { return r.rx }),
+		rate("TX/s", 5, func(r row) float64 { return r.tx }),
+		told(cell.Column[row]{Title: "NAME", Rank: 6, Max: shortName, Cell: func(r row) cell.Cell { return cell.Dash(cell.Printable(r.d.status.Gateway.Name)) }}),
+	}
+}
+
+// aboutGateway is what is wrong with it, and what to do.
+func aboutGateway(d *data, r *gatewayRow, width int) []string {
+	if r.why == "" {
+		return nil
+	}
+	lines := append([]string{d.rule(d.paint.Text(cell.Strong, cell.Printable(r.name))+" "+d.paint.Cell(gatewayCells[r.standing]), width)}, cell.Wrap("", cell.Printable(r.why), width, "")...)
+	if r.fix != "" {
+		lines = append(lines, cell.Wrap("fix: ", cell.Printable(r.fix), width, "     ")...)
+	}
+	return lines
+}
+
+// fleetTotals counts the gateways by how they fare.
+func (m *model) fleetTotals() string {
+	p := m.data.paint
+	count := map[gatewayStanding]int{}
+	peers, connected := 0, 0
+	for i := range m.gateways {
+		r := m.row(i)
+		count[r.standing]++
+		peers, connected = peers+len(r.d.status.Peers), connected+r.connected
+	}
+	text := fmt.Sprintf("%d gateways:", len(m.gateways))
+	for s := gatewayLost; s <= gatewayWell; s++ {
+		if count[s] > 0 {
+			c := gatewayCells[s]
+			glyph, word, _ := strings.Cut(c.Text, " ")
+			text += " " + p.Text(c.Style, fmt.Sprintf("%s %d %s", glyph, count[s], word))
+		}
+	}
+	return onOneLine([]string{text, fmt.Sprintf("%d of %d peers connected", connected, peers)})
+}

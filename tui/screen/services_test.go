@@ -1,0 +1,123 @@
+package screen
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// uses has the counters of a service go on.
+func (f *fake) uses(service string, more api.ServiceUse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.services.Services {
+		if x := &f.services.Services[i]; x.Service == service {
+			x.Used = &api.ServiceUse{Connections: x.Used.Connections + more.Connections, RxBytes: x.Used.RxBytes + more.RxBytes, TxBytes: x.Used.TxBytes + more.TxBytes, Failures: more.Failures}
+		}
+	}
+}
+
+// row is the line of the picture that begins with a text, behind the sign of the selection.
+func (s *stage) row(text string) string {
+	for line := range strings.SplitSeq(s.View(), "\n") {
+		if strings.HasPrefix(strings.TrimLeft(line, "▸ "), text) {
+			return line
+		}
+	}
+	return ""
+}
+
+func TestServicesTellWhatPassesNow(t *testing.T) {
+	s := play(t, busy(), 120, 40, false).press("8")
+	if got := s.row("shop/web"); !strings.Contains(got, "✓ ok") || strings.Contains(got, "/s") {
+		t.Errorf("rates are told before there are two lists: %q", got)
+	}
+	s.gateway.uses("shop/web", api.ServiceUse{Connections: 9, RxBytes: 40_000, TxBytes: 3_000_000, Failures: map[string]uint64{"none_ready": 3}})
+	s.pass(servicesEvery)
+	for _, want := range []string{"✓ ok", " 3 ", " 12 ", "4.5", "20.0 kB/s", "1.5 MB/s"} {
+		if got := s.row("shop/web"); !strings.Contains(got, want) {
+			t.Errorf("want %q: %q", want, got)
+		}
+	}
+	s.press(":").typed("sort rate").press("enter", "/").typed("shop/web").press("enter").want("▸ shop/web")
+	s.gateway.uses("shop/web", api.ServiceUse{Failures: map[string]uint64{"none_ready": 5}})
+	s.pass(servicesEvery).want("! 1 failing", "5 none ready")
+	// Counters that go back are another process's.
+	for i := range s.gateway.services.Services {
+		s.gateway.services.Services[i].Used = &api.ServiceUse{}
+	}
+	s.pass(servicesEvery)
+	if got := s.row("shop/web"); strings.Contains(got, "/s") {
+		t.Errorf("rates of counters that went back: %q", got)
+	}
+}
+
+func TestServicesAreAskedForWhileTheyAreLookedAt(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.pass(servicesEvery).pass(servicesEvery)
+	if !s.data.offered.at.IsZero() {
+		t.Error("they were asked for before anybody looked")
+	}
+	s.press("8").want("▸ team/web", "✗ refused", "PST0904")
+	was := s.data.offered.at
+	s.press("1").pass(servicesEvery).pass(servicesEvery)
+	if at := s.data.offered.at; at.Sub(was) > servicesEvery { // the look before counts once
+		t.Errorf("they were asked for %v after the last look", at.Sub(was))
+	}
+	s.press("8")
+	s.pass(servicesEvery)
+	if at := s.data.offered.at; !at.Equal(s.clock) {
+		t.Error("they are not asked for again")
+	}
+}
+
+func TestKeysOfServices(t *testing.T) {
+	s := play(t, busy(), 120, 24, false).press("8").want("▸ team/web", "fix: kubectl create namespace team")
+	s.press("c").want("copied the fix for team/web")
+	s.press("r")
+	s.press("enter").want("[2 Peer]", "hub")
+	s.press("esc", "/").typed("exported").press("enter").want("4 of 6 services", "▸ shop/queue", "endpointslices -n shop -l kubernetes.io/service-name=queue")
+	s.wantNot("shop/db")
+	s.press("esc").want("▸ team/web")
+	if len(s.gateway.checked) != 1 || s.gateway.checked[0] != "hub" {
+		t.Errorf("r checks %q, want hub", s.gateway.checked)
+	}
+	s.press("/").typed("nothing of that").want("the filter picks no service")
+	s.press("enter", "c", "enter", "r").want("[8 Services]")
+}
+
+func TestServicesThatThereAreNot(t *testing.T) {
+	for want, change := range map[string]func(f *fake){
+		"services across clusters are off": func(f *fake) { f.services = api.ClusterServices{} },
+		"no service is exported":           func(f *fake) { f.services.Services = nil },
+	} {
+		f := busy()
+		change(f)
+		play(t, f, 80, 24, false).press("8").want(want).press("enter", "c", "j", "r")
+	}
+	s := play(t, busy(), 80, 24, false)
+	s.gateway.err = errors.New("the gateway is older")
+	s.press("8").want("the gateway is older")
+}
+
+// There may be thousands, of which those in trouble are seen first.
+func TestThousandsOfServices(t *testing.T) {
+	f := busy()
+	f.services.Services = nil
+	for i := range 5000 {
+		x := api.ClusterService{Service: fmt.Sprintf("shop/web-%d", i), Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceInUse}
+		if i%1000 == 999 {
+			x.State, x.Code, x.Cause = api.ServiceRefused, "PST0904", strings.Repeat("門\x1b[2J", 5000)
+		}
+		f.services.Services = append(f.services.Services, x)
+	}
+	s := play(t, f, 120, 40, false).press("8").want("5000 services", "✗ 5 refused", "▸ shop/web-999")
+	fits(t, s.View(), 120, 40)
+	s.press("down", "down", "down", "down", "down").want("▸ shop/web-0 ")
+	s.press("/").typed("web-4999").want("1 of 5000 services", "▸ shop/web-4999")
+	s.pass(time.Second)
+}
