@@ -59,6 +59,11 @@ FAULTS ?= 60
 faults: ## FAULTS generated faults, and how many of them the checks name rightly (figures)
 	POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
 
+.PHONY: test-healthy
+HOURS ?= 1000
+test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked without a false verdict
+	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run TestAHealthyPairOnABadWay ./control/check
+
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway

@@ -76,9 +76,11 @@ func (r *rules) insert(fix string) (n int) {
 // mend does what both sides' fixes say.
 func (g generatedFault) mend(ctx context.Context, l *Lab, found []diagnosis) (repair, error) {
 	done := false
-	for _, d := range found {
+	for i, d := range found {
 		for _, c := range d.roots() {
 			switch {
+			case strings.HasPrefix(c.Fix, "run `postern check` at") && len(found) > 1 && tellsMore(found[1-i].codes()):
+				// and what that names is to be fixed
 			case g.end != nil:
 				if g.end.mend == nil || !strings.Contains(c.Fix, g.end.says) {
 					continue
@@ -115,6 +117,12 @@ func (g generatedFault) mend(ctx context.Context, l *Lab, found []diagnosis) (re
 		return notMechanical, err
 	}
 	return helpful, nil
+}
+
+// tellsMore reports whether what the other side found names another cause than silence.
+func tellsMore(c []catalogue.Code) bool {
+	silence := codes(catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer)
+	return slices.ContainsFunc(c, func(c catalogue.Code) bool { return !slices.Contains(silence, c) })
 }
 
 // mendTime is how long a pair may take to be well again. A relay is asked again after 30 s.
