@@ -232,6 +232,9 @@ type NamedService struct {
 	// Address (host:port) is where the gateway reaches it, the first of several ports. Those
 	// that follow lead to the ports that follow there.
 	Address string `json:"address" yaml:"address"`
+	// Export is NAMESPACE/NAME, as which clusters have the service that peers[].services.export of
+	// theirs gives the namespace, where there is no cluster here. Several may be one service there.
+	Export string `json:"export,omitempty" yaml:"export,omitempty"`
 }
 
 // Modes of a peering.

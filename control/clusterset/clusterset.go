@@ -48,8 +48,8 @@ type Options struct {
 	Admit func(peer string, name mcs.Name, from netip.AddrPort) error
 	// Host is where imported services are listened for; the zero value is 127.0.0.1.
 	Host netip.Addr
-	// Plain: there is no cluster here. Nothing is exported, and what is imported is for this machine
-	// and goes into no namespace.
+	// Plain: there is no cluster here. What is exported are services of the configuration, and what is
+	// imported is for this machine and goes into no namespace.
 	Plain  bool
 	Audit  *audit.Log
 	Logger *slog.Logger
@@ -114,7 +114,7 @@ func New(o Options) *Clusterset {
 	}
 	c.out = forward.NewOutbound(o.Flows, out)
 	if o.Plain {
-		c.exports = []mcs.Export{}
+		c.exports = []mcs.Export{} // those of each turn are the configuration's
 	}
 	return c
 }
@@ -211,6 +211,9 @@ func (c *Clusterset) turn() {
 	c.mu.Unlock()
 	r, cfg := c.o.Peers.Load(), c.o.Peers.Config()
 
+	if c.o.Plain {
+		exports = named(cfg.Services.Named, c.since)
+	}
 	all := c.setPeers(r) || d.all
 	var changed []string
 	if exports != nil && (d.exports || d.roster) {

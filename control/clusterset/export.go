@@ -23,6 +23,7 @@ type exporter struct {
 	overlay  *mcs.Overlay
 	stored   map[string]api.Ports // leases that a restart knows of
 	backends map[string]*backends // by the name of the forwarded service
+	since    time.Time            // the start
 }
 
 // export is one that is offered, or is not and says why.
@@ -47,7 +48,7 @@ func newExporter(leases map[string]state.OverlayLease) exporter {
 		list = append(list, mcs.Lease{Key: key, Ports: p, Freed: l.Freed})
 		stored[key] = p
 	}
-	return exporter{exported: map[string]*export{}, overlay: mcs.NewOverlay(list), stored: stored, backends: map[string]*backends{}}
+	return exporter{exported: map[string]*export{}, overlay: mcs.NewOverlay(list), stored: stored, backends: map[string]*backends{}, since: time.Now()}
 }
 
 // entry is what peers are told of an export; nil when there is nothing.
@@ -113,7 +114,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 // leases nothing for one that could not be told.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
-	e.ready = len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
+	e.ready = len(e.Upstreams) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
@@ -158,7 +159,7 @@ func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now ti
 			}
 			e.keys = append(e.keys, key)
 			place.At[i] = ports.First
-			e.services = append(e.services, forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports})
+			e.services = append(e.services, forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports, Upstream: e.Upstreams[p.Name]})
 		}
 		if e.Spec.Type == mcs.ClusterSetIP || slices.ContainsFunc(e.Backends, func(b mcs.Backend) bool { return b.Ready && b.Hostname == place.Hostname }) {
 			places = append(places, place)
@@ -230,6 +231,9 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 		if e != nil {
 			for i, s := range e.services {
 				is[s.Name] = true
+				if s.Upstream != "" {
+					continue
+				}
 				b := c.backends[s.Name]
 				if b == nil {
 					b = &backends{}

@@ -171,6 +171,7 @@ type NamedService struct {
 	Name    string
 	Ports   api.Ports // inside the tunnel
 	Address string    // host:port, of the first
+	Export  mcs.Name  // what clusters have it as; zero if they have not
 }
 
 // Peer is a peer of the file. Without a PublicKey it holds options for the peer of

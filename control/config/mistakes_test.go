@@ -118,8 +118,11 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 			"11: spec.peers[0].local.services.\"shop/dns:53/UDP\": 0.0.0.0:6010/UDP is already the listener of spec.peers[0].local.named.media (choose another port)"},
 		"the gateway's port": {imports + `      services: {"shop/dns:53/UDP": "127.0.0.1:51820/UDP"}` + "\n", `10: spec.peers[0].local.services."shop/dns:53/UDP": 127.0.0.1:51820/UDP is already the listener of spec.listen.port (choose another port)`},
 		"the metrics' port":  {head + "spec:\n  http: {address: \":9090\"}\n  peers:\n  - name: cloud\n    local: {named: {web: \"127.0.0.1:9090\"}}\n", `8: spec.peers[0].local.named.web: 127.0.0.1:9090 is already the listener of spec.http.address (choose another port)`},
-		"stock services":     {peerHead + "    stock: true\n    publicKey: " + bobKey + "\n    allowedIPs: [10.9.0.2]\n    services: {import: [shop]}\n", `11: spec.peers[0].services: a stock WireGuard peer knows nothing of services of clusters (remove services)`},
-		"port too large":     {head + "spec:\n  listen: {port: 70000}\n", "5: spec.listen.port: 70000 is not a number from 0 to 65535"},
+		"no name to export":  {head + "spec:\n  services:\n    named: [{name: web, port: 8080, address: \"10.0.0.5:80\", export: web}]\n", `6: spec.services.named[0].export: "web" is no name of a service (want NAMESPACE/NAME, such as shop/web)`},
+		"exported twice too much": {head + "spec:\n  services:\n    named:\n    - {name: a, ports: 6000-6039, address: \"10.0.0.5:80\", export: shop/media}\n    - {name: b, ports: 7000-7039, address: \"10.0.0.5:80\", export: shop/media}\n",
+			`8: spec.services.named[1].export: shop/media has 80 ports with this, and a service of clusters has at most 64 (export fewer, or as several services)`},
+		"stock services": {peerHead + "    stock: true\n    publicKey: " + bobKey + "\n    allowedIPs: [10.9.0.2]\n    services: {import: [shop]}\n", `11: spec.peers[0].services: a stock WireGuard peer knows nothing of services of clusters (remove services)`},
+		"port too large": {head + "spec:\n  listen: {port: 70000}\n", "5: spec.listen.port: 70000 is not a number from 0 to 65535"},
 
 		"no apiVersion":    {"kind: Gateway\nmetadata: {name: edge}\n", "1: apiVersion: missing (add apiVersion: postern.dev/v1alpha1)"},
 		"other apiVersion": {"apiVersion: postern.dev/v9\nkind: Gateway\nmetadata: {name: edge}\n", `1: apiVersion: "postern.dev/v9" is not known to this version (want postern.dev/v1alpha1)`},

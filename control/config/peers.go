@@ -135,8 +135,8 @@ func (c *checker) clusterServices(at string, e *api.Peer) (export, imports mcs.P
 		}
 		return sortedSet(list)
 	}
-	if len(e.Services.Export) > 0 {
-		c.warn(at+".services.export", "exports nothing: services are exported by gateways in clusters (offer this one's as spec.services.named)")
+	if len(e.Services.Export) > 0 && !slices.ContainsFunc(c.doc.Spec.Services.Named, func(n api.NamedService) bool { return n.Export != "" }) {
+		c.warn(at+".services.export", "exports nothing: no service has an export (add it to services of spec.services.named)")
 	}
 	return patterns("export", e.Services.Export), patterns("import", e.Services.Import)
 }

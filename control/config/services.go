@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/mcs"
 )
 
 const (
@@ -153,6 +154,7 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 	c.named = map[string]bool{}
 	taken := []NamedService{{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth)}, {Name: api.ServiceAPIServer, Ports: api.PortsOf(api.PortAPIServer)}}
 	fixed := len(taken)
+	exported := map[mcs.Name]int{} // ports
 	for i, s := range services {
 		at := fmt.Sprintf("%s[%d]", at, i)
 		switch err := api.CheckName(s.Name); {
@@ -165,16 +167,34 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 		default:
 			c.named[s.Name] = true
 		}
-		n := NamedService{Name: s.Name, Ports: c.ports(at, s), Address: s.Address}
+		n := NamedService{Name: s.Name, Ports: c.ports(at, s), Address: s.Address, Export: c.export(at+".export", s.Export)}
 		if i := slices.IndexFunc(taken, func(t NamedService) bool { return t.Ports.Overlaps(n.Ports) }); i >= 0 {
 			c.fail(portsField(at, s), "%s is the port of %s inside the tunnel (choose another)", n.Ports, taken[i].Name)
 		}
 		if c.dialAddress(at+".address", s.Address); n.Ports.Len() > 1 {
 			c.lastPort(at+".address", s.Address, n.Ports)
 		}
+		if exported[n.Export] += n.Ports.Len(); s.Export != "" && exported[n.Export] > mcs.MaxPorts {
+			c.fail(at+".export", "%s has %d ports with this, and a service of clusters has at most %d (export fewer, or as several services)", s.Export, exported[n.Export], mcs.MaxPorts)
+		}
 		taken = append(taken, n)
 	}
 	return taken[fixed:]
+}
+
+// export is what clusters have a named service as.
+func (c *checker) export(field, s string) mcs.Name {
+	if s == "" {
+		return mcs.Name{}
+	}
+	n, err := mcs.ParseName(s)
+	switch {
+	case err != nil:
+		c.fail(field, "%v", err)
+	case c.doc.Spec.Kubernetes != nil:
+		c.fail(field, "a gateway in a cluster exports what has a ServiceExport there (make a Service and a ServiceExport, and remove export)")
+	}
+	return n
 }
 
 // ports are those of a named service inside the tunnel. After a problem they are none.

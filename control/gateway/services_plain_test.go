@@ -166,3 +166,70 @@ func TestServicesOfAClusterWithoutOne(t *testing.T) {
 		t.Errorf("somebody listens at %s", at)
 	}
 }
+
+// A cluster has what a gateway without one offers, as a service of its own.
+func TestNamedServicesInACluster(t *testing.T) {
+	w := newWorld(t, clusterAtCloud)
+	w.peer()
+	web := w.newPod("web-1")
+	echo, err := netip.ParseAddrPort(udpEchoAt(t, "127.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	offers := func(named ...api.NamedService) {
+		w.mustEdit(w.Edge, func(g *api.GatewaySpec) {
+			g.Services.Named = named
+			g.Peers = []api.Peer{{Name: "cloud", Services: &api.PeerServices{Export: []string{"shop"}}}}
+		})
+	}
+	printer := api.NamedService{Name: "printer", Port: 9100, Address: web.address.String(), Export: "shop/printer"}
+	dns := api.NamedService{Name: "dns", Protocol: api.UDP, Ports: "52-53", Address: netip.AddrPortFrom(echo.Addr(), echo.Port()-1).String(), Export: "shop/printer"}
+	offers(printer, dns, api.NamedService{Name: "vault", Port: 443, Address: web.address.String(), Export: "bank/vault"})
+	w.Cloud.Gateway.Services().SetExports(nil)
+	w.Cloud.Gateway.Services().SetNamespaces([]string{"shop", "bank"})
+	w.takes(w.Cloud, api.Peer{Name: "edge", Services: &api.PeerServices{Import: []string{"*"}}})
+
+	at := func() map[string]netip.AddrPort {
+		out := map[string]netip.AddrPort{}
+		w.awaitState(w.Cloud, "cloud imports the printer", func(st mcs.State) string {
+			if len(st.Imports) != 1 || len(st.Imports[0].Clusters) != 1 {
+				return fmt.Sprintf("the state is %+v", st)
+			}
+			for _, p := range st.Imports[0].Clusters[0].Endpoints[0].Ports {
+				out[fmt.Sprint(p.Port.Name, " ", p.Port.Port, "/", p.Port.Protocol)] = p.At
+			}
+			return ""
+		})
+		return out
+	}
+	ports := at()
+	if len(ports) != 3 {
+		t.Fatalf("its ports are %v", ports)
+	}
+	if who := w.answers(ports["printer 9100/TCP"]); who != "web-1" {
+		t.Errorf("%s answers", who)
+	}
+	w.echoes(w.udpClient(ports["dns-53 53/UDP"].String()+"/UDP"), 1200)
+	w.service(w.Edge, "shop/printer", func(x api.ClusterService) bool {
+		return x.Direction == api.ServiceExported && x.Peer == "cloud" && x.State == api.ServiceInUse
+	})
+	w.service(w.Edge, "bank/vault", func(x api.ClusterService) bool { return x.State == api.ServiceUngranted })
+
+	// It leads elsewhere, comes again after a start, and ends.
+	other := w.newPod("web-2")
+	printer.Address = other.address.String()
+	offers(printer)
+	w.await("another answers", func() string {
+		if who := w.answers(ports["printer 9100/TCP"]); who != "web-2" {
+			return who + " does"
+		}
+		return ""
+	})
+	w.stop(w.Edge)
+	w.start(w.Edge)
+	if who := w.answers(ports["printer 9100/TCP"]); who != "web-2" {
+		t.Errorf("%s answers after a start", who)
+	}
+	offers()
+	w.withdrawn(w.Cloud, "shop/printer")
+}

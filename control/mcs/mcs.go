@@ -71,6 +71,9 @@ type Export struct {
 	Spec    Spec
 	// Backends are the endpoints that exist, ready ones and others.
 	Backends []Backend
+	// Upstreams are there instead where there is no cluster: host:port by Port.Name, each of which is
+	// taken to be ready.
+	Upstreams map[string]string
 }
 
 // Backend is where connections to an exported service may be carried to.

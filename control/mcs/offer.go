@@ -21,7 +21,7 @@ const SCTP api.Protocol = "SCTP"
 
 // Bounds of what a gateway says of one service. A port of an endpoint is a listener at the importer.
 const (
-	maxPorts = 64
+	MaxPorts = 64 // of a service
 	// MaxPlaces is how many backends of a headless service are told.
 	MaxPlaces      = 256
 	maxListeners   = 1024
@@ -172,8 +172,8 @@ func (o *Offer) check() error {
 }
 
 func checkPorts(ports []Port) error {
-	if len(ports) > maxPorts {
-		return fmt.Errorf("it has %d ports, more than %d", len(ports), maxPorts)
+	if len(ports) > MaxPorts {
+		return fmt.Errorf("it has %d ports, more than %d", len(ports), MaxPorts)
 	}
 	type number struct {
 		protocol api.Protocol

@@ -18,6 +18,14 @@ func PortName(n Name, p Port, hostname string) string {
 	return name
 }
 
+// ParseName reads the name of a service.
+func ParseName(s string) (Name, error) {
+	if n := nameOf(s); n != (Name{}) {
+		return n, nil
+	}
+	return Name{}, fmt.Errorf("%q is no name of a service (want NAMESPACE/NAME, such as shop/web)", s)
+}
+
 // NameOfPort is the service of a NAMESPACE/NAME with or without a port.
 func NameOfPort(s string) Name {
 	s, _, _ = strings.Cut(s, ":")

@@ -1,0 +1,50 @@
+package clusterset
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mcs"
+)
+
+// named are the services of the configuration that clusters are to have, by name. They are as old as
+// the gateway's run, so what clusters export of one name counts before them.
+func named(services []config.NamedService, since time.Time) []mcs.Export {
+	all := map[mcs.Name]*mcs.Export{}
+	for _, s := range services {
+		if s.Export == (mcs.Name{}) {
+			continue
+		}
+		x := all[s.Export]
+		if x == nil {
+			x = &mcs.Export{Name: s.Export, UID: "named", Created: since, Spec: mcs.Spec{Type: mcs.ClusterSetIP}, Upstreams: map[string]string{}}
+			all[s.Export] = x
+		}
+		host, first, err := net.SplitHostPort(s.Address)
+		at, errPort := strconv.Atoi(first)
+		if err != nil || errPort != nil {
+			continue // package config has read it
+		}
+		for nth := range s.Ports.Len() {
+			p := mcs.Port{Name: s.Name, Protocol: s.Ports.Protocol, Port: s.Ports.First + uint16(nth)}
+			if s.Ports.Len() > 1 {
+				p.Name = fmt.Sprintf("%s-%d", s.Name, p.Port)
+			}
+			x.Spec.Ports = append(x.Spec.Ports, p)
+			x.Upstreams[p.Name] = net.JoinHostPort(host, strconv.Itoa(at+nth))
+		}
+	}
+	out := []mcs.Export{} // which are known
+	for _, n := range slices.SortedFunc(maps.Keys(all), mcs.Name.Compare) {
+		x := all[n]
+		slices.SortFunc(x.Spec.Ports, func(a, b mcs.Port) int { return cmp.Compare(a.Name, b.Name) })
+		out = append(out, *x)
+	}
+	return out
+}
