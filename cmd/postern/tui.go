@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -87,6 +88,9 @@ func (a *app) fleet(ctx context.Context, names []string, o screen.Options, readO
 			return err
 		}
 		defer end()
+		if base := strings.TrimSuffix(filepath.Base(name), ".sock"); !slices.ContainsFunc(o.Sources, func(s screen.NamedSource) bool { return s.Name == base }) {
+			name = base
+		}
 		s := screen.NamedSource{Name: name, Source: source{client}}
 		if !readOnly {
 			s.Operator = client

@@ -54,6 +54,9 @@ func TestActingFromTheScreen(t *testing.T) {
 	o.Sees(`postern peer approve cloud --fingerprint fcb4-8bb5-2120-8f10`)
 	o.Types("y do it", "y")
 	o.Sees("approved cloud")
+	o = sit("--gateways", socket+","+filepath.Join(dir, "gone.sock"))
+	o.Types("✗ 1 lost", "j") // and enter
+	o.Sees("edge · 1 peer")
 	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 	if err != nil {
 		t.Fatal(err)

@@ -63,26 +63,33 @@ func TestActingOnTheScreen(t *testing.T) {
 	cloud.await("it is copied", "copied the ticket")
 	edge.acts("join "+ticket.Find(made[strings.LastIndex(made, ticket.Prefix):]), "join cloud", "joined cloud; may reach there: apiServer")
 	p.cloud.waitConnected("site")
-	cloud.press("Escape", "q")
-	cloud.await("the shell", prompt)
+	cloud.leaves("invite a gateway")
 
 	cloud.run("clear; postern tui --read-only")
 	cloud.await("the screen again", "site", "● connected")
 	cloud.run(":remove site")
 	cloud.await("the question", "$ postern peer remove site", "read-only")
-	cloud.press("y", "Escape", "q")
-	cloud.await("the shell", prompt)
+	cloud.press("y")
+	cloud.leaves("remove site")
 	if _, there := p.cloud.peer("site"); !there {
 		t.Error("a screen that only shows has removed a peer")
 	}
 }
 
+// leaves goes back to the shell, from a question first: escape and a letter at once would be another key.
+func (term *terminal) leaves(question string) {
+	term.t.Helper()
+	term.press("Escape")
+	term.awaitGone("the question is away", "─ "+question)
+	term.press("q")
+	term.awaitGone("the screen is away", "Overview]")
+}
+
 // acts types a command, confirms what it asks and waits for what comes of it, and leaves.
 func (term *terminal) acts(command, question, outcome string) {
 	term.t.Helper()
-	term.confirmed(command, question, outcome)
-	term.press("Escape")
-	term.awaitGone("the question is away", "─ "+question)
+	term.run(":" + command)
+	term.confirms(question, outcome)
 }
 
 // confirmed leaves the outcome on the screen.

@@ -56,7 +56,7 @@ func TestJoinRedeemsATicket(t *testing.T) {
 	text := aTicket(t)
 	s := play(t, busy(), 200, 24, false)
 	s.gateway.joined = api.JoinResponse{Outcome: api.JoinConnected, Peer: "site", Granted: []string{"auth"}}
-	s.typed(":join postern join '" + text + "' apiServer").press("enter").want("─ join site", "$ postern join - --allow apiServer", "grants: auth.", "It may reach here: apiServer")
+	s.typed(":join postern join '"+text+"' apiServer").press("enter").want("─ join site", "$ postern join - --allow apiServer", "grants: auth.", "It may reach here: apiServer")
 	s.wantNot(text)
 	s.press("y").want("✓ joined site; may reach there: auth")
 	s.wantChanges("join " + text + " [apiServer]")

@@ -40,9 +40,8 @@ func (*fleet) bindings() []key.Binding {
 	return []key.Binding{describe(keys().enter, "go into the gateway")}
 }
 
-// gatewayRow is a gateway, by its place among the sources.
+// gatewayRow is a gateway as it is known now.
 type gatewayRow struct {
-	index     int
 	name      string
 	d         *data
 	standing  gatewayStanding
@@ -72,8 +71,8 @@ var gatewayCells = [...]cell.Cell{
 // row looks at what is known of a gateway.
 func (m *model) row(i int) *gatewayRow {
 	d := m.gateways[i]
-	r := &gatewayRow{index: i, name: m.sources[i].Name, d: d, worst: cell.Dash(""), standing: gatewayWell}
-	worst := cell.Connected
+	r := &gatewayRow{name: m.sources[i].Name, d: d, worst: cell.Dash(""), standing: gatewayWell}
+	worst, troubled := cell.Connected, (*api.PeerStatus)(nil)
 	for j := range d.status.Peers {
 		p := &d.status.Peers[j]
 		r.rx, r.tx = r.rx+p.RxBytesPerSecond, r.tx+p.TxBytesPerSecond
@@ -82,14 +81,20 @@ func (m *model) row(i int) *gatewayRow {
 			r.connected++
 		}
 		if s < worst {
-			worst, r.worst, r.standing = s, s.Cell(), gatewayTrouble
-			if s == cell.Warned || s == cell.Pending {
-				r.worst, r.standing = cell.Cell{Text: cmp.Or(map[cell.Standing]string{cell.Warned: "! warning"}[s], s.Cell().Text), Style: cell.Wary}, gatewayWarning
-			}
-			v := worstOf(p)
-			r.worst.Text += " " + cell.Printable(strings.TrimSpace(v.Code+" "+p.Name))
-			r.why, r.fix = v.Cause, v.Fix
+			worst, troubled = s, p
 		}
+	}
+	if troubled != nil {
+		r.standing, r.worst = gatewayTrouble, worst.Cell()
+		if worst >= cell.Pending {
+			r.standing = gatewayWarning
+		}
+		if worst == cell.Warned {
+			r.worst = gatewayCells[gatewayWarning]
+		}
+		v := worstOf(troubled)
+		r.worst.Text += " " + cell.Printable(strings.TrimSpace(v.Code+" "+troubled.Name))
+		r.why, r.fix = v.Cause, v.Fix
 	}
 	if p := d.status.Problems; len(p) > 0 && (p[0].Verdict.Verdict == api.Error && r.standing > gatewayTrouble || r.standing == gatewayWell) {
 		r.worst, _ = badge(p, false)

@@ -417,3 +417,30 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// What is said of many peers takes a while to read.
+func TestAGatewayOfManyPeersIsAskedLessOften(t *testing.T) {
+	for peers, want := range map[int]int{4: 12, 1000: 6, 5000: 3} {
+		f := many(peers)
+		s := play(t, f, 80, 24, false)
+		asked := f.statuses
+		for range 12 {
+			s.pass(time.Second)
+		}
+		if n := f.statuses - asked; n != want {
+			t.Errorf("with %d peers asked %d times in 12 s, want %d", peers, n, want)
+		}
+	}
+}
+
+func TestPeersAreFoundByAnythingOfThem(t *testing.T) {
+	s := play(t, busy(), 120, 40, false)
+	cloud := s.gateway.status.Peers[1]
+	for _, text := range []string{"pst0503", "not kubernetes.default.svc", cloud.PublicKey[:12], "connected", "direct", cloud.Address} {
+		s.press("/", "ctrl+u").typed(text).press("enter").want("▸ cloud").press("esc")
+	}
+}
+
+func TestWideShowsTheLastHourOnATerminalOf80(t *testing.T) {
+	play(t, busy(), 80, 24, false).press("w").want("→apg ←apg", "LAST HOUR", "━")
+}

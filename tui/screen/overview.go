@@ -101,12 +101,24 @@ func (o *overview) peers(d *data) []*api.PeerStatus {
 	var rows []*api.PeerStatus
 	for i := range d.status.Peers {
 		p := &d.status.Peers[i]
-		if d.filter.match(p.Name, string(p.Shown()), p.Path.Kind, p.Path.Remote, p.Address, p.Reason) {
+		if d.filter.match(peerTexts(p)...) {
 			rows = append(rows, p)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b *api.PeerStatus) int { return o.directed(o.compare(a, b)) })
 	return rows
+}
+
+// peerTexts are what a peer can be found by: all that identifies it, how it fares, and what is wrong.
+func peerTexts(p *api.PeerStatus) []string {
+	texts := []string{p.Name, string(p.Shown()), cell.PeerState(p).Text, p.Path.Kind, p.Path.Remote, p.Address, p.Reason, p.PublicKey, p.ApprovalFingerprint, p.Version}
+	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
+	for _, v := range []*api.Verdict{&out.Auth, &out.APIServer, &out.Gateway, &in.Auth, &in.APIServer, &in.Gateway} {
+		if v.Code != "" {
+			texts = append(texts, v.Code, v.Cause)
+		}
+	}
+	return append(texts, p.Allow...)
 }
 
 func (o *overview) compare(a, b *api.PeerStatus) int {
@@ -158,7 +170,13 @@ func (o *overview) draw(d *data, width, height int) string {
 	}
 	trouble := o.trouble(d, width, height)
 	o.top = 1
-	lines := o.table(d, rows, o.layout(d, rows, unmarked(width)), width, max(1, height-1-len(trouble)))
+	layout := o.layout
+	if d.wide && width < twoColumns { // verdicts as signs leave room for more
+		layout = func(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
+			return cell.Layout(o.titled(compactColumns(d)), rows, width)
+		}
+	}
+	lines := o.table(d, rows, layout(d, rows, unmarked(width)), width, max(1, height-1-len(trouble)))
 	lines = exactly(lines, width, height-len(trouble))
 	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
 }

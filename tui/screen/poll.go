@@ -13,6 +13,9 @@ import (
 const (
 	// interval is between two snapshots, at least.
 	interval = time.Second
+	// peerInterval is the time between two for each peer, and slowest the longest between any two: 1,000 peers
+	// are 2.5 MB, which take some 30 ms to read.
+	peerInterval, slowest = 2 * time.Millisecond, 4 * time.Second
 	// checksInterval is between two looks at the results of the checks. The gateway runs
 	// them every half minute or so, by itself.
 	checksInterval = 5 * time.Second
@@ -70,8 +73,10 @@ func (m *model) poll() tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// due reports whether a gateway is to be asked that is asked once an interval.
+// due reports whether a gateway is to be asked that is asked once an interval, or less often if it has
+// so many peers that reading what it says takes a while.
 func (d *data) due(now time.Time, every time.Duration) bool {
+	every = max(every, min(slowest, time.Duration(len(d.status.Peers))*peerInterval))
 	return !d.polling && !now.Before(d.nextTry) && now.Sub(d.polledAt) >= every*9/10
 }
 

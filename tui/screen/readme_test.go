@@ -126,6 +126,8 @@ func TestTheReadmeShowsTheViewsAsTheyAre(t *testing.T) {
 		fits(t, s.View(), 80, 24)
 		shows(v.title(), s.View())
 	}
+	s, _ = fleetOf(t, 80, 24, false)
+	shows(titleFleet, strings.ReplaceAll(s.View(), "�[2J", ""))
 	if *writeGolden && text != string(content) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -31,8 +31,7 @@ func Run(ctx context.Context, o Options) error {
 
 	tasks := newTasks(ctx)
 	defer tasks.close()
-	program := tea.NewProgram(newModel(o, tasks), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
-		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond))
+	program := newProgram(o, tasks)
 	// Not by tea.WithContext: a program that is killed does not wait for its reader.
 	quit := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(quit); program.Quit() })
@@ -45,6 +44,12 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("draw the screen: %w", err)
 	}
 	return nil
+}
+
+// newProgram is the screen over whatever In and Out are.
+func newProgram(o Options, t *tasks) *tea.Program {
+	return tea.NewProgram(newModel(o, t), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
+		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond))
 }
 
 func isTerminal(f any) bool {

@@ -1,5 +1,5 @@
 // Package screen is postern's live screen: eight views of one gateway, kept up to date
-// once a second.
+// once a second, and a table of several.
 //
 // Views are drawn from [data] alone and change nothing but it, so that a test can look
 // at any screen without a terminal. The program around them asks the gateway, at most

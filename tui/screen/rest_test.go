@@ -1,0 +1,77 @@
+package screen
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// humming is a gateway of many peers that nothing happens to but traffic.
+type humming struct {
+	*fake
+	begun time.Time
+}
+
+func (h humming) Status(ctx context.Context) (api.Status, error) {
+	s, err := h.fake.Status(ctx)
+	s.Peers = slices.Clone(s.Peers)
+	s.Gateway.StartedAt = h.begun
+	for i := range s.Peers {
+		p, n := &s.Peers[i], uint64(time.Since(h.begun)/time.Second)
+		if i%4 > 0 {
+			continue // says nothing now
+		}
+		rate := float64(1000 + (n*uint64(i)*7919)%200_000)
+		p.RxBytesPerSecond, p.TxBytesPerSecond = rate, rate/3
+		p.RxBytes, p.TxBytes = n*uint64(rate), n*uint64(rate)/3
+		p.Path.RTTSeconds = float64(10+(n*uint64(i))%20) / 1000
+	}
+	return s, err
+}
+
+// counter counts what is written.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Write(b []byte) (int, error) { c.Add(int64(len(b))); return len(b), nil }
+
+// restBytes is what a screen that nobody touches may write a second, over links that may be slow.
+const restBytes = 20_000
+
+// The views that change the most, on a large terminal.
+func TestAtRestLittleIsWritten(t *testing.T) {
+	const settled, long = 3, 5 // seconds
+	for _, view := range []rune{'1', '3'} {
+		synctest.Test(t, func(t *testing.T) {
+			tasks := newTasks(t.Context())
+			var written counter
+			program := newProgram(Options{Source: humming{many(1000), time.Now()}, Color: true, Out: &written}, tasks)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := program.Run()
+				ended <- err
+			}()
+			program.Send(tea.WindowSizeMsg{Width: 200, Height: 60})
+			program.Send(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{view}})
+			time.Sleep(settled * time.Second)
+			before := written.Load()
+			time.Sleep(long * time.Second)
+			bytes := (written.Load() - before) / long
+			t.Logf("view %c: %d bytes a second", view, bytes)
+			if bytes == 0 || bytes > restBytes {
+				t.Errorf("view %c: %d bytes are written a second, want 1 to %d", view, bytes, restBytes)
+			}
+			program.Quit()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			tasks.close()
+		})
+	}
+}
