@@ -232,7 +232,16 @@ type NamedService struct {
 	// Address (host:port) is where the gateway reaches it, the first of several ports. Those
 	// that follow lead to the ports that follow there.
 	Address string `json:"address" yaml:"address"`
+	// ProxyProtocol has connections begin with who connects: v2 is version 2 of the PROXY protocol.
+	// It is for TCP alone.
+	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty" yaml:"proxyProtocol,omitempty"`
 }
+
+// ProxyProtocol is a version of the PROXY protocol; empty is none.
+type ProxyProtocol string
+
+// ProxyV2 is the only version that is spoken.
+const ProxyV2 ProxyProtocol = "v2"
 
 // Modes of a peering.
 const (

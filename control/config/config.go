@@ -168,9 +168,10 @@ type MCS struct {
 
 // NamedService is any other service that is offered.
 type NamedService struct {
-	Name    string
-	Ports   api.Ports // inside the tunnel
-	Address string    // host:port, of the first
+	Name          string
+	Ports         api.Ports // inside the tunnel
+	Address       string    // host:port, of the first
+	ProxyProtocol api.ProxyProtocol
 }
 
 // Peer is a peer of the file. Without a PublicKey it holds options for the peer of
