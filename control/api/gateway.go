@@ -235,7 +235,16 @@ type NamedService struct {
 	// Export is NAMESPACE/NAME, as which clusters have the service that peers[].services.export of
 	// theirs gives the namespace, where there is no cluster here. Several may be one service there.
 	Export string `json:"export,omitempty" yaml:"export,omitempty"`
+	// ProxyProtocol has connections begin with who connects: v2 is version 2 of the PROXY protocol.
+	// It is for TCP alone.
+	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty" yaml:"proxyProtocol,omitempty"`
 }
+
+// ProxyProtocol is a version of the PROXY protocol; empty is none.
+type ProxyProtocol string
+
+// ProxyV2 is the only version that is spoken.
+const ProxyV2 ProxyProtocol = "v2"
 
 // Modes of a peering.
 const (

@@ -159,7 +159,11 @@ func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now ti
 			}
 			e.keys = append(e.keys, key)
 			place.At[i] = ports.First
-			e.services = append(e.services, forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports, Upstream: e.Upstreams[p.Name]})
+			s := forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports, Upstream: e.Upstreams[p.Name]}
+			if slices.Contains(e.Proxied, p.Name) {
+				s.ProxyProtocol = api.ProxyV2
+			}
+			e.services = append(e.services, s)
 		}
 		if e.Spec.Type == mcs.ClusterSetIP || slices.ContainsFunc(e.Backends, func(b mcs.Backend) bool { return b.Ready && b.Hostname == place.Hostname }) {
 			places = append(places, place)

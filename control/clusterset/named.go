@@ -37,6 +37,9 @@ func named(services []config.NamedService, since time.Time) []mcs.Export {
 				p.Name = fmt.Sprintf("%s-%d", s.Name, p.Port)
 			}
 			x.Spec.Ports = append(x.Spec.Ports, p)
+			if s.ProxyProtocol != "" {
+				x.Proxied = append(x.Proxied, p.Name)
+			}
 			x.Upstreams[p.Name] = net.JoinHostPort(host, strconv.Itoa(at+nth))
 		}
 	}

@@ -168,10 +168,11 @@ type MCS struct {
 
 // NamedService is any other service that is offered.
 type NamedService struct {
-	Name    string
-	Ports   api.Ports // inside the tunnel
-	Address string    // host:port, of the first
-	Export  mcs.Name  // what clusters have it as; zero if they have not
+	Name          string
+	Ports         api.Ports // inside the tunnel
+	Address       string    // host:port, of the first
+	Export        mcs.Name  // what clusters have it as; zero if they have not
+	ProxyProtocol api.ProxyProtocol
 }
 
 // Peer is a peer of the file. Without a PublicKey it holds options for the peer of

@@ -106,7 +106,7 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("endpoint names", r.Peers[0].EndpointNames, []string{"gw.example.net:51820"})
 	check("public key", r.PrivateKey.Public().String(), aliceKey)
 	check("CA", *r.Services.LocalCA, LocalCA{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"), 12 * time.Hour})
-	check("named", r.Services.Named, []NamedService{{"registry", api.PortsOf(5000), "10.0.0.5:5000", mcs.Name{Namespace: "shop-a", Name: "registry"}}})
+	check("named", r.Services.Named, []NamedService{{"registry", api.PortsOf(5000), "10.0.0.5:5000", mcs.Name{Namespace: "shop-a", Name: "registry"}, ""}})
 	check("server name", r.Services.APIServer.ServerName, "kubernetes.default.svc")
 	if !strings.Contains(string(r.Services.APIServer.CAData), "BEGIN CERTIFICATE") {
 		t.Errorf("the API server's CA was not read: %q", r.Services.APIServer.CAData)

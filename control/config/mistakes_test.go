@@ -191,6 +191,8 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 			"6: spec.services.named[0].port: 6443 is the port of apiServer inside the tunnel (choose another)"},
 		"port twice": {head + "spec:\n  services:\n    named:\n    - {name: r, port: 1, address: \"a:1\"}\n    - {name: s, port: 1, address: \"a:1\"}\n",
 			"8: spec.services.named[1].port: 1 is the port of r inside the tunnel (choose another)"},
+		"proxy protocol":        {head + "spec:\n  services:\n    named: [{name: r, port: 1, address: \"a:1\", proxyProtocol: v1}]\n", `6: spec.services.named[0].proxyProtocol: "v1" is no version of the PROXY protocol that is spoken (want v2)`},
+		"proxy protocol of UDP": {head + "spec:\n  services:\n    named: [{name: r, protocol: UDP, port: 1, address: \"a:1\", proxyProtocol: v2}]\n", "6: spec.services.named[0].proxyProtocol: is for TCP, and this service is of UDP (leave it out)"},
 		"range in a range": {head + "spec:\n  services:\n    named:\n    - {name: r, ports: 5000-5010, address: \"a:1\"}\n    - {name: s, port: 5010, address: \"a:1\"}\n",
 			"8: spec.services.named[1].port: 5010 is the port of r inside the tunnel (choose another)"},
 		"range of one name": {head + "spec:\n  services:\n    named: [{name: r, ports: 75-85, address: \"a:1\"}]\n",

@@ -48,6 +48,7 @@ var enums = map[string][]string{
 	"spec.discovery.portMapping.mode":      {PortMappingAuto, PortMappingOff},
 	"spec.discovery.turnServers.transport": {"auto", "udp", "tcp", "tls"},
 	"spec.peers.mode":                      {api.ModeInBand, api.ModeOutOfBand},
+	"spec.services.named.proxyProtocol":    {string(api.ProxyV2)},
 }
 
 // durations is what time.ParseDuration reads, without a sign.

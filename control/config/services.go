@@ -167,7 +167,13 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 		default:
 			c.named[s.Name] = true
 		}
-		n := NamedService{Name: s.Name, Ports: c.ports(at, s), Address: s.Address, Export: c.export(at+".export", s.Export)}
+		n := NamedService{Name: s.Name, Ports: c.ports(at, s), Address: s.Address, Export: c.export(at+".export", s.Export), ProxyProtocol: s.ProxyProtocol}
+		switch {
+		case s.ProxyProtocol != "" && s.ProxyProtocol != api.ProxyV2:
+			c.fail(at+".proxyProtocol", "%q is no version of the PROXY protocol that is spoken (want v2)", s.ProxyProtocol)
+		case s.ProxyProtocol != "" && s.Protocol == api.UDP:
+			c.fail(at+".proxyProtocol", "is for TCP, and this service is of UDP (leave it out)")
+		}
 		if i := slices.IndexFunc(taken, func(t NamedService) bool { return t.Ports.Overlaps(n.Ports) }); i >= 0 {
 			c.fail(portsField(at, s), "%s is the port of %s inside the tunnel (choose another)", n.Ports, taken[i].Name)
 		}

@@ -236,6 +236,28 @@ func TestDatagramsGoToBackendsThatAreThere(t *testing.T) {
 	}
 }
 
+// A flow begins only at a backend that is there: not at one that goes meanwhile.
+func TestAFlowDoesNotBeginAtABackendThatGoes(t *testing.T) {
+	server := udpServer(t)
+	p := goesWhenPicked{&pods{ready: []netip.AddrPort{addr(t, server.LocalAddr().String())}}}
+	g := newGateway(t, Limits{}, nil)
+	g.attach()
+	g.cluster(p, api.UDP)
+	if g.datagram(netip.AddrPortFrom(cloudAddr, 4000), 10000, "question") || g.flows.UDPFlows("cloud") != 0 {
+		t.Error("it begins")
+	}
+	if n := g.in.UDPCounters().Refused[NoneReady]; n != 1 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+type goesWhenPicked struct{ *pods }
+
+func (p goesWhenPicked) Pick(peer string, nth int, tried []netip.AddrPort) Backend {
+	defer p.set()
+	return p.pods.Pick(peer, nth, tried)
+}
+
 // Whatever workloads have open, auth and the API server have their share.
 func TestWorkloadsLeaveRoomForAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

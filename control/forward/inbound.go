@@ -215,7 +215,7 @@ func (in *Inbound) allowed(p Peer, service string) bool {
 
 // carry dials the upstream, then completes the handshake, then copies.
 func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
-	up, err := in.dial(f.ctx, p, s, c.Local().Port())
+	up, err := in.dial(f.ctx, c, p, s)
 	if err != nil {
 		reason := UpstreamDown
 		switch {
@@ -253,11 +253,15 @@ const backendTimeout = 2 * time.Second
 
 // dial connects to the upstream, or to one of the backends: another one if one fails, or is no longer
 // ready before it is connected.
-func (in *Inbound) dial(ctx context.Context, p Peer, s Service, port uint16) (Conn, error) {
+func (in *Inbound) dial(ctx context.Context, from Incoming, p Peer, s Service) (Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
+	port, header := from.Local().Port(), []byte(nil)
+	if s.ProxyProtocol == api.ProxyV2 {
+		header = proxyHeader(from.Remote(), from.Local(), p.Name)
+	}
 	if s.Backends == nil {
-		return in.opts.Dial(ctx, s.upstream(port))
+		return in.connect(ctx, s.upstream(port), header)
 	}
 	err := errNoneReady
 	for tried := []netip.AddrPort(nil); ; {
@@ -267,17 +271,17 @@ func (in *Inbound) dial(ctx context.Context, p Peer, s Service, port uint16) (Co
 		}
 		tried = append(tried, to.AddrPort)
 		var c Conn
-		if c, err = in.dialBackend(ctx, to); err == nil {
+		if c, err = in.dialBackend(ctx, to, header); err == nil {
 			return c, nil
 		}
 	}
 }
 
-func (in *Inbound) dialBackend(ctx context.Context, to Backend) (Conn, error) {
+func (in *Inbound) dialBackend(ctx context.Context, to Backend, header []byte) (Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
 	defer cancel()
 	defer context.AfterFunc(to.Ready, cancel)()
-	c, err := in.opts.Dial(ctx, to.String())
+	c, err := in.connect(ctx, to.String(), header)
 	if to.Ready.Err() == nil {
 		return c, err
 	}
@@ -285,6 +289,19 @@ func (in *Inbound) dialBackend(ctx context.Context, to Backend) (Conn, error) {
 		abort(c)
 	}
 	return nil, errNoneReady
+}
+
+// connect dials, and sends what is to come first. That fits the socket's buffer, and does not wait.
+func (in *Inbound) connect(ctx context.Context, address string, header []byte) (Conn, error) {
+	c, err := in.opts.Dial(ctx, address)
+	if err != nil || header == nil {
+		return c, err
+	}
+	if _, err := c.Write(header); err != nil {
+		abort(c)
+		return nil, err
+	}
+	return c, nil
 }
 
 // serve completes the handshake and hands the connection to the service's handler.

@@ -50,9 +50,9 @@ const (
 	defaultBuffers   = 16 << 20
 	// defaultUDPFlows is the most flows of datagrams where there is memory for them.
 	defaultUDPFlows = 100_000
-	// udpFlowMemory is what a flow of datagrams costs, in bytes: 510 here, and 3 KB for the
+	// udpFlowMemory is what a flow of datagrams costs, in bytes: udpOwnMemory here, and 3 KB for the
 	// kernel's socket of an inbound one (BenchmarkUDPFlow).
-	udpFlowMemory = 3500
+	udpFlowMemory, udpOwnMemory = 3500, 550
 	// udpFraction is the part of the process' memory limit that they may take, and of its file
 	// descriptors.
 	udpMemoryFraction, udpFilesFraction = 8, 2

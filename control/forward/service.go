@@ -25,6 +25,9 @@ type Service struct {
 	Backends Backends
 	// Handler serves TCP connections in this process.
 	Handler Handler
+	// ProxyProtocol has an upstream, or a backend, told first who connects: the peer's overlay address
+	// and port, and its name in the field [ProxyPeer].
+	ProxyProtocol api.ProxyProtocol
 }
 
 // Backends say where a connection, or a flow of datagrams, is carried to.
@@ -56,6 +59,8 @@ func (s Service) check() error {
 		return fmt.Errorf("service %s needs one of an upstream, backends and a handler", s.Name)
 	case s.Handler != nil && s.Ports.Protocol == api.UDP:
 		return fmt.Errorf("service %s: a handler serves connections, and UDP has none", s.Name)
+	case s.ProxyProtocol != "" && (s.ProxyProtocol != api.ProxyV2 || s.Handler != nil || s.Ports.Protocol == api.UDP):
+		return fmt.Errorf("service %s: the PROXY protocol %q is not for it", s.Name, s.ProxyProtocol)
 	}
 	return nil
 }

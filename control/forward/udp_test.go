@@ -577,22 +577,24 @@ func TestAServiceThatIsNotFoundEndsAFlow(t *testing.T) {
 	}
 }
 
-// A hundred thousand flows are there, one more is refused, and those that are there go on.
+// A hundred thousand flows are there, in as much memory as they are said to take; one more is refused,
+// and those that are there go on. What is idle gives its place, and its memory, back.
 func TestAHundredThousandFlows(t *testing.T) {
-	const total = 100_000
-	g := newGateway(t, Limits{UDPFlows: total, PeerUDPFlows: total / 2}, nil)
+	const total, reserve = 100_000, 1
+	g := newGateway(t, Limits{UDPFlows: total, PeerUDPFlows: total / 2, Reserve: reserve}, nil)
 	tun := &counting{}
 	g.flows.Attach(tun, ownAddr)
 	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, to Target) (netip.AddrPort, error) {
-		peer := to.Peer
-		if peer == "cloud" {
-			return netip.AddrPortFrom(cloudAddr, 53), nil
-		}
-		return netip.AddrPortFrom(otherAddr, 53), nil
+		return netip.AddrPortFrom(map[string]netip.Addr{"cloud": cloudAddr, "other": otherAddr, "third": ticketAddr}[to.Peer], 53), nil
 	}})
 	defer o.Close()
+	var locals []Local
+	for _, peer := range []string{"cloud", "other", "third"} {
+		locals = append(locals, Local{Peer: peer, Service: "dns", Address: "127.0.0.1:0/UDP"})
+	}
+	o.SetLocals(locals)
+	empty := heap()
 	for _, peer := range []string{"cloud", "other"} {
-		o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}, {Peer: "other", Service: "dns", Address: "127.0.0.1:0/UDP"}})
 		e := o.ear(t, peer)
 		for i := range total/2 + 1 {
 			e.datagram(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 12), byte(i >> 4), 1}), uint16(1000+i%16)), []byte("x"))
@@ -607,6 +609,17 @@ func TestAHundredThousandFlows(t *testing.T) {
 	if n := o.UDPCounters().Refused[PeerFlowLimit]; n != 2 {
 		t.Errorf("%d flows beyond the peers' share were refused, want 2", n)
 	}
+	full := heap()
+	if each := (full - empty) / total; each > udpOwnMemory {
+		t.Errorf("a flow takes %d bytes, more than %d", each, udpOwnMemory)
+	}
+	for i := range reserve + 2 {
+		o.ear(t, "third").datagram(netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(2000+i)), []byte("x"))
+	}
+	eventually(t, "the opening of those that are reserved", func() bool { return o.UDPCounters().Accepted == total+reserve })
+	if n := o.UDPCounters().Refused[TotalFlowLimit]; n != 2 {
+		t.Errorf("when all are taken %d of a third peer were refused, want 2", n)
+	}
 	e := o.ear(t, "cloud")
 	before := tun.sent()
 	e.datagram(netip.MustParseAddrPort("10.0.0.1:1000"), []byte("still there"))
@@ -618,6 +631,15 @@ func TestAHundredThousandFlows(t *testing.T) {
 	}
 	if n := g.flows.ClosePeer("cloud"); n != total/2 {
 		t.Errorf("%d flows of a peer were ended", n)
+	}
+	g.flows.udp.endIdle(time.Now().Add(idleAsked))
+	if n := g.flows.UDPCount()[DirectionOutbound]; n != 0 {
+		t.Errorf("%d flows are there after %s", n, idleAsked)
+	}
+	left := (heap() - empty) / total
+	t.Logf("a flow takes %d bytes, and leaves %d", (full-empty)/total, left)
+	if left > udpOwnMemory/4 {
+		t.Errorf("a flow that has ended takes %d bytes", left)
 	}
 }
 

@@ -129,6 +129,6 @@ func (c *udpClient) close() {
 	c.ear.mu.Lock()
 	defer c.ear.mu.Unlock()
 	if c.ear.clients[c.from] == c {
-		delete(c.ear.clients, c.from)
+		c.ear.clients = without(c.ear.clients, c.from)
 	}
 }

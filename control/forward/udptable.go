@@ -224,10 +224,18 @@ func (t *udpFlows) endLocked(f *udpFlow) {
 	}
 	t.total--
 	if f.key.port != 0 {
-		delete(t.flows, f.key)
+		t.flows = without(t.flows, f.key)
 	}
 	f.takeWaiting()
 	f.phase = ended
+}
+
+// without deletes from a map, which keeps the memory of the most that it has held unless it is made anew.
+func without[K comparable, V any](m map[K]V, k K) map[K]V {
+	if delete(m, k); len(m) == 0 {
+		return make(map[K]V)
+	}
+	return m
 }
 
 // sweep runs as long as there are flows.

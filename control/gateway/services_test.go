@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pires/go-proxyproto"
+
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
@@ -395,6 +397,76 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 	})
 	if who := w.answers(headless.Endpoints[1].Ports[0].At); who != "db-1" {
 		t.Errorf("the listener of what stays leads to %s", who)
+	}
+}
+
+// A pod that wants it is told who connects, by an export and by name; what it is told next is the client's.
+func TestPodsAreToldWhoConnects(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	ln, err := new(net.ListenConfig).Listen(w.ctx, "tcp", net.JoinHostPort(hostAddress(t), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := &proxyproto.Listener{Listener: ln, ReadHeaderTimeout: patience, ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := told.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				h := c.(*proxyproto.Conn).ProxyHeader()
+				if h == nil {
+					return
+				}
+				if tlvs, err := h.TLVs(); err == nil && len(tlvs) == 1 {
+					_, _ = fmt.Fprintf(c, "%s-%s\n", tlvs[0].Value, c.RemoteAddr().(*net.TCPAddr).IP)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { told.Close(); serving.Wait() })
+	at := ln.Addr().(*net.TCPAddr).AddrPort()
+	mail := export("shop", "mail", true, pod{"mail", at})
+	exports := func() { w.Cloud.Gateway.Services().SetExports([]mcs.Export{mail}) }
+	mail.Proxied = []string{"http"}
+	exports()
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	p, _ := w.status(w.Cloud, "edge")
+	want := "edge-" + p.Address
+	imported := w.imported(w.Edge, "cloud", "shop/mail")
+	if who := w.answers(imported); who != want {
+		t.Errorf("the pod is told %s, want %s", who, want)
+	}
+	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) {
+		g.Services.Named = append(g.Services.Named, api.NamedService{Name: "mail", Port: 25, Address: at.String(), ProxyProtocol: api.ProxyV2})
+		g.Peers[0].Allow = append(both, "mail")
+	})
+	w.mustEdit(w.Edge, func(g *api.GatewaySpec) {
+		g.Peers[0].Local = &api.PeerLocal{Named: map[string]string{"mail": "127.0.0.1:0"}}
+	})
+	if who := w.answers(netip.MustParseAddrPort(w.localAddress(w.Edge, "cloud", "mail"))); who != want {
+		t.Errorf("the server is told %s, want %s", who, want)
+	}
+	// As soon as the export no longer says so, a connection begins with what the client sends.
+	mail.Proxied = nil
+	exports()
+	c, err := dial(w.ctx, imported.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, "hello, who is there?\n"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); len(b) > 0 {
+		t.Errorf("the pod is told who connects: %q, %v", b, err)
 	}
 }
 

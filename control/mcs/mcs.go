@@ -69,6 +69,9 @@ type Export struct {
 	UID     string    // of the Service: another one of the same name gets other overlay ports
 	Created time.Time // the ServiceExport
 	Spec    Spec
+	// Proxied are the names of the ports whose connections begin with who connects (PROXY protocol,
+	// version 2). They are this cluster's affair, and peers are not told.
+	Proxied []string
 	// Backends are the endpoints that exist, ready ones and others.
 	Backends []Backend
 	// Upstreams are there instead where there is no cluster: host:port by Port.Name, each of which is

@@ -146,7 +146,7 @@ func (reg *Registry) services(cfg *config.Resolved) []forward.Service {
 		list = append(list, forward.Service{Name: api.ServiceAPIServer, Ports: api.PortsOf(api.PortAPIServer), Upstream: a.Address})
 	}
 	for _, n := range cfg.Services.Named {
-		list = append(list, forward.Service{Name: n.Name, Ports: n.Ports, Upstream: n.Address})
+		list = append(list, forward.Service{Name: n.Name, Ports: n.Ports, Upstream: n.Address, ProxyProtocol: n.ProxyProtocol})
 	}
 	return list
 }

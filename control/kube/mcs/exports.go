@@ -2,9 +2,11 @@ package mcs
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +21,13 @@ import (
 // defaultAffinity is how long connections of a client are kept together unless told (core/v1,
 // ClientIPConfig).
 const defaultAffinity = 3 * time.Hour
+
+// annotationProxy of a ServiceExport has connections begin with who connects (PROXY protocol, version
+// 2). Its value are the ports, by name or number, with commas between them.
+const annotationProxy = "postern.dev/proxy-protocol-v2"
+
+// reasonProxy is that of the condition Valid where the annotation cannot be heeded.
+const reasonProxy v1beta1.ServiceExportConditionReason = "InvalidProxyProtocol"
 
 // export is a ServiceExport and what it comes to.
 type export struct {
@@ -45,6 +54,7 @@ func exportsOf(s seen) []export {
 				Name: services.Name{Namespace: x.Namespace, Name: x.Name}, UID: string(service.UID), Created: x.CreationTimestamp.Time,
 				Spec: specOf(x, service),
 			}
+			e.export.Proxied, e.invalid = proxied(x, e.export.Spec.Ports)
 			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type)
 		}
 		out = append(out, e)
@@ -66,6 +76,28 @@ func refuse(s *corev1.Service) *invalid {
 		return &invalid{v1beta1.ServiceExportReasonInvalidServiceType, "the Service is derived from an import: what another cluster exports is not exported again"}
 	}
 	return nil
+}
+
+// proxied are the names of the ports whose connections begin with who connects. A server that awaits
+// that takes nothing else, so nothing is exported where it is not certain which are meant.
+func proxied(x *v1beta1.ServiceExport, ports []services.Port) (names []string, _ *invalid) {
+	text, asked := x.Annotations[annotationProxy]
+	if !asked {
+		return nil, nil
+	}
+	for _, want := range strings.Split(text, ",") {
+		want = strings.TrimSpace(want)
+		found := false
+		for _, p := range ports {
+			if p.Protocol == api.TCP && want != "" && (p.Name == want || strconv.Itoa(int(p.Port)) == want) {
+				names, found = append(names, p.Name), true
+			}
+		}
+		if !found {
+			return nil, &invalid{reasonProxy, fmt.Sprintf("the annotation %s names %.63q, which is no TCP port of the Service", annotationProxy, want)}
+		}
+	}
+	return names, nil
 }
 
 func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {

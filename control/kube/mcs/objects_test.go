@@ -187,6 +187,31 @@ func TestBackendsOfAService(t *testing.T) {
 }
 
 // What is wanted has to be there; what others add may be.
+// An export says which ports are told who connects; where it is not certain which, nothing is exported.
+func TestPortsThatAreToldWhoConnects(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
+		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}, {Name: "quic", Protocol: corev1.ProtocolUDP, Port: 443},
+	}}}
+	for text, want := range map[string][]string{
+		"http": {"http"}, "https, 80": {"https", "http"}, "443": {"https"},
+		"": nil, "quic": nil, "http,8080": nil, "http,": nil, "*": nil, strings.Repeat("x", 1<<16): nil,
+	} {
+		x := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{annotationProxy: text}}}
+		got := exportsOf(seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{keyOf(x): service}})[0]
+		if !slices.Equal(got.export.Proxied, want) || (got.invalid == nil) != (want != nil) {
+			t.Errorf("%.20q: %v, %v", text, got.export.Proxied, got.invalid)
+		}
+		if got.invalid != nil && (got.invalid.reason != reasonProxy || len(got.invalid.message) > 256) {
+			t.Errorf("%.20q: it says %s: %.300s", text, got.invalid.reason, got.invalid.message)
+		}
+	}
+	one := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 25}}}}
+	x := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationProxy: "25"}}}
+	if got := exportsOf(seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{{}: one}})[0]; !slices.Equal(got.export.Proxied, []string{""}) {
+		t.Errorf("of a port without a name: %q, %v", got.export.Proxied, got.invalid)
+	}
+}
+
 func TestContains(t *testing.T) {
 	m := func(v ...any) map[string]any {
 		out := map[string]any{}
