@@ -305,10 +305,17 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	}
 	s.refused = refusals(slices.Concat(state.Problems, m.full))
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
-	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
+	keep := keeper(seen, state.Unheard)
+	steps := s.writer.plan(wanted, seen.objects, s.ours, keep)
 	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
 	failed = s.writer.run(ctx, steps)
-	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool { return s.ours(x) })
+	shall := map[id]bool{}
+	for _, o := range wanted {
+		shall[o.id] = true
+	}
+	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
+		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
+	})
 	return min(again, refusedAgain), failed
 }
 
