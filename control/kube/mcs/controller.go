@@ -26,10 +26,10 @@ const (
 	// gather is how long is waited for more when something has changed: pods of one
 	// Deployment come one after the other.
 	gather = 100 * time.Millisecond
-	// A turn that takes long is followed by a pause calmer times as long, though at most
-	// maxGather: pods that come and go, of whatever service, are not to take the processor.
-	calmer    = 10
-	maxGather = time.Second
+	// Looking at everything is followed by a pause calmer times as long as it took, though at most
+	// maxCalm: pods that come and go, of whatever service, are not to take the processor.
+	calmer  = 10
+	maxCalm = time.Second
 	// kindsAgain is how often the kinds are looked for while the cluster has not got them.
 	kindsAgain = 15 * time.Second
 	// refusedAgain is how long what the API server has refused is not tried again.
@@ -155,7 +155,7 @@ type session struct {
 	writer  *writer
 	names   *names
 	refused []check.OwnProblem // what the gateway says of exports and imports
-	gather  time.Duration      // how long is waited for more
+	calm    time.Time          // until then there is no turn
 	all     *namespaces        // nil when they are named
 }
 
@@ -165,7 +165,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Controller: c, gather: gather, names: &names{lookup: c.o.Lookup}}
+	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
 	}
@@ -234,10 +234,11 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// soon has a timer that is to go off at due do so when more has been waited for.
+// soon has a timer that is to go off at due do so when more has been waited for, and the pause is over.
 func (s *session) soon(next *time.Timer, due time.Time) time.Time {
-	if at := time.Now().Add(s.gather); due.After(at) {
-		next.Reset(s.gather)
+	wait := max(gather, time.Until(s.calm))
+	if at := time.Now().Add(wait); due.After(at) {
+		next.Reset(wait)
 		return at
 	}
 	return due
@@ -307,7 +308,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
 	keep := keeper(seen, state.Unheard)
 	steps := s.writer.plan(wanted, seen.objects, s.ours, keep)
-	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
+	s.calm = time.Now().Add(min(calmer*time.Since(began), maxCalm))
 	failed = s.writer.run(ctx, steps)
 	shall := map[id]bool{}
 	for _, o := range wanted {
