@@ -301,19 +301,28 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
-	for _, i := range state.Imports {
-		m.add(i)
+	// One import after the other: what is as it should be is not kept meanwhile.
+	wanted := func(yield func(object) bool) {
+		for _, i := range state.Imports {
+			m.made = m.made[:0]
+			m.add(i)
+			for _, o := range m.made {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+		for _, o := range statusesOf(exports, state, seen.now) {
+			if !yield(o) {
+				return
+			}
+		}
 	}
-	s.refused = refusals(slices.Concat(state.Problems, m.full))
-	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
 	keep := keeper(seen, state.Unheard)
-	steps := s.writer.plan(wanted, seen.objects, s.ours, keep)
+	steps, shall := s.writer.plan(wanted, seen.objects, s.ours, keep)
+	s.refused = refusals(slices.Concat(state.Problems, m.full))
 	s.calm = time.Now().Add(min(calmer*time.Since(began), maxCalm))
 	failed = s.writer.run(ctx, steps)
-	shall := map[id]bool{}
-	for _, o := range wanted {
-		shall[o.id] = true
-	}
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -65,14 +66,13 @@ type refusal struct {
 type step func(context.Context) error
 
 // plan is what brings the objects to what they should be: of what is there, what is ours and
-// nobody wants goes, unless it is to be kept.
-func (w *writer) plan(wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) []step {
-	want := map[id]bool{}
-	var steps []step
+// nobody wants goes, unless it is to be kept. want are those that are wanted.
+func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool) {
+	want = map[id]bool{}
 	w.forget(func(i id, r refusal) bool {
 		return r.problem.Code == catalogue.NameTaken || time.Since(r.at) >= refusedAgain
 	})
-	for _, o := range wanted {
+	for o := range wanted {
 		want[o.id] = true
 		if w.waits(o.id) {
 			continue
@@ -92,7 +92,7 @@ func (w *writer) plan(wanted []object, there map[id]mirror.Object, ours, keep fu
 		}
 	}
 	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
-	return steps
+	return steps, want
 }
 
 // run sends the requests, some at a time. It reports whether one failed that is worth another try
