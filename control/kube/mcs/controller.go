@@ -32,9 +32,11 @@ const (
 	maxCalm = time.Second
 	// kindsAgain is how often the kinds are looked for while the cluster has not got them.
 	kindsAgain = 15 * time.Second
-	// refusedAgain is how long what the API server has refused is not tried again.
+	// refusedAgain is how long what the API server has refused again and again is not tried again, and
+	// refusedTold how long it has to refuse it until that is told.
 	refusedAgain = time.Minute
-	// firstRetry doubles with each failure up to maxRetry.
+	refusedTold  = 10 * time.Second
+	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to refusedAgain.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
 	// leaveTimeout bounds what is written at the end: another replica may be waiting.
@@ -326,7 +328,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})
-	return min(again, refusedAgain), failed
+	return min(again, s.writer.again()), failed
 }
 
 // found are the problems there are: what may not be watched, and what was refused.
