@@ -219,8 +219,8 @@ kind: ServiceExport
 metadata: {name: each}
 `
 
-// TestServicesAcrossClusters exports a service in the cluster behind the NAT and uses it in the
-// other by its clusterset name, from a pod, while the gateway there changes over to another replica, and
+// TestServicesAcrossClusters exports a service in the cluster behind the NAT and uses it at a machine
+// without a cluster, and in the other by its clusterset name, from a pod, while the gateway there changes over to another replica, and
 // until it is withdrawn.
 func TestServicesAcrossClusters(t *testing.T) {
 	s := newClusterset(t)
@@ -265,6 +265,8 @@ func TestServicesAcrossClusters(t *testing.T) {
 		}
 	}
 
+	s.onMachine(t)
+
 	usedAgain := func(what string, begun time.Time) time.Duration {
 		t.Helper()
 		eventually(within(t, patience), t, what, func() (bool, string) {
@@ -278,8 +280,8 @@ func TestServicesAcrossClusters(t *testing.T) {
 	held := s.cloud.held(t, "web")
 	address := s.cloud.kubectl("get", "serviceimport", "-n", "shop", "web", "-o", "jsonpath={.spec.ips[0]}")
 	active := s.cloud.kubectl("get", "pod", "-n", gatewayNamespace, "-l", "postern.dev/role=active", "-o", "name")
+	s.cloud.kubectl("delete", "-n", gatewayNamespace, active)
 	begin = time.Now()
-	s.cloud.kubectl("delete", "-n", gatewayNamespace, active, "--wait=false")
 	if took := usedAgain("the service is used through another replica", begin); took > overWithin {
 		t.Errorf("that is more than %v", overWithin)
 	}
