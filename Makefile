@@ -119,6 +119,11 @@ test-mcs: build e2e-packages kube-binaries ## As root: the conformance suite of 
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	$(GO) test -tags e2e,mcs -count 1 -v -timeout 1h -run TestMCSConformance ./testenv/e2e
 
+.PHONY: test-clusterset
+WORKLOAD ?= 10m
+test-clusterset: build e2e-packages kube-binaries ## As root: 500 exports in three clusters and what takes things away meanwhile; an etcd client for WORKLOAD (10m) over a bad path (figures)
+	POSTERN_WORKLOAD=$(WORKLOAD) $(GO) test -tags e2e,mcs -count 1 -v -timeout 2h -run 'TestFiveHundredExports|TestWorkload' ./testenv/e2e
+
 .PHONY: e2e-packages
 e2e-packages:
 	@missing=; for p in $(E2E_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \

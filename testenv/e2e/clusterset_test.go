@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,36 +32,45 @@ const (
 	clientPatience = 2 * time.Second
 )
 
-// clusterset is two clusters that export services to each other. Both have the same ranges of
+// clusterset is clusters that export services to each other. All have the same ranges of
 // pods and Services, and CoreDNS. The operator has an address in either network.
 //
 //	edge 192.168.7.10 ─┬─ 192.168.7.1 nat 198.51.100.20 ── wan ─┬─ 198.51.100.10 cloud
+//	                   │                                        ├─ 198.51.100.30 branch
 //	                   │                                        ├─ 198.51.100.40 relay
 //	                   └──────────────── operator ──────────────┘
 type clusterset struct {
-	edge, cloud *cluster
-	wan         *netlab.Network
-	operator    *netlab.Host
+	edge, cloud, branch *cluster
+	all                 []*cluster // those that there are; each joins those after it
+	wan                 *netlab.Network
+	nat                 *netlab.NAT
+	operator            *netlab.Host
 }
 
 const setRelay = "198.51.100.40"
 
-// newClusterset starts the clusters with further images, has gateways in them that may export
+// newClusterset starts edge and cloud with further images, has gateways in them that may export
 // and import everywhere, and peers them.
 func newClusterset(t *testing.T, further ...string) *clusterset {
+	t.Helper()
+	s := startClusterset(t, further, "edge", "cloud")
+	s.install("mcs.enabled=true", "mcs.allNamespaces=true")
+	s.peer()
+	return s
+}
+
+// startClusterset starts clusters by their names, with further images.
+func startClusterset(t *testing.T, further []string, names ...string) *clusterset {
 	t.Helper()
 	lab := netlab.New(t)
 	wan := lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))
 	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
-	lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
-		WAN: wan, WANAddr: netip.MustParseAddr(cloudNATAddr), LAN: lan, LANAddr: netip.MustParseAddr(edgeGateway)})
-	edge, cloud, operator, relay := lab.Host("edge"), lab.Host("cloud"), lab.Host("operator"), lab.Host("relay")
-	edge.Attach("eth0", lan, netip.MustParseAddr(edgeNode))
-	edge.DefaultRoute(netip.MustParseAddr(edgeGateway))
-	cloud.Attach("eth0", wan, netip.MustParseAddr(cloudNode))
-	cloud.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
-	operator.Attach("eth0", wan, netip.MustParseAddr("198.51.100.50"))
-	operator.Attach("eth1", lan, netip.MustParseAddr("192.168.7.50"))
+	s := &clusterset{wan: wan, nat: lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
+		WAN: wan, WANAddr: netip.MustParseAddr(cloudNATAddr), LAN: lan, LANAddr: netip.MustParseAddr(edgeGateway)}),
+		operator: lab.Host("operator")}
+	s.operator.Attach("eth0", wan, netip.MustParseAddr("198.51.100.50"))
+	s.operator.Attach("eth1", lan, netip.MustParseAddr("192.168.7.50"))
+	relay := lab.Host("relay")
 	relay.Attach("eth0", wan, netip.MustParseAddr(setRelay))
 	relay.StartTURN(netlab.TURNOptions{Listen: []netip.Addr{netip.MustParseAddr(setRelay)}, Username: turnUser, Password: turnPassword, DeniedPeers: netlab.PrivateRanges()})
 
@@ -75,32 +86,67 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 	if _, err := kube.Binaries(ctx, t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	s := &clusterset{wan: wan, operator: operator,
-		edge:  &cluster{t: t, name: "edge", node: edge, helm: helm, dns: dns},
-		cloud: &cluster{t: t, name: "cloud", node: cloud, helm: helm, dns: dns},
+	starting := map[string]*cluster{}
+	for _, place := range []struct {
+		one                 **cluster
+		name, addr, gateway string
+		network             *netlab.Network
+	}{{&s.edge, "edge", edgeNode, edgeGateway, lan}, {&s.branch, "branch", branchNode, cloudNATAddr, wan}, {&s.cloud, "cloud", cloudNode, cloudNATAddr, wan}} {
+		if !slices.Contains(names, place.name) {
+			continue
+		}
+		node := lab.Host(place.name)
+		node.Attach("eth0", place.network, netip.MustParseAddr(place.addr))
+		node.DefaultRoute(netip.MustParseAddr(place.gateway))
+		*place.one = &cluster{t: t, name: place.name, node: node, helm: helm, dns: dns}
+		starting[place.addr], s.all = *place.one, append(s.all, *place.one)
 	}
-	startClusters(ctx, t, append(imageArchives(ctx, t), further...), map[string]*cluster{edgeNode: s.edge, cloudNode: s.cloud})
-	for one, values := range map[*cluster][]string{
-		s.cloud: {"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "replicas=2"},
-		s.edge:  {"service.type=ClusterIP"},
-	} {
+	startClusters(ctx, t, append(imageArchives(ctx, t), further...), starting)
+	for _, one := range s.all {
 		t.Cleanup(one.showLogOfFailure)
 		for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
 			one.apply(string(text), "apply", "--server-side", "-f", "-")
 		}
 		one.restricted(gatewayNamespace)
 		one.kubectl("create", "secret", "generic", "relay", "-n", gatewayNamespace, "--from-literal=password="+turnPassword)
-		one.upgrade(release, gatewayNamespace, append(values, "mcs.enabled=true", "mcs.allNamespaces=true", "secretMounts[0].name=relay", "secretMounts[0].secretName=relay",
-			"discovery.turnServers[0].address="+setRelay+":3478", "discovery.turnServers[0].username="+turnUser,
-			"discovery.turnServers[0].passwordFile=/etc/postern-secrets/relay/password")...)
-	}
-	ticket := s.cloud.invite("edge", "name: edge")
-	s.edge.join("cloud", ticket, "allow: [auth]")
-	for one, other := range s.both() {
-		one.waitPeer(other.name, "connected", func(p peerObject) bool { return p.Status.State == "connected" })
-		one.kubectl("patch", "peer", "-n", gatewayNamespace, other.name, "--type=merge", "-p", `{"spec":{"services":{"export":["*"],"import":["*"]}}}`)
 	}
 	return s
+}
+
+// install installs the gateways with values, or changes the values that they are installed with.
+func (s *clusterset) install(values ...string) {
+	for _, one := range s.all {
+		own := []string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort)}
+		switch one {
+		case s.edge:
+			own = []string{"service.type=ClusterIP"}
+		case s.cloud:
+			own = append(own, "replicas=2")
+		}
+		one.upgrade(release, gatewayNamespace, slices.Concat(own, []string{"secretMounts[0].name=relay", "secretMounts[0].secretName=relay",
+			"discovery.turnServers[0].address=" + setRelay + ":3478", "discovery.turnServers[0].username=" + turnUser,
+			"discovery.turnServers[0].passwordFile=/etc/postern-secrets/relay/password"}, values)...)
+	}
+}
+
+// peer peers each with each, and has them exchange whatever is exported.
+func (s *clusterset) peer() {
+	for i, one := range s.all {
+		for _, other := range s.all[i+1:] {
+			one.join(other.name, other.invite(one.name, "name: "+one.name), "allow: [auth]")
+		}
+	}
+	for _, one := range s.all {
+		for _, other := range s.others(one) {
+			one.waitPeer(other.name, "connected", func(p peerObject) bool { return p.Status.State == "connected" })
+			one.kubectl("patch", "peer", "-n", gatewayNamespace, other.name, "--type=merge", "-p", `{"spec":{"services":{"export":["*"],"import":["*"]}}}`)
+		}
+	}
+}
+
+// others are all but one.
+func (s *clusterset) others(one *cluster) []*cluster {
+	return slices.DeleteFunc(slices.Clone(s.all), func(c *cluster) bool { return c == one })
 }
 
 // cutDirect leaves the clusters the relay alone, and waits until edge uses it. If that is edge's own
@@ -112,8 +158,25 @@ func (s *clusterset) cutDirect(t *testing.T) {
 	s.cloud.waitPeer(s.edge.name, "connected", func(p peerObject) bool { return p.Status.State == "connected" })
 }
 
-func (s *clusterset) both() map[*cluster]*cluster {
-	return map[*cluster]*cluster{s.edge: s.cloud, s.cloud: s.edge}
+// held is a connection that does nothing, through an import, from a pod of a cluster. It prints when it is open, and
+// how it ended.
+func (c *cluster) held(t *testing.T, name string) *netlab.Process {
+	t.Helper()
+	p := c.node.Start(netlab.Command{Args: []string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig(),
+		"exec", "-n", "shop", "server", "--", "/bin/testserver", "hold", name + ".shop.svc.clusterset.local:80"}})
+	if _, err := p.WaitStdout(within(t, patience), func(out string) bool { return strings.Contains(out, "open") }); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// killGateway kills the active gateway's process at once.
+func (c *cluster) killGateway() {
+	c.t.Helper()
+	pid, _ := c.process(gatewayNamespace, c.activePod(), "/postern")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // shop is a service of two pods, and its export.
@@ -161,7 +224,7 @@ metadata: {name: each}
 // until it is withdrawn.
 func TestServicesAcrossClusters(t *testing.T) {
 	s := newClusterset(t)
-	for one := range s.both() {
+	for _, one := range s.all {
 		one.restricted("shop")
 	}
 	s.cloud.run("shop", "server", tenantServer)
@@ -204,26 +267,33 @@ func TestServicesAcrossClusters(t *testing.T) {
 
 	s.onMachine(t)
 
+	usedAgain := func(what string, begun time.Time) time.Duration {
+		t.Helper()
+		eventually(within(t, patience), t, what, func() (bool, string) {
+			out, err := asking(clientPatience, "get", "http://web.shop.svc.clusterset.local/")
+			return err == nil && strings.Contains(out, "web-"), fmt.Sprint(out, err)
+		})
+		took := time.Since(begun)
+		t.Logf("%s after %v", what, took.Round(100*time.Millisecond))
+		return took
+	}
+	held := s.cloud.held(t, "web")
 	address := s.cloud.kubectl("get", "serviceimport", "-n", "shop", "web", "-o", "jsonpath={.spec.ips[0]}")
 	active := s.cloud.kubectl("get", "pod", "-n", gatewayNamespace, "-l", "postern.dev/role=active", "-o", "name")
 	s.cloud.kubectl("delete", "-n", gatewayNamespace, active)
-	for begin = time.Now(); ; {
-		out, err := asking(clientPatience, "get", "http://web.shop.svc.clusterset.local/")
-		if err == nil && strings.Contains(out, "web-") {
-			break
-		}
-		if time.Since(begin) > patience {
-			t.Fatalf("the service is not used through another replica: %v", err)
-		}
+	begin = time.Now()
+	if took := usedAgain("the service is used through another replica", begin); took > overWithin {
+		t.Errorf("that is more than %v", overWithin)
 	}
-	if took := time.Since(begin); took > overWithin {
-		t.Errorf("the service was used through another replica after %v, want at most %v", took, overWithin)
-	} else {
-		t.Logf("the service is used through another replica after %v", took.Round(100*time.Millisecond))
+	if _, err := held.Wait(within(t, patience)); err != nil || !strings.Contains(held.Stdout(), "ended") {
+		t.Errorf("a connection that was open has not ended: %q, %v", held.Stdout(), err)
 	}
 	if now := s.cloud.kubectl("get", "serviceimport", "-n", "shop", "web", "-o", "jsonpath={.spec.ips[0]}"); now != address {
 		t.Errorf("the service has the address %s, and had %s before another replica took over", now, address)
 	}
+	begin = time.Now()
+	s.edge.killGateway()
+	usedAgain("the service is used again, with the exporter's gateway killed,", begin)
 
 	s.edge.kubectl("delete", "serviceexport", "-n", "shop", "--all")
 	begin = time.Now()

@@ -136,7 +136,7 @@ func (s *clusterset) kubeconfig(t *testing.T) string {
 		Users      []named `json:"users"`
 		Contexts   []named `json:"contexts"`
 	}{APIVersion: "v1", Kind: "Config"}
-	for one := range s.both() {
+	for _, one := range s.all {
 		var have struct {
 			Clusters []struct{ Cluster any }
 			Users    []struct{ User any }

@@ -26,15 +26,17 @@ const (
 	// gather is how long is waited for more when something has changed: pods of one
 	// Deployment come one after the other.
 	gather = 100 * time.Millisecond
-	// A turn that takes long is followed by a pause calmer times as long, though at most
-	// maxGather: pods that come and go, of whatever service, are not to take the processor.
-	calmer    = 10
-	maxGather = time.Second
+	// Looking at everything is followed by a pause calmer times as long as it took, though at most
+	// maxCalm: pods that come and go, of whatever service, are not to take the processor.
+	calmer  = 10
+	maxCalm = time.Second
 	// kindsAgain is how often the kinds are looked for while the cluster has not got them.
 	kindsAgain = 15 * time.Second
-	// refusedAgain is how long what the API server has refused is not tried again.
+	// refusedAgain is how long what the API server has refused again and again is not tried again, and
+	// refusedTold how long it has to refuse it until that is told.
 	refusedAgain = time.Minute
-	// firstRetry doubles with each failure up to maxRetry.
+	refusedTold  = 10 * time.Second
+	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to refusedAgain.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
 	// leaveTimeout bounds what is written at the end: another replica may be waiting.
@@ -155,7 +157,7 @@ type session struct {
 	writer  *writer
 	names   *names
 	refused []check.OwnProblem // what the gateway says of exports and imports
-	gather  time.Duration      // how long is waited for more
+	calm    time.Time          // until then there is no turn
 	all     *namespaces        // nil when they are named
 }
 
@@ -165,7 +167,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Controller: c, gather: gather, names: &names{lookup: c.o.Lookup}}
+	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
 	}
@@ -234,10 +236,11 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// soon has a timer that is to go off at due do so when more has been waited for.
+// soon has a timer that is to go off at due do so when more has been waited for, and the pause is over.
 func (s *session) soon(next *time.Timer, due time.Time) time.Time {
-	if at := time.Now().Add(s.gather); due.After(at) {
-		next.Reset(s.gather)
+	wait := max(gather, time.Until(s.calm))
+	if at := time.Now().Add(wait); due.After(at) {
+		next.Reset(wait)
 		return at
 	}
 	return due
@@ -300,16 +303,32 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
-	for _, i := range state.Imports {
-		m.add(i)
+	// One import after the other: what is as it should be is not kept meanwhile.
+	wanted := func(yield func(object) bool) {
+		for _, i := range state.Imports {
+			m.made = m.made[:0]
+			m.add(i)
+			for _, o := range m.made {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+		for _, o := range statusesOf(exports, state, seen.now) {
+			if !yield(o) {
+				return
+			}
+		}
 	}
+	keep := keeper(seen, state.Unheard)
+	steps, shall := s.writer.plan(wanted, seen.objects, s.ours, keep)
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
-	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
-	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
-	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
+	s.calm = time.Now().Add(min(calmer*time.Since(began), maxCalm))
 	failed = s.writer.run(ctx, steps)
-	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool { return s.ours(x) })
-	return min(again, refusedAgain), failed
+	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
+		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
+	})
+	return min(again, s.writer.again()), failed
 }
 
 // found are the problems there are: what may not be watched, and what was refused.

@@ -33,20 +33,30 @@ type Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error
 // it is configured. One goroutine uses it; the question is asked in another.
 type names struct {
 	lookup  Lookup
-	asked   string // the name
+	asked   string   // the name
+	ips     []string // what it was asked for
 	next    time.Time
 	problem []check.OwnProblem
 	answer  chan []check.OwnProblem // to the question under way, for answered; nil when there is none
 	asking  sync.WaitGroup
 }
 
-// look asks for one import that has addresses, if it is time to. It says when to come again.
-func (n *names) look(ctx context.Context, s seen, ours func(*v1beta1.ServiceImport) bool) time.Duration {
+// look asks for one import that has addresses and stays, if it is time to: DNS may have forgotten
+// one that goes. It says when to come again.
+func (n *names) look(ctx context.Context, s seen, stays func(*v1beta1.ServiceImport) bool) time.Duration {
 	var x *v1beta1.ServiceImport
+	still := false
 	for _, i := range s.imports {
-		if ours(i) && len(i.Spec.IPs) > 0 && (x == nil || i.Namespace+i.Name < x.Namespace+x.Name) {
+		if !stays(i) || len(i.Spec.IPs) == 0 {
+			continue
+		}
+		still = still || nameOf(i) == n.asked && slices.Equal(i.Spec.IPs, n.ips)
+		if x == nil || i.Namespace+i.Name < x.Namespace+x.Name {
 			x = i
 		}
+	}
+	if n.answer != nil && !still {
+		n.answer, n.asked = nil, "" // whatever the answer is, it is about what is not there any more
 	}
 	switch {
 	case n.answer != nil:
@@ -55,18 +65,23 @@ func (n *names) look(ctx context.Context, s seen, ours func(*v1beta1.ServiceImpo
 		n.asked, n.problem = "", nil
 		return namesEvery
 	}
-	name := x.Name + "." + x.Namespace + ".svc." + domain + "."
+	name := nameOf(x)
 	if name != n.asked && n.problem == nil {
 		n.asked, n.next = name, s.now.Add(namesAgain) // it has just been made
 	}
 	if wait := n.next.Sub(s.now); wait > 0 {
 		return wait
 	}
-	n.asked, n.next = name, s.now.Add(namesAgain)
+	n.asked, n.ips, n.next = name, x.Spec.IPs, s.now.Add(namesAgain)
 	answer := make(chan []check.OwnProblem, 1)
 	n.answer = answer
 	n.asking.Go(func() { answer <- ask(ctx, n.lookup, name, x.Spec.IPs) })
 	return namesAgain
+}
+
+// nameOf is an import's in DNS.
+func nameOf(x *v1beta1.ServiceImport) string {
+	return x.Name + "." + x.Namespace + ".svc." + domain + "."
 }
 
 // answered takes what is wrong with the answer.

@@ -99,3 +99,48 @@ func TestAClustersDNSThatIsSilentHoldsNothingUp(t *testing.T) {
 		}
 	})
 }
+
+// DNS forgets an import when it is deleted: a question about one that goes is not asked, and what it
+// answers to one that was under way says nothing.
+func TestTheClustersDNSIsNotAskedForWhatGoes(t *testing.T) {
+	made := func(name string, ips ...string) *v1beta1.ServiceImport {
+		return &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1beta1.ServiceImportSpec{IPs: ips}}
+	}
+	one := func(x *v1beta1.ServiceImport) map[types.NamespacedName]*v1beta1.ServiceImport {
+		return map[types.NamespacedName]*v1beta1.ServiceImport{keyOf(x): x}
+	}
+	web := made("web", "10.96.0.7")
+	all, none := func(*v1beta1.ServiceImport) bool { return true }, func(*v1beta1.ServiceImport) bool { return false }
+	for what, then := range map[string]struct {
+		imports map[types.NamespacedName]*v1beta1.ServiceImport
+		stays   func(*v1beta1.ServiceImport) bool
+	}{
+		"it is being deleted":                {one(web), none},
+		"it is gone":                         {nil, all},
+		"another is there":                   {one(made("xyz", "10.96.0.7")), all},
+		"it was made again, as another":      {one(made("web", "10.96.0.8")), all},
+		"it was made again, without address": {one(made("web")), all},
+	} {
+		t.Run(what, func(t *testing.T) {
+			asked := 0
+			n := &names{lookup: func(context.Context, string, string) ([]netip.Addr, error) {
+				asked++
+				return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
+			}}
+			s := seen{now: time.Now(), imports: one(web)}
+			n.look(t.Context(), s, all)
+			s.now = s.now.Add(namesAgain)
+			n.look(t.Context(), s, all)
+			s.imports = then.imports
+			n.look(t.Context(), s, then.stays)
+			n.asking.Wait()
+			if n.answer != nil || asked != 1 {
+				t.Errorf("the answer is waited for: %v, after %d questions", n.answer, asked)
+			}
+			s.now = s.now.Add(namesAgain - time.Second)
+			if n.look(t.Context(), s, then.stays); n.answer != nil || n.problem != nil {
+				t.Errorf("it is asked for what has just been made, and told of %+v", n.problem)
+			}
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -55,35 +56,37 @@ type writer struct {
 	refused map[id]refusal // what is not tried again for a while
 }
 
-// refusal is that the API server has refused an object.
+// refusal is that the API server has refused an object, or that its name is somebody else's. It is
+// told once it has lasted: an API server that starts refuses everything until it has read its roles.
 type refusal struct {
 	problem check.OwnProblem
-	at      time.Time
+	tell    time.Time     // from then on
+	next    time.Time     // when it is tried again
+	wait    time.Duration // from the last try until then
 }
 
 // step is one request.
 type step func(context.Context) error
 
 // plan is what brings the objects to what they should be: of what is there, what is ours and
-// nobody wants goes, unless it is to be kept.
-func (w *writer) plan(wanted []object, there map[id]mirror.Object, ours, keep func(mirror.Object) bool) []step {
-	want := map[id]bool{}
-	var steps []step
-	w.forget(func(i id, r refusal) bool {
-		return r.problem.Code == catalogue.NameTaken || time.Since(r.at) >= refusedAgain
-	})
-	for _, o := range wanted {
+// nobody wants goes, unless it is to be kept. want are those that are wanted.
+func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool) {
+	want = map[id]bool{}
+	w.forget(func(_ id, r refusal) bool { return r.problem.Code == catalogue.NameTaken })
+	for o := range wanted {
 		want[o.id] = true
 		if w.waits(o.id) {
 			continue
 		}
 		have := there[o.id]
 		if have != nil && o.body != nil && !ours(have) {
-			w.refuse(o.id, taken(o.id))
+			w.refuse(o.id, taken(o.id), 0)
 			continue
 		}
 		if s := w.apply(o, have); s != nil {
 			steps = append(steps, w.noted(o.id, s))
+		} else {
+			w.accept(o.id)
 		}
 	}
 	for i, x := range there {
@@ -92,7 +95,7 @@ func (w *writer) plan(wanted []object, there map[id]mirror.Object, ours, keep fu
 		}
 	}
 	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
-	return steps
+	return steps, want
 }
 
 // run sends the requests, some at a time. It reports whether one failed that is worth another try
@@ -128,13 +131,15 @@ func (w *writer) noted(i id, s step) step {
 		err := s(ctx)
 		var status apierrors.APIStatus
 		switch {
-		case err == nil || ctx.Err() != nil:
+		case err == nil:
+			w.accept(i)
+		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, "NamespaceTerminating"):
 			return nil // it is another by now, or its namespace goes: the mirrors will tell
 		case errors.As(err, &status) && final(status.Status().Code):
 			p := objects.Problem(err, i.kind.qualified(), i.namespace)
 			p.Name, p.Params.Object, p.Params.Detail = check.NameServices, i.kind.name+" "+i.name, cmp.Or(p.Params.Detail, err.Error())
-			w.refuse(i, p)
+			w.refuse(i, p, refusedTold)
 			return nil
 		}
 		if err != nil {
@@ -157,18 +162,43 @@ func taken(i id) check.OwnProblem {
 	return p
 }
 
-func (w *writer) refuse(i id, p check.OwnProblem) {
+// refuse notes a refusal, which is told after some patience.
+func (w *writer) refuse(i id, p check.OwnProblem, patience time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.refused[i] = refusal{p, time.Now()}
+	now := time.Now()
+	r, again := w.refused[i]
+	if !again {
+		r.tell = now.Add(patience)
+	}
+	r.problem, r.wait = p, min(max(2*r.wait, firstRetry), refusedAgain)
+	r.next = now.Add(r.wait)
+	w.refused[i] = r
+}
+
+// accept notes that there is nothing wrong with an object any more.
+func (w *writer) accept(i id) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.refused, i)
 }
 
 // waits reports whether an object has been refused, and it is too soon to try again.
 func (w *writer) waits(i id) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, refused := w.refused[i]
-	return refused
+	return time.Now().Before(w.refused[i].next)
+}
+
+// again is how long until something that was refused is tried again, at most refusedAgain.
+func (w *writer) again() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := refusedAgain
+	for _, r := range w.refused {
+		out = min(out, max(time.Until(r.next), gather))
+	}
+	return out
 }
 
 // forget drops the refusals that are over.
@@ -183,7 +213,9 @@ func (w *writer) problems() []check.OwnProblem {
 	defer w.mu.Unlock()
 	var out []check.OwnProblem
 	for _, i := range slices.SortedFunc(maps.Keys(w.refused), compareID) {
-		out = append(out, w.refused[i].problem)
+		if r := w.refused[i]; !time.Now().Before(r.tell) {
+			out = append(out, r.problem)
+		}
 	}
 	return out
 }

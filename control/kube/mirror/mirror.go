@@ -37,6 +37,9 @@ const (
 	// not to matter.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 10 * time.Second
+	// sure is for how long an API server has to refuse what it gave before, until that is believed:
+	// one that starts refuses everything until it has read its roles.
+	sure = 15 * time.Second
 	// listTimeout bounds one list. A watch may take as long as it likes.
 	listTimeout = 30 * time.Second
 )
@@ -77,6 +80,7 @@ type Mirror[T Object] struct {
 	mu      sync.Mutex
 	objects map[string]T // by key
 	synced  bool
+	refused time.Time // since when it is, without an answer in between
 	denied  bool
 	err     error
 }
@@ -145,9 +149,18 @@ func (m *Mirror[T]) request(o metav1.ListOptions) *rest.Request {
 // note remembers how the last request went.
 func (m *Mirror[T]) note(err error) {
 	m.mu.Lock()
-	changed := (err == nil) != (m.err == nil) || err != nil && err.Error() != m.err.Error()
+	was := m.denied
+	switch {
+	case err == nil:
+		m.refused, m.denied = time.Time{}, false
+	case apierrors.IsForbidden(err):
+		if m.refused.IsZero() {
+			m.refused = time.Now()
+		}
+		m.denied = m.denied || !m.synced || time.Since(m.refused) >= sure
+	}
+	changed := was != m.denied || (err == nil) != (m.err == nil) || err != nil && err.Error() != m.err.Error()
 	m.err = err
-	m.denied = apierrors.IsForbidden(err) || m.denied && err != nil
 	m.mu.Unlock()
 	if changed {
 		m.o.Changed()
@@ -161,8 +174,8 @@ func (m *Mirror[T]) Err() error {
 	return m.err
 }
 
-// Denied reports whether the API server refuses to list or to watch the objects. That it is
-// away since then changes nothing.
+// Denied reports whether the API server refuses to list or to watch the objects, and has done so for
+// a while if it gave them before. That it is away since then changes nothing.
 func (m *Mirror[T]) Denied() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -252,6 +253,31 @@ func TestARefusalOutlastsAnOutage(t *testing.T) {
 			t.Errorf("after %v: denied %v (want %v), Err %v, %d changes (want %d)", step.err, m.Denied(), step.denied, m.Err(), changes, i+1)
 		}
 	}
+}
+
+// An API server that starts again refuses what it gave before, for a moment. What has never been given
+// is refused at once.
+func TestARefusalIsBelievedWhenItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changes := 0
+		m := New(Options[*v1alpha1.Peer]{Changed: func() { changes++ }})
+		if err := m.Replace(nil, ""); err != nil {
+			t.Fatal(err)
+		}
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: v1alpha1.PeerResource}, "", nil)
+		for _, step := range []struct {
+			after   time.Duration
+			err     error
+			denied  bool
+			changes int
+		}{{0, forbidden, false, 2}, {sure - 1, io.EOF, false, 3}, {0, nil, false, 4}, {0, forbidden, false, 5}, {sure - 1, forbidden, false, 5}, {1, forbidden, true, 6}, {0, nil, false, 7}} {
+			time.Sleep(step.after)
+			m.note(step.err)
+			if m.Denied() != step.denied || changes != step.changes {
+				t.Errorf("after %v: denied %v (want %v), %d changes (want %d)", step.err, m.Denied(), step.denied, changes, step.changes)
+			}
+		}
+	})
 }
 
 // However an object comes, what is not read of it is not kept.

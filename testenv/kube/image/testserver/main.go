@@ -5,6 +5,7 @@
 //
 //	testserver udp ADDRESS:PORT TEXT   sends TEXT until an answer comes, and prints it
 //	testserver get URL                 prints what a GET request returns
+//	testserver hold ADDRESS:PORT       opens a connection, says so, and says how it ended
 //	testserver api PATH                the same at the pod's own API server, with the
 //	                                   token and the authority of its service account
 //
@@ -41,7 +42,7 @@ const clientTimeout = 30 * time.Second
 // accountDir is where the kubelet mounts what a service account needs.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-var errUsage = errors.New("usage: testserver [udp ADDRESS:PORT TEXT | get URL | api PATH]")
+var errUsage = errors.New("usage: testserver [udp ADDRESS:PORT TEXT | get URL | hold ADDRESS:PORT | api PATH]")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -63,6 +64,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return askUDP(ctx, args[1], args[2], out)
 	case args[0] == "get" && len(args) == 2:
 		return get(ctx, http.DefaultClient, args[1], "", out)
+	case args[0] == "hold" && len(args) == 2:
+		return hold(ctx, args[1], out)
 	case args[0] == "api" && len(args) == 2:
 		return getAPI(ctx, args[1], out)
 	default:
@@ -175,6 +178,26 @@ func get(ctx context.Context, client *http.Client, url, token string, out io.Wri
 		return fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return nil
+}
+
+// hold opens a connection and waits for its end.
+func hold(ctx context.Context, address string, out io.Writer) error {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	deadline, _ := ctx.Deadline()
+	if err := c.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "open")
+	_, err = c.Read(make([]byte, 1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "ended: %v\n", err)
+	return err
 }
 
 // getAPI asks the API server as the pod's service account.
