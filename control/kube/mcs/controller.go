@@ -161,7 +161,7 @@ type session struct {
 
 // open begins a session: it asks which version there is, and whose the objects shall be.
 func (c *Controller) open(ctx context.Context) (*session, error) {
-	version, err := c.version(ctx)
+	version, err := versionOf(ctx, c.cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -243,6 +243,9 @@ func (s *session) soon(next *time.Timer, due time.Time) time.Time {
 	return due
 }
 
+// calm is how long is waited for more after a turn that took so long.
+func calm(took time.Duration) time.Duration { return min(max(calmer*took, gather), maxGather) }
+
 // leave empties the EndpointSlices by which Services lead to this gateway's listeners.
 func (s *session) leave(ctx context.Context) {
 	seen, ok := s.look()
@@ -306,7 +309,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.refused = refusals(slices.Concat(state.Problems, m.full))
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
 	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
-	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
+	s.gather = calm(time.Since(began))
 	failed = s.writer.run(ctx, steps)
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool { return s.ours(x) })
 	return min(again, refusedAgain), failed
