@@ -124,7 +124,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 			}
 			continue
 		}
-		if response := s.handle(b[:n], byUDP, from.Addr()); response != nil {
+		if response := s.handle(ctx, b[:n], byUDP, from.Addr()); response != nil {
 			// A lost response is asked for again.
 			_, _ = conn.WriteToUDPAddrPort(response, from)
 		}
@@ -159,17 +159,17 @@ func (s *Server) serveTCP(ctx context.Context, ln *net.TCPListener, running *syn
 			continue
 		}
 		running.Go(func() {
-			defer s.leave(from)
 			defer conn.Close()
+			defer s.leave(from)
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
-			s.serveConn(conn, from)
+			s.serveConn(ctx, conn, from)
 		})
 	}
 }
 
 // serveConn answers the queries of a connection, each of which has its length before it.
-func (s *Server) serveConn(conn *net.TCPConn, from netip.Addr) {
+func (s *Server) serveConn(ctx context.Context, conn *net.TCPConn, from netip.Addr) {
 	b := make([]byte, maxQuery)
 	for conn.SetDeadline(time.Now().Add(idleTimeout)) == nil {
 		var length [2]byte
@@ -183,7 +183,7 @@ func (s *Server) serveConn(conn *net.TCPConn, from netip.Addr) {
 		if _, err := io.ReadFull(conn, b[:n]); err != nil {
 			return
 		}
-		response := s.handle(b[:n], byTCP, from)
+		response := s.handle(ctx, b[:n], byTCP, from)
 		if response == nil {
 			return
 		}
@@ -194,8 +194,8 @@ func (s *Server) serveConn(conn *net.TCPConn, from netip.Addr) {
 }
 
 // handle answers one query, if it is one and there is room for it.
-func (s *Server) handle(query []byte, t transport, from netip.Addr) []byte {
-	if !s.admit(from) {
+func (s *Server) handle(ctx context.Context, query []byte, t transport, from netip.Addr) []byte {
+	if !s.admit(ctx, t, from) {
 		s.results[resultLimited].Add(1)
 		return nil
 	}
@@ -224,11 +224,16 @@ func (s *Server) of(from netip.Addr) *source {
 	return s.sources[from]
 }
 
-// admit tells whether a query may be answered.
-func (s *Server) admit(from netip.Addr) bool {
+// admit tells whether a query may be answered. By TCP it waits until it may: whoever asks fast is slowed
+// down.
+func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of(from).queries.Allow() && s.total.Allow()
+	own := s.of(from).queries
+	s.mu.Unlock()
+	if t == byTCP {
+		return own.Wait(ctx) == nil && s.total.Wait(ctx) == nil
+	}
+	return own.Allow() && s.total.Allow()
 }
 
 // enter takes a place for a connection, which leave gives back.

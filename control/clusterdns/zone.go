@@ -85,9 +85,9 @@ func (l labels) has(end labels) bool {
 
 // instance is an address of a service, and what else is known at the same name.
 type instance struct {
-	name  labels // empty for the service's own
-	named bool   // it can be a target of SRV records
-	addr  netip.Addr
+	name  labels     // empty for the service's own
+	named bool       // it can be a target of SRV records
+	addr  netip.Addr // the zero Addr has no records
 	ports []Port
 }
 
@@ -99,6 +99,9 @@ func (s Service) instances() iter.Seq[instance] {
 				if !yield(instance{named: true, addr: a, ports: s.Ports}) {
 					return
 				}
+			}
+			if len(s.Addresses) == 0 { // they are yet to come
+				yield(instance{ports: s.Ports})
 			}
 			return
 		}
@@ -194,7 +197,6 @@ func (z *Zone) find(question dns.Question, self netip.Addr) answer {
 	if name = name[:len(name)-1]; !ok {
 		return out
 	}
-	out.exists = len(name) == 0 && !s.Headless // its address may be yet to come
 	own := s.Name + "." + s.Namespace + ".svc." + zone
 	seen := map[string]bool{} // what several ports or addresses have in common is told once
 	add := func(to *[]dns.RR, rr dns.RR) {
@@ -210,7 +212,7 @@ func (z *Zone) find(question dns.Question, self netip.Addr) answer {
 				continue
 			}
 			out.exists = true
-			if len(owner) != len(name) {
+			if len(owner) != len(name) || !i.addr.IsValid() {
 				continue
 			}
 			if rr := address(question.Name, i.addr); is(rr.Header().Rrtype) {
