@@ -5,8 +5,8 @@
 //
 // It answers for its own zone alone, as the DNS specification of KEP-1645 says, and where that says nothing
 // as CoreDNS' plugin kubernetes does: addresses, SRV records of named ports, names of a headless service's
-// endpoints, SOA and NS; all others are refused. It asks nobody. What differs from CoreDNS has
-// a list in control/kube/mcs (TestOursAnswersAsCoreDNS).
+// endpoints, SOA and NS; all others are refused. It asks nobody. What differs from CoreDNS
+// is listed in README.md.
 //
 // # Rules
 //

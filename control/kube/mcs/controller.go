@@ -62,6 +62,8 @@ type Options struct {
 	Namespaces []string
 	// Lookup asks the cluster's DNS; nil asks as the pod's resolver does.
 	Lookup Lookup
+	// DNS: the gateway serves names itself, by the Service Release-dns of its namespace.
+	DNS bool
 	// OnProblems is called by Run when what is wrong has changed; may be nil.
 	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
@@ -168,6 +170,9 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	s := &session{Controller: c, gather: gather, names: &names{lookup: c.o.Lookup}}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
+	}
+	if c.o.DNS {
+		s.names.own = s.ownServer
 	}
 	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}}
 	names := c.o.Namespaces
