@@ -58,6 +58,14 @@ type Kubernetes struct {
 type MCS struct {
 	Namespaces    []string `json:"namespaces,omitempty" yaml:"namespaces,omitempty"`
 	AllNamespaces bool     `json:"allNamespaces,omitempty" yaml:"allNamespaces,omitempty"`
+	// DNS serves the names of imported services, for a cluster whose own DNS can only forward.
+	DNS *ClustersetDNS `json:"dns,omitempty" yaml:"dns,omitempty"`
+}
+
+// ClustersetDNS is a DNS server for clusterset.local, in every replica.
+type ClustersetDNS struct {
+	// Listen is host:port or :port, for UDP and TCP.
+	Listen string `json:"listen" yaml:"listen"`
 }
 
 // Limits bound what one peer can ask of this gateway.

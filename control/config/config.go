@@ -164,6 +164,8 @@ type Kubernetes struct {
 type MCS struct {
 	// Namespaces are by name, sorted, each once. Without any it is all of the cluster's.
 	Namespaces []string
+	// DNS is where names of imported services are served; empty is nowhere.
+	DNS string
 }
 
 // NamedService is any other service that is offered.

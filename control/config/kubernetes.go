@@ -76,7 +76,12 @@ func (c *checker) mcs(at string, m *api.MCS) *MCS {
 		c.fail(at, "set either namespaces or allNamespaces: true")
 	}
 	c.namespaces(at+".namespaces", m.Namespaces)
-	return &MCS{Namespaces: slices.Compact(slices.Sorted(slices.Values(m.Namespaces)))}
+	out := &MCS{Namespaces: slices.Compact(slices.Sorted(slices.Values(m.Namespaces)))}
+	if m.DNS != nil {
+		c.listenAddress(at+".dns.listen", m.DNS.Listen)
+		out.DNS = m.DNS.Listen
+	}
+	return out
 }
 
 // WithPeers is the configuration with a cluster's peers in it, which no file has.

@@ -37,11 +37,11 @@ func TestInAClusterPeersComeFromTheCluster(t *testing.T) {
 }
 
 func TestTheReleaseNamesItsService(t *testing.T) {
-	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, peerServicesFrom: [tenant], mcs: {namespaces: [shop, blog, shop]}, leaseSeconds: 15}\n")
+	r, err := loaded(t, "  kubernetes: {release: west, peerServices: false, peerServicesFrom: [tenant], mcs: {namespaces: [shop, blog, shop], dns: {listen: \":10053\"}}, leaseSeconds: 15}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Kubernetes{Release: "west", Service: "west", PeerServicesFrom: []string{"tenant"}, MCS: &MCS{Namespaces: []string{"blog", "shop"}}, Lease: 15 * time.Second}
+	want := Kubernetes{Release: "west", Service: "west", PeerServicesFrom: []string{"tenant"}, MCS: &MCS{Namespaces: []string{"blog", "shop"}, DNS: ":10053"}, Lease: 15 * time.Second}
 	if !reflect.DeepEqual(*r.Kubernetes, want) {
 		t.Errorf("got %+v, want %+v", *r.Kubernetes, want)
 	}
@@ -62,6 +62,7 @@ func TestMistakesInTheClusterSettings(t *testing.T) {
 		"{peerServicesFrom: [tenant, \"*\"]}": `spec.kubernetes.peerServicesFrom[1]: "*" is not a valid namespace name`,
 		"{mcs: {}}":                           "spec.kubernetes.mcs: set either namespaces or allNamespaces: true",
 		"{mcs: {namespaces: [shop], allNamespaces: true}}": "spec.kubernetes.mcs: set either",
+		"{mcs: {allNamespaces: true, dns: {}}}":            `spec.kubernetes.mcs.dns.listen: "" `,
 		"{mcs: {namespaces: [\"*\"]}}":                     `spec.kubernetes.mcs.namespaces[0]: "*" is not a valid namespace name`,
 		"{leaseSeconds: 1}":                                "spec.kubernetes.leaseSeconds: 1 is outside 4 to 120",
 		"{leases: 1}":                                      "spec.kubernetes.leases",

@@ -140,6 +140,9 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 		addCounters(c.UDPFlows, c.RefusedUDPFlows, forward.Counters{}, g.clusters.UDPCounters())
 	}
 	g.countServices(&c)
+	if x := g.opts.Clusterset; x != nil && x.DNSQueries != nil {
+		c.DNSQueries = x.DNSQueries()
+	}
 	for why, n := range g.flows.Dropped() {
 		c.DroppedDatagrams[string(why)] = n
 	}

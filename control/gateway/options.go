@@ -89,6 +89,9 @@ type Clusterset struct {
 	// Admit says why whoever connects may not use an imported service; nil admits everybody who can
 	// connect. Each connection waits for it on its own.
 	Admit func(peer string, service mcs.Name, from netip.AddrPort) error
+	// DNSQueries are those for names of imported services, as metrics have them; nil where they are
+	// not served.
+	DNSQueries func() map[string]uint64
 }
 
 func (c *Clusterset) namespace() string {

@@ -25,6 +25,7 @@ type descriptions struct {
 	serviceReceived             *prometheus.Desc
 	serviceTransmitted          *prometheus.Desc
 	serviceFailures             *prometheus.Desc
+	dnsQueries                  *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -110,6 +111,8 @@ func describe() descriptions {
 			"Connections and flows of datagrams to services of clusters that were not carried, by reason.", "direction", "peer", "service", "reason"),
 		serviceReady: d("postern_service_ready_backends",
 			"Backends of a service of this cluster that are ready.", "service"),
+		dnsQueries: d("postern_dns_queries_total",
+			"Queries for names of services of clusters, by the response code that they got, or why they got none.", "result"),
 	}
 }
 
@@ -117,5 +120,5 @@ func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
 		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open,
 		d.udpFlows, d.udpRefused, d.udpOpen, d.udpDropped,
-		d.serviceConnections, d.serviceOpen, d.serviceReceived, d.serviceTransmitted, d.serviceFailures, d.serviceReady}
+		d.serviceConnections, d.serviceOpen, d.serviceReceived, d.serviceTransmitted, d.serviceFailures, d.serviceReady, d.dnsQueries}
 }

@@ -66,6 +66,9 @@ type Counters struct {
 	// ones that are ready, by name.
 	Services      []Service
 	ReadyBackends map[string]int
+	// DNSQueries for names of such services, by the response code that they got, or why they got
+	// none; nil where they are not served.
+	DNSQueries map[string]uint64
 }
 
 // Service is a service of a cluster as a peer uses it, or as it is used at one.
@@ -150,6 +153,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.forwarded(c.desc.udpFlows, c.desc.udpRefused, c.desc.udpOpen, n.UDPFlows, n.RefusedUDPFlows, n.OpenUDPFlows)
 	e.counters(c.desc.udpDropped, n.DroppedDatagrams)
 	c.collectServices(e, n.Services, n.ReadyBackends)
+	e.counters(c.desc.dnsQueries, n.DNSQueries)
 }
 
 // collectServices emits what became of connections to services of clusters.

@@ -51,6 +51,7 @@ func connected() Snapshot {
 			Services: []Service{{Direction: "inbound", Peer: "cloud", Name: "shop/web", Open: 1, Connections: 9, RxBytes: 100, TxBytes: 200,
 				Failures: map[string]uint64{"none_ready": 3}}, {Direction: "outbound", Peer: "cloud", Connections: 2}},
 			ReadyBackends: map[string]int{"shop/web": 2},
+			DNSQueries:    map[string]uint64{"NOERROR": 8},
 		},
 	}
 }
@@ -105,6 +106,9 @@ postern_reloads_total{result="success"} 0
 # HELP postern_ticket_alarms_total Redemptions of a ticket with a second key.
 # TYPE postern_ticket_alarms_total counter
 postern_ticket_alarms_total 1
+# HELP postern_dns_queries_total Queries for names of services of clusters, by the response code that they got, or why they got none.
+# TYPE postern_dns_queries_total counter
+postern_dns_queries_total{result="NOERROR"} 8
 # HELP postern_service_connections_total Connections and flows of datagrams to services of clusters, by direction, peer and service; an empty service is all others of the peer.
 # TYPE postern_service_connections_total counter
 postern_service_connections_total{direction="inbound",peer="cloud",service="shop/web"} 9
@@ -124,7 +128,7 @@ postern_service_transmit_bytes_total{direction="outbound",peer="cloud",service="
 		"postern_peer_last_handshake_timestamp_seconds", "postern_peer_receive_bytes_total", "postern_peer_path_info",
 		"postern_peer_connected", "postern_peer_state_info", "postern_peer_identity_expiry_timestamp_seconds",
 		"postern_peer_rtt_seconds", "postern_check_success", "postern_check_verdict_info", "postern_reloads_total", "postern_ticket_alarms_total",
-		"postern_service_connections_total", "postern_service_failures_total", "postern_service_ready_backends", "postern_service_transmit_bytes_total")
+		"postern_dns_queries_total", "postern_service_connections_total", "postern_service_failures_total", "postern_service_ready_backends", "postern_service_transmit_bytes_total")
 	if err != nil {
 		t.Error(err)
 	}

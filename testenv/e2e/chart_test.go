@@ -90,7 +90,7 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"discovery.keepalive=15s", "services.named[0].name=registry", "services.named[0].port=5000", "services.named[0].address=10.0.0.5:5000",
 	"issuer.ttl=12h", "issuer.access[0].clusterRole=view", "issuer.access[1].role=edit", "issuer.access[1].namespace=tenant",
 	"metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true", "peerServicesFrom={tenant}",
-	"mcs.enabled=true", "mcs.namespaces={shop,blog}", "leaseSeconds=10", "metrics.podMonitor.enabled=true",
+	"mcs.enabled=true", "mcs.namespaces={shop,blog}", "mcs.dns.enabled=true", "mcs.dns.clusterIP=10.96.0.53", "leaseSeconds=10", "metrics.podMonitor.enabled=true",
 	"commonLabels.team=network", "podLabels.team=edge", "podSecurityContext.runAsUser=1000", "updateStrategy.type=OnDelete", "revisionHistoryLimit=3",
 	"extraEnv[0].name=GODEBUG", "extraEnv[0].value=madvdontneed=1", "extraVolumes[0].name=ca", "extraVolumes[0].configMap.name=ca",
 	"extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ca", "dnsPolicy=None", "dnsConfig.nameservers={192.0.2.53}",

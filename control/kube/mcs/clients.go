@@ -87,9 +87,9 @@ func (c clients) of(k kind) (client rest.Interface, apiVersion string) {
 	return c.mcs, c.version.String()
 }
 
-// version is the one of the API that the cluster has: v1beta1, or else v1alpha1.
-func (c *Controller) version(ctx context.Context) (schema.GroupVersion, error) {
-	client, err := c.cluster.Group(v1beta1.SchemeGroupVersion)
+// versionOf is the one of the API that a cluster has: v1beta1, or else v1alpha1.
+func versionOf(ctx context.Context, c *kube.Cluster) (schema.GroupVersion, error) {
+	client, err := c.Group(v1beta1.SchemeGroupVersion)
 	if err != nil {
 		return schema.GroupVersion{}, err
 	}

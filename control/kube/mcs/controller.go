@@ -64,6 +64,8 @@ type Options struct {
 	Namespaces []string
 	// Lookup asks the cluster's DNS; nil asks as the pod's resolver does.
 	Lookup Lookup
+	// DNS: the gateway serves names itself, by the Service Release-dns of its namespace.
+	DNS bool
 	// OnProblems is called by Run when what is wrong has changed; may be nil.
 	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
@@ -163,13 +165,16 @@ type session struct {
 
 // open begins a session: it asks which version there is, and whose the objects shall be.
 func (c *Controller) open(ctx context.Context) (*session, error) {
-	version, err := c.version(ctx)
+	version, err := versionOf(ctx, c.cluster)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
+	}
+	if c.o.DNS {
+		s.names.own = s.ownServer
 	}
 	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}}
 	names := c.o.Namespaces
@@ -245,6 +250,9 @@ func (s *session) soon(next *time.Timer, due time.Time) time.Time {
 	}
 	return due
 }
+
+// calm is the pause after a look that took so long.
+func calm(took time.Duration) time.Duration { return min(calmer*took, maxCalm) }
 
 // leave empties the EndpointSlices by which Services lead to this gateway's listeners.
 func (s *session) leave(ctx context.Context) {
@@ -323,7 +331,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	keep := keeper(seen, state.Unheard)
 	steps, shall := s.writer.plan(wanted, seen.objects, s.ours, keep)
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
-	s.calm = time.Now().Add(min(calmer*time.Since(began), maxCalm))
+	s.calm = time.Now().Add(calm(time.Since(began)))
 	failed = s.writer.run(ctx, steps)
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))

@@ -12,7 +12,8 @@
 // themselves for what this cluster exports. For a Headless one there is such a Service for each
 // backend of a peer, and its address stands for the backend in the EndpointSlices that DNS reads;
 // those have the backends' hostnames. DNS is the cluster's own: CoreDNS's plugin kubernetes with
-// the option multicluster.
+// the option multicluster. Where that can only forward, [FollowZone] gives the same names to a
+// server of the gateway.
 //
 // # Rules
 //

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -29,12 +30,19 @@ const (
 // Lookup finds the addresses of a name; [net.Resolver.LookupNetIP] does.
 type Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
+// server is the gateway's own.
+type server struct {
+	at     string // the address of its Service, or the Service's name
+	lookup Lookup // asks it
+}
+
 // names asks the cluster's DNS for a service that is imported, since the gateway may not read how
 // it is configured. One goroutine uses it; the question is asked in another.
 type names struct {
 	lookup  Lookup
-	asked   string   // the name
-	ips     []string // what it was asked for
+	asked   string                                // the name
+	ips     []string                              // what it was asked for
+	own     func(context.Context) (server, error) // nil where the gateway serves no names
 	next    time.Time
 	problem []check.OwnProblem
 	answer  chan []check.OwnProblem // to the question under way, for answered; nil when there is none
@@ -75,7 +83,7 @@ func (n *names) look(ctx context.Context, s seen, stays func(*v1beta1.ServiceImp
 	n.asked, n.ips, n.next = name, x.Spec.IPs, s.now.Add(namesAgain)
 	answer := make(chan []check.OwnProblem, 1)
 	n.answer = answer
-	n.asking.Go(func() { answer <- ask(ctx, n.lookup, name, x.Spec.IPs) })
+	n.asking.Go(func() { answer <- n.ask(ctx, name, x.Spec.IPs) })
 	return namesAgain
 }
 
@@ -92,7 +100,43 @@ func (n *names) answered(problem []check.OwnProblem) {
 	}
 }
 
-// ask tells what is wrong with the answer for a name.
+// ask tells what is wrong with the answer for a name. Where it is, and the gateway serves names itself,
+// that is asked too: it tells a DNS that does not forward from one that forwards to nobody.
+func (n *names) ask(ctx context.Context, name string, want []string) []check.OwnProblem {
+	problem := ask(ctx, n.lookup, name, want)
+	if problem == nil || n.own == nil {
+		return problem
+	}
+	own, err := n.own(ctx)
+	lookup := own.lookup
+	if err != nil {
+		lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, err }
+	}
+	if failed := ask(ctx, lookup, name, want); failed != nil {
+		failed[0].Code, failed[0].Params.Address = catalogue.ClustersetSilent, own.at
+		return failed
+	}
+	problem[0].Params.Server = own.at
+	return problem
+}
+
+// ownServer finds the gateway's own by its Service, which the chart makes.
+func (s *session) ownServer(ctx context.Context) (server, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	name := s.o.Release + "-dns"
+	var x corev1.Service
+	if err := s.clients.core.Get().Namespace(s.cluster.Namespace()).Resource(serviceKind.resource).Name(name).Do(ctx).Into(&x); err != nil {
+		return server{at: "Service " + name}, err
+	}
+	at := net.JoinHostPort(x.Spec.ClusterIP, "53")
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, at)
+	}}
+	return server{at: x.Spec.ClusterIP, lookup: resolver.LookupNetIP}, nil
+}
+
+// ask tells what is wrong with one server's answer for a name.
 func ask(ctx context.Context, lookup Lookup, name string, want []string) []check.OwnProblem {
 	ctx, cancel := context.WithTimeout(ctx, namesPatience)
 	defer cancel()

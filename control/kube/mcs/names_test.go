@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
 )
 
 // What a cluster's DNS answers, and what that says of it.
@@ -142,5 +144,49 @@ func TestTheClustersDNSIsNotAskedForWhatGoes(t *testing.T) {
 				t.Errorf("it is asked for what has just been made, and told of %+v", n.problem)
 			}
 		})
+	}
+}
+
+// Where the gateway serves names, a cluster's DNS that does not forward is told from one that forwards
+// to nobody.
+func TestTheGatewaysOwnServerIsAskedToo(t *testing.T) {
+	const web, at = "web.shop.svc.clusterset.local.", "10.96.0.53"
+	says := func(a string, err error) Lookup {
+		return func(context.Context, string, string) ([]netip.Addr, error) {
+			if err != nil {
+				return nil, err
+			}
+			return []netip.Addr{netip.MustParseAddr(a)}, nil
+		}
+	}
+	right, wrong := says("10.96.0.7", nil), says("10.96.0.8", nil)
+	missing, silent := says("", &net.DNSError{Err: "no such host", IsNotFound: true}), says("", errors.New("connection refused"))
+	for what, c := range map[string]struct {
+		cluster, own  Lookup
+		err           error // the Service is not there
+		want          catalogue.Code
+		server, tried string
+	}{
+		"all is well":                       {cluster: right, own: silent},
+		"the cluster's does not forward":    {cluster: missing, own: right, want: catalogue.ClustersetMissing, server: at},
+		"the cluster's has something else":  {cluster: wrong, own: right, want: catalogue.ClustersetWrong, server: at},
+		"the cluster's does not answer":     {cluster: silent, own: right, want: catalogue.ClustersetSilent, server: at},
+		"neither answers":                   {cluster: silent, own: silent, want: catalogue.ClustersetSilent, tried: at},
+		"ours does not know it":             {cluster: missing, own: missing, want: catalogue.ClustersetSilent, tried: at},
+		"ours is behind no Service":         {cluster: missing, err: errors.New("not found"), want: catalogue.ClustersetSilent, tried: at},
+		"ours knows another address for it": {cluster: wrong, own: wrong, want: catalogue.ClustersetSilent, tried: at},
+	} {
+		n := &names{lookup: c.cluster, own: func(context.Context) (server, error) { return server{at: at, lookup: c.own}, c.err }}
+		var got check.OwnProblem
+		for _, p := range n.ask(t.Context(), web, []string{"10.96.0.7"}) {
+			got = p
+		}
+		if got.Code != c.want || got.Params.Server != c.server || got.Params.Address != c.tried {
+			t.Errorf("%s: got %q by server %q and %q, want %q, %q and %q", what, got.Code, got.Params.Server, got.Params.Address, c.want, c.server, c.tried)
+		}
+		cause, fix := catalogue.Render(got.Code, got.Params)
+		if c.server != "" && !strings.Contains(fix, "`forward . 10.96.0.53`") || c.tried != "" && !strings.Contains(cause, "this gateway's own DNS server (10.96.0.53)") {
+			t.Errorf("%s: the cause is %s, and the fix is to %s", what, cause, fix)
+		}
 	}
 }

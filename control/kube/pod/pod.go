@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,11 +25,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/clusterdns"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/access"
 	"github.com/postern-dev/postern/control/kube/lease"
+	"github.com/postern-dev/postern/control/kube/mcs"
 	"github.com/postern-dev/postern/control/kube/peers"
 	"github.com/postern-dev/postern/control/kube/role"
 	"github.com/postern-dev/postern/control/kube/secrets"
@@ -85,6 +88,11 @@ func Run(ctx context.Context, o Options, active func(context.Context, Seams) err
 	if err != nil {
 		return err
 	}
+	quiet, err := p.serveNames(ctx)
+	if err != nil {
+		return err
+	}
+	defer quiet()
 	if err := p.standBy(ctx); err != nil {
 		return err
 	}
@@ -117,6 +125,8 @@ type pod struct {
 	before atomic.Pointer[gateway.Gateway]
 	// probes answer while it stands by.
 	probes *metrics.Server
+	// names are served whatever the role is; nil if they are not.
+	names *clusterdns.Server
 }
 
 func newPod(ctx context.Context, o Options) (*pod, error) {
@@ -165,9 +175,15 @@ func (p *pod) standBy(ctx context.Context) error {
 		return nil
 	}
 	fine := func() error { return nil }
+	registry := prometheus.NewRegistry()
+	if p.names != nil {
+		if err := registry.Register(metrics.NewDNSCollector(p.names.Queries)); err != nil {
+			return err
+		}
+	}
 	var err error
 	p.probes, err = metrics.Serve(ctx, metrics.ServerOptions{
-		Address: p.o.Config.HTTPAddress, Gatherer: prometheus.NewRegistry(), Live: fine, Ready: fine, Logger: p.o.Logger,
+		Address: p.o.Config.HTTPAddress, Gatherer: registry, Live: fine, Ready: fine, Logger: p.o.Logger,
 	})
 	if err != nil {
 		return p.o.Config.ProblemAt("spec.http.address", err.Error())
@@ -193,7 +209,33 @@ func (p *pod) clusterset() *gateway.Clusterset {
 	if p.o.Config.Kubernetes.MCS == nil {
 		return nil
 	}
-	return &gateway.Clusterset{Namespace: p.o.Cluster.Namespace()}
+	out := &gateway.Clusterset{Namespace: p.o.Cluster.Namespace()}
+	if p.names != nil {
+		out.DNSQueries = p.names.Queries
+	}
+	return out
+}
+
+// serveNames serves the names of imported services, if the configuration says so: in every replica, so
+// that they outlast a change of roles, and until quiet is called.
+func (p *pod) serveNames(ctx context.Context) (quiet func(), err error) {
+	m := p.o.Config.Kubernetes.MCS
+	if m == nil || m.DNS == "" {
+		return func() {}, nil
+	}
+	listener, err := clusterdns.Listen(ctx, m.DNS)
+	if err != nil {
+		return nil, p.o.Config.ProblemAt("spec.kubernetes.mcs.dns.listen", err.Error())
+	}
+	p.names = clusterdns.New(p.address, p.o.Logger)
+	// A pod that ends is asked until the cluster has noticed.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { p.names.Serve(ctx, listener) })
+	running.Go(func() {
+		mcs.FollowZone(ctx, mcs.ZoneOptions{Cluster: p.o.Cluster, Namespaces: m.Namespaces, Set: p.names.SetZone, Logger: p.o.Logger})
+	})
+	return func() { cancel(); running.Wait() }, nil
 }
 
 // seams are those of the present term.

@@ -56,6 +56,10 @@ spec:
       namespaces:
         {{- toYaml .Values.mcs.namespaces | nindent 6 }}
       {{- end }}
+      {{- if include "postern.dns" . }}
+      dns:
+        listen: ":10053"
+      {{- end }}
     {{- end }}
     leaseSeconds: {{ int .Values.leaseSeconds }}
 {{- end }}

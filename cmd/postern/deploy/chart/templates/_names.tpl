@@ -42,6 +42,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{- /* Whether it serves names of imported services. */}}
+{{- define "postern.dns" -}}
+{{- if and .Values.mcs.enabled (default dict .Values.mcs.dns).enabled }}true{{ end -}}
+{{- end }}
+
 {{- define "postern.accounts" -}}
 {{- default (printf "%s-peers" (include "postern.fullname" .)) .Values.issuer.serviceAccount.namespace -}}
 {{- end }}

@@ -121,6 +121,10 @@ ports:
 {{- if .Values.outOfBand.enabled }}
 - {name: auth, containerPort: {{ int .Values.outOfBand.port }}, protocol: TCP}
 {{- end }}
+{{- if include "postern.dns" . }}
+- {name: dns, containerPort: 10053, protocol: UDP}
+- {name: dns-tcp, containerPort: 10053, protocol: TCP}
+{{- end }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true

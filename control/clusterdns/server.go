@@ -1,0 +1,257 @@
+package clusterdns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// Queries that are answered in a second, and in a row: of one address, which may be that of a
+	// cluster's DNS, and of all.
+	sourceRate, sourceBurst = 2000, 1000
+	totalRate, totalBurst   = 10000, 2000
+	// maxSources is how many addresses are told apart. One more, and all have their burst again.
+	maxSources = 4096
+	// Connections by TCP of one address, and of all.
+	sourceConns, totalConns = 8, 64
+	// idleTimeout is how long a connection may be silent, and an answer may take to be sent.
+	idleTimeout = 5 * time.Second
+	// again is the pause after a failure of the socket that may pass.
+	again = 100 * time.Millisecond
+)
+
+// Results of queries, besides the names of the response codes.
+const (
+	resultIgnored = "ignored" // no query
+	resultLimited = "limited"
+)
+
+// counted are the response codes that there are.
+var counted = []int{dns.RcodeSuccess, dns.RcodeFormatError, dns.RcodeServerFailure, dns.RcodeNameError, dns.RcodeNotImplemented, dns.RcodeRefused, dns.RcodeBadVers}
+
+// Server answers by the zone that it has.
+type Server struct {
+	self    netip.Addr
+	log     *slog.Logger
+	zone    atomic.Pointer[Zone]
+	results map[string]*atomic.Uint64 // never changed
+	total   *rate.Limiter
+
+	mu      sync.Mutex
+	sources map[netip.Addr]*source
+	conns   int
+}
+
+// source is whoever asks from an address.
+type source struct {
+	queries *rate.Limiter
+	conns   int
+}
+
+// New makes a server that has no zone, and says so. self is what it names as its own address.
+func New(self netip.Addr, log *slog.Logger) *Server {
+	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, total: rate.NewLimiter(totalRate, totalBurst), sources: map[netip.Addr]*source{}}
+	for _, rcode := range counted {
+		s.results[dns.RcodeToString[rcode]] = new(atomic.Uint64)
+	}
+	s.results[resultIgnored], s.results[resultLimited] = new(atomic.Uint64), new(atomic.Uint64)
+	return s
+}
+
+// SetZone has it answer by another zone.
+func (s *Server) SetZone(z *Zone) { s.zone.Store(z) }
+
+// Queries is how many there were, by the response code that they got, or why they got none.
+func (s *Server) Queries() map[string]uint64 {
+	out := map[string]uint64{}
+	for result, n := range s.results {
+		out[result] = n.Load()
+	}
+	return out
+}
+
+// Listener is where a server is asked, by UDP and TCP.
+type Listener struct {
+	udp *net.UDPConn
+	tcp *net.TCPListener
+}
+
+// Listen takes an address, host:port, for both. Port 0 is one that is free.
+func Listen(ctx context.Context, address string) (*Listener, error) {
+	var lc net.ListenConfig
+	tcp, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	udp, err := lc.ListenPacket(ctx, "udp", tcp.Addr().String())
+	if err != nil {
+		return nil, errors.Join(err, tcp.Close())
+	}
+	return &Listener{udp: udp.(*net.UDPConn), tcp: tcp.(*net.TCPListener)}, nil
+}
+
+// Addr is the address, with the port.
+func (l *Listener) Addr() netip.AddrPort { return l.udp.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// Serve answers until ctx ends, and closes the listener.
+func (s *Server) Serve(ctx context.Context, l *Listener) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	stop := context.AfterFunc(ctx, func() { l.udp.Close(); l.tcp.Close() })
+	defer stop()
+	running.Go(func() { s.serveUDP(ctx, l.udp) })
+	s.serveTCP(ctx, l.tcp, &running)
+}
+
+func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
+	b := make([]byte, maxQuery+1)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(b)
+		if err != nil {
+			if !s.pause(ctx, err) {
+				return
+			}
+			continue
+		}
+		if response := s.handle(ctx, b[:n], byUDP, from.Addr()); response != nil {
+			// A lost response is asked for again.
+			_, _ = conn.WriteToUDPAddrPort(response, from)
+		}
+	}
+}
+
+// pause waits after an error of a socket, and tells whether there is more to come.
+func (s *Server) pause(ctx context.Context, err error) bool {
+	if ctx.Err() == nil {
+		s.log.Debug("the DNS server's socket failed", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(again):
+		return true
+	}
+}
+
+func (s *Server) serveTCP(ctx context.Context, ln *net.TCPListener, running *sync.WaitGroup) {
+	for {
+		conn, err := ln.AcceptTCP()
+		if err != nil {
+			if !s.pause(ctx, err) {
+				return
+			}
+			continue
+		}
+		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+		if !s.enter(from) {
+			conn.Close()
+			continue
+		}
+		running.Go(func() {
+			defer conn.Close()
+			defer s.leave(from)
+			stop := context.AfterFunc(ctx, func() { conn.Close() })
+			defer stop()
+			s.serveConn(ctx, conn, from)
+		})
+	}
+}
+
+// serveConn answers the queries of a connection, each of which has its length before it.
+func (s *Server) serveConn(ctx context.Context, conn *net.TCPConn, from netip.Addr) {
+	b := make([]byte, maxQuery)
+	for conn.SetDeadline(time.Now().Add(idleTimeout)) == nil {
+		var length [2]byte
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			return
+		}
+		n := int(binary.BigEndian.Uint16(length[:]))
+		if n > len(b) {
+			return
+		}
+		if _, err := io.ReadFull(conn, b[:n]); err != nil {
+			return
+		}
+		response := s.handle(ctx, b[:n], byTCP, from)
+		if response == nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(response))), response...)); err != nil {
+			return
+		}
+	}
+}
+
+// handle answers one query, if it is one and there is room for it.
+func (s *Server) handle(ctx context.Context, query []byte, t transport, from netip.Addr) []byte {
+	if !s.admit(ctx, t, from) {
+		s.results[resultLimited].Add(1)
+		return nil
+	}
+	response, rcode := respond(query, t, s.zone.Load(), s.self)
+	result := resultIgnored
+	if response != nil {
+		result = dns.RcodeToString[rcode]
+	}
+	s.results[result].Add(1)
+	return response
+}
+
+// of is who asks from an address. It is called with the lock held.
+func (s *Server) of(from netip.Addr) *source {
+	from = from.Unmap()
+	if len(s.sources) >= maxSources && s.sources[from] == nil {
+		for a, x := range s.sources {
+			if x.conns == 0 {
+				delete(s.sources, a)
+			}
+		}
+	}
+	if s.sources[from] == nil {
+		s.sources[from] = &source{queries: rate.NewLimiter(sourceRate, sourceBurst)}
+	}
+	return s.sources[from]
+}
+
+// admit tells whether a query may be answered. By TCP it waits until it may: whoever asks fast is slowed
+// down.
+func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
+	s.mu.Lock()
+	own := s.of(from).queries
+	s.mu.Unlock()
+	if t == byTCP {
+		return own.Wait(ctx) == nil && s.total.Wait(ctx) == nil
+	}
+	return own.Allow() && s.total.Allow()
+}
+
+// enter takes a place for a connection, which leave gives back.
+func (s *Server) enter(from netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.of(from)
+	if x.conns >= sourceConns || s.conns >= totalConns {
+		return false
+	}
+	x.conns++
+	s.conns++
+	return true
+}
+
+func (s *Server) leave(from netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of(from).conns--
+	s.conns--
+}

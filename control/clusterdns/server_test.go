@@ -1,0 +1,154 @@
+package clusterdns
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// patience bounds failure.
+const patience = 30 * time.Second
+
+// serve runs a server until the test ends.
+func serve(t *testing.T) (s *Server, addr string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var l *Listener
+	for range 10 { // the same port may be taken for UDP
+		var err error
+		if l, err = Listen(ctx, "127.0.0.1:0"); err == nil {
+			break
+		}
+		t.Log(err)
+	}
+	if l == nil {
+		t.Fatal("there is no port")
+	}
+	s = New(self, slog.New(slog.DiscardHandler))
+	s.SetZone(shop())
+	var running sync.WaitGroup
+	running.Go(func() { s.Serve(ctx, l) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return s, l.Addr().String()
+}
+
+func ask(t *testing.T, c *dns.Client, addr string, name string) *dns.Msg {
+	t.Helper()
+	c.Timeout = patience
+	m, _, err := c.Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A resolver asks by UDP, and by TCP for what was too long.
+func TestTheServerAnswersByBoth(t *testing.T) {
+	s, addr := serve(t)
+	if m := ask(t, &dns.Client{}, addr, "web.shop.svc."+Domain); brief(m) != "10.96.0.7" {
+		t.Errorf("got %v", m)
+	}
+	if m := ask(t, &dns.Client{}, addr, "many.shop.svc."+Domain); !m.Truncated {
+		t.Errorf("got %v", m)
+	}
+	if m := ask(t, &dns.Client{Net: "tcp"}, addr, "many.shop.svc."+Domain); m.Truncated || len(m.Answer) != 200 {
+		t.Errorf("by TCP got %d answers", len(m.Answer))
+	}
+	ask(t, &dns.Client{}, addr, "none.svc."+Domain)
+	ask(t, &dns.Client{}, addr, "example.com.")
+	got := s.Queries()
+	if got["NOERROR"] != 3 || got["NXDOMAIN"] != 1 || got["REFUSED"] != 1 || len(got) != len(counted)+2 {
+		t.Errorf("it counts %v", got)
+	}
+}
+
+// Whoever asks without end gets answers to so many, and leaves others theirs.
+func TestAFloodIsLimited(t *testing.T) {
+	s := New(self, slog.New(slog.DiscardHandler))
+	s.SetZone(shop())
+	wire, err := new(dns.Msg).SetQuestion("web.shop.svc."+Domain, dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := func(from string, n int) (answers int) {
+		for range n {
+			if s.handle(t.Context(), wire, byUDP, netip.MustParseAddr(from)) != nil {
+				answers++
+			}
+		}
+		return answers
+	}
+	begin := time.Now()
+	n := asks("10.244.0.1", 50*sourceBurst)
+	if most := sourceBurst + int(time.Since(begin).Seconds()*sourceRate) + 1; n < sourceBurst || n > most {
+		t.Errorf("one that floods got %d answers, want %d to %d", n, sourceBurst, most)
+	}
+	if n := asks("::ffff:10.244.0.2", 10); n != 10 {
+		t.Errorf("another got %d answers of 10", n)
+	}
+	for n := range 2 * maxSources {
+		s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}))
+	}
+	if n := len(s.sources); n > maxSources {
+		t.Errorf("%d addresses are remembered", n)
+	}
+	if n := s.Queries()[resultLimited]; n == 0 {
+		t.Error("what is not answered is not counted")
+	}
+}
+
+// Connections that say nothing keep nobody out: each address has so many, and those that wait go.
+func TestConnectionsAreBounded(t *testing.T) {
+	_, addr := serve(t)
+	var open []net.Conn
+	for range sourceConns {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// One that is answered is inside.
+		co := &dns.Conn{Conn: c}
+		if err := co.WriteMsg(new(dns.Msg).SetQuestion(Domain, dns.TypeSOA)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := co.ReadMsg(); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	read := func(c net.Conn) error {
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Read(make([]byte, 1))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("a connection stays")
+		}
+		return err
+	}
+	more, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer more.Close()
+	if read(more) == nil {
+		t.Error("one more connection has an answer")
+	}
+	for _, c := range open {
+		if read(c) == nil {
+			t.Error("a connection has an answer to nothing")
+		}
+	}
+	if m := ask(t, &dns.Client{Net: "tcp"}, addr, "web.shop.svc."+Domain); brief(m) != "10.96.0.7" {
+		t.Errorf("after them got %v", m)
+	}
+}

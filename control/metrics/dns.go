@@ -1,0 +1,20 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// dns is the collector of a replica that stands by: it serves names and nothing else.
+type dns struct {
+	desc    *prometheus.Desc
+	queries func() map[string]uint64
+}
+
+// NewDNSCollector makes a collector of [Counters].DNSQueries alone.
+func NewDNSCollector(queries func() map[string]uint64) prometheus.Collector {
+	return dns{describe().dnsQueries, queries}
+}
+
+// Describe implements prometheus.Collector.
+func (d dns) Describe(ch chan<- *prometheus.Desc) { ch <- d.desc }
+
+// Collect implements prometheus.Collector.
+func (d dns) Collect(ch chan<- prometheus.Metric) { emitter{ch}.counters(d.desc, d.queries()) }
