@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -224,13 +225,14 @@ func (g *gateways) local(ctx context.Context, service string) (at string, err er
 		if err != nil {
 			return err
 		}
-		for _, l := range s.Peers[0].Local {
-			if l.Service == service && l.Address != "" {
+		p := s.Peers[0]
+		for _, l := range p.Local {
+			if l.Service == service && l.Address != "" && slices.Contains(p.Offers, service) {
 				at = l.Address
 				return nil
 			}
 		}
-		return fmt.Errorf("there is no local listener for %s", service)
+		return fmt.Errorf("%s is not offered, or has no local listener", service)
 	})
 	return at, err
 }
