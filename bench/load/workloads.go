@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -21,6 +22,9 @@ const callers = 8
 func (w *workers) workloads(ctx context.Context, spec Workloads, ends *Ends, stop *stop) (bulk counts, c *calls, err error) {
 	if ends == nil {
 		return nil, nil, errors.New("the subject has no ends for them")
+	}
+	if spec.Connections <= 0 {
+		return nil, nil, fmt.Errorf("%g connections a second asked for; want more than 0", spec.Connections)
 	}
 	for i := range spec.Streams {
 		n, err := w.stream(ctx, *ends, []string{Forward, Reverse}[i%2])
