@@ -27,6 +27,7 @@ func Own() load.Program {
 		Alone: map[string]load.Alone{Cipher: runCipher},
 	}
 	maps.Copy(p.Subjects, ownBinary())
+	maps.Copy(p.Subjects, ownGateways())
 	return p
 }
 

@@ -18,6 +18,11 @@ func TestOwnSubjectsCarryTraffic(t *testing.T) {
 	for name := range ownBinary() {
 		delete(own.Subjects, name) // They need the postern program.
 	}
+	if _, err := backendAddress(); err != nil {
+		for name := range ownGateways() {
+			delete(own.Subjects, name)
+		}
+	}
 	for _, name := range append(slices.Sorted(maps.Keys(own.Subjects)), slices.Sorted(maps.Keys(own.Alone))...) {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
@@ -71,6 +76,27 @@ func TestPosternTakesAnMTU(t *testing.T) {
 			if err := e.close(); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// TestWorkloadsBesideTheControlPlane makes sure that what is measured beside them is under way,
+// and that the run says what became of it.
+func TestWorkloadsBesideTheControlPlane(t *testing.T) {
+	if _, err := backendAddress(); err != nil {
+		t.Skip(err)
+	}
+	defer goleak.VerifyNone(t)
+	r, err := Own().Run(t.Context(), load.Spec{
+		Subject: GatewaysControl, Load: load.LoadRequests, Size: 1000, Rate: 50, Duration: 300 * time.Millisecond,
+		Workloads: &load.Workloads{Streams: 2, Connections: 40},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range []string{load.UnitRequests, load.UnitBulk, load.UnitConnections} {
+		if r.Values[unit] == 0 {
+			t.Errorf("%s: nothing in %v", unit, r.Values)
 		}
 	}
 }

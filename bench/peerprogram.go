@@ -18,13 +18,25 @@ const wireguardGoPackage = "golang.zx2c4.com/wireguard"
 
 // peerSubjects are what postern is compared with.
 func peerSubjects(p Programs) []Subject {
-	peers, tsnet, wireguardGo := p.peers(".", "."), p.peers("tsnet", "."), p.peers(".", wireguardGoPackage)
+	peers, tsnet, remoteDialer, wireguardGo := p.peers(".", "."), p.peers("tsnet", "."), p.peers("remotedialer", "."), p.peers(".", wireguardGoPackage)
 	return []Subject{
 		{
 			Name:    Tsnet,
 			About:   "two of tailscale's tsnet nodes with its control server for tests, over a direct path",
 			Prepare: tsnet.build,
 			Run:     tsnet.run,
+		},
+		{
+			Name:    TsnetProxy,
+			About:   "the same between a local listener and a service of the kernel's TCP, as tailscaled's userspace proxy is",
+			Prepare: tsnet.build,
+			Run:     tsnet.run,
+		},
+		{
+			Name:    RemoteDialer,
+			About:   "rancher/remotedialer: a websocket over TLS between a local listener and a service",
+			Prepare: remoteDialer.build,
+			Run:     remoteDialer.run,
 		},
 		{
 			Name:    WireGuardTUN,

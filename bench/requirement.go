@@ -1,16 +1,26 @@
 package bench
 
-// Requirement is a promise about two cells of one report: of the ratio of their values of
-// a metric, or of half their difference; or about the values of one cell.
+import "slices"
+
+// By is how the values of two cells are compared.
+type By int
+
+// The ways to compare: ByEachWay takes half the difference, which is what a one-way trip adds
+// to a delay there and back. Differences are in the metric's base unit.
+const (
+	ByRatio By = iota
+	ByDifference
+	ByEachWay
+)
+
+// Requirement is a promise about two cells of one report, or about the values of one cell.
 type Requirement struct {
 	// Name says what is promised, in words.
 	Name   string
 	Metric Metric
 	// Of is the cell, and To the one that it is compared with; zero for the value itself.
 	Of, To CellName
-	// EachWay promises what a one-way trip adds to a delay there and back: half the
-	// difference, in the metric's base unit.
-	EachWay bool
+	By     By
 	// AtLeast bounds the median from below, AtMost from above; 0 for no bound. Quantile is
 	// bounded instead of the median; 0 for that.
 	AtLeast, AtMost, Quantile float64
@@ -38,7 +48,7 @@ func Requirements() []Requirement {
 		{Name: "one stream's peak memory over tsnet's", Metric: PeakMemory, Of: one, To: tsnet, AtMost: 1. / 8},
 		{
 			Name: "what each way adds to a request's median over loopback's", Metric: Median,
-			Of: idle, To: CellName{"requests", Loopback}, EachWay: true, AtMost: 150e-6,
+			Of: idle, To: CellName{"requests", Loopback}, By: ByEachWay, AtMost: 150e-6,
 		},
 		{Name: "99th percentile beside a bulk stream over tsnet's", Metric: P99, Of: busy, To: CellName{"requests-busy", Tsnet}, AtMost: 1. / 3},
 		{Name: "99th percentile beside a bulk stream over stock's", Metric: P99, Of: busy, To: CellName{"requests-busy", Stock}, AtMost: 1. / 3},
@@ -51,7 +61,7 @@ func Requirements() []Requirement {
 			Name:   "throughput per core through coturn over UDP, over a fixed endpoint's",
 			Metric: Efficiency, Of: CellName{"path", CoturnUDP}, To: fixed, AtLeast: 0.5,
 		},
-	}, binaryRequirements()...)
+	}, slices.Concat(binaryRequirements(), serviceRequirements())...)
 }
 
 // Verdict of a requirement.
@@ -87,9 +97,12 @@ func Judge(r *Report, requirements []Requirement) []Outcome {
 	for _, q := range requirements {
 		o := Outcome{Name: q.Name, AtLeast: q.AtLeast, AtMost: q.AtMost, Verdict: Pass, metric: q.Metric}
 		switch {
-		case q.EachWay:
+		case q.By != ByRatio:
 			o.Unit = q.Metric.Unit
-			o.Measured = r.Difference(q.Metric, q.Of, q.To).Scaled(0.5)
+			o.Measured = r.Difference(q.Metric, q.Of, q.To)
+			if q.By == ByEachWay {
+				o.Measured = o.Measured.Scaled(0.5)
+			}
 		case q.To == CellName{}:
 			o.Unit = q.Metric.Unit
 			if c, ok := r.Cell(q.Of.Scenario, q.Of.Subject); ok {

@@ -31,7 +31,7 @@ type Scenario struct {
 // Scenarios returns every scenario, in the order of the runs in a round.
 func Scenarios() []Scenario {
 	var all []Scenario
-	for _, some := range [][]Scenario{streamScenarios(), delayScenarios(), packetScenarios(), binaryScenarios(), otherScenarios()} {
+	for _, some := range [][]Scenario{streamScenarios(), delayScenarios(), packetScenarios(), binaryScenarios(), serviceScenarios(), otherScenarios()} {
 		all = append(all, some...)
 	}
 	return all

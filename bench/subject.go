@@ -33,6 +33,8 @@ const (
 	WireGuardCUBIC = "wireguard-tun-cubic"
 	WireGuardGo    = "wireguard-go"
 	Stock          = "stock"
+	TsnetProxy     = "tsnet-proxy"
+	RemoteDialer   = "remotedialer"
 	Loopback       = "loopback"
 	Cipher         = "chacha20poly1305"
 )
@@ -78,7 +80,7 @@ type Programs struct {
 // Subjects returns every subject.
 func Subjects(p Programs) []Subject {
 	own := process(p.Self)
-	return slices.Concat(relayedSubjects(p), binarySubjects(p), peerSubjects(p), []Subject{
+	return slices.Concat(relayedSubjects(p), binarySubjects(p), peerSubjects(p), gatewaySubjects(p), []Subject{
 		before(p.Before),
 		{
 			Name:  Postern,

@@ -120,8 +120,8 @@ func (p *pair) join(ctx context.Context, mtu int) (load.Ends, error) {
 		return load.Ends{}, err
 	}
 	return load.Ends{
-		Listener: knowing{p.service},
-		Dial:     func(ctx context.Context) (net.Conn, error) { return dial(ctx, local) },
+		Listener: load.Greeted{Listener: p.service},
+		Dial:     func(ctx context.Context) (net.Conn, error) { return load.DialGreeting(ctx, local) },
 		Close:    p.close,
 		Began:    began,
 		Bearers: load.Bearers{

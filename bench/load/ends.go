@@ -20,6 +20,9 @@ type Ends struct {
 	// carries no UDP.
 	ListenPacket func() (net.PacketConn, error)
 	DialPacket   func(context.Context) (net.Conn, error)
+	// Workloads are where other traffic goes, beside the load; nil for a subject that has no such
+	// ends.
+	Workloads *Ends
 	// Close ends the subject after its last connection. It may be nil.
 	Close func() error
 	// Began is when bringing the ends up began: before the subject was asked for them,

@@ -42,6 +42,8 @@ type Spec struct {
 	Rate float64 `json:"ratePerSecond,omitempty"`
 	// Busy has LoadRequests made beside one bulk stream.
 	Busy bool `json:"busy,omitempty"`
+	// Workloads has LoadRequests made beside what goes through [Ends.Workloads]; nil for nothing.
+	Workloads *Workloads `json:"workloads,omitempty"`
 	// Watches has LoadRequests made beside so many watches, each of which gets an event of
 	// Size bytes every WatchInterval.
 	Watches int `json:"watches,omitempty"`

@@ -207,6 +207,34 @@ func TestRequestsBesideABulkStream(t *testing.T) {
 	})
 }
 
+func TestRequestsBesideWorkloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, beside := newPipes(), newPipes()
+		ends := Ends{Listener: p, Dial: p.dial, Workloads: &Ends{Listener: beside, Dial: beside.dial}}
+		spec := Spec{Load: LoadRequests, Size: 300, Duration: 10 * time.Second, Workloads: &Workloads{Streams: 2, Connections: 40}}
+		r, err := Run(t.Context(), spec, ends)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for unit, want := range map[string]float64{UnitBulk: 2 * 1000 * 8 * BlockSize, UnitConnections: 40, UnitRequests: 500} {
+			if got := r.Values[unit]; !near(got, want) {
+				t.Errorf("%s: got %v, want %v", unit, got, want)
+			}
+		}
+		spec.Workloads.Connections = 0
+		if _, err := Run(t.Context(), spec, ends); err == nil {
+			t.Error("workloads without connections: got no error")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		_, err := Run(t.Context(), Spec{Load: LoadRequests, Duration: time.Second, Workloads: &Workloads{Connections: 1}}, Ends{Listener: p, Dial: p.dial})
+		if err == nil || !strings.Contains(err.Error(), "no ends for them") {
+			t.Errorf("a subject without such ends: got %v", err)
+		}
+	})
+}
+
 func TestConnectionsAreMadeOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()

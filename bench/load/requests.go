@@ -24,7 +24,8 @@ const (
 // At a rate, every connection has its timetable, and a request that is late because the
 // one before was not answered yet counts from when it was due: a stall then shows in every
 // request that it held up, not in one. Without a rate the next request follows an answer.
-// spec.Watches has watches beside them, and spec.Busy a bulk stream.
+// spec.Watches has watches beside them, spec.Busy a bulk stream, and
+// spec.Workloads other traffic.
 func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Size < 0 || spec.Rate < 0 {
 		return Result{}, fmt.Errorf("objects of %d bytes at %g a second asked for; neither may be negative", spec.Size, spec.Rate)
@@ -32,12 +33,17 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	w := newWorkers()
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
+		w.closing.Store(true) // Before the errors that come of it.
 		cancel()
+		if ends.Workloads != nil {
+			_ = ends.Workloads.Listener.Close()
+		}
 		w.close()
 	}()
 	if err := wake(ctx, ends); err != nil {
 		return Result{}, err
 	}
+	p := &polling{delays: newDelays(), stop: newStop(), done: make(chan struct{})}
 	beside, err := watchBeside(ctx, spec.Watches, spec.Size, ends, w)
 	if err != nil {
 		return Result{}, err
@@ -48,7 +54,12 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 			return Result{}, fmt.Errorf("bulk stream: %w", err)
 		}
 	}
-	p := &polling{delays: newDelays(), stop: newStop(), done: make(chan struct{})}
+	var c *calls
+	if spec.Workloads != nil {
+		if bulk, c, err = w.workloads(ctx, *spec.Workloads, ends.Workloads, p.stop); err != nil {
+			return Result{}, fmt.Errorf("workloads: %w", err)
+		}
+	}
 	if err := p.start(ctx, spec, ends, w); err != nil {
 		return Result{}, err
 	}
@@ -66,8 +77,11 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	}
 	sorted := p.delays.of(win)
 	r.with(map[string]float64{UnitRequests: float64(len(sorted)) / r.Seconds})
-	if spec.Busy {
+	if bulk != nil {
 		r.Values[UnitBulk] = float64(carried[1]-carried[0]) * 8 / r.Seconds
+	}
+	if c != nil {
+		r.Values[UnitConnections] = float64(len(c.delays.of(win))) / r.Seconds
 	}
 	quantiles(r.Values, sorted)
 	beside.report(&r, win)

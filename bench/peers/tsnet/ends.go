@@ -70,3 +70,13 @@ func (t *tailnet) bringUp(ctx context.Context, via netip.AddrPort) error {
 	}
 	return t.awaitDirect(ctx, via)
 }
+
+// newProxy is newEnds between a local listener and a service, as programs have it that are not
+// linked with tailscale.
+func newProxy(ctx context.Context, spec load.Spec) (load.Ends, error) {
+	inner, err := newEnds(ctx, spec)
+	if err != nil {
+		return load.Ends{}, err
+	}
+	return load.Proxied(ctx, inner)
+}

@@ -57,8 +57,24 @@ func TestAForwarderThatIsNotThere(t *testing.T) {
 	}
 }
 
+func TestProxyBearsLoads(t *testing.T) {
+	for _, spec := range []load.Spec{
+		{Load: load.LoadStreams, Streams: 2, Direction: load.Both},
+		{Load: load.LoadConnections},
+		{Load: load.LoadRequests, Size: 1000},
+	} {
+		t.Run(spec.Load, func(t *testing.T) { bearBy(t, newProxy, spec) })
+	}
+}
+
 // bear has two nodes bear a load, of which something must arrive.
 func bear(t *testing.T, spec load.Spec) load.Result {
+	t.Helper()
+	return bearBy(t, newEnds, spec)
+}
+
+// bearBy is bear with the ends that a subject brings up.
+func bearBy(t *testing.T, newEnds load.Subject, spec load.Spec) load.Result {
 	t.Helper()
 	for window := shortest; window < longest; window *= 10 {
 		spec.Duration = window

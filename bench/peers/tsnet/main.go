@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	subjects := load.Subjects{"tsnet": newEnds}
+	subjects := load.Subjects{"tsnet": newEnds, "tsnet-proxy": newProxy}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 {

@@ -1,4 +1,4 @@
-package binary
+package load
 
 import (
 	"context"
@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// greeting is the first byte of the load's connections.
+// greeting is the first byte of the load's connections, where others connect, too: a gateway
+// checks now and then that what it offers answers.
 const greeting = 'b'
 
 // greetTimeout bounds the wait for it: the byte comes with the connection, but the machine
 // may stand still.
 const greetTimeout = 20 * time.Second
 
-// dial connects to the local listener and sends the greeting.
-func dial(ctx context.Context, address string) (net.Conn, error) {
+// DialGreeting connects to a TCP address and sends the greeting.
+func DialGreeting(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -29,13 +30,13 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// knowing accepts the load's connections and drops others.
-type knowing struct{ net.Listener }
+// Greeted accepts the load's connections and drops others.
+type Greeted struct{ net.Listener }
 
 // Accept waits for the next connection that begins with the greeting.
-func (k knowing) Accept() (net.Conn, error) {
+func (g Greeted) Accept() (net.Conn, error) {
 	for {
-		c, err := k.Listener.Accept()
+		c, err := g.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
