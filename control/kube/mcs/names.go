@@ -41,7 +41,7 @@ type server struct {
 type names struct {
 	lookup  Lookup
 	own     func(context.Context) (server, error) // nil where the gateway serves no names
-	asked   string // the name
+	asked   string                                // the name
 	next    time.Time
 	problem []check.OwnProblem
 	answer  chan []check.OwnProblem // to the question under way, for answered; nil when there is none
