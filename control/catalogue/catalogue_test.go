@@ -60,7 +60,9 @@ func example(c Code) Params {
 	}
 	if strings.HasPrefix(string(c), "PST09") {
 		p.Service, p.Limit, p.Record, p.Now = "shop/web", 2000, "web.shop.svc.clusterset.local.", []string{"10.96.0.8"}
-		p.Server, p.Address = "", ""
+		if strings.HasPrefix(string(c), "PST092") {
+			p.Server, p.Address = "", ""
+		}
 		p.Detail = map[Code]string{ServiceRefused: "a port is listed twice", ExportRefused: "it has 65 ports, more than 64",
 			OverlayNotStored: "no space left on device", NoBackendReady: "connect: connection refused",
 			ClustersetSilent: "lookup web.shop.svc.clusterset.local. on 10.96.0.10:53: server misbehaving"}[c]
