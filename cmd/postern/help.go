@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -13,28 +14,32 @@ const helpWidth = 80
 
 // wrapHelp has every command's help fit a terminal.
 func (a *app) wrapHelp(root *cobra.Command) {
-	// At least two blanks before what a command does, as before what a flag does.
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".NamePadding }} ", ".NamePadding }}  "))
 	whole := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
 		var text strings.Builder
 		c.SetOut(&text)
 		whole(c, args)
 		for line := range strings.Lines(text.String()) {
+			for _, sub := range c.Commands() { // the longest names have but one blank behind them
+				name := fmt.Sprintf("  %-*s ", sub.NamePadding(), sub.Name())
+				if line == name+sub.Short+"\n" {
+					line = name + "  " + sub.Short + "\n"
+				}
+			}
 			_, _ = io.WriteString(a.stdout, wrap(line, helpWidth)) // the error is kept
 		}
 	})
 }
 
 // wrap breaks a line between words. What follows is below the last column, which is what
-// stands after two blanks or more. A word that is too long keeps its length.
+// stands after several blanks. A word that is too long keeps its length.
 func wrap(line string, width int) string {
 	if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) <= width {
 		return line
 	}
 	column := len(line) - len(strings.TrimLeft(line, " "))
-	if i := strings.LastIndex(line, "  "); i >= column && i < width*2/3 {
-		column = i + len("  ")
+	if i := strings.LastIndex(line, "   "); i >= 0 && i < width*2/3 {
+		column = i + len("   ")
 	}
 	var out strings.Builder
 	out.WriteString(line[:column])
