@@ -72,11 +72,11 @@ func carry(in net.Conn, dial func(context.Context) (net.Conn, error)) {
 		return
 	}
 	defer out.Close()
-	ended := make(chan error, 2)
+	ended := make(chan struct{}, 2)
 	for _, c := range [][2]net.Conn{{in, out}, {out, in}} {
 		go func() {
-			_, err := io.Copy(c[0], c[1])
-			ended <- err
+			_, _ = io.Copy(c[0], c[1])
+			ended <- struct{}{}
 		}()
 	}
 	<-ended
