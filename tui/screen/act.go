@@ -138,12 +138,12 @@ func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 		add("let it in, once its fingerprint was compared", approve(p))
 	}
 	add("check it now", probeMsg{p.Name})
-	add("ping it", pingMsg{p.Name})
 	add("change what it may reach here, now "+orNothing(p.Allow), typeMsg("allow "+p.Name+" "+strings.Join(p.Allow, ",")))
 	if len(p.Allow) > 0 {
 		add("let it reach nothing here any more", allow(p, []string{}))
 	}
 	add("remove it", remove(p))
+	add("ping it", pingMsg{p.Name})
 	return offer
 }
 

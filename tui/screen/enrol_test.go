@@ -2,6 +2,7 @@ package screen
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func TestPing(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
 	s.typed(":ping cloud").press("enter").want("ping cloud: 12 ms · direct 198.51.100.7:51820�[2J")
 	s.press("j", "a").want("ping it")
-	s.press("2").want("ping hub: 12 ms")
+	s.press(fmt.Sprint(len(s.offer.choices))).want("ping hub: 12 ms")
 	s.typed(":ping nobody").press("enter").want(`no peer is called "nobody"`)
 	if want := "cloud overlay, hub overlay"; strings.Join(s.gateway.pinged, ", ") != want {
 		t.Errorf("pinged %q, want %q", s.gateway.pinged, want)
