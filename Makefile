@@ -64,8 +64,8 @@ test-flood: ## A minute of each flood of one peer, and what another peer notices
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway
 
 .PHONY: test-churn
-test-churn: ## 10,000 connections to services of clusters while pods come, go and fail readiness
-	POSTERN_CHURN=10000 $(GO) test -count 1 -v -run TestPodsThatComeAndGo ./control/gateway
+test-churn: ## 10,000 connections, and a thousand clients, while pods of services of clusters come and go
+	POSTERN_CHURN=10000 $(GO) test -count 1 -v -run 'TestPodsThatComeAndGo|TestClientsKeepTheirPods' ./control/gateway
 
 .PHONY: test-interop
 CONNECTIONS ?= 1000000
