@@ -40,6 +40,9 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 	add("received", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond)))
 	add("sent", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond)))
 	add("may reach", cell.OrNothing(s.Allow))
+	if s.UndoneAt != nil {
+		add("", "undone in "+cell.Age(s.UndoneAt.Sub(o.Now))+" unless it is kept: postern peer confirm "+Printable(s.Name))
+	}
 	if s.User != "" {
 		add("user here", Printable(s.User))
 	}

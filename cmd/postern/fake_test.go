@@ -95,6 +95,13 @@ func (s *scripted) PeerLocal(_ context.Context, name string, r api.PeerLocalRequ
 	_, err := answer[any](s, "local", named{Name: name, Body: r})
 	return err
 }
+func (s *scripted) PeerTry(_ context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
+	return answer[api.PeerTryResponse](s, "try", named{Name: name, Body: r})
+}
+func (s *scripted) PeerConfirm(_ context.Context, name string) error {
+	_, err := answer[any](s, "confirm", named{Name: name})
+	return err
+}
 func (s *scripted) PeerToken(_ context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	return answer[api.PeerTokenResponse](s, "token", named{Name: name, Body: r})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +20,12 @@ func (a *app) wrapHelp(root *cobra.Command) {
 		c.SetOut(&text)
 		whole(c, args)
 		for line := range strings.Lines(text.String()) {
+			for _, sub := range c.Commands() { // the longest names have but one blank behind them
+				name := fmt.Sprintf("  %-*s ", sub.NamePadding(), sub.Name())
+				if line == name+sub.Short+"\n" {
+					line = name + "  " + sub.Short + "\n"
+				}
+			}
 			_, _ = io.WriteString(a.stdout, wrap(line, helpWidth)) // the error is kept
 		}
 	})

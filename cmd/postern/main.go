@@ -30,8 +30,9 @@ func run() int {
 	ctx, stop := signalContext()
 	defer stop()
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
-	a.cluster.plugin = isPlugin(os.Args[0])
-	return execute(ctx, a, os.Args[1:])
+	var args []string
+	a.cluster.plugin, args = asCalled(os.Args)
+	return execute(ctx, a, args)
 }
 
 // interrupted is the cause of a context that a signal ended.

@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) peerCommand() *cobra.Command {
-	return group("peer", "List and change peers", a.peerList(), a.peerShow(), a.peerAdd(), a.peerAllow(), a.peerLocal(), a.peerApprove(), a.peerToken(), a.peerRemove())
+	return group("peer", "List and change peers", a.peerList(), a.peerShow(), a.peerAdd(), a.peerAllow(), a.peerLocal(), a.peerConfirm(), a.peerApprove(), a.peerToken(), a.peerRemove())
 }
 
 func (a *app) peerList() *cobra.Command {
@@ -170,10 +170,11 @@ func (a *app) peerAddRequest(name string, q peerAddFlags) (api.PeerAddRequest, e
 }
 
 func (a *app) peerAllow() *cobra.Command {
-	return &cobra.Command{
+	var within time.Duration
+	c := &cobra.Command{
 		Use:               "allow NAME SERVICES",
 		Short:             `Set what a peer may reach here ("" for nothing)`,
-		Example:           "  postern peer allow cloud auth,apiServer",
+		Example:           "  postern peer allow cloud auth,apiServer\n  postern peer allow cloud auth --confirm-within 2m && postern peer confirm cloud",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeAllow,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -183,17 +184,59 @@ func (a *app) peerAllow() *cobra.Command {
 					allow = append(allow, s)
 				}
 			}
-			if err := a.client().PeerAllow(c.Context(), args[0], api.PeerAllowRequest{Allow: allow}); err != nil {
+			r := api.PeerAllowRequest{Allow: allow}
+			undone, err := a.change(c.Context(), args[0], api.PeerTryRequest{Within: api.Duration(within), Allow: &r})
+			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stdout, "%s may reach here: %s\n", args[0], orNothing(allow))
+			fmt.Fprintf(a.stdout, "%s may reach here: %s\n%s", args[0], orNothing(allow), undone)
+			return nil
+		},
+	}
+	confirmFlag(c, &within)
+	return c
+}
+
+// confirmFlag is of changes that whoever makes them through the tunnel may cut himself off by.
+func confirmFlag(c *cobra.Command, within *time.Duration) {
+	c.Flags().DurationVar(within, "confirm-within", 0, "undo it after this `time`, such as 2m, unless postern peer confirm comes before")
+}
+
+// change makes a change of a peer. Of one that is undone unless it is confirmed it gives a line that
+// says so.
+func (a *app) change(ctx context.Context, name string, r api.PeerTryRequest) (undone string, err error) {
+	switch {
+	case r.Within != 0:
+		t, err := a.client().PeerTry(ctx, name, r)
+		return fmt.Sprintf("undone at %s unless you keep it: postern peer confirm %s\n", t.UndoneAt.Local().Format(time.TimeOnly), name), err
+	case r.Allow != nil:
+		return "", a.client().PeerAllow(ctx, name, *r.Allow)
+	}
+	return "", a.client().PeerLocal(ctx, name, *r.Local)
+}
+
+func (a *app) peerConfirm() *cobra.Command {
+	return &cobra.Command{
+		Use:   "confirm NAME",
+		Short: "Keep what was changed with --confirm-within",
+		Long: "Keep the changes of a peer that were made with --confirm-within. Without it they are undone when their time is up, " +
+			"also if the gateway was restarted meanwhile. A later change without the flag keeps them, too.",
+		Example:           "  postern peer allow cloud auth --confirm-within 2m\n  postern peer confirm cloud",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePeer,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.client().PeerConfirm(c.Context(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "the changes of %s stay\n", args[0])
 			return nil
 		},
 	}
 }
 
 func (a *app) peerLocal() *cobra.Command {
-	return &cobra.Command{
+	var within time.Duration
+	c := &cobra.Command{
 		Use:   "local NAME SERVICE=ADDR…",
 		Short: "Listen here for services of a peer (SERVICE= removes a listener)",
 		Long: "Listen on this machine for services of a peer, and carry connections to them. ADDR is IP:PORT; for a service " +
@@ -207,9 +250,11 @@ func (a *app) peerLocal() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.client().PeerLocal(c.Context(), args[0], api.PeerLocalRequest{Local: local}); err != nil {
+			undone, err := a.change(c.Context(), args[0], api.PeerTryRequest{Within: api.Duration(within), Local: &api.PeerLocalRequest{Local: local}})
+			if err != nil {
 				return err
 			}
+			fmt.Fprint(a.stdout, undone)
 			s, err := a.client().Status(c.Context())
 			if err != nil {
 				return err
@@ -221,6 +266,8 @@ func (a *app) peerLocal() *cobra.Command {
 			return a.tellLocal(s.Peers[i], local)
 		},
 	}
+	confirmFlag(c, &within)
+	return c
 }
 
 // tellLocal says what became of listeners that were asked for.

@@ -195,6 +195,16 @@ func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
 	}
 }
 
+// asCalled tells by the name of the program that kubectl runs it, and gives its arguments. kubectl
+// has kubectl_complete-NAME complete the command line of plugin NAME.
+func asCalled(argv []string) (plugin bool, args []string) {
+	name := argv[0][strings.LastIndexAny(argv[0], `/\`)+1:]
+	if strings.HasPrefix(name, "kubectl_complete-") {
+		return true, append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)
+	}
+	return strings.HasPrefix(name, "kubectl-"), argv[1:]
+}
+
 // pluginName is what users type when kubectl runs this program.
 const pluginName = "kubectl postern"
 

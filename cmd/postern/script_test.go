@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write what the scripts compare with")
 
 func TestMain(m *testing.M) {
 	command := func() { os.Exit(run()) }
-	testscript.Main(m, map[string]func(){"postern": command, "kubectl-postern": command})
+	testscript.Main(m, map[string]func(){"postern": command, "kubectl-postern": command, "kubectl_complete-postern": command})
 }
 
 // The scripts run the program as users do. Beside testscript's own commands there are

@@ -20,7 +20,7 @@ func (a *app) servicesCommand() *cobra.Command {
 		Use:   "services [PEER]",
 		Short: "List services exported to and imported from peers",
 		Long: "List services exported to and imported from peers (Multi-Cluster Services API), and those that are " +
-			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or a " +
+			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or has not told, or a " +
 			"listener here cannot be opened), ungranted (exported, and no peer may have it) or refused. ADDRESSES are where " +
 			"an imported service is listened for here.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",
@@ -48,7 +48,7 @@ func writeServices(out io.Writer, s api.ClusterServices) error {
 		_, err := fmt.Fprintln(out, "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)")
 		return err
 	case len(s.Services) == 0:
-		_, err := fmt.Fprintln(out, "no service is exported or imported; see `kubectl get serviceexports -A`, and services.export and services.import of the peers")
+		_, err := fmt.Fprintln(out, "no service is exported or imported; see services.export and services.import of the peers, and `kubectl get serviceexports -A` where there is a cluster")
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

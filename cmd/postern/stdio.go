@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -60,13 +59,4 @@ func dialCause(err error) error {
 		return op.Err
 	}
 	return err
-}
-
-// pluginPrefix begins the names of kubectl's plugins.
-const pluginPrefix = "kubectl-"
-
-// isPlugin tells by the name that it was called by that kubectl runs this program.
-func isPlugin(argv0 string) bool {
-	base := argv0[strings.LastIndexAny(argv0, `/\`)+1:]
-	return strings.HasPrefix(base, pluginPrefix)
 }

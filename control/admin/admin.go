@@ -50,6 +50,9 @@ type Backend interface {
 	PeerAdd(ctx context.Context, r api.PeerAddRequest) error
 	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
 	PeerLocal(ctx context.Context, name string, r api.PeerLocalRequest) error
+	// PeerTry makes a change that is undone unless PeerConfirm comes in time.
+	PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error)
+	PeerConfirm(ctx context.Context, name string) error
 	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	// PeerToken makes a token by which the peer is known to auth outside the tunnel.
 	PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error)

@@ -84,6 +84,11 @@ func calls() []call {
 		{"local a/b ?c map[registry:]", func(ctx context.Context, b Backend) (any, error) {
 			return "", b.PeerLocal(ctx, "a/b ?c", api.PeerLocalRequest{Local: map[string]string{"registry": ""}})
 		}, ""},
+		{"try cloud 2m0s [auth]", func(ctx context.Context, b Backend) (any, error) {
+			t, err := b.PeerTry(ctx, "cloud", api.PeerTryRequest{Within: api.Duration(2 * time.Minute), Allow: &api.PeerAllowRequest{Allow: []string{"auth"}}})
+			return t.UndoneAt.Unix(), err
+		}, "60"},
+		{"confirm cloud", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerConfirm(ctx, "cloud") }, ""},
 		{"approve cloud {Fingerprint:f}", func(ctx context.Context, b Backend) (any, error) {
 			return "", b.PeerApprove(ctx, "cloud", api.PeerApproveRequest{Fingerprint: "f"})
 		}, ""},

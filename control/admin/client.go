@@ -259,6 +259,16 @@ func (c *Client) PeerLocal(ctx context.Context, name string, r api.PeerLocalRequ
 	return c.do(ctx, http.MethodPatch, peerPath(name, "local"), r, nil)
 }
 
+// PeerTry makes a change that is undone unless it is confirmed.
+func (c *Client) PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
+	return ask[api.PeerTryResponse](ctx, c, http.MethodPost, peerPath(name, "try"), r)
+}
+
+// PeerConfirm has what was tried stay.
+func (c *Client) PeerConfirm(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPost, peerPath(name, "confirm"), nil, nil)
+}
+
 // PeerApprove admits the pending peer whose key has the fingerprint.
 func (c *Client) PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error {
 	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), r, nil)

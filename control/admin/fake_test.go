@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
@@ -64,6 +65,10 @@ func (f *fake) PeerAllow(_ context.Context, name string, r api.PeerAllowRequest)
 func (f *fake) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
 	return f.called("local %s %v", name, r.Local)
 }
+func (f *fake) PeerTry(_ context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
+	return api.PeerTryResponse{UndoneAt: time.Unix(60, 0).UTC()}, f.called("try %s %v %v", name, time.Duration(r.Within), r.Allow.Allow)
+}
+func (f *fake) PeerConfirm(_ context.Context, name string) error { return f.called("confirm %s", name) }
 func (f *fake) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
 	return f.called("approve %s %+v", name, r)
 }

@@ -62,6 +62,10 @@ func (s *Server) routes() http.Handler {
 		}
 		return nil, b.PeerApprove(r.Context(), r.PathValue("name"), q)
 	}))
+	mux.Handle("POST /v1/peers/{name}/try", answer(s, mayChange, withNameAndBody(b.PeerTry)))
+	mux.Handle("POST /v1/peers/{name}/confirm", answer(s, mayChange, func(r *request) (any, error) {
+		return nil, b.PeerConfirm(r.Context(), r.PathValue("name"))
+	}))
 	mux.Handle("POST /v1/peers/{name}/token", answer(s, mayChange, withNameAndBody(b.PeerToken)))
 	mux.Handle("GET /v1/services", answer(s, mayRead, func(r *request) (any, error) {
 		return b.ClusterServices(r.Context(), r.URL.Query().Get("peer"))

@@ -93,6 +93,18 @@ type PeerAllowRequest struct {
 	Allow []string `json:"allow"`
 }
 
+// PeerTryRequest makes one of two changes of a peer, which is undone unless it is confirmed.
+type PeerTryRequest struct {
+	Within Duration          `json:"within"`
+	Allow  *PeerAllowRequest `json:"allow,omitempty"`
+	Local  *PeerLocalRequest `json:"local,omitempty"`
+}
+
+// PeerTryResponse says until when it can be confirmed.
+type PeerTryResponse struct {
+	UndoneAt time.Time `json:"undoneAt"`
+}
+
 // PeerApproveRequest lets in a peer that waits for it.
 type PeerApproveRequest struct {
 	// Fingerprint must be that of its key, or the key itself: a name alone is no proof.

@@ -290,4 +290,8 @@ type PeerOutOfBand struct {
 type PeerLocal struct {
 	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
 	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`
+	// Services are those of clusters, by NAMESPACE/NAME:PORT, with /UDP behind it for UDP and
+	// @HOSTNAME for one pod of a headless service. services.import has to mean the namespace. What
+	// is imported and not listed here has a listener at a free port of 127.0.0.1.
+	Services map[string]string `json:"services,omitempty" yaml:"services,omitempty"`
 }

@@ -116,9 +116,10 @@ func (l ListenAddress) String() string {
 	return host + ":" + l.Ports.String()
 }
 
-// Overlaps reports whether both cannot be there.
+// Overlaps reports whether both cannot be there: 0.0.0.0 has all addresses of IPv4, and :: all.
 func (l ListenAddress) Overlaps(m ListenAddress) bool {
-	return l.Addr == m.Addr && l.Ports.Overlaps(m.Ports)
+	has := func(a, b netip.Addr) bool { return a == b || a.IsUnspecified() && (a.Is6() || b.Is4()) }
+	return (has(l.Addr, m.Addr) || has(m.Addr, l.Addr)) && l.Ports.Overlaps(m.Ports)
 }
 
 // At is the address of a port of the range, the first being 0.

@@ -84,3 +84,25 @@ func FuzzParseListen(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatHasAllAddressesOverlaps(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{"127.0.0.1:80", "127.0.0.2:80", false},
+		{"0.0.0.0:80", "127.0.0.2:80", true},
+		{"0.0.0.0:80", "[::1]:80", false},
+		{"[::]:80", "127.0.0.1:80", true},
+		{"[::]:80", "0.0.0.0:80", true},
+		{"[::]:80/UDP", "127.0.0.1:80", false},
+		{"0.0.0.0:70-80", "127.0.0.1:81", false},
+	} {
+		a, errA := ParseListen(c.a)
+		b, errB := ParseListen(c.b)
+		if errA != nil || errB != nil || a.Overlaps(b) != c.want || b.Overlaps(a) != c.want {
+			t.Errorf("%s and %s: %v, %v; want %v", c.a, c.b, a.Overlaps(b), b.Overlaps(a), c.want)
+		}
+	}
+}

@@ -10,7 +10,7 @@ const (
 const (
 	// ServiceInUse: exported, the peer knows of it; imported, it is listened for here.
 	ServiceInUse = "ok"
-	// ServiceWaiting: the peer has not been told yet, or a listener cannot be opened.
+	// ServiceWaiting: the peer has not been told yet, or has not told, or a listener cannot be opened.
 	ServiceWaiting = "waiting"
 	// ServiceUngranted: it is exported, and granted to no peer.
 	ServiceUngranted = "ungranted"

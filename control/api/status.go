@@ -83,16 +83,19 @@ type PeerStatus struct {
 	Reason    string    `json:"reason,omitempty"`
 	// UnconfirmedSince is since when what is sent to a connected peer has no answer. What is
 	// said of its services is of before then.
-	UnconfirmedSince *time.Time  `json:"unconfirmedSince,omitempty"`
-	Stock            bool        `json:"stock,omitempty"`
-	Version          string      `json:"version,omitempty"`
-	Allow            []string    `json:"allow"`
-	Offers           []string    `json:"offers"`
-	Local            []Local     `json:"local"`
-	Path             Path        `json:"path"`
-	Candidates       []Candidate `json:"candidates"`
-	NextTry          *time.Time  `json:"nextTry,omitempty"`
-	Identity         *Identity   `json:"identity,omitempty"`
+	UnconfirmedSince *time.Time `json:"unconfirmedSince,omitempty"`
+	Stock            bool       `json:"stock,omitempty"`
+	Version          string     `json:"version,omitempty"`
+	Allow            []string   `json:"allow"`
+	// UndoneAt is when what it may reach and the listeners for it are again what they were before,
+	// unless they are confirmed.
+	UndoneAt   *time.Time  `json:"undoneAt,omitempty"`
+	Offers     []string    `json:"offers"`
+	Local      []Local     `json:"local"`
+	Path       Path        `json:"path"`
+	Candidates []Candidate `json:"candidates"`
+	NextTry    *time.Time  `json:"nextTry,omitempty"`
+	Identity   *Identity   `json:"identity,omitempty"`
 	// User is the peer's user at this cluster's API server, to which RBAC is bound; empty
 	// when no identities are issued here.
 	User  string `json:"user,omitempty"`

@@ -208,6 +208,7 @@ const (
 	NoBackendReady   Code = "PST0908"
 	CatalogueFull    Code = "PST0909"
 	ImportsFull      Code = "PST0910"
+	ImportMissing    Code = "PST0911"
 )
 
 // PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.

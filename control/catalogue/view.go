@@ -47,12 +47,15 @@ var methods = map[string]any{
 	"Unreachable": (*view).Unreachable, "Announced": (*view).Announced, "Tunnelled": (*view).Tunnelled,
 	"PlainUser": (*view).PlainUser, "WaySlow": (*view).WaySlow, "RoutedTo": (*view).RoutedTo,
 	"SignedName": (*view).SignedName, "FirstName": (*view).FirstName, "HostName": (*view).HostName,
-	"ByItself":  (*view).ByItself,
+	"ByItself": (*view).ByItself, "OfCluster": (*view).OfCluster,
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
+
+// OfCluster reports whether the service is one of a cluster: it has a namespace in its name.
+func (v *view) OfCluster() bool { return strings.Contains(v.Service, "/") }
 
 // As is for the codes of one service, whichever the parameters name.
 func (v *view) As(service string) *view {

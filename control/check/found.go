@@ -22,7 +22,7 @@ func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
 	for _, found := range problems {
 		r := beginOwn(unique(taken, found))
 		p := found.Params
-		p.Inbound, p.Peer = true, ""
+		p.Inbound = true
 		if !found.Since.IsZero() {
 			p.Age = max(0, now.Sub(found.Since))
 		}

@@ -151,16 +151,3 @@ func TestOnlyPodsAreBackends(t *testing.T) {
 		t.Error("no address may be one")
 	}
 }
-
-func TestNamesOfForwardedServices(t *testing.T) {
-	n := mcs.Name{Namespace: "shop", Name: "db"}
-	for want, got := range map[string]string{
-		"shop/db:80":        forwardName(n, mcs.Port{Protocol: "TCP", Port: 80}, ""),
-		"shop/db:53/UDP":    forwardName(n, mcs.Port{Protocol: "UDP", Port: 53}, ""),
-		"shop/db:5432@db-0": forwardName(n, mcs.Port{Protocol: "TCP", Port: 5432}, "db-0"),
-	} {
-		if got != want || serviceName(got) != n {
-			t.Errorf("got %s of %s, want %s", got, serviceName(got), want)
-		}
-	}
-}

@@ -47,7 +47,10 @@ type Options struct {
 	// Admit says why whoever connects may not use an imported service; nil admits everybody.
 	Admit func(peer string, name mcs.Name, from netip.AddrPort) error
 	// Host is where imported services are listened for; the zero value is 127.0.0.1.
-	Host   netip.Addr
+	Host netip.Addr
+	// Plain: there is no cluster here. Nothing is exported, and what is imported is for this machine
+	// and goes into no namespace.
+	Plain  bool
 	Audit  *audit.Log
 	Logger *slog.Logger
 }
@@ -105,9 +108,14 @@ func New(o Options) *Clusterset {
 	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.hand, Failed: c.failed, Room: 1})
 	out := forward.OutboundOptions{Dial: c.dial, Find: c.find, Host: o.Host, FirstPort: mcs.FirstListener, LastPort: mcs.LastListener, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
-		out.Admit = func(l forward.Local, from netip.AddrPort) error { return o.Admit(l.Peer, serviceName(l.Service), from) }
+		out.Admit = func(l forward.Local, from netip.AddrPort) error {
+			return o.Admit(l.Peer, mcs.NameOfPort(l.Service), from)
+		}
 	}
 	c.out = forward.NewOutbound(o.Flows, out)
+	if o.Plain {
+		c.exports = []mcs.Export{}
+	}
 	return c
 }
 
@@ -210,7 +218,7 @@ func (c *Clusterset) turn() {
 	}
 	c.tell(r, changed)
 	for _, name := range changed {
-		d.names[serviceName(name)] = true
+		d.names[mcs.NameOfPort(name)] = true
 	}
 	c.importAll(r, namespaces, d.names, all)
 	c.countUses()
@@ -233,10 +241,13 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 			continue
 		}
 		s := c.siteOf(m, r)
-		if slices.Equal(s.taken, m.Import) {
+		if !maps.Equal(s.was.Local, m.Local) { // some of them are for what is imported
+			s.was.Local, other = m.Local, true
+		}
+		if slices.Equal(s.was.Import, m.Import) {
 			continue
 		}
-		s.taken, other = m.Import, true
+		s.was.Import, other = m.Import, true
 		if s.reader.Want(imports(r, m)) {
 			s.writer.Doubt() // it hears that this gateway has nothing of its own
 		}
@@ -287,15 +298,15 @@ type site struct {
 	// changes are services of the peer; behind: some have changed, and take effect later.
 	changes *rate.Limiter
 	behind  bool
-	// given and taken are the namespaces that the writer and the imports were made with.
-	given, taken mcs.Patterns
-	tooMany      bool            // the peer told more services than may be
-	doubted      bool            // it said that it has something else, while it was being told
-	untold       map[string]bool // services for which the writer had no room
-	sent         time.Time       // a message
-	retry        time.Time       // when one may be sent again
-	wait         time.Duration   // until then, after a failure
-	answered     bool            // the peer, when it was looked at
+	// was is what the writer and the imports were made with.
+	was      roster.Grants
+	tooMany  bool            // the peer told more services than may be
+	doubted  bool            // it said that it has something else, while it was being told
+	untold   map[string]bool // services for which the writer had no room
+	sent     time.Time       // a message
+	retry    time.Time       // when one may be sent again
+	wait     time.Duration   // until then, after a failure
+	answered bool            // the peer, when it was looked at
 }
 
 func newSite(imports func(namespace string) bool) *site {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -159,7 +158,7 @@ func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now ti
 			}
 			e.keys = append(e.keys, key)
 			place.At[i] = ports.First
-			s := forward.Service{Name: forwardName(e.Name, p, place.Hostname), Ports: ports}
+			s := forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports}
 			if slices.Contains(e.Proxied, p.Name) {
 				s.ProxyProtocol = api.ProxyV2
 			}
@@ -288,7 +287,7 @@ func (e *export) targets(service string, own netip.Addr) (ready, all []netip.Add
 				hostname = b.Hostname
 			}
 			port := b.Ports[p.Name]
-			if port == 0 || !mayBeBackend(b.Addr, own) || forwardName(e.Name, p, hostname) != service {
+			if port == 0 || !mayBeBackend(b.Addr, own) || mcs.PortName(e.Name, p, hostname) != service {
 				continue
 			}
 			a := netip.AddrPortFrom(b.Addr.Unmap(), port)
@@ -315,20 +314,3 @@ func mayBeBackend(a, own netip.Addr) bool {
 // metadata are where clouds tell their machines secrets, besides link-local addresses: AWS, Alibaba
 // Cloud and Azure.
 var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16")}
-
-// forwardName is what a port of a service of a cluster is called where connections are counted,
-// granted and listed: NAMESPACE/NAME:PORT, with /UDP, and with @HOSTNAME for one backend.
-func forwardName(n mcs.Name, p mcs.Port, hostname string) string {
-	name := n.String() + ":" + api.Ports{Protocol: p.Protocol, First: p.Port, Last: p.Port}.String()
-	if hostname != "" {
-		name += "@" + hostname
-	}
-	return name
-}
-
-// serviceName is the service of a NAMESPACE/NAME with or without a port.
-func serviceName(s string) mcs.Name {
-	s, _, _ = strings.Cut(s, ":")
-	namespace, name, _ := strings.Cut(s, "/")
-	return mcs.Name{Namespace: namespace, Name: name}
-}

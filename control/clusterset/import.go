@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -23,11 +24,9 @@ type importer struct {
 	imports   map[mcs.Name]mcs.Import
 	conflicts map[mcs.Name][]mcs.Conflict
 	wanted    map[mcs.Name][]forward.Local
-	// at is where the listeners are, remembered where each has been in this run.
-	at         map[place]netip.AddrPort
-	remembered map[place]string
-	failing    map[mcs.Name]bool // a listener of theirs cannot be opened
-	over       map[surplus]int   // how many listeners of a peer's service there are not, for want of room
+	at        map[place]netip.AddrPort // where the listeners are
+	failing   []mcs.Problem            // listeners that cannot be opened
+	over      map[surplus]int          // how many listeners of a peer's service there are not, for want of room
 	routes
 }
 
@@ -36,9 +35,6 @@ type surplus struct {
 	peer string
 	name mcs.Name
 }
-
-// maxRemembered is how many addresses of listeners are remembered besides those that are there.
-const maxRemembered = 2 * mcs.MaxServices
 
 // listenerFraction is the part of the process' memory limit that listeners may take, which cost some
 // listenerMemory bytes each, and maxListeners how many there are at most, which is fewer than there
@@ -55,6 +51,14 @@ func room() (all, each int) {
 	return all, min(peerListeners, (all+1)/2)
 }
 
+// firstTry is the port where a listener without an address of its own is to be, if it is free: the
+// same in each run.
+func (p place) firstTry() uint16 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(p.peer + " " + p.service))
+	return mcs.FirstListener + uint16(mixed(h.Sum64())%(mcs.LastListener-mcs.FirstListener+1))
+}
+
 // place is a listener's: a peer, and the forwarded service.
 type place struct{ peer, service string }
 
@@ -67,13 +71,15 @@ type routes struct {
 func newImporter() importer {
 	return importer{
 		imports: map[mcs.Name]mcs.Import{}, conflicts: map[mcs.Name][]mcs.Conflict{}, wanted: map[mcs.Name][]forward.Local{},
-		remembered: map[place]string{}, routes: routes{to: map[place]api.Ports{}},
+		routes: routes{to: map[place]api.Ports{}},
 	}
 }
 
 // importAll imports the services of these names, or all there are, and publishes the state.
 func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, names map[mcs.Name]bool, all bool) {
-	maps.Copy(names, c.failing)
+	for _, p := range c.failing {
+		names[p.Name] = true
+	}
 	c.mu.Lock()
 	if all {
 		for _, s := range c.peers {
@@ -87,7 +93,7 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 	}
 	told := func(n mcs.Name) (list []mcs.Told) {
 		for peer, s := range c.peers {
-			if o := s.reader.Offer(n); o != nil && namespaces[n.Namespace] && r.Imports(s.member, n.Namespace) {
+			if o := s.reader.Offer(n); o != nil && c.exists(namespaces, n) && r.Imports(s.member, n.Namespace) {
 				list = append(list, mcs.Told{Peer: peer, Offer: o})
 			}
 		}
@@ -98,7 +104,7 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 		offers[n] = told(n)
 	}
 	c.mu.Unlock()
-	others := c.listen(names, offers)
+	others := c.listen(r, names, offers)
 	c.mu.Lock()
 	for n := range others {
 		offers[n] = told(n)
@@ -110,21 +116,30 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 	c.publish(r, namespaces)
 }
 
+// exists reports whether a service can be imported here, as far as its namespace goes.
+func (c *Clusterset) exists(namespaces map[string]bool, n mcs.Name) bool {
+	return c.o.Plain || namespaces[n.Namespace]
+}
+
 // listen has listeners for the services of these names, and notes where they are and where they lead.
 // It gives the names of the others that have gained or lost listeners by that.
-func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Told) (others map[mcs.Name]bool) {
+func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[mcs.Name][]mcs.Told) (others map[mcs.Name]bool) {
 	changed := false
 	c.lock.Lock()
 	for n := range names {
 		var now []forward.Local
 		to := map[place]api.Ports{}
 		for _, t := range told[n] {
+			var local map[string]string
+			if m := r.ByName(t.Peer); m != nil {
+				local = m.Local
+			}
 			for _, p := range t.Places {
 				for i, port := range t.Spec.Ports {
 					if overlay, carried := t.Overlay(p, i); carried {
-						k := place{t.Peer, forwardName(n, port, p.Hostname)}
+						k := place{t.Peer, mcs.PortName(n, port, p.Hostname)}
 						to[k] = overlay
-						now = append(now, forward.Local{Peer: k.peer, Service: k.service, Protocol: port.Protocol, Remembered: c.remembered[k]})
+						now = append(now, forward.Local{Peer: k.peer, Service: k.service, Address: local[k.service], Protocol: port.Protocol, Port: k.firstTry()})
 					}
 				}
 			}
@@ -158,21 +173,15 @@ func (c *Clusterset) listen(names map[mcs.Name]bool, told map[mcs.Name][]mcs.Tol
 	if !changed && len(c.failing) == 0 {
 		return others
 	}
-	for k := range c.remembered { // of what a peer no longer exports only some
-		if _, there := c.at[k]; !there && len(c.remembered) > maxRemembered {
-			delete(c.remembered, k)
-		}
-	}
-	c.at, c.failing = map[place]netip.AddrPort{}, map[mcs.Name]bool{}
+	c.at, c.failing = map[place]netip.AddrPort{}, nil
 	for _, l := range c.out.Locals() {
 		a, err := api.ParseListen(l.Address)
 		if l.Err != nil || err != nil {
-			c.failing[serviceName(l.Service)] = true
+			c.failing = append(c.failing, mcs.Problem{Name: mcs.NameOfPort(l.Service), Peer: l.Peer, Code: catalogue.LocalListener, Detail: catalogue.Reason(l.Err),
+				Port: l.Service, Address: l.Address})
 			continue
 		}
-		k := place{l.Peer, l.Service}
-		c.at[k] = a.At(0)
-		c.remembered[k] = a.At(0).String()
+		c.at[place{l.Peer, l.Service}] = a.At(0)
 	}
 	return others
 }
@@ -196,7 +205,7 @@ func fit(wanted map[mcs.Name][]forward.Local, all, each int) (fits []forward.Loc
 }
 
 func compareLocals(a, b forward.Local) int {
-	return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Service, b.Service))
+	return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Address, b.Address))
 }
 
 // merge makes the import of one service.
@@ -211,7 +220,7 @@ func (c *Clusterset) merge(n mcs.Name, told []mcs.Told) {
 		return
 	}
 	i, conflicts := mcs.Merge(n, own, told, func(peer, hostname string, port mcs.Port) (netip.AddrPort, bool) {
-		a, there := c.at[place{peer, forwardName(n, port, hostname)}]
+		a, there := c.at[place{peer, mcs.PortName(n, port, hostname)}]
 		return a, there
 	})
 	c.imports[n] = i
@@ -222,7 +231,7 @@ func (c *Clusterset) merge(n mcs.Name, told []mcs.Told) {
 
 // publish has others see the state, if it is another.
 func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
-	var next mcs.State
+	next := mcs.State{Problems: slices.Clone(c.failing)}
 	for _, n := range slices.SortedFunc(maps.Keys(c.imports), mcs.Name.Compare) {
 		next.Imports = append(next.Imports, c.imports[n])
 		next.Conflicts = append(next.Conflicts, c.conflicts[n]...)
@@ -243,11 +252,11 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 		if len(s.member.Import) > 0 && !s.reader.Heard() {
 			next.Unheard = append(next.Unheard, peer)
 		}
-		next.Problems = append(next.Problems, s.problems(peer, r, namespaces)...)
+		next.Problems = append(next.Problems, c.problems(s, peer, r, namespaces)...)
 	}
 	slices.Sort(next.Unheard)
 	slices.SortFunc(next.Problems, func(a, b mcs.Problem) int {
-		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Detail, b.Detail))
+		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Detail, b.Detail))
 	})
 	c.due.opening = len(c.failing) > 0
 	if !reflect.DeepEqual(c.state, next) {
@@ -258,20 +267,25 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 }
 
 // problems are why services of a peer are not imported, and ours not told to it.
-func (s *site) problems(peer string, r *roster.Roster, namespaces map[string]bool) []mcs.Problem {
+func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces map[string]bool) []mcs.Problem {
 	out := s.reader.Refused(peer)
 	if s.tooMany {
 		out = append(out, mcs.Problem{Peer: peer, Code: catalogue.TooManyServices})
 	}
 	for name := range s.untold {
-		out = append(out, mcs.Problem{Name: serviceName(name), Peer: peer, Code: catalogue.CatalogueFull})
+		out = append(out, mcs.Problem{Name: mcs.NameOfPort(name), Peer: peer, Code: catalogue.CatalogueFull})
 	}
 	for _, n := range s.reader.Names() {
 		switch {
 		case !r.Imports(s.member, n.Namespace):
 			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ServiceNotWanted})
-		case !namespaces[n.Namespace]:
+		case !c.exists(namespaces, n):
 			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.NamespaceMissing})
+		}
+	}
+	for port, address := range s.member.Local {
+		if n := mcs.NameOfPort(port); mcs.IsPortName(port) && s.reader.Heard() && !slices.ContainsFunc(c.wanted[n], func(l forward.Local) bool { return l.Peer == peer && l.Service == port }) {
+			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ImportMissing, Port: port, Address: address})
 		}
 	}
 	return out

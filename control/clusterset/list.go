@@ -3,6 +3,7 @@ package clusterset
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -48,13 +49,25 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 					s.Addresses = append(s.Addresses, p.At.String())
 				}
 			}
-			if c.failing[n] {
-				s.State = api.ServiceWaiting
+			if at := slices.IndexFunc(c.failing, func(p mcs.Problem) bool { return p.Name == n && p.Peer == x.ID }); at >= 0 {
+				s.State, s.Code = api.ServiceWaiting, string(c.failing[at].Code)
+				s.Cause, s.Fix = catalogue.Render(c.failing[at].Code, c.failing[at].Params())
 			}
 			out = append(out, s)
 		}
 	}
+	for name, site := range c.peers {
+		for port := range site.member.Local {
+			if mcs.IsPortName(port) && !site.reader.Heard() {
+				_, number, _ := strings.Cut(port, ":")
+				out = append(out, api.ClusterService{Service: mcs.NameOfPort(port).String(), Direction: api.ServiceImported, Peer: name, State: api.ServiceWaiting, Ports: []string{number}})
+			}
+		}
+	}
 	for _, p := range c.state.Problems {
+		if p.Code == catalogue.LocalListener {
+			continue // the import has it
+		}
 		s := api.ClusterService{Direction: api.ServiceImported, Peer: p.Peer, State: api.ServiceRefused, Code: string(p.Code)}
 		if p.Name != (mcs.Name{}) {
 			s.Service = p.Name.String()
@@ -62,7 +75,7 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 		if c.exported[s.Service] != nil && (p.Peer == "" || p.Code == catalogue.CatalogueFull) {
 			s.Direction = api.ServiceExported
 		}
-		s.Cause, s.Fix = catalogue.Render(p.Code, catalogue.Params{Peer: p.Peer, Service: s.Service, Detail: p.Detail, Limit: mcs.MaxServices})
+		s.Cause, s.Fix = catalogue.Render(p.Code, p.Params())
 		out = append(out, s)
 	}
 	out = slices.DeleteFunc(out, func(s api.ClusterService) bool { return peer != "" && s.Peer != peer })
@@ -84,7 +97,7 @@ func (c *Clusterset) open() map[use]int {
 			if f.Direction == forward.DirectionOutbound {
 				direction = api.ServiceImported
 			}
-			out[use{peer, direction, serviceName(f.Service).String()}]++
+			out[use{peer, direction, mcs.NameOfPort(f.Service).String()}]++
 		}
 	}
 	return out

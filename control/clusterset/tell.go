@@ -46,8 +46,8 @@ func (c *Clusterset) tell(r *roster.Roster, changed []string) {
 	}
 	for _, s := range c.peers {
 		names := changed
-		if !slices.Equal(s.given, s.member.Export) {
-			s.given = s.member.Export
+		if !slices.Equal(s.was.Export, s.member.Export) {
+			s.was.Export = s.member.Export
 			names = append(s.writer.Names(), slices.Sorted(maps.Keys(c.exported))...)
 		}
 		more := s.untold // there may be room for by then

@@ -45,7 +45,7 @@ const full = head + `spec:
     endpoints: ["198.51.100.7:51820", "gw.example.net:51820", "[2001:db8::7]:51820"]
     mode: InBand
     allow: [registry, auth, apiServer, auth]
-    local: {apiServer: "127.0.0.1:7443", named: {registry: "127.0.0.1:5000"}}
+    local: {apiServer: "127.0.0.1:7443", named: {registry: "127.0.0.1:5000"}, services: {"shop-a/dns:53/UDP": "127.0.0.1:5353/UDP"}}
     services: {export: ["shop-*", kube-system], import: ["*"]}
   - name: router
     publicKey: ` + aliceKeyOfStock + `
@@ -118,11 +118,12 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	check("allow", cloud.Allow, []string{"apiServer", "auth", "registry"})
 	check("local", cloud.Local, map[string]api.ListenAddress{
 		"apiServer": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.PortsOf(7443)}, "registry": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.PortsOf(5000)},
+		"shop-a/dns:53/UDP": {Addr: netip.MustParseAddr("127.0.0.1"), Ports: api.Ports{Protocol: api.UDP, First: 5353, Last: 5353}},
 	})
 	check("services", []mcs.Patterns{cloud.Export, cloud.Import}, []mcs.Patterns{{"kube-system", "shop-*"}, {"*"}})
 	check("allowedIPs", r.Peers[1].AllowedIPs, []netip.Prefix{netip.MustParsePrefix("10.9.0.2/32"), netip.MustParsePrefix("10.10.0.0/24")})
 	check("options only", r.Peers[2].PublicKey.IsZero(), true)
-	check("warnings", len(r.Warnings), 0)
+	check("warnings", len(r.Warnings), 1) // nothing is exported without a cluster
 }
 
 func TestDefaultsAreContracts(t *testing.T) {

@@ -22,6 +22,9 @@ import (
 // yamlLine finds the line in the parser's own errors, which carry it only as text.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
+// maxWord is how much is shown of a field's name that is not plain: all of a port of a service.
+const maxWord = 220
+
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // decoder turns a YAML tree into the document's types. The library's own strict mode
@@ -293,7 +296,7 @@ func (d *decoder) wrongType(n *yaml.Node, path, want string) {
 // ends up on a terminal.
 func join(path, field string) string {
 	if !plainWord.MatchString(field) {
-		field = fmt.Sprintf("%.40q", field)
+		field = fmt.Sprintf("%.*q", maxWord, field)
 	}
 	if path == "" {
 		return field

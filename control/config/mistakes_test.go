@@ -29,6 +29,9 @@ const head = "apiVersion: postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: 
 // peerHead leaves the entry's fields to begin in line 8.
 const peerHead = head + "spec:\n  stateDir: DIR/state\n  peers:\n  - name: cloud\n"
 
+// imports leaves local's fields to begin in line 10.
+const imports = peerHead + "    services: {import: [shop]}\n    local:\n"
+
 // secretFiles are made in every test's directory, by name and mode.
 func secretFiles(t *testing.T) (dir string) {
 	t.Helper()
@@ -88,26 +91,35 @@ func authority(t *testing.T, isCA bool) (cert, key string) {
 // do. DIR stands for the directory of the file in what is read and in what is wanted.
 func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
-		"empty":            {"", "1: the file is empty (want apiVersion: postern.dev/v1alpha1, kind: Gateway, metadata and spec)"},
-		"no YAML":          {head + "spec: [\n", "4: not YAML: did not find expected node content (check indentation and quotes)"},
-		"tab":              {head + "spec:\n\tmtu: 0\n", "5: indented with a tab, but YAML allows only spaces (replace the tab by spaces)"},
-		"tab after spaces": {head + "spec:\n  listen:\n  \tport: 1\n", "6: indented with a tab, but YAML allows only spaces (replace the tab by spaces)"},
-		"two documents":    {head + "---\n" + head, "4: a second document begins here (one file holds one gateway; put it into its own)"},
-		"a list":           {"- a\n", `1: want a mapping of fields, got a list`},
-		"alias":            {"apiVersion: &v postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: *v}\n", "3: metadata.name: aliases are not accepted (write the value out)"},
-		"unknown field":    {head + "spec:\n  listn: {port: 1}\n", "5: spec.listn: unknown field (did you mean listen?)"},
-		"unknown, far":     {head + "spec:\n  listen: {fortytwo: 1}\n", "5: spec.listen.fortytwo: unknown field (known here: port)"},
-		"unknown, case":    {head + "spec:\n  statedir: /x\n", "5: spec.statedir: unknown field (did you mean stateDir?)"},
-		"escape in field":  {head + "spec:\n  \"\\e[2J\": 1\n", `5: spec."\x1b[2J": unknown field (known here: admin, discovery, http, kubernetes, limits, listen, mtu, peers, privateKeyFile, proxy, services, stateDir)`},
-		"field twice":      {head + "spec:\n  mtu: 1400\n  mtu: 1300\n", "6: spec.mtu: given twice, first in line 5 (remove one)"},
-		"text for number":  {head + "spec:\n  mtu: many\n", `5: spec.mtu: want a whole number, got the text "many"`},
-		"number for text":  {head + "spec:\n  stateDir: 5\n", `5: spec.stateDir: want a text, got the number "5" (put it in quotes)`},
-		"text for list":    {head + "spec:\n  peers: cloud\n", `5: spec.peers: want a list, got the text "cloud"`},
-		"list for map":     {head + "spec:\n  listen: [1]\n", "5: spec.listen: want a mapping of fields, got a list"},
-		"text for bool":    {peerHead + "    stock: maybe\n", `8: spec.peers[0].stock: want true or false, got the text "maybe"`},
-		"no namespace":     {peerHead + "    services: {export: [shop, \"shop/*\"]}\n", `8: spec.peers[0].services.export[1]: "shop/*" means no namespace (want at most 63 lower-case letters, digits and hyphens, and * for any characters)`},
-		"stock services":   {peerHead + "    stock: true\n    publicKey: " + bobKey + "\n    allowedIPs: [10.9.0.2]\n    services: {import: [shop]}\n", `11: spec.peers[0].services: a stock WireGuard peer knows nothing of services of clusters (remove services)`},
-		"port too large":   {head + "spec:\n  listen: {port: 70000}\n", "5: spec.listen.port: 70000 is not a number from 0 to 65535"},
+		"empty":                {"", "1: the file is empty (want apiVersion: postern.dev/v1alpha1, kind: Gateway, metadata and spec)"},
+		"no YAML":              {head + "spec: [\n", "4: not YAML: did not find expected node content (check indentation and quotes)"},
+		"tab":                  {head + "spec:\n\tmtu: 0\n", "5: indented with a tab, but YAML allows only spaces (replace the tab by spaces)"},
+		"tab after spaces":     {head + "spec:\n  listen:\n  \tport: 1\n", "6: indented with a tab, but YAML allows only spaces (replace the tab by spaces)"},
+		"two documents":        {head + "---\n" + head, "4: a second document begins here (one file holds one gateway; put it into its own)"},
+		"a list":               {"- a\n", `1: want a mapping of fields, got a list`},
+		"alias":                {"apiVersion: &v postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: *v}\n", "3: metadata.name: aliases are not accepted (write the value out)"},
+		"unknown field":        {head + "spec:\n  listn: {port: 1}\n", "5: spec.listn: unknown field (did you mean listen?)"},
+		"unknown, far":         {head + "spec:\n  listen: {fortytwo: 1}\n", "5: spec.listen.fortytwo: unknown field (known here: port)"},
+		"unknown, case":        {head + "spec:\n  statedir: /x\n", "5: spec.statedir: unknown field (did you mean stateDir?)"},
+		"escape in field":      {head + "spec:\n  \"\\e[2J\": 1\n", `5: spec."\x1b[2J": unknown field (known here: admin, discovery, http, kubernetes, limits, listen, mtu, peers, privateKeyFile, proxy, services, stateDir)`},
+		"field twice":          {head + "spec:\n  mtu: 1400\n  mtu: 1300\n", "6: spec.mtu: given twice, first in line 5 (remove one)"},
+		"text for number":      {head + "spec:\n  mtu: many\n", `5: spec.mtu: want a whole number, got the text "many"`},
+		"number for text":      {head + "spec:\n  stateDir: 5\n", `5: spec.stateDir: want a text, got the number "5" (put it in quotes)`},
+		"text for list":        {head + "spec:\n  peers: cloud\n", `5: spec.peers: want a list, got the text "cloud"`},
+		"list for map":         {head + "spec:\n  listen: [1]\n", "5: spec.listen: want a mapping of fields, got a list"},
+		"text for bool":        {peerHead + "    stock: maybe\n", `8: spec.peers[0].stock: want true or false, got the text "maybe"`},
+		"no namespace":         {peerHead + "    services: {export: [shop, \"shop/*\"]}\n", `8: spec.peers[0].services.export[1]: "shop/*" means no namespace (want at most 63 lower-case letters, digits and hyphens, and * for any characters)`},
+		"no port of a service": {imports + `      services: {"shop/web": "127.0.0.1:8080"}` + "\n", `10: spec.peers[0].local.services."shop/web": "shop/web" is no port of a service (want NAMESPACE/NAME:PORT, such as shop/web:80, shop/dns:53/UDP or, of one pod, shop/db:5432@db-0)`},
+		"not imported":         {imports + `      services: {"bank/web:80": "127.0.0.1:8080"}` + "\n", `10: spec.peers[0].local.services."bank/web:80": nothing of the namespace bank is imported from the peer (add it to spec.peers[0].services.import)`},
+		"other protocol":       {imports + `      services: {"shop/dns:53/UDP": "127.0.0.1:5353"}` + "\n", `10: spec.peers[0].local.services."shop/dns:53/UDP": 127.0.0.1:5353 is not one port of UDP (want IP:PORT, with /UDP behind it for UDP)`},
+		"range for one port":   {imports + `      services: {"shop/web:80": "127.0.0.1:8080-8081"}` + "\n", `10: spec.peers[0].local.services."shop/web:80": 127.0.0.1:8080-8081 is not one port of TCP (want IP:PORT, with /UDP behind it for UDP)`},
+		"no address of import": {imports + `      services: {"shop/web:80": "8080"}` + "\n", `10: spec.peers[0].local.services."shop/web:80": "8080" is not IP:port to listen on (such as 127.0.0.1:7443)`},
+		"listeners overlap": {imports + "      named: {media: \"127.0.0.1:6000-6010/UDP\"}\n      services: {\"shop/dns:53/UDP\": \"0.0.0.0:6010/UDP\"}\n",
+			"11: spec.peers[0].local.services.\"shop/dns:53/UDP\": 0.0.0.0:6010/UDP is already the listener of spec.peers[0].local.named.media (choose another port)"},
+		"the gateway's port": {imports + `      services: {"shop/dns:53/UDP": "127.0.0.1:51820/UDP"}` + "\n", `10: spec.peers[0].local.services."shop/dns:53/UDP": 127.0.0.1:51820/UDP is already the listener of spec.listen.port (choose another port)`},
+		"the metrics' port":  {head + "spec:\n  http: {address: \":9090\"}\n  peers:\n  - name: cloud\n    local: {named: {web: \"127.0.0.1:9090\"}}\n", `8: spec.peers[0].local.named.web: 127.0.0.1:9090 is already the listener of spec.http.address (choose another port)`},
+		"stock services":     {peerHead + "    stock: true\n    publicKey: " + bobKey + "\n    allowedIPs: [10.9.0.2]\n    services: {import: [shop]}\n", `11: spec.peers[0].services: a stock WireGuard peer knows nothing of services of clusters (remove services)`},
+		"port too large":     {head + "spec:\n  listen: {port: 70000}\n", "5: spec.listen.port: 70000 is not a number from 0 to 65535"},
 
 		"no apiVersion":    {"kind: Gateway\nmetadata: {name: edge}\n", "1: apiVersion: missing (add apiVersion: postern.dev/v1alpha1)"},
 		"other apiVersion": {"apiVersion: postern.dev/v9\nkind: Gateway\nmetadata: {name: edge}\n", `1: apiVersion: "postern.dev/v9" is not known to this version (want postern.dev/v1alpha1)`},

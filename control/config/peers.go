@@ -15,7 +15,7 @@ import (
 // peers checks each entry by itself and then against those before it.
 func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 	names, keys := map[string]string{}, map[peer.PublicKey]string{}
-	var listeners []listener
+	listeners := c.ownListeners()
 	var self peer.PublicKey
 	if !own.IsZero() {
 		self = own.Public()
@@ -48,6 +48,28 @@ func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 type listener struct {
 	at    api.ListenAddress
 	field string
+}
+
+// ownListeners are those of the gateway itself. One at a host's name is not known.
+func (c *checker) ownListeners() []listener {
+	spec := &c.doc.Spec
+	var out []listener
+	add := func(field, address string, protocol api.Protocol) {
+		host, port, err := splitHostPort(address)
+		addr := netip.IPv6Unspecified()
+		if host != "" && err == nil {
+			addr, err = netip.ParseAddr(host)
+		}
+		if err == nil && port != 0 {
+			out = append(out, listener{api.ListenAddress{Addr: addr, Ports: api.Ports{Protocol: protocol, First: port, Last: port}}, field})
+		}
+	}
+	add("spec.listen.port", fmt.Sprintf(":%d", *spec.Listen.Port), api.UDP)
+	add("spec.http.address", spec.HTTP.Address, api.TCP)
+	if a := spec.Services.Auth; a != nil && a.OutOfBand != nil {
+		add("spec.services.auth.outOfBand.listen", a.OutOfBand.Listen, api.TCP)
+	}
+	return out
 }
 
 // distinctListeners adds a peer's listeners to those that are taken.
@@ -89,10 +111,10 @@ func (c *checker) peer(at string, e *api.Peer) Peer {
 	c.keys(at, e, &p)
 	p.Endpoints, p.EndpointNames = c.endpoints(at, e.Stock, e.Endpoints)
 	p.Allow = c.allow(at, e)
-	p.Local = c.local(at, e)
+	p.Export, p.Import = c.clusterServices(at, e)
+	p.Local = c.local(at, e, p.Import)
 	p.AllowedIPs = c.allowedIPs(at, e)
 	p.Direct = c.direct(at, e)
-	p.Export, p.Import = c.clusterServices(at, e)
 	return p
 }
 
@@ -112,6 +134,9 @@ func (c *checker) clusterServices(at string, e *api.Peer) (export, imports mcs.P
 			}
 		}
 		return sortedSet(list)
+	}
+	if len(e.Services.Export) > 0 {
+		c.warn(at+".services.export", "exports nothing: services are exported by gateways in clusters (offer this one's as spec.services.named)")
 	}
 	return patterns("export", e.Services.Export), patterns("import", e.Services.Import)
 }
@@ -170,13 +195,16 @@ func (c *checker) grantable() []string {
 
 // localField is where a listener's address stands.
 func localField(at, service string) string {
-	if service == api.ServiceAPIServer {
+	switch {
+	case service == api.ServiceAPIServer:
 		return at + ".local.apiServer"
+	case mcs.IsPortName(service):
+		return join(at+".local.services", service)
 	}
 	return join(at+".local.named", service)
 }
 
-func (c *checker) local(at string, e *api.Peer) map[string]api.ListenAddress {
+func (c *checker) local(at string, e *api.Peer, imports mcs.Patterns) map[string]api.ListenAddress {
 	if e.Local == nil {
 		return nil
 	}
@@ -205,6 +233,20 @@ func (c *checker) local(at string, e *api.Peer) map[string]api.ListenAddress {
 			continue
 		}
 		add(service, e.Local.Named[service])
+	}
+	for _, service := range sortedKeys(e.Local.Services) {
+		field := join(at+".local.services", service)
+		n, port, err := mcs.ParsePortName(service)
+		switch l, errListen := api.ParseListen(e.Local.Services[service]); {
+		case err != nil:
+			c.fail(field, "%v", err)
+		case !imports.Mean(n.Namespace, ""):
+			c.fail(field, "nothing of the namespace %s is imported from the peer (add it to %s.services.import)", n.Namespace, at)
+		case errListen == nil && (l.Protocol != port.Protocol || l.Len() != 1):
+			c.fail(field, "%s is not one port of %s (want IP:PORT, with /UDP behind it for UDP)", l, port.Protocol)
+		default:
+			add(service, e.Local.Services[service])
+		}
 	}
 	return out
 }

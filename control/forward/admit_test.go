@@ -107,7 +107,7 @@ func TestListenersAreOnTheHostThatIsGiven(t *testing.T) {
 	e.Close()
 	again := newExit(t, Limits{})
 	again.opts.Host = host
-	again.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Remembered: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), first.Port()).String()}})
+	again.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Port: first.Port()}})
 	if got := again.address("cloud", "apiServer"); got != first.String() {
 		t.Errorf("got %s, want the port of before: %v", got, first)
 	}

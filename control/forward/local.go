@@ -103,7 +103,7 @@ func (l *local) reopen() {
 	}
 }
 
-// listen tries the address that was asked for, or else the remembered port and then any
+// listen tries the address that was asked for, or else the port to be tried first and then any
 // free one.
 func (l *local) listen() (string, []io.Closer, error) {
 	if l.want.Address != "" {
@@ -121,8 +121,8 @@ func (l *local) listen() (string, []io.Closer, error) {
 	one := func(port uint16) api.ListenAddress {
 		return api.ListenAddress{Addr: host, Ports: api.Ports{Protocol: l.want.Protocol, First: port, Last: port}}
 	}
-	if a, err := netip.ParseAddrPort(l.want.Remembered); err == nil {
-		if at, socks, err := l.listenAt(one(a.Port())); err == nil {
+	if l.want.Port != 0 {
+		if at, socks, err := l.listenAt(one(l.want.Port)); err == nil {
 			return at.String(), socks, nil
 		}
 	}

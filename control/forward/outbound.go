@@ -23,9 +23,8 @@ type Local struct {
 	Address string
 	// Protocol is that of a listener without an Address; empty is TCP.
 	Protocol api.Protocol
-	// Remembered is the address that an empty Address was given in an earlier run. It
-	// is taken again when it is free.
-	Remembered string
+	// Port is the one that is tried first for an empty Address: that of an earlier run. 0 is any.
+	Port uint16
 }
 
 // LocalState is what became of a Local.
@@ -133,11 +132,16 @@ func (o *Outbound) SetLocals(want []Local) {
 	for _, l := range stopped { // before opening, since a new one may want the old port
 		l.close()
 	}
-	for k, w := range wanted {
-		l := openLocal(o, w)
-		o.mu.Lock()
-		o.locals[k] = l
-		o.mu.Unlock()
+	for _, anywhere := range []bool{false, true} { // who may be anywhere lets others have theirs
+		for k, w := range wanted {
+			if (w.Address == "") != anywhere {
+				continue
+			}
+			l := openLocal(o, w)
+			o.mu.Lock()
+			o.locals[k] = l
+			o.mu.Unlock()
+		}
 	}
 	for _, l := range stopped {
 		if _, moved := wanted[l.key()]; !moved {

@@ -3,8 +3,10 @@ package forward
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -234,25 +236,34 @@ func TestAFreePortIsTakenAgainInTheNextRun(t *testing.T) {
 	first := e.address("cloud", "apiServer")
 	e.Close()
 
-	for _, c := range []struct {
-		name, remembered string
-		same             bool
-	}{
-		{"the remembered port", first, true},
-		{"the port of another host, here", strings.Replace(first, "127.0.0.1", "0.0.0.0", 1), true},
-		{"not nonsense", "x", false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			next := newExit(t, Limits{})
-			next.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Remembered: c.remembered}})
-			got := next.address("cloud", "apiServer")
-			if c.same && got != first {
-				t.Errorf("got %s, want %s", got, first)
-			}
-			if !strings.HasPrefix(got, "127.0.0.1:") {
-				t.Errorf("listens on %s", got)
-			}
-		})
+	port, err := netip.ParseAddrPort(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := newExit(t, Limits{})
+	next.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Port: port.Port()}})
+	if got := next.address("cloud", "apiServer"); got != first {
+		t.Errorf("got %s, want %s", got, first)
+	}
+}
+
+// A listener that may be anywhere leaves an address to the one that wants it.
+func TestAddressesComeBeforePorts(t *testing.T) {
+	e := newExit(t, Limits{})
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})
+	at := e.address("cloud", "apiServer")
+	port, err := netip.ParseAddrPort(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.SetLocals(nil)
+	want := []Local{{Peer: "cloud", Service: "registry", Address: at}}
+	for i := range 8 {
+		want = append(want, Local{Peer: "cloud", Service: fmt.Sprint("other-", i), Port: port.Port()})
+	}
+	e.SetLocals(want)
+	if got := e.address("cloud", "registry"); got != at {
+		t.Errorf("got %s, want %s", got, at)
 	}
 }
 

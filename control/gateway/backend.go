@@ -26,6 +26,16 @@ func (g *Gateway) PeerLocal(ctx context.Context, name string, r api.PeerLocalReq
 	return g.peers.PeerLocal(ctx, name, r)
 }
 
+// PeerTry makes a change of a peer that is undone unless it is confirmed.
+func (g *Gateway) PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
+	return g.peers.PeerTry(ctx, name, r)
+}
+
+// PeerConfirm has the changes of a peer stay that would be undone.
+func (g *Gateway) PeerConfirm(ctx context.Context, name string) error {
+	return g.peers.PeerConfirm(ctx, name)
+}
+
 // PeerApprove lets a peer in whose key an operator has confirmed.
 func (g *Gateway) PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error {
 	return g.peers.PeerApprove(ctx, name, r)

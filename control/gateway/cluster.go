@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/mcs"
@@ -78,8 +79,29 @@ func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
 	g.peers.LearnAll(func(*roster.Roster) { g.paths.SetServiceEndpoints(list) })
 }
 
-// Services are those of clusters, as this one takes part in them; nil without
-// [Options.Clusterset].
+// plain reports whether the gateway takes part in services of clusters without a cluster.
+func (g *Gateway) plain() bool { return g.opts.Clusterset == nil && g.opts.Config.Kubernetes == nil }
+
+// sourceServices is the source of problems with services of clusters, where there is no cluster.
+const sourceServices = "services"
+
+// showServices shows what is wrong with the services that are imported, until the gateway ends. What
+// peers export and nobody asked for is no fault.
+func (g *Gateway) showServices() {
+	for {
+		state, changed := g.clusters.State()
+		g.SetProblems(sourceServices, check.OfServices(slices.DeleteFunc(slices.Clone(state.Problems), func(p mcs.Problem) bool {
+			return p.Code == catalogue.ServiceNotWanted
+		})))
+		select {
+		case <-changed:
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// Services are those of clusters, as this one takes part in them; nil if it does not.
 func (g *Gateway) Services() mcs.Services {
 	if g.clusters == nil {
 		return nil

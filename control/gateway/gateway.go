@@ -159,6 +159,9 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	g.wg.Go(func() { g.exchange.Run(g.ctx) })
 	if g.clusters != nil {
 		g.wg.Go(func() { g.clusters.Run(g.ctx) })
+		if g.plain() {
+			g.wg.Go(g.showServices)
+		}
 	}
 	g.log.Info("gateway is up", "name", o.Config.Name, "publicKey", g.publicKey.String(),
 		"address", peer.OverlayAddr(g.publicKey).String(), "port", g.plane.Bind.Port(), "version", o.Version)
@@ -264,12 +267,16 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 		Host: g.opts.LocalHost, Audit: g.audit, Logger: g.log,
 	})
 	var onServices func(peer.PublicKey, []byte) (string, error)
-	if o := g.opts.Clusterset; o != nil {
-		g.clusters = clusterset.New(clusterset.Options{
+	if g.plain() || g.opts.Clusterset != nil {
+		o := clusterset.Options{
 			Ctx: g.ctx, Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Stack: g.plane.Stack,
 			Connected: func(m *roster.Member) bool { return g.paths.Connected(m, time.Now()) },
-			Admit:     o.Admit, Host: g.opts.LocalHost, Audit: g.audit, Logger: g.log,
-		})
+			Host:      g.opts.LocalHost, Plain: g.plain(), Audit: g.audit, Logger: g.log,
+		}
+		if c := g.opts.Clusterset; c != nil {
+			o.Admit = c.Admit
+		}
+		g.clusters = clusterset.New(o)
 		onServices = g.clusters.Receive
 	}
 	g.auth, err = issuer.Open(issuer.Options{

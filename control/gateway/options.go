@@ -65,7 +65,8 @@ type Options struct {
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
 	LocalHost netip.Addr
-	// Clusterset has the gateway take part in the services of clusters; nil: it does not.
+	// Clusterset has the gateway take part in the services of clusters. nil: one in a cluster does
+	// not, and one without imports what the configuration says, to this machine.
 	Clusterset *Clusterset
 	// OnSuperseded is told that a peer says that it has heard a later start of a gateway with
 	// this one's key: boot is its number, in the order of the state's. It may be called again

@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/testenv/lab"
@@ -474,7 +475,9 @@ func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
 	var out atomic.Bool
 	w := newWorld(t, func(site string, o *gateway.Options) {
 		if clusters(site, o); site == "cloud" && out.Load() {
-			o.Clusterset = nil
+			in := *o.Config
+			in.Kubernetes = &config.Kubernetes{}
+			o.Config, o.Clusterset = &in, nil
 		}
 	})
 	w.peer()

@@ -73,8 +73,8 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	rx, tx := g.rates.of(m.Key)
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
-		UnconfirmedSince: timeOrNil(way.Unconfirmed(now)),
-		Allow:            append([]string{}, m.Allow...), Offers: append([]string{}, g.exchange.Followed(m)...), Local: []api.Local{},
+		UnconfirmedSince: timeOrNil(way.Unconfirmed(now)), UndoneAt: timeOrNil(m.UndoneAt.Round(0)),
+		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.exchange.Followed(m)...), Local: []api.Local{},
 		Path:       g.paths.Path(m, way, state, reason, g.echoRTT),
 		Candidates: way.Candidates(m), Flows: g.flows.List(m.Name), UDPFlows: g.flows.UDPFlows(m.Name),
 		RxBytes: t.RxBytes, TxBytes: t.TxBytes, RxBytesPerSecond: rx, TxBytesPerSecond: tx,

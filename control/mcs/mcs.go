@@ -145,6 +145,18 @@ type Problem struct {
 	Peer   string
 	Code   catalogue.Code
 	Detail string // what is wrong with it; may be empty
+	// Port is which of its ports it is about, as [PortName] has it, and Address where that is to be
+	// listened for; empty if it is about all.
+	Port, Address string
+}
+
+// Params are what the code's texts are made of.
+func (p Problem) Params() catalogue.Params {
+	out := catalogue.Params{Peer: p.Peer, Service: p.Port, Address: p.Address, Detail: p.Detail, Limit: MaxServices}
+	if p.Port == "" && p.Name != (Name{}) {
+		out.Service = p.Name.String()
+	}
+	return out
 }
 
 // Services is the gateway's side, for the cluster's.

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/exchange"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/verdict"
@@ -95,11 +96,10 @@ func (s *Services) locals(r *roster.Roster, cfg *config.Resolved) []forward.Loca
 	for _, m := range r.Members() {
 		wanted := s.wantedLocals(m, cfg)
 		for _, service := range slices.Sorted(maps.Keys(wanted)) {
-			l := forward.Local{Peer: m.Name, Service: service, Address: wanted[service]}
-			if port := s.o.Store.ListenerPort(m.Name, service); port != 0 && l.Address == "" {
-				l.Remembered = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
+			if mcs.IsPortName(service) {
+				continue // it is imported
 			}
-			out = append(out, l)
+			out = append(out, forward.Local{Peer: m.Name, Service: service, Address: wanted[service], Port: s.o.Store.ListenerPort(m.Name, service)})
 		}
 	}
 	return out

@@ -96,6 +96,11 @@ func (reg *Registry) AddFound(ctx context.Context, name string, k peer.PublicKey
 // PeerAllow sets what a peer may reach here. Open connections to what it may no longer
 // reach are reset.
 func (reg *Registry) PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error {
+	return reg.allow(ctx, name, r, 0)
+}
+
+// allow is PeerAllow for a time, unless that is 0.
+func (reg *Registry) allow(ctx context.Context, name string, r api.PeerAllowRequest, within time.Duration) error {
 	if err := reg.CheckServices("allow", r.Allow); err != nil {
 		return err
 	}
@@ -112,14 +117,17 @@ func (reg *Registry) PeerAllow(ctx context.Context, name string, r api.PeerAllow
 			"apiServer and named services can be granted")
 	}
 	return reg.Update(Update{
-		Peers: EditPeer(m, func(p *state.Peer) { p.Allow = allow }),
+		Peers: EditPeer(m, undoable(within, func(p *state.Peer) { p.Allow = allow })),
 		Applied: func() {
 			reg.o.Audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.Key), audit.Services(reg.allowedNow(name)))
 		},
-		Restricts: func() string {
-			return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(reg.allowedNow(name), " "))
-		},
+		Restricts: func() string { return reg.mayReachNow(name) },
 	})
+}
+
+// mayReachNow says what a peer may reach.
+func (reg *Registry) mayReachNow(name string) string {
+	return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(reg.allowedNow(name), " "))
 }
 
 // allowedNow is what a peer of the state directory may reach here.
@@ -131,6 +139,11 @@ func (reg *Registry) allowedNow(name string) []string {
 // PeerLocal adds, moves or (with an empty address) removes listeners here that lead to
 // services of a peer.
 func (reg *Registry) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
+	return reg.local(name, r, 0)
+}
+
+// local is PeerLocal for a time, unless that is 0.
+func (reg *Registry) local(name string, r api.PeerLocalRequest, within time.Duration) error {
 	if err := CheckLocal(r.Local); err != nil {
 		return err
 	}
@@ -141,7 +154,7 @@ func (reg *Registry) PeerLocal(_ context.Context, name string, r api.PeerLocalRe
 	if err != nil {
 		return err
 	}
-	return reg.Update(Update{Peers: EditPeer(m, func(p *state.Peer) {
+	return reg.Update(Update{Peers: EditPeer(m, undoable(within, func(p *state.Peer) {
 		if p.Local == nil {
 			p.Local = map[string]string{}
 		}
@@ -155,7 +168,7 @@ func (reg *Registry) PeerLocal(_ context.Context, name string, r api.PeerLocalRe
 				delete(p.Local, service)
 			}
 		}
-	})})
+	}))})
 }
 
 // PeerApprove lets a peer in whose key an operator has confirmed. The request has to say

@@ -77,6 +77,8 @@ type Grants struct {
 	FileAllows bool
 	// Local maps services of the peer to listen addresses; "" is a loopback port.
 	Local map[string]string
+	// UndoneAt is when these are again as they were before, unless that is confirmed; zero: never.
+	UndoneAt time.Time
 	// Export are the namespaces whose services of this cluster it may have, Import those whose
 	// services are taken from it.
 	Export, Import mcs.Patterns
@@ -194,7 +196,7 @@ func joinedMember(own peer.PublicKey, p state.Peer) *Member {
 		Origin: p.Origin, Since: p.JoinedAt, Ticket: p.Ticket,
 		Keys:   Keys{Key: p.PublicKey, PSK: p.PresharedKey, NextKey: p.NextKey, NextPSK: p.NextPresharedKey, Former: p.FormerKeys},
 		Places: Places{Overlay: peer.OverlayAddr(p.PublicKey), AllowedIPs: p.AllowedIPs},
-		Grants: Grants{Allow: p.Allow, Local: maps.Clone(p.Local)},
+		Grants: Grants{Allow: p.Allow, Local: maps.Clone(p.Local), UndoneAt: p.Undo.At},
 	}
 	m.learn(p)
 	if m.Local == nil {

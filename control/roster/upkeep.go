@@ -23,6 +23,8 @@ type upkeep struct {
 	// outdated is since when the tunnel has other one-time peers than the book; zero
 	// when it has the same.
 	outdated time.Time
+	// undo is when what could not be undone is tried again.
+	undo time.Time
 }
 
 // Maintain does what depends on time alone. It is called every second or two, by one goroutine.
@@ -30,6 +32,7 @@ func (reg *Registry) Maintain(now time.Time) {
 	reg.expireTickets(now)
 	reg.dropOneTime(now)
 	reg.retryStoring(now)
+	reg.undoUnconfirmed(now)
 }
 
 // expireTickets ends the tickets whose time is up.

@@ -16,7 +16,7 @@ const CodeNotKept = "PST0713"
 // format is lazy it is the other way round. The caller has the turn.
 func (d *document[T]) storeBoth(next *content[T], how manner) error {
 	before := d.stored.Load()
-	c := &content[T]{value: next.value, body: next.body, generation: max(d.highest, before.generation) + 1}
+	c := next.as(max(d.highest, before.generation) + 1)
 	if d.lazy {
 		d.highest = c.generation
 		if err := d.write(c, d.kept); err != nil && !errors.Is(err, ErrNotDurable) {
@@ -62,7 +62,7 @@ func (d *document[T]) save(c *content[T], how manner) error {
 // goAhead writes what the backend did not take to the directory alone, marked as such.
 func (d *document[T]) goAhead(c *content[T]) {
 	d.highest++
-	ahead := &content[T]{value: c.value, body: c.body, generation: d.highest}
+	ahead := c.as(d.highest)
 	err := d.writeFile(ahead, d.kept)
 	if err == nil && d.narrows != nil && d.narrows(d.stored.Load().value, c.value) {
 		err = d.writeFile(ahead, d.kept) // so that the generation before does not give it back
@@ -98,7 +98,7 @@ func (d *document[T]) settle() error {
 	if d.closed || !d.doubtful && bytes.Equal(now.body, stored.body) {
 		return nil
 	}
-	c := &content[T]{value: now.value, body: now.body, generation: max(d.highest, stored.generation) + 1}
+	c := now.as(max(d.highest, stored.generation) + 1)
 	if err := d.save(c, probing); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -288,6 +289,52 @@ func TestVersions(t *testing.T) {
 			t.Errorf("version %s: %d peers, want 2", c.version, n)
 		}
 		mustClose(t, s)
+	}
+}
+
+// TestWhatANewerVersionWroteStays: a gateway that is rolled back and forward again has lost nothing.
+func TestWhatANewerVersionWroteStays(t *testing.T) {
+	dir := two(t)
+	s := mustOpen(t, dir)
+	r := ticket.Records{List: records().List[:1]}
+	if err := s.SaveTickets(r); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	for name, mark := range map[string]string{"peers.json": `"name"`, "tickets.json": `"id"`} {
+		rewrite(t, filepath.Join(dir, name), "1.7", func(b []byte) []byte {
+			b = bytes.Replace(b, []byte("{"), []byte(`{"weather": {"wind": [1, 2]},`), 1)
+			return bytes.Replace(b, []byte(mark), []byte(`"mood": "new", `+mark), 1)
+		})
+	}
+	s = mustOpen(t, dir)
+	first := s.Peers().All()[0]
+	first.Allow = append(first.Allow, "more")
+	put(t, s, first)
+	r = s.Tickets()
+	r.List[0].Failures = 2
+	if err := s.SaveTickets(r); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	for _, name := range []string{"peers.json", "tickets.json"} {
+		if got := string(read(t, filepath.Join(dir, name))); strings.Count(got, "wind") != 1 || strings.Count(got, `"mood": "new"`) != 1 {
+			t.Errorf("%s lost what a newer version wrote:\n%s", name, got)
+		}
+	}
+
+	s = mustOpen(t, dir) // the fields go with their peer, and do not come back with its name
+	again := Peer{Name: first.Name, PublicKey: first.PublicKey}
+	if err := s.Update(func(p *Peers) error { p.Remove(first.Name); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, again)
+	if got := s.Tickets().List; len(got) != 1 || got[0].Failures != 2 {
+		t.Errorf("the tickets are %+v", got)
+	}
+	mustClose(t, s)
+	if got := string(read(t, filepath.Join(dir, "peers.json"))); strings.Contains(got, "mood") || !strings.Contains(got, "wind") {
+		t.Errorf("after the peer was removed and came again:\n%s", got)
 	}
 }
 

@@ -75,8 +75,16 @@ const previous = ".previous"
 // content is what a document's readers see. It is never changed.
 type content[T any] struct {
 	value      T
+	unknown    Unknown // of the document itself; those of entries are in value
 	body       []byte
 	generation uint64
+}
+
+// as is the same content of another generation.
+func (c *content[T]) as(generation uint64) *content[T] {
+	next := *c
+	next.generation = generation
+	return &next
 }
 
 // document is one file and its content in memory. They are the same, but for what was
@@ -187,11 +195,12 @@ func (d *document[T]) prepare(f func(*T) error) (*content[T], error) {
 }
 
 func (d *document[T]) content(v T) (*content[T], error) {
-	body, err := d.marshal(v)
+	more := d.current.Load().unknown
+	body, err := d.marshal(v, more)
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", d.path(""), err)
 	}
-	return &content[T]{value: d.clone(v), body: body}, nil
+	return &content[T]{value: d.clone(v), unknown: more, body: body}, nil
 }
 
 // store writes next unless it is stored already, and shows it. how is for the backend.
@@ -204,7 +213,7 @@ func (d *document[T]) store(next *content[T], how manner) error {
 	if d.mirror != nil {
 		return d.storeBoth(next, how)
 	}
-	c := &content[T]{value: next.value, body: next.body, generation: before.generation + 1}
+	c := next.as(before.generation + 1)
 	if err := d.write(c, ""); err != nil {
 		return err
 	}
@@ -225,11 +234,11 @@ func (d *document[T]) writeTwice(before, c *content[T]) {
 	if d.narrows == nil || !d.narrows(before.value, c.value) {
 		return
 	}
-	again := *c
+	again := c
 	if d.mirror == nil { // else both copies have the same
-		again.generation++
+		again = c.as(c.generation + 1)
 	}
-	if err := d.write(&again, ""); err != nil {
+	if err := d.write(again, ""); err != nil {
 		d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 	}
@@ -258,16 +267,21 @@ func (d *document[T]) writeFile(c *content[T], ahead string) error {
 	return nil
 }
 
-func (d *document[T]) marshal(v T) ([]byte, error) {
+func (d *document[T]) marshal(v T, more Unknown) ([]byte, error) {
 	enc, err := d.encode(v)
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.MarshalIndent(enc, "", " ")
+	b, err := more.marshal(enc)
 	if err != nil {
 		return nil, err
 	}
-	return append(b, '\n'), nil
+	var body bytes.Buffer
+	if err := json.Indent(&body, b, "", " "); err != nil {
+		return nil, err
+	}
+	body.WriteByte('\n')
+	return body.Bytes(), nil
 }
 
 func (d *document[T]) file(c *content[T], ahead string) ([]byte, error) {
@@ -339,7 +353,12 @@ func (d *document[T]) parse(b []byte) (*content[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	return &content[T]{value: v, body: body, generation: h.Generation}, nil
+	var zero T
+	known, err := d.encode(zero)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", d.path(""), err)
+	}
+	return &content[T]{value: v, unknown: unknownOf(raw, known), body: body, generation: h.Generation}, nil
 }
 
 func majorOf(version string) (int, error) {
@@ -383,7 +402,7 @@ func (d *document[T]) recover() (*content[T], error) {
 		}
 		d.logger.Warn("a state file was damaged and starts empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
 	} else {
-		c = &content[T]{value: old.value, body: old.body, generation: old.generation + 1}
+		c = old.as(old.generation + 1)
 		d.logger.Warn("a state file was damaged; the generation before takes its place", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
 	}
 	b, err := d.file(c, "")
@@ -398,7 +417,7 @@ func (d *document[T]) recover() (*content[T], error) {
 
 func (d *document[T]) empty(generation uint64) (*content[T], error) {
 	var zero T
-	body, err := d.marshal(zero)
+	body, err := d.marshal(zero, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make %s: %w", d.path(""), err)
 	}

@@ -64,6 +64,18 @@ type Peer struct {
 	// zero when there is none to come.
 	RekeyFor peer.PublicKey
 	RekeyPSK peer.PresharedKey
+	// Undo is what holds again unless the last change is confirmed in time.
+	Undo Undo
+	// Unknown stays with the peer.
+	Unknown Unknown
+}
+
+// Undo is what a change of a peer is undone to at a time; the zero value is none. Until the gateway
+// restarts the time also has a monotonic reading, so that no change of the clock keeps it from coming.
+type Undo struct {
+	At    time.Time         `json:"at"`
+	Allow []string          `json:"allow,omitempty"`
+	Local map[string]string `json:"local,omitempty"`
 }
 
 func (p Peer) clone() Peer {
@@ -74,6 +86,7 @@ func (p Peer) clone() Peer {
 	p.Local = maps.Clone(p.Local)
 	p.AllowedIPs = slices.Clone(p.AllowedIPs)
 	p.FormerKeys = slices.Clone(p.FormerKeys)
+	p.Undo.Allow, p.Undo.Local = slices.Clone(p.Undo.Allow), maps.Clone(p.Undo.Local)
 	return p
 }
 
@@ -163,6 +176,9 @@ func (p *Peers) Put(v Peer) error {
 	if len(v.FormerKeys) == 0 { // whoever makes the peer again knows nothing of them
 		v.FormerKeys = p.list[i].FormerKeys
 	}
+	if v.Unknown == nil {
+		v.Unknown = p.list[i].Unknown
+	}
 	p.list[i] = v.clone()
 	return nil
 }
@@ -246,6 +262,13 @@ type peerJSON struct {
 	FormerKeys   []peer.PublicKey  `json:"formerKeys,omitempty"`
 	RekeyFor     *peer.PublicKey   `json:"rekeyFor,omitempty"`
 	RekeyPSK     string            `json:"rekeyPresharedKey,omitempty"`
+	Undo         *Undo             `json:"undo,omitempty"`
+	unknown      Unknown
+}
+
+func (j peerJSON) MarshalJSON() ([]byte, error) {
+	type plain peerJSON
+	return j.unknown.marshal(plain(j))
 }
 
 type peersJSON struct {
@@ -272,6 +295,7 @@ func encodePeer(x Peer) peerJSON {
 		Name: x.Name, Identity: x.Identity, PublicKey: x.PublicKey, PresharedKey: presharedText(x.PresharedKey), Mode: x.Mode,
 		Endpoints: x.Endpoints, Allow: x.Allow, Offers: x.Offers, Local: x.Local, Stock: x.Stock,
 		AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(), FormerKeys: x.FormerKeys,
+		unknown: x.Unknown,
 	}
 	for _, c := range x.Candidates {
 		j.Candidates = append(j.Candidates, Announced{Address: c.Addr, Source: c.Source})
@@ -284,6 +308,11 @@ func encodePeer(x Peer) peerJSON {
 	}
 	if !x.RekeyFor.IsZero() {
 		j.RekeyFor, j.RekeyPSK = &x.RekeyFor, presharedText(x.RekeyPSK)
+	}
+	if !x.Undo.At.IsZero() {
+		undo := x.Undo
+		undo.At = undo.At.Round(0).UTC()
+		j.Undo = &undo
 	}
 	return j
 }
@@ -338,6 +367,7 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 		Name: j.Name, Identity: j.Identity, PublicKey: j.PublicKey, Mode: j.Mode,
 		Endpoints: j.Endpoints, Allow: j.Allow, Offers: j.Offers, Local: j.Local, Stock: j.Stock,
 		AllowedIPs: j.AllowedIPs, Pending: j.Pending, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt, FormerKeys: j.FormerKeys,
+		Unknown: unknownOf(entry, j),
 	}
 	var err error
 	if x.PresharedKey, err = parsePreshared(j.PresharedKey); err != nil {
@@ -354,6 +384,9 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 		if x.NextPresharedKey, err = parsePreshared(j.NextPSK); err != nil {
 			return x, fmt.Errorf("next preshared key: %w", err)
 		}
+	}
+	if j.Undo != nil {
+		x.Undo = *j.Undo
 	}
 	if j.RekeyFor != nil {
 		x.RekeyFor = *j.RekeyFor

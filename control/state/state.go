@@ -24,7 +24,8 @@
 //	{"format":"postern/peers","version":"1.0","generation":7,"checksum":"sha256:…"}
 //
 // The checksum is over all bytes behind the first line end. A reader accepts an
-// unknown newer minor version, refuses an unknown major one, and migrates older ones.
+// unknown newer minor version, refuses an unknown major one, and migrates older ones. What a
+// newer minor version wrote of a document, a peer or a ticket is written back with it.
 //
 // # Writing
 //

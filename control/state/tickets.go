@@ -25,7 +25,8 @@ func (s *Store) SaveTickets(r ticket.Records) error {
 // book wraps the records for the document.
 type book struct {
 	ticket.Records
-	aside []Aside
+	aside   []Aside
+	unknown map[ticket.ID]Unknown // of the tickets in the file. It is never changed in place.
 }
 
 func (b book) clone() book {
@@ -58,6 +59,12 @@ type recordJSON struct {
 	Failures  int             `json:"failures,omitempty"`
 	EndedAt   time.Time       `json:"endedAt,omitzero"`
 	By        *redeemerJSON   `json:"by,omitempty"`
+	unknown   Unknown
+}
+
+func (j recordJSON) MarshalJSON() ([]byte, error) {
+	type plain recordJSON
+	return j.unknown.marshal(plain(j))
 }
 
 type redeemerJSON struct {
@@ -85,6 +92,7 @@ func encodeBook(b book) (any, error) {
 			ID: r.ID, OneTime: r.OneTime, Tunnel: presharedText(r.Tunnel), Reply: r.Reply.Base64(), Peer: r.Peer.Base64(),
 			Name: r.Name, Allow: r.Allow, Approve: r.Approve, Object: r.Object,
 			CreatedAt: r.CreatedAt.Round(0).UTC(), ExpiresAt: r.ExpiresAt.Round(0).UTC(), State: r.State, Failures: r.Failures, EndedAt: r.EndedAt.Round(0).UTC(),
+			unknown: b.unknown[r.ID],
 		}
 		if !r.Inviter.IsZero() {
 			j.Inviter = &r.Inviter
@@ -114,7 +122,7 @@ func decodeBook(raw json.RawMessage) (book, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return book{}, err
 	}
-	b := book{Records: ticket.Records{Seen: in.Seen}}
+	b := book{Records: ticket.Records{Seen: in.Seen}, unknown: map[ticket.ID]Unknown{}}
 	b.aside = sieve(in.Tickets, in.Aside, func(entry json.RawMessage) (string, error) {
 		var j recordJSON
 		if err := json.Unmarshal(entry, &j); err != nil {
@@ -128,9 +136,11 @@ func decodeBook(raw json.RawMessage) (book, error) {
 		switch {
 		case i < 0:
 			b.List = append(b.List, r)
+			b.unknown[r.ID] = unknownOf(entry, j)
 			return "", nil
 		case b.List[i].State == ticket.Open && r.State != ticket.Open:
 			b.List[i] = r
+			b.unknown[r.ID] = unknownOf(entry, j)
 		}
 		return j.ID.String(), errors.New("another entry is of the same ticket")
 	})

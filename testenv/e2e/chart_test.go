@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 	"github.com/postern-dev/postern/testenv/netlab"
 	"github.com/postern-dev/postern/testenv/pki"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // accountFolder is where a pod finds what its ServiceAccount needs.
@@ -93,7 +94,8 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"commonLabels.team=network", "podLabels.team=edge", "podSecurityContext.runAsUser=1000", "updateStrategy.type=OnDelete", "revisionHistoryLimit=3",
 	"extraEnv[0].name=GODEBUG", "extraEnv[0].value=madvdontneed=1", "extraVolumes[0].name=ca", "extraVolumes[0].configMap.name=ca",
 	"extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ca", "dnsPolicy=None", "dnsConfig.nameservers={192.0.2.53}",
-	"service.ipFamilyPolicy=PreferDualStack", "service.ipFamilies={IPv6,IPv4}"}
+	"service.ipFamilyPolicy=PreferDualStack", "service.ipFamilies={IPv6,IPv4}",
+	"key.existingSecret=edge-key"}
 
 // TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
 // under test, which knows every field, accepts what comes out.
@@ -156,8 +158,12 @@ func validate(t *testing.T, text string) {
 	if _, _, err := serving.Write(dir, "tls"); err != nil {
 		t.Fatal(err)
 	}
-	here := strings.NewReplacer(accountFolder, dir, "/etc/postern-secrets/turn", dir, "/etc/postern-auth", dir).Replace(text)
-	for name, content := range map[string][]byte{"ca.crt": ca.CertPEM(), "password": []byte("secret"), "gateway.yaml": []byte(here)} {
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer(accountFolder, dir, "/etc/postern-secrets/turn", dir, "/etc/postern-auth", dir, "/etc/postern-key", dir).Replace(text)
+	for name, content := range map[string][]byte{"ca.crt": ca.CertPEM(), "password": []byte("secret"), "private.key": []byte(key.Base64()), "gateway.yaml": []byte(here)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +323,7 @@ func TestChartTakesValuesOfAnOlderOne(t *testing.T) {
 	c := newChart(t)
 	want := c.objects("name=edge")
 	newer := []string{"commonLabels", "podSecurityContext", "extraEnv", "extraVolumes", "extraVolumeMounts", "dnsPolicy", "dnsConfig", "updateStrategy",
-		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor"}
+		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor", "key"}
 	values := []string{"name=edge"}
 	for _, name := range newer {
 		values = append(values, name+"=null")

@@ -16,11 +16,13 @@ func TestClusters(t *testing.T) {
 	}
 	c.cloud.install(release, gatewayNamespace, c.cloudValues()...)
 	c.edge.install(release, gatewayNamespace, c.edgeValues()...)
-	c.branch.install(release, gatewayNamespace, c.edgeValues()...)
+	branchKey := c.branch.bringKey("branch-key")
+	c.branch.install(release, gatewayNamespace, append(c.edgeValues(), "key.existingSecret=branch-key", "key.key=wireguard")...)
 	step := func(name string, test func(*testing.T, *clusters)) {
 		t.Run(name, func(t *testing.T) { test(t, c.as(t)) })
 	}
 	step("rights", testRights)
+	step("key from a Secret", func(t *testing.T, c *clusters) { testBroughtKey(t, c, branchKey) })
 	step("peering by ticket", testPeering)
 	step("rest", testPodAtRest)
 	step("pods", testPods)

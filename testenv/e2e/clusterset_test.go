@@ -156,8 +156,8 @@ kind: ServiceExport
 metadata: {name: each}
 `
 
-// TestServicesAcrossClusters exports a service in the cluster behind the NAT and uses it in the
-// other by its clusterset name, from a pod, while the gateway there changes over to another replica, and
+// TestServicesAcrossClusters exports a service in the cluster behind the NAT and uses it at a machine
+// without a cluster, and in the other by its clusterset name, from a pod, while the gateway there changes over to another replica, and
 // until it is withdrawn.
 func TestServicesAcrossClusters(t *testing.T) {
 	s := newClusterset(t)
@@ -201,6 +201,8 @@ func TestServicesAcrossClusters(t *testing.T) {
 			t.Errorf("%s alone: got %q, %v", pod, out, err)
 		}
 	}
+
+	s.onMachine(t)
 
 	address := s.cloud.kubectl("get", "serviceimport", "-n", "shop", "web", "-o", "jsonpath={.spec.ips[0]}")
 	active := s.cloud.kubectl("get", "pod", "-n", gatewayNamespace, "-l", "postern.dev/role=active", "-o", "name")

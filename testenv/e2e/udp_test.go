@@ -26,12 +26,18 @@ func TestDNSOverUDP(t *testing.T) {
 			w := newWorld(t)
 			zone := serve(w.cloud, dnsDomain, netip.MustParseAddr(cloudAddr), "short TXT \"hello\"\n")
 			cloud := newGateway(t, w.cloud, "cloud", func(s *api.GatewaySpec) {
-				s.Services.Named = append(s.Services.Named, api.NamedService{Name: "resolver", Protocol: api.UDP, Port: 53, Address: cloudAddr + ":53"})
+				s.Services.Named = append(s.Services.Named, api.NamedService{Name: "resolver", Protocol: api.UDP, Port: 53, Address: cloudAddr + ":53"},
+					api.NamedService{Name: "several", Protocol: api.UDP, Ports: "6051-6053", Address: cloudAddr + ":51"})
 			}).start()
 			edge := newGateway(t, w.edge, "edge").start()
-			enrol(cloud, edge, []string{"--allow", "auth,resolver"}, []string{"--local", "resolver=127.0.0.1:5353/UDP"})
+			enrol(cloud, edge, []string{"--allow", "auth,resolver,several"}, []string{"--local", "resolver=127.0.0.1:5353/UDP,several=127.0.0.1:5451-5453/UDP"})
 			eventually(within(t, patience), t, "an answer", func() (bool, string) {
 				got, err := dig(edge, "short."+dnsDomain, "TXT")
+				return err == nil && strings.TrimSpace(got) == `"hello"`, fmt.Sprintf("%q, %v", got, err)
+			})
+			// The last port of several leads to the last there.
+			eventually(within(t, patience), t, "an answer by the last port of several", func() (bool, string) {
+				got, err := dig(edge, "-p", "5453", "short."+dnsDomain, "TXT")
 				return err == nil && strings.TrimSpace(got) == `"hello"`, fmt.Sprintf("%q, %v", got, err)
 			})
 			// Each question has a port of its own, and with it a flow.

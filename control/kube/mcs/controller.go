@@ -128,7 +128,7 @@ func (c *Controller) Run(ctx context.Context) {
 
 // missing is the problem that a session cannot begin, or go on.
 func missing(err error) check.OwnProblem {
-	p := check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent}
+	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.ClusterSilent}
 	p.Params.Resource, p.Params.Detail = exportKind.qualified(), err.Error()
 	if kinds := missingKinds(""); errors.As(err, &kinds) {
 		p.Code, p.Params.Detail = catalogue.MCSMissing, string(kinds)
@@ -303,7 +303,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	for _, i := range state.Imports {
 		m.add(i)
 	}
-	s.refused = refusals(slices.Concat(state.Problems, m.full))
+	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
 	wanted := append(m.made, statusesOf(exports, state, seen.now)...)
 	steps := s.writer.plan(wanted, seen.objects, s.ours, keeper(seen, state.Unheard))
 	s.gather = min(max(calmer*time.Since(began), gather), maxGather)
@@ -322,27 +322,4 @@ func (s *session) found() []check.OwnProblem {
 		out = append(out, problemOf(s.all.Err(), "namespaces", "")...)
 	}
 	return sortedProblems(out)
-}
-
-// refusals are the gateway's problems with services, the first of each kind and peer: a peer's
-// catalogue may have thousands.
-func refusals(list []services.Problem) []check.OwnProblem {
-	type kind struct {
-		code catalogue.Code
-		peer string
-	}
-	told := map[kind]bool{}
-	var out []check.OwnProblem
-	for _, x := range list {
-		if k := (kind{x.Code, x.Peer}); !told[k] {
-			told[k] = true
-			p := check.OwnProblem{Name: checkName, Code: x.Code}
-			p.Params.Peer, p.Params.Detail = x.Peer, x.Detail
-			if x.Name != (services.Name{}) {
-				p.Params.Service = x.Name.String()
-			}
-			out = append(out, p)
-		}
-	}
-	return out
 }

@@ -82,7 +82,7 @@ func ask(ctx context.Context, lookup Lookup, name string, want []string) []check
 	ctx, cancel := context.WithTimeout(ctx, namesPatience)
 	defer cancel()
 	got, err := lookup(ctx, "ip", name)
-	p := check.OwnProblem{Name: checkName, Code: catalogue.ClustersetSilent}
+	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.ClustersetSilent}
 	p.Params.Domain, p.Params.Record = domain, name
 	var failed *net.DNSError
 	switch {

@@ -23,9 +23,6 @@ const (
 	labelInstance  = "app.kubernetes.io/instance"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 	program        = "postern"
-
-	// checkName is our own check that problems are shown as.
-	checkName = "services"
 )
 
 // place is a namespace, or all of them, as it is seen.
@@ -74,7 +71,7 @@ func problemOf(err error, resource, namespace string) []check.OwnProblem {
 		return nil
 	}
 	p := objects.Problem(err, resource, namespace)
-	p.Name = checkName
+	p.Name = check.NameServices
 	return []check.OwnProblem{p}
 }
 

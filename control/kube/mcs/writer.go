@@ -133,7 +133,7 @@ func (w *writer) noted(i id, s step) step {
 			return nil // it is another by now, or its namespace goes: the mirrors will tell
 		case errors.As(err, &status) && final(status.Status().Code):
 			p := objects.Problem(err, i.kind.qualified(), i.namespace)
-			p.Name, p.Params.Object, p.Params.Detail = checkName, i.kind.name+" "+i.name, cmp.Or(p.Params.Detail, err.Error())
+			p.Name, p.Params.Object, p.Params.Detail = check.NameServices, i.kind.name+" "+i.name, cmp.Or(p.Params.Detail, err.Error())
 			w.refuse(i, p)
 			return nil
 		}
@@ -152,7 +152,7 @@ func final(code int32) bool {
 
 // taken is the problem that a name is somebody else's.
 func taken(i id) check.OwnProblem {
-	p := check.OwnProblem{Name: checkName, Code: catalogue.NameTaken}
+	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.NameTaken}
 	p.Params.Namespace, p.Params.Object = i.namespace, i.kind.name+" "+i.name
 	return p
 }

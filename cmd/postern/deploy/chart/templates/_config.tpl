@@ -7,6 +7,9 @@ metadata:
   name: {{ required "name is missing: what shall other clusters call this one? For example --set name=edge" .Values.name | quote }}
 spec:
   stateDir: /var/lib/postern
+  {{- if (default dict .Values.key).existingSecret }}
+  privateKeyFile: /etc/postern-key/private.key
+  {{- end }}
   listen:
     port: {{ int .Values.gateway.port }}
   {{- with int .Values.gateway.mtu }}

@@ -59,6 +59,15 @@ volumes:
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: state
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- with default dict .Values.key }}
+{{- if .existingSecret }}
+- name: key
+  secret:
+    secretName: {{ .existingSecret }}
+    items: [{key: {{ .key }}, path: private.key}]
+    defaultMode: 0440
+{{- end }}
+{{- end }}
 {{- if and .Values.outOfBand.enabled .Values.outOfBand.tlsSecret }}
 - name: auth
   secret:
@@ -137,6 +146,9 @@ volumeMounts:
 - {name: config, mountPath: /etc/postern, readOnly: true}
 - {name: run, mountPath: /run}
 - {name: state, mountPath: /var/lib}
+{{- if (default dict .Values.key).existingSecret }}
+- {name: key, mountPath: /etc/postern-key, readOnly: true}
+{{- end }}
 {{- if and .Values.outOfBand.enabled .Values.outOfBand.tlsSecret }}
 - {name: auth, mountPath: /etc/postern-auth, readOnly: true}
 {{- end }}

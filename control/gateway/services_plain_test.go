@@ -1,0 +1,168 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/gateway"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/testenv/lab"
+)
+
+// clusterAtCloud has cloud alone live in a cluster.
+func clusterAtCloud(site string, o *gateway.Options) {
+	if site == "cloud" {
+		clusters(site, o)
+	}
+}
+
+// takes has a site export or import by what p says, with listeners here.
+func (w *world) takes(s *lab.Site, p api.Peer) {
+	w.t.Helper()
+	w.mustEdit(s, func(g *api.GatewaySpec) { g.Peers = []api.Peer{p} })
+}
+
+// ownFaults are the codes of a site's own checks with services.
+func (w *world) ownFaults(s *lab.Site) (codes []string) {
+	w.t.Helper()
+	report, err := s.Gateway.Checks(w.ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range report.Checks {
+		if strings.HasPrefix(c.Name, check.NameServices) {
+			codes = append(codes, c.Code)
+		}
+	}
+	return codes
+}
+
+// service waits until a site lists a service of a peer as it should be.
+func (w *world) service(s *lab.Site, service string, want func(api.ClusterService) bool) (found api.ClusterService) {
+	w.t.Helper()
+	w.await(s.Name+" lists "+service+" as it should be", func() string {
+		list, err := s.Gateway.ClusterServices(w.ctx, "")
+		if err != nil {
+			return err.Error()
+		}
+		i := slices.IndexFunc(list.Services, func(x api.ClusterService) bool { return x.Service == service && want(x) })
+		if i < 0 {
+			return fmt.Sprintf("it lists %+v", list.Services)
+		}
+		found = list.Services[i]
+		return ""
+	})
+	return found
+}
+
+// listensAt is what a service in use is, at so many addresses that begin so.
+func listensAt(begin string, addresses int) func(api.ClusterService) bool {
+	return func(x api.ClusterService) bool {
+		return x.State == api.ServiceInUse && len(x.Addresses) == addresses &&
+			!slices.ContainsFunc(x.Addresses, func(a string) bool { return !strings.HasPrefix(a, begin) })
+	}
+}
+
+// A gateway without a cluster has what a cluster exports at listeners of its machine.
+func TestServicesOfAClusterWithoutOne(t *testing.T) {
+	w := newWorld(t, clusterAtCloud)
+	w.peer()
+	web := w.newPod("web-1")
+	echo, err := netip.ParseAddrPort(udpEchoAt(t, hostAddress(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dns := export("shop", "dns", true)
+	dns.Spec.Ports = []mcs.Port{{Name: "dns", Protocol: api.UDP, Port: 53}}
+	dns.Backends = []mcs.Backend{{Addr: echo.Addr(), Ready: true, Ports: map[string]uint16{"dns": echo.Port()}}}
+	exports := func() {
+		w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, web), dns, export("bank", "vault", true, web)})
+	}
+	exports()
+	w.takes(w.Cloud, api.Peer{Name: "edge", Services: &api.PeerServices{Export: []string{"*"}}})
+
+	// Nothing is taken that nobody asked for, which is no fault.
+	w.service(w.Edge, "shop/web", func(x api.ClusterService) bool { return x.Code == string(catalogue.ServiceNotWanted) })
+	if faults := w.ownFaults(w.Edge); len(faults) > 0 {
+		t.Errorf("its faults are %v", faults)
+	}
+
+	// One has an address, and the other a port.
+	taken, err := new(net.ListenConfig).Listen(w.ctx, "tcp", "127.0.0.3:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	imports := api.Peer{Name: "cloud", Services: &api.PeerServices{Import: []string{"shop"}}}
+	with := func(local map[string]string) api.Peer {
+		p := imports
+		p.Local = &api.PeerLocal{Services: local}
+		return p
+	}
+	w.takes(w.Edge, with(map[string]string{"shop/web:80": "127.0.0.2:0"}))
+	at := w.service(w.Edge, "shop/web", listensAt("127.0.0.2:", 1)).Addresses[0]
+	if who := w.answers(netip.MustParseAddrPort(at)); who != "web-1" {
+		t.Errorf("%s answers", who)
+	}
+	port := w.service(w.Edge, "shop/dns", listensAt("127.0.0.1:", 1)).Addresses[0]
+	w.echoes(w.udpClient(port+"/UDP"), 1200)
+
+	// It moves, one that cannot be there says why, and one that is not exported too.
+	w.takes(w.Edge, with(map[string]string{"shop/web:80": taken.Addr().String(), "shop/gone:1/UDP": "127.0.0.2:0/UDP"}))
+	x := w.service(w.Edge, "shop/web", func(x api.ClusterService) bool { return x.State == api.ServiceWaiting })
+	if x.Code != string(catalogue.LocalListener) || !strings.Contains(x.Cause, taken.Addr().String()) || !strings.Contains(x.Fix, "local.services") {
+		t.Errorf("it says %+v", x)
+	}
+	x = w.service(w.Edge, "shop/gone", func(x api.ClusterService) bool { return x.State == api.ServiceRefused })
+	if x.Code != string(catalogue.ImportMissing) || !strings.Contains(x.Cause, "shop/gone:1/UDP") {
+		t.Errorf("it says %+v", x)
+	}
+	w.await("the checks have both", func() string {
+		faults := w.ownFaults(w.Edge)
+		if !slices.Contains(faults, string(catalogue.LocalListener)) || !slices.Contains(faults, string(catalogue.ImportMissing)) {
+			return fmt.Sprint(faults)
+		}
+		return ""
+	})
+	taken.Close()
+	at = w.service(w.Edge, "shop/web", listensAt("127.0.0.3:", 1)).Addresses[0]
+	if who := w.answers(netip.MustParseAddrPort(at)); who != "web-1" {
+		t.Errorf("%s answers", who)
+	}
+
+	// Either side starts again.
+	w.takes(w.Edge, imports)
+	w.takes(w.Edge, with(map[string]string{"shop/gone:1": "127.0.0.2:0"}))
+	w.stop(w.Cloud)
+	w.stop(w.Edge)
+	w.start(w.Edge)
+	w.service(w.Edge, "shop/gone", func(x api.ClusterService) bool { return x.State == api.ServiceWaiting && x.Code == "" })
+	w.start(w.Cloud)
+	exports()
+	w.service(w.Edge, "shop/gone", func(x api.ClusterService) bool { return x.State == api.ServiceRefused })
+	w.takes(w.Edge, imports)
+	for _, s := range []*lab.Site{w.Cloud, w.Edge} {
+		w.stop(s)
+		w.start(s)
+		exports()
+		if who := w.answers(netip.MustParseAddrPort(w.service(w.Edge, "shop/web", listensAt("127.0.0.1:", 1)).Addresses[0])); who != "web-1" {
+			t.Errorf("%s answers", who)
+		}
+	}
+
+	// What is no longer imported ends.
+	at = w.service(w.Edge, "shop/web", listensAt("127.0.0.1:", 1)).Addresses[0]
+	w.takes(w.Edge, api.Peer{Name: "cloud"})
+	w.service(w.Edge, "shop/web", func(x api.ClusterService) bool { return x.Code == string(catalogue.ServiceNotWanted) })
+	if c, err := dial(w.ctx, at); err == nil {
+		c.Close()
+		t.Errorf("somebody listens at %s", at)
+	}
+}

@@ -1,0 +1,103 @@
+package roster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/state"
+)
+
+// Bounds of how long a change may wait for its confirmation.
+const (
+	minTry = 5 * time.Second
+	maxTry = 24 * time.Hour
+)
+
+// undoable has a change undone after a time, unless it is confirmed by then: whoever makes it through
+// the tunnel may cut himself off. What it is undone to is what was confirmed last, however many
+// changes there were since. A change that is to stay, with a time of 0, confirms those before.
+func undoable(within time.Duration, change func(*state.Peer)) func(*state.Peer) {
+	return func(p *state.Peer) {
+		undo := p.Undo
+		if undo.At.IsZero() {
+			undo = state.Undo{Allow: p.Allow, Local: maps.Clone(p.Local)}
+		}
+		change(p)
+		p.Undo = state.Undo{}
+		if within > 0 {
+			undo.At = time.Now().Add(within)
+			p.Undo = undo
+		}
+	}
+}
+
+// PeerTry is PeerAllow or PeerLocal for a change that is undone unless it is confirmed.
+func (reg *Registry) PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
+	within := time.Duration(r.Within)
+	var err error
+	switch {
+	case within < minTry || within > maxTry:
+		return api.PeerTryResponse{}, admin.Usage(fmt.Sprintf("a change is confirmed within %v to %v, not %v", minTry, maxTry, within), "")
+	case (r.Allow == nil) == (r.Local == nil):
+		return api.PeerTryResponse{}, admin.Usage("a change that is to be confirmed is either of what a peer may reach or of listeners", "")
+	case r.Allow != nil:
+		err = reg.allow(ctx, name, *r.Allow, within)
+	default:
+		err = reg.local(name, *r.Local, within)
+	}
+	if err != nil {
+		return api.PeerTryResponse{}, err
+	}
+	m, err := reg.Member(name)
+	if err != nil {
+		return api.PeerTryResponse{}, err
+	}
+	return api.PeerTryResponse{UndoneAt: m.UndoneAt.Round(0)}, nil
+}
+
+// PeerConfirm has the changes of a peer stay that would be undone.
+func (reg *Registry) PeerConfirm(_ context.Context, name string) error {
+	m, err := reg.editable(name)
+	if err != nil {
+		return err
+	}
+	if m.UndoneAt.IsZero() {
+		return admin.Conflict(fmt.Sprintf("no change of peer %s waits to be confirmed", name), "if it was undone meanwhile, make it again")
+	}
+	return reg.Update(Update{Peers: EditPeer(m, undoable(0, func(*state.Peer) {}))})
+}
+
+// undoUnconfirmed undoes the changes that nobody has confirmed in time.
+func (reg *Registry) undoUnconfirmed(now time.Time) {
+	for _, m := range reg.Load().Members() {
+		if m.UndoneAt.IsZero() || now.Before(m.UndoneAt) || now.Before(reg.upkeep.undo) {
+			continue
+		}
+		err := reg.Update(Update{
+			Peers: EditPeer(m, func(p *state.Peer) {
+				if now.Before(p.Undo.At) || p.Undo.At.IsZero() {
+					return // changed or confirmed at the last moment
+				}
+				p.Allow, p.Local, p.Undo = p.Undo.Allow, p.Undo.Local, state.Undo{}
+			}),
+			Applied: func() {
+				allow := reg.allowedNow(m.Name)
+				reg.log.Warn("a change that nobody confirmed is undone", "peer", m.Name, "allow", allow)
+				reg.o.Audit.Record(context.Background(), audit.Grant, audit.Peer(m.Name), audit.PublicKey(m.Key), audit.Services(allow))
+			},
+			Restricts: func() string { return reg.mayReachNow(m.Name) },
+		})
+		if err != nil {
+			reg.upkeep.undo = now.Add(retryUndo)
+			reg.log.Warn("a change that nobody confirmed cannot be undone yet", "peer", m.Name, "error", err)
+		}
+	}
+}
+
+// retryUndo is how long after a failure it is tried again.
+const retryUndo = 10 * time.Second

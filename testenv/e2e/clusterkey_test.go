@@ -1,0 +1,44 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// bringKey makes a Secret with a private key, as somebody does before the chart is installed,
+// and returns the public key.
+func (c *cluster) bringKey(secret string) string {
+	c.t.Helper()
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.restricted(gatewayNamespace)
+	c.kubectl("create", "secret", "generic", secret, "-n", gatewayNamespace, "--from-literal=wireguard="+key.Base64())
+	return key.Public().String()
+}
+
+// testBroughtKey: branch's gateway has the key of the Secret that the chart was given, and keeps no
+// other.
+func testBroughtKey(t *testing.T, c *clusters, want string) {
+	out, err := c.branch.postern("status", "-o", "json")
+	var s api.Status
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil || s.Gateway.PublicKey != want {
+		t.Errorf("branch's public key is %q, %v; want %q", s.Gateway.PublicKey, err, want)
+	}
+	if kept := c.branch.kubectl("get", "secret", "-n", gatewayNamespace, release+"-state-key", "-o", "jsonpath={.data}"); kept != "" {
+		t.Error("branch keeps a key besides")
+	}
+	if out, err := c.branch.postern("key", "rotate"); err == nil || !strings.Contains(err.Error(), "not the gateway's to change") {
+		t.Errorf("key rotate says %v: %s", err, out)
+	}
+}

@@ -1,0 +1,320 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/netlab"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// program is a postern of some version.
+type program struct{ version, path string }
+
+// olderPrograms are those that POSTERN_OLDER names: VERSION=PATH, separated by spaces.
+func olderPrograms(t *testing.T) (list []program) {
+	t.Helper()
+	for _, word := range strings.Fields(os.Getenv("POSTERN_OLDER")) {
+		version, path, ok := strings.Cut(word, "=")
+		if _, err := os.Stat(path); !ok || err != nil {
+			t.Fatalf("POSTERN_OLDER: %q is no VERSION=PATH of a program: %v", word, err)
+		}
+		list = append(list, program{version, path})
+	}
+	if list == nil {
+		t.Skip("POSTERN_OLDER names no programs of earlier versions: `make older` builds them")
+	}
+	return list
+}
+
+// skews are what gateways of this version and of an earlier one have to do together. Their
+// names are rows of the table in docs/versions.md.
+var skews = []struct {
+	name string
+	play func(*skew)
+}{
+	{"a ticket of the older one, joined by the newer", (*skew).newerJoins},
+	{"a ticket of the newer one, joined by the older", (*skew).olderJoins},
+	{"an open ticket, through an upgrade of its inviter", (*skew).ticketIsKept},
+	{"a peer that was removed, through upgrade and rollback", (*skew).removedStaysRemoved},
+	{"both directions through NATs, by a relay, and back", (*skew).paths},
+	{"keys that rotate at either side", (*skew).rotation},
+	{"upgrade, rollback and kill -9, in any order", (*skew).rounds},
+}
+
+// TestSkew has gateways of this version meet those of earlier ones.
+func TestSkew(t *testing.T) {
+	t.Parallel()
+	for _, older := range olderPrograms(t) {
+		t.Run(older.version, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range skews {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					s := &skew{sites: newSites(t, portRestricted, portRestricted, ways{}), older: older}
+					s.newer = program{"this version", s.left.bin}
+					s.agreed = agreement{allow: "auth," + streamService}
+					defer s.report()
+					c.play(s)
+				})
+			}
+		})
+	}
+}
+
+// TestSkewIsDocumented compares the table in the docs with what TestSkew plays.
+func TestSkewIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/versions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range skews {
+		if !strings.Contains(string(page), "\n| "+c.name+" | ") {
+			t.Errorf("docs/versions.md has no row for %q", c.name)
+		}
+	}
+}
+
+// skew is a pair of sites whose programs are of two versions.
+type skew struct {
+	*sites
+	older, newer program
+	agreed       agreement
+}
+
+// run ends a site's gateway, if it runs, and starts it with a program.
+func (s *skew) run(x *site, p program, sig syscall.Signal) {
+	s.t.Helper()
+	if x.proc != nil {
+		_ = x.proc.Signal(sig) // it may have got one before
+		x.waitEnd()
+	}
+	x.bin = p.path
+	x.launch()
+	x.waitReady()
+}
+
+// pair starts both, each with its program, and has right join left, if both are the older one's.
+func (s *skew) pair(left, right program) {
+	s.t.Helper()
+	s.run(s.left, left, 0)
+	s.run(s.right, right, 0)
+	s.enrol(s.left, s.right)
+	s.offerBack(s.left, s.right)
+	s.works("enrolled")
+}
+
+// works waits for what the peers may do with each other, both ways, and checks that nothing
+// of what was agreed is lost.
+func (s *skew) works(when string) {
+	s.t.Helper()
+	s.t.Logf("%s: left is %s, right %s", when, s.versionOf(s.left), s.versionOf(s.right))
+	for _, x := range s.both() {
+		openStream(within(s.t, patience), s.t, x, s.other(x)).close()
+		x.waitConnected(s.other(x).name)
+	}
+	if got := s.left.agreement(s.right.name); got != s.agreed {
+		s.t.Errorf("%s: left has %+v, want %+v", when, got, s.agreed)
+	}
+	if got := s.right.agreement(s.left.name); got != (agreement{allow: streamService}) {
+		s.t.Errorf("%s: right has %+v", when, got)
+	}
+}
+
+func (s *skew) versionOf(x *site) string {
+	if x.bin == s.older.path {
+		return s.older.version
+	}
+	return s.newer.version
+}
+
+func (s *skew) newerJoins() { s.pair(s.older, s.newer) }
+
+// olderJoins: it is told which side to upgrade, and the ticket is good once that is done.
+func (s *skew) olderJoins() {
+	s.run(s.left, s.newer, 0)
+	s.run(s.right, s.older, 0)
+	ticket := s.left.invite("--allow", "auth,"+streamService)
+	join := []string{"join", ticket, "--allow", streamService, "--local", streamService + "=" + streamLocal}
+	if r := s.right.postern(within(s.t, patience), join...); r.code == 0 || !strings.Contains(r.stderr, "pgrade") {
+		s.t.Errorf("join ended with %d and says %q, want that this side is to be upgraded", r.code, r.stderr)
+	}
+	s.run(s.right, s.newer, syscall.SIGTERM)
+	s.right.must(join...)
+	s.offerBack(s.left, s.right)
+	s.works("joined after an upgrade")
+}
+
+func (s *skew) ticketIsKept() {
+	s.run(s.left, s.older, 0)
+	ticket := s.left.invite("--allow", "auth,"+streamService)
+	s.run(s.left, s.newer, syscall.SIGKILL)
+	s.run(s.right, s.newer, 0)
+	s.right.must("join", ticket, "--allow", streamService, "--local", streamService+"="+streamLocal)
+	s.offerBack(s.left, s.right)
+	s.works("joined by a ticket of before the upgrade")
+	if r := s.right.postern(within(s.t, patience), "join", ticket, "--name", "again"); r.code == 0 {
+		s.t.Errorf("the ticket was good twice: %s", r.stdout)
+	}
+}
+
+func (s *skew) removedStaysRemoved() {
+	s.pair(s.older, s.older)
+	s.left.must("peer", "remove", s.right.name)
+	for _, p := range []program{s.newer, s.older, s.newer} {
+		s.run(s.left, p, syscall.SIGKILL)
+		if list := s.left.status().Peers; len(list) != 0 {
+			s.t.Fatalf("with %s the peer that was removed is there again: %+v", p.version, list)
+		}
+	}
+}
+
+// paths plays with either side being the newer one.
+func (s *skew) paths() {
+	s.pair(s.older, s.older)
+	for _, newer := range s.both() {
+		s.run(s.other(newer), s.older, syscall.SIGTERM)
+		s.run(newer, s.newer, syscall.SIGTERM)
+		s.awaitPath(api.PathDirect, patience)
+		s.works("direct")
+		traffic := openStream(within(s.t, patience), s.t, s.right, s.left)
+		filter := s.core.Drop(direct(s.left, s.right), direct(s.right, s.left))
+		s.awaitPath(api.PathRelay, patience)
+		filter.Remove()
+		s.awaitPath(api.PathDirect, patience)
+		if err := traffic.flows(within(s.t, patience)); err != nil {
+			s.t.Error(err)
+		}
+		traffic.close()
+		s.works("relayed, and direct again")
+		for _, x := range s.both() {
+			ctx := within(s.t, patience)
+			eventually(ctx, s.t, "check finds no fault at "+x.name, func() (bool, string) {
+				r := x.postern(ctx, "check")
+				return r.code == 0, r.stdout + r.stderr
+			})
+		}
+	}
+}
+
+func (s *skew) rotation() {
+	s.pair(s.older, s.older)
+	for _, newer := range s.both() {
+		s.run(s.other(newer), s.older, syscall.SIGTERM)
+		s.run(newer, s.newer, syscall.SIGTERM)
+		s.works("before")
+		for _, x := range s.both() {
+			before := x.status().Gateway.PublicKey
+			x.must("key", "rotate")
+			x.waitReady()
+			if now := x.status().Gateway.PublicKey; now == before {
+				s.t.Errorf("%s (%s) still has the key %s", x.name, s.versionOf(x), now)
+			}
+			s.works(x.name + " has another key")
+		}
+	}
+}
+
+// ghost is a peer that comes and goes by command; nobody has its key.
+const ghost = "ghost"
+
+// rounds are SKEW_ROUNDS steps, each of which changes something by a command at left, and ends one
+// gateway, in half of them before the command is done, to go on with either program. What a command
+// has acknowledged holds from then on.
+func (s *skew) rounds() {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("SKEW_ROUNDS"), "6"))
+	if err != nil {
+		s.t.Fatalf("SKEW_ROUNDS: %v", err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	s.t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s.pair(s.older, s.older)
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	changes := [][]string{
+		{"peer", "allow", s.right.name, streamService},
+		{"peer", "allow", s.right.name, "auth," + streamService},
+		{"peer", "add", ghost, "--public-key", key.Public().String()},
+		{"peer", "remove", ghost},
+	}
+	sure := 0
+	for i := range n {
+		before, change := s.agreed, changes[random.IntN(len(changes))]
+		x := s.both()[random.IntN(2)]
+		p := []program{s.older, s.newer}[random.IntN(2)]
+		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[random.IntN(2)]
+		args := append([]string{s.left.bin, change[0], "--socket", s.left.socket()}, change[1:]...)
+		command, err := netlab.Start(netlab.Command{Namespace: s.left.host.Namespace(), Args: args})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if x == s.left && random.IntN(2) == 0 {
+			<-time.After(time.Duration(random.IntN(30)) * time.Millisecond) // where in the command it hits
+			s.left.signal(sig)
+		}
+		code, err := command.Wait(within(s.t, patience))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		after := before.with(change)
+		if code == 0 {
+			before = after
+			sure++
+		}
+		s.run(x, p, sig)
+		switch got := s.left.agreement(s.right.name); got {
+		case before, after: // a command that was cut off may have been in time, or not
+			s.agreed = got
+		default:
+			s.t.Fatalf("round %d, %v at %s after %q, which ended with %d: %+v, want %+v", i+1, sig, x.name, change, code, got, before)
+		}
+		s.works(fmt.Sprintf("round %d, %v at %s after %q, which ended with %d", i+1, sig, x.name, change, code))
+	}
+	s.t.Logf("of %d commands %d were acknowledged", n, sure)
+}
+
+// agreement is what left's operator has settled.
+type agreement struct {
+	allow string // what right may reach, sorted
+	ghost bool
+}
+
+func (a agreement) with(change []string) agreement {
+	switch change[1] {
+	case "allow":
+		a.allow = change[3]
+	case "add":
+		a.ghost = true
+	case "remove":
+		a.ghost = false
+	}
+	return a
+}
+
+func (x *site) agreement(name string) agreement {
+	x.t.Helper()
+	var a agreement
+	for _, p := range x.status().Peers {
+		switch p.Name {
+		case name:
+			a.allow = strings.Join(slices.Sorted(slices.Values(p.Allow)), ",")
+		case ghost:
+			a.ghost = true
+		}
+	}
+	return a
+}
