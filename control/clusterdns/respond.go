@@ -3,6 +3,7 @@ package clusterdns
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/miekg/dns"
 )
@@ -63,16 +64,16 @@ func respond(query []byte, t transport, z *Zone, self netip.Addr) (response []by
 		answerTo(m, &q, z, self)
 	}
 	m.Id, m.Response, m.Compress = word(0), true, true
-	rcode = m.Rcode
 	m.Truncate(t.limit(q.IsEdns0()))
 	response, err := m.Pack()
 	if err != nil { // a name that is too long with the service's before it
-		m.Answer, m.Ns, m.Extra, m.Rcode = nil, nil, nil, dns.RcodeServerFailure
+		m.Answer, m.Ns, m.Rcode = nil, nil, dns.RcodeServerFailure
+		m.Extra = slices.DeleteFunc(m.Extra, func(rr dns.RR) bool { return rr.Header().Rrtype != dns.TypeOPT })
 		if response, err = m.Pack(); err != nil {
 			return nil, 0
 		}
 	}
-	return response, rcode
+	return response, m.Rcode
 }
 
 // answerTo makes the answer m to a question.

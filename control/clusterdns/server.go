@@ -24,7 +24,7 @@ const (
 	// maxSources is how many addresses are told apart. One more, and all have their burst again.
 	maxSources = 4096
 	// Connections by TCP of one address, and of all.
-	sourceConns, totalConns = 8, 64
+	sourceConns, totalConns = 32, 256
 	// idleTimeout is how long a connection may be silent, and an answer may take to be sent.
 	idleTimeout = 5 * time.Second
 	// again is the pause after a failure of the socket that may pass.

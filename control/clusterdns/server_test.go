@@ -110,7 +110,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	_, addr := serve(t)
 	var open []net.Conn
 	for range sourceConns {
-		c, err := net.Dial("tcp", addr)
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		return err
 	}
-	more, err := net.Dial("tcp", addr)
+	more, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

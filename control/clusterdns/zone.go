@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,10 @@ const (
 	// schema is the version of the specification, for as long as it says.
 	schema    = "1.0.0"
 	schemaTTL = 28800 * time.Second
+	// maxEndpoints bounds those of a service, and maxRecords those of an answer: whoever may write
+	// EndpointSlices says how many there are, and all of them are looked at for each question. More
+	// do not fit into a message.
+	maxEndpoints, maxRecords = 1000, 4096
 )
 
 // Service is one that is imported.
@@ -59,6 +64,10 @@ type Zone struct {
 func NewZone(services []Service, made time.Time) *Zone {
 	z := &Zone{services: map[string]map[string]Service{}, serial: uint32(made.Unix())}
 	for _, s := range services {
+		s.Endpoints = slices.Clone(s.Endpoints[:min(len(s.Endpoints), maxEndpoints)])
+		for i := range s.Endpoints {
+			s.Endpoints[i].Hostname = s.Endpoints[i].hostname()
+		}
 		if z.services[s.Namespace] == nil {
 			z.services[s.Namespace] = map[string]Service{}
 		}
@@ -108,7 +117,7 @@ func (s Service) instances() iter.Seq[instance] {
 		for _, e := range s.Endpoints {
 			i := instance{addr: e.Addr, ports: e.Ports}
 			if e.Cluster != "" && !strings.Contains(e.Cluster, ".") {
-				i.name, i.named = labels{e.hostname(), e.Cluster}, true
+				i.name, i.named = labels{e.Hostname, e.Cluster}, true
 			}
 			if !yield(i) {
 				return
@@ -198,15 +207,24 @@ func (z *Zone) find(question dns.Question, self netip.Addr) answer {
 		return out
 	}
 	own := s.Name + "." + s.Namespace + ".svc." + zone
-	seen := map[string]bool{} // what several ports or addresses have in common is told once
-	add := func(to *[]dns.RR, rr dns.RR) {
-		if text := rr.String(); !seen[text] {
-			seen[text] = true
-			*to = append(*to, rr)
+	type said struct { // what several ports or addresses have in common is told once
+		kind   uint16
+		target string
+		addr   netip.Addr
+		port   uint16
+	}
+	seen := map[said]bool{}
+	add := func(to *[]dns.RR, what said, rr func() dns.RR) {
+		if !seen[what] && len(seen) < maxRecords {
+			seen[what] = true
+			*to = append(*to, rr())
 		}
 	}
 	for i := range s.instances() {
-		target := strings.Join(append(i.name[:len(i.name):len(i.name)], own), ".")
+		target := ""
+		if is(dns.TypeSRV) {
+			target = strings.Join(append(i.name[:len(i.name):len(i.name)], own), ".")
+		}
 		for owner, ports := range i.owners() {
 			if !owner.has(name) {
 				continue
@@ -215,13 +233,18 @@ func (z *Zone) find(question dns.Question, self netip.Addr) answer {
 			if len(owner) != len(name) || !i.addr.IsValid() {
 				continue
 			}
-			if rr := address(question.Name, i.addr); is(rr.Header().Rrtype) {
-				add(&out.records, rr)
+			if kind := addressType(i.addr); is(kind) {
+				add(&out.records, said{kind: kind, addr: i.addr}, func() dns.RR { return address(question.Name, i.addr) })
+			}
+			if !is(dns.TypeSRV) || !i.named {
+				continue
 			}
 			for _, p := range ports {
-				if is(dns.TypeSRV) && p.Name != "" && i.named {
-					add(&out.records, &dns.SRV{Hdr: header(question.Name, dns.TypeSRV, ttl), Weight: 1, Port: p.Number, Target: target})
-					add(&out.more, address(target, i.addr))
+				if p.Name != "" {
+					add(&out.records, said{kind: dns.TypeSRV, target: target, port: p.Number}, func() dns.RR {
+						return &dns.SRV{Hdr: header(question.Name, dns.TypeSRV, ttl), Weight: 1, Port: p.Number, Target: target}
+					})
+					add(&out.more, said{kind: addressType(i.addr), target: target, addr: i.addr}, func() dns.RR { return address(target, i.addr) })
 				}
 			}
 		}
@@ -237,7 +260,15 @@ func header(owner string, kind uint16, life time.Duration) dns.RR_Header {
 	return dns.RR_Header{Name: owner, Rrtype: kind, Class: dns.ClassINET, Ttl: uint32(life / time.Second)}
 }
 
-// address is the record of an address, A or AAAA.
+// addressType is that of an address' record, A or AAAA.
+func addressType(a netip.Addr) uint16 {
+	if a.Is4() {
+		return dns.TypeA
+	}
+	return dns.TypeAAAA
+}
+
+// address is the record of an address.
 func address(owner string, a netip.Addr) dns.RR {
 	if a.Is4() {
 		return &dns.A{Hdr: header(owner, dns.TypeA, ttl), A: a.AsSlice()}

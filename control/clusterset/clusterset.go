@@ -212,7 +212,7 @@ func (c *Clusterset) turn() {
 	r, cfg := c.o.Peers.Load(), c.o.Peers.Config()
 
 	if c.o.Plain {
-		exports = named(cfg.Services.Named, c.since)
+		exports = named(cfg.Services.Named)
 	}
 	all := c.setPeers(r) || d.all
 	var changed []string

@@ -23,7 +23,6 @@ type exporter struct {
 	overlay  *mcs.Overlay
 	stored   map[string]api.Ports // leases that a restart knows of
 	backends map[string]*backends // by the name of the forwarded service
-	since    time.Time            // the start
 }
 
 // export is one that is offered, or is not and says why.
@@ -48,7 +47,7 @@ func newExporter(leases map[string]state.OverlayLease) exporter {
 		list = append(list, mcs.Lease{Key: key, Ports: p, Freed: l.Freed})
 		stored[key] = p
 	}
-	return exporter{exported: map[string]*export{}, overlay: mcs.NewOverlay(list), stored: stored, backends: map[string]*backends{}, since: time.Now()}
+	return exporter{exported: map[string]*export{}, overlay: mcs.NewOverlay(list), stored: stored, backends: map[string]*backends{}}
 }
 
 // entry is what peers are told of an export; nil when there is nothing.
@@ -114,7 +113,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 // leases nothing for one that could not be told.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
-	e.ready = len(e.Upstreams) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
+	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread

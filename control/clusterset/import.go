@@ -186,19 +186,24 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 	return others
 }
 
-// fit gives the listeners that there is room for, by name: so many in all, and for each peer. over is
-// how many others there are.
+// fit gives the listeners that there is room for: so many in all, and for each peer, those that have an
+// address first and then by name. over is how many others there are.
 func fit(wanted map[mcs.Name][]forward.Local, all, each int) (fits []forward.Local, over map[surplus]int) {
 	over = map[surplus]int{}
 	have := map[string]int{}
-	for _, n := range slices.SortedFunc(maps.Keys(wanted), mcs.Name.Compare) {
-		for _, l := range wanted[n] {
-			if len(fits) >= all || have[l.Peer] >= each {
-				over[surplus{l.Peer, n}]++
-				continue
+	names := slices.SortedFunc(maps.Keys(wanted), mcs.Name.Compare)
+	for _, anywhere := range []bool{false, true} {
+		for _, n := range names {
+			for _, l := range wanted[n] {
+				switch {
+				case (l.Address == "") != anywhere:
+				case len(fits) >= all || have[l.Peer] >= each:
+					over[surplus{l.Peer, n}]++
+				default:
+					have[l.Peer]++
+					fits = append(fits, l)
+				}
 			}
-			have[l.Peer]++
-			fits = append(fits, l)
 		}
 	}
 	return fits, over

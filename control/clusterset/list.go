@@ -42,6 +42,10 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 			out = append(out, s)
 		}
 	}
+	failing := map[place]mcs.Problem{}
+	for _, p := range c.failing {
+		failing[place{p.Peer, p.Name.String()}] = p
+	}
 	for n, i := range c.imports {
 		for _, x := range i.Clusters {
 			at := use{x.ID, api.ServiceImported, n.String()}
@@ -52,9 +56,9 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 					s.Addresses = append(s.Addresses, p.At.String())
 				}
 			}
-			if at := slices.IndexFunc(c.failing, func(p mcs.Problem) bool { return p.Name == n && p.Peer == x.ID }); at >= 0 {
-				s.State, s.Code = api.ServiceWaiting, string(c.failing[at].Code)
-				s.Cause, s.Fix = catalogue.Render(c.failing[at].Code, c.failing[at].Params())
+			if p, fails := failing[place{x.ID, n.String()}]; fails {
+				s.State, s.Code = api.ServiceWaiting, string(p.Code)
+				s.Cause, s.Fix = catalogue.Render(p.Code, p.Params())
 			}
 			out = append(out, s)
 		}

@@ -2,7 +2,6 @@ package clusterset
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -13,9 +12,12 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// named are the services of the configuration that clusters are to have, by name. They are as old as
-// the gateway's run, so what clusters export of one name counts before them.
-func named(services []config.NamedService, since time.Time) []mcs.Export {
+// youngest is as late as an offer may be made.
+var youngest = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
+
+// named are the services of the configuration that clusters are to have, by name. They are younger than
+// any that a cluster exports, so where the two conflict the cluster's counts.
+func named(services []config.NamedService) []mcs.Export {
 	all := map[mcs.Name]*mcs.Export{}
 	for _, s := range services {
 		if s.Export == (mcs.Name{}) {
@@ -23,7 +25,7 @@ func named(services []config.NamedService, since time.Time) []mcs.Export {
 		}
 		x := all[s.Export]
 		if x == nil {
-			x = &mcs.Export{Name: s.Export, UID: "named", Created: since, Spec: mcs.Spec{Type: mcs.ClusterSetIP}, Upstreams: map[string]string{}}
+			x = &mcs.Export{Name: s.Export, UID: s.Export.String(), Created: youngest, Spec: mcs.Spec{Type: mcs.ClusterSetIP}, Upstreams: map[string]string{}}
 			all[s.Export] = x
 		}
 		host, first, err := net.SplitHostPort(s.Address)
@@ -32,10 +34,7 @@ func named(services []config.NamedService, since time.Time) []mcs.Export {
 			continue // package config has read it
 		}
 		for nth := range s.Ports.Len() {
-			p := mcs.Port{Name: s.Name, Protocol: s.Ports.Protocol, Port: s.Ports.First + uint16(nth)}
-			if s.Ports.Len() > 1 {
-				p.Name = fmt.Sprintf("%s-%d", s.Name, p.Port)
-			}
+			p := mcs.Port{Name: s.PortName(nth), Protocol: s.Ports.Protocol, Port: s.Ports.First + uint16(nth)}
 			x.Spec.Ports = append(x.Spec.Ports, p)
 			if s.ProxyProtocol != "" {
 				x.Proxied = append(x.Proxied, p.Name)

@@ -177,6 +177,14 @@ type NamedService struct {
 	ProxyProtocol api.ProxyProtocol
 }
 
+// PortName is what clusters call a port of it, the first being 0.
+func (n NamedService) PortName(nth int) string {
+	if n.Ports.Len() == 1 {
+		return n.Name
+	}
+	return fmt.Sprintf("%s-%d", n.Name, int(n.Ports.First)+nth)
+}
+
 // Peer is a peer of the file. Without a PublicKey it holds options for the peer of
 // that name that joins by ticket.
 type Peer struct {

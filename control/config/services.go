@@ -154,7 +154,7 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 	c.named = map[string]bool{}
 	taken := []NamedService{{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth)}, {Name: api.ServiceAPIServer, Ports: api.PortsOf(api.PortAPIServer)}}
 	fixed := len(taken)
-	exported := map[mcs.Name]int{} // ports
+	exported := map[mcs.Name]map[string]string{} // which service has a port of that name
 	for i, s := range services {
 		at := fmt.Sprintf("%s[%d]", at, i)
 		switch err := api.CheckName(s.Name); {
@@ -180,12 +180,31 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 		if c.dialAddress(at+".address", s.Address); n.Ports.Len() > 1 {
 			c.lastPort(at+".address", s.Address, n.Ports)
 		}
-		if exported[n.Export] += n.Ports.Len(); s.Export != "" && exported[n.Export] > mcs.MaxPorts {
-			c.fail(at+".export", "%s has %d ports with this, and a service of clusters has at most %d (export fewer, or as several services)", s.Export, exported[n.Export], mcs.MaxPorts)
+		if n.Export != (mcs.Name{}) {
+			if exported[n.Export] == nil {
+				exported[n.Export] = map[string]string{}
+			}
+			c.exportedPorts(at+".export", n, exported[n.Export])
 		}
 		taken = append(taken, n)
 	}
 	return taken[fixed:]
+}
+
+// exportedPorts adds the ports of a named service to those of what it is exported as.
+func (c *checker) exportedPorts(field string, n NamedService, ports map[string]string) {
+	if sum := len(ports) + n.Ports.Len(); sum > mcs.MaxPorts {
+		c.fail(field, "%s has %d ports with this, and a service of clusters has at most %d (export fewer, or as several services)", n.Export, sum, mcs.MaxPorts)
+		return
+	}
+	for nth := range n.Ports.Len() {
+		name := n.PortName(nth)
+		if other, taken := ports[name]; taken {
+			c.fail(field, "a port of %s is called %s by %s already (rename this service)", n.Export, name, other)
+			return
+		}
+		ports[name] = n.Name
+	}
 }
 
 // export is what clusters have a named service as.

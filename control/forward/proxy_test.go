@@ -16,7 +16,7 @@ import (
 // proxied is a server that wants to know who connects, and hands its connections out.
 func proxied(t *testing.T) (address string, conns <-chan *proxyproto.Conn) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

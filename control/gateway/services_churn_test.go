@@ -162,9 +162,9 @@ type churned struct {
 
 // start has a pod at an address, or elsewhere if that is taken.
 func (c *churn) start(namespace, address string, ready bool) *churned {
-	ln, err := net.Listen("tcp", address)
+	ln, err := new(net.ListenConfig).Listen(c.w.ctx, "tcp", address)
 	if err != nil {
-		ln, err = net.Listen("tcp", net.JoinHostPort(hostAddress(c.w.t), "0"))
+		ln, err = new(net.ListenConfig).Listen(c.w.ctx, "tcp", net.JoinHostPort(hostAddress(c.w.t), "0"))
 	}
 	if err != nil {
 		c.w.t.Fatal(err)

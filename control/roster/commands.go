@@ -48,6 +48,9 @@ func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state
 	if r.Peer.PublicKey == "" {
 		return state.Peer{}, admin.Usage(what+": no public key", "the peer's operator sees it in `postern status` or `postern key pub`")
 	}
+	if r.Peer.Services != nil || r.Peer.Local != nil && len(r.Peer.Local.Services) > 0 {
+		return state.Peer{}, admin.Usage(what+": what is exported to a peer and imported from it is said by the configuration alone", "put the peer into spec.peers")
+	}
 	q, err := config.ResolvePeer(r.Peer, cfg.Services.Named)
 	if err != nil {
 		return state.Peer{}, admin.Usage(what+": "+err.Error(), "")

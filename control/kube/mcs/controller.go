@@ -336,7 +336,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})
-	return min(again, s.writer.again()), failed
+	return max(min(again, s.writer.again(began)), time.Until(s.calm)), failed
 }
 
 // found are the problems there are: what may not be watched, and what was refused.

@@ -190,13 +190,16 @@ func (w *writer) waits(i id) bool {
 	return time.Now().Before(w.refused[i].next)
 }
 
-// again is how long until something that was refused is tried again, at most refusedAgain.
-func (w *writer) again() time.Duration {
+// again is how long until something that was refused is tried again, at most refusedAgain. What was
+// due at a time has been tried; that a name is free again, or what became of the object, the mirrors tell.
+func (w *writer) again(tried time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := refusedAgain
 	for _, r := range w.refused {
-		out = min(out, max(time.Until(r.next), gather))
+		if r.next.After(tried) && r.problem.Code != catalogue.NameTaken {
+			out = min(out, max(time.Until(r.next), gather))
+		}
 	}
 	return out
 }

@@ -26,10 +26,10 @@ func TestARefusalIsToldWhenItLasts(t *testing.T) {
 		begin, tries := time.Now(), 0
 		for ; len(w.problems()) == 0; tries++ {
 			try(refused)
-			if again := w.again(); tries == 0 && again != firstRetry || again > refusedAgain {
+			if again := w.again(time.Now()); tries == 0 && again != firstRetry || again > refusedAgain {
 				t.Fatalf("after %d tries the next is %v later", tries+1, again)
 			}
-			time.Sleep(w.again() - time.Nanosecond)
+			time.Sleep(w.again(time.Now()) - time.Nanosecond)
 			if !w.waits(web) {
 				t.Error("it is tried all the time")
 			}
@@ -43,14 +43,21 @@ func TestARefusalIsToldWhenItLasts(t *testing.T) {
 		for range 10 {
 			try(refused)
 		}
-		if again := w.again(); again != refusedAgain {
+		if again := w.again(time.Now()); again != refusedAgain {
 			t.Errorf("the next try is %v later, want %v", again, refusedAgain)
 		}
 		if try(nil); len(w.problems()) > 0 || w.waits(web) {
 			t.Errorf("it is told when it is over: %+v", w.problems())
 		}
-		if try(refused); w.again() != firstRetry {
-			t.Errorf("another refusal is tried again after %v", w.again())
+		if try(refused); w.again(time.Now()) != firstRetry {
+			t.Errorf("another refusal is tried again after %v", w.again(time.Now()))
+		}
+		// What was due has been tried, whatever came of it, and a name that is taken is told of by the mirrors:
+		// neither has everything looked at again and again.
+		time.Sleep(firstRetry)
+		db := id{importKind, "shop", "db"}
+		if w.refuse(db, taken(db), 0); w.again(time.Now()) != refusedAgain {
+			t.Errorf("a name that is taken is looked at again after %v", w.again(time.Now()))
 		}
 	})
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
+// zonePatience is for how long a refusal to read names may pass, where they were never read.
+const zonePatience = 15 * time.Second
+
 // ZoneOptions are what names are read of. All but Namespaces are required.
 type ZoneOptions struct {
 	Cluster *kube.Cluster
@@ -89,14 +92,20 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 		running.Go(func() { p.imports.Run(ctx) })
 		running.Go(func() { p.slices.Run(ctx) })
 	}
+	// An API server that starts refuses everything: what was never read is given that long.
+	starting := time.NewTimer(zonePatience)
+	defer starting.Stop()
+	started := false
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wake:
+		case <-starting.C:
+			started = true
 		}
 		began := time.Now()
-		readable := false
+		readable := true
 		var services []clusterdns.Service
 		for _, p := range places {
 			if apierrors.IsNotFound(p.imports.Err()) {
@@ -104,11 +113,12 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 			}
 			imports, a := p.imports.Objects()
 			endpoints, b := p.slices.Objects()
-			if p.imports.Denied() || p.slices.Denied() {
-				continue
-			}
-			if readable = a && b; !readable {
+			denied := p.imports.Denied() || p.slices.Denied()
+			if readable = a && b || denied && started; !readable {
 				break
+			}
+			if denied { // what it had is not to be told any more
+				continue
 			}
 			services = append(services, servicesOf(imports, endpoints)...)
 		}

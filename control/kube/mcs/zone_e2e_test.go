@@ -211,7 +211,7 @@ func startCoreDNS(t *testing.T, kubeconfig string) (addr string) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
+		free, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -158,6 +158,8 @@ func (m *Mirror[T]) note(err error) {
 			m.refused = time.Now()
 		}
 		m.denied = m.denied || !m.synced || time.Since(m.refused) >= sure
+	case !m.denied: // whoever refuses next may have started since
+		m.refused = time.Time{}
 	}
 	changed := was != m.denied || (err == nil) != (m.err == nil) || err != nil && err.Error() != m.err.Error()
 	m.err = err
