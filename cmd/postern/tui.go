@@ -88,7 +88,9 @@ func (a *app) fleet(ctx context.Context, names []string, o screen.Options, readO
 			return err
 		}
 		defer end()
-		if base := strings.TrimSuffix(filepath.Base(name), ".sock"); !slices.ContainsFunc(o.Sources, func(s screen.NamedSource) bool { return s.Name == base }) {
+		base := strings.TrimSuffix(filepath.Base(name), ".sock")
+		taken := slices.Contains(names, base) || slices.ContainsFunc(o.Sources, func(s screen.NamedSource) bool { return s.Name == base })
+		if a.isSocket(name) && !taken {
 			name = base
 		}
 		s := screen.NamedSource{Name: name, Source: source{client}}
@@ -105,9 +107,15 @@ func (a *app) fleet(ctx context.Context, names []string, o screen.Options, readO
 	return err
 }
 
+// isSocket tells a socket's path from a context, which may have slashes in its name as well (EKS,
+// OpenShift).
+func (a *app) isSocket(name string) bool {
+	return strings.ContainsRune(name, os.PathSeparator) && !slices.Contains(a.cluster.chosen.Names("context"), name)
+}
+
 // named is the gateway of a socket, or of a context of the kubeconfig, and what ends it.
 func (a *app) named(name string) (*admin.Client, func(), error) {
-	if strings.ContainsRune(name, os.PathSeparator) {
+	if a.isSocket(name) {
 		client := admin.NewClient(name)
 		return client, client.Close, nil
 	}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -11,8 +12,14 @@ import (
 // NameKept is the check of whether the state directory keeps what is written into it.
 const NameKept = "state-directory"
 
-// lossTold is for how long is told that files of the state were gone.
-const lossTold = time.Hour
+// lossTold is how long it is reported that files of the state were gone, and statePatience how long
+// is waited for the disk.
+const (
+	lossTold      = time.Hour
+	statePatience = 2 * time.Second
+)
+
+var errStateHangs = errors.New("the disk does not answer")
 
 // kept is what became of the gateway's state on disk.
 type kept struct {

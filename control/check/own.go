@@ -22,6 +22,7 @@ type ownState struct {
 	upstreams []verdict.Finding
 	delay     delay // as a round has it
 	kept      kept
+	trying    bool // it is being found out
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -106,13 +107,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 		return
 	}
 	if r.opts.State != nil {
-		r.own.mu.Lock()
-		before := r.own.kept
-		r.own.mu.Unlock()
-		now := before.tried(r.opts.State, time.Now()) // it may wait for the disk
-		r.own.mu.Lock()
-		r.own.kept = now
-		r.own.mu.Unlock()
+		r.tryState()
 	}
 	end := watchDelay()
 	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
@@ -123,6 +118,36 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
 	r.own.delay, r.own.upstreams = d.blamed(upstreams), upstreams
+}
+
+// tryState tries the state directory, and waits so long for a disk that hangs: the try goes on, and
+// there is never more than one.
+func (r *Runner) tryState() {
+	r.own.mu.Lock()
+	before, busy := r.own.kept, r.own.trying
+	r.own.trying = true
+	r.own.mu.Unlock()
+	done := make(chan struct{})
+	if !busy {
+		go func() {
+			defer close(done)
+			now := before.tried(r.opts.State, time.Now())
+			r.own.mu.Lock()
+			defer r.own.mu.Unlock()
+			r.own.kept, r.own.trying = now, false
+		}()
+	}
+	patience := time.NewTimer(statePatience)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+		r.own.mu.Lock()
+		defer r.own.mu.Unlock()
+		if r.own.trying {
+			r.own.kept.err = errStateHangs
+		}
+	}
 }
 
 // Own are the findings of this gateway by itself as things are; nothing is tried for them.

@@ -173,10 +173,12 @@ func TestAnUncertainWayIsNoSlowServer(t *testing.T) {
 				got := map[api.Outcome]int{}
 				for range asked {
 					r := APIServer(t.Context(), dial, f)
-					if r.Outcome == c.never {
+					if got[r.Outcome]++; r.Outcome == c.never && c.loss == 0 {
 						t.Fatalf("the verdict is %s: %s", r.Outcome, r.Verdict().Cause)
 					}
-					got[r.Outcome]++
+				}
+				if got[c.never]*200 > asked { // two packets in a row may be lost twice
+					t.Errorf("%d of %d are %s", got[c.never], asked, c.never)
 				}
 				t.Logf("of %d asked: %v", asked, got)
 				if got[c.is]*100 < c.least*asked {

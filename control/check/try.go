@@ -82,11 +82,11 @@ func (q question) again(ctx context.Context) try {
 	}
 	began := time.Now()
 	c, err := q.dial(ctx)
-	t.way = time.Since(began)
 	if err != nil {
 		t.err = err
 		return t
 	}
+	t.way = time.Since(began)
 	defer c.Close()
 	began = time.Now()
 	secure, err := q.handshake(ctx, c)

@@ -164,7 +164,7 @@ func (e *Registrar) putGranted(all *state.Peers, grant ticket.Grant) error {
 			PublicKey: grant.PublicKey, Mode: api.ModeInBand, Origin: state.OriginInvited, JoinedAt: time.Now()}
 	}
 	if p.Ticket != id {
-		p.Ticket, p.Allow = id, roster.Sorted(grant.Allow)
+		p.Ticket, p.Allow, p.Undo = id, roster.Sorted(grant.Allow), state.Undo{}
 	}
 	p.PresharedKey, p.Offers, p.Pending = grant.PresharedKey, grant.Offers, grant.Pending
 	p.Candidates = e.announced(grant.Candidates)

@@ -241,7 +241,7 @@ func (e *Registrar) putJoined(p state.Peer, may func(old state.Peer) error) erro
 				if err := may(old); err != nil {
 					return err
 				}
-				p.Local, p.Identity = merged(old.Local, p.Local), old.Identity
+				p.Local, p.Identity, p.Undo = merged(old.Local, p.Local), old.Identity, old.Undo
 				if len(p.Allow) == 0 {
 					p.Allow = old.Allow
 				}

@@ -119,13 +119,16 @@ func (reg *Registry) allow(ctx context.Context, name string, r api.PeerAllowRequ
 		return admin.Usage(fmt.Sprintf("allow: peer %s is a plain WireGuard peer, which cannot use auth: it has no overlay address of its own, from which its identity would be known", name),
 			"apiServer and named services can be granted")
 	}
-	return reg.Update(Update{
+	u := Update{
 		Peers: EditPeer(m, undoable(within, func(p *state.Peer) { p.Allow = allow })),
 		Applied: func() {
 			reg.o.Audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.Key), audit.Services(reg.allowedNow(name)))
 		},
-		Restricts: func() string { return reg.mayReachNow(name) },
-	})
+	}
+	if within == 0 { // what cannot be stored cannot be undone after a restart
+		u.Restricts = func() string { return reg.mayReachNow(name) }
+	}
+	return reg.Update(u)
 }
 
 // mayReachNow says what a peer may reach.

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -88,6 +89,17 @@ func TestListenersThatNobodyConfirmsAreUndone(t *testing.T) {
 	reg.Maintain(time.Now().Add(time.Hour))
 	if now := fmt.Sprint(reg.Load().ByName("cloud").Local); now != fmt.Sprint(before) {
 		t.Errorf("the listeners are %s, want %v", now, before)
+	}
+}
+
+// What cannot be stored could not be undone after a restart, so it is not made at all.
+func TestAChangeToConfirmThatCannotBeStoredIsNotMade(t *testing.T) {
+	reg := newRegistry(t, &fakeTunnel{})
+	must(t, reg.PeerAdd(t.Context(), api.PeerAddRequest{Peer: api.Peer{Name: "cloud", PublicKey: cloudKey, Allow: []string{api.ServiceAuth}}}))
+	must(t, os.RemoveAll(reg.store.Dir()))
+	_, err := reg.PeerTry(t.Context(), "cloud", api.PeerTryRequest{Within: api.Duration(time.Minute), Allow: &api.PeerAllowRequest{}})
+	if m := reg.Load().ByName("cloud"); err == nil || len(m.Allow) != 1 || !m.UndoneAt.IsZero() {
+		t.Errorf("got %v, and it may reach %v until %v", err, m.Allow, m.UndoneAt)
 	}
 }
 

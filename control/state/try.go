@@ -1,6 +1,7 @@
 package state
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,9 @@ func (s *Store) Try() (restored []string, err error) {
 	if s.mirror != nil {
 		return nil, nil
 	}
-	temp, err := s.peers.disk.temporary(s.dir, make([]byte, triedWith))
+	b := make([]byte, triedWith)
+	_, _ = rand.Read(b) // zeros take no room on some disks
+	temp, err := s.peers.disk.temporary(s.dir, b)
 	if err == nil {
 		err = os.Remove(temp)
 	}

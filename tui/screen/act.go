@@ -310,6 +310,9 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 	if m.mode != modeConfirm || m.proposal != p {
 		text, _ := p.ended()
 		m.say(p.title + ": " + text)
+		if p.outcome.copy.text != "" { // it is nowhere else
+			m.mode, m.proposal = modeConfirm, p
+		}
 	}
 	m.data.polledAt, m.data.checksAt = time.Time{}, time.Time{}
 	return m.poll()

@@ -16,7 +16,7 @@ import (
 func (m *model) header() []string {
 	d := m.data
 	if m.onFleet() {
-		return []string{m.fleetTotals()}
+		return []string{d.beside(m.fleetTotals(), m.still())}
 	}
 	var lines []string
 	if d.lost != nil {
@@ -92,15 +92,7 @@ func (m *model) totals() string {
 	for i := range d.status.Peers {
 		count[cell.StandingOf(&d.status.Peers[i]).Counted()]++
 	}
-	still := ""
-	switch {
-	case d.frozen:
-		still = d.paint.Text(cell.Wary, "= frozen")
-	case m.blurred && d.width < 60:
-		still = d.paint.Text(cell.Wary, "= paused")
-	case m.blurred:
-		still = d.paint.Text(cell.Wary, "= paused, not in focus")
-	}
+	still := m.still()
 	var line string
 	room := d.width - ansi.StringWidth(still)
 	for _, short := range []bool{false, true} {
@@ -112,10 +104,29 @@ func (m *model) totals() string {
 	if d.stale() {
 		line = d.greyed(line)
 	}
-	if still == "" {
+	return d.beside(line, still)
+}
+
+// still says that the picture stands still, and why; empty while it moves.
+func (m *model) still() string {
+	d := m.data
+	switch {
+	case d.frozen:
+		return d.paint.Text(cell.Wary, "= frozen")
+	case m.blurred && d.width < 60:
+		return d.paint.Text(cell.Wary, "= paused")
+	case m.blurred:
+		return d.paint.Text(cell.Wary, "= paused, not in focus")
+	}
+	return ""
+}
+
+// beside puts a word at the right end of a line.
+func (d *data) beside(line, word string) string {
+	if word == "" {
 		return line
 	}
-	return cell.Pad(line, max(0, room-1)) + " " + still
+	return cell.Pad(cell.Fit(line, max(0, d.width-ansi.StringWidth(word)-1)), max(0, d.width-ansi.StringWidth(word)-1)) + " " + word
 }
 
 func (m *model) totalsLine(count map[cell.Standing]int, short bool) string {

@@ -66,6 +66,7 @@ func (m *model) showGateway(i int) tea.Cmd {
 		return m.say("gateway " + m.sources[i].Name)
 	}
 	old, d := m.data, m.gateways[i]
+	old.frozen = false // what is not looked at goes on
 	d.now, d.nextTry, d.checking, d.frozen = m.now(), time.Time{}, "", false
 	d.paint, d.graph, d.wide, d.filter = old.paint, old.graph, old.wide, old.filter
 	d.width, d.height = old.width, old.height
