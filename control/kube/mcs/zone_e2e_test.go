@@ -216,7 +216,7 @@ func startCoreDNS(t *testing.T, kubeconfig string) (addr string) {
 			t.Fatal(err)
 		}
 		addr = free.Addr().String()
-		free.Close()
+		_ = free.Close()
 		_, port, _ := net.SplitHostPort(addr)
 		file := filepath.Join(t.TempDir(), "Corefile")
 		text := fmt.Sprintf("clusterset.local:%s {\n\tbind 127.0.0.1\n\terrors\n\tkubernetes clusterset.local {\n\t\tkubeconfig %q\n\t\tmulticluster clusterset.local\n\t}\n}\n", port, kubeconfig)
@@ -228,8 +228,8 @@ func startCoreDNS(t *testing.T, kubeconfig string) (addr string) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
+		ended := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(ended) }()
 		for ready := false; !ready; {
 			select {
 			case <-ended: // somebody else has taken the port
