@@ -124,20 +124,33 @@ func TestANewPathIsKnown(t *testing.T) {
 func TestOutstanding(t *testing.T) {
 	p := overLongPath(t, impairment{})
 	client, server := p.connect(t, b6)
-	const size = 4 << 20
-	go func() { _, _ = client.Write(make([]byte, size)) }()
+	var enough atomic.Bool
+	var written atomic.Int64
+	var busy sync.WaitGroup
+	busy.Go(func() { // for as long as it takes to see it
+		for b := make([]byte, 64<<10); !enough.Load(); {
+			written.Add(int64(len(b)))
+			if _, err := client.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	reading := make(chan error, 1)
+	go func() { _, err := io.Copy(io.Discard, server); reading <- err }()
 	eventually(t, "some is in flight and some waits", func() bool {
 		waiting, inFlight, ok := client.Outstanding()
-		return ok && waiting > 0 && inFlight > 0 && waiting+inFlight <= size
+		return ok && waiting > 0 && inFlight > 0 && int64(waiting+inFlight) <= written.Load()
 	})
-	if _, err := io.CopyN(io.Discard, server, size); err != nil {
-		t.Fatal(err)
-	}
+	enough.Store(true)
+	busy.Wait()
 	eventually(t, "nothing is left", func() bool {
 		waiting, inFlight, ok := client.Outstanding()
 		return ok && waiting == 0 && inFlight == 0
 	})
 	client.Close()
+	if err := <-reading; err != nil {
+		t.Error(err)
+	}
 	server.Close()
 	eventually(t, "nothing is on its way in an ended connection", func() bool {
 		_, _, ok := client.Outstanding()
