@@ -70,7 +70,7 @@ test-flood: ## A minute of each flood of one peer, and what another peer notices
 
 .PHONY: test-churn
 test-churn: ## 10,000 connections to services of clusters while pods come, go and fail readiness
-	POSTERN_CHURN=10000 $(GO) test -count 1 -v -run TestPodsThatComeAndGo ./control/gateway
+	POSTERN_CHURN=10000 $(GO) test -count 1 -v -run 'TestPodsThatComeAndGo|TestClientsKeepTheirPods' ./control/gateway
 
 .PHONY: test-interop
 CONNECTIONS ?= 1000000

@@ -115,6 +115,107 @@ func (w *world) open0() string {
 	return ""
 }
 
+// A thousand clients keep their pods while others come and go, and when either gateway starts again: then
+// whoever moves has the pod that came since, which nobody knows any more. It takes half a minute, so
+// `make test-churn` alone has it.
+func TestClientsKeepTheirPods(t *testing.T) {
+	if os.Getenv("POSTERN_CHURN") == "" {
+		t.Skip("POSTERN_CHURN is not set")
+	}
+	const clients = 1000
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Limits.ConnectionsPerSecond = 1000 })
+	var pods []pod
+	for i := range 5 {
+		pods = append(pods, w.newPod(fmt.Sprint("web-", i)))
+	}
+	tell := func(pods ...pod) {
+		x := export("shop", "web", true, pods...)
+		x.Spec.Affinity = mcs.Affinity{ClientIP: true, Timeout: time.Hour}
+		w.Cloud.Gateway.Services().SetExports([]mcs.Export{x})
+	}
+	importing := func() netip.AddrPort {
+		w.Edge.Gateway.Services().SetExports(nil)
+		w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+		at := w.imported(w.Edge, "cloud", "shop/web")
+		w.answers(at)
+		return at
+	}
+	tell(pods[:4]...)
+	at := importing()
+	ask := func() []string {
+		who := make([]string, clients)
+		var next atomic.Int64
+		var asking sync.WaitGroup
+		for range 16 {
+			asking.Go(func() {
+				for n := next.Add(1) - 1; n < int64(clients); n = next.Add(1) - 1 {
+					from := &net.TCPAddr{IP: net.IPv4(127, 244, byte(n>>8), byte(n))}
+					c, err := (&net.Dialer{LocalAddr: from}).DialContext(t.Context(), "tcp", at.String())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = c.SetDeadline(time.Now().Add(patience))
+					if _, err := fmt.Fscanln(c, &who[n]); err != nil {
+						t.Error(err)
+					}
+					c.Close()
+				}
+			})
+		}
+		asking.Wait()
+		return who
+	}
+	was := ask()
+	// moved are those that have another pod than before, by that.
+	moved := func(what string) map[string]int {
+		now, out := ask(), map[string]int{}
+		for n := range now {
+			if now[n] != was[n] {
+				out[was[n]+" to "+now[n]]++
+			}
+		}
+		was = now
+		t.Logf("%s: there moved %v", what, out)
+		return out
+	}
+	tell(pods...)
+	if m := moved("a pod comes"); len(m) > 0 {
+		t.Errorf("a pod comes, and clients move: %v", m)
+	}
+	gone := was[0]
+	var left []pod
+	for _, p := range pods {
+		if p.name != gone {
+			left = append(left, p)
+		}
+	}
+	tell(left...)
+	for move := range moved("a pod goes") {
+		if !strings.HasPrefix(move, gone) {
+			t.Errorf("%s goes, and clients move from %s", gone, move)
+		}
+	}
+	w.stop(w.Edge)
+	w.start(w.Edge)
+	at = importing()
+	if m := moved("the importing gateway starts again"); len(m) > 0 {
+		t.Errorf("the importing gateway starts again, and clients move: %v", m)
+	}
+	w.stop(w.Cloud)
+	w.start(w.Cloud)
+	tell(left...)
+	at = importing()
+	for move := range moved("the exporting gateway starts again") {
+		if !strings.HasSuffix(move, pods[4].name) {
+			t.Errorf("the exporting gateway starts again, and clients move from %s", move)
+		}
+	}
+}
+
 // held is what this process holds.
 type held struct {
 	goroutines, files int
