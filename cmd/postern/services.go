@@ -45,12 +45,8 @@ func (a *app) servicesCommand() *cobra.Command {
 
 // writeServices prints them, and below why some are not there.
 func writeServices(out io.Writer, s api.ClusterServices) error {
-	switch {
-	case !s.Enabled:
-		_, err := fmt.Fprintln(out, "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)")
-		return err
-	case len(s.Services) == 0:
-		_, err := fmt.Fprintln(out, "no service is exported or imported; see services.export and services.import of the peers, and `kubectl get serviceexports -A` where there is a cluster")
+	if !s.Enabled || len(s.Services) == 0 {
+		_, err := fmt.Fprintln(out, cell.NoServices(s.Enabled))
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

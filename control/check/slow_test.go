@@ -30,6 +30,15 @@ func (d *delayed) Write(p []byte) (int, error) {
 	return d.Conn.Write(p)
 }
 
+// slow is a server that answers, each of whose writes waits.
+func (a authorities) slow(each func(n int) time.Duration) func(net.Conn) {
+	return func(conn net.Conn) {
+		conf := a.conf.Clone()
+		conf.SessionTicketsDisabled = true
+		secure(conf, says(body("ok")))(&delayed{Conn: conn, each: each})
+	}
+}
+
 // A server is called slow for what is its own part. What the tunnel takes is seen in
 // connecting, and then nobody is blamed.
 func TestWhoIsSlow(t *testing.T) {
@@ -58,19 +67,15 @@ func TestWhoIsSlow(t *testing.T) {
 				a := newAuthorities(t, catalogue.DefaultServerName)
 				f, o := facts(), newOverlay(t)
 				f.CA = a.serving.CertPEM()
-				o.on(api.PortAPIServer, func(conn net.Conn) {
-					conf := a.conf.Clone()
-					conf.SessionTicketsDisabled = true
-					secure(conf, says(body("ok")))(&delayed{Conn: conn, each: func(n int) time.Duration {
-						switch n {
-						case 0:
-							return c.tls
-						case 1:
-							return c.http
-						}
-						return 0
-					}})
-				})
+				o.on(api.PortAPIServer, a.slow(func(n int) time.Duration {
+					switch n {
+					case 0:
+						return c.tls
+					case 1:
+						return c.http
+					}
+					return 0
+				}))
 				dial := func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 					time.Sleep(c.tcp)
 					return o.Dial(ctx, to)
@@ -159,16 +164,12 @@ func TestAnUncertainWayIsNoSlowServer(t *testing.T) {
 				a := newAuthorities(t, catalogue.DefaultServerName)
 				f, o := facts(), newOverlay(t)
 				f.CA = a.serving.CertPEM()
-				o.on(api.PortAPIServer, func(conn net.Conn) {
-					conf := a.conf.Clone()
-					conf.SessionTicketsDisabled = true
-					secure(conf, says(body("ok")))(&delayed{Conn: conn, each: func(n int) time.Duration {
-						if u.cross(); n == 1 {
-							return c.server
-						}
-						return 0
-					}})
-				})
+				o.on(api.PortAPIServer, a.slow(func(n int) time.Duration {
+					if u.cross(); n == 1 {
+						return c.server
+					}
+					return 0
+				}))
 				dial := u.dialled(o.Dial)
 				got := map[api.Outcome]int{}
 				for range asked {

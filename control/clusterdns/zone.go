@@ -193,26 +193,36 @@ func (z *Zone) find(question dns.Question, self netip.Addr) answer {
 	case !name.has(labels{"svc"}):
 		return out
 	}
-	if name = name[:len(name)-1]; len(name) == 0 {
-		out.exists = true
-		return out
+	return z.below(name[:len(name)-1], question)
+}
+
+// below answers for what is below svc, by the labels before that.
+func (z *Zone) below(name labels, question dns.Question) answer {
+	if len(name) == 0 {
+		return answer{exists: true}
 	}
 	namespace := z.services[strings.ToLower(name[len(name)-1])]
 	if name = name[:len(name)-1]; len(name) == 0 {
-		out.exists = len(namespace) > 0
-		return out
+		return answer{exists: len(namespace) > 0}
 	}
 	s, ok := namespace[strings.ToLower(name[len(name)-1])]
-	if name = name[:len(name)-1]; !ok {
-		return out
+	if !ok {
+		return answer{}
 	}
-	own := s.Name + "." + s.Namespace + ".svc." + zone
-	type said struct { // what several ports or addresses have in common is told once
-		kind   uint16
-		target string
-		addr   netip.Addr
-		port   uint16
-	}
+	return s.answer(name[:len(name)-1], question)
+}
+
+// said is a record without its owner: what several ports or addresses have in common is told once.
+type said struct {
+	kind   uint16
+	target string
+	addr   netip.Addr
+	port   uint16
+}
+
+// answer answers for a service, or for a name below it.
+func (s Service) answer(name labels, question dns.Question) (out answer) {
+	own := s.Name + "." + s.Namespace + ".svc." + zoneOf(question.Name)
 	seen := map[said]bool{}
 	add := func(to *[]dns.RR, what said, rr func() dns.RR) {
 		if !seen[what] && len(seen) < maxRecords {
@@ -220,32 +230,30 @@ func (z *Zone) find(question dns.Question, self netip.Addr) answer {
 			*to = append(*to, rr())
 		}
 	}
-	for i := range s.instances() {
-		target := ""
-		if is(dns.TypeSRV) {
-			target = strings.Join(append(i.name[:len(i.name):len(i.name)], own), ".")
+	srv := func(i instance, ports []Port) {
+		target := strings.Join(append(i.name[:len(i.name):len(i.name)], own), ".")
+		for _, p := range ports {
+			if p.Name == "" {
+				continue
+			}
+			add(&out.records, said{kind: dns.TypeSRV, target: target, port: p.Number}, func() dns.RR {
+				return &dns.SRV{Hdr: header(question.Name, dns.TypeSRV, ttl), Weight: 1, Port: p.Number, Target: target}
+			})
+			add(&out.more, said{kind: addressType(i.addr), target: target, addr: i.addr}, func() dns.RR { return address(target, i.addr) })
 		}
+	}
+	for i := range s.instances() {
 		for owner, ports := range i.owners() {
 			if !owner.has(name) {
 				continue
 			}
 			out.exists = true
-			if len(owner) != len(name) || !i.addr.IsValid() {
-				continue
-			}
-			if kind := addressType(i.addr); is(kind) {
-				add(&out.records, said{kind: kind, addr: i.addr}, func() dns.RR { return address(question.Name, i.addr) })
-			}
-			if !is(dns.TypeSRV) || !i.named {
-				continue
-			}
-			for _, p := range ports {
-				if p.Name != "" {
-					add(&out.records, said{kind: dns.TypeSRV, target: target, port: p.Number}, func() dns.RR {
-						return &dns.SRV{Hdr: header(question.Name, dns.TypeSRV, ttl), Weight: 1, Port: p.Number, Target: target}
-					})
-					add(&out.more, said{kind: addressType(i.addr), target: target, addr: i.addr}, func() dns.RR { return address(target, i.addr) })
-				}
+			switch {
+			case len(owner) != len(name) || !i.addr.IsValid(): // above it, or without records yet
+			case question.Qtype == addressType(i.addr):
+				add(&out.records, said{kind: question.Qtype, addr: i.addr}, func() dns.RR { return address(question.Name, i.addr) })
+			case question.Qtype == dns.TypeSRV && i.named:
+				srv(i, ports)
 			}
 		}
 	}

@@ -45,28 +45,27 @@ type kept struct {
 func (b *backends) set(ready []netip.AddrPort, a mcs.Affinity) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was := b.ready
+	gone := map[netip.AddrPort]backend{}
+	for _, x := range b.ready {
+		gone[x.AddrPort] = x
+	}
 	b.ready, b.affinity = make([]backend, len(ready)), a
 	for i, to := range ready {
-		if at := slices.IndexFunc(was, func(x backend) bool { return x.AddrPort == to }); at >= 0 {
-			b.ready[i] = was[at]
-			continue
+		x, stays := gone[to]
+		if delete(gone, to); !stays {
+			x.AddrPort = to
+			x.Ready, x.end = context.WithCancel(context.Background())
 		}
-		b.ready[i].AddrPort = to
-		b.ready[i].Ready, b.ready[i].end = context.WithCancel(context.Background())
+		b.ready[i] = x
 	}
-	for _, x := range was {
-		if !slices.Contains(ready, x.AddrPort) {
-			x.end()
-		}
+	for _, x := range gone {
+		x.end()
 	}
 	if !a.ClientIP {
 		b.kept = nil
 	}
 	now := time.Now()
-	maps.DeleteFunc(b.kept, func(_ client, k kept) bool {
-		return !slices.Contains(ready, k.to.AddrPort) || now.Sub(k.used) >= a.Timeout
-	})
+	maps.DeleteFunc(b.kept, func(_ client, k kept) bool { return k.to.Ready.Err() != nil || now.Sub(k.used) >= a.Timeout })
 }
 
 // Pick implements forward.Backends.

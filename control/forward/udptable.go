@@ -230,7 +230,7 @@ func (t *udpFlows) endLocked(f *udpFlow) {
 	f.phase = ended
 }
 
-// without deletes from a map, which keeps the memory of the most that it has held unless it is made anew.
+// without deletes from a map, which keeps the memory of the most that it has held: an empty one is replaced.
 func without[K comparable, V any](m map[K]V, k K) map[K]V {
 	if delete(m, k); len(m) == 0 {
 		return make(map[K]V)

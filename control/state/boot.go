@@ -34,8 +34,8 @@ func (s *Store) Boot(now time.Time) (uint64, error) {
 	next := max(s.boots.load().Last+1, uint64(max(now.UnixMilli(), 0)))
 	err := s.boots.update(func(b *boots) error {
 		b.Last = next
-		if !s.publicKey.IsZero() {
-			b.PublicKey = s.publicKey
+		if k := s.key.Load(); k != nil {
+			b.PublicKey = k.Public()
 		}
 		return nil
 	})

@@ -131,12 +131,10 @@ type Store struct {
 	mirror *mirror // nil: there is no backend
 	// hadKey is what the backend is a witness of.
 	hadKey peer.PublicKey
-	// keyKept: the backend has the private key. publicKey is that of the key which PrivateKey
-	// gave. Both are the caller's of PrivateKey.
+	// keyKept: the backend has the private key. It is the caller's of PrivateKey.
 	keyKept bool
 	// key is what PrivateKey gave.
-	key       atomic.Pointer[peer.PrivateKey]
-	publicKey peer.PublicKey
+	key atomic.Pointer[peer.PrivateKey]
 }
 
 // Open makes the directory if it is missing, locks it and reads what is there. A
@@ -318,7 +316,7 @@ func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 	if made {
 		k, err = putPrivateKey(file, k)
 	}
-	if s.publicKey = k.Public(); err == nil {
+	if err == nil {
 		s.key.Store(&k)
 	}
 	return k, err

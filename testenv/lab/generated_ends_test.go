@@ -54,32 +54,51 @@ func (l *Lab) failOver(ctx context.Context) error {
 
 // relayFaults are those of the relay, which is spare: the two meet without it.
 func relayFaults() []endFault {
-	out := []endFault{{name: "TURN server, down", relay: true, cloud: codes(catalogue.TurnUnreachable), edge: codes(catalogue.TurnUnreachable),
-		says: "start it", mend: func(_ context.Context, l *Lab) error {
+	out := []endFault{{
+		name: "TURN server, down", relay: true, cloud: codes(catalogue.TurnUnreachable), edge: codes(catalogue.TurnUnreachable),
+		says: "start it",
+		do: func(_ context.Context, l *Lab) error {
+			defer func() { l.relay = nil }()
+			return l.relay.Close()
+		},
+		fix: func(_ context.Context, l *Lab) error {
 			if l.relay != nil { // both sides say so
 				return nil
 			}
 			return l.serveRelay()
-		}, do: func(_ context.Context, l *Lab) error {
-			defer func() { l.relay = nil }()
-			return l.relay.Close()
-		}}}
+		},
+	}}
 	for _, s := range sides() {
-		out = append(out, s.finds(endFault{name: "TURN server, mute", relay: true, says: "let UDP and TCP to it out", mend: func(_ context.Context, l *Lab) error {
-			s.of(l).Host.Link().SetFirewall(simnet.Firewall{})
-			return nil
-		}, do: func(_ context.Context, l *Lab) error {
-			s.of(l).Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
-				return d.Src.Addr() == relayAddr || d.Dst.Addr() == relayAddr
-			}})
-			return nil
-		}}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, wrong password", relay: true, says: "correct username and passwordFile",
-			do:   func(ctx context.Context, l *Lab) error { return s.of(l).password(ctx, "wrong") },
-			mend: func(ctx context.Context, l *Lab) error { return s.of(l).password(ctx, relayPassword(s.name)) }}, catalogue.TurnUnreachable), s.finds(endFault{name: "TURN server, certificate expired", relay: true, says: "renew the server's certificate", do: func(ctx context.Context, l *Lab) error {
-			return relayExpired(ctx, l, s.of(l))
-		}}, catalogue.TurnUnreachable))
+		for _, e := range s.relayFaults() {
+			out = append(out, s.finds(e, catalogue.TurnUnreachable))
+		}
 	}
 	return out
+}
+
+// relayFaults are those that one side has with the relay.
+func (s side) relayFaults() []endFault {
+	filter := func(l *Lab, f simnet.Firewall) error {
+		s.of(l).Host.Link().SetFirewall(f)
+		return nil
+	}
+	ofRelay := func(d simnet.Datagram, _ bool) bool { return d.Src.Addr() == relayAddr || d.Dst.Addr() == relayAddr }
+	return []endFault{
+		{
+			name: "TURN server, mute", relay: true, says: "let UDP and TCP to it out",
+			do:  func(_ context.Context, l *Lab) error { return filter(l, simnet.Firewall{Drop: ofRelay}) },
+			fix: func(_ context.Context, l *Lab) error { return filter(l, simnet.Firewall{}) },
+		},
+		{
+			name: "TURN server, wrong password", relay: true, says: "correct username and passwordFile",
+			do:  func(ctx context.Context, l *Lab) error { return s.of(l).password(ctx, "wrong") },
+			fix: func(ctx context.Context, l *Lab) error { return s.of(l).password(ctx, relayPassword(s.name)) },
+		},
+		{
+			name: "TURN server, certificate expired", relay: true, says: "renew the server's certificate",
+			do: func(ctx context.Context, l *Lab) error { return relayExpired(ctx, l, s.of(l)) },
+		},
+	}
 }
 
 // password gives a site another password at the relay.
@@ -127,20 +146,21 @@ func relayExpired(ctx context.Context, l *Lab, site *Site) error {
 // diskFaults are those of a gateway's state directory.
 func diskFaults() (out []endFault) {
 	for _, s := range sides() {
-		out = append(out, s.finds(endFault{name: "disk, the state directory is lost", says: "put it back", mend: func(_ context.Context, l *Lab) error {
-			dir := s.of(l).Spec().StateDir
-			return os.Rename(dir+".lost", dir)
-		}, do: func(_ context.Context, l *Lab) error {
-			dir := s.of(l).Spec().StateDir
-			return os.Rename(dir, dir+".lost")
-		}}, catalogue.StateUnwritable))
-		out = append(out, s.finds(endFault{name: "disk, a file is lost", says: ".json", do: func(_ context.Context, l *Lab) error {
-			files, err := filepath.Glob(filepath.Join(s.of(l).Spec().StateDir, "*.json"))
-			if err != nil || len(files) == 0 {
-				return fmt.Errorf("there is no file to lose: %w", err)
-			}
-			return os.Remove(files[0])
-		}}, catalogue.StateDeleted))
+		dir := func(l *Lab) string { return s.of(l).Spec().StateDir }
+		out = append(out, s.finds(endFault{
+			name: "disk, the state directory is lost", says: "make it again",
+			do:  func(_ context.Context, l *Lab) error { return os.Rename(dir(l), dir(l)+".lost") },
+			fix: func(_ context.Context, l *Lab) error { return os.Mkdir(dir(l), 0o700) },
+		}, catalogue.StateUnwritable), s.finds(endFault{
+			name: "disk, a file is lost", says: ".json",
+			do: func(_ context.Context, l *Lab) error {
+				files, err := filepath.Glob(filepath.Join(dir(l), "*.json"))
+				if err != nil || len(files) == 0 {
+					return fmt.Errorf("there is no file to lose: %w", err)
+				}
+				return os.Remove(files[0])
+			},
+		}, catalogue.StateDeleted))
 	}
 	return out
 }

@@ -111,8 +111,8 @@ type endFault struct {
 	cloud, edge []catalogue.Code
 	// says is what the cause or fix of each side's root has to name; empty is nothing.
 	says string
-	// mend does what says says; nil where that takes judgement.
-	mend func(context.Context, *Lab) error
+	// fix does what says names; nil where that takes judgement.
+	fix func(context.Context, *Lab) error
 	// relay: there is a relay, which both may use.
 	relay bool
 	// adjust changes the gateways' options before they start; nil leaves them.
@@ -355,8 +355,8 @@ func processFaults() []endFault {
 	}
 	return []endFault{
 		{name: "cloud process, stopped", edge: codes(catalogue.NothingListens), says: "start the gateway",
-			do:   func(_ context.Context, l *Lab) error { return l.Cloud.halt() },
-			mend: func(ctx context.Context, l *Lab) error { return l.Cloud.Start(ctx) }},
+			do:  func(_ context.Context, l *Lab) error { return l.Cloud.halt() },
+			fix: func(ctx context.Context, l *Lab) error { return l.Cloud.Start(ctx) }},
 		both("cloud key, another after a new installation", catalogue.WrongPeerKey, func(ctx context.Context, l *Lab) error {
 			key, err := peer.NewPrivateKey()
 			if err != nil {
@@ -373,7 +373,7 @@ func processFaults() []endFault {
 			}
 			return l.Cloud.Start(ctx)
 		}),
-		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), says: "take 192.0.2.57:3478 out of", mend: func(ctx context.Context, l *Lab) error {
+		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), says: "take 192.0.2.57:3478 out of", fix: func(ctx context.Context, l *Lab) error {
 			if err := l.Edge.Edit(func(spec *api.GatewaySpec) {
 				spec.Discovery.STUNServers = slices.DeleteFunc(spec.Discovery.STUNServers, func(s string) bool { return s == "192.0.2.57:3478" })
 			}); err != nil {
@@ -400,7 +400,7 @@ func processFaults() []endFault {
 			}
 			return l.Edge.reload(ctx)
 		}},
-		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), says: "let UDP to it out", mend: func(_ context.Context, l *Lab) error {
+		{name: "STUN servers, silent to edge", edge: codes(catalogue.StunUnreachable), says: "let UDP to it out", fix: func(_ context.Context, l *Lab) error {
 			l.Edge.Host.Link().SetFirewall(simnet.Firewall{})
 			return nil
 		}, do: func(_ context.Context, l *Lab) error {
@@ -608,7 +608,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 		}
 		quiet := len(cloud)+len(edge) == 0 && round < 3 // that nothing is found takes longer to see
 		if all && !quiet || time.Since(start) > settleTime {
-			done, err := g.mend(ctx, l, found)
+			done, err := g.applyFixes(ctx, l, found)
 			for i := range out {
 				out[i].repair = done
 			}

@@ -16,7 +16,7 @@ import (
 
 // A fix is applied as it is printed, where that takes no judgement: a rule is put before those that
 // drop, a link is switched on, a route is added. What else a fix says is done if it says it
-// (endFault.mend).
+// (endFault.fix).
 
 // repair is what became of that.
 type repair int
@@ -73,8 +73,8 @@ func (r *rules) insert(fix string) (n int) {
 	return n
 }
 
-// mend does what both sides' fixes say.
-func (g generatedFault) mend(ctx context.Context, l *Lab, found []diagnosis) (repair, error) {
+// applyFixes does what both sides' fixes say.
+func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosis) (repair, error) {
 	done := false
 	for i, d := range found {
 		for _, c := range d.roots() {
@@ -82,10 +82,10 @@ func (g generatedFault) mend(ctx context.Context, l *Lab, found []diagnosis) (re
 			case strings.HasPrefix(c.Fix, "run `postern check` at") && len(found) > 1 && tellsMore(found[1-i].codes()):
 				// and what that names is to be fixed
 			case g.end != nil:
-				if g.end.mend == nil || !strings.Contains(c.Fix, g.end.says) {
+				if g.end.fix == nil || !strings.Contains(c.Fix, g.end.says) {
 					continue
 				}
-				if err := g.end.mend(ctx, l); err != nil {
+				if err := g.end.fix(ctx, l); err != nil {
 					return notMechanical, err
 				}
 				done = true
@@ -103,7 +103,7 @@ func (g generatedFault) mend(ctx context.Context, l *Lab, found []diagnosis) (re
 	if !done {
 		return notMechanical, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	ctx, cancel := context.WithTimeout(ctx, fixTime)
 	defer cancel()
 	stays := codes(catalogue.StateDeleted, catalogue.ProcessStarved)
 	if g.also != nil { // which nobody has fixed
@@ -125,8 +125,8 @@ func tellsMore(c []catalogue.Code) bool {
 	return slices.ContainsFunc(c, func(c catalogue.Code) bool { return !slices.Contains(silence, c) })
 }
 
-// mendTime is how long a pair may take to be well again. A relay is asked again after 30 s.
-const mendTime = 75 * time.Second
+// fixTime is how long a pair may take to be well again. A relay is asked again after 30 s.
+const fixTime = 75 * time.Second
 
 // filter is what drops, but for what the rules let through.
 func (r *rules) filter(hit func(simnet.Datagram, bool) bool) func(simnet.Datagram, bool) bool {

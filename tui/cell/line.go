@@ -76,3 +76,12 @@ func Wrap(prefix, text string, width int, indent string) []string {
 	}
 	return out
 }
+
+// NoServices says why there are no services of clusters to see. enabled is whether the gateway takes
+// part in them.
+func NoServices(enabled bool) string {
+	if !enabled {
+		return "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)"
+	}
+	return "no service is exported or imported; see services.export and services.import of the peers, and `kubectl get serviceexports -A` where there is a cluster"
+}

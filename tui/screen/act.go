@@ -208,6 +208,7 @@ const (
 type proposal struct {
 	change
 	gateway NamedSource // whose peer it was made of, and where it is done
+	of      *data       // what is known of that gateway
 	asked   time.Time
 	stage   progress
 	outcome outcome
@@ -254,7 +255,7 @@ func (m *model) propose(c change) tea.Cmd {
 	if len(m.sources) > 1 {
 		c.title += " at " + gateway.Name
 	}
-	m.mode, m.proposal = modeConfirm, &proposal{change: c, gateway: gateway, asked: m.now()}
+	m.mode, m.proposal = modeConfirm, &proposal{change: c, gateway: gateway, of: m.data, asked: m.now()}
 	return m.tasks.after(readTime, readMsg{})
 }
 
@@ -314,7 +315,7 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 			m.mode, m.proposal = modeConfirm, p
 		}
 	}
-	m.data.polledAt, m.data.checksAt = time.Time{}, time.Time{}
+	p.of.polledAt, p.of.checksAt = time.Time{}, time.Time{}
 	return m.poll()
 }
 

@@ -213,10 +213,8 @@ func (d *data) noServices() string {
 		return cell.Printable(o.err.Error())
 	case o.at.IsZero():
 		return "asking the gateway …"
-	case !o.enabled:
-		return "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)"
 	}
-	return "no service is exported or imported; see kubectl get serviceexports -A, and services.export and services.import of the peers"
+	return cell.NoServices(o.enabled)
 }
 
 // rows are the services that the filter picks, sorted.

@@ -23,10 +23,10 @@ import (
 const defaultAffinity = 3 * time.Hour
 
 // annotationProxy of a ServiceExport has connections begin with who connects (PROXY protocol, version
-// 2). Its value are the ports, by name or number, with commas between them.
+// 2). Its value lists the ports, by name or number, with commas between them.
 const annotationProxy = "postern.dev/proxy-protocol-v2"
 
-// reasonProxy is that of the condition Valid where the annotation cannot be heeded.
+// reasonProxy is that of the condition Valid where the annotation cannot be followed.
 const reasonProxy v1beta1.ServiceExportConditionReason = "InvalidProxyProtocol"
 
 // export is a ServiceExport and what it comes to.
