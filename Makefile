@@ -150,10 +150,10 @@ RELEASE ?= dist/$(VERSION)
 release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, chart, SBOMs, krew manifest, checksums
 	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
 
-# What the test of a release installs the package with, and looks at it.
-RELEASE_PACKAGES := mmdebstrap rpm systemd util-linux
+# What the test of a release looks at packages with, and boots machines with.
+RELEASE_PACKAGES := mmdebstrap rpm iproute2 util-linux
 .PHONY: test-release
-test-release: ## As root: make a release twice, compare the bytes, install the deb in a clean Debian and run it
+test-release: ## As root: make a release twice, compare the bytes, install the deb in clean Debians and boot them
 	@missing=; for p in $(RELEASE_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	KREW=$(KREW) $(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
