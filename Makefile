@@ -147,7 +147,7 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 # The same bytes for one commit, wherever and whenever it is made (docs/decisions/0023-releases.md).
 RELEASE ?= dist/$(VERSION)
 .PHONY: release
-release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, chart, SBOMs, krew manifest, checksums
+release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, image, chart, SBOMs, krew manifest, checksums, provenance
 	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
 
 # What the test of a release looks at packages with, and boots machines with.

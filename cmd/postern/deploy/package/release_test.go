@@ -85,9 +85,11 @@ func TestARelease(t *testing.T) {
 		t.Errorf("two releases of one commit differ:\n%s\n%s", sums, again)
 	}
 	run(t, second, "sha256sum", "--check", "--strict", filepath.Join(first, "SHA256SUMS"))
-	if n := bytes.Count(sums, []byte("\n")); n != 6*2+3*2+2+1 {
-		t.Errorf("%d files, want an archive and a list of modules for each of six platforms, two packages for three of them, two of the chart and one for krew:\n%s", n, sums)
+	if n := bytes.Count(sums, []byte("\n")); n != 7*2+3*2+1+2+1+1+1 {
+		t.Errorf("%d files, want an archive and a list of modules for each of seven platforms, two packages for three of them, the image, two of the chart, and one each for krew, scanners and people:\n%s", n, sums)
 	}
+	t.Run("provenance", func(t *testing.T) { provenance(t, first, second, string(sums)) })
+	t.Run("words", func(t *testing.T) { words(t, first) })
 	t.Run("archive", func(t *testing.T) { archive(t, first) })
 	t.Run("elsewhere", func(t *testing.T) { elsewhere(t, first) })
 	t.Run("sbom", func(t *testing.T) { sbom(t, first) })
@@ -107,6 +109,49 @@ func match(t *testing.T, pattern string) string {
 	return found[0]
 }
 
+// provenance: it is about each file, of the commit that was cloned, and the same for both releases.
+func provenance(t *testing.T, first, second, sums string) {
+	text, err := os.ReadFile(first + "/postern.provenance.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(second + "/postern.provenance.json"); err != nil || !bytes.Equal(text, again) {
+		t.Errorf("that of the other release differs (%v)", err)
+	}
+	var statement struct {
+		Subject []struct {
+			Name   string
+			Digest struct{ SHA256 string }
+		}
+	}
+	if err := json.Unmarshal(text, &statement); err != nil {
+		t.Fatal(err)
+	}
+	var about strings.Builder
+	for _, s := range statement.Subject {
+		fmt.Fprintf(&about, "%s  %s\n", s.Digest.SHA256, s.Name)
+	}
+	if about.String() != sums {
+		t.Errorf("it is about\n%swant\n%s", about.String(), sums)
+	}
+	if commit := strings.TrimSpace(run(t, repository, "git", "rev-parse", "HEAD")); !strings.Contains(string(text), `"gitCommit": "`+commit+`"`) {
+		t.Errorf("it is not of %s:\n%s", commit, text)
+	}
+}
+
+// words: what has changed, and what scanners are told, of this version.
+func words(t *testing.T, out string) {
+	for file, want := range map[string]string{
+		"RELEASE-NOTES.md":     "](https://github.com/postern-dev/postern/blob/" + version + "/",
+		"postern.openvex.json": `"pkg:golang/github.com/postern-dev/postern@` + version + `"`,
+	} {
+		text, err := os.ReadFile(filepath.Join(out, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q (%v):\n%s", file, want, err, text)
+		}
+	}
+}
+
 func archive(t *testing.T, out string) {
 	dir := t.TempDir()
 	run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_linux_"+runtime.GOARCH+".tar.gz"))
@@ -122,6 +167,7 @@ func elsewhere(t *testing.T, out string) {
 		"darwin_amd64":  {"postern", "postern.exe", "\xcf\xfa\xed\xfe\x07\x00\x00\x01"},
 		"darwin_arm64":  {"postern", "postern.exe", "\xcf\xfa\xed\xfe\x0c\x00\x00\x01"},
 		"windows_amd64": {"postern.exe", "postern", "MZ"},
+		"windows_arm64": {"postern.exe", "postern", "MZ"},
 	} {
 		dir := t.TempDir()
 		run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_"+platform+".tar.gz"))
@@ -140,7 +186,7 @@ func elsewhere(t *testing.T, out string) {
 
 // sbom: each archive's program is what its document says, by checksum.
 func sbom(t *testing.T, out string) {
-	for _, platform := range []string{"linux_amd64", "linux_arm64", "linux_arm", "darwin_amd64", "darwin_arm64", "windows_amd64"} {
+	for _, platform := range []string{"linux_amd64", "linux_arm64", "linux_arm", "darwin_amd64", "darwin_arm64", "windows_amd64", "windows_arm64"} {
 		var document struct {
 			Metadata struct {
 				Component struct{ Hashes []struct{ Content string } }
@@ -255,7 +301,7 @@ func krew(t *testing.T, out string) {
 		t.Fatal(err)
 	}
 	links := regexp.MustCompile(`(?m)^    uri: https://\S+/(\S+)\n    sha256: (\S+)$`).FindAllSubmatch(text, -1)
-	if len(links) != 6 {
+	if len(links) != 7 {
 		t.Errorf("%d platforms:\n%s", len(links), text)
 	}
 	for _, link := range links {
