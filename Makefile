@@ -101,8 +101,8 @@ older: ## Build what the tests of skew meet, into dist/older
 
 SKEW_ROUNDS ?= 200
 .PHONY: test-skew
-test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks
-	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew' ./testenv/e2e
+test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks; writes docs/versions.md
+	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew$$' ./testenv/e2e -update
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.
@@ -166,6 +166,10 @@ chart: ## Pack the chart as VERSION in dist, for `helm push` and as an OCI artef
 .PHONY: alerts
 alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
 	cd cmd/postern/deploy/alerts && $(GO) run -tags remove_all_sd $(PROMTOOL) test rules alerts_test.yaml
+
+.PHONY: test-alerts
+test-alerts: build alerts ## As root: a fault for each alert, which fires of what gateways export then, and ends when it is fixed
+	PROMTOOL='$(GO) run -tags remove_all_sd $(PROMTOOL)' $(GO) test -tags e2e -count 1 -v -run TestAlertsFireAndEnd ./testenv/e2e
 
 .PHONY: vex
 vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern
