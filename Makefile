@@ -101,8 +101,8 @@ older: ## Build what the tests of skew meet, into dist/older
 
 SKEW_ROUNDS ?= 200
 .PHONY: test-skew
-test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks
-	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew' ./testenv/e2e
+test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks; writes docs/versions.md
+	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew$$' ./testenv/e2e -update
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.
@@ -147,13 +147,13 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 # The same bytes for one commit, wherever and whenever it is made (docs/decisions/0023-releases.md).
 RELEASE ?= dist/$(VERSION)
 .PHONY: release
-release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, chart, SBOMs, krew manifest, checksums
+release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, image, chart, SBOMs, krew manifest, checksums, provenance
 	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
 
-# What the test of a release installs the package with, and looks at it.
-RELEASE_PACKAGES := mmdebstrap rpm systemd util-linux
+# What the test of a release looks at packages with, and boots machines with.
+RELEASE_PACKAGES := mmdebstrap rpm iproute2 util-linux
 .PHONY: test-release
-test-release: ## As root: make a release twice, compare the bytes, install the deb in a clean Debian and run it
+test-release: ## As root: make a release twice, compare the bytes, install the deb in clean Debians and boot them
 	@missing=; for p in $(RELEASE_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	KREW=$(KREW) $(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
@@ -166,6 +166,10 @@ chart: ## Pack the chart as VERSION in dist, for `helm push` and as an OCI artef
 .PHONY: alerts
 alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
 	cd cmd/postern/deploy/alerts && $(GO) run -tags remove_all_sd $(PROMTOOL) test rules alerts_test.yaml
+
+.PHONY: test-alerts
+test-alerts: build alerts ## As root: a fault for each alert, which fires of what gateways export then, and ends when it is fixed
+	PROMTOOL='$(GO) run -tags remove_all_sd $(PROMTOOL)' $(GO) test -tags e2e -count 1 -v -run TestAlertsFireAndEnd ./testenv/e2e
 
 .PHONY: vex
 vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern
