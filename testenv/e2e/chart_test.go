@@ -318,12 +318,13 @@ func TestChartAsksForNoUserOnOpenShift(t *testing.T) {
 	}
 }
 
-// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values has none that are new.
+// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values has none that came after v0.1.0.
 func TestChartTakesValuesOfAnOlderOne(t *testing.T) {
 	c := newChart(t)
 	want := c.objects("name=edge")
 	newer := []string{"commonLabels", "podSecurityContext", "extraEnv", "extraVolumes", "extraVolumeMounts", "dnsPolicy", "dnsConfig", "updateStrategy",
-		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor", "key"}
+		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor", "metrics.prometheusRule", "key",
+		"gateway.connectionsPerSecond", "proxy", "peerServicesFrom", "mcs", "rbac.policy"}
 	values := []string{"name=edge"}
 	for _, name := range newer {
 		values = append(values, name+"=null")

@@ -44,7 +44,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- /* Whether it serves names of imported services. */}}
 {{- define "postern.dns" -}}
-{{- if and .Values.mcs.enabled (default dict .Values.mcs.dns).enabled }}true{{ end -}}
+{{- if and (.Values.mcs).enabled (default dict .Values.mcs.dns).enabled }}true{{ end -}}
 {{- end }}
 
 {{- define "postern.accounts" -}}
