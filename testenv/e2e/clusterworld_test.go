@@ -225,18 +225,22 @@ func (c *cluster) install(release, namespace string, values ...string) {
 	c.upgrade(release, namespace, values...)
 }
 
-// upgrade installs the chart or changes the values that it is installed with.
+// upgrade installs the chart or changes the values that it is installed with, and waits until the
+// pods are ready.
 func (c *cluster) upgrade(release, namespace string, values ...string) {
 	c.t.Helper()
-	args := []string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--reset-values"}
+	c.helmUpgrade(release, namespace, chartFolder, "--reset-values", values...)
+	c.waitRollout(release, namespace)
+}
+
+// helmUpgrade runs `helm upgrade` with a chart, how telling what becomes of earlier values.
+func (c *cluster) helmUpgrade(release, namespace, chart, how string, values ...string) {
+	c.t.Helper()
+	args := []string{"upgrade", "--install", release, chart, "-n", namespace, how}
 	values = append([]string{"name=" + c.name, "image.repository=localhost/postern", "image.tag=e2e", "image.pullPolicy=Never"}, values...)
-	for _, v := range values {
-		args = append(args, "--set", v)
-	}
-	if _, err := c.Helm(within(c.t, patience), c.helm, args...); err != nil {
+	if _, err := c.Helm(within(c.t, patience), c.helm, append(args, set(values)...)...); err != nil {
 		c.t.Fatal(err)
 	}
-	c.waitRollout(release, namespace)
 }
 
 // waitRollout waits until the gateway's pods are those that are wanted, and ready.
