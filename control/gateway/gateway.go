@@ -119,6 +119,9 @@ type configured struct {
 	reloading sync.Mutex
 	// reloads counts them, by result.
 	reloads struct{ success, failed atomic.Uint64 }
+	// undoAgain is when a configuration that nobody confirmed is undone again, after a failure. It is
+	// the ticker's.
+	undoAgain time.Time
 	// metrics is nil when there is none; it is the one's who may change the peers.
 	metrics *metrics.Server
 }
@@ -175,6 +178,8 @@ func (g *Gateway) open(ctx context.Context) error {
 	if g.store, err = state.Open(cfg.StateDir, g.log, state.WithBackend(g.opts.State)); err != nil {
 		return err
 	}
+	cfg = g.confirmed(cfg)
+	g.opts.Config = cfg
 	if g.key = cfg.PrivateKey; g.key.IsZero() {
 		if g.key, err = g.store.PrivateKey(); err != nil {
 			return err
