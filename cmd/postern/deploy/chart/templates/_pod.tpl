@@ -8,7 +8,10 @@ imagePullSecrets:
 {{- end }}
 # A Service called postern would set variables that begin as the gateway's own do.
 enableServiceLinks: false
-{{- with .Values.dnsPolicy }}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- with default (ternary "ClusterFirstWithHostNet" "" (default false .Values.hostNetwork)) .Values.dnsPolicy }}
 dnsPolicy: {{ . }}
 {{- end }}
 {{- with .Values.dnsConfig }}
