@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/kube"
 	"github.com/postern-dev/postern/testenv/kube/image"
 	"github.com/postern-dev/postern/testenv/netlab"
@@ -257,6 +258,19 @@ func (c *cluster) waitRollout(release, namespace string) {
 // postern runs a command of postern in a pod of the gateway.
 func (c *cluster) postern(args ...string) (string, error) {
 	return c.Kubectl(within(c.t, patience), "", append([]string{"exec", "-n", gatewayNamespace, release + "-0", "--", "/postern"}, args...)...)
+}
+
+// gatewayStatus is what the gateway says of itself.
+func (c *cluster) gatewayStatus() (s api.Status) {
+	c.t.Helper()
+	out, err := c.postern("status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil {
+		c.t.Fatalf("%s: the gateway's status: %v\n%s", c.name, err, out)
+	}
+	return s
 }
 
 // object reads an object into v.

@@ -108,6 +108,10 @@ env:
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: POD_IPS
+  valueFrom: {fieldRef: {fieldPath: status.podIPs}}
+- name: HOST_IP
+  valueFrom: {fieldRef: {fieldPath: status.hostIP}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 {{- with .Values.extraEnv }}
