@@ -187,7 +187,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
 		traffic: &c.traffic, report: c.observe,
 		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil, got.relayed.Addr()),
-		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
+		check: make(chan struct{}, 1), ask: make(chan struct{}, 1), permit: make(chan struct{}, 1),
 	}
 	// What runs for the allocation ends with close, after Run's farewell.
 	a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))

@@ -220,6 +220,41 @@ func TestAnOutageIsSurvivedWithBackoff(t *testing.T) {
 	})
 }
 
+// Whoever asks knows within 3 s whether the server answers, and the allocation is kept for as long as
+// it would have been: it is there again when the server is.
+func TestWhoAsksKnowsSoonWhetherTheServerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820))})
+		first := g.allocated(t, nil)
+		ask := func() relay.Status {
+			g.Ask()
+			if g.Status().AskedAt.IsZero() {
+				t.Error("nobody is asked")
+			}
+			began := time.Now()
+			eventually(t, "an answer, or none", func() bool { return g.Status().AskedAt.IsZero() })
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("that took %v, want 3 s at most", took)
+			}
+			return g.Status()
+		}
+		if s := ask(); s.Err != "" {
+			t.Errorf("of a server that answers: %q", s.Err)
+		}
+		in.relay.Link().SetDown(true)
+		if s := ask(); s.Fault != relay.FaultSilent || !strings.Contains(s.Err, "no answer over UDP from 203.0.113.1:3478") || s.Relayed != first.Relayed {
+			t.Errorf("of a server that is silent: %+v", s)
+		}
+		in.relay.Link().SetDown(false)
+		eventually(t, "an answer to the next request", func() bool { return g.Status().Err == "" })
+		if a, ok := g.Allocation(); !ok || a != first {
+			t.Errorf("got %+v, want still %+v", a, first)
+		}
+	})
+}
+
 // A gateway that was killed has the same address and port when it is back, and the
 // server still has its allocation.
 func TestAnAllocationFromBeforeARestartIsReplaced(t *testing.T) {
