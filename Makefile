@@ -64,6 +64,12 @@ HOURS ?= 1000
 test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked without a false verdict
 	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run TestAHealthyPairOnABadWay ./control/check
 
+.PHONY: test-healthy-real
+MINUTES ?= 30
+test-healthy-real: ## MINUTES (30) of healthy pairs of gateways, one for each pair of NATs, beside two busy loops, checked without a false verdict
+	@trap 'kill $$(jobs -p)' EXIT; for loop in 1 2; do while :; do :; done & done; \
+	POSTERN_HEALTHY_REAL=$(MINUTES)m $(GO) test -count 1 -v -timeout 90m -run TestHealthyPairsHaveNoFault $(LAB)
+
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
 	POSTERN_FLOOD=60s $(GO) test -count 1 -v -run TestAFloodOfOnePeer ./control/gateway

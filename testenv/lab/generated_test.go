@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -491,6 +492,7 @@ type scored struct {
 	exit           bool          // an unreachable peer without an error
 	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
 	wrong          []string      // what was false at any check
+	log            *record       // both gateways'
 	repair                       // of both sides
 	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
@@ -506,7 +508,8 @@ const (
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
 	g.rules = new(rules)
 	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
-	o := Options{Dir: dir, Version: "test", StepLimit: patience}
+	log := &record{}
+	o := Options{Dir: dir, Version: "test", StepLimit: patience, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if g.end != nil {
 		s.relay, o.Adjust = g.end.relay, g.end.adjust
 	}
@@ -547,7 +550,11 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 			return nil, err
 		}
 	}
-	return g.watch(ctx, l)
+	out, err = g.watch(ctx, l)
+	for i := range out {
+		out[i].log = log
+	}
+	return out, err
 }
 
 func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
@@ -650,6 +657,11 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 				s, err := g.play(t.Context(), t.TempDir())
 				if err != nil {
 					t.Fatal(err)
+				}
+				for _, s := range s {
+					if len(s.wrong) > 0 {
+						t.Logf("false of %s: %s\n%s", s.side, strings.Join(s.wrong, ", "), s.log)
+					}
 				}
 				mu.Lock()
 				defer mu.Unlock()
