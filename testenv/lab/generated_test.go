@@ -116,6 +116,8 @@ type endFault struct {
 	fix func(context.Context, *Lab) error
 	// relay: there is a relay, which both may use.
 	relay bool
+	// disk is the site whose files are on a small disk of their own; empty is none.
+	disk string
 	// adjust changes the gateways' options before they start; nil leaves them.
 	adjust func(site string, o *gateway.Options)
 }
@@ -168,7 +170,7 @@ func generate() (out []generatedFault) {
 		}
 	}
 	for _, w := range []when{inLife, afterFailover} {
-		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), clockFaults(), servers) {
+		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), serviceFaults(), clockFaults(), servers) {
 			out = append(out, generatedFault{end: &e, when: w})
 		}
 	}
@@ -517,6 +519,13 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 		s.edge = portRestricted
 	}
 	o.Scenario = s
+	if g.end != nil && g.end.disk != "" {
+		undo, err := mountDisk(filepath.Join(dir, g.end.disk))
+		if err != nil {
+			return nil, err
+		}
+		defer undo()
+	}
 	l, err := Build(ctx, o)
 	if err != nil {
 		return nil, err
