@@ -129,7 +129,7 @@ func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) 
 		err = fmt.Errorf("it has no address")
 	}
 	if err != nil {
-		return netip.Addr{}, &failure{words: fmt.Sprintf("resolve %s: %v: check the relay's name and this machine's DNS", host, err), silent: true}
+		return netip.Addr{}, &failure{words: fmt.Sprintf("resolve %s: %s: check the relay's name and this machine's DNS", host, cause(err)), silent: true}
 	}
 	for i := range addrs {
 		addrs[i] = addrs[i].Unmap()
@@ -348,5 +348,5 @@ func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn,
 	default:
 		return nil, &failure{words: explainSilence(l.transport, l.server, sendErr), silent: true}
 	}
-	return nil, &failure{words: fmt.Sprintf("allocate: %v", err), silent: true}
+	return nil, &failure{words: fmt.Sprintf("allocate: %s", cause(err)), silent: true}
 }
