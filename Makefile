@@ -57,12 +57,18 @@ test-lab-all: ## Each scenario of the lab
 .PHONY: faults
 FAULTS ?= 60
 faults: ## FAULTS generated faults, and how many of them the checks name rightly (figures)
-	POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
+	$(if $(filter 0,$(shell id -u)),unshare --mount) env POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
 
 .PHONY: test-healthy
 HOURS ?= 1000
-test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked without a false verdict
-	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run TestAHealthyPairOnABadWay ./control/check
+test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked, and over each pair of NATs, without a false verdict
+	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run 'TestAHealthyPairOnABadWay|TestHealthyPairsAreNotLost' ./control/check ./discovery/path
+
+.PHONY: test-healthy-real
+MINUTES ?= 30
+test-healthy-real: ## MINUTES (30) of healthy pairs of gateways, one for each pair of NATs, beside two busy loops, checked without a false verdict
+	@trap 'kill $$(jobs -p)' EXIT; for loop in 1 2; do while :; do :; done & done; \
+	POSTERN_HEALTHY_REAL=$(MINUTES)m $(GO) test -count 1 -v -timeout 90m -run TestHealthyPairsHaveNoFault $(LAB)
 
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
