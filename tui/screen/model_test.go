@@ -444,3 +444,15 @@ func TestPeersAreFoundByAnythingOfThem(t *testing.T) {
 func TestWideShowsTheLastHourOnATerminalOf80(t *testing.T) {
 	play(t, busy(), 80, 24, false).press("w").want("→apg ←apg", "LAST HOUR", "━")
 }
+
+func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.checkFirst = true
+	for range 3 {
+		_, cmd := s.Update(tickMsg{})
+		s.do(cmd)
+	}
+	if want := []string{"site-with-a-name-of-forty-characters-xyz"}; !slices.Equal(s.gateway.checked, want) {
+		t.Errorf("checked %q, want %q, once", s.gateway.checked, want)
+	}
+}

@@ -177,6 +177,16 @@ func (m *model) probe(peer string) tea.Cmd {
 	}))
 }
 
+// firstCheck checks the peer that is selected first, once.
+func (m *model) firstCheck() tea.Cmd {
+	p := m.data.peer()
+	if !m.checkFirst || p == nil || m.paused() {
+		return nil
+	}
+	m.checkFirst = false
+	return m.probe(p.Name)
+}
+
 // checked takes the outcome of a run.
 func (m *model) checked(msg checkedMsg) tea.Cmd {
 	d := m.data
