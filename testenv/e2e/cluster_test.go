@@ -26,6 +26,7 @@ func TestClusters(t *testing.T) {
 	step("peering by ticket", testPeering)
 	step("rest", testPodAtRest)
 	step("pods", testPods)
+	step("screen of both", testScreen)
 	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
 	t.Run("meanwhile", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *clusters){
