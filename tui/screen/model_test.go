@@ -420,7 +420,7 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 
 // What is said of many peers takes a while to read.
 func TestAGatewayOfManyPeersIsAskedLessOften(t *testing.T) {
-	for peers, want := range map[int]int{4: 12, 1000: 6, 5000: 3} {
+	for peers, want := range map[int]int{4: 12, 1000: 4, 5000: 3} {
 		f := many(peers)
 		s := play(t, f, 80, 24, false)
 		asked := f.statuses
