@@ -2,9 +2,9 @@ package tmux
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"html"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,14 +39,8 @@ const style = `text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu
 // the one that is shown the longest. It refers to nothing, and what frames have in common is in it once.
 func SVG(width, height int, title string, frames []Frame) []byte {
 	w, h := float64(width)*cellWidth+2*margin, float64(height*cellHeight+bar+2*margin)
-	var body bytes.Buffer
-	var sets []uint64 // of the frames in which something is shown
-	for _, l := range linesOf(height, frames) {
-		if !slices.Contains(sets, l.in) {
-			sets = append(sets, l.in)
-		}
-		fmt.Fprintf(&body, "<g class=\"s%x\">%s</g>\n", l.in, l.drawn)
-	}
+	bodies := bySet(height, frames)
+	sets := slices.Sorted(maps.Keys(bodies))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\">\n<title>%s</title>\n<style>\n%s",
 		w, h, w, h, html.EscapeString(title), style)
@@ -55,42 +49,39 @@ func SVG(width, height int, title string, frames []Frame) []byte {
 	}
 	fmt.Fprintf(&b, "</style>\n<rect x=\".5\" y=\".5\" width=\"%g\" height=\"%g\" rx=\"8\" fill=\"#0d1117\" stroke=\"#57606a\"/>\n", w-1, h-1)
 	fmt.Fprintf(&b, "<path d=\"M1 %d.5H%g\" stroke=\"#30363d\"/>\n", bar, w-1)
-	b.Write(body.Bytes())
+	for _, set := range sets {
+		fmt.Fprintf(&b, "<g class=\"s%x\">\n%s</g>\n", set, bodies[set])
+	}
 	b.WriteString("</svg>\n")
 	return b.Bytes()
 }
 
-// shown is a line that is the same in some frames, bit i of in being frame i.
-type shown struct {
-	row   int
-	drawn string
-	in    uint64
-}
-
-// linesOf are the captions and lines of all frames, each once.
-func linesOf(height int, frames []Frame) (all []shown) {
-	add := func(row, frame int, drawn string) {
-		if drawn == "" {
-			return
+// bySet are the captions and characters of all frames, each once, by the set of frames that they are
+// in, bit i of which is frame i.
+func bySet(height int, frames []Frame) map[uint64]string {
+	in := map[string]uint64{}
+	var drawn []string
+	add := func(frame int, element string) {
+		if in[element] == 0 {
+			drawn = append(drawn, element)
 		}
-		i := slices.IndexFunc(all, func(l shown) bool { return l.row == row && l.drawn == drawn })
-		if i < 0 {
-			i = len(all)
-			all = append(all, shown{row: row, drawn: drawn})
-		}
-		all[i].in |= 1 << frame
+		in[element] |= 1 << frame
 	}
 	for i, f := range frames {
-		add(-1, i, fmt.Sprintf("<text x=\"%d\" y=\"%d\" class=\"c\">%s</text>", margin, bar-10, html.EscapeString(f.Caption)))
+		add(i, fmt.Sprintf("<text x=\"%d\" y=\"%d\" class=\"c\">%s</text>\n", margin, bar-10, html.EscapeString(f.Caption)))
 		lines := strings.Split(strings.TrimRight(f.Screen, "\n"), "\n")
 		var now look // it goes on from line to line
 		for row, line := range lines[:min(height, len(lines))] {
-			var r []run
-			r, now = runs(line, now)
-			add(row, i, drawn(row, r))
+			for _, r := range runs(line, &now) {
+				add(i, r.drawn(row))
+			}
 		}
 	}
-	return all
+	bodies := map[uint64]string{}
+	for _, element := range drawn {
+		bodies[in[element]] += element
+	}
+	return bodies
 }
 
 // writeTimes says when what is in a set of frames is seen.
@@ -98,15 +89,15 @@ func writeTimes(b *bytes.Buffer, set uint64, frames []Frame) {
 	if set == 1<<len(frames)-1 {
 		return // always
 	}
-	still := slices.IndexFunc(frames, func(f Frame) bool {
-		return f.For == slices.MaxFunc(frames, func(a, b Frame) int { return cmp.Compare(a.For, b.For) }).For
-	})
+	still := 0
+	var total, at time.Duration
+	for i, f := range frames {
+		if total += f.For; f.For > frames[still].For {
+			still = i
+		}
+	}
 	if set>>still&1 == 0 {
 		fmt.Fprintf(b, ".s%x{visibility:hidden}\n", set)
-	}
-	var total, at time.Duration
-	for _, f := range frames {
-		total += f.For
 	}
 	fmt.Fprintf(b, "@media(prefers-reduced-motion:no-preference){.s%x{animation:a%x %gs step-end infinite}}\n@keyframes a%x{", set, set, total.Seconds(), set)
 	for i, f := range frames {
@@ -133,13 +124,13 @@ type run struct {
 	text   string
 }
 
-// runs are those of a line that begins with a look, and the look after them. Two spaces end a run, so
-// that columns stay in place.
-func runs(line string, now look) (out []run, after look) {
+// runs are those of a line that begins with a look, which is then the one after them. Two spaces end a
+// run, so that columns stay in place.
+func runs(line string, now *look) (out []run) {
 	column := 0
 	for len(line) > 0 {
 		if sequence, rest, ok := cutSequence(line); ok {
-			now, line = now.after(sequence), rest
+			*now, line = now.after(sequence), rest
 			continue
 		}
 		text := line
@@ -152,12 +143,12 @@ func runs(line string, now look) (out []run, after look) {
 			if i := strings.Index(text, "  "); i >= 0 && now.ground == 0 && !now.reverse && !now.under {
 				part = text[:len(text)-len(strings.TrimLeft(text[i:], " "))]
 			}
-			out = append(out, run{now, column, part})
+			out = append(out, run{*now, column, part})
 			column += ansi.StringWidth(part)
 			text = text[len(part):]
 		}
 	}
-	return out, now
+	return out
 }
 
 // cutSequence takes a sequence that sets a look from the start of a line: its parameters.
@@ -203,33 +194,30 @@ func (l look) after(parameters string) look {
 	return l
 }
 
-// drawn are the runs of a row.
-func drawn(row int, runs []run) string {
+// drawn is the run in a row; empty where there is nothing to see.
+func (r run) drawn(row int) string {
 	var b strings.Builder
 	top := float64(row*cellHeight + bar + margin)
-	for _, r := range runs {
-		text := strings.TrimRight(r.text, " ")
-		if r.reverse || r.ground > 0 {
-			text = r.text
-			fmt.Fprintf(&b, "<rect x=\"%.1f\" y=\"%g\" width=\"%.1f\" height=\"%d\" class=\"%s\"/>", at(r.column), top, float64(ansi.StringWidth(text))*cellWidth, cellHeight, r.behind())
-		}
-		visible := strings.TrimLeft(text, " ")
-		if visible == "" {
-			continue
-		}
-		column := r.column + len(text) - len(visible)
-		fmt.Fprintf(&b, "<text x=\"%.1f\" y=\"%g\"", at(column), top+13.5)
-		if n := ansi.StringWidth(visible); n > 1 {
-			fmt.Fprintf(&b, " textLength=\"%.1f\"", float64(n)*cellWidth)
-			if strings.Trim(visible, "─│━┅═⣿") == "" { // lines without gaps
-				b.WriteString(" lengthAdjust=\"spacingAndGlyphs\"")
-			}
-		}
-		if c := r.class(); c != "" {
-			fmt.Fprintf(&b, " class=\"%s\"", c)
-		}
-		fmt.Fprintf(&b, ">%s</text>", html.EscapeString(visible))
+	text := strings.TrimRight(r.text, " ")
+	if r.reverse || r.ground > 0 {
+		text = r.text
+		fmt.Fprintf(&b, "<rect x=\"%.1f\" y=\"%g\" width=\"%.1f\" height=\"%d\" class=\"%s\"/>", at(r.column), top, float64(ansi.StringWidth(text))*cellWidth, cellHeight, r.behind())
 	}
+	visible := strings.TrimLeft(text, " ")
+	if visible == "" {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "<text x=\"%.1f\" y=\"%g\"", at(r.column+len(text)-len(visible)), top+13.5)
+	if n := ansi.StringWidth(visible); n > 1 {
+		fmt.Fprintf(&b, " textLength=\"%.1f\"", float64(n)*cellWidth)
+		if strings.Trim(visible, "─│━┅═⣿") == "" { // lines without gaps
+			b.WriteString(" lengthAdjust=\"spacingAndGlyphs\"")
+		}
+	}
+	if c := r.class(); c != "" {
+		fmt.Fprintf(&b, " class=\"%s\"", c)
+	}
+	fmt.Fprintf(&b, ">%s</text>\n", html.EscapeString(visible))
 	return b.String()
 }
 
