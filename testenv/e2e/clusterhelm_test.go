@@ -41,6 +41,10 @@ func TestHelmSkew(t *testing.T) {
 			}
 			testPods(t, c)
 			for _, replicas := range []string{"replicas=1", "replicas=2"} {
+				for one := range c.both() { // those of before, too
+					one.helmUpgrade(release, gatewayNamespace, chart, "--reuse-values", image, replicas)
+					one.waitRollout(release, gatewayNamespace)
+				}
 				onTime(t, func(late lateness) {
 					for one := range c.both() {
 						c.rolled(t, late, "upgrade to this version, "+replicas, one, func() {
