@@ -57,12 +57,18 @@ test-lab-all: ## Each scenario of the lab
 .PHONY: faults
 FAULTS ?= 60
 faults: ## FAULTS generated faults, and how many of them the checks name rightly (figures)
-	POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
+	$(if $(filter 0,$(shell id -u)),unshare --mount) env POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
 
 .PHONY: test-healthy
 HOURS ?= 1000
-test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked without a false verdict
-	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run TestAHealthyPairOnABadWay ./control/check
+test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked, and over each pair of NATs, without a false verdict
+	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run 'TestAHealthyPairOnABadWay|TestHealthyPairsAreNotLost' ./control/check ./discovery/path
+
+.PHONY: test-healthy-real
+MINUTES ?= 30
+test-healthy-real: ## MINUTES (30) of healthy pairs of gateways, one for each pair of NATs, beside two busy loops, checked without a false verdict
+	@trap 'kill $$(jobs -p)' EXIT; for loop in 1 2; do while :; do :; done & done; \
+	POSTERN_HEALTHY_REAL=$(MINUTES)m $(GO) test -count 1 -v -timeout 90m -run TestHealthyPairsHaveNoFault $(LAB)
 
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
@@ -102,8 +108,8 @@ older: ## Build what the tests of skew meet, into dist/older
 
 SKEW_ROUNDS ?= 200
 .PHONY: test-skew
-test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks
-	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew' ./testenv/e2e
+test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks; writes docs/versions.md
+	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew$$' ./testenv/e2e -update
 
 .PHONY: test-helm
 test-helm: build older e2e-packages kube-binaries ## As root: helm upgrades and rolls back gateways of this version and of earlier ones, which are used meanwhile
@@ -157,13 +163,13 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 # The same bytes for one commit, wherever and whenever it is made (docs/decisions/0023-releases.md).
 RELEASE ?= dist/$(VERSION)
 .PHONY: release
-release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, chart, SBOMs, krew manifest, checksums
+release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, image, chart, SBOMs, krew manifest, checksums, provenance
 	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
 
-# What the test of a release installs the package with, and looks at it.
-RELEASE_PACKAGES := mmdebstrap rpm systemd util-linux
+# What the test of a release looks at packages with, and boots machines with.
+RELEASE_PACKAGES := mmdebstrap rpm iproute2 util-linux
 .PHONY: test-release
-test-release: ## As root: make a release twice, compare the bytes, install the deb in a clean Debian and run it
+test-release: ## As root: make a release twice, compare the bytes, install the deb in clean Debians and boot them
 	@missing=; for p in $(RELEASE_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	KREW=$(KREW) $(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
@@ -176,6 +182,10 @@ chart: ## Pack the chart as VERSION in dist, for `helm push` and as an OCI artef
 .PHONY: alerts
 alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
 	cd cmd/postern/deploy/alerts && $(GO) run -tags remove_all_sd $(PROMTOOL) test rules alerts_test.yaml
+
+.PHONY: test-alerts
+test-alerts: build alerts ## As root: a fault for each alert, which fires of what gateways export then, and ends when it is fixed
+	PROMTOOL='$(GO) run -tags remove_all_sd $(PROMTOOL)' $(GO) test -tags e2e -count 1 -v -run TestAlertsFireAndEnd ./testenv/e2e
 
 .PHONY: vex
 vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern

@@ -242,6 +242,20 @@ postern_peer_rtt_seconds{peer="cloud"} NaN
 	}
 }
 
+// A peer whose answers are missed is not shown as one that answers.
+func TestAnUnconfirmedPeerHasAStateOfItsOwn(t *testing.T) {
+	snap := connected()
+	snap.Status.Peers[0].UnconfirmedSince = new(time.Now())
+	const want = `
+# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, and what was sent is not answered), connecting, pending or failed.
+# TYPE postern_peer_state_info gauge
+postern_peer_state_info{peer="cloud",state="unconfirmed"} 1
+`
+	if err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want), "postern_peer_state_info"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLabelsComeFromFixedLists has a status in which words are made up.
 func TestLabelsComeFromFixedLists(t *testing.T) {
 	snap := connected()

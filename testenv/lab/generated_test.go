@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -115,6 +116,8 @@ type endFault struct {
 	fix func(context.Context, *Lab) error
 	// relay: there is a relay, which both may use.
 	relay bool
+	// disk is the site whose files are on a small disk of their own; empty is none.
+	disk string
 	// adjust changes the gateways' options before they start; nil leaves them.
 	adjust func(site string, o *gateway.Options)
 }
@@ -167,7 +170,7 @@ func generate() (out []generatedFault) {
 		}
 	}
 	for _, w := range []when{inLife, afterFailover} {
-		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), clockFaults(), servers) {
+		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), serviceFaults(), clockFaults(), servers) {
 			out = append(out, generatedFault{end: &e, when: w})
 		}
 	}
@@ -491,6 +494,7 @@ type scored struct {
 	exit           bool          // an unreachable peer without an error
 	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
 	wrong          []string      // what was false at any check
+	log            *record       // both gateways'
 	repair                       // of both sides
 	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
@@ -506,7 +510,8 @@ const (
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
 	g.rules = new(rules)
 	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
-	o := Options{Dir: dir, Version: "test", StepLimit: patience}
+	log := &record{}
+	o := Options{Dir: dir, Version: "test", StepLimit: patience, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if g.end != nil {
 		s.relay, o.Adjust = g.end.relay, g.end.adjust
 	}
@@ -514,6 +519,13 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 		s.edge = portRestricted
 	}
 	o.Scenario = s
+	if g.end != nil && g.end.disk != "" {
+		undo, err := mountDisk(filepath.Join(dir, g.end.disk))
+		if err != nil {
+			return nil, err
+		}
+		defer undo()
+	}
 	l, err := Build(ctx, o)
 	if err != nil {
 		return nil, err
@@ -547,7 +559,11 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 			return nil, err
 		}
 	}
-	return g.watch(ctx, l)
+	out, err = g.watch(ctx, l)
+	for i := range out {
+		out[i].log = log
+	}
+	return out, err
 }
 
 func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
@@ -650,6 +666,11 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 				s, err := g.play(t.Context(), t.TempDir())
 				if err != nil {
 					t.Fatal(err)
+				}
+				for _, s := range s {
+					if len(s.wrong) > 0 {
+						t.Logf("false of %s: %s\n%s", s.side, strings.Join(s.wrong, ", "), s.log)
+					}
 				}
 				mu.Lock()
 				defer mu.Unlock()
