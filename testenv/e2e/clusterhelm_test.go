@@ -47,12 +47,12 @@ func TestHelmSkew(t *testing.T) {
 				}
 				onTime(t, func(late lateness) {
 					for one := range c.both() {
-						c.rolled(t, late, "upgrade to this version, "+replicas, one, func() {
+						c.rolled(t, late, replacedWithin, "upgrade to this version, "+replicas, one, func() {
 							one.helmUpgrade(release, gatewayNamespace, chartFolder, "--reuse-values", replicas)
 						})
 					}
 					for one := range c.both() {
-						c.rolled(t, late, "rollback from it, "+replicas, one, one.rollback)
+						c.rolled(t, late, replacedWithin, "rollback from it, "+replicas, one, one.rollback)
 					}
 				})
 			}
