@@ -59,6 +59,16 @@ FAULTS ?= 60
 faults: ## FAULTS generated faults, and how many of them the checks name rightly (figures)
 	$(if $(filter 0,$(shell id -u)),unshare --mount) env POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
 
+# What an operator sees 10 s after a fault: of each of the lab's, and of 20 generated ones.
+.PHONY: screens
+screens: build e2e-packages ## The live screen at 120x40 10 s after each of 45 faults, in dist/screens, and what is right in dist/screens-answers.txt
+	@rm -rf dist/screens && mkdir -p dist/screens
+	POSTERN_SCREENS=$(CURDIR)/dist/screens $(GO) test -count 1 -v -timeout 60m -run TestScreensOfFaults $(LAB)
+
+.PHONY: pictures
+pictures: build e2e-packages ## Record the live screen of five faults, into docs/pictures
+	POSTERN_PICTURES=$(CURDIR)/docs/pictures $(GO) test -count 1 -v -timeout 20m -run TestPicturesOfFaults $(LAB)
+
 .PHONY: test-healthy
 HOURS ?= 1000
 test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked, and over each pair of NATs, without a false verdict
@@ -213,6 +223,11 @@ bench-wan: ## TCP and keystrokes over long, lossy and shared paths against tsnet
 .PHONY: bench-scale
 bench-scale: build ## A gateway with 1 to 1,000 idle peers, all of them coming back at once, a flood of handshakes
 	$(GO) run ./bench/cmd/scale
+
+.PHONY: bench-tui
+REST ?= 60s
+bench-tui: build ## The live screen of a gateway with 1,000 peers: processor, bytes a second, key to picture; REST (60s) each
+	POSTERN_BENCH_TUI=$(REST) $(GO) test -count 1 -v -run TestAThousandPeers ./bench/screen
 
 # The CRDs and the copying methods of the types that they are made of.
 API_TYPES := control/kube/v1alpha1

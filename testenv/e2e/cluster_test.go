@@ -35,6 +35,7 @@ func TestClusters(t *testing.T) {
 	step("peering by ticket", testPeering)
 	further("rest", testPodAtRest)
 	step("pods", testPods)
+	step("screen of both", testScreen)
 	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
 	further("meanwhile", func(t *testing.T, c *clusters) {
 		for name, test := range map[string]func(*testing.T, *clusters){

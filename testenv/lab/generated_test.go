@@ -177,6 +177,9 @@ func generate() (out []generatedFault) {
 	for _, e := range nameFaults() {
 		out = append(out, generatedFault{end: &e, nat: true, when: fromStart})
 	}
+	for i := range out {
+		out[i].rules = new(rules)
+	}
 	return out
 }
 
@@ -506,19 +509,51 @@ const (
 	settleTime = 50 * time.Second
 )
 
-// play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
-func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
-	g.rules = new(rules)
-	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
-	log := &record{}
-	o := Options{Dir: dir, Version: "test", StepLimit: patience, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	if g.end != nil {
-		s.relay, o.Adjust = g.end.relay, g.end.adjust
-	}
+// scenario is the fault as one of the lab's.
+func (g generatedFault) scenario() Scenario {
+	s := Scenario{Name: g.String(), cloud: public, edge: public, fault: new(fault)}
+	s.fault.cloud, s.fault.edge = g.answers()
 	if g.nat {
 		s.edge = portRestricted
 	}
-	o.Scenario = s
+	if g.end != nil {
+		s.relay = g.end.relay
+	}
+	if g.when == fromStart {
+		s.fault.slip = func(ctx context.Context, l *Lab) (string, error) {
+			if err := g.make(ctx, l); err != nil {
+				return "", err
+			}
+			return s.Name, l.Edge.restart(ctx)
+		}
+		return s
+	}
+	s.fault.harm = func(ctx context.Context, l *Lab) (string, error) {
+		if g.when == afterFailover {
+			if err := l.failOver(ctx); err != nil {
+				return "", err
+			}
+		}
+		return s.Name, g.make(ctx, l)
+	}
+	return s
+}
+
+// options are those of the lab that it is made in.
+func (g generatedFault) options() Options {
+	o := Options{Version: "test", Scenario: g.scenario(), StepLimit: patience}
+	if g.end != nil {
+		o.Adjust = g.end.adjust
+	}
+	return o
+}
+
+// play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
+func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
+	g.rules = new(rules)
+	log := &record{}
+	o := g.options()
+	o.Dir, o.Logger = dir, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if g.end != nil && g.end.disk != "" {
 		undo, err := mountDisk(filepath.Join(dir, g.end.disk))
 		if err != nil {
@@ -535,29 +570,11 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 			err = cerr
 		}
 	}()
-	if g.when == fromStart {
-		if err := g.make(ctx, l); err != nil {
-			return nil, err
-		}
-		if err := l.Edge.restart(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := l.peer(ctx); err != nil {
+	if err := l.Play(ctx, Prepare, Progress{}); err != nil {
 		return nil, err
 	}
-	if g.when != fromStart {
-		if _, err := l.awaitClean(ctx, l.patient()); err != nil {
-			return nil, err
-		}
-		if g.when == afterFailover {
-			if err := l.failOver(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := g.make(ctx, l); err != nil {
-			return nil, err
-		}
+	if _, err := l.harm(ctx); err != nil {
+		return nil, err
 	}
 	out, err = g.watch(ctx, l)
 	for i := range out {
@@ -565,6 +582,9 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 	}
 	return out, err
 }
+
+// harm makes the fault, and does not wait until it is found.
+func (l *Lab) harm(ctx context.Context) (string, error) { return l.steps(Harm)[0].do(ctx) }
 
 func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 	cloud, edge := g.answers()
@@ -641,6 +661,15 @@ func unreached(r api.CheckReport) bool {
 	})
 }
 
+// sample draws n of all faults, the same each time, or of those that POSTERN_FAULTS_OF picks.
+func sample(n int) []generatedFault {
+	only := regexp.MustCompile(os.Getenv("POSTERN_FAULTS_OF"))
+	all := slices.DeleteFunc(generate(), func(g generatedFault) bool { return !only.MatchString(g.String()) })
+	rng := rand.New(rand.NewPCG(uint64(20), uint64(n)))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
+}
+
 // The sample is drawn of all faults; see `make faults`. Verdicts may be half right while nothing is
 // false, and 9 of 10 are to be right once they have settled.
 func TestGeneratedFaultsAreNamed(t *testing.T) {
@@ -648,12 +677,7 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 	if err != nil {
 		t.Skip("POSTERN_FAULTS is not the size of a sample")
 	}
-	all := generate()
-	only := regexp.MustCompile(os.Getenv("POSTERN_FAULTS_OF"))
-	all = slices.DeleteFunc(all, func(g generatedFault) bool { return !only.MatchString(g.String()) })
-	rng := rand.New(rand.NewPCG(uint64(20), uint64(n)))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	all = all[:min(n, len(all))]
+	all := sample(n)
 	var mu sync.Mutex
 	var scores []scored
 	t.Run("all", func(t *testing.T) {
