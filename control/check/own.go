@@ -20,9 +20,10 @@ type ownState struct {
 	resources resources
 	usage     usage
 	upstreams []verdict.Finding
-	delay     delay // as a round has it
-	kept      kept
-	trying    bool // it is being found out
+	// delay and blamed are as a round has them.
+	delay, blamed delay
+	kept          kept
+	trying        bool // it is being found out
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -117,7 +118,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	}
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	r.own.delay, r.own.upstreams = d.blamed(upstreams), upstreams
+	r.own.delay, r.own.blamed, r.own.upstreams = d, d.blamed(upstreams), upstreams
 }
 
 // tryState tries the state directory, and waits so long for a disk that hangs: the try goes on, and
@@ -166,12 +167,13 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.mu.Unlock()
 	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
+	blamed := max(peers.blamed, r.own.blamed, max(peers.delay, r.own.delay).blamed(out))
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
 	out = append(out, r.own.kept.findings(now)...)
-	out = append(out, starvation(max(peers.delay, r.own.delay))...)
+	out = append(out, starvation(blamed)...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
@@ -185,7 +187,7 @@ func (r *Runner) standing() (standing, []skew) {
 	var skews []skew
 	for _, w := range r.watchedPeers() {
 		rep := w.round()
-		s.delay = max(s.delay, rep.delay)
+		s.delay, s.blamed = max(s.delay, rep.delay), max(s.blamed, rep.blamed)
 		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
 		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:

@@ -66,7 +66,7 @@ func watchDelay() (end func() delay) {
 var byTime = []catalogue.Code{
 	catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.PacketsLost, catalogue.PathMTUSmall,
 	catalogue.AuthTimeout, catalogue.APIServerTimeout,
-	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable,
+	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.NothingAnswers,
 }
 
 // blamed puts what depends on time behind the check of this process, if it was starved. It gives the

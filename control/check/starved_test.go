@@ -53,3 +53,23 @@ func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
 		}
 	})
 }
+
+// Nor do servers count as silent that such a process asked.
+func TestAStarvedProcessBlamesNoServers(t *testing.T) {
+	r := NewRunner(Options{Own: func() Own {
+		return Own{STUN: []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478", Err: "no answer", Failures: 9}}}
+	}})
+	defer r.Close()
+	for waited, want := range map[time.Duration]catalogue.Code{0: catalogue.StunUnreachable, 2 * time.Second: catalogue.ProcessStarved} {
+		r.own.delay = delay(waited)
+		var roots []catalogue.Code
+		for _, f := range r.Own() {
+			if f.Faulty() {
+				roots = append(roots, f.Code)
+			}
+		}
+		if !slices.Equal(roots, []catalogue.Code{want}) {
+			t.Errorf("after %s: the roots are %v, want %s", waited, roots, want)
+		}
+	}
+}
