@@ -23,7 +23,7 @@ type ownState struct {
 	// delay and blamed are as a round has them.
 	delay, blamed delay
 	kept          kept
-	trying        bool // it is being found out
+	trying        time.Time // since when it is being found out; zero while it is not
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -125,8 +125,10 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 // there is never more than one.
 func (r *Runner) tryState() {
 	r.own.mu.Lock()
-	before, busy := r.own.kept, r.own.trying
-	r.own.trying = true
+	before, busy := r.own.kept, !r.own.trying.IsZero()
+	if !busy {
+		r.own.trying = time.Now()
+	}
 	r.own.mu.Unlock()
 	done := make(chan struct{})
 	if !busy {
@@ -135,19 +137,14 @@ func (r *Runner) tryState() {
 			now := before.tried(r.opts.State, time.Now())
 			r.own.mu.Lock()
 			defer r.own.mu.Unlock()
-			r.own.kept, r.own.trying = now, false
+			r.own.kept, r.own.trying = now, time.Time{}
 		}()
 	}
 	patience := time.NewTimer(statePatience)
 	defer patience.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
-		r.own.mu.Lock()
-		defer r.own.mu.Unlock()
-		if r.own.trying {
-			r.own.kept.err = errStateHangs
-		}
+	case <-patience.C: // see kept.hanging
 	}
 }
 
@@ -172,7 +169,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
-	out = append(out, r.own.kept.findings(now)...)
+	out = append(out, r.own.kept.hanging(r.own.trying, now).findings(now)...)
 	out = append(out, starvation(blamed)...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
