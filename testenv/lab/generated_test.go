@@ -498,6 +498,7 @@ type scored struct {
 	wrong          []string      // what was false at any check
 	log            *record       // both gateways'
 	repair                       // of both sides
+	fixes          []string      // of this one
 	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
 
@@ -641,6 +642,9 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 			done, err := g.applyFixes(ctx, l, found)
 			for i := range out {
 				out[i].repair = done
+				for _, c := range found[i].roots() {
+					out[i].fixes = append(out[i].fixes, c.Fix)
+				}
 			}
 			return out, err
 		}
@@ -781,7 +785,7 @@ func confusion(scores []scored) (string, float64) {
 			repairs[s.repair]++
 		}
 		if s.repair == useless {
-			fmt.Fprintf(w, "the fix did not help: %s\n", s.fault)
+			fmt.Fprintf(w, "the fix did not help: %s, %s: %s\n", s.fault, s.side, strings.Join(s.fixes, "; "))
 		}
 	}
 	fmt.Fprintf(w, "the fix applied as printed\thelped %d\tdid not %d\ttakes judgement %d\n", repairs[helpful], repairs[useless], repairs[notMechanical])
