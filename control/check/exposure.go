@@ -28,9 +28,8 @@ type standing struct {
 	working, failing int
 	// heard is about when the last of the failing ones was; zero for never.
 	heard time.Time
-	// delay is the longest that this process waited while they were checked, and blamed the longest
-	// on which findings rest.
-	delay, blamed delay
+	// delay is the longest that this process waited while they were checked, if findings rest on it.
+	delay delay
 	// unnamed are the names of peers for which no name server answers.
 	unnamed []string
 	// unreached are the peers that fail.

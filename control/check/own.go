@@ -20,10 +20,10 @@ type ownState struct {
 	resources resources
 	usage     usage
 	upstreams []verdict.Finding
-	// delay and blamed are as a round has them.
-	delay, blamed delay
-	kept          kept
-	trying        time.Time // since when it is being found out; zero while it is not
+	delay     delay // as a round has it
+	starved   starved
+	kept      kept
+	trying    time.Time // since when it is being found out; zero while it is not
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -112,13 +112,13 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	}
 	end := watchDelay()
 	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
-	d := end()
+	d := r.noted(end())
 	if ctx.Err() != nil {
 		return
 	}
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	r.own.delay, r.own.blamed, r.own.upstreams = d, d.blamed(upstreams), upstreams
+	r.own.delay, r.own.upstreams = d.blamed(upstreams), upstreams
 }
 
 // tryState tries the state directory, and waits so long for a disk that hangs: the try goes on, and
@@ -164,7 +164,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.mu.Unlock()
 	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
-	blamed := max(peers.blamed, r.own.blamed, max(peers.delay, r.own.delay).blamed(out))
+	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out))
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
@@ -184,7 +184,7 @@ func (r *Runner) standing() (standing, []skew) {
 	var skews []skew
 	for _, w := range r.watchedPeers() {
 		rep := w.round()
-		s.delay, s.blamed = max(s.delay, rep.delay), max(s.blamed, rep.blamed)
+		s.delay = max(s.delay, rep.delay)
 		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
 		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:

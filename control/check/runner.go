@@ -90,8 +90,8 @@ type Round struct {
 	// skew is the peer's clock against ours at the time, and heard about when the peer was.
 	skew  time.Duration
 	heard time.Time
-	// delay is how long this process waited meanwhile, and blamed the same if findings rest on that.
-	delay, blamed delay
+	// delay is how long this process waited meanwhile, if findings rest on that.
+	delay delay
 }
 
 // Runner checks peers on a schedule and on demand, and keeps their last reports. It is
