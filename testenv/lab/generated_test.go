@@ -553,7 +553,6 @@ func (g generatedFault) options() Options {
 
 // play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
-	g.rules = new(rules)
 	log := &record{}
 	o := g.options()
 	o.Dir, o.Logger = dir, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
