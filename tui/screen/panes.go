@@ -251,6 +251,7 @@ func about(s *api.PeerStatus) [][2]string {
 		{"may reach", cell.OrNothing(s.Allow)},
 		{"offers us", cell.OrNothing(s.Offers)},
 		{"kind", kind},
+		{"labels", cell.Labels(s)},
 		{"mode", cell.Printable(s.Mode)},
 		{"version", cell.Printable(s.Version)},
 		{"path MTU", mtu},
