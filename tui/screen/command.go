@@ -46,6 +46,7 @@ func (m *model) commands() []command {
 		{"accept", "REPLY", "dial a gateway that cannot reach here", nil, (*model).commandAccept},
 		{"rotate", "", "give this gateway another key", nil, (*model).commandRotate},
 		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
+		{"group", "BY", "by state, path, label NAME, or none", (*model).groupings, (*model).commandGroup},
 		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {
 			m.data.filter = filter{text}
 			return nil

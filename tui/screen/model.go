@@ -155,6 +155,8 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		if msg.from == nil || msg.from == m.data {
 			m.mode, m.offer = modeChoose, msg
 		}
+	case groupMsg:
+		return m.commandGroup(string(msg))
 	case typeMsg:
 		m.mode = modeCommand
 		m.input.set(string(msg))
