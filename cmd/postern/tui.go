@@ -68,7 +68,7 @@ func (a *app) tuiCommand() *cobra.Command {
 	}); err != nil {
 		panic(err) // there is no such flag: a mistake of this program
 	}
-	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
+	choiceFlag(c, &graph, "graph", "", a.graph(), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
 	choiceFlag(c, &theme, "theme", "", a.theme(), "colours for a background", screen.Themes()...)
 	return c
 }
@@ -146,6 +146,9 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	}
 	return err
 }
+
+// graph is what charts and signs are drawn with unless told.
+func (a *app) graph() string { return or(a.getenv("POSTERN_GRAPH"), screen.GraphFor(a.getenv)) }
 
 // theme is the one that is used unless told.
 func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }

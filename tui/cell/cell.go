@@ -48,6 +48,8 @@ const (
 	Selected
 	// Signs is a text in which each glyph of a verdict or of a standing has its own colour.
 	Signs
+	// Inked is light on dark, whatever the theme: a QR code.
+	Inked
 )
 
 // Paint dresses texts for a background, or leaves them as they are.
@@ -97,6 +99,8 @@ func (p Paint) Text(st Style, s string) string {
 	switch {
 	case st == Signs:
 		return p.signs(s)
+	case st == Inked:
+		return ansi.NewStyle().ForegroundColor(ansi.White).BackgroundColor(ansi.Black).Styled(s)
 	case !dressed:
 		return s
 	case st == Selected:

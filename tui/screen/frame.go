@@ -34,7 +34,7 @@ func (m *model) View() string {
 		case modeChoose:
 			panel = m.choiceLines(d.width)
 		case modeConfirm:
-			panel = m.proposalLines(d.width)
+			panel = m.proposalLines(d.width, len(body))
 			m.proposalCut = len(panel) > len(body)
 		}
 		panel = panel[:min(len(panel), len(body))]

@@ -161,7 +161,7 @@ func fits(t *testing.T, picture string, width, height int) {
 			}
 		}
 		for _, seq := range strings.Split(line, "\x1b")[1:] {
-			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
+			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m", "[37;40m"}, seq[:strings.Index(seq, "m")+1]) {
 				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours", i+1, seq)
 			}
 		}

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -28,6 +29,18 @@ func ThemeFor(getenv func(string) string) string {
 		return themeLight
 	}
 	return themeDark
+}
+
+// GraphFor is what charts are drawn with on the terminal that the environment tells of: without
+// Unicode where its character set has none, or the terminal's own font lacks most of it.
+func GraphFor(getenv func(string) string) string {
+	_, charset, named := strings.Cut(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")), ".")
+	charset, _, _ = strings.Cut(strings.ToLower(strings.ReplaceAll(charset, "-", "")), "@")
+	poor := []string{"linux", "vt100", "vt102", "vt220"}
+	if named && charset != "utf8" || slices.Contains(poor, getenv("TERM")) {
+		return graphASCII
+	}
+	return graphBraille
 }
 
 // paintOf is what a theme has for colours.
