@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube/remote"
 	"github.com/postern-dev/postern/tui/screen"
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // Values of --graph.
@@ -26,7 +27,7 @@ const (
 func (a *app) tuiCommand() *cobra.Command {
 	var (
 		once, readOnly bool
-		graph, theme   string
+		graph, colours string
 		gateways       []string
 	)
 	c := &cobra.Command{
@@ -41,14 +42,14 @@ func (a *app) tuiCommand() *cobra.Command {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
 				return err
 			}
-			if err := oneOf("--theme", theme, screen.Themes()...); err != nil {
-				return err
+			if _, err := a.themes().Load(colours); err != nil {
+				return usagef("tui/README.md has an example", "--theme: %w", err)
 			}
 			if len(gateways) > 0 {
 				if once {
 					return usagef("give either", "--once prints the table of one gateway, and --gateways shows several")
 				}
-				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: theme}, readOnly)
+				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: colours, Themes: a.themes()}, readOnly)
 			}
 			if _, ok := terminal(a.stdout); once || !ok {
 				s, err := a.status(c.Context(), "")
@@ -57,7 +58,7 @@ func (a *app) tuiCommand() *cobra.Command {
 				}
 				return a.printStatus(s, "", formatTable)
 			}
-			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: theme}, readOnly)
+			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: colours, Themes: a.themes()}, readOnly)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
@@ -69,7 +70,12 @@ func (a *app) tuiCommand() *cobra.Command {
 		panic(err) // there is no such flag: a mistake of this program
 	}
 	choiceFlag(c, &graph, "graph", "", a.graph(), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
-	choiceFlag(c, &theme, "theme", "", a.theme(), "colours for a background", screen.Themes()...)
+	c.Flags().StringVar(&colours, "theme", a.theme(), "colours: dark, light, contrast, colour-blind, or a `theme` of your own, by name or file")
+	if err := c.RegisterFlagCompletionFunc("theme", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return a.themes().Names(), cobra.ShellCompDirectiveDefault
+	}); err != nil {
+		panic(err) // as above
+	}
 	return c
 }
 
@@ -152,6 +158,9 @@ func (a *app) graph() string { return or(a.getenv("POSTERN_GRAPH"), screen.Graph
 
 // theme is the one that is used unless told.
 func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }
+
+// themes are the user's own.
+func (a *app) themes() theme.Dir { return theme.DirFor(a.getenv) }
 
 // source asks a gateway for what the screen shows.
 type source struct{ *admin.Client }

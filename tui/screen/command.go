@@ -52,7 +52,7 @@ func (m *model) commands() []command {
 			return nil
 		}},
 		{"graph", "STYLE", "draw charts as braille, block or ascii", func(*model) []string { return graphs() }, (*model).commandGraph},
-		{"theme", "NAME", "take other colours", func(*model) []string { return Themes() }, (*model).commandTheme},
+		{"theme", "NAME", "take other colours", func(m *model) []string { return m.themes.Names() }, (*model).commandTheme},
 		{"help", "", "show the keys", nil, func(m *model, _ string) tea.Cmd { m.mode, m.helpTop = modeHelp, 0; return nil }},
 		{"quit", "", "leave", nil, func(*model, string) tea.Cmd { return tea.Quit }},
 	}...)

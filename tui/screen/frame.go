@@ -36,6 +36,8 @@ func (m *model) View() string {
 		case modeConfirm:
 			panel = m.proposalLines(d.width, len(body))
 			m.proposalCut = len(panel) > len(body)
+		case modeKeys:
+			panel = m.longNotice()
 		}
 		panel = panel[:min(len(panel), len(body))]
 		body = append(body[:len(body)-len(panel)], panel...)
@@ -145,10 +147,11 @@ func (m *model) foot() string {
 	if d.checking != "" {
 		items = append(items, m.spinner()+" checking "+cell.Printable(nameOf(d.checking)))
 	}
-	if m.notice != "" {
+	short := m.notice != "" && m.longNotice() == nil
+	if short {
 		items = append(items, cell.Printable(m.notice))
 	}
-	if d.checking != "" || m.notice != "" {
+	if d.checking != "" || short {
 		return strings.Join(items, "  ")
 	}
 	used := ansi.StringWidth(strings.Join(items, "  "))
@@ -161,6 +164,15 @@ func (m *model) foot() string {
 		items = append(items, hint(p, b))
 	}
 	return strings.Join(items, "  ")
+}
+
+// longNotice is a notice in lines of its own, if it has no room in the last one.
+func (m *model) longNotice() []string {
+	const besideIt = len("? help  ")
+	if d := m.data; besideIt+ansi.StringWidth(m.notice) > d.width {
+		return cell.Wrap("", cell.Printable(m.notice), d.width, "")
+	}
+	return nil
 }
 
 // lastWordOfEach leaves of each completion what the operator has yet to see: its last word.

@@ -1,12 +1,14 @@
 package screen
 
 import (
+	"cmp"
 	"io"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // noticeFor is how long a notice stays at the foot of the screen.
@@ -39,6 +41,7 @@ type model struct {
 	gateways []*data
 	data     *data
 	actions  []Action
+	themes   theme.Dir
 	noteText func() string
 	now      func() time.Time
 	tasks    *tasks
@@ -76,13 +79,18 @@ func newModel(o Options, t *tasks) *model {
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
-	m := &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
+	m := &model{sources: o.Sources, actions: o.Actions, themes: o.Themes, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
 	for range m.sources {
 		m.gateways = append(m.gateways, newData(o.Now()))
 	}
 	m.data = m.gateways[0]
 	if o.Color {
-		m.data.paint = paintOf(o.Theme)
+		paint, err := o.Themes.Load(cmp.Or(o.Theme, theme.Dark))
+		if err != nil {
+			m.say(err.Error())
+			paint = cell.Dark
+		}
+		m.data.paint = paint
 	}
 	if o.Graph != "" {
 		m.data.graph = o.Graph

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tui"
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // ErrNoTerminal reports that a screen was asked for where there is none.
@@ -38,8 +39,10 @@ type Options struct {
 	Actions []Action
 	// Color uses the terminal's first eight colours; see tui.ColorWanted.
 	Color bool
-	// Theme is one of Themes; empty is dark.
+	// Theme is one of Themes, by name or path; empty is dark.
 	Theme string
+	// Themes are the user's own, besides those that are built in.
+	Themes theme.Dir
 	// Graph is braille, block or ascii; empty is braille.
 	Graph string
 	// In and Out are the terminal; anything else is ErrNoTerminal.
