@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube/remote"
+	"github.com/postern-dev/postern/tui"
 	"github.com/postern-dev/postern/tui/screen"
 	"github.com/postern-dev/postern/tui/theme"
 )
@@ -27,6 +28,7 @@ const (
 func (a *app) tuiCommand() *cobra.Command {
 	var (
 		once, readOnly bool
+		plain          bool
 		graph, colours string
 		gateways       []string
 	)
@@ -36,7 +38,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails, why and how " +
 			"to fix it, throughput, flows and the log. Press ? for the keys, and a to act on a peer: what is about to be done is shown and confirmed first. If stdout is not a terminal, or with " +
 			"--once, print the table of `postern status` instead.",
-		Example: "  postern tui\n  postern tui --graph ascii\n  postern tui --gateways edge,cloud",
+		Example: "  postern tui\n  postern tui --graph ascii\n  postern tui --gateways edge,cloud\n  postern tui --plain",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
@@ -49,7 +51,16 @@ func (a *app) tuiCommand() *cobra.Command {
 				if once {
 					return usagef("give either", "--once prints the table of one gateway, and --gateways shows several")
 				}
+				if plain {
+					return usagef("run one for each", "--plain follows one gateway, and --gateways shows several")
+				}
 				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: colours, Themes: a.themes()}, readOnly)
+			}
+			if plain {
+				if once {
+					return usagef("leave one out", "--plain goes on, and --once prints a table")
+				}
+				return tui.Follow(c.Context(), a.stdout, func(ctx context.Context) (api.Status, error) { return a.status(ctx, "") })
 			}
 			if _, ok := terminal(a.stdout); once || !ok {
 				s, err := a.status(c.Context(), "")
@@ -62,6 +73,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
+	c.Flags().BoolVar(&plain, "plain", false, "say what changes in sentences, a line each: for screen readers, pipes and logs")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, by contexts of the kubeconfig (`CONTEXT,…`) or paths of sockets")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
