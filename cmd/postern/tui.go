@@ -28,7 +28,7 @@ const (
 func (a *app) tuiCommand() *cobra.Command {
 	var (
 		once, readOnly bool
-		plain          bool
+		plain, mouse   bool
 		graph, colours string
 		gateways       []string
 	)
@@ -54,7 +54,7 @@ func (a *app) tuiCommand() *cobra.Command {
 				if plain {
 					return usagef("run one for each", "--plain follows one gateway, and --gateways shows several")
 				}
-				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: colours, Themes: a.themes()}, readOnly)
+				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
 			}
 			if plain {
 				if once {
@@ -69,11 +69,12 @@ func (a *app) tuiCommand() *cobra.Command {
 				}
 				return a.printStatus(s, "", formatTable)
 			}
-			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: colours, Themes: a.themes()}, readOnly)
+			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
 	c.Flags().BoolVar(&plain, "plain", false, "say what changes in sentences, a line each: for screen readers, pipes and logs")
+	c.Flags().BoolVar(&mouse, "mouse", true, "take clicks and the wheel; selecting text then takes shift")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, by contexts of the kubeconfig (`CONTEXT,…`) or paths of sockets")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

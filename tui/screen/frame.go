@@ -9,12 +9,20 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// View implements tea.Model: a note if there is one, header, tab bar, the view, and a line at the foot.
+// View implements tea.Model.
 func (m *model) View() string {
-	d := m.data
-	if d.width <= 0 || d.height <= 0 {
+	switch {
+	case m.data.width <= 0 || m.data.height <= 0:
 		return "" // The terminal has not said yet how large it is.
+	case m.data.graph == graphASCII:
+		return cell.ASCII(m.picture())
 	}
+	return m.picture()
+}
+
+// picture is a note if there is one, header, tab bar, the view, and a line at the foot.
+func (m *model) picture() string {
+	d := m.data
 	lines := append(m.note(), m.header()...)
 	m.tabTop = len(lines)
 	lines = append(lines, m.tabBar())

@@ -79,7 +79,7 @@ func newModel(o Options, t *tasks) *model {
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
-	m := &model{sources: o.Sources, actions: o.Actions, themes: o.Themes, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
+	m := &model{sources: o.Sources, actions: o.Actions, themes: o.Themes, mouse: o.Mouse, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
 	for range m.sources {
 		m.gateways = append(m.gateways, newData(o.Now()))
 	}

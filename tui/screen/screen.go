@@ -45,6 +45,8 @@ type Options struct {
 	Themes theme.Dir
 	// Graph is braille, block or ascii; empty is braille.
 	Graph string
+	// Mouse: clicks and the wheel are the screen's to begin with; selecting text then takes shift.
+	Mouse bool
 	// In and Out are the terminal; anything else is ErrNoTerminal.
 	In  io.Reader
 	Out io.Writer
