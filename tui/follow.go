@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,14 +101,17 @@ type peerStory struct {
 }
 
 // problem is a cause with its code and fix. It is the same as long as its key is: figures in a cause move.
-type problem struct{ key, subject, text string }
+// When it is over that is said of one with a name; what has no code is told by the peer's state.
+type problem struct{ key, name, text string }
 
 func storyOf(s *api.Status) story {
 	g := &s.Gateway
 	st := story{gateway: "gateway " + g.Name, started: g.StartedAt}
 	count := map[cell.Standing]int{}
-	for i := range s.Peers {
-		p := &s.Peers[i]
+	peers := slices.Clone(s.Peers)
+	slices.SortStableFunc(peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
+	for i := range peers {
+		p := &peers[i]
 		standing := cell.StandingOf(p)
 		count[standing.Counted()]++
 		w := way.Of(s, p, nil)
@@ -136,14 +140,14 @@ func storyOf(s *api.Status) story {
 			states = append(states, fmt.Sprintf("%d %s", n, word(standing.Cell())))
 		}
 	}
-	peers := fmt.Sprintf("%d peers", len(s.Peers))
-	if len(s.Peers) == 1 {
-		peers = "1 peer"
+	st.summary = fmt.Sprintf("%s has %d peers", st.gateway, len(peers))
+	if len(peers) == 1 {
+		st.summary = st.gateway + " has 1 peer"
 	}
 	if len(states) > 0 {
-		peers += ": " + strings.Join(states, ", ")
+		st.summary += ": " + strings.Join(states, ", ")
 	}
-	st.summary = strings.TrimSuffix(fmt.Sprintf("%s has %s. %s", st.gateway, peers, cell.NATWords(g.NAT)), ". ")
+	st.summary = strings.TrimSuffix(st.summary+". "+cell.NATWords(g.NAT), ". ")
 	return st
 }
 
@@ -158,7 +162,10 @@ func problemOf(f cell.Finding) problem {
 	if code = strings.TrimSuffix(code, ":"); !strings.HasPrefix(code, "PST") {
 		code = ""
 	}
-	p := problem{key: f.Subject + code, subject: strings.TrimSpace(f.Subject + " " + code), text: f.Subject + ": " + f.Cause}
+	p := problem{key: f.Subject + code, text: f.Subject + ": " + f.Cause}
+	if code != "" {
+		p.name = f.Subject + " " + code
+	}
 	if f.Fix != "" {
 		p.text += ". Fix: " + f.Fix
 	}
@@ -226,8 +233,8 @@ func news(before, now []problem) []string {
 		}
 	}
 	for _, p := range before {
-		if !has(now, p.key) && p.subject != "" {
-			out = append(out, "over: "+p.subject)
+		if !has(now, p.key) && p.name != "" {
+			out = append(out, "over: "+p.name)
 		}
 	}
 	return out

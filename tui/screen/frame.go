@@ -148,6 +148,10 @@ func (m *model) foot() string {
 		return help + "  " + p.Text(cell.Second, "1–9") + " " + p.Text(cell.Quiet, m.offer.does) + "  " + hint(p, describe(keys().back, "leave"))
 	case modeConfirm:
 		return m.proposalFoot()
+	case modeHelp:
+		if all := len(m.helpLines(d.width)); all > m.viewHeight {
+			items = append(items, fmt.Sprintf("lines %d–%d of %d", m.helpTop+1, m.helpTop+m.viewHeight, all))
+		}
 	}
 	if d.filter.text != "" {
 		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))

@@ -112,7 +112,9 @@ func (o *overview) groups() []*group {
 			byTitle[title.Text], groups = g, append(groups, g)
 		}
 		g.rows = append(g.rows, i)
-		g.count[cell.StandingOf(p).Counted()]++
+		if o.grouping != groupState { // which says it
+			g.count[cell.StandingOf(p).Counted()]++
+		}
 	}
 	return groups
 }

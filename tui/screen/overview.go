@@ -199,9 +199,8 @@ func (o *overview) panes(d *data, width, height int) []string {
 		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
 		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	}
-	title := fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), o.entries[d.peers.at].row+1, len(o.rows), o.order())
 	o.top = 2
-	left := append([]string{d.rule(title, widths[0])}, o.lines(d, true, widths[0], height-o.top)...)
+	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], height-o.top)...)
 	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
 	columns := [][]string{left}
 	for i, p := range panes {
@@ -228,7 +227,12 @@ func (o *overview) trouble(d *data, width, height int) []string {
 	}
 	w := d.way(p)
 	lines := append([]string{cell.WayLine(&w, width, d.paint, d.lines())}, findingLines(d, p, width, room)...)
-	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat(d.line(), width))}, cutTo(d, lines, width, room)...)
+	return append([]string{o.position(d, width)}, cutTo(d, lines, width, room)...)
+}
+
+// position is a line that says which of the peers is selected, and how they are ordered.
+func (o *overview) position(d *data, width int) string {
+	return d.rule(fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), o.entries[d.peers.at].row+1, len(o.rows), o.order()), width)
 }
 
 // layout takes short words for verdicts where that saves a column, and short names where

@@ -161,8 +161,9 @@ func fits(t *testing.T, picture string, width, height int) {
 			}
 		}
 		for _, seq := range strings.Split(line, "\x1b")[1:] {
-			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m", "[37;40m"}, seq[:strings.Index(seq, "m")+1]) {
-				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours", i+1, seq)
+			colorBlind := []string{"[38;5;74m", "[38;5;227m", "[38;5;202;1m"}
+			if !slices.Contains(append(colorBlind, "[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m", "[37;40m"), seq[:strings.Index(seq, "m")+1]) {
+				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours, nor of a theme", i+1, seq)
 			}
 		}
 	}
