@@ -180,7 +180,8 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 	for range 20 {
 		ended()
 	}
-	if n := w.metric(w.Cloud, "postern_auth_decisions_total", `result="ok"`) - before; n > 5 {
+	// What else the two tell each other meanwhile counts as well.
+	if n := w.metric(w.Cloud, "postern_auth_decisions_total", `result="ok"`) - before; n > 10 {
 		t.Errorf("20 connections to what is not offered asked the peer %v times", n)
 	}
 	w.await("edge says why", func() string {

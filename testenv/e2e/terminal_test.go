@@ -123,6 +123,13 @@ func (term *terminal) awaitGone(what string, words ...string) string {
 	})
 }
 
+// leaves presses q and waits for the shell's prompt: what is typed before it goes to the program that ends.
+func (term *terminal) leaves() string {
+	term.t.Helper()
+	term.press("q")
+	return term.shows("the shell again", func(s string) bool { return strings.HasSuffix(strings.TrimRight(s, "\n "), prompt) })
+}
+
 // state is one of tmux's variables of the terminal, such as alternate_on.
 func (term *terminal) state(name string) string {
 	term.t.Helper()

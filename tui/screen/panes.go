@@ -159,7 +159,7 @@ const besideGap = 3
 
 // findingLines have where the way breaks first, and what else is wrong below it.
 func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
-	return d.trouble(p, cell.Findings(p), width)
+	return d.trouble(p, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...), width)
 }
 
 // trouble is what is wrong with a peer, where the way to it breaks first.

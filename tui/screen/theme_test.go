@@ -1,35 +1,13 @@
 package screen
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/postern-dev/postern/tui/theme"
 )
-
-func TestPicturesOfThemes(t *testing.T) {
-	for _, name := range []string{theme.Light, theme.Contrast} {
-		for _, size := range sizes() {
-			file := fmt.Sprintf("theme-%s-%dx%d", name, size[0], size[1])
-			t.Run(file, func(t *testing.T) {
-				s := play(t, busy(), size[0], size[1], true)
-				plain := ansi.Strip(s.View())
-				s.press(":").typed("theme " + name).press("enter")
-				picture := s.View()
-				fits(t, picture, size[0], size[1])
-				if ansi.Strip(picture) != plain {
-					t.Error("a theme changes more than colours")
-				}
-				golden(t, file, picture)
-			})
-		}
-	}
-}
 
 func TestThemes(t *testing.T) {
 	s := play(t, busy(), 80, 24, true).press("3")
