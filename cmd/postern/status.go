@@ -138,5 +138,5 @@ func (a *app) color() bool {
 }
 
 func (a *app) tableOptions(wide bool) tui.Options {
-	return tui.Options{Color: a.color(), Wide: wide, ASCII: a.getenv("POSTERN_GRAPH") == graphASCII, Now: time.Now()}
+	return tui.Options{Color: a.color(), Wide: wide, ASCII: a.graph() == graphASCII, Now: time.Now()}
 }

@@ -279,7 +279,7 @@ func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	if !g.flags.Changed("allow") {
 		r.Allow = []string{api.ServiceAuth, api.ServiceAPIServer}
 	}
-	return g.invite(c.Context(), r, formatText)
+	return g.invite(c.Context(), r, formatText, false)
 }
 
 // start runs the gateway until it answers.

@@ -48,8 +48,12 @@ func Run(ctx context.Context, o Options) error {
 
 // newProgram is the screen over whatever In and Out are.
 func newProgram(o Options, t *tasks) *tea.Program {
-	return tea.NewProgram(newModel(o, t), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
-		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond))
+	options := []tea.ProgramOption{tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
+		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond)}
+	if o.Mouse {
+		options = append(options, tea.WithMouseCellMotion())
+	}
+	return tea.NewProgram(newModel(o, t), options...)
 }
 
 func isTerminal(f any) bool {
