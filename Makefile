@@ -57,12 +57,28 @@ test-lab-all: ## Each scenario of the lab
 .PHONY: faults
 FAULTS ?= 60
 faults: ## FAULTS generated faults, and how many of them the checks name rightly (figures)
-	POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
+	$(if $(filter 0,$(shell id -u)),unshare --mount) env POSTERN_FAULTS=$(FAULTS) $(GO) test -count 1 -v -timeout 60m -run TestGeneratedFaultsAreNamed $(LAB)
+
+# What an operator sees 10 s after a fault: of each of the lab's, and of 20 generated ones.
+.PHONY: screens
+screens: build e2e-packages ## The live screen at 120x40 10 s after each of 45 faults, in dist/screens, and what is right in dist/screens-answers.txt
+	@rm -rf dist/screens && mkdir -p dist/screens
+	POSTERN_SCREENS=$(CURDIR)/dist/screens $(GO) test -count 1 -v -timeout 60m -run TestScreensOfFaults $(LAB)
+
+.PHONY: pictures
+pictures: build e2e-packages ## Record the live screen of five faults, into docs/pictures
+	POSTERN_PICTURES=$(CURDIR)/docs/pictures $(GO) test -count 1 -v -timeout 20m -run TestPicturesOfFaults $(LAB)
 
 .PHONY: test-healthy
 HOURS ?= 1000
-test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked without a false verdict
-	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run TestAHealthyPairOnABadWay ./control/check
+test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and jitter, checked, and over each pair of NATs, without a false verdict
+	POSTERN_HEALTHY_HOURS=$(HOURS) $(GO) test -count 1 -v -timeout 30m -run 'TestAHealthyPairOnABadWay|TestHealthyPairsAreNotLost' ./control/check ./discovery/path
+
+.PHONY: test-healthy-real
+MINUTES ?= 30
+test-healthy-real: ## MINUTES (30) of healthy pairs of gateways, one for each pair of NATs, beside two busy loops, checked without a false verdict
+	@trap 'kill $$(jobs -p)' EXIT; for loop in 1 2; do while :; do :; done & done; \
+	POSTERN_HEALTHY_REAL=$(MINUTES)m $(GO) test -count 1 -v -timeout 90m -run TestHealthyPairsHaveNoFault $(LAB)
 
 .PHONY: test-flood
 test-flood: ## A minute of each flood of one peer, and what another peer notices of it (figures)
@@ -93,16 +109,21 @@ OLDER_PROGRAMS = $(foreach o,$(OLDER),$(addprefix $(firstword $(subst =, ,$(o)))
 .PHONY: older
 older: ## Build what the tests of skew meet, into dist/older
 	@for revision in $(foreach o,$(OLDER),$(lastword $(subst =, ,$(o)))); do \
-	  dir=dist/older/$$revision; test -x $$dir/postern && continue; \
+	  dir=dist/older/$$revision; test -x $$dir/postern && test -d $$dir/chart && continue; \
 	  git cat-file -e $$revision^{commit} 2>/dev/null || { echo "there is no $$revision in this clone: its skew is not tested"; continue; }; \
 	  mkdir -p $$dir/src && git archive $$revision | tar -x -C $$dir/src && \
-	  (cd $$dir/src && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../postern ./cmd/postern) && rm -rf $$dir/src || exit; \
+	  (cd $$dir/src && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../postern ./cmd/postern) && \
+	  rm -rf $$dir/chart && mv $$dir/src/cmd/postern/deploy/chart $$dir/chart && rm -rf $$dir/src || exit; \
 	done
 
 SKEW_ROUNDS ?= 200
 .PHONY: test-skew
-test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks
-	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew' ./testenv/e2e
+test-skew: build older ## As root: gateways of this version and of earlier ones, and SKEW_ROUNDS (200) upgrades and rollbacks; writes docs/versions.md
+	SKEW_ROUNDS=$(SKEW_ROUNDS) POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e -count 1 -v -timeout 2h -run 'TestSkew$$' ./testenv/e2e -update
+
+.PHONY: test-helm
+test-helm: build older e2e-packages kube-binaries ## As root: helm upgrades and rolls back gateways of this version and of earlier ones, which are used meanwhile
+	POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) test -tags e2e,helm -count 1 -v -timeout 30m -run TestHelmSkew ./testenv/e2e
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.
@@ -133,11 +154,16 @@ e2e-packages:
 kube-binaries: ## Build etcd and Kubernetes for the tests (minutes the first time, then cached)
 	$(GO) run ./testenv/kube/cmd/kube-binaries
 
+# The two minors of Kubernetes before the newest, which `make e2e` is about, each with the major
+# version of helm that installs the chart.
+KUBE_VERSIONS ?= v1.36.3:4 v1.35.4:3
 .PHONY: e2e-versions
-e2e-versions: ## What needs only an API server, against the two minors of Kubernetes before
-	@for v in v1.35.4 v1.34.4; do a=$$($(GO) run ./testenv/kube/cmd/kube-binaries -version $$v) && \
-	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 -run 'ClusterServes|APIServer|WaitFor' ./testenv/kube && \
-	KUBEBUILDER_ASSETS=$$a $(GO) test -tags e2e -count 1 -p 1 ./control/kube/... || exit 1; done
+e2e-versions: build e2e-packages ## As root: the essential scenarios of clusters on each of KUBE_VERSIONS (VERSION:HELM), and what needs an API server alone
+	@for v in $(KUBE_VERSIONS); do echo "Kubernetes $${v%:*}, Helm $${v#*:}" && export POSTERN_HELM=$${v#*:} && \
+	a=$$($(GO) run ./testenv/kube/cmd/kube-binaries -version $${v%:*}) && export KUBEBUILDER_ASSETS=$$a && \
+	$(GO) test -tags e2e -count 1 -run 'ClusterServes|APIServer|WaitFor' ./testenv/kube && \
+	$(GO) test -tags e2e -count 1 -p 1 ./control/kube/... && \
+	$(GO) test -tags e2e -count 1 -short -timeout 20m -run 'TestClusters$$|TestServicesAcrossClusters' ./testenv/e2e || exit 1; done
 
 .PHONY: image
 image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
@@ -147,13 +173,13 @@ image: ## Build dist/postern.tar, a reproducible OCI image for amd64 and arm64
 # The same bytes for one commit, wherever and whenever it is made (docs/decisions/0023-releases.md).
 RELEASE ?= dist/$(VERSION)
 .PHONY: release
-release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, chart, SBOMs, krew manifest, checksums
+release: ## Make what VERSION=v0.2.0 has, of a clean tree: archives, deb and rpm, image, chart, SBOMs, krew manifest, checksums, provenance
 	cmd/postern/deploy/package/release $(VERSION) $(RELEASE) $(GO) run $(NFPM)
 
-# What the test of a release installs the package with, and looks at it.
-RELEASE_PACKAGES := mmdebstrap rpm systemd util-linux
+# What the test of a release looks at packages with, and boots machines with.
+RELEASE_PACKAGES := mmdebstrap rpm iproute2 util-linux
 .PHONY: test-release
-test-release: ## As root: make a release twice, compare the bytes, install the deb in a clean Debian and run it
+test-release: ## As root: make a release twice, compare the bytes, install the deb in clean Debians and boot them
 	@missing=; for p in $(RELEASE_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	KREW=$(KREW) $(GO) test -tags release -count 1 -v -timeout 1h ./cmd/postern/deploy/package
@@ -166,6 +192,10 @@ chart: ## Pack the chart as VERSION in dist, for `helm push` and as an OCI artef
 .PHONY: alerts
 alerts: ## Test when the alerts fire and when they end, with promtool (minutes the first time, then cached)
 	cd cmd/postern/deploy/alerts && $(GO) run -tags remove_all_sd $(PROMTOOL) test rules alerts_test.yaml
+
+.PHONY: test-alerts
+test-alerts: build alerts ## As root: a fault for each alert, which fires of what gateways export then, and ends when it is fixed
+	PROMTOOL='$(GO) run -tags remove_all_sd $(PROMTOOL)' $(GO) test -tags e2e -count 1 -v -run TestAlertsFireAndEnd ./testenv/e2e
 
 .PHONY: vex
 vex: build ## Write dist/postern.openvex.json: why what scanners find in the modules does not affect bin/postern
@@ -194,6 +224,11 @@ bench-wan: ## TCP and keystrokes over long, lossy and shared paths against tsnet
 bench-scale: build ## A gateway with 1 to 1,000 idle peers, all of them coming back at once, a flood of handshakes
 	$(GO) run ./bench/cmd/scale
 
+.PHONY: bench-tui
+REST ?= 60s
+bench-tui: build ## The live screen of a gateway with 1,000 peers: processor, bytes a second, key to picture; REST (60s) each
+	POSTERN_BENCH_TUI=$(REST) $(GO) test -count 1 -v -run TestAThousandPeers ./bench/screen
+
 # The CRDs and the copying methods of the types that they are made of.
 API_TYPES := control/kube/v1alpha1
 CRDS      := cmd/postern/deploy/chart/definitions
@@ -214,7 +249,7 @@ generated:
 lint: generated ## Format, vet, static analysis and the layering of imports
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
-	$(GO) run $(GOLANGCI) run --build-tags e2e,mcs ./...
+	$(GO) run $(GOLANGCI) run --build-tags e2e,mcs,helm ./...
 	$(GO) run $(GOLANGCI) run $(LAB)
 
 .PHONY: vuln

@@ -29,6 +29,7 @@ const (
 	GatewaysNamed    = "gateways-named"
 	GatewaysImported = "gateways-imported"
 	GatewaysControl  = "gateways-control"
+	GatewaysBeside   = "gateways-beside"
 )
 
 const (
@@ -49,11 +50,12 @@ func gatewaySubjects(p Programs) []Subject {
 		{Name: GatewaysNamed, About: "two gateways in one process: local listener, tunnel, named service", Run: own},
 		{Name: GatewaysImported, About: "the same, with a service that one exports and the other imports", Run: own},
 		{Name: GatewaysControl, About: "the same, with an API server, beside workloads that use an imported service", Run: own},
+		{Name: GatewaysBeside, About: "the same workloads, but the API server is reached without the gateways: what the busy machine alone costs", Run: own},
 	}
 }
 
 func ownGateways() load.Subjects {
-	return load.Subjects{GatewaysNamed: newGateways, GatewaysImported: newGateways, GatewaysControl: newGateways}
+	return load.Subjects{GatewaysNamed: newGateways, GatewaysImported: newGateways, GatewaysControl: newGateways, GatewaysBeside: newGateways}
 }
 
 // gateways are two, and what is behind the one.
@@ -95,8 +97,11 @@ func (g *gateways) start(ctx context.Context, spec load.Spec) (load.Ends, error)
 	}
 	workloads := g.ends(g.service, at)
 	workloads.Close = nil
-	if at, err = g.local(ctx, api.ServiceAPIServer); err != nil {
-		return load.Ends{}, err
+	at = g.api.Addr().String()
+	if spec.Subject == GatewaysControl {
+		if at, err = g.local(ctx, api.ServiceAPIServer); err != nil {
+			return load.Ends{}, err
+		}
 	}
 	ends := g.ends(g.api, at)
 	ends.Workloads = &workloads

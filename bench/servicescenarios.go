@@ -29,12 +29,12 @@ func serviceScenarios() []Scenario {
 		{
 			Name: "control-idle", Title: "50 requests a second to an API server on 4 connections, and nothing beside them", Default: true,
 			Benchmark: "Control/rate=50", Spec: control,
-			Subjects: []string{GatewaysControl}, Metrics: []Metric{P99, Median, Cores, PeakMemory},
+			Subjects: []string{GatewaysControl, GatewaysBeside}, Metrics: []Metric{P99, Median, Cores, PeakMemory},
 		},
 		{
 			Name: "control-busy", Title: "the same beside four bulk streams, two each way, and 10,000 connections a minute to an imported service", Default: true,
 			Benchmark: "Control/rate=50/streams=4/connections=10000", Spec: busy,
-			Subjects: []string{GatewaysControl}, Metrics: []Metric{P99, Median, Bulk, Connections, Cores, PeakMemory},
+			Subjects: []string{GatewaysControl, GatewaysBeside}, Metrics: []Metric{P99, Median, Bulk, Connections, Cores, PeakMemory},
 		},
 	}
 }

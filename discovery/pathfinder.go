@@ -366,6 +366,8 @@ type Selection struct {
 	Unanswered time.Time
 	// Removed is when the peer said that we are none of its peers; see [Sighting].
 	Removed time.Time
+	// Trips are the round trips of probes so far.
+	Trips path.Trips
 }
 
 // Selected is the path in use; false when the peer is none of ours. It costs less than a
@@ -378,7 +380,7 @@ func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
 		return Selection{}, false
 	}
 	s := p.m.Selection()
-	return Selection{Path: s.Selected, Kind: s.Kind, RTT: s.RTT, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt}, true
+	return Selection{Path: s.Selected, Kind: s.Kind, RTT: s.RTT, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt, Trips: s.Trips}, true
 }
 
 // Unresolved lists a peer's endpoints whose names have never been resolved.

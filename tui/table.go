@@ -85,6 +85,9 @@ func header(g *api.GatewayStatus, width int, o Options) []string {
 		first = append(first, "key "+Printable(g.PublicKey), Printable(g.Version))
 	}
 	lines := cell.Flow(first, width)
+	if at := g.ConfigUndoneAt; at != nil {
+		lines = append(lines, cell.Flow([]string{"configuration undone in " + cell.Age(at.Sub(o.Now)) + " unless it is kept: postern config confirm"}, width)...)
+	}
 	var second []string
 	if m := g.NAT.Mapping; m != "" && m != "unknown" {
 		nat := "NAT " + Printable(m)

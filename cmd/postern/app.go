@@ -141,7 +141,7 @@ func (a *app) commands() []*cobra.Command {
 	first := a.waits(a.inviteCommand(), a.joinCommand(), a.acceptCommand(), a.kubeconfigCommand(), a.credentialCommand())
 	all = append(all, in(groupPeer, a.reaching(append(first, a.peerCommand())...)...)...)
 	all = append(all, in(groupLook, a.reaching(a.tuiCommand(), a.statusCommand(), a.checkCommand(), a.pathCommand(), a.historyCommand(),
-		a.pingCommand(), a.netCheckCommand(), a.discoverCommand(), a.dnsRecordsCommand(), a.servicesCommand())...)...)
+		a.pingCommand(), a.netCheckCommand(), a.discoverCommand(), a.dnsRecordsCommand(), a.servicesCommand(), a.logCommand())...)...)
 	all = append(all, in(groupTool, a.reaching(a.bundleCommand())...)...)
 	return append(all, in(groupTool, a.benchCommand(), a.versionCommand(), a.completionCommand(), a.manCommand())...)
 }

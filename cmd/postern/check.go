@@ -29,6 +29,7 @@ type checkFlags struct {
 	format, failOn string
 	predict        []string
 	throughput     bool
+	last           bool
 	wait           time.Duration
 }
 
@@ -39,7 +40,8 @@ func (a *app) checkCommand() *cobra.Command {
 		Short: "Check every endpoint stage by stage, and say why one fails and what fixes it",
 		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, from " +
 			"here and, as the peer reports it, from there. Whatever fails is shown with a code, a cause and a fix to " +
-			"paste. Exit 1 if a check fails.\n\n" +
+			"paste. Exit 1 if a check fails. With --last nothing is checked: the command shows what the gateway found when it last " +
+			"checked by itself, as the live screen does.\n\n" +
 			"With --predict nothing is tried. The command says what will work between two clusters, and what is " +
 			"missing, from descriptions of them: YAML files (see control/predict), the JSON of `postern status` or " +
 			"`postern netcheck`, or context:NAME[/NAMESPACE] for the cluster of a kubeconfig context. With one " +
@@ -49,6 +51,9 @@ func (a *app) checkCommand() *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.last && (len(args)+len(f.predict) > 0 || f.wait != 0 || f.throughput) {
+				return usagef("leave one out", "--last shows all that was found last, and goes with no PEER, --wait, --throughput or --predict")
+			}
 			if len(f.predict) > 0 {
 				return a.predict(c.Context(), args, f)
 			}
@@ -62,6 +67,7 @@ func (a *app) checkCommand() *cobra.Command {
 	outputFlag(c, &f.format, formatTable, formatJSON, formatJUnit)
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks until none fails or is unknown, for this long at most")
 	c.Flags().BoolVar(&f.throughput, "throughput", false, "also measure what the path to PEER carries: a second each way, at most 64 MB")
+	c.Flags().BoolVar(&f.last, "last", false, "check nothing, and show the last results")
 	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "what makes the command fail, of this `severity` or worse", failOnError, failOnWarning)
 	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; twice for two, once for one and this gateway")
 	return c
@@ -71,7 +77,13 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 	if f.wait < 0 {
 		return usagef("for example --wait 30s", "--wait %s is not a time to wait", f.wait)
 	}
-	r, err := a.checkUntilFine(ctx, name, f)
+	report := a.checkUntilFine
+	if f.last {
+		report = func(ctx context.Context, _ string, _ checkFlags) (api.CheckReport, error) {
+			return a.client().Checks(ctx)
+		}
+	}
+	r, err := report(ctx, name, f)
 	if err != nil {
 		return err
 	}

@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/tui"
 )
 
 func (a *app) configCommand() *cobra.Command {
-	return group("config", "Check, show and describe the configuration", a.reaching(a.configView())[0], a.configValidate(), a.configSchema())
+	return group("config", "Check, show, describe and reload the configuration",
+		append(a.reaching(a.configView(), a.configReload(), a.configConfirm()), a.configValidate(), a.configSchema())...)
 }
 
 func (a *app) configView() *cobra.Command {
@@ -70,6 +73,56 @@ func (a *app) configValidate() *cobra.Command {
 				fmt.Fprintf(a.stderr, "warning: %s\n", tui.Printable(w.Error()))
 			}
 			fmt.Fprintf(a.stdout, "%s: ok\n", args[0])
+			return nil
+		},
+	}
+}
+
+func (a *app) configReload() *cobra.Command {
+	var within time.Duration
+	c := &cobra.Command{
+		Use:   "reload",
+		Short: "Have the gateway read its configuration again",
+		Long: "Have the gateway read its configuration again, as SIGHUP does: what did not change is left alone, and a file with a " +
+			"mistake changes nothing. With --confirm-within the configuration before comes back, unless it is confirmed in time: for " +
+			"changes that may cut the way that you come by. The file stays as it is, but does not count until it is changed or read again.",
+		Example: "  postern config reload\n  postern config reload --confirm-within 2m && postern config confirm",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if within == 0 {
+				if err := a.client().Reload(c.Context()); err != nil {
+					return err
+				}
+				fmt.Fprintln(a.stdout, "the configuration is in force")
+				return nil
+			}
+			t, err := a.client().ConfigTry(c.Context(), api.ConfigTryRequest{Within: api.Duration(within)})
+			if err != nil {
+				return err
+			}
+			if t.UndoneAt.IsZero() {
+				fmt.Fprintln(a.stdout, "the configuration is in force; it is the one that was confirmed last")
+				return nil
+			}
+			fmt.Fprintf(a.stdout, "the configuration is in force\nundone at %s unless you keep it: postern config confirm\n", t.UndoneAt.Local().Format(time.TimeOnly))
+			return nil
+		},
+	}
+	c.Flags().DurationVar(&within, "confirm-within", 0, "return to the one before after this `time`, such as 2m, unless postern config confirm comes before")
+	return c
+}
+
+func (a *app) configConfirm() *cobra.Command {
+	return &cobra.Command{
+		Use:     "confirm",
+		Short:   "Keep the configuration that was read with --confirm-within",
+		Example: "  postern config reload --confirm-within 2m\n  postern config confirm",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.client().ConfigConfirm(c.Context()); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.stdout, "the configuration stays")
 			return nil
 		},
 	}

@@ -157,6 +157,13 @@ func (s *scripted) KeyRotate(_ context.Context, r api.KeyRotateRequest) (api.Key
 	return answer[api.KeyRotateResponse](s, "rotate", r)
 }
 
+func (s *scripted) ConfigTry(_ context.Context, r api.ConfigTryRequest) (api.ConfigTryResponse, error) {
+	return answer[api.ConfigTryResponse](s, "try-config", r)
+}
+func (s *scripted) ConfigConfirm(context.Context) error {
+	_, err := answer[any](s, "confirm-config", nil)
+	return err
+}
 func (s *scripted) Reload(context.Context) error {
 	_, err := answer[any](s, "reload", nil)
 	return err

@@ -136,7 +136,7 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	if _, err := client.Status(ctx); err != nil {
 		return err
 	}
-	o.Source, o.Color, o.In, o.Out = source{client}, a.color(), a.stdin, a.stdout.to
+	o.Source, o.Check, o.Color, o.In, o.Out = source{client}, true, a.color(), a.stdin, a.stdout.to
 	if !readOnly {
 		o.Operator = client
 	}

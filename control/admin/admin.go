@@ -88,6 +88,9 @@ type Backend interface {
 	KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error)
 	// Reload reads the configuration file again; an error leaves the old one in force.
 	Reload(ctx context.Context) error
+	// ConfigTry is Reload for a configuration that is undone unless ConfigConfirm comes in time.
+	ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.ConfigTryResponse, error)
+	ConfigConfirm(ctx context.Context) error
 }
 
 // Error is a failed request: what the command shows, and the HTTP status it travels

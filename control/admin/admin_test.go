@@ -88,6 +88,11 @@ func calls() []call {
 			t, err := b.PeerTry(ctx, "cloud", api.PeerTryRequest{Within: api.Duration(2 * time.Minute), Allow: &api.PeerAllowRequest{Allow: []string{"auth"}}})
 			return t.UndoneAt.Unix(), err
 		}, "60"},
+		{"try configuration 2m0s", func(ctx context.Context, b Backend) (any, error) {
+			t, err := b.ConfigTry(ctx, api.ConfigTryRequest{Within: api.Duration(2 * time.Minute)})
+			return t.UndoneAt.Unix(), err
+		}, "60"},
+		{"confirm configuration", func(ctx context.Context, b Backend) (any, error) { return "", b.ConfigConfirm(ctx) }, ""},
 		{"confirm cloud", func(ctx context.Context, b Backend) (any, error) { return "", b.PeerConfirm(ctx, "cloud") }, ""},
 		{"approve cloud {Fingerprint:f}", func(ctx context.Context, b Backend) (any, error) {
 			return "", b.PeerApprove(ctx, "cloud", api.PeerApproveRequest{Fingerprint: "f"})

@@ -357,3 +357,13 @@ func (c *Client) Log(ctx context.Context, after uint64) (api.Log, error) {
 func (c *Client) Reload(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/reload", nil, nil)
 }
+
+// ConfigTry is Reload for a configuration that is undone unless it is confirmed.
+func (c *Client) ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.ConfigTryResponse, error) {
+	return ask[api.ConfigTryResponse](ctx, c, http.MethodPost, "/v1/config/try", r)
+}
+
+// ConfigConfirm has the configuration stay that was tried.
+func (c *Client) ConfigConfirm(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/v1/config/confirm", nil, nil)
+}

@@ -68,6 +68,10 @@ func (f *fake) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest)
 func (f *fake) PeerTry(_ context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
 	return api.PeerTryResponse{UndoneAt: time.Unix(60, 0).UTC()}, f.called("try %s %v %v", name, time.Duration(r.Within), r.Allow.Allow)
 }
+func (f *fake) ConfigTry(_ context.Context, r api.ConfigTryRequest) (api.ConfigTryResponse, error) {
+	return api.ConfigTryResponse{UndoneAt: time.Unix(60, 0).UTC()}, f.called("try configuration %v", time.Duration(r.Within))
+}
+func (f *fake) ConfigConfirm(context.Context) error              { return f.called("confirm configuration") }
 func (f *fake) PeerConfirm(_ context.Context, name string) error { return f.called("confirm %s", name) }
 func (f *fake) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
 	return f.called("approve %s %+v", name, r)

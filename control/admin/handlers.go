@@ -44,6 +44,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("POST /v1/accept", answer(s, mayChange, withBody(b.Accept)))
 	mux.Handle("POST /v1/key/rotate", answer(s, mayChange, withBody(b.KeyRotate)))
 	mux.Handle("POST /v1/reload", answer(s, mayChange, func(r *request) (any, error) { return nil, b.Reload(r.Context()) }))
+	mux.Handle("POST /v1/config/try", answer(s, mayChange, withBody(b.ConfigTry)))
+	mux.Handle("POST /v1/config/confirm", answer(s, mayChange, func(r *request) (any, error) { return nil, b.ConfigConfirm(r.Context()) }))
 	mux.Handle("POST /v1/peers", answer(s, mayChange, withBody(func(ctx context.Context, q api.PeerAddRequest) (any, error) {
 		return nil, b.PeerAdd(ctx, q)
 	})))

@@ -105,6 +105,17 @@ type PeerTryResponse struct {
 	UndoneAt time.Time `json:"undoneAt"`
 }
 
+// ConfigTryRequest has the configuration read again, which is undone unless it is confirmed.
+type ConfigTryRequest struct {
+	Within Duration `json:"within"`
+}
+
+// ConfigTryResponse says until when it can be confirmed; nothing where it is the configuration that
+// was confirmed last.
+type ConfigTryResponse struct {
+	UndoneAt time.Time `json:"undoneAt,omitzero"`
+}
+
 // PeerApproveRequest lets in a peer that waits for it.
 type PeerApproveRequest struct {
 	// Fingerprint must be that of its key, or the key itself: a name alone is no proof.

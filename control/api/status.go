@@ -17,14 +17,16 @@ type Status struct {
 
 // GatewayStatus describes the gateway that answers.
 type GatewayStatus struct {
-	Name       string      `json:"name"`
-	PublicKey  string      `json:"publicKey"`
-	Address    string      `json:"address"`
-	Version    string      `json:"version"`
-	ListenPort uint16      `json:"listenPort"`
-	StartedAt  time.Time   `json:"startedAt"`
-	NAT        NAT         `json:"nat"`
-	Candidates []Candidate `json:"candidates"`
+	Name       string    `json:"name"`
+	PublicKey  string    `json:"publicKey"`
+	Address    string    `json:"address"`
+	Version    string    `json:"version"`
+	ListenPort uint16    `json:"listenPort"`
+	StartedAt  time.Time `json:"startedAt"`
+	// ConfigUndoneAt is when the configuration is again what it was before, unless it is confirmed.
+	ConfigUndoneAt *time.Time  `json:"configUndoneAt,omitempty"`
+	NAT            NAT         `json:"nat"`
+	Candidates     []Candidate `json:"candidates"`
 }
 
 // NAT behaviour in the words of RFC 4787.

@@ -173,6 +173,7 @@ const (
 	LocalListener Code = "PST0701"
 	ConfigRefused Code = "PST0702"
 	NotGranted    Code = "PST0703"
+	ConfigUndone  Code = "PST0704"
 	StateDamaged  Code = "PST0710"
 	StateExposed  Code = "PST0711"
 	NotStored     Code = "PST0712"

@@ -153,6 +153,9 @@ const (
 	FailureURL     Failure = "url"     // the URL itself is wrong
 	FailureMissing Failure = "missing" // a token is wanted and there is none
 	FailureExpired Failure = "expired" // the token has run out
+	// FailureFull and FailureReadOnly are of a disk.
+	FailureFull     Failure = "full"
+	FailureReadOnly Failure = "read-only"
 
 	FailureCertificate Failure = "certificate" // the server's does not do
 

@@ -202,9 +202,12 @@ func (r *recorder) connectProxied(ctx context.Context, e Egress, o outside, unre
 		r.passed(StageTCP, o.hostPort()+" through the proxy")
 		return c, o, verdict.Finding{}
 	}
-	p.Failure, p.Detail = catalogue.FailureRoute, err.Error()
-	if refused := (*egress.Error)(nil); errors.As(err, &refused) && blamed(refused) {
-		r.Rests = append(r.Rests, verdict.Own(NameProxy))
+	p.Failure, p.Detail = catalogue.FailureRoute, catalogue.Reason(err)
+	if refused := (*egress.Error)(nil); errors.As(err, &refused) {
+		p.Detail = refused.Error()
+		if blamed(refused) {
+			r.Rests = append(r.Rests, verdict.Own(NameProxy))
+		}
 	}
 	return nil, o, r.fail(api.Error, StageTCP, unreachable, *p)
 }

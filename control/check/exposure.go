@@ -29,7 +29,7 @@ type standing struct {
 	// heard is about when the last of the failing ones was; zero for never.
 	heard time.Time
 	// delay is the longest that this process waited while they were checked, if findings rest on it.
-	delay time.Duration
+	delay delay
 	// unnamed are the names of peers for which no name server answers.
 	unnamed []string
 	// unreached are the peers that fail.

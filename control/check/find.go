@@ -94,15 +94,18 @@ func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) 
 	r.awaitServers(ctx)
 }
 
-// awaitServers waits until every server outside that is being asked has answered or is given up,
-// which takes 3 s.
+// serverPatience is how long a check waits for a server outside.
+const serverPatience = 3 * time.Second
+
+// awaitServers waits until every server outside that is being asked has answered or is given up.
 func (r *Runner) awaitServers(ctx context.Context) {
 	if r.opts.Own == nil {
 		return
 	}
 	tick := time.NewTicker(serversLook)
 	defer tick.Stop()
-	for slices.ContainsFunc(r.opts.Own().STUN, func(s Server) bool { return !s.Unanswered.IsZero() }) {
+	asking := func(s Server) bool { return !s.Unanswered.IsZero() && time.Since(s.Unanswered) < serverPatience }
+	for o := r.opts.Own(); slices.ContainsFunc(o.STUN, asking) || slices.ContainsFunc(o.TURN, asking); o = r.opts.Own() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

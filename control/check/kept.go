@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -45,6 +46,12 @@ func (k kept) findings(now time.Time) []verdict.Finding {
 	switch {
 	case k.err != nil:
 		p.Detail = catalogue.Reason(k.err)
+		switch {
+		case errors.Is(k.err, syscall.ENOSPC), errors.Is(k.err, syscall.EDQUOT):
+			p.Failure = catalogue.FailureFull
+		case errors.Is(k.err, syscall.EROFS):
+			p.Failure = catalogue.FailureReadOnly
+		}
 		return []verdict.Finding{r.fail(api.Error, "disk", catalogue.StateUnwritable, p)}
 	case len(k.restored) > 0 && now.Sub(k.at) < lossTold:
 		p.Names = k.restored

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,14 +24,16 @@ func TestAStateThatIsNotKeptIsFound(t *testing.T) {
 		at   time.Duration
 		is   api.Outcome
 		code catalogue.Code
+		fix  string
 	}{
-		{"well", try(nil, nil), 0, "", ""},
-		{"a file was gone", try([]string{"/var/lib/postern/peers.json"}, nil), 0, api.Warning, catalogue.StateDeleted},
-		{"and is told of", try(nil, nil), lossTold - time.Minute, api.Warning, catalogue.StateDeleted},
-		{"for a while", try(nil, nil), lossTold, "", ""},
-		{"full", try(nil, fmt.Errorf("write: %w", syscall.ENOSPC)), lossTold, api.Error, catalogue.StateUnwritable},
-		{"another reason", try(nil, errors.New("no medium")), lossTold, api.Error, catalogue.StateUnwritable},
-		{"free again", try(nil, nil), lossTold, "", ""},
+		{"well", try(nil, nil), 0, "", "", ""},
+		{"a file was gone", try([]string{"/var/lib/postern/peers.json"}, nil), 0, api.Warning, catalogue.StateDeleted, ""},
+		{"and is told of", try(nil, nil), lossTold - time.Minute, api.Warning, catalogue.StateDeleted, ""},
+		{"for a while", try(nil, nil), lossTold, "", "", ""},
+		{"full", try(nil, fmt.Errorf("write: %w", syscall.ENOSPC)), lossTold, api.Error, catalogue.StateUnwritable, "free some space"},
+		{"read-only", try(nil, fmt.Errorf("write: %w", syscall.EROFS)), lossTold, api.Error, catalogue.StateUnwritable, "mount it writable"},
+		{"another reason", try(nil, errors.New("no medium")), lossTold, api.Error, catalogue.StateUnwritable, "make it again"},
+		{"free again", try(nil, nil), lossTold, "", "", ""},
 	} {
 		k = k.tried(c.try, now.Add(c.at))
 		found := k.findings(now.Add(c.at))
@@ -40,7 +43,7 @@ func TestAStateThatIsNotKeptIsFound(t *testing.T) {
 			}
 			continue
 		}
-		if len(found) != 1 || found[0].Outcome != c.is || found[0].Code != c.code || found[0].Verdict().Cause == "" {
+		if len(found) != 1 || found[0].Outcome != c.is || found[0].Code != c.code || found[0].Verdict().Cause == "" || !strings.Contains(found[0].Verdict().Fix, c.fix) {
 			t.Errorf("%s: got %+v, want %s %s", c.name, found, c.is, c.code)
 		}
 	}

@@ -171,7 +171,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
 	out = append(out, r.own.kept.findings(now)...)
-	out = append(out, starvation(max(peers.delay, r.own.delay.waited))...)
+	out = append(out, starvation(max(peers.delay, r.own.delay))...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
@@ -185,7 +185,7 @@ func (r *Runner) standing() (standing, []skew) {
 	var skews []skew
 	for _, w := range r.watchedPeers() {
 		rep := w.round()
-		s.delay = max(s.delay, rep.delay.waited)
+		s.delay = max(s.delay, rep.delay)
 		v, _ := verdict.Find(rep.Findings, api.ServiceGateway)
 		switch {
 		case v.Outcome == api.OK || v.Outcome == api.Warning && v.Code != catalogue.AwaitingApproval:

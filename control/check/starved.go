@@ -17,51 +17,55 @@ const (
 	// lookEvery is how often it is looked whether time passes as it should, while something is
 	// checked.
 	lookEvery = 100 * time.Millisecond
-	// starvedBy is how late the process must have been in all, and starvedShare the part of the
-	// time, in percent, for what took long to say nothing of others.
-	starvedBy    = 500 * time.Millisecond
-	starvedShare = 25
+	// starvedBy is how late the process must have been within starvedIn for what took long to say
+	// nothing of others. The rest of a check that takes longer may have passed in peace.
+	starvedBy = 500 * time.Millisecond
+	starvedIn = 2 * time.Second
 )
 
-// delay is how long this process waited for a processor while something was checked.
-type delay struct{ waited, of time.Duration }
+// delay is how long this process waited for a processor, at the worst within starvedIn.
+type delay time.Duration
 
 // starved reports whether what took long may have done so by that.
-func (d delay) starved() bool { return d.waited >= starvedBy && d.waited*100 >= d.of*starvedShare }
+func (d delay) starved() bool { return d >= delay(starvedBy) }
 
 // watchDelay begins to look; the function it gives ends that.
 func watchDelay() (end func() delay) {
 	stop := make(chan struct{})
-	var d delay
+	var worst delay
 	var looking sync.WaitGroup
-	began := time.Now()
+	last := time.Now()
 	looking.Go(func() {
 		tick := time.NewTimer(lookEvery)
 		defer tick.Stop()
-		for last := began; ; {
+		for waited, of := delay(0), time.Duration(0); ; {
 			select {
 			case <-tick.C:
 			case <-stop:
 				return
 			}
-			now := time.Now()
-			d.waited += max(0, now.Sub(last)-lookEvery)
-			last = now
+			passed := time.Since(last)
+			last = last.Add(passed)
+			waited += delay(max(0, passed-lookEvery))
+			worst = max(worst, waited)
+			if of += passed; of >= starvedIn {
+				waited, of = 0, 0
+			}
 			tick.Reset(lookEvery)
 		}
 	})
 	return func() delay {
 		close(stop)
 		looking.Wait()
-		d.of = time.Since(began)
-		return d
+		return worst
 	}
 }
 
 // byTime are the codes of what took long or was not answered in time. Of a process that does not
 // get the processor they say nothing but that.
 var byTime = []catalogue.Code{
-	catalogue.Unanswered, catalogue.HandshakeStale, catalogue.PingLost, catalogue.PacketsLost, catalogue.AuthTimeout, catalogue.APIServerTimeout,
+	catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.PacketsLost, catalogue.PathMTUSmall,
+	catalogue.AuthTimeout, catalogue.APIServerTimeout,
 	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable,
 }
 
@@ -81,11 +85,11 @@ func (d delay) blamed(list []verdict.Finding) (by delay) {
 }
 
 // starvation is the finding of a process that waited so long while it checked what rests on it.
-func starvation(waited time.Duration) []verdict.Finding {
+func starvation(waited delay) []verdict.Finding {
 	if waited == 0 {
 		return nil
 	}
 	p := catalogue.Params{Inbound: true}
-	p.Took = waited
+	p.Took = time.Duration(waited)
 	return []verdict.Finding{beginOwn(NameDelay).fail(api.Warning, "cpu", catalogue.ProcessStarved, p)}
 }

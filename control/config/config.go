@@ -96,6 +96,20 @@ type Resolved struct {
 	Warnings Problems
 
 	origins map[string]Origin
+	// text is what was read, overrides what stands above it.
+	text      []byte
+	overrides Overrides
+}
+
+// Text is what was read.
+func (r *Resolved) Text() string { return string(r.text) }
+
+// Fingerprint tells what was read from other texts.
+func (r *Resolved) Fingerprint() string { return fingerprint(r.text) }
+
+// Of is the configuration that another text of the file is, with errors as Load has them.
+func (r *Resolved) Of(text string) (*Resolved, error) {
+	return load(r.File, []byte(text), r.overrides, osFiles{})
 }
 
 // Services are what this gateway offers.
@@ -255,6 +269,7 @@ func load(path string, data []byte, o Overrides, files fileReader) (*Resolved, e
 		return nil, c.problems.sorted()
 	}
 	r.Warnings = c.warnings.sorted()
+	r.text, r.overrides = data, o
 	return r, nil
 }
 

@@ -90,3 +90,12 @@ func (r *Resolved) WithPeers(peers []Peer) *Resolved {
 	next.Peers = slices.Clone(peers)
 	return &next
 }
+
+// WithPeersOf is the configuration with the cluster's peers that another one has; without a cluster
+// it is the configuration itself.
+func (r *Resolved) WithPeersOf(other *Resolved) *Resolved {
+	if r.Kubernetes == nil {
+		return r
+	}
+	return r.WithPeers(other.Peers)
+}

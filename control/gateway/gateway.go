@@ -119,6 +119,9 @@ type configured struct {
 	reloading sync.Mutex
 	// reloads counts them, by result.
 	reloads struct{ success, failed atomic.Uint64 }
+	// undoAgain is when a configuration that nobody confirmed is undone again, after a failure. It is
+	// the ticker's.
+	undoAgain time.Time
 	// metrics is nil when there is none; it is the one's who may change the peers.
 	metrics *metrics.Server
 }
@@ -175,6 +178,8 @@ func (g *Gateway) open(ctx context.Context) error {
 	if g.store, err = state.Open(cfg.StateDir, g.log, state.WithBackend(g.opts.State)); err != nil {
 		return err
 	}
+	cfg = g.confirmed(cfg)
+	g.opts.Config = cfg
 	if g.key = cfg.PrivateKey; g.key.IsZero() {
 		if g.key, err = g.store.PrivateKey(); err != nil {
 			return err
@@ -217,7 +222,7 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 	g.tellOfJumboFrames(cfg)
 	if g.paths, err = paths.New(paths.Options{
 		Ctx: g.ctx, Key: g.key, Config: cfg, MTU: mtu, Store: g.store, Peers: g.peers, Logger: g.log,
-		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Resolve: g.opts.Resolve, Egress: g.egress},
+		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Exclude: g.opts.Exclude, Resolve: g.opts.Resolve, Egress: g.egress},
 		Tell: paths.Tell{
 			Moved: func(peer string) { g.checks.Wake(peer) }, Shook: g.shook, State: g.announceChange,
 			Seen: g.seen, Noted: g.history.Note,

@@ -76,6 +76,7 @@ func (c *ticker) turn(now time.Time) {
 	g.exchange.Tick(now)
 	g.enrolment.Tick(now, s)
 	g.peers.Maintain(now)
+	g.undoUnconfirmed(now)
 	c.showKept(now)
 	g.services.KeepPorts()
 	if g.clusters != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/metrics"
+	"github.com/postern-dev/postern/discovery/path"
 )
 
 // metricsGrace is how long scrapes may go on when their listener is to close.
@@ -116,6 +117,7 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	status, _ := g.Status(g.ctx) // never fails
 	stun := g.paths.Agent().Snapshot().Transactions
 	c := metrics.Counters{
+		RoundTrips:         map[string]metrics.Histogram{},
 		STUNRequests:       map[string]uint64{"success": stun.Success, "error": stun.Error + stun.Unsent, "timeout": stun.Timeout},
 		AuthDecisions:      g.auth.Decisions(),
 		TicketAlarms:       g.peers.Book().Alarms(),
@@ -142,6 +144,13 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	g.countServices(&c)
 	if x := g.opts.Clusterset; x != nil && x.DNSQueries != nil {
 		c.DNSQueries = x.DNSQueries()
+	}
+	for peer, trips := range g.paths.RoundTrips() {
+		h := metrics.Histogram{Count: trips.Count, Sum: trips.Sum.Seconds(), Within: map[float64]uint64{}}
+		for i, bound := range path.TripBounds {
+			h.Within[bound.Seconds()] = trips.Within[i]
+		}
+		c.RoundTrips[peer] = h
 	}
 	for why, n := range g.flows.Dropped() {
 		c.DroppedDatagrams[string(why)] = n

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/postern-dev/postern/control/admin"
@@ -9,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
 )
 
 // SetConfig replaces the configuration of the running gateway. What did not change is
@@ -22,23 +24,42 @@ func (g *Gateway) SetConfig(ctx context.Context, next *config.Resolved) error {
 // Reload reads the configuration again and applies it. On an error the old one is in
 // force as before.
 func (g *Gateway) Reload(ctx context.Context) error {
+	return g.reloadFile(ctx, func(*config.Resolved) state.Trial { return state.Trial{} })
+}
+
+// reloadFile reads the configuration again and applies it, as the trial that it is: none of a
+// configuration that is to stay. The trial is stored first, so that nothing happens without it.
+func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) state.Trial) error {
 	if g.opts.ReadConfig == nil {
 		return admin.Conflict("this gateway was not started from a configuration file", "")
 	}
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	return g.reload(ctx, g.opts.ReadConfig)
+	was := g.store.Trial()
+	err := g.reload(ctx, func() (*config.Resolved, error) {
+		next, err := g.opts.ReadConfig()
+		if t := (state.Trial{}); err == nil {
+			if t = trial(next); t != was {
+				err = g.store.SetTrial(t)
+			}
+		}
+		return next, err
+	})
+	if now := g.store.Trial(); err != nil && now != was {
+		return errors.Join(err, g.store.SetTrial(was))
+	}
+	if err == nil {
+		g.SetProblems(sourceConfig, nil)
+	}
+	return err
 }
 
 // reload applies what read gives, counts and logs what came of it.
 func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, error)) error {
 	next, err := read()
 	return g.peers.Change(func(c *roster.Change) error {
-		if err == nil && next.Kubernetes != nil {
-			next = next.WithPeers(g.peers.Config().Peers)
-		}
 		if err == nil {
-			err = g.setConfig(ctx, c, next)
+			err = g.setConfig(ctx, c, next.WithPeersOf(g.peers.Config()))
 		}
 		result := &g.reloads.success
 		if err != nil {

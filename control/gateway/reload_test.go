@@ -302,3 +302,60 @@ func TestChangesFromManySidesAtOnce(t *testing.T) {
 		t.Errorf("the stream ended: %v", err)
 	}
 }
+
+// TestAConfigurationIsTried goes through what may come before and after the time in which it is to be
+// confirmed; what comes of it when nobody does, the binary is asked (testenv/e2e).
+func TestAConfigurationIsTried(t *testing.T) {
+	w := newWorld(t)
+	g := w.Cloud.Gateway
+	edit := func(rate int, stun ...string) {
+		t.Helper()
+		if err := w.Cloud.Edit(func(s *api.GatewaySpec) {
+			s.Limits.ConnectionsPerSecond, s.Discovery.STUNServers = rate, stun
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try := func(within time.Duration) (undone bool, err error) {
+		r, err := g.ConfigTry(w.ctx, api.ConfigTryRequest{Within: api.Duration(within)})
+		return !r.UndoneAt.IsZero(), err
+	}
+	shown := func(want bool, when string) {
+		t.Helper()
+		st, err := g.Status(w.ctx)
+		if err != nil || (st.Gateway.ConfigUndoneAt != nil) != want {
+			t.Errorf("%s: it is shown to be undone at %v, %v", when, st.Gateway.ConfigUndoneAt, err)
+		}
+	}
+	if err := g.ConfigConfirm(w.ctx); err == nil || !strings.Contains(err.Error(), "no configuration waits") {
+		t.Errorf("confirming nothing: %v", err)
+	}
+	edit(100)
+	if _, err := try(time.Second); err == nil || !strings.Contains(err.Error(), "within") {
+		t.Errorf("a second: %v", err)
+	}
+	shown(false, "refused")
+	if undone, err := try(time.Hour); err != nil || !undone {
+		t.Errorf("tried: undone %v, %v", undone, err)
+	}
+	shown(true, "tried")
+	edit(100, "no port")
+	if _, err := try(time.Hour); err == nil {
+		t.Error("a file with a mistake is tried")
+	}
+	shown(true, "a file with a mistake")
+	edit(0)
+	if err := g.Reload(w.ctx); err != nil {
+		t.Error(err)
+	}
+	shown(false, "reloaded for good")
+	edit(100)
+	if _, err := try(time.Hour); err != nil {
+		t.Error(err)
+	}
+	edit(0)
+	if undone, err := try(time.Hour); err != nil || undone {
+		t.Errorf("back to what was confirmed: undone %v, %v", undone, err)
+	}
+	shown(false, "as it was confirmed")
+}

@@ -49,7 +49,7 @@ func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	key := g.publicKey
 	s := api.GatewayStatus{
 		Name: cfg.Name, PublicKey: key.String(), Address: peer.OverlayAddr(key).String(),
-		Version: g.opts.Version, ListenPort: g.plane.Bind.Port(), StartedAt: g.startedAt.UTC(),
+		Version: g.opts.Version, ListenPort: g.plane.Bind.Port(), StartedAt: g.startedAt.UTC(), ConfigUndoneAt: g.configUndoneAt(),
 		NAT:        paths.ShownNAT(nat),
 		Candidates: []api.Candidate{},
 	}

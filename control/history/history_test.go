@@ -110,10 +110,10 @@ func TestADayByTheMinuteAndTenMinutesByTheSecond(t *testing.T) {
 	}
 }
 
-// A thousand peers that never rest, each of which is found at fault again and again with as many words
-// as there may be.
+// A day of a thousand peers that never rest, each of which is found at fault again and again with as many
+// words as there may be: by the minute, and the end of it by the second.
 func TestAThousandPeersStayWithinTheBound(t *testing.T) {
-	const peers, seconds = 1000, 1200
+	const peers, steps, bySecond = 1000, 24*60 + 1200, 1200
 	var names []string
 	for i := range peers {
 		names = append(names, fmt.Sprintf("peer-%d", i))
@@ -121,8 +121,10 @@ func TestAThousandPeersStayWithinTheBound(t *testing.T) {
 	before := heap()
 	h, r := of(names...), rand.New(rand.NewPCG(3, 4))
 	now := noon
-	for i := range seconds {
-		now = noon.Add(time.Duration(i) * time.Second)
+	for i := range steps {
+		if now = now.Add(time.Second); i < steps-bySecond {
+			now = noon.Add(time.Duration(i) * time.Minute)
+		}
 		for j, name := range names {
 			h.Observe(now, name, restless(r))
 			if (i+j)%60 == 0 {
@@ -131,7 +133,7 @@ func TestAThousandPeersStayWithinTheBound(t *testing.T) {
 		}
 		if i%300 == 299 {
 			if size := h.Size(); size > history.MaxAll {
-				t.Fatalf("after %d s the history says it takes %d bytes", i, size)
+				t.Fatalf("after %v the history says it takes %d bytes", now.Sub(noon), size)
 			}
 		}
 	}
@@ -139,8 +141,8 @@ func TestAThousandPeersStayWithinTheBound(t *testing.T) {
 		t.Errorf("the history takes %d bytes of the heap, %d by its own count", took, h.Size())
 	}
 	p := read(t, h, "peer-7", time.Time{}, now, 0)
-	if p.Points[0].At.After(noon.Add(time.Minute)) {
-		t.Errorf("the first point is of %v: the oldest is dropped before it is coarser", p.Points[0].At)
+	if first := p.Points[0].At; first.After(now.Add(-24*time.Hour + time.Hour)) {
+		t.Errorf("the first point is of %v, %v before the end: the oldest is dropped before it is coarser", first, now.Sub(first))
 	}
 	if last := p.Points[len(p.Points)-2]; last.Seconds > 5 {
 		t.Errorf("of the last seconds a point stands for %d s", last.Seconds)

@@ -9,6 +9,7 @@ type descriptions struct {
 	received, transmitted       *prometheus.Desc
 	connected, state, identity  *prometheus.Desc
 	handshake, path, rtt        *prometheus.Desc
+	roundTrips                  *prometheus.Desc
 	pathRate, pathPolicer       *prometheus.Desc
 	pathBaseRTT, pathLoss       *prometheus.Desc
 	pathInFlight, pathLimit     *prometheus.Desc
@@ -51,6 +52,8 @@ func describe() descriptions {
 			"Always 1; kind says how the peer is reached: direct, relay or none.", "peer", "kind"),
 		rtt: d("postern_peer_rtt_seconds",
 			"Round-trip time of the path in use; NaN while there is none.", "peer"),
+		roundTrips: d("postern_peer_probe_rtt_seconds",
+			"Round trips of probes over the paths that were in use.", "peer"),
 		pathRate: d("postern_peer_path_delivery_bytes_per_second",
 			"The most payload that connections to the peer got delivered lately; NaN while that is not known.", "peer"),
 		pathPolicer: d("postern_peer_path_policer_bytes_per_second",
@@ -118,7 +121,7 @@ func describe() descriptions {
 
 func (d descriptions) all() []*prometheus.Desc {
 	return []*prometheus.Desc{d.build, d.received, d.transmitted, d.connected, d.state, d.identity, d.handshake,
-		d.path, d.rtt, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open,
+		d.path, d.rtt, d.roundTrips, d.pathRate, d.pathPolicer, d.pathBaseRTT, d.pathLoss, d.pathInFlight, d.pathLimit, d.pathMTU, d.check, d.verdict, d.stun, d.auth, d.alarms, d.unrecorded, d.netstack, d.underlay, d.reloads, d.connections, d.refused, d.open,
 		d.udpFlows, d.udpRefused, d.udpOpen, d.udpDropped,
 		d.serviceConnections, d.serviceOpen, d.serviceReceived, d.serviceTransmitted, d.serviceFailures, d.serviceReady, d.dnsQueries}
 }

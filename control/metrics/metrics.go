@@ -37,6 +37,8 @@ type Snapshot struct {
 // Counters are the running totals that Status does not have. The keys of the maps are
 // label values; a caller lists all that can occur, also those that are still 0.
 type Counters struct {
+	// RoundTrips of probes, in seconds, by peer.
+	RoundTrips map[string]Histogram
 	// STUNRequests by result: "success", "error", "timeout".
 	STUNRequests map[string]uint64
 	// AuthDecisions by result, such as "issued" and "denied".
@@ -69,6 +71,14 @@ type Counters struct {
 	// DNSQueries for names of such services, by the response code that they got, or why they got
 	// none; nil where they are not served.
 	DNSQueries map[string]uint64
+}
+
+// Histogram are values that were observed.
+type Histogram struct {
+	Count uint64
+	Sum   float64
+	// Within counts those that are at most the key.
+	Within map[float64]uint64
 }
 
 // Service is a service of a cluster as a peer uses it, or as it is used at one.
@@ -140,6 +150,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.gauge(c.desc.build, 1, c.build.Version, c.build.Revision, c.build.GoVersion)
 	c.collectPeers(e, s.Status.Peers)
 	n := s.Counters
+	for peer, h := range n.RoundTrips {
+		e.histogram(c.desc.roundTrips, h, peer)
+	}
 	e.counters(c.desc.stun, n.STUNRequests)
 	e.counters(c.desc.auth, n.AuthDecisions)
 	e.counter(c.desc.alarms, n.TicketAlarms)
@@ -324,6 +337,14 @@ func (e emitter) counters(d *prometheus.Desc, values map[string]uint64) {
 	for label, v := range values {
 		e.counter(d, v, label)
 	}
+}
+
+func (e emitter) histogram(d *prometheus.Desc, h Histogram, labels ...string) {
+	m, err := prometheus.NewConstHistogram(d, h.Count, h.Sum, h.Within, labels...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(d, err)
+	}
+	e.ch <- m
 }
 
 // emit turns a mistake (a label that is not UTF-8) into a failed scrape, not a panic.

@@ -35,6 +35,7 @@ func connected() Snapshot {
 			},
 		}}},
 		Counters: Counters{
+			RoundTrips:         map[string]Histogram{"cloud": {Count: 3, Sum: 0.25, Within: map[float64]uint64{0.01: 1, 0.1: 2}}},
 			STUNRequests:       map[string]uint64{"success": 3, "timeout": 1},
 			AuthDecisions:      map[string]uint64{"issued": 2, "denied": 0},
 			TicketAlarms:       1,
@@ -109,6 +110,13 @@ postern_ticket_alarms_total 1
 # HELP postern_dns_queries_total Queries for names of services of clusters, by the response code that they got, or why they got none.
 # TYPE postern_dns_queries_total counter
 postern_dns_queries_total{result="NOERROR"} 8
+# HELP postern_peer_probe_rtt_seconds Round trips of probes over the paths that were in use.
+# TYPE postern_peer_probe_rtt_seconds histogram
+postern_peer_probe_rtt_seconds_bucket{peer="cloud",le="0.01"} 1
+postern_peer_probe_rtt_seconds_bucket{peer="cloud",le="0.1"} 2
+postern_peer_probe_rtt_seconds_bucket{peer="cloud",le="+Inf"} 3
+postern_peer_probe_rtt_seconds_sum{peer="cloud"} 0.25
+postern_peer_probe_rtt_seconds_count{peer="cloud"} 3
 # HELP postern_service_connections_total Connections and flows of datagrams to services of clusters, by direction, peer and service; an empty service is all others of the peer.
 # TYPE postern_service_connections_total counter
 postern_service_connections_total{direction="inbound",peer="cloud",service="shop/web"} 9
@@ -127,7 +135,7 @@ postern_service_transmit_bytes_total{direction="outbound",peer="cloud",service="
 	err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want),
 		"postern_peer_last_handshake_timestamp_seconds", "postern_peer_receive_bytes_total", "postern_peer_path_info",
 		"postern_peer_connected", "postern_peer_state_info", "postern_peer_identity_expiry_timestamp_seconds",
-		"postern_peer_rtt_seconds", "postern_check_success", "postern_check_verdict_info", "postern_reloads_total", "postern_ticket_alarms_total",
+		"postern_peer_rtt_seconds", "postern_peer_probe_rtt_seconds", "postern_check_success", "postern_check_verdict_info", "postern_reloads_total", "postern_ticket_alarms_total",
 		"postern_dns_queries_total", "postern_service_connections_total", "postern_service_failures_total", "postern_service_ready_backends", "postern_service_transmit_bytes_total")
 	if err != nil {
 		t.Error(err)
@@ -230,6 +238,20 @@ func TestRTTIsNotANumberWithoutAPath(t *testing.T) {
 postern_peer_rtt_seconds{peer="cloud"} NaN
 `
 	if err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want), "postern_peer_rtt_seconds"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A peer whose answers are missed is not shown as one that answers.
+func TestAnUnconfirmedPeerHasAStateOfItsOwn(t *testing.T) {
+	snap := connected()
+	snap.Status.Peers[0].UnconfirmedSince = new(time.Now())
+	const want = `
+# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, and what was sent is not answered), connecting, pending or failed.
+# TYPE postern_peer_state_info gauge
+postern_peer_state_info{peer="cloud",state="unconfirmed"} 1
+`
+	if err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want), "postern_peer_state_info"); err != nil {
 		t.Error(err)
 	}
 }

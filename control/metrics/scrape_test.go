@@ -120,7 +120,7 @@ var (
 // metricsOf are the names of metrics in an expression, with the labels that their
 // matchers name.
 func metricsOf(expr string) map[string][]string {
-	expr = quotes.ReplaceAllString(expr, "''")
+	expr = strings.ReplaceAll(quotes.ReplaceAllString(expr, "''"), "_bucket{", "{") // of a histogram's series the histogram
 	out := make(map[string][]string)
 	for _, m := range matchers.FindAllStringSubmatch(expr, -1) {
 		out[m[1]] = append(out[m[1]], names.FindAllString(m[2], -1)...)

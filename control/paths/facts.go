@@ -157,8 +157,12 @@ func (p *Finder) Doubt(name string) {
 	}
 }
 
-// Ask asks the servers that tell this gateway's addresses again, to know whether they answer.
-func (p *Finder) Ask() { p.Agent().Ask() }
+// Ask asks the servers that tell this gateway's addresses, and the relays, to know whether they
+// answer.
+func (p *Finder) Ask() {
+	p.Agent().Ask()
+	p.relays().ask()
+}
 
 func sight(s tunnel.Sight) check.Sight {
 	if s.At.IsZero() {
@@ -190,7 +194,7 @@ func (p *Finder) Own() check.Own {
 	}
 	o.Proxy, o.Proxied = p.o.Host.Egress.Address(), p.o.Host.Egress.Outcomes()
 	for _, r := range p.relays().statuses() {
-		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, Failure: relayFailures[r.Fault], At: r.Since})
+		o.TURN = append(o.TURN, check.Server{Name: r.Address, Address: r.Address, Err: r.Err, Failure: relayFailures[r.Fault], At: r.Since, Unanswered: r.AskedAt})
 	}
 	return o
 }

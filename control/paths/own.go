@@ -57,7 +57,7 @@ func (p *Finder) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 		Advertise:   cfg.Discovery.Advertise,
 		STUNServers: cfg.Discovery.STUNServers,
 		Resolve:     p.o.Host.Resolve,
-		Exclude:     cfg.Discovery.Exclude,
+		Exclude:     slices.Concat(cfg.Discovery.Exclude, p.o.Host.Exclude),
 		Relays:      func() []path.Relay { return p.relays().Local() },
 		PortMapper:  mapper,
 		Changed:     p.finder.LocalChanged,

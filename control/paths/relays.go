@@ -142,6 +142,13 @@ func (r *Relays) check() {
 	}
 }
 
+// ask has the servers asked whether they are there.
+func (r *Relays) ask() {
+	for _, c := range r.clients {
+		c.Ask()
+	}
+}
+
 func (r *Relays) statuses() []relay.Status {
 	out := make([]relay.Status, 0, len(r.clients))
 	for _, c := range r.clients {

@@ -79,6 +79,17 @@ func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	return w
 }
 
+// RoundTrips are those of probes so far, by the names of peers.
+func (p *Finder) RoundTrips() map[string]path.Trips {
+	out := map[string]path.Trips{}
+	for _, m := range p.peers.Load().Members() {
+		if s, found := p.finder.Selected(m.Key); found && !m.Stock {
+			out[m.Name] = s.Trips
+		}
+	}
+	return out
+}
+
 // hear takes the path finder's word for when the peer was heard. Probes show that the peer is
 // there, but not that the tunnel works: of that a handshake is the proof.
 func (w *Way) hear() {

@@ -36,13 +36,20 @@ func undoable(within time.Duration, change func(*state.Peer)) func(*state.Peer) 
 	}
 }
 
+// CheckTry is an error if a change may not wait so long, or so shortly, for its confirmation.
+func CheckTry(within time.Duration) error {
+	if within < minTry || within > maxTry {
+		return admin.Usage(fmt.Sprintf("a change is confirmed within %v to %v, not %v", minTry, maxTry, within), "")
+	}
+	return nil
+}
+
 // PeerTry is PeerAllow or PeerLocal for a change that is undone unless it is confirmed.
 func (reg *Registry) PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
 	within := time.Duration(r.Within)
-	var err error
+	err := CheckTry(within)
 	switch {
-	case within < minTry || within > maxTry:
-		return api.PeerTryResponse{}, admin.Usage(fmt.Sprintf("a change is confirmed within %v to %v, not %v", minTry, maxTry, within), "")
+	case err != nil:
 	case (r.Allow == nil) == (r.Local == nil):
 		return api.PeerTryResponse{}, admin.Usage("a change that is to be confirmed is either of what a peer may reach or of listeners", "")
 	case r.Allow != nil:
@@ -93,11 +100,11 @@ func (reg *Registry) undoUnconfirmed(now time.Time) {
 			Restricts: func() string { return reg.mayReachNow(m.Name) },
 		})
 		if err != nil {
-			reg.upkeep.undo = now.Add(retryUndo)
+			reg.upkeep.undo = now.Add(RetryUndo)
 			reg.log.Warn("a change that nobody confirmed cannot be undone yet", "peer", m.Name, "error", err)
 		}
 	}
 }
 
-// retryUndo is how long after a failure it is tried again.
-const retryUndo = 10 * time.Second
+// RetryUndo is how long after a failure it is tried again.
+const RetryUndo = 10 * time.Second

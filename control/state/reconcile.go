@@ -18,7 +18,7 @@ import (
 const markFile = "term"
 
 // documents are the names of all state files but the key, which has no header.
-var documents = []string{"peers.json", "tickets.json", "identities.json", "observed.json", bootsFile, "relays.json", "overlay.json"}
+var documents = []string{"peers.json", "tickets.json", "identities.json", "observed.json", bootsFile, "relays.json", "overlay.json", "trial.json"}
 
 const (
 	keyFile   = "private.key"

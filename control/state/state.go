@@ -12,6 +12,7 @@
 //	boots.json        the number of the last start, which peers are told, and its public key
 //	relays.json       allocations on TURN servers, which a restart may take up
 //	overlay.json      overlay ports of services of this cluster
+//	trial.json        the configuration before one that is tried
 //	NAME.previous     the generation before, for when the file is damaged
 //	NAME.damaged-TIME a damaged file, kept for inspection
 //	term              of which backend's term the directory is a copy, where there is one
@@ -127,6 +128,7 @@ type Store struct {
 	boots      *document[boots]
 	relays     *document[relayGrants]
 	overlay    *document[overlayLeases]
+	trial      *document[Trial]
 
 	mirror *mirror // nil: there is no backend
 	// hadKey is what the backend is a witness of.
@@ -217,6 +219,7 @@ func (s *Store) follow(found map[string]reconciled) {
 	s.boots.follow(s.mirror, found[bootsFile])
 	s.relays.follow(s.mirror, found["relays.json"])
 	s.overlay.follow(s.mirror, found["overlay.json"])
+	s.trial.follow(s.mirror, found["trial.json"])
 	go s.mirror.run(s.mirror.ctx)
 }
 
@@ -241,6 +244,9 @@ func (s *Store) openDocuments(d disk) (err error) {
 		return err
 	}
 	if s.overlay, err = openDocument(at("overlay.json"), overlayFormat); err != nil {
+		return err
+	}
+	if s.trial, err = openDocument(at("trial.json"), trialFormat); err != nil {
 		return err
 	}
 	return nil
@@ -268,6 +274,7 @@ func (s *Store) Close() error {
 	s.boots.close()
 	s.relays.close()
 	s.overlay.close()
+	s.trial.close()
 	return unlock(s.lock)
 }
 

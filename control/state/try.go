@@ -30,7 +30,7 @@ func (s *Store) Try() (restored []string, err error) {
 		return nil, advised(fmt.Errorf("write into %s: %w", s.dir, err), "")
 	}
 	for _, restore := range []func() (string, error){
-		s.restoreKey, s.peers.restore, s.tickets.restore, s.identities.restore, s.observed.restore, s.boots.restore, s.relays.restore, s.overlay.restore,
+		s.restoreKey, s.peers.restore, s.tickets.restore, s.identities.restore, s.observed.restore, s.boots.restore, s.relays.restore, s.overlay.restore, s.trial.restore,
 	} {
 		file, failed := restore()
 		if file != "" {

@@ -48,6 +48,7 @@ type Machine struct {
 	silent   time.Time // when a path was last demoted for silence
 	probing  bool      // the peer has answered a probe: it knows them
 	slow     time.Time // when the next turn of retries while idle is
+	trips    Trips
 
 	deaf    deafness
 	sweep   sweep

@@ -153,6 +153,9 @@ func (m *Machine) Answered(now time.Time, tx stunwire.TxID, from peer.Path, mapp
 	p.answered, p.mapped = m.now, mapped
 	p.answers++
 	p.sample(rtt)
+	if p == m.sel {
+		m.trips.add(rtt)
+	}
 	if a.size > 0 {
 		m.crossed(p, a.size)
 	}

@@ -27,7 +27,7 @@ func (m *Machine) Snapshot() Snapshot {
 // Selection is of a Snapshot what is known of the path in use, and when the peer was heard. It
 // allocates nothing.
 func (m *Machine) Selection() Snapshot {
-	s := Snapshot{Kind: KindNone, Since: m.switched, Reason: m.why}
+	s := Snapshot{Kind: KindNone, Since: m.switched, Reason: m.why, Trips: m.trips}
 	for _, p := range m.pairs {
 		s.Proven = later(s.Proven, p.proven())
 		s.Heard = later(s.Heard, later(p.proven(), p.heard))

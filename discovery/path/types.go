@@ -200,6 +200,7 @@ type Snapshot struct {
 	Unanswered time.Time      // since when probes over the selected path are not answered; zero = they are
 	Probing    bool           // the peer has answered a probe: it knows them
 	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
+	Trips      Trips          // so far, of all paths that were selected
 }
 
 // PairStatus is what is known of one pair.

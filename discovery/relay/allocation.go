@@ -66,7 +66,8 @@ type allocation struct {
 	room    []byte
 	frames  [][]byte
 
-	check  chan struct{} // a verification is asked for
+	check  chan struct{} // a verification is asked for, by whoever suspects something
+	ask    chan struct{} // and by whoever wants to know
 	permit chan struct{} // the wanted addresses have changed
 	broken <-chan error  // of the stream, for Run; nil over UDP
 
@@ -88,8 +89,10 @@ type observed struct {
 	rtt time.Duration // 0 = not measured
 	// refreshed is how long the server has the allocation from now on; 0 = not known.
 	refreshed time.Duration
-	asked     bool // denied says something
-	denied    map[netip.Addr]string
+	// silence is what is to be said of a server that has not answered, twice; nil = nothing.
+	silence *failure
+	asked   bool // denied says something
+	denied  map[netip.Addr]string
 }
 
 // counters are [Traffic] while it is counted.
@@ -369,12 +372,17 @@ func (a *allocation) close(giveBack bool) {
 	}
 }
 
+// silence is what is said of a server that does not answer.
+func (a *allocation) silence() *failure {
+	_, _, sendErr := a.link.learnt()
+	return &failure{words: explainSilence(a.Transport, a.link.server, sendErr), silent: true}
+}
+
 // failed makes a failure out of what an exchange with the server came to; nil = it
 // succeeded, or was not finished because the allocation is being closed.
 func (a *allocation) failed(m message, err error) error {
 	if errors.Is(err, errNoAnswer) {
-		_, _, sendErr := a.link.learnt()
-		return &failure{words: explainSilence(a.Transport, a.link.server, sendErr), silent: true}
+		return a.silence()
 	}
 	if err == nil && m.class != classSuccess {
 		return &failure{words: explainLoss(m, a.Transport, a.server, time.Now()), code: m.code}

@@ -303,6 +303,12 @@ func (c *Client) observe(a *allocation, o observed) {
 	if o.rtt > 0 {
 		c.status.RTT = o.rtt
 	}
+	switch {
+	case o.silence != nil:
+		c.status.Err, c.status.Fault, c.status.AskedAt = o.silence.words, o.silence.fault(), time.Time{}
+	case o.refreshed > 0:
+		c.status.Err, c.status.Fault, c.status.AskedAt = "", "", time.Time{}
+	}
 	var news []netip.Addr
 	held := 0
 	if o.asked {
@@ -372,6 +378,21 @@ func (c *Client) Check() {
 		return
 	}
 	wake(c.retry)
+}
+
+// Ask has the allocation verified, too, but gives it up no sooner than without. Status tells
+// within 3 s whether the server answers. Without an allocation the next attempt is made now.
+func (c *Client) Ask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == nil {
+		wake(c.retry)
+		return
+	}
+	if c.status.AskedAt.IsZero() {
+		c.status.AskedAt = time.Now()
+	}
+	wake(c.current.ask)
 }
 
 // wake leaves a note in a channel of one place.

@@ -129,7 +129,7 @@ func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) 
 		err = fmt.Errorf("it has no address")
 	}
 	if err != nil {
-		return netip.Addr{}, &failure{words: fmt.Sprintf("resolve %s: %v: check the relay's name and this machine's DNS", host, err), silent: true}
+		return netip.Addr{}, &failure{words: fmt.Sprintf("resolve %s: %s: check the relay's name and this machine's DNS", host, cause(err)), silent: true}
 	}
 	for i := range addrs {
 		addrs[i] = addrs[i].Unmap()
@@ -187,7 +187,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
 		traffic: &c.traffic, report: c.observe,
 		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil, got.relayed.Addr()),
-		check: make(chan struct{}, 1), permit: make(chan struct{}, 1),
+		check: make(chan struct{}, 1), ask: make(chan struct{}, 1), permit: make(chan struct{}, 1),
 	}
 	// What runs for the allocation ends with close, after Run's farewell.
 	a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -348,5 +348,5 @@ func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn,
 	default:
 		return nil, &failure{words: explainSilence(l.transport, l.server, sendErr), silent: true}
 	}
-	return nil, &failure{words: fmt.Sprintf("allocate: %v", err), silent: true}
+	return nil, &failure{words: fmt.Sprintf("allocate: %s", cause(err)), silent: true}
 }

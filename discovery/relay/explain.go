@@ -118,7 +118,7 @@ func explainLoss(m message, transport string, s Server, now time.Time) string {
 // explainSilence is for a server that answers nothing.
 func explainSilence(transport string, to place, sendErr error) string {
 	if sendErr != nil {
-		return fmt.Sprintf("cannot send to %v: %v", to, sendErr)
+		return fmt.Sprintf("cannot send to %v: %s", to, cause(sendErr))
 	}
 	if transport == TransportUDP {
 		return fmt.Sprintf("no answer over UDP from %v: is UDP blocked on the way out, or the server down?", to)
@@ -138,5 +138,21 @@ func explainDial(transport string, to place, err error) string {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Sprintf("no answer over TCP from %v: is the port blocked on the way out, or the server down?", to)
 	}
-	return fmt.Sprintf("connect to %v: %v", to, err)
+	return fmt.Sprintf("connect to %v: %s", to, cause(err))
+}
+
+// cause is what an error adds to a sentence that says what was tried: not the calls that it came
+// through.
+func cause(err error) string {
+	var late net.Error
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	if errors.As(err, &late) && late.Timeout() {
+		return "no answer"
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns.Err
+	}
+	return err.Error()
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net/netip"
@@ -22,6 +23,18 @@ const (
 	// suspects anything: a path that is gone for a few seconds should not cost the
 	// relayed address. After [Client.Check] it is one.
 	patience = 4
+	// askedTimeout is when an answer counts as missing to whoever has used [Client.Ask]: with
+	// requests at 0, 200 and 600 ms.
+	askedTimeout = 1400 * time.Millisecond
+)
+
+// reason is why an allocation is verified.
+type reason int
+
+const (
+	inTurn reason = iota
+	onDemand
+	onSuspicion // nothing comes through it: one answer that is missing is enough
 )
 
 // mind keeps the allocation alive until it is lost or closed.
@@ -40,13 +53,15 @@ func (a *allocation) mind() {
 			continue
 		}
 		timer := time.NewTimer(time.Until(earliest(keepalive, refresh, due)))
-		verify, suspect := false, false
+		verify, why := false, inTurn
 		select {
 		case <-timer.C:
 		case <-a.permit:
 			perms.want(time.Now(), a.wants())
 		case <-a.check:
-			verify, suspect = true, true
+			verify, why = true, onSuspicion
+		case <-a.ask:
+			verify, why = true, onDemand
 		case <-a.ctx.Done():
 			timer.Stop()
 			return
@@ -57,7 +72,7 @@ func (a *allocation) mind() {
 			keepalive = a.nextKeepalive(time.Now())
 		}
 		if verify || !now.Before(refresh) {
-			if !a.verify(perms, suspect) {
+			if !a.verify(perms, why) {
 				return
 			}
 			keepalive, refresh = a.nextKeepalive(time.Now()), time.Now().Add(a.refreshAfter())
@@ -90,15 +105,18 @@ func (a *allocation) keepalive() bool {
 }
 
 // verify refreshes the allocation and says whether it still is one; if not it is lost.
-func (a *allocation) verify(perms *permissions, suspect bool) bool {
+func (a *allocation) verify(perms *permissions, why reason) bool {
 	for try := 1; ; try++ {
-		m, rtt, err := a.link.exchange(a.ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, requestLifetime) })
+		m, rtt, err := a.refresh(why)
 		select {
 		case <-a.check:
-			suspect = true
+			why = onSuspicion
 		default:
 		}
-		if errors.Is(err, errNoAnswer) && !suspect && try < patience {
+		if errors.Is(err, errNoAnswer) && why != onSuspicion && try < patience {
+			if try > 1 {
+				a.report(a, observed{silence: a.silence()})
+			}
 			continue
 		}
 		if lost := a.failed(m, err); lost != nil {
@@ -111,6 +129,17 @@ func (a *allocation) verify(perms *permissions, suspect bool) bool {
 		}
 		return err == nil
 	}
+}
+
+// refresh asks the server to keep the allocation.
+func (a *allocation) refresh(why reason) (message, time.Duration, error) {
+	ctx := a.ctx
+	if why == onDemand {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, askedTimeout, errNoAnswer)
+		defer cancel()
+	}
+	return a.link.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, requestLifetime) })
 }
 
 // askPermissions makes some requests at once, and lets datagrams pass with each answer.
@@ -162,11 +191,11 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 	// silence, so this too may be a restart.
 	select {
 	case <-a.check:
-		a.lose(&failure{words: explainSilence(a.Transport, a.link.server, nil), silent: true})
+		a.lose(a.silence())
 		return false
 	default:
 	}
-	return a.verify(perms, false)
+	return a.verify(perms, inTurn)
 }
 
 // publish tells the sending side and the status what is permitted.

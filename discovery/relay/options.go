@@ -174,6 +174,8 @@ type Status struct {
 	Fault     Fault         // what that is about; "" = all is well
 	Since     time.Time     // when the allocation was made or lost
 	NextTry   time.Time     // when it is tried again; zero while there is an allocation
+	// AskedAt is since when [Client.Ask] waits for the server's answer; zero while it does not.
+	AskedAt time.Time
 	// Fallback is why the transport is not UDP, when it may be and is not.
 	Fallback string
 	// Denied are wanted addresses that the server refuses to relay to, with the reason.

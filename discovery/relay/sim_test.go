@@ -1,10 +1,15 @@
 package relay_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,6 +225,41 @@ func TestAnOutageIsSurvivedWithBackoff(t *testing.T) {
 	})
 }
 
+// Whoever asks knows within 3 s whether the server answers, and the allocation is kept for as long as
+// it would have been: it is there again when the server is.
+func TestWhoAsksKnowsSoonWhetherTheServerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820))})
+		first := g.allocated(t, nil)
+		ask := func() relay.Status {
+			g.Ask()
+			if g.Status().AskedAt.IsZero() {
+				t.Error("nobody is asked")
+			}
+			began := time.Now()
+			eventually(t, "an answer, or none", func() bool { return g.Status().AskedAt.IsZero() })
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("that took %v, want 3 s at most", took)
+			}
+			return g.Status()
+		}
+		if s := ask(); s.Err != "" {
+			t.Errorf("of a server that answers: %q", s.Err)
+		}
+		in.relay.Link().SetDown(true)
+		if s := ask(); s.Fault != relay.FaultSilent || !strings.Contains(s.Err, "no answer over UDP from 203.0.113.1:3478") || s.Relayed != first.Relayed {
+			t.Errorf("of a server that is silent: %+v", s)
+		}
+		in.relay.Link().SetDown(false)
+		eventually(t, "an answer to the next request", func() bool { return g.Status().Err == "" })
+		if a, ok := g.Allocation(); !ok || a != first {
+			t.Errorf("got %+v, want still %+v", a, first)
+		}
+	})
+}
+
 // A gateway that was killed has the same address and port when it is back, and the
 // server still has its allocation.
 func TestAnAllocationFromBeforeARestartIsReplaced(t *testing.T) {
@@ -355,6 +395,39 @@ func TestWhyThereIsNoAllocationIsNamed(t *testing.T) {
 }
 
 // The WireGuard sender must not wait for a relay.
+// What the system says is told, and not through which calls it came.
+func TestFailuresAreToldWithoutCalls(t *testing.T) {
+	const name = "turn.example.net:3478"
+	for _, c := range []struct {
+		name    string
+		address string
+		dial    error
+		resolve error
+		says    string
+	}{
+		{"no route", account.Address, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, nil,
+			"connect to 203.0.113.1:3478: no route to host"},
+		{"no such name", name, nil, &net.DNSError{Err: "no such host", Name: "turn.example.net", IsNotFound: true},
+			"resolve turn.example.net: no such host: check"},
+		{"a silent resolver", name, nil, fmt.Errorf("lookup turn.example.net: %w", context.DeadlineExceeded),
+			"resolve turn.example.net: no answer: check"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := account
+				server.Address, server.Transport = c.address, relay.TransportTCP
+				g := start(t, relay.Options{Server: server,
+					Dial:    func(context.Context, string, string) (net.Conn, error) { return nil, c.dial },
+					Resolve: func(context.Context, string) ([]netip.Addr, error) { return nil, c.resolve }})
+				eventually(t, "a failure", func() bool { return g.Status().Err != "" })
+				if got := g.Status().Err; !strings.Contains(got, c.says) || strings.Contains(got, "dial tcp") {
+					t.Errorf("got %q, want %q", got, c.says)
+				}
+			})
+		})
+	}
+}
+
 func TestSendingNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Delay: 50 * time.Millisecond}))

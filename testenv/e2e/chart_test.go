@@ -194,6 +194,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"issuer.access binds":         {"name=edge", "issuer.type=none", "issuer.access[0].clusterRole=view"},
 		"invalid propertyName":        {"name=edge", `commonLabels.app\.kubernetes\.io/name=x`},
 		"'/podSecurityContext'":       {"name=edge", "podSecurityContext.runAsUser=0"},
+		"leave hostPort out":          {"name=edge", "hostNetwork=true", "hostPort=4500"},
 		"'/extraEnv/0/name'":          {"name=edge", "extraEnv[0].name=POD_UID", "extraEnv[0].value=x"},
 		"'/extraVolumes/0/name'":      {"name=edge", "extraVolumes[0].name=state"},
 		"without outOfBand.tlsSecret": {"name=edge", "outOfBand.enabled=true", "outOfBand.nodePort=30443"},
@@ -318,12 +319,56 @@ func TestChartAsksForNoUserOnOpenShift(t *testing.T) {
 	}
 }
 
-// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values has none that are new.
+// TestChartOnTheNodesNetwork: the pod is to resolve the cluster's names there, too.
+func TestChartOnTheNodesNetwork(t *testing.T) {
+	c := newChart(t)
+	for want, values := range map[string][]string{
+		"true ClusterFirstWithHostNet": {"hostNetwork=true"}, "true Default": {"hostNetwork=true", "dnsPolicy=Default"}, "<nil> <nil>": nil,
+	} {
+		objects := c.objects(append(values, "name=edge", "service.type=ClusterIP")...)
+		pod := at(objects["StatefulSet postern"], "spec", "template", "spec")
+		if got := fmt.Sprint(at(pod, "hostNetwork"), " ", at(pod, "dnsPolicy")); got != want {
+			t.Errorf("%v: the pod has %s, want %s", values, got, want)
+		}
+		if nodes := objects["ClusterRole postern-postern"] != nil; nodes != (values != nil) {
+			t.Errorf("%v: it may list nodes: %v", values, nodes)
+		}
+	}
+}
+
+// TestChartTwiceInACluster: a second release leaves the kinds to the first, and says what it cannot share.
+func TestChartTwiceInACluster(t *testing.T) {
+	ctx := within(t, 10*time.Minute)
+	c := newChart(t)
+	api := kubetest.With(t, kube.Options{Dir: tempDir(t)})
+	install := func(release, namespace string) error {
+		_, err := api.Helm(ctx, c.helm, append([]string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--create-namespace"},
+			set([]string{"name=edge", "service.type=ClusterIP"})...)...)
+		return err
+	}
+	for range 2 { // install and upgrade
+		for release, namespace := range map[string]string{"postern": "one", "west": "two"} {
+			if err := install(release, namespace); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := install("postern", "three"); err == nil || !strings.Contains(err.Error(), "the accounts of release postern in namespace one: give this release another name") {
+		t.Errorf("a release of the same name elsewhere: %v", err)
+	}
+	if _, err := api.Helm(ctx, c.helm, "uninstall", "west", "-n", "two"); err != nil {
+		t.Fatal(err)
+	}
+	api.Run(t, "", "get", "crd", "peers.postern.dev", "tickets.postern.dev")
+}
+
+// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values has none that came after v0.1.0.
 func TestChartTakesValuesOfAnOlderOne(t *testing.T) {
 	c := newChart(t)
 	want := c.objects("name=edge")
 	newer := []string{"commonLabels", "podSecurityContext", "extraEnv", "extraVolumes", "extraVolumeMounts", "dnsPolicy", "dnsConfig", "updateStrategy",
-		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor", "key"}
+		"service.loadBalancerIP", "service.ipFamilyPolicy", "service.ipFamilies", "metrics.podMonitor", "metrics.prometheusRule", "key",
+		"gateway.connectionsPerSecond", "hostNetwork", "proxy", "peerServicesFrom", "mcs", "rbac.policy"}
 	values := []string{"name=edge"}
 	for _, name := range newer {
 		values = append(values, name+"=null")

@@ -8,7 +8,8 @@ import (
 
 // TestClusters is what people do with real clusters: install the chart, hand a ticket
 // over, and use the other cluster from a pod. The clusters are shared by what follows, in
-// order, since each takes ten seconds to start and half a gigabyte.
+// order, since each takes ten seconds to start and half a gigabyte. With -short it is the
+// essential alone, which other versions of Kubernetes and of helm are tried with.
 func TestClusters(t *testing.T) {
 	c := newClusters(t)
 	for _, one := range []*cluster{c.cloud, c.edge, c.branch} {
@@ -21,13 +22,22 @@ func TestClusters(t *testing.T) {
 	step := func(name string, test func(*testing.T, *clusters)) {
 		t.Run(name, func(t *testing.T) { test(t, c.as(t)) })
 	}
+	further := func(name string, test func(*testing.T, *clusters)) {
+		step(name, func(t *testing.T, c *clusters) {
+			if testing.Short() {
+				t.Skip("not essential")
+			}
+			test(t, c)
+		})
+	}
 	step("rights", testRights)
 	step("key from a Secret", func(t *testing.T, c *clusters) { testBroughtKey(t, c, branchKey) })
 	step("peering by ticket", testPeering)
-	step("rest", testPodAtRest)
+	further("rest", testPodAtRest)
 	step("pods", testPods)
+	step("screen of both", testScreen)
 	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
-	t.Run("meanwhile", func(t *testing.T) {
+	further("meanwhile", func(t *testing.T, c *clusters) {
 		for name, test := range map[string]func(*testing.T, *clusters){
 			"use from pods": testUse, "own API server away": testOwnAPIServerAway,
 			"label": testLabel, "edit cannot invite": testEditCannotInvite, "fleet": testFleet,
@@ -38,11 +48,11 @@ func TestClusters(t *testing.T) {
 			})
 		}
 	})
-	step("rotation", testRotation)
+	further("rotation", testRotation)
 	step("active pod deleted", testActivePodDeleted)
 	step("upgrade", testUpgrade)
-	step("wrong things", testWrongThings)
-	step("certificates", testCertificates)
+	further("wrong things", testWrongThings)
+	further("certificates", testCertificates)
 	step("remove", testRemove)
 	step("uninstall", testUninstall)
 }

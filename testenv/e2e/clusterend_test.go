@@ -22,44 +22,6 @@ func (c *clusters) edgeValues() []string {
 // gone: how long a cluster takes to collect what belonged to something that was deleted.
 const gone = time.Minute
 
-// testUpgrade changes the values of both gateways, which restarts them. Nobody enrols
-// again, and the pod that mounts a peer's Secret goes on with it.
-func testUpgrade(t *testing.T, c *clusters) {
-	type identity struct{ key, peerUID, accounts, service string }
-	identify := func(one, other *cluster) identity {
-		p := one.peer(other.name)
-		return identity{p.Spec.PublicKey, p.Metadata.UID, one.accountUIDs(),
-			one.kubectl("get", "service", "-n", gatewayNamespace, "postern-"+other.name, "-o", "jsonpath={.metadata.uid} {.spec.clusterIP}")}
-	}
-	before := map[*cluster]identity{}
-	pods := map[*cluster]string{}
-	for one, other := range c.both() {
-		before[one] = identify(one, other)
-		pods[one] = one.podUID(release + "-0")
-	}
-	c.cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "log.level=debug")...)
-	c.edge.upgrade(release, gatewayNamespace, append(c.edgeValues(), "log.level=debug", "resources.limits.memory=96Mi")...)
-	for one, other := range c.both() {
-		if one.podUID(release+"-0") == pods[one] {
-			t.Errorf("%s: the pod was not replaced, so this shows nothing", one.name)
-		}
-		one.waitPeer(other.name, "usable", func(p peerObject) bool {
-			return p.Status.State == "connected" && p.Status.Auth == "ok" && p.Status.APIServer == "ok"
-		})
-		if got := identify(one, other); got != before[one] {
-			t.Errorf("%s: after the upgrade there is %+v, before %+v", one.name, got, before[one])
-		}
-		if out, err := one.away(within(t, patience), "get", "pods", "-n", tenant); err != nil || !strings.Contains(out, "server") {
-			t.Errorf("%s: the pod that mounted the Secret can no longer use it: %v\n%s", one.name, err, out)
-		}
-	}
-}
-
-func (c *cluster) podUID(name string) string {
-	c.t.Helper()
-	return c.kubectl("get", "pod", "-n", gatewayNamespace, name, "-o", "jsonpath={.metadata.uid}")
-}
-
 // testRemove removes the peering at edge: with it go its Service, its Secret and its account,
 // and at cloud edge has no way left.
 func testRemove(t *testing.T, c *clusters) {

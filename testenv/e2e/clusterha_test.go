@@ -43,16 +43,19 @@ func (c *cluster) accountUIDs() string {
 }
 
 // pulse asks the peer's API server again and again through the tunnel, each time by a new
-// connection, from the pod client. The channel has the longest time without an answer when
-// stop has been called.
+// connection, from the pod client. It returns after the first answer; stop gives the longest time
+// without one since then.
 func (c *cluster) pulse() (stop func() time.Duration) {
 	c.t.Helper()
-	script := `while :; do if /bin/kubectl get --raw /readyz --request-timeout=2s >/dev/null 2>&1; then echo pulse; fi; done`
+	script := `while :; do if /bin/kubectl get --raw /readyz --request-timeout=2s >/dev/null 2>&1; then echo pulse; fi; /bin/sleep 0.1; done`
 	p := c.node.Start(netlab.Command{Args: append([]string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig()}, inside("client", "/bin/sh", "-c", script)...)})
+	if _, err := p.WaitStdout(within(c.t, patience), func(s string) bool { return s != "" }); err != nil {
+		c.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(c.t.Context())
 	longest := make(chan time.Duration, 1)
 	go func() {
-		last, gap, seen := time.Now(), time.Duration(0), 0
+		last, gap, seen := time.Now(), time.Duration(0), 1
 		for {
 			_, err := p.WaitStdout(ctx, func(s string) bool { return strings.Count(s, "\n") > seen })
 			gap = max(gap, time.Since(last))

@@ -3,11 +3,9 @@
 package e2e
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -27,13 +25,8 @@ func (c *cluster) bringKey(secret string) string {
 // testBroughtKey: branch's gateway has the key of the Secret that the chart was given, and keeps no
 // other.
 func testBroughtKey(t *testing.T, c *clusters, want string) {
-	out, err := c.branch.postern("status", "-o", "json")
-	var s api.Status
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &s)
-	}
-	if err != nil || s.Gateway.PublicKey != want {
-		t.Errorf("branch's public key is %q, %v; want %q", s.Gateway.PublicKey, err, want)
+	if got := c.branch.gatewayStatus().Gateway.PublicKey; got != want {
+		t.Errorf("branch's public key is %q, want %q", got, want)
 	}
 	if kept := c.branch.kubectl("get", "secret", "-n", gatewayNamespace, release+"-state-key", "-o", "jsonpath={.data}"); kept != "" {
 		t.Error("branch keeps a key besides")

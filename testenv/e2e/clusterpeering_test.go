@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,9 @@ import (
 // peeredWithin is how long two clusters may take from the ticket's arrival until both say
 // that they are connected.
 const peeredWithin = 20 * time.Second
+
+// podRange has the addresses of the pods of each cluster.
+var podRange = netip.MustParsePrefix("10.244.0.0/16")
 
 // peerObject is what tests read of a Peer.
 type peerObject struct {
@@ -139,6 +143,13 @@ func testPeering(t *testing.T, c *clusters) {
 		shown := strings.Fields(one.kubectl("get", "peers", "-n", gatewayNamespace, "--no-headers"))
 		if len(shown) < 8 || !slices.Equal(shown[:4], []string{other.name, "InBand", "connected", "direct"}) || !slices.Equal(shown[5:7], []string{"ok", "ok"}) {
 			t.Errorf("%s: kubectl get peers shows %q", one.name, shown)
+		}
+	}
+	for one := range c.both() {
+		for _, candidate := range one.gatewayStatus().Gateway.Candidates {
+			if a, err := netip.ParseAddrPort(candidate.Address); err == nil && podRange.Contains(a.Addr()) {
+				t.Errorf("%s announces the address of its pod, %+v", one.name, candidate)
+			}
 		}
 	}
 	t.Logf("identities are there and everything is reachable after %v", time.Since(start).Round(100*time.Millisecond))

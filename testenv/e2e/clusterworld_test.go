@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/kube"
 	"github.com/postern-dev/postern/testenv/kube/image"
 	"github.com/postern-dev/postern/testenv/netlab"
@@ -225,18 +226,22 @@ func (c *cluster) install(release, namespace string, values ...string) {
 	c.upgrade(release, namespace, values...)
 }
 
-// upgrade installs the chart or changes the values that it is installed with.
+// upgrade installs the chart or changes the values that it is installed with, and waits until the
+// pods are ready.
 func (c *cluster) upgrade(release, namespace string, values ...string) {
 	c.t.Helper()
-	args := []string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--reset-values"}
+	c.helmUpgrade(release, namespace, chartFolder, "--reset-values", values...)
+	c.waitRollout(release, namespace)
+}
+
+// helmUpgrade runs `helm upgrade` with a chart, how telling what becomes of earlier values.
+func (c *cluster) helmUpgrade(release, namespace, chart, how string, values ...string) {
+	c.t.Helper()
+	args := []string{"upgrade", "--install", release, chart, "-n", namespace, how}
 	values = append([]string{"name=" + c.name, "image.repository=localhost/postern", "image.tag=e2e", "image.pullPolicy=Never"}, values...)
-	for _, v := range values {
-		args = append(args, "--set", v)
-	}
-	if _, err := c.Helm(within(c.t, patience), c.helm, args...); err != nil {
+	if _, err := c.Helm(within(c.t, patience), c.helm, append(args, set(values)...)...); err != nil {
 		c.t.Fatal(err)
 	}
-	c.waitRollout(release, namespace)
 }
 
 // waitRollout waits until the gateway's pods are those that are wanted, and ready.
@@ -253,6 +258,19 @@ func (c *cluster) waitRollout(release, namespace string) {
 // postern runs a command of postern in a pod of the gateway.
 func (c *cluster) postern(args ...string) (string, error) {
 	return c.Kubectl(within(c.t, patience), "", append([]string{"exec", "-n", gatewayNamespace, release + "-0", "--", "/postern"}, args...)...)
+}
+
+// gatewayStatus is what the gateway says of itself.
+func (c *cluster) gatewayStatus() (s api.Status) {
+	c.t.Helper()
+	out, err := c.postern("status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil {
+		c.t.Fatalf("%s: the gateway's status: %v\n%s", c.name, err, out)
+	}
+	return s
 }
 
 // object reads an object into v.

@@ -192,6 +192,57 @@ func TestReloadDisturbsNothing(t *testing.T) {
 	}
 }
 
+// TestAConfigurationThatNobodyConfirmsIsUndone takes away what edge uses, and with it the way to say
+// that this was wrong.
+func TestAConfigurationThatNobodyConfirmsIsUndone(t *testing.T) {
+	w := newWorld(t)
+	p := newPeers(t, w)
+	cloud := p.cloud
+	served := func(want bool, when string) {
+		t.Helper()
+		ctx := within(t, patience)
+		eventually(ctx, t, fmt.Sprintf("%s: the service answers: %v", when, want), func() (bool, string) {
+			got, err := fetch(ctx, w.edge, "http://"+blobLocal+"/")
+			return err == nil == want, fmt.Sprint(len(got), err)
+		})
+	}
+	undone := func() bool {
+		return slices.ContainsFunc(cloud.status().Problems, func(c api.Check) bool { return c.Code == "PST0704" })
+	}
+	served(true, "before")
+	cloud.doc.Spec.Services.Named = nil
+	cloud.writeConfig()
+	if said := cloud.must("config", "reload", "--confirm-within", "6s"); !strings.Contains(said, "undone at") {
+		t.Errorf("reload says %q", said)
+	}
+	if cloud.status().Gateway.ConfigUndoneAt == nil {
+		t.Error("status does not say that it will be undone")
+	}
+	served(false, "tried")
+	cloud.stop(syscall.SIGKILL)
+	cloud.start()
+	served(true, "in time, although it was restarted")
+	if r := cloud.postern(within(t, patience), "config", "confirm"); r.code == 0 || !strings.Contains(r.stderr, "undone already") {
+		t.Errorf("confirm, too late: exit code %d, %s", r.code, r.stderr)
+	}
+	for when, sig := range map[string]syscall.Signal{"after a kill": syscall.SIGKILL, "after a stop": syscall.SIGTERM} {
+		cloud.stop(sig)
+		cloud.start()
+		served(true, when)
+		if !undone() {
+			t.Errorf("%s: status does not say that the file is not in force: %+v", when, cloud.status().Problems)
+		}
+	}
+	cloud.must("config", "reload", "--confirm-within", "1h")
+	cloud.must("config", "confirm")
+	cloud.stop(syscall.SIGKILL)
+	cloud.start()
+	served(false, "confirmed")
+	if s := cloud.status(); s.Gateway.ConfigUndoneAt != nil || undone() {
+		t.Errorf("it is shown as undone at %v: %+v", s.Gateway.ConfigUndoneAt, s.Problems)
+	}
+}
+
 func (p *pair) reload(t *testing.T) {
 	t.Helper()
 	if err := p.cloud.proc.Signal(syscall.SIGHUP); err != nil {

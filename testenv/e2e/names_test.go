@@ -51,5 +51,5 @@ func (w *ward) launch() {
 	if w.names != nil {
 		args = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, w.names.resolvConf}, args...)
 	}
-	w.proc = w.host.Start(netlab.Command{Args: args})
+	w.proc = w.host.Start(netlab.Command{Args: args, Env: w.env})
 }

@@ -4,12 +4,15 @@ package e2e
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,51 +41,176 @@ func olderPrograms(t *testing.T) (list []program) {
 	return list
 }
 
-// skews are what gateways of this version and of an earlier one have to do together. Their
-// names are rows of the table in docs/versions.md.
+// skews are what gateways of this version and of an earlier one have to do together, and what comes
+// of it: rows of the table in docs/versions.md.
 var skews = []struct {
-	name string
-	play func(*skew)
+	name, outcome string
+	play          func(*testing.T, program)
 }{
-	{"a ticket of the older one, joined by the newer", (*skew).newerJoins},
-	{"a ticket of the newer one, joined by the older", (*skew).olderJoins},
-	{"an open ticket, through an upgrade of its inviter", (*skew).ticketIsKept},
-	{"a peer that was removed, through upgrade and rollback", (*skew).removedStaysRemoved},
-	{"both directions through NATs, by a relay, and back", (*skew).paths},
-	{"keys that rotate at either side", (*skew).rotation},
-	{"upgrade, rollback and kill -9, in any order", (*skew).rounds},
+	{"a ticket of the older one, joined by the newer", "works", betweenNATs((*skew).newerJoins)},
+	{"a ticket of the newer one, joined by the older", `refused: "upgrade"; the ticket stays good, and works after the joiner's upgrade`, betweenNATs((*skew).olderJoins)},
+	{"an open ticket, through an upgrade of its inviter", "works, once", betweenNATs((*skew).ticketIsKept)},
+	{"a peer that was removed, through upgrade and rollback", "stays removed", betweenNATs((*skew).removedStaysRemoved)},
+	{"both directions through NATs, by a relay, and back", "works, whichever is the newer; without traffic a dead path is noticed as late as the older one does (30 s)", betweenNATs((*skew).paths)},
+	{"each of the 21 pairs of NATs", "direct or by the relay, [as between gateways of one version](../discovery/path/README.md)", skewedNATs},
+	{"identity and API server outside the tunnel", "works, whichever is the newer", skewedOutside},
+	{"keys that rotate at either side", "works", betweenNATs((*skew).rotation)},
+	{"upgrade, rollback and kill -9, in any order", "nothing is lost: peers, grants, keys", betweenNATs((*skew).rounds)},
 }
 
-// TestSkew has gateways of this version meet those of earlier ones.
+// betweenNATs plays with two sites behind NATs.
+func betweenNATs(play func(*skew)) func(*testing.T, program) {
+	return func(t *testing.T, older program) {
+		t.Helper()
+		s := &skew{sites: newSites(t, portRestricted, portRestricted, ways{}), older: older}
+		s.newer = program{"this version", s.left.bin}
+		s.agreed = agreement{allow: "auth," + streamService}
+		defer s.report()
+		play(s)
+	}
+}
+
+// skewRounds is how many upgrades and rollbacks are played, and whether all is: SKEW_ROUNDS, or a few
+// rounds and only what is quick.
+func skewRounds(t *testing.T) (n int, all bool) {
+	t.Helper()
+	text := os.Getenv("SKEW_ROUNDS")
+	n, err := strconv.Atoi(cmp.Or(text, "6"))
+	if err != nil {
+		t.Fatalf("SKEW_ROUNDS: %v", err)
+	}
+	return n, text != ""
+}
+
+// TestSkew has gateways of this version meet those of earlier ones, and what comes of it is the table
+// in docs/versions.md: -update writes it.
 func TestSkew(t *testing.T) {
-	t.Parallel()
-	for _, older := range olderPrograms(t) {
-		t.Run(older.version, func(t *testing.T) {
-			t.Parallel()
+	older := olderPrograms(t)
+	var mu sync.Mutex
+	passed := make(map[[2]string]bool)
+	t.Run("versions", func(t *testing.T) {
+		for _, p := range older {
 			for _, c := range skews {
-				t.Run(c.name, func(t *testing.T) {
+				t.Run(p.version+"/"+c.name, func(t *testing.T) {
 					t.Parallel()
-					s := &skew{sites: newSites(t, portRestricted, portRestricted, ways{}), older: older}
-					s.newer = program{"this version", s.left.bin}
-					s.agreed = agreement{allow: "auth," + streamService}
-					defer s.report()
-					c.play(s)
+					defer func() {
+						mu.Lock()
+						defer mu.Unlock()
+						passed[[2]string{c.name, p.version}] = !t.Failed()
+					}()
+					c.play(t, p)
 				})
 			}
+		}
+	})
+	if len(passed) < len(older)*len(skews) {
+		return // -run left some out
+	}
+	var versions []string
+	for _, p := range older {
+		versions = append(versions, p.version)
+	}
+	compareSkewTable(t, versions, func(name, version string) bool { return passed[[2]string{name, version}] })
+}
+
+// TestSkewTable compares the table in the docs with what TestSkew expects of the versions that it has.
+func TestSkewTable(t *testing.T) {
+	page, err := os.ReadFile(skewPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := skewHeader.FindSubmatch(page)
+	if header == nil {
+		t.Fatalf("%s has no table of versions", skewPage)
+	}
+	compareSkewTable(t, strings.Split(string(header[1]), " | "), func(string, string) bool { return true })
+}
+
+var updateSkew = flag.Bool("update", false, "write the table of docs/versions.md as it was played")
+
+const skewPage = "../../docs/versions.md"
+
+// skewHeader is the first line of the table.
+var skewHeader = regexp.MustCompile(`(?m)^\| \| (v.*) \|$`)
+
+// skewTable is every line of it.
+var skewTable = regexp.MustCompile(`(?m)^\| \| v.*\n(?:\|.*\n)+`)
+
+// compareSkewTable makes the table of what was played, and compares or writes it.
+func compareSkewTable(t *testing.T, versions []string, well func(name, version string) bool) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "| | %s |\n|---%s|\n", strings.Join(versions, " | "), strings.Repeat("|---", len(versions)))
+	for _, c := range skews {
+		fmt.Fprintf(&b, "| %s |", c.name)
+		for _, v := range versions {
+			outcome := c.outcome
+			if !well(c.name, v) {
+				outcome = "**fails**"
+			}
+			fmt.Fprintf(&b, " %s |", outcome)
+		}
+		b.WriteString("\n")
+	}
+	page, err := os.ReadFile(skewPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := skewTable.Find(page); string(got) == b.String() {
+		return
+	} else if !*updateSkew {
+		t.Errorf("%s has\n%s\nwant (-update writes it)\n%s", skewPage, got, b.String())
+		return
+	}
+	if err := os.WriteFile(skewPage, skewTable.ReplaceAllLiteral(page, []byte(b.String())), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// skewedNATs are pairs of NATs with the older program at either side by turns; unless all is played, one
+// pair for each way in which two come together.
+func skewedNATs(t *testing.T, older program) {
+	_, all := skewRounds(t)
+	played := make(map[way]bool)
+	for i, p := range conformance() {
+		if !all && played[p.way] {
+			continue
+		}
+		played[p.way] = true
+		t.Run(p.name(), func(t *testing.T) {
+			s := newSites(t, p.left, p.right, ways{})
+			defer s.report()
+			old := s.both()[i%2]
+			old.bin = older.path
+			s.start()
+			s.enrol(old, s.other(old)) // a newer ticket is not for an older one
+			t.Logf("%s is %s; %s after %v", old.name, older.version, p.kind(), s.awaitPath(p.kind(), patience).Round(10*time.Millisecond))
+			openStream(within(t, patience), t, s.other(old), old).close()
 		})
 	}
 }
 
-// TestSkewIsDocumented compares the table in the docs with what TestSkew plays.
-func TestSkewIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/versions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range skews {
-		if !strings.Contains(string(page), "\n| "+c.name+" | ") {
-			t.Errorf("docs/versions.md has no row for %q", c.name)
-		}
+// skewedOutside has either side be the older one, with its token, identity and API server outside the
+// tunnel.
+func skewedOutside(t *testing.T, older program) {
+	for _, name := range []string{"cloud", "edge"} {
+		t.Run(name+" is the older one", func(t *testing.T) {
+			d := newDirect(t, false)
+			if name == "edge" {
+				d.edge.bin = older.path
+			} else {
+				d.cloud.stop(syscall.SIGTERM)
+				d.cloud.bin = older.path
+				d.cloud.start()
+			}
+			d.give(strings.TrimSpace(d.cloud.must("peer", "token", "edge")))
+			d.edge.start()
+			d.edge.waitPeer("cloud", "identity and API server outside the tunnel", func(p api.PeerStatus) bool {
+				out := p.Reachability.Outbound
+				return p.Identity != nil && out.Auth.Verdict == api.OK && out.APIServer.Verdict == api.OK && out.APIServer.Via == "direct"
+			})
+			d.kubectl(t)
+		})
 	}
 }
 
@@ -233,10 +361,7 @@ const ghost = "ghost"
 // gateway, in half of them before the command is done, to go on with either program. What a command
 // has acknowledged holds from then on.
 func (s *skew) rounds() {
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("SKEW_ROUNDS"), "6"))
-	if err != nil {
-		s.t.Fatalf("SKEW_ROUNDS: %v", err)
-	}
+	n, _ := skewRounds(s.t)
 	seed := uint64(time.Now().UnixNano())
 	s.t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

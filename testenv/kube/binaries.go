@@ -19,11 +19,11 @@ import (
 	"syscall"
 )
 
-// Version of Kubernetes that clusters run; bundle/go.mod pins it.
-const Version = "v1.36.3"
+// Version of Kubernetes that clusters run unless told otherwise; bundle/go.mod pins it.
+const Version = "v1.37.2"
 
-// olderVersions can be asked of ControlPlaneBinaries; bundle/VERSION.mod pins each.
-var olderVersions = []string{"v1.35.4", "v1.34.4"}
+// OlderVersions can be asked of BinariesOf, too; bundle/VERSION.mod pins each.
+var OlderVersions = []string{"v1.36.3", "v1.35.4"}
 
 // assetsVariable names a folder that holds the programs already, as controller-runtime's
 // envtest does.
@@ -52,27 +52,23 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 		}
 		return dir, nil
 	}
-	return bundle{version: Version, modFile: "go.mod", programs: allComponents()}.folder(ctx, log)
+	return BinariesOf(ctx, Version, log)
 }
 
-// ControlPlaneBinaries is Binaries for a version of Kubernetes: etcd, kube-apiserver and
-// kubectl alone unless it is Version. It doesn't look at KUBEBUILDER_ASSETS, which is
-// where the result goes to have tests use it.
-func ControlPlaneBinaries(ctx context.Context, version string, log io.Writer) (string, error) {
-	b := bundle{version: version, modFile: version + ".mod", programs: components, tags: "controlplane"}
+// BinariesOf is Binaries for a version of Kubernetes. It doesn't look at KUBEBUILDER_ASSETS,
+// which is where the result goes to have tests use it.
+func BinariesOf(ctx context.Context, version string, log io.Writer) (string, error) {
+	b := bundle{version: version, modFile: version + ".mod"}
 	if version == Version {
-		b = bundle{version: Version, modFile: "go.mod", programs: allComponents()}
-	} else if !slices.Contains(olderVersions, version) {
-		return "", fmt.Errorf("there is no bundle of Kubernetes %q, only of %s and %s", version, Version, strings.Join(olderVersions, ", "))
+		b.modFile = "go.mod"
+	} else if !slices.Contains(OlderVersions, version) {
+		return "", fmt.Errorf("there is no bundle of Kubernetes %q, only of %s and %s", version, Version, strings.Join(OlderVersions, ", "))
 	}
 	return b.folder(ctx, log)
 }
 
 // bundle is what is built of package bundle for one version.
-type bundle struct {
-	version, modFile, tags string
-	programs               []string
-}
+type bundle struct{ version, modFile string }
 
 // folder returns the folder of the programs, built when missing.
 func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
@@ -97,7 +93,7 @@ func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if holds(dir, b.programs) == nil {
+	if holds(dir, allComponents()) == nil {
 		return dir, nil
 	}
 	return dir, b.build(ctx, source, dir, log)
@@ -173,7 +169,7 @@ func (b bundle) build(ctx context.Context, source, dir string, log io.Writer) er
 	if err := os.Rename(partial, filepath.Join(dir, bundleName)); err != nil {
 		return fmt.Errorf("keep the built programs: %w", err)
 	}
-	for _, name := range b.programs {
+	for _, name := range allComponents() {
 		if err := os.Symlink(bundleName, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("keep the built programs: %w", err)
 		}
@@ -187,7 +183,7 @@ func (b bundle) flags() []string {
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		ldflags += " -X " + pkg + ".gitVersion=" + b.version
 	}
-	return []string{"-modfile", b.modFile, "-tags", b.tags, "-trimpath", "-ldflags", ldflags}
+	return []string{"-modfile", b.modFile, "-trimpath", "-ldflags", ldflags}
 }
 
 // withStderr adds what a failed program complained of.

@@ -48,6 +48,9 @@ func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...strin
 		"--tls-cert-file=" + f.servingCert, "--tls-private-key-file=" + f.servingKey,
 		"--client-ca-file=" + f.clientCAs,
 	}, flags...)
+	if c.options.Address.IsLoopback() { // which 1.37 does not take for an address of Service kubernetes
+		c.apiFlags = append(c.apiFlags, "--endpoint-reconciler-type=none")
+	}
 	return c.run(apiServer, c.apiFlags...)
 }
 

@@ -4,16 +4,28 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
+// helmVariable says which major version of helm there shall be: 3 unless told, or 4.
+const helmVariable = "POSTERN_HELM"
+
 // Helm returns the path of helm, built when missing: a minute the first time, with its
 // modules; nothing after that.
 func Helm(ctx context.Context, log io.Writer) (string, error) {
-	return Program{Folder: "kube/helm", Name: "helm", Package: "helm.sh/helm/v3/cmd/helm", LDFlags: helmFlags()}.Built(ctx, log)
+	switch major := os.Getenv(helmVariable); major {
+	case "", "3":
+		return Program{Folder: "kube/helm", Name: "helm", Package: "helm.sh/helm/v3/cmd/helm", LDFlags: helmFlags()}.Built(ctx, log)
+	case "4":
+		return Program{Folder: "kube/helm4", Name: "helm", Package: "helm.sh/helm/v4/cmd/helm", LDFlags: "-s -w"}.Built(ctx, log)
+	default:
+		return "", fmt.Errorf("%s=%s: there are 3 and 4", helmVariable, major)
+	}
 }
 
 // CoreDNS returns the path of CoreDNS, built as helm is, for NodeOptions.CoreDNS.
@@ -21,8 +33,9 @@ func CoreDNS(ctx context.Context, log io.Writer) (string, error) {
 	return Program{Folder: "kube/coredns", Name: "coredns", Package: ".", LDFlags: "-s -w"}.Built(ctx, log)
 }
 
-// helmFlags are linker flags: stripped, and with the version of Kubernetes that charts are
-// rendered for without a cluster, which is v1.20 otherwise.
+// helmFlags are linker flags of version 3: stripped, and with the version of Kubernetes that
+// charts are rendered for without a cluster, which is v1.20 otherwise. Version 4 takes that of its
+// modules.
 func helmFlags() string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(Version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")

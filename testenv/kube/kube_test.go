@@ -184,7 +184,7 @@ func TestAssetsOfKubebuilderAreHonoured(t *testing.T) {
 }
 
 func TestUnknownVersionsAreRefused(t *testing.T) {
-	_, err := ControlPlaneBinaries(t.Context(), "v1.2.3", io.Discard)
+	_, err := BinariesOf(t.Context(), "v1.2.3", io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "v1.2.3") || !strings.Contains(err.Error(), Version) {
 		t.Errorf("got %v, want an error that names the version and those that there are", err)
 	}

@@ -22,6 +22,8 @@ type fault struct {
 	slip func(context.Context, *Lab) (string, error)
 	// harm makes the fault while both gateways run; nil where the slip is the fault.
 	harm func(context.Context, *Lab) (string, error)
+	// ripens is how long after slip or harm it is before anything is wrong.
+	ripens time.Duration
 	// cloud and edge are the codes that each side finds, in the order of their numbers.
 	cloud, edge []catalogue.Code
 	// turns says that the fault comes and goes by its nature: each side finds its codes at

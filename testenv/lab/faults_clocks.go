@@ -43,7 +43,8 @@ func clocks() []Scenario {
 				slip: func(_ context.Context, l *Lab) (string, error) {
 					return fmt.Sprintf("the CA of cloud's issuer (spec.services.auth.issuer.localCA) ends in %s", ending), l.Cloud.issueUntil(time.Now().Add(ending))
 				},
-				cloud: codes(catalogue.IdentityExpired), edge: codes(catalogue.IdentityExpired),
+				ripens: ending,
+				cloud:  codes(catalogue.IdentityExpired), edge: codes(catalogue.IdentityExpired),
 				fix: func(ctx context.Context, l *Lab) (string, error) {
 					if err := l.Cloud.issueUntil(time.Now().Add(24 * time.Hour)); err != nil {
 						return "", err

@@ -143,9 +143,22 @@ func relayExpired(ctx context.Context, l *Lab, site *Site) error {
 	return site.reload(ctx)
 }
 
-// diskFaults are those of a gateway's state directory.
+// diskFaults are those of a gateway's state directory; as root also those of a disk.
 func diskFaults() (out []endFault) {
 	for _, s := range sides() {
+		if disksOfTheirOwn() {
+			out = append(out, s.finds(endFault{
+				name: "disk, full", says: "free some space", disk: s.name,
+				do: func(_ context.Context, l *Lab) error { return fill(filepath.Dir(s.of(l).File)) },
+				fix: func(_ context.Context, l *Lab) error {
+					return os.Remove(filepath.Join(filepath.Dir(s.of(l).File), filler))
+				},
+			}, catalogue.StateUnwritable), s.finds(endFault{
+				name: "disk, read-only", says: "mount it writable", disk: s.name,
+				do:  func(_ context.Context, l *Lab) error { return forbidWriting(filepath.Dir(s.of(l).File)) },
+				fix: func(_ context.Context, l *Lab) error { return unmount(filepath.Dir(s.of(l).File)) },
+			}, catalogue.StateUnwritable))
+		}
 		dir := func(l *Lab) string { return s.of(l).Spec().StateDir }
 		out = append(out, s.finds(endFault{
 			name: "disk, the state directory is lost", says: "make it again",

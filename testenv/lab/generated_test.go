@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -115,6 +116,8 @@ type endFault struct {
 	fix func(context.Context, *Lab) error
 	// relay: there is a relay, which both may use.
 	relay bool
+	// disk is the site whose files are on a small disk of their own; empty is none.
+	disk string
 	// adjust changes the gateways' options before they start; nil leaves them.
 	adjust func(site string, o *gateway.Options)
 }
@@ -167,12 +170,15 @@ func generate() (out []generatedFault) {
 		}
 	}
 	for _, w := range []when{inLife, afterFailover} {
-		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), clockFaults(), servers) {
+		for _, e := range slices.Concat(processFaults(), relayFaults(), diskFaults(), objectFaults(), serviceFaults(), clockFaults(), servers) {
 			out = append(out, generatedFault{end: &e, when: w})
 		}
 	}
 	for _, e := range nameFaults() {
 		out = append(out, generatedFault{end: &e, nat: true, when: fromStart})
+	}
+	for i := range out {
+		out[i].rules = new(rules)
 	}
 	return out
 }
@@ -491,6 +497,7 @@ type scored struct {
 	exit           bool          // an unreachable peer without an error
 	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
 	wrong          []string      // what was false at any check
+	log            *record       // both gateways'
 	repair                       // of both sides
 	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
@@ -502,18 +509,58 @@ const (
 	settleTime = 50 * time.Second
 )
 
-// play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
-func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
-	g.rules = new(rules)
-	s := Scenario{Name: "generated", cloud: public, edge: public, fault: &fault{}}
-	o := Options{Dir: dir, Version: "test", StepLimit: patience}
-	if g.end != nil {
-		s.relay, o.Adjust = g.end.relay, g.end.adjust
-	}
+// scenario is the fault as one of the lab's.
+func (g generatedFault) scenario() Scenario {
+	s := Scenario{Name: g.String(), cloud: public, edge: public, fault: new(fault)}
+	s.fault.cloud, s.fault.edge = g.answers()
 	if g.nat {
 		s.edge = portRestricted
 	}
-	o.Scenario = s
+	if g.end != nil {
+		s.relay = g.end.relay
+	}
+	if g.when == fromStart {
+		s.fault.slip = func(ctx context.Context, l *Lab) (string, error) {
+			if err := g.make(ctx, l); err != nil {
+				return "", err
+			}
+			return s.Name, l.Edge.restart(ctx)
+		}
+		return s
+	}
+	s.fault.harm = func(ctx context.Context, l *Lab) (string, error) {
+		if g.when == afterFailover {
+			if err := l.failOver(ctx); err != nil {
+				return "", err
+			}
+		}
+		return s.Name, g.make(ctx, l)
+	}
+	return s
+}
+
+// options are those of the lab that it is made in.
+func (g generatedFault) options() Options {
+	o := Options{Version: "test", Scenario: g.scenario(), StepLimit: patience}
+	if g.end != nil {
+		o.Adjust = g.end.adjust
+	}
+	return o
+}
+
+// play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
+func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
+	g.rules = new(rules)
+	log := &record{}
+	o := g.options()
+	o.Dir, o.Logger = dir, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if g.end != nil && g.end.disk != "" {
+		undo, err := mountDisk(filepath.Join(dir, g.end.disk))
+		if err != nil {
+			return nil, err
+		}
+		defer undo()
+	}
 	l, err := Build(ctx, o)
 	if err != nil {
 		return nil, err
@@ -523,32 +570,21 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 			err = cerr
 		}
 	}()
-	if g.when == fromStart {
-		if err := g.make(ctx, l); err != nil {
-			return nil, err
-		}
-		if err := l.Edge.restart(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := l.peer(ctx); err != nil {
+	if err := l.Play(ctx, Prepare, Progress{}); err != nil {
 		return nil, err
 	}
-	if g.when != fromStart {
-		if _, err := l.awaitClean(ctx, l.patient()); err != nil {
-			return nil, err
-		}
-		if g.when == afterFailover {
-			if err := l.failOver(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := g.make(ctx, l); err != nil {
-			return nil, err
-		}
+	if _, err := l.harm(ctx); err != nil {
+		return nil, err
 	}
-	return g.watch(ctx, l)
+	out, err = g.watch(ctx, l)
+	for i := range out {
+		out[i].log = log
+	}
+	return out, err
 }
+
+// harm makes the fault, and does not wait until it is found.
+func (l *Lab) harm(ctx context.Context) (string, error) { return l.steps(Harm)[0].do(ctx) }
 
 func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 	cloud, edge := g.answers()
@@ -625,6 +661,15 @@ func unreached(r api.CheckReport) bool {
 	})
 }
 
+// sample draws n of all faults, the same each time, or of those that POSTERN_FAULTS_OF picks.
+func sample(n int) []generatedFault {
+	only := regexp.MustCompile(os.Getenv("POSTERN_FAULTS_OF"))
+	all := slices.DeleteFunc(generate(), func(g generatedFault) bool { return !only.MatchString(g.String()) })
+	rng := rand.New(rand.NewPCG(uint64(20), uint64(n)))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
+}
+
 // The sample is drawn of all faults; see `make faults`. Verdicts may be half right while nothing is
 // false, and 9 of 10 are to be right once they have settled.
 func TestGeneratedFaultsAreNamed(t *testing.T) {
@@ -632,12 +677,7 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 	if err != nil {
 		t.Skip("POSTERN_FAULTS is not the size of a sample")
 	}
-	all := generate()
-	only := regexp.MustCompile(os.Getenv("POSTERN_FAULTS_OF"))
-	all = slices.DeleteFunc(all, func(g generatedFault) bool { return !only.MatchString(g.String()) })
-	rng := rand.New(rand.NewPCG(uint64(20), uint64(n)))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	all = all[:min(n, len(all))]
+	all := sample(n)
 	var mu sync.Mutex
 	var scores []scored
 	t.Run("all", func(t *testing.T) {
@@ -650,6 +690,11 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 				s, err := g.play(t.Context(), t.TempDir())
 				if err != nil {
 					t.Fatal(err)
+				}
+				for _, s := range s {
+					if len(s.wrong) > 0 {
+						t.Logf("false of %s: %s\n%s", s.side, strings.Join(s.wrong, ", "), s.log)
+					}
 				}
 				mu.Lock()
 				defer mu.Unlock()

@@ -128,6 +128,26 @@ func VerdictFindings(p *api.PeerStatus) []Finding {
 	return out
 }
 
+// ProblemFindings are what is wrong beside the verdicts on peers' endpoints: with the way to one
+// peer, and, whichever that is, with the gateway itself.
+func ProblemFindings(problems []api.Check, peer string) []Finding {
+	var ofPeer, own []Finding
+	for i := range problems {
+		c := &problems[i]
+		f, ok := verdictFinding(&c.Verdict)
+		switch {
+		case !ok:
+		case c.Peer == "":
+			f.Subject = "this gateway, " + Subject(c, true)
+			own = append(own, f)
+		case c.Peer == peer:
+			f.Subject = Subject(c, true)
+			ofPeer = append(ofPeer, f)
+		}
+	}
+	return append(ofPeer, own...)
+}
+
 func verdictFinding(v *api.Verdict) (Finding, bool) {
 	f := Finding{Fix: Printable(v.Fix)}
 	switch v.Verdict {

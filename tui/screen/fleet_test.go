@@ -42,19 +42,10 @@ func fleetOf(t *testing.T, width, height int, color bool) (s *stage, gateways []
 }
 
 func TestPicturesOfTheFleet(t *testing.T) {
-	for _, size := range sizes() {
-		for _, color := range []bool{false, true} {
-			file := fmt.Sprintf("fleet-%dx%d", size[0], size[1])
-			if color {
-				file += "-color"
-			}
-			t.Run(file, func(t *testing.T) {
-				s, _ := fleetOf(t, size[0], size[1], color)
-				fits(t, s.View(), size[0], size[1])
-				golden(t, file, s.View())
-			})
-		}
-	}
+	everySize(t, "fleet", func(t *testing.T, width, height int, color bool) *stage {
+		s, _ := fleetOf(t, width, height, color)
+		return s
+	})
 }
 
 func TestTheFleetShowsTheWorstFirst(t *testing.T) {

@@ -45,6 +45,9 @@ type model struct {
 	// out takes what is no part of the picture: the clipboard's content.
 	out io.Writer
 
+	// checkFirst: the peer that is selected first has yet to be checked.
+	checkFirst bool
+
 	views []view
 	at    int   // the view that is shown
 	trail []int // those that esc leads back to, the last one first to go
@@ -76,7 +79,7 @@ func newModel(o Options, t *tasks) *model {
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
-	m := &model{sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
+	m := &model{checkFirst: o.Check, sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
 	for range m.sources {
 		m.gateways = append(m.gateways, newData(o.Now()))
 	}
@@ -126,7 +129,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		if m.now().After(m.noticeUntil) {
 			m.notice = ""
 		}
-		return tea.Batch(m.poll(), m.tasks.after(interval, tickMsg{}))
+		return tea.Batch(m.poll(), m.firstCheck(), m.tasks.after(interval, tickMsg{}))
 	case polledMsg:
 		m.polled(msg)
 	case checkedMsg:

@@ -420,7 +420,7 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 
 // What is said of many peers takes a while to read.
 func TestAGatewayOfManyPeersIsAskedLessOften(t *testing.T) {
-	for peers, want := range map[int]int{4: 12, 1000: 6, 5000: 3} {
+	for peers, want := range map[int]int{4: 12, 1000: 4, 5000: 3} {
 		f := many(peers)
 		s := play(t, f, 80, 24, false)
 		asked := f.statuses
@@ -443,4 +443,16 @@ func TestPeersAreFoundByAnythingOfThem(t *testing.T) {
 
 func TestWideShowsTheLastHourOnATerminalOf80(t *testing.T) {
 	play(t, busy(), 80, 24, false).press("w").want("→apg ←apg", "LAST HOUR", "━")
+}
+
+func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {
+	s := play(t, busy(), 80, 24, false)
+	s.checkFirst = true
+	for range 3 {
+		_, cmd := s.Update(tickMsg{})
+		s.do(cmd)
+	}
+	if want := []string{"site-with-a-name-of-forty-characters-xyz"}; !slices.Equal(s.gateway.checked, want) {
+		t.Errorf("checked %q, want %q, once", s.gateway.checked, want)
+	}
 }

@@ -159,7 +159,7 @@ const besideGap = 3
 
 // findingLines have where the way breaks first, and what else is wrong below it.
 func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
-	return d.trouble(p, cell.Findings(p), width)
+	return d.trouble(p, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...), width)
 }
 
 // trouble is where the way to a peer breaks, and those findings that are not the same. Why the peer

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -42,21 +41,7 @@ func (f *fake) block(name string) {
 	}
 }
 
-func TestPicturesOfABlockedPeer(t *testing.T) {
-	for _, size := range sizes() {
-		for _, color := range []bool{false, true} {
-			file := fmt.Sprintf("blocked-%dx%d", size[0], size[1])
-			if color {
-				file += "-color"
-			}
-			t.Run(file, func(t *testing.T) {
-				picture := play(t, blocked(), size[0], size[1], color).View()
-				fits(t, picture, size[0], size[1])
-				golden(t, file, picture)
-			})
-		}
-	}
-}
+func TestPicturesOfABlockedPeer(t *testing.T) { pictures(t, "blocked", blocked, nil) }
 
 // Whoever looks at the screen once has to see where it breaks and what to do.
 func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
@@ -147,4 +132,22 @@ func TestKeysAnswer(t *testing.T) {
 func TestTheHelpSheetFitsALargeScreen(t *testing.T) {
 	s := play(t, busy(), 120, 40, false).press("?")
 	s.want("moving", "✗ failed", "/!text", ":remove NAME", ":graph STYLE", "suspend")
+}
+
+// What is wrong with the way to a peer, or with the gateway itself, is said with cause and fix, not named
+// at the top alone.
+func TestWhatIsWrongBesideThePeersEndpointsIsSaid(t *testing.T) {
+	f := busy()
+	verdict := func(code, cause, fix string) api.Verdict {
+		return api.Verdict{Verdict: api.Warning, Code: code, Cause: cause, Fix: fix}
+	}
+	f.status.Problems = []api.Check{
+		{Name: "tickets", Direction: api.DirectionOwn, Verdict: verdict("PST0210", "the ticket of edge was tried by a second key", "make another ticket")},
+		{Name: "mtu", Peer: "cloud", Direction: api.DirectionOutbound, Verdict: verdict("PST0601", "large packets vanish", "set spec.mtu to 1280")},
+		{Name: "mtu", Peer: "hub", Direction: api.DirectionOutbound, Verdict: verdict("PST0601", "hub's large packets vanish", "do it there")},
+	}
+	s := play(t, f, 120, 40, false).press("G")
+	s.want("! cloud → mtu: PST0601: large packets vanish", "set spec.mtu to 1280", "! this gateway, tickets: PST0210: the ticket of edge", "make another ticket")
+	s.wantNot("hub's large")
+	s.press("enter").want("[2 Peer]", "! this gateway, tickets: PST0210", "make another ticket")
 }

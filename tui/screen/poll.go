@@ -15,10 +15,10 @@ const (
 	interval = time.Second
 	// peerInterval is the time between two for each peer, and slowest the longest between any two: 1,000 peers
 	// are 2.5 MB, which take some 30 ms to read.
-	peerInterval, slowest = 2 * time.Millisecond, 4 * time.Second
-	// checksInterval is between two looks at the results of the checks. The gateway runs
-	// them every half minute or so, by itself.
-	checksInterval = 5 * time.Second
+	peerInterval, slowest = 3 * time.Millisecond, 4 * time.Second
+	// checksInterval is between two looks at the results of the checks, and peerChecksInterval the time
+	// between two for each peer. The gateway runs them every half minute or so, by itself.
+	checksInterval, peerChecksInterval = 5 * time.Second, 10 * time.Millisecond
 	// pollLimit bounds one snapshot, checkLimit one run of checks: a gateway ends them
 	// within 10 s.
 	pollLimit  = 5 * time.Second
@@ -84,7 +84,7 @@ func (d *data) due(now time.Time, every time.Duration) bool {
 func (m *model) ask(now time.Time) tea.Cmd {
 	d, source := m.data, m.sources[m.source].Source
 	d.polling, d.polledAt = true, now
-	checks := now.Sub(d.checksAt) >= checksInterval
+	checks := now.Sub(d.checksAt) >= max(checksInterval, time.Duration(len(d.status.Peers))*peerChecksInterval)
 	if checks {
 		d.checksAt = now
 	}
@@ -175,6 +175,16 @@ func (m *model) probe(peer string) tea.Cmd {
 		report, err := source.Check(ctx, r)
 		return checkedMsg{d, peer, report, err}
 	}))
+}
+
+// firstCheck checks the peer that is selected first, once.
+func (m *model) firstCheck() tea.Cmd {
+	p := m.data.peer()
+	if !m.checkFirst || p == nil || m.paused() {
+		return nil
+	}
+	m.checkFirst = false
+	return m.probe(p.Name)
 }
 
 // checked takes the outcome of a run.

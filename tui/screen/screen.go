@@ -31,6 +31,9 @@ type Options struct {
 	Sources []NamedSource
 	// Fleet begins with the table of all of them.
 	Fleet bool
+	// Check runs the checks of the first peer that is selected, as a key does, once it is known: what a
+	// gateway checks by itself may be minutes old, and measures neither loss nor sizes.
+	Check bool
 	// Note is shown above all else, and wrapped; empty is nothing. It is called for each
 	// picture and must not wait.
 	Note func() string

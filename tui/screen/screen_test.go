@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -168,9 +170,9 @@ func fits(t *testing.T, picture string, width, height int) {
 	}
 }
 
-// The sizes that operators meet: half a screen beside an editor, the classic terminal, a
-// wide one, and all of a large screen.
-func sizes() [][2]int { return [][2]int{{40, 15}, {80, 24}, {120, 40}, {200, 60}} }
+// The sizes that operators meet: a corner and half a screen beside an editor, the classic terminal,
+// a wide one, and all of a large screen.
+func sizes() [][2]int { return [][2]int{{40, 10}, {40, 15}, {80, 24}, {120, 40}, {200, 60}} }
 
 func TestPictures(t *testing.T) {
 	for name, keys := range map[string][]string{
@@ -188,22 +190,58 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// pictures compares what is shown after these keys, at all sizes, with and without colours.
+// pictures compares what is shown after these keys with what it was.
 func pictures(t *testing.T, name string, gateway func() *fake, keys []string) {
 	t.Helper()
-	for _, size := range sizes() {
-		for _, color := range []bool{false, true} {
-			file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
-			if color {
-				file += "-color"
+	everySize(t, name, func(t *testing.T, width, height int, color bool) *stage {
+		return play(t, gateway(), width, height, color)
+	}, keys...)
+}
+
+// everySize takes a picture at each size, without colour and in each theme. The text is the same in
+// all; of the themes but the first it is kept how often each style is set, and a sum of the picture.
+func everySize(t *testing.T, name string, open func(t *testing.T, width, height int, color bool) *stage, keys ...string) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		var themes strings.Builder
+		for _, size := range sizes() {
+			width, height := size[0], size[1]
+			at := fmt.Sprintf("%dx%d", width, height)
+			plain := open(t, width, height, false).press(keys...).View()
+			fits(t, plain, width, height)
+			golden(t, name+"-"+at, plain)
+			s := open(t, width, height, true).press(keys...)
+			for _, theme := range Themes() {
+				s.data.paint = paintOf(theme)
+				picture := s.View()
+				fits(t, picture, width, height)
+				if ansi.Strip(picture) != plain {
+					t.Errorf("%s at %s: the theme %s changes more than colours:\n%s\nwithout:\n%s", name, at, theme, ansi.Strip(picture), plain)
+				}
+				if theme == Themes()[0] {
+					golden(t, name+"-"+at+"-color", picture)
+					continue
+				}
+				fmt.Fprintf(&themes, "%s %s: %s\n", at, theme, stylesOf(picture))
 			}
-			t.Run(file, func(t *testing.T) {
-				picture := play(t, gateway(), size[0], size[1], color).press(keys...).View()
-				fits(t, picture, size[0], size[1])
-				golden(t, file, picture)
-			})
+		}
+		golden(t, name+"-themes", themes.String())
+	})
+}
+
+// stylesOf says how often each style is set, by its parameters, and sums up where.
+func stylesOf(picture string) string {
+	count := map[string]int{}
+	for _, sequence := range strings.Split(picture, "\x1b[")[1:] {
+		if style, _, _ := strings.Cut(sequence, "m"); style != "" {
+			count[style]++
 		}
 	}
+	var out []string
+	for _, style := range slices.Sorted(maps.Keys(count)) {
+		out = append(out, fmt.Sprintf("%s ×%d", style, count[style]))
+	}
+	return strings.Join(append(out, fmt.Sprintf("sum %08x", crc32.ChecksumIEEE([]byte(picture)))), ", ")
 }
 
 func TestPicturesOfTrouble(t *testing.T) {

@@ -1,31 +1,9 @@
 package screen
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/charmbracelet/x/ansi"
 )
-
-func TestPicturesOfThemes(t *testing.T) {
-	for _, theme := range []string{themeLight, themeContrast} {
-		for _, size := range sizes() {
-			file := fmt.Sprintf("theme-%s-%dx%d", theme, size[0], size[1])
-			t.Run(file, func(t *testing.T) {
-				s := play(t, busy(), size[0], size[1], true)
-				plain := ansi.Strip(s.View())
-				s.press(":").typed("theme " + theme).press("enter")
-				picture := s.View()
-				fits(t, picture, size[0], size[1])
-				if ansi.Strip(picture) != plain {
-					t.Error("a theme changes more than colours")
-				}
-				golden(t, file, picture)
-			})
-		}
-	}
-}
 
 func TestThemes(t *testing.T) {
 	s := play(t, busy(), 80, 24, true).press("3")

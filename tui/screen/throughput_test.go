@@ -44,24 +44,6 @@ func flowing(t *testing.T, width, height int, color bool) *stage {
 	return s
 }
 
-// everySize takes a picture at each size, with and without colour.
-func everySize(t *testing.T, name string, open func(t *testing.T, width, height int, color bool) *stage, keys ...string) {
-	t.Helper()
-	for _, size := range sizes() {
-		for _, color := range []bool{false, true} {
-			file := fmt.Sprintf("%s-%dx%d", name, size[0], size[1])
-			if color {
-				file += "-color"
-			}
-			t.Run(file, func(t *testing.T) {
-				picture := open(t, size[0], size[1], color).press(keys...).View()
-				fits(t, picture, size[0], size[1])
-				golden(t, file, picture)
-			})
-		}
-	}
-}
-
 func TestPicturesOfThroughput(t *testing.T) {
 	everySize(t, "throughput", flowing, "3", "+")
 	everySize(t, "throughput-peer", flowing, "3", "j")

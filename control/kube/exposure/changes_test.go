@@ -101,6 +101,20 @@ func TestLostAddressesAreToldForAWhile(t *testing.T) {
 	}
 }
 
+// Whoever is told that the Service is gone need not be told that so are its addresses.
+func TestAddressesThatGoWithTheirServiceAreNoProblemOfTheirOwn(t *testing.T) {
+	s := newStill(t)
+	s.balanced(t, now, "203.0.113.1")
+	fill(t, s.services)
+	s.update(t.Context(), now.Add(time.Second))
+	if !slices.Equal(s.codes(), []catalogue.Code{catalogue.ServiceMissing}) {
+		t.Errorf("without a Service: %v", s.codes())
+	}
+	if s.balanced(t, now.Add(2*time.Second), "203.0.113.1"); len(s.codes()) != 0 {
+		t.Errorf("with it: %v", s.codes())
+	}
+}
+
 func TestAddressesThatComeBackAreNoChange(t *testing.T) {
 	s := newStill(t)
 	s.balanced(t, now, "203.0.113.1")

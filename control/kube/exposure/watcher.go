@@ -210,7 +210,7 @@ func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 		if !slices.Equal(was, is) {
 			w.log.Info("the addresses that the cluster leads here have changed", "was", strings.Join(was, ", "), "now", strings.Join(is, ", "))
 		}
-		if lost(was, is) {
+		if lost(was, is) && !d.leadsNowhere() {
 			p := check.OwnProblem{Name: NameMoved, Code: catalogue.ExposureMoved}
 			p.Params.Was, p.Params.Seen, p.Params.Port = was, now, w.o.Port
 			w.moved, w.movedUntil = &p, now.Add(movedFor)
@@ -231,6 +231,13 @@ func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 		return w.movedUntil
 	}
 	return d.again
+}
+
+// leadsNowhere reports whether the Service itself is missing or wrong, by which addresses are lost.
+func (d *derived) leadsNowhere() bool {
+	return slices.ContainsFunc(d.Problems, func(p check.OwnProblem) bool {
+		return slices.Contains([]catalogue.Code{catalogue.ServiceMissing, catalogue.ServicePort, catalogue.NoUDPWay}, p.Code)
+	})
 }
 
 // lost reports whether an address is gone: one that came besides breaks nothing.

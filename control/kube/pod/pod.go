@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,12 +38,17 @@ import (
 	"github.com/postern-dev/postern/control/kube/secrets"
 	"github.com/postern-dev/postern/control/metrics"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/discovery/special"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 const (
 	// AddressVariable tells the pod its own address (downward API: status.podIP).
 	AddressVariable = "POD_IP"
+	// AddressesVariable tells it all of them (status.podIPs), and NodeVariable its node's
+	// (status.hostIP): one that has the same is on the node's network.
+	AddressesVariable = "POD_IPS"
+	NodeVariable      = "HOST_IP"
 
 	// ownerTimeout bounds the question whose the pod is, and peersTimeout the first list of
 	// the Peers: without an answer the gateway starts with those that its state has.
@@ -70,11 +76,28 @@ type Seams struct {
 	Peers      func(context.Context) []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	LocalHost  netip.Addr
+	// Exclude are addresses that mean nothing outside the cluster: the pod's own.
+	Exclude    []netip.Prefix
 	Clusterset *gateway.Clusterset
 	// OnSuperseded takes what peers say of later starts of this gateway.
 	OnSuperseded func(peer string, boot uint64)
 	// Attach joins the gateway to the cluster until detach is called, which waits.
 	Attach func(g *gateway.Gateway) (detach func(), err error)
+}
+
+// inside are the pod's addresses that nobody outside the cluster reaches: private ones, unless it is
+// on the node's network. A cluster may route those of its pods to its neighbours, but what leads to
+// pods there is the cluster's to say, by a Service.
+func inside(getenv func(string) string) (out []netip.Prefix) {
+	if getenv(AddressVariable) == getenv(NodeVariable) {
+		return nil
+	}
+	for text := range strings.SplitSeq(getenv(AddressVariable)+","+getenv(AddressesVariable), ",") {
+		if a, err := netip.ParseAddr(text); err == nil && special.Scope(text) != "" {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return out
 }
 
 // Run stands by until this replica is the active one, and then calls active, as often as that
@@ -251,7 +274,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	if err != nil {
 		return Seams{}, err
 	}
-	s := Seams{State: backend, LocalHost: p.address, Clusterset: p.clusterset(), OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
+	s := Seams{State: backend, LocalHost: p.address, Exclude: inside(os.Getenv), Clusterset: p.clusterset(), OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
 	if k.PeerServices {
 		guard, err := access.NewGuard(access.GuardOptions{
 			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,

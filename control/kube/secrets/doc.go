@@ -7,7 +7,7 @@
 //	RELEASE-state-peers       peers.json
 //	RELEASE-state-tickets     tickets.json
 //	RELEASE-state-identities  identities.json
-//	RELEASE-state-learned     observed.json, boots.json, relays.json, overlay.json
+//	RELEASE-state-learned     observed.json, boots.json, relays.json, overlay.json, trial.json
 //
 // They are of type postern.dev/state, with the label app.kubernetes.io/instance and one
 // data key per file, and belong to the StatefulSet (metadata.ownerReferences): `helm uninstall`

@@ -50,6 +50,7 @@ var places = map[string]string{
 	"boots.json":      "learned",
 	"relays.json":     "learned",
 	"overlay.json":    "learned",
+	"trial.json":      "learned",
 }
 
 // parts are the ends of the objects' names, sorted.

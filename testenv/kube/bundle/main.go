@@ -1,14 +1,14 @@
 // Command bundle is a whole test cluster and its client in one static binary: etcd, every
 // Kubernetes component and kubectl, chosen by the name it is called by (a link named
-// "etcd", say) or, called by any other name, by its first argument. The build tag
-// "controlplane" leaves out what only a node needs.
+// "etcd", say) or, called by any other name, by its first argument.
 //
 // It is a module of its own because k8s.io/kubernetes asks for replacements of all its
-// staging modules, which must not leak into the product's go.mod. go.mod is for the
-// version that nodes run; further files, vVERSION.mod, are for other versions.
+// staging modules, which must not leak into the product's go.mod. go.mod is for the newest
+// version; further files, vVERSION.mod, are for earlier ones.
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -24,14 +24,18 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 // component runs with os.Args as its own program would see them and returns the exit
 // code. Its command is made only now: making one registers its feature gates.
 type component func() int
 
-// controlPlane are the components of every bundle.
-var controlPlane = map[string]component{
+// components are by the names of their programs.
+var components = map[string]component{
 	"etcd": func() int {
 		etcdmain.Main(os.Args)
 		return 0
@@ -40,7 +44,11 @@ var controlPlane = map[string]component{
 		kubectlutil.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand())) // exits on failure
 		return 0
 	},
-	"kube-apiserver": run(apiserver.NewAPIServerCommand),
+	"kube-apiserver":          run(apiserver.NewAPIServerCommand),
+	"kube-controller-manager": run(controllers.NewControllerManagerCommand),
+	"kube-scheduler":          run(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
+	"kube-proxy":              run(proxy.NewProxyCommand),
+	"kubelet":                 run(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
 }
 
 func run(command func() *cobra.Command) component {
@@ -48,8 +56,6 @@ func run(command func() *cobra.Command) component {
 }
 
 func main() {
-	components := maps.Clone(controlPlane)
-	maps.Copy(components, nodeComponents)
 	start, ok := components[filepath.Base(os.Args[0])]
 	if !ok && len(os.Args) > 1 {
 		os.Args = os.Args[1:]

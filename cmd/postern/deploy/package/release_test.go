@@ -35,8 +35,9 @@ const (
 	version    = "v0.0.1-test"
 	// suite is the Debian that the package is installed in.
 	suite = "trixie"
-	// patience bounds what is waited for; it only matters when something is broken.
-	patience = 20 * time.Minute
+	// patience bounds what a command takes, awhile what a machine does; they only matter when something
+	// is broken.
+	patience, awhile = 20 * time.Minute, 2 * time.Minute
 )
 
 // run runs a command in a folder and gives what it printed.
@@ -84,9 +85,11 @@ func TestARelease(t *testing.T) {
 		t.Errorf("two releases of one commit differ:\n%s\n%s", sums, again)
 	}
 	run(t, second, "sha256sum", "--check", "--strict", filepath.Join(first, "SHA256SUMS"))
-	if n := bytes.Count(sums, []byte("\n")); n != 6*2+3*2+2+1 {
-		t.Errorf("%d files, want an archive and a list of modules for each of six platforms, two packages for three of them, two of the chart and one for krew:\n%s", n, sums)
+	if n := bytes.Count(sums, []byte("\n")); n != 7*2+3*2+1+2+1+1+1 {
+		t.Errorf("%d files, want an archive and a list of modules for each of seven platforms, two packages for three of them, the image, two of the chart, and one each for krew, scanners and people:\n%s", n, sums)
 	}
+	t.Run("provenance", func(t *testing.T) { provenance(t, first, second, string(sums)) })
+	t.Run("words", func(t *testing.T) { words(t, first) })
 	t.Run("archive", func(t *testing.T) { archive(t, first) })
 	t.Run("elsewhere", func(t *testing.T) { elsewhere(t, first) })
 	t.Run("sbom", func(t *testing.T) { sbom(t, first) })
@@ -106,6 +109,49 @@ func match(t *testing.T, pattern string) string {
 	return found[0]
 }
 
+// provenance: it is about each file, of the commit that was cloned, and the same for both releases.
+func provenance(t *testing.T, first, second, sums string) {
+	text, err := os.ReadFile(first + "/postern.provenance.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(second + "/postern.provenance.json"); err != nil || !bytes.Equal(text, again) {
+		t.Errorf("that of the other release differs (%v)", err)
+	}
+	var statement struct {
+		Subject []struct {
+			Name   string
+			Digest struct{ SHA256 string }
+		}
+	}
+	if err := json.Unmarshal(text, &statement); err != nil {
+		t.Fatal(err)
+	}
+	var about strings.Builder
+	for _, s := range statement.Subject {
+		fmt.Fprintf(&about, "%s  %s\n", s.Digest.SHA256, s.Name)
+	}
+	if about.String() != sums {
+		t.Errorf("it is about\n%swant\n%s", about.String(), sums)
+	}
+	if commit := strings.TrimSpace(run(t, repository, "git", "rev-parse", "HEAD")); !strings.Contains(string(text), `"gitCommit": "`+commit+`"`) {
+		t.Errorf("it is not of %s:\n%s", commit, text)
+	}
+}
+
+// words: what has changed, and what scanners are told, of this version.
+func words(t *testing.T, out string) {
+	for file, want := range map[string]string{
+		"RELEASE-NOTES.md":     "](https://github.com/postern-dev/postern/blob/" + version + "/",
+		"postern.openvex.json": `"pkg:golang/github.com/postern-dev/postern@` + version + `"`,
+	} {
+		text, err := os.ReadFile(filepath.Join(out, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q (%v):\n%s", file, want, err, text)
+		}
+	}
+}
+
 func archive(t *testing.T, out string) {
 	dir := t.TempDir()
 	run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_linux_"+runtime.GOARCH+".tar.gz"))
@@ -121,6 +167,7 @@ func elsewhere(t *testing.T, out string) {
 		"darwin_amd64":  {"postern", "postern.exe", "\xcf\xfa\xed\xfe\x07\x00\x00\x01"},
 		"darwin_arm64":  {"postern", "postern.exe", "\xcf\xfa\xed\xfe\x0c\x00\x00\x01"},
 		"windows_amd64": {"postern.exe", "postern", "MZ"},
+		"windows_arm64": {"postern.exe", "postern", "MZ"},
 	} {
 		dir := t.TempDir()
 		run(t, dir, "tar", "-xzf", match(t, out+"/postern_*_"+platform+".tar.gz"))
@@ -139,7 +186,7 @@ func elsewhere(t *testing.T, out string) {
 
 // sbom: each archive's program is what its document says, by checksum.
 func sbom(t *testing.T, out string) {
-	for _, platform := range []string{"linux_amd64", "linux_arm64", "linux_arm", "darwin_amd64", "darwin_arm64", "windows_amd64"} {
+	for _, platform := range []string{"linux_amd64", "linux_arm64", "linux_arm", "darwin_amd64", "darwin_arm64", "windows_amd64", "windows_arm64"} {
 		var document struct {
 			Metadata struct {
 				Component struct{ Hashes []struct{ Content string } }
@@ -254,7 +301,7 @@ func krew(t *testing.T, out string) {
 		t.Fatal(err)
 	}
 	links := regexp.MustCompile(`(?m)^    uri: https://\S+/(\S+)\n    sha256: (\S+)$`).FindAllSubmatch(text, -1)
-	if len(links) != 6 {
+	if len(links) != 7 {
 		t.Errorf("%d platforms:\n%s", len(links), text)
 	}
 	for _, link := range links {
@@ -281,10 +328,10 @@ func rpm(t *testing.T, out string) {
 	}
 }
 
-// deb installs the package in a clean Debian, and runs the gateway as its unit does.
+// deb installs the package in a clean Debian, in which two operators become peers, and takes it away.
 func deb(t *testing.T, out string) {
 	root := filepath.Join(t.TempDir(), "root")
-	run(t, out, "mmdebstrap", "--quiet", "--variant=minbase", suite, root)
+	run(t, out, "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd", suite, root)
 	in := func(args ...string) string {
 		t.Helper()
 		return run(t, out, append([]string{"chroot", root}, args...)...)
@@ -303,106 +350,172 @@ func deb(t *testing.T, out string) {
 	if got := in("getent", "passwd", "postern"); !strings.HasSuffix(got, ":/var/lib/postern:/usr/sbin/nologin\n") {
 		t.Errorf("its user is %q", got)
 	}
-
-	operators(t, root)
-
-	// The unit is as shut in as it says, and what it names is there.
-	unit := filepath.Join(root, "usr/lib/systemd/system/postern.service")
-	t.Log(run(t, out, "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", unit))
-	text, err := os.ReadFile(unit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindSubmatch(text)
-	if command == nil {
-		t.Fatalf("it starts nothing:\n%s", text)
-	}
-
 	// As it comes, the configuration lacks a name, and says so.
 	const file = "/etc/postern/gateway.yaml"
 	c := exec.CommandContext(t.Context(), "chroot", root, "postern", "config", "validate", file)
 	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), file+":14: metadata.name: missing") {
 		t.Errorf("without a name: %v: %s", err, out)
 	}
-	in("sed", "-i", `s/name: ""/name: edge/`, file)
-	in("postern", "config", "validate", file)
 
-	// What systemd would make: StateDirectory, RuntimeDirectory, User.
-	in("install", "-d", "-o", "postern", "-g", "postern", "-m", "0700", "/var/lib/postern")
-	in("install", "-d", "-o", "postern", "-g", "postern", "-m", "0750", "/run/postern")
-	gateway := exec.CommandContext(t.Context(), "unshare", append([]string{"--net", "--pid", "--fork", "--root", root, "--mount-proc",
-		"setpriv", "--reuid", "postern", "--regid", "postern", "--clear-groups", "--no-new-privs", "--bounding-set=-all", "--pdeathsig", "KILL"},
-		strings.Fields(string(command[1]))...)...)
-	var log bytes.Buffer
-	gateway.Stderr = &log
-	if err := gateway.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = gateway.Process.Kill() // of which the gateway dies
-		_ = gateway.Wait()
-	}()
-	ticket := in("postern", "invite", "--name", "cloud") // waits for the gateway
-	if !strings.HasPrefix(ticket, "postern1") {
-		t.Errorf("the ticket is %q\n%s", ticket, log.String())
-	}
-	if got := in("postern", "status"); !strings.HasPrefix(got, "gateway edge ") {
-		t.Errorf("the status is %q", got)
-	}
+	o := sitDown(t, root)
+	o.becomePeers(t)
+	o.cloud.unit(t)
+	o.reboots(t)
 
-	// Another installation keeps the configuration; a purge leaves nothing.
-	in("dpkg", "--install", "/postern.deb")
-	if got := in("grep", "^  name:", file); strings.TrimSpace(got) != "name: edge" {
-		t.Errorf("the configuration is %q", got)
+	// Another installation keeps the configuration and the peer; a purge leaves nothing.
+	m := o.cloud.machine
+	before := o.cloud.shows("MainPID")
+	m.run("dpkg", "--install", "/postern.deb")
+	o.cloud.connected(t, "edge")
+	if now := o.cloud.shows("MainPID"); now == before {
+		t.Error("an upgrade leaves the program of before running")
 	}
-	in("dpkg", "--purge", "postern")
+	m.run("dpkg", "--purge", "postern")
+	if got := m.run("sh", "-c", "cat /proc/[0-9]*/comm"); strings.Contains(got, "postern\n") {
+		t.Errorf("the gateway goes on:\n%s", got)
+	}
 	for _, path := range []string{"/usr/bin/postern", "/etc/postern", "/var/lib/postern", "/usr/share/postern"} {
-		if _, err := os.Lstat(root + path); !os.IsNotExist(err) {
+		if _, err := os.Lstat(o.cloud.root + path); !os.IsNotExist(err) {
 			t.Errorf("%s is left behind (%v)", path, err)
 		}
 	}
 }
 
-// operators are two who have installed the package, each on a machine of its own, and type
-// `postern up`, which finds the configuration as it comes.
-func operators(t *testing.T, root string) {
-	const upWords = 8
-	sit := func(name, other string) *operator.Operator {
+const (
+	// upWithin is how long it may take two operators to have peers, upWords how much each may have to
+	// type.
+	upWithin = 60 * time.Second
+	upWords  = 8
+)
+
+// site is where one operator has installed the package.
+type site struct {
+	*machine
+	name, root, address string
+}
+
+// operators are two of them, at one link.
+type operators struct{ cloud, edge *site }
+
+// sitDown boots two machines with what is in root.
+func sitDown(t *testing.T, root string) operators {
+	t.Helper()
+	start := func(name, address string) *site {
 		t.Helper()
-		machine := filepath.Join(t.TempDir(), "root")
-		run(t, "/", "cp", "-a", root, machine)
-		namespace := "postern-up-" + name
-		run(t, "/", "ip", "netns", "add", namespace)
-		t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", namespace).Run() }) //nolint:noctx // the test's context has ended
-		if other != "" {
-			run(t, "/", "ip", "link", "add", "eth0", "netns", namespace, "type", "veth", "peer", "name", "eth0", "netns", "postern-up-"+other)
+		s := &site{name: name, address: address, root: filepath.Join(t.TempDir(), "root")}
+		run(t, "/", "cp", "-a", root, s.root)
+		s.machine = boot(t, s.root)
+		return s
+	}
+	o := operators{start("cloud", "192.0.2.1/24"), start("edge", "192.0.2.2/24")}
+	o.link(t)
+	return o
+}
+
+// link lays the cable between them.
+func (o operators) link(t *testing.T) {
+	t.Helper()
+	run(t, "/", "ip", "link", "add", "eth0", "netns", o.cloud.first, "type", "veth", "peer", "name", "eth0", "netns", o.edge.first)
+	for _, s := range []*site{o.cloud, o.edge} {
+		for _, args := range []string{"address add " + s.address + " dev eth0", "link set eth0 up"} {
+			run(t, "/", append([]string{"nsenter", "--target", s.first, "--net", "ip"}, strings.Fields(args)...)...)
 		}
-		o := operator.Sit(t, name, exec.CommandContext(t.Context(), "nsenter", "--net=/run/netns/"+namespace, "unshare", "--pid", "--fork", "--kill-child",
-			"--root", machine, "--mount-proc", "env", "-i", "TERM=dumb", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "bash", "--norc", "--noprofile", "-i"))
-		o.Types(`# $`, "export PS1='$ '")
-		return o
 	}
-	cloud, edge := sit("cloud", ""), sit("edge", "cloud")
-	for namespace, address := range map[string]string{"postern-up-cloud": "192.0.2.1/24", "postern-up-edge": "192.0.2.2/24"} {
-		run(t, "/", "ip", "-n", namespace, "address", "add", address, "dev", "eth0")
-		run(t, "/", "ip", "-n", namespace, "link", "set", "eth0", "up")
-		run(t, "/", "ip", "-n", namespace, "link", "set", "lo", "up")
+}
+
+// becomePeers has each type `postern up`, which finds the configuration as it comes.
+func (o operators) becomePeers(t *testing.T) {
+	t.Helper()
+	sit := func(s *site) *operator.Operator {
+		t.Helper()
+		sitting := operator.Sit(t, s.name, s.command(t.Context(), "bash", "--norc", "--noprofile", "-i"))
+		sitting.Sees(`# $`)
+		return sitting
 	}
-	before := cloud.Words() + edge.Words()
+	cloud, edge := sit(o.cloud), sit(o.edge)
 	start := time.Now()
-	cloud.Types(`\$ $`, "postern up")
+	cloud.Types(`# $`, "postern up")
 	cloud.Types(`call this one.*\? $`, "cloud")
 	cloud.Types(`API server .*\? $`, "")
 	cloud.Types(`Ticket .*\? $`, "")
 	ticket := cloud.Sees(`\n(postern1[a-z0-9]+)\n`)
-	edge.Types(`\$ $`, "postern up")
+	edge.Types(`# $`, "postern up")
 	edge.Types(`call this one.*\? $`, "edge")
 	edge.Types(`API server .*\? $`, "")
 	edge.Types(`Ticket .*\? $`, ticket)
 	edge.Sees(`\njoined cloud`)
-	words := cloud.Words() + edge.Words() - before
-	t.Logf("peers after %v and %d words", time.Since(start).Round(time.Millisecond), words)
-	if words > 2*upWords {
-		t.Errorf("it took %d words, want at most %d", words, 2*upWords)
+	took := time.Since(start)
+	t.Logf("peers after %v; %d and %d words were typed", took.Round(time.Millisecond), cloud.Words(), edge.Words())
+	if took > upWithin || cloud.Words() > upWords || edge.Words() > upWords {
+		t.Errorf("it took %v, %d and %d words; want at most %v and %d", took, cloud.Words(), edge.Words(), upWithin, upWords)
 	}
+	o.cloud.connected(t, "edge")
+	o.edge.connected(t, "cloud")
+}
+
+// connected waits until the status has a peer.
+func (s *site) connected(t *testing.T, peer string) {
+	t.Helper()
+	s.eventually(t, "connected to "+peer, func(ctx context.Context) (bool, string) {
+		out, err := s.command(ctx, "postern", "status", peer).CombinedOutput()
+		return err == nil && strings.Contains(string(out), "● connected"), string(out)
+	})
+}
+
+// eventually asks until something is so.
+func (s *site) eventually(t *testing.T, what string, ask func(context.Context) (bool, string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), awhile)
+	defer cancel()
+	for {
+		done, seen := ask(ctx)
+		if done {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s is not %s: %s\n%s", s.name, what, seen, s.run("journalctl", "--no-pager", "--unit", "postern"))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// shows is a property of the unit.
+func (s *site) shows(property string) string {
+	s.t.Helper()
+	return strings.TrimSpace(s.run("systemctl", "show", "--value", "--property="+property, "postern"))
+}
+
+// unit: systemd runs the gateway as shut in as its unit says, reads its configuration again and
+// starts it again.
+func (s *site) unit(t *testing.T) {
+	t.Helper()
+	t.Log(s.run("systemd-analyze", "security", "--no-pager", "--threshold=20", "postern.service"))
+	if got := s.shows("ActiveState") + " " + s.shows("UnitFileState"); got != "active enabled" {
+		t.Errorf("the unit is %s", got)
+	}
+	first := s.shows("MainPID")
+	status := s.run("cat", "/proc/"+first+"/status")
+	uid := strings.TrimSpace(s.run("id", "--user", "postern"))
+	for _, want := range []string{"Uid:\t" + uid + "\t", "CapPrm:\t0000000000000000\n", "CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("the gateway's process lacks %q:\n%s", want, status)
+		}
+	}
+	s.run("systemctl", "reload", "postern")
+	s.run("systemctl", "kill", "--signal=KILL", "postern")
+	s.eventually(t, "started again", func(context.Context) (bool, string) {
+		now := s.shows("MainPID")
+		return now != first && now != "0", "the process " + now
+	})
+	s.connected(t, "edge")
+}
+
+// reboots: the gateway comes back by itself, with its peer.
+func (o operators) reboots(t *testing.T) {
+	t.Helper()
+	o.edge.halt()
+	o.edge.machine = boot(t, o.edge.root)
+	o.link(t)
+	o.edge.connected(t, "cloud")
 }

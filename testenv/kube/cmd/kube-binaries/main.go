@@ -2,7 +2,7 @@
 
 // Command kube-binaries builds the Kubernetes programs that tests start, helm and CoreDNS, unless
 // they are there already, and prints the folder that holds the former. With -version it
-// builds the control plane of another version of Kubernetes, for KUBEBUILDER_ASSETS.
+// builds those of another version of Kubernetes, for KUBEBUILDER_ASSETS.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/postern-dev/postern/testenv/kube"
 )
@@ -18,7 +19,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	version := flag.String("version", "", "version of Kubernetes, such as "+kube.Version)
+	version := flag.String("version", kube.Version, "version of Kubernetes: this or one of "+strings.Join(kube.OlderVersions, ", "))
 	flag.Parse()
 	dir, err := build(ctx, *version)
 	if err != nil {
@@ -28,17 +29,13 @@ func main() {
 	fmt.Println(dir)
 }
 
-// build returns the folder of the programs of a version, "" being the one that clusters of
-// a node run: only for that one there are helm and CoreDNS.
+// build returns the folder of the programs of a version.
 func build(ctx context.Context, version string) (string, error) {
-	if version != "" {
-		return kube.ControlPlaneBinaries(ctx, version, os.Stderr)
-	}
 	if _, err := kube.Helm(ctx, os.Stderr); err != nil {
 		return "", err
 	}
 	if _, err := kube.CoreDNS(ctx, os.Stderr); err != nil {
 		return "", err
 	}
-	return kube.Binaries(ctx, os.Stderr)
+	return kube.BinariesOf(ctx, version, os.Stderr)
 }

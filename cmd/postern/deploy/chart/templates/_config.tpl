@@ -45,7 +45,7 @@ spec:
     peerServicesFrom:
       {{- toYaml . | nindent 4 }}
     {{- end }}
-    {{- if .Values.mcs.enabled }}
+    {{- if (.Values.mcs).enabled }}
     mcs:
       {{- if .Values.mcs.allNamespaces }}
       allNamespaces: true

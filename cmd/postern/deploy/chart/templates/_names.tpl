@@ -44,7 +44,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- /* Whether it serves names of imported services. */}}
 {{- define "postern.dns" -}}
-{{- if and .Values.mcs.enabled (default dict .Values.mcs.dns).enabled }}true{{ end -}}
+{{- if and (.Values.mcs).enabled (default dict .Values.mcs.dns).enabled }}true{{ end -}}
+{{- end }}
+
+{{- /* Which other release an object that is there already belongs to; empty: none, or this one. */}}
+{{- define "postern.owner" -}}
+{{- $release := (index . 0).Release -}}
+{{- $notes := dig "metadata" "annotations" dict (index . 1) -}}
+{{- $name := get $notes "meta.helm.sh/release-name" -}}
+{{- $namespace := get $notes "meta.helm.sh/release-namespace" -}}
+{{- if and $name (or (ne $name $release.Name) (ne $namespace $release.Namespace)) -}}
+{{ $name }} in namespace {{ $namespace }}
+{{- end -}}
 {{- end }}
 
 {{- define "postern.accounts" -}}

@@ -8,7 +8,10 @@ imagePullSecrets:
 {{- end }}
 # A Service called postern would set variables that begin as the gateway's own do.
 enableServiceLinks: false
-{{- with .Values.dnsPolicy }}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- with default (ternary "ClusterFirstWithHostNet" "" (default false .Values.hostNetwork)) .Values.dnsPolicy }}
 dnsPolicy: {{ . }}
 {{- end }}
 {{- with .Values.dnsConfig }}
@@ -105,6 +108,10 @@ env:
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: POD_IPS
+  valueFrom: {fieldRef: {fieldPath: status.podIPs}}
+- name: HOST_IP
+  valueFrom: {fieldRef: {fieldPath: status.hostIP}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 {{- with .Values.extraEnv }}

@@ -1,0 +1,283 @@
+//go:build linux
+
+// Package screen measures `postern tui` as its users run it: a process on a terminal, over a gateway of a
+// thousand peers whose values change. The gateway is a stand-in behind a real admin socket: a thousand
+// real ones would be measured instead of the screen.
+package screen
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/postern-dev/postern/control/admin"
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/history"
+	"github.com/postern-dev/postern/testenv/lab"
+)
+
+const (
+	peers         = 1000
+	width, height = 200, 60
+	// Bounds: of a core while nobody touches it, of a key to the picture that shows what it did, and of
+	// what is written while nobody touches it, which slow links have to carry.
+	mostCPU   = 0.05
+	mostWait  = 50 * time.Millisecond
+	mostBytes = 20_000
+)
+
+// crowd is a gateway of many peers: copies of a real one, of which a quarter has other figures each time.
+type crowd struct {
+	admin.Backend // what the screen does not ask for
+	status        api.Status
+	report        api.CheckReport
+	past          *history.History
+
+	mu    sync.Mutex
+	rand  *rand.Rand
+	asked int
+	bytes []uint64
+}
+
+// newCrowd copies the peer of a lab, with an hour of its past.
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	l, err := lab.Build(t.Context(), lab.Options{Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := l.Run(t.Context(), lab.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{rand: rand.New(rand.NewPCG(24, 1000)), bytes: make([]uint64, peers), past: history.New(time.Now().Add(-time.Hour))}
+	if c.status, err = l.Edge.Gateway.Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.report, err = l.Edge.Gateway.Checks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	model, checks := c.status.Peers[0], c.report.Checks
+	c.status.Peers, c.report.Checks = nil, nil
+	var names []string
+	for i := range peers {
+		p := model
+		p.Name, p.PublicKey = fmt.Sprintf("site-%d", i+1), fmt.Sprintf("%043d=", i+1)
+		c.status.Peers = append(c.status.Peers, p)
+		for _, check := range checks {
+			if check.Peer != "" {
+				check.Peer = p.Name
+				c.report.Checks = append(c.report.Checks, check)
+			}
+		}
+		names = append(names, p.Name)
+	}
+	c.past.SetPeers(names)
+	for at := time.Now().Add(-time.Hour); at.Before(time.Now()); at = at.Add(time.Minute) {
+		for _, name := range names {
+			c.past.Observe(at, name, history.Sample{State: api.StateConnected, Path: api.PathDirect, RTT: time.Duration(c.rand.IntN(40)) * time.Millisecond})
+		}
+	}
+	return c
+}
+
+func (c *crowd) Status(context.Context) (api.Status, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	s := c.status
+	s.Peers = slices.Clone(s.Peers)
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		if i%4 == 0 {
+			p.RxBytesPerSecond, p.TxBytesPerSecond = float64(c.rand.IntN(200_000)), float64(c.rand.IntN(90_000))
+			p.Path.RTTSeconds = float64(10+c.rand.IntN(20)) / 1000
+		}
+		c.bytes[i] += uint64(p.RxBytesPerSecond)
+		p.RxBytes, p.TxBytes = c.bytes[i], c.bytes[i]/3
+	}
+	return s, nil
+}
+
+func (c *crowd) Checks(context.Context) (api.CheckReport, error) { return c.report, nil }
+func (c *crowd) Check(context.Context, api.CheckRequest) (api.CheckReport, error) {
+	return c.report, nil
+}
+func (c *crowd) Log(context.Context, uint64) (api.Log, error) { return api.Log{}, nil }
+func (c *crowd) ClusterServices(context.Context, string) (s api.ClusterServices, _ error) {
+	return s, nil
+}
+
+func (c *crowd) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
+	now := time.Now()
+	h := api.History{Kind: "History", Since: c.past.Since(), From: now.Add(-r.Since), To: now}
+	for _, name := range r.Peers {
+		if p, ok := c.past.Read(name, h.From, now, r.Step); ok {
+			h.Peers = append(h.Peers, p)
+		}
+	}
+	return h, nil
+}
+
+// viewer is the screen's process, on a terminal that we hold the other end of.
+type viewer struct {
+	*testing.T
+	terminal *os.File
+	process  *exec.Cmd
+
+	mu      sync.Mutex
+	written int64
+	news    chan string
+}
+
+func view(t *testing.T, c *crowd) *viewer {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "screen") // short enough for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "admin.sock")
+	server, err := admin.Listen(admin.ServerOptions{Socket: socket, Backend: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	v := &viewer{T: t, news: make(chan string, 1024), process: exec.CommandContext(context.WithoutCancel(t.Context()), "../../bin/postern", "--socket", socket, "tui")}
+	v.process.Env = append(os.Environ(), "TERM=xterm-256color", "NO_COLOR=")
+	if v.terminal, err = pty.StartWithSize(v.process, &pty.Winsize{Rows: height, Cols: width}); err != nil {
+		t.Fatalf("%v (run make build)", err)
+	}
+	go v.read()
+	t.Cleanup(func() {
+		_, _ = io.WriteString(v.terminal, "q")
+		if err := v.process.Wait(); err != nil {
+			t.Error(err)
+		}
+		v.terminal.Close()
+	})
+	return v
+}
+
+func (v *viewer) read() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := v.terminal.Read(buf)
+		if err != nil {
+			return
+		}
+		v.mu.Lock()
+		v.written += int64(n)
+		v.mu.Unlock()
+		v.news <- string(buf[:n])
+	}
+}
+
+func (v *viewer) bytes() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.written
+}
+
+// await waits until a text is written, and drops what comes before.
+func (v *viewer) await(text string) {
+	v.Helper()
+	limit := time.After(time.Minute)
+	for seen := ""; !strings.Contains(seen, text); {
+		select {
+		case s := <-v.news:
+			seen = seen[max(0, len(seen)-len(text)):] + s
+		case <-limit:
+			v.Fatalf("%q was never written", text)
+		}
+	}
+}
+
+// drain drops what was written until now, and rests for a while: how long says whoever measures.
+func (v *viewer) drain(during time.Duration) {
+	end := time.After(during)
+	for {
+		select {
+		case <-v.news:
+		case <-end:
+			return
+		}
+	}
+}
+
+// cpu is what the process has used.
+func (v *viewer) cpu() time.Duration {
+	v.Helper()
+	const ticks = 100 // a second, of Linux on all that we build for
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.process.Process.Pid))
+	if err != nil {
+		v.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var sum time.Duration
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			v.Fatal(err)
+		}
+		sum += time.Duration(n) * time.Second / ticks
+	}
+	return sum
+}
+
+// TestAThousandPeers prints what the screen takes; see `make bench-tui`. What is written does not depend
+// on the machine and is held anywhere, what it takes of a processor with a margin for one that is slow.
+func TestAThousandPeers(t *testing.T) {
+	during, err := time.ParseDuration(os.Getenv("POSTERN_BENCH_TUI"))
+	if err != nil {
+		t.Skip("POSTERN_BENCH_TUI is not how long to measure each view, such as 60s")
+	}
+	v := view(t, newCrowd(t))
+	v.await("▸ ")
+	for _, s := range []struct{ key, view string }{{"3", "Throughput"}, {"1", "Overview"}} {
+		_, _ = io.WriteString(v.terminal, s.key)
+		v.await("[" + s.key + " " + s.view + "]")
+		v.drain(5 * time.Second)
+		before, used, start := v.bytes(), v.cpu(), time.Now()
+		v.drain(during)
+		took := time.Since(start).Seconds()
+		share, rate := (v.cpu()-used).Seconds()/took, float64(v.bytes()-before)/took
+		t.Logf("%-10s at rest: %.1f %% of a core (at most %.0f %%), %.1f kB/s written (at most %d)", s.view, 100*share, 100*mostCPU, rate/1000, mostBytes/1000)
+		if rate == 0 || rate > mostBytes {
+			t.Errorf("%s writes %.0f bytes a second, want 1 to %d", s.view, rate, mostBytes)
+		}
+		if share > 2*mostCPU {
+			t.Errorf("%s takes %.1f %% of a core, twice what it may", s.view, 100*share)
+		}
+	}
+	var waits []time.Duration
+	for i := range 60 {
+		v.drain(300 * time.Millisecond)
+		key := "j"
+		if i%2 == 1 {
+			key = "k"
+		}
+		start := time.Now()
+		_, _ = io.WriteString(v.terminal, key)
+		v.await("▸") // the row that is selected now
+		waits = append(waits, time.Since(start))
+	}
+	slices.Sort(waits)
+	t.Logf("from key to picture: median %v, 95 %% within %v, most %v (at most %v)", waits[30].Round(time.Millisecond), waits[57].Round(time.Millisecond), waits[59].Round(time.Millisecond), mostWait)
+}

@@ -1,0 +1,57 @@
+//go:build linux && e2e && helm
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
+)
+
+// TestHelmSkew upgrades gateways from the chart and the program of an earlier version to this one and
+// back, keeping the values that they were installed with, while they are used.
+func TestHelmSkew(t *testing.T) {
+	for _, older := range olderPrograms(t) {
+		t.Run(older.version, func(t *testing.T) {
+			chart := filepath.Join(filepath.Dir(older.path), "chart")
+			if _, err := os.Stat(chart); err != nil {
+				t.Fatalf("`make older` has left no chart: %v", err)
+			}
+			archive := filepath.Join(tempDir(t), "older.tar")
+			if _, err := scratch.WriteFile(archive, scratch.Image{Name: "localhost/postern:" + older.version, Platforms: []scratch.Platform{
+				{Arch: runtime.GOARCH, Programs: map[string]string{"/postern": older.path}, Entrypoint: "/postern"}}}); err != nil {
+				t.Fatal(err)
+			}
+			s := startClusterset(t, []string{archive}, "edge", "cloud")
+			c := &clusters{edge: s.edge, cloud: s.cloud, nat: s.nat}
+			c.edge.restricted(tenant)
+			c.cloud.restricted(tenant)
+			image := "image.tag=" + older.version
+			c.cloud.helmUpgrade(release, gatewayNamespace, chart, "--reset-values", append(c.cloudValues(), image)...)
+			c.edge.helmUpgrade(release, gatewayNamespace, chart, "--reset-values", append(c.edgeValues(), image)...)
+			for one := range c.both() {
+				one.waitRollout(release, gatewayNamespace)
+			}
+			c.edge.join("cloud", c.cloud.invite("edge", "name: edge"), "allow: [auth, apiServer]")
+			for one, other := range c.both() {
+				one.waitPeer(other.name, "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+			}
+			testPods(t, c)
+			for _, replicas := range []string{"replicas=1", "replicas=2"} {
+				onTime(t, func(late lateness) {
+					for one := range c.both() {
+						c.rolled(t, late, "upgrade to this version, "+replicas, one, func() {
+							one.helmUpgrade(release, gatewayNamespace, chartFolder, "--reuse-values", replicas)
+						})
+					}
+					for one := range c.both() {
+						c.rolled(t, late, "rollback from it, "+replicas, one, one.rollback)
+					}
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,124 @@
+//go:build linux && e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/testenv/netlab"
+)
+
+// lasting is what no change of a release changes: who the gateway is, whom it knows and as whom it
+// is known, and where its cluster finds the other one.
+type lasting struct{ key, peer, accounts, service string }
+
+func (c *cluster) lasting(other *cluster) lasting {
+	c.t.Helper()
+	p := c.peer(other.name)
+	return lasting{p.Spec.PublicKey, p.Metadata.UID, c.accountUIDs(),
+		c.kubectl("get", "service", "-n", gatewayNamespace, "postern-"+other.name, "-o", "jsonpath={.metadata.uid} {.spec.clusterIP}")}
+}
+
+// podUIDs are those of the gateway's pods.
+func (c *cluster) podUIDs() []string {
+	c.t.Helper()
+	return strings.Fields(c.kubectl("get", "pods", "-n", gatewayNamespace, "-l", "app.kubernetes.io/name=postern", "-o", "jsonpath={.items[*].metadata.uid}"))
+}
+
+// watching watches ConfigMaps of the other cluster from the pod client, by one connection that is
+// made again when it has ended. What it returns waits until it tells of a change that is made now.
+func (c *cluster) watching(other *cluster) (sees func(ctx context.Context, name string) error, stop func()) {
+	c.t.Helper()
+	const script = `while :; do /bin/kubectl get configmaps -n ` + tenant + ` --watch -o name 2>/dev/null; done`
+	p := c.node.Start(netlab.Command{Args: append([]string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig()}, inside("client", "/bin/sh", "-c", script)...)})
+	return func(ctx context.Context, name string) error {
+		if _, err := other.Kubectl(ctx, "", "create", "configmap", "-n", tenant, name); err != nil {
+			return err
+		}
+		_, err := p.WaitStdout(ctx, func(s string) bool { return strings.Contains(s, "configmap/"+name+"\n") })
+		return err
+	}, p.Kill
+}
+
+// rolled has change replace all pods of a cluster's gateway, one after the other, while edge uses cloud,
+// by connections that are made all the time and by one that stays, and waits until all of them are
+// ready. Nobody is long without an answer, and nothing is lost.
+func (c *clusters) rolled(t *testing.T, late lateness, what string, rolling *cluster, change func()) {
+	t.Helper()
+	what = rolling.name + ", " + what
+	before := map[*cluster]lasting{}
+	for one, other := range c.both() {
+		before[one] = one.lasting(other)
+	}
+	pods := rolling.podUIDs()
+	sees, end := c.edge.watching(c.cloud)
+	defer end()
+	marker := func(when string) string { return fmt.Sprintf("rolled-%d-%s", time.Now().UnixNano(), when) }
+	if err := sees(within(t, patience), marker("before")); err != nil {
+		t.Fatalf("%s: the watch before it: %v", what, err)
+	}
+	stop := c.edge.pulse()
+	start := time.Now()
+	change()
+	rolling.waitRollout(release, gatewayNamespace)
+	took := time.Since(start)
+	eventually(within(t, patience), t, "cloud answers", func() (bool, string) {
+		out, err := c.edge.away(within(t, patience), "get", "--raw", "/readyz", "--request-timeout=2s")
+		return err == nil, fmt.Sprint(out, err)
+	})
+	gap := stop()
+	start = time.Now()
+	if err := sees(within(t, patience), marker("after")); err != nil {
+		t.Errorf("%s: the watch after it: %v", what, err)
+	}
+	blind := time.Since(start)
+	t.Logf("%s: the pods were replaced in %v; the longest time without an answer was %v, and the watch went on %v after that",
+		what, took.Round(100*time.Millisecond), gap.Round(100*time.Millisecond), blind.Round(100*time.Millisecond))
+	if gap > replacedWithin || blind > replacedWithin {
+		late("%s: without an answer for %v, without the watch for %v, want at most %v", what, gap, blind, replacedWithin)
+	}
+	for _, uid := range rolling.podUIDs() {
+		if slices.Contains(pods, uid) {
+			t.Errorf("%s: a pod was not replaced, so this shows nothing", what)
+		}
+	}
+	for one, other := range c.both() {
+		one.waitPeer(other.name, "usable", func(p peerObject) bool {
+			return p.Status.State == "connected" && p.Status.Auth == "ok" && p.Status.APIServer == "ok"
+		})
+		if got := one.lasting(other); got != before[one] {
+			t.Errorf("%s: %s has %+v, and had %+v", what, one.name, got, before[one])
+		}
+	}
+}
+
+// rollback returns to the values, and the chart, before the last upgrade.
+func (c *cluster) rollback() {
+	c.t.Helper()
+	if _, err := c.Helm(within(c.t, patience), c.helm, "rollback", release, "-n", gatewayNamespace); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// testUpgrade changes values of both gateways, of which cloud has two replicas, and returns to those
+// before.
+func testUpgrade(t *testing.T, c *clusters) {
+	cloud, edge := c.cloud, c.edge
+	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)
+	edge.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	onTime(t, func(late lateness) {
+		c.rolled(t, late, "upgrade", cloud, func() {
+			cloud.helmUpgrade(release, gatewayNamespace, chartFolder, "--reset-values", append(c.cloudValues(), "replicas=2", "log.level=debug")...)
+		})
+		c.rolled(t, late, "upgrade", edge, func() {
+			edge.helmUpgrade(release, gatewayNamespace, chartFolder, "--reset-values", append(c.edgeValues(), "log.level=debug", "resources.limits.memory=96Mi")...)
+		})
+		c.rolled(t, late, "rollback", cloud, cloud.rollback)
+		c.rolled(t, late, "rollback", edge, edge.rollback)
+	})
+}

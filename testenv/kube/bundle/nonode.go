@@ -1,6 +1,0 @@
-//go:build controlplane
-
-package main
-
-// nodeComponents are left out.
-var nodeComponents map[string]component

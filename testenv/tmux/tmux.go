@@ -1,0 +1,164 @@
+// Package tmux is a terminal that nobody sits at: tmux's, of a server of its own. A program runs in
+// it, keys are typed, and what it shows is read, and drawn by [SVG].
+package tmux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options say what runs in which terminal.
+type Options struct {
+	// Width and Height are in cells.
+	Width, Height int
+	// Args are the program and its arguments, and Env what it has in its environment besides this
+	// process's, NAME=VALUE.
+	Args, Env []string
+}
+
+// Terminal is one that a program runs in. It ends with the program.
+type Terminal struct {
+	dir    string
+	server *exec.Cmd
+	said   bytes.Buffer
+	ended  chan struct{}
+}
+
+// Open starts the program. The terminal needs tmux, and ends with ctx at the latest.
+func Open(ctx context.Context, o Options) (*Terminal, error) {
+	dir, err := os.MkdirTemp("", "terminal-")
+	if err != nil {
+		return nil, err
+	}
+	t := &Terminal{dir: dir, ended: make(chan struct{})}
+	// Not as a daemon, so that it ends with this process's context whatever happens.
+	t.server = exec.CommandContext(ctx, "tmux", "-D", "-S", t.socket(), "-f", os.DevNull)
+	t.server.Stdout, t.server.Stderr = &t.said, &t.said
+	if err := t.server.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	go func() {
+		defer close(t.ended)
+		_ = t.server.Wait() // what it said tells more
+	}()
+	if err := t.start(ctx, o); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// start runs the program once the server answers.
+func (t *Terminal) start(ctx context.Context, o Options) error {
+	if err := t.until(ctx, func() (bool, error) {
+		_, err := os.Stat(t.socket())
+		return err == nil, nil
+	}); err != nil {
+		return err
+	}
+	size := []string{"-x", strconv.Itoa(o.Width), "-y", strconv.Itoa(o.Height)}
+	for _, args := range [][]string{
+		slices.Concat([]string{"new-session", "-d"}, size, []string{"env"}, o.Env, o.Args),
+		// The picture is the program's alone, of the size that was asked for.
+		{"set-option", "-g", "status", "off"},
+		{"set-option", "-g", "window-size", "manual"},
+		{"set-option", "-g", "escape-time", "0"},
+		append([]string{"resize-window"}, size...),
+	} {
+		if _, err := t.tmux(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Terminal) socket() string { return filepath.Join(t.dir, "tmux") }
+
+// Close ends the program and the terminal.
+func (t *Terminal) Close() error {
+	_ = t.server.Process.Kill() // it may have ended with its program
+	<-t.ended
+	return os.RemoveAll(t.dir)
+}
+
+func (t *Terminal) tmux(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "tmux", append([]string{"-u", "-S", t.socket()}, args...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("tmux %s: %w: %s", args[0], err, out)
+	}
+	return string(out), nil
+}
+
+// Press types keys by tmux's names of them, such as Enter, or single characters.
+func (t *Terminal) Press(ctx context.Context, keys ...string) error {
+	_, err := t.tmux(ctx, append([]string{"send-keys", "--"}, keys...)...)
+	return err
+}
+
+// Text is what can be read now, a line for each of the terminal's.
+func (t *Terminal) Text(ctx context.Context) (string, error) {
+	return t.tmux(ctx, "capture-pane", "-p")
+}
+
+// Styled is the same with the sequences of colours and weights that [SVG] reads.
+func (t *Terminal) Styled(ctx context.Context) (string, error) {
+	return t.tmux(ctx, "capture-pane", "-p", "-e")
+}
+
+// PID is the program's process.
+func (t *Terminal) PID(ctx context.Context) (int, error) {
+	out, err := t.tmux(ctx, "display-message", "-p", "#{pane_pid}")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(out))
+}
+
+// Copy appends every byte that the program writes from now on to a file.
+func (t *Terminal) Copy(ctx context.Context, file string) error {
+	_, err := t.tmux(ctx, "pipe-pane", "-o", "cat >>'"+file+"'")
+	return err
+}
+
+// Await waits until what can be read is as ok wants, or ctx ends; then the error has what was read last.
+func (t *Terminal) Await(ctx context.Context, ok func(text string) bool) error {
+	var last string
+	err := t.until(ctx, func() (done bool, err error) {
+		text, err := t.Text(ctx)
+		if err == nil {
+			last = text
+		}
+		return ok(text), err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the screen was:\n%s", err, last)
+	}
+	return nil
+}
+
+// until looks, often, until something is done.
+func (t *Terminal) until(ctx context.Context, look func() (done bool, err error)) error {
+	const often = 10 * time.Millisecond
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for {
+		if done, err := look(); done || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.ended:
+			return fmt.Errorf("the terminal ended: %s", t.said.String())
+		}
+	}
+}
