@@ -48,7 +48,7 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 	if err := e.validate(d.changed); err != nil {
 		return d, err
 	}
-	if err := validateStock(peers); err != nil {
+	if err := validateStock(e.publicKey, peers); err != nil {
 		return d, err
 	}
 	for _, c := range d.changed {

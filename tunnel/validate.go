@@ -88,22 +88,22 @@ type claim struct {
 	name   string
 }
 
-// validateStock refuses stock peers whose addresses overlap the overlay's (such a peer
-// could speak as another) or another stock peer's (WireGuard would take them from the
-// peer that had them first).
-func validateStock(peers []peer.Config) error {
+// validateStock refuses stock peers whose addresses overlap ours or another peer's in the overlay
+// (such a peer could speak as another), more of the overlay than a network of their own, or
+// another stock peer's (WireGuard would take them from the peer that had them first).
+func validateStock(own peer.PublicKey, peers []peer.Config) error {
 	var claims []claim
 	for _, c := range peers {
 		if !c.Stock {
 			continue
 		}
 		for _, p := range c.AllowedIPs {
-			switch {
+			switch at := holder(own, peers, p); {
 			case !p.IsValid() || p.Addr().Is4In6():
 				return fmt.Errorf("%w: peer %q: allowedIPs %q is not an address prefix", ErrPeerSet, c.Name, p)
-			case p.Overlaps(peer.OverlayPrefix):
+			case at != "" || p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits:
 				return fmt.Errorf("%w: peer %q: allowedIPs %s overlaps the overlay addresses %s%s; a stock peer cannot have them",
-					ErrPeerSet, c.Name, p, peer.OverlayPrefix, holder(peers, p))
+					ErrPeerSet, c.Name, p, peer.OverlayPrefix, at)
 			}
 			claims = append(claims, claim{p.Masked(), c.Name})
 		}
@@ -129,8 +129,14 @@ func validateStock(peers []peer.Config) error {
 	return nil
 }
 
-// holder names a peer whose overlay address the prefix holds, for the error message.
-func holder(peers []peer.Config, p netip.Prefix) string {
+// holder says whose overlay address the prefix holds, for the error message; empty if nobody's.
+func holder(own peer.PublicKey, peers []peer.Config, p netip.Prefix) string {
+	if !p.Overlaps(peer.OverlayPrefix) {
+		return ""
+	}
+	if p.Contains(peer.OverlayAddr(own)) {
+		return ", where this gateway is"
+	}
 	for _, c := range peers {
 		if !c.Stock && p.Contains(peer.OverlayAddr(c.PublicKey)) {
 			return fmt.Sprintf(", where peer %q is", c.Name)

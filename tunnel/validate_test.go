@@ -18,6 +18,23 @@ func prefixes(s ...string) (ps []netip.Prefix) {
 	return ps
 }
 
+// siteOf is the network of local addresses that a key's overlay address is in.
+func siteOf(k peer.PublicKey) string {
+	return netip.PrefixFrom(peer.OverlayAddr(k), peer.SiteBits).Masked().String()
+}
+
+func TestAStockPeerMayHaveALocalNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := startNode(t, newMemory(), newKey(t), cloudAddr)
+		stranger := newKey(t).Public() // nobody's key yet
+		router := peer.Config{Name: "router", PublicKey: newKey(t).Public(), Stock: true, AllowedIPs: prefixes(siteOf(stranger))}
+		e.set(router, peer.Config{Name: "cloud", PublicKey: newKey(t).Public()})
+		if err := e.SetPeers([]peer.Config{router, {Name: "edge", PublicKey: stranger}}); !errors.Is(err, ErrPeerSet) || !strings.Contains(err.Error(), `where peer "edge" is`) {
+			t.Errorf("a peer whose address is in there: %v", err)
+		}
+	})
+}
+
 func TestContradictoryPeersAreRefused(t *testing.T) {
 	own, a, b, c := newKey(t), newKey(t).Public(), newKey(t).Public(), newKey(t).Public()
 	stock := func(name string, k peer.PublicKey, allowed ...string) peer.Config {
@@ -38,7 +55,12 @@ func TestContradictoryPeersAreRefused(t *testing.T) {
 			[]peer.Config{{Name: "cloud", PublicKey: b}, stock("router", a, "10.0.0.0/8", peer.OverlayAddr(b).String()+"/128")},
 			[]string{`"router"`, `"cloud"`, peer.OverlayAddr(b).String()},
 		},
-		"stock peer for all of IPv6": {[]peer.Config{stock("router", a, "::/0")}, []string{`"router"`, "::/0", "fd00::/8"}},
+		"stock peer in the network of a peer": {
+			[]peer.Config{stock("router", a, siteOf(b)), {Name: "cloud", PublicKey: b}}, []string{`"router"`, `"cloud"`, siteOf(b)},
+		},
+		"stock peer in our network":          {[]peer.Config{stock("router", a, siteOf(own.Public()))}, []string{`"router"`, "this gateway", siteOf(own.Public())}},
+		"stock peer for more than a network": {[]peer.Config{stock("router", a, "fd12:3456::/47")}, []string{`"router"`, "fd12:3456::/47", "fd00::/8"}},
+		"stock peer for all of IPv6":         {[]peer.Config{stock("router", a, "::/0")}, []string{`"router"`, "::/0", "fd00::/8"}},
 		"overlapping stock peers": {
 			[]peer.Config{stock("one", a, "192.0.2.0/24", "10.0.0.0/8"), stock("two", b, "172.16.0.0/12", "10.1.2.3/32")},
 			[]string{`"one"`, `"two"`, "10.0.0.0/8", "10.1.2.3/32"},

@@ -307,8 +307,8 @@ func ParseEndpoint(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// ParseAllowedIP reads an address or prefix of a stock peer. It may not touch the
-// overlay, where the address is the key.
+// ParseAllowedIP reads an address or prefix of a stock peer. Of the overlay, where the address is
+// the key, it may have a network of its own; that no peer is in there the tunnel sees to.
 func ParseAllowedIP(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -321,8 +321,8 @@ func ParseAllowedIP(s string) (netip.Prefix, error) {
 	if p.Masked() != p {
 		return netip.Prefix{}, fmt.Errorf("%q has bits set behind its length (want %s)", s, p.Masked())
 	}
-	if p.Overlaps(peer.OverlayPrefix) {
-		return netip.Prefix{}, fmt.Errorf("%q overlaps the overlay %s, whose addresses belong to keys (choose other addresses)", s, peer.OverlayPrefix)
+	if p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits {
+		return netip.Prefix{}, fmt.Errorf("%q overlaps the overlay %s, whose addresses belong to keys (choose other addresses, or at most a /%d)", s, peer.OverlayPrefix, peer.SiteBits)
 	}
 	return p, nil
 }

@@ -181,16 +181,22 @@ func TestAStockPeerCannotHaveOverlayAddresses(t *testing.T) {
 	overlay := stock
 	overlay.AllowedIPs = []string{netip.PrefixFrom(peer.OverlayAddr(siteKey(w.Edge)), 128).String()}
 	w.refused("adding a stock peer with another's address",
-		w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: overlay}), true, "overlaps the overlay")
+		w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: overlay}), false, "overlaps the overlay")
 	err := w.edit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = []api.Peer{overlay} })
 	if err == nil || !strings.Contains(err.Error(), "overlaps the overlay") {
 		t.Errorf("configuring one: %v", err)
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })
 
+	// A network of local addresses of its own it may have, and then no key whose address is in there
+	// becomes a peer's.
+	late := newKey(t).Public()
+	stock.AllowedIPs = append(stock.AllowedIPs, netip.PrefixFrom(peer.OverlayAddr(late), peer.SiteBits).Masked().String())
 	if err := w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: stock}); err != nil {
 		t.Fatal(err)
 	}
+	w.refused("adding a peer whose address a stock peer has",
+		w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "late", PublicKey: late.String()}}), false, "peer router has, by its allowedIPs")
 	w.refused("granting auth to a stock peer", w.Cloud.Gateway.PeerAllow(w.ctx, "router", api.PeerAllowRequest{Allow: both}), true,
 		"router", "overlay address", "apiServer")
 	second := stock

@@ -40,8 +40,11 @@ func (reg *Registry) HolderOf(k peer.PublicKey) *KeyHolder {
 	if m := r.ByKey(k); m != nil {
 		return &KeyHolder{m, true, "the key of peer " + m.Name}
 	}
+	address := peer.OverlayAddr(k)
 	for _, m := range r.Members() {
 		switch {
+		case m.Stock && m.has(address):
+			return &KeyHolder{What: "one whose address in the overlay peer " + m.Name + " has, by its allowedIPs"}
 		case m.NextKey == k:
 			return &KeyHolder{m, false, "the key that peer " + m.Name + " announced as its next one"}
 		case slices.Contains(m.Former, k):

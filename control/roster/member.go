@@ -103,6 +103,11 @@ func (m *Member) Address() netip.Addr {
 	return m.Overlay
 }
 
+// has says whether a stock peer may send from the address.
+func (m *Member) has(a netip.Addr) bool {
+	return slices.ContainsFunc(m.AllowedIPs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // Subject is the member as issuers know it.
 func (m *Member) Subject() auth.Subject {
 	return auth.Subject{Name: m.Name, Identity: m.Identity, PublicKey: m.Key}

@@ -73,6 +73,17 @@ func Make(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []
 	for _, o := range oneTime {
 		r.oneTime[peer.OverlayAddr(o.PublicKey)] = o
 	}
+	for _, m := range r.members {
+		if !m.Pending { // the tunnel, which has the others, sees to those
+			continue
+		}
+		for _, other := range r.members {
+			if other.Stock && other.has(m.Address()) {
+				return nil, fmt.Errorf("%w: %s, which waits for approval, has the address %s, which is in allowedIPs of %s (remove one of them)",
+					errConflict, m.Name, m.Address(), other.Name)
+			}
+		}
+	}
 	r.settle()
 	return r, nil
 }
@@ -216,7 +227,7 @@ func (r *Roster) Find(a netip.Addr) *Member {
 		return m
 	}
 	for _, m := range r.members {
-		if m.Stock && slices.ContainsFunc(m.AllowedIPs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		if m.Stock && m.has(a) {
 			return m
 		}
 	}

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -36,5 +37,20 @@ func TestAStockPeerReachesNoAuth(t *testing.T) {
 	}
 	if c, known := r.Caller(netip.MustParseAddr("192.0.2.1")); known {
 		t.Errorf("a stranger calls as %+v", c)
+	}
+}
+
+// Who waits for approval is not in the tunnel, which would see to it that no stock peer speaks for it.
+func TestNobodyWaitsAtAStockPeersAddress(t *testing.T) {
+	waiting := peer.PublicKey{7}
+	var joined state.Peers
+	if err := joined.Put(state.Peer{Name: "late", PublicKey: waiting, Pending: true}); err != nil {
+		t.Fatal(err)
+	}
+	for site, want := range map[netip.Addr]error{peer.OverlayAddr(waiting): errConflict, peer.OverlayAddr(peer.PublicKey{8}): nil} {
+		router := config.Peer{Name: "router", PublicKey: peer.PublicKey{5}, Stock: true, AllowedIPs: []netip.Prefix{netip.PrefixFrom(site, peer.SiteBits).Masked()}}
+		if _, err := Make(peer.PublicKey{1}, []config.Peer{router}, joined, nil); !errors.Is(err, want) {
+			t.Errorf("with a stock peer at %s: %v, want %v", site, err, want)
+		}
 	}
 }

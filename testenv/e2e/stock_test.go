@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// stockAddr is the inner address of a stock peer.
-const stockAddr = "2001:db8:7::2"
+// stockAddr is the inner address of a stock peer, of a network of local addresses, as most have.
+const stockAddr = "fd7a:115c:a1e0::2"
 
 // stock is a host with plain WireGuard: wireguard-go with a TUN device, configured with
 // wg and ip as its users do.
