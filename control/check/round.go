@@ -24,7 +24,9 @@ type effort struct {
 func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
 	end := watchDelay()
 	rep, full := r.look(ctx, w, before, e)
-	rep.delay = r.noted(end()).blamed(rep.Findings)
+	if rep.delay = r.noted(end()).blamed(rep.Findings); rep.delay > 0 { // the peer is told of it as well
+		rep.Findings, _ = verdict.Correlate(time.Now(), starvation(rep.delay), rep.Findings, nil)
+	}
 	return rep, full
 }
 

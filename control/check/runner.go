@@ -313,7 +313,7 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 		answer <- rep
 	}
 	next := r.opts.Interval
-	if failing(rep) {
+	if failing(rep) || rep.delay > 0 {
 		next, p.retry = p.retry, min(2*p.retry, r.opts.Interval)
 	} else {
 		p.retry = r.opts.Retry

@@ -54,6 +54,16 @@ func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
 	})
 }
 
+// Nor is a peer told that it fails.
+func TestAStarvedProcessTellsOfNoFault(t *testing.T) {
+	list := []verdict.Finding{{Name: "auth", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.AuthTimeout}}
+	by := delay(2 * time.Second).blamed(list)
+	found, _ := verdict.Correlate(time.Now(), starvation(by), list, nil)
+	if found[0].Outcome != api.Unknown || found[0].Because == nil {
+		t.Errorf("got %+v", found[0])
+	}
+}
+
 // Nor do servers count as silent that such a process asked.
 func TestAStarvedProcessBlamesNoServers(t *testing.T) {
 	r := NewRunner(Options{Own: func() Own {
