@@ -61,7 +61,7 @@ var gatewayFaults = []struct {
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
 		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
 		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
-			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "start the gateway there"}},
+			"and in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "start the gateway there"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
