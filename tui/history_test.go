@@ -21,7 +21,7 @@ func lately() api.History {
 			{At: at(40), Seconds: 1201, State: api.StateConnected, Path: api.PathRelay, RTTSeconds: 0.2, RxBytesPerSecond: 1e6, Outbound: all(api.OK), Inbound: all(api.OK)},
 		}, Events: []api.HistoryEvent{
 			{At: at(32), Until: ptr(at(40)), Kind: api.EventVerdict, Code: "PST0106", Check: "gateway", Direction: api.DirectionOutbound, Verdict: api.Error,
-				Event: "the peer is heard and does not hear", Reason: "packets of cloud arrive here, but nothing that is sent to it is answered\x1b]52;c;ZXZpbA==\a"},
+				Event: "the peer's packets arrive, ours do not reach it", Reason: "packets of cloud arrive here, but nothing that is sent to it is answered\x1b]52;c;ZXZpbA==\a"},
 			{At: at(40), Kind: api.EventPath, Event: "relay 203.0.113.9:49160", Reason: "nothing direct answers"},
 		}},
 		{Peer: "new\x1b[31m\u202eevil\n"},

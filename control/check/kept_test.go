@@ -34,7 +34,7 @@ func TestAStateThatIsNotKeptIsFound(t *testing.T) {
 		{"for a while", try(nil, nil), lossTold, "", "", ""},
 		{"full", try(nil, fmt.Errorf("write: %w", syscall.ENOSPC)), lossTold, api.Error, catalogue.StateUnwritable, "free some space"},
 		{"read-only", try(nil, fmt.Errorf("write: %w", syscall.EROFS)), lossTold, api.Error, catalogue.StateUnwritable, "mount it writable"},
-		{"another reason", try(nil, errors.New("no medium")), lossTold, api.Error, catalogue.StateUnwritable, "make it again"},
+		{"another reason", try(nil, errors.New("no medium")), lossTold, api.Error, catalogue.StateUnwritable, "create it again"},
 		{"free again", try(nil, nil), lossTold, "", "", ""},
 	} {
 		k = k.tried(c.try, now.Add(c.at))

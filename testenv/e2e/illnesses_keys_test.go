@@ -31,7 +31,7 @@ func keyIllnesses() []illness {
 			name: "left has a wrong key of right", sick: true,
 			setting: plain(func(f *faultLab) { f.left.other.PublicKey = newKey(f.t).Public().String() }),
 			left:    []diagnosis{outbound("PST0110", gatewayCheck).because(rightPublic, "key").until("ask the owner of right", "postern key pub", "spec.peers[name=right].publicKey")},
-			right:   []diagnosis{outbound("PST0110", gatewayCheck).because("left", "another public key").until("postern key pub")},
+			right:   []diagnosis{outbound("PST0110", gatewayCheck).because("left", "a public key that is not this gateway's").until("postern key pub")},
 			fix: func(f *faultLab, left, _ []api.Check) {
 				// Anybody could have sent what was seen: the key is there to be compared with what
 				// right's owner gives, and is not offered as a setting.
@@ -57,7 +57,7 @@ func keyIllnesses() []illness {
 			name: "two gateways have right's key", setting: plain(),
 			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
 			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove its state directory")},
-			right: []diagnosis{own("PST0117", "key").because("left has heard a later start").until("remove its state directory")},
+			right: []diagnosis{own("PST0117", "key").because("left has heard from one that started later").until("remove its state directory")},
 			fix:   func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
 		},
 	}

@@ -22,8 +22,8 @@ func pathIllnesses() []illness {
 		{
 			name: "a path of 1280 bytes whose ICMP is filtered", sick: true, setting: narrow(),
 			harm:  func(f *faultLab) { f.core.DropICMPErrors(); f.right.nat.DropICMPErrors() },
-			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "narrower", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
-			right: []diagnosis{outbound("PST0601", "mtu").because("left", "narrower", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
+			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "smaller MTU", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
+			right: []diagnosis{outbound("PST0601", "mtu").because("left", "smaller MTU", "1420").until("spec.mtu: 1280 on both", "icmp type destination-unreachable")},
 			fix: func(f *faultLab, left, right []api.Check) {
 				f.left.restartWith(func(s *api.GatewaySpec) { s.MTU = atoi(f.t, value(f.t, left[0].Fix, "spec.mtu: ")) })
 				f.right.restartWith(func(s *api.GatewaySpec) { s.MTU = atoi(f.t, value(f.t, right[0].Fix, "spec.mtu: ")) })
@@ -36,8 +36,8 @@ func pathIllnesses() []illness {
 				f.right.nat.DropICMPErrors()
 				f.core.DropFragments()
 			},
-			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "pings lost", "nor fragments").until("let UDP fragments through")},
-			right: []diagnosis{outbound("PST0601", "mtu").because("left", "pings lost", "nor fragments").until("let UDP fragments through")},
+			left:  []diagnosis{outbound("PST0601", "mtu").because("right", "are lost", "nor fragments").until("let UDP fragments through")},
+			right: []diagnosis{outbound("PST0601", "mtu").because("left", "are lost", "nor fragments").until("let UDP fragments through")},
 		},
 		{
 			name: "two symmetric NATs, so the relay is used", sick: true, joined: true,

@@ -161,7 +161,7 @@ func diskFaults() (out []endFault) {
 		}
 		dir := func(l *Lab) string { return s.of(l).Spec().StateDir }
 		out = append(out, s.finds(endFault{
-			name: "disk, the state directory is lost", says: "make it again",
+			name: "disk, the state directory is lost", says: "create it again",
 			do:  func(_ context.Context, l *Lab) error { return os.Rename(dir(l), dir(l)+".lost") },
 			fix: func(_ context.Context, l *Lab) error { return os.Mkdir(dir(l), 0o700) },
 		}, catalogue.StateUnwritable), s.finds(endFault{

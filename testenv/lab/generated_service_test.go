@@ -45,7 +45,7 @@ func serviceFaults() []endFault {
 		}
 	}
 	return []endFault{
-		{name: "Service, deleted", cloud: codes(catalogue.ServiceMissing), says: "make it again with `helm upgrade`",
+		{name: "Service, deleted", cloud: codes(catalogue.ServiceMissing), says: "create it again with `helm upgrade`",
 			do: change(watch.Deleted, func(*corev1.Service) {}), fix: restore(watch.Added)},
 		{name: "Service, TCP instead of UDP", cloud: codes(catalogue.ServicePort), says: "give it a port with protocol: UDP",
 			do:  change(watch.Modified, func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolTCP }),
