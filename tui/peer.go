@@ -34,6 +34,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 	if s.Stock {
 		add("kind", "plain WireGuard peer")
 	}
+	add("labels", cell.Labels(&s))
 	add("path", cell.PathLine(&s.Path, o.Now))
 	add("carries", Printable(catalogue.Seen(s.Path.Traffic)))
 	add("handshake", cell.HandshakeLine(&s, o.Now))

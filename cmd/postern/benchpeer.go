@@ -45,7 +45,7 @@ var notWithPeer = []struct{ flag, why string }{
 }
 
 const (
-	nothingStarted = "--peer measures a peering, and nothing that is started for it"
+	nothingStarted = "--peer measures a running peering and starts nothing"
 	roundIsFixed   = "with --peer a round's work is fixed: echoes, and a stream of at most a second each way"
 )
 

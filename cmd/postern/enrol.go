@@ -22,21 +22,25 @@ func (a *app) inviteCommand() *cobra.Command {
 	var (
 		ttl    time.Duration
 		format string
+		code   bool
 	)
 	c := &cobra.Command{
 		Use:   "invite",
 		Short: "Make a one-time ticket that lets another gateway join this one",
 		Long: "Print a ticket. Whoever holds it can join once, so hand it over as you would a password. The ticket goes " +
-			"to stdout, instructions go to stderr.",
-		Example: "  postern invite --name edge --ttl 10m\n  postern invite | ssh other-cluster postern join -\n" +
+			"to stdout, instructions go to stderr, and so does its QR code with --qr.",
+		Example: "  postern invite --name edge --ttl 10m\n  postern invite --qr\n  postern invite | ssh other-cluster postern join -\n" +
 			"  postern invite -o json | jq -r .ticket",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkInvite(r, ttl); err != nil {
 				return err
 			}
+			if code && format == formatJSON {
+				return usagef("leave one out", "--qr is for people, and -o json for programs")
+			}
 			r.TTL = api.Duration(ttl)
-			return a.invite(c.Context(), r, format)
+			return a.invite(c.Context(), r, format, code)
 		},
 	}
 	f := c.Flags()
@@ -45,13 +49,14 @@ func (a *app) inviteCommand() *cobra.Command {
 	f.StringVar(&r.For, "for", "", "bind the ticket to one public `key`")
 	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "`services` here that the joiner may reach")
 	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after `postern peer approve`")
+	f.BoolVar(&code, "qr", false, "draw the ticket as a QR code too")
 	a.completeServices(c, "allow")
 	outputFlag(c, &format, formatText, formatJSON)
 	return c
 }
 
 // invite prints a ticket.
-func (a *app) invite(ctx context.Context, r api.InviteRequest, format string) error {
+func (a *app) invite(ctx context.Context, r api.InviteRequest, format string, code bool) error {
 	answer, err := a.client().Invite(ctx, r)
 	if err != nil {
 		return err
@@ -63,8 +68,21 @@ func (a *app) invite(ctx context.Context, r api.InviteRequest, format string) er
 		return failedf("it is good until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+" for whoever has it; make another",
 			"invite: the ticket could not be written: %w", err)
 	}
+	if code {
+		fmt.Fprint(a.stderr, a.ticketCode(answer.Ticket))
+	}
 	a.inviteAdvice(r, answer)
 	return nil
+}
+
+// ticketCode draws a ticket as a QR code, which has upper case: it takes less room, and means the same.
+func (a *app) ticketCode(ticket string) string {
+	width, height := 0, 0
+	err, there := terminal(a.stderr)
+	if there {
+		width, height = tui.Size(err)
+	}
+	return tui.Code(strings.ToUpper(ticket), width, height, tui.Options{Color: there && tui.ColorWanted(a.getenv), ASCII: a.graph() == graphASCII})
 }
 
 func checkInvite(r api.InviteRequest, ttl time.Duration) error {

@@ -74,7 +74,7 @@ func (a *app) keyRotate() *cobra.Command {
 		Short: "Replace the gateway's key without losing a peer",
 		Long: "Make a new key, tell every peer through the tunnel, together with a new preshared key, and switch to it " +
 			"when all of them know it. The gateway then restarts, which ends open connections; nobody has to join " +
-			"again. If a peer does not answer or cannot be told, nothing changes and the peer is named: repeat the " +
+			"again. If a peer does not answer or cannot learn the new key, nothing changes and the peer is named: repeat the " +
 			"command when it is back, or use --force and enrol that peer again. Do not run it while a copy of this " +
 			"gateway uses the same key (PST0113): stop the copy first.",
 		Example: "  postern key rotate\n  postern key rotate --wait 2m -o json",

@@ -30,10 +30,10 @@ func (a *app) pathCommand() *cobra.Command {
 	var diagram bool
 	c := &cobra.Command{
 		Use:   "path PEER",
-		Short: "Show every way to a peer, the one in use, and why",
+		Short: "Show every path to a peer, the one in use, and why",
 		Long: "Show every candidate address of the peer with its source, its state, and its round trip or why it cannot " +
 			"be used; which one is in use, and why it was chosen; and the latest changes of the path. With --diagram, " +
-			"draw the way to the peer instead: this gateway, its NAT, what is in between, the peer's side and the " +
+			"draw the path to the peer instead: this gateway, its NAT, what is in between, the peer's side and the " +
 			"services at both ends, what works in which direction, where it breaks and why, according to the latest " +
 			"checks. Exit 1 if there is no path.",
 		Example:           "  postern path cloud\n  postern path cloud --diagram",
@@ -60,7 +60,7 @@ func (a *app) pathCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &format, formatText, formatJSON, formatYAML)
-	c.Flags().BoolVar(&diagram, "diagram", false, "draw the way to the peer, and where it breaks; -o json and yaml always have it")
+	c.Flags().BoolVar(&diagram, "diagram", false, "draw the path to the peer, and where it breaks; -o json and yaml always have it")
 	return c
 }
 

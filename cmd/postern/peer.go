@@ -54,7 +54,7 @@ func (a *app) peerShow() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:               "show NAME",
-		Short:             "Show everything known of one peer",
+		Short:             "Show everything known about one peer",
 		Example:           "  postern peer show cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -199,7 +199,7 @@ func (a *app) peerAllow() *cobra.Command {
 
 // confirmFlag is of changes that whoever makes them through the tunnel may cut himself off by.
 func confirmFlag(c *cobra.Command, within *time.Duration) {
-	c.Flags().DurationVar(within, "confirm-within", 0, "undo it after this `time`, such as 2m, unless postern peer confirm comes before")
+	c.Flags().DurationVar(within, "confirm-within", 0, "undo it after this `time`, such as 2m, unless confirmed by then with postern peer confirm")
 }
 
 // change makes a change of a peer. Of one that is undone unless it is confirmed it gives a line that

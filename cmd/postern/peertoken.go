@@ -13,9 +13,9 @@ func (a *app) peerToken() *cobra.Command {
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use:   "token NAME",
-		Short: "Print a token (a secret) by which a peer is known to auth outside the tunnel",
+		Short: "Print a token (a secret) that identifies a peer to auth outside the tunnel",
 		Long: "Print a token for a peer whose mode is OutOfBand. It goes into the file that the peer's gateway names in " +
-			"outOfBand.tokenFile. The token is good for this gateway's auth service only, until it expires, the peer " +
+			"outOfBand.tokenFile. The token is valid for this gateway's auth service only, until it expires, the peer " +
 			"is removed, or the key of either side changes.",
 		Example:           "  postern peer token edge > token && chmod 600 token",
 		Args:              cobra.ExactArgs(1),
@@ -33,6 +33,6 @@ func (a *app) peerToken() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().DurationVar(&ttl, "ttl", 0, "how long it is good, at most 8784h (default 2160h)")
+	c.Flags().DurationVar(&ttl, "ttl", 0, "how long it is valid, at most 8784h (default 2160h)")
 	return c
 }

@@ -21,10 +21,10 @@ func (a *app) servicesCommand() *cobra.Command {
 		Use:   "services [PEER]",
 		Short: "List services exported to and imported from peers",
 		Long: "List services exported to and imported from peers (Multi-Cluster Services API), and those that are " +
-			"missing, with the reason. The state is ok, waiting (the peer has not been told yet, or has not told, or a " +
-			"listener here cannot be opened), ungranted (exported, and no peer may have it) or refused. ADDRESSES are where " +
-			"an imported service is listened for here, READY the backends of an exported one that take connections, RX and TX " +
-			"what came from the peer and went to it, of services that are counted by themselves.",
+			"missing, with the reason. The state is ok, waiting (one side has not sent its list yet, or a " +
+			"listener here cannot be opened), ungranted (exported, but no peer may have it) or refused. ADDRESSES are where " +
+			"this gateway listens for an imported service, READY is the number of ready backends of an exported one, and RX " +
+			"and TX are what came from the peer and went to it, for services that are counted separately.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,

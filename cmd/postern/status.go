@@ -22,7 +22,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status [PEER]",
 		Short: "Show what works, what does not, why, and what fixes it",
 		Long: "Show the gateway and its peers. An arrow to the right is what this gateway finds at the peer, an arrow " +
-			"to the left what the peer reports of this gateway. With --watch on a terminal the table stays on the " +
+			"to the left what the peer reports about this gateway. With --watch on a terminal the table stays on the " +
 			"screen and is updated.",
 		Example:           "  postern status\n  postern status cloud -o wide\n  postern status -o json | jq -r '.peers[].state'",
 		Args:              cobra.MaximumNArgs(1),
@@ -138,5 +138,5 @@ func (a *app) color() bool {
 }
 
 func (a *app) tableOptions(wide bool) tui.Options {
-	return tui.Options{Color: a.color(), Wide: wide, ASCII: a.getenv("POSTERN_GRAPH") == graphASCII, Now: time.Now()}
+	return tui.Options{Color: a.color(), Wide: wide, ASCII: a.graph() == graphASCII, Now: time.Now()}
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube/remote"
+	"github.com/postern-dev/postern/tui"
 	"github.com/postern-dev/postern/tui/screen"
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // Values of --graph.
@@ -26,7 +28,8 @@ const (
 func (a *app) tuiCommand() *cobra.Command {
 	var (
 		once, readOnly bool
-		graph, theme   string
+		plain, mouse   bool
+		graph, colours string
 		gateways       []string
 	)
 	c := &cobra.Command{
@@ -35,20 +38,29 @@ func (a *app) tuiCommand() *cobra.Command {
 		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails, why and how " +
 			"to fix it, throughput, flows and the log. Press ? for the keys, and a to act on a peer: what is about to be done is shown and confirmed first. If stdout is not a terminal, or with " +
 			"--once, print the table of `postern status` instead.",
-		Example: "  postern tui\n  postern tui --graph ascii\n  postern tui --gateways edge,cloud",
+		Example: "  postern tui\n  postern tui --graph ascii\n  postern tui --gateways edge,cloud\n  postern tui --plain",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := oneOf("--graph", graph, graphBraille, graphBlock, graphASCII); err != nil {
 				return err
 			}
-			if err := oneOf("--theme", theme, screen.Themes()...); err != nil {
-				return err
+			if _, err := a.themes().Load(colours); err != nil {
+				return usagef("tui/README.md has an example", "--theme: %w", err)
 			}
 			if len(gateways) > 0 {
 				if once {
 					return usagef("give either", "--once prints the table of one gateway, and --gateways shows several")
 				}
-				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: theme}, readOnly)
+				if plain {
+					return usagef("run one for each", "--plain follows one gateway, and --gateways shows several")
+				}
+				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
+			}
+			if plain {
+				if once {
+					return usagef("leave one out", "--plain goes on, and --once prints a table")
+				}
+				return tui.Follow(c.Context(), a.stdout, func(ctx context.Context) (api.Status, error) { return a.status(ctx, "") })
 			}
 			if _, ok := terminal(a.stdout); once || !ok {
 				s, err := a.status(c.Context(), "")
@@ -57,10 +69,12 @@ func (a *app) tuiCommand() *cobra.Command {
 				}
 				return a.printStatus(s, "", formatTable)
 			}
-			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: theme}, readOnly)
+			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
+	c.Flags().BoolVar(&plain, "plain", false, "say what changes in sentences, a line each: for screen readers, pipes and logs")
+	c.Flags().BoolVar(&mouse, "mouse", true, "take clicks and the wheel; selecting text then takes shift")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, by contexts of the kubeconfig (`CONTEXT,…`) or paths of sockets")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -68,8 +82,13 @@ func (a *app) tuiCommand() *cobra.Command {
 	}); err != nil {
 		panic(err) // there is no such flag: a mistake of this program
 	}
-	choiceFlag(c, &graph, "graph", "", or(a.getenv("POSTERN_GRAPH"), graphBraille), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
-	choiceFlag(c, &theme, "theme", "", a.theme(), "colours for a background", screen.Themes()...)
+	choiceFlag(c, &graph, "graph", "", a.graph(), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
+	c.Flags().StringVar(&colours, "theme", a.theme(), "colours: dark, light, contrast, colour-blind, or a `theme` of your own, by name or file")
+	if err := c.RegisterFlagCompletionFunc("theme", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return a.themes().Names(), cobra.ShellCompDirectiveDefault
+	}); err != nil {
+		panic(err) // as above
+	}
 	return c
 }
 
@@ -147,8 +166,14 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	return err
 }
 
+// graph is what charts and signs are drawn with unless told.
+func (a *app) graph() string { return or(a.getenv("POSTERN_GRAPH"), screen.GraphFor(a.getenv)) }
+
 // theme is the one that is used unless told.
 func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }
+
+// themes are the user's own.
+func (a *app) themes() theme.Dir { return theme.DirFor(a.getenv) }
 
 // source asks a gateway for what the screen shows.
 type source struct{ *admin.Client }

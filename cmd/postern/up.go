@@ -108,7 +108,7 @@ func (a *app) upCommand() *cobra.Command {
 	f.StringVar(&g.want.apiServerCA, "api-server-ca", "", "`file` of the authorities that signed its certificate (PEM)")
 	f.BoolVar(&g.issuer, "issuer-ca", false, "make a CA that issues identities for it to peers")
 	f.StringVar(&g.other, "peer", "", "what the other gateway is called here (default: its own `name`)")
-	f.StringSliceVar(&g.allow, "allow", nil, "`services` here that the other gateway may reach (of a ticket: auth,apiServer unless told)")
+	f.StringSliceVar(&g.allow, "allow", nil, "`services` here that the other gateway may reach (with a ticket, default auth,apiServer)")
 	a.completeServices(c, "allow")
 	return c
 }
@@ -279,7 +279,7 @@ func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	if !g.flags.Changed("allow") {
 		r.Allow = []string{api.ServiceAuth, api.ServiceAPIServer}
 	}
-	return g.invite(c.Context(), r, formatText)
+	return g.invite(c.Context(), r, formatText, false)
 }
 
 // start runs the gateway until it answers.

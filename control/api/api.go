@@ -49,6 +49,25 @@ func CheckName(s string) error {
 	return nil
 }
 
+// MaxLabels bounds the labels of a peer.
+const MaxLabels = 32
+
+var (
+	labelName  = regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+// CheckLabel reports why a name and its value are no label as Kubernetes has them, or nil.
+func CheckLabel(name, value string) error {
+	switch {
+	case !labelName.MatchString(name):
+		return fmt.Errorf("%.80q is no name of a label (such as region, or example.com/region; at most 63 characters behind the slash)", name)
+	case !labelValue.MatchString(value):
+		return fmt.Errorf("%.80q is no value of a label (letters, digits and inner hyphens, dots and underscores; at most 63)", value)
+	}
+	return nil
+}
+
 // Duration is a time.Duration that documents write as "1h30m".
 type Duration time.Duration
 

@@ -274,6 +274,9 @@ type Peer struct {
 	Local      *PeerLocal `json:"local,omitempty" yaml:"local,omitempty"`
 	Stock      bool       `json:"stock,omitempty" yaml:"stock,omitempty"`
 	AllowedIPs []string   `json:"allowedIPs,omitempty" yaml:"allowedIPs,omitempty"`
+	// Labels are the operator's own, by which status and the screen group peers: names and values as
+	// those of labels of Kubernetes, at most 32.
+	Labels map[string]string `json:"labels,omitempty" yaml:"labels,omitempty"`
 	// Services are those of clusters, by the Multi-Cluster Services API.
 	Services *PeerServices `json:"services,omitempty" yaml:"services,omitempty"`
 }

@@ -87,8 +87,10 @@ type PeerStatus struct {
 	// said of its services is of before then.
 	UnconfirmedSince *time.Time `json:"unconfirmedSince,omitempty"`
 	Stock            bool       `json:"stock,omitempty"`
-	Version          string     `json:"version,omitempty"`
-	Allow            []string   `json:"allow"`
+	// Labels are this operator's, of the configuration or the Peer object.
+	Labels  map[string]string `json:"labels,omitempty"`
+	Version string            `json:"version,omitempty"`
+	Allow   []string          `json:"allow"`
 	// UndoneAt is when what it may reach and the listeners for it are again what they were before,
 	// unless they are confirmed.
 	UndoneAt   *time.Time  `json:"undoneAt,omitempty"`

@@ -212,6 +212,7 @@ const (
 	CatalogueFull    Code = "PST0909"
 	ImportsFull      Code = "PST0910"
 	ImportMissing    Code = "PST0911"
+	ServicesUnknown  Code = "PST0912"
 )
 
 // PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.

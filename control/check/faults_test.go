@@ -73,7 +73,7 @@ var gatewayFaults = []struct {
 	}, catalogue.NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
 		[]string{"spec.discovery.turnServers", "forward UDP 51820", "spec.discovery.advertise"}},
 	{"this gateway cannot be dialled, and the peer's address has never answered", behindNAT, catalogue.NoWayIn, StageProbe,
-		[]string{"no way in here", "symmetric", "none at cloud that answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
+		[]string{"nobody can dial this gateway", "symmetric", "no address of cloud answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
 		[]string{"`postern check` at cloud", "spec.discovery.turnServers", "spec.discovery.advertise"}},
 	{"the advertised port is wrong", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now().Add(-time.Second)}}
@@ -98,13 +98,13 @@ var gatewayFaults = []struct {
 		f.LastHandshake = time.Now().Add(-time.Minute)
 		f.PathLost = time.Now().Add(-30 * time.Second)
 		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
-	}, catalogue.NameMoved, StageResolve, []string{"led to 198.51.100.7", "leads to 198.51.100.99 now"}, []string{"`dig +short gw.cloud.example` gives 198.51.100.7"}},
+	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"`dig +short gw.cloud.example` gives 198.51.100.7"}},
 	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, catalogue.PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
 	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, StageHandshake,
 		[]string{"something at " + publicCloud, aKey, "configured"}, []string{"ask the owner of cloud for the output of `postern key pub`", "spec.peers[name=cloud].publicKey here"}},
 	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, catalogue.WrongPeerKey, StageHandshake,
-		[]string{"something at " + publicCloud, "another public key than this gateway's", "if it is cloud"}, []string{"run `postern key pub` here", "publicKey"}},
+		[]string{"something at " + publicCloud, "a public key that is not this gateway's", "if it is cloud"}, []string{"run `postern key pub` here", "publicKey"}},
 	{"the peer's clock went back", func(f *Facts) {
 		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
@@ -115,7 +115,7 @@ var gatewayFaults = []struct {
 	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
 		behindNAT(f)
 		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"
-	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told from here"},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told which"},
 		[]string{"`postern check` there", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
 	{"two gateways have the peer's key", func(f *Facts) {
 		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
@@ -142,7 +142,7 @@ var gatewayFaults = []struct {
 	{"a firewall of this machine prohibits", func(f *Facts) {
 		f.Unreachable = []Refusal{here("administratively prohibited")}
 		f.HeardUnanswered = seen(publicCloud) // it may be heard all the same
-	}, catalogue.SendProhibited, StageProbe, []string{"this machine does not let out"}, []string{"`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
+	}, catalogue.SendProhibited, StageProbe, []string{"this machine blocks what is sent"}, []string{"`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
 	{"the next hop is down", func(f *Facts) { f.Unreachable = []Refusal{here("host unreachable")} }, catalogue.NextHopSilent, StageProbe,
 		[]string{"the next hop", "does not answer"}, []string{"`ip neighbour`"}},
 	{"a router prohibits", func(f *Facts) {

@@ -13,11 +13,12 @@ import (
 // NameKept is the check of whether the state directory keeps what is written into it.
 const NameKept = "state-directory"
 
-// lossTold is how long it is reported that files of the state were gone, and statePatience how long
-// is waited for the disk.
+// lossTold is how long it is reported that files of the state were gone, statePatience how long a check
+// waits for the disk, and stateHangs after what time a disk is not just busy.
 const (
 	lossTold      = time.Hour
 	statePatience = 2 * time.Second
+	stateHangs    = 5 * time.Second
 )
 
 var errStateHangs = errors.New("the disk does not answer")
@@ -34,6 +35,14 @@ func (k kept) tried(try func() ([]string, error), now time.Time) kept {
 	restored, err := try()
 	if k.err = err; len(restored) > 0 {
 		k.restored, k.at = restored, now
+	}
+	return k
+}
+
+// hanging is what is known while a try goes on, since a time; zero is never.
+func (k kept) hanging(since, now time.Time) kept {
+	if !since.IsZero() && now.Sub(since) >= stateHangs {
+		k.err = errStateHangs
 	}
 	return k
 }

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
 )
 
 func TestAStateThatIsNotKeptIsFound(t *testing.T) {
@@ -47,4 +49,35 @@ func TestAStateThatIsNotKeptIsFound(t *testing.T) {
 			t.Errorf("%s: got %+v, want %s %s", c.name, found, c.is, c.code)
 		}
 	}
+}
+
+// A disk that is busy for a moment is well; one that hangs is told of as soon as that is sure, and no
+// check waits for it.
+func TestADiskThatHangsIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := NewRunner(Options{Own: func() Own { return Own{} }, State: func() ([]string, error) { <-release; return nil, nil }})
+		defer r.Close()
+		hangs := func() bool {
+			began := time.Now()
+			r.checkOwn(t.Context(), true)
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("a check took %s", took)
+			}
+			f, found := verdict.Find(r.Own(), verdict.Own(NameKept))
+			return found && f.Code == catalogue.StateUnwritable
+		}
+		if hangs() {
+			t.Error("it is told of at once")
+		}
+		time.Sleep(stateHangs)
+		if !hangs() {
+			t.Error("it is not told of")
+		}
+		close(release)
+		synctest.Wait()
+		if hangs() {
+			t.Error("it is told of though the disk answers")
+		}
+	})
 }

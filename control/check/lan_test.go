@@ -22,11 +22,11 @@ func TestLANVerdicts(t *testing.T) {
 	}{
 		{OwnProblem{Code: catalogue.LANNoInterface, Params: catalogue.Params{Names: []string{"eth0 (down)"}}}, api.Error, "no interface for that: eth0 (down)"},
 		{OwnProblem{Code: catalogue.LANNotJoined, Params: catalogue.Params{Names: []string{"eth0"}, Detail: "address already in use"}}, api.Error, "on eth0: address already in use"},
-		{OwnProblem{Code: catalogue.LANSilent, Params: catalogue.Params{Names: []string{"eth0"}, Age: 95 * time.Second}}, api.Warning, "of anybody on eth0 for 1m35s"},
-		{OwnProblem{Code: catalogue.LANPod, Params: catalogue.Params{Names: []string{"eth0"}}}, api.Warning, "runs in a pod whose network (eth0)"},
+		{OwnProblem{Code: catalogue.LANSilent, Params: catalogue.Params{Names: []string{"eth0"}, Age: 95 * time.Second}}, api.Warning, "from another host on eth0 for 1m35s"},
+		{OwnProblem{Code: catalogue.LANPod, Params: catalogue.Params{Names: []string{"eth0"}}}, api.Warning, "runs in a pod on the cluster's network (eth0)"},
 		{OwnProblem{Code: catalogue.LANOtherKey, Params: catalogue.Params{Peer: "cloud", Endpoints: []string{"192.168.1.9:51820"},
-			DiscoveryParams: catalogue.DiscoveryParams{Known: "aaaa", Found: "bbbb"}}}, api.Warning, "(192.168.1.9:51820) announces the name of cloud with the key bbbb, and cloud has aaaa here"},
-		{OwnProblem{Code: catalogue.LANRecord, Params: catalogue.Params{Names: []string{"odd\x1b[2J"}, Detail: "its TXT record has no version (v=1)"}}, api.Warning, "what odd\ufffd[2J announces on the local network: its TXT record has no version"},
+			DiscoveryParams: catalogue.DiscoveryParams{Known: "aaaa", Found: "bbbb"}}}, api.Warning, "(192.168.1.9:51820) announces the name of cloud with the key bbbb, but cloud has aaaa here"},
+		{OwnProblem{Code: catalogue.LANRecord, Params: catalogue.Params{Names: []string{"odd\x1b[2J"}, Detail: "its TXT record has no version (v=1)"}}, api.Warning, "the records that odd\ufffd[2J announces on the local network: its TXT record has no version"},
 	} {
 		l := well
 		l.Problems = []OwnProblem{c.p}

@@ -21,8 +21,9 @@ type ownState struct {
 	usage     usage
 	upstreams []verdict.Finding
 	delay     delay // as a round has it
+	starved   starved
 	kept      kept
-	trying    bool // it is being found out
+	trying    time.Time // since when it is being found out; zero while it is not
 	// findings are the last of all own checks, for the log.
 	findings []verdict.Finding
 }
@@ -111,7 +112,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	}
 	end := watchDelay()
 	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
-	d := end()
+	d := r.noted(end())
 	if ctx.Err() != nil {
 		return
 	}
@@ -124,8 +125,10 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 // there is never more than one.
 func (r *Runner) tryState() {
 	r.own.mu.Lock()
-	before, busy := r.own.kept, r.own.trying
-	r.own.trying = true
+	before, busy := r.own.kept, !r.own.trying.IsZero()
+	if !busy {
+		r.own.trying = time.Now()
+	}
 	r.own.mu.Unlock()
 	done := make(chan struct{})
 	if !busy {
@@ -134,19 +137,14 @@ func (r *Runner) tryState() {
 			now := before.tried(r.opts.State, time.Now())
 			r.own.mu.Lock()
 			defer r.own.mu.Unlock()
-			r.own.kept, r.own.trying = now, false
+			r.own.kept, r.own.trying = now, time.Time{}
 		}()
 	}
 	patience := time.NewTimer(statePatience)
 	defer patience.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
-		r.own.mu.Lock()
-		defer r.own.mu.Unlock()
-		if r.own.trying {
-			r.own.kept.err = errStateHangs
-		}
+	case <-patience.C: // see kept.hanging
 	}
 }
 
@@ -166,12 +164,13 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.mu.Unlock()
 	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
+	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out))
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)
 	}
-	out = append(out, r.own.kept.findings(now)...)
-	out = append(out, starvation(max(peers.delay, r.own.delay))...)
+	out = append(out, r.own.kept.hanging(r.own.trying, now).findings(now)...)
+	out = append(out, starvation(blamed)...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)

@@ -108,7 +108,7 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 			Mapped: netip.MustParseAddr(a), Agreed: netip.MustParseAddr("203.0.113.9")})
 	}
 	if all := STUNServers(lied); len(all) != 2 || all[1].Code != catalogue.StunOutvoted || all[1].Outcome != api.Warning ||
-		!strings.Contains(all[1].Verdict().Cause, "stun2.example.net:3478 (192.0.2.3:3478) sees this gateway at 192.0.2.77, where the others agree on 203.0.113.9") {
+		!strings.Contains(all[1].Verdict().Cause, "stun2.example.net:3478 (192.0.2.3:3478) sees this gateway at 192.0.2.77, while the others agree on 203.0.113.9") {
 		t.Errorf("of a server that is outvoted: got %+v", all)
 	}
 	once := o
@@ -160,11 +160,11 @@ func TestClocks(t *testing.T) {
 	}{
 		{"no peers", nil, ""},
 		{"within a minute", []skew{{"cloud", -50 * time.Second}}, ""},
-		{"one is ahead", []skew{{"cloud", 3 * time.Minute}}, "the clock of cloud is 3m0s ahead of this gateway's; which of the two"},
+		{"one is ahead", []skew{{"cloud", 3 * time.Minute}}, "the clock of cloud is 3m0s ahead of this gateway's; these two alone"},
 		{"one is behind, others agree with us", []skew{{"a", 0}, {"cloud", -time.Hour}}, "the clock of cloud is 1h0m0s behind this gateway's, with which that of a agrees"},
 		{"a server agrees with a peer", []skew{{"cloud", time.Hour}, {"this gateway's API server", time.Hour - 2*time.Second}}, "the clocks of cloud, this gateway's API server agree with each other"},
 		{"all agree against us", []skew{{"a", 1801 * time.Second}, {"b", 1800 * time.Second}}, "it is this gateway's clock that is wrong"},
-		{"they differ among themselves", []skew{{"a", time.Hour}, {"b", -2 * time.Hour}}, "cannot be told"},
+		{"they differ among themselves", []skew{{"a", time.Hour}, {"b", -2 * time.Hour}}, "do not show which is wrong"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Clock(c.peers)
@@ -193,7 +193,7 @@ func TestServersShowTheirClocks(t *testing.T) {
 	if f[0].Outcome != api.OK || (f[0].Skew-3*time.Hour).Abs() > time.Minute {
 		t.Fatalf("got %s %s, %s ahead", f[0].Outcome, f[0].Code, f[0].Skew)
 	}
-	if c := Clock(clocks(f)); c.Code != catalogue.ClockSkew || !strings.Contains(c.Verdict().Cause, "ahead of this gateway's; which of the two is wrong") {
+	if c := Clock(clocks(f)); c.Code != catalogue.ClockSkew || !strings.Contains(c.Verdict().Cause, "ahead of this gateway's; these two alone do not show which is wrong") {
 		t.Errorf("got %+v", c.Verdict())
 	}
 }
@@ -282,7 +282,7 @@ func TestResourceVerdicts(t *testing.T) {
 		{"many drops", moment{big, 5300, "1000", "900", "10"}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"overflowed", "300 datagrams"}},
 		{"throttled", moment{big, 5000, "1200", "1000", "10"}, map[string]catalogue.Code{NameCPU: catalogue.CPUThrottled}, []string{"100 of 200 periods", "resources.limits.cpu"}},
 		{"throttled in few periods", moment{big, 5000, "1040", "940", "10"}, nil, nil},
-		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400"}, map[string]catalogue.Code{NameMemory: catalogue.MemoryNear}, []string{"900.0 MiB of the 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
+		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400"}, map[string]catalogue.Code{NameMemory: catalogue.MemoryNear}, []string{"900.0 MiB of its memory limit of 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
 		{"all at once", moment{1024, 5000, "1200", "1000", "943718400"},
 			map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall, NameCPU: catalogue.CPUThrottled, NameMemory: catalogue.MemoryNear}, nil},
 	} {

@@ -23,9 +23,9 @@ func TestTheMappedPort(t *testing.T) {
 		{"not asked for", nil, "", ""},
 		{"being asked for", &Mapping{State: "asking", Router: "192.168.1.1"}, "", ""},
 		{"mapped", &well, api.OK, ""},
-		{"stale", failed(catalogue.MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, and nothing from outside has come"},
+		{"stale", failed(catalogue.MappingStale, well.External, "nothing from outside comes through"), api.Warning, "lists 203.0.113.9:51820 for this gateway, but nothing from outside comes"},
 		{"refused", failed(catalogue.MappingRefused, "", "PCP: not authorized"), api.Warning, "the router 192.168.1.1 was asked to map a port to this gateway and refused: PCP: not authorized"},
-		{"silent", failed(catalogue.RouterSilent, "", "PCP: no answer"), api.Warning, "is to ask its router 192.168.1.1 for a port"},
+		{"silent", failed(catalogue.RouterSilent, "", "PCP: no answer"), api.Warning, "asks its router 192.168.1.1 for a port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var r verdict.Finding

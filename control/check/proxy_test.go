@@ -32,7 +32,7 @@ func TestTheProxyIsJudgedByItsLastConnections(t *testing.T) {
 		{"the server is away", failed(egress.TargetUnreached, 503, nil), "", ""},
 		{"long ago", old, "", ""},
 		{"no credentials", failed(egress.Unauthorized, 407, nil), "wants a user and password (HTTP 407)", "spec.proxy.username"},
-		{"wrong credentials", failed(egress.Rejected, 407, nil), "does not take this gateway's user and password", "spec.proxy.username"},
+		{"wrong credentials", failed(egress.Rejected, 407, nil), "rejects this gateway's user and password", "spec.proxy.username"},
 		{"forbidden", failed(egress.Forbidden, 403, nil), "does not connect to turn.example.net:443 (HTTP 403)", "transport: tls"},
 		{"no name", failed(egress.Unresolved, 0, errors.New("no such host")), "does not resolve", "spec.proxy.url"},
 		{"refused", failed(egress.Refused, 0, errors.New("refused")), "refuses TCP", "HTTPS_PROXY"},

@@ -24,7 +24,7 @@ type effort struct {
 func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
 	end := watchDelay()
 	rep, full := r.look(ctx, w, before, e)
-	rep.delay = end().blamed(rep.Findings)
+	rep.delay = r.noted(end()).blamed(rep.Findings)
 	return rep, full
 }
 

@@ -74,19 +74,19 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 	}{
 		{"both work", inBand(api.OK, ""), outOfBand(api.OK, "", ""), well, api.OK, api.OK, "", "", "", "", ""},
 		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureTimeout), well, api.OK, api.Warning,
-			"", "inside the tunnel it works: what is at fault is a firewall, NAT or name outside", "", "", catalogue.APIServerURLUnreachable},
+			"", "inside the tunnel it works: the fault is a firewall, NAT or name outside", "", "", catalogue.APIServerURLUnreachable},
 		{"a proxy outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.TLSWrongName, ""), well, api.OK, api.Warning,
 			"", "inside the tunnel it works: what answers outside is another server, or a proxy before it", "", "", catalogue.TLSWrongName},
 		{"the peer's gateway cannot reach it", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
-			"outside the tunnel it works (" + outsideURL + "): the server is well, and the fault is in the tunnel or in the gateway of cloud", "", "", catalogue.APIServerRefused, ""},
+			"outside the tunnel it works (" + outsideURL + "): the server works, and the fault is in the tunnel or in the gateway of cloud", "", "", catalogue.APIServerRefused, ""},
 		{"the peer announces a wrong authority", inBand(api.Error, catalogue.TLSUnknownCA), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
-			"what is wrong is what cloud announces of it", "", "", catalogue.TLSUnknownCA, ""},
+			"what cloud announces about it is wrong", "", "", catalogue.TLSUnknownCA, ""},
 		{"the server is down", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureRefused), well, api.Error, api.Unknown,
-			"outside the tunnel it is no better (" + outsideURL + "): the fault is the server's", "not known while apiServer fails (PST0301)", api.ServiceAPIServer, catalogue.APIServerRefused, ""},
+			"outside the tunnel it fails too (" + outsideURL + "): the fault is the server's", "not known while apiServer fails (PST0301)", api.ServiceAPIServer, catalogue.APIServerRefused, ""},
 		{"the server is ill", inBand(api.Error, catalogue.APIServerHTTP), outOfBand(api.Error, catalogue.APIServerHTTP, ""), well, api.Error, api.Unknown,
-			"is no better", "not known while apiServer fails (PST0304)", api.ServiceAPIServer, catalogue.APIServerHTTP, ""},
+			"fails too", "not known while apiServer fails (PST0304)", api.ServiceAPIServer, catalogue.APIServerHTTP, ""},
 		{"the identity has no rights", inBand(api.Warning, catalogue.APIServerForbidden), outOfBand(api.Warning, catalogue.APIServerForbidden, ""), well, api.Warning, api.Unknown,
-			"is no better", "not known while apiServer fails (PST0306)", api.ServiceAPIServer, catalogue.APIServerForbidden, ""},
+			"fails too", "not known while apiServer fails (PST0306)", api.ServiceAPIServer, catalogue.APIServerForbidden, ""},
 		{"two faults", inBand(api.Error, catalogue.TLSUnknownCA), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureName), well, api.Error, api.Error,
 			"", "", "", catalogue.TLSUnknownCA, catalogue.APIServerURLUnreachable},
 		{"a dead server and a wrong name", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureName), well, api.Error, api.Error,
@@ -179,11 +179,11 @@ func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
 	p := catalogue.Params{Peer: "cloud", Inbound: true, Address: "[fd12::1]:6443", Timeout: Timeout}
 	p.Beside = catalogue.BesideWorks
 	cause, _ := catalogue.Render(catalogue.APIServerTimeout, p)
-	if want := "outside the tunnel it works: the server is well, and the fault is in the tunnel or in this gateway"; !strings.HasSuffix(cause, want) {
+	if want := "outside the tunnel it works: the server works, and the fault is in the tunnel or in this gateway"; !strings.HasSuffix(cause, want) {
 		t.Errorf("got %q, want %q at its end", cause, want)
 	}
 	cause, _ = catalogue.Render(catalogue.TLSUnknownCA, p)
-	if want := "what is wrong is what this gateway announces of it"; !strings.HasSuffix(cause, want) {
+	if want := "what this gateway announces about it is wrong"; !strings.HasSuffix(cause, want) {
 		t.Errorf("got %q, want %q at its end", cause, want)
 	}
 }

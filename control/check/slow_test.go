@@ -53,13 +53,13 @@ func TestWhoIsSlow(t *testing.T) {
 	}{
 		{"nobody", 20 * time.Millisecond, 20 * time.Millisecond, 900 * time.Millisecond, api.OK, "", ""},
 		{"the server", 20 * time.Millisecond, 20 * time.Millisecond, 2 * time.Second, api.Warning, catalogue.APIServerSlow,
-			"the API server of cloud at [fd12::1]:6443 inside the tunnel answered /livez after 2s; the way there and back takes 20ms of it"},
-		{"the server, over a tunnel that is slow too", 200 * time.Millisecond, 200 * time.Millisecond, 1900 * time.Millisecond, api.Warning, catalogue.APIServerSlow, "after 1.9s; the way there and back takes 200ms of it"},
-		{"perhaps the server, over a tunnel that leaves no time to ask twice", 600 * time.Millisecond, 600 * time.Millisecond, 1700 * time.Millisecond, api.Unknown, catalogue.APIServerSlow, "after 1.7s; connecting to it took 600ms: it may be the way"},
+			"the API server of cloud at [fd12::1]:6443 inside the tunnel answered /livez after 2s; the round trip accounts for 20ms of it"},
+		{"the server, over a tunnel that is slow too", 200 * time.Millisecond, 200 * time.Millisecond, 1900 * time.Millisecond, api.Warning, catalogue.APIServerSlow, "after 1.9s; the round trip accounts for 200ms of it"},
+		{"perhaps the server, over a tunnel that leaves no time to ask twice", 600 * time.Millisecond, 600 * time.Millisecond, 1700 * time.Millisecond, api.Unknown, catalogue.APIServerSlow, "after 1.7s; connecting to it took 600ms: the path there may be"},
 		{"the server, also in TLS", 20 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond, api.Warning, catalogue.APIServerSlow, "20ms of it"},
 		{"the tunnel", 1100 * time.Millisecond, 1100 * time.Millisecond, 1100 * time.Millisecond, api.Unknown, catalogue.APIServerSlow,
-			"connecting to it took 1.1s: it may be the way there that is slow"},
-		{"one of the two", 1500 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, api.Unknown, catalogue.APIServerSlow, "it may be the way"},
+			"connecting to it took 1.1s: the path there may be slow"},
+		{"one of the two", 1500 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, api.Unknown, catalogue.APIServerSlow, "the path there may be"},
 		{"nobody that answers at all", 20 * time.Millisecond, 20 * time.Millisecond, 6 * time.Second, api.Error, catalogue.APIServerTimeout, "4s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,6 +21,8 @@ const (
 	// nothing of others. The rest of a check that takes longer may have passed in peace.
 	starvedBy = 500 * time.Millisecond
 	starvedIn = 2 * time.Second
+	// starvedFor is for how long servers that are asked all the time are not blamed after that.
+	starvedFor = 30 * time.Second
 )
 
 // delay is how long this process waited for a processor, at the worst within starvedIn.
@@ -28,6 +30,30 @@ type delay time.Duration
 
 // starved reports whether what took long may have done so by that.
 func (d delay) starved() bool { return d >= delay(starvedBy) }
+
+// starved is when this process was so last, and by how much.
+type starved struct {
+	by delay
+	at time.Time
+}
+
+// since is that delay if it may still show.
+func (s starved) since(now time.Time) delay {
+	if now.Sub(s.at) >= starvedFor {
+		return 0
+	}
+	return s.by
+}
+
+// noted remembers a delay by which this process was starved.
+func (r *Runner) noted(d delay) delay {
+	if d.starved() {
+		r.own.mu.Lock()
+		r.own.starved = starved{d, time.Now()}
+		r.own.mu.Unlock()
+	}
+	return d
+}
 
 // watchDelay begins to look; the function it gives ends that.
 func watchDelay() (end func() delay) {
@@ -66,7 +92,7 @@ func watchDelay() (end func() delay) {
 var byTime = []catalogue.Code{
 	catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.PacketsLost, catalogue.PathMTUSmall,
 	catalogue.AuthTimeout, catalogue.APIServerTimeout,
-	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable,
+	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.NothingAnswers,
 }
 
 // blamed puts what depends on time behind the check of this process, if it was starved. It gives the

@@ -53,3 +53,30 @@ func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
 		}
 	})
 }
+
+// Nor do servers count as silent that such a process asked.
+func TestAStarvedProcessBlamesNoServers(t *testing.T) {
+	r := NewRunner(Options{Own: func() Own {
+		return Own{STUN: []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478", Err: "no answer", Failures: 9}}}
+	}})
+	defer r.Close()
+	for _, c := range []struct {
+		waited, ago time.Duration
+		want        catalogue.Code
+	}{
+		{0, 0, catalogue.StunUnreachable},
+		{2 * time.Second, 0, catalogue.ProcessStarved},
+		{2 * time.Second, starvedFor, catalogue.StunUnreachable},
+	} {
+		r.own.starved = starved{delay(c.waited), time.Now().Add(-c.ago)}
+		var roots []catalogue.Code
+		for _, f := range r.Own() {
+			if f.Faulty() {
+				roots = append(roots, f.Code)
+			}
+		}
+		if !slices.Equal(roots, []catalogue.Code{c.want}) {
+			t.Errorf("%s after %s: the roots are %v, want %s", c.ago, c.waited, roots, c.want)
+		}
+	}
+}

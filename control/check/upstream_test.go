@@ -46,7 +46,7 @@ func TestOwnUpstreams(t *testing.T) {
 		{"resets connections", func() Upstream { return apiServer(listen(t, reset)) }, Network{}, api.Error, catalogue.APIServerBroken, StageTLS,
 			"the API server of this gateway at 127.0.0.1:", "here see whether the API server restarts"},
 		{"speaks no TLS", func() Upstream { return apiServer(listen(t, greets)) }, Network{}, api.Error, catalogue.TLSFailed, StageTLS,
-			"TLS with the API server of this gateway at 127.0.0.1:", "here see that spec.services.apiServer.address is an HTTPS port"},
+			"TLS with the API server of this gateway at 127.0.0.1:", "here check that spec.services.apiServer.address is an HTTPS port"},
 		{"speaks no HTTP", func() Upstream {
 			return apiServer(listen(t, secure(right(), greets)))
 		}, Network{}, api.Error, catalogue.TLSFailed, StageHTTP, "the API server of this gateway", "HTTPS"},

@@ -310,6 +310,7 @@ type site struct {
 	retry    time.Time       // when one may be sent again
 	wait     time.Duration   // until then, after a failure
 	answered bool            // the peer, when it was looked at
+	unable   string          // what the peer runs, which takes no part in services of clusters; empty if it does
 }
 
 func newSite(imports func(namespace string) bool) *site {

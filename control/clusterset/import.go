@@ -273,6 +273,12 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 
 // problems are why services of a peer are not imported, and ours not told to it.
 func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces map[string]bool) []mcs.Problem {
+	if s.unable != "" {
+		if len(s.member.Import) == 0 && len(s.member.Export) == 0 {
+			return nil
+		}
+		return []mcs.Problem{{Peer: peer, Code: catalogue.ServicesUnknown, Detail: s.unable}}
+	}
 	out := s.reader.Refused(peer)
 	if s.tooMany {
 		out = append(out, mcs.Problem{Peer: peer, Code: catalogue.TooManyServices})

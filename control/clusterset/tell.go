@@ -1,6 +1,7 @@
 package clusterset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -79,9 +80,18 @@ func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.peers[name]
+	if s == nil {
+		return
+	}
+	was := s.unable
+	if s.unable = ""; !h.Can(auth.CapabilityServices) {
+		s.unable = "it runs " + cmp.Or(h.Software, "what has no name")
+	}
+	if s.unable != was {
+		c.noteLocked(nil)
+	}
 	switch {
-	case s == nil:
-	case h.Can(auth.CapabilityServices):
+	case s.unable == "":
 		s.retry, s.wait = time.Time{}, 0
 		c.postLocked(s)
 	case !s.reader.Heard() || s.reader.Has() != mcs.Nothing:

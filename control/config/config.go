@@ -217,6 +217,8 @@ type Peer struct {
 	// Local are the listeners here, by the service of the peer that they lead to.
 	Local map[string]api.ListenAddress
 	Stock bool
+	// Labels are the operator's own.
+	Labels map[string]string
 	// AllowedIPs of a stock peer, masked.
 	AllowedIPs []netip.Prefix
 	// Mode is api.ModeInBand or api.ModeOutOfBand.

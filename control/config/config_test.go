@@ -51,6 +51,7 @@ const full = head + `spec:
     publicKey: ` + aliceKeyOfStock + `
     stock: true
     allowedIPs: [10.9.0.2, 10.10.0.0/24]
+    labels: {region: eu-west, example.com/tier: "1"}
   - name: later
     allow: [auth]
 `
@@ -122,6 +123,7 @@ func TestEveryFieldIsResolved(t *testing.T) {
 	})
 	check("services", []mcs.Patterns{cloud.Export, cloud.Import}, []mcs.Patterns{{"kube-system", "shop-*"}, {"*"}})
 	check("allowedIPs", r.Peers[1].AllowedIPs, []netip.Prefix{netip.MustParsePrefix("10.9.0.2/32"), netip.MustParsePrefix("10.10.0.0/24")})
+	check("labels", r.Peers[1].Labels, map[string]string{"region": "eu-west", "example.com/tier": "1"})
 	check("options only", r.Peers[2].PublicKey.IsZero(), true)
 	check("warnings", len(r.Warnings), 0)
 }

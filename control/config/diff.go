@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -139,13 +140,5 @@ func (p Peer) equal(q Peer) bool {
 		p.Direct.Token != q.Direct.Token || !slices.Equal(p.Direct.CA, q.Direct.CA) {
 		return false
 	}
-	if len(p.Local) != len(q.Local) {
-		return false
-	}
-	for service, addr := range p.Local {
-		if q.Local[service] != addr {
-			return false
-		}
-	}
-	return true
+	return maps.Equal(p.Local, q.Local) && maps.Equal(p.Labels, q.Labels)
 }

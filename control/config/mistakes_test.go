@@ -108,6 +108,8 @@ func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 		"text for list":        {head + "spec:\n  peers: cloud\n", `5: spec.peers: want a list, got the text "cloud"`},
 		"list for map":         {head + "spec:\n  listen: [1]\n", "5: spec.listen: want a mapping of fields, got a list"},
 		"text for bool":        {peerHead + "    stock: maybe\n", `8: spec.peers[0].stock: want true or false, got the text "maybe"`},
+		"label name":           {peerHead + "    labels: {\"no name\": eu}\n", `8: spec.peers[0].labels: "no name" is no name of a label (such as region, or example.com/region; at most 63 characters behind the slash)`},
+		"label value":          {peerHead + "    labels: {region: \"e u\"}\n", `8: spec.peers[0].labels: "e u" is no value of a label (letters, digits and inner hyphens, dots and underscores; at most 63)`},
 		"no namespace":         {peerHead + "    services: {export: [shop, \"shop/*\"]}\n", `8: spec.peers[0].services.export[1]: "shop/*" means no namespace (want at most 63 lower-case letters, digits and hyphens, and * for any characters)`},
 		"no port of a service": {imports + `      services: {"shop/web": "127.0.0.1:8080"}` + "\n", `10: spec.peers[0].local.services."shop/web": "shop/web" is no port of a service (want NAMESPACE/NAME:PORT, such as shop/web:80, shop/dns:53/UDP or, of one pod, shop/db:5432@db-0)`},
 		"not imported":         {imports + `      services: {"bank/web:80": "127.0.0.1:8080"}` + "\n", `10: spec.peers[0].local.services."bank/web:80": nothing of the namespace bank is imported from the peer (add it to spec.peers[0].services.import)`},

@@ -115,7 +115,20 @@ func (c *checker) peer(at string, e *api.Peer) Peer {
 	p.Local = c.local(at, e, p.Import)
 	p.AllowedIPs = c.allowedIPs(at, e)
 	p.Direct = c.direct(at, e)
+	p.Labels = c.labels(at+".labels", e.Labels)
 	return p
+}
+
+func (c *checker) labels(at string, labels map[string]string) map[string]string {
+	if len(labels) > api.MaxLabels {
+		c.fail(at, "has %d, and a peer has at most %d (remove some)", len(labels), api.MaxLabels)
+	}
+	for _, name := range sortedKeys(labels) {
+		if err := api.CheckLabel(name, labels[name]); err != nil {
+			c.fail(at, "%v", err)
+		}
+	}
+	return labels
 }
 
 // clusterServices checks which services of clusters go to the peer and come from it.

@@ -38,10 +38,11 @@ func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) s
 	was := g.store.Trial()
 	err := g.reload(ctx, func() (*config.Resolved, error) {
 		next, err := g.opts.ReadConfig()
-		if t := (state.Trial{}); err == nil {
-			if t = trial(next); t != was {
-				err = g.store.SetTrial(t)
-			}
+		if err != nil {
+			return nil, err
+		}
+		if t := trial(next); t != was {
+			err = g.store.SetTrial(t)
 		}
 		return next, err
 	})

@@ -72,7 +72,7 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	state, reason := g.paths.State(m, way, now)
 	rx, tx := g.rates.of(m.Key)
 	s := api.PeerStatus{
-		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock,
+		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock, Labels: m.Labels,
 		UnconfirmedSince: timeOrNil(way.Unconfirmed(now)), UndoneAt: timeOrNil(m.UndoneAt.Round(0)),
 		Allow: append([]string{}, m.Allow...), Offers: append([]string{}, g.exchange.Followed(m)...), Local: []api.Local{},
 		Path:       g.paths.Path(m, way, state, reason, g.echoRTT),

@@ -117,7 +117,7 @@ func TestListsOfAStatusAreNeverNull(t *testing.T) {
 		"alone":                    func(*api.GatewaySpec) {},
 		"with a peer that is away": func(g *api.GatewaySpec) { g.Peers = []api.Peer{{Name: "away", PublicKey: newKey(t).Public().String()}} },
 		"with a plain WireGuard peer": func(g *api.GatewaySpec) {
-			g.Peers = []api.Peer{{Name: "router", PublicKey: newKey(t).Public().String(), Stock: true, AllowedIPs: []string{"10.9.0.2/32"}}}
+			g.Peers = []api.Peer{{Name: "router", PublicKey: newKey(t).Public().String(), Stock: true, AllowedIPs: []string{"10.9.0.2/32"}, Labels: map[string]string{"region": "eu"}}}
 		},
 	} {
 		w.mustEdit(w.Cloud, change)
@@ -130,6 +130,11 @@ func TestListsOfAStatusAreNeverNull(t *testing.T) {
 		if len(st.Peers) > 0 {
 			for _, l := range []string{"allow", "offers", "local", "candidates", "flows", "path.history"} {
 				lists = append(lists, "peers[]."+l)
+			}
+		}
+		for _, p := range st.Peers {
+			if want := map[string]string{"router": "eu"}[p.Name]; p.Labels["region"] != want {
+				t.Errorf("%s has the labels %v, want the region %q", p.Name, p.Labels, want)
 			}
 		}
 		for _, l := range lists {

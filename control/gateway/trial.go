@@ -61,14 +61,13 @@ func (g *Gateway) configUndoneAt() *time.Time {
 
 // undoUnconfirmed returns to the configuration before one that nobody has confirmed in time.
 func (g *Gateway) undoUnconfirmed(now time.Time) {
-	t := g.store.Trial()
-	if t.Tried != g.peers.Config().Fingerprint() || now.Before(t.Until) || now.Before(g.undoAgain) {
-		return
+	if t := g.store.Trial(); t.Tried == "" || now.Before(t.Until) || now.Before(g.undoAgain) || !g.reloading.TryLock() {
+		return // or at the next turn
 	}
-	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if t = g.store.Trial(); t.Tried != g.peers.Config().Fingerprint() || now.Before(t.Until) {
-		return // confirmed at the last moment
+	t := g.store.Trial()
+	if now.Before(t.Until) || t.Tried != g.peers.Config().Fingerprint() {
+		return // confirmed at the last moment, or undone
 	}
 	if err := g.reload(g.ctx, func() (*config.Resolved, error) { return g.peers.Config().Of(t.Kept) }); err != nil {
 		g.undoAgain = now.Add(roster.RetryUndo)

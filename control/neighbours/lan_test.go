@@ -63,7 +63,7 @@ func TestWhyNobodyIsSeenOnTheLAN(t *testing.T) {
 		{"just started", lan.Status{Since: now.Add(-time.Second), Links: []lan.LinkStatus{up}}, 0, nil, nil, "", ""},
 		{"nothing heard", lan.Status{Since: long, Links: []lan.LinkStatus{up, down}}, 0, nil, nil, "PST0432", "eth0 for 10m0s"},
 		{"nothing heard on a node", lan.Status{Since: long, Links: []lan.LinkStatus{up}}, 0, nil, node, "PST0432", "eth0"},
-		{"nothing heard in a pod", lan.Status{Since: long, Links: []lan.LinkStatus{up}}, 0, nil, pod, "PST0433", "pod whose network (eth0)"},
+		{"nothing heard in a pod", lan.Status{Since: long, Links: []lan.LinkStatus{up}}, 0, nil, pod, "PST0433", "pod on the cluster's network (eth0)"},
 		{"no interface", lan.Status{Since: long, Links: []lan.LinkStatus{down}}, 0, nil, nil, "PST0430", "eth1 (down)"},
 		{"the chosen one is down", lan.Status{Since: long, Links: []lan.LinkStatus{heard, down}}, 1, []string{"eth0", "eth1"}, nil, "PST0430", "eth1 (down)"},
 		{"the port is taken", lan.Status{Since: long, Links: []lan.LinkStatus{broken}}, 0, nil, nil, "PST0431", "on eth0: IPv4: bind to 224.0.0.251:5353: address already in use"},

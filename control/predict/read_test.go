@@ -103,7 +103,7 @@ func TestATicketsCandidatesAreJudged(t *testing.T) {
 		{"a public host", []api.Candidate{{Address: "203.0.113.2:51820", Source: api.SourceHost}}, Conditional, PathDirect},
 		{"an advertised address", []api.Candidate{{Address: "10.0.0.1:51820", Source: api.SourceHost}, {Address: "203.0.113.2:51820", Source: api.SourceAdvertised}}, Works, PathDirect},
 		{"a relay", []api.Candidate{{Address: "203.0.113.3:50000", Source: api.SourceRelay}}, Works, PathRelay},
-		{"private addresses alone", []api.Candidate{{Address: "10.0.0.1:51820", Source: api.SourceHost}}, Conditional, PathNone},
+		{"only private addresses", []api.Candidate{{Address: "10.0.0.1:51820", Source: api.SourceHost}}, Conditional, PathNone},
 	} {
 		m := Predict(FromCandidates("cloud", c.candidates), joiner).Mode(api.ModeInBand)
 		if m.Answer != c.want || m.Path.Kind != c.path {

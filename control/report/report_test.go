@@ -294,12 +294,12 @@ func TestWhatWasNotTriedFollowsFromWhatFails(t *testing.T) {
 		{"for a reason that is not taken", Verdict{Target: "gateway", Outcome: api.Error, Code: catalogue.TicketAlarm}, []Verdict{{Target: "auth", Outcome: api.Unknown}},
 			"not known while inbound-gateway fails"},
 		{"the gateway works", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Unknown}}, "edge could not tell"},
-		{"nothing is said of auth", Verdict{Target: "gateway", Outcome: api.OK}, nil, "the report of edge says nothing of auth"},
+		{"nothing is said of auth", Verdict{Target: "gateway", Outcome: api.OK}, nil, "the report of edge does not mention auth"},
 		{"nor why", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Error}}, "edge reports this without saying why"},
 		{"about something else", Verdict{Target: "gateway", Outcome: api.OK}, []Verdict{{Target: "auth", Outcome: api.Error, Code: catalogue.TLSFailed}},
 			"edge reports PST0504, which is not about reaching auth here"},
 		{"what was", Verdict{Target: "gateway", Outcome: api.Error, Age: time.Hour}, []Verdict{{Target: "auth", Outcome: api.Unknown, Age: time.Hour}},
-			"what edge reports is 1h0m0s old (then: unknown)"},
+			"the last report of edge is 1h0m0s old (then: unknown)"},
 	} {
 		got := Report{Verdicts: append([]Verdict{c.gateway}, c.auth...)}.Targets(reading(), noon, noon).Auth
 		if got.Cause != c.want || got.Fix == "" || got.Code != "" {

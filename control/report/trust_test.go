@@ -71,7 +71,7 @@ func TestNoFixSetsWhatIsSet(t *testing.T) {
 	known.Advertised = []string{"203.0.113.9:51999"}
 	r.Own = func() catalogue.Shown { return known }
 	v := claimed(t, r, api.ServiceGateway, "error", catalogue.PrivateAdvertised)
-	if want := `at edge, which does not know it, set spec.peers[].endpoints: ["203.0.113.9:51999"]`; !strings.Contains(v.Fix, want) || strings.Contains(v.Fix, "set spec.discovery") {
+	if want := `set spec.peers[].endpoints: ["203.0.113.9:51999"] there`; !strings.Contains(v.Fix, want) || strings.Contains(v.Fix, "set spec.discovery") {
 		t.Errorf("got %q, want %q in it", v.Fix, want)
 	}
 }

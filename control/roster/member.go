@@ -34,6 +34,8 @@ type Member struct {
 	Stock    bool
 	Pending  bool
 	FromFile bool
+	// Labels are the operator's own.
+	Labels map[string]string
 	// Direct is how its services may be checked outside the tunnel.
 	Direct check.DirectFacts
 	Origin state.Origin
@@ -149,7 +151,7 @@ func (m *Member) Succeeded(next *Roster) bool {
 
 func fileMember(p config.Peer) *Member {
 	m := &Member{
-		Name: p.Name, Identity: p.Name, Mode: cmp.Or(p.Mode, api.ModeInBand), Stock: p.Stock, FromFile: true, Direct: p.Direct,
+		Name: p.Name, Identity: p.Name, Mode: cmp.Or(p.Mode, api.ModeInBand), Stock: p.Stock, FromFile: true, Labels: p.Labels, Direct: p.Direct,
 		Keys:   Keys{Key: p.PublicKey, PSK: p.PresharedKey},
 		Places: Places{Overlay: peer.OverlayAddr(p.PublicKey), AllowedIPs: p.AllowedIPs, Names: p.EndpointNames},
 		Grants: Grants{Allow: p.Allow, Local: map[string]string{}, Export: p.Export, Import: p.Import},
@@ -238,5 +240,5 @@ func (m *Member) override(o config.Peer) {
 	m.Candidates = append(first, m.Candidates...)
 	m.Names = append(slices.Clone(o.EndpointNames), m.Names...)
 	m.Export, m.Import = o.Export, o.Import
-	m.Direct, m.Mode = o.Direct, cmp.Or(o.Mode, m.Mode)
+	m.Labels, m.Direct, m.Mode = o.Labels, o.Direct, cmp.Or(o.Mode, m.Mode)
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -316,6 +317,43 @@ func TestChartAsksForNoUserOnOpenShift(t *testing.T) {
 	}
 	if got := fmt.Sprint(at(o, "spec", "template", "spec", "securityContext")); got != "map[runAsNonRoot:true seccompProfile:map[type:RuntimeDefault]]" {
 		t.Errorf("the pod runs as %s", got)
+	}
+}
+
+// TestChartPassesOn what others know the meaning of.
+func TestChartPassesOn(t *testing.T) {
+	c := newChart(t)
+	const gateway, service, pod = "StatefulSet postern", "Service postern", "spec.template.spec."
+	rows := []struct{ value, object, at, want string }{
+		{"service.ipFamilyPolicy=PreferDualStack", service, "spec.ipFamilyPolicy", ""},
+		{"service.ipFamilies={IPv6,IPv4}", service, "spec.ipFamilies", "[IPv6 IPv4]"},
+		{"service.loadBalancerIP=203.0.113.9", service, "spec.loadBalancerIP", ""},
+		{"updateStrategy.type=OnDelete", gateway, "spec.updateStrategy.type", ""},
+		{"revisionHistoryLimit=3", gateway, "spec.revisionHistoryLimit", ""},
+		{"leaseSeconds=9", gateway, "spec.minReadySeconds", ""}, // so that an upgrade changes the role once at a time
+		{"priorityClassName=high", gateway, pod + "priorityClassName", ""},
+		{"podSecurityContext.fsGroup=7", gateway, pod + "securityContext.fsGroup", ""},
+		{"dnsPolicy=None", gateway, pod + "dnsPolicy", ""},
+		{"dnsConfig.nameservers={192.0.2.53}", gateway, pod + "dnsConfig.nameservers", "[192.0.2.53]"},
+		{"extraEnv[0].name=GODEBUG", gateway, pod + "containers", "name:GODEBUG"},
+		{"extraVolumes[0].name=ca", gateway, pod + "volumes", "name:ca"},
+		{"extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/etc/ca", gateway, pod + "containers", "mountPath:/etc/ca"},
+		{"metrics.podMonitor.enabled=true", "PodMonitor postern", "kind", "PodMonitor"},
+		{"crds.keep=false", "CustomResourceDefinition peers.postern.dev", "metadata.annotations", "controller-gen"},
+	}
+	values := []string{"name=edge", "service.type=LoadBalancer", "replicas=2"}
+	for _, r := range rows {
+		values = append(values, r.value)
+	}
+	objects := c.objects(values...)
+	for _, r := range rows {
+		_, same, _ := strings.Cut(r.value, "=")
+		if got, want := fmt.Sprint(at(objects[r.object], strings.Split(r.at, ".")...)), cmp.Or(r.want, same); !strings.Contains(got, want) {
+			t.Errorf("%s: %s of %s is %s, want %s", r.value, r.at, r.object, got, want)
+		}
+	}
+	if got := at(objects["CustomResourceDefinition peers.postern.dev"], "metadata", "annotations", "helm.sh/resource-policy"); got != nil {
+		t.Errorf("the definitions are kept: %v", got)
 	}
 }
 

@@ -41,14 +41,18 @@ func TestHelmSkew(t *testing.T) {
 			}
 			testPods(t, c)
 			for _, replicas := range []string{"replicas=1", "replicas=2"} {
+				for one := range c.both() { // those of before, too
+					one.helmUpgrade(release, gatewayNamespace, chart, "--reuse-values", image, replicas)
+					one.waitRollout(release, gatewayNamespace)
+				}
 				onTime(t, func(late lateness) {
 					for one := range c.both() {
-						c.rolled(t, late, "upgrade to this version, "+replicas, one, func() {
+						c.rolled(t, late, replacedWithin, "upgrade to this version, "+replicas, one, func() {
 							one.helmUpgrade(release, gatewayNamespace, chartFolder, "--reuse-values", replicas)
 						})
 					}
 					for one := range c.both() {
-						c.rolled(t, late, "rollback from it, "+replicas, one, one.rollback)
+						c.rolled(t, late, replacedWithin, "rollback from it, "+replicas, one, one.rollback)
 					}
 				})
 			}

@@ -244,7 +244,8 @@ func (c *cluster) useCopy(other *cluster) {
 const copyTries = 5
 
 // copyBack copies the file back, again when the session breaks off: when what exec prints
-// is read slowly, the end of it is lost now and then (github.com/kubernetes/kubectl/issues/1361).
+// is read slowly, the end of it is lost now and then (github.com/kubernetes/kubectl/issues/1361), or the
+// API server resets the connection.
 // The gateways' records show then that the API server ended the connection early.
 func (c *cluster) copyBack() error {
 	for try := 1; ; try++ {
@@ -253,7 +254,7 @@ func (c *cluster) copyBack() error {
 			return nil
 		}
 		err = fmt.Errorf("%w%s", err, out)
-		if try == copyTries || !strings.Contains(err.Error(), "unexpected EOF") {
+		if try == copyTries || !strings.Contains(err.Error(), "unexpected EOF") && !strings.Contains(err.Error(), "connection reset by peer") {
 			return err
 		}
 		c.t.Logf("%s: cp broke off: %v", c.name, err)

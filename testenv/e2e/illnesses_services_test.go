@@ -39,7 +39,7 @@ func serviceIllnesses() []illness {
 			name: "right's API server answers 403", setting: plain(),
 			harm:  func(f *faultLab) { f.right.api.binds() },
 			left:  []diagnosis{outbound("PST0306", apiServerCheck).because("right", "403").until("kubectl create clusterrolebinding")},
-			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("its user in the cluster is postern:peer:left", "a decision made here")},
+			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("its user in the cluster is postern:peer:left", "is decided here")},
 			// Right's owner decides, and is given no command for it on left's word.
 			fix: func(f *faultLab, _, _ []api.Check) { f.right.api.binds("postern:peer:left") },
 		},

@@ -112,7 +112,7 @@ func outwardIllnesses() []illness {
 				f.left.types("nft add table inet filter; nft add chain inet filter output '{ type filter hook output priority 0; }'; " +
 					"nft add rule inet filter output ip daddr " + rightPublic + " udp dport 51820 drop")
 			},
-			left: []diagnosis{outbound("PST0122", gatewayCheck).because("right", rightEndpoint, "this machine does not let out").
+			left: []diagnosis{outbound("PST0122", gatewayCheck).because("right", rightEndpoint, "this machine blocks what is sent").
 				until("nft insert rule inet filter output ip daddr " + rightPublic + " udp dport 51820 accept")},
 			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left")},
 			fix: func(f *faultLab, left, _ []api.Check) {

@@ -78,7 +78,7 @@ func TestOnlyAProxyLeadsOut(t *testing.T) {
 				s.Discovery.TURNServers = []api.TURNServer{c.server}
 				s.Proxy = &api.Proxy{URL: "http://" + proxyAddr, Username: proxyUser, PasswordFile: writeSecret(t, dir, "proxy", "wrong-password-x7")}
 			}).start()
-			edge.ownCheck(t, "PST0407", "does not take this gateway's user and password")
+			edge.ownCheck(t, "PST0407", "rejects this gateway's user and password")
 			if n, code, stderr := edge.netCheck(); code != 1 || n.Proxy == nil || n.Proxy.Address != proxyAddr || !strings.Contains(stderr, "does not take the user and password") {
 				t.Errorf("netcheck does not show that the proxy refuses: exit code %d, %+v\n%s", code, n.Proxy, stderr)
 			}

@@ -54,6 +54,7 @@ var skews = []struct {
 	{"both directions through NATs, by a relay, and back", "works, whichever is the newer; without traffic a dead path is noticed as late as the older one does (30 s)", betweenNATs((*skew).paths)},
 	{"each of the 21 pairs of NATs", "direct or by the relay, [as between gateways of one version](../discovery/path/README.md)", skewedNATs},
 	{"identity and API server outside the tunnel", "works, whichever is the newer", skewedOutside},
+	{"services of clusters, which the older one does not know", "left out until it is upgraded; `check` names it and what it lacks (PST0912)", skewedServices},
 	{"keys that rotate at either side", "works", betweenNATs((*skew).rotation)},
 	{"upgrade, rollback and kill -9, in any order", "nothing is lost: peers, grants, keys", betweenNATs((*skew).rounds)},
 }
@@ -212,6 +213,18 @@ func skewedOutside(t *testing.T, older program) {
 			d.kubectl(t)
 		})
 	}
+}
+
+// skewedServices: the newer one says what the older one lacks, until that is upgraded.
+func skewedServices(t *testing.T, older program) {
+	f := newFaultLab(t, plain(func(f *faultLab) { f.left.other.Services = &api.PeerServices{Import: []string{"shop"}} }))
+	newer := f.right.bin
+	f.right.bin = older.path
+	f.run(true)
+	f.left.finds(own("PST0912", "services").because("right takes no part", "it runs postern").until("upgrade the gateway of right"))
+	f.right.bin = newer
+	f.right.restartWith(func(*api.GatewaySpec) {})
+	f.healed()
 }
 
 // skew is a pair of sites whose programs are of two versions.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/testenv/qrscan"
 )
 
 // TestActingOnTheScreen does everything that the screen can do, each to its effect in the gateway.
@@ -61,11 +62,21 @@ func TestActingOnTheScreen(t *testing.T) {
 
 	// A ticket that is made on the screen, and redeemed as it stands there.
 	made := cloud.confirmed("invite site apiServer", "invite a gateway", "at the other gateway, before")
+	if scanned, err := qrscan.Scan(made); err != nil || !strings.EqualFold(scanned, ticket.Find(made[strings.LastIndex(made, ticket.Prefix):])) {
+		t.Errorf("its QR code is read as %q: %v\n%s", scanned, err, made)
+	}
 	cloud.press("c")
 	cloud.await("it is copied", "copied the ticket")
 	edge.acts("join "+ticket.Find(made[strings.LastIndex(made, ticket.Prefix):]), "join cloud", "joined cloud; may reach there: apiServer")
 	p.cloud.waitConnected("site")
 	cloud.dismisses("invite a gateway")
+
+	cloud.press("b")
+	cloud.await("what to group by", "1  state")
+	cloud.press("1")
+	cloud.await("a group", "▼ ● connected · 1 peer")
+	cloud.run(":theme mine")
+	cloud.await("there is no such theme", `no theme is called "mine"`)
 	cloud.leaves()
 
 	cloud.run("clear; postern tui --read-only")

@@ -496,9 +496,12 @@ type scored struct {
 	after          time.Duration // until it was right; 0 for never
 	exit           bool          // an unreachable peer without an error
 	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
+	other          bool          // a status shows another root of the peer's silence, once settled
+	silent         time.Duration // the longest check while the peer was silent
 	wrong          []string      // what was false at any check
 	log            *record       // both gateways'
 	repair                       // of both sides
+	fixes          []string      // of this one
 	starved        bool          // this machine was too busy for its timers, by the gateway's own word
 }
 
@@ -550,7 +553,6 @@ func (g generatedFault) options() Options {
 
 // play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
-	g.rules = new(rules)
 	log := &record{}
 	o := g.options()
 	o.Dir, o.Logger = dir, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -603,8 +605,13 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 				if s.side == "cloud" {
 					d.site = l.Cloud
 				}
+				asked := time.Now()
 				d.report, d.err = d.site.Gateway.Check(ctx, api.CheckRequest{})
 				errs[i], found[i] = d.err, d
+				silent := unreached(d.report)
+				if silent {
+					s.silent = max(s.silent, time.Since(asked))
+				}
 				s.settled = d.codes()
 				if round == 0 {
 					s.first = s.settled
@@ -612,10 +619,12 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 				since := time.Since(start)
 				if status, err := d.site.Gateway.Status(ctx); err != nil {
 					errs[i] = err
-				} else if g.cuts() && since > soon && len(status.Peers) == 1 && status.Peers[0].Shown() == api.StateConnected {
-					s.green = true
+				} else if len(status.Peers) == 1 {
+					p := status.Peers[0]
+					s.green = s.green || g.cuts() && since > soon && p.Shown() == api.StateConnected
+					s.other = silent && !slices.Contains(s.settled, catalogue.Code(p.Reachability.Outbound.Gateway.Code)) && p.Reachability.Outbound.Gateway.Verdict == api.Error
 				}
-				s.exit = s.exit || d.report.Summary.Error == 0 && unreached(d.report)
+				s.exit = s.exit || d.report.Summary.Error == 0 && silent
 				s.starved = s.starved || slices.Contains(s.settled, catalogue.ProcessStarved)
 				o := judge(s.settled, s.want)
 				if o == right && len(s.want) > 0 && !d.says(g) {
@@ -627,6 +636,11 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 				}
 				if o == wrong {
 					s.wrong = append(s.wrong, text(s.settled))
+				}
+				for _, c := range d.roots() {
+					if words := c.Cause + " " + c.Fix; goError.MatchString(words) {
+						s.wrong = append(s.wrong, c.Code+" says: "+words)
+					}
 				}
 				if o != right {
 					s.after = 0
@@ -647,12 +661,18 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 			done, err := g.applyFixes(ctx, l, found)
 			for i := range out {
 				out[i].repair = done
+				for _, c := range found[i].roots() {
+					out[i].fixes = append(out[i].fixes, c.Fix)
+				}
 			}
 			return out, err
 		}
 		rest(ctx)
 	}
 }
+
+// goError are words of Go's errors, which nobody is to be shown.
+var goError = regexp.MustCompile(`context (deadline exceeded|canceled)|netstack:|(dial|read|write) (tcp|udp)|sendmsg|i/o timeout`)
 
 // unreached reports whether a peer's tunnel does not work.
 func unreached(r api.CheckReport) bool {
@@ -704,6 +724,11 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 	})
 	drawn := len(scores)
 	scores = slices.DeleteFunc(scores, func(s scored) bool { return s.starved })
+	for _, s := range scores {
+		if s.exit || s.green {
+			t.Errorf("%s, %s: the peer is out of reach, and a check has no error: %v; a status shows it as connected: %v", s.fault, s.side, s.exit, s.green)
+		}
+	}
 	text, share := confusion(scores)
 	t.Logf("\n%s%d of %d verdicts are left out: this machine was too busy\n", text, drawn-len(scores), drawn)
 	if share < 0.9 {
@@ -718,7 +743,8 @@ func confusion(scores []scored) (string, float64) {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	count := map[outcome]int{}
 	first := map[outcome]int{}
-	exits, greens, everWrong := 0, 0, 0
+	exits, greens, others, everWrong := 0, 0, 0, 0
+	var silent []time.Duration
 	cells := map[[2]string]int{}
 	var late []time.Duration
 	for _, s := range scores {
@@ -730,6 +756,12 @@ func confusion(scores []scored) (string, float64) {
 		}
 		if s.exit {
 			exits++
+		}
+		if s.other {
+			others++
+		}
+		if s.silent > 0 {
+			silent = append(silent, s.silent)
 		}
 		if s.green {
 			greens++
@@ -765,13 +797,18 @@ func confusion(scores []scored) (string, float64) {
 	}
 	fmt.Fprintf(w, "right after\tmedian %.0f s\t90 %% %.0f s\t\nunreachable without an error\t%d\t\t\nconnected by status after 5 s\t%d\t\t\nfalse at any check\t%.1f %%\t\t\n",
 		late[len(late)/2].Seconds(), late[len(late)*9/10].Seconds(), exits, greens, 100*float64(everWrong)/n)
+	slices.Sort(silent)
+	if len(silent) > 0 {
+		fmt.Fprintf(w, "another root by status\t%d\t\t\nlongest check of a silent peer\tmedian %.1f s\t90 %% %.1f s\tat most %.1f s\n", others,
+			silent[len(silent)/2].Seconds(), silent[len(silent)*9/10].Seconds(), silent[len(silent)-1].Seconds())
+	}
 	repairs := map[repair]int{}
 	for i, s := range scores {
 		if i == 0 || scores[i-1].fault.String() != s.fault.String() {
 			repairs[s.repair]++
 		}
 		if s.repair == useless {
-			fmt.Fprintf(w, "the fix did not help: %s\n", s.fault)
+			fmt.Fprintf(w, "the fix did not help: %s, %s: %s\n", s.fault, s.side, strings.Join(s.fixes, "; "))
 		}
 	}
 	fmt.Fprintf(w, "the fix applied as printed\thelped %d\tdid not %d\ttakes judgement %d\n", repairs[helpful], repairs[useless], repairs[notMechanical])

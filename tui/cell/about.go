@@ -2,6 +2,8 @@ package cell
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +63,15 @@ func IdentityLine(s *api.PeerStatus, now time.Time) string {
 		as = "as " + Printable(s.Identity.User) + " "
 	}
 	return as + fmt.Sprintf("until %s, %s", s.Identity.NotAfter.UTC().Format(time.RFC3339), Left(s.Identity, now).Text)
+}
+
+// Labels are a peer's on one line, sorted.
+func Labels(s *api.PeerStatus) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+		all = append(all, name+"="+s.Labels[name])
+	}
+	return Joined(all, ", ")
 }
 
 // OrNothing is a list on one line, with a word for an empty one.

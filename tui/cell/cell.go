@@ -9,6 +9,7 @@
 package cell
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -48,18 +49,37 @@ const (
 	Selected
 	// Signs is a text in which each glyph of a verdict or of a standing has its own colour.
 	Signs
+	// Inked is light on dark, whatever the theme: a QR code.
+	Inked
 )
 
-// Paint dresses texts for a background, or leaves them as they are.
-type Paint int
+// Paint dresses texts for a background, or leaves them as they are: the zero one, [Bare].
+type Paint struct{ *palette }
+
+type palette struct {
+	looks map[Style]ansi.Style // a style that is not there is plain
+	// hues: what has no style of its own, as the lines of charts, may have colours. light: the background is.
+	hues, light bool
+}
 
 // Paints. Dark and Light use the terminal's own first eight colours, Light none that vanish on white.
-// Contrast has no hue and nothing faint: the terminal's own text and background, bold and reversed.
-const (
-	Bare Paint = iota
-	Dark
-	Light
-	Contrast
+// Contrast has no hue and nothing faint: the terminal's own text and background, bold and reversed. In
+// ColorBlind what is well is blue, what is not vermilion, and what is between yellow, which all eyes tell
+// apart.
+var (
+	Bare = Paint{}
+	Dark = Paint{&palette{hues: true, looks: map[Style]ansi.Style{
+		Good: colored(ansi.Green), Bad: colored(ansi.Red), Wary: colored(ansi.Yellow), Second: colored(ansi.Cyan),
+		Quiet: ansi.NewStyle().Faint(), Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
+	}}}
+	Light    = Dark.With(true, map[Style]ansi.Style{Wary: colored(ansi.Magenta), Second: colored(ansi.Blue)})
+	Contrast = Paint{&palette{looks: map[Style]ansi.Style{
+		Bad: ansi.NewStyle().Bold().Reverse(true), Wary: ansi.NewStyle().Bold(), Second: ansi.NewStyle().Bold(),
+		Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
+	}}}
+	ColorBlind = Dark.With(false, map[Style]ansi.Style{
+		Good: colored(ansi.IndexedColor(74)), Bad: colored(ansi.IndexedColor(202)).Bold(), Wary: colored(ansi.IndexedColor(227)), Second: colored(ansi.White),
+	})
 )
 
 // Colors is what a text has where nobody chose, if it is to have colours.
@@ -70,21 +90,16 @@ func Colors(wanted bool) Paint {
 	return Bare
 }
 
-// looks are the styles of each paint; a style that is not there is plain.
-var looks = [...]map[Style]ansi.Style{
-	Dark: {
-		Good: colored(ansi.Green), Bad: colored(ansi.Red), Wary: colored(ansi.Yellow), Second: colored(ansi.Cyan),
-		Quiet: ansi.NewStyle().Faint(), Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
-	},
-	Light: {
-		Good: colored(ansi.Green), Bad: colored(ansi.Red), Wary: colored(ansi.Magenta), Second: colored(ansi.Blue),
-		Quiet: ansi.NewStyle().Faint(), Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
-	},
-	Contrast: {
-		Bad: ansi.NewStyle().Bold().Reverse(true), Wary: ansi.NewStyle().Bold(), Second: ansi.NewStyle().Bold(),
-		Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
-	},
+// With is a paint with other looks in the place of some, for a light background or a dark one.
+func (p Paint) With(light bool, looks map[Style]ansi.Style) Paint {
+	all := maps.Clone(p.looks)
+	maps.Copy(all, looks)
+	return Paint{&palette{all, p.hues, light}}
 }
+
+// Hues reports whether a text may have colours that are no style's, and whether they are for a light
+// background.
+func (p Paint) Hues() (coloured, light bool) { return p != Bare && p.hues, p != Bare && p.light }
 
 func colored(c ansi.Color) ansi.Style { return ansi.NewStyle().ForegroundColor(c) }
 
@@ -93,10 +108,12 @@ func (p Paint) Text(st Style, s string) string {
 	if p == Bare || s == "" {
 		return s
 	}
-	look, dressed := looks[p][st]
+	look, dressed := p.looks[st]
 	switch {
 	case st == Signs:
 		return p.signs(s)
+	case st == Inked:
+		return ansi.NewStyle().ForegroundColor(ansi.White).BackgroundColor(ansi.Black).Styled(s)
 	case !dressed:
 		return s
 	case st == Selected:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/way"
 )
 
 // Finding is one thing that an operator should know of a peer.
@@ -53,22 +54,9 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 // Beside sums up on one line what is wrong that the verdicts on the peers' endpoints do not tell;
 // false where nothing is.
 func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
-	told := map[string]bool{}
-	for i := range peers {
-		r := &peers[i].Reachability
-		for _, t := range []*api.Targets{&r.Outbound, &r.Inbound} {
-			for _, v := range []*api.Verdict{&t.Auth, &t.APIServer, &t.Gateway} {
-				told[v.Code+v.Cause] = true
-			}
-		}
-	}
 	f := Finding{Fix: "postern check"}
 	var words []string
-	for i := range problems {
-		c := &problems[i]
-		if told[c.Code+c.Cause] {
-			continue
-		}
+	for _, c := range Untold(problems, peers) {
 		if len(words) == 0 {
 			f.Glyph, f.Subject = Cell{"!", Wary}, "also wrong"
 			if c.Verdict.Verdict == api.Error {
@@ -79,6 +67,49 @@ func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	}
 	f.Cause = Joined(words, ", ")
 	return f, len(words) > 0
+}
+
+// Untold are the problems that the verdicts on the peers' endpoints do not tell.
+func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
+	told := map[string]bool{}
+	for i := range peers {
+		r := &peers[i].Reachability
+		for _, t := range []*api.Targets{&r.Outbound, &r.Inbound} {
+			for _, v := range []*api.Verdict{&t.Auth, &t.APIServer, &t.Gateway} {
+				told[v.Code+v.Cause] = true
+			}
+		}
+	}
+	var out []*api.Check
+	for i := range problems {
+		if c := &problems[i]; !told[c.Code+c.Cause] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// CheckFinding is what a check found, if that is a warning or an error.
+func CheckFinding(c *api.Check) (Finding, bool) {
+	f, found := verdictFinding(&c.Verdict)
+	f.Subject = Subject(c, true)
+	return f, found
+}
+
+// Wrong is where the way to a peer breaks, and those findings that are not the same. Why the peer is in
+// its state needs no more words then.
+func Wrong(w *way.Way, p *api.PeerStatus, findings []Finding) []Finding {
+	if w.Break == nil {
+		return findings
+	}
+	out := []Finding{BreakFinding(w)}
+	cause, reason := Printable(w.Break.Cause), Printable(p.Reason)
+	for _, f := range findings {
+		if f.Cause != reason && (cause == "" || !strings.Contains(f.Cause, cause)) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // StateFindings are the reason of a peer's state and its listeners that failed.

@@ -27,40 +27,42 @@ type Column[T any] struct {
 // Table is rows under columns, all as wide as what they hold.
 type Table[T any] struct {
 	columns []Column[T]
-	cells   [][]Cell // by column, then by row
+	rows    []T
 	widths  []int
+	most    []int // where texts are cut, by column; 0 cuts none
 	keep    []int // the columns that are shown
 }
 
-// Layout fills a table's cells and drops columns until the rest fits into the width; 0
+// Layout measures a table's cells and drops columns until the rest fits into the width; 0
 // drops none. Columns of rank 0 are cut to a third of the width, or to the least that
 // tells names apart.
 func Layout[T any](columns []Column[T], rows []T, width int) *Table[T] {
 	const minName = 12 // What "◌ connecting" takes.
-	t := &Table[T]{columns: columns, cells: make([][]Cell, len(columns)), widths: make([]int, len(columns))}
+	t := &Table[T]{columns: columns, rows: rows, widths: make([]int, len(columns)), most: make([]int, len(columns))}
 	for i, c := range columns {
+		t.most[i] = c.Max
+		if c.Rank == 0 && width > 0 {
+			t.most[i] = max(minName, width/3)
+			if c.Max > 0 {
+				t.most[i] = min(t.most[i], c.Max)
+			}
+		}
 		t.widths[i] = max(c.Min, ansi.StringWidth(c.Title))
-		t.cells[i] = make([]Cell, len(rows))
-		for j, row := range rows {
-			content := c.Cell(row)
-			w := ansi.StringWidth(content.Text)
-			most := c.Max
-			if c.Rank == 0 && width > 0 {
-				most = max(minName, width/3)
-				if c.Max > 0 {
-					most = min(most, c.Max)
-				}
-			}
-			if most > 0 && w > most {
-				content.Text = ansi.Truncate(content.Text, most, "…")
-				w = ansi.StringWidth(content.Text)
-			}
-			t.cells[i][j] = content
-			t.widths[i] = max(t.widths[i], w)
+		for j := range rows {
+			t.widths[i] = max(t.widths[i], ansi.StringWidth(t.cell(i, j).Text))
 		}
 	}
 	t.choose(width)
 	return t
+}
+
+// cell is made when it is asked for: most rows of a long table are measured and never drawn.
+func (t *Table[T]) cell(column, row int) Cell {
+	content := t.columns[column].Cell(t.rows[row])
+	if most := t.most[column]; most > 0 && ansi.StringWidth(content.Text) > most {
+		content.Text = ansi.Truncate(content.Text, most, "…")
+	}
+	return content
 }
 
 // choose drops columns, the highest rank first, until the rest fits.
@@ -111,7 +113,7 @@ func (t *Table[T]) Header(p Paint) string {
 
 // Row is the line of the row with this index.
 func (t *Table[T]) Row(p Paint, index int) string {
-	return t.line(p, func(i int) Cell { return t.cells[i][index] })
+	return t.line(p, func(i int) Cell { return t.cell(i, index) })
 }
 
 func (t *Table[T]) line(p Paint, pick func(i int) Cell) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
@@ -42,6 +43,7 @@ type change struct {
 type outcome struct {
 	said string
 	copy copyMsg // what was made by it, if anything
+	code string  // the same for a QR code
 }
 
 // approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
@@ -319,10 +321,46 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 	return m.poll()
 }
 
-// proposalLines are the command, what comes of it, and how it ended.
-func (m *model) proposalLines(width int) []string {
+// proposalLines are what there is to say of a change, and a QR code of what was made, if there is room
+// for it beside that or below.
+func (m *model) proposalLines(width, height int) []string {
+	p, d := m.proposal, m.data
+	title := d.rule(d.paint.Text(cell.Strong, cell.Printable(p.title)), width)
+	text := m.proposalText(width)
+	if p.outcome.code == "" {
+		return append([]string{title}, text...)
+	}
+	why := "no QR code without Unicode: type :graph block, or copy the ticket"
+	if d.graph != graphASCII {
+		code, err := cell.Code(p.outcome.code)
+		if err == nil {
+			high, wide := len(code), ansi.StringWidth(code[0])
+			for i := range code {
+				code[i] = d.paint.Text(cell.Inked, code[i])
+			}
+			if 1+len(text)+high <= height && wide <= width {
+				return append(append([]string{title}, text...), code...)
+			}
+			left := width - wide - besideGap
+			if text := m.proposalText(left); left >= leastBeside && 1+max(len(text), high) <= height {
+				high = max(len(text), high)
+				return append([]string{title}, beside(d, [][]string{exactly(text, left, high), exactly(code, wide, high)}, []int{left, wide})...)
+			}
+			why = fmt.Sprintf("no room for its QR code, which takes %d × %d characters: enlarge the terminal, or copy the ticket", wide, high)
+		} else {
+			why = err.Error()
+		}
+	}
+	return append(append([]string{title}, text...), cell.Wrap("", why, width, "")...)
+}
+
+// leastBeside is the least width of a text that something stands beside.
+const leastBeside = 30
+
+// proposalText are the command, what comes of it, and how it ended.
+func (m *model) proposalText(width int) []string {
 	p, paint := m.proposal, m.data.paint
-	lines := []string{m.data.rule(paint.Text(cell.Strong, cell.Printable(p.title)), width)}
+	var lines []string
 	for _, l := range cell.Wrap("$ ", cell.Printable(p.command), width, "  ") {
 		lines = append(lines, paint.Text(cell.Second, l))
 	}

@@ -46,12 +46,13 @@ func (m *model) commands() []command {
 		{"accept", "REPLY", "dial a gateway that cannot reach here", nil, (*model).commandAccept},
 		{"rotate", "", "give this gateway another key", nil, (*model).commandRotate},
 		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
+		{"group", "BY", "by state, path, label NAME, or none", (*model).groupings, (*model).commandGroup},
 		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {
 			m.data.filter = filter{text}
 			return nil
 		}},
 		{"graph", "STYLE", "draw charts as braille, block or ascii", func(*model) []string { return graphs() }, (*model).commandGraph},
-		{"theme", "NAME", "take other colours", func(*model) []string { return Themes() }, (*model).commandTheme},
+		{"theme", "NAME", "take other colours", func(m *model) []string { return m.themes.Names() }, (*model).commandTheme},
 		{"help", "", "show the keys", nil, func(m *model, _ string) tea.Cmd { m.mode, m.helpTop = modeHelp, 0; return nil }},
 		{"quit", "", "leave", nil, func(*model, string) tea.Cmd { return tea.Quit }},
 	}...)

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -62,6 +63,13 @@ type data struct {
 	// width and height are the whole terminal's, in cells.
 	width, height int
 
+	// leads are the peers that titles of groups stand for, by what the titles are in peers.
+	leads map[string]string
+	// count and rate are of all peers of the snapshot, and taken is how many snapshots there were.
+	count  map[cell.Standing]int
+	rx, tx float64
+	taken  int
+
 	// Selections by identity: a peer's public key, check, flow and service as their views name
 	// them. They outlive refreshes, sorting and filters.
 	peers, checks, flows, services cursor
@@ -83,13 +91,18 @@ const (
 
 func graphs() []string { return []string{graphBraille, graphBlock, graphASCII} }
 
-// peer is the selected peer; nil when there is none.
+// peer is the selected peer, or the first of the selected group; nil when there is none.
 func (d *data) peer() *api.PeerStatus {
-	i := slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return peerID(&p) == d.peers.id })
-	if i < 0 {
-		return nil
+	if i := d.peerIndex(); i >= 0 {
+		return &d.status.Peers[i]
 	}
-	return &d.status.Peers[i]
+	return nil
+}
+
+// peerIndex is where the selected peer is among all; -1 when there is none.
+func (d *data) peerIndex() int {
+	id := cmp.Or(d.leads[d.peers.id], d.peers.id)
+	return slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return peerID(&p) == id })
 }
 
 // selected is the selected peer, or the first where nobody has chosen yet, or it is gone; nil when there
@@ -132,6 +145,8 @@ func (d *data) took(s api.Status, at time.Time) {
 	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
 	d.status, d.statusAt = s, at
 	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}
+	d.taken++
+	d.count, d.rx, d.tx = map[cell.Standing]int{}, 0, 0
 	for i := range s.Peers {
 		p := &s.Peers[i]
 		r := d.traffic[peerID(p)]
@@ -140,6 +155,8 @@ func (d *data) took(s api.Status, at time.Time) {
 			d.traffic[peerID(p)] = r
 		}
 		r.add(at, p)
+		d.count[cell.StandingOf(p).Counted()]++
+		d.rx, d.tx = d.rx+p.RxBytesPerSecond, d.tx+p.TxBytesPerSecond
 	}
 	for id, r := range d.traffic {
 		if len(r.since(at.Add(-keep))) == 0 {

@@ -44,7 +44,7 @@ func (m *model) commandInvite(argument string) tea.Cmd {
 		if len(r.Warnings) > 0 {
 			said += "; " + strings.Join(r.Warnings, "; ")
 		}
-		return outcome{said, copyMsg{r.Ticket, "the ticket"}}, err
+		return outcome{said: said, copy: copyMsg{r.Ticket, "the ticket"}, code: strings.ToUpper(r.Ticket)}, err
 	}
 	return m.propose(c)
 }
@@ -72,7 +72,7 @@ func (m *model) commandJoin(argument string) tea.Cmd {
 		switch {
 		case err != nil:
 		case r.Outcome == api.JoinReply:
-			return outcome{r.Peer + " does not answer: " + r.Reason + "; run there what follows, which dials this gateway", copyMsg{"postern accept " + r.Reply, "the command for there"}}, nil
+			return outcome{said: r.Peer + " does not answer: " + r.Reason + "; run there what follows, which dials this gateway", copy: copyMsg{"postern accept " + r.Reply, "the command for there"}}, nil
 		case r.Outcome == api.JoinPending:
 			return outcome{said: "registered with " + r.Peer + ", which has yet to approve; compare there the fingerprint " + r.Fingerprint}, nil
 		}

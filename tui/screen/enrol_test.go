@@ -3,12 +3,14 @@ package screen
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/ticket"
+	"github.com/postern-dev/postern/testenv/qrscan"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -18,6 +20,31 @@ func TestPicturesOfATicket(t *testing.T) {
 		keys = append(keys, string(r))
 	}
 	pictures(t, "invite", busy, append(keys, "enter", "y"))
+}
+
+// A ticket of a usual length can be scanned where there is room for its code, and elsewhere it is said
+// what it takes.
+func TestTheCodeOfATicketScans(t *testing.T) {
+	gateway := busy()
+	gateway.ticket = "postern1"
+	for random := rand.New(rand.NewPCG(7, 7)); len(gateway.ticket) < 224; {
+		gateway.ticket += string("abcdefghijklmnopqrstuvwxyz234567"[random.IntN(32)])
+	}
+	invited := func(width, height int, color bool) *stage {
+		return play(t, gateway, width, height, color).press(":").typed("invite site-3").press("enter", "y")
+	}
+	for _, size := range [][2]int{{120, 40}, {200, 60}, {70, 60}} {
+		s := invited(size[0], size[1], size[0] == 120).want("postern1", "this ticket", "copy the ticket")
+		fits(t, s.View(), size[0], size[1])
+		if got, err := qrscan.Scan(s.View()); err != nil || got != strings.ToUpper(gateway.ticket) {
+			t.Errorf("on %v it is read as %q: %v\n%s", size, got, err, s.View())
+		}
+	}
+	invited(80, 24, false).want("no room for its QR code, which takes 53 × 27 characters: enlarge the terminal")
+	s := play(t, gateway, 120, 40, false).press(":").typed("graph ascii").press("enter").press(":").typed("invite").press("enter", "y")
+	s.want("no QR code without Unicode")
+	gateway.ticket = "postern1" + strings.Repeat("a", 5000)
+	invited(200, 60, false).want("no QR code holds 5008 characters")
 }
 
 func TestInviteMakesATicketToCopy(t *testing.T) {

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -35,6 +36,7 @@ type fake struct {
 	histories []api.HistoryRequest
 	checked   []string
 	pinged    []string
+	ticket    string
 	warnings  []string // of tickets
 	joined    api.JoinResponse
 	rotated   api.KeyRotateResponse
@@ -73,7 +75,7 @@ func (f *fake) PeerRemove(_ context.Context, name string, force bool) error {
 }
 
 func (f *fake) Invite(_ context.Context, r api.InviteRequest) (api.InviteResponse, error) {
-	return api.InviteResponse{Ticket: "postern1ticket", ExpiresAt: noon.Add(time.Duration(r.TTL)), Warnings: f.warnings}, f.change("invite", r.Name, r.Allow, time.Duration(r.TTL))
+	return api.InviteResponse{Ticket: cmp.Or(f.ticket, "postern1ticket"), ExpiresAt: noon.Add(time.Duration(r.TTL)), Warnings: f.warnings}, f.change("invite", r.Name, r.Allow, time.Duration(r.TTL))
 }
 
 func (f *fake) Join(_ context.Context, r api.JoinRequest) (api.JoinResponse, error) {

@@ -59,7 +59,7 @@ func gateways() map[string]func() *fake {
 // walk is a sequence of keys that leads through everything.
 func walk(r *rand.Rand) []string {
 	all := []string{"1", "2", "3", "4", "5", "6", "7", "8", "tab", "shift+tab", "j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "?", "s", "w", "p", "r", "c",
-		"+", "-", "left", "right", ":", "/", "f", "z", "l", "L", "x", "é", "門", "up", "down"}
+		"b", " ", "+", "-", "left", "right", ":", "/", "f", "z", "l", "L", "x", "é", "門", "up", "down"}
 	var keys []string
 	for range 12 {
 		keys = append(keys, all[r.IntN(len(all))])

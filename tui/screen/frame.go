@@ -9,12 +9,20 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// View implements tea.Model: a note if there is one, header, tab bar, the view, and a line at the foot.
+// View implements tea.Model.
 func (m *model) View() string {
-	d := m.data
-	if d.width <= 0 || d.height <= 0 {
+	switch {
+	case m.data.width <= 0 || m.data.height <= 0:
 		return "" // The terminal has not said yet how large it is.
+	case m.data.graph == graphASCII:
+		return cell.ASCII(m.picture())
 	}
+	return m.picture()
+}
+
+// picture is a note if there is one, header, tab bar, the view, and a line at the foot.
+func (m *model) picture() string {
+	d := m.data
 	lines := append(m.note(), m.header()...)
 	m.tabTop = len(lines)
 	lines = append(lines, m.tabBar())
@@ -34,8 +42,10 @@ func (m *model) View() string {
 		case modeChoose:
 			panel = m.choiceLines(d.width)
 		case modeConfirm:
-			panel = m.proposalLines(d.width)
+			panel = m.proposalLines(d.width, len(body))
 			m.proposalCut = len(panel) > len(body)
+		case modeKeys:
+			panel = m.longNotice()
 		}
 		panel = panel[:min(len(panel), len(body))]
 		body = append(body[:len(body)-len(panel)], panel...)
@@ -138,6 +148,10 @@ func (m *model) foot() string {
 		return help + "  " + p.Text(cell.Second, "1–9") + " " + p.Text(cell.Quiet, m.offer.does) + "  " + hint(p, describe(keys().back, "leave"))
 	case modeConfirm:
 		return m.proposalFoot()
+	case modeHelp:
+		if all := len(m.helpLines(d.width)); all > m.viewHeight {
+			items = append(items, fmt.Sprintf("lines %d–%d of %d", m.helpTop+1, m.helpTop+m.viewHeight, all))
+		}
 	}
 	if d.filter.text != "" {
 		items = append(items, p.Text(cell.Wary, "/"+cell.Printable(d.filter.text))+" "+p.Text(cell.Quiet, "esc clears"))
@@ -145,10 +159,11 @@ func (m *model) foot() string {
 	if d.checking != "" {
 		items = append(items, m.spinner()+" checking "+cell.Printable(nameOf(d.checking)))
 	}
-	if m.notice != "" {
+	short := m.notice != "" && m.longNotice() == nil
+	if short {
 		items = append(items, cell.Printable(m.notice))
 	}
-	if d.checking != "" || m.notice != "" {
+	if d.checking != "" || short {
 		return strings.Join(items, "  ")
 	}
 	used := ansi.StringWidth(strings.Join(items, "  "))
@@ -161,6 +176,15 @@ func (m *model) foot() string {
 		items = append(items, hint(p, b))
 	}
 	return strings.Join(items, "  ")
+}
+
+// longNotice is a notice in lines of its own, if it has no room in the last one.
+func (m *model) longNotice() []string {
+	const besideIt = len("? help  ")
+	if d := m.data; besideIt+ansi.StringWidth(m.notice) > d.width {
+		return cell.Wrap("", cell.Printable(m.notice), d.width, "")
+	}
+	return nil
 }
 
 // lastWordOfEach leaves of each completion what the operator has yet to see: its last word.

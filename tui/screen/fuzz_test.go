@@ -11,6 +11,8 @@ import (
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // wild makes what a gateway may say up: what types permit, and now and then what they should not.
@@ -177,7 +179,7 @@ func FuzzScreen(f *testing.F) {
 			defer tasks.close()
 			gateway := NamedSource{Name: w.text(), Source: s.gateway, Operator: s.gateway}
 			s.model = newModel(Options{
-				Sources: []NamedSource{gateway, gateway}[:1+w.IntN(2)], Color: seed%2 == 0, Theme: Themes()[w.IntN(len(Themes()))], Graph: graphs()[w.IntN(3)], Out: &s.written, Note: w.text,
+				Sources: []NamedSource{gateway, gateway}[:1+w.IntN(2)], Color: seed%2 == 0, Theme: theme.BuiltIn()[w.IntN(len(theme.BuiltIn()))], Graph: graphs()[w.IntN(3)], Out: &s.written, Note: w.text,
 			}, tasks)
 			s.Update(tea.WindowSizeMsg{Width: w.IntN(260), Height: w.IntN(90)})
 			s.do(s.poll())

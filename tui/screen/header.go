@@ -88,15 +88,11 @@ func (m *model) banner() string {
 // totals has the gateway's name and its peers by state; at the right, whether the picture stands still.
 func (m *model) totals() string {
 	d := m.data
-	count := map[cell.Standing]int{}
-	for i := range d.status.Peers {
-		count[cell.StandingOf(&d.status.Peers[i]).Counted()]++
-	}
 	still := m.still()
 	var line string
 	room := d.width - ansi.StringWidth(still)
 	for _, short := range []bool{false, true} {
-		line = m.totalsLine(count, short)
+		line = m.totalsLine(short)
 		if ansi.StringWidth(line) < room {
 			break
 		}
@@ -129,12 +125,11 @@ func (d *data) beside(line, word string) string {
 	return cell.Pad(cell.Fit(line, max(0, d.width-ansi.StringWidth(word)-1)), max(0, d.width-ansi.StringWidth(word)-1)) + " " + word
 }
 
-func (m *model) totalsLine(count map[cell.Standing]int, short bool) string {
-	d := m.data
-	p := d.paint
-	peers := fmt.Sprintf("%d peers", len(d.status.Peers))
-	if len(d.status.Peers) == 1 {
-		peers = "1 peer"
+// counted says how many peers there are, and how many of them fare how.
+func (d *data) counted(peers int, count map[cell.Standing]int, short bool) string {
+	all := fmt.Sprintf("%d peers", peers)
+	if peers == 1 {
+		all = "1 peer"
 	}
 	var states []string
 	for _, s := range cell.Standings() {
@@ -147,12 +142,18 @@ func (m *model) totalsLine(count map[cell.Standing]int, short bool) string {
 		if short {
 			text = fmt.Sprintf("%s%d", glyph, count[s])
 		}
-		states = append(states, p.Text(c.Style, text))
+		states = append(states, d.paint.Text(c.Style, text))
 	}
 	if len(states) > 0 {
-		peers += ": " + strings.Join(states, " ")
+		all += ": " + strings.Join(states, " ")
 	}
-	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), peers}
+	return all
+}
+
+func (m *model) totalsLine(short bool) string {
+	d := m.data
+	p := d.paint
+	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), d.counted(len(d.status.Peers), d.count, short)}
 	if badge, wrong := badge(d.status.Problems, short); wrong {
 		items = append(items, p.Cell(badge))
 	}
@@ -184,10 +185,5 @@ func badge(problems []api.Check, short bool) (cell.Cell, bool) {
 
 // traffic is what all peers together receive and send now.
 func (m *model) traffic() string {
-	var rx, tx float64
-	for i := range m.data.status.Peers {
-		p := &m.data.status.Peers[i]
-		rx, tx = rx+p.RxBytesPerSecond, tx+p.TxBytesPerSecond
-	}
-	return "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"
+	return "rx " + cell.Size(m.data.rx) + "/s tx " + cell.Size(m.data.tx) + "/s"
 }

@@ -16,7 +16,7 @@ import (
 func (m *model) everywhere() []key.Binding {
 	k := keys()
 	k.view.SetHelp(fmt.Sprintf("1–%d", len(m.views)), "view")
-	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.wide, k.freeze, k.mouse, k.suspend, k.help, k.quit}
+	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.group, k.wide, k.freeze, k.mouse, k.suspend, k.help, k.quit}
 }
 
 // moves are the keys that every list and text has.
@@ -39,6 +39,9 @@ func (m *model) hints() []key.Binding {
 	hints = append(append(hints, m.view().bindings()...), k.filter, k.command, k.freeze)
 	if _, ok := m.view().(sortable); ok {
 		hints = append(hints, k.sort)
+	}
+	if _, ok := m.view().(groupable); ok {
+		hints = append(hints, k.group)
 	}
 	return append(hints, k.wide, k.quit)
 }

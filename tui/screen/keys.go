@@ -10,6 +10,7 @@ type keyMap struct {
 	left, right                            key.Binding
 	view, next, previous                   key.Binding
 	sort, wide, freeze, probe, copy, mouse key.Binding
+	group, fold                            key.Binding
 	wider, narrower                        key.Binding
 	gateway, suspend                       key.Binding
 	act, confirm, decline                  key.Binding
@@ -38,6 +39,8 @@ func keys() keyMap {
 		next:     bind("tab", "next view", "tab"),
 		previous: bind("shift+tab", "view before", "shift+tab"),
 		sort:     bind("s", "sort", "s"),
+		group:    bind("b", "group", "b"),
+		fold:     bind("enter", "fold", "enter", " "),
 		wide:     bind("w", "wide", "w"),
 		freeze:   bind("p", "freeze", "p"),
 		act:      bind("a", "act", "a"),

@@ -1,12 +1,14 @@
 package screen
 
 import (
+	"cmp"
 	"io"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // noticeFor is how long a notice stays at the foot of the screen.
@@ -39,6 +41,7 @@ type model struct {
 	gateways []*data
 	data     *data
 	actions  []Action
+	themes   theme.Dir
 	noteText func() string
 	now      func() time.Time
 	tasks    *tasks
@@ -79,13 +82,18 @@ func newModel(o Options, t *tasks) *model {
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
-	m := &model{checkFirst: o.Check, sources: o.Sources, actions: o.Actions, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
+	m := &model{checkFirst: o.Check, sources: o.Sources, actions: o.Actions, themes: o.Themes, mouse: o.Mouse, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
 	for range m.sources {
 		m.gateways = append(m.gateways, newData(o.Now()))
 	}
 	m.data = m.gateways[0]
 	if o.Color {
-		m.data.paint = paintOf(o.Theme)
+		paint, err := o.Themes.Load(cmp.Or(o.Theme, theme.Dark))
+		if err != nil {
+			m.say(err.Error())
+			paint = cell.Dark
+		}
+		m.data.paint = paint
 	}
 	if o.Graph != "" {
 		m.data.graph = o.Graph
@@ -158,6 +166,8 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		if msg.from == nil || msg.from == m.data {
 			m.mode, m.offer = modeChoose, msg
 		}
+	case groupMsg:
+		return m.commandGroup(string(msg))
 	case typeMsg:
 		m.mode = modeCommand
 		m.input.set(string(msg))

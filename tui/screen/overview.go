@@ -22,7 +22,11 @@ const titleOverview = "Overview"
 // where there is room for more of it.
 type overview struct {
 	sorting
-	ids []string // of the rows as drawn last
+	listing
+	// grouping is what peers are gathered by, and folded are the groups whose peers are not shown.
+	grouping string
+	folded   map[string]bool
+	folds    int // how often that changed
 	// top is the line at which they began, and width how wide they were.
 	top, width int
 }
@@ -32,7 +36,7 @@ func newOverview() *overview {
 		columns:       []string{sortTrouble, sortPeer, "state", "path", "rtt", "rx", "tx", "handshake"},
 		greatestFirst: []string{"rtt", "rx", "tx"},
 		column:        sortTrouble,
-	}}
+	}, grouping: groupNone, folded: map[string]bool{}}
 }
 
 // sortTrouble has first what asks for attention.
@@ -58,6 +62,10 @@ func (o *overview) update(msg tea.Msg, d *data) tea.Cmd {
 			d.peers.mouse(msg, o.ids, o.top)
 		}
 	case tea.KeyMsg:
+		if g := o.selectedGroup(d); g != nil && key.Matches(msg, keys().fold) {
+			o.fold(g)
+			return nil
+		}
 		if d.peers.key(msg, o.ids) {
 			return nil
 		}
@@ -96,22 +104,9 @@ func (d *data) worst(p *api.PeerStatus) *api.Verdict {
 	return &api.Verdict{}
 }
 
-// peers are those that the filter picks, in their order.
-func (o *overview) peers(d *data) []*api.PeerStatus {
-	var rows []*api.PeerStatus
-	for i := range d.status.Peers {
-		p := &d.status.Peers[i]
-		if d.filter.match(peerTexts(p)...) {
-			rows = append(rows, p)
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b *api.PeerStatus) int { return o.directed(o.compare(a, b)) })
-	return rows
-}
-
 // peerTexts are what a peer can be found by: all that identifies it, how it fares, and what is wrong.
 func peerTexts(p *api.PeerStatus) []string {
-	texts := []string{p.Name, string(p.Shown()), cell.PeerState(p).Text, p.Path.Kind, p.Path.Remote, p.Address, p.Reason, p.PublicKey, p.ApprovalFingerprint, p.Version}
+	texts := []string{p.Name, string(p.Shown()), cell.PeerState(p).Text, p.Path.Kind, p.Path.Remote, p.Address, p.Reason, p.PublicKey, p.ApprovalFingerprint, p.Version, cell.Labels(p)}
 	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
 	for _, v := range []*api.Verdict{&out.Auth, &out.APIServer, &out.Gateway, &in.Auth, &in.APIServer, &in.Gateway} {
 		if v.Code != "" {
@@ -156,48 +151,47 @@ const (
 )
 
 func (o *overview) draw(d *data, width, height int) string {
-	rows := o.peers(d)
-	o.ids = o.ids[:0]
-	for _, p := range rows {
-		o.ids = append(o.ids, peerID(p))
-	}
-	if len(rows) == 0 {
+	o.list(d)
+	if len(o.rows) == 0 {
 		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
 	}
 	d.peers.settle(o.ids)
 	if !d.wide && width >= twoColumns && height >= columnsHeight {
-		return strings.Join(exactly(o.panes(d, rows, width, height), width, height), "\n")
+		return strings.Join(exactly(o.panes(d, width, height), width, height), "\n")
 	}
 	trouble := o.trouble(d, width, height)
 	o.top = 1
-	layout := o.layout
-	if d.wide && width < twoColumns { // verdicts as signs leave room for more
-		layout = func(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
-			return cell.Layout(o.titled(compactColumns(d)), rows, width)
-		}
-	}
-	lines := o.table(d, rows, layout(d, rows, unmarked(width)), width, max(1, height-1-len(trouble)))
+	compact := d.wide && width < twoColumns // verdicts as signs leave room for more
+	lines := o.lines(d, compact, width, max(1, height-1-len(trouble)))
 	lines = exactly(lines, width, height-len(trouble))
 	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
 }
 
-// table has the titles and so many rows.
-func (o *overview) table(d *data, rows []*api.PeerStatus, table *cell.Table[*api.PeerStatus], width, height int) []string {
+// lines are the titles and so many rows; compact ones have the verdicts as signs.
+func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	o.width = width
 	first, last := d.peers.window(o.ids, height)
+	table := o.measured(d, compact, unmarked(width))
 	lines := []string{"  " + table.Header(d.paint)}
 	withHour := slices.Contains(table.Shown(), titleHour)
 	for i := first; i < last; i++ {
-		if withHour {
-			d.hourOf(rows[i])
+		row := ""
+		switch e := o.entries[i]; {
+		case e.group != nil:
+			row = o.titleLine(d, e.group, unmarked(width))
+		default:
+			if withHour {
+				d.hourOf(o.rows[e.row])
+			}
+			row = table.Row(d.paint, e.row)
 		}
-		lines = append(lines, marked(table.Row(d.paint, i), o.ids[i] == d.peers.id, width, d.paint))
+		lines = append(lines, marked(row, o.ids[i] == d.peers.id, width, d.paint))
 	}
 	return lines
 }
 
 // panes has the peers at the left, above traffic, and the selected one at the right.
-func (o *overview) panes(d *data, rows []*api.PeerStatus, width, height int) []string {
+func (o *overview) panes(d *data, width, height int) []string {
 	widths := []int{peersWidth, width - peersWidth - besideGap}
 	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}}
 	if width >= threeColumns {
@@ -205,10 +199,8 @@ func (o *overview) panes(d *data, rows []*api.PeerStatus, width, height int) []s
 		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
 		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	}
-	title := fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), d.peers.at+1, len(rows), o.column)
 	o.top = 2
-	compact := cell.Layout(o.titled(compactColumns(d)), rows, unmarked(widths[0]))
-	left := append([]string{d.rule(title, widths[0])}, o.table(d, rows, compact, widths[0], height-o.top)...)
+	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], height-o.top)...)
 	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
 	columns := [][]string{left}
 	for i, p := range panes {
@@ -235,14 +227,19 @@ func (o *overview) trouble(d *data, width, height int) []string {
 	}
 	w := d.way(p)
 	lines := append([]string{cell.WayLine(&w, width, d.paint, d.lines())}, findingLines(d, p, width, room)...)
-	return append([]string{d.paint.Text(cell.Quiet, strings.Repeat(d.line(), width))}, cutTo(d, lines, width, room)...)
+	return append([]string{o.position(d, width)}, cutTo(d, lines, width, room)...)
+}
+
+// position is a line that says which of the peers is selected, and how they are ordered.
+func (o *overview) position(d *data, width int) string {
+	return d.rule(fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), o.entries[d.peers.at].row+1, len(o.rows), o.order()), width)
 }
 
 // layout takes short words for verdicts where that saves a column, and short names where
 // that saves a verdict.
-func (o *overview) layout(d *data, rows []*api.PeerStatus, width int) *cell.Table[*api.PeerStatus] {
+func (o *overview) layout(d *data, width int) *cell.Table[*api.PeerStatus] {
 	try := func(short bool, maxName int) *cell.Table[*api.PeerStatus] {
-		return cell.Layout(o.titled(overviewColumns(d, short, maxName)), rows, width)
+		return cell.Layout(o.titled(overviewColumns(d, short, maxName)), o.rows, width)
 	}
 	best := try(false, longName)
 	if best.Complete() {

@@ -162,21 +162,12 @@ func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	return d.trouble(p, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...), width)
 }
 
-// trouble is where the way to a peer breaks, and those findings that are not the same. Why the peer
-// is in its state needs no more words then.
+// trouble is what is wrong with a peer, where the way to it breaks first.
 func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []string {
 	w := d.way(p)
 	var lines []string
-	said := func(string) bool { return false }
-	if w.Break != nil {
-		lines = cell.BreakFinding(&w).Lines(width, d.paint)
-		cause, reason := cell.Printable(w.Break.Cause), cell.Printable(p.Reason)
-		said = func(s string) bool { return s == reason || cause != "" && strings.Contains(s, cause) }
-	}
-	for _, f := range findings {
-		if !said(f.Cause) {
-			lines = append(lines, f.Lines(width, d.paint)...)
-		}
+	for _, f := range cell.Wrong(&w, p, findings) {
+		lines = append(lines, f.Lines(width, d.paint)...)
 	}
 	return lines
 }
@@ -251,6 +242,7 @@ func about(s *api.PeerStatus) [][2]string {
 		{"may reach", cell.OrNothing(s.Allow)},
 		{"offers us", cell.OrNothing(s.Offers)},
 		{"kind", kind},
+		{"labels", cell.Labels(s)},
 		{"mode", cell.Printable(s.Mode)},
 		{"version", cell.Printable(s.Version)},
 		{"path MTU", mtu},

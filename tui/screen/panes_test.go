@@ -46,7 +46,7 @@ func TestPicturesOfABlockedPeer(t *testing.T) { pictures(t, "blocked", blocked, 
 // Whoever looks at the screen once has to see where it breaks and what to do.
 func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 	s := play(t, blocked(), 120, 40, false)
-	s.want("● 2 connected ✗ 1 silent", "▸ site-10", "→✗ ←✓", "◄ PST0106 the peer is heard and does not hear", "fix: at site-10 let it in", "peers 1 of 3, by trouble", "throughput")
+	s.want("● 2 connected ✗ 1 silent", "▸ site-10", "→✗ ←✓", "◄ PST0106 the peer's packets arrive, ours do not reach it", "fix: at site-10 let it in", "peers 1 of 3, by trouble", "throughput")
 	s.gateway.status = blocked().status
 	s.gateway.status.Peers[0].Reachability = s.gateway.status.Peers[1].Reachability
 	s.gateway.block("site-2")
@@ -61,10 +61,35 @@ func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 	}
 }
 
-func TestAsciiLinesOnATerminalWithoutUnicode(t *testing.T) {
-	s := play(t, blocked(), 200, 60, false).press(":").typed("graph ascii").press("enter")
-	if picture := s.View(); strings.ContainsAny(picture, "│╳┆┌├└─") {
-		t.Errorf("there are Unicode's lines:\n%s", picture)
+// Without Unicode the screen is as wide and says the same in signs that every terminal has.
+func TestPicturesWithoutUnicode(t *testing.T) {
+	for name, gateway := range gateways() {
+		for _, size := range sizes() {
+			s := play(t, gateway(), size[0], size[1], true).press(":").typed("graph ascii").press("enter")
+			for _, k := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "?", ":"} {
+				picture := s.press(k).View()
+				fits(t, picture, size[0], size[1])
+				for _, r := range picture {
+					if r > '~' {
+						t.Fatalf("%s: %q in\n%s", name, r, picture)
+					}
+				}
+			}
+		}
+	}
+	s := play(t, busy(), 120, 40, false).press(":").typed("graph ascii").press("enter")
+	golden(t, "ascii-120x40", s.View())
+}
+
+func TestTheGraphFollowsTheTerminal(t *testing.T) {
+	for env, want := range map[string]string{
+		"": graphBraille, "LANG=C": graphBraille, "LANG=de_DE.UTF-8": graphBraille, "LC_ALL=C.utf8": graphBraille, "LANG=de_DE.ISO-8859-1@euro": graphASCII,
+		"LC_CTYPE=ru_RU.KOI8-R": graphASCII, "TERM=linux": graphASCII, "TERM=vt100": graphASCII, "TERM=xterm-256color": graphBraille,
+	} {
+		name, value, _ := strings.Cut(env, "=")
+		if got := GraphFor(func(asked string) string { return map[string]string{name: value}[asked] }); got != want {
+			t.Errorf("%q: %s, want %s", env, got, want)
+		}
 	}
 }
 

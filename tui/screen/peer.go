@@ -52,7 +52,7 @@ func (v *peerView) update(msg tea.Msg, d *data) tea.Cmd {
 // neighbour selects the peer before or after by name.
 func (v *peerView) neighbour(d *data, step int) {
 	peers := d.status.Peers
-	at := slices.IndexFunc(peers, func(p api.PeerStatus) bool { return peerID(&p) == d.peers.id })
+	at := d.peerIndex()
 	if to := at + step; to >= 0 && to < len(peers) {
 		d.peers.choose(peerID(&peers[to]))
 	}

@@ -79,6 +79,8 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 		m.show(m.at - 1)
 	case key.Matches(msg, k.sort):
 		return nil, m.sortNext()
+	case key.Matches(msg, k.group):
+		return m.askGroup(), true
 	case key.Matches(msg, k.wide):
 		m.data.wide = !m.data.wide
 	case key.Matches(msg, k.freeze):

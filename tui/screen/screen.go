@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tui"
+	"github.com/postern-dev/postern/tui/theme"
 )
 
 // ErrNoTerminal reports that a screen was asked for where there is none.
@@ -41,10 +42,14 @@ type Options struct {
 	Actions []Action
 	// Color uses the terminal's first eight colours; see tui.ColorWanted.
 	Color bool
-	// Theme is one of Themes; empty is dark.
+	// Theme is one of Themes, by name or path; empty is dark.
 	Theme string
+	// Themes are the user's own, besides those that are built in.
+	Themes theme.Dir
 	// Graph is braille, block or ascii; empty is braille.
 	Graph string
+	// Mouse: clicks and the wheel are the screen's to begin with; selecting text then takes shift.
+	Mouse bool
 	// In and Out are the terminal; anything else is ErrNoTerminal.
 	In  io.Reader
 	Out io.Writer

@@ -19,6 +19,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/theme"
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
@@ -163,8 +164,9 @@ func fits(t *testing.T, picture string, width, height int) {
 			}
 		}
 		for _, seq := range strings.Split(line, "\x1b")[1:] {
-			if !slices.Contains([]string{"[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m"}, seq[:strings.Index(seq, "m")+1]) {
-				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours", i+1, seq)
+			colorBlind := []string{"[38;5;74m", "[38;5;227m", "[38;5;202;1m"}
+			if !slices.Contains(append(colorBlind, "[m", "[1m", "[2m", "[7m", "[1;7m", "[30m", "[31m", "[32m", "[33m", "[34m", "[35m", "[36m", "[37m", "[37;40m"), seq[:strings.Index(seq, "m")+1]) {
+				t.Errorf("line %d: the sequence %q is not of the terminal's own first colours, nor of a theme", i+1, seq)
 			}
 		}
 	}
@@ -200,32 +202,36 @@ func pictures(t *testing.T, name string, gateway func() *fake, keys []string) {
 
 // everySize takes a picture at each size, without colour and in each theme. The text is the same in
 // all; of the themes but the first it is kept how often each style is set, and a sum of the picture.
-func everySize(t *testing.T, name string, open func(t *testing.T, width, height int, color bool) *stage, keys ...string) {
+func everySize(t *testing.T, of string, open func(t *testing.T, width, height int, color bool) *stage, keys ...string) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) {
+	t.Run(of, func(t *testing.T) {
 		var themes strings.Builder
 		for _, size := range sizes() {
 			width, height := size[0], size[1]
 			at := fmt.Sprintf("%dx%d", width, height)
 			plain := open(t, width, height, false).press(keys...).View()
 			fits(t, plain, width, height)
-			golden(t, name+"-"+at, plain)
+			golden(t, of+"-"+at, plain)
 			s := open(t, width, height, true).press(keys...)
-			for _, theme := range Themes() {
-				s.data.paint = paintOf(theme)
+			for _, name := range theme.BuiltIn() {
+				paint, err := s.themes.Load(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.data.paint = paint
 				picture := s.View()
 				fits(t, picture, width, height)
 				if ansi.Strip(picture) != plain {
-					t.Errorf("%s at %s: the theme %s changes more than colours:\n%s\nwithout:\n%s", name, at, theme, ansi.Strip(picture), plain)
+					t.Errorf("%s at %s: the theme %s changes more than colours:\n%s\nwithout:\n%s", of, at, name, ansi.Strip(picture), plain)
 				}
-				if theme == Themes()[0] {
-					golden(t, name+"-"+at+"-color", picture)
+				if name == theme.BuiltIn()[0] {
+					golden(t, of+"-"+at+"-color", picture)
 					continue
 				}
-				fmt.Fprintf(&themes, "%s %s: %s\n", at, theme, stylesOf(picture))
+				fmt.Fprintf(&themes, "%s %s: %s\n", at, name, stylesOf(picture))
 			}
 		}
-		golden(t, name+"-themes", themes.String())
+		golden(t, of+"-themes", themes.String())
 	})
 }
 

@@ -1,23 +1,15 @@
 package screen
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/theme"
 )
-
-// Themes.
-const (
-	themeDark     = "dark"
-	themeLight    = "light"
-	themeContrast = "contrast"
-)
-
-// Themes are the names of those there are, the usual one first.
-func Themes() []string { return []string{themeDark, themeLight, themeContrast} }
 
 // ThemeFor is the theme for the background that a terminal tells its programs of: by COLORFGBG, as
 // rxvt, Konsole and others do, which ends with the number of a colour. The terminal is not asked.
@@ -25,29 +17,31 @@ func ThemeFor(getenv func(string) string) string {
 	colors := strings.Split(getenv("COLORFGBG"), ";")
 	switch colors[len(colors)-1] {
 	case "7", "9", "10", "11", "12", "13", "14", "15":
-		return themeLight
+		return theme.Light
 	}
-	return themeDark
+	return theme.Dark
 }
 
-// paintOf is what a theme has for colours.
-func paintOf(theme string) cell.Paint {
-	switch theme {
-	case themeLight:
-		return cell.Light
-	case themeContrast:
-		return cell.Contrast
+// GraphFor is what charts are drawn with on the terminal that the environment tells of: without
+// Unicode where its character set has none, or the terminal's own font lacks most of it.
+func GraphFor(getenv func(string) string) string {
+	_, charset, named := strings.Cut(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")), ".")
+	charset, _, _ = strings.Cut(strings.ToLower(strings.ReplaceAll(charset, "-", "")), "@")
+	poor := []string{"linux", "vt100", "vt102", "vt220"}
+	if named && charset != "utf8" || slices.Contains(poor, getenv("TERM")) {
+		return graphASCII
 	}
-	return cell.Dark
+	return graphBraille
 }
 
 func (m *model) commandTheme(name string) tea.Cmd {
+	p, err := m.themes.Load(name)
 	switch {
-	case !slices.Contains(Themes(), name):
-		return m.say("theme is one of " + strings.Join(Themes(), ", "))
+	case err != nil:
+		return m.say(err.Error())
 	case m.data.paint == cell.Bare:
 		return m.say("colours are off, by NO_COLOR or the kind of terminal")
 	}
-	m.data.paint = paintOf(name)
+	m.data.paint = p
 	return nil
 }

@@ -188,7 +188,8 @@ type traffic struct {
 // are drawn as one; the others are sorted by name, so that they keep their looks.
 func (v *throughput) traffic(d *data) traffic {
 	window := windows()[v.window]
-	t := traffic{options: chart.Options{Graph: chart.Graph(d.graph), Color: d.paint == cell.Dark || d.paint == cell.Light, Light: d.paint == cell.Light, Now: d.now, Window: window}}
+	coloured, light := d.paint.Hues()
+	t := traffic{options: chart.Options{Graph: chart.Graph(d.graph), Color: coloured, Light: light, Now: d.now, Window: window}}
 	peers := v.peers(d)
 	if p := v.shown(d); p != nil {
 		peers = []*api.PeerStatus{p}

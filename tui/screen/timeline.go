@@ -148,7 +148,7 @@ func (v *timeline) nextPeer(d *data) {
 	if len(peers) == 0 {
 		return
 	}
-	at := slices.IndexFunc(peers, func(p api.PeerStatus) bool { return peerID(&p) == d.peers.id })
+	at := d.peerIndex()
 	d.peers.choose(peerID(&peers[(at+1)%len(peers)]))
 }
 

@@ -28,6 +28,12 @@ type sortable interface {
 	sortBy(column string)
 }
 
+// groupable is a view whose rows can be gathered in groups: `b` asks by what, `:group` says it.
+type groupable interface {
+	groupings(d *data) []string
+	groupBy(grouping string)
+}
+
 // What a view's update may ask of the frame, as the message of its command.
 type (
 	// openMsg shows another view; esc leads back.

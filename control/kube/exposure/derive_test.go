@@ -200,8 +200,8 @@ func TestALoadBalancerThatWaitsHasANodePort(t *testing.T) {
 		facts facts
 		want  string
 	}{
-		{cluster(balancer, node("n1", "ExternalIP 203.0.113.1")), "this gateway is dialled by its node port alone, 203.0.113.1:30820 (ExternalIP of node n1)"},
-		{cluster(balancer), "nobody outside can dial this gateway by it"},
+		{cluster(balancer, node("n1", "ExternalIP 203.0.113.1")), "this gateway can be dialled only at its node port, 203.0.113.1:30820 (ExternalIP of node n1)"},
+		{cluster(balancer), "nobody outside can dial this gateway through it"},
 	} {
 		d := derive(c.facts, now)
 		if len(d.Problems) != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -137,7 +139,7 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 	}
 }
 
-func TestGrantsOfNamedServicesAreReadFromTheConfiguration(t *testing.T) {
+func TestGrantsAndLabelsAreReadFromTheObject(t *testing.T) {
 	g := newFakeGateway()
 	g.named = []string{"registry", "metrics"}
 	list, err := namedServices(context.Background(), g)
@@ -146,9 +148,16 @@ func TestGrantsOfNamedServicesAreReadFromTheConfiguration(t *testing.T) {
 	}
 	o := object("cloud")
 	o.Spec.Allow = []string{"auth", "registry", "nothing"}
+	o.Labels = map[string]string{"region": "eu", v1alpha1.LabelOrigin: ""}
+	for i := range api.MaxLabels {
+		o.Labels[fmt.Sprintf("z%02d", i)] = ""
+	}
 	r := &resolver{named: list}
 	c := r.resolve(t.Context(), o)
 	if c.refused != nil || !slices.Equal(c.peer.Allow, []string{"auth", "registry"}) || c.noted == nil || c.noted.params.Service != "nothing" {
 		t.Errorf("got %+v, refused %+v, noted %+v", c.peer, c.refused, c.noted)
+	}
+	if got := c.peer.Labels; got["region"] != "eu" || len(got) != api.MaxLabels || slices.Contains(slices.Collect(maps.Keys(got)), v1alpha1.LabelOrigin) {
+		t.Errorf("labels are %v, want the operator's first %d", got, api.MaxLabels)
 	}
 }

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -104,7 +105,7 @@ func configured(o *v1alpha1.Peer) api.Peer {
 	s := &o.Spec
 	e := api.Peer{
 		Name: o.Name, PublicKey: s.PublicKey, Endpoints: slices.Clone(s.Endpoints), Mode: s.Mode,
-		Allow: slices.Clone(s.Allow), Stock: s.Stock, AllowedIPs: slices.Clone(s.AllowedIPs),
+		Allow: slices.Clone(s.Allow), Stock: s.Stock, AllowedIPs: slices.Clone(s.AllowedIPs), Labels: labels(o),
 	}
 	if b := s.OutOfBand; b != nil {
 		e.OutOfBand = &api.PeerOutOfBand{AuthURL: b.AuthURL, APIServerURL: b.APIServerURL}
@@ -119,6 +120,18 @@ func configured(o *v1alpha1.Peer) api.Peer {
 		e.Services = &api.PeerServices{Export: slices.Clone(v.Export), Import: slices.Clone(v.Import)}
 	}
 	return e
+}
+
+// labels are those of an object that its operator gave it. It is no fault to have more than a peer may
+// have: the first by name count.
+func labels(o *v1alpha1.Peer) map[string]string {
+	out := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
+		if len(out) < api.MaxLabels && !strings.HasPrefix(name, v1alpha1.Group+"/") {
+			out[name] = o.Labels[name]
+		}
+	}
+	return out
 }
 
 // secretsOf fills in what the object keeps in Secrets.

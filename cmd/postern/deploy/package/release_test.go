@@ -34,7 +34,8 @@ const (
 	repository = "../../../.."
 	version    = "v0.0.1-test"
 	// suite is the Debian that the package is installed in.
-	suite = "trixie"
+	suite        = "trixie"
+	programBytes = 40_000_000
 	// patience bounds what a command takes, awhile what a machine does; they only matter when something
 	// is broken.
 	patience, awhile = 20 * time.Minute, 2 * time.Minute
@@ -209,6 +210,9 @@ func sbom(t *testing.T, out string) {
 		program, err := os.ReadFile(filepath.Join(match(t, dir+"/postern_*"), name))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if len(program) > programBytes {
+			t.Errorf("%s: the program has %d bytes, want at most %d", platform, len(program), programBytes)
 		}
 		sum := fmt.Sprintf("%x", sha256.Sum256(program))
 		if got := document.Metadata.Component.Hashes; len(got) != 1 || got[0].Content != sum {

@@ -1,0 +1,226 @@
+// Package theme has the colours of the live screen, by name: those that are built in, and files of the
+// user's own.
+//
+// A file has a line for each role that looks otherwise than in the theme that it is based on:
+//
+//	# night.theme
+//	base: dark
+//	good: "#5fd7af"
+//	bad: bold bright-white on 160 # it fails
+//	quiet: faint
+//
+// A colour is one of the terminal's first sixteen by name (red, bright-red), one of its 256 by number, or
+// #RRGGBB, in quotes or not. Before it may stand bold, faint, underline and reverse, and behind it `on` and
+// the colour of the background. `plain` is the terminal's own text. A # with a space behind it begins a
+// comment.
+package theme
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/control/suggest"
+	"github.com/postern-dev/postern/tui/cell"
+)
+
+// Names of those that are built in.
+const (
+	Dark       = "dark"
+	Light      = "light"
+	Contrast   = "contrast"
+	ColorBlind = "colour-blind"
+)
+
+// Suffix is that of the files in the user's directory.
+const Suffix = ".theme"
+
+var builtIn = map[string]cell.Paint{Dark: cell.Dark, Light: cell.Light, Contrast: cell.Contrast, ColorBlind: cell.ColorBlind}
+
+// roles are what a file can give a look.
+var roles = map[string]cell.Style{
+	"good": cell.Good, "bad": cell.Bad, "wary": cell.Wary, "quiet": cell.Quiet, "strong": cell.Strong, "second": cell.Second, "selected": cell.Selected,
+}
+
+// maxSize bounds a file, in bytes.
+const maxSize = 64 << 10
+
+// Dir is the directory with the user's own themes, which need not be there; empty is none.
+type Dir string
+
+// DirFor is it in the environment's configuration directory.
+func DirFor(getenv func(string) string) Dir {
+	base := getenv("XDG_CONFIG_HOME")
+	if home := getenv("HOME"); !filepath.IsAbs(base) && filepath.IsAbs(home) {
+		base = filepath.Join(home, ".config")
+	}
+	if !filepath.IsAbs(base) {
+		return ""
+	}
+	return Dir(filepath.Join(base, "postern", "themes"))
+}
+
+// BuiltIn are the names of those that are built in, the usual one first.
+func BuiltIn() []string { return []string{Dark, Light, Contrast, ColorBlind} }
+
+// Names are those that can be loaded by name.
+func (d Dir) Names() []string {
+	names := BuiltIn()
+	if d == "" {
+		return names
+	}
+	files, _ := filepath.Glob(filepath.Join(string(d), "*"+Suffix))
+	for _, f := range files {
+		if name := strings.TrimSuffix(filepath.Base(f), Suffix); builtIn[name] == cell.Bare && cell.Printable(name) == name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Load gives a theme by its name, or by the path of its file, which has a slash. The error says what is
+// wrong and where.
+func (d Dir) Load(name string) (cell.Paint, error) {
+	if p, known := builtIn[name]; known {
+		return p, nil
+	}
+	file := name
+	if !strings.ContainsRune(name, filepath.Separator) {
+		if file = filepath.Join(string(d), name+Suffix); !slices.Contains(d.Names(), name) {
+			return cell.Bare, fmt.Errorf("no theme is called %q (%s)", name, suggest.Hint(name, d.Names(), "there are: "))
+		}
+	}
+	text, err := read(file)
+	if err != nil {
+		return cell.Bare, fmt.Errorf("read the theme: %w", err)
+	}
+	p, err := Parse(text)
+	if err != nil {
+		return cell.Bare, fmt.Errorf("%s:%w", cell.Printable(file), err)
+	}
+	return p, nil
+}
+
+// read reads a file, and nothing that has no end.
+func read(file string) (text string, err error) {
+	info, err := os.Stat(file)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: file, Err: errors.New("it is no regular file")}
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err == nil && len(data) > maxSize {
+		err = fmt.Errorf("%s has more than %d bytes", file, maxSize)
+	}
+	return string(data), err
+}
+
+// Parse reads a file's text. An error begins with the line's number.
+func Parse(text string) (cell.Paint, error) {
+	base, looks := Dark, map[cell.Style]ansi.Style{}
+	seen := map[string]int{}
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line+" ", "# ")
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		bad := func(format string, args ...any) (cell.Paint, error) {
+			return cell.Bare, fmt.Errorf("%d: %s", i+1, cell.Printable(fmt.Sprintf(format, args...)))
+		}
+		name, value, found := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.Trim(strings.TrimSpace(value), `"'`)
+		role, known := roles[name]
+		switch {
+		case !found:
+			return bad("%.40q is no line of a theme (want ROLE: COLOUR, such as good: green)", line)
+		case seen[name] != 0:
+			return bad("%s is given twice, first in line %d (remove one)", name, seen[name])
+		case name == "base" && builtIn[value] == cell.Bare:
+			return bad("base: no theme that is built in is called %.40q (%s)", value, suggest.Hint(value, BuiltIn(), "there are: "))
+		case name == "base":
+			base = value
+		case !known:
+			return bad("there is no role %.40q (%s)", name, suggest.Hint(name, append(slices.Collect(maps.Keys(roles)), "base"), "there are: "))
+		default:
+			look, err := styleOf(value)
+			if err != nil {
+				return bad("%s: %v", name, err)
+			}
+			looks[role] = look
+		}
+		seen[name] = i + 1
+	}
+	p := builtIn[base]
+	return p.With(base == Light, looks), nil
+}
+
+// styleOf reads a look: attributes, a colour, and one of the background.
+func styleOf(text string) (ansi.Style, error) {
+	s := ansi.NewStyle()
+	words := strings.Fields(strings.ToLower(text))
+	if len(words) == 0 {
+		return s, errors.New("no colour (want one such as green, 208 or #5fd7af; plain is the terminal's own)")
+	}
+	background := false
+	for i, word := range words {
+		switch {
+		case word == "plain":
+		case word == "bold":
+			s = s.Bold()
+		case word == "faint":
+			s = s.Faint()
+		case word == "underline":
+			s = s.Underline(true)
+		case word == "reverse":
+			s = s.Reverse(true)
+		case word == "on" && !background && i+1 < len(words):
+			background = true
+		default:
+			c, known := colourOf(word)
+			if !known {
+				return s, fmt.Errorf("%.40q is no colour (want %s with or without bright-, a number to 255, or #RRGGBB; before it bold, faint, underline or reverse)", word, strings.Join(colours, ", "))
+			}
+			if background {
+				s = s.BackgroundColor(c)
+			} else {
+				s = s.ForegroundColor(c)
+			}
+		}
+	}
+	return s, nil
+}
+
+// colours are the first eight of a terminal, in its order.
+var colours = []string{"black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"}
+
+func colourOf(word string) (ansi.Color, bool) {
+	name, bright := strings.CutPrefix(word, "bright-")
+	if i := slices.Index(colours, name); i >= 0 {
+		if bright {
+			i += len(colours)
+		}
+		return ansi.BasicColor(i), true
+	}
+	if hex, found := strings.CutPrefix(word, "#"); found {
+		n, err := strconv.ParseUint(hex, 16, 32)
+		return ansi.TrueColor(n), err == nil && len(hex) == 6
+	}
+	n, err := strconv.ParseUint(word, 10, 8)
+	return ansi.IndexedColor(n), err == nil
+}
