@@ -86,7 +86,7 @@ func TestChecksDrawTheWayToAPeerWithAnError(t *testing.T) {
 	s.Peers[0].Name = "site"
 	got := Checks(checked(), s, 80, Options{Now: now})
 	_, site, _ := strings.Cut(got, "\nsite\n")
-	if !strings.Contains(site, "╳  →? ←?") || !strings.Contains(site, "◄ PST0101") {
+	if !strings.Contains(site, "┆  →? ←?") || !strings.Contains(site, "◄ PST0101") {
 		t.Errorf("the way to site is not drawn:\n%s", got)
 	}
 	if cloud, _, _ := strings.Cut(got, "\nsite\n"); strings.Contains(cloud, "→? ←?") || strings.Contains(cloud, "→✓ ←✓") {

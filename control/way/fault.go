@@ -40,6 +40,9 @@ func (m *maker) put(c *api.Check) {
 	default:
 		e := &m.Edges[m.between()]
 		e.Fault = graver(e.Fault, f)
+		if lost := m.Edges[m.outside].Path; lost != nil && s.at == across && s.forth == "" {
+			lost.LossRatio = nil // The fault has a figure of its own, of packets of every kind.
+		}
 	}
 	m.tell(s, at, c)
 }
@@ -173,12 +176,12 @@ func (m *maker) first() *Break {
 	for i, n := range m.Nodes {
 		take(n.Fault, func() string {
 			if n.Kind == Far { // What is wrong there is the address, or what it leads to.
-				return "where " + m.Peer + " is sought"
+				return "at the address of " + m.Peer
 			}
 			return "at " + m.called(n)
 		})
 		if i < len(m.Edges) {
-			take(m.Edges[i].Fault, func() string { return "between " + m.called(n) + " and " + m.called(m.Nodes[i+1]) })
+			take(m.Edges[i].Fault, func() string { return m.stretch(i) })
 		}
 	}
 	for _, n := range m.Services {
@@ -193,6 +196,17 @@ func (m *maker) first() *Break {
 		})
 	}
 	return best
+}
+
+// stretch is where the fault of an edge is, in words: on the edge, or where nothing is known of it,
+// anywhere from the last node that is known to work to the peer.
+func (m *maker) stretch(i int) string {
+	from, to := i, i+1
+	if m.Edges[i].unknown() {
+		for to = len(m.Nodes) - 1; from > 0 && m.Edges[from-1].unknown(); from-- {
+		}
+	}
+	return "between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[to])
 }
 
 // called is what a node is called in a sentence.

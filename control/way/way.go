@@ -102,14 +102,17 @@ type Break struct {
 	Fault
 }
 
-// State is the worse of an edge's two directions, or its fault's.
+// State is the worse of an edge's two directions, or its fault's. Where neither direction is
+// known, the fault is somewhere from here to the peer, and this edge is as unknown as the others.
 func (e Edge) State() api.Outcome {
 	out := worse(e.Out, e.In)
-	if e.Fault != nil {
+	if e.Fault != nil && !e.unknown() {
 		out = worse(e.Fault.Outcome, out)
 	}
 	return out
 }
+
+func (e Edge) unknown() bool { return e.Out == api.Unknown && e.In == api.Unknown }
 
 // passes reports whether something gets over an edge in a direction.
 func passes(o api.Outcome) bool { return o == api.OK || o == api.Warning }
