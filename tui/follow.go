@@ -45,8 +45,7 @@ func Follow(ctx context.Context, out io.Writer, fetch func(ctx context.Context) 
 		s, err := fetch(ctx)
 		var sentences []string
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil: // The next turn ends.
 		case err != nil:
 			if wait = min(2*wait, maxFollowWait); lost.IsZero() {
 				lost = time.Now()

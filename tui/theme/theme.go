@@ -16,6 +16,7 @@
 package theme
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -217,9 +218,12 @@ func colourOf(word string) (ansi.Color, bool) {
 		}
 		return ansi.BasicColor(i), true
 	}
-	if hex, found := strings.CutPrefix(word, "#"); found {
-		n, err := strconv.ParseUint(hex, 16, 32)
-		return ansi.TrueColor(n), err == nil && len(hex) == 6
+	if digits, found := strings.CutPrefix(word, "#"); found {
+		rgb, err := hex.DecodeString(digits)
+		if err != nil || len(rgb) != 3 {
+			return nil, false
+		}
+		return ansi.RGBColor{R: rgb[0], G: rgb[1], B: rgb[2]}, true
 	}
 	n, err := strconv.ParseUint(word, 10, 8)
 	return ansi.IndexedColor(n), err == nil
