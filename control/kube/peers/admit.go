@@ -3,6 +3,7 @@ package peers
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -57,7 +58,18 @@ func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, be
 			}
 		}
 	}
+	for _, p := range before {
+		if within(c.peer, p) || within(p, c.peer) {
+			return found(c.object, catalogue.PeerRefused, fmt.Sprintf("spec.allowedIPs: the overlay address of one of the Peers %s and %s is in the other's allowedIPs (narrow them)", c.object.Name, p.Name))
+		}
+	}
 	return nil
+}
+
+// within reports whether a gateway's overlay address is in a stock peer's prefixes.
+func within(gateway, stock config.Peer) bool {
+	at := peer.OverlayAddr(gateway.PublicKey)
+	return !gateway.Stock && slices.ContainsFunc(stock.AllowedIPs, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
 func duplicate(o *v1alpha1.Peer, of string) *finding {

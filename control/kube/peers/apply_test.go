@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,19 @@ func TestOfTwoWithOneKeyTheOlderCounts(t *testing.T) {
 		if x.refused == nil || x.refused.code != catalogue.PeerDuplicate {
 			t.Errorf("%s: refused for %+v", x.object.Name, x.refused)
 		}
+	}
+}
+
+func TestNoStockPeerHasAnAddressOfAnother(t *testing.T) {
+	stock := func(name string, key byte, age int, holds byte) *candidate {
+		c := aged(name, key, age)
+		c.peer.Stock, c.peer.AllowedIPs = true, []netip.Prefix{netip.PrefixFrom(peer.OverlayAddr(peer.PublicKey{holds}), 128)}
+		return c
+	}
+	list := []*candidate{aged("old", 1, 9), stock("takes-old", 2, 8, 1), stock("office", 3, 7, 4), aged("late", 4, 6), aged("other", 5, 5)}
+	admit(list, peer.PublicKey{9})
+	if got := names(chosen(list)); got != "office old other" {
+		t.Errorf("in force are %s", got)
 	}
 }
 

@@ -89,7 +89,7 @@ type Seams struct {
 // on the node's network. A cluster may route those of its pods to its neighbours, but what leads to
 // pods there is the cluster's to say, by a Service.
 func inside(getenv func(string) string) (out []netip.Prefix) {
-	if getenv(AddressVariable) == getenv(NodeVariable) {
+	if onNode(getenv) {
 		return nil
 	}
 	for text := range strings.SplitSeq(getenv(AddressVariable)+","+getenv(AddressesVariable), ",") {
@@ -99,6 +99,9 @@ func inside(getenv func(string) string) (out []netip.Prefix) {
 	}
 	return out
 }
+
+// onNode reports whether the pod is on its node's network, whose address speaks for everything there.
+func onNode(getenv func(string) string) bool { return getenv(AddressVariable) == getenv(NodeVariable) }
 
 // Run stands by until this replica is the active one, and then calls active, as often as that
 // happens, until ctx ends. The context of active ends when the role is lost, with
@@ -276,8 +279,12 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	}
 	s := Seams{State: backend, LocalHost: p.address, Exclude: inside(os.Getenv), Clusterset: p.clusterset(), OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
 	if k.PeerServices {
+		own := p.address
+		if onNode(os.Getenv) {
+			own = netip.Addr{}
+		}
 		guard, err := access.NewGuard(access.GuardOptions{
-			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: p.address, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,
+			Cluster: p.o.Cluster, Namespaces: k.PeerServicesFrom, Own: own, Account: p.o.Cluster.Namespace() + ":" + k.Release, Logger: p.o.Logger,
 		})
 		if err != nil {
 			return Seams{}, err
