@@ -85,11 +85,11 @@ func (a *app) configReload() *cobra.Command {
 		Short: "Have the gateway read its configuration again",
 		Long: "Have the gateway read its configuration again, as SIGHUP does: what did not change is left alone, and a file with a " +
 			"mistake changes nothing. With --confirm-within the configuration before comes back, unless it is confirmed in time: for " +
-			"changes that may cut the way that you come by. The file stays as it is, but does not count until it is changed or read again.",
+			"changes that may cut your own connection. The file stays as it is, but does not count until it is changed or read again.",
 		Example: "  postern config reload\n  postern config reload --confirm-within 2m && postern config confirm",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if within == 0 {
+			if !c.Flags().Changed("confirm-within") {
 				if err := a.client().Reload(c.Context()); err != nil {
 					return err
 				}

@@ -105,7 +105,7 @@ func reloadOn(ctx context.Context, hangups <-chan os.Signal, g *gateway.Gateway)
 	for {
 		select {
 		case <-hangups:
-			_ = g.Reload(ctx)
+			_ = g.Hangup(ctx)
 		case <-g.Restart():
 			return true
 		case <-ctx.Done():

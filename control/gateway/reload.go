@@ -24,12 +24,12 @@ func (g *Gateway) SetConfig(ctx context.Context, next *config.Resolved) error {
 // Reload reads the configuration again and applies it. On an error the old one is in
 // force as before.
 func (g *Gateway) Reload(ctx context.Context) error {
-	return g.reloadFile(ctx, func(*config.Resolved) state.Trial { return state.Trial{} })
+	return g.reloadFile(ctx, func(*config.Resolved) (state.Trial, error) { return state.Trial{}, nil })
 }
 
 // reloadFile reads the configuration again and applies it, as the trial that it is: none of a
 // configuration that is to stay. The trial is stored first, so that nothing happens without it.
-func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) state.Trial) error {
+func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) (state.Trial, error)) error {
 	if g.opts.ReadConfig == nil {
 		return admin.Conflict("this gateway was not started from a configuration file", "")
 	}
@@ -41,7 +41,8 @@ func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) s
 		if err != nil {
 			return nil, err
 		}
-		if t := trial(next); t != was {
+		t, err := trial(next)
+		if err == nil && t != was {
 			err = g.store.SetTrial(t)
 		}
 		return next, err

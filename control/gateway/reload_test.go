@@ -339,6 +339,10 @@ func TestAConfigurationIsTried(t *testing.T) {
 		t.Errorf("tried: undone %v, %v", undone, err)
 	}
 	shown(true, "tried")
+	if err := g.Hangup(w.ctx); err != nil {
+		t.Error(err)
+	}
+	shown(true, "a signal, from whoever was cut off")
 	edit(100, "no port")
 	if _, err := try(time.Hour); err == nil {
 		t.Error("a file with a mistake is tried")

@@ -28,12 +28,16 @@ func (g *Gateway) ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.Co
 		return api.ConfigTryResponse{}, err
 	}
 	var t state.Trial
-	err := g.reloadFile(ctx, func(next *config.Resolved) state.Trial {
-		kept := cmp.Or(g.store.Trial().Kept, g.peers.Config().Text())
+	err := g.reloadFile(ctx, func(next *config.Resolved) (state.Trial, error) {
+		now := g.peers.Config()
+		kept := cmp.Or(g.store.Trial().Kept, now.Text())
 		if kept != next.Text() {
 			t = state.Trial{Kept: kept, Tried: next.Fingerprint(), Until: time.Now().Add(within).Round(0)}
+		} else if now.Text() == kept && !config.Diff(now, next.WithPeersOf(now)).IsEmpty() {
+			return t, admin.Conflict("only files that the configuration names have changed, and the gateway keeps no copies of those to return to",
+				"read it without --confirm-within: postern config reload")
 		}
-		return t
+		return t, nil
 	})
 	return api.ConfigTryResponse{UndoneAt: t.Until}, err
 }
@@ -51,9 +55,20 @@ func (g *Gateway) ConfigConfirm(context.Context) error {
 	return g.store.SetTrial(state.Trial{})
 }
 
+// Hangup is Reload for a signal, which may come from anything, such as the end of the session that the
+// change has cut: a configuration that waits to be confirmed goes on waiting.
+func (g *Gateway) Hangup(ctx context.Context) error {
+	return g.reloadFile(ctx, func(next *config.Resolved) (state.Trial, error) {
+		if t := g.store.Trial(); t.Tried == next.Fingerprint() && time.Now().Before(t.Until) {
+			return t, nil
+		}
+		return state.Trial{}, nil
+	})
+}
+
 // configUndoneAt is when the configuration is undone unless it is confirmed; nil: it stays.
 func (g *Gateway) configUndoneAt() *time.Time {
-	if t := g.store.Trial(); t.Tried == g.peers.Config().Fingerprint() {
+	if t := g.store.Trial(); t.Tried != "" && t.Tried == g.peers.Config().Fingerprint() {
 		return timeOrNil(t.Until)
 	}
 	return nil
@@ -86,7 +101,7 @@ func (g *Gateway) confirmed(file *config.Resolved) *config.Resolved {
 		return file
 	case t.Tried != file.Fingerprint():
 		if err := g.store.SetTrial(state.Trial{}); err != nil {
-			g.log.Warn("that the configuration is another one now cannot be stored", "error", err)
+			g.log.Warn("cannot store that the configuration on trial was replaced", "error", err)
 		}
 		return file
 	case time.Now().Before(t.Until):
