@@ -193,7 +193,7 @@ func (r *Runner) standing() (standing, []skew) {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
 			skews = append(skews, clocks(rep.Findings)...)
-		case v.Outcome == api.Error:
+		case v.Failed() || v.Because != nil && v.Because.Failed():
 			s.failing++
 			s.unreached = append(s.unreached, rep.Peer)
 			if rep.heard.After(s.heard) {

@@ -190,7 +190,7 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	go func() { mtu <- r.sizes(ctx, f, before, e) }()
 	out := []verdict.Finding{reached}
 	was, lossy := verdict.Find(before.Findings, api.ServiceGateway)
-	lossy = lossy && was.Code == catalogue.PacketsLost
+	lossy = lossy && was.Code == catalogue.PacketsLost && was.Because == nil
 	was.Outcome = api.Warning // it may have been the root of an error
 	due := lossy && e.full && time.Since(was.At) >= r.opts.FullInterval/2
 	plain := reached.Outcome != api.Error
