@@ -18,6 +18,8 @@ const (
 	maxFollowWait = 15 * time.Second
 	// maxSentences bounds what is said at once: of a thousand peers nobody listens to each.
 	maxSentences = 40
+	// followLimit is how long an answer may take, after which the gateway counts as lost.
+	followLimit = 5 * time.Second
 )
 
 // Follow says in sentences, one a line, how a gateway and its peers fare, and then what changes, until
@@ -42,13 +44,16 @@ func Follow(ctx context.Context, out io.Writer, fetch func(ctx context.Context) 
 			return nil
 		case <-timer.C:
 		}
-		s, err := fetch(ctx)
+		asked := time.Now()
+		asking, cancel := context.WithTimeout(ctx, followLimit)
+		s, err := fetch(asking)
+		cancel()
 		var sentences []string
 		switch {
 		case ctx.Err() != nil: // The next turn ends.
 		case err != nil:
 			if wait = min(2*wait, maxFollowWait); lost.IsZero() {
-				lost = time.Now()
+				lost = asked
 				sentences = []string{fmt.Sprintf("%s does not answer: %v. It is asked again until it does", now.gateway, err)}
 			}
 		default:

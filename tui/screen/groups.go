@@ -239,6 +239,9 @@ func (m *model) commandGroup(by string) tea.Cmd {
 	case labelled && api.CheckLabel(name, "") != nil, !labelled && !slices.Contains(m.groupings(), by):
 		return m.say("group by state, path, label NAME, or none")
 	}
+	if p := m.data.peer(); p != nil && m.data.leads[m.data.peers.id] != "" { // Its title goes away.
+		m.data.peers.choose(peerID(p))
+	}
 	v.groupBy(by)
 	return m.say("grouped by " + by)
 }
