@@ -385,8 +385,8 @@ func TestChartTwiceInACluster(t *testing.T) {
 		return err
 	}
 	for range 2 { // install and upgrade
-		for release, namespace := range map[string]string{"postern": "one", "west": "two"} {
-			if err := install(release, namespace); err != nil {
+		for _, r := range [][2]string{{"postern", "one"}, {"west", "two"}} {
+			if err := install(r[0], r[1]); err != nil {
 				t.Fatal(err)
 			}
 		}

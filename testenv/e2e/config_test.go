@@ -212,7 +212,7 @@ func TestAConfigurationThatNobodyConfirmsIsUndone(t *testing.T) {
 	served(true, "before")
 	cloud.doc.Spec.Services.Named = nil
 	cloud.writeConfig()
-	if said := cloud.must("config", "reload", "--confirm-within", "6s"); !strings.Contains(said, "undone at") {
+	if said := cloud.must("config", "reload", "--confirm-within", "20s"); !strings.Contains(said, "undone at") {
 		t.Errorf("reload says %q", said)
 	}
 	if cloud.status().Gateway.ConfigUndoneAt == nil {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"testing"
@@ -24,11 +25,14 @@ func TestTheProgramIsSmallAndStartsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What a busy machine takes away is no time of the program's.
-	c := exec.CommandContext(t.Context(), path, "version")
-	if err := c.Run(); err != nil {
-		t.Fatal(err)
+	took := time.Duration(math.MaxInt64)
+	for range 3 {
+		c := exec.CommandContext(t.Context(), path, "version")
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		took = min(took, c.ProcessState.UserTime()+c.ProcessState.SystemTime())
 	}
-	took := c.ProcessState.UserTime() + c.ProcessState.SystemTime()
 	t.Logf("%.1f MB, %v", float64(info.Size())/1e6, took)
 	if info.Size() > programBytes || took > startsWithin {
 		t.Errorf("it has %d bytes and takes %v, want at most %d and %v", info.Size(), took, programBytes, startsWithin)
