@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
@@ -47,13 +49,32 @@ func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) (
 		}
 		return next, err
 	})
-	if now := g.store.Trial(); err != nil && now != was {
-		return errors.Join(err, g.store.SetTrial(was))
-	}
 	if err == nil {
 		g.SetProblems(sourceConfig, nil)
+		return nil
+	}
+	if asked := (*admin.Error)(nil); !errors.As(err, &asked) { // who asked for what cannot be has been told
+		g.tellRefused(err)
+	}
+	if g.store.Trial() != was {
+		return errors.Join(err, g.store.SetTrial(was))
 	}
 	return err
+}
+
+// tellRefused has own checks say why the file is not in force, until one is.
+func (g *Gateway) tellRefused(err error) {
+	p := catalogue.Params{File: g.opts.Config.File, Detail: err.Error()}
+	var one config.Problem
+	if all := (config.Problems)(nil); errors.As(err, &all) && len(all) > 0 {
+		one = all[0]
+	} else {
+		errors.As(err, &one)
+	}
+	if one.Origin.Line > 0 {
+		p.Line, p.Field, p.Detail = one.Origin.Line, one.Path, one.Message
+	}
+	g.SetProblems(sourceConfig, []check.OwnProblem{{Name: "configuration", Code: catalogue.ConfigRefused, Params: p, Since: time.Now()}})
 }
 
 // reload applies what read gives, counts and logs what came of it.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // freeAddress is a loopback address that nobody listens on.
@@ -348,9 +349,19 @@ func TestAConfigurationIsTried(t *testing.T) {
 		t.Error("a file with a mistake is tried")
 	}
 	shown(true, "a file with a mistake")
+	refused := func() bool {
+		st, err := g.Status(w.ctx)
+		return err == nil && slices.ContainsFunc(st.Problems, func(c api.Check) bool { return c.Code == string(catalogue.ConfigRefused) })
+	}
+	if !refused() {
+		t.Error("status does not say that the file is not in force")
+	}
 	edit(0)
 	if err := g.Reload(w.ctx); err != nil {
 		t.Error(err)
+	}
+	if refused() {
+		t.Error("status says that a file is not in force that is")
 	}
 	shown(false, "reloaded for good")
 	edit(100)

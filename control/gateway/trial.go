@@ -86,6 +86,7 @@ func (g *Gateway) undoUnconfirmed(now time.Time) {
 	}
 	if err := g.reload(g.ctx, func() (*config.Resolved, error) { return g.peers.Config().Of(t.Kept) }); err != nil {
 		g.undoAgain = now.Add(roster.RetryUndo)
+		g.tellRefused(fmt.Errorf("nobody confirmed the one in force, and the one before cannot return: %w", err))
 		return
 	}
 	g.tellUndone(t)
