@@ -224,12 +224,7 @@ func (s *story) since(before story) []string {
 func news(before, now []problem) []string {
 	var out []string
 	has := func(list []problem, key string) bool {
-		for _, p := range list {
-			if p.key == key {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(list, func(p problem) bool { return p.key == key })
 	}
 	for _, p := range now {
 		if !has(before, p.key) {

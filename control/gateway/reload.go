@@ -71,7 +71,7 @@ func (g *Gateway) tellRefused(err error) {
 	} else {
 		errors.As(err, &one)
 	}
-	if one.Origin.Line > 0 {
+	if one.Message != "" {
 		p.Line, p.Field, p.Detail = one.Origin.Line, one.Path, one.Message
 	}
 	g.SetProblems(sourceConfig, []check.OwnProblem{{Name: "configuration", Code: catalogue.ConfigRefused, Params: p, Since: time.Now()}})

@@ -37,7 +37,7 @@ type entry struct {
 }
 
 // listing is the list as it was drawn last. Of 1,000 peers it takes longer than all the rest of a
-// picture, so it is made anew only when something changes that it depends on.
+// picture, so it is made again only when something changes that it depends on.
 type listing struct {
 	madeOf listMadeOf
 	// rows are the peers that the filter picks, in their order, entries the lines that are shown of them,
