@@ -157,6 +157,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 	var (
 		s      sample
 		newest departure
+		fresh  int // of s.newly, what took the present way
 		any    bool
 		again  bool
 	)
@@ -168,9 +169,11 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		}
 		s.newly += g.Size()
 		again = again || g.resent || g.lost || g.state == missing
-		if g.departed.at >= p.changed {
-			s.rtt = now - g.departed.at // The last one's: they come in order.
+		if g.departed.at < p.changed {
+			return // It says nothing of the present way.
 		}
+		s.rtt = now - g.departed.at // The last one's: they come in order.
+		fresh += g.Size()
 		if d := g.departed; !any || d.delivered > newest.delivered || d.delivered == newest.delivered && d.at >= newest.at {
 			newest, any = d, true
 		}
@@ -192,7 +195,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		s.rtt = 0
 	}
 	if any {
-		p.rates.delivered += int64(s.newly)
+		p.rates.delivered += int64(fresh)
 		p.rates.deliveredAt = now
 		p.rates.sample(&s, newest, path.minRTT)
 	}

@@ -325,3 +325,22 @@ func TestInFlightIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// What arrives by the way before says nothing of the rate of the one that packets take now.
+func TestAChangedPathsRateIsItsOwn(t *testing.T) {
+	s := newSim(simPath{rate: 50e6, rtt: 100 * ms, queue: 50 * ms}, 1)
+	o := &ownFlow{s: s}
+	s.at(0, o.start)
+	s.run(10 * time.Second)
+	s.path.rate, s.path.rtt = 2e6, 40*ms
+	o.f.path.Changed(s.now)
+	for s.now < 15*time.Second {
+		s.run(s.now + 5*ms)
+		if got := o.f.path.State(s.now).Rate * 8; got > 3e6 {
+			t.Fatalf("%.1f Mbit/s %v after a change to 2", got/1e6, s.now-10*time.Second)
+		}
+	}
+	if got := o.f.path.State(s.now).Rate * 8; got < 1.8e6 {
+		t.Errorf("%.1f Mbit/s 5 s after a change to 2", got/1e6)
+	}
+}

@@ -50,7 +50,8 @@ func NewPath(now, rtt time.Duration, packet int) *Path {
 // on its way stays accounted for.
 func (p *Path) Changed(now time.Duration) {
 	p.control = newController(now, p.control.path.trips, p.control.path.packet)
-	p.control.round.ends = p.rates.delivered + int64(p.flight)
+	p.control.round.ends = p.rates.delivered
+	p.rates.firstAt, p.rates.deliveredAt = now, now
 	p.changed = now
 }
 

@@ -6,7 +6,7 @@ import "time"
 // rate samples): from one segment's departure to its acknowledgement, so much was
 // delivered in so much time, or sent if that took longer.
 type rateSampler struct {
-	delivered   int64 // bytes in all
+	delivered   int64 // bytes in all, by the present way
 	deliveredAt time.Duration
 	firstAt     time.Duration // departure of the first of the flight
 	limitedTo   int64         // what will have been delivered when samples aren't limited any more; 0 is they aren't
