@@ -133,7 +133,7 @@ func assertEnded(t *testing.T, ps []processStat, least int) {
 	}
 }
 
-// machine is what clusters could leave behind outside their folders, by kind.
+// machine is what clusters could leave behind, by kind: what others on the machine mount meanwhile is theirs.
 func machine(t *testing.T) map[string][]string {
 	t.Helper()
 	m := map[string][]string{}
@@ -141,9 +141,10 @@ func machine(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	places := append([]string{filepath.Join(os.TempDir(), t.Name())}, privateDirs...)
 	for line := range strings.Lines(string(mounts)) {
 		// Namespaces belong to the lab, which outlives the clusters.
-		if !strings.Contains(line, " /run/netns") {
+		if slices.ContainsFunc(places, func(dir string) bool { return strings.Contains(line, " "+dir) }) && !strings.Contains(line, " /run/netns") {
 			m["mounts"] = append(m["mounts"], line)
 		}
 	}
