@@ -374,25 +374,42 @@ func TestChartOnTheNodesNetwork(t *testing.T) {
 	}
 }
 
-// TestChartTwiceInACluster: a second release leaves the kinds to the first, and says what it cannot share.
+// TestChartTwiceInACluster: a second release leaves the kinds to the first, says what it cannot share, and
+// how to take over the kinds when the first is gone.
 func TestChartTwiceInACluster(t *testing.T) {
 	ctx := within(t, 10*time.Minute)
 	c := newChart(t)
 	api := kubetest.With(t, kube.Options{Dir: tempDir(t)})
-	install := func(release, namespace string) error {
-		_, err := api.Helm(ctx, c.helm, append([]string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--create-namespace"},
+	install := func(release, namespace string) (string, error) {
+		return api.Helm(ctx, c.helm, append([]string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--create-namespace"},
 			set([]string{"name=edge", "service.type=ClusterIP"})...)...)
-		return err
 	}
+	const takeOver = "kubectl annotate crd peers.postern.dev tickets.postern.dev --overwrite meta.helm.sh/release-name=west meta.helm.sh/release-namespace=two"
 	for range 2 { // install and upgrade
 		for _, r := range [][2]string{{"postern", "one"}, {"west", "two"}} {
-			if err := install(r[0], r[1]); err != nil {
+			out, err := install(r[0], r[1])
+			if err != nil {
 				t.Fatal(err)
+			}
+			if second := r[0] == "west"; strings.Contains(out, takeOver) != second {
+				t.Errorf("%s says how to take over the kinds: %v, want %v\n%s", r[0], !second, second, out)
 			}
 		}
 	}
-	if err := install("postern", "three"); err == nil || !strings.Contains(err.Error(), "the accounts of release postern in namespace one: give this release another name") {
+	if _, err := install("postern", "three"); err == nil || !strings.Contains(err.Error(), "the accounts of release postern in namespace one: give this release another name") {
 		t.Errorf("a release of the same name elsewhere: %v", err)
+	}
+	if _, err := api.Helm(ctx, c.helm, "uninstall", "postern", "-n", "one"); err != nil {
+		t.Fatal(err)
+	}
+	api.Run(t, "", strings.Fields(takeOver)[1:]...)
+	if _, err := install("west", "two"); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"peers.postern.dev", "tickets.postern.dev"} {
+		if got := api.Run(t, "", "get", "crd", kind, "-o", `jsonpath={.metadata.labels.app\.kubernetes\.io/instance}`); got != "west-postern" {
+			t.Errorf("%s is labelled %q, want west-postern", kind, got)
+		}
 	}
 	if _, err := api.Helm(ctx, c.helm, "uninstall", "west", "-n", "two"); err != nil {
 		t.Fatal(err)
