@@ -169,8 +169,9 @@ func TestTunnelsShareThePath(t *testing.T) {
 	}
 	send(t, ends[1][0], "after you")
 	expect(t, ends[1][1], "after you")
-	// The forwarder looks at its sockets in turn, eight datagrams of each.
-	if took, least := time.Since(began), 5*10*time.Millisecond; took < least {
+	// The forwarder looks at its sockets in turn. Where it is kept from that, the packet meets one of
+	// the others at least.
+	if took, least := time.Since(began), 10*time.Millisecond; took < least {
 		t.Errorf("the other tunnel's packet took %s, want %s and more behind the queue", took, least)
 	}
 	for range packets {

@@ -126,11 +126,7 @@ func testPeering(t *testing.T, c *clusters) {
 			t.Errorf("%s reaches %s by path %+v, want a direct one", one.name, other.name, p.Status.Path)
 		}
 	}
-	took := time.Since(start)
-	t.Logf("both are connected %v after the ticket came", took.Round(100*time.Millisecond))
-	if took > peeredWithin {
-		t.Errorf("that is more than %v", peeredWithin)
-	}
+	late(t, "both are connected", time.Since(start), peeredWithin)
 	for one, other := range c.both() {
 		p := one.waitPeer(other.name, "usable", func(p peerObject) bool {
 			return p.Status.Auth == "ok" && p.Status.APIServer == "ok" && p.Status.Identity.NotAfter.After(time.Now())

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,28 +231,6 @@ func (s *clusterset) first(t *testing.T) {
 			return left == "", left
 		})
 	}
-}
-
-// late tells how long something took, and fails the test when that is too long, on a machine as busy as this one.
-func late(t *testing.T, what string, took, most time.Duration) {
-	t.Helper()
-	t.Logf("%s after %v, want at most %v", what, took.Round(10*time.Millisecond), most)
-	if took > slow()*most {
-		t.Errorf("%s after %v, want at most %v", what, took, slow()*most)
-	}
-}
-
-// slow is by how much a machine that does much else is slower: its load for each processor.
-func slow() time.Duration {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return 1
-	}
-	load, err := strconv.ParseFloat(strings.Fields(string(b))[0], 64)
-	if err != nil {
-		return 1
-	}
-	return time.Duration(max(1, int(load)/runtime.NumCPU()))
 }
 
 // change has the port of one service be another, and one withdrawn.

@@ -73,7 +73,7 @@ spec:
 func (c *cluster) run(namespace, name, manifest string) {
 	c.t.Helper()
 	c.apply(manifest, "apply", "-n", namespace, "-f", "-")
-	c.kubectl("wait", "-n", namespace, "pod/"+name, "--for=condition=Ready", "--timeout=60s")
+	c.kubectl("wait", "-n", namespace, "pod/"+name, "--for=condition=Ready", "--timeout=90s")
 }
 
 // inside is kubectl's arguments that run a program in a pod of the gateway's namespace.

@@ -247,8 +247,8 @@ func (c *cluster) helmUpgrade(release, namespace, chart, how string, values ...s
 // waitRollout waits until the gateway's pods are those that are wanted, and ready.
 func (c *cluster) waitRollout(release, namespace string) {
 	c.t.Helper()
-	ctx := within(c.t, patience)
-	if _, err := c.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=60s"); err != nil {
+	ctx := within(c.t, 2*patience) // one pod after the other
+	if _, err := c.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=150s"); err != nil {
 		pods, _ := c.Kubectl(ctx, "", "describe", "pods", "-n", namespace, "-l", "app.kubernetes.io/name=postern") // for the message alone
 		logs, _ := c.Kubectl(ctx, "", "logs", "-n", namespace, release+"-0", "--tail=50")
 		c.t.Fatalf("%s: the gateway is not ready: %v\n%s\n%s", c.name, err, pods, logs)

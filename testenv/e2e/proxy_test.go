@@ -96,11 +96,7 @@ func TestOnlyAProxyLeadsOut(t *testing.T) {
 			start := time.Now()
 			edge.must("join", cloud.invite("--name", "edge"))
 			p := edge.waitPeer("cloud", "connected, with an identity", func(p api.PeerStatus) bool { return p.State == api.StateConnected && p.Identity != nil })
-			took := time.Since(start)
-			t.Logf("a peer, with an identity, %v after the start of join", took.Round(10*time.Millisecond))
-			if took > proxiedWithin {
-				t.Errorf("it took %v, want %v at most", took, proxiedWithin)
-			}
+			late(t, "it is a peer, with an identity,", time.Since(start), proxiedWithin)
 			if p.Path.Kind != api.PathRelay {
 				t.Errorf("the path is %s, want over the relay", describe(p))
 			}

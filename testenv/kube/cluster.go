@@ -19,6 +19,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,7 +43,8 @@ type Options struct {
 	// Namespace is the network namespace to run in, as `ip netns` names it; "" is the
 	// caller's own. A namespace holds at most one cluster.
 	Namespace string
-	// Address is what the API server listens at and advertises. Default 127.0.0.1.
+	// Address is what the API server listens at and advertises. By default it is of the loopback
+	// network, and nobody else's.
 	Address netip.Addr
 	// ServerNames are added to the names and addresses in its certificate.
 	ServerNames []string
@@ -99,7 +101,9 @@ func newCluster(ctx context.Context, o Options, programs []string) (*Cluster, er
 		return nil, fmt.Errorf("start a cluster: folder %s %w", o.Assets, err)
 	}
 	if !o.Address.IsValid() {
-		o.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		// Its ports are chosen before it takes them, and again when it starts again: at 127.0.0.1
+		// somebody else may have them by then.
+		o.Address = netip.AddrFrom4([4]byte{127, byte(rand.N(255)), byte(rand.N(255)), byte(1 + rand.N(254))})
 	}
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("start a cluster: Dir %q is no folder", o.Dir)

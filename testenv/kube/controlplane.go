@@ -18,7 +18,11 @@ import (
 
 // startControlPlane starts etcd and kube-apiserver; it doesn't wait for them.
 func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...string) error {
-	ports, err := freePorts(ctx, c.options.Namespace, 3)
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if c.options.Address.IsLoopback() {
+		loopback = c.options.Address
+	}
+	ports, err := freePorts(ctx, c.options.Namespace, loopback, 3)
 	if err != nil {
 		return err
 	}
@@ -26,8 +30,8 @@ func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...strin
 	if c.kubeconfig, err = c.writeKubeconfig("admin"); err != nil {
 		return err
 	}
-	client := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	client := fmt.Sprintf("http://%s:%d", loopback, ports[0])
+	peer := fmt.Sprintf("http://%s:%d", loopback, ports[1])
 	err = c.run("etcd",
 		"--data-dir", filepath.Join(c.options.Dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
@@ -126,13 +130,13 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// freePorts finds free TCP ports on the loopback of a namespace. They are free when it
+// freePorts finds free TCP ports at an address of a namespace. They are free when it
 // looks; the components take them moments later.
-func freePorts(ctx context.Context, namespace string, n int) ([]uint16, error) {
+func freePorts(ctx context.Context, namespace string, at netip.Addr, n int) ([]uint16, error) {
 	var ports []uint16
 	err := netlab.Do(namespace, func() error {
 		for range n {
-			l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+			l, err := new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
 			if err != nil {
 				return fmt.Errorf("find a free port: %w", err)
 			}
