@@ -14,7 +14,7 @@ import (
 func TestAShortRestartLeavesNoVerdict(t *testing.T) {
 	w := newWorld(t, func(_ string, o *gateway.Options) { o.CheckInterval, o.CheckRetry = time.Hour, time.Hour })
 	w.peer()
-	w.inbound(w.Edge, "cloud", "ok, ok, ok")
+	w.inbound(w.Edge, "cloud", "any, ok, ok")
 	w.stop(w.Cloud)
 	w.await("a check says that cloud is gone", func() string {
 		w.look(w.Edge, "cloud")
