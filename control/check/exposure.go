@@ -158,12 +158,16 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	var p catalogue.Params
+	var heard time.Time
 	p.Inbound, p.Port = true, o.Port
 	for _, s := range all {
 		if slices.Contains(well, s.Name) {
 			continue
 		}
 		p.Candidates = append(p.Candidates, catalogue.Candidate{Address: cmp.Or(s.Address, s.Name), Reason: s.Err})
+		if s.At.After(heard) {
+			heard = s.At
+		}
 		if p.Server == "" {
 			p.Server, p.Address, p.Detail, p.Failure = s.Name, s.Address, s.Err, s.failure(o)
 		}
@@ -172,7 +176,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	r := beginOwn(name)
-	r.Rests = []string{verdict.Own(NameNetwork)}
+	r.Rests, r.Since = []string{verdict.Own(NameNetwork)}, heard
 	if name == NameTURN {
 		r.Rests = append(r.Rests, verdict.Own(NameProxy))
 	}
