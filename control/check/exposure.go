@@ -158,12 +158,16 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	var p catalogue.Params
+	var heard time.Time
 	p.Inbound, p.Port = true, o.Port
 	for _, s := range all {
 		if slices.Contains(well, s.Name) {
 			continue
 		}
 		p.Candidates = append(p.Candidates, catalogue.Candidate{Address: cmp.Or(s.Address, s.Name), Reason: s.Err})
+		if s.At.After(heard) {
+			heard = s.At
+		}
 		if p.Server == "" {
 			p.Server, p.Address, p.Detail, p.Failure = s.Name, s.Address, s.Err, s.failure(o)
 		}
@@ -172,7 +176,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	r := beginOwn(name)
-	r.Rests = []string{verdict.Own(NameNetwork)}
+	r.Rests, r.Since = []string{verdict.Own(NameNetwork)}, heard
 	if name == NameTURN {
 		r.Rests = append(r.Rests, verdict.Own(NameProxy))
 	}
@@ -189,13 +193,20 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
 }
 
-// failure is why a server cannot be used: a port that nobody listens on is not silence.
+// failure is why a server cannot be used: where something says that what is sent does not get there,
+// that is no silence. What this machine prohibits is to be let out as what nothing is said of.
 func (s Server) failure(o Own) catalogue.Failure {
-	shut := func(r Refusal) bool { return r.To == s.Address && r.Reason == portUnreachable }
-	if s.Failure == catalogue.FailureTimeout && slices.ContainsFunc(o.Refused, shut) {
-		return catalogue.FailureRefused
+	r, refused := o.refusal(s.Address, time.Now())
+	if !refused || s.Failure != catalogue.FailureTimeout {
+		return s.Failure
 	}
-	return s.Failure
+	switch r.hop() {
+	case hopBeyond:
+		return catalogue.FailureRefused
+	case hopProhibits:
+		return s.Failure
+	}
+	return catalogue.FailureRoute
 }
 
 // skew is how far somebody's clock is ahead of ours.

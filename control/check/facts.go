@@ -172,7 +172,7 @@ type Server struct {
 	Name    string // as configured, host:port
 	Address string // what the name stands for; empty when it does not resolve
 	Err     string // why it cannot be used; empty when it can
-	// Failure is what Err is about, as far as a fix differs: of a relay FailureTimeout,
+	// Failure is what Err is about, as far as a fix differs: FailureTimeout, and of a relay
 	// FailureRejected and FailureCertificate.
 	Failure catalogue.Failure
 	// Nameless: no name server answers for its name.

@@ -127,6 +127,9 @@ func (r *recorder) judge(e evidence) verdict.Finding {
 		r.passed(StageHandshake, "")
 	}
 	r.Rests, r.Sure = e.rests(rows[i].code, p), e.sure(rows[i])
+	if rows[i].code != catalogue.PingLost { // whose probes are answered
+		r.Since = e.lastHeard()
+	}
 	return r.fail(api.Error, stage, rows[i].code, p)
 }
 

@@ -207,6 +207,7 @@ func network(o Own, s standing, now time.Time) verdict.Finding {
 	if at >= hopRouter {
 		r.Sure = api.Likely
 	}
+	r.Since = s.heard
 	return r.fail(api.Error, StageProbe, hops()[at], p)
 }
 

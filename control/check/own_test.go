@@ -129,25 +129,36 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	}
 }
 
-// Each fault of a relay is fixed in another place.
-func TestARelaysFixFollowsFromItsFault(t *testing.T) {
+// Each fault of a relay is fixed in another place, and so is what keeps this gateway from a STUN server.
+func TestAServersFixFollowsFromItsFault(t *testing.T) {
 	const at = "192.0.2.60:3478"
+	const noWay = "there is no way to it: `ip route get 192.0.2.60` here"
+	now := time.Now()
 	for _, c := range []struct {
-		failure catalogue.Failure
-		refused []Refusal
-		fix     string
+		failure   catalogue.Failure
+		refused   []Refusal
+		fix, stun string
 	}{
-		{catalogue.FailureTimeout, nil, "let UDP and TCP to it out: `nft insert rule inet filter output ip daddr 192.0.2.60 udp dport 3478 accept`"},
-		{catalogue.FailureTimeout, []Refusal{{To: "192.0.2.61:3478", Reason: portUnreachable}}, "let UDP and TCP to it out"},
-		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: portUnreachable}}, "nothing listens there: start it"},
-		{catalogue.FailureRejected, nil, "correct username and passwordFile"},
-		{catalogue.FailureCertificate, nil, "renew the server's certificate"},
-		{"", nil, "do what its answer says"},
+		{catalogue.FailureTimeout, nil, "let UDP and TCP to it out: `nft insert rule inet filter output ip daddr 192.0.2.60 udp dport 3478 accept`", "let UDP to it out"},
+		{catalogue.FailureTimeout, []Refusal{{To: "192.0.2.61:3478", Reason: portUnreachable, At: now}}, "let UDP and TCP to it out", "let UDP to it out"},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: portUnreachable, At: now}}, "nothing listens there: start it", "nothing listens there: start it"},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: networkUnreachable, Here: true, At: now}}, noWay, noWay},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: hostUnreachable, Here: true, At: now}}, noWay, noWay},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: networkUnreachable, By: "192.168.1.1", At: now}}, noWay, noWay},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: networkUnreachable, Here: true, At: now.Add(-refusalLife)}}, "let UDP and TCP to it out", "let UDP to it out"},
+		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: "operation not permitted", Here: true, At: now}}, "let UDP and TCP to it out", "let UDP to it out"},
+		{catalogue.FailureRejected, []Refusal{{To: at, Reason: networkUnreachable, Here: true, At: now}}, "correct username and passwordFile", ""},
+		{catalogue.FailureCertificate, nil, "renew the server's certificate", ""},
+		{"", nil, "do what its answer says", ""},
 	} {
 		o := publicOwn()
 		o.TURN, o.Refused = []Server{{Name: at, Address: at, Err: "why", Failure: c.failure}}, c.refused
+		o.STUN = o.TURN
+		if v := STUNServers(o)[0].Verdict(); c.stun != "" && !strings.HasPrefix(v.Fix, c.stun) {
+			t.Errorf("%q, %v: got the fix of a STUN server %q, want %q", c.failure, c.refused, v.Fix, c.stun)
+		}
 		if v := TURNServers(o)[0].Verdict(); !strings.HasPrefix(v.Fix, c.fix) || !strings.Contains(v.Cause, "why") {
-			t.Errorf("%q: got the fix %q, want %q", c.failure, v.Fix, c.fix)
+			t.Errorf("%q, %v: got the fix %q, want %q", c.failure, c.refused, v.Fix, c.fix)
 		}
 	}
 }

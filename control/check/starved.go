@@ -128,16 +128,21 @@ var (
 	}
 )
 
-// silentSince tells of what is silent since when it is, by what was found before; what was not found
-// silent then is since a time.
+// silentSince tells of what is silent since when it is: since the round that began at a time if it was
+// not found silent before, and no longer than it was last heard, which the finding has.
 func silentSince(began time.Time, list, before []verdict.Finding) {
 	for i, f := range list {
 		if !slices.Contains(silences, f.Code) {
+			list[i].Since = time.Time{}
 			continue
 		}
-		list[i].Since = began
-		if was, _ := verdict.Find(before, f.Ref()); !was.Since.IsZero() {
-			list[i].Since = was.Since
+		was, _ := verdict.Find(before, f.Ref())
+		first := was.Since
+		if first.IsZero() {
+			first = began
+		}
+		if first.After(f.Since) {
+			list[i].Since = first
 		}
 	}
 }

@@ -99,8 +99,8 @@ func TestAStarvedProcessNamesALongSilence(t *testing.T) {
 	now := time.Now()
 	// round gives whether the starved process is blamed for what a round of 3 s found, in which it was
 	// served in every third moment.
-	round := func(code catalogue.Code, before []verdict.Finding) (list []verdict.Finding, blamed bool) {
-		list = []verdict.Finding{{Name: "gateway", Outcome: api.Error, Code: code}}
+	round := func(code catalogue.Code, heard time.Time, before []verdict.Finding) (list []verdict.Finding, blamed bool) {
+		list = []verdict.Finding{{Name: "gateway", Outcome: api.Error, Code: code, Since: heard}}
 		silentSince(now, list, before)
 		for range 10 {
 			now = now.Add(3 * lookEvery)
@@ -110,16 +110,22 @@ func TestAStarvedProcessNamesALongSilence(t *testing.T) {
 		return list, delay(2*time.Second).blamed(list, present.since()) > 0
 	}
 	var last []verdict.Finding
+	var heard time.Time
 	for i, c := range []struct {
 		code   catalogue.Code
+		heard  bool // since the last round
 		blamed bool
 	}{
-		{catalogue.Unanswered, true}, {catalogue.HandshakeStale, true}, {catalogue.NotHeardByPeer, false},
-		{"", false}, {catalogue.NotHeardByPeer, true}, {catalogue.NotHeardByPeer, true}, {catalogue.NotHeardByPeer, false},
-		{catalogue.AuthTimeout, true}, {catalogue.AuthTimeout, true}, {catalogue.AuthTimeout, true}, {catalogue.AuthTimeout, true},
+		{catalogue.Unanswered, true, true}, {catalogue.HandshakeStale, false, true}, {catalogue.NotHeardByPeer, false, false},
+		{"", false, false}, {catalogue.NotHeardByPeer, false, true}, {catalogue.NotHeardByPeer, false, true}, {catalogue.NotHeardByPeer, false, false},
+		{catalogue.HandshakeStale, true, true}, {catalogue.HandshakeStale, false, true}, {catalogue.HandshakeStale, false, false},
+		{catalogue.AuthTimeout, false, true}, {catalogue.AuthTimeout, false, true}, {catalogue.AuthTimeout, false, true}, {catalogue.AuthTimeout, false, true},
 	} {
+		if c.heard {
+			heard = now
+		}
 		var blamed bool
-		if last, blamed = round(c.code, last); blamed != c.blamed {
+		if last, blamed = round(c.code, heard, last); blamed != c.blamed {
 			t.Errorf("round %d, %s: its own starvation is blamed: %t, want %t", i, c.code, blamed, c.blamed)
 		}
 	}

@@ -190,6 +190,9 @@ func (p *Finder) Own() check.Own {
 			x.Mapped = server.Mapped.Addr()
 		}
 		x.Agreed = server.Agreed
+		if server.Err != "" {
+			x.Failure = catalogue.FailureTimeout // or an answer that is of no use, which is fixed by another server
+		}
 		o.STUN = append(o.STUN, x)
 	}
 	o.Proxy, o.Proxied = p.o.Host.Egress.Address(), p.o.Host.Egress.Outcomes()

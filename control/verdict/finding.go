@@ -63,7 +63,8 @@ type Finding struct {
 	RTT    time.Duration
 	// At is when it was found, and Heard when a peer told it; zero of what was not.
 	At, Heard time.Time
-	// Since is since when each round has found silence here; zero of what is none.
+	// Since is since when each round has found silence here, and no earlier than anything was last
+	// heard; zero of what is not silent.
 	Since time.Time
 	// Address is where a service was asked, whatever came of it.
 	Address string

@@ -37,6 +37,7 @@ func TestKubectlWorksThroughTheTunnel(t *testing.T) {
 		ticket := k.cloud.invite("--name", "edge")
 		k.edge.must("join", ticket)
 		k.check(t)
+		k.checkFixOfForbidden(t)
 	})
 	t.Run("inviter is behind the NAT", func(t *testing.T) {
 		t.Parallel()
@@ -137,6 +138,36 @@ func (k *kubeWorld) checkForbidden(t *testing.T, kubeconfig string) {
 	if err == nil || !containsAll(err.Error(), "Forbidden", `"postern:peer:edge"`) {
 		t.Errorf("reading Secrets: got %q, %v; want Forbidden for user postern:peer:edge", out, err)
 	}
+}
+
+// checkFixOfForbidden takes every right away that users have by default, and does what the fix says.
+func (k *kubeWorld) checkFixOfForbidden(t *testing.T) {
+	t.Helper()
+	admin := func(args ...string) {
+		t.Helper()
+		if out, err := k.cluster.Kubectl(within(t, patience), "", args...); err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
+	checked := func(code string) (fix string) {
+		t.Helper()
+		eventually(within(t, patience), t, fmt.Sprintf("the API server of cloud is found with %q", code), func() (bool, string) {
+			out := k.edge.postern(within(t, patience), "check", "cloud").stdout
+			p, _ := k.edge.peer("cloud")
+			fix = p.Reachability.Outbound.APIServer.Fix
+			return p.Reachability.Outbound.APIServer.Code == code, out
+		})
+		return fix
+	}
+	admin("delete", "clusterrolebinding", "system:discovery", "system:public-info-viewer", "system:basic-user")
+	fix := checked("PST0306")
+	_, command, _ := strings.Cut(fix, "`kubectl ")
+	command, _, _ = strings.Cut(command, "`")
+	if !strings.Contains(command, "--user=postern:peer:edge") {
+		t.Fatalf("the fix is %q, want a command for the user of edge", fix)
+	}
+	admin(strings.Fields(command)...)
+	checked("")
 }
 
 // watch starts a watch through the tunnel that runs for a minute while ConfigMaps
