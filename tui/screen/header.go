@@ -136,13 +136,11 @@ func (d *data) counted(peers int, count map[cell.Standing]int, short bool) strin
 		if count[s] == 0 {
 			continue
 		}
-		c := s.Cell()
-		glyph, word, _ := strings.Cut(c.Text, " ")
-		text := fmt.Sprintf("%s %d %s", glyph, count[s], word)
+		c := s.Cell().Counted(count[s])
 		if short {
-			text = fmt.Sprintf("%s%d", glyph, count[s])
+			c.Text = fmt.Sprintf("%s%d", c.Sign(), count[s])
 		}
-		states = append(states, d.paint.Text(c.Style, text))
+		states = append(states, d.paint.Cell(c))
 	}
 	if len(states) > 0 {
 		all += ": " + strings.Join(states, " ")

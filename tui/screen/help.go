@@ -120,11 +120,11 @@ func joined(groups [][]string) []string {
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH ←AUTH", "we find, they report"}, {"→apg", "auth, API, gateway"},
+		{"→AUTH ←AUTH", "we find, they report"},
 		{"✓ ok", "works"}, {"! warning", "works, with a problem"}, {"✗ error", "does not work"},
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
 		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
-		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ failed", "and tried again"},
+		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ broken", "cause is known"}, {"✗ failed", "and tried again"},
 		{"━ ┅", "was connected: direct, relay"},
 	}
 }

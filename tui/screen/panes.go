@@ -165,8 +165,12 @@ func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
 // trouble is what is wrong with a peer, where the way to it breaks first.
 func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []string {
 	w := d.way(p)
+	wrong := cell.Wrong(&w, findings)
+	if len(wrong) == 0 && cell.StandingOf(p).Works() {
+		return []string{d.paint.Cell(cell.NoFault(p))}
+	}
 	var lines []string
-	for _, f := range cell.Wrong(&w, p, findings) {
+	for _, f := range wrong {
 		lines = append(lines, f.Lines(width, d.paint)...)
 	}
 	return lines
@@ -216,7 +220,7 @@ func checkLines(d *data, p *api.PeerStatus, width, _ int) []string {
 // faring is how a peering fares.
 func faring(d *data, s *api.PeerStatus) [][2]string {
 	why := ""
-	if s.Path.Kind != api.PathNone {
+	if s.Path.Kind != api.PathNone && cell.StandingOf(s).Works() {
 		why = cell.Printable(s.Path.Reason)
 	}
 	return [][2]string{
