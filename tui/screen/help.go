@@ -88,8 +88,7 @@ func (m *model) helpLines(width int) []string {
 		}
 		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})
 	}
-	commands = append(commands, [2]string{"/text /!text", "what has it, what has it not"})
-	group("commands (tab completes) and filters", commands)
+	group("commands (tab completes)", commands)
 	group("signs", signs())
 	all := joined(groups)
 	if width == whole {

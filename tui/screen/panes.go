@@ -223,7 +223,12 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	if s.Path.Kind != api.PathNone && cell.StandingOf(s).Works() {
 		why = cell.Printable(s.Path.Reason)
 	}
+	trial := ""
+	if s.UndoneAt != nil {
+		trial = "what it may reach is undone in " + countdown(*s.UndoneAt, d.now) + "; to keep it: postern peer confirm " + cell.Printable(s.Name)
+	}
 	return [][2]string{
+		{"on trial", trial},
 		{"path", cell.PathLine(&s.Path, d.now)},
 		{"why", why},
 		{"carries", cell.Printable(catalogue.Seen(s.Path.Traffic))},

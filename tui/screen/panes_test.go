@@ -156,7 +156,7 @@ func TestKeysAnswer(t *testing.T) {
 
 func TestTheHelpSheetFitsALargeScreen(t *testing.T) {
 	s := play(t, busy(), 120, 40, false).press("?")
-	s.want("moving", "✗ failed", "/!text", ":remove NAME", ":graph STYLE", "suspend")
+	s.want("moving", "✗ failed", ":filter", ":remove NAME", ":graph STYLE", "suspend")
 }
 
 // What is wrong with the way to a peer, or with the gateway itself, is said with cause and fix, not named
