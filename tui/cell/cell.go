@@ -31,7 +31,9 @@ func (c Cell) Sign() string { s, _, _ := strings.Cut(c.Text, " "); return s }
 func (c Cell) Word() string { _, s, _ := strings.Cut(c.Text, " "); return s }
 
 // Counted says how many are in a state.
-func (c Cell) Counted(n int) Cell { return Cell{fmt.Sprintf("%s %d %s", c.Sign(), n, c.Word()), c.Style} }
+func (c Cell) Counted(n int) Cell {
+	return Cell{fmt.Sprintf("%s %d %s", c.Sign(), n, c.Word()), c.Style}
+}
 
 // Dash stands for what is not there.
 func Dash(s string) Cell {

@@ -72,7 +72,9 @@ func Findings(p *api.PeerStatus) []Finding { return append(StateFindings(p), Ver
 func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	for i := range peers {
 		for _, f := range Findings(&peers[i]) {
-			same := slices.IndexFunc(out, func(o Finding) bool { return o.Fix != "" && o.Code == f.Code && o.Where == f.Where && o.Cause == f.Cause && o.Fix == f.Fix })
+			same := slices.IndexFunc(out, func(o Finding) bool {
+				return o.Fix != "" && o.Code == f.Code && o.Where == f.Where && o.Cause == f.Cause && o.Fix == f.Fix
+			})
 			if same < 0 {
 				out = append(out, f)
 				continue
