@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,28 @@ func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
 	}
 	if with < 20 {
 		t.Errorf("only %d fixes have a command", with)
+	}
+}
+
+// A unit of systemd is named only where the gateway knows that it runs in one.
+func TestNoUnitIsNamedWhereNoneIs(t *testing.T) {
+	systemd := regexp.MustCompile(`systemctl|journalctl|postern\.service`)
+	named := 0
+	for _, e := range Codes() {
+		for _, inbound := range []bool{false, true} {
+			p := example(e.Code)
+			p.Inbound = inbound
+			if _, fix := Render(e.Code, p); systemd.MatchString(fix) {
+				named++
+			}
+			p.Unit = ""
+			if cause, fix := Render(e.Code, p); systemd.MatchString(cause + fix) {
+				t.Errorf("%s, inbound %v: %s; %s", e.Code, inbound, cause, fix)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no fix names the unit that there is")
 	}
 }
 
