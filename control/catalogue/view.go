@@ -40,7 +40,7 @@ var methods = map[string]any{
 	"RoleVerbs": (*view).RoleVerbs, "LetOutToServer": (*view).LetOutToServer, "As": (*view).As,
 	"ThePeer": (*view).ThePeer, "Owner": (*view).Owner, "Client": (*view).Client, "Reporter": (*view).Reporter,
 	"At": (*view).At, "There": (*view).There, "TheGateway": (*view).TheGateway, "Because": (*view).Because,
-	"Lasted": (*view).Lasted, "Young": (*view).Young, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
+	"Lasted": (*view).Lasted, "Young": (*view).Young, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
 	"WentBack": (*view).WentBack, "Request": (*view).Request, "Where": (*view).Where,
 	"TheService": (*view).TheService, "ServiceName": (*view).ServiceName, "Setting": (*view).Setting,
 	"URLSetting": (*view).URLSetting, "OutOfBand": (*view).OutOfBand, "AddressSetting": (*view).AddressSetting,

@@ -226,14 +226,10 @@ func (e evidence) heard(p *catalogue.Params) bool {
 	return !e.probed && e.unanswered(e.HeardUnanswered.At) && saw(p, e.HeardUnanswered)
 }
 
-// relayLost: relays are among the candidates, and without them there is no way. That one says so itself
-// is known before the path is given up.
+// relayLost: relays are among the candidates, and without them there is no way.
 func (e evidence) relayLost(p *catalogue.Params) bool {
 	i := slices.IndexFunc(e.Candidates, catalogue.Candidate.Relayed)
-	says := func(r Refusal) bool {
-		return e.gone && r.To == e.Candidates[i].Address && r.Reason == portUnreachable && e.refuses(r)
-	}
-	if i < 0 || !e.lost && !slices.ContainsFunc(e.Unreachable, says) || e.dialled() || e.LastHandshake.IsZero() ||
+	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
 		best(notRelayed(e.Candidates), e.Path.PeerNAT, e.networks()) != wayShut || e.own.direct().wayIn() == wayOpen {
 		return false
 	}

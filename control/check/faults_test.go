@@ -127,14 +127,15 @@ var gatewayFaults = []struct {
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
-	{"the only relay says that it is gone, and the path is not given up yet", func(f *Facts) {
+	{"the relay in use says that it is gone, and the path is not given up yet", func(f *Facts) {
 		behindNAT(f)
 		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-10*time.Second), "", time.Now().Add(-5*time.Second)
 		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "selected"},
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 		f.Unreachable = []Refusal{{To: "192.0.2.1:50000", Reason: "port unreachable", At: time.Now()}}
-	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "port unreachable"}, []string{"`postern netcheck`"}},
+	}, catalogue.HandshakeStale, StageHandshake, []string{"via turn.example.net:3478 (relay) port unreachable", "it cannot be told"},
+		[]string{"wait 20 s and run `postern check cloud` again", "the relay turn.example.net:3478 answers", "`postern netcheck`", "run `postern check` at cloud"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes, while probes are answered", func(f *Facts) {
