@@ -23,8 +23,11 @@ func Code(text string, width, height int, o Options) string {
 		return fmt.Sprintf("No room for the QR code: it takes %d × %d characters, and the terminal has %d × %d. Enlarge it, or take a smaller font.\n", wide, len(lines), width, height)
 	}
 	p, note := cell.Colors(o.Color), ""
+	if !o.Color {
+		note = "The QR code is for a dark background. On a light one have colours, without NO_COLOR, or readers may refuse it.\n"
+	}
 	if height > 0 && len(lines) >= height {
-		note = fmt.Sprintf("The QR code has %d lines, and the terminal %d: enlarge it and scroll back, or take a smaller font.\n", len(lines), height)
+		note += fmt.Sprintf("The QR code has %d lines, and the terminal %d: enlarge it and scroll back, or take a smaller font.\n", len(lines), height)
 	}
 	for i := range lines {
 		lines[i] = p.Text(cell.Inked, lines[i])

@@ -119,11 +119,11 @@ func storyOf(s *api.Status) story {
 		standing := cell.StandingOf(p)
 		count[standing.Counted()]++
 		w := way.Of(s, p, nil)
-		told := peerStory{name: p.Name, state: word(cell.PeerState(p)), path: cell.Path(p.Path.Kind).Text, well: standing.Counted() == cell.Connected}
+		told := peerStory{name: p.Name, state: cell.PeerState(p).Word(), path: cell.Path(p.Path.Kind).Text, well: standing.Counted() == cell.Connected}
 		if p.Path.Remote != "" {
 			told.path += " " + p.Path.Remote
 		}
-		for _, f := range cell.Wrong(&w, p, cell.Findings(p)) {
+		for _, f := range cell.Wrong(&w, cell.Findings(p)) {
 			told.wrong = append(told.wrong, problemOf(f))
 		}
 		st.peers = append(st.peers, told)
@@ -141,7 +141,7 @@ func storyOf(s *api.Status) story {
 	var states []string
 	for _, standing := range cell.Standings() {
 		if n := count[standing]; n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, word(standing.Cell())))
+			states = append(states, fmt.Sprintf("%d %s", n, standing.Cell().Word()))
 		}
 	}
 	st.summary = fmt.Sprintf("%s has %d peers", st.gateway, len(peers))
@@ -155,20 +155,10 @@ func storyOf(s *api.Status) story {
 	return st
 }
 
-// word is a state without its sign.
-func word(c cell.Cell) string {
-	_, text, _ := strings.Cut(c.Text, " ")
-	return text
-}
-
 func problemOf(f cell.Finding) problem {
-	code, _, _ := strings.Cut(f.Cause, " ")
-	if code = strings.TrimSuffix(code, ":"); !strings.HasPrefix(code, "PST") {
-		code = ""
-	}
-	p := problem{key: f.Subject + code, text: f.Subject + ": " + f.Cause}
-	if code != "" {
-		p.name = f.Subject + " " + code
+	p := problem{key: f.Subject + f.Code, text: f.Text()}
+	if f.Code != "" {
+		p.name = f.Subject + " " + f.Code
 	}
 	if f.Fix != "" {
 		p.text += ". Fix: " + f.Fix

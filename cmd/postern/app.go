@@ -159,11 +159,17 @@ func (a *app) socketPath() string {
 
 // terminal gives the file behind a stream when that is a terminal.
 func terminal(stream any) (*os.File, bool) {
+	f, ok := file(stream)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
+// file is the one behind a stream, if any.
+func file(stream any) (*os.File, bool) {
 	if o, ok := stream.(*output); ok {
 		stream = o.to
 	}
 	f, ok := stream.(*os.File)
-	return f, ok && term.IsTerminal(int(f.Fd()))
+	return f, ok
 }
 
 // maxSecret bounds what is read from stdin in bytes. Tickets have a few hundred.

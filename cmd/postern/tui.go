@@ -60,7 +60,7 @@ func (a *app) tuiCommand() *cobra.Command {
 				if once {
 					return usagef("leave one out", "--plain goes on, and --once prints a table")
 				}
-				return tui.Follow(c.Context(), a.stdout, func(ctx context.Context) (api.Status, error) { return a.status(ctx, "") })
+				return a.follow(c.Context())
 			}
 			if _, ok := terminal(a.stdout); once || !ok {
 				s, err := a.status(c.Context(), "")
@@ -183,4 +183,17 @@ func (s source) Status(ctx context.Context) (api.Status, error) {
 	status, err := s.Client.Status(ctx)
 	sortPeers(&status)
 	return status, err
+}
+
+// follow says what changes, for as long as somebody reads it: there may be nothing to write for days.
+func (a *app) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out, there := file(a.stdout)
+	return tui.Follow(ctx, a.stdout, func(ctx context.Context) (api.Status, error) {
+		if there && unread(out) {
+			cancel()
+		}
+		return a.status(ctx, "")
+	})
 }

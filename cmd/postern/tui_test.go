@@ -131,6 +131,11 @@ func TestPlainScreenOnAPipe(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	says(" gateway edge answers again, after ")
 	says(" cloud: connected now, and was failed.")
+	unheard := exec.CommandContext(t.Context(), "sh", "-c", `"$0" tui --plain | head -n 1`, program)
+	unheard.Env = c.Env
+	if out, err := unheard.Output(); err != nil || !strings.Contains(string(out), "1 connected") {
+		t.Errorf("once nobody reads it ends with %v; it said %q", err, out)
+	}
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

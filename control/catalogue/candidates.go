@@ -66,6 +66,16 @@ func (v *view) Accounts() string {
 	return strings.Join(out, "; ")
 }
 
+// UsedRelay is the relay of the candidate in use, empty of a direct one.
+func (v *view) UsedRelay() string {
+	for _, c := range v.Candidates {
+		if c.State == "selected" && c.Relayed() {
+			return or(c.Relay, c.Address)
+		}
+	}
+	return ""
+}
+
 // Tried are the accounts or, without any, where UDP was sent to.
 func (v *view) Tried() string {
 	if a := v.Accounts(); a != "" || len(v.Endpoints) == 0 {

@@ -40,7 +40,7 @@ var methods = map[string]any{
 	"RoleVerbs": (*view).RoleVerbs, "LetOutToServer": (*view).LetOutToServer, "As": (*view).As,
 	"ThePeer": (*view).ThePeer, "Owner": (*view).Owner, "Client": (*view).Client, "Reporter": (*view).Reporter,
 	"At": (*view).At, "There": (*view).There, "TheGateway": (*view).TheGateway, "Because": (*view).Because,
-	"Lasted": (*view).Lasted, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
+	"Lasted": (*view).Lasted, "Young": (*view).Young, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
 	"WentBack": (*view).WentBack, "Request": (*view).Request, "Where": (*view).Where,
 	"TheService": (*view).TheService, "ServiceName": (*view).ServiceName, "Setting": (*view).Setting,
 	"URLSetting": (*view).URLSetting, "OutOfBand": (*view).OutOfBand, "AddressSetting": (*view).AddressSetting,
@@ -149,6 +149,12 @@ func (v *view) Lasted() string {
 	}
 	return Seconds(v.Age)
 }
+
+// Young reports whether it has lasted so short that it may be a restart.
+func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < restarts }
+
+// restarts is how long a gateway that is started again may be silent.
+const restarts = 20 * time.Second
 
 // SeenDay is when something was last seen, NewestDay when the newest stamp was made.
 func (v *view) SeenDay() string   { return day(v.Seen) }

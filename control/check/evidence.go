@@ -117,10 +117,14 @@ func (e evidence) params() catalogue.Params {
 	return p
 }
 
-// tried are the peer's candidates with what ICMP said of them.
+// tried are the peer's candidates with what ICMP said of them. Why one was chosen is nothing to tell of a
+// failure.
 func (e evidence) tried() []catalogue.Candidate {
 	out := slices.Clone(e.Candidates)
 	for i, c := range out {
+		if c.State == "selected" {
+			out[i].Reason = "was in use"
+		}
 		for _, r := range e.Unreachable {
 			if r.To == c.Address && e.refuses(r) {
 				out[i].Reason = r.Reason

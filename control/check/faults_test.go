@@ -127,6 +127,15 @@ var gatewayFaults = []struct {
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
+	{"the relay in use says that it is gone, and the path is not given up yet", func(f *Facts) {
+		behindNAT(f)
+		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-10*time.Second), "", time.Now().Add(-5*time.Second)
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "selected"},
+			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+		f.Unreachable = []Refusal{{To: "192.0.2.1:50000", Reason: "port unreachable", At: time.Now()}}
+	}, catalogue.HandshakeStale, StageHandshake, []string{"via turn.example.net:3478 (relay) port unreachable", "it cannot be told"},
+		[]string{"wait 20 s and run `postern check cloud` again", "the relay turn.example.net:3478 answers", "`postern netcheck`", "run `postern check` at cloud"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes, while probes are answered", func(f *Facts) {
@@ -136,7 +145,7 @@ var gatewayFaults = []struct {
 	{"a young session without echoes", func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-2*time.Second)
 		f.Path.Remote = publicCloud
-	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 5s ago", "too early to tell"}, []string{"`postern check cloud` again"}},
+	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 5s ago", "too early to tell"}, []string{"wait 20 s", "`postern check cloud`"}},
 	{"this machine has no route", func(f *Facts) { f.Unreachable = []Refusal{here("network unreachable")} }, catalogue.NoRoute, StageProbe,
 		[]string{"no route to cloud", publicCloud + " (advertised) network unreachable"}, []string{"`ip route get 198.51.100.7`"}},
 	{"a firewall of this machine prohibits", func(f *Facts) {

@@ -27,6 +27,9 @@ func (m *maker) put(c *api.Check) {
 	if _, doubted := m.suspect(); doubted && c.Code == string(catalogue.PingLost) {
 		s = seat{across, api.Unknown, api.Unknown} // The handshake that passed was before.
 	}
+	if s.silent() && m.probed() {
+		s = seat{There, api.OK, api.OK} // Only handshakes are not answered.
+	}
 	if s.at == Service {
 		m.serviceFails(c, f)
 		return
@@ -157,7 +160,7 @@ func (m *maker) unexplained() {
 		return
 	}
 	if m.peer.UnconfirmedSince != nil && m.peer.Shown() == api.StateUnconfirmed {
-		e.Fault = &Fault{Outcome: api.Warning, Title: "what is sent is not answered", Cause: "nothing sent since " + m.peer.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered"}
+		e.Fault = m.soon("what is sent is not answered", "nothing sent since "+m.peer.UnconfirmedSince.UTC().Format(time.TimeOnly)+" UTC was answered")
 		return
 	}
 	if why := cmp.Or(m.peer.Reason, m.peer.Path.Reason); why != "" {
@@ -165,48 +168,57 @@ func (m *maker) unexplained() {
 	}
 }
 
+// soon is a fault of which nothing more is known in its first seconds than that there is one.
+func (m *maker) soon(title, cause string) *Fault {
+	command := "postern check " + m.Peer
+	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Fix: "wait 10 s, then run: `" + command + "`", Command: command}
+}
+
 // first is the fault to look at first.
 func (m *maker) first() *Break {
 	var best *Break
-	take := func(f *Fault, place func() string) {
+	take := func(f *Fault, place func() (string, bool)) {
 		if f != nil && (best == nil || severity(f.Outcome) < severity(best.Outcome)) {
-			best = &Break{place(), *f}
+			best = &Break{Fault: *f}
+			best.Place, best.Located = place()
 		}
 	}
 	for i, n := range m.Nodes {
-		take(n.Fault, func() string {
+		take(n.Fault, func() (string, bool) {
 			if n.Kind == Far { // What is wrong there is the address, or what it leads to.
-				return "at the address of " + m.Peer
+				return "at the address of " + m.Peer, true
 			}
-			return "at " + m.called(n)
+			return "at " + m.called(n), true
 		})
 		if i < len(m.Edges) {
-			take(m.Edges[i].Fault, func() string { return m.stretch(i) })
+			take(m.Edges[i].Fault, func() (string, bool) { return m.stretch(i) })
 		}
 	}
 	for _, n := range m.Services {
-		take(n.Fault, func() string {
+		take(n.Fault, func() (string, bool) {
 			switch {
 			case n.Direction == api.DirectionInbound:
-				return "at " + n.Name + " of this gateway"
+				return "at " + n.Name + " of this gateway", true
 			case n.Fault.Direction == api.DirectionOwn:
-				return "at this gateway"
+				return "at this gateway", true
 			}
-			return "at " + n.Name + " of " + m.Peer
+			return "at " + n.Name + " of " + m.Peer, true
 		})
 	}
 	return best
 }
 
-// stretch is where the fault of an edge is, in words: on the edge, or where nothing is known of it,
-// anywhere from the last node that is known to work to the peer.
-func (m *maker) stretch(i int) string {
-	from, to := i, i+1
-	if m.Edges[i].unknown() {
-		for to = len(m.Nodes) - 1; from > 0 && m.Edges[from-1].unknown(); from-- {
-		}
+// stretch is where the fault of an edge is, in words: on the edge, or where that is not known, anywhere
+// from the last node that is known to work to the peer.
+func (m *maker) stretch(i int) (place string, located bool) {
+	if m.Edges[i].located() {
+		return "between " + m.called(m.Nodes[i]) + " and " + m.called(m.Nodes[i+1]), true
 	}
-	return "between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[to])
+	from := i
+	for from > 0 && m.Edges[from-1].unknown() {
+		from--
+	}
+	return "somewhere between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[len(m.Nodes)-1]), false
 }
 
 // called is what a node is called in a sentence.

@@ -175,7 +175,7 @@ func (m *maker) cross() {
 		for i := m.outside; i < len(m.Edges); i++ {
 			m.Edges[i].Out, m.Edges[i].In = api.Unknown, api.Unknown
 		}
-		m.Edges[m.outside].Fault = &Fault{Outcome: api.Warning, Title: "the path has stopped answering", Cause: c.Reason}
+		m.Edges[m.outside].Fault = m.soon("the path has stopped answering", c.Reason)
 	}
 }
 
@@ -212,6 +212,12 @@ func (m *maker) suspect() (api.Candidate, bool) {
 		}
 	}
 	return api.Candidate{}, false
+}
+
+// probed reports whether an address answers probes, and the peer no handshakes: there is no path then,
+// though one was chosen.
+func (m *maker) probed() bool {
+	return m.peer.Path.Kind == api.PathNone && !m.peer.Stock && slices.ContainsFunc(m.peer.Candidates, func(c api.Candidate) bool { return c.State == "selected" })
 }
 
 // serve makes the services of both ends. What a peer offers is not known to work while nothing

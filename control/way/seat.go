@@ -63,6 +63,15 @@ var stages = map[string]seat{
 	oneWay:    {at: across},
 }
 
+// silent reports whether nothing is known but that no answer comes.
+func (s seat) silent() bool { return s == seat{across, api.Unknown, api.Unknown} }
+
+// Silent reports whether nothing is known of a peer but that it does not answer, by the verdict on its
+// gateway.
+func Silent(v *api.Verdict) bool {
+	return v.Verdict == api.Error && seatOf(&api.Check{Target: api.ServiceGateway, Verdict: *v}).silent()
+}
+
 // oneWay is the stage of what connections show of the direction in which they send.
 const oneWay = "traffic"
 

@@ -99,6 +99,8 @@ type Fault struct {
 // Break is a fault and where on the way it is, in words.
 type Break struct {
 	Place string `json:"place"`
+	// Located is false of a place that is all of the way on which the fault may be.
+	Located bool `json:"located"`
 	Fault
 }
 
@@ -110,6 +112,11 @@ func (e Edge) State() api.Outcome {
 		out = worse(e.Fault.Outcome, out)
 	}
 	return out
+}
+
+// located reports whether a fault of an edge is known to be on it.
+func (e Edge) located() bool {
+	return slices.ContainsFunc([]api.Outcome{e.Out, e.In}, func(o api.Outcome) bool { return o == api.Error || o == api.Warning })
 }
 
 func (e Edge) unknown() bool { return e.Out == api.Unknown && e.In == api.Unknown }

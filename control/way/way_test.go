@@ -82,7 +82,7 @@ func TestWhereTheWayBreaks(t *testing.T) {
 	}{
 		{"nothing", nil, nil, fine, ""},
 		{"silence: nobody can tell the direction", nil, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
-			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 		{"heard, and not heard", nil, []api.Check{fails("gateway", catalogue.NotHeardByPeer, "probe")},
 			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | unknown/ok unknown | peer ok", "between the NAT here and the firewall of cloud"},
 		{"the same as the peer reports it", nil, []api.Check{with(fails("inbound-gateway", catalogue.NotHeardByPeer, "probe"), func(c *api.Check) { c.Direction = api.DirectionInbound })},
@@ -92,7 +92,7 @@ func TestWhereTheWayBreaks(t *testing.T) {
 		{"its address is wrong", nil, []api.Check{fails("gateway", catalogue.NameUnknown, "resolve")},
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge error | unknown/unknown unknown | peer unknown", "at the address of cloud"},
 		{"a code of a later version", nil, []api.Check{fails("gateway", "PST9999", "ping")},
-			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 		{"another one, at a name", nil, []api.Check{fails("gateway", "PST9999", "resolve")},
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge error | unknown/unknown unknown | peer unknown", "at the address of cloud"},
 		{"loss on the way there", nil, []api.Check{warning(fails("path", catalogue.PacketsLost, "traffic"))},
@@ -112,28 +112,33 @@ func TestWhereTheWayBreaks(t *testing.T) {
 		{"behind a relay that works", func(_ *api.Status, p *api.PeerStatus) {
 			p.Path.Kind, p.Path.Relay = api.PathRelay, "turn.example.net:3478"
 		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe"), with(own("exposure-turn", ""), func(c *api.Check) { c.Verdict.Verdict = api.OK })},
-			"gateway ok | ok/ok ok | nat ok | ok/ok ok | relay ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the relay turn.example.net:3478 and cloud"},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | relay ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the relay turn.example.net:3478 and cloud"},
+		{"probes are answered, and no handshake", func(_ *api.Status, p *api.PeerStatus) {
+			p.State, p.Path = api.StateConnecting, api.Path{Kind: api.PathNone}
+			p.Candidates[0].State = "selected"
+		}, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
 		{"neither NAT", func(s *api.Status, p *api.PeerStatus) { s.Gateway.NAT.Mapping = "none"; p.Path.Source = api.SourceHost }, nil,
 			"gateway ok | ok/ok ok | peer ok", ""},
 		{"the path in use has just stopped answering", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, nil,
-			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 		{"the same, and a handshake was a while ago", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, []api.Check{fails("gateway", catalogue.PingLost, "ping")},
-			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 		{"no path any more, and no check has seen it", func(_ *api.Status, p *api.PeerStatus) {
 			p.Path = api.Path{Kind: api.PathNone, Reason: "nothing answers"}
 		}, nil,
-			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 		{"nothing shows that anything leaves this side", func(s *api.Status, p *api.PeerStatus) {
 			s.Gateway.Candidates = nil
 		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
-			"gateway ok | unknown/unknown unknown | nat unknown | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between this gateway and cloud"},
+			"gateway ok | unknown/unknown unknown | nat unknown | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between this gateway and cloud"},
 		{"another peer shows that it does", func(s *api.Status, p *api.PeerStatus) {
 			s.Gateway.Candidates = nil
 			other := *p
 			other.Name = "hub"
 			s.Peers = append(s.Peers, other)
 		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
-			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			s := well()
@@ -150,6 +155,9 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			}
 			if place != tc.place {
 				t.Errorf("it breaks %q, want %q", place, tc.place)
+			}
+			if b := w.Break; b != nil && b.Located == strings.HasPrefix(place, "somewhere ") {
+				t.Errorf("it breaks %q, located: %v", place, b.Located)
 			}
 		})
 	}

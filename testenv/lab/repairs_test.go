@@ -79,7 +79,7 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 	for i, d := range found {
 		for _, c := range d.roots() {
 			switch {
-			case strings.HasPrefix(c.Fix, "run `postern check` at") && len(found) > 1 && tellsMore(found[1-i].codes()):
+			case strings.Contains(c.Fix, "run `postern check` at") && len(found) > 1 && tellsMore(found[1-i].codes()):
 				// and what that names is to be fixed
 			case g.end != nil:
 				if g.end.fix == nil || !strings.Contains(c.Fix, g.end.says) {

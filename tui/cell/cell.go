@@ -9,6 +9,7 @@
 package cell
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 
@@ -21,6 +22,17 @@ import (
 type Cell struct {
 	Text  string
 	Style Style
+}
+
+// Sign and Word are the two parts of a state: the glyph that it begins with, and what that is called.
+func (c Cell) Sign() string { s, _, _ := strings.Cut(c.Text, " "); return s }
+
+// Word is the part without the glyph.
+func (c Cell) Word() string { _, s, _ := strings.Cut(c.Text, " "); return s }
+
+// Counted says how many are in a state.
+func (c Cell) Counted(n int) Cell {
+	return Cell{fmt.Sprintf("%s %d %s", c.Sign(), n, c.Word()), c.Style}
 }
 
 // Dash stands for what is not there.

@@ -40,23 +40,28 @@ func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time,
 	case c.DependsOn != "": // Its cause and fix are the other's, which says them.
 		return append(lines, stageLines(c.Stages, width, p)...)
 	}
-	part := func(name, value string) {
+	part := func(name, value string, set func(label, text string, width int) []string) {
 		if value == "" {
 			return
 		}
-		for i, l := range Wrap("  "+name, Printable(value), width, "         ") {
+		for i, l := range set("  "+name, Printable(value), width) {
 			if rest, ok := strings.CutPrefix(l, "  "+name); ok && i == 0 {
 				l = "  " + p.Text(Quiet, name) + rest
 			}
 			lines = append(lines, Fit(l, width))
 		}
 	}
-	part("cause: ", c.Cause)
-	part("fix:   ", c.Fix)
+	part("cause: ", c.Cause, wrapBehind)
+	part("fix:   ", c.Fix, FixLines)
 	if failed || detail {
 		lines = append(lines, stageLines(c.Stages, width, p)...)
 	}
 	return lines
+}
+
+// wrapBehind sets a text behind a label, and its other lines below it.
+func wrapBehind(label, text string, width int) []string {
+	return Wrap(label, text, width, strings.Repeat(" ", ansi.StringWidth(label)))
 }
 
 // checkHead is the line of a verdict, in columns where it fits and wrapped where not.
@@ -136,7 +141,7 @@ func stageLines(stages []api.CheckStage, width int, p Paint) []string {
 	}
 	var lines []string
 	for _, s := range stages {
-		glyph, word, _ := strings.Cut(Outcome(s.Verdict).Text, " ")
+		glyph, word := Outcome(s.Verdict).Sign(), Outcome(s.Verdict).Word()
 		prefix := "    " + glyph + " " + Pad(Printable(s.Stage), name) + Gap
 		seen := Pad(word, 7) + " " + Pad(took(s.Seconds), 7)
 		if s.Via != "" {

@@ -14,15 +14,47 @@ type Finding struct {
 	Glyph Cell
 	// Subject names the peer and what of it.
 	Subject string
-	Cause   string
-	Fix     string // a command, rule or value to paste
+	// Check, Direction and Code are those of what was found; empty of what is no check's.
+	Check, Direction, Code string
+	// Title says in a few words what the code means, of the break of a way.
+	Title string
+	// Where is the stage, or the place on the way.
+	Where string
+	Cause string
+	Fix   string // what to do, with commands between backticks
+	// ofState is why a peer is in its state.
+	ofState bool
 }
 
-// Lines draws it: the cause with its subject, and the fix below.
+// Text says all but what to do.
+func (f Finding) Text() string {
+	return colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Where), f.Cause)
+}
+
+// colons joins the parts that there are.
+func colons(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// Lines draws it: what was found of its subject, and the fix below. A break has its place and its cause on
+// lines of their own.
 func (f Finding) Lines(width int, p Paint) []string {
-	out := Wrap(f.Glyph.Text+" ", f.Subject+": "+f.Cause, width, "  ")
+	var out []string
+	if f.Title == "" {
+		out = Wrap(f.Glyph.Text+" ", f.Text(), width, "  ")
+	} else {
+		out = Wrap(f.Glyph.Text+" ", colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Title)), width, "  ")
+		out = append(out, wrapBehind("  where: ", f.Where, width)...)
+		if f.Cause != "" {
+			out = append(out, wrapBehind("  why:   ", f.Cause, width)...)
+		}
+	}
 	if f.Fix != "" {
-		out = append(out, Wrap("  fix: ", f.Fix, width, "       ")...)
+		label := "  fix: "
+		if f.Title != "" {
+			label = "  fix:   "
+		}
+		out = append(out, FixLines(label, f.Fix, width)...)
 	}
 	if rest, ok := strings.CutPrefix(out[0], f.Glyph.Text); ok {
 		out[0] = p.Cell(f.Glyph) + rest
@@ -40,7 +72,9 @@ func Findings(p *api.PeerStatus) []Finding { return append(StateFindings(p), Ver
 func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	for i := range peers {
 		for _, f := range Findings(&peers[i]) {
-			same := slices.IndexFunc(out, func(o Finding) bool { return o.Fix != "" && o.Cause == f.Cause && o.Fix == f.Fix })
+			same := slices.IndexFunc(out, func(o Finding) bool {
+				return o.Fix != "" && o.Code == f.Code && o.Where == f.Where && o.Cause == f.Cause && o.Fix == f.Fix
+			})
 			if same < 0 {
 				out = append(out, f)
 				continue
@@ -92,20 +126,28 @@ func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
 // CheckFinding is what a check found, if that is a warning or an error.
 func CheckFinding(c *api.Check) (Finding, bool) {
 	f, found := verdictFinding(&c.Verdict)
-	f.Subject = Subject(c, true)
+	f.Subject, f.Check, f.Direction = Subject(c, true), c.Name, c.Direction
 	return f, found
+}
+
+// NoFault stands where there is no finding of a peer that works.
+func NoFault(p *api.PeerStatus) Cell {
+	if p.Path.Kind == api.PathRelay {
+		return Cell{"✓ no fault found; its data goes over a relay", Good}
+	}
+	return Cell{"✓ no fault found", Good}
 }
 
 // Wrong is where the way to a peer breaks, and those findings that are not the same. Why the peer is in
 // its state needs no more words then.
-func Wrong(w *way.Way, p *api.PeerStatus, findings []Finding) []Finding {
+func Wrong(w *way.Way, findings []Finding) []Finding {
 	if w.Break == nil {
 		return findings
 	}
 	out := []Finding{BreakFinding(w)}
-	cause, reason := Printable(w.Break.Cause), Printable(p.Reason)
 	for _, f := range findings {
-		if f.Cause != reason && (cause == "" || !strings.Contains(f.Cause, cause)) {
+		same := f.Code == out[0].Code && (f.Cause == out[0].Cause || f.Check != "" && f.Check == out[0].Check && f.Direction == out[0].Direction)
+		if !same && !f.ofState {
 			out = append(out, f)
 		}
 	}
@@ -118,16 +160,16 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	var out []Finding
 	switch {
 	case p.State == api.StatePending && p.ApprovalFingerprint != "":
-		out = append(out, Finding{Cell{"◇", Wary}, name, "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint),
-			"compare it there, then: postern peer approve " + name})
+		out = append(out, Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint),
+			Fix: "compare it there, then: `postern peer approve " + name + "`"})
 	case p.UnconfirmedSince != nil && p.Shown() == api.StateUnconfirmed:
-		out = append(out, Finding{Cell{"!", Wary}, name, "nothing sent since " + p.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered; the verdicts shown are older", ""})
+		out = append(out, Finding{Glyph: Cell{"!", Wary}, Subject: name, Cause: "nothing sent since " + p.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered; the verdicts shown are older", ofState: true})
 	case p.State != api.StateConnected && p.Reason != "":
-		out = append(out, Finding{Cell{"!", Wary}, name, Printable(p.Reason), ""})
+		out = append(out, Finding{Glyph: Cell{"!", Wary}, Subject: name, Cause: Printable(p.Reason), ofState: true})
 	}
 	for _, l := range p.Local {
 		if l.Error != "" {
-			out = append(out, Finding{Cell{"✗", Bad}, name, "no listener for " + Printable(l.Service) + " on " + Printable(l.Address) + ": " + Printable(l.Error), ""})
+			out = append(out, Finding{Glyph: Cell{"✗", Bad}, Subject: name, Cause: "no listener for " + Printable(l.Service) + " on " + Printable(l.Address) + ": " + Printable(l.Error)})
 		}
 	}
 	return out
@@ -138,9 +180,9 @@ func VerdictFindings(p *api.PeerStatus) []Finding {
 	name := Printable(p.Name)
 	var out []Finding
 	directions := []struct {
-		arrow   string
-		targets *api.Targets
-	}{{" → ", &p.Reachability.Outbound}, {" ← ", &p.Reachability.Inbound}}
+		direction, arrow, prefix string
+		targets                  *api.Targets
+	}{{api.DirectionOutbound, " → ", "", &p.Reachability.Outbound}, {api.DirectionInbound, " ← ", "inbound-", &p.Reachability.Inbound}}
 	for _, d := range directions {
 		for _, t := range []struct {
 			name string
@@ -151,7 +193,7 @@ func VerdictFindings(p *api.PeerStatus) []Finding {
 			{api.ServiceGateway, &d.targets.Gateway},
 		} {
 			if f, ok := verdictFinding(t.v); ok {
-				f.Subject = name + d.arrow + t.name
+				f.Subject, f.Check, f.Direction = name+d.arrow+t.name, d.prefix+t.name, d.direction
 				out = append(out, f)
 			}
 		}
@@ -165,14 +207,13 @@ func ProblemFindings(problems []api.Check, peer string) []Finding {
 	var ofPeer, own []Finding
 	for i := range problems {
 		c := &problems[i]
-		f, ok := verdictFinding(&c.Verdict)
+		f, ok := CheckFinding(c)
 		switch {
 		case !ok:
 		case c.Peer == "":
-			f.Subject = "this gateway, " + Subject(c, true)
+			f.Subject = "this gateway, " + f.Subject
 			own = append(own, f)
 		case c.Peer == peer:
-			f.Subject = Subject(c, true)
 			ofPeer = append(ofPeer, f)
 		}
 	}
@@ -180,7 +221,7 @@ func ProblemFindings(problems []api.Check, peer string) []Finding {
 }
 
 func verdictFinding(v *api.Verdict) (Finding, bool) {
-	f := Finding{Fix: Printable(v.Fix)}
+	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Fix: Printable(v.Fix)}
 	switch v.Verdict {
 	case api.Error:
 		f.Glyph = Cell{"✗", Bad}
@@ -188,19 +229,6 @@ func verdictFinding(v *api.Verdict) (Finding, bool) {
 		f.Glyph = Cell{"!", Wary}
 	default:
 		return Finding{}, false
-	}
-	words := []string{}
-	for _, w := range []string{v.Code, v.Stage} {
-		if w != "" {
-			words = append(words, Printable(w))
-		}
-	}
-	f.Cause = strings.Join(words, " ")
-	if v.Cause != "" {
-		if f.Cause != "" {
-			f.Cause += ": "
-		}
-		f.Cause += Printable(v.Cause)
 	}
 	return f, true
 }

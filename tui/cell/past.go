@@ -43,7 +43,7 @@ func Then(x *api.HistoryPoint) *api.PeerStatus {
 // State is the glyph of a peer's standing at a time.
 func (l PastLines) State(x *api.HistoryPoint) string {
 	switch StandingOf(Then(x)) {
-	case Failed, Silent:
+	case Failed, Silent, Broken:
 		return l.Bad
 	case Faulty:
 		return l.Wary

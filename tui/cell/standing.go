@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/way"
 )
 
 // Standing is how a peer fares by all that its status tells: what the gateway calls connected may
@@ -14,7 +15,8 @@ type Standing int
 // Standings, what asks for attention first.
 const (
 	Failed      Standing = iota
-	Silent               // a check found that it does not answer
+	Silent               // it does not answer, and nothing more is known
+	Broken               // a check found what keeps anything from getting through
 	Unconfirmed          // what was sent to it in these seconds has no answer
 	Faulty               // connected, and an endpoint of the two fails
 	Connecting           // being tried
@@ -43,8 +45,10 @@ func StandingOf(p *api.PeerStatus) Standing {
 		fails, warns = fails || o == api.Error, warns || o == api.Warning
 	}
 	switch {
-	case out.Gateway.Verdict == api.Error:
+	case way.Silent(&out.Gateway):
 		return Silent
+	case out.Gateway.Verdict == api.Error:
+		return Broken
 	case p.Shown() == api.StateUnconfirmed:
 		return Unconfirmed
 	case fails:
@@ -57,7 +61,7 @@ func StandingOf(p *api.PeerStatus) Standing {
 
 // Standings are those there are, the best first, as they are counted.
 func Standings() []Standing {
-	return []Standing{Connected, Faulty, Unconfirmed, Silent, Connecting, Pending, Failed}
+	return []Standing{Connected, Faulty, Unconfirmed, Broken, Silent, Connecting, Pending, Failed}
 }
 
 // Counted is the standing under which a peer is counted.
@@ -68,6 +72,9 @@ func (s Standing) Counted() Standing {
 	return s
 }
 
+// Works reports whether there is a tunnel, as far as is known.
+func (s Standing) Works() bool { return s == Faulty || s == Warned || s == Connected }
+
 // Cell is its glyph and word.
 func (s Standing) Cell() Cell {
 	switch s {
@@ -75,6 +82,8 @@ func (s Standing) Cell() Cell {
 		return State(api.StateFailed)
 	case Silent:
 		return Cell{"✗ silent", Bad}
+	case Broken:
+		return Cell{"✗ broken", Bad}
 	case Unconfirmed:
 		return State(api.StateUnconfirmed)
 	case Faulty:

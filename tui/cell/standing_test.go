@@ -40,6 +40,12 @@ func TestWhatDoesNotAnswerIsNotConnected(t *testing.T) {
 	}{
 		{"all is well", func(*api.PeerStatus) {}, "● connected", Connected},
 		{"the tunnel's check fails", func(p *api.PeerStatus) { p.Reachability.Outbound.Gateway.Verdict = api.Error }, "✗ silent", Silent},
+		{"it finds that the peer is heard", func(p *api.PeerStatus) {
+			p.Reachability.Outbound.Gateway = api.Verdict{Verdict: api.Error, Code: "PST0106", Stage: "probe"}
+		}, "✗ broken", Broken},
+		{"it finds no more than silence", func(p *api.PeerStatus) {
+			p.Reachability.Outbound.Gateway = api.Verdict{Verdict: api.Error, Code: "PST0102", Stage: "probe"}
+		}, "✗ silent", Silent},
 		{"it does not answer at the moment", func(p *api.PeerStatus) { p.UnconfirmedSince = new(time.Time) }, "◌ unconfirmed", Unconfirmed},
 		{"and the tunnel's check has failed since", func(p *api.PeerStatus) {
 			p.UnconfirmedSince, p.Reachability.Outbound.Gateway.Verdict = new(time.Time), api.Error

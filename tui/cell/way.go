@@ -14,8 +14,7 @@ import (
 // sign is an outcome's glyph alone.
 func sign(o api.Outcome) Cell {
 	c := Outcome(o)
-	glyph, _, _ := strings.Cut(c.Text, " ")
-	return Cell{glyph, c.Style}
+	return Cell{c.Sign(), c.Style}
 }
 
 // Strip is the six verdicts on a peer in nine cells: auth, API server and gateway as found there,
@@ -24,8 +23,7 @@ func Strip(s *api.PeerStatus) Cell {
 	of := func(t *api.Targets) string {
 		out := ""
 		for _, v := range []*api.Verdict{&t.Auth, &t.APIServer, &t.Gateway} {
-			glyph, _, _ := strings.Cut(Verdict(s, v).Text, " ")
-			out += glyph
+			out += Verdict(s, v).Sign()
 		}
 		return out
 	}
@@ -310,11 +308,12 @@ func faultNotes(w *way.Way, f *way.Fault) []Cell {
 // BreakFinding is the break of a way, which has to have one: where it is, why, and what to do.
 func BreakFinding(w *way.Way) Finding {
 	b := w.Break
-	cause := strings.TrimSpace(Printable(b.Code) + " " + Printable(b.Place))
-	if b.Cause != "" {
-		cause += ": " + Printable(b.Cause)
+	f := Finding{Glyph: sign(b.Outcome), Subject: Printable(w.Peer), Check: b.Check, Direction: b.Direction, Code: Printable(b.Code),
+		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Fix: Printable(b.Fix)}
+	if !b.Located {
+		f.Where += ", place not known yet"
 	}
-	return Finding{Glyph: sign(b.Outcome), Subject: Printable(w.Peer), Cause: cause, Fix: Printable(b.Fix)}
+	return f
 }
 
 // NATWords says in words what a NAT's behaviour (RFC 4787) means for peering.

@@ -277,8 +277,7 @@ func (d Drawing) Event(e *api.HistoryEvent, width int) []string {
 // verdict is what was found and of what.
 func (d Drawing) verdict(e *api.HistoryEvent) string {
 	arrow := map[string]string{api.DirectionOutbound: "→", api.DirectionInbound: "←"}[e.Direction]
-	glyph, _, _ := strings.Cut(cell.Outcome(e.Verdict).Text, " ")
-	return glyph + " " + cell.Printable(e.Code) + " " + arrow + cell.Printable(strings.TrimPrefix(e.Check, "inbound-")) + " " + cell.Printable(e.Event)
+	return cell.Outcome(e.Verdict).Sign() + " " + cell.Printable(e.Code) + " " + arrow + cell.Printable(strings.TrimPrefix(e.Check, "inbound-")) + " " + cell.Printable(e.Event)
 }
 
 // lasted is a duration in words, to the second.
@@ -291,6 +290,11 @@ func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
 		return cell.Wrap("", "nothing is known of this time", width, "")
 	}
 	then := cell.Then(&x)
+	for i := range p.Events {
+		if e := &p.Events[i]; e.Stands(at) && e.Check == api.ServiceGateway && e.Direction == api.DirectionOutbound {
+			then.Reachability.Outbound.Gateway.Code = e.Code
+		}
+	}
 	rtt, lost := cell.RTT(x.RTTSeconds), "not known"
 	if x.Path == api.PathNone { // It is of before it was none.
 		rtt = ""

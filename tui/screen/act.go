@@ -25,6 +25,7 @@ type Operator interface {
 	Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error)
 	Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptResponse, error)
 	KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error)
+	ConfigConfirm(ctx context.Context) error
 }
 
 // changeLimit bounds one change, and peersWait how long it waits for other gateways.

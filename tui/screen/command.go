@@ -45,6 +45,7 @@ func (m *model) commands() []command {
 		{"join", "TICKET [SERVICES]", "redeem a ticket", nil, (*model).commandJoin},
 		{"accept", "REPLY", "dial a gateway that cannot reach here", nil, (*model).commandAccept},
 		{"rotate", "", "give this gateway another key", nil, (*model).commandRotate},
+		{"confirm", "", "keep the configuration on trial", nil, (*model).commandConfirm},
 		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
 		{"group", "BY", "by state, path, label NAME, or none", (*model).groupings, (*model).commandGroup},
 		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {

@@ -122,6 +122,20 @@ func (m *model) commandRotate(string) tea.Cmd {
 	})
 }
 
+// commandConfirm keeps the configuration that is on trial.
+func (m *model) commandConfirm(string) tea.Cmd {
+	if m.data.status.Gateway.ConfigUndoneAt == nil {
+		return m.say("no configuration is on trial")
+	}
+	return m.propose(change{
+		title: "keep the configuration", command: "postern config confirm",
+		effect: "The configuration that was read with --confirm-within stays. Without it the one before returns.",
+		do: func(ctx context.Context, o Operator) (outcome, error) {
+			return outcome{said: "the configuration stays"}, o.ConfigConfirm(ctx)
+		},
+	})
+}
+
 // pingLimit bounds an echo, which goes through the tunnel unless it is told otherwise.
 const (
 	pingLimit = 10 * time.Second

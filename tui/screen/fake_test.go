@@ -104,6 +104,8 @@ func (f *fake) change(call ...any) error {
 	return f.refusal
 }
 
+func (f *fake) ConfigConfirm(context.Context) error { return f.change("config confirm") }
+
 func (f *fake) Checks(context.Context) (api.CheckReport, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

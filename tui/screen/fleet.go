@@ -252,9 +252,7 @@ func (m *model) fleetTotals() string {
 	text := fmt.Sprintf("%d gateways:", len(m.gateways))
 	for s := gatewayLost; s <= gatewayWell; s++ {
 		if count[s] > 0 {
-			c := gatewayCells[s]
-			glyph, word, _ := strings.Cut(c.Text, " ")
-			text += " " + p.Text(c.Style, fmt.Sprintf("%s %d %s", glyph, count[s], word))
+			text += " " + p.Cell(gatewayCells[s].Counted(count[s]))
 		}
 	}
 	return onOneLine([]string{text, fmt.Sprintf("%d of %d peers connected", connected, peers)})

@@ -178,6 +178,17 @@ func (m *model) foot() string {
 	return strings.Join(items, "  ")
 }
 
+// noticeHidden reports whether something else has the place of a notice.
+func (m *model) noticeHidden() bool {
+	switch m.mode {
+	case modeKeys:
+		return false
+	case modeConfirm, modeHelp: // They have room for a short one.
+		return m.longNotice() != nil
+	}
+	return true
+}
+
 // longNotice is a notice in lines of its own, if it has no room in the last one.
 func (m *model) longNotice() []string {
 	const besideIt = len("? help  ")

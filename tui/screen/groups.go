@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -210,10 +211,12 @@ type groupMsg string
 // askGroup offers what the view's rows can be grouped by.
 func (m *model) askGroup() tea.Cmd {
 	offer := chooseMsg{title: "group by what?", does: "group"}
-	for _, g := range m.groupings() {
-		if len(offer.choices) <= maxChoices {
-			offer.choices = append(offer.choices, choice{g, groupMsg(g)})
-		}
+	all := m.groupings()
+	for _, g := range all[:min(len(all), maxChoices)] {
+		offer.choices = append(offer.choices, choice{g, groupMsg(g)})
+	}
+	if more := len(all) - maxChoices; more > 0 {
+		offer.choices = append(offer.choices, choice{fmt.Sprintf("another label, of %d more", more), typeMsg("group " + groupLabel)})
 	}
 	if len(offer.choices) == 0 {
 		return m.say("nothing to group here")

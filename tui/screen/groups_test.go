@@ -54,6 +54,18 @@ func TestGroups(t *testing.T) {
 	s.press("3").press("b").want("nothing to group here")
 }
 
+// Digits reach nine: beyond, the rest of the labels is to be typed.
+func TestManyLabelsCanAllBeGroupedBy(t *testing.T) {
+	f := labelled()
+	for i := range 9 {
+		f.status.Peers[0].Labels[fmt.Sprint("x", i)] = "1"
+	}
+	s := play(t, f, 120, 40, false)
+	s.press("b").want("8  label x2", "9  another label, of 6 more")
+	s.press("9").want(":group label ")
+	s.typed("x8").press("enter").want("grouped by label x8")
+}
+
 // A picture of many peers costs as much as one of few: the list is made once for a snapshot.
 func TestAPictureOfManyPeersCostsWhatOneOfFewDoes(t *testing.T) {
 	allocations := func(peers int) float64 {

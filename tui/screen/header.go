@@ -26,6 +26,9 @@ func (m *model) header() []string {
 		return lines
 	}
 	lines = append(lines, m.totals())
+	if t := d.trial(); t != "" {
+		lines = append(lines, t)
+	}
 	g := &d.status.Gateway
 	network := []string{m.traffic(), cell.NATWords(g.NAT)}
 	for _, a := range g.NAT.PublicAddresses {
@@ -44,11 +47,28 @@ func (m *model) header() []string {
 	}
 	lines = append(lines, onOneLine(network), onOneLine(identity))
 	room := min(maxHeader, max(1, d.height/6))
-	if d.lost != nil {
+	if d.lost != nil || g.ConfigUndoneAt != nil {
 		room = max(room, 2)
 	}
 	return lines[:min(len(lines), room)]
 }
+
+// trial says until when a configuration is on trial, and how it stays; empty without one.
+func (d *data) trial() string {
+	at := d.status.Gateway.ConfigUndoneAt
+	if at == nil {
+		return ""
+	}
+	left, keep := countdown(*at, d.now), "postern config confirm"
+	text := "! configuration on trial: undone in " + left + "; to keep it: " + keep
+	if ansi.StringWidth(text) > d.width {
+		text = "undone in " + left + ": " + keep
+	}
+	return d.paint.Text(cell.Wary, cell.Fit(text, d.width))
+}
+
+// countdown is how long it is until a moment.
+func countdown(at, now time.Time) string { return max(0, at.Sub(now).Round(time.Second)).String() }
 
 // maxHeader bounds the header, in lines. A lost gateway takes the place of the last one,
 // so that what stands below does not move.
@@ -136,13 +156,11 @@ func (d *data) counted(peers int, count map[cell.Standing]int, short bool) strin
 		if count[s] == 0 {
 			continue
 		}
-		c := s.Cell()
-		glyph, word, _ := strings.Cut(c.Text, " ")
-		text := fmt.Sprintf("%s %d %s", glyph, count[s], word)
+		c := s.Cell().Counted(count[s])
 		if short {
-			text = fmt.Sprintf("%s%d", glyph, count[s])
+			c.Text = fmt.Sprintf("%s%d", c.Sign(), count[s])
 		}
-		states = append(states, d.paint.Text(c.Style, text))
+		states = append(states, d.paint.Cell(c))
 	}
 	if len(states) > 0 {
 		all += ": " + strings.Join(states, " ")

@@ -88,8 +88,7 @@ func (m *model) helpLines(width int) []string {
 		}
 		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})
 	}
-	commands = append(commands, [2]string{"/text /!text", "what has it, what has it not"})
-	group("commands (tab completes) and filters", commands)
+	group("commands (tab completes)", commands)
 	group("signs", signs())
 	all := joined(groups)
 	if width == whole {
@@ -120,11 +119,11 @@ func joined(groups [][]string) []string {
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH ←AUTH", "we find, they report"}, {"→apg", "auth, API, gateway"},
+		{"→AUTH ←AUTH", "we find, they report"},
 		{"✓ ok", "works"}, {"! warning", "works, with a problem"}, {"✗ error", "does not work"},
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
 		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
-		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ failed", "and tried again"},
+		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ broken", "cause is known"}, {"✗ failed", "and tried again"},
 		{"━ ┅", "was connected: direct, relay"},
 	}
 }

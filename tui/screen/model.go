@@ -134,7 +134,10 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case tea.BlurMsg:
 		m.blurred = true
 	case tickMsg:
-		if m.now().After(m.noticeUntil) {
+		switch now := m.now(); {
+		case m.noticeHidden():
+			m.noticeUntil = now.Add(noticeFor)
+		case now.After(m.noticeUntil):
 			m.notice = ""
 		}
 		return tea.Batch(m.poll(), m.firstCheck(), m.tasks.after(interval, tickMsg{}))

@@ -167,7 +167,11 @@ func (o *overview) draw(d *data, width, height int) string {
 	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
 }
 
-// lines are the titles and so many rows; compact ones have the verdicts as signs.
+// legend says what the arrows of verdicts are, and letters the letters of compact ones.
+const legend, letters = "→ found here  ← by the peer", "apg: auth, API, gateway  "
+
+// lines are the titles and so many rows; compact ones have the verdicts as signs. A legend is
+// below the last if there is room.
 func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	o.width = width
 	first, last := d.peers.window(o.ids, height)
@@ -186,6 +190,13 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 			row = table.Row(d.paint, e.row)
 		}
 		lines = append(lines, marked(row, o.ids[i] == d.peers.id, width, d.paint))
+	}
+	if last-first < height {
+		text := legend
+		if compact {
+			text = letters + legend
+		}
+		lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
 	}
 	return lines
 }

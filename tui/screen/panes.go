@@ -165,8 +165,12 @@ func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
 // trouble is what is wrong with a peer, where the way to it breaks first.
 func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []string {
 	w := d.way(p)
+	wrong := cell.Wrong(&w, findings)
+	if len(wrong) == 0 && cell.StandingOf(p).Works() {
+		return []string{d.paint.Cell(cell.NoFault(p))}
+	}
 	var lines []string
-	for _, f := range cell.Wrong(&w, p, findings) {
+	for _, f := range wrong {
 		lines = append(lines, f.Lines(width, d.paint)...)
 	}
 	return lines
@@ -216,10 +220,15 @@ func checkLines(d *data, p *api.PeerStatus, width, _ int) []string {
 // faring is how a peering fares.
 func faring(d *data, s *api.PeerStatus) [][2]string {
 	why := ""
-	if s.Path.Kind != api.PathNone {
+	if s.Path.Kind != api.PathNone && cell.StandingOf(s).Works() {
 		why = cell.Printable(s.Path.Reason)
 	}
+	trial := ""
+	if s.UndoneAt != nil {
+		trial = "what it may reach is undone in " + countdown(*s.UndoneAt, d.now) + "; to keep it: postern peer confirm " + cell.Printable(s.Name)
+	}
 	return [][2]string{
+		{"on trial", trial},
 		{"path", cell.PathLine(&s.Path, d.now)},
 		{"why", why},
 		{"carries", cell.Printable(catalogue.Seen(s.Path.Traffic))},

@@ -46,14 +46,14 @@ func TestPicturesOfABlockedPeer(t *testing.T) { pictures(t, "blocked", blocked, 
 // Whoever looks at the screen once has to see where it breaks and what to do.
 func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 	s := play(t, blocked(), 120, 40, false)
-	s.want("● 2 connected ✗ 1 silent", "▸ site-10", "→✗ ←✓", "◄ PST0106 the peer's packets arrive", "fix: at site-10 let it in", "peers 1 of 3, by trouble", "throughput")
+	s.want("● 2 connected ✗ 1 broken", "▸ site-10", "→✗ ←✓", "◄ PST0106 the peer's packets arrive", "fix:   1. at site-10 let it in:", "peers 1 of 3, by trouble", "throughput")
 	s.gateway.status = blocked().status
 	s.gateway.status.Peers[0].Reachability = s.gateway.status.Peers[1].Reachability
 	s.gateway.block("site-2")
 	s.pass(time.Second).want("▸ site-2")
 	s.press("j").want("▸ site-1 ")
 	s.gateway.block("site-10")
-	s.pass(time.Second).want("▸ site-1 ", "✗ 2 silent")
+	s.pass(time.Second).want("▸ site-1 ", "✗ 2 broken")
 	s.press("g").want("▸ site-2")
 	s.press("s").want("by peer")
 	if a, b := strings.Index(s.View(), "site-2"), strings.Index(s.View(), "site-10"); a > b {
@@ -156,7 +156,7 @@ func TestKeysAnswer(t *testing.T) {
 
 func TestTheHelpSheetFitsALargeScreen(t *testing.T) {
 	s := play(t, busy(), 120, 40, false).press("?")
-	s.want("moving", "✗ failed", "/!text", ":remove NAME", ":graph STYLE", "suspend")
+	s.want("moving", "✗ failed", ":filter", ":remove NAME", ":graph STYLE", "suspend")
 }
 
 // What is wrong with the way to a peer, or with the gateway itself, is said with cause and fix, not named

@@ -267,9 +267,7 @@ func (v *services) summary(d *data, rows []*serviceRow) string {
 	}
 	var states []string
 	for _, s := range slices.Sorted(maps.Keys(fares)) {
-		c := serviceCells[s]
-		glyph, word, _ := strings.Cut(c.Text, " ")
-		states = append(states, d.paint.Text(c.Style, fmt.Sprintf("%s %d %s", glyph, fares[s], word)))
+		states = append(states, d.paint.Cell(serviceCells[s].Counted(fares[s])))
 	}
 	order := "▲"
 	if v.descending {
@@ -350,25 +348,27 @@ func (r *serviceRow) toward() string {
 func (d *data) aboutService(r *serviceRow, width int) []string {
 	title := strings.TrimSpace(d.paint.Text(cell.Strong, cmp.Or(cell.Printable(r.Service), r.Direction)) + " " + r.toward())
 	lines := []string{d.rule(title, width)}
-	say := func(style cell.Style, prefix, text string) {
+	say := func(style cell.Style, text string) {
 		if text != "" {
-			for _, l := range cell.Wrap(prefix, cell.Printable(text), width, strings.Repeat(" ", len(prefix))) {
+			for _, l := range cell.Wrap("", cell.Printable(text), width, "") {
 				lines = append(lines, d.paint.Text(style, l))
 			}
 		}
 	}
-	say(serviceCells[r.standing()].Style, "", strings.TrimSpace(r.Code+" "+r.Cause))
-	say(cell.Plain, "fix: ", r.Fix)
+	say(serviceCells[r.standing()].Style, strings.TrimSpace(r.Code+" "+r.Cause))
+	if r.Fix != "" {
+		lines = append(lines, cell.FixLines("fix: ", cell.Printable(r.Fix), width)...)
+	}
 	if r.standing() == serviceUnready {
-		say(cell.Wary, "", "no backend is ready: kubectl get endpointslices -n "+strings.Replace(r.Service, "/", " -l kubernetes.io/service-name=", 1))
+		say(cell.Wary, "no backend is ready: kubectl get endpointslices -n "+strings.Replace(r.Service, "/", " -l kubernetes.io/service-name=", 1))
 	}
 	if u := r.Used; u != nil {
 		var failed []string
 		for _, reason := range slices.Sorted(maps.Keys(u.Failures)) {
 			failed = append(failed, fmt.Sprintf("%d %s", u.Failures[reason], strings.ReplaceAll(reason, "_", " ")))
 		}
-		say(cell.Plain, "", onOneLine([]string{fmt.Sprintf("%d connections carried", u.Connections), strings.Join(failed, ", ")}))
+		say(cell.Plain, onOneLine([]string{fmt.Sprintf("%d connections carried", u.Connections), strings.Join(failed, ", ")}))
 	}
-	say(cell.Quiet, "", onOneLine([]string{r.Type, strings.Join(r.Ports, ", "), strings.Join(r.Addresses, ", ")}))
+	say(cell.Quiet, onOneLine([]string{r.Type, strings.Join(r.Ports, ", "), strings.Join(r.Addresses, ", ")}))
 	return lines
 }
