@@ -302,7 +302,7 @@ func ParseEndpoint(s string) (netip.AddrPort, error) {
 	case a.Port() == 0:
 		return netip.AddrPort{}, fmt.Errorf("%q has port 0 (want 1 to 65535)", s)
 	case a.Addr().IsUnspecified() || a.Addr().IsMulticast():
-		return netip.AddrPort{}, fmt.Errorf("%q is no address to be reached at", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address that can be dialled", s)
 	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
@@ -319,7 +319,7 @@ func ParseAllowedIP(s string) (netip.Prefix, error) {
 		p = netip.PrefixFrom(a, a.BitLen())
 	}
 	if p.Masked() != p {
-		return netip.Prefix{}, fmt.Errorf("%q has bits set behind its length (want %s)", s, p.Masked())
+		return netip.Prefix{}, fmt.Errorf("%q has bits set beyond its length (want %s)", s, p.Masked())
 	}
 	if p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits {
 		return netip.Prefix{}, fmt.Errorf("%q overlaps the overlay %s, whose addresses belong to keys (choose other addresses, or at most a /%d)", s, peer.OverlayPrefix, peer.SiteBits)
