@@ -16,7 +16,7 @@ import (
 
 const (
 	// MaxDirectTTL bounds the life of a token by which a peer is known outside the tunnel,
-	// DefaultDirectTTL is what it is unless told, MinDirectTTL the shortest.
+	// DefaultDirectTTL is the default, MinDirectTTL the shortest.
 	MaxDirectTTL     = 366 * 24 * time.Hour
 	DefaultDirectTTL = 90 * 24 * time.Hour
 	MinDirectTTL     = time.Minute
