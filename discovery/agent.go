@@ -42,6 +42,9 @@ type Options struct {
 	// Exclude are ranges of which no address is a candidate: those of pods and Services,
 	// which mean another machine, or none, elsewhere.
 	Exclude []netip.Prefix
+	// Inside are those of this host's own addresses, of a pod, that nobody outside its cluster is
+	// known to reach: each is a candidate only if STUN servers see us there, and nowhere else.
+	Inside []netip.Prefix
 	// Relays are the present allocations on relays; nil = there are none. It is called
 	// without locks. [Agent.RelaysChanged] tells of changes.
 	Relays func() []path.Relay
@@ -91,7 +94,7 @@ func New(o Options) (*Agent, error) {
 		return nil, errors.New("discovery: Send and Port are required")
 	}
 	g := &gatherer{
-		exclude: o.Exclude, newTx: stunwire.NewTxID,
+		exclude: slices.Concat(o.Exclude, o.Inside), nowhere: o.Exclude, newTx: stunwire.NewTxID,
 		jitter: func() time.Duration { return rand.N(refreshJitter) },
 	}
 	for _, text := range o.Advertise {

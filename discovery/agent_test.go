@@ -335,6 +335,42 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
+// A cluster may route its pods: a STUN server outside that sees one at its own address shows it.
+func TestAPodIsAnnouncedWhereSTUNSeesIt(t *testing.T) {
+	const own = "203.0.113.5:51820"
+	itself := []netip.Prefix{netip.MustParsePrefix("203.0.113.5/32")}
+	elsewhere := func(w *world) {
+		w.servers[1].SetResponse(func(r *stunwire.Message, _ netip.AddrPort) []byte {
+			b, _ := stunwire.BindingResponse(r.TxID, netip.MustParseAddrPort("198.51.100.7:40000"))
+			return b
+		})
+	}
+	silent := func(w *world) { w.net.Close() }
+	for _, c := range []struct {
+		name   string
+		o      discovery.Options
+		before func(*world)
+		want   []string
+	}{
+		{"all see it", discovery.Options{Inside: itself}, func(*world) {}, []string{own}},
+		{"one sees it elsewhere", discovery.Options{Inside: itself}, elsewhere, []string{"198.51.100.7:40000"}},
+		{"none answers", discovery.Options{Inside: itself}, silent, nil},
+		{"it is excluded", discovery.Options{Inside: itself, Exclude: itself}, func(*world) {}, nil},
+	} {
+		c.o.STUNServers = []string{stun1, stun2}
+		inWorld(t, nil, c.o, func(t *testing.T, w *world) {
+			c.before(w)
+			if err := w.agent.WaitGathered(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := w.agent.Candidates()
+			if stun := addrsOf(got, discovery.SourceSTUN); !slices.Equal(stun, c.want) || len(stun) != len(got) {
+				t.Errorf("%s: the candidates are %v, want %v of STUN alone", c.name, got, c.want)
+			}
+		})
+	}
+}
+
 func TestAnswersOverARelayAreNotAboutTheSocket(t *testing.T) {
 	inWorld(t, nil, discovery.Options{STUNServers: []string{stun1}}, func(t *testing.T, w *world) {
 		var seen []byte

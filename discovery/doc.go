@@ -14,8 +14,9 @@
 //   - host: the addresses of this machine's interfaces with the gateway's port, without
 //     loopback, link-local, multicast and overlay addresses, without those of interfaces
 //     that a container network or tunnel made ([InterfaceAddrs]), and without the ranges
-//     of pods and Services ([Options].Exclude).
-//   - stun: server-reflexive addresses, as STUN servers see the gateway's own socket.
+//     of pods and Services ([Options].Exclude) and the addresses of a pod ([Options].Inside).
+//   - stun: server-reflexive addresses, as STUN servers see the gateway's own socket, be it at
+//     the address of a pod.
 //   - portmap: the port that the router maps to the gateway ([Options].PortMapper), held
 //     against what STUN servers see.
 //   - relay: what TURN servers have allocated ([Options].Relays).

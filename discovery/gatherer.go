@@ -26,6 +26,7 @@ type gatherer struct {
 	services   []service
 	servers    []*server
 	exclude    []netip.Prefix
+	nowhere    []netip.Prefix // those of exclude that stay so whoever sees us there
 
 	port      uint16
 	hosts     []netip.Addr

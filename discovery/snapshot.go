@@ -87,8 +87,8 @@ func (g *gatherer) snapshot(relays []path.Relay) Snapshot {
 func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 	var out []Candidate
 	var leftOut []LeftOut
-	add := func(addr netip.AddrPort, source string) {
-		if p, in := within(addr.Addr(), g.exclude); in {
+	addUnless := func(exclude []netip.Prefix, addr netip.AddrPort, source string) {
+		if p, in := within(addr.Addr(), exclude); in {
 			l := LeftOut{addr.Addr(), source, fmt.Sprintf("in %v, which means nothing outside this cluster", p)}
 			if !slices.Contains(leftOut, l) {
 				leftOut = append(leftOut, l)
@@ -97,6 +97,7 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 		}
 		out = append(out, Candidate{Addr: addr, Source: source})
 	}
+	add := func(addr netip.AddrPort, source string) { addUnless(g.exclude, addr, source) }
 	for _, n := range g.advertised {
 		for _, a := range n.addrPorts() {
 			out = append(out, Candidate{Addr: a, Source: SourceAdvertised}) // the operator has the last word
@@ -119,10 +120,14 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 			add(netip.AddrPortFrom(a, g.port), SourceHost)
 		}
 	}
+	seen := g.exclude
+	if len(g.answers()) == 0 { // nobody sees us elsewhere
+		seen = g.nowhere
+	}
 	for _, s := range g.servers {
 		for _, t := range s.targets {
 			if t.mapped.IsValid() {
-				add(t.mapped, SourceSTUN)
+				addUnless(seen, t.mapped, SourceSTUN)
 			}
 		}
 	}

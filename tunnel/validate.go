@@ -101,9 +101,11 @@ func validateStock(own peer.PublicKey, peers []peer.Config) error {
 			switch at := holder(own, peers, p); {
 			case !p.IsValid() || p.Addr().Is4In6():
 				return fmt.Errorf("%w: peer %q: allowedIPs %q is not an address prefix", ErrPeerSet, c.Name, p)
-			case at != "" || p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits:
-				return fmt.Errorf("%w: peer %q: allowedIPs %s overlaps the overlay addresses %s%s; a stock peer cannot have them",
-					ErrPeerSet, c.Name, p, peer.OverlayPrefix, at)
+			case p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits:
+				return fmt.Errorf("%w: peer %q: allowedIPs %s is more of the overlay %s than a network of the peer's own; choose at most a /%d, or other addresses",
+					ErrPeerSet, c.Name, p, peer.OverlayPrefix, peer.SiteBits)
+			case at != "":
+				return fmt.Errorf("%w: peer %q: allowedIPs %s holds the overlay address of %s; choose other addresses", ErrPeerSet, c.Name, p, at)
 			}
 			claims = append(claims, claim{p.Masked(), c.Name})
 		}
@@ -135,11 +137,11 @@ func holder(own peer.PublicKey, peers []peer.Config, p netip.Prefix) string {
 		return ""
 	}
 	if p.Contains(peer.OverlayAddr(own)) {
-		return ", where this gateway is"
+		return "this gateway"
 	}
 	for _, c := range peers {
 		if !c.Stock && p.Contains(peer.OverlayAddr(c.PublicKey)) {
-			return fmt.Sprintf(", where peer %q is", c.Name)
+			return fmt.Sprintf("peer %q", c.Name)
 		}
 	}
 	return ""

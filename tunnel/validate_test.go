@@ -29,7 +29,7 @@ func TestAStockPeerMayHaveALocalNetwork(t *testing.T) {
 		stranger := newKey(t).Public() // nobody's key yet
 		router := peer.Config{Name: "router", PublicKey: newKey(t).Public(), Stock: true, AllowedIPs: prefixes(siteOf(stranger))}
 		e.set(router, peer.Config{Name: "cloud", PublicKey: newKey(t).Public()})
-		if err := e.SetPeers([]peer.Config{router, {Name: "edge", PublicKey: stranger}}); !errors.Is(err, ErrPeerSet) || !strings.Contains(err.Error(), `where peer "edge" is`) {
+		if err := e.SetPeers([]peer.Config{router, {Name: "edge", PublicKey: stranger}}); !errors.Is(err, ErrPeerSet) || !strings.Contains(err.Error(), `the overlay address of peer "edge"`) {
 			t.Errorf("a peer whose address is in there: %v", err)
 		}
 	})
@@ -53,14 +53,14 @@ func TestContradictoryPeersAreRefused(t *testing.T) {
 		"our own key":     {[]peer.Config{{Name: "x", PublicKey: own.Public()}}, []string{`"x"`, "own public key"}},
 		"stock peer in the overlay": {
 			[]peer.Config{{Name: "cloud", PublicKey: b}, stock("router", a, "10.0.0.0/8", peer.OverlayAddr(b).String()+"/128")},
-			[]string{`"router"`, `"cloud"`, peer.OverlayAddr(b).String()},
+			[]string{`"router"`, `holds the overlay address of peer "cloud"`, peer.OverlayAddr(b).String()},
 		},
 		"stock peer in the network of a peer": {
 			[]peer.Config{stock("router", a, siteOf(b)), {Name: "cloud", PublicKey: b}}, []string{`"router"`, `"cloud"`, siteOf(b)},
 		},
-		"stock peer in our network":          {[]peer.Config{stock("router", a, siteOf(own.Public()))}, []string{`"router"`, "this gateway", siteOf(own.Public())}},
-		"stock peer for more than a network": {[]peer.Config{stock("router", a, "fd12:3456::/47")}, []string{`"router"`, "fd12:3456::/47", "fd00::/8"}},
-		"stock peer for all of IPv6":         {[]peer.Config{stock("router", a, "::/0")}, []string{`"router"`, "::/0", "fd00::/8"}},
+		"stock peer in our network":          {[]peer.Config{stock("router", a, siteOf(own.Public()))}, []string{`"router"`, "holds the overlay address of this gateway", siteOf(own.Public())}},
+		"stock peer for more than a network": {[]peer.Config{stock("router", a, "fd12:3456::/47")}, []string{`"router"`, "fd12:3456::/47", "more of the overlay fd00::/8", "at most a /48"}},
+		"stock peer for all of IPv6":         {[]peer.Config{stock("router", a, "::/0")}, []string{`"router"`, "::/0", "more of the overlay fd00::/8"}},
 		"overlapping stock peers": {
 			[]peer.Config{stock("one", a, "192.0.2.0/24", "10.0.0.0/8"), stock("two", b, "172.16.0.0/12", "10.1.2.3/32")},
 			[]string{`"one"`, `"two"`, "10.0.0.0/8", "10.1.2.3/32"},

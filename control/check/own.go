@@ -22,6 +22,7 @@ type ownState struct {
 	upstreams []verdict.Finding
 	delay     delay // as a round has it
 	starved   starved
+	judged    []verdict.Finding // the last of what is asked all the time
 	kept      kept
 	trying    time.Time // since when it is being found out; zero while it is not
 	// findings are the last of all own checks, for the log.
@@ -58,11 +59,14 @@ func (r *Runner) runOwn(ctx context.Context) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	var fullAt time.Time
+	watched := func() delay { return 0 }
 	for {
 		select {
 		case <-ctx.Done():
+			watched()
 			return
 		case <-wait.C:
+			r.noted(watched())
 		}
 		full := !time.Now().Before(fullAt) || !r.upstreamsWell()
 		if full {
@@ -78,6 +82,10 @@ func (r *Runner) runOwn(ctx context.Context) {
 		r.own.findings = results
 		r.own.mu.Unlock()
 		r.logChanges("", before, results)
+		watched = func() delay { return 0 }
+		if _, putOff := verdict.Find(results, verdict.Own(NameDelay)); putOff {
+			watched = r.watchDelay() // so that it is known soon what is not by that
+		}
 		wait.Reset(spread(r.opts.Interval))
 	}
 }
@@ -110,7 +118,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	if r.opts.State != nil {
 		r.tryState()
 	}
-	end := watchDelay()
+	end := r.watchDelay()
 	upstreams := CheckUpstreams(ctx, r.opts.Network, o.Upstreams)
 	d := r.noted(end())
 	if ctx.Err() != nil {
@@ -118,7 +126,7 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	}
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	r.own.delay, r.own.upstreams = d.blamed(upstreams), upstreams
+	r.own.delay, r.own.upstreams = d.blamed(upstreams, time.Time{}), upstreams
 }
 
 // tryState tries the state directory, and waits so long for a disk that hangs: the try goes on, and
@@ -164,7 +172,9 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.mu.Unlock()
 	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
-	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out))
+	silentSince(now, out, r.own.judged)
+	r.own.judged = slices.Clone(out)
+	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out, r.present.since()))
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage)...)

@@ -22,9 +22,10 @@ type effort struct {
 
 // round is look, and takes back what depends on time if this process was starved meanwhile.
 func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
-	end := watchDelay()
+	began, end := time.Now(), r.watchDelay()
 	rep, full := r.look(ctx, w, before, e)
-	if rep.delay = r.noted(end()).blamed(rep.Findings); rep.delay > 0 { // the peer is told of it as well
+	silentSince(began, rep.Findings, before.Findings)
+	if rep.delay = r.noted(end()).blamed(rep.Findings, r.present.since()); rep.delay > 0 { // the peer is told of it as well
 		rep.Findings, _ = verdict.Correlate(time.Now(), starvation(rep.delay), rep.Findings, nil)
 	}
 	return rep, full

@@ -108,6 +108,8 @@ type Runner struct {
 	// asked is when Ask was last called.
 	asked atomic.Pointer[time.Time]
 
+	present presence
+
 	ownOnce   sync.Once
 	cancelOwn context.CancelFunc
 	own       ownState

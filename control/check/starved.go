@@ -45,6 +45,31 @@ func (s starved) since(now time.Time) delay {
 	return s.by
 }
 
+// presence are the last moments at which this process was served, as far as it was looked: as many
+// as a peer is waited for.
+type presence struct {
+	mu   sync.Mutex
+	at   [silence / lookEvery]time.Time
+	last int
+}
+
+func (p *presence) saw(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.at[p.last]) >= lookEvery { // several may look at a time
+		p.last = (p.last + 1) % len(p.at)
+		p.at[p.last] = now
+	}
+}
+
+// since is since when this process was served for long enough to tell what is silent; zero while
+// that is not known.
+func (p *presence) since() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at[(p.last+1)%len(p.at)]
+}
+
 // noted remembers a delay by which this process was starved.
 func (r *Runner) noted(d delay) delay {
 	if d.starved() {
@@ -56,7 +81,7 @@ func (r *Runner) noted(d delay) delay {
 }
 
 // watchDelay begins to look; the function it gives ends that.
-func watchDelay() (end func() delay) {
+func (r *Runner) watchDelay() (end func() delay) {
 	stop := make(chan struct{})
 	var worst delay
 	var looking sync.WaitGroup
@@ -72,6 +97,9 @@ func watchDelay() (end func() delay) {
 			}
 			passed := time.Since(last)
 			last = last.Add(passed)
+			if passed < 2*lookEvery {
+				r.present.saw(last)
+			}
 			waited += delay(max(0, passed-lookEvery))
 			worst = max(worst, waited)
 			if of += passed; of >= starvedIn {
@@ -87,22 +115,43 @@ func watchDelay() (end func() delay) {
 	}
 }
 
-// byTime are the codes of what took long or was not answered in time. Of a process that does not
-// get the processor they say nothing but that.
-var byTime = []catalogue.Code{
-	catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.PacketsLost, catalogue.PathMTUSmall,
-	catalogue.AuthTimeout, catalogue.APIServerTimeout,
-	catalogue.APIServerSlow, catalogue.UpstreamTimeout, catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.NothingAnswers,
+var (
+	// silences are the codes of what nothing answers, however often it is asked.
+	silences = []catalogue.Code{
+		catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost,
+		catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.NothingAnswers,
+	}
+	// delays are those of what took long or was not finished in time.
+	delays = []catalogue.Code{
+		catalogue.PacketsLost, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
+		catalogue.APIServerSlow, catalogue.UpstreamTimeout,
+	}
+)
+
+// silentSince tells of what is silent since when it is, by what was found before; what was not found
+// silent then is since a time.
+func silentSince(began time.Time, list, before []verdict.Finding) {
+	for i, f := range list {
+		if !slices.Contains(silences, f.Code) {
+			continue
+		}
+		list[i].Since = began
+		if was, _ := verdict.Find(before, f.Ref()); !was.Since.IsZero() {
+			list[i].Since = was.Since
+		}
+	}
 }
 
-// blamed puts what depends on time behind the check of this process, if it was starved. It gives the
-// delay if that is the reason for anything.
-func (d delay) blamed(list []verdict.Finding) (by delay) {
+// blamed puts what depends on time behind the check of this process, if it was starved. Of a process
+// that does not get the processor it says nothing but that, unless it has been silent for as long as
+// the process was served well enough: see [presence]. It gives the delay if that is the reason for
+// anything.
+func (d delay) blamed(list []verdict.Finding, served time.Time) (by delay) {
 	if !d.starved() {
 		return by
 	}
 	for i, f := range list {
-		if slices.Contains(byTime, f.Code) && (f.Sure != api.Likely || f.Code != catalogue.HandshakeStale) {
+		if slices.Contains(delays, f.Code) || slices.Contains(silences, f.Code) && !f.Since.Before(served) {
 			list[i].Rests = append([]string{verdict.Own(NameDelay)}, f.Rests...)
 			by = d
 		}

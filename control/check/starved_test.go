@@ -14,20 +14,21 @@ import (
 // What takes long in a process that does not get the processor is no fault of others; what somebody
 // said still is.
 func TestAStarvedProcessBlamesNobodyElse(t *testing.T) {
+	served := time.Now()
 	for _, c := range []struct {
 		delay delay
 		roots []string
 	}{
-		{delay(2 * time.Second), []string{NameDelay, "apiServer", "given up"}},
-		{delay(400 * time.Millisecond), []string{"auth", "apiServer", "gateway", "given up"}},
+		{delay(2 * time.Second), []string{NameDelay, "apiServer", "long silent"}},
+		{delay(400 * time.Millisecond), []string{"auth", "apiServer", "gateway", "long silent"}},
 	} {
 		list := []verdict.Finding{
 			{Name: "auth", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.AuthTimeout},
 			{Name: "apiServer", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.APIServerRefused},
-			{Name: "gateway", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.HandshakeStale, Sure: api.Tentative},
-			{Name: "given up", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.HandshakeStale, Sure: api.Likely},
+			{Name: "gateway", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.HandshakeStale, Since: served},
+			{Name: "long silent", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.HandshakeStale, Since: served.Add(-1)},
 		}
-		own := starvation(c.delay.blamed(list))
+		own := starvation(c.delay.blamed(list, served))
 		var roots []string
 		for _, x := range verdict.Report("edge", time.Now(), own, []verdict.Peer{{Name: "cloud", Outbound: list}}, false).Checks {
 			if x.Verdict.Verdict == api.Error {
@@ -39,14 +40,14 @@ func TestAStarvedProcessBlamesNobodyElse(t *testing.T) {
 		}
 	}
 	well := []verdict.Finding{{Name: "gateway", Outcome: api.OK}, {Name: "auth", Outcome: api.Error, Code: catalogue.AuthRefused}}
-	if by := delay(2 * time.Second).blamed(well); len(starvation(by)) > 0 {
+	if by := delay(2*time.Second).blamed(well, served); len(starvation(by)) > 0 {
 		t.Error("it is told though nothing rests on it")
 	}
 }
 
 func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		end := watchDelay()
+		end := NewRunner(Options{}).watchDelay()
 		time.Sleep(5 * time.Second)
 		if d := end(); d != 0 {
 			t.Errorf("it waited %s", time.Duration(d))
@@ -57,7 +58,7 @@ func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
 // Nor is a peer told that it fails.
 func TestAStarvedProcessTellsOfNoFault(t *testing.T) {
 	list := []verdict.Finding{{Name: "auth", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.AuthTimeout}}
-	by := delay(2 * time.Second).blamed(list)
+	by := delay(2*time.Second).blamed(list, time.Time{})
 	found, _ := verdict.Correlate(time.Now(), starvation(by), list, nil)
 	if found[0].Outcome != api.Unknown || found[0].Because == nil {
 		t.Errorf("got %+v", found[0])
@@ -89,4 +90,65 @@ func TestAStarvedProcessBlamesNoServers(t *testing.T) {
 			t.Errorf("%s after %s: the roots are %v, want %s", c.ago, c.waited, roots, c.want)
 		}
 	}
+}
+
+// Silence is counted in time in which the process was served, round after round, until there is an
+// answer; what takes long is not.
+func TestAStarvedProcessNamesALongSilence(t *testing.T) {
+	var present presence
+	now := time.Now()
+	// round gives whether the starved process is blamed for what a round of 3 s found, in which it was
+	// served in every third moment.
+	round := func(code catalogue.Code, before []verdict.Finding) (list []verdict.Finding, blamed bool) {
+		list = []verdict.Finding{{Name: "gateway", Outcome: api.Error, Code: code}}
+		silentSince(now, list, before)
+		for range 10 {
+			now = now.Add(3 * lookEvery)
+			present.saw(now)
+			present.saw(now.Add(lookEvery / 2)) // another round looks as well
+		}
+		return list, delay(2*time.Second).blamed(list, present.since()) > 0
+	}
+	var last []verdict.Finding
+	for i, c := range []struct {
+		code   catalogue.Code
+		blamed bool
+	}{
+		{catalogue.Unanswered, true}, {catalogue.HandshakeStale, true}, {catalogue.NotHeardByPeer, false},
+		{"", false}, {catalogue.NotHeardByPeer, true}, {catalogue.NotHeardByPeer, true}, {catalogue.NotHeardByPeer, false},
+		{catalogue.AuthTimeout, true}, {catalogue.AuthTimeout, true}, {catalogue.AuthTimeout, true}, {catalogue.AuthTimeout, true},
+	} {
+		var blamed bool
+		if last, blamed = round(c.code, last); blamed != c.blamed {
+			t.Errorf("round %d, %s: its own starvation is blamed: %t, want %t", i, c.code, blamed, c.blamed)
+		}
+	}
+}
+
+// Nor are servers excused for ever by a process that is starved all the time.
+func TestAStarvedProcessNamesServersThatStaySilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := []Server{{Name: "turn.example.net:3478", Address: "192.0.2.1:3478", Err: "no answer"}}
+		r := NewRunner(Options{Own: func() Own { return Own{TURN: silent} }})
+		defer r.Close()
+		want := func(when string, code catalogue.Code) {
+			t.Helper()
+			r.noted(delay(2 * time.Second))
+			i := slices.IndexFunc(r.Own(), verdict.Finding.Faulty)
+			if found := r.Own(); i < 0 || found[i].Code != code {
+				t.Errorf("%s: got %+v, want %s", when, found, code)
+			}
+		}
+		served := func() {
+			end := r.watchDelay()
+			time.Sleep(silence + time.Second)
+			end()
+		}
+		served()
+		want("at first", catalogue.ProcessStarved)
+		time.Sleep(time.Hour)
+		want("after an hour in which nobody looked", catalogue.ProcessStarved)
+		served()
+		want("after it was served for long enough", catalogue.TurnUnreachable)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/discovery/relay"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // full uses every field that this version can serve.
@@ -344,6 +347,41 @@ func TestDiffTellsWhatAReloadMustDo(t *testing.T) {
 	}
 	if err := Diff(old, load(full)).RestartError(); err == nil || !strings.HasPrefix(err.Error(), "a running gateway cannot change spec.privateKeyFile") {
 		t.Errorf("another private key in the same file: got %v", err)
+	}
+}
+
+// A field that does not count would be ignored for as long as nothing else changes.
+func TestEachFieldOfAPeerCountsAsAChange(t *testing.T) {
+	key, err := peer.NewPresharedKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := Load(writeConfig(t, head+"spec: {}\n"), Overrides{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := func(field string, value reflect.Value, set func(p *Peer, v reflect.Value)) {
+		t.Helper()
+		if value.IsZero() {
+			t.Fatalf("this test has no value for %s", field)
+		}
+		var p Peer
+		set(&p, value)
+		if Diff(none.WithPeers([]Peer{{}}), none.WithPeers([]Peer{p})).IsEmpty() {
+			t.Errorf("another %s is no change", field)
+		}
+	}
+	direct := check.DirectFacts{AuthURL: "a", APIServerURL: "b", CA: []byte("c"), Token: "d", Used: true}
+	full := reflect.ValueOf(Peer{
+		Name: "cloud", PublicKey: peer.PublicKey{1}, PresharedKey: key, Joined: true, Endpoints: []netip.AddrPort{{}}, EndpointNames: []string{""},
+		Allow: []string{""}, Local: map[string]api.ListenAddress{"": {}}, Stock: true, Labels: map[string]string{"": ""},
+		AllowedIPs: []netip.Prefix{{}}, Mode: api.ModeOutOfBand, Direct: direct, Export: mcs.Patterns{""}, Import: mcs.Patterns{""},
+	})
+	for i := range full.NumField() {
+		changed(full.Type().Field(i).Name, full.Field(i), func(p *Peer, v reflect.Value) { reflect.ValueOf(p).Elem().Field(i).Set(v) })
+	}
+	for d, i := reflect.ValueOf(direct), 0; i < d.NumField(); i++ {
+		changed("direct "+d.Type().Field(i).Name, d.Field(i), func(p *Peer, v reflect.Value) { reflect.ValueOf(&p.Direct).Elem().Field(i).Set(v) })
 	}
 }
 

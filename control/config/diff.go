@@ -129,7 +129,7 @@ func union(a, b map[string]string) map[string]bool {
 }
 
 func (p Peer) equal(q Peer) bool {
-	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock || p.Joined != q.Joined {
+	if p.Name != q.Name || p.PublicKey != q.PublicKey || !p.PresharedKey.Equal(q.PresharedKey) || p.Stock != q.Stock || p.Joined != q.Joined || p.Mode != q.Mode {
 		return false
 	}
 	if !slices.Equal(p.Endpoints, q.Endpoints) || !slices.Equal(p.EndpointNames, q.EndpointNames) || !slices.Equal(p.Allow, q.Allow) || !slices.Equal(p.AllowedIPs, q.AllowedIPs) ||
@@ -137,7 +137,7 @@ func (p Peer) equal(q Peer) bool {
 		return false
 	}
 	if p.Direct.AuthURL != q.Direct.AuthURL || p.Direct.APIServerURL != q.Direct.APIServerURL ||
-		p.Direct.Token != q.Direct.Token || !slices.Equal(p.Direct.CA, q.Direct.CA) {
+		p.Direct.Token != q.Direct.Token || p.Direct.Used != q.Direct.Used || !slices.Equal(p.Direct.CA, q.Direct.CA) {
 		return false
 	}
 	return maps.Equal(p.Local, q.Local) && maps.Equal(p.Labels, q.Labels)

@@ -45,6 +45,11 @@ func TestPeersOfTheClusterComeAndGo(t *testing.T) {
 	if changes.Load() == 0 {
 		t.Error("nobody was told of the new peer")
 	}
+	other.Mode = api.ModeOutOfBand
+	set(other)
+	if p, _ := w.status(w.Cloud, "other"); p.Mode != api.ModeOutOfBand {
+		t.Errorf("with another mode, and nothing else, it is shown as %+v", p)
+	}
 	err := w.Cloud.Gateway.PeerAllow(w.ctx, "other", api.PeerAllowRequest{})
 	if err == nil || !strings.Contains(err.Error(), "kubectl edit peers.postern.dev other") {
 		t.Errorf("a command may change what a Peer object says, or does not say how it is changed: %v", err)

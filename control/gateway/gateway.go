@@ -222,7 +222,7 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 	g.tellOfJumboFrames(cfg)
 	if g.paths, err = paths.New(paths.Options{
 		Ctx: g.ctx, Key: g.key, Config: cfg, MTU: mtu, Store: g.store, Peers: g.peers, Logger: g.log,
-		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Exclude: g.opts.Exclude, Resolve: g.opts.Resolve, Egress: g.egress},
+		Host: paths.Host{HostAddrs: g.opts.HostAddrs, OwnAddrs: g.opts.OwnAddrs, Inside: g.opts.Inside, Resolve: g.opts.Resolve, Egress: g.egress},
 		Tell: paths.Tell{
 			Moved: func(peer string) { g.checks.Wake(peer) }, Shook: g.shook, State: g.announceChange,
 			Seen: g.seen, Noted: g.history.Note,

@@ -45,7 +45,7 @@ func TestAPeerThatIsGoneIsSaidToBeGone(t *testing.T) {
 func TestAPeerThatIsCutOffIsNotShownAsWell(t *testing.T) {
 	w := newWorld(t)
 	w.peer()
-	w.inbound(w.Edge, "cloud", "ok, ok, ok")
+	w.inbound(w.Edge, "cloud", "any, ok, ok")
 	cut := time.Now()
 	w.Cloud.Host.Link().SetDown(true)
 	for s, name := range map[*lab.Site]string{w.Edge: "cloud", w.Cloud: "edge"} { // each sends something

@@ -74,20 +74,19 @@ func TestARedemptionThatIsRepeatedCostsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	joined := func() int { return w.log.said("cloud", "peer joined by ticket") }
-	before, applied := written(w, w.Cloud), joined()
+	before, applied, start := written(w, w.Cloud), joined(), time.Now()
 	for range 20 {
 		if _, err := client.Redeem(w.ctx, q); err != nil && !errors.Is(err, auth.ErrRateLimited) {
 			t.Fatal(err)
 		}
 	}
-	if n := written(w, w.Cloud) - before; n > 1 { // what else the gateway has to remember
-		t.Errorf("the same 20 times was written %d times", n)
+	if n, most := written(w, w.Cloud)-before, 1+uint64(time.Since(start)/time.Second); n > most { // what else the gateway has to remember
+		t.Errorf("the same 20 times was written %d times, at most %d are due", n, most)
 	}
 	if n := joined() - applied; n != 0 {
 		t.Errorf("the same 20 times was applied %d times", n)
 	}
-	before, applied = written(w, w.Cloud), joined()
-	start := time.Now()
+	before, applied, start = written(w, w.Cloud), joined(), time.Now()
 	for i := range 60 {
 		if _, err := client.Redeem(w.ctx, at(1000+i)); err != nil && !errors.Is(err, auth.ErrRateLimited) {
 			t.Fatal(err)

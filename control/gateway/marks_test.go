@@ -17,7 +17,7 @@ import (
 func TestAChangedGrantIsToldAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.peer()
-	w.inbound(w.Edge, "cloud", "ok, ok, ok")
+	w.inbound(w.Edge, "cloud", "any, ok, ok")
 	for _, step := range []struct {
 		allow []string
 		want  api.Outcome
@@ -61,7 +61,7 @@ func TestAnIdentityThatHasEndedIsReplacedAtOnce(t *testing.T) {
 	})
 	w.peer()
 	old := w.token(w.Edge)
-	w.inbound(w.Edge, "cloud", "ok, ok, ok") // cloud has reported, and so told of the account
+	w.inbound(w.Edge, "cloud", "any, ok, ok") // cloud has reported, and so told of the account
 	account.Store("")
 	w.await("edge has another token", func() string {
 		if now := w.token(w.Edge); now == old {

@@ -65,8 +65,9 @@ type Options struct {
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
 	LocalHost netip.Addr
-	// Exclude are further ranges in which nothing is announced, besides those of the configuration.
-	Exclude []netip.Prefix
+	// Inside are those of this machine's addresses that are announced only if STUN servers see this
+	// gateway there.
+	Inside []netip.Prefix
 	// Clusterset has the gateway take part in the services of clusters. nil: one in a cluster does
 	// not, and one without imports what the configuration says, to this machine.
 	Clusterset *Clusterset

@@ -11,7 +11,7 @@ import (
 func TestAShortRestartLeavesNoVerdict(t *testing.T) {
 	w := newWorld(t)
 	w.peer()
-	w.inbound(w.Edge, "cloud", "ok, ok, ok")
+	w.inbound(w.Edge, "cloud", "any, ok, ok")
 	w.stop(w.Cloud)
 	if _, err := w.Edge.Gateway.Check(w.ctx, api.CheckRequest{Peer: "cloud"}); err != nil {
 		t.Fatal(err)

@@ -263,12 +263,12 @@ func testOutage(t *testing.T, w *world) {
 	g.setShut(true)
 	start := time.Now()
 	_, err := s.Issue(within(t, patience), edge, nil)
-	if took := time.Since(start); !errors.Is(err, auth.ErrIssuer) || !strings.Contains(err.Error(), g.url()) || took > issueTimeout+2*time.Second {
-		t.Errorf("got %v after %v, want an error that names %s within %v", err, took, g.url(), issueTimeout)
+	if took := time.Since(start); !errors.Is(err, auth.ErrIssuer) || !strings.Contains(err.Error(), g.url()) || took > issueTimeout+5*time.Second {
+		t.Errorf("got %v after %v, want an error that names %s within the 20 s that a peer waits", err, took, g.url())
 	}
 	start = time.Now()
 	s.Revoke(edge)
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > issueTimeout { // it waited for the API server
 		t.Errorf("Revoke took %v", took)
 	}
 	eventually(t, "the log says that tokens may be valid", func() (bool, string) {

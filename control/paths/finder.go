@@ -59,8 +59,8 @@ type Host struct {
 	// HostAddrs are the addresses to be announced, OwnAddrs all of the machine: no peer is
 	// sought there.
 	HostAddrs, OwnAddrs func() ([]netip.Addr, error)
-	// Exclude are ranges in which nothing is announced, besides those of the configuration.
-	Exclude []netip.Prefix
+	// Inside are those that are announced only if STUN servers see this gateway there.
+	Inside []netip.Prefix
 	// Resolve looks up a host name; nil asks the system.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Egress opens TCP connections to the outside.

@@ -63,6 +63,8 @@ type Finding struct {
 	RTT    time.Duration
 	// At is when it was found, and Heard when a peer told it; zero of what was not.
 	At, Heard time.Time
+	// Since is since when each round has found silence here; zero of what is none.
+	Since time.Time
 	// Address is where a service was asked, whatever came of it.
 	Address string
 	// Used: the way outside the tunnel is the one that is used.

@@ -116,6 +116,9 @@ func (a *allocation) verify(perms *permissions, why reason) bool {
 		if errors.Is(err, errNoAnswer) && why != onSuspicion && try < patience {
 			if try > 1 {
 				a.report(a, observed{silence: a.silence()})
+				if why == onDemand { // Whoever asks knows; from here on it is as if nobody had.
+					try, why = 0, inTurn
+				}
 			}
 			continue
 		}

@@ -260,6 +260,39 @@ func TestWhoAsksKnowsSoonWhetherTheServerAnswers(t *testing.T) {
 	})
 }
 
+// To ask makes nobody give up sooner: neither where the server is away for less than is waited for else,
+// nor where most requests or their answers are lost.
+func TestWhoAsksDoesNotCostTheAllocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820))})
+		first := g.allocated(t, nil)
+		time.Sleep(time.Second)
+		in.relay.Link().SetDown(true)
+		g.Ask()
+		time.Sleep(8 * time.Second)
+		in.relay.Link().SetDown(false)
+		eventually(t, "an answer", func() bool { return g.Status().Err == "" })
+		if a, ok := g.Allocation(); !ok || a != first {
+			t.Errorf("after 8 s without an answer: got %+v, want still %+v", a, first)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Loss: 0.3, Delay: 200 * time.Millisecond}))
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820))})
+		first := g.allocated(t, nil)
+		for range 4 * time.Hour / (5 * time.Second) {
+			g.Ask()
+			time.Sleep(5 * time.Second)
+			if a, ok := g.Allocation(); !ok || a != first {
+				t.Fatalf("over a way that loses 30 %% each way: got %+v, want still %+v", a, first)
+			}
+		}
+	})
+}
+
 // A gateway that was killed has the same address and port when it is back, and the
 // server still has its allocation.
 func TestAnAllocationFromBeforeARestartIsReplaced(t *testing.T) {

@@ -288,6 +288,19 @@ func (g *gateway) waitConnected(name string) api.PeerStatus {
 	return g.waitPeer(name, "connected", func(p api.PeerStatus) bool { return p.State == api.StateConnected })
 }
 
+// waitRekeyed waits until the gateway runs with another key than it had, and says which: it answers the
+// command that has it change its key, and then restarts.
+func (g *gateway) waitRekeyed(had string) string {
+	g.t.Helper()
+	var s api.Status
+	eventually(within(g.t, patience), g.t, g.name+" has another key", func() (bool, string) {
+		r := g.postern(within(g.t, patience), "status", "-o", "json")
+		err := json.Unmarshal([]byte(r.stdout), &s)
+		return err == nil && s.Gateway.PublicKey != had, r.stdout + r.stderr
+	})
+	return s.Gateway.PublicKey
+}
+
 // waitLog waits for a line of the gateway's log that holds all the words.
 func (g *gateway) waitLog(words ...string) {
 	g.t.Helper()

@@ -25,24 +25,26 @@ func TestBulkPassesNarrowPaths(t *testing.T) {
 			name := fmt.Sprintf("MTU %d, fragments pass %v", mtu, fragments)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := newSites(t, dial, portRestricted, ways{mtu: mtu})
-				for _, router := range []*netlab.Host{s.core, s.right.nat.Host} {
-					router.DropICMPErrors()
-					if !fragments {
-						router.DropFragments()
+				onTime(t, func(late lateness) {
+					s := newSites(t, dial, portRestricted, ways{mtu: mtu})
+					for _, router := range []*netlab.Host{s.core, s.right.nat.Host} {
+						router.DropICMPErrors()
+						if !fragments {
+							router.DropFragments()
+						}
 					}
-				}
-				s.start()
-				s.enrol(s.left, s.right)
-				s.awaitPath(api.PathDirect, patience)
-				bulk := openBulk(within(t, patience), t, s.right, s.left)
-				took := bulk.carries(within(t, 2*patience), bulkBytes)
-				t.Logf("%d MiB each way in %v, the stream rested for at most %v; left has MTU %d, right %d", bulkBytes>>20,
-					took.Round(10*time.Millisecond), bulk.gap().Round(time.Millisecond), s.mtu(s.left), s.mtu(s.right))
-				if gap := bulk.gap(); gap > repairWithin {
-					t.Errorf("the transfer rested for %v, want at most %v", gap, repairWithin)
-				}
-				s.report()
+					s.start()
+					s.enrol(s.left, s.right)
+					s.awaitPath(api.PathDirect, patience)
+					bulk := openBulk(within(t, patience), t, s.right, s.left)
+					took := bulk.carries(within(t, 2*patience), bulkBytes)
+					t.Logf("%d MiB each way in %v, the stream rested for at most %v; left has MTU %d, right %d", bulkBytes>>20,
+						took.Round(10*time.Millisecond), bulk.gap().Round(time.Millisecond), s.mtu(s.left), s.mtu(s.right))
+					if gap := bulk.gap(); gap > repairWithin {
+						late("the transfer rested for %v, want at most %v", gap, repairWithin)
+					}
+					s.report()
+				})
 			})
 		}
 	}
@@ -55,23 +57,25 @@ func TestJumboFramesCarryTheTunnel(t *testing.T) {
 	for _, c := range []struct{ right, want int }{{9000, 8920}, {1500, 1440}} {
 		t.Run(fmt.Sprintf("the right side has %d", c.right), func(t *testing.T) {
 			t.Parallel()
-			s := newSites(t, dial, dial, ways{leftMTU: 9000, mtu: c.right, noTURN: true, configure: func(spec *api.GatewaySpec) { spec.MTU = 8920 }})
-			s.core.DropICMPErrors()
-			s.core.DropFragments()
-			s.start()
-			s.enrol(s.left, s.right)
-			s.awaitPath(api.PathDirect, patience)
-			eventually(within(t, patience), t, fmt.Sprintf("packets of %d bytes cross both ways", c.want), func() (bool, string) {
-				left, right := s.mtu(s.left), s.mtu(s.right)
-				return left == c.want && right == c.want, fmt.Sprintf("left has %d, right %d", left, right)
+			onTime(t, func(late lateness) {
+				s := newSites(t, dial, dial, ways{leftMTU: 9000, mtu: c.right, noTURN: true, configure: func(spec *api.GatewaySpec) { spec.MTU = 8920 }})
+				s.core.DropICMPErrors()
+				s.core.DropFragments()
+				s.start()
+				s.enrol(s.left, s.right)
+				s.awaitPath(api.PathDirect, patience)
+				eventually(within(t, patience), t, fmt.Sprintf("packets of %d bytes cross both ways", c.want), func() (bool, string) {
+					left, right := s.mtu(s.left), s.mtu(s.right)
+					return left == c.want && right == c.want, fmt.Sprintf("left has %d, right %d", left, right)
+				})
+				bulk := openBulk(within(t, patience), t, s.right, s.left)
+				took := bulk.carries(within(t, 2*patience), bulkBytes)
+				t.Logf("%d MiB each way in %v, the stream rested for at most %v", bulkBytes>>20, took.Round(10*time.Millisecond), bulk.gap().Round(time.Millisecond))
+				if gap := bulk.gap(); gap > repairWithin {
+					late("the transfer rested for %v, want at most %v", gap, repairWithin)
+				}
+				s.report()
 			})
-			bulk := openBulk(within(t, patience), t, s.right, s.left)
-			took := bulk.carries(within(t, 2*patience), bulkBytes)
-			t.Logf("%d MiB each way in %v, the stream rested for at most %v", bulkBytes>>20, took.Round(10*time.Millisecond), bulk.gap().Round(time.Millisecond))
-			if gap := bulk.gap(); gap > repairWithin {
-				t.Errorf("the transfer rested for %v, want at most %v", gap, repairWithin)
-			}
-			s.report()
 		})
 	}
 }

@@ -27,26 +27,29 @@ func TestNoUDPOnOneSide(t *testing.T) {
 	for _, left := range []access{dial, portRestricted, symmetric} {
 		t.Run(left.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSites(t, left, portRestricted, ways{})
-			noUDP := s.right.nat.Drop(`iifname "l0" meta l4proto udp`)
-			s.start()
-			start := time.Now()
-			s.enrol(s.left, s.right)
-			traffic := openStream(within(t, patience), t, s.right, s.left)
-			s.awaitPath(api.PathRelay, patience)
-			took := time.Since(start)
-			t.Logf("relayed %v after the start of join", took.Round(100*time.Millisecond))
-			if took > repairWithin {
-				t.Errorf("relayed after %v, want at most %v", took, repairWithin)
-			}
-			n, _, _ := s.right.netCheck()
-			if len(n.TURNServers) != 1 || n.TURNServers[0].Transport != "tcp" {
-				t.Errorf("netcheck has TURN servers %+v, want one reached over tcp", n.TURNServers)
-			}
-			if c, err := noUDP.Dropped(within(t, patience)); err != nil || c.Packets == 0 {
-				t.Errorf("the filter saw %d datagrams, %v: want some, or it blocks nothing", c.Packets, err)
-			}
-			traffic.check(upgradeWithin)
+			onTime(t, func(late lateness) {
+				s := newSites(t, left, portRestricted, ways{})
+				noUDP := s.right.nat.Drop(`iifname "l0" meta l4proto udp`)
+				s.start()
+				start := time.Now()
+				s.enrol(s.left, s.right)
+				traffic := openStream(within(t, patience), t, s.right, s.left)
+				traffic.late = late
+				s.awaitPath(api.PathRelay, patience)
+				took := time.Since(start)
+				t.Logf("relayed %v after the start of join", took.Round(100*time.Millisecond))
+				if took > repairWithin {
+					late("relayed after %v, want at most %v", took, repairWithin)
+				}
+				n, _, _ := s.right.netCheck()
+				if len(n.TURNServers) != 1 || n.TURNServers[0].Transport != "tcp" {
+					t.Errorf("netcheck has TURN servers %+v, want one reached over tcp", n.TURNServers)
+				}
+				if c, err := noUDP.Dropped(within(t, patience)); err != nil || c.Packets == 0 {
+					t.Errorf("the filter saw %d datagrams, %v: want some, or it blocks nothing", c.Packets, err)
+				}
+				traffic.check(upgradeWithin)
+			})
 		})
 	}
 }
@@ -59,20 +62,26 @@ func TestHardenedRelay(t *testing.T) {
 	t.Parallel()
 	t.Run("private ranges denied", func(t *testing.T) {
 		t.Parallel()
-		s := started(t, symmetric, symmetric, ways{turn: hardened})
-		traffic := openStream(within(t, patience), t, s.right, s.left)
-		s.awaitPath(api.PathRelay, patience)
-		traffic.check(upgradeWithin)
+		onTime(t, func(late lateness) {
+			s := started(t, symmetric, symmetric, ways{turn: hardened})
+			traffic := openStream(within(t, patience), t, s.right, s.left)
+			traffic.late = late
+			s.awaitPath(api.PathRelay, patience)
+			traffic.check(upgradeWithin)
+		})
 	})
 	t.Run("behind a one-to-one NAT", func(t *testing.T) {
 		t.Parallel()
-		s := newSites(t, symmetric, symmetric, ways{turn: hardened})
-		s.moveRelayBehindNAT()
-		s.start()
-		s.enrol(s.left, s.right)
-		traffic := openStream(within(t, patience), t, s.right, s.left)
-		s.awaitPath(api.PathRelay, patience)
-		traffic.check(upgradeWithin)
+		onTime(t, func(late lateness) {
+			s := newSites(t, symmetric, symmetric, ways{turn: hardened})
+			s.moveRelayBehindNAT()
+			s.start()
+			s.enrol(s.left, s.right)
+			traffic := openStream(within(t, patience), t, s.right, s.left)
+			traffic.late = late
+			s.awaitPath(api.PathRelay, patience)
+			traffic.check(upgradeWithin)
+		})
 	})
 	// A relay that denies its own address joins no two of its users: what two symmetric
 	// NATs need. Both ends must be told.
@@ -175,7 +184,7 @@ func TestTheOnlyRelayRestarts(t *testing.T) {
 	s := started(t, symmetric, symmetric, ways{})
 	traffic := openStream(within(t, patience), t, s.right, s.left)
 	s.awaitPath(api.PathRelay, patience)
-	before := s.relayedAddresses()
+	before := s.allocated()
 	s.relay.Stop()
 	s.relay.Start()
 	traffic.mark()
@@ -188,6 +197,16 @@ func TestTheOnlyRelayRestarts(t *testing.T) {
 	t.Logf("the stream rested for %v", traffic.check(searchedWithin).Round(time.Millisecond))
 	s.awaitPath(api.PathRelay, patience)
 	s.report()
+}
+
+// allocated waits until both sides can be reached on a relay, and says where.
+func (s *sites) allocated() (at [2]string) {
+	s.t.Helper()
+	eventually(within(s.t, patience), s.t, "both have allocated", func() (bool, string) {
+		at = s.relayedAddresses()
+		return !slices.Contains(at[:], ""), strings.Join(at[:], " ")
+	})
+	return at
 }
 
 // relayedAddresses are where both sides can be reached on a relay.
@@ -221,37 +240,39 @@ func TestBothRestartAtOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := started(t, c.left, c.right, ways{})
-			s.offerBack(s.left, s.right)
-			s.awaitPath(c.kind, patience)
-			openStream(within(t, patience), t, s.right, s.left)
-			for round := range 2 {
-				before := s.relayedAddresses()
-				s.left.signal(c.sig)
-				s.right.signal(c.sig)
-				s.left.waitEnd()
-				s.right.waitEnd()
-				start := time.Now()
-				s.left.launch()
-				s.right.launch()
-				openStream(within(t, patience), t, s.right, s.left)
-				there := time.Since(start)
-				openStream(within(t, patience), t, s.left, s.right)
-				both := time.Since(start)
-				t.Logf("round %d: a stream runs %v after the start of both, and one back after %v", round+1,
-					there.Round(10*time.Millisecond), both.Round(10*time.Millisecond))
-				if both > repairWithin {
-					t.Errorf("both directions work again after %v, want at most %v", both, repairWithin)
-				}
-				s.left.waitReady()
-				s.right.waitReady()
-				if after := s.relayedAddresses(); after != before {
-					t.Errorf("relayed addresses are %v, want %v as before", after, before)
-				}
+			onTime(t, func(late lateness) {
+				s := started(t, c.left, c.right, ways{})
+				s.offerBack(s.left, s.right)
 				s.awaitPath(c.kind, patience)
-				t.Logf("round %d: %s again after %v", round+1, c.kind, time.Since(start).Round(10*time.Millisecond))
-			}
-			s.report()
+				openStream(within(t, patience), t, s.right, s.left)
+				for round := range 2 {
+					before := s.allocated()
+					s.left.signal(c.sig)
+					s.right.signal(c.sig)
+					s.left.waitEnd()
+					s.right.waitEnd()
+					start := time.Now()
+					s.left.launch()
+					s.right.launch()
+					openStream(within(t, patience), t, s.right, s.left)
+					there := time.Since(start)
+					openStream(within(t, patience), t, s.left, s.right)
+					both := time.Since(start)
+					t.Logf("round %d: a stream runs %v after the start of both, and one back after %v", round+1,
+						there.Round(10*time.Millisecond), both.Round(10*time.Millisecond))
+					if both > repairWithin {
+						late("both directions work again after %v, want at most %v", both, repairWithin)
+					}
+					s.left.waitReady()
+					s.right.waitReady()
+					if after := s.allocated(); after != before {
+						t.Errorf("relayed addresses are %v, want %v as before", after, before)
+					}
+					s.awaitPath(c.kind, patience)
+					t.Logf("round %d: %s again after %v", round+1, c.kind, time.Since(start).Round(10*time.Millisecond))
+				}
+				s.report()
+			})
 		})
 	}
 }

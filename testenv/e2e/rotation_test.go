@@ -26,10 +26,11 @@ func TestKeysRotateWithoutLosingThePeer(t *testing.T) {
 		if !out.Rotated || out.PublicKey == old || len(out.Told) != 1 {
 			t.Errorf("key rotate at %s: %+v", g.name, out)
 		}
+		now := g.waitRekeyed(old)
 		p.checkBlob(p.edge, "cloud")
 		p.checkBlob(p.cloud, "edge")
 		t.Logf("%s has another key: both directions work after %v", g.name, time.Since(start).Round(time.Millisecond))
-		if now := g.status().Gateway.PublicKey; now != out.PublicKey || g.proc.PID() != process {
+		if now != out.PublicKey || g.proc.PID() != process {
 			t.Errorf("%s: key %s in process %d, want %s in %d", g.name, now, g.proc.PID(), out.PublicKey, process)
 		}
 	}

@@ -4,7 +4,9 @@ package kube
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -131,7 +133,7 @@ func assertEnded(t *testing.T, ps []processStat, least int) {
 	}
 }
 
-// machine is what clusters could leave behind outside their folders, by kind.
+// machine is what clusters could leave behind, by kind: what others on the machine mount meanwhile is theirs.
 func machine(t *testing.T) map[string][]string {
 	t.Helper()
 	m := map[string][]string{}
@@ -139,20 +141,17 @@ func machine(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	places := append([]string{filepath.Join(os.TempDir(), t.Name())}, privateDirs...)
 	for line := range strings.Lines(string(mounts)) {
 		// Namespaces belong to the lab, which outlives the clusters.
-		if !strings.Contains(line, " /run/netns") {
+		if slices.ContainsFunc(places, func(dir string) bool { return strings.Contains(line, " "+dir) }) && !strings.Contains(line, " /run/netns") {
 			m["mounts"] = append(m["mounts"], line)
 		}
 	}
-	roots, err := cgroupRoots()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pattern := range append([]string{
+	for _, pattern := range []string{
 		"/run/netns/cni-*", "/run/containerd/*", "/run/containerd/*/*", "/var/lib/cni/*", "/var/lib/cni/*/*",
 		"/var/lib/containerd/*", "/var/lib/kubelet/*", "/var/lib/kubelet/*/*", "/var/log/containers/*", "/var/log/pods/*",
-	}, under(roots, cgroupLabel+"*")...) {
+	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -169,14 +168,6 @@ func machine(t *testing.T) map[string][]string {
 	return m
 }
 
-func under(dirs []string, name string) []string {
-	var paths []string
-	for _, d := range dirs {
-		paths = append(paths, filepath.Join(d, name))
-	}
-	return paths
-}
-
 // assertUnchanged fails for what is there after that wasn't there before.
 func assertUnchanged(t *testing.T, before, after map[string][]string) {
 	t.Helper()
@@ -185,6 +176,28 @@ func assertUnchanged(t *testing.T, before, after map[string][]string) {
 			if !slices.Contains(before[kind], thing) {
 				t.Errorf("%s: %s is left behind", kind, thing)
 			}
+		}
+	}
+}
+
+// cgroupsOf are those of nodes that are not closed yet. Those of other tests' nodes come and go meanwhile.
+func cgroupsOf(t *testing.T, open ...*Cluster) (dirs []string) {
+	t.Helper()
+	for _, c := range open {
+		if len(c.node.cgroups) == 0 {
+			t.Errorf("%s has no cgroup: the test doesn't see it", c.node.name)
+		}
+		dirs = append(dirs, c.node.cgroups...)
+	}
+	return dirs
+}
+
+// assertGone fails for each folder that is still there.
+func assertGone(t *testing.T, dirs []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left behind (%v)", dir, err)
 		}
 	}
 }

@@ -224,11 +224,12 @@ func TestFailedNodeLeavesNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "kubelet ended") || !strings.Contains(err.Error(), "the reason") {
 		t.Errorf("got %v, want an error that names the kubelet and shows its log", err)
 	}
-	running := descendants(t)
+	running, cgroups := descendants(t), cgroupsOf(t, c)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	assertEnded(t, running, 5)
+	assertGone(t, cgroups)
 	assertUnchanged(t, before, machine(t))
 }
 
@@ -272,7 +273,7 @@ func TestTwoClusters(t *testing.T) {
 	expect(cloud, `"workingSetBytes"`, "get", "--raw", "/api/v1/nodes/cloud/proxy/stats/summary")
 	expect(edge, "GET /outside server", exec("client", "get", "http://cloud.example:30080/outside")...)
 
-	running := descendants(t)
+	running, cgroups := descendants(t), cgroupsOf(t, edge, cloud)
 	for _, c := range []*Cluster{edge, cloud} {
 		start := time.Now()
 		if err := c.Close(); err != nil {
@@ -284,5 +285,6 @@ func TestTwoClusters(t *testing.T) {
 		t.Logf("closed in %v", time.Since(start).Round(time.Millisecond))
 	}
 	assertEnded(t, running, 20)
+	assertGone(t, cgroups)
 	assertUnchanged(t, before, machine(t))
 }

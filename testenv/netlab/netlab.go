@@ -19,13 +19,13 @@ package netlab
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -44,6 +44,10 @@ type Lab struct {
 	hosts map[string]bool
 }
 
+// labs counts the labs of this process, which differ in it: by chance two of hundreds would
+// have one name now and then, and each other's namespaces.
+var labs atomic.Uint64
+
 // New makes an empty lab and removes namespaces that dead test processes left behind.
 // It fails the test when it isn't run by root.
 func New(t testing.TB) *Lab {
@@ -58,11 +62,7 @@ func New(t testing.TB) *Lab {
 	if err != nil {
 		t.Fatalf("netlab: %v", err)
 	}
-	var id [2]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		t.Fatalf("netlab: name the lab: %v", err)
-	}
-	l := &Lab{t: t, prefix: own.namePrefix() + hex.EncodeToString(id[:]) + "-", hosts: map[string]bool{}}
+	l := &Lab{t: t, prefix: own.namePrefix() + strconv.FormatUint(labs.Add(1), 36) + "-", hosts: map[string]bool{}}
 	t.Cleanup(l.remove)
 	return l
 }

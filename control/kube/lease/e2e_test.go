@@ -212,7 +212,8 @@ func (w *world) eventually(what string, ok func() (bool, string)) {
 	}
 }
 
-// TestTheLeaseInARealCluster is one story, in which every chapter goes on from the one before.
+// TestTheLeaseInARealCluster is one story, in which every chapter goes on from the one before. How long a
+// chapter takes to the moment is a matter of lease_test.go: here an API server answers when it gets to it.
 func TestTheLeaseInARealCluster(t *testing.T) {
 	w := newWorld(t)
 	a := w.enter("postern-0")
@@ -236,8 +237,8 @@ func TestTheLeaseInARealCluster(t *testing.T) {
 	a.stop()
 	at := next(t, "b follows", b.began)
 	t.Logf("after a clean end b is active after %v", at.Sub(start).Round(time.Millisecond))
-	if took := at.Sub(start); took > 3*time.Second {
-		t.Errorf("it took %v", took)
+	if took := at.Sub(start); took >= DefaultDuration {
+		t.Errorf("it took %v, as long as after a silent end", took)
 	}
 	w.eventually("b alone has the label", func() (bool, string) { got := w.marked(); return got == "postern-1", got })
 
@@ -267,9 +268,6 @@ func TestTheLeaseInARealCluster(t *testing.T) {
 	start = time.Now()
 	at = next(t, "c replaces b", c.began)
 	t.Logf("after a silent end c is active after %v", at.Sub(start).Round(time.Millisecond))
-	if took := at.Sub(start); took > 10*time.Second {
-		t.Errorf("it took %v, want at most 10s", took)
-	}
 	w.eventually("c alone has the label", func() (bool, string) { got := w.marked(); return got == "postern-0", got })
 	b.way.dead.Store(false)
 	start = time.Now()

@@ -76,8 +76,8 @@ type Seams struct {
 	Peers      func(context.Context) []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	LocalHost  netip.Addr
-	// Exclude are addresses that mean nothing outside the cluster: the pod's own.
-	Exclude    []netip.Prefix
+	// Inside are addresses that nobody outside the cluster is known to reach: the pod's own.
+	Inside     []netip.Prefix
 	Clusterset *gateway.Clusterset
 	// OnSuperseded takes what peers say of later starts of this gateway.
 	OnSuperseded func(peer string, boot uint64)
@@ -87,7 +87,7 @@ type Seams struct {
 
 // inside are the pod's addresses that nobody outside the cluster reaches: private ones, unless it is
 // on the node's network. A cluster may route those of its pods to its neighbours, but what leads to
-// pods there is the cluster's to say, by a Service.
+// pods there is the cluster's to say, by a Service, or a STUN server's out there that sees the pod.
 func inside(getenv func(string) string) (out []netip.Prefix) {
 	if onNode(getenv) {
 		return nil
@@ -277,7 +277,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	if err != nil {
 		return Seams{}, err
 	}
-	s := Seams{State: backend, LocalHost: p.address, Exclude: inside(os.Getenv), Clusterset: p.clusterset(), OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
+	s := Seams{State: backend, LocalHost: p.address, Inside: inside(os.Getenv), Clusterset: p.clusterset(), OnSuperseded: p.lease.PeerSawNewer, Attach: func(g *gateway.Gateway) (func(), error) { return p.attach(ctx, g, backend) }}
 	if k.PeerServices {
 		own := p.address
 		if onNode(os.Getenv) {
