@@ -56,7 +56,7 @@ type Peer struct {
 // +kubebuilder:validation:XValidation:rule="self.stock || !has(self.allowedIPs) || size(self.allowedIPs) == 0",message="allowedIPs are for stock peers alone, since other gateways have their overlay address and no other: remove them, or set stock: true"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.allow) || !('auth' in self.allow)",message="a stock peer cannot use auth, which knows its callers by their overlay addresses: remove auth from allow"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.local) && !has(self.outOfBand)",message="a stock WireGuard peer offers no services: remove local and outOfBand"
-// +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.services)",message="a stock WireGuard peer knows nothing of services of clusters: remove services"
+// +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.services)",message="a stock WireGuard peer does not support services of clusters: remove services"
 // +kubebuilder:validation:XValidation:rule="!self.pending || oldSelf.pending",message="a peer that was let in does not become pending again: delete it to keep it out"
 type PeerSpec struct {
 	// PublicKey is the WireGuard key of the peer's gateway, as `postern status` and
