@@ -609,7 +609,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 				d.report, d.err = d.site.Gateway.Check(ctx, api.CheckRequest{})
 				errs[i], found[i] = d.err, d
 				silent := unreached(d.report)
-				if silent {
+				if silent && !slices.Contains(d.codes(), catalogue.PacketsLost) { // such a peer is heard now and then
 					s.silent = max(s.silent, time.Since(asked))
 				}
 				s.settled = d.codes()
