@@ -98,10 +98,11 @@ type parts struct {
 
 // life is that of the gateway's own goroutines.
 type life struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	closing sync.Once
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	closing  sync.Once
+	stopping atomic.Bool // as closing has begun
 }
 
 // watched is what is noticed by the way.
@@ -380,6 +381,7 @@ func (g *Gateway) openPlane(cfg *config.Resolved, mtu int) error {
 func (g *Gateway) Close(ctx context.Context) error {
 	var err error
 	g.closing.Do(func() {
+		g.stopping.Store(true)
 		g.log.Info("gateway stops", "openConnections", total(g.flows.Count()))
 		err = g.close(ctx)
 		g.tail.End(ctx, time.Now())

@@ -29,8 +29,13 @@ func freeAddress(t *testing.T) string {
 // scrape is what a scraper gets at an address.
 func scrape(t *testing.T, address string) (string, error) {
 	t.Helper()
+	return get(t, "http://"+address+"/metrics")
+}
+
+func get(t *testing.T, url string) (string, error) {
+	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
@@ -41,6 +46,38 @@ func scrape(t *testing.T, address string) (string, error) {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	return string(b), err
+}
+
+// Services of Kubernetes lead elsewhere before a gateway that stops resets what is left.
+func TestAGatewayThatStopsIsNotReady(t *testing.T) {
+	w := newWorld(t)
+	s := w.streaming()
+	address := freeAddress(t)
+	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.HTTP.Address = address })
+	if text, err := get(t, "http://"+address+"/readyz"); err != nil || text != "ok\n" {
+		t.Fatalf("before: %q, %v", text, err)
+	}
+	drain, stop := context.WithCancel(w.ctx)
+	defer stop()
+	closed := make(chan error, 1)
+	go func() { closed <- w.Cloud.Gateway.Close(drain) }()
+	w.await("the gateway is not ready", func() string {
+		if err := s.echo("while it stops"); err != nil {
+			t.Fatal(err)
+		}
+		text, err := get(t, "http://"+address+"/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text != "the gateway is stopping\n" {
+			return text
+		}
+		return ""
+	})
+	stop()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAReloadDisturbsNothingThatStays(t *testing.T) {

@@ -47,7 +47,8 @@ func TestHelmSkew(t *testing.T) {
 				}
 				onTime(t, func(late lateness) {
 					for one := range c.both() {
-						c.rolled(t, late, replacedWithin, "upgrade to this version, "+replicas, one, func() {
+						// v0.1.0 is gone before Services forget it: who dials it just then waits for 30 s.
+						c.rolled(t, late, patience, "upgrade to this version, "+replicas, one, func() {
 							one.helmUpgrade(release, gatewayNamespace, chartFolder, "--reuse-values", replicas)
 						})
 					}

@@ -47,8 +47,9 @@ func (c *cluster) watching(other *cluster) (sees func(ctx context.Context, name 
 
 // rolled has change replace all pods of a cluster's gateway, one after the other, while edge uses cloud,
 // by connections that are made all the time and by one that stays, and waits until all of them are
-// ready. Nobody is without an answer for longer than limit, or late is told; and nothing is lost.
-func (c *clusters) rolled(t *testing.T, late lateness, limit time.Duration, what string, rolling *cluster, change func()) {
+// ready. Nobody is without an answer for longer than replacedWithin, nor without the watch for longer than
+// blindFor, or late is told; and nothing is lost.
+func (c *clusters) rolled(t *testing.T, late lateness, blindFor time.Duration, what string, rolling *cluster, change func()) {
 	t.Helper()
 	what = rolling.name + ", " + what
 	before := map[*cluster]lasting{}
@@ -79,8 +80,8 @@ func (c *clusters) rolled(t *testing.T, late lateness, limit time.Duration, what
 	blind := time.Since(start)
 	t.Logf("%s: the pods were replaced in %v; the longest time without an answer was %v, and the watch went on %v after that",
 		what, took.Round(100*time.Millisecond), gap.Round(100*time.Millisecond), blind.Round(100*time.Millisecond))
-	if gap > limit || blind > limit {
-		late("%s: without an answer for %v, without the watch for %v, want at most %v", what, gap, blind, limit)
+	if gap > replacedWithin || blind > blindFor {
+		late("%s: without an answer for %v, without the watch for %v, want at most %v and %v", what, gap, blind, replacedWithin, blindFor)
 	}
 	for _, uid := range rolling.podUIDs() {
 		if slices.Contains(pods, uid) {
