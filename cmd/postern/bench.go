@@ -86,8 +86,8 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.IntVar(&f.runs, "runs", benchRuns, "rounds; each makes one run of everything")
 	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // What help says.
 	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run; not with --peer")
-	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the part of a run before it; not with --peer")
-	fl.Float64Var(&f.cpus, "cpus", 0, "processor time a gateway or a run may use, in `cores`, unless its subject has limits of its own (default no limit)")
+	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the unmeasured part before it; not with --peer")
+	fl.Float64Var(&f.cpus, "cpus", 0, "CPU time a gateway or a run may use, in `cores`, unless its subject has limits of its own (default no limit)")
 	fl.StringVar(&f.memory, "memory", "", "memory a gateway or a run may use, a `size` such as 64MiB, unless its subject has limits of its own (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")

@@ -25,7 +25,7 @@ const (
 	peerLoadBytes = 64 << 20
 	// throughputCheck is the name of the check that measures.
 	throughputCheck = "throughput"
-	// peerRuns are the rounds unless told otherwise.
+	// peerRuns is the default number of rounds.
 	peerRuns = 3
 )
 
@@ -183,7 +183,7 @@ func (m *peering) throughput(ctx context.Context) (load.Result, error) {
 	}
 	i := slices.IndexFunc(report.Checks, func(c api.Check) bool { return c.Peer == m.name && c.Name == throughputCheck })
 	if i < 0 {
-		return load.Result{}, errors.New("the gateway does not measure throughput: it is of an older version")
+		return load.Result{}, errors.New("the gateway does not measure throughput: it is an older version")
 	}
 	c := report.Checks[i]
 	if c.Verdict.Verdict != api.OK {
@@ -199,7 +199,7 @@ func (m *peering) throughput(ctx context.Context) (load.Result, error) {
 		r.Values[unit] = float64(way.Bytes) * 8 / way.Seconds
 	}
 	if r.Bytes == 0 {
-		return load.Result{}, errors.New("the gateway tells no figures: it is of an older version")
+		return load.Result{}, errors.New("the gateway reports no figures: it is an older version")
 	}
 	return r, nil
 }

@@ -68,7 +68,7 @@ func (a *app) checkCommand() *cobra.Command {
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks until none fails or is unknown, for this long at most")
 	c.Flags().BoolVar(&f.throughput, "throughput", false, "also measure what the path to PEER carries: a second each way, at most 64 MB")
 	c.Flags().BoolVar(&f.last, "last", false, "check nothing, and show the last results")
-	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "what makes the command fail, of this `severity` or worse", failOnError, failOnWarning)
+	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "fail if a verdict has this `severity` or worse", failOnError, failOnWarning)
 	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; twice for two, once for one and this gateway")
 	return c
 }

@@ -36,7 +36,7 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 	var o recordOptions
 	c := &cobra.Command{
 		Use:   "dns-records",
-		Short: "Print the lines of a DNS zone by which others find this gateway",
+		Short: "Print the DNS records by which others find this gateway",
 		Long: "Print the records by which other gateways find this one in DNS, ready to paste into a zone file: PTR, " +
 			"SRV and TXT with the public key, and the addresses that can be dialled from outside. Gateways that find " +
 			"it still have to be invited, or approve it. Without --domain the names are relative to the zone. " +

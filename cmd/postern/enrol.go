@@ -48,7 +48,7 @@ func (a *app) inviteCommand() *cobra.Command {
 	f.DurationVar(&ttl, "ttl", defaultTicketTTL, "how long the ticket is good")
 	f.StringVar(&r.For, "for", "", "bind the ticket to one public `key`")
 	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "`services` here that the joiner may reach")
-	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after `postern peer approve`")
+	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after postern peer approve")
 	f.BoolVar(&code, "qr", false, "draw the ticket as a QR code too")
 	a.completeServices(c, "allow")
 	outputFlag(c, &format, formatText, formatJSON)

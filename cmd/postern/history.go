@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// defaultPast is how far back history goes unless told.
+// defaultPast is how far back history goes by default.
 const defaultPast = time.Hour
 
 func (a *app) historyCommand() *cobra.Command {
@@ -21,10 +21,10 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history PEER",
 		Short: "Show the recent history of a peer",
 		Long: "Show a peer's last hour: its state and path, the verdicts in both directions, round trip, loss and " +
-			"throughput as strips over the time, and what happened: V a verdict came (and when it went), P its path changed, " +
-			"R its gateway was restarted, K it has another key, J it joined. The gateway keeps a day by the " +
+			"throughput over time, and its events: V verdict (with its end), P path change, " +
+			"R restart of its gateway, K new key, J joined. The gateway keeps a day by the " +
 			"minute, the last 10 minutes by the second, in memory only, so the history starts over when the gateway " +
-			"restarts. Each column shows the worst state of its interval. With -o json the same as data.",
+			"restarts. Each column shows the worst state of its interval. With -o json it is data.",
 		Example: "  postern history cloud\n  postern history cloud --since 24h\n" +
 			"  postern history cloud -o json | jq -r '.peers[].events[].event'",
 		Args:              cobra.ExactArgs(1),
@@ -36,7 +36,7 @@ func (a *app) historyCommand() *cobra.Command {
 	}
 	outputFlag(c, &format, formatText, formatJSON, formatYAML)
 	c.Flags().DurationVar(&r.Since, "since", r.Since, "how far back, at most 24h")
-	c.Flags().DurationVar(&r.Step, "step", 0, "make one point of those within so long, such as 1m; 0s gives them as they are kept")
+	c.Flags().DurationVar(&r.Step, "step", 0, "fold the points of each such interval into one, such as 1m; 0s keeps them as stored")
 	return c
 }
 

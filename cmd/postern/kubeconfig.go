@@ -121,7 +121,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "write to `FILE` (mode 0600) instead of stdout")
-	c.Flags().BoolVar(&force, "force", false, "overwrite FILE whatever it is")
+	c.Flags().BoolVar(&force, "force", false, "overwrite FILE even if postern did not write it")
 	return c
 }
 

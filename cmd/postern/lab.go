@@ -26,7 +26,7 @@ func (a *app) labCommand() *cobra.Command {
 		Use:   "lab",
 		Short: "Show two gateways, and what can go wrong between them, in this process",
 		Long: "Start two complete gateways, two API endpoints that demand client certificates, and an internet between " +
-			"them, in one process and without privileges. Then play a scenario: invite, join, and whatever the " +
+			"them, in one process and without privileges. Then play a scenario: invite, join, and what the " +
 			"network does to them. The gateways, their tunnel, tickets and certificates are real; the internet, the " +
 			"NATs and firewalls, and what is behind the API endpoints are simulated. `postern lab --list` lists the " +
 			"scenarios.\n\n" +
@@ -48,9 +48,9 @@ func (a *app) labCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&once, "once", false, "play all steps and end, without the live screen")
+	f.BoolVar(&once, "once", false, "play all steps and exit, without the live screen")
 	f.BoolVar(&list, "list", false, "list the scenarios")
-	f.StringVar(&scenario, "scenario", lab.DefaultScenario, "what to play, by `name`")
+	f.StringVar(&scenario, "scenario", lab.DefaultScenario, "the scenario's `name`")
 	outputFlag(c, &format, formatTable, formatJSON)
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return scenarioNames(), cobra.ShellCompDirectiveNoFileComp

@@ -220,7 +220,7 @@ func (a *app) peerConfirm() *cobra.Command {
 		Use:   "confirm NAME",
 		Short: "Keep what was changed with --confirm-within",
 		Long: "Keep the changes of a peer that were made with --confirm-within. Without it they are undone when their time is up, " +
-			"also if the gateway was restarted meanwhile. A later change without the flag keeps them, too.",
+			"even if the gateway has restarted. A later change without the flag keeps them, too.",
 		Example:           "  postern peer allow cloud auth --confirm-within 2m\n  postern peer confirm cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,

@@ -37,7 +37,7 @@ func (a *app) pingCommand() *cobra.Command {
 		Short: "Measure the round trip to a peer at one layer",
 		Long: "Measure how long the peer takes to answer: an authenticated probe at its gateway's socket (probe), a new " +
 			"WireGuard handshake (wg), an echo from its gateway through the tunnel (overlay), or a connection through " +
-			"the tunnel to its auth service (auth) or API server (apiServer). Exit 1 if nothing is answered; with " +
+			"the tunnel to its auth service (auth) or API server (apiServer). Exit 1 without an answer; with " +
 			"--until-direct, if the path is not direct at the end.",
 		Example:           "  postern ping cloud\n  postern ping cloud --layer apiServer -c 20 -o json\n  postern ping cloud --until-direct",
 		Args:              cobra.ExactArgs(1),

@@ -152,7 +152,7 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	}
 	u, err := url.Parse(k.Server)
 	if err != nil {
-		return fmt.Errorf("the gateway's listener %q is no URL: %w", k.Server, err)
+		return fmt.Errorf("the gateway's listener %q is not a URL: %w", k.Server, err)
 	}
 	from, port := "pod/"+target.Pod, u.Port()
 	if _, err := netip.ParseAddr(u.Hostname()); err != nil { // a Service

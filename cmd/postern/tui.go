@@ -73,9 +73,9 @@ func (a *app) tuiCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
-	c.Flags().BoolVar(&plain, "plain", false, "say what changes in sentences, a line each: for screen readers, pipes and logs")
+	c.Flags().BoolVar(&plain, "plain", false, "print changes as sentences, one a line: for screen readers, pipes and logs")
 	c.Flags().BoolVar(&mouse, "mouse", true, "take clicks and the wheel; selecting text then takes shift")
-	c.Flags().BoolVar(&readOnly, "read-only", false, "show, and change nothing")
+	c.Flags().BoolVar(&readOnly, "read-only", false, "change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, by contexts of the kubeconfig (`CONTEXT,…`) or paths of sockets")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return a.cluster.chosen.Names("context"), cobra.ShellCompDirectiveDefault
@@ -166,10 +166,10 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	return err
 }
 
-// graph is what charts and signs are drawn with unless told.
+// graph is what charts and signs are drawn with by default.
 func (a *app) graph() string { return or(a.getenv("POSTERN_GRAPH"), screen.GraphFor(a.getenv)) }
 
-// theme is the one that is used unless told.
+// theme is the default one.
 func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }
 
 // themes are the user's own.

@@ -30,7 +30,7 @@ type guided struct {
 	// ticket is the other gateway's; empty makes one.
 	ticket string
 	// other is what the other gateway is called here, allow what it may reach; nil is what
-	// invite and join take unless told.
+	// invite and join take by default.
 	other string
 	allow []string
 	flags *pflag.FlagSet
@@ -105,7 +105,7 @@ func (a *app) upCommand() *cobra.Command {
 	f.StringSliceVar(&g.want.advertise, "advertise", nil, "announced `host:port`s, separated by commas")
 	f.StringSliceVar(&g.want.stunServers, "stun-servers", nil, "STUN servers' `host:port`s, separated by commas")
 	f.StringVar(&g.want.apiServer, "api-server", "", "`host:port` of this cluster's API server, which peers may be granted")
-	f.StringVar(&g.want.apiServerCA, "api-server-ca", "", "`file` of the authorities that signed its certificate (PEM)")
+	f.StringVar(&g.want.apiServerCA, "api-server-ca", "", "`file` of the CA certificates (PEM) that signed its certificate")
 	f.BoolVar(&g.issuer, "issuer-ca", false, "make a CA that issues identities for it to peers")
 	f.StringVar(&g.other, "peer", "", "what the other gateway is called here (default: its own `name`)")
 	f.StringSliceVar(&g.allow, "allow", nil, "`services` here that the other gateway may reach (with a ticket, default auth,apiServer)")

@@ -20,7 +20,7 @@ type identity struct {
 }
 
 // errNoCredentials reports a system that cannot tell who connects.
-var errNoCredentials = errors.New("this system does not tell who connects")
+var errNoCredentials = errors.New("this system does not identify callers")
 
 func ownIdentity() identity {
 	return identity{uid: os.Geteuid(), gid: os.Getegid(), pid: os.Getpid()}

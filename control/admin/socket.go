@@ -77,7 +77,7 @@ func clearStale(path string) error {
 		return fmt.Errorf("%w on %s (stop it, or choose another socket with --socket)", ErrAlreadyRunning, path)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("replace the socket of a gateway that died: %w", err)
+		return fmt.Errorf("replace the socket of a dead gateway: %w", err)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ type Metadata struct {
 	Name string `json:"name" yaml:"name"`
 }
 
-// GatewaySpec is what a gateway is told to be.
+// GatewaySpec is the configuration of a gateway.
 type GatewaySpec struct {
 	// StateDir holds the key, the peers that joined and the open tickets.
 	StateDir string `json:"stateDir,omitempty" yaml:"stateDir,omitempty"`
@@ -25,12 +25,12 @@ type GatewaySpec struct {
 	Admin     Admin     `json:"admin,omitempty" yaml:"admin,omitempty"`
 	HTTP      HTTP      `json:"http,omitempty" yaml:"http,omitempty"`
 	Discovery Discovery `json:"discovery,omitempty" yaml:"discovery,omitempty"`
-	// Proxy is taken by TCP connections to the outside, where a network has no other way out.
+	// Proxy is used for TCP connections to the outside, if a network has no other way out.
 	Proxy    *Proxy   `json:"proxy,omitempty" yaml:"proxy,omitempty"`
 	Services Services `json:"services,omitempty" yaml:"services,omitempty"`
 	Limits   Limits   `json:"limits,omitempty" yaml:"limits,omitempty"`
-	// Kubernetes has the gateway live in its cluster: peers come from Peer objects, and
-	// its state is kept in Secrets. Peers below are ignored then.
+	// Kubernetes runs the gateway in its cluster: peers come from Peer objects, and
+	// its state is kept in Secrets. Peers below are then ignored.
 	Kubernetes *Kubernetes `json:"kubernetes,omitempty" yaml:"kubernetes,omitempty"`
 	Peers      []Peer      `json:"peers,omitempty" yaml:"peers,omitempty"`
 }
@@ -38,18 +38,18 @@ type GatewaySpec struct {
 // Kubernetes says what a gateway in a cluster keeps there, in its pod's namespace. The
 // Helm chart writes it.
 type Kubernetes struct {
-	// Release begins the names of all that the gateway keeps; postern unless told.
+	// Release is the prefix of the names of the gateway's objects; postern by default.
 	Release string `json:"release,omitempty" yaml:"release,omitempty"`
-	// Service is the one that leads to the gateway; the release's name unless told.
+	// Service is the one that leads to the gateway; the release's name by default.
 	Service string `json:"service,omitempty" yaml:"service,omitempty"`
-	// PeerServices: each peer gets a Service and a Secret with a kubeconfig; true unless told.
+	// PeerServices: each peer gets a Service and a Secret with a kubeconfig; true by default.
 	PeerServices *bool `json:"peerServices,omitempty" yaml:"peerServices,omitempty"`
 	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them. The
 	// gateway needs the right to list the pods of each.
 	PeerServicesFrom []string `json:"peerServicesFrom,omitempty" yaml:"peerServicesFrom,omitempty"`
-	// MCS has services of clusters exported and imported by the Multi-Cluster Services API.
+	// MCS exports and imports services of clusters by the Multi-Cluster Services API.
 	MCS *MCS `json:"mcs,omitempty" yaml:"mcs,omitempty"`
-	// LeaseSeconds is how long a standby waits for a silent active gateway; 8 unless told.
+	// LeaseSeconds is how long a standby waits for a silent active gateway, in seconds; 8 by default.
 	LeaseSeconds int `json:"leaseSeconds,omitempty" yaml:"leaseSeconds,omitempty"`
 }
 
@@ -71,7 +71,7 @@ type ClustersetDNS struct {
 // Limits bound what one peer can ask of this gateway.
 type Limits struct {
 	// ConnectionsPerSecond is how many connections a second one peer may open to services
-	// here in the long run; 50 unless told. As many as may be open come at once.
+	// here in the long run; 50 by default. A burst may be as large as the number that may be open.
 	ConnectionsPerSecond int `json:"connectionsPerSecond,omitempty" yaml:"connectionsPerSecond,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type Discovery struct {
 	// Exclude are address ranges (CIDR) in which nothing is announced or dialled: those
 	// of pods and Services, which mean something else in every cluster.
 	Exclude []string `json:"exclude,omitempty" yaml:"exclude,omitempty"`
-	// Keepalive is how often an idle path is probed, 1s to 60s; 20s unless told.
+	// Keepalive is how often an idle path is probed, 1s to 60s; 20s by default.
 	Keepalive Duration `json:"keepalive,omitempty" yaml:"keepalive,omitempty"`
 }
 
@@ -113,9 +113,9 @@ type TURNServer struct {
 	PasswordFile string `json:"passwordFile,omitempty" yaml:"passwordFile,omitempty"`
 	// Transport is auto (UDP, and TCP or TLS where UDP does not pass), udp, tcp or tls.
 	Transport string `json:"transport,omitempty" yaml:"transport,omitempty"`
-	// ServerName is the name in the server's certificate; the address's host unless told.
+	// ServerName is the name in the server's certificate; the address's host by default.
 	ServerName string `json:"serverName,omitempty" yaml:"serverName,omitempty"`
-	// CAFile holds the PEM certificates that signed it; the system's unless told.
+	// CAFile holds the PEM certificates that signed it; the system's by default.
 	CAFile string `json:"caFile,omitempty" yaml:"caFile,omitempty"`
 }
 
@@ -128,19 +128,19 @@ type PortMapping struct {
 // LAN is discovery by multicast DNS.
 type LAN struct {
 	Enabled bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
-	// Interfaces are those that are used; all that are fit unless told.
+	// Interfaces are the ones to use; all suitable ones by default.
 	Interfaces []string `json:"interfaces,omitempty" yaml:"interfaces,omitempty"`
-	// TTL is how long others remember this gateway without hearing of it, 5s to 75m; 2m
-	// unless told.
+	// TTL is how long others remember this gateway without hearing from it, 5s to 75m; 2m
+	// by default.
 	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
 	// AutoPeer lists the gateways that become peers as soon as they are found, by public
-	// key: KEY, or NAME=KEY with what it is to be called here. Without a NAME it is called
-	// after the key's fingerprint: what a key announces of itself is not proven.
+	// key: KEY, or NAME=KEY with its name here. Without a NAME it is named
+	// after the key's fingerprint: the name that it announces is not proven.
 	AutoPeer []string `json:"autoPeer,omitempty" yaml:"autoPeer,omitempty"`
 	// SecretFile holds the secret of a group of gateways that become each other's peers as
 	// soon as they are found: 32 random bytes, base64.
 	SecretFile string `json:"secretFile,omitempty" yaml:"secretFile,omitempty"`
-	// Allow is what those that become peers by themselves may reach here.
+	// Allow is what gateways that become peers automatically may reach here.
 	Allow []string `json:"allow,omitempty" yaml:"allow,omitempty"`
 }
 
@@ -155,7 +155,7 @@ type DNS struct {
 // Proxy is an HTTP proxy for TURN over TCP and TLS and for peers' services outside the tunnel.
 // What is not set is taken from HTTPS_PROXY and NO_PROXY.
 type Proxy struct {
-	// URL is http://HOST:PORT or https://HOST:PORT, or none, whatever HTTPS_PROXY says.
+	// URL is http://HOST:PORT or https://HOST:PORT, or none to ignore HTTPS_PROXY.
 	URL string `json:"url,omitempty" yaml:"url,omitempty"`
 	// Username is sent to the proxy with the password, as Basic credentials.
 	Username     string `json:"username,omitempty" yaml:"username,omitempty"`
@@ -175,9 +175,9 @@ type Services struct {
 type APIServerService struct {
 	// Address (host:port) is where the gateway reaches it.
 	Address string `json:"address" yaml:"address"`
-	// ServerName is the name in its certificate, told to peers.
+	// ServerName is the name in its certificate; peers get it.
 	ServerName string `json:"serverName,omitempty" yaml:"serverName,omitempty"`
-	// CAFile holds the PEM certificates that signed it, told to peers.
+	// CAFile holds the PEM certificates that signed it; peers get them.
 	CAFile string `json:"caFile,omitempty" yaml:"caFile,omitempty"`
 }
 
@@ -194,21 +194,21 @@ type Issuer struct {
 	CSR            *CSRIssuer            `json:"csr,omitempty" yaml:"csr,omitempty"`
 }
 
-// CSRIssuer has client certificates signed by the cluster (CertificateSigningRequest).
+// CSRIssuer issues client certificates signed by the cluster (CertificateSigningRequest).
 type CSRIssuer struct {
-	// TTL of a certificate, 10m to 24h; 1h unless told.
+	// TTL of a certificate, 10m to 24h; 1h by default.
 	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
 }
 
 // ServiceAccountIssuer issues tokens of one ServiceAccount per peer (TokenRequest).
 type ServiceAccountIssuer struct {
-	// Namespace holds the accounts, and nothing else; postern-peers unless told.
+	// Namespace holds the accounts, and nothing else; postern-peers by default.
 	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"`
-	// TTL of a token, 10m to 24h; 1h unless told.
+	// TTL of a token, 10m to 24h; 1h by default.
 	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
 }
 
-// LocalCA signs client certificates with a CA kept for this purpose alone.
+// LocalCA signs client certificates with a CA used only for this.
 type LocalCA struct {
 	CertFile string `json:"certFile" yaml:"certFile"`
 	KeyFile  string `json:"keyFile" yaml:"keyFile"`
@@ -231,20 +231,20 @@ type TLSFile struct {
 // NamedService is any other service behind this gateway.
 type NamedService struct {
 	Name string `json:"name" yaml:"name"`
-	// Protocol is TCP, unless told, or UDP.
+	// Protocol is TCP, the default, or UDP.
 	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	// Port is the overlay port.
 	Port uint16 `json:"port,omitempty" yaml:"port,omitempty"`
-	// Ports are given instead where the service has several in a row: FIRST-LAST, at most 1024.
+	// Ports replaces Port for a service with several consecutive ports: FIRST-LAST, at most 1024.
 	Ports string `json:"ports,omitempty" yaml:"ports,omitempty"`
-	// Address (host:port) is where the gateway reaches it, the first of several ports. Those
-	// that follow lead to the ports that follow there.
+	// Address (host:port) is where the gateway reaches it, the first one of several ports; the
+	// others follow it in order.
 	Address string `json:"address" yaml:"address"`
-	// Export is NAMESPACE/NAME, as which clusters have the service that peers[].services.export of
-	// theirs gives the namespace, where there is no cluster here. Several may be one service there.
+	// Export is the NAMESPACE/NAME of the service in clusters to which peers[].services.export grants
+	// that namespace, on a machine without a cluster. Several may share it: they are ports of one service.
 	Export string `json:"export,omitempty" yaml:"export,omitempty"`
-	// ProxyProtocol has connections begin with who connects: v2 is version 2 of the PROXY protocol.
-	// It is for TCP alone.
+	// ProxyProtocol sends a header that says who connects: v2 is version 2 of the PROXY protocol.
+	// It is only for TCP.
 	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty" yaml:"proxyProtocol,omitempty"`
 }
 
@@ -274,20 +274,20 @@ type Peer struct {
 	Local      *PeerLocal `json:"local,omitempty" yaml:"local,omitempty"`
 	Stock      bool       `json:"stock,omitempty" yaml:"stock,omitempty"`
 	AllowedIPs []string   `json:"allowedIPs,omitempty" yaml:"allowedIPs,omitempty"`
-	// Labels are the operator's own, by which status and the screen group peers: names and values as
-	// those of labels of Kubernetes, at most 32.
+	// Labels are the operator's own, by which status and the screen group peers: names and values by
+	// the rules of Kubernetes, at most 32.
 	Labels map[string]string `json:"labels,omitempty" yaml:"labels,omitempty"`
 	// Services are those of clusters, by the Multi-Cluster Services API.
 	Services *PeerServices `json:"services,omitempty" yaml:"services,omitempty"`
 }
 
 // PeerServices say which services of clusters go to a peer and come from it: by namespaces, which
-// mean the same at both ends. An asterisk is any characters. Namespaces that begin with kube- and
-// the gateway's own are meant only by their whole name. Nothing by default.
+// mean the same at both ends. An asterisk matches any characters. Namespaces that begin with kube- and
+// the gateway's own match only in full. Nothing by default.
 type PeerServices struct {
 	// Export are the namespaces whose exported services the peer may have.
 	Export []string `json:"export,omitempty" yaml:"export,omitempty"`
-	// Import are the namespaces whose services are taken from the peer.
+	// Import are the namespaces whose services are imported from the peer.
 	Import []string `json:"import,omitempty" yaml:"import,omitempty"`
 }
 
@@ -300,12 +300,12 @@ type PeerOutOfBand struct {
 }
 
 // PeerLocal are listeners here that lead to the peer's services: IP:PORT, or IP:FIRST-LAST for
-// several ports in a row, and /UDP at the end for UDP. Port 0 takes a free one.
+// several consecutive ports, with /UDP appended for UDP. Port 0 takes a free one.
 type PeerLocal struct {
 	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
 	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`
-	// Services are those of clusters, by NAMESPACE/NAME:PORT, with /UDP behind it for UDP and
-	// @HOSTNAME for one pod of a headless service. services.import has to mean the namespace. What
-	// is imported and not listed here has a listener at a free port of 127.0.0.1.
+	// Services are those of clusters, by NAMESPACE/NAME:PORT, with /UDP appended for UDP and
+	// @HOSTNAME for one pod of a headless service. services.import has to match the namespace. Imported
+	// ports that are not listed here have a listener at a free port of 127.0.0.1.
 	Services map[string]string `json:"services,omitempty" yaml:"services,omitempty"`
 }

@@ -11,7 +11,7 @@ const DefaultWait = 30 * time.Second
 // bytes of PEM: some twenty authorities.
 const MaxCAData = 32 << 10
 
-// DefaultConnectionsPerSecond is [Limits.ConnectionsPerSecond] unless told. A client that is
+// DefaultConnectionsPerSecond is [Limits.ConnectionsPerSecond] by default. A client that is
 // started for each request, or a page that opens 128 connections in a row, is within it; at
 // full rate one peer makes 350 a second on two processors, which leaves others less than they
 // need.

@@ -64,7 +64,7 @@ func readPEM(file string) ([]byte, error) {
 		return nil, fmt.Errorf("localCA: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxPEM {
-		return nil, fmt.Errorf("localCA: %s is no PEM file", file)
+		return nil, fmt.Errorf("localCA: %s is not a PEM file", file)
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -94,7 +94,7 @@ func checkCACert(file string, c *x509.Certificate, now time.Time) error {
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 	switch {
 	case !c.BasicConstraintsValid || !c.IsCA:
-		return fmt.Errorf("localCA: the certificate in %s is no CA (basicConstraints CA:TRUE is missing; make a CA for this purpose alone)", file)
+		return fmt.Errorf("localCA: the certificate in %s is not a CA (basicConstraints CA:TRUE is missing; make a CA for this purpose alone)", file)
 	case c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
 		return fmt.Errorf("localCA: the CA in %s may not sign certificates (keyUsage keyCertSign is missing; make a CA for this purpose alone)", file)
 	case !clientAuth:
@@ -165,7 +165,7 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 	case "RSA PRIVATE KEY":
 		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
 	default:
-		return nil, fmt.Errorf("a PEM block of type %q is no private key that can be used (an encrypted one must be decrypted first)", clean(block.Type, 40))
+		return nil, fmt.Errorf("a PEM block of type %q is not a usable private key (an encrypted one must be decrypted first)", clean(block.Type, 40))
 	}
 	if err != nil {
 		return nil, errors.New("the private key cannot be read") // the parser's error could quote it

@@ -16,7 +16,7 @@ import (
 
 const (
 	// MaxDirectTTL bounds the life of a token by which a peer is known outside the tunnel,
-	// DefaultDirectTTL is what it is unless told, MinDirectTTL the shortest.
+	// DefaultDirectTTL is the default, MinDirectTTL the shortest.
 	MaxDirectTTL     = 366 * 24 * time.Hour
 	DefaultDirectTTL = 90 * 24 * time.Hour
 	MinDirectTTL     = time.Minute
@@ -36,7 +36,7 @@ const (
 )
 
 // errDirectToken: a token is not good. What is wrong with it is for the log alone.
-var errDirectToken = errors.New("the token is not good")
+var errDirectToken = errors.New("the token is invalid")
 
 // DirectTokens makes and checks the tokens by which peers are known outside the tunnel,
 // where no overlay address says who calls. A token is a JSON Web Token (RFC 7519, HS256) that
@@ -102,7 +102,7 @@ func (d *DirectTokens) check(t Token, now time.Time) (direct, error) {
 	}
 	at := strings.LastIndexByte(string(t), '.')
 	if at < 0 {
-		return direct{}, fmt.Errorf("%w: no token of this gateway", errDirectToken)
+		return direct{}, fmt.Errorf("%w: not a token of this gateway", errDirectToken)
 	}
 	text := string(t[:at])
 	// The signature's text is compared: another text can decode to the same bytes.
@@ -117,7 +117,7 @@ func (d *DirectTokens) check(t Token, now time.Time) (direct, error) {
 	}
 	switch {
 	case now.Before(time.Unix(c.IssuedAt, 0).Add(-directLeeway)):
-		return direct{}, fmt.Errorf("%w: it is of the future", errDirectToken)
+		return direct{}, fmt.Errorf("%w: it was issued in the future", errDirectToken)
 	case !now.Before(time.Unix(c.Expires, 0)):
 		return direct{}, fmt.Errorf("%w: it expired at %s", errDirectToken, time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
 	}

@@ -169,7 +169,7 @@ func CheckDialAddress(s string) error {
 		return fmt.Errorf("%q has port 0 (want 1 to 65535)", s)
 	}
 	if a, err := netip.ParseAddr(host); err == nil && (a.IsUnspecified() || a.IsMulticast()) {
-		return fmt.Errorf("%q is no address to be reached at", s)
+		return fmt.Errorf("%q is not an address that can be dialled", s)
 	}
 	return nil
 }

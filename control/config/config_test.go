@@ -392,9 +392,9 @@ func TestPeersOfCommandsAreCheckedAsThoseOfTheFile(t *testing.T) {
 		t.Errorf("got %v, %v; want registry allowed", p.Allow, err)
 	}
 	for want, e := range map[string]api.Peer{
-		`name: name "B" is not a DNS label (lower-case letters, digits and inner hyphens)`:   {Name: "B", PublicKey: bobKey},
-		`allow[0]: "x" is no service of this gateway (there are: auth, apiServer, registry)`: {Name: "b", PublicKey: bobKey, Allow: []string{"x"}},
-		"presharedKeyFile: the gateway does not read files for others (send the key itself)": {Name: "b", PublicKey: bobKey, PresharedKeyFile: "/etc/shadow"},
+		`name: name "B" is not a DNS label (lower-case letters, digits and inner hyphens)`:      {Name: "B", PublicKey: bobKey},
+		`allow[0]: "x" is not a service of this gateway (there are: auth, apiServer, registry)`: {Name: "b", PublicKey: bobKey, Allow: []string{"x"}},
+		"presharedKeyFile: the gateway does not read files for others (send the key itself)":    {Name: "b", PublicKey: bobKey, PresharedKeyFile: "/etc/shadow"},
 	} {
 		if _, err := ResolvePeer(e, named); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -113,7 +113,7 @@ func (c *checker) turnServer(at string, t api.TURNServer) relay.Server {
 	switch t.Transport {
 	case relay.TransportAuto, relay.TransportUDP, relay.TransportTCP, relay.TransportTLS:
 	default:
-		c.fail(at+".transport", "%q is no transport (want auto, udp, tcp or tls)", t.Transport)
+		c.fail(at+".transport", "%q is not a transport (want auto, udp, tcp or tls)", t.Transport)
 	}
 	switch {
 	case t.PasswordFile != "" && t.Username == "":
@@ -138,7 +138,7 @@ func (c *checker) turnServer(at string, t api.TURNServer) relay.Server {
 func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
 	out := PortMapping{Enabled: m.Mode == PortMappingAuto}
 	if m.Mode != PortMappingAuto && m.Mode != PortMappingOff {
-		c.fail(at+".mode", "%q is no mode (want auto or off)", m.Mode)
+		c.fail(at+".mode", "%q is not a mode (want auto or off)", m.Mode)
 	}
 	if m.Router == "" {
 		return out
@@ -148,7 +148,7 @@ func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
 	case err != nil:
 		c.fail(at+".router", "%q is not an IP address", m.Router)
 	case a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
-		c.fail(at+".router", "%q is no router's address (want that of the router in front of this gateway, as 192.168.1.1)", m.Router)
+		c.fail(at+".router", "%q is not a router's address (want that of the router in front of this gateway, as 192.168.1.1)", m.Router)
 	case !out.Enabled:
 		c.warn(at+".router", "the router is not asked for a port, since the mode is off")
 	default:

@@ -68,7 +68,7 @@ func parseDNSServer(s string) (netip.AddrPort, error) {
 		a = netip.AddrPortFrom(ip, dnsPort)
 	}
 	if ip := a.Addr(); a.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() {
-		return a, fmt.Errorf("%q is no address of a server", s)
+		return a, fmt.Errorf("%q cannot be a server's address", s)
 	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }

@@ -25,8 +25,8 @@ func TestDomainsThatCannotBeBrowsed(t *testing.T) {
 		"{domains: [a..b]}":                                       `spec.discovery.dns.domains[0]: "a..b" is not a domain name`,
 		"{domains: [office.local]}":                               `"office.local" is not in DNS: names in .local are asked for on the local network`,
 		"{domains: [example.com], servers: [ns]}":                 `spec.discovery.dns.servers[0]: "ns" is not an IP address, with or without a port`,
-		"{domains: [example.com], servers: [0.0.0.0]}":            `"0.0.0.0" is no address of a server`,
-		"{domains: [example.com], servers: [1.1.1.1:0]}":          `"1.1.1.1:0" is no address of a server`,
+		"{domains: [example.com], servers: [0.0.0.0]}":            `"0.0.0.0" cannot be a server's address`,
+		"{domains: [example.com], servers: [1.1.1.1:0]}":          `"1.1.1.1:0" cannot be a server's address`,
 		"{domains: [" + strings.Repeat("example.com,", 17) + "]}": "17 domains, and at most 16 are browsed",
 	} {
 		if _, err := loaded(t, "  discovery: {dns: "+spec+"}\n"); err == nil || !strings.Contains(err.Error(), want) {

@@ -162,7 +162,7 @@ func (c *checker) certificateAuthority(at, certFile, keyFile string) {
 		return
 	}
 	if !pair.Leaf.IsCA {
-		c.fail(at+".certFile", "%s is no CA's certificate (want basicConstraints CA:TRUE; make a CA for this alone)", c.path(at+".certFile", certFile))
+		c.fail(at+".certFile", "%s is not a CA certificate (want basicConstraints CA:TRUE; make a CA only for this)", c.path(at+".certFile", certFile))
 	}
 }
 

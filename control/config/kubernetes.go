@@ -48,7 +48,7 @@ func (c *checker) kubernetes(at string, k *api.Kubernetes) *Kubernetes {
 		c.fail(at+".release", "%q cannot begin the names of objects (want at most %d lower-case letters, digits and hyphens)", k.Release, maxRelease)
 	}
 	if !isNamespace(k.Service) {
-		c.fail(at+".service", "%q is no name of a Service (want at most %d lower-case letters, digits and hyphens)", k.Service, maxNamespace)
+		c.fail(at+".service", "%q is not a Service name (want at most %d lower-case letters, digits and hyphens)", k.Service, maxNamespace)
 	}
 	if k.LeaseSeconds < minLeaseSeconds || k.LeaseSeconds > maxLeaseSeconds {
 		c.fail(at+".leaseSeconds", "%d is outside %d to %d", k.LeaseSeconds, minLeaseSeconds, maxLeaseSeconds)

@@ -58,7 +58,7 @@ func TestMistakesInTheClusterSettings(t *testing.T) {
 	for given, want := range map[string]string{
 		"{release: West}": `spec.kubernetes.release: "West" cannot begin the names of objects`,
 		"{release: a-really-very-long-name-of-a-release-of-postern}": `want at most 40 lower-case letters`,
-		"{service: a_b}":                      `spec.kubernetes.service: "a_b" is no name of a Service`,
+		"{service: a_b}":                      `spec.kubernetes.service: "a_b" is not a Service name`,
 		"{peerServicesFrom: [tenant, \"*\"]}": `spec.kubernetes.peerServicesFrom[1]: "*" is not a valid namespace name`,
 		"{mcs: {}}":                           "spec.kubernetes.mcs: set either namespaces or allNamespaces: true",
 		"{mcs: {namespaces: [shop], allNamespaces: true}}": "spec.kubernetes.mcs: set either",

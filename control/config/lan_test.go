@@ -63,7 +63,7 @@ func TestLANSettings(t *testing.T) {
 		"interfaces: ['']":                              "spec.discovery.lan.interfaces[0]: empty",
 		"secretFile: password":                          "password holds no secret of 32 random bytes",
 		"secretFile: nowhere":                           "nowhere does not exist",
-		"allow: [blob]":                                 `spec.discovery.lan.allow[0]: "blob" is no service of this gateway`,
+		"allow: [blob]":                                 `spec.discovery.lan.allow[0]: "blob" is not a service of this gateway`,
 		"autoPeers: []":                                 "unknown field",
 		"interfaces: [" + key + ", a":                   "",
 	} {

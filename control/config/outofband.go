@@ -25,7 +25,7 @@ func (c *checker) outOfBand(at string, o *api.OutOfBand) *OutOfBand {
 	key, okKey := c.secret(at+".tls.keyFile", o.TLS.KeyFile)
 	if okCert && okKey {
 		if _, err := tls.X509KeyPair(cert, key); err != nil {
-			c.fail(at+".tls", "%s and %s are no certificate and its key (give files that belong together)", o.TLS.CertFile, o.TLS.KeyFile)
+			c.fail(at+".tls", "%s and %s are not a certificate and its key (give files that belong together)", o.TLS.CertFile, o.TLS.KeyFile)
 		}
 	}
 	out.CertFile, out.KeyFile = c.path(at+".tls.certFile", o.TLS.CertFile), c.path(at+".tls.keyFile", o.TLS.KeyFile)
@@ -88,11 +88,11 @@ func (c *checker) httpsURL(field, text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		c.fail(field, "%q is no URL (want https://host:port)", text)
+		c.fail(field, "%q is not a URL (want https://host:port)", text)
 	case u.User != nil:
 		c.fail(field, "a URL with a user name or password in it (put the token into tokenFile)")
 	case u.Scheme != "https" || u.Hostname() == "":
-		c.fail(field, "%q is no https URL (want https://host:port)", text)
+		c.fail(field, "%q is not an https URL (want https://host:port)", text)
 	default:
 		return text
 	}

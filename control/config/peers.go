@@ -137,7 +137,7 @@ func (c *checker) clusterServices(at string, e *api.Peer) (export, imports mcs.P
 		return nil, nil
 	}
 	if e.Stock {
-		c.fail(at+".services", "a stock WireGuard peer knows nothing of services of clusters (remove services)")
+		c.fail(at+".services", "a stock WireGuard peer does not support services of clusters (remove services)")
 		return nil, nil
 	}
 	patterns := func(field string, list []string) mcs.Patterns {
@@ -160,7 +160,7 @@ func (c *checker) mode(at string, e *api.Peer) {
 	case api.ModeOutOfBand:
 		c.needsDirect(at, e)
 	default:
-		c.fail(at+".mode", "%q is no mode (want InBand or OutOfBand)", e.Mode)
+		c.fail(at+".mode", "%q is not a mode (want InBand or OutOfBand)", e.Mode)
 	}
 }
 
@@ -196,7 +196,7 @@ func (c *checker) allow(at string, e *api.Peer) []string {
 		case s == api.ServiceAPIServer && c.doc.Spec.Services.APIServer == nil:
 			c.warn(field, "grants apiServer, which spec.services.apiServer does not offer yet")
 		case s != api.ServiceAuth && s != api.ServiceAPIServer && !c.named[s]:
-			c.fail(field, "%q is no service of this gateway (there are: %s)", s, strings.Join(c.grantable(), ", "))
+			c.fail(field, "%q is not a service of this gateway (there are: %s)", s, strings.Join(c.grantable(), ", "))
 		}
 	}
 	return sortedSet(e.Allow)
@@ -242,7 +242,7 @@ func (c *checker) local(at string, e *api.Peer, imports mcs.Patterns) map[string
 	}
 	for _, service := range sortedKeys(e.Local.Named) {
 		if err := api.CheckName(service); err != nil || reservedService(service) {
-			c.fail(join(at+".local.named", service), "%q is no name of a named service", service)
+			c.fail(join(at+".local.named", service), "%q is not the name of a named service", service)
 			continue
 		}
 		add(service, e.Local.Named[service])
@@ -256,7 +256,7 @@ func (c *checker) local(at string, e *api.Peer, imports mcs.Patterns) map[string
 		case !imports.Mean(n.Namespace, ""):
 			c.fail(field, "nothing of the namespace %s is imported from the peer (add it to %s.services.import)", n.Namespace, at)
 		case errListen == nil && (l.Protocol != port.Protocol || l.Len() != 1):
-			c.fail(field, "%s is not one port of %s (want IP:PORT, with /UDP behind it for UDP)", l, port.Protocol)
+			c.fail(field, "%s is not one port of %s (want IP:PORT, with /UDP appended for UDP)", l, port.Protocol)
 		default:
 			add(service, e.Local.Services[service])
 		}
@@ -302,7 +302,7 @@ func ParseEndpoint(s string) (netip.AddrPort, error) {
 	case a.Port() == 0:
 		return netip.AddrPort{}, fmt.Errorf("%q has port 0 (want 1 to 65535)", s)
 	case a.Addr().IsUnspecified() || a.Addr().IsMulticast():
-		return netip.AddrPort{}, fmt.Errorf("%q is no address to be reached at", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address that can be dialled", s)
 	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
@@ -319,7 +319,7 @@ func ParseAllowedIP(s string) (netip.Prefix, error) {
 		p = netip.PrefixFrom(a, a.BitLen())
 	}
 	if p.Masked() != p {
-		return netip.Prefix{}, fmt.Errorf("%q has bits set behind its length (want %s)", s, p.Masked())
+		return netip.Prefix{}, fmt.Errorf("%q has bits set beyond its length (want %s)", s, p.Masked())
 	}
 	if p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits {
 		return netip.Prefix{}, fmt.Errorf("%q overlaps the overlay %s, whose addresses belong to keys (choose other addresses, or at most a /%d)", s, peer.OverlayPrefix, peer.SiteBits)

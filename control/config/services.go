@@ -112,7 +112,7 @@ func (c *checker) serviceAccount(at string, s *api.ServiceAccountIssuer) *Servic
 	}
 	for _, system := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		if s.Namespace == system {
-			c.fail(at+".namespace", "%s has accounts of others, and the gateway could make tokens for them all (make a namespace for this alone)", system)
+			c.fail(at+".namespace", "%s has accounts of others, and the gateway could make tokens for them all (make a namespace only for this)", system)
 		}
 	}
 	return &ServiceAccount{Namespace: s.Namespace, TTL: c.clusterTTL(at+".ttl", s.TTL)}

@@ -137,7 +137,7 @@ func (e *Registrar) announceTo(ctx context.Context, m *roster.Member, next peer.
 		case errors.Is(err, auth.ErrConfigured):
 			return peer.PresharedKey{}, fmt.Errorf("its configuration names this gateway's key: enter %s there", public)
 		case errors.Is(err, auth.ErrRequest), errors.Is(err, auth.ErrDenied):
-			return peer.PresharedKey{}, fmt.Errorf("it does not take another key: %w", err)
+			return peer.PresharedKey{}, fmt.Errorf("it does not accept another key: %w", err)
 		}
 		select {
 		case <-time.After(announceRetry):

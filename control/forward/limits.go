@@ -24,7 +24,7 @@ type Limits struct {
 	// is reached, so that no peer can take the last place of another.
 	Reserve int
 	// PeerRate is how many connections a second a peer may open towards us in the long run.
-	// PeerBurst is how many come at once: unless told more than may be open, since after an
+	// PeerBurst is how many come at once: by default more than may be open, since after an
 	// outage they all come again. What is beyond is refused before anything is done for it.
 	PeerRate, PeerBurst int
 	// UDPFlows is the most flows of datagrams of the gateway, PeerUDPFlows those of one peer in

@@ -129,7 +129,7 @@ func TestASecondKeyIsToldThatTheTicketWasUsed(t *testing.T) {
 		}
 		return ""
 	})
-	w.refused("the owner's repeated join", err, false, "already used, with this very key")
+	w.refused("the owner's repeated join", err, false, "already used, with this key")
 	w.connected(w.Cloud, w.Edge)
 	w.reach(patience, w.Cloud, w.Edge)
 }

@@ -77,7 +77,7 @@ postern_peer_path_info{kind="direct",peer="cloud"} 1
 # HELP postern_peer_rtt_seconds Round-trip time of the path in use; NaN while there is none.
 # TYPE postern_peer_rtt_seconds gauge
 postern_peer_rtt_seconds{peer="cloud"} 0.012
-# HELP postern_check_success 1 when the last check of the target passed, 0 when it failed or nobody can tell any more; absent for what is not offered or was never checked.
+# HELP postern_check_success 1 when the last check of the target passed, 0 when it failed or is no longer known; absent for what is not offered or was never checked.
 # TYPE postern_check_success gauge
 postern_check_success{direction="inbound",peer="cloud",target="gateway"} 0
 postern_check_success{direction="outbound",peer="cloud",target="apiServer"} 0
@@ -91,16 +91,16 @@ postern_check_verdict_info{code="",direction="inbound",peer="cloud",target="gate
 postern_check_verdict_info{code="",direction="outbound",peer="cloud",target="auth",verdict="ok"} 1
 postern_check_verdict_info{code="",direction="outbound",peer="cloud",target="gateway",verdict="ok"} 1
 postern_check_verdict_info{code="PST0301",direction="outbound",peer="cloud",target="apiServer",verdict="error"} 1
-# HELP postern_peer_connected 1 while the peer is connected: it gave an authenticated answer lately; else 0.
+# HELP postern_peer_connected 1 while the peer is connected: it gave an authenticated answer recently; else 0.
 # TYPE postern_peer_connected gauge
 postern_peer_connected{peer="cloud"} 1
-# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, and what was sent is not answered), connecting, pending or failed.
+# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, but the last packets sent are unanswered), connecting, pending or failed.
 # TYPE postern_peer_state_info gauge
 postern_peer_state_info{peer="cloud",state="connected"} 1
-# HELP postern_peer_identity_expiry_timestamp_seconds When the identity for the peer's API server ends, since the Unix epoch; absent without one.
+# HELP postern_peer_identity_expiry_timestamp_seconds When the identity for the peer's API server expires, since the Unix epoch; absent without one.
 # TYPE postern_peer_identity_expiry_timestamp_seconds gauge
 postern_peer_identity_expiry_timestamp_seconds{peer="cloud"} 1.7000000005e+09
-# HELP postern_reloads_total Times the configuration was read again by result.
+# HELP postern_reloads_total Reloads of the configuration by result.
 # TYPE postern_reloads_total counter
 postern_reloads_total{result="error"} 1
 postern_reloads_total{result="success"} 0
@@ -117,11 +117,11 @@ postern_peer_probe_rtt_seconds_bucket{peer="cloud",le="0.1"} 2
 postern_peer_probe_rtt_seconds_bucket{peer="cloud",le="+Inf"} 3
 postern_peer_probe_rtt_seconds_sum{peer="cloud"} 0.25
 postern_peer_probe_rtt_seconds_count{peer="cloud"} 3
-# HELP postern_service_connections_total Connections and flows of datagrams to services of clusters, by direction, peer and service; an empty service is all others of the peer.
+# HELP postern_service_connections_total Connections and UDP flows to services of clusters, by direction, peer and service; an empty service is all others of the peer.
 # TYPE postern_service_connections_total counter
 postern_service_connections_total{direction="inbound",peer="cloud",service="shop/web"} 9
 postern_service_connections_total{direction="outbound",peer="cloud",service=""} 2
-# HELP postern_service_failures_total Connections and flows of datagrams to services of clusters that were not carried, by reason.
+# HELP postern_service_failures_total Connections and UDP flows to services of clusters that were not carried, by reason.
 # TYPE postern_service_failures_total counter
 postern_service_failures_total{direction="inbound",peer="cloud",reason="none_ready",service="shop/web"} 3
 # HELP postern_service_ready_backends Backends of a service of this cluster that are ready.
@@ -247,7 +247,7 @@ func TestAnUnconfirmedPeerHasAStateOfItsOwn(t *testing.T) {
 	snap := connected()
 	snap.Status.Peers[0].UnconfirmedSince = new(time.Now())
 	const want = `
-# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, and what was sent is not answered), connecting, pending or failed.
+# HELP postern_peer_state_info Always 1; state is connected, unconfirmed (connected, but the last packets sent are unanswered), connecting, pending or failed.
 # TYPE postern_peer_state_info gauge
 postern_peer_state_info{peer="cloud",state="unconfirmed"} 1
 `

@@ -49,7 +49,7 @@ func ReadClusters(name string, data []byte) ([]Exposure, error) {
 func Pair(name string, found []Exposure) (a, b Exposure, err error) {
 	switch {
 	case len(found) != 2:
-		return a, b, fmt.Errorf("%s: it describes %d clusters, and a prediction is about two (two documents, or clusters: [ … ])", name, len(found))
+		return a, b, fmt.Errorf("%s: it describes %d clusters, and a prediction needs two (two documents, or clusters: [ … ])", name, len(found))
 	case found[0].Name == found[1].Name:
 		return a, b, fmt.Errorf("%s: both clusters are called %s (give them different names)", name, found[0].Name)
 	}

@@ -101,7 +101,7 @@ func (reg *Registry) Reserve(name string, key peer.PublicKey, chosen bool) error
 		return &ticket.KeyTakenError{Peer: h.Member != nil, Holder: h.What, Hint: h.hint()}
 	}
 	if cfg := reg.Config(); !chosen && KeepsOptions(cfg, name) {
-		return fmt.Errorf("the inviter's configuration has options for a peer %s, which only its operator gives to somebody: invite with `--name %s`, or with another name", name, name)
+		return fmt.Errorf("the inviter's configuration has options for a peer %s, so only its operator can give that name: invite with `--name %s`, or with another name", name, name)
 	}
 	r := reg.Load()
 	if r.byName[name] != nil || reg.store.Peers().HasAside(name) {

@@ -18,7 +18,7 @@ const (
 	MaxOpen = 256
 	// MaxFailures failed redemptions burn a ticket.
 	MaxFailures = 5
-	// DefaultTTL is a ticket's life unless told otherwise.
+	// DefaultTTL is a ticket's life by default.
 	DefaultTTL = time.Hour
 	// MaxTTL bounds it: a ticket is a secret that lies about in chats.
 	MaxTTL = 30 * 24 * time.Hour

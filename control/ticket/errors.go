@@ -32,7 +32,7 @@ var (
 	// ErrAlreadyUsed: another key redeemed it first.
 	ErrAlreadyUsed = errors.New("the ticket was already used by another gateway")
 	// ErrJoined: the same key redeemed it and has come; there is nothing left to do.
-	ErrJoined = errors.New("the ticket was already used, with this very key: the peering is there, see `postern status`")
+	ErrJoined = errors.New("the ticket was already used, with this key: the peering exists, see `postern status`")
 	// ErrClosed: the peer that joined with it was removed.
 	ErrClosed = errors.New("the peer that joined with this ticket was removed; make a new ticket with `postern invite`")
 	// ErrBurned: too many redemptions failed.
@@ -48,7 +48,7 @@ var (
 	// ErrNoProof: the joiner gave no proof. It is an ErrProof.
 	ErrNoProof = fmt.Errorf("%w: the joining gateway is older than this one; upgrade it, then join again with the same ticket", ErrProof)
 	// ErrRekeyed: the inviter has another key than when it made the ticket.
-	ErrRekeyed = errors.New("the ticket names a key that the inviter has no longer; make a new one with `postern invite`")
+	ErrRekeyed = errors.New("the ticket names a key that the inviter no longer has; make a new one with `postern invite`")
 	// ErrKeyTaken: the joiner's key is somebody's here already.
 	ErrKeyTaken = errors.New("the joiner's key is in use there")
 	// ErrRequest: the request makes no sense.

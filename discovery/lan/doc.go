@@ -21,7 +21,7 @@
 //	pr    proof of being a member of the LAN group, base64; may be missing ([Proof])
 //
 // Unknown strings are ignored, and so is the second of one key (RFC 6763 §6.4). All
-// records live as long as [Options].TTL, 120 s unless told.
+// records live as long as [Options].TTL, 120 s by default.
 //
 // # Membership
 //

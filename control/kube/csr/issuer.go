@@ -21,7 +21,7 @@ import (
 
 const (
 	// MinTTL is the shortest that Kubernetes grants (expirationSeconds), MaxTTL the longest
-	// that the policy lets pass, and DefaultTTL what is asked for unless told.
+	// that the policy lets pass, and DefaultTTL what is asked for by default.
 	MinTTL     = 10 * time.Minute
 	MaxTTL     = 24 * time.Hour
 	DefaultTTL = time.Hour

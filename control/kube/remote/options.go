@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
-// DefaultRelease is the Helm release that a gateway is installed as unless told.
+// DefaultRelease is the gateway's Helm release by default.
 const DefaultRelease = "postern"
 
 // Options say which gateway. The zero value is that of the kubeconfig's current context.

@@ -41,8 +41,8 @@ type Peer struct {
 
 	// +required
 	Spec PeerSpec `json:"spec"`
-	// Status is what the gateway knows of the peer. It is written by the gateway alone, and Unknown
-	// until then.
+	// Status is what the gateway knows about the peer. Only the gateway writes it; until then it
+	// is Unknown.
 	//
 	// +optional
 	// +kubebuilder:default={conditions:{{type:"Accepted",status:"Unknown",reason:"Pending",message:"no gateway has looked at it yet",lastTransitionTime:"1970-01-01T00:00:00Z"},{type:"Ready",status:"Unknown",reason:"Pending",message:"no gateway has looked at it yet",lastTransitionTime:"1970-01-01T00:00:00Z"}}}
@@ -56,7 +56,7 @@ type Peer struct {
 // +kubebuilder:validation:XValidation:rule="self.stock || !has(self.allowedIPs) || size(self.allowedIPs) == 0",message="allowedIPs are for stock peers alone, since other gateways have their overlay address and no other: remove them, or set stock: true"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.allow) || !('auth' in self.allow)",message="a stock peer cannot use auth, which knows its callers by their overlay addresses: remove auth from allow"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.local) && !has(self.outOfBand)",message="a stock WireGuard peer offers no services: remove local and outOfBand"
-// +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.services)",message="a stock WireGuard peer knows nothing of services of clusters: remove services"
+// +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.services)",message="a stock WireGuard peer does not support services of clusters: remove services"
 // +kubebuilder:validation:XValidation:rule="!self.pending || oldSelf.pending",message="a peer that was let in does not become pending again: delete it to keep it out"
 type PeerSpec struct {
 	// PublicKey is the WireGuard key of the peer's gateway, as `postern status` and
@@ -114,7 +114,7 @@ type PeerSpec struct {
 	// +optional
 	Local *PeerLocal `json:"local,omitempty"`
 
-	// Stock: the peer is plain WireGuard and no postern gateway.
+	// Stock: the peer is plain WireGuard, not a postern gateway.
 	//
 	// +optional
 	// +kubebuilder:default=false
@@ -129,7 +129,7 @@ type PeerSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) && cidr(self) == cidr(self).masked()",message="allowedIPs holds addresses such as 10.9.0.2 and prefixes such as 10.9.0.0/24, without bits behind their length"
 	AllowedIPs []string `json:"allowedIPs,omitempty"`
 
-	// Pending: the peer waits until somebody confirms its key, and counts for nothing until
+	// Pending: the peer waits until somebody confirms its key, and is ignored until
 	// then. Set it to false to let the peer in (as `postern peer approve` does).
 	//
 	// +optional
@@ -144,8 +144,8 @@ type PeerSpec struct {
 }
 
 // PeerServices say by namespaces, which mean the same in both clusters, which services go to a peer
-// and come from it. An asterisk is any characters. Namespaces that begin with kube- and the gateway's
-// own are meant only by their whole name. Nothing by default.
+// and come from it. An asterisk matches any characters. Namespaces that begin with kube- and the gateway's
+// own match only in full. Nothing by default.
 type PeerServices struct {
 	// Export are the namespaces whose exported services the peer may have.
 	//
@@ -155,7 +155,7 @@ type PeerServices struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?$')",message="a namespace, such as shop, or a pattern of them, such as shop-*"
 	Export []string `json:"export,omitempty"`
-	// Import are the namespaces whose services are taken from the peer.
+	// Import are the namespaces whose services are imported from the peer.
 	//
 	// +optional
 	// +listType=set
@@ -197,7 +197,7 @@ type PeerOutOfBand struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHost() != '' && !self.contains('@')",message="apiServerURL must be https://host:port without a user name in it"
 	APIServerURL string `json:"apiServerURL,omitempty"`
-	// CA holds the PEM certificates of the authorities that signed what answers there; without
+	// CA holds the CA certificates (PEM) for these URLs; without
 	// any the system's are trusted.
 	//
 	// +optional
@@ -222,8 +222,8 @@ type PeerLocal struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9.]+|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5}$')",message="local.apiServer must be ip:port, such as 127.0.0.1:7443"
 	APIServer string `json:"apiServer,omitempty"`
-	// Named has the ip:port for each of its named services, ip:first-last for one with several, and
-	// /UDP behind it for one of datagrams.
+	// Named has the ip:port for each of its named services, ip:first-last for one with several, with
+	// /UDP appended for a UDP service.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
@@ -231,7 +231,7 @@ type PeerLocal struct {
 	Named map[string]LocalAddress `json:"named,omitempty"`
 }
 
-// LocalAddress is an ip:port, or ip:first-last, with /UDP behind it for datagrams.
+// LocalAddress is an ip:port, or ip:first-last, with /UDP appended for UDP.
 //
 // +kubebuilder:validation:MaxLength=64
 type LocalAddress string

@@ -33,9 +33,9 @@ const (
 	SecretReply  = "reply"
 )
 
-// Ticket invites a peer, or joins the peer that made a ticket. What is secret of it is in a
-// Secret: the text of an invitation in one that the gateway makes, that of a ticket to join
-// with in one that the operator makes. Whoever may make Tickets may grant the gateway's
+// Ticket invites a peer, or joins the peer that made a ticket. The text is in a
+// Secret: that of an invitation in one that the gateway creates, that of a ticket to join
+// with in one that the operator creates. Anybody who may create Tickets can grant the gateway's
 // services to strangers.
 //
 // +kubebuilder:object:root=true
@@ -64,7 +64,7 @@ type Ticket struct {
 // +kubebuilder:validation:XValidation:rule="has(self.invite) != has(self.join)",message="a Ticket either invites or joins: give exactly one of invite and join"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Ticket is not changed once it is made: delete it, which revokes an open invitation, and make another"
 type TicketSpec struct {
-	// Invite has a ticket made.
+	// Invite makes a ticket.
 	//
 	// +optional
 	Invite *TicketInvite `json:"invite,omitempty"`
@@ -82,7 +82,7 @@ type TicketInvite struct {
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="name must be a DNS label: lower-case letters, digits and inner hyphens"
 	Name string `json:"name,omitempty"`
-	// TTL is how long the ticket may be redeemed, 1m to 720h; 1h unless told.
+	// TTL is how long the ticket may be redeemed, 1m to 720h; 1h by default.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -95,7 +95,7 @@ type TicketInvite struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$')",message="for must be a public key of 32 bytes in base64, 44 characters, as `postern key pub` prints at the joiner"
 	For string `json:"for,omitempty"`
 	// Allow lists the services here that the joiner may reach: auth, apiServer, and named
-	// ones. auth and apiServer unless told; an empty list is nothing.
+	// ones. auth and apiServer by default; an empty list is nothing.
 	//
 	// +optional
 	// +kubebuilder:default={"auth","apiServer"}
@@ -104,7 +104,7 @@ type TicketInvite struct {
 	// +kubebuilder:validation:items:MaxLength=40
 	// +kubebuilder:validation:items:XValidation:rule="self == 'apiServer' || self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="a service is auth, apiServer, or the name of one in spec.services.named of the gateway's configuration"
 	Allow []string `json:"allow"`
-	// Approve has the joiner wait until somebody confirms its key: its Peer is pending.
+	// Approve makes the joiner wait until somebody confirms its key: its Peer is pending.
 	//
 	// +optional
 	Approve bool `json:"approve,omitempty"`
@@ -122,7 +122,7 @@ type TicketJoin struct {
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="name must be a DNS label: lower-case letters, digits and inner hyphens"
 	Name string `json:"name,omitempty"`
-	// Allow lists the services here that the inviter may reach; nothing unless told.
+	// Allow lists the services here that the inviter may reach; nothing by default.
 	//
 	// +optional
 	// +listType=set
@@ -132,7 +132,7 @@ type TicketJoin struct {
 	Allow []string `json:"allow,omitempty"`
 }
 
-// TicketStatus is what has become of the ticket. It is written by the gateway alone.
+// TicketStatus is the state of the ticket. Only the gateway writes it.
 type TicketStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -142,12 +142,12 @@ type TicketStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Phase string `json:"phase,omitempty"`
-	// SecretRef is where the text to be handed over is: a ticket for the joiner, or a reply
-	// for the inviter. The Secret goes with the Ticket.
+	// SecretRef names the Secret with the text to hand over: a ticket for the joiner, or a reply
+	// for the inviter. It is deleted with the Ticket.
 	//
 	// +optional
 	SecretRef *SecretKey `json:"secretRef,omitempty"`
-	// ID of the ticket, which is no secret.
+	// ID of the ticket, which is not secret.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -156,17 +156,17 @@ type TicketStatus struct {
 	//
 	// +optional
 	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
-	// Peer is the name here of who redeemed it, or of who was joined.
+	// Peer is the name here of the peer that redeemed it, or was joined.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Peer string `json:"peer,omitempty"`
-	// RedeemedBy is the public key of who redeemed an invitation.
+	// RedeemedBy is the public key of the gateway that redeemed an invitation.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RedeemedBy string `json:"redeemedBy,omitempty"`
-	// Message says what is to be done, in a sentence.
+	// Message says what to do, in a sentence.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
