@@ -66,14 +66,18 @@ func (v *view) Accounts() string {
 	return strings.Join(out, "; ")
 }
 
-// UsedRelay is the relay of the candidate in use, empty of a direct one.
+// UsedRelay is the relay over which the peer was reached, empty where a direct address is in use.
 func (v *view) UsedRelay() string {
+	relay := ""
 	for _, c := range v.Candidates {
-		if c.State == "selected" && c.Relayed() {
-			return or(c.Relay, c.Address)
+		switch {
+		case !c.Relayed() && c.State == "selected":
+			return ""
+		case c.Relayed() && relay == "" && (c.State == "selected" || c.State == "suspect"):
+			relay = or(c.Relay, c.Address)
 		}
 	}
-	return ""
+	return relay
 }
 
 // Tried are the accounts or, without any, where UDP was sent to.

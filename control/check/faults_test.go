@@ -130,7 +130,7 @@ var gatewayFaults = []struct {
 	{"the relay in use says that it is gone, and the path is not given up yet", func(f *Facts) {
 		behindNAT(f)
 		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-10*time.Second), "", time.Now().Add(-5*time.Second)
-		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "selected"},
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "suspect"},
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 		f.Unreachable = []Refusal{{To: "192.0.2.1:50000", Reason: "port unreachable", At: time.Now()}}

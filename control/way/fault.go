@@ -27,9 +27,6 @@ func (m *maker) put(c *api.Check) {
 	if _, doubted := m.suspect(); doubted && c.Code == string(catalogue.PingLost) {
 		s = seat{across, api.Unknown, api.Unknown} // The handshake that passed was before.
 	}
-	if s.silent() && m.probed() {
-		s = seat{There, api.OK, api.OK} // Only handshakes are not answered.
-	}
 	if s.at == Service {
 		m.serviceFails(c, f)
 		return

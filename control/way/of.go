@@ -214,12 +214,6 @@ func (m *maker) suspect() (api.Candidate, bool) {
 	return api.Candidate{}, false
 }
 
-// probed reports whether an address answers probes, and the peer no handshakes: there is no path then,
-// though one was chosen.
-func (m *maker) probed() bool {
-	return m.peer.Path.Kind == api.PathNone && !m.peer.Stock && slices.ContainsFunc(m.peer.Candidates, func(c api.Candidate) bool { return c.State == "selected" })
-}
-
 // serve makes the services of both ends. What a peer offers is not known to work while nothing
 // gets through.
 func (m *maker) serve() {

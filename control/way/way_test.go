@@ -113,11 +113,6 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			p.Path.Kind, p.Path.Relay = api.PathRelay, "turn.example.net:3478"
 		}, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe"), with(own("exposure-turn", ""), func(c *api.Check) { c.Verdict.Verdict = api.OK })},
 			"gateway ok | ok/ok ok | nat ok | ok/ok ok | relay ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the relay turn.example.net:3478 and cloud"},
-		{"probes are answered, and no handshake", func(_ *api.Status, p *api.PeerStatus) {
-			p.State, p.Path = api.StateConnecting, api.Path{Kind: api.PathNone}
-			p.Candidates[0].State = "selected"
-		}, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")},
-			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
 		{"neither NAT", func(s *api.Status, p *api.PeerStatus) { s.Gateway.NAT.Mapping = "none"; p.Path.Source = api.SourceHost }, nil,
 			"gateway ok | ok/ok ok | peer ok", ""},
 		{"the path in use has just stopped answering", func(_ *api.Status, p *api.PeerStatus) { p.Candidates[0].State = "suspect" }, nil,
