@@ -187,9 +187,9 @@ func TestAStockPeerCannotHaveOverlayAddresses(t *testing.T) {
 	overlay := stock
 	overlay.AllowedIPs = []string{netip.PrefixFrom(peer.OverlayAddr(siteKey(w.Edge)), 128).String()}
 	w.refused("adding a stock peer with another's address",
-		w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: overlay}), false, "overlaps the overlay")
+		w.Cloud.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: overlay}), false, "holds the overlay address of peer")
 	err := w.edit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = []api.Peer{overlay} })
-	if err == nil || !strings.Contains(err.Error(), "overlaps the overlay") {
+	if err == nil || !strings.Contains(err.Error(), "holds the overlay address of peer") {
 		t.Errorf("configuring one: %v", err)
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })
