@@ -24,7 +24,7 @@ func Code(text string, width, height int, o Options) string {
 	}
 	p, note := cell.Colors(o.Color), ""
 	if !o.Color {
-		note = "The QR code is for a dark background. On a light one have colours, without NO_COLOR, or readers may refuse it.\n"
+		note = "The QR code is for a dark background. On a light one, use colours (unset NO_COLOR), or readers may not recognise it.\n"
 	}
 	if height > 0 && len(lines) >= height {
 		note += fmt.Sprintf("The QR code has %d lines, and the terminal %d: enlarge it and scroll back, or take a smaller font.\n", len(lines), height)

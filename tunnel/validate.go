@@ -102,7 +102,7 @@ func validateStock(own peer.PublicKey, peers []peer.Config) error {
 			case !p.IsValid() || p.Addr().Is4In6():
 				return fmt.Errorf("%w: peer %q: allowedIPs %q is not an address prefix", ErrPeerSet, c.Name, p)
 			case p.Overlaps(peer.OverlayPrefix) && p.Bits() < peer.SiteBits:
-				return fmt.Errorf("%w: peer %q: allowedIPs %s is more of the overlay %s than a network of the peer's own; choose at most a /%d, or other addresses",
+				return fmt.Errorf("%w: peer %q: allowedIPs %s covers too much of the overlay %s; choose at most a /%d, or other addresses",
 					ErrPeerSet, c.Name, p, peer.OverlayPrefix, peer.SiteBits)
 			case at != "":
 				return fmt.Errorf("%w: peer %q: allowedIPs %s holds the overlay address of %s; choose other addresses", ErrPeerSet, c.Name, p, at)

@@ -59,8 +59,8 @@ func TestContradictoryPeersAreRefused(t *testing.T) {
 			[]peer.Config{stock("router", a, siteOf(b)), {Name: "cloud", PublicKey: b}}, []string{`"router"`, `"cloud"`, siteOf(b)},
 		},
 		"stock peer in our network":          {[]peer.Config{stock("router", a, siteOf(own.Public()))}, []string{`"router"`, "holds the overlay address of this gateway", siteOf(own.Public())}},
-		"stock peer for more than a network": {[]peer.Config{stock("router", a, "fd12:3456::/47")}, []string{`"router"`, "fd12:3456::/47", "more of the overlay fd00::/8", "at most a /48"}},
-		"stock peer for all of IPv6":         {[]peer.Config{stock("router", a, "::/0")}, []string{`"router"`, "::/0", "more of the overlay fd00::/8"}},
+		"stock peer for more than a network": {[]peer.Config{stock("router", a, "fd12:3456::/47")}, []string{`"router"`, "fd12:3456::/47", "too much of the overlay fd00::/8", "at most a /48"}},
+		"stock peer for all of IPv6":         {[]peer.Config{stock("router", a, "::/0")}, []string{`"router"`, "::/0", "too much of the overlay fd00::/8"}},
 		"overlapping stock peers": {
 			[]peer.Config{stock("one", a, "192.0.2.0/24", "10.0.0.0/8"), stock("two", b, "172.16.0.0/12", "10.1.2.3/32")},
 			[]string{`"one"`, `"two"`, "10.0.0.0/8", "10.1.2.3/32"},

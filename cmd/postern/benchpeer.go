@@ -183,7 +183,7 @@ func (m *peering) throughput(ctx context.Context) (load.Result, error) {
 	}
 	i := slices.IndexFunc(report.Checks, func(c api.Check) bool { return c.Peer == m.name && c.Name == throughputCheck })
 	if i < 0 {
-		return load.Result{}, errors.New("the gateway does not measure throughput: it is an older version")
+		return load.Result{}, errors.New("the gateway does not measure throughput: it runs an older version")
 	}
 	c := report.Checks[i]
 	if c.Verdict.Verdict != api.OK {
@@ -199,7 +199,7 @@ func (m *peering) throughput(ctx context.Context) (load.Result, error) {
 		r.Values[unit] = float64(way.Bytes) * 8 / way.Seconds
 	}
 	if r.Bytes == 0 {
-		return load.Result{}, errors.New("the gateway reports no figures: it is an older version")
+		return load.Result{}, errors.New("the gateway reports no figures: it runs an older version")
 	}
 	return r, nil
 }

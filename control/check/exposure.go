@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -194,16 +195,17 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 }
 
 // failure is why a server cannot be used: where something says that what is sent does not get there,
-// that is no silence. What this machine prohibits is to be let out as what nothing is said of.
+// that is no silence. What a rule prohibits, here or on the way, is to be let out as what nothing is said of.
 func (s Server) failure(o Own) catalogue.Failure {
 	r, refused := o.refusal(s.Address, time.Now())
 	if !refused || s.Failure != catalogue.FailureTimeout {
 		return s.Failure
 	}
-	switch r.hop() {
-	case hopBeyond:
+	to, _ := netip.ParseAddrPort(r.To)
+	switch at := r.hop(); {
+	case at == hopBeyond && (r.By == "" || r.By == to.Addr().String()):
 		return catalogue.FailureRefused
-	case hopProhibits:
+	case at == hopBeyond, at == hopProhibits, r.Reason == prohibited: // A router's rule may refuse ports.
 		return s.Failure
 	}
 	return catalogue.FailureRoute

@@ -201,6 +201,7 @@ const (
 	portUnreachable    = "port unreachable"
 	hostUnreachable    = "host unreachable"
 	networkUnreachable = "network unreachable"
+	prohibited         = "administratively prohibited"
 )
 
 // announced reports whether an address is one that the peer, or the operator for it,

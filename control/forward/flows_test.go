@@ -245,7 +245,6 @@ func TestDrainEndsWithTheLastFlow(t *testing.T) {
 
 func TestDrainDoesNotWaitForFlowsOnWhichNothingMoves(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
-	g.flows.drainIdle = 3 * time.Second // in which a busy machine comes to moving something
 	address, conns := upstream(t)
 	g.offer(address)
 	watch := g.dial(cloudAddr, 6443).conn()

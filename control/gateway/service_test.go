@@ -178,12 +178,14 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 	ended()
 	before := w.metric(w.Cloud, "postern_auth_decisions_total", `result="ok"`)
 	const connections = 40
+	start := time.Now()
 	for range connections {
 		ended()
 	}
 	// What else the two tell each other meanwhile counts as well, and that is more where each takes long.
-	if n := w.metric(w.Cloud, "postern_auth_decisions_total", `result="ok"`) - before; n >= connections {
-		t.Errorf("%d connections to what is not offered asked the peer %v times", connections, n)
+	most := connections/4 + time.Since(start).Seconds()
+	if n := w.metric(w.Cloud, "postern_auth_decisions_total", `result="ok"`) - before; n > most {
+		t.Errorf("%d connections to what is not offered asked the peer %v times, want at most %.0f", connections, n, most)
 	}
 	w.await("edge says why", func() string {
 		if !strings.Contains(w.log.String(), "does not offer us a service nothing") {

@@ -155,7 +155,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 	p := f.path
 	path := &p.control.path
 	var (
-		s      sample
+		s      = sample{prior: -1} // none, unless something took the present way
 		newest departure
 		fresh  int // of s.newly, what took the present way
 		any    bool

@@ -51,7 +51,7 @@ func NewPath(now, rtt time.Duration, packet int) *Path {
 func (p *Path) Changed(now time.Duration) {
 	p.control = newController(now, p.control.path.trips, p.control.path.packet)
 	p.control.round.ends = p.rates.delivered
-	p.rates.firstAt, p.rates.deliveredAt = now, now
+	p.rates.firstAt, p.rates.deliveredAt, p.rates.limitedTo = now, now, 0
 	p.changed = now
 }
 

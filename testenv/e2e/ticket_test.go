@@ -36,7 +36,7 @@ func TestSecondRedemptionIsRefused(t *testing.T) {
 
 	// Whoever redeemed it may ask again, and gets the same answer until cloud has noted the first handshake.
 	if r := p.edge.postern(within(t, patience), "join", text); r.code != 0 {
-		checkRefusal(t, "join again", lastLine(r), 1, "already used", "with this very key")
+		checkRefusal(t, "join again", lastLine(r), 1, "already used", "with this key")
 	}
 	if n := len(p.cloud.status().Peers); n != 1 {
 		t.Errorf("cloud has %d peers, want edge alone", n)

@@ -139,15 +139,16 @@ func NoFault(p *api.PeerStatus) Cell {
 }
 
 // Wrong is where the way to a peer breaks, and those findings that are not the same. Why the peer is in
-// its state needs no more words then.
+// its state needs no more words then, unless it is a service that fails.
 func Wrong(w *way.Way, findings []Finding) []Finding {
 	if w.Break == nil {
 		return findings
 	}
 	out := []Finding{BreakFinding(w)}
+	explained := w.Break.Check == "" || strings.HasSuffix(w.Break.Check, api.ServiceGateway)
 	for _, f := range findings {
 		same := f.Code == out[0].Code && (f.Cause == out[0].Cause || f.Check != "" && f.Check == out[0].Check && f.Direction == out[0].Direction)
-		if !same && !f.ofState {
+		if !same && !(f.ofState && explained) {
 			out = append(out, f)
 		}
 	}

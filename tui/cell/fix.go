@@ -70,7 +70,7 @@ func steps(fix string) [][]part {
 		case c == '(' || c == '[':
 			depth++
 		case c == ')' || c == ']':
-			depth--
+			depth = max(0, depth-1)
 		case depth == 0 && (c == ';' || c == '.') && strings.HasPrefix(fix[i+1:], " "):
 			cut(i, false)
 			out, step, begin = append(out, step), nil, i+1

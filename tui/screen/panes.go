@@ -225,7 +225,7 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	}
 	trial := ""
 	if s.UndoneAt != nil {
-		trial = "what it may reach is undone in " + countdown(*s.UndoneAt, d.now) + "; to keep it: postern peer confirm " + cell.Printable(s.Name)
+		trial = "changes to what it may reach are undone in " + countdown(*s.UndoneAt, d.now) + "; to keep it: postern peer confirm " + cell.Printable(s.Name)
 	}
 	return [][2]string{
 		{"on trial", trial},

@@ -147,7 +147,7 @@ livenessProbe:
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
-# Each second and at once: Services forget a gateway that stops before it resets what is left, after 3 s.
+# Each second and at once: Services forget a gateway that stops before it resets what is left, after 2 s.
 readinessProbe:
   httpGet: {path: /readyz, port: http}
   periodSeconds: 1
