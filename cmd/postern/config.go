@@ -84,8 +84,8 @@ func (a *app) configReload() *cobra.Command {
 		Use:   "reload",
 		Short: "Have the gateway read its configuration again",
 		Long: "Have the gateway read its configuration again, as SIGHUP does: what did not change is left alone, and a file with a " +
-			"mistake changes nothing. With --confirm-within the configuration before comes back, unless it is confirmed in time: for " +
-			"changes that may cut your own connection. The file stays as it is, but does not count until it is changed or read again.",
+			"mistake changes nothing. With --confirm-within the previous configuration returns unless you confirm in time: for " +
+			"changes that may cut your own connection. The file is then kept but ignored until changed or reloaded.",
 		Example: "  postern config reload\n  postern config reload --confirm-within 2m && postern config confirm",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -108,7 +108,7 @@ func (a *app) configReload() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&within, "confirm-within", 0, "return to the one before after this `time`, such as 2m, unless postern config confirm comes before")
+	c.Flags().DurationVar(&within, "confirm-within", 0, "restore the previous one after this `time`, such as 2m, unless postern config confirm is run first")
 	return c
 }
 

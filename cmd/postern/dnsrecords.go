@@ -128,7 +128,7 @@ func (a *app) adviseRecords(z dnssd.Zone) {
 		say("%s is not in %s: its addresses go into the zone that it is in.", z.Host, where)
 	}
 	if !slices.ContainsFunc(z.Ways, func(w dnssd.Way) bool { return w.Target != "" }) {
-		say("When an address of this gateway changes the lines do too; a host name in spec.discovery.advertise spares that.")
+		say("If this gateway's address changes, change the lines; a host name in spec.discovery.advertise avoids that.")
 	}
 }
 
@@ -168,7 +168,7 @@ func announceable(g api.GatewayStatus, private bool) (out []netip.AddrPort, note
 		case c.Source == api.SourceRelay || c.Source == api.SourcePeer:
 			leave("on a relay, where the address changes with every allocation", c.Address)
 		case c.Source == api.SourceSTUN && !open && g.NAT.Mapping != "none":
-			leave("of the NAT, which lets in only what was asked for (or nobody knows); forward the port or set spec.discovery.portMapping", c.Address)
+			leave("the NAT's, which admits only replies (or may); forward the port or set spec.discovery.portMapping", c.Address)
 		case !private && onlyInside(a.Addr()):
 			leave("private, which nobody outside can dial", c.Address)
 		default:

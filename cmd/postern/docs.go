@@ -121,7 +121,7 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	p.macro("SH", "COMMANDS")
 	p.commands(root)
 	p.macro("SH", "ENVIRONMENT")
-	p.text("A flag counts before its variable, and that before the configuration file. An empty variable counts as not set.")
+	p.text("Flags override variables, and variables the configuration file. An empty variable counts as not set.")
 	p.item("POSTERN_CONFIG", "The configuration file of postern gateway (--config).")
 	for _, s := range config.Settings() {
 		_, usage := pflag.UnquoteUsage(&pflag.Flag{Usage: s.Usage, Value: new(choice)})

@@ -123,7 +123,7 @@ func (a *app) inviteAdvice(r api.InviteRequest, answer api.InviteResponse) {
 	case answer.User != "":
 		a.userAdvice("the joiner", answer.User)
 	case r.Name == "" && slices.Contains(r.Allow, api.ServiceAuth) && slices.Contains(r.Allow, api.ServiceAPIServer):
-		fmt.Fprintln(e, "Its user in this cluster will have its key's fingerprint in it, which postern peer show says; with --name NAME it can be bound now.")
+		fmt.Fprintln(e, "Its user in this cluster will include its key's fingerprint (see postern peer show); with --name NAME you could bind it now.")
 	}
 	var at []string
 	for _, c := range answer.Candidates {

@@ -36,7 +36,7 @@ func (a *app) historyCommand() *cobra.Command {
 	}
 	outputFlag(c, &format, formatText, formatJSON, formatYAML)
 	c.Flags().DurationVar(&r.Since, "since", r.Since, "how far back, at most 24h")
-	c.Flags().DurationVar(&r.Step, "step", 0, "fold the points of each such interval into one, such as 1m; 0s keeps them as stored")
+	c.Flags().DurationVar(&r.Step, "step", 0, "merge points into intervals of this length, such as 1m; 0s keeps them as stored")
 	return c
 }
 

@@ -21,8 +21,8 @@ func (a *app) logCommand() *cobra.Command {
 		Use:   "log",
 		Short: "Print the gateway's recent log, as the live screen has it",
 		Long: "Print what the gateway keeps of its log in memory: the latest records, with the alarms since its start. " +
-			"With -o json each record has a sequence number; --after with the last one gives those that came since. They " +
-			"begin with 1 again when the gateway restarts.",
+			"With -o json each record has a sequence number; --after NUMBER gives the later ones. Numbers restart at 1 " +
+			"when the gateway restarts.",
 		Example: "  postern log\n  postern log -o json | jq -r '.records[] | select(.level == \"WARN\").message'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -190,7 +190,7 @@ func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
 	plugin.Args = append(plugin.Args, "--namespace", g.Namespace())
 	plugin.Args = append(plugin.Args, a.cluster.chosen.Who()...)
 	if a.cluster.chosen.AuthInfo.Token != "" {
-		fmt.Fprintln(a.stderr, "postern: --token is a secret and not in the file; whoever uses the file asks with the credentials of the cluster's kubeconfig")
+		fmt.Fprintln(a.stderr, "postern: the file leaves out --token, a secret; its users need the credentials of the cluster's kubeconfig")
 	}
 	if a.cluster.release != "" {
 		plugin.Args = append(plugin.Args, "--release", a.cluster.release)

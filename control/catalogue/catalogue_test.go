@@ -36,36 +36,101 @@ func full() Params {
 	return p
 }
 
+// details are what errors say beside the code; most causes read better without.
+var details = map[Code]string{
+	NoRoute: "network unreachable", SendProhibited: "administratively prohibited",
+	RouterRefuses: "administratively prohibited", NextHopSilent: "host unreachable", ResolverSilent: "i/o timeout",
+	AuthBroken: "connection reset by peer", APIServerBroken: "connection reset by peer",
+	AuthURLUnreachable: "connection refused", APIServerURLUnreachable: "connection refused",
+	UpstreamUnreachable: "no route to host", PeerServiceDown: "connection reset by peer",
+	TurnUnreachable: "401 Unauthorized", ServicePort: "TCP 51820 (to 51820)",
+	LANNotJoined: "address already in use", LANRecord: "it has no public key",
+	DomainUnanswered: "192.0.2.53: no answer", RecordUnusable: "it has no public key", RecordForged: "signature expired",
+	TLSFailed:     "first record does not look like a TLS handshake",
+	LocalListener: "address already in use", ConfigRefused: "it is not a key", ConfigUndone: "nobody confirmed it by 2026-01-02 03:04:05Z",
+	NotStored: "no space left on device", StateUnwritable: "no space left on device", StateNotKept: "i/o timeout",
+	ClusterSilent: "i/o timeout", PeerRefused: "spec.publicKey: it is not a key", SecretUnusable: "it has no such key",
+	TicketRefused:  "the ticket has expired",
+	ServiceRefused: "a port is listed twice", ExportRefused: "it has 65 ports, more than 64",
+	OverlayNotStored: "no space left on device", NoBackendReady: "connect: connection refused",
+	ClustersetSilent: "lookup web.shop.svc.clusterset.local. on 10.96.0.10:53: server misbehaving",
+}
+
 // example is full, with values that the code is likely to have.
 func example(c Code) Params {
 	p := full()
+	p.Detail = details[c]
 	switch c {
 	case NoRoute, SendProhibited, RouterRefuses, NextHopSilent, Unanswered:
-		p.Address = "198.51.100.7:51820"
-		p.Detail = map[Code]string{NoRoute: "network unreachable", SendProhibited: "administratively prohibited",
-			RouterRefuses: "administratively prohibited", NextHopSilent: "host unreachable"}[c]
-		p.Candidates[0].Reason = p.Detail
+		p.Address, p.Candidates[0].Reason = "198.51.100.7:51820", p.Detail
 		p.Age, p.Seen = 6*time.Second, time.Time{}
-	case LinkDown:
+	case LinkDown, LANNoInterface, LANNotJoined, LANSilent, LANPod:
 		p.Names = []string{"eth0"}
+	case LANRecord:
+		p.Names = []string{"cloud"}
+	case ProxyRefuses:
+		p.Server, p.Names = "proxy.example.net:3128", []string{"turn.example.net:443"}
+	case NothingListens:
+		p.Address = "198.51.100.7:51820"
 	case NothingAnswers:
 		p.Address = "192.0.2.53:3478"
 		p.Candidates = []Candidate{{Address: p.Address, Reason: "no answer in 3s"}}
 	case ResolverSilent:
-		p.Names, p.Detail = []string{"cloud.example.net:51820"}, "i/o timeout"
+		p.Names = []string{"cloud.example.net:51820"}
+	case UpstreamName:
+		p.Upstream = "api.example.net:6443"
+	case StunUnreachable:
+		p.Address = "192.0.2.53:3478"
+	case TurnUnreachable:
+		p.Server, p.Address = p.Relay, "192.0.2.54:3478"
 	case StunOutvoted:
 		p.Address, p.Mapped, p.Own = "192.0.2.53:3478", "192.0.2.77", []string{"203.0.113.9"}
+	case AuthDenied:
+		p.Status, p.Path = 403, "/v1/hello"
+	case AuthHTTP:
+		p.Path = "/v1/hello"
+	case IdentityMissing:
+		p.Status = 401
+	case CSRDenied, CSRFailed, CSRUnsigned:
+		p.Object = "postern-cloud"
+	case CSRForbidden:
+		p.Verbs, p.Resource = "create", "certificatesigningrequests.certificates.k8s.io"
+	case CRDMissing:
+		p.Resource = "peers"
+	case ClusterForbidden, ClusterSilent:
+		p.Resource = "peers.postern.dev"
+	case PeerRefused, PeerDuplicate, PeerNotInState, GrantWithoutUse:
+		p.Object, p.Upstream = "Peer cloud", "Peer edge"
+	case MappingInside:
+		p.Mapped = "100.64.0.9:51820"
+	case StateDamaged, NotStored:
+		p.File = "peers.json"
+	case StateExposed:
+		p.File = "/var/lib/postern"
 	case StateDeleted:
 		p.Names = []string{"postern-state-key"}
+	case SecretUnusable:
+		p.Object, p.File, p.Field = "Peer cloud", "cloud-psk", "presharedKey"
+	case TicketRefused:
+		p.Object, p.Field = "Ticket cloud", "cloud"
+	case PeerHalfOpenLimit:
+		p.Limit = 128
+	case TotalFlowLimit:
+		p.Limit = 4096
+	case PeerRateLimit:
+		p.Limit = 50
+	case MemoryNear:
+		p.Used, p.Max = 240<<20, 256<<20
+	case CPUThrottled:
+		p.Used, p.Max = 420, 950
+	case ProcessStarved:
+		p.Took = 800 * time.Millisecond
 	}
 	if strings.HasPrefix(string(c), "PST09") {
 		p.Service, p.Limit, p.Record, p.Now = "shop/web", 2000, "web.shop.svc.clusterset.local.", []string{"10.96.0.8"}
 		if strings.HasPrefix(string(c), "PST092") {
 			p.Server, p.Address = "", ""
 		}
-		p.Detail = map[Code]string{ServiceRefused: "a port is listed twice", ExportRefused: "it has 65 ports, more than 64",
-			OverlayNotStored: "no space left on device", NoBackendReady: "connect: connection refused",
-			ClustersetSilent: "lookup web.shop.svc.clusterset.local. on 10.96.0.10:53: server misbehaving"}[c]
 	}
 	return p
 }

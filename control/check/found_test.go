@@ -24,7 +24,7 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 		cause   string
 	}{
 		{"node-addresses", api.Warning, catalogue.ExposureUnknown, "this gateway may not"},
-		{"service", api.Warning, catalogue.LoadBalancerPending, "Service postern in namespace postern is of type LoadBalancer and has no address for 1m35s"},
+		{"service", api.Warning, catalogue.LoadBalancerPending, "Service postern in namespace postern is a LoadBalancer and has had no address for 1m35s"},
 		{"service-PST0424", api.Error, catalogue.NoUDPWay, "Ingress front leads to the Service of this gateway"},
 	}
 	if len(got) != len(want) {

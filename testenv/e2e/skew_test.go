@@ -51,7 +51,7 @@ var skews = []struct {
 	{"a ticket of the newer one, joined by the older", `refused: "upgrade"; the ticket stays good, and works after the joiner's upgrade`, betweenNATs((*skew).olderJoins)},
 	{"an open ticket, through an upgrade of its inviter", "works, once", betweenNATs((*skew).ticketIsKept)},
 	{"a peer that was removed, through upgrade and rollback", "stays removed", betweenNATs((*skew).removedStaysRemoved)},
-	{"both directions through NATs, by a relay, and back", "works, whichever is the newer; without traffic a dead path is noticed as late as the older one does (30 s)", betweenNATs((*skew).paths)},
+	{"both directions through NATs, by a relay, and back", "works, whichever is the newer; without traffic a dead path is noticed as slowly as by the older (30 s)", betweenNATs((*skew).paths)},
 	{"each of the 21 pairs of NATs", "direct or by the relay, [as between gateways of one version](../discovery/path/README.md)", skewedNATs},
 	{"identity and API server outside the tunnel", "works, whichever is the newer", skewedOutside},
 	{"services of clusters, which the older one does not know", "left out until it is upgraded; `check` names it and what it lacks (PST0912)", skewedServices},
