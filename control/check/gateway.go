@@ -23,7 +23,7 @@ const (
 	// can be answered within silence are lost with 10⁻³.
 	moreEchoes = 3
 	// silence is how long a peer is waited for of which nothing else is heard either. One that
-	// answers probes meanwhile may be making a handshake, and has until Timeout.
+	// answers probes after the first echo was missed may be making a handshake, and has until Timeout.
 	silence = 3 * time.Second
 	// pingPayload makes the packet as long as an ordinary ping.
 	pingPayload = 56
@@ -177,7 +177,7 @@ func repeatedPing(ctx context.Context, ping PingFunc, f Facts, ask asking) (rtt 
 		case <-tick.C:
 		}
 		ask.doubt()
-		if time.Since(began) >= silence && !ask.again().Probed.After(began) {
+		if time.Since(began) >= silence && !ask.again().Probed.After(began.Add(echoEvery)) {
 			return 0, false, false
 		}
 		for range moreEchoes {
