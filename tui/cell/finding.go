@@ -148,7 +148,7 @@ func Wrong(w *way.Way, findings []Finding) []Finding {
 	explained := w.Break.Check == "" || strings.HasSuffix(w.Break.Check, api.ServiceGateway)
 	for _, f := range findings {
 		same := f.Code == out[0].Code && (f.Cause == out[0].Cause || f.Check != "" && f.Check == out[0].Check && f.Direction == out[0].Direction)
-		if !same && !(f.ofState && explained) {
+		if !same && (!f.ofState || !explained) {
 			out = append(out, f)
 		}
 	}
