@@ -149,7 +149,6 @@ func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.Certif
 	i.noteGuard(nil)
 	want := i.objects.wanted(s, request)
 	pause, made := newBackoff(firstPoll, maxPoll), false
-	var last error
 	for {
 		have, created, err := i.objects.ensure(ctx, want)
 		made = made || created
@@ -163,9 +162,6 @@ func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.Certif
 		}
 		if err != nil && !transient(err) {
 			return auth.Issuance{}, explain(err, want.Name)
-		}
-		if err != nil || last == nil {
-			last = err
 		}
 		select {
 		case <-time.After(pause.NextBackOff()):
