@@ -151,10 +151,7 @@ func (v *view) Lasted() string {
 }
 
 // Young reports whether it has lasted so short that it may be a restart.
-func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < restarts }
-
-// restarts is how long a gateway that is started again may be silent.
-const restarts = 20 * time.Second
+func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < Settled }
 
 // SeenDay is when something was last seen, NewestDay when the newest stamp was made.
 func (v *view) SeenDay() string   { return day(v.Seen) }

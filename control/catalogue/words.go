@@ -21,9 +21,16 @@ var words = map[string]any{
 	"max": func(a, b int) int { return max(a, b) },
 
 	"seconds": Seconds, "precise": Precise, "tenths": tenths, "day": day, "bytes": Bytes, "rate": Rate, "list": List, "first": first,
-	"several": func(v []string) bool { return len(v) > 1 }, "distance": time.Duration.Abs, "natWords": natWords,
+	"wait": Wait, "several": func(v []string) bool { return len(v) > 1 }, "distance": time.Duration.Abs, "natWords": natWords,
 	"port": portOf, "endpoint": endpoint, "letIn": letIn, "letOut": letOut, "letTCP": letTCP, "inRule": inRule,
 }
+
+// Settled is how long a silence lasts until it can be told what it is. The path to a peer is given up
+// then, and a gateway that was started again is there.
+const Settled = 10 * time.Second
+
+// Wait says to wait for so long.
+func Wait() string { return fmt.Sprintf("wait %d s", Settled/time.Second) }
 
 // Seconds writes a duration as people read it: whole seconds, or milliseconds below.
 func Seconds(d time.Duration) string {

@@ -20,7 +20,7 @@ const (
 	// that one of the two has ended.
 	bootsApart = 80 * time.Second
 	// givenUp is how long a silence lasts until the path finder gives a path up.
-	givenUp = 10 * time.Second
+	givenUp = catalogue.Settled
 )
 
 // fault is a row of the decision table: when every ping failed, the first row that fits is
@@ -28,7 +28,7 @@ const (
 type fault struct {
 	code  catalogue.Code
 	stage string
-	// sure is how sure the root is; of silence that is a matter of time.
+	// sure is how sure the root is; empty of what shows with time.
 	sure api.Confidence
 	// fits may add to what is said of any fault of the way.
 	fits func(evidence, *catalogue.Params) bool
@@ -70,7 +70,7 @@ func faults() []fault {
 		{catalogue.RemovedByPeer, StageProbe, api.Certain, evidence.removed},
 		{catalogue.ResolverSilent, StageResolve, api.Certain, evidence.unnamed},
 		{catalogue.NameUnknown, StageResolve, api.Certain, evidence.unresolved},
-		{catalogue.NameMoved, StageResolve, api.Likely, evidence.moved},
+		{catalogue.NameMoved, StageResolve, "", evidence.moved},
 		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
 		{catalogue.SendProhibited, StageProbe, api.Certain, ends(hopProhibits)},
 		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
@@ -114,7 +114,7 @@ func (e evidence) unresolved(p *catalogue.Params) bool {
 }
 
 func (e evidence) moved(p *catalogue.Params) bool {
-	if e.probed || !e.lost {
+	if e.probed || !e.gone {
 		return false
 	}
 	for _, n := range e.Moved {

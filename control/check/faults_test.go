@@ -135,7 +135,7 @@ var gatewayFaults = []struct {
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 		f.Unreachable = []Refusal{{To: "192.0.2.1:50000", Reason: "port unreachable", At: time.Now()}}
 	}, catalogue.HandshakeStale, StageHandshake, []string{"via turn.example.net:3478 (relay) port unreachable", "it cannot be told"},
-		[]string{"wait 20 s and run `postern check cloud` again", "the relay turn.example.net:3478 answers", "`postern netcheck`", "run `postern check` at cloud"}},
+		[]string{"wait 10 s and run `postern check cloud` again", "the relay turn.example.net:3478 answers", "`postern netcheck`", "run `postern check` at cloud"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes, while probes are answered", func(f *Facts) {
@@ -145,7 +145,7 @@ var gatewayFaults = []struct {
 	{"a young session without echoes", func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-2*time.Second)
 		f.Path.Remote = publicCloud
-	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 5s ago", "too early to tell"}, []string{"wait 20 s", "`postern check cloud`"}},
+	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 5s ago", "too early to tell"}, []string{"wait 10 s", "`postern check cloud`"}},
 	{"this machine has no route", func(f *Facts) { f.Unreachable = []Refusal{here("network unreachable")} }, catalogue.NoRoute, StageProbe,
 		[]string{"no route to cloud", publicCloud + " (advertised) network unreachable"}, []string{"`ip route get 198.51.100.7`"}},
 	{"a firewall of this machine prohibits", func(f *Facts) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,10 @@ const (
 	// defaultRetry is the time to the next round after a failure; it doubles up to the
 	// interval while the failure lasts.
 	defaultRetry = 5 * time.Second
+	// A round that finds something tentative is followed by another after lookAgain, lookAgains times in a
+	// row: until then a path that is lost has been given up.
+	lookAgain  = time.Second
+	lookAgains = 4
 	// jitter spreads rounds by a fifth each way, so that gateways that were started
 	// together do not stay together.
 	jitter = 0.2
@@ -288,6 +293,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 // pace is what one turn of a peer's checks leaves to the next.
 type pace struct {
 	retry  time.Duration // the pause after the next failure
+	looks  int           // how many tentative rounds there were in a row
 	fullAt time.Time     // when the next full round is due while all is well
 }
 
@@ -314,13 +320,19 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	if answer != nil {
 		answer <- rep
 	}
-	next := r.opts.Interval
-	if failing(rep) || rep.delay > 0 {
-		next, p.retry = p.retry, min(2*p.retry, r.opts.Interval)
-	} else {
-		p.retry = r.opts.Retry
+	looks := p.looks
+	p.looks = 0
+	switch {
+	case tentative(rep) && looks < lookAgains:
+		p.looks = looks + 1
+		return r.pause(min(lookAgain, p.retry))
+	case failing(rep) || rep.delay > 0:
+		pause := p.retry
+		p.looks, p.retry = looks, min(2*p.retry, r.opts.Interval)
+		return r.pause(pause)
 	}
-	return r.pause(next)
+	p.retry = r.opts.Retry
+	return r.pause(r.opts.Interval)
 }
 
 // probed reports whether the path finder has just shown that a peer is there, while all
@@ -358,6 +370,11 @@ func (r *Runner) pause(d time.Duration) time.Duration {
 // spread varies a duration by the jitter.
 func spread(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (1 - jitter + 2*jitter*rand.Float64()))
+}
+
+// tentative reports whether a second look may show more.
+func tentative(rep Round) bool {
+	return slices.ContainsFunc(rep.Findings, func(f verdict.Finding) bool { return f.Failed() && f.Sure == api.Tentative })
 }
 
 func failing(rep Round) bool {

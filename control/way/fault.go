@@ -14,7 +14,7 @@ func faulty(c *api.Check) bool {
 }
 
 func faultOf(c *api.Check) *Fault {
-	return &Fault{Check: c.Name, Direction: c.Direction, Outcome: c.Verdict.Verdict, Code: c.Code,
+	return &Fault{Check: c.Name, Direction: c.Direction, Outcome: c.Verdict.Verdict, Confidence: c.Confidence, Code: c.Code,
 		Title: catalogue.Title(catalogue.Code(c.Code)), Cause: c.Cause, Fix: c.Fix, Command: c.Command}
 }
 
@@ -24,8 +24,11 @@ func (m *maker) put(c *api.Check) {
 		return
 	}
 	s, f := seatOf(c), faultOf(c)
-	if _, doubted := m.suspect(); doubted && c.Code == string(catalogue.PingLost) {
-		s = seat{across, api.Unknown, api.Unknown} // The handshake that passed was before.
+	switch _, doubted := m.suspect(); {
+	case doubted && c.Code == string(catalogue.PingLost):
+		s = seat{Between, api.Unknown, api.Unknown} // The handshake that passed was before.
+	case s.silent() && m.peer.Path.Proven != nil:
+		s = seat{There, api.OK, api.OK} // Probes are answered all the same.
 	}
 	if s.at == Service {
 		m.serviceFails(c, f)
@@ -35,12 +38,10 @@ func (m *maker) put(c *api.Check) {
 	switch {
 	case at >= 0:
 		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
-	case s.at == Here || s.at == NAT: // There is no NAT: it is about this gateway.
-		m.Nodes[0].Fault = graver(m.Nodes[0].Fault, f)
-	default:
+	default: // What is in front of this side is on the edge where there is no NAT.
 		e := &m.Edges[m.between()]
 		e.Fault = graver(e.Fault, f)
-		if lost := m.Edges[m.outside].Path; lost != nil && s.at == across && s.forth == "" {
+		if lost := m.Edges[m.outside].Path; lost != nil && s.at == Between && s.forth == "" {
 			lost.LossRatio = nil // The fault has a figure of its own, of packets of every kind.
 		}
 	}
@@ -168,31 +169,31 @@ func (m *maker) unexplained() {
 // soon is a fault of which nothing more is known in its first seconds than that there is one.
 func (m *maker) soon(title, cause string) *Fault {
 	command := "postern check " + m.Peer
-	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Fix: "wait 10 s, then run: `" + command + "`", Command: command}
+	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Fix: catalogue.Wait() + ", then run: `" + command + "`", Command: command}
 }
 
 // first is the fault to look at first.
 func (m *maker) first() *Break {
 	var best *Break
-	take := func(f *Fault, place func() (string, bool)) {
+	take := func(at Kind, f *Fault, place func() (string, bool)) {
 		if f != nil && (best == nil || severity(f.Outcome) < severity(best.Outcome)) {
-			best = &Break{Fault: *f}
+			best = &Break{At: at, Fault: *f}
 			best.Place, best.Located = place()
 		}
 	}
 	for i, n := range m.Nodes {
-		take(n.Fault, func() (string, bool) {
+		take(n.Kind, n.Fault, func() (string, bool) {
 			if n.Kind == Far { // What is wrong there is the address, or what it leads to.
 				return "at the address of " + m.Peer, true
 			}
 			return "at " + m.called(n), true
 		})
 		if i < len(m.Edges) {
-			take(m.Edges[i].Fault, func() (string, bool) { return m.stretch(i) })
+			take(Between, m.Edges[i].Fault, func() (string, bool) { return m.stretch(i) })
 		}
 	}
 	for _, n := range m.Services {
-		take(n.Fault, func() (string, bool) {
+		take(Service, n.Fault, func() (string, bool) {
 			switch {
 			case n.Direction == api.DirectionInbound:
 				return "at " + n.Name + " of this gateway", true
@@ -208,6 +209,9 @@ func (m *maker) first() *Break {
 // stretch is where the fault of an edge is, in words: on the edge, or where that is not known, anywhere
 // from the last node that is known to work to the peer.
 func (m *maker) stretch(i int) (place string, located bool) {
+	if f := m.Edges[i].Fault; seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at == NAT {
+		return "in front of this gateway", true
+	}
 	if m.Edges[i].located() {
 		return "between " + m.called(m.Nodes[i]) + " and " + m.called(m.Nodes[i+1]), true
 	}
