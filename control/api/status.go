@@ -148,8 +148,11 @@ type Path struct {
 	Source     string     `json:"source,omitempty"`
 	RTTSeconds float64    `json:"rttSeconds,omitempty"`
 	Since      *time.Time `json:"since,omitempty"`
-	Reason     string     `json:"reason,omitempty"`
-	MTU        int        `json:"mtu,omitempty"`
+	// Proven is when a probe over the address in use was last answered, also before there is a session;
+	// nil while what is asked there has no answer, and of a peer that is not probed.
+	Proven *time.Time `json:"proven,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	MTU    int        `json:"mtu,omitempty"`
 	// Traffic is what TCP connections to the peer have shown of the path lately; nil if there
 	// were none, or the path is short.
 	Traffic *Traffic    `json:"traffic,omitempty"`
@@ -223,6 +226,8 @@ type Flow struct {
 type Reachability struct {
 	Outbound Targets `json:"outbound"`
 	Inbound  Targets `json:"inbound"`
+	// Beside is the worst of Status.Problems that is about the way to this peer; empty where there is none.
+	Beside Outcome `json:"beside,omitempty"`
 }
 
 // Targets are the three endpoints that peering needs.

@@ -170,6 +170,15 @@ func (w Way) Unconfirmed(now time.Time) time.Time {
 	return since
 }
 
+// proven is when a probe over the address in use was last answered; zero while they are not.
+func (w Way) proven(now time.Time) time.Time {
+	at := w.Path.Unanswered
+	if !w.Path.Selected.IsValid() || !at.IsZero() && now.Sub(at) >= unansweredProbes {
+		return time.Time{}
+	}
+	return w.Path.Proven
+}
+
 // PeerState sums a peering up, and says why it is not connected.
 func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	t := w.Tunnel
@@ -218,6 +227,7 @@ func (p *Finder) State(m *roster.Member, w Way, now time.Time) (api.PeerState, s
 func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason string, echoRTT func(peer string) float64) api.Path {
 	out := api.Path{Kind: api.PathNone, Reason: reason, History: p.journal.of(m.Key)}
 	if w.Found {
+		out.Proven = sinceOrNil(w.proven(time.Now()))
 		out.History = story(out.History, w.Path.History)
 	}
 	if state != api.StateConnected {

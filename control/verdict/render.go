@@ -112,9 +112,16 @@ func NewView(at time.Time, own []Finding) *View { return &View{at: at, own: slic
 func (v *View) Add(p Peer, used func(target string) string) api.Reachability {
 	out, in := Correlate(v.at, v.own, p.Outbound, p.Inbound)
 	raise(v.own, out)
+	before := len(v.problems)
 	v.beside(out, used)
 	v.beside(in, Inbound)
-	return api.Reachability{Outbound: Targets(out, used), Inbound: Targets(in, Inbound)}
+	r := api.Reachability{Outbound: Targets(out, used), Inbound: Targets(in, Inbound)}
+	for _, c := range v.problems[before:] {
+		if r.Beside != api.Error {
+			r.Beside = c.Verdict.Verdict
+		}
+	}
+	return r
 }
 
 // beside keeps what is wrong and has no place among the endpoints.

@@ -7,9 +7,6 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// across is where a fault is that lies somewhere between the two sides.
-const across Kind = "across"
-
 // seat is where a fault is, and if it is an error what it tells of the edges between the sides:
 // in the direction in which it was found, and in the other. Where both are empty, what fails is
 // the round trip, or the direction alone if the stage is oneWay.
@@ -21,12 +18,12 @@ type seat struct {
 // seats are those of codes whose stage does not tell.
 var seats = map[catalogue.Code]seat{
 	// From one side it cannot be told which direction is blocked, or whether anybody is there.
-	catalogue.PeerSilent:     {across, api.Unknown, api.Unknown},
-	catalogue.HandshakeStale: {across, api.Unknown, api.Unknown},
-	catalogue.PeerMustDial:   {across, api.Unknown, api.Unknown},
-	catalogue.NotHeardByPeer: {across, api.Error, api.OK},
-	catalogue.PacketsLost:    {at: across},
-	catalogue.RateLimited:    {at: across},
+	catalogue.PeerSilent:     {Between, api.Unknown, api.Unknown},
+	catalogue.HandshakeStale: {Between, api.Unknown, api.Unknown},
+	catalogue.PeerMustDial:   {Between, api.Unknown, api.Unknown},
+	catalogue.NotHeardByPeer: {Between, api.Error, api.OK},
+	catalogue.PacketsLost:    {at: Between},
+	catalogue.RateLimited:    {at: Between},
 	// What is sent does not leave this side, or ends on the way.
 	catalogue.NoRoute:        {Here, api.Unknown, api.Unknown},
 	catalogue.LinkDown:       {Here, api.Unknown, api.Unknown},
@@ -34,8 +31,8 @@ var seats = map[catalogue.Code]seat{
 	catalogue.KeyElsewhere:   {Here, api.Unknown, api.Unknown},
 	catalogue.ResolverSilent: {Here, api.Unknown, api.Unknown},
 	catalogue.NextHopSilent:  {Here, api.Unknown, api.Unknown},
-	catalogue.NothingAnswers: {NAT, api.Unknown, api.Unknown},
-	catalogue.RouterRefuses:  {across, api.Error, api.Unknown},
+	catalogue.NothingAnswers: {NAT, api.Error, api.Error},
+	catalogue.RouterRefuses:  {Between, api.Error, api.Unknown},
 	// Where the peer is sought is wrong, or shut.
 	catalogue.NameUnknown:       {Far, api.Unknown, api.Unknown},
 	catalogue.NameMoved:         {Far, api.Unknown, api.Unknown},
@@ -59,12 +56,12 @@ var seats = map[catalogue.Code]seat{
 // what it passed.
 var stages = map[string]seat{
 	"resolve": {Far, api.Unknown, api.Unknown},
-	"mtu":     {at: across},
-	oneWay:    {at: across},
+	"mtu":     {at: Between},
+	oneWay:    {at: Between},
 }
 
 // silent reports whether nothing is known but that no answer comes.
-func (s seat) silent() bool { return s == seat{across, api.Unknown, api.Unknown} }
+func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
 
 // Silent reports whether nothing is known of a peer but that it does not answer, by the verdict on its
 // gateway.
@@ -101,7 +98,7 @@ func seatOf(c *api.Check) seat {
 	if s, ok := stages[c.Stage]; ok {
 		return s
 	}
-	return seat{across, api.Unknown, api.Unknown}
+	return seat{Between, api.Unknown, api.Unknown}
 }
 
 // upstream begins the names of the checks of the servers behind services of this gateway.

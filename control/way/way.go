@@ -25,6 +25,7 @@ const (
 	Far     Kind = "peerEdge" // the NAT or firewall in front of the peer
 	There   Kind = "peer"     // the peer's gateway
 	Service Kind = "service"  // at either end
+	Between Kind = "between"  // no node, but what lies between two
 )
 
 // Way is how this gateway and a peer reach each other.
@@ -88,7 +89,9 @@ type Fault struct {
 	Check     string      `json:"check,omitempty"`
 	Direction string      `json:"direction,omitempty"`
 	Outcome   api.Outcome `json:"outcome"`
-	Code      string      `json:"code,omitempty"`
+	// Confidence is as verdicts have it.
+	Confidence api.Confidence `json:"confidence,omitempty"`
+	Code       string         `json:"code,omitempty"`
 	// Title says in a few words what the code means, and Cause what was found.
 	Title   string `json:"title,omitempty"`
 	Cause   string `json:"cause,omitempty"`
@@ -98,6 +101,9 @@ type Fault struct {
 
 // Break is a fault and where on the way it is, in words.
 type Break struct {
+	// At is the kind of the node where it is; Between on an edge. What is not at a service is about the
+	// tunnel.
+	At    Kind   `json:"at"`
 	Place string `json:"place"`
 	// Located is false of a place that is all of the way on which the fault may be.
 	Located bool `json:"located"`

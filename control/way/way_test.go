@@ -83,6 +83,15 @@ func TestWhereTheWayBreaks(t *testing.T) {
 		{"nothing", nil, nil, fine, ""},
 		{"silence: nobody can tell the direction", nil, []api.Check{fails("gateway", catalogue.HandshakeStale, "probe")},
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
+		{"no handshake, though probes are answered", func(_ *api.Status, p *api.PeerStatus) {
+			p.State, p.Path = api.StateConnecting, api.Path{Kind: api.PathNone, Proven: &noon}
+		}, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
+		{"nothing outside answers, behind a NAT", nil, []api.Check{own("network", catalogue.NothingAnswers), follows("own/network")},
+			"gateway ok | ok/ok ok | nat error | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the NAT here"},
+		{"nothing outside answers, and there is no NAT", func(s *api.Status, _ *api.PeerStatus) { s.Gateway.NAT.Mapping = "none" },
+			[]api.Check{own("network", catalogue.NothingAnswers), follows("own/network")},
+			"gateway ok | error/error error | peerEdge unknown | unknown/unknown unknown | peer unknown", "in front of this gateway"},
 		{"heard, and not heard", nil, []api.Check{fails("gateway", catalogue.NotHeardByPeer, "probe")},
 			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | unknown/ok unknown | peer ok", "between the NAT here and the firewall of cloud"},
 		{"the same as the peer reports it", nil, []api.Check{with(fails("inbound-gateway", catalogue.NotHeardByPeer, "probe"), func(c *api.Check) { c.Direction = api.DirectionInbound })},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/way"
 )
 
@@ -138,17 +139,20 @@ func NoFault(p *api.PeerStatus) Cell {
 	return Cell{"✓ no fault found", Good}
 }
 
-// Wrong is where the way to a peer breaks, and those findings that are not the same. Why the peer is in
-// its state needs no more words then, unless it is a service that fails.
+// Wrong is where the way to a peer breaks, and those findings that are not the same: a fault of the tunnel
+// is found by several checks. Why the peer is in its state needs no more words then, unless it is a service
+// that fails, nor that this process may have been too late to tell, where it could.
 func Wrong(w *way.Way, findings []Finding) []Finding {
 	if w.Break == nil {
 		return findings
 	}
 	out := []Finding{BreakFinding(w)}
-	explained := w.Break.Check == "" || strings.HasSuffix(w.Break.Check, api.ServiceGateway)
+	tunnel := w.Break.At != way.Service
 	for _, f := range findings {
-		same := f.Code == out[0].Code && (f.Cause == out[0].Cause || f.Check != "" && f.Check == out[0].Check && f.Direction == out[0].Direction)
-		if !same && (!f.ofState || !explained) {
+		check := f.Check == out[0].Check && f.Direction == out[0].Direction
+		same := f.Code == out[0].Code && (f.Cause == out[0].Cause || f.Code != "" && (tunnel || check))
+		doubt := f.Code == string(catalogue.ProcessStarved) && w.Break.Confidence == api.Certain
+		if !same && !doubt && (!f.ofState || !tunnel) {
 			out = append(out, f)
 		}
 	}

@@ -18,7 +18,7 @@ const (
 	Silent               // it does not answer, and nothing more is known
 	Broken               // a check found what keeps anything from getting through
 	Unconfirmed          // what was sent to it in these seconds has no answer
-	Faulty               // connected, and an endpoint of the two fails
+	Faulty               // connected, and an endpoint of the two or something on the way fails
 	Connecting           // being tried
 	Pending              // waits for approval
 	Other                // in a state that this version does not know
@@ -32,6 +32,9 @@ func StandingOf(p *api.PeerStatus) Standing {
 	case api.StateFailed:
 		return Failed
 	case api.StateConnecting:
+		if g := &p.Reachability.Outbound.Gateway; g.Verdict == api.Error && !way.Silent(g) {
+			return Broken
+		}
 		return Connecting
 	case api.StatePending:
 		return Pending
@@ -41,7 +44,7 @@ func StandingOf(p *api.PeerStatus) Standing {
 	}
 	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
 	fails, warns := false, slices.ContainsFunc(p.Local, func(l api.Local) bool { return l.Error != "" })
-	for _, o := range [...]api.Outcome{out.Auth.Verdict, out.APIServer.Verdict, in.Auth.Verdict, in.APIServer.Verdict, in.Gateway.Verdict} {
+	for _, o := range [...]api.Outcome{out.Auth.Verdict, out.APIServer.Verdict, in.Auth.Verdict, in.APIServer.Verdict, in.Gateway.Verdict, p.Reachability.Beside} {
 		fails, warns = fails || o == api.Error, warns || o == api.Warning
 	}
 	switch {

@@ -205,13 +205,18 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 func (o *overview) panes(d *data, width, height int) []string {
 	widths := []int{peersWidth, width - peersWidth - besideGap}
 	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}}
-	if width >= threeColumns {
+	o.top = 2
+	room := height - o.top // of the rows
+	switch p := d.peer(); {
+	case width >= threeColumns:
 		rest := width - widePeers - 2*besideGap
 		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
 		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
+	case tall(d, p, panes[0][:2], widths[1]) > height: // What to do comes before how much is sent.
+		below, panes = paneWay, [][]pane{panes[0][1:]}
+		room -= tall(d, p, []pane{below}, widths[0])
 	}
-	o.top = 2
-	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], height-o.top)...)
+	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], room)...)
 	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
 	columns := [][]string{left}
 	for i, p := range panes {

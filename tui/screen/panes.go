@@ -103,6 +103,17 @@ func stack(d *data, p *api.PeerStatus, panes []pane, width, height int) []string
 	return exactly(lines, width, height)
 }
 
+// tall is how many lines panes that do not fill their room take in all, with their titles.
+func tall(d *data, p *api.PeerStatus, panes []pane, width int) int {
+	n := 0
+	for _, part := range panes {
+		if lines := part.draw(d, p, width, far); len(lines) > 0 {
+			n += 1 + len(lines)
+		}
+	}
+	return n
+}
+
 // cutTo shortens a text to a height, and says that there is more of it.
 func cutTo(d *data, lines []string, width, height int) []string {
 	if height <= 0 {
