@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -338,6 +339,36 @@ func TestAFailureIsTriedAgainSoonerAndIsLoggedOnce(t *testing.T) {
 		}
 		if n := strings.Count(f.log.String(), string(catalogue.AuthHTTP)); n != 1 {
 			t.Errorf("%d warnings with %s, want 1:\n%s", n, catalogue.AuthHTTP, f.log)
+		}
+	})
+}
+
+// In the first seconds of a silence nobody can tell what it is, and in these somebody looks.
+func TestWhatIsTentativeIsLookedAtAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var rounds atomic.Int32
+		f.opts.Changed = func(string) { rounds.Add(1) }
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "at first", "ok ok ok")
+		first := rounds.Load()
+		f.overlay.pings(nil)
+		f.set(func(x *Facts) { x.LastHandshake, x.NoPath = time.Now().Add(-time.Minute), "" })
+		f.Wake("cloud")
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		pass(silence + time.Millisecond)
+		f.want(t, "after a round", "error unknown unknown")
+		pass(lookAgain + lookAgain/5 + silence)
+		if n := rounds.Load() - first; n != 2 {
+			t.Errorf("%d rounds where a tentative one was to be followed by another at once, want 2", n)
+		}
+		before := rounds.Load()
+		pass(10 * time.Minute)
+		if n := rounds.Load() - before; n < 16 || n > 36 {
+			t.Errorf("%d rounds in 10 min in which it stays tentative, want about 24", n)
 		}
 	})
 }

@@ -81,3 +81,23 @@ func TestWhatIsSentWithoutAnAnswerIsDoubt(t *testing.T) {
 		}
 	}
 }
+
+// A path is proven by an answer, also without a session, until what is asked has none.
+func TestAPathIsProvenWhileProbesAreAnswered(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	answered := now.Add(-5 * time.Second)
+	reached := peer.Direct(netip.MustParseAddrPort("192.0.2.1:51820"))
+	for name, c := range map[string]struct {
+		path path.Snapshot
+		want time.Time
+	}{
+		"answered":                   {path.Snapshot{Selected: reached, Proven: answered}, answered},
+		"one has just been sent":     {path.Snapshot{Selected: reached, Proven: answered, Unanswered: now.Add(-time.Second)}, answered},
+		"they have no answer":        {path.Snapshot{Selected: reached, Proven: answered, Unanswered: now.Add(-unansweredProbes)}, time.Time{}},
+		"no path has been found yet": {path.Snapshot{}, time.Time{}},
+	} {
+		if got := (Way{Found: true, Path: c.path}).proven(now); !got.Equal(c.want) {
+			t.Errorf("%s: proven at %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -187,6 +187,9 @@ func TestAStatusShowsTheSameRootAsACheck(t *testing.T) {
 		if a := r.Outbound.Auth; a.Verdict != api.Unknown || !strings.Contains(a.Cause, "while gateway fails") {
 			t.Errorf("of auth of %s: got %+v", name, a)
 		}
+		if r.Beside != api.Warning {
+			t.Errorf("beside the endpoints of %s the worst is %q, want its mtu's warning", name, r.Beside)
+		}
 	}
 	var got []string
 	for _, c := range v.Problems() {

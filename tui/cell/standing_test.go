@@ -55,6 +55,12 @@ func TestWhatDoesNotAnswerIsNotConnected(t *testing.T) {
 		}, "● connected", Connected},
 		{"a service fails", func(p *api.PeerStatus) { p.Reachability.Inbound.Auth.Verdict = api.Error }, "! faulty", Faulty},
 		{"a service works with reservations", func(p *api.PeerStatus) { p.Reachability.Outbound.APIServer.Verdict = api.Warning }, "● connected", Connected},
+		{"something on the way fails", func(p *api.PeerStatus) { p.Reachability.Beside = api.Error }, "! faulty", Faulty},
+		{"something on the way works with reservations", func(p *api.PeerStatus) { p.Reachability.Beside = api.Warning }, "● connected", Connected},
+		{"it is tried", func(p *api.PeerStatus) { p.State = api.StateConnecting }, "◌ connecting", Connecting},
+		{"it is tried, and why in vain is known", func(p *api.PeerStatus) {
+			p.State, p.Reachability.Outbound.Gateway = api.StateConnecting, api.Verdict{Verdict: api.Error, Code: "PST0109", Stage: "handshake"}
+		}, "✗ broken", Broken},
 		{"the gateway says so", func(p *api.PeerStatus) { p.State = api.StateFailed }, "✗ failed", Failed},
 		{"a state of a later version", func(p *api.PeerStatus) { p.State = "resting" }, "? resting", Other},
 	} {

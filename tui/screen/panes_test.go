@@ -2,6 +2,7 @@ package screen
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,29 @@ func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 }
 
 // Without Unicode the screen is as wide and says the same in signs that every terminal has.
+// What to do is shown whole where the screen has room for it: the way moves below the peers then.
+func TestALongFixTakesTheRoomOfTheThroughput(t *testing.T) {
+	s := play(t, blocked(), 120, 40, false)
+	s.want("throughput", "let it out")
+	steps := "1"
+	for i := range 10 {
+		steps += fmt.Sprintf("; step %d of many, each of which says what to do there", i)
+	}
+	for i := range s.gateway.status.Peers {
+		if p := &s.gateway.status.Peers[i]; p.Name == "site-10" {
+			p.Reachability.Outbound.Gateway.Fix = steps + "; the last"
+		}
+	}
+	s.pass(time.Second).want("11. step 9", "12. the last", "▸ site-10", "◄ PST0106", "┌ ? ←auth").wantNot("─ throughput")
+	many := s.gateway.status.Peers
+	for i := range 60 {
+		p := many[1]
+		p.Name, p.PublicKey = fmt.Sprint("z", i), fmt.Sprint("z-key", i)
+		s.gateway.status.Peers = append(s.gateway.status.Peers, p)
+	}
+	s.pass(time.Second).want("12. the last", "▸ site-10", "◄ PST0106", "peers 1 of 63")
+}
+
 func TestPicturesWithoutUnicode(t *testing.T) {
 	for name, gateway := range gateways() {
 		for _, size := range sizes() {
