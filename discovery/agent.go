@@ -198,7 +198,7 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 		a.update(func(now time.Time) { a.g.setHosts(now, addrs, err) })
 	}
 	if slept > 0 {
-		a.log.Info("the process stood still", "duration", slept.Round(time.Second))
+		a.log.Info("process was suspended", "duration", slept.Round(time.Second))
 		a.mapper.networkChanged()
 		a.network(fmt.Sprintf("the process stood still for %v", slept.Round(time.Second)))
 	}
@@ -286,15 +286,15 @@ func (a *Agent) report(events []event) {
 	for _, e := range events {
 		switch e.kind {
 		case serverFailed:
-			a.log.Warn("STUN server does not help", "server", e.what, "error", e.detail)
+			a.log.Warn("STUN server failed", "server", e.what, "error", e.detail)
 		case serverAnswers:
 			a.log.Info("STUN server answers again", "server", e.what)
 		case mappingChanged:
 			a.log.Info("public address changed", "server", e.what, "address", e.detail)
 		case nameFailed:
-			a.log.Warn("name cannot be resolved", "name", e.what, "error", e.detail)
+			a.log.Warn("failed to resolve a name", "name", e.what, "error", e.detail)
 		case hostsFailed:
-			a.log.Warn("interface addresses cannot be listed", "error", e.detail)
+			a.log.Warn("failed to list interface addresses", "error", e.detail)
 		case hostsChanged:
 			a.log.Info("addresses of this host changed", "change", e.detail)
 			a.mapper.networkChanged()

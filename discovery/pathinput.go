@@ -72,14 +72,14 @@ func (f *Pathfinder) refuse(r probe.Result, to peer.Path) {
 		return
 	}
 	if err := f.o.Send(r.Reply, to, 0, false); err != nil {
-		f.log.Debug("a gateway cannot be told why its probe is refused", "path", to.String(), "error", err)
+		f.log.Debug("failed to answer a rejected probe", "path", to.String(), "error", err)
 	}
 }
 
 func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 	f.count(func(c *ProbeCounts) { c.Requests++ })
 	if err := f.o.Send(r.Reply, from, 0, false); err != nil {
-		f.log.Debug("probe cannot be answered", "path", from.String(), "error", err)
+		f.log.Debug("failed to answer a probe", "path", from.String(), "error", err)
 	}
 	f.see(r.Peer, func(now time.Time, s *sight) { s.requested(now, from.Remote, r.BootID) })
 	f.hears(r.Peer, from, func(now time.Time, m *path.Machine) {
@@ -135,7 +135,7 @@ func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 		f.prober.SetBootID(k, m.Boot)
 	}
 	if dropped > 0 {
-		f.log.Debug("announced candidates are not dialled", "peer", name, "count", dropped)
+		f.log.Debug("not dialling announced candidates", "peer", name, "count", dropped)
 	}
 }
 

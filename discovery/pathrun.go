@@ -111,7 +111,7 @@ func (f *Pathfinder) refreshLocal() {
 		hosts, err = f.o.Own()
 	}
 	if err != nil {
-		f.log.Warn("no announced candidate is dialled, since the addresses of this host are not known", "error", err)
+		f.log.Warn("not dialling announced candidates: this host's addresses are unknown", "error", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +199,7 @@ func (f *Pathfinder) perform(d duty) {
 	case !d.before.IsValid() && d.after.IsValid():
 		f.log.Info("peer is reachable", "peer", d.name, "path", d.after.label, "reason", d.reason)
 	case d.before.IsValid() && !d.after.IsValid():
-		f.log.Warn("peer is not reachable any more", "peer", d.name, "path", d.before.label, "reason", d.reason)
+		f.log.Warn("peer is no longer reachable", "peer", d.name, "path", d.before.label, "reason", d.reason)
 	}
 	for _, s := range d.sends {
 		if err := f.o.Send(s.packet, s.Path, s.TTL, s.DontFragment); err != nil {
@@ -263,10 +263,10 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 	f.wakeUp()
 	for _, x := range failed {
 		if x.holds {
-			f.log.Warn("endpoint of a peer cannot be resolved; the last good answer holds", "peer", name, "endpoint", x.text, "error", x.why)
+			f.log.Warn("failed to resolve a peer's endpoint; using the last good answer", "peer", name, "endpoint", x.text, "error", x.why)
 			continue
 		}
-		f.log.Warn("endpoint of a peer cannot be resolved, and never was", "peer", name, "endpoint", x.text, "error", x.why,
+		f.log.Warn("failed to resolve a peer's endpoint", "peer", name, "endpoint", x.text, "error", x.why,
 			"retry", x.next.UTC().Format(time.RFC3339))
 	}
 }

@@ -170,7 +170,7 @@ func (p *Mapper) withdraw(ctx context.Context, timer *time.Timer) {
 		}
 		select {
 		case <-ctx.Done():
-			p.log.Info("the router did not confirm that it took the port mapping away; it ends by itself", "after", wantLifetime)
+			p.log.Info("router did not confirm that the port mapping was deleted; it will expire", "after", wantLifetime)
 			return
 		case <-timer.C:
 		case <-p.wake:
@@ -378,15 +378,15 @@ func (p *Mapper) logEvent(e event) {
 	s := e.status
 	switch e.kind {
 	case eventMapped:
-		p.log.Info("the router maps a port to this gateway", "protocol", string(s.Protocol), "router", s.Router.String(),
+		p.log.Info("router mapped a port to this gateway", "protocol", string(s.Protocol), "router", s.Router.String(),
 			"external", s.External.String(), "internal", s.Internal.String(), "lifetime", s.Lifetime)
 	case eventLost:
-		p.log.Warn("the port mapping is gone, and asked for again", "external", s.External.String(), "reason", e.detail)
+		p.log.Warn("port mapping lost; requesting it again", "external", s.External.String(), "reason", e.detail)
 	case eventUseless:
-		p.log.Warn("the port mapping is of no use", "external", s.External.String(), "reason", e.detail)
+		p.log.Warn("port mapping is useless", "external", s.External.String(), "reason", e.detail)
 	case eventFailed:
-		p.log.Warn("the router maps no port to this gateway", "router", s.Router.String(), "error", e.detail)
+		p.log.Warn("failed to map a port", "router", s.Router.String(), "error", e.detail)
 	case eventWithdrawn:
-		p.log.Info("the port mapping is withdrawn", "external", s.External.String())
+		p.log.Info("port mapping withdrawn", "external", s.External.String())
 	}
 }

@@ -145,7 +145,7 @@ func (c *Client) failed(ctx context.Context, f *failure, round int) {
 	}
 	c.mu.Unlock()
 	if news {
-		c.log.Warn("no allocation on the relay", "why", f.words)
+		c.log.Warn("failed to allocate on the relay", "reason", f.words)
 	}
 	c.pause(ctx, round)
 }
@@ -257,7 +257,7 @@ func (c *Client) take(a *allocation) {
 	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID,
 		"adopted", a.conn == nil)
 	if a.Relayed.Addr().IsPrivate() && !a.link.server.addr.Addr().IsPrivate() {
-		c.log.Warn("the relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
+		c.log.Warn("relay allocated a private address, which peers elsewhere cannot reach; set external-ip (coturn)",
 			"relayed", a.Relayed, "server", a.link.server.name)
 	}
 	c.o.OnChange()
@@ -280,7 +280,7 @@ func (c *Client) drop(a *allocation, loss error, giveBack bool) {
 	}
 	c.mu.Unlock()
 	if loss != nil {
-		c.log.Warn("the allocation on the relay is lost", "relayed", a.Relayed, "id", a.ID, "why", loss)
+		c.log.Warn("relay allocation lost", "relayed", a.Relayed, "id", a.ID, "reason", loss)
 	}
 	c.o.OnChange() // Nobody should send there any more.
 	a.close(giveBack)
@@ -326,14 +326,14 @@ func (c *Client) observe(a *allocation, o observed) {
 		c.granted(a, time.Now().Add(o.refreshed))
 	}
 	if held > 0 {
-		c.log.Warn("the relay refuses more addresses than are worth a line each; the status lists them all", "count", held)
+		c.log.Warn("relay refuses many addresses; the status lists them", "count", held)
 	}
 	for _, addr := range news {
 		level := slog.LevelWarn
 		if o.denied[addr] == otherFamily {
 			level = slog.LevelDebug
 		}
-		c.log.Log(context.Background(), level, "the relay refuses an address", "address", addr, "why", o.denied[addr])
+		c.log.Log(context.Background(), level, "relay refuses an address", "address", addr, "reason", o.denied[addr])
 	}
 }
 

@@ -47,7 +47,7 @@ func (q quietLogs) NewLogger(string) logging.LeveledLogger { return quietLogger(
 type quietLogger struct{ log *slog.Logger }
 
 func (q quietLogger) say(msg string) {
-	q.log.Debug("the TURN library says", "text", msg)
+	q.log.Debug("TURN library", "detail", msg)
 }
 
 func (q quietLogger) sayf(format string, args []any) {
