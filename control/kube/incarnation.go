@@ -60,13 +60,13 @@ func (b *blindness) note(err error) {
 	switch {
 	case err == nil && len(b.told) > 0:
 		b.told = nil
-		b.log.Info("the accounts of peers are watched", "namespace", b.accounts.namespace)
+		b.log.Info("watching the accounts of peers", "namespace", b.accounts.namespace)
 	case err != nil && !b.told[reason]:
 		if b.told == nil {
 			b.told = map[metav1.StatusReason]bool{}
 		}
 		b.told[reason] = true
-		b.log.Warn("the accounts of peers are not watched: a peer whose account somebody deletes finds out when its token is refused",
+		b.log.Warn("cannot watch the accounts of peers; a peer whose account is deleted learns it when its token is refused",
 			"namespace", b.accounts.namespace, "error", fmt.Errorf("%w%s", err, b.accounts.fix(err)))
 	}
 }

@@ -186,7 +186,7 @@ func (t *TokenIssuer) Run(ctx context.Context) {
 	defer watch.Wait()
 	watch.Go(func() { t.incarnations.run(ctx, t.accounts, t.o) })
 	if err := t.accounts.preflight(ctx); err != nil && ctx.Err() == nil {
-		t.o.Logger.Warn("peers will get no identities", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
+		t.o.Logger.Warn("cannot issue identities to peers", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
 	}
 	pause := newBackoff()
 	var complained bool
@@ -214,7 +214,7 @@ func (t *TokenIssuer) Run(ctx context.Context) {
 		if r := apierrors.ReasonForError(err); !complained || r != reason { // texts have ports in them
 			level, complained, reason = slog.LevelWarn, true, r
 		}
-		t.o.Logger.Log(ctx, level, "the accounts of removed peers cannot be deleted; their tokens may still be valid", "namespace", t.o.Namespace, "error", err, "retryIn", wait)
+		t.o.Logger.Log(ctx, level, "failed to delete the accounts of removed peers; their tokens may still be valid", "namespace", t.o.Namespace, "error", err, "retryIn", wait)
 	}
 }
 
@@ -242,7 +242,7 @@ func (t *TokenIssuer) reconcile(ctx context.Context) error {
 			errs = append(errs, t.accounts.explain(err))
 			continue
 		}
-		t.o.Logger.Info("the account of a removed peer is deleted; its tokens end", "peer", name, "account", x.Namespace+"/"+x.Name, "within", auth.RecallTime)
+		t.o.Logger.Info("deleted the account of a removed peer; its tokens expire", "peer", name, "account", x.Namespace+"/"+x.Name, "within", auth.RecallTime)
 	}
 	return errors.Join(errs...)
 }

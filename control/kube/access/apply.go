@@ -180,7 +180,7 @@ func (k *Keeper) apply(ctx context.Context, o object) error {
 		return err
 	}
 	if before == "" {
-		k.log.Info("pods can use what a peer offers", "peer", o.peer, "object", kind.name+" "+o.name)
+		k.log.Info("created an object for pods to reach a peer", "peer", o.peer, "object", kind.name+" "+o.name)
 	}
 	k.have[o.id] = held{peer: o.peer, uid: string(now.UID), rv: now.ResourceVersion, sum: sum}
 	return nil

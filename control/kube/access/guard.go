@@ -257,9 +257,9 @@ func (g *Guard) Notify(f func([]check.OwnProblem)) {
 // tell says that questions are not answered, or are again.
 func (g *Guard) tell(err error) {
 	if err == nil {
-		g.log.Info("pods that connect to peers can be looked up again")
+		g.log.Info("pod lookup works again")
 	} else {
-		g.log.Warn("pods that connect to peers cannot be looked up; those known by now are admitted as before", "for", staleFor, "error", err)
+		g.log.Warn("failed to look up pods that connect to peers; admitting those already known", "for", staleFor, "error", err)
 	}
 	var list []check.OwnProblem
 	if refused := new(denied); errors.As(err, &refused) {

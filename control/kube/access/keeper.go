@@ -160,7 +160,7 @@ func (k *Keeper) young() bool { return time.Since(k.begun) < k.grace }
 func (k *Keeper) pass(ctx context.Context) (failed bool) {
 	if time.Since(k.surveyed) >= k.every {
 		if err := k.survey(ctx); err != nil {
-			k.log.Debug("the Services of peers cannot be looked at", "error", err)
+			k.log.Debug("failed to read the Services of peers", "error", err)
 			return true
 		}
 		k.surveyed = time.Now()
@@ -170,7 +170,7 @@ func (k *Keeper) pass(ctx context.Context) (failed bool) {
 		err = k.settle(ctx, want)
 	}
 	if err != nil {
-		k.log.Debug("the Services of peers are not as they should be yet", "error", err)
+		k.log.Debug("failed to reconcile the Services of peers", "error", err)
 		return true
 	}
 	if found := k.found(); !reflect.DeepEqual(found, k.problems) {

@@ -35,7 +35,7 @@ func (k *Keeper) kubeconfig(ctx context.Context, peer string, direct bool) map[s
 	}
 	data, err := secretData(server, how, credential)
 	if err != nil {
-		k.log.Error("the kubeconfig for a peer cannot be written", "peer", peer, "error", err)
+		k.log.Error("failed to write the kubeconfig for a peer", "peer", peer, "error", err)
 		return nil
 	}
 	return data

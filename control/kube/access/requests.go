@@ -60,7 +60,7 @@ func (k *Keeper) remove(ctx context.Context, i id) error {
 		return err
 	}
 	delete(k.have, i)
-	k.log.Info("what a peer offered is no longer there for pods", "peer", h.peer, "object", kind.name+" "+i.name)
+	k.log.Info("deleted an object for pods to reach a peer", "peer", h.peer, "object", kind.name+" "+i.name)
 	return nil
 }
 

@@ -82,7 +82,7 @@ func (g *Guard) Run(ctx context.Context) {
 		}
 		admitted, err := g.Admitted(ctx)
 		if err != nil { // what was told stays
-			g.o.Logger.Debug("whether a policy bounds the gateway's account is not known", "error", err)
+			g.o.Logger.Debug("failed to find out whether a policy restricts the gateway's account", "error", err)
 			next.Reset(g.again)
 			continue
 		}

@@ -24,7 +24,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	l.written(got.at, silent || rival(got.lease) != "")
 	l.enter(Active, at, lose)
-	l.logger.Info("this replica is the gateway now", slog.String("lease", l.o.Name), slog.String("term", at), slog.String("before", got.from))
+	l.logger.Info("this replica is now active", slog.String("lease", l.o.Name), slog.String("term", at), slog.String("before", got.from))
 	label.want(true, got.from)
 	leave := context.AfterFunc(role, func() {
 		if errors.Is(context.Cause(role), ErrLost) {
@@ -45,7 +45,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	lost = errors.Is(context.Cause(role), ErrLost)
 	l.enter(Standby, "", nil)
 	if lost {
-		l.logger.Warn("this replica is the gateway no more", slog.String("lease", l.o.Name), slog.Any("reason", context.Cause(role)))
+		l.logger.Warn("this replica is no longer active", slog.String("lease", l.o.Name), slog.Any("reason", context.Cause(role)))
 		return true, err
 	}
 	label.drop()
@@ -160,7 +160,7 @@ func (l *Lease) giveBack(ctx context.Context, have *coordinationv1.Lease) {
 		}
 	}
 	if err != nil && !errors.Is(err, ErrLost) && !apierrors.IsNotFound(err) {
-		l.logger.Warn("the lease cannot be given back; another replica waits until it has run out",
+		l.logger.Warn("failed to release the lease; another replica waits until it expires",
 			slog.String("lease", l.o.Name), slog.Any("error", explain(err)))
 	}
 }

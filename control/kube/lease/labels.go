@@ -60,7 +60,7 @@ func (b *labels) drop() {
 	ctx, cancel := context.WithTimeout(context.Background(), labelTimeout)
 	defer cancel()
 	if err := b.pods.Mark(ctx, false); err != nil {
-		b.logger.Warn("the pod keeps the label of the active one until it is gone", slog.Any("error", err))
+		b.logger.Warn("failed to remove the active label; the pod keeps it until it is gone", slog.Any("error", err))
 	}
 }
 
@@ -90,7 +90,7 @@ func (b *labels) run(ctx context.Context) {
 			continue
 		}
 		if !complained {
-			b.logger.Warn("a pod cannot be labelled, so Services may lead elsewhere; it is tried again", slog.Bool("active", w.active), slog.Any("error", err))
+			b.logger.Warn("failed to label a pod; Services may route elsewhere; will retry", slog.Bool("active", w.active), slog.Any("error", err))
 			complained = true
 		}
 		timer.Reset(pause)

@@ -228,7 +228,7 @@ func (l *Lease) Run(ctx context.Context, active func(context.Context) error) err
 			return err
 		}
 		if err != nil {
-			l.logger.Warn("the gateway did not end well when it lost its role", slog.Any("error", err))
+			l.logger.Warn("gateway did not stop cleanly after losing its role", slog.Any("error", err))
 		}
 		notBefore = time.Now().Add(l.t.reclaiming)
 		if ctx.Err() != nil {

@@ -82,7 +82,7 @@ func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
 	if _, err := l.api.update(ctx, announced(x, l.o.Identity)); err != nil && !apierrors.IsConflict(err) {
-		l.logger.Debug("the active replica cannot be told of this one", slog.Any("error", explain(err)))
+		l.logger.Debug("failed to announce this standby to the active replica", slog.Any("error", explain(err)))
 	}
 }
 
@@ -95,7 +95,7 @@ func (l *Lease) withdraw(ctx context.Context, x *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.t.request)
 	defer cancel()
 	if _, err := l.api.update(ctx, announced(x, "")); err != nil && !apierrors.IsConflict(err) {
-		l.logger.Debug("the active replica cannot be told that this one goes", slog.Any("error", explain(err)))
+		l.logger.Debug("failed to tell the active replica that this standby is leaving", slog.Any("error", explain(err)))
 	}
 }
 
@@ -180,7 +180,7 @@ func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *co
 		})
 		present.end()
 		if err != nil && ctx.Err() == nil {
-			l.logger.Debug("the lease cannot be watched now", slog.Any("error", err))
+			l.logger.Debug("failed to watch the lease", slog.Any("error", err))
 		}
 		pause.Reset(l.t.rewatch)
 	}
@@ -191,7 +191,7 @@ type outage struct{ on bool }
 
 func (o *outage) failed(l *Lease, text string, err error) {
 	if !o.on {
-		l.logger.Warn("the API server gives no good answer about the lease",
+		l.logger.Warn("failed to read or renew the lease",
 			slog.String("lease", l.o.Name), slog.String("effect", text), slog.Any("error", explain(err)))
 	}
 	o.on = true
@@ -199,7 +199,7 @@ func (o *outage) failed(l *Lease, text string, err error) {
 
 func (o *outage) over(l *Lease) {
 	if o.on {
-		l.logger.Info("the API server answers about the lease again", slog.String("lease", l.o.Name))
+		l.logger.Info("lease is readable again", slog.String("lease", l.o.Name))
 	}
 	o.on = false
 }

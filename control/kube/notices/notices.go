@@ -124,7 +124,7 @@ func (n *Notices) Run(ctx context.Context) {
 		look.Reset(every)
 		report, err := n.o.Gateway.Checks(ctx)
 		if err != nil {
-			n.log.Debug("the verdicts cannot be read", "error", err)
+			n.log.Debug("failed to read the verdicts", "error", err)
 			continue
 		}
 		n.tell(report)

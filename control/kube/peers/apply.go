@@ -45,7 +45,7 @@ func (c *Controller) apply(ctx context.Context, list []*candidate) {
 	if !c.applied.known || stale || !reflect.DeepEqual(c.applied.want, want) {
 		next := applied{want: want, given: want, at: time.Now(), known: true}
 		if err := c.gateway.SetPeers(ctx, want); err != nil {
-			c.Log.Warn("the gateway refuses the peers of the cluster together; they are tried one by one", "error", err)
+			c.Log.Warn("cluster's peers rejected as a whole; trying them one by one", "error", err)
 			next.given, next.refused = c.applyEach(ctx, list)
 		}
 		if ctx.Err() != nil {
@@ -88,7 +88,7 @@ func (c *Controller) applyEach(ctx context.Context, list []*candidate) (given []
 	}
 	if len(refused) == len(added) { // nothing was added, and what is not wanted any more must go
 		if err := c.gateway.SetPeers(ctx, given); err != nil && ctx.Err() == nil {
-			c.Log.Error("the gateway refuses even the peers that it has", "error", err)
+			c.Log.Error("peers that are already in force were rejected", "error", err)
 		}
 	}
 	return given, refused

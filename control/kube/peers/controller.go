@@ -147,7 +147,7 @@ func (c *Controller) leave(ctx context.Context) {
 		}
 		is := c.writes.known(x.object.UID, x.object.Status, now)
 		if err := c.Objects.ApplyStatus(ctx, x.object, stopped(is, now)); err != nil {
-			c.Log.Debug("a Peer cannot be told that the gateway ends", "peer", x.object.Name, "error", err)
+			c.Log.Debug("failed to write to a Peer's status that the gateway is stopping", "peer", x.object.Name, "error", err)
 		}
 		if ctx.Err() != nil {
 			return
@@ -168,7 +168,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 			err = c.sync(ctx, list, status)
 		}
 		if err != nil && ctx.Err() == nil {
-			c.Log.Warn("the gateway does not say how its peers are", "error", err)
+			c.Log.Warn("failed to read the peers' status from the gateway", "error", err)
 		}
 		if err == nil && c.follow(ctx, c.candidates) {
 			c.Signal()
@@ -285,5 +285,5 @@ func (c *Controller) complain(name string, err error) {
 		return
 	}
 	c.complaints[name] = reason
-	c.Log.Warn("a peer that joined and its object cannot be brought together; it is tried again", "peer", name, "error", err)
+	c.Log.Warn("failed to reconcile a joined peer with its object; will retry", "peer", name, "error", err)
 }

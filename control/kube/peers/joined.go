@@ -49,7 +49,7 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 			c.complain(o.Name, err)
 			if err == nil {
 				x.leaving = true
-				c.Log.Info("the object of a removed peer is deleted", "peer", o.Name)
+				c.Log.Info("deleted the object of a removed peer", "peer", o.Name)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 	if p.ObjectKey.IsZero() {
 		made, err := c.Objects.Create(ctx, objectFor(p, c.Objects.Namespace()))
 		if made {
-			c.Log.Info("a peer that joined has an object now", "peer", p.Name, "origin", string(p.Origin))
+			c.Log.Info("created an object for a joined peer", "peer", p.Name, "origin", string(p.Origin))
 		}
 		return false, err // it is noted when it is seen
 	}
@@ -72,7 +72,7 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 	if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 		return false, err
 	}
-	c.Log.Info("a peer whose object was deleted is removed", "peer", p.Name)
+	c.Log.Info("removed a peer whose object was deleted", "peer", p.Name)
 	return true, nil
 }
 
@@ -94,7 +94,7 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 			return false, err
 		}
-		c.Log.Info("a peer whose object names another gateway is removed", "peer", p.Name, "publicKey", p.PublicKey.String())
+		c.Log.Info("removed a peer whose object names another gateway", "peer", p.Name, "publicKey", p.PublicKey.String())
 		return true, nil
 	default:
 		return false, nil // its condition says so
@@ -103,7 +103,7 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 	case origin(o) == "" || p.Pending == o.Spec.Pending:
 		return false, nil
 	case p.Pending:
-		c.Log.Info("a peer is let in by its object", "peer", p.Name)
+		c.Log.Info("approved a peer by its object", "peer", p.Name)
 		// The object names the key that is let in, and no other is.
 		return true, c.gateway.PeerApprove(ctx, p.Name, api.PeerApproveRequest{Fingerprint: o.Spec.PublicKey})
 	}

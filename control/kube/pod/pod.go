@@ -185,7 +185,7 @@ func (p *pod) learnOwner(ctx context.Context, limit time.Duration) {
 	defer cancel()
 	owner, err := p.askOwner(ctx)
 	if err != nil {
-		p.o.Logger.Warn("it is not known what this pod belongs to: what the gateway makes here is not removed with it, unless this is known at its next start",
+		p.o.Logger.Warn("cannot find this pod's owner; objects that the gateway creates will not be deleted with it",
 			"error", err)
 		return
 	}
@@ -225,7 +225,7 @@ func (p *pod) leaveStandby() {
 	ctx, cancel := context.WithTimeout(context.Background(), probesGrace)
 	defer cancel()
 	if err := p.probes.Shutdown(ctx); err != nil {
-		p.o.Logger.Debug("probes were cut off", "error", err)
+		p.o.Logger.Debug("health server did not shut down cleanly", "error", err)
 	}
 	p.probes = nil
 }
@@ -312,7 +312,7 @@ func (p *pod) firstPeers(ctx context.Context, reader *peers.Controller) []config
 	defer cancel()
 	list, err := reader.Initial(ctx)
 	if err != nil {
-		p.o.Logger.Warn("the cluster's Peers cannot be read yet; the gateway starts with those it had, and with the peers that its state has", "error", err)
+		p.o.Logger.Warn("failed to read the cluster's Peers; starting with those from the stored state", "error", err)
 		if before := p.before.Load(); before != nil {
 			return before.ClusterPeers()
 		}

@@ -234,7 +234,7 @@ func (b *Backend) Save(ctx context.Context, file string, data []byte) error {
 func (b *Backend) settle(name string, err error) error {
 	if errors.Is(err, state.ErrFenced) {
 		b.fenced = true
-		b.logger.Warn("another gateway has taken over the state; this one ends",
+		b.logger.Warn("another gateway has taken over the state; stopping",
 			slog.String("secret", name), slog.Any("error", err))
 		if b.o.OnFenced != nil {
 			b.o.OnFenced()
@@ -311,7 +311,7 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 		b.seen[name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type, Data: old.Data}
 		if old.ResourceVersion != "" { // else it was told before, and cannot be made yet
 			b.made[name] = time.Now()
-			b.logger.Warn("a Secret of the gateway's state was deleted and is made again; to remove the gateway, uninstall it",
+			b.logger.Warn("recreated a deleted Secret of the gateway's state; to remove the gateway, uninstall it",
 				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))
 		}
 		return true, nil

@@ -69,7 +69,7 @@ func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.Ti
 		if err := c.revoke(s.ID); err != nil {
 			return o.Status, err
 		}
-		c.Log.Info("a ticket whose text is lost is revoked, and another made", "ticket", s.ID, "object", o.Name)
+		c.Log.Info("replaced a ticket whose text was lost", "ticket", s.ID, "object", o.Name)
 		return c.make(ctx, o)
 	}
 	s.Phase, s.SecretRef = v1alpha1.TicketOpen, &v1alpha1.SecretKey{Name: x.Name, Key: v1alpha1.SecretTicket}
@@ -149,10 +149,10 @@ func (c *Controller) revokeOrphans(list []*v1alpha1.Ticket) {
 			continue
 		}
 		if err := c.gateway.Revoke(s.ID.String()); err != nil {
-			c.Log.Warn("the ticket of a deleted object cannot be revoked; it is tried again", "ticket", s.ID.String(), "error", err)
+			c.Log.Warn("failed to revoke the ticket of a deleted object; will retry", "ticket", s.ID.String(), "error", err)
 			continue
 		}
-		c.Log.Info("the ticket of a deleted object is revoked", "ticket", s.ID.String())
+		c.Log.Info("revoked the ticket of a deleted object", "ticket", s.ID.String())
 	}
 }
 
