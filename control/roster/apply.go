@@ -34,7 +34,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 		if !old.Void() {
 			return err
 		}
-		reg.log.Warn("a peer gets no identity: its name is another key's", "error", err) // and the gateway starts
+		reg.log.Warn("peer gets no identity: its name belongs to another key", "error", err) // and the gateway starts
 	}
 	gone := old.Without(next)
 	leaving, err := reg.setTunnel(next, reg.busy(gone))
@@ -43,7 +43,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	}
 	if err := reg.inbound.SetServices(reg.services(cfg)); err != nil {
 		if _, undo := reg.setTunnel(old, nil); undo != nil {
-			reg.log.Error("the peers cannot be put back", "error", undo)
+			reg.log.Error("failed to roll back the peers", "error", undo)
 		}
 		return fmt.Errorf("apply the services: %w", err)
 	}
@@ -53,7 +53,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	if leaving {
 		time.Sleep(ResetFlushDelay)
 		if _, err := reg.setTunnel(next, nil); err != nil { // it was part of what was accepted
-			reg.log.Error("removed peers cannot be taken out of the tunnel; they are refused all the same", "error", err)
+			reg.log.Error("failed to remove peers from the tunnel; their connections are refused", "error", err)
 		}
 	}
 	for _, f := range reg.subscribers {
@@ -75,16 +75,16 @@ func (reg *Registry) cutOff(gone []*Member, next *Roster) {
 		}
 		switch {
 		case !m.Succeeded(next):
-			reg.log.Info("peer is gone", "peer", m.Name, "connectionsReset", n)
+			reg.log.Info("peer removed", "peer", m.Name, "connectionsReset", n)
 		case m.FromFile:
 			k := next.ByName(m.Name).Key
 			reg.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(k), audit.Reason("configured"))
-			reg.log.Warn("a configured peer has another key; certificates of the one before are valid until they expire", "peer", m.Name,
+			reg.log.Warn("key of a configured peer changed; certificates issued to the old key stay valid until they expire", "peer", m.Name,
 				"publicKey", k.String(), "fingerprint", peer.Fingerprint(k), "before", peer.Fingerprint(m.Key), "connectionsReset", n)
 		}
 	}
 	if n := reg.inbound.Reauthorize(); n > 0 {
-		reg.log.Info("connections that are no longer allowed were reset", "connections", n)
+		reg.log.Info("reset connections that are no longer allowed", "connections", n)
 	}
 }
 
@@ -126,7 +126,7 @@ func (reg *Registry) forget(m *Member, next *Roster) {
 		name = "" // it has another key, and the ports that are its own
 	}
 	if err := reg.store.Forget(name, m.Key); err != nil {
-		reg.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.Name, "error", err)
+		reg.log.Warn("failed to delete what was stored about a removed peer", "peer", m.Name, "error", err)
 	}
 }
 

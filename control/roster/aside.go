@@ -57,11 +57,11 @@ func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 		return nil
 	})
 	if errors.Is(err, state.ErrNotStored) || errors.Is(err, state.ErrNotDurable) {
-		reg.log.Warn("that entries stand aside is not stored; the next start finds out again", "error", err)
+		reg.log.Warn("failed to store which entries were set aside; the next start will check them again", "error", err)
 		err = nil
 	}
 	for name, reason := range reasons {
-		reg.log.Warn("a peer of the state directory stands aside, and counts for nothing", "code", string(catalogue.EntryAside), "peer", name, "reason", reason)
+		reg.log.Warn("set aside a peer in the state directory; it is ignored", "code", string(catalogue.EntryAside), "peer", name, "reason", reason)
 	}
 	return true, err
 }
@@ -84,7 +84,7 @@ func (reg *Registry) disclaimOwnKey() {
 		return nil
 	})
 	if err != nil && !errors.Is(err, state.ErrNotDurable) {
-		reg.log.Warn("peers announced this gateway's own key, and that cannot be put aside; it does not count all the same", "peers", of, "error", err)
+		reg.log.Warn("failed to set aside a rotation to this gateway's own key; it is ignored", "peers", of, "error", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func (reg *Registry) removeAside(name string) (bool, error) {
 			return err
 		},
 		Peers:     func(all *state.Peers) error { all.DropAside(name); return nil },
-		Applied:   func() { reg.log.Info("an entry that stood aside is removed", "peer", name) },
+		Applied:   func() { reg.log.Info("removed an entry that was set aside", "peer", name) },
 		Restricts: func() string { return fmt.Sprintf("the entry of peer %s that stood aside is removed", name) },
 	})
 	reg.ShowAside()
@@ -143,6 +143,6 @@ func (c *Change) applyFirst(cfg *config.Resolved) error {
 	if len(options) == len(cfg.Peers) {
 		return err
 	}
-	reg.log.Warn("the cluster's peers cannot all be taken at the start; they are tried one by one", "error", err)
+	reg.log.Warn("cluster's peers rejected as a whole; trying them one by one", "error", err)
 	return c.Apply(cfg.WithPeers(options))
 }

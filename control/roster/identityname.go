@@ -82,6 +82,6 @@ func (reg *Registry) noteConfigured(r *Roster) {
 		}
 	}
 	if err := reg.store.SetConfigured(keys); err != nil {
-		reg.log.Warn("the keys of the configured peers cannot be noted; one that has another key than before may get no certificate", "error", err)
+		reg.log.Warn("failed to record the keys of configured peers; a peer whose key changed may get no certificate", "error", err)
 	}
 }

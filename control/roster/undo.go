@@ -94,14 +94,14 @@ func (reg *Registry) undoUnconfirmed(now time.Time) {
 			}),
 			Applied: func() {
 				allow := reg.allowedNow(m.Name)
-				reg.log.Warn("a change that nobody confirmed is undone", "peer", m.Name, "allow", allow)
+				reg.log.Warn("rolled back an unconfirmed change", "peer", m.Name, "allow", allow)
 				reg.o.Audit.Record(context.Background(), audit.Grant, audit.Peer(m.Name), audit.PublicKey(m.Key), audit.Services(allow))
 			},
 			Restricts: func() string { return reg.mayReachNow(m.Name) },
 		})
 		if err != nil {
 			reg.upkeep.undo = now.Add(RetryUndo)
-			reg.log.Warn("a change that nobody confirmed cannot be undone yet", "peer", m.Name, "error", err)
+			reg.log.Warn("failed to roll back an unconfirmed change; will retry", "peer", m.Name, "error", err)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (reg *Registry) unchanged(before state.Peers) bool {
 func (reg *Registry) takeBack(before state.Peers, cause error) error {
 	undo := reg.storePeers(Update{Peers: func(all *state.Peers) error { *all = before; return nil }})
 	if undo != nil {
-		reg.log.Error("a change of the peers that could not be applied cannot be taken back in the state directory; it is tried again at the next start",
+		reg.log.Error("failed to roll back a rejected change of the peers in the state directory; the next start will retry it",
 			"error", undo)
 	}
 	if contradicts(cause) {
@@ -90,7 +90,7 @@ func (reg *Registry) takeBack(before state.Peers, cause error) error {
 // notStored is the answer to a command that took something away, which counts now but
 // not after a restart.
 func (reg *Registry) notStored(counts string, cause error) error {
-	reg.log.Warn("what was taken away from a peer could not be stored; it comes back if the gateway restarts before that",
+	reg.log.Warn("failed to store a revocation; it is lost if the gateway restarts before it is stored",
 		"code", string(catalogue.NotStored), "inForce", counts, "error", cause)
 	return admin.Failed(fmt.Sprintf("%s, but this is not stored and is undone when the gateway restarts: %v", counts, cause),
 		"fix the state directory, such as by freeing space, and repeat the command")
@@ -105,7 +105,7 @@ func (reg *Registry) storePeers(c Update) error {
 	}
 	err := store(c.Peers)
 	if errors.Is(err, state.ErrNotDurable) {
-		reg.log.Warn("a change of the peers may not survive a power cut", "error", err)
+		reg.log.Warn("failed to sync a change of the peers to disk; a power cut may lose it", "error", err)
 		return nil
 	}
 	return err
@@ -119,7 +119,7 @@ func (reg *Registry) storeAgain() error {
 	if err := reg.store.Flush(); err != nil && !errors.Is(err, state.ErrNotDurable) {
 		return err
 	}
-	reg.log.Info("what was taken away from peers while the state directory could not be written is stored now")
+	reg.log.Info("stored the pending revocations")
 	return nil
 }
 

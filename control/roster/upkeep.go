@@ -46,7 +46,7 @@ func (reg *Registry) expireTickets(now time.Time) {
 	reg.upkeep.looked = now
 	_, err := reg.book.Expire(now)
 	if err != nil {
-		reg.log.Warn("the ticket book cannot be stored; expired tickets are refused all the same", "error", err)
+		reg.log.Warn("failed to store the tickets; expired ones are refused", "error", err)
 	}
 	reg.upkeep.failed = err != nil
 }
@@ -58,7 +58,7 @@ func (reg *Registry) retryStoring(now time.Time) {
 	}
 	reg.upkeep.stored = now
 	if err := reg.storeAgain(); err != nil {
-		reg.log.Warn("what was taken away from peers can still not be stored", "error", err)
+		reg.log.Warn("still cannot store the pending revocations", "error", err)
 	}
 }
 
@@ -76,6 +76,6 @@ func (reg *Registry) dropOneTime(now time.Time) {
 		return
 	}
 	if err := reg.Change((*Change).Refresh); err != nil {
-		reg.log.Warn("the tunnel of an ended ticket cannot be taken down", "error", err)
+		reg.log.Warn("failed to close the tunnel of an ended ticket", "error", err)
 	}
 }

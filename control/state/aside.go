@@ -47,7 +47,7 @@ func (s *Store) Aside() []FileAside {
 // tellAside logs what stands aside.
 func (s *Store) tellAside() {
 	for _, a := range s.Aside() {
-		s.logger.Warn("an entry of a state file stands aside, and counts for nothing; it stays in the file", slog.String("code", CodeAside),
+		s.logger.Warn("set aside an entry of a state file; it is ignored but kept in the file", slog.String("code", CodeAside),
 			slog.String("file", a.File), slog.String("entry", a.Name), slog.String("reason", a.Reason))
 	}
 }

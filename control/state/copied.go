@@ -31,7 +31,7 @@ func (d *document[T]) storeBoth(next *content[T], how manner) error {
 	if err := d.write(c, ""); err != nil && !errors.Is(err, ErrNotDurable) {
 		d.stored.Store(c)
 		d.current.Store(c)
-		d.logger.Warn("the state directory cannot be written to; what changed is kept outside of it",
+		d.logger.Warn("failed to write the state directory; keeping the change outside of it",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 		return nil
 	}
@@ -68,7 +68,7 @@ func (d *document[T]) goAhead(c *content[T]) {
 		err = d.writeFile(ahead, d.kept) // so that the generation before does not give it back
 	}
 	if err != nil && !errors.Is(err, ErrNotDurable) {
-		d.logger.Warn("what was taken away is not in the state directory either",
+		d.logger.Warn("failed to store a revocation in the state directory, too",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 	}
 }

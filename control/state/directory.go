@@ -63,13 +63,13 @@ func shutOut(dir string, self int, logger *slog.Logger) error {
 		return fmt.Errorf("state directory %s belongs to user %d, has mode %04o and may not be used by user %d: others could replace the gateway's key (choose another spec.stateDir, such as %s, which is then made with mode 0700)",
 			dir, owner, octal(mode), self, dir+"/postern")
 	case tolerated:
-		logger.Warn("the state directory belongs to root and is open to its group, as Kubernetes volumes with an fsGroup are; see that nobody else is in that group",
+		logger.Warn("state directory is owned by root and open to its group, as Kubernetes volumes with an fsGroup are; make sure nobody else is in that group",
 			slog.String("code", CodeExposed), slog.String("directory", dir), slog.String("mode", fmt.Sprintf("%04o", octal(mode))))
 	case tightened:
 		if err := os.Chmod(dir, mode&^0o077); err != nil {
 			return fmt.Errorf("state directory %s has mode %04o, so others may enter it, and this cannot be changed: %w (chmod 700 %s)", dir, octal(mode), err, dir)
 		}
-		logger.Warn("the state directory was open to other users and is not any more; if one could write to it, compare `postern peer list` and `postern key pub` with what you expect",
+		logger.Warn("closed the state directory to other users; if it was writable, compare `postern peer list` and `postern key pub` with what you expect",
 			slog.String("code", CodeExposed), slog.String("directory", dir), slog.String("mode", fmt.Sprintf("%04o", octal(mode))))
 	}
 	return nil

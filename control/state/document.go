@@ -239,7 +239,7 @@ func (d *document[T]) writeTwice(before, c *content[T]) {
 		again = c.as(c.generation + 1)
 	}
 	if err := d.write(again, ""); err != nil {
-		d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
+		d.logger.Warn("state file changed, but its previous generation still holds what was revoked",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 	}
 }
@@ -400,10 +400,10 @@ func (d *document[T]) recover() (*content[T], error) {
 		if c, err = d.empty(1); err != nil {
 			return nil, err
 		}
-		d.logger.Warn("a state file was damaged and starts empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
+		d.logger.Warn("state file damaged; starting empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
 	} else {
 		c = old.as(old.generation + 1)
-		d.logger.Warn("a state file was damaged; the generation before takes its place", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
+		d.logger.Warn("state file damaged; using the previous generation", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
 	}
 	b, err := d.file(c, "")
 	if err != nil {

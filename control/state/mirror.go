@@ -188,10 +188,10 @@ func (m *mirror) try(name string) {
 	m.mu.Unlock()
 	switch {
 	case err == nil && was:
-		m.logger.Info("the state is kept outside of this pod again", slog.String("file", name))
+		m.logger.Info("state is stored outside this pod again", slog.String("file", name))
 	case err != nil:
 		if !quiet {
-			m.logger.Warn("state cannot be kept outside of this pod now and is tried again; what peers and operators change is refused meanwhile",
+			m.logger.Warn("failed to store state outside this pod; refusing changes until it succeeds",
 				slog.String("code", CodeNotKept), slog.String("file", name), slog.Any("error", err))
 		}
 		m.later(name, retryAfter)
@@ -223,7 +223,7 @@ func (m *mirror) rest() {
 	m.mu.Unlock()
 	for _, n := range names {
 		if err := m.push[n](); err != nil {
-			m.logger.Warn("what was learned of peers is not kept outside of this pod",
+			m.logger.Warn("failed to store a state file outside this pod before stopping",
 				slog.String("code", CodeNotKept), slog.String("file", n), slog.Any("error", err))
 		}
 	}

@@ -168,7 +168,7 @@ func (r *reconciler) alone(cause error) (map[string]reconciled, error) {
 	if r.standing != continuous || errors.Is(cause, ErrFenced) {
 		return nil, fmt.Errorf("read the state that is kept outside of this pod: %w", cause)
 	}
-	r.logger.Warn("the state that is kept outside of this pod cannot be read; the directory of the same term takes its place, and changes are refused until it can be written",
+	r.logger.Warn("failed to read the state stored outside this pod; using the directory of the same term and refusing changes until it can be written",
 		slog.String("code", CodeNotKept), slog.Any("error", cause))
 	out := make(map[string]reconciled)
 	b, err := r.here(keyFile)
@@ -259,7 +259,7 @@ func (r *reconciler) file(name string) (reconciled, error) {
 	switch {
 	case pick == takeDirectory:
 		out.unsaved = true
-		r.logger.Info("a state file of the directory goes beyond what is kept outside of this pod", slog.String("file", name))
+		r.logger.Info("state file in the directory is newer than the copy outside this pod", slog.String("file", name))
 	case pick == takeEither:
 	case pick == takeBackend, present:
 		// Damage there is for whoever opens it to judge, as damage here is.
@@ -307,7 +307,7 @@ func (r *reconciler) dismiss(name string, old []byte) error {
 		if err := r.disk.keep(r.dir, name, name+previous); err != nil {
 			return fmt.Errorf("keep %s: %w", r.at(name), remedy(err))
 		}
-		r.logger.Warn("the private key in the state directory is not the one that is kept outside of this pod, which counts",
+		r.logger.Warn("private key in the state directory differs from the one stored outside this pod; using the latter",
 			slog.String("keptAs", name+previous))
 	}
 	gone := []string{name, name + previous}

@@ -69,7 +69,7 @@ func (s *Store) UseNextKey() error {
 		return fmt.Errorf("replace the private key: %w", err)
 	}
 	if err := s.retire(); err != nil {
-		s.logger.Warn("the former key cannot be noted; do not give it to a peer", slog.Any("error", err))
+		s.logger.Warn("failed to record the former key; do not give it to a peer", slog.Any("error", err))
 	}
 	if s.mirror != nil {
 		if _, err := s.mirror.save(keyFile, keyText(k), firmly); err != nil {
@@ -81,15 +81,15 @@ func (s *Store) UseNextKey() error {
 			return fmt.Errorf("replace the private key: %w", remedy(err))
 		}
 		// The backend has it, and what it has counts at the next start.
-		s.logger.Warn("the next private key is kept outside of this pod, and the directory still has the one before", slog.Any("error", err))
+		s.logger.Warn("failed to store the next private key in the directory; it is stored outside this pod", slog.Any("error", err))
 	}
 	// Whatever peers issued to the old key they may take back: each is asked again.
 	if err := s.identities.update(func(i *identities) error { clear(i.Identities); return nil }); err != nil && !errors.Is(err, ErrNotDurable) {
-		s.logger.Warn("the identities that peers issued to the old key cannot be forgotten; they are replaced when they are refused",
+		s.logger.Warn("failed to delete the identities issued to the old key; they are replaced when a peer refuses them",
 			slog.Any("error", err))
 	}
 	if err := s.DropNextKey(); err != nil { // the next rotation would announce this key again
-		s.logger.Warn("the private key is replaced, and its copy as the next one is still there; remove it", slog.Any("error", err))
+		s.logger.Warn("private key replaced, but failed to remove the copy of the next key; remove it", slog.Any("error", err))
 	}
 	return nil
 }

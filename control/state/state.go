@@ -260,7 +260,7 @@ func (s *Store) Close() error {
 	}
 	if s.Unstored() {
 		if err := s.Flush(); err != nil {
-			s.logger.Warn("what was taken away from peers could not be stored and comes back at the next start; repeat it then",
+			s.logger.Warn("failed to store revocations; they are lost at the next start: repeat them then",
 				slog.Any("error", err))
 		}
 	}

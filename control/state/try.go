@@ -34,7 +34,7 @@ func (s *Store) Try() (restored []string, err error) {
 	} {
 		file, failed := restore()
 		if file != "" {
-			s.logger.Warn("a state file was gone and is written again", slog.String("file", file))
+			s.logger.Warn("state file was missing; wrote it again", slog.String("file", file))
 			restored = append(restored, file)
 		}
 		err = errors.Join(err, failed)
