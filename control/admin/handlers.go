@@ -137,14 +137,14 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		s.log.Error("an admin answer cannot be encoded", "error", err)
+		s.log.Error("failed to encode an admin response", "error", err)
 		status, data = http.StatusInternalServerError, []byte(`{"message":"the answer cannot be encoded"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store") // Some answers are secrets.
 	w.WriteHeader(status)
 	if _, err := w.Write(append(data, '\n')); err != nil {
-		s.log.Debug("an admin answer was not taken", "error", err)
+		s.log.Debug("failed to write an admin response", "error", err)
 	}
 }
 

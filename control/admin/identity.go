@@ -65,13 +65,13 @@ func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
 func (s *Server) authorize(ctx context.Context, r right) (identity, *Error) {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if !ok || who.err != nil {
-		s.log.Warn("refused an admin request: who asks is not known", "error", who.err)
+		s.log.Warn("admin request refused: caller unknown", "error", who.err)
 		return identity{}, forbidden("the gateway cannot tell who asks", "")
 	}
 	if s.owner.allows(who.identity, r) {
 		return who.identity, nil
 	}
-	s.log.Warn("refused an admin request", "uid", who.identity.uid, "gid", who.identity.gid, "pid", who.identity.pid)
+	s.log.Warn("admin request refused", "uid", who.identity.uid, "gid", who.identity.gid, "pid", who.identity.pid)
 	hint := fmt.Sprintf("run it as the gateway's user, uid %d, or as root", s.owner.uid)
 	if r == mayRead {
 		return identity{}, forbidden(fmt.Sprintf("user %d may not read this gateway's status", who.identity.uid), fmt.Sprintf("%s, or in its group %d", hint, s.owner.gid))

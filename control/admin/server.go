@@ -80,7 +80,7 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the admin socket is no longer served", "socket", s.socket, "error", err)
+			s.log.Error("admin server failed", "socket", s.socket, "error", err)
 		}
 	}()
 	return s, nil

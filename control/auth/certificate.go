@@ -50,7 +50,7 @@ func (f *FileCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		f.looked = now
 		if times, err := f.times(); err != nil || times != f.read {
 			if err := f.loadLocked(now); err != nil { // the old one goes on
-				f.log.Warn("the renewed certificate of auth outside the tunnel cannot be used", "certFile", f.certFile, "error", err)
+				f.log.Warn("cannot use the renewed certificate for auth outside the tunnel; keeping the old one", "certFile", f.certFile, "error", err)
 			}
 		}
 	}

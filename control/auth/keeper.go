@@ -104,7 +104,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	}
 	id, err := storedIdentity(certPEM, keyPEM)
 	if err != nil {
-		o.Logger.Warn("the stored identity cannot be used; asking for a new one", slog.String("peer", o.Name), slog.Any("error", err))
+		o.Logger.Warn("stored identity is unusable; requesting a new one", slog.String("peer", o.Name), slog.Any("error", err))
 		return k, nil
 	}
 	k.current, k.since, k.stored = &id, time.Now(), true
@@ -273,7 +273,7 @@ func (k *Keeper) renew(ctx context.Context) {
 	k.mu.Unlock()
 	k.due, k.retryAfter = renewAt(id), time.Time{}
 	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.storedSecret()); err != nil {
-		k.o.Logger.Warn("the identity could not be stored and is lost on a restart", slog.String("peer", k.o.Name), slog.Any("error", err))
+		k.o.Logger.Warn("failed to store the identity; a restart will lose it", slog.String("peer", k.o.Name), slog.Any("error", err))
 	}
 	k.o.Logger.Info("identity obtained", slog.String("peer", k.o.Name), slog.Bool("first", first), slog.String("user", id.User), slog.Time("notAfter", id.NotAfter))
 	if k.o.OnChange != nil {
@@ -349,7 +349,7 @@ func (k *Keeper) failed(err error) {
 	if news {
 		level = slog.LevelWarn
 	}
-	k.o.Logger.Log(context.Background(), level, "no identity", slog.String("peer", k.o.Name), slog.Any("error", err), slog.Duration("retryIn", wait))
+	k.o.Logger.Log(context.Background(), level, "failed to obtain an identity", slog.String("peer", k.o.Name), slog.Any("error", err), slog.Duration("retryIn", wait))
 	if doubtful && k.o.OnDoubt != nil {
 		k.o.OnDoubt()
 	}

@@ -195,7 +195,7 @@ func (ca *LocalCA) record(s Subject, out Issuance, now time.Time) {
 		if err == nil {
 			return
 		}
-		ca.o.Logger.Warn("an issued identity could not be noted on disk", slog.String("peer", s.Name), slog.Any("error", err))
+		ca.o.Logger.Warn("failed to record an issued identity", slog.String("peer", s.Name), slog.Any("error", err))
 	}
 	ca.mu.Lock()
 	defer ca.mu.Unlock()

@@ -98,7 +98,7 @@ func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) 
 	if why != nil {
 		reason = why.Error()
 	}
-	o.server.o.Logger.LogAttrs(r.Context(), slog.LevelDebug, "request outside the tunnel without a good token",
+	o.server.o.Logger.LogAttrs(r.Context(), slog.LevelDebug, "rejected a request outside the tunnel: bad token",
 		slog.String(audit.KeyAddress, addr.String()), slog.String("reason", reason))
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	w.Header().Set("Connection", "close")

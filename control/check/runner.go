@@ -416,7 +416,7 @@ func (r *Runner) logChanges(peer string, before, now []verdict.Finding) {
 		switch {
 		case f.Faulty():
 			v := f.Verdict()
-			log.Warn("check fails", "code", v.Code, "target", f.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
+			log.Warn("check failed", "code", v.Code, "target", f.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
 		case peer == "" && was.Outcome == "": // of this gateway itself, that all is well is no news
 		default:
 			log.Info("check changed", "target", f.Name, "verdict", string(f.Outcome), "before", string(was.Outcome))

@@ -18,14 +18,14 @@ import (
 func (e *Registrar) announced(list []ticket.Candidate) []ticket.Candidate {
 	own, err := e.o.OwnAddrs()
 	if err != nil {
-		e.log.Warn("no announced candidate is dialled, since this host's own addresses are not known", "error", err)
+		e.log.Warn("not dialling announced candidates: this host's addresses are unknown", "error", err)
 		return nil
 	}
 	forbidden := e.o.Peers.Config().Discovery.Exclude
 	var out []ticket.Candidate
 	for _, c := range list {
 		if why := discovery.Dialable(c.Addr, own, forbidden); why != "" {
-			e.log.Debug("announced candidate is not dialled", "address", c.Addr.String(), "reason", why)
+			e.log.Debug("not dialling an announced candidate", "address", c.Addr.String(), "reason", why)
 			continue
 		}
 		out = append(out, ticket.Candidate{Addr: netip.AddrPortFrom(c.Addr.Addr().Unmap(), c.Addr.Port()), Source: c.Source})

@@ -93,7 +93,7 @@ func (e *Registrar) Tick(now time.Time, s tunnel.Snapshot) {
 		}
 		e.met[m.Key] = at
 		if err := e.o.Peers.Book().Finish(now, m.Key); err != nil {
-			e.log.Warn("a ticket that has served cannot be ended", "peer", m.Name, "error", err)
+			e.log.Warn("failed to close a redeemed ticket", "peer", m.Name, "error", err)
 		}
 	}
 	e.succeed(s)

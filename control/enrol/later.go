@@ -86,10 +86,10 @@ func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q
 				return
 			case errors.Is(err, errNoAnswer), errors.Is(err, auth.ErrRateLimited), errors.Is(err, auth.ErrServer), ctx.Err() != nil:
 			case errors.As(err, &refusal):
-				e.log.Warn("the inviter does not take the ticket", "peer", p.Name, "error", err)
+				e.log.Warn("inviter refused the ticket", "peer", p.Name, "error", err)
 				return
 			default:
-				e.log.Warn("joining failed here, and is tried again", "peer", p.Name, "error", err)
+				e.log.Warn("failed to complete the join; will retry", "peer", p.Name, "error", err)
 			}
 		}
 	})

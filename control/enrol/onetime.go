@@ -84,7 +84,7 @@ func (p *oneTime) dial() {
 		}
 	}
 	if err := p.plane.Engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
-		p.log.Debug("the one-time tunnel cannot be dialled", "error", err)
+		p.log.Debug("failed to dial the one-time tunnel", "error", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func (p *oneTime) acknowledge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	if err := p.plane.Engine.Acknowledge(ctx, p.inviter); err != nil {
-		p.log.Debug("the inviter goes on calling the one-time tunnel", "error", err)
+		p.log.Debug("failed to acknowledge the inviter's answer", "error", err)
 	}
 }
 
@@ -135,6 +135,6 @@ func (p *oneTime) close() {
 		r.Close()
 	}
 	if err := p.plane.Close(); err != nil {
-		p.log.Debug("closing the one-time tunnel", "error", err)
+		p.log.Debug("failed to close the one-time tunnel", "error", err)
 	}
 }

@@ -75,7 +75,7 @@ func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.
 	}
 	out.Rotated = true
 	e.o.Audit.Record(ctx, audit.Rotate, audit.PublicKey(next.Public()), audit.Reason(fmt.Sprintf("told: %v", out.Told)))
-	e.log.Info("the gateway has another key and restarts", "publicKey", next.Public().String(),
+	e.log.Info("key rotated; restarting the gateway", "publicKey", next.Public().String(),
 		"fingerprint", peer.Fingerprint(next.Public()), "told", out.Told, "untold", len(out.Untold))
 	e.restart.Do(func() { close(e.restarts) })
 	return out, nil
@@ -193,7 +193,7 @@ func TakeRekeyed(store *state.Store, own peer.PublicKey, log *slog.Logger) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, state.ErrNotDurable) {
-		log.Warn("the preshared keys that were agreed for this key cannot be stored as such; they are in force all the same, and the next start tries it again", "error", err)
+		log.Warn("failed to store the preshared keys agreed for this key; they are in force, and the next start will retry", "error", err)
 	}
 }
 
@@ -250,15 +250,15 @@ func (e *Registrar) succeed(s tunnel.Snapshot) {
 			},
 			Applied: func() {
 				e.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(key), audit.Reason("in use"))
-				e.log.Warn("a peer has another key, which it announced under the one before", "peer", m.Name,
+				e.log.Warn("peer rotated its key", "peer", m.Name,
 					"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
 				if e.o.Peers.Config().Services.OutOfBand != nil {
-					e.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.Name)
+					e.log.Warn("the peer's token for auth outside the tunnel expired with its old key; issue a new one with postern peer token", "peer", m.Name)
 				}
 			},
 		})
 		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, roster.ErrStopping) {
-			e.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.Name, "error", err)
+			e.log.Warn("failed to store a peer's key rotation; will retry", "peer", m.Name, "error", err)
 		}
 	}
 }

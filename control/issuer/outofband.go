@@ -85,7 +85,7 @@ func (s *Service) useOutside(next *outsideAuth) {
 	}
 	if next.ln == nil {
 		if err := next.listen(context.Background()); err != nil {
-			s.log.Error("auth is not served outside the tunnel", "error", err)
+			s.log.Error("cannot serve auth outside the tunnel", "error", err)
 			return
 		}
 	}
@@ -94,12 +94,12 @@ func (s *Service) useOutside(next *outsideAuth) {
 	go func() {
 		defer close(done)
 		if err := s.server.OutOfBand(s.tokens).Serve(ctx, next.ln); err != nil {
-			s.log.Error("auth outside the tunnel ended", "error", err)
+			s.log.Error("auth server outside the tunnel failed", "error", err)
 		}
 	}()
 	next.stop = func() { cancel(); <-done }
 	s.outside = next
-	s.log.Info("auth is served outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
+	s.log.Info("serving auth outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
 }
 
 // PeerToken makes a token by which a peer is known to auth outside the tunnel.

@@ -133,7 +133,7 @@ func Open(o Options) (*Service, error) {
 	go func() {
 		defer close(s.done)
 		if err := s.server.Serve(ctx, o.Listener); err != nil {
-			s.log.Error("the auth service ended", "error", err)
+			s.log.Error("auth server failed", "error", err)
 		}
 	}()
 	return s, nil
@@ -286,7 +286,7 @@ func (s *Service) revoke(m *roster.Member, succeeded bool) {
 	}
 	s.o.Audit.Record(context.Background(), audit.Revoke, audit.Peer(m.Name), audit.PublicKey(m.Key),
 		slog.Int(audit.KeyCount, r.Outstanding), audit.NotAfter(r.NotAfter))
-	s.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
+	s.log.Warn("removed peer holds certificates that cannot be revoked; this gateway no longer forwards it, but they stay valid elsewhere until they expire",
 		"peer", m.Name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
 }
 

@@ -126,7 +126,7 @@ func (s *dnsSearch) run(ctx context.Context) {
 		if f := s.current(); f != nil {
 			search.Go(func() {
 				if err := f.Run(searching); !errors.Is(err, context.Canceled) {
-					s.o.Logger.Warn("gateways are not looked for in DNS", "error", err)
+					s.o.Logger.Warn("DNS discovery stopped", "error", err)
 				}
 			})
 		}

@@ -82,7 +82,7 @@ func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 			continue
 		}
 		if err := s.o.Store.FoundAt(m.member.Key, m.Record); err != nil {
-			s.o.Logger.Warn("where a peer was found in DNS cannot be remembered; after a restart another key there is not told from somebody new",
+			s.o.Logger.Warn("failed to store where a peer was found in DNS; after a restart, a changed key there will look like a new gateway",
 				"peer", m.member.Name, "error", err)
 		}
 		at := out[m.member.Key]

@@ -67,7 +67,7 @@ func (s *lanSearch) run(ctx context.Context) {
 		if finder != nil {
 			search.Go(func() {
 				if err := finder.Run(searching); !errors.Is(err, context.Canceled) {
-					s.o.Logger.Warn("gateways are not looked for on the local network", "error", err)
+					s.o.Logger.Warn("LAN discovery stopped", "error", err)
 				}
 			})
 		}
@@ -93,7 +93,7 @@ func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 		Changed: func() { signal(s.changed) }, Logger: s.o.Logger,
 	})
 	if err != nil { // The configuration was checked by the same rules.
-		s.o.Logger.Error("gateways cannot be looked for on the local network", "error", err)
+		s.o.Logger.Error("cannot start LAN discovery", "error", err)
 		return nil
 	}
 	return f

@@ -45,10 +45,10 @@ func (s *lanSearch) tell(ctx context.Context) {
 		}
 		switch m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
-			s.o.Logger.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
+			s.o.Logger.WarnContext(ctx, "invalid announcement on the local network", "name", i.Name,
 				"interface", i.Interface, "problem", i.Err, "code", string(catalogue.LANRecord))
 		case otherKey:
-			s.o.Logger.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.Name,
+			s.o.Logger.WarnContext(ctx, "ignoring a LAN announcement of a peer's name with a different key", "peer", m.Name,
 				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.Key), "code", string(catalogue.LANOtherKey))
 		default:
 			s.o.Logger.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
@@ -57,7 +57,7 @@ func (s *lanSearch) tell(ctx context.Context) {
 	}
 	for place := range s.told {
 		if _, still := now[place]; !still {
-			s.o.Logger.InfoContext(ctx, "gateway is gone from the local network", "name", place.name, "interface", place.iface)
+			s.o.Logger.InfoContext(ctx, "gateway left the local network", "name", place.name, "interface", place.iface)
 		}
 	}
 	s.told = now
@@ -125,7 +125,7 @@ func (s *lanSearch) admit(ctx context.Context) {
 			s.tellRefused(ctx, w, err)
 			continue
 		}
-		s.o.Logger.Info("a gateway on the local network has become a peer", "peer", w.name, "fingerprint", print, "why", w.why, "allow", strings.Join(l.Allow, " "))
+		s.o.Logger.Info("added a gateway on the local network as a peer", "peer", w.name, "fingerprint", print, "reason", w.why, "allow", strings.Join(l.Allow, " "))
 	}
 	s.refused = failed
 }
@@ -136,6 +136,6 @@ func (s *lanSearch) tellRefused(ctx context.Context, w wish, err error) {
 	if slices.Contains(s.refused[w.claim.key], err.Error()) {
 		return
 	}
-	s.o.Logger.WarnContext(ctx, "a gateway on the local network does not become a peer", "name", w.claim.name,
+	s.o.Logger.WarnContext(ctx, "failed to add a gateway on the local network as a peer", "name", w.claim.name,
 		"fingerprint", peer.Fingerprint(w.claim.key), "error", err)
 }

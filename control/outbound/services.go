@@ -175,7 +175,7 @@ func (s *Services) rememberPorts(locals []forward.LocalState) {
 			delete(s.unstored, l)
 		case s.unstored[l] != port:
 			s.unstored[l] = port
-			s.o.Logger.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
+			s.o.Logger.Warn("failed to store a local listener's port; kubeconfigs may need rewriting after a restart",
 				"peer", l.Peer, "service", l.Service, "port", port, "error", err)
 		}
 	}
