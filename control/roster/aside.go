@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 )
 
-// sourceAside is the source of the problems that entries of the state directory are.
+// sourceAside is the problem source for entries of the state directory.
 const sourceAside = "state-entries"
 
-// makeWay has those peers of the state directory stand aside that the tunnel refuses beside the
-// configuration and each other, and reports whether there are any. One bad entry must not
-// keep the gateway from starting. It is called at the start.
+// makeWay sets aside the stored peers that the tunnel refuses next to the configuration and each
+// other, and reports whether there are any. One bad entry must not keep the gateway from starting.
+// It is called at the start.
 func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 	var good state.Peers
 	try := func() error {
@@ -30,7 +30,7 @@ func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 		return reg.tunnel.SetPeers(r.peers(nowhere))
 	}
 	if try() != nil {
-		return false, nil //nolint:nilerr // the configuration is to blame, which only its owner changes
+		return false, nil //nolint:nilerr // the configuration is at fault, which only its owner changes
 	}
 	reasons := map[string]error{}
 	for _, p := range reg.store.Peers().All() {
@@ -66,7 +66,7 @@ func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 	return true, err
 }
 
-// disclaimOwnKey has announcements of this gateway's own key stand aside. No peer has it.
+// disclaimOwnKey sets aside announcements of this gateway's own key. No peer has it.
 func (reg *Registry) disclaimOwnKey() {
 	var of []string
 	for _, p := range reg.store.Peers().All() {
@@ -88,7 +88,7 @@ func (reg *Registry) disclaimOwnKey() {
 	}
 }
 
-// ShowAside has own checks say which entries of the state directory stand aside.
+// ShowAside shows the set-aside entries of the state directory as own checks.
 func (reg *Registry) ShowAside() {
 	var list []check.OwnProblem
 	for _, a := range reg.store.Aside() {
@@ -101,8 +101,7 @@ func (reg *Registry) ShowAside() {
 	reg.o.SetProblems(sourceAside, list)
 }
 
-// removeAside forgets a peer that stands aside, and closes what it came by. It reports whether
-// there was one.
+// removeAside deletes a peer that was set aside, and its tickets. It reports whether there was one.
 func (reg *Registry) removeAside(name string) (bool, error) {
 	if !reg.store.Peers().HasAside(name) {
 		return false, nil
@@ -120,10 +119,9 @@ func (reg *Registry) removeAside(name string) (bool, error) {
 	return true, err
 }
 
-// applyFirst applies the configuration of the start. One object of the cluster that cannot be
-// must not keep the gateway from running: without those it starts with the peers that joined,
-// under the options that their objects give them, and who reads the objects finds out which
-// are good.
+// applyFirst applies the configuration at the start. One invalid object in the cluster must not
+// keep the gateway from running. Without the objects it starts with the joined peers, under the
+// options that their objects give them, and the controller then finds out which objects are valid.
 func (c *Change) applyFirst(cfg *config.Resolved) error {
 	reg, err := c.reg, c.Apply(cfg)
 	if errors.Is(err, tunnel.ErrPeerSet) {

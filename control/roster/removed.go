@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// removedByHand notes that an operator does not want a peer: it does not become one by
-// itself again, also after a restart.
+// removedByHand notes that an operator removed a peer, so that it is not added automatically again,
+// even after a restart.
 func (reg *Registry) removedByHand(m *Member) {
 	for _, k := range m.AllKeys() {
 		if err := reg.store.NoteRemoved(k); err != nil {
@@ -22,7 +22,7 @@ func (reg *Registry) removedByHand(m *Member) {
 	}
 }
 
-// WantedAgain is the opposite: an operator has approved the key.
+// WantedAgain undoes removedByHand: an operator has approved the key.
 func (reg *Registry) WantedAgain(k peer.PublicKey) {
 	if err := reg.store.WantAgain(k); err != nil {
 		reg.log.Warn("failed to store that a removed peer was added again", "fingerprint", peer.Fingerprint(k), "error", err)
