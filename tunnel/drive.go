@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -149,9 +148,6 @@ func (e *Engine) pollOne(now time.Time, k peer.PublicKey, p *peerState) (a hands
 	}
 	return a
 }
-
-// yields breaks ties between the two sides: the one with the greater key yields.
-func (e *Engine) yields(to peer.PublicKey) bool { return bytes.Compare(e.publicKey[:], to[:]) > 0 }
 
 // observeNew passes a new reading to the machines. Engine.mu is held.
 func (e *Engine) observeNew(now time.Time, r reading) {

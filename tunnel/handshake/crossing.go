@@ -1,8 +1,11 @@
 package handshake
 
 import (
+	"bytes"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Two initiations that cross undo each other: each device answers the other's, thereby discards its
@@ -27,6 +30,10 @@ const (
 	// ones go to the device at once.
 	mostHeld = 8
 )
+
+// Yields breaks the tie when both sides dial at once: it reports whether own yields to other. The side
+// with the greater key does, and both know the keys.
+func Yields(own, other peer.PublicKey) bool { return bytes.Compare(own[:], other[:]) > 0 }
 
 // held is a waiting initiation. A late one came after a response to ours.
 type held struct {
