@@ -264,7 +264,7 @@ func (g *gatherer) sendFailed(now time.Time, d datagram, err error) {
 }
 
 // awaits reports whether a message has the transaction id of an unanswered request. While the NAT is
-// being tested it may be the test's, whose ids are not known here.
+// being tested it may be the test's, whose ids are unknown here.
 func (g *gatherer) awaits(packet []byte) bool {
 	if g.tests.running != nil {
 		return true

@@ -11,7 +11,7 @@ const (
 	MappingEndpointIndependent = "endpoint-independent"
 	MappingAddress             = "address-dependent"
 	MappingAddressAndPort      = "address-and-port-dependent"
-	MappingEndpointDependent   = "endpoint-dependent" // one of the two, it is not known which
+	MappingEndpointDependent   = "endpoint-dependent" // one of the two, it is unknown which
 
 	FilteringEndpointIndependent = "endpoint-independent"
 	FilteringAddress             = "address-dependent"
@@ -36,7 +36,7 @@ type NAT struct {
 	// Filtering is one of the constants above. It is unknown unless a STUN server offers the tests
 	// of RFC 5780.
 	Filtering string
-	// Strays says whether the NAT remembers unsolicited datagrams, so that it can be poisoned:
+	// Strays reports whether the NAT remembers unsolicited datagrams, so that it can be poisoned:
 	// "answers", "drops" ([path.NAT]) or unknown.
 	Strays string
 	// PublicAddresses are the addresses that STUN servers saw, sorted.

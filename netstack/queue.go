@@ -76,7 +76,7 @@ func newQueue() *queue {
 	return q
 }
 
-// put takes its own reference of pkt if it queues it. wait says whether the caller may be held back
+// put takes its own reference of pkt if it queues it. wait reports whether the caller may be held back
 // until there is room.
 func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	q.mu.Lock()

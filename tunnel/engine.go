@@ -247,7 +247,7 @@ func (e *Engine) Close() error {
 		e.cancel()
 	}
 	<-e.done
-	e.setMu.Lock() // wait for a change under way
+	e.setMu.Lock() // wait for a change in progress
 	defer e.setMu.Unlock()
 	e.dev.Close()
 	<-e.dev.Wait()

@@ -58,7 +58,7 @@ type Sightings struct {
 	// StampInPast is an initiation by the peer with an older timestamp than an earlier one. Its
 	// clock was set back, and until it catches up its initiations look like replays. Or it was one.
 	StampInPast StampSight
-	// Initiated is an initiation by the peer that is valid but for the preshared key, which it does
+	// Initiated is an initiation by the peer that is valid except for the preshared key, which it does
 	// not show. So the peer can reach us, and knows our key.
 	Initiated Sight
 	// Skew is how far the peer's clock was ahead of ours when the initiation with its newest

@@ -6,7 +6,7 @@
 // The socket has mode 0660 in a directory of mode 0750, and the kernel tells who is at
 // the other end of each connection (SO_PEERCRED). The gateway's own user and root may
 // do everything; members of the gateway's group may read the status and the
-// configuration; everybody else is refused. Systems that cannot tell the peer have the
+// configuration; everyone else is refused. Systems that cannot tell the peer have the
 // file's mode alone, and then whoever may open the socket counts as its owner.
 //
 // # Wire format
@@ -73,14 +73,14 @@ type Backend interface {
 	Credential(ctx context.Context, name string) (api.Credential, error)
 	// NetCheck asks the STUN and TURN servers again, and waits at most 5 s for them.
 	NetCheck(ctx context.Context) (api.NetCheck, error)
-	// Check runs the checks now, at most 10 s, and gives what they found. An unknown peer
+	// Check runs the checks now, at most 10 s, and returns what they found. An unknown peer
 	// is an error; a check that fails is none.
 	Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error)
-	// Checks gives what the checks found last, at once.
+	// Checks returns what the checks found last, at once.
 	Checks(ctx context.Context) (api.CheckReport, error)
-	// History gives what became of peers lately, at once. An unknown peer is an error.
+	// History returns what became of peers recently, at once. An unknown peer is an error.
 	History(ctx context.Context, r api.HistoryRequest) (api.History, error)
-	// Log gives the records of the recent log that came after one; 0 gives all that are
+	// Log returns the records of the recent log that came after one; 0 gives all that are
 	// kept.
 	Log(ctx context.Context, after uint64) (api.Log, error)
 	// KeyRotate tells the peers of another key and takes it. It waits at most as long as the

@@ -27,7 +27,7 @@ const maxAnswer = 64 << 20
 
 // Client asks a running gateway. It holds no connection to a socket between requests and
 // may be used concurrently. Failures of the gateway are [*Error]; when nobody answers, the
-// error is [ErrNoGateway], and with it [ErrSilent] when somebody listens who does not answer.
+// error is [ErrNoGateway], and with it [ErrSilent] when someone listens who does not answer.
 type Client struct {
 	socket string
 	http   *http.Client
@@ -337,7 +337,7 @@ func (c *Client) Checks(ctx context.Context) (api.CheckReport, error) {
 	return ask[api.CheckReport](ctx, c, http.MethodGet, "/v1/checks", nil)
 }
 
-// History asks for what became of peers lately.
+// History asks for what became of peers recently.
 func (c *Client) History(ctx context.Context, r api.HistoryRequest) (api.History, error) {
 	q := url.Values{"peer": r.Peers}
 	for name, d := range map[string]time.Duration{"since": r.Since, "step": r.Step} {

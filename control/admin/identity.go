@@ -61,7 +61,7 @@ func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller{who, err})
 }
 
-// authorize gives the caller, or the problem that it lacks the right.
+// authorize returns the caller, or the problem that it lacks the right.
 func (s *Server) authorize(ctx context.Context, r right) (identity, *Error) {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if !ok || who.err != nil {

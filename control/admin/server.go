@@ -99,13 +99,13 @@ func (s *Server) count(_ net.Conn, state http.ConnState) {
 // Socket is the path that is served.
 func (s *Server) Socket() string { return s.socket }
 
-// Shutdown takes no more requests and waits for those under way until ctx ends.
+// Shutdown takes no more requests and waits for those in progress until ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	return errors.Join(err, s.Close())
 }
 
-// Close ends requests under way by their contexts, waits until the backend has
+// Close ends requests in progress by their contexts, waits until the backend has
 // returned from them, and removes the socket.
 func (s *Server) Close() error {
 	var err error

@@ -316,7 +316,7 @@ func (k *Keeper) ask(ctx context.Context) (Grant, error) {
 }
 
 // userAsked returns the user that another gateway tells us to ask for if it may be a peer's user,
-// else nothing.
+// otherwise nothing.
 func userAsked(user string) string {
 	if !userForm.MatchString(user) {
 		return ""

@@ -7,7 +7,7 @@
 // from. Reading is strict. An unknown field, a field given twice, a value of another
 // type, an alias and a second document are errors, and so is everything that could not
 // work later: a key that is none, a name that two peers bear, a file that cannot be
-// read, a secret that everybody may read. A field whose feature this version lacks is
+// read, a secret that everyone may read. A field whose feature this version lacks is
 // an error where the gateway would not do what the file says, and a warning where it
 // merely does less.
 //
@@ -248,7 +248,7 @@ type Overrides struct {
 }
 
 // Load reads the file, applies the overrides and checks everything. A file that is
-// wrong gives an error of type [Problems]; one that cannot be read another.
+// wrong returns an error of type [Problems]; one that cannot be read another.
 func Load(path string, o Overrides) (*Resolved, error) {
 	data, err := readBounded(path)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 	PortMappingOff  = "off"
 )
 
-// PortMapping says whether a router is asked for a port, and which: the one of the default
+// PortMapping reports whether a router is asked for a port, and which: the one of the default
 // route when Router is not valid.
 type PortMapping struct {
 	Enabled bool

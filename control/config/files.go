@@ -28,11 +28,11 @@ type osFiles struct{}
 func (osFiles) Stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
 func (osFiles) ReadFile(path string) ([]byte, error)  { return readBounded(path) }
 
-// othersMayRead are the permission bits that make a secret everybody's. The group's
+// othersMayRead are the permission bits that make a secret everyone's. The group's
 // are admitted: Kubernetes mounts Secrets readable by the pod's group.
 const othersMayRead fs.FileMode = 0o007
 
-// read gives a file's content, or reports at the field why it cannot be had.
+// read returns a file's content, or reports at the field why it cannot be had.
 func (c *checker) read(field, path string) ([]byte, bool) {
 	if path == "" {
 		c.fail(field, "missing (want the path of a file)")
@@ -117,7 +117,7 @@ func (c *checker) presharedKey(field, configured string) peer.PresharedKey {
 	return key
 }
 
-// certificates reads PEM certificates and gives the file's content.
+// certificates reads PEM certificates and returns the file's content.
 func (c *checker) certificates(field, configured string) []byte {
 	path := c.path(field, configured)
 	data, ok := c.read(field, path)

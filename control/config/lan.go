@@ -31,7 +31,7 @@ type AutoPeer struct {
 	Key  peer.PublicKey
 }
 
-// Equal says whether both do the same.
+// Equal reports whether both do the same.
 func (l LAN) Equal(o LAN) bool {
 	return l.Enabled == o.Enabled && l.TTL == o.TTL && l.Secret.Equal(o.Secret) &&
 		slices.Equal(l.Interfaces, o.Interfaces) && slices.Equal(l.AutoPeer, o.AutoPeer) && slices.Equal(l.Allow, o.Allow)

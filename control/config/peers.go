@@ -50,7 +50,7 @@ type listener struct {
 	field string
 }
 
-// ownListeners are those of the gateway itself. One at a host's name is not known.
+// ownListeners are those of the gateway itself. One at a host's name is unknown.
 func (c *checker) ownListeners() []listener {
 	spec := &c.doc.Spec
 	var out []listener
@@ -185,7 +185,7 @@ func (c *checker) keys(at string, e *api.Peer, p *Peer) {
 }
 
 // allow checks that every grant is for a service there is, and that the peer can use it.
-// The API server asks a stock peer for a client certificate as it does anybody, but auth
+// The API server asks a stock peer for a client certificate as it does anyone, but auth
 // knows its callers by their overlay addresses, and a stock peer has none.
 func (c *checker) allow(at string, e *api.Peer) []string {
 	for i, s := range e.Allow {

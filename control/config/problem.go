@@ -106,5 +106,5 @@ type blamed struct {
 // Error is the message of the problem.
 func (b *blamed) Error() string { return b.problem.Error() }
 
-// Unwrap gives the problem and its cause.
+// Unwrap returns the problem and its cause.
 func (b *blamed) Unwrap() []error { return []error{b.problem, b.cause} }

@@ -110,7 +110,7 @@ func (c *checker) env(name string) (found, value string) {
 	return "", ""
 }
 
-// isProxyURL reports whether a proxy may be there; user says whether one may be named.
+// isProxyURL reports whether a proxy may be there; user reports whether one may be named.
 func isProxyURL(raw string, user bool) bool {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || (u.User != nil && !user) || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {

@@ -19,11 +19,11 @@ import (
 // it has two marks, of what it is offered and of what its identity hangs on, and a report is
 // posted when one of them changes. The peer asks for the rest itself.
 
-// Incarnations tells of an issuer whose identities can end before their time. An
+// Incarnations reports an issuer whose identities can end before their time. An
 // [auth.Issuer] may be one.
 type Incarnations interface {
 	// Incarnation is of what the peer's identity hangs on now, empty while there is nothing;
-	// known is false so long as that is not known.
+	// known is false so long as that is unknown.
 	Incarnation(s auth.Subject) (id string, known bool)
 }
 
@@ -55,7 +55,7 @@ type markedText struct {
 	mark report.Mark
 }
 
-// of gives the mark of a text, which is not to be changed afterwards.
+// of returns the mark of a text, which is not to be changed afterwards.
 func (l *lastMark) of(text []byte) report.Mark {
 	m := l.last.Load()
 	if m == nil || !bytes.Equal(m.text, text) {

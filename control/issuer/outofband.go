@@ -25,7 +25,7 @@ type outsideAuth struct {
 const outsideField = "spec.services.auth.outOfBand"
 
 // prepareOutside makes all that can fail of what a configuration wants outside the tunnel,
-// and disturbs nothing that serves. It gives the present one when nothing has changed, nil
+// and disturbs nothing that serves. It gives the current one when nothing has changed, nil
 // when none is wanted.
 func (s *Service) prepareOutside(ctx context.Context, cfg *config.Resolved) (*outsideAuth, error) {
 	o := cfg.Services.OutOfBand
@@ -43,7 +43,7 @@ func (s *Service) prepareOutside(ctx context.Context, cfg *config.Resolved) (*ou
 		}
 	}
 	if s.outside != nil && s.outside.of.Listen == o.Listen {
-		return next, nil // the address is taken until the present one ends
+		return next, nil // the address is taken until the current one ends
 	}
 	if err := next.listen(ctx); err != nil {
 		return nil, cfg.Blame(outsideField+".listen", err)

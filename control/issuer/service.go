@@ -29,7 +29,7 @@ type Options struct {
 	Key   peer.PrivateKey // this gateway's
 	Store *state.Store
 	Peers *roster.Registry
-	// Listener gives the connections inside the tunnel.
+	// Listener returns the connections inside the tunnel.
 	Listener *forward.Listener
 	// Server has the name of the gateway, and those who answer what is not about identities.
 	Server auth.ServerOptions
@@ -186,7 +186,7 @@ func (s *Service) openIssuer(cfg *config.Resolved) (auth.Issuer, error) {
 	return issuer, nil
 }
 
-// openClusterIssuer makes an issuer in the cluster, or gives the present one when it is as
+// openClusterIssuer makes an issuer in the cluster, or gives the current one when it is as
 // the configuration wants it.
 func (s *Service) openClusterIssuer(cfg *config.Resolved, of clusterOf, at string) (auth.Issuer, error) {
 	if s.cluster != nil && s.clusterOf == of {

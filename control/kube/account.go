@@ -59,7 +59,7 @@ func (a accounts) ours(x *corev1.ServiceAccount) bool {
 	return x.Labels[labelGateway] == a.gateway && x.Labels[labelPeer] != "" && strings.HasPrefix(x.Name, accountPrefix)
 }
 
-// ensureTries bounds how often an account that somebody else changes at the same time is
+// ensureTries bounds how often an account that someone else changes at the same time is
 // looked at.
 const ensureTries = 4
 

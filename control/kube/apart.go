@@ -23,7 +23,7 @@ func (c *Cluster) Apart() *Cluster {
 }
 
 // Redial has the next request of a client of [Cluster.Apart] use another connection, unless
-// a request is under way. client-go notices only after 45 s that a connection leads nowhere.
+// a request is in progress. client-go notices only after 45 s that a connection leads nowhere.
 func Redial(client rest.Interface) {
 	if c, ok := client.(*rest.RESTClient); ok && c.Client != nil {
 		utilnet.CloseIdleConnectionsFor(c.Client.Transport)

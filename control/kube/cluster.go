@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ErrNoCluster: it is not known where the gateway's own API server is.
+// ErrNoCluster: it is unknown where the gateway's own API server is.
 var ErrNoCluster = errors.New("no cluster to issue in")
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// incarnations follow the accounts: one that anybody deletes takes its tokens along, and whose
+// incarnations follow the accounts: one that anyone deletes takes its tokens along, and whose
 // they are would find out by being refused.
 type incarnations struct {
 	copy atomic.Pointer[mirror.Mirror[*corev1.ServiceAccount]]

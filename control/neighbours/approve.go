@@ -47,7 +47,7 @@ func (n *Search) claims() []claim {
 
 // DiscoveredApprove makes a peer of a gateway that was found: its key is pinned, and its
 // addresses are those found from time to time. The other side has to do the same. The
-// request has to say which key is meant: anybody can announce a name.
+// request has to say which key is meant: anyone can announce a name.
 func (n *Search) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
 	if err := n.o.Peers.CheckServices("allow", r.Allow); err != nil {
 		return api.DiscoveredApproveResponse{}, err
@@ -86,7 +86,7 @@ func (o *Options) add(ctx context.Context, name string, c claim, allow []string,
 const maxShownName = 63
 
 // claimed is the one gateway that was found by a name and has the key with the fingerprint,
-// which has to be given: somebody else may use the name too, or alone.
+// which has to be given: someone else may use the name too, or alone.
 func (n *Search) claimed(name, fingerprint string) (claim, error) {
 	var fit []claim
 	var all, prints, wrong []string

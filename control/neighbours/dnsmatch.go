@@ -72,7 +72,7 @@ func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 }
 
 // settle brings what was found together with the peers: it notes where each was found,
-// shows what is wrong, and gives the addresses of those that are found by their key.
+// shows what is wrong, and returns the addresses of those that are found by their key.
 func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	matches := s.matches(r)
 	s.o.SetProblems(sourceDNSProblems, s.problems(matches))

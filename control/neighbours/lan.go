@@ -173,7 +173,7 @@ func (s *lanSearch) candidates(found []lan.Instance, m *roster.Member) []discove
 const lanShare = 2
 
 // inTurn lists where the holder of keys was found. Only the first of the list are tried, and
-// anybody can announce another's key: those that prove to be of the group come first, then
+// anyone can announce another's key: those that prove to be of the group come first, then
 // those at addresses where the holder was heard before, and those that were found first. One
 // that announces many addresses does not crowd out the others.
 func inTurn(found []lan.Instance, keys []peer.PublicKey, proven []netip.AddrPort) []discovery.Candidate {

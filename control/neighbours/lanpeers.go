@@ -131,7 +131,7 @@ func (s *lanSearch) admit(ctx context.Context) {
 }
 
 // tellRefused logs why a gateway does not become a peer, unless that was so the last time:
-// it is tried again whenever anybody comes or goes.
+// it is tried again whenever anyone comes or goes.
 func (s *lanSearch) tellRefused(ctx context.Context, w wish, err error) {
 	if slices.Contains(s.refused[w.claim.key], err.Error()) {
 		return

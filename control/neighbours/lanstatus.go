@@ -20,7 +20,7 @@ import (
 
 const (
 	// lanSilence is how long nothing may be heard before that is a problem: every minute or
-	// two somebody repeats something where anybody is.
+	// two someone repeats something where anyone is.
 	lanSilence = time.Minute
 	// maxLANProblems bounds the verdicts on what others announce.
 	maxLANProblems = 8
@@ -115,7 +115,7 @@ func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 	return out
 }
 
-// inPodNetwork says whether this process is in a pod, and all of these interfaces are ends
+// inPodNetwork reports whether this process is in a pod, and all of these interfaces are ends
 // of virtual cables whose other ends are in another namespace, as a pod's are.
 func inPodNetwork(root fs.FS, interfaces []string) bool {
 	if root == nil || os.Getenv("KUBERNETES_SERVICE_HOST") == "" {

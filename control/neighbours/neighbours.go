@@ -30,13 +30,13 @@ type Options struct {
 	Peers *roster.Registry
 	// Port is the UDP port that this gateway is announced with.
 	Port func() uint16
-	// OwnAddrs are the addresses of this machine: no peer is sought there.
+	// OwnAddrs are the addresses of this host: no peer is sought there.
 	OwnAddrs func() ([]netip.Addr, error)
 	// Interfaces lists those on which gateways are looked for, and Listen opens a socket for
-	// multicast DNS on one; nil are this machine's.
+	// multicast DNS on one; nil are this host's.
 	Interfaces func() ([]lan.Interface, error)
 	Listen     func(lan.Interface, lan.Family) (lan.Conn, error)
-	// Root is the file system that tells whether this is a pod; nil looks at none.
+	// Root is the file system that reports whether this is a pod; nil looks at none.
 	Root fs.FS
 	// Moved is told that peers were found elsewhere, by one who may change the peers.
 	Moved func(r *roster.Roster)

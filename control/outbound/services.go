@@ -30,7 +30,7 @@ type Options struct {
 	// Dial connects to an address inside the tunnel.
 	Dial func(ctx context.Context, to netip.AddrPort) (*netstack.Conn, error)
 	// Admit says why whoever connects may not use a listener for a peer's services; nil admits
-	// everybody.
+	// everyone.
 	Admit func(peer string, from netip.AddrPort) error
 	// Host is where listeners without an address listen; the zero value is 127.0.0.1.
 	Host   netip.Addr

@@ -23,7 +23,7 @@ type Backend interface {
 // writer.
 type Tenure interface {
 	// Term names the time during which nobody else can have written. A later term of the same owner
-	// has another name if anybody else could write in between. Empty means unknown.
+	// has another name if anyone else could write in between. Empty means unknown.
 	Term() string
 }
 

@@ -37,7 +37,7 @@ type Storage interface {
 }
 
 // Names knows the keys and names that are in use. Reserve reports why a joiner with this key
-// cannot become the peer of this name: a [*KeyTakenError] when the key is somebody's, a
+// cannot become the peer of this name: a [*KeyTakenError] when the key is someone's, a
 // [*NameTakenError] when the name is. chosen says that the inviter chose the name: what is
 // kept for a name must not go to whoever calls itself by it. Reserve is called while the book
 // is at work, and must call nothing of it but IsOneTime.
@@ -62,7 +62,7 @@ type Options struct {
 //
 // It is safe for concurrent use. Every change is stored before it counts; when that
 // fails the call returns an error that is an [ErrStorage] and nothing has changed; only
-// Forget counts all the same.
+// Forget counts anyway.
 type Book struct {
 	o    Options
 	self peer.PublicKey // of o.Key

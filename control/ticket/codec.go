@@ -253,7 +253,7 @@ func (r *reader) fail(what string) {
 	}
 }
 
-// take gives the next n bytes, or nil.
+// take returns the next n bytes, or nil.
 func (r *reader) take(n int) []byte {
 	if r.err != nil || len(r.b) < n {
 		r.fail("its contents end early")

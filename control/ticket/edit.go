@@ -168,7 +168,7 @@ func (e *edit) forget() {
 	}
 }
 
-// Expire puts an end to the tickets whose time is up and gives the one-time keys of
+// Expire puts an end to the tickets whose time is up and returns the one-time keys of
 // all tickets that ended since it was last called: the tunnel must drop them.
 // Keys are given also along with an error; a key that could not be ended for want of
 // storage is given again by a later call.

@@ -49,7 +49,7 @@ var (
 	ErrNoProof = fmt.Errorf("%w: the joining gateway is older than this one; upgrade it, then join again with the same ticket", ErrProof)
 	// ErrRekeyed: the inviter has another key than when it made the ticket.
 	ErrRekeyed = errors.New("the ticket names a key that the inviter no longer has; make a new one with `postern invite`")
-	// ErrKeyTaken: the joiner's key is somebody's here already.
+	// ErrKeyTaken: the joiner's key is someone's here already.
 	ErrKeyTaken = errors.New("the joiner's key is in use there")
 	// ErrRequest: the request makes no sense.
 	ErrRequest = errors.New("malformed request")
@@ -90,7 +90,7 @@ func (e *NameTakenError) Error() string {
 // Is makes the error an ErrName.
 func (e *NameTakenError) Is(target error) bool { return target == ErrName }
 
-// KeyTakenError says that the joiner's key is somebody's already. Its message is for the
+// KeyTakenError says that the joiner's key is someone's already. Its message is for the
 // joiner; Holder and Hint are for the operator of the inviter alone.
 // errors.Is(err, ErrKeyTaken) holds.
 type KeyTakenError struct {

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// decoration is what stands around and between the parts of a ticket that somebody pasted:
+// decoration is what stands around and between the parts of a ticket that someone pasted:
 // quotes of any kind, brackets, marks of quoted mail, ends of lines and sentences, and what
 // nobody sees.
 const decoration = "'\"`´‘’‚‛“”„‟«»‹›「」<>()[]{}|*_=\\,.;:!?\u00ad\u200b\u200c\u200d\u2060\ufeff"

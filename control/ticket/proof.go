@@ -20,9 +20,9 @@ const (
 	ByReply Way = "postern ticket v1 proof"         // in a reply
 )
 
-// Prove gives the request with the proof that the joiner holds the private key of
+// Prove returns the request with the proof that the joiner holds the private key of
 // PublicKey. It goes for this way, this ticket, this inviter and the request as it is alone:
-// public keys are no secrets, and whoever has a ticket must not redeem it for somebody else's.
+// public keys are no secrets, and whoever has a ticket must not redeem it for someone else's.
 func (r Request) Prove(way Way, id ID, inviter peer.PublicKey, joiner peer.PrivateKey) (Request, error) {
 	var err error
 	r.Proof, err = r.proof(way, id, inviter, joiner, inviter)
@@ -63,7 +63,7 @@ func (r Request) checkProof(way Way, id ID, inviter peer.PrivateKey) error {
 	return nil
 }
 
-// append writes the request but for its proof.
+// append writes the request except for its proof.
 func (r Request) append(b []byte) ([]byte, error) {
 	b = append(b, r.PublicKey[:]...)
 	b = appendText(b, r.Name)

@@ -42,7 +42,7 @@ type Record struct {
 	// Reply authenticates replies. It is kept so long as the record is, to tell a
 	// late reply from a forged one.
 	Reply Key
-	// Peer gives the lasting preshared key of a peer that came by a reply.
+	// Peer returns the lasting preshared key of a peer that came by a reply.
 	Peer Key
 
 	// Name is what the joiner will be called here; empty takes its own name.
@@ -75,7 +75,7 @@ type Redeemer struct {
 	At           time.Time
 }
 
-// live reports whether the ticket can still make somebody a peer.
+// live reports whether the ticket can still make someone a peer.
 func (r Record) live() bool { return r.State == Open || r.State == Redeemed }
 
 // answers reports whether the ticket has a one-time peer.
@@ -95,7 +95,7 @@ func (r Records) clone() Records {
 	return r
 }
 
-// find gives the record that pick accepts, or nil.
+// find returns the record that pick accepts, or nil.
 func (r Records) find(pick func(Record) bool) *Record {
 	for i := range r.List {
 		if pick(r.List[i]) {

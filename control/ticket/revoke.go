@@ -33,7 +33,7 @@ func ParseID(s string) (ID, error) {
 }
 
 // Revoke ends an open ticket as its deadline would. One that is not open is left as it is,
-// and one that is not known is no error.
+// and one that is unknown is no error.
 func (b *Book) Revoke(now time.Time, id ID) error {
 	revoked := false
 	err := b.change(now, func(e *edit) error {

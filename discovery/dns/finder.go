@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxAsking bounds the questions that are under way at a time, of all domains together.
+// maxAsking bounds the questions that are in progress at a time, of all domains together.
 const maxAsking = 8
 
 // Options of a [Finder]. Domains are required.

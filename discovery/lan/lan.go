@@ -79,7 +79,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Instance is a gateway that was found on one interface. All of it is what somebody
+// Instance is a gateway that was found on one interface. All of it is what someone
 // there says, but for the times and the interface.
 type Instance struct {
 	// Name is the instance's: a cluster's name, or that with a number such as "edge (2)".

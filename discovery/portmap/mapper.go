@@ -53,7 +53,7 @@ type Mapper struct {
 	wake    chan struct{}
 
 	// Owned by Run.
-	conn    net.Conn // to the router, of the present place
+	conn    net.Conn // to the router, of the current place
 	readers sync.WaitGroup
 	igd     *igd
 	upnp    chan upnpOrder // to the goroutine that carries them out
@@ -129,7 +129,7 @@ func (p *Mapper) Run(ctx context.Context) error {
 	if again {
 		return ErrRunning
 	}
-	// Requests that are under way when ctx ends must still be answered or undone.
+	// Requests that are in progress when ctx ends must still be answered or undone.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	orders, cancelOrder := context.WithCancel(ctx)
 	var served sync.WaitGroup
@@ -348,14 +348,14 @@ func (p *Mapper) Status() Status {
 	return p.m.status()
 }
 
-// Settled says whether the router has been asked once, whatever came of it.
+// Settled reports whether the router has been asked once, whatever came of it.
 func (p *Mapper) Settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.settled
 }
 
-// report logs events and tells of changes.
+// report logs events and reports changes.
 func (p *Mapper) report() {
 	p.mu.Lock()
 	events := p.m.events

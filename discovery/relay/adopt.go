@@ -37,7 +37,7 @@ type Grant struct {
 	Expires time.Time
 }
 
-// fits says whether the grant may be there still, at this server.
+// fits reports whether the grant may be there still, at this server.
 func (g *Grant) fits(s Server, to netip.AddrPort, now time.Time) bool {
 	return g != nil && g.Server == s.Address && g.Username == s.Username && g.Address == to &&
 		g.Relayed.IsValid() && g.Mapped.IsValid() && now.Before(g.Expires.Add(grantAgain))
@@ -96,7 +96,7 @@ func (l *link) adopt(ctx context.Context, g *Grant) adopted {
 	return isOurs
 }
 
-// adopt makes the earlier allocation the present one, if it is there still. Without one that
+// adopt makes the earlier allocation the current one, if it is there still. Without one that
 // may be, the outcome is refused.
 func (c *Client) adopt(ctx context.Context, l *link) adopted {
 	if l.transport != TransportUDP {
@@ -117,7 +117,7 @@ func (c *Client) adopt(ctx context.Context, l *link) adopted {
 	return outcome
 }
 
-// granted notes until when the present allocation lasts, for the next process and for
+// granted notes until when the current allocation lasts, for the next process and for
 // ourselves: after an outage it may be there still.
 func (c *Client) granted(a *allocation, until time.Time) {
 	if a.Transport != TransportUDP {

@@ -41,7 +41,7 @@ type allocation struct {
 	lifetime time.Duration
 	fallback string // why it is not over UDP; "" = it is, or was not to be
 	traffic  *counters
-	report   func(*allocation, observed) // how the minder tells of its findings
+	report   func(*allocation, observed) // how the minder reports its findings
 
 	deliver func(packet []byte, from netip.AddrPort) // Options.Attach's
 	// detach ends what delivers to us: Options.Attach's and Socket.AddServer's removals,
@@ -87,7 +87,7 @@ type outgoing struct {
 // observed is what minding an allocation found out.
 type observed struct {
 	rtt time.Duration // 0 = not measured
-	// refreshed is how long the server has the allocation from now on; 0 = not known.
+	// refreshed is how long the server has the allocation from now on; 0 = unknown.
 	refreshed time.Duration
 	// silence is what is to be said of a server that has not answered, twice; nil = nothing.
 	silence *failure
@@ -135,7 +135,7 @@ func (a *allocation) wants() []netip.Addr {
 	return a.wanted
 }
 
-// restate takes what is known of the server's answers, which may lag behind want.
+// restate takes what is known about the server's answers, which may lag behind want.
 func (a *allocation) restate(known map[netip.Addr]permissionState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -28,7 +28,7 @@ const (
 	// is after permissionRetry, and each time after twice as long, up to channelRetry.
 	channelRetry = time.Minute
 	// maxAddrs bounds the addresses that are remembered, bindAtOnce the requests that are
-	// under way.
+	// in progress.
 	maxAddrs   = 1024
 	bindAtOnce = 8
 	// maxStrange bounds the channels of unknown meaning that are looked into.
@@ -223,7 +223,7 @@ func (c *channels) due(now time.Time) (ask []bind, next time.Time) {
 	return ask, next
 }
 
-// numberLocked gives a number that none of ours has.
+// numberLocked returns a number that none of ours has.
 func (c *channels) numberLocked() uint16 {
 	for {
 		n := firstChannel + c.next%allChannels
@@ -279,7 +279,7 @@ func (c *channels) unanswered(now time.Time, b bind) {
 
 // publishLocked rebuilds the table. Data may come by a channel before we have seen that it was
 // granted, so one that is asked for is read already. Over an adopted allocation it is not: the
-// number may be one of an earlier life, and its data somebody else's.
+// number may be one of an earlier life, and its data someone else's.
 func (c *channels) publishLocked(now time.Time) {
 	t := &table{out: make(map[netip.AddrPort]*channel), in: make(map[uint16]netip.AddrPort)}
 	for addr, ch := range c.all {

@@ -241,7 +241,7 @@ func (c *Client) retire(ctx context.Context, a *allocation) {
 	})
 }
 
-// take makes an allocation the present one.
+// take makes an allocation the current one.
 func (c *Client) take(a *allocation) {
 	c.mu.Lock()
 	c.current = a
@@ -264,7 +264,7 @@ func (c *Client) take(a *allocation) {
 	c.granted(a, time.Now().Add(a.lifetime))
 }
 
-// drop closes the present allocation: lost, or given back or left without a failure.
+// drop closes the current allocation: lost, or given back or left without a failure.
 func (c *Client) drop(a *allocation, loss error, giveBack bool) {
 	c.mu.Lock()
 	c.current = nil
@@ -293,7 +293,7 @@ func (c *Client) forget(a *allocation) {
 	delete(c.active, a)
 }
 
-// observe notes what minding the present allocation found out.
+// observe notes what minding the current allocation found out.
 func (c *Client) observe(a *allocation, o observed) {
 	c.mu.Lock()
 	if c.current != a {
@@ -337,7 +337,7 @@ func (c *Client) observe(a *allocation, o observed) {
 	}
 }
 
-// Allocation is the present allocation, false while there is none.
+// Allocation is the current allocation, false while there is none.
 func (c *Client) Allocation() (Allocation, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

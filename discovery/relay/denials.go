@@ -19,7 +19,7 @@ type denials struct {
 	since  time.Time // the start of the period
 }
 
-// pass gives the addresses to warn of, and how many others were held back for the first
+// pass returns the addresses to warn of, and how many others were held back for the first
 // time in this period. Those of the other IP family count for nothing: they are no warnings.
 func (d *denials) pass(now time.Time, news []netip.Addr, why map[netip.Addr]string) (let []netip.Addr, held int) {
 	if now.Sub(d.since) >= deniedEvery {

@@ -22,7 +22,7 @@
 // from. A gateway that restarts on its port finds its allocation there still, and adopts
 // it ([Grant]) instead of a new one: behind a symmetric NAT on either side the relayed
 // address is all that peers know of it, and when both restart at once there is nobody left
-// to tell of another. Permissions are recreated; channels of before are found out by asking,
+// to report another. Permissions are recreated; channels of before are found out by asking,
 // since a number may be bound to its address alone (RFC 8656 §12). An allocation over TCP
 // or TLS ends with its connection and cannot be adopted.
 //

@@ -113,7 +113,7 @@ func (c *Client) attempt(ctx context.Context, at attempt, resolve func() (netip.
 	return c.allocate(ctx, at.transport, place{name: to.String(), addr: to}, silence)
 }
 
-// resolve gives the server's address: another one of several in each round.
+// resolve returns the server's address: another one of several in each round.
 func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) {
 	host, _, err := c.o.Server.hostPort()
 	if err != nil {
@@ -264,7 +264,7 @@ func (c *Client) request(ctx context.Context, l *link, silence time.Duration, br
 	return nil, f
 }
 
-// again says whether the allocation may be asked for once more, after a pause.
+// again reports whether the allocation may be asked for once more, after a pause.
 func (l *link) again(ctx context.Context, after time.Duration) bool {
 	if l.asked++; l.asked >= maxAsks {
 		return false

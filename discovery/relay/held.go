@@ -28,7 +28,7 @@ type heldDatagram struct {
 // Probes are repeated sooner, and would measure the wait.
 type held []heldDatagram
 
-// add keeps a datagram, and says whether one was dropped for it, or it itself.
+// add keeps a datagram, and reports whether one was dropped for it, or it itself.
 func (h *held) add(packet []byte, to netip.AddrPort, now time.Time) (dropped bool) {
 	if !isHandshake(packet) {
 		return true

@@ -27,7 +27,7 @@ const (
 var errNoAnswer = errors.New("no answer")
 
 // link is the way to a server: it carries the library's messages and those of this
-// package, and looks into all that comes back before anybody else does. It is the
+// package, and looks into all that comes back before anyone else does. It is the
 // library's net.PacketConn. Safe for concurrent use.
 type link struct {
 	transport string
@@ -80,7 +80,7 @@ func newLink(transport string, server place, s Server, malformed *atomic.Uint64)
 
 // WriteTo sends for the library. It fails only when the link is closed: what the
 // network refuses is lost like any datagram, since the library keeps a transaction whose
-// first write failed, without anybody waiting for its answer.
+// first write failed, without anyone waiting for its answer.
 func (l *link) WriteTo(b []byte, _ net.Addr) (int, error) {
 	l.mu.Lock()
 	if l.closed {
@@ -110,7 +110,7 @@ func (l *link) rememberLocked(id txID, t *transaction) {
 	l.pending[id] = t
 }
 
-// handle takes a packet from the server and says whether it was for us: other users of
+// handle takes a packet from the server and reports whether it was for us: other users of
 // the socket may ask the same server something.
 func (l *link) handle(packet []byte) bool {
 	if len(packet) > 0 && packet[0]&0xc0 == 0x40 {
@@ -344,7 +344,7 @@ func (l *link) ReadFrom([]byte) (int, net.Addr, error) { return 0, nil, net.ErrC
 // Close does nothing; whoever made the link shuts it.
 func (l *link) Close() error { return nil }
 
-// LocalAddr is not known here.
+// LocalAddr is unknown here.
 func (l *link) LocalAddr() net.Addr { return &net.UDPAddr{} }
 
 // SetDeadline does nothing, since neither reads nor writes wait.

@@ -104,7 +104,7 @@ func (a *allocation) keepalive() bool {
 	return m.class != classSuccess || m.mapped == a.Mapped
 }
 
-// verify refreshes the allocation and says whether it still is one; if not it is lost.
+// verify refreshes the allocation and reports whether it still is one; if not it is lost.
 func (a *allocation) verify(perms *permissions, why reason) bool {
 	for try := 1; ; try++ {
 		m, rtt, err := a.refresh(why)

@@ -99,8 +99,8 @@ func (s Server) hostPort() (host string, port uint16, err error) {
 type Socket interface {
 	// WriteTo sends a datagram. It must not block for long.
 	WriteTo(b []byte, to netip.AddrPort) error
-	// AddServer gives handle the STUN messages and ChannelData that come from exactly
-	// that address, until remove is called; handle says whether it was its own. It does
+	// AddServer passes handle the STUN messages and ChannelData that come from exactly
+	// that address, until remove is called; handle reports whether it was its own. It does
 	// not block, and keeps nothing of the packet.
 	AddServer(addr netip.AddrPort, handle func(packet []byte) bool) (remove func())
 }
@@ -135,7 +135,7 @@ type Options struct {
 	Proxied func(address string) bool
 	// Resolve resolves the server's name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// OnChange is called when [Client.Allocation] answers otherwise than before. It is
+	// OnChange is called when [Client.Allocation] answers differently than before. It is
 	// called without locks by Run and must not block.
 	OnChange func()
 	// Previous is an allocation of an earlier process, to be adopted if it is there still;

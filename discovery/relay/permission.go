@@ -10,8 +10,8 @@ const (
 	// A permission lasts 5 minutes and cannot be made to last longer (RFC 8656 §9).
 	permissionRefresh = 4 * time.Minute
 	permissionRetry   = 5 * time.Second // after no answer
-	deniedRetry       = time.Minute     // somebody may change the server's configuration
-	// askAtOnce bounds the requests that are under way, maxTogether the addresses in one,
+	deniedRetry       = time.Minute     // someone may change the server's configuration
+	// askAtOnce bounds the requests that are in progress, maxTogether the addresses in one,
 	// which are 12 or 24 bytes each.
 	askAtOnce   = 16
 	maxTogether = 16
@@ -23,7 +23,7 @@ const (
 // anything about it.
 const otherFamily = "the allocation is of the other IP family"
 
-// permissionState says whether the server relays to an address.
+// permissionState reports whether the server relays to an address.
 type permissionState uint8
 
 const (

@@ -9,7 +9,7 @@ import (
 // Expiry tells when credentials of the TURN REST scheme end: their username is
 // "expiry:user" or the expiry alone, in seconds since 1970
 // (draft-uberti-behave-turn-rest-00 §2.2). It is false for other usernames, whose
-// credentials last until somebody changes them and must not leave this gateway.
+// credentials last until someone changes them and must not leave this gateway.
 func Expiry(username string) (time.Time, bool) {
 	digits, _, _ := strings.Cut(username, ":")
 	if len(digits) != 10 || strings.Trim(digits, "0123456789") != "" {

@@ -57,7 +57,7 @@ func (i Initiation) isCopyOf(o Initiation) bool {
 	return bytes.Equal(i.Message[begin:end], o.Message[begin:end])
 }
 
-// Hear handles an event. reachable says whether there is any path to the peer.
+// Hear handles an event. reachable reports whether there is any path to the peer.
 func (m *Machine) Hear(now time.Time, e Event, reachable bool) {
 	switch e.Kind {
 	case Made:

@@ -278,7 +278,7 @@ func (m *Machine) began(now time.Time, over peer.Path, dead bool) {
 // Due reports whether something is to be sent now.
 func (m *Machine) Due(now time.Time) bool { return !m.NextTry.IsZero() && !now.Before(m.NextTry) }
 
-// Poll returns what to do now and when to poll again, zero for never. reachable says whether there
+// Poll returns what to do now and when to poll again, zero for never. reachable reports whether there
 // is any path to the peer, judged whether a path was selected whose silence matters.
 func (m *Machine) Poll(now time.Time, reachable, judged bool) (a Actions, next time.Time) {
 	if m.state == Up && !m.Session(now) {

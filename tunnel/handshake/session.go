@@ -21,7 +21,7 @@ const (
 	InitiationSize = 148
 )
 
-// session says whether a handshake reported by the device made a session.
+// session reports whether a handshake reported by the device made a session.
 type session uint8
 
 const (

@@ -112,7 +112,7 @@ func (b *Bind) SetPublicKey(k peer.PublicKey) error {
 	return nil
 }
 
-// judge decides on a handshake message that arrived on a path; known says whether the path is a
+// judge decides on a handshake message that arrived on a path; known reports whether the path is a
 // peer's. With cookieDue it writes the reply.
 func (a *admission) judge(m []byte, from peer.Path, known bool, now time.Time, reply *[sizeCookieReply]byte) verdict {
 	a.mu.Lock()

@@ -145,7 +145,7 @@ func (e *speaking) wasAsked(tx transactionID) bool {
 }
 
 // answering returns the endpoint for an answer to a request being handled, nil for any other
-// message. changed says whether our address differs from the one that the remote address sent to
+// message. changed reports whether our address differs from the one that the remote address sent to
 // before. An address that is heard and answers stays: a remote that sends to two of ours can be
 // answered from either.
 func (s *spoken) answering(p []byte, to netip.AddrPort) (ep conn.Endpoint, changed bool) {

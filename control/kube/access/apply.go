@@ -36,8 +36,8 @@ type kind struct {
 type held struct {
 	peer string
 	uid  string
-	rv   string            // resourceVersion, which tells whether somebody changed it
-	sum  [sha256.Size]byte // of what was applied last; zero = nothing is known of what it is
+	rv   string            // resourceVersion, which reports whether someone changed it
+	sum  [sha256.Size]byte // of what was applied last; zero = nothing is known about what it is
 }
 
 // survey finds out which of our objects are there, and what may be used. The error is that

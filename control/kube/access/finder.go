@@ -32,7 +32,7 @@ func selectorOf(ip netip.Addr) string {
 	return fmt.Sprintf("status.podIP=%s,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed", ip)
 }
 
-// find gives the pods that were found, with an error if some namespaces could not be looked into.
+// find returns the pods that were found, with an error if some namespaces could not be looked into.
 func (f finder) find(ctx context.Context, ip netip.Addr) ([]pod, error) {
 	var out []pod
 	var refused *denied

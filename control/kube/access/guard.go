@@ -21,7 +21,7 @@ import (
 
 const (
 	// admittedFor and refusedFor are how long an answer holds: a label that is taken away
-	// counts soon, one that is given counts before somebody gives up.
+	// counts soon, one that is given counts before someone gives up.
 	admittedFor = 10 * time.Second
 	refusedFor  = 2 * time.Second
 	// staleFor is how long what was last known of an address holds while the API server is
@@ -78,14 +78,14 @@ type pod struct {
 	ends  bool // it is being deleted
 }
 
-// answer is what is known of an address.
+// answer is what is known about an address.
 type answer struct {
 	pods []pod
 	// at is when the API server said so; until is when it is asked again.
 	at, until time.Time
 }
 
-// question is one to the API server that is under way.
+// question is one to the API server that is in progress.
 type question struct {
 	done    chan struct{} // closed when answer and err are there
 	waiting int
@@ -169,7 +169,7 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	var trouble error
 	q.answer, trouble = g.appears(ctx, ip)
 	cancel()
-	if len(q.answer.pods) == 0 { // else it does not matter what other namespaces have
+	if len(q.answer.pods) == 0 { // otherwise it does not matter what other namespaces have
 		q.err = trouble
 	}
 	g.mu.Lock()
@@ -233,7 +233,7 @@ func (g *Guard) remember(ip netip.Addr, a answer, err error) {
 	g.known[ip] = a
 }
 
-// outcome reports whether a question ended otherwise than the one before; g.mu is held.
+// outcome reports whether a question ended differently than the one before; g.mu is held.
 func (g *Guard) outcome(err error) bool {
 	reason, fails := string(apierrors.ReasonForError(err)), err != nil
 	if refused := new(denied); errors.As(err, &refused) {

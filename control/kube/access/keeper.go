@@ -19,7 +19,7 @@ import (
 const (
 	// calm is how long is waited after a change for more of it.
 	calm = 300 * time.Millisecond
-	// surveyEvery is how often is looked whether somebody changed or deleted something. It
+	// surveyEvery is how often is looked whether someone changed or deleted something. It
 	// costs one list of metadata a kind; three watches would cost more with few peers.
 	surveyEvery = time.Minute
 	// startGrace is how long after the start nothing is deleted: a gateway that takes over from

@@ -73,7 +73,7 @@ func (k *Keeper) service(o offer) map[string]any {
 	return map[string]any{"spec": map[string]any{"type": "ClusterIP", "selector": k.o.Selector, "ports": ports}}
 }
 
-// policy lets pods with the label to the peer's listeners, and everybody to the gateway's
+// policy lets pods with the label to the peer's listeners, and everyone to the gateway's
 // UDP port, and to auth outside the tunnel: the policy closes the pods to all else.
 func (k *Keeper) policy(o offer) map[string]any {
 	pods := k.o.Pods

@@ -23,8 +23,8 @@ func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid string) (m
 		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body))
 }
 
-// look finds out what is in the place of an object that is to be made. Between this and the
-// making somebody else could make one, which would be taken for ours: that moment is all that
+// look finds out what is in place of an object that is to be made. Between this and the
+// making someone else could make one, which would be taken for ours: that moment is all that
 // server-side apply leaves.
 func (k *Keeper) look(ctx context.Context, kind *kind, o object) error {
 	there, err := metadataOf(ctx, kind.client.Get().Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name))

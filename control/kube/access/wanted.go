@@ -16,7 +16,7 @@ const portAPIServer = api.PortAPIServer
 // port is one of a peer's Service.
 type port struct {
 	name   string
-	number uint16 // 0 is not known: the one that the Service has stays
+	number uint16 // 0 is unknown: the one that the Service has stays
 	target uint16 // of the listener in the gateway's pod
 }
 

@@ -20,7 +20,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	defer lose(nil)
 	at := term(got.lease)
 	l.SetPublicKey(got.lease.Annotations[publicKey])
-	// One that was silent may live all the same; an earlier pod of our own name does not.
+	// One that was silent may live anyway; an earlier pod of our own name does not.
 	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	l.written(got.at, silent || rival(got.lease) != "")
 	l.enter(Active, at, lose)
@@ -96,7 +96,7 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 	}
 }
 
-// renew writes the lease. That somebody else has it is an [ErrLost].
+// renew writes the lease. That someone else has it is an [ErrLost].
 func (l *Lease) renew(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
@@ -125,7 +125,7 @@ func (l *Lease) renewed(have *coordinationv1.Lease) *coordinationv1.Lease {
 	return next
 }
 
-// again is the lease as it is there, if nobody else has it: somebody added a label, a write
+// again is the lease as it is there, if nobody else has it: someone added a label, a write
 // arrived whose answer was lost, or the object was deleted.
 func (l *Lease) again(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	x, err := l.api.get(ctx)
@@ -139,8 +139,8 @@ func (l *Lease) again(ctx context.Context, have *coordinationv1.Lease) (*coordin
 	case holder(x) != l.o.Identity && holder(x) != "":
 		return nil, fmt.Errorf("%w: %s holds the lease", ErrLost, holder(x))
 	case holder(x) == "":
-		// Somebody else had it and gave it back, or a person did: what was written in that
-		// time is not known.
+		// Someone else had it and gave it back, or a person did: what was written in that
+		// time is unknown.
 		return nil, fmt.Errorf("%w: nobody holds the lease", ErrLost)
 	case term(x) != term(have):
 		return nil, fmt.Errorf("%w: %s holds it in another term", ErrLost, holder(x))

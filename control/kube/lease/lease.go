@@ -91,7 +91,7 @@ type Lease struct {
 	mu     sync.Mutex
 	status Status
 	term   string
-	// lose ends the present role; nil while there is none.
+	// lose ends the current role; nil while there is none.
 	lose context.CancelCauseFunc
 	// contested: another replica could have taken the lease since it was written last.
 	contested bool
@@ -142,7 +142,7 @@ func (l *Lease) Status() Status {
 	return l.status
 }
 
-// Term names the present time in the active role: nobody else can have had it since that
+// Term names the current time in the active role: nobody else can have had it since that
 // term began. Empty while standing by.
 func (l *Lease) Term() string {
 	l.mu.Lock()
@@ -160,7 +160,7 @@ func (l *Lease) Supersede(sign string) {
 	}
 }
 
-// Own gives the lease an owner that was not known before, with the next write.
+// Own gives the lease an owner that was unknown before, with the next write.
 func (l *Lease) Own(owner metav1.OwnerReference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +174,7 @@ func (l *Lease) PublicKey() string {
 	return l.publicKey
 }
 
-// SetPublicKey has the lease tell of the gateway's key, with the next write. It outlives the
+// SetPublicKey has the lease report the gateway's key, with the next write. It outlives the
 // gateway's state.
 func (l *Lease) SetPublicKey(k string) {
 	l.mu.Lock()

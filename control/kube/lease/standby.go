@@ -44,7 +44,7 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 		case <-timer.C:
 			var err error
 			if x, err = l.look(ctx); err != nil {
-				present.end() // else its connection is kept, which may lead nowhere
+				present.end() // otherwise its connection is kept, which may lead nowhere
 				if ctx.Err() == nil {
 					ailing.failed(l, "the lease cannot be read; this replica cannot take over", err)
 				}
@@ -73,7 +73,7 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 	}
 }
 
-// announce has the holder know that somebody waits. What fails is repeated at the next sign of
+// announce has the holder know that someone waits. What fails is repeated at the next sign of
 // the holder.
 func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	if x.Annotations[waiting] != "" {
@@ -139,7 +139,7 @@ func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outag
 	return gained{}, false
 }
 
-// watching is the present watch.
+// watching is the current watch.
 type watching struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -160,8 +160,8 @@ func (w *watching) end() {
 	}
 }
 
-// follow hands on what a watch tells of the lease, until ctx ends. Without a watch the lease is
-// asked for all the same, only more often.
+// follow hands on what a watch reports the lease, until ctx ends. Without a watch the lease is
+// asked for anyway, only more often.
 func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *coordinationv1.Lease) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

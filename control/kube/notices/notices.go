@@ -42,7 +42,7 @@ const (
 
 // Gateway is what is watched; *gateway.Gateway is one.
 type Gateway interface {
-	// Checks gives what the checks found last, without making any.
+	// Checks returns what the checks found last, without making any.
 	Checks(context.Context) (api.CheckReport, error)
 }
 
@@ -157,7 +157,7 @@ func (n *Notices) tell(report api.CheckReport) {
 			reason = ReasonWarning
 		}
 		if n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To fix it: %s", c.Code, c.Name, c.Cause, c.Fix)}) {
-			n.failed[key] = c // else it is tried at the next look
+			n.failed[key] = c // otherwise it is tried at the next look
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.failed)) {

@@ -86,7 +86,7 @@ func (c *Controller) applyEach(ctx context.Context, list []*candidate) (given []
 		}
 		given = next
 	}
-	if len(refused) == len(added) { // nothing was added, and what is not wanted any more must go
+	if len(refused) == len(added) { // nothing was added, and what is no longer wanted must go
 		if err := c.gateway.SetPeers(ctx, given); err != nil && ctx.Err() == nil {
 			c.Log.Error("peers that are already in force were rejected", "error", err)
 		}

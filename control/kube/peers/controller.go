@@ -101,7 +101,7 @@ func New(o Options) (*Controller, error) {
 }
 
 // Initial reads the objects once, for the first roster of a gateway that is about to start:
-// with them its peers are dialled at once. The services that the gateway has are not known
+// with them its peers are dialled at once. The services that the gateway has are unknown
 // yet, so grants of named ones follow when Run runs. Objects of peers that joined are
 // options of theirs.
 func (c *Controller) Initial(ctx context.Context) ([]config.Peer, error) {

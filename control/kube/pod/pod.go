@@ -141,13 +141,13 @@ type pod struct {
 	o     Options
 	name  string
 	lease *lease.Lease
-	// owner has no UID while it is not known, and for a pod that belongs to nothing.
+	// owner has no UID while it is unknown, and for a pod that belongs to nothing.
 	owner metav1.OwnerReference
 	// askOwner asks for it; nil once there was an answer.
 	askOwner func(context.Context) (metav1.OwnerReference, error)
 	// address is the pod's own.
 	address netip.Addr
-	// before is the gateway that ran last in the present term.
+	// before is the gateway that ran last in the current term.
 	before atomic.Pointer[gateway.Gateway]
 	// probes answer while it stands by.
 	probes *metrics.Server
@@ -217,7 +217,7 @@ func (p *pod) standBy(ctx context.Context) error {
 	return nil
 }
 
-// leaveStandby gives the address of the probes away.
+// leaveStandby gives up the address of the probes.
 func (p *pod) leaveStandby() {
 	if p.probes == nil {
 		return
@@ -264,7 +264,7 @@ func (p *pod) serveNames(ctx context.Context) (quiet func(), err error) {
 	return func() { cancel(); running.Wait() }, nil
 }
 
-// seams are those of the present term.
+// seams are those of the current term.
 func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
 	p.learnOwner(ctx, ownerAgain)

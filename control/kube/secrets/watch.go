@@ -24,7 +24,7 @@ const (
 )
 
 // Watch looks until ctx ends whether the Secrets are as they were written, and writes again what
-// somebody deleted or changed: the next start would be without it. tell takes what is to be told
+// someone deleted or changed: the next start would be without it. tell takes what is to be told
 // of it, whenever that changes.
 func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 	var told []check.OwnProblem

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// invite takes an invitation one step further, and gives what its status should say. An
+// invite takes an invitation one step further, and returns what its status should say. An
 // error is a request to the API server that failed.
 func (c *Controller) invite(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	if terminal(o.Status.Phase) {
@@ -59,7 +59,7 @@ func (c *Controller) standing(o *v1alpha1.Ticket) (ticket.Standing, bool) {
 }
 
 // open sees to it that the text of an open ticket is in its Secret. One that is not cannot be
-// told to anybody: the ticket is revoked, and another made.
+// told to anyone: the ticket is revoked, and another made.
 func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.TicketStatus) (v1alpha1.TicketStatus, error) {
 	x, err := c.secrets.own(ctx, o)
 	if err != nil {

@@ -50,7 +50,7 @@ type joined struct {
 	err    error
 }
 
-// join takes a join one step further, and gives what its status should say.
+// join takes a join one step further, and returns what its status should say.
 func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	if terminal(o.Status.Phase) {
 		return o.Status, c.tidy(ctx, o)
