@@ -13,14 +13,14 @@ import (
 // path change. So a reading is shared for a while, longer with more peers: half a second with
 // 1,000. With few peers it is always read again.
 const (
-	readAnew    = 16 // peers
+	alwaysRead    = 16 // peers
 	ageEach     = 500 * time.Microsecond
 	greatestAge = 500 * time.Millisecond
 )
 
 // serves is how long a reading of so many peers is shared.
 func serves(peers int) time.Duration {
-	return min(time.Duration(max(peers-readAnew, 0))*ageEach, greatestAge)
+	return min(time.Duration(max(peers-alwaysRead, 0))*ageEach, greatestAge)
 }
 
 // readings shares readings of the device. It is safe for concurrent use: only one reading is made
