@@ -12,31 +12,31 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// identity is who is at the other end of a connection.
+// identity identifies the client of a connection.
 type identity struct {
 	uid, gid int
 	groups   []int // supplementary
-	pid      int   // 0 when the system does not tell
+	pid      int   // 0 if the system does not say
 }
 
-// errNoCredentials reports a system that cannot tell who connects.
+// errNoCredentials reports a system that cannot identify clients.
 var errNoCredentials = errors.New("this system does not identify callers")
 
 func ownIdentity() identity {
 	return identity{uid: os.Geteuid(), gid: os.Getegid(), pid: os.Getpid()}
 }
 
-// right is what an endpoint demands.
+// right is what an endpoint requires.
 type right int
 
 const (
 	// mayRead: the owner and the gateway's group.
 	mayRead right = iota
-	// mayChange: the owner alone.
+	// mayChange: only the owner.
 	mayChange
 )
 
-// allows reports whether who has the right towards a gateway that runs as owner.
+// allows reports whether who has the right at a gateway that runs as owner.
 func (owner identity) allows(who identity, r right) bool {
 	if who.uid == owner.uid || who.uid == 0 {
 		return true
@@ -46,17 +46,17 @@ func (owner identity) allows(who identity, r right) bool {
 
 type callerKey struct{}
 
-// caller is what identify found out about a connection.
+// caller is the result of identify for a connection.
 type caller struct {
 	identity identity
 	err      error
 }
 
-// identify asks the kernel once a connection.
+// identify asks the kernel once per connection.
 func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
 	who, err := s.credentials(c)
 	if errors.Is(err, errNoCredentials) {
-		who, err = s.owner, nil // The file's mode is the only guard there is.
+		who, err = s.owner, nil // the file's mode is the only protection
 	}
 	return context.WithValue(ctx, callerKey{}, caller{who, err})
 }
