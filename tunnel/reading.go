@@ -13,7 +13,7 @@ import (
 // path change. So a reading is shared for a while, longer with more peers: half a second with
 // 1,000. With few peers it is always read again.
 const (
-	alwaysRead    = 16 // peers
+	alwaysRead  = 16 // peers
 	ageEach     = 500 * time.Microsecond
 	greatestAge = 500 * time.Millisecond
 )
