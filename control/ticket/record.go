@@ -42,7 +42,7 @@ type Record struct {
 	// Reply authenticates replies. It is kept so long as the record is, to tell a
 	// late reply from a forged one.
 	Reply Key
-	// Peer returns the lasting preshared key of a peer that came by a reply.
+	// Peer gives the lasting preshared key of a peer that joined by a reply.
 	Peer Key
 
 	// Name is what the joiner will be called here; empty takes its own name.

@@ -31,7 +31,7 @@ const (
 	maxPause   = 15 * time.Second
 )
 
-// Cluster returns clients for the gateway's own cluster.
+// Cluster makes clients for the gateway's own cluster.
 type Cluster interface {
 	Namespace() string
 	Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error)
