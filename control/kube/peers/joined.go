@@ -12,12 +12,11 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// noListener is what the gateway keeps instead of an address where none is wanted.
+// noListener is stored instead of an address if no listener is wanted.
 const noListener = "none"
 
-// follow brings the peers of the gateway's state and the objects together. It is called with
-// objects that were all seen, after these are in force, and reports whether it has changed
-// what was seen.
+// follow reconciles the peers of the gateway's state with the objects. It is called with a complete
+// list of objects, after these are in force, and reports whether it has changed any.
 func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool) {
 	byName := map[string]*candidate{}
 	for _, x := range list {
@@ -56,7 +55,7 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 	return again
 }
 
-// withoutObject makes the object of a peer that has had none, and removes a peer whose object
+// withoutObject creates the object of a peer that never had one, and removes a peer whose object
 // was deleted.
 func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed bool, err error) {
 	if p.ObjectKey.IsZero() {
@@ -64,7 +63,7 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 		if made {
 			c.Log.Info("created an object for a joined peer", "peer", p.Name, "origin", string(p.Origin))
 		}
-		return false, err // it is noted when it is seen
+		return false, err // it is recorded when it is seen
 	}
 	if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
 		return false, err
@@ -76,7 +75,7 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 	return true, nil
 }
 
-// withObject settles where a peer and its object differ.
+// withObject resolves the differences between a peer and its object.
 func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate) (changed bool, err error) {
 	o := x.object
 	switch {
@@ -90,7 +89,7 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		// The peer has announced another key under the old one.
 		return false, c.Objects.SetSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
 	case origin(o) == "" && x.apart && !o.Spec.Pending:
-		// The operator has written another gateway into the object: the old one is gone.
+		// The operator has put another gateway into the object: the old one is gone.
 		if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 			return false, err
 		}
@@ -104,13 +103,13 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		return false, nil
 	case p.Pending:
 		c.Log.Info("approved a peer by its object", "peer", p.Name)
-		// The object names the key that is let in, and no other is.
+		// The object names the key that is approved, and no other is.
 		return true, c.gateway.PeerApprove(ctx, p.Name, api.PeerApproveRequest{Fingerprint: o.Spec.PublicKey})
 	}
 	return false, c.Objects.SetSpec(ctx, o, map[string]any{"pending": false})
 }
 
-// objectFor is the object of a peer that joined or was added.
+// objectFor returns the object for a peer that joined or was added.
 func objectFor(p state.Peer, namespace string) *v1alpha1.Peer {
 	o := &v1alpha1.Peer{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.PeerKind},
