@@ -13,8 +13,7 @@ const (
 	labelSlowest = 30 * time.Second
 )
 
-// labels brings the labels of pods to what is wanted, and tries until it is so. Nothing waits
-// for it, but for the end.
+// labels applies the wanted labels of pods, with retries. Nothing waits for it, except the end.
 type labels struct {
 	pods   Pods
 	logger *slog.Logger
@@ -51,7 +50,7 @@ func (b *labels) want(active bool, from string) {
 	b.wish <- labelling{active, from}
 }
 
-// drop takes our own label away, now, if the API server answers in time.
+// drop removes our own label now, if the API server answers in time.
 func (b *labels) drop() {
 	b.close()
 	if b.pods == nil {
@@ -64,7 +63,7 @@ func (b *labels) drop() {
 	}
 }
 
-// close gives up what is not done.
+// close gives up what is pending.
 func (b *labels) close() {
 	b.stop()
 	b.wg.Wait()
