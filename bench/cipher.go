@@ -17,7 +17,7 @@ import (
 const packetSize = 1420
 
 // runCipher seals and opens packets of one size in place, on one goroutine: the work
-// per packet that no tunnel avoids when both its ends are on this machine.
+// per packet that no tunnel avoids when both its ends are on this host.
 func runCipher(_ context.Context, spec load.Spec) (load.Result, error) {
 	key := make([]byte, chacha20poly1305.KeySize)
 	if _, err := rand.Read(key); err != nil {

@@ -157,7 +157,7 @@ func (g *gateways) open(ctx context.Context, spec load.Spec) (err error) {
 	return err
 }
 
-// backendAddress is one of this machine's that is not loopback, which no backend may have.
+// backendAddress is one of this host's that is not loopback, which no backend may have.
 func backendAddress() (netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -287,7 +287,7 @@ func (g *gateways) watchStatus() {
 	})
 }
 
-// close ends everything, also after half a start, and says whether a peer was not connected
+// close ends everything, also after half a start, and reports whether a peer was not connected
 // meanwhile.
 func (g *gateways) close() error {
 	g.cancel()

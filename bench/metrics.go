@@ -32,7 +32,7 @@ const (
 	Lower  Direction = "lower"
 )
 
-// measured tells whether a value of the metric was measured.
+// measured reports whether a value of the metric was measured.
 func (m Metric) measured(v float64) bool { return v > 0 || m.Zero && v == 0 }
 
 // valueOf reads one of the load's own quantities.

@@ -85,7 +85,7 @@ func (e *end) addr() netip.Addr { return peer.OverlayAddr(e.key.Public()) }
 // at is the address of the socket.
 func (e *end) at() netip.AddrPort { return netip.AddrPortFrom(loopback, e.bind.Port()) }
 
-// manage makes other the only peer, with a path that somebody chooses.
+// manage makes other the only peer, with a path that someone chooses.
 func (e *end) manage(other *end) error {
 	return e.setPeer(peer.Config{PublicKey: other.key.Public(), Managed: true})
 }
@@ -107,7 +107,7 @@ func newPostern(_ context.Context, spec load.Spec) (load.Ends, error) {
 	return connectPostern(spec, sizes{mtu: spec.MTU})
 }
 
-// grantedBuffer is the greatest socket buffer, in bytes, that Linux grants to anybody unless
+// grantedBuffer is the greatest socket buffer, in bytes, that Linux grants to anyone unless
 // it is told otherwise: net.core.rmem_max and wmem_max of a 64-bit kernel with 4 KiB pages
 // (SK_RMEM_MAX, include/net/sock.h).
 const grantedBuffer = 212_992

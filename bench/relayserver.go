@@ -61,7 +61,7 @@ func listenRelay(address string) (net.PacketConn, error) {
 	return conn, err
 }
 
-// coturn gives the arguments with which the TURN server of Debian's package serves
+// coturn returns the arguments with which the TURN server of Debian's package serves
 // address, with its files in dir.
 func coturn(dir string) func(at netip.AddrPort) []string {
 	return func(at netip.AddrPort) []string {
@@ -77,7 +77,7 @@ func coturn(dir string) func(at netip.AddrPort) []string {
 // coturnProgram is coturn's, in PATH.
 const coturnProgram = "turnserver"
 
-// findCoturn says whether it is installed.
+// findCoturn reports whether it is installed.
 func findCoturn(context.Context) error {
 	if _, err := exec.LookPath(coturnProgram); err != nil {
 		return errors.New("coturn is not installed (no turnserver in PATH)")
@@ -130,7 +130,7 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 }
 
 // portAttempts bound the search for a port that is free for TCP and UDP: one that is free
-// for TCP seldom has a UDP socket of somebody else.
+// for TCP seldom has a UDP socket of someone else.
 const portAttempts = 16
 
 // freePort is an address at which nothing listens, neither for TCP nor for UDP.

@@ -98,7 +98,7 @@ func (c Cell) Summary(m Metric) Summary {
 	return Summarize(slices.DeleteFunc(c.Values(m), math.IsNaN))
 }
 
-// Failures counts the rounds without a result and gives the last one's reason.
+// Failures counts the rounds without a result and returns the last one's reason.
 func (c Cell) Failures() (n int, reason string) {
 	for _, r := range c.Runs {
 		if r.Result == nil {

@@ -36,7 +36,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// measured tells whether any requirement was, so that a run of one scenario does not
+// measured reports whether any requirement was, so that a run of one scenario does not
 // end in a column of UNKNOWN.
 func (r *Report) measured(outcomes []Outcome) bool {
 	for _, o := range outcomes {

@@ -25,43 +25,44 @@ var ErrRunning = errors.New("discovery: the agent runs already")
 // resolveTimeout bounds one resolution of a name.
 const resolveTimeout = 5 * time.Second
 
-// Options of an [Agent]. Send and Port are required.
+// Options configure an [Agent]. Send and Port are required.
 type Options struct {
 	// Send sends a datagram from the gateway's own socket. It must not block for long.
 	Send func(packet []byte, to netip.AddrPort) error
-	// Port is the gateway's listen port.
+	// Port returns the gateway's listen port.
 	Port func() uint16
 	// HostAddrs lists the host's addresses that may be candidates; nil = [InterfaceAddrs].
 	HostAddrs func() ([]netip.Addr, error)
-	// Advertise are addresses that are announced as they are: "IP:port" or "host:port".
+	// Advertise are addresses to announce as they are: "IP:port" or "host:port".
 	Advertise []string
-	// STUNServers are asked for our public address: "IP:port" or "host:port".
+	// STUNServers are queried for our public address: "IP:port" or "host:port".
 	STUNServers []string
 	// Resolve resolves a name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// Exclude are ranges of which no address is a candidate: those of pods and Services,
-	// which mean another machine, or none, elsewhere.
+	// Exclude are ranges whose addresses are never candidates: those of pods and Services, which
+	// elsewhere lead to another host or nowhere.
 	Exclude []netip.Prefix
-	// Inside are those of this host's own addresses, of a pod, that nobody outside its cluster is
-	// known to reach: each is a candidate only if STUN servers see us there, and nowhere else.
+	// Inside are ranges of this host's own addresses, such as a pod's, that may be unreachable from
+	// outside its cluster. Each address is a candidate only if STUN servers see us there, and
+	// nowhere else.
 	Inside []netip.Prefix
-	// Relays are the present allocations on relays; nil = there are none. It is called
-	// without locks. [Agent.RelaysChanged] tells of changes.
+	// Relays returns the current allocations on relays; nil = none. It is called without locks.
+	// [Agent.RelaysChanged] reports changes.
 	Relays func() []path.Relay
-	// PortMapper asks the router for a port; nil = no router is asked. Who made it runs it,
-	// and has it call [Agent.PortMappingChanged].
+	// PortMapper maps a port on the router; nil = no port mapping. Its creator runs it, and makes
+	// it call [Agent.PortMappingChanged].
 	PortMapper *portmap.Mapper
-	// Changed is called when the candidates or the NAT have changed, NetworkChanged when
-	// the host's addresses have or the process stood still, with the reason in words.
-	// Both are called by Run, in order and without locks, and must not block for long.
+	// Changed is called when the candidates or the NAT have changed; NetworkChanged when the host's
+	// addresses have or the process was suspended, with the reason in words. Run calls both, in
+	// order and without locks; they must not block for long.
 	Changed        func()
 	NetworkChanged func(reason string)
-	// Logger is told of changes; nil = nobody is.
+	// Logger logs changes; nil = discard.
 	Logger *slog.Logger
 }
 
-// Agent gathers candidates while [Agent.Run] runs. Its methods are safe for concurrent
-// use and do not block, [Agent.WaitGathered] and Run apart.
+// Agent gathers candidates while [Agent.Run] runs. Its methods are safe for concurrent use and do
+// not block, except [Agent.WaitGathered] and Run.
 type Agent struct {
 	send      func([]byte, netip.AddrPort) error
 	port      func() uint16
@@ -76,19 +77,19 @@ type Agent struct {
 	// Owned by Run.
 	began    time.Time
 	sleep    sleepWatch
-	last     Snapshot // what Changed was last called for
-	observed observed // what the port mapper was last told
+	last     Snapshot // as of the last call of Changed
+	observed observed // as last passed to the port mapper
 
-	wake chan struct{} // something happened that poll should see
+	wake chan struct{} // signals poll
 
-	mu       sync.Mutex // guards what follows; not held while sending or resolving
+	mu       sync.Mutex // guards the following; not held while sending or resolving
 	g        *gatherer
 	running  bool
 	gathered chan struct{} // closed once nothing is pending
 	complete bool
 }
 
-// New makes an agent that does nothing yet. It fails on an address that cannot be read.
+// New returns an agent that does nothing yet. It fails on an address that cannot be parsed.
 func New(o Options) (*Agent, error) {
 	if o.Send == nil || o.Port == nil {
 		return nil, errors.New("discovery: Send and Port are required")
@@ -149,8 +150,8 @@ func resolveBySystem(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// Run gathers and refreshes candidates until ctx ends, whose cause it returns. It owns
-// its goroutines and waits for them. An agent runs once.
+// Run gathers and refreshes candidates until ctx ends, and returns ctx's cause. It owns its
+// goroutines and waits for them. An agent runs once.
 func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Lock()
 	again := a.running
@@ -167,7 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return drive(ctx, a.wake, a.step)
 }
 
-// step does what is due and says when to do so again.
+// step does what is due and returns the time of the next step.
 func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	port, relays := a.port(), a.relays()
 	mapping, settled := a.mapper.tell(), a.mapper.settled()
@@ -198,7 +199,7 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 		a.update(func(now time.Time) { a.g.setHosts(now, addrs, err) })
 	}
 	if slept > 0 {
-		a.log.Info("the process stood still", "duration", slept.Round(time.Second))
+		a.log.Info("process was suspended", "duration", slept.Round(time.Second))
 		a.mapper.networkChanged()
 		a.network(fmt.Sprintf("the process stood still for %v", slept.Round(time.Second)))
 	}
@@ -208,7 +209,7 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	return next
 }
 
-// relayed are the relays' addresses.
+// relayed returns the relays' addresses.
 func relayed(relays []path.Relay) []netip.AddrPort {
 	out := make([]netip.AddrPort, len(relays))
 	for i, r := range relays {
@@ -217,7 +218,7 @@ func relayed(relays []path.Relay) []netip.AddrPort {
 	return out
 }
 
-// tellChanges calls Changed when the candidates or the NAT are not what they were.
+// tellChanges calls Changed if the candidates or the NAT have changed.
 func (a *Agent) tellChanges() {
 	s := a.Snapshot()
 	if slices.Equal(s.Candidates, a.last.Candidates) && s.NAT.equal(a.last.NAT) {
@@ -234,7 +235,7 @@ func (a *Agent) resolveName(ctx context.Context, host string) {
 	a.update(func(now time.Time) { a.g.resolved(now, host, addrs, err) })
 }
 
-// update changes the state and has Run look at it.
+// update changes the state and wakes Run.
 func (a *Agent) update(change func(now time.Time)) {
 	a.mu.Lock()
 	change(time.Now())
@@ -249,14 +250,14 @@ func (a *Agent) wakeUp() {
 	}
 }
 
-// RelaysChanged tells that [Options].Relays has something new to say.
+// RelaysChanged reports that [Options].Relays has changed.
 func (a *Agent) RelaysChanged() { a.wakeUp() }
 
-// HandleSTUN takes a STUN message that arrived at the gateway. What is no answer to a
-// request of ours is ignored, and so is what came by way of a relay: what a server says
-// there is not about the gateway's own socket. It keeps nothing of packet.
+// HandleSTUN handles a STUN message that arrived at the gateway. It ignores anything but answers to
+// our own requests, and whatever arrived through a relay: that says nothing about the gateway's own
+// socket. It does not keep packet.
 func (a *Agent) HandleSTUN(packet []byte, from peer.Path) {
-	// Only answers, and only to something asked: a stranger's message is not worth parsing.
+	// Only answers, and only while one is expected: a stranger's message is not worth parsing.
 	if from.Via != "" || len(packet) < stunwire.HeaderSize || packet[0] != 1 {
 		return
 	}
@@ -268,8 +269,7 @@ func (a *Agent) HandleSTUN(packet []byte, from peer.Path) {
 	}
 }
 
-// settle takes the events that wait to be logged, and lets waiters go when nothing is
-// pending.
+// settle returns the events to log, and releases waiters once nothing is pending.
 func (a *Agent) settle() []event {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -286,15 +286,15 @@ func (a *Agent) report(events []event) {
 	for _, e := range events {
 		switch e.kind {
 		case serverFailed:
-			a.log.Warn("STUN server does not help", "server", e.what, "error", e.detail)
+			a.log.Warn("STUN server failed", "server", e.what, "error", e.detail)
 		case serverAnswers:
 			a.log.Info("STUN server answers again", "server", e.what)
 		case mappingChanged:
 			a.log.Info("public address changed", "server", e.what, "address", e.detail)
 		case nameFailed:
-			a.log.Warn("name cannot be resolved", "name", e.what, "error", e.detail)
+			a.log.Warn("failed to resolve a name", "name", e.what, "error", e.detail)
 		case hostsFailed:
-			a.log.Warn("interface addresses cannot be listed", "error", e.detail)
+			a.log.Warn("failed to list interface addresses", "error", e.detail)
 		case hostsChanged:
 			a.log.Info("addresses of this host changed", "change", e.detail)
 			a.mapper.networkChanged()
@@ -303,9 +303,9 @@ func (a *Agent) report(events []event) {
 	}
 }
 
-// WaitGathered waits until every configured name was resolved, every STUN server and the
-// router that is asked for a port answered, or failed at it. When ctx ends first, the error says what was outstanding;
-// the candidates found so far are there all the same.
+// WaitGathered waits until every configured name has been resolved, and every STUN server and the
+// router of the port mapping have answered, or failed to. If ctx ends first, the error says what is
+// pending; the candidates found so far are available anyway.
 func (a *Agent) WaitGathered(ctx context.Context) error {
 	select {
 	case <-a.gathered:
@@ -318,13 +318,13 @@ func (a *Agent) WaitGathered(ctx context.Context) error {
 	return fmt.Errorf("gather candidates: waiting for %s: %w", strings.Join(pending, ", "), context.Cause(ctx))
 }
 
-// Candidates are the addresses at which the gateway may be reached, best source first.
+// Candidates returns the addresses at which the gateway may be reached, best source first.
 func (a *Agent) Candidates() []Candidate { return a.Snapshot().Candidates }
 
-// NAT is what is known of the NAT in front of the gateway.
+// NAT returns what is known about the NAT in front of the gateway.
 func (a *Agent) NAT() NAT { return a.Snapshot().NAT }
 
-// Snapshot is all that the agent knows, with the reason of every failure.
+// Snapshot returns all that the agent knows, with the reason for every failure.
 func (a *Agent) Snapshot() Snapshot {
 	relays := a.relays()
 	a.mu.Lock()
@@ -332,7 +332,7 @@ func (a *Agent) Snapshot() Snapshot {
 	return a.g.snapshot(relays)
 }
 
-// Local is what a [Pathfinder] is to know of this side.
+// Local returns what a [Pathfinder] needs to know about this side.
 func (a *Agent) Local() path.Local {
 	relays := a.relays()
 	a.mu.Lock()

@@ -24,7 +24,7 @@ const (
 // Candidate is an address at which a gateway may be reached.
 type Candidate = path.Candidate
 
-// rank is the place of a source in the order of candidates, the best first.
+// rank is a source's position in the order of candidates, best first.
 func rank(source string) int {
 	order := [...]string{
 		SourceAdvertised, SourceService, SourcePortmap, SourceLAN, SourceDNS,
@@ -36,10 +36,9 @@ func rank(source string) int {
 	return len(order)
 }
 
-// arrange brings candidates into their order and drops repeated addresses. Advertised
-// ones stay as the operator wrote them; others go global before private, IPv4 before
-// IPv6 (most underlays have it), then by value, so that the list is the same whenever
-// the facts are.
+// arrange sorts candidates and drops repeated addresses. Advertised ones stay in the operator's
+// order. Others are sorted global before private, IPv4 before IPv6 (most underlays have it), then
+// by value, so that the same facts always give the same list.
 func arrange(cs []Candidate) []Candidate {
 	slices.SortStableFunc(cs, func(a, b Candidate) int {
 		if c := cmp.Compare(rank(a.Source), rank(b.Source)); c != 0 || a.Source == SourceAdvertised {
@@ -65,10 +64,10 @@ func compareAddrs(a, b netip.AddrPort) int {
 	if c := cmp.Compare(private(a), private(b)); c != 0 {
 		return c
 	}
-	return a.Compare(b) // IPv4 sorts before IPv6.
+	return a.Compare(b) // IPv4 sorts before IPv6
 }
 
-// unmapped is an address whose IPv4 form is no IPv6 one.
+// unmapped returns an address with an IPv4-mapped form converted to IPv4.
 func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// unusable says why an address is nobody's in particular, so that it can be neither a
-// candidate nor a destination; empty when it is somebody's.
+// unusable says why an address belongs to no particular host, so that it can be neither a candidate
+// nor a destination; empty if it may.
 func unusable(a netip.Addr) string {
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
@@ -22,8 +22,8 @@ func unusable(a netip.Addr) string {
 	}
 }
 
-// nobodys is unusable without loopback, which an operator may have reasons to name and
-// which only this machine can be the source of.
+// nobodys is unusable without loopback, which an operator may have reasons to configure and which
+// only this host can be the source of.
 func nobodys(a netip.Addr) string {
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
@@ -42,9 +42,8 @@ func nobodys(a netip.Addr) string {
 	return ""
 }
 
-// isMetadata says whether clouds serve credentials there: 169.254.169.254 in all of the
-// large ones, fd00:ec2::254 in EC2, 168.63.129.16 in Azure and 100.100.100.200 in Alibaba
-// Cloud.
+// isMetadata reports whether clouds serve credentials at the address: 169.254.169.254 in all large
+// ones, fd00:ec2::254 in EC2, 168.63.129.16 in Azure and 100.100.100.200 in Alibaba Cloud.
 func isMetadata(a netip.Addr) bool {
 	return slices.Contains([]netip.Addr{
 		netip.AddrFrom4([4]byte{169, 254, 169, 254}),
@@ -54,8 +53,8 @@ func isMetadata(a netip.Addr) bool {
 	}, a)
 }
 
-// reserved says whether no host can have an address: "this network" and class E (RFC
-// 1122 §3.2.1.3, RFC 1112 §4), and IPv4-compatible IPv6 (RFC 4291 §2.5.5.1).
+// reserved reports whether no host can have the address: "this network" and class E (RFC 1122
+// §3.2.1.3, RFC 1112 §4), and IPv4-compatible IPv6 (RFC 4291 §2.5.5.1).
 func reserved(a netip.Addr) bool {
 	if a.Is4() {
 		b := a.As4()
@@ -65,13 +64,12 @@ func reserved(a netip.Addr) bool {
 	return [12]byte(b[:12]) == [12]byte{}
 }
 
-// Dialable says why nothing may be sent to an address that a peer or another stranger
-// told of: that would make us reach for them what only we can. Refused are port 0,
-// loopback, link-local and metadata services, multicast, broadcast, the unspecified
-// address, the overlay, our own addresses of this host and the forbidden prefixes (those
-// of pods and Services), also where translators and tunnels lead to them
-// ([special.Embedded]). The reason is empty when it may be dialled. IPv4-mapped addresses
-// count as IPv4.
+// Dialable says why nothing may be sent to an address that a peer or another stranger announced:
+// they could make us reach what only we can. Refused are port 0, loopback, link-local and metadata
+// services, multicast, broadcast, the unspecified address, the overlay, this host's own addresses
+// and the forbidden prefixes (those of pods and Services), including translator and tunnel
+// addresses that lead to any of them ([special.Embedded]). The reason is empty if the address may
+// be dialled. IPv4-mapped addresses count as IPv4.
 func Dialable(to netip.AddrPort, own []netip.Addr, forbidden []netip.Prefix) (reason string) {
 	if to.Port() == 0 {
 		return "port 0"
@@ -107,7 +105,7 @@ func undialable(a netip.Addr, own []netip.Addr, forbidden []netip.Prefix) string
 	return ""
 }
 
-// within gives the first prefix that holds an address.
+// within returns the first prefix that contains an address.
 func within(a netip.Addr, prefixes []netip.Prefix) (netip.Prefix, bool) {
 	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 	if i < 0 {

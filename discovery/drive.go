@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// drive takes steps until ctx ends, whose cause it returns: at once, whenever it is woken,
-// and at the time that the last step gave. It waits for what the steps have begun.
+// drive takes steps until ctx ends, and returns its cause. It takes one at once, whenever it is
+// woken, and at the time that the last step returned. It waits for the goroutines of the steps.
 func drive(ctx context.Context, wake <-chan struct{}, step func(context.Context, *sync.WaitGroup) time.Time) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var begun sync.WaitGroup

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// retestAfter is when a test that came to nothing is tried again: it may have met
-	// losses, or addresses that had been sent to lately. NATs forget within that time.
+	// retestAfter is when a test without a result is repeated: there may have been losses, or
+	// addresses that had recently been sent to. NATs forget within that time.
 	retestAfter = 5 * time.Minute
-	// noTest says why filtering is unknown where nothing can be tested.
+	// noTest says why filtering is unknown if no test is possible.
 	noTest = "no STUN server here offers the tests of RFC 5780 (it tells no OTHER-ADDRESS)"
 )
 
-// natTests has the NAT tested (RFC 5780 §4) once after gathering and again when it may be
-// another one. The zero value has found nothing and is due.
+// natTests tests the NAT (RFC 5780 §4) once after gathering and again when it may have changed. The
+// zero value has no result and is due.
 type natTests struct {
 	running *behaviour.Test
 	server  netip.AddrPort   // of the running test
@@ -27,12 +27,12 @@ type natTests struct {
 	due     time.Time        // no round before
 	done    bool             // no round is due
 
-	mapping, filtering, strays string // "" = not known
-	reason                     string // why filtering is not known
+	mapping, filtering, strays string // "" = unknown
+	reason                     string // why filtering is unknown
 }
 
-// pollTests starts what is due and drives what runs. It gives the time of the next step;
-// zero when there is none.
+// pollTests starts what is due and advances the running test. It returns the time of the next step;
+// zero if there is none.
 func (g *gatherer) pollTests(now time.Time, do *actions) (next time.Time) {
 	n := &g.tests
 	if len(g.pending()) > 0 || n.done || n.running == nil && now.Before(n.due) {
@@ -52,12 +52,12 @@ func (g *gatherer) pollTests(now time.Time, do *actions) (next time.Time) {
 	}
 	n.tried, n.due, n.done = nil, now.Add(retestAfter), n.filtering != ""
 	if n.reason == noTest {
-		n.due = now.Add(refreshAfter) // One that did not answer yet may offer it.
+		n.due = now.Add(refreshAfter) // one that has not answered yet may offer it
 	}
 	return n.due
 }
 
-// take ends the running test.
+// take records the result of the running test.
 func (n *natTests) take(mapping, filtering, reason string) {
 	if mapping != behaviour.Unknown {
 		n.mapping = mapping
@@ -76,9 +76,9 @@ func (n *natTests) take(mapping, filtering, reason string) {
 	n.running = nil
 }
 
-// startTest starts a test with the next server that offers one; false when no more need
-// be asked. Servers whose second address was never sent to come first: what a NAT lets in
-// from where one has sent to says nothing.
+// startTest starts a test with the next server that offers one; it returns false if none is left.
+// Servers whose second address was never sent to come first: packets from an address that we have
+// sent to say nothing about a NAT's filtering.
 func (g *gatherer) startTest() bool {
 	n := &g.tests
 	if n.filtering != "" {
@@ -103,8 +103,8 @@ func (g *gatherer) startTest() bool {
 	n.tried, n.server = append(n.tried, best.addr), best.addr
 	n.running = behaviour.New(best.addr)
 	n.running.Spoken(g.spoken...)
-	// Where the operator has us ask is the operator's matter; where that server sends us
-	// is a stranger's word.
+	// The operator decides which servers we query; where a server then sends us is a stranger's
+	// word.
 	if Dialable(best.addr, g.hosts, g.exclude) == "" {
 		hosts, exclude := slices.Clone(g.hosts), g.exclude
 		n.running.Refuse(func(other netip.AddrPort) string { return Dialable(other, hosts, exclude) })
@@ -117,13 +117,13 @@ func (g *gatherer) startTest() bool {
 	return true
 }
 
-// sentTo says whether the gateway sends to an address for another reason.
+// sentTo reports whether the gateway sends to an address for another reason.
 func (g *gatherer) sentTo(a netip.Addr) bool {
 	return slices.ContainsFunc(g.spoken, func(s netip.AddrPort) bool { return s.Addr() == a }) ||
 		slices.ContainsFunc(g.targets(), func(t *target) bool { return t.addr.Addr() == a })
 }
 
-// targets are those of all servers.
+// targets returns those of all servers.
 func (g *gatherer) targets() []*target {
 	var out []*target
 	for _, s := range g.servers {
@@ -132,13 +132,13 @@ func (g *gatherer) targets() []*target {
 	return out
 }
 
-// translated4 says whether IPv4 answers tell of the NAT, as in classify.
+// translated4 reports whether IPv4 answers describe the NAT, as in classify.
 func (g *gatherer) translated4() bool {
 	seen := g.observations()
 	return len(seen) == 0 || slices.ContainsFunc(seen, func(o observation) bool { return o.mapped.Addr().Is4() })
 }
 
-// nat is what the servers' answers and the tests say together.
+// nat combines the servers' answers and the tests.
 func (g *gatherer) nat() NAT {
 	nat := classify(g.observations(), g.own)
 	n := &g.tests
@@ -158,7 +158,7 @@ func (g *gatherer) nat() NAT {
 	return nat
 }
 
-// filteringReason says why filtering is not known; empty when it is.
+// filteringReason says why filtering is unknown; empty if it is known.
 func (g *gatherer) filteringReason() string {
 	switch n := &g.tests; {
 	case n.filtering != "":

@@ -12,12 +12,12 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
-// hostsAfter is how often the interfaces are looked at: half of what a lost path takes to
-// be noticed (6.5 s), so that a changed address is known first.
+// hostsAfter is how often the interfaces are read: half of the time it takes to notice a lost path
+// (6.5 s), so that a changed address is known first.
 const hostsAfter = 3 * time.Second
 
-// gatherer is the state machine of an [Agent]: events and the time in, actions and the
-// next deadline out. It holds no clock and is not safe for concurrent use.
+// gatherer is the state machine of an [Agent]: events and the time in, actions and the next
+// deadline out. It has no clock and is not safe for concurrent use.
 type gatherer struct {
 	newTx  func() stunwire.TxID
 	jitter func() time.Duration // 0 up to refreshJitter
@@ -34,8 +34,7 @@ type gatherer struct {
 	hostsRead bool
 	hostsDue  time.Time
 
-	// changedAt is when a mapping last changed. Answers before it say nothing about
-	// the NAT as it is now.
+	// changedAt is when a mapping last changed. Earlier answers say nothing about the current NAT.
 	changedAt time.Time
 	tests     natTests
 	testedAt  time.Time // when a test last sent something
@@ -49,7 +48,7 @@ type gatherer struct {
 	events []event
 }
 
-// server is a configured STUN server: a name and at most one target a family.
+// server is a configured STUN server: a name and at most one target per family.
 type server struct {
 	*name
 	targets []*target
@@ -69,10 +68,10 @@ type datagram struct {
 	packet []byte
 }
 
-// event is something worth a line in the log.
+// event is something to log.
 type event struct {
 	kind   eventKind
-	what   string // the server, name or interface list in question
+	what   string // the server, name or interface list concerned
 	detail string
 }
 
@@ -87,7 +86,7 @@ const (
 	hostsChanged
 )
 
-// poll gives what is due and when to poll again at the latest.
+// poll returns what is due and the latest time of the next poll.
 func (g *gatherer) poll(now time.Time) (actions, time.Time) {
 	var do actions
 	if !now.Before(g.hostsDue) {
@@ -134,7 +133,7 @@ func (g *gatherer) stepTarget(now time.Time, s *server, t *target, do *actions) 
 	}
 }
 
-// names are all configured names.
+// names returns all configured names.
 func (g *gatherer) names() []*name {
 	out := slices.Clone(g.advertised)
 	for _, s := range g.services {
@@ -146,8 +145,8 @@ func (g *gatherer) names() []*name {
 	return out
 }
 
-// setPort tells the port of the gateway's socket. With another port everything that
-// was learnt about its mapping is void.
+// setPort sets the port of the gateway's socket. A new port voids everything learned about the
+// mapping.
 func (g *gatherer) setPort(now time.Time, port uint16) {
 	if port == g.port {
 		return
@@ -161,7 +160,7 @@ func (g *gatherer) setPort(now time.Time, port uint16) {
 	}
 }
 
-// setHosts tells the host's addresses. When they changed, the way out may have too.
+// setHosts sets the host's addresses. If they changed, the route out may have changed, too.
 func (g *gatherer) setHosts(now time.Time, addrs []netip.Addr, err error) {
 	first := !g.hostsRead
 	g.hostsRead = true
@@ -187,7 +186,7 @@ func (g *gatherer) setHosts(now time.Time, addrs []netip.Addr, err error) {
 	g.hosts = hosts
 }
 
-// slept tells that the process stood still: mappings may be gone, names may have moved.
+// slept reports that the process was suspended: mappings may be gone, names may have moved.
 func (g *gatherer) slept(now time.Time) {
 	g.hostsDue = now
 	for _, n := range g.names() {
@@ -196,7 +195,7 @@ func (g *gatherer) slept(now time.Time) {
 	g.askAll(now, nil)
 }
 
-// difference writes what came and went: "+192.0.2.7 -192.0.2.5".
+// difference formats additions and removals: "+192.0.2.7 -192.0.2.5".
 func difference(before, after []netip.Addr) string {
 	var out []string
 	for _, a := range after {
@@ -212,7 +211,7 @@ func difference(before, after []netip.Addr) string {
 	return strings.Join(out, " ")
 }
 
-// resolved tells the outcome of a resolution.
+// resolved records the result of a resolution.
 func (g *gatherer) resolved(now time.Time, host string, addrs []netip.Addr, err error) {
 	for _, n := range g.names() {
 		if n.host != host || !n.resolving {
@@ -231,8 +230,8 @@ func (g *gatherer) resolved(now time.Time, host string, addrs []netip.Addr, err 
 	}
 }
 
-// retarget follows a server's addresses: the target of a family stays as long as its
-// address is among them, so that rotating DNS answers do not look like another server.
+// retarget follows a server's addresses: the target of a family stays while its address is among
+// them, so that rotating DNS answers do not look like another server.
 func (s *server) retarget(now time.Time) {
 	var keep []*target
 	for _, v4 := range []bool{true, false} {
@@ -251,8 +250,8 @@ func (s *server) retarget(now time.Time) {
 	s.targets = keep
 }
 
-// sendFailed tells that a request could not be sent. It gives the transaction up at
-// once: a host without IPv6 should not wait for an IPv6 server.
+// sendFailed records that a request could not be sent. It gives the transaction up at once: a host
+// without IPv6 should not wait for an IPv6 server.
 func (g *gatherer) sendFailed(now time.Time, d datagram, err error) {
 	for _, s := range g.servers {
 		for _, t := range s.targets {
@@ -264,10 +263,8 @@ func (g *gatherer) sendFailed(now time.Time, d datagram, err error) {
 	}
 }
 
-// handle takes a STUN message from the gateway's socket and says whether it answered
-// one of our requests.
-// awaits says whether a message has the transaction id of a request that is not answered
-// yet. While the NAT is tested it may be one of the test's, whose ids are not known here.
+// awaits reports whether a message has the transaction id of an unanswered request. While the NAT is
+// being tested it may be the test's, whose ids are unknown here.
 func (g *gatherer) awaits(packet []byte) bool {
 	if g.tests.running != nil {
 		return true
@@ -283,6 +280,8 @@ func (g *gatherer) awaits(packet []byte) bool {
 	return false
 }
 
+// handle handles a STUN message from the gateway's socket and reports whether it answered one of our
+// requests.
 func (g *gatherer) handle(now time.Time, packet []byte, from netip.AddrPort) bool {
 	m, err := stunwire.Parse(packet)
 	if err != nil || m.Class != stunwire.Success && m.Class != stunwire.Error {
@@ -300,7 +299,7 @@ func (g *gatherer) handle(now time.Time, packet []byte, from netip.AddrPort) boo
 	return g.tests.running != nil && g.tests.running.Handle(now, packet, from)
 }
 
-// answer takes a response that belongs to a target's transaction.
+// answer handles a response to a target's transaction.
 func (g *gatherer) answer(now time.Time, s *server, t *target, m *stunwire.Message) {
 	if m.Class == stunwire.Error {
 		// Its text is foreign and stays out of logs and screens.
@@ -321,7 +320,7 @@ func (g *gatherer) answer(now time.Time, s *server, t *target, m *stunwire.Messa
 	t.answered(now, m.Mapped, m.Other, g.jitter())
 	if before.IsValid() && before != m.Mapped {
 		g.events = append(g.events, event{mappingChanged, s.label(t), fmt.Sprintf("%v, before %v", m.Mapped, before)})
-		// Ask the others what they see, but not for ever where every answer differs.
+		// Query the others, too, but not for ever if every answer differs.
 		if now.Sub(g.changedAt) >= refreshAfter-refreshJitter {
 			g.changedAt = now
 			g.tests = natTests{}
@@ -347,8 +346,7 @@ func (g *gatherer) fail(now time.Time, s *server, t *target, reason string) {
 	t.failed(now, reason, g.jitter())
 }
 
-// label names a target for people: the configured text, with the address if that says
-// more.
+// label names a target for display: the configured text, with the address if that says more.
 func (s *server) label(t *target) string {
 	if s.host == "" {
 		return s.text
@@ -356,7 +354,7 @@ func (s *server) label(t *target) string {
 	return fmt.Sprintf("%s (%v)", s.text, t.addr)
 }
 
-// pending lists what gathering still waits for; nothing when it is complete.
+// pending lists what gathering still waits for; empty when it is complete.
 func (g *gatherer) pending() []string {
 	var out []string
 	if !g.hostsRead {

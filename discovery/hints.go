@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/discovery/special"
 )
 
-// Hints say in plain words what the NAT and the addresses found mean for peering and,
-// where something can be fixed, how. The same snapshot gives the same hints, the most
-// important first. relays are the configured TURN servers, with what became of them.
+// Hints explain in plain words what the NAT and the addresses found mean for peering and, if
+// something can be fixed, how. The same snapshot gives the same hints, most important first. relays
+// are the configured TURN servers with their state.
 func Hints(s Snapshot, relays ...RelayState) []string {
 	f := newFacts(s, relays)
 	var out []string
@@ -26,13 +26,13 @@ func Hints(s Snapshot, relays ...RelayState) []string {
 	return out
 }
 
-// RelayState is what became of a configured TURN server.
+// RelayState is the state of a configured TURN server.
 type RelayState struct {
 	Address   string // as configured
-	Allocated bool   // it relays for us
+	Allocated bool   // it has an allocation for us
 }
 
-// facts are what hints are made from.
+// facts are the input of the hints.
 type facts struct {
 	Snapshot
 	answering  int      // addresses of STUN servers that answer
@@ -40,9 +40,9 @@ type facts struct {
 	failing    []string // configured TURN servers that give none
 	unresolved []string // names of STUN servers without an address
 	advertised []string // private ones among the advertised addresses
-	reachable  bool     // by configuration: something public is advertised, a Service or a mapped port
+	reachable  bool     // by configuration: a public address is advertised, a Service or a mapped port
 	public     bool     // some host address is global
-	pod        bool     // the host's address is one of the cluster's own
+	pod        bool     // the host's address belongs to the cluster
 }
 
 func newFacts(s Snapshot, relays []RelayState) facts {
@@ -79,13 +79,13 @@ func newFacts(s Snapshot, relays []RelayState) facts {
 	return f
 }
 
-// local says whether an address means nothing beyond its network: private (RFC 1918, RFC
-// 4193), carrier-grade NAT's (RFC 6598) or one that cannot be used at all.
+// local reports whether an address means nothing beyond its network: private (RFC 1918, RFC 4193),
+// carrier-grade NAT (RFC 6598) or unusable.
 func local(a netip.Addr) bool {
 	return a.IsPrivate() || special.CarrierGrade.Contains(a) || unusable(a) != ""
 }
 
-// fixByRelay says how to come by an allocation.
+// fixByRelay says how to get an allocation.
 func (f facts) fixByRelay() string {
 	switch len(f.failing) {
 	case 0:
@@ -118,7 +118,7 @@ func hintServers(f facts) string {
 	return ""
 }
 
-// hintRouter tells why the router that is asked for a port is of no help.
+// hintRouter says why the port mapping does not help.
 func hintRouter(f facts) string {
 	m := f.PortMapping
 	if m == nil || m.Err == "" {
@@ -154,7 +154,7 @@ func hintMapping(f facts) string {
 	return hint
 }
 
-// hintPool tells of several public addresses of one family.
+// hintPool reports several public addresses of one family.
 func hintPool(f facts) string {
 	v4 := slices.DeleteFunc(slices.Clone(f.NAT.PublicAddresses), func(a netip.Addr) bool { return !a.Is4() || local(a) })
 	if len(v4) < 2 {

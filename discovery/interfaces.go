@@ -15,10 +15,9 @@ type Interface struct {
 	Up    bool
 }
 
-// madeByOthers are the names and, with a final star, the prefixes of names that
-// container networks, virtual machines and tunnels give to their interfaces. What
-// listens on their addresses cannot be reached from other machines, or only through
-// the very tunnel in question.
+// madeByOthers are the names and, with a final star, prefixes of interfaces created by container
+// networks, virtual machines and tunnels. Their addresses cannot be reached from other hosts, or
+// only through the tunnel itself.
 func madeByOthers() []string {
 	return []string{
 		"lo",
@@ -29,18 +28,18 @@ func madeByOthers() []string {
 	}
 }
 
-// dockerBridge is the name of a bridge that Docker made for a network of its own:
-// br- and 12 hexadecimal digits. Others, such as a router's br-lan, are real.
+// dockerBridge reports whether the name is that of a bridge for a Docker network: br- and 12
+// hexadecimal digits. Others, such as a router's br-lan, are real.
 func dockerBridge(name string) bool {
 	id, found := strings.CutPrefix(name, "br-")
 	return found && len(id) == 12 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// MadeByOthers says whether an interface's name is one that container networks, virtual
-// machines and tunnels give to theirs.
+// MadeByOthers reports whether an interface's name is typical of container networks, virtual
+// machines and tunnels.
 func MadeByOthers(name string) bool { return ignoredInterface(name) }
 
-// ignoredInterface says whether an interface's addresses are never candidates.
+// ignoredInterface reports whether an interface's addresses are never candidates.
 func ignoredInterface(name string) bool {
 	return dockerBridge(name) || slices.ContainsFunc(madeByOthers(), func(pattern string) bool {
 		prefix, open := strings.CutSuffix(pattern, "*")
@@ -48,9 +47,9 @@ func ignoredInterface(name string) bool {
 	})
 }
 
-// InterfaceAddrs lists the addresses of this machine that may be candidates.
+// InterfaceAddrs lists this host's addresses that may be candidates.
 func InterfaceAddrs() ([]netip.Addr, error) {
-	// A node has an interface for each of its pods; their addresses are not asked for.
+	// A node has an interface for each of its pods; their addresses are not read.
 	ifs, err := interfaces(func(i net.Interface) bool {
 		return i.Flags&net.FlagUp != 0 && !ignoredInterface(i.Name)
 	})
@@ -60,9 +59,9 @@ func InterfaceAddrs() ([]netip.Addr, error) {
 	return HostAddrs(ifs), nil
 }
 
-// HostAddrs picks the addresses that may be candidates: of interfaces that are up and
-// not made by a container network or tunnel, those that are neither loopback nor
-// link-local, multicast or overlay.
+// HostAddrs returns the addresses that may be candidates: those of interfaces that are up and not
+// created by a container network or tunnel, except loopback, link-local, multicast and overlay
+// addresses.
 func HostAddrs(ifs []Interface) []netip.Addr {
 	var out []netip.Addr
 	for _, i := range ifs {
@@ -79,14 +78,14 @@ func HostAddrs(ifs []Interface) []netip.Addr {
 	return out
 }
 
-// Link is a network interface that leads out.
+// Link is a network interface that leads outside.
 type Link struct {
 	Name string
-	Up   bool // it is switched on, and has a carrier
+	Up   bool // it is enabled and has a carrier
 }
 
-// Links lists the interfaces of this machine that are neither the loopback nor made by a
-// container network or tunnel.
+// Links lists this host's interfaces except the loopback and those created by a container network
+// or tunnel.
 func Links() ([]Link, error) {
 	ifs, err := net.Interfaces()
 	if err != nil {
@@ -102,7 +101,7 @@ func Links() ([]Link, error) {
 	return out, nil
 }
 
-// OwnAddrs lists all addresses of this machine, whatever made their interfaces.
+// OwnAddrs lists all addresses of this host, whatever created their interfaces.
 func OwnAddrs() ([]netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -115,13 +114,12 @@ func OwnAddrs() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Interfaces lists this machine's interfaces.
+// Interfaces lists this host's interfaces.
 func Interfaces() ([]Interface, error) {
 	return interfaces(func(net.Interface) bool { return true })
 }
 
-// interfaces lists those that are wanted. Asking for the addresses of one costs a listing
-// of all.
+// interfaces lists the wanted ones. Reading the addresses of one costs a listing of all.
 func interfaces(wanted func(net.Interface) bool) ([]Interface, error) {
 	ifs, err := net.Interfaces()
 	if err != nil {
@@ -133,7 +131,7 @@ func interfaces(wanted func(net.Interface) bool) ([]Interface, error) {
 			continue
 		}
 		addrs, err := i.Addrs()
-		if err != nil { // It went away in between.
+		if err != nil { // it has just disappeared
 			continue
 		}
 		out = append(out, Interface{

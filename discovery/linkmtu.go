@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// LinkMTU is the smallest MTU, in bytes, of the interfaces whose addresses may be
-// candidates: what surely leaves this machine whole, whichever way it goes. It is 0 when
-// there is no such interface.
+// LinkMTU returns the smallest MTU, in bytes, of the interfaces whose addresses may be candidates:
+// a packet of that size leaves this host unfragmented on any route. It is 0 if there is no such
+// interface.
 func LinkMTU() (int, error) {
 	all, err := net.Interfaces()
 	if err != nil {

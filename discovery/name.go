@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// resolveAfter is how often names are resolved again. The system's resolver does
-	// not tell how long an answer holds.
+	// resolveAfter is how often names are resolved again. The system's resolver does not return a
+	// TTL.
 	resolveAfter = time.Minute
 	// resolveRetry doubles with each failure up to resolveAfter.
 	resolveRetry = 5 * time.Second
 )
 
-// name is an address as it was configured: "IP:port" or "host:port".
+// name is a configured address: "IP:port" or "host:port".
 type name struct {
 	text string
-	host string // empty when the text holds an IP address
+	host string // empty if the text has an IP address
 	port uint16
 
-	addrs     []netip.Addr // of a literal from the start; in order
-	moved     *moved       // the last time that addrs became others; nil = never
+	addrs     []netip.Addr // a literal's from the start; sorted
+	moved     *moved       // the last change of addrs; nil = never
 	resolving bool
 	settled   bool
 	failures  int // in a row
 	err       string
 	silent    bool      // the last failure was that no name server answered
-	at        time.Time // of the last outcome
+	at        time.Time // of the last result
 	due       time.Time // of the next resolution
 }
 
@@ -41,7 +41,7 @@ type moved struct {
 	at  time.Time
 }
 
-// parseName reads "IP:port", "[IPv6]:port" or "host:port".
+// parseName parses "IP:port", "[IPv6]:port" or "host:port".
 func parseName(text string) (*name, error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err != nil || host == "" {
@@ -63,7 +63,7 @@ func parseName(text string) (*name, error) {
 	return n, nil
 }
 
-// step says whether the name is to be resolved now.
+// step reports whether the name is to be resolved now.
 func (n *name) step(now time.Time) bool {
 	if n.host == "" || n.resolving || now.Before(n.due) {
 		return false
@@ -72,7 +72,7 @@ func (n *name) step(now time.Time) bool {
 	return true
 }
 
-// resolved takes the outcome. After a failure the addresses known before stay.
+// resolved records a result. After a failure the previous addresses stay.
 func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 	n.resolving, n.settled, n.at = false, true, now
 	n.silent = err != nil && !answered(err)
@@ -102,14 +102,14 @@ func (n *name) resolved(now time.Time, addrs []netip.Addr, err error) {
 	n.failures++
 }
 
-// answered reports whether a name server has answered, if with an error: that there is no such name,
-// or that it cannot or will not tell, for which package net has these words alone.
+// answered reports whether a name server has answered with an error: there is no such name, or the
+// server cannot or will not answer. Package net expresses that only in the message.
 func answered(err error) bool {
 	e, ok := errors.AsType[*net.DNSError](err)
 	return ok && (e.IsNotFound || e.Err == "server misbehaving")
 }
 
-// addrPorts are the name's addresses with its port.
+// addrPorts returns the name's addresses with its port.
 func (n *name) addrPorts() []netip.AddrPort {
 	out := make([]netip.AddrPort, len(n.addrs))
 	for i, a := range n.addrs {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Mapping and filtering behaviour, RFC 4787's terms.
+// Mapping and filtering behaviour, in RFC 4787's terms.
 const (
 	MappingNone                = "none" // no NAT: the host's own address is seen
 	MappingEndpointIndependent = "endpoint-independent"
 	MappingAddress             = "address-dependent"
 	MappingAddressAndPort      = "address-and-port-dependent"
-	MappingEndpointDependent   = "endpoint-dependent" // one of the two, it is not known which
+	MappingEndpointDependent   = "endpoint-dependent" // one of the two, it is unknown which
 
 	FilteringEndpointIndependent = "endpoint-independent"
 	FilteringAddress             = "address-dependent"
@@ -20,7 +20,7 @@ const (
 	BehaviourUnknown = "unknown"
 )
 
-// endpointDependent says whether another destination may see another public port.
+// endpointDependent reports whether another destination may see another public port.
 func endpointDependent(mapping string) bool {
 	switch mapping {
 	case MappingAddress, MappingAddressAndPort, MappingEndpointDependent:
@@ -29,17 +29,17 @@ func endpointDependent(mapping string) bool {
 	return false
 }
 
-// NAT is what is known of the NAT in front of the gateway.
+// NAT is what is known about the NAT in front of the gateway.
 type NAT struct {
 	// Mapping is one of the constants above.
 	Mapping string
-	// Filtering is one of the constants above. It is unknown unless a STUN server offers
-	// the tests of RFC 5780.
+	// Filtering is one of the constants above. It is unknown unless a STUN server offers the tests
+	// of RFC 5780.
 	Filtering string
-	// Strays says whether the NAT keeps unsolicited datagrams in mind, so that it can be
-	// poisoned: "answers", "drops" ([path.NAT]) or unknown.
+	// Strays reports whether the NAT remembers unsolicited datagrams, so that it can be poisoned:
+	// "answers", "drops" ([path.NAT]) or unknown.
 	Strays string
-	// PublicAddresses are the addresses that STUN servers saw, in order.
+	// PublicAddresses are the addresses that STUN servers saw, sorted.
 	PublicAddresses []netip.Addr
 }
 
@@ -53,8 +53,8 @@ type observation struct {
 	server, mapped netip.AddrPort
 }
 
-// agreed is the address that two servers or more see this gateway at, if most do, among those of a
-// family; servers at one address are one.
+// agreed returns the address at which two or more servers, and most of a family, see this gateway;
+// servers at one address count as one.
 func agreed(seen []observation, v4 bool) (of netip.Addr) {
 	hosts := make(map[netip.Addr]map[netip.Addr]bool)
 	for _, o := range seen {
@@ -77,9 +77,9 @@ func agreed(seen []observation, v4 bool) (of netip.Addr) {
 	return of
 }
 
-// outvoted reports whether an answer has another address than most servers agree on. A NAT may
-// have another port for each server, and a machine another address on each line; an address that
-// one server alone sees tells nothing of the NAT in front of the others.
+// outvoted reports whether an answer has another address than most servers agree on. A NAT may use
+// another port for each server, and a host another address on each line; an address that only one
+// server sees says nothing about the NAT in front of the others.
 func (o observation) outvoted(all []observation) (by netip.Addr, is bool) {
 	if !o.mapped.IsValid() {
 		return by, false
@@ -88,8 +88,8 @@ func (o observation) outvoted(all []observation) (by netip.Addr, is bool) {
 	return by, by.IsValid() && by != o.mapped.Addr()
 }
 
-// classify tells the mapping from what servers saw. IPv4 decides when there is any
-// IPv4 answer, since that is the family that is translated.
+// classify determines the mapping from what servers saw. IPv4 decides if there is any IPv4 answer,
+// since that is the family that is translated.
 func classify(seen []observation, own func(netip.AddrPort) bool) NAT {
 	nat := NAT{Mapping: BehaviourUnknown, Filtering: BehaviourUnknown, Strays: BehaviourUnknown}
 	for _, o := range seen {

@@ -18,56 +18,55 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// PathfinderOptions are what a [Pathfinder] works with. PrivateKey, BootID, Send and
-// Route are required.
+// PathfinderOptions configure a [Pathfinder]. PrivateKey, BootID, Send and Route are required.
 //
-// The callbacks are called without locks, one at a time and in order, by
-// [Pathfinder.Run]; Send is also called by [Pathfinder.HandleSTUN], for answers, and by
-// [Pathfinder.Probe]. None may block for long.
+// [Pathfinder.Run] calls the callbacks without locks, one at a time and in order;
+// [Pathfinder.HandleSTUN] also calls Send, for answers, and so does [Pathfinder.Probe]. None may
+// block for long.
 type PathfinderOptions struct {
 	PrivateKey peer.PrivateKey
 	// BootID grows with every start of the gateway.
 	BootID uint64
-	// Send sends a probe. A ttl of 0 is the system's.
+	// Send sends a probe. A ttl of 0 means the system's default.
 	Send func(packet []byte, to peer.Path, ttl int, dontFragment bool) error
-	// Route tells where the tunnel shall send, whenever that changed.
+	// Route is called when the tunnel's paths to a peer change.
 	Route func(k peer.PublicKey, r path.Routing)
-	// Handshake asks for a fresh WireGuard handshake with a peer; nil = nobody makes one.
+	// Handshake starts a new WireGuard handshake with a peer; it may be nil.
 	Handshake func(k peer.PublicKey)
-	// Tell passes a message to the peer's pathfinder, in-band and in order. It may fail
-	// silently. nil = there is no such way.
+	// Tell sends a message to the peer's path finder, in-band and in order. It may fail silently.
+	// nil = not supported.
 	Tell func(k peer.PublicKey, m path.Message)
-	// Permit tells which addresses our own allocations must let in, whenever that
-	// changed; nil = there are no relays.
+	// Permit is called when the addresses change that our own allocations must let in; nil = no
+	// relays.
 	Permit func(addrs []netip.Addr)
-	// CheckRelays asks whether our own allocations are still there, since a relayed path is
-	// in doubt; nil = there are no relays.
+	// CheckRelays checks whether our own allocations still exist, because a relayed path is in
+	// doubt; nil = no relays.
 	CheckRelays func()
-	// Local is what this side has to offer, as [Agent.Local] gives it.
-	// [Pathfinder.LocalChanged] has it called again.
+	// Local returns what this side offers, see [Agent.Local]. [Pathfinder.LocalChanged] makes it be
+	// called again.
 	Local func() path.Local
-	// Own are all addresses of this host, which no announced candidate may be; nil =
-	// Local's Hosts. While it fails no announced candidate is dialled.
+	// Own returns all addresses of this host, at which no announced candidate is dialled; nil =
+	// Local's Hosts. While it fails no announced candidate is dialled at all.
 	Own func() ([]netip.Addr, error)
-	// Forbidden are ranges of which no announced candidate is dialled: those of this
-	// cluster's pods and Services. [Pathfinder.SetForbidden] replaces them.
+	// Forbidden are ranges in which no announced candidate is dialled: those of this cluster's pods
+	// and Services. [Pathfinder.SetForbidden] replaces them.
 	Forbidden []netip.Prefix
 	// Resolve resolves a name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// Keepalive is how often an idle path is kept open; 0 = 20 s. See [path.Options].
+	// Keepalive is the interval of packets on an idle path; 0 = 20 s. See [path.Options].
 	Keepalive time.Duration
 	// OverlayMTU is the tunnel's, in bytes; 0 = 1420. See [path.Options].
 	OverlayMTU int
-	// OnSuperseded is told, again and again, that a peer has heard a later start of a gateway
-	// with our own key; it must not block. nil = nobody is.
+	// OnSuperseded is called, repeatedly, when a peer has heard a later start of a gateway with our
+	// own key; it must not block. It may be nil.
 	OnSuperseded func(k peer.PublicKey, boot uint64)
-	// OnRemoved is told when a peer says that this gateway is none of its peers; it must not
-	// block. nil = nobody is.
+	// OnRemoved is called when a peer says that it has removed this gateway; it must not block. It
+	// may be nil.
 	OnRemoved func(k peer.PublicKey)
-	// Noted is told what is added to the history of a peer's path; it must not block. nil = nobody
-	// is.
+	// Noted is called with additions to the history of a peer's path; it must not block. It may be
+	// nil.
 	Noted func(k peer.PublicKey, n path.Note)
-	// Logger is told of every change of a path; nil = nobody is.
+	// Logger logs every change of a path; nil = discard.
 	Logger *slog.Logger
 }
 
@@ -77,23 +76,23 @@ type PathPeer struct {
 	PresharedKey peer.PresharedKey
 	// Name is the peer's name, for logs.
 	Name string
-	// Candidates are those of the ticket or the configuration. They are trusted, unless
-	// nobody can have such an address.
+	// Candidates are those of the ticket or the configuration. They are trusted, unless no host can
+	// have such an address.
 	Candidates []Candidate
-	// Announced are what the peer told of itself before: at its enrolment, or in the last
-	// run. Those count that may be dialled ([Dialable]). What it tells from now on comes
-	// by [Pathfinder.Receive].
+	// Announced are candidates that the peer announced earlier: when it joined, or in the last run.
+	// They are used if they may be dialled ([Dialable]). Later announcements come through
+	// [Pathfinder.Receive].
 	Announced []Candidate
-	// Order says in which order addresses are preferred within a class of paths, 0 first,
-	// which is that of those that it does not have: see [path.Machine.SetOrder].
+	// Order is the order in which addresses are preferred within a class of paths, 0 (also the
+	// default) first: see [path.Machine.SetOrder].
 	Order map[netip.AddrPort]uint8
-	// Names are further addresses, "host:port", that are resolved again and again.
+	// Names are further addresses, "host:port", that are resolved repeatedly.
 	Names []string
 }
 
-// Pathfinder finds and keeps the paths to all peers while [Pathfinder.Run] runs: it
-// drives a [path.Machine] for each over a [probe.Prober]. Its methods are safe for
-// concurrent use and do not block, Run and [Pathfinder.Probe] apart.
+// Pathfinder finds and keeps the paths to all peers while [Pathfinder.Run] runs: it drives a
+// [path.Machine] for each over a [probe.Prober]. Its methods are safe for concurrent use and do not
+// block, except Run and [Pathfinder.Probe].
 type Pathfinder struct {
 	o      PathfinderOptions
 	own    peer.PublicKey
@@ -106,15 +105,15 @@ type Pathfinder struct {
 
 	setting sync.Mutex // one SetPeers at a time
 
-	mu         sync.Mutex // guards what follows, the machines too; not held while sending, resolving or calling back
+	mu         sync.Mutex // guards the following and the machines; not held while sending, resolving or calling back
 	running    bool
 	peers      map[peer.PublicKey]*pathPeer
-	wish       uint64 // counts what SetPeers wished
+	wish       uint64 // counts calls of SetPeers
 	queue      deadlines
 	local      path.Local
 	localKnown bool
 	localDue   bool
-	hosts      []netip.Addr // that no announced candidate may be
+	hosts      []netip.Addr // where no announced candidate may be
 	hostsKnown bool
 	forbidden  []netip.Prefix
 	permitted  []netip.Addr
@@ -124,11 +123,11 @@ type Pathfinder struct {
 	searches   path.Searches
 }
 
-// ProbeCounts count probes since the start.
+// ProbeCounts are counts of probes since the start.
 type ProbeCounts struct {
-	Sent, Unsent uint64 // requests of ours
+	Sent, Unsent uint64 // our requests
 	Answers      uint64 // to them
-	Requests     uint64 // of peers, which were answered
+	Requests     uint64 // from peers, and answered
 	Refused      uint64 // forged, replayed, stale or from an address that must not be answered
 	Undialable   uint64 // announced candidates that were left out
 }
@@ -136,7 +135,7 @@ type ProbeCounts struct {
 // maxResolving bounds concurrent resolutions.
 const maxResolving = 16
 
-// NewPathfinder makes a pathfinder without peers.
+// NewPathfinder returns a pathfinder without peers.
 func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
 	if o.Send == nil || o.Route == nil {
 		return nil, errors.New("discovery: Send and Route are required")
@@ -174,8 +173,8 @@ func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
 	return f, nil
 }
 
-// SetPeers replaces the peers, by difference: what did not change is not disturbed. The
-// error names the peers that cannot be had; the others are set.
+// SetPeers replaces the peers, by difference: unchanged ones are not disturbed. The error names the
+// peers that are invalid; the others are set.
 func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 	keys := make([]probe.Peer, len(peers))
 	for i, p := range peers {
@@ -199,7 +198,7 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
 		}
 		if due {
-			f.dueLocked(p, now) // and nobody else, or a new one of a thousand waits for them
+			f.dueLocked(p, now) // only this one, or a new one of a thousand would wait for the others
 		}
 	}
 	for _, p := range f.peers {
@@ -239,8 +238,8 @@ func (f *Pathfinder) refusedLocked(a netip.AddrPort) string {
 	return Dialable(a, f.hosts, f.forbidden)
 }
 
-// dueLocked has Run poll a peer's machine. It reports whether Run has to be woken for that,
-// since nothing else is due before.
+// dueLocked schedules a poll of a peer's machine. It reports whether Run must be woken, because
+// nothing else is due before.
 func (f *Pathfinder) dueLocked(p *pathPeer, at time.Time) (first bool) {
 	if !at.Before(p.due) {
 		return false
@@ -256,14 +255,14 @@ func (f *Pathfinder) wakeUp() {
 	}
 }
 
-// input tells a peer's machine something that is looked at at once.
+// input passes an input to a peer's machine, which is polled at once.
 func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Machine)) {
 	f.hears(k, peer.Path{}, tell)
 }
 
-// hears is input of a probe or an answer that came over a path. When that is the one in use
-// to a peer that rests, it is looked at with the next beat, and all that came until then
-// together.
+// hears passes a probe or an answer on a path to a peer's machine. If that is the path in use to a
+// resting peer, the machine is polled at the next beat, together with everything that comes until
+// then.
 func (f *Pathfinder) hears(k peer.PublicKey, over peer.Path, tell func(now time.Time, m *path.Machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -282,13 +281,12 @@ func (f *Pathfinder) hears(k peer.PublicKey, over peer.Path, tell func(now time.
 	}
 }
 
-// HandshakeDone tells that a handshake with a peer was completed over a path.
+// HandshakeDone reports that a handshake with a peer completed on a path.
 func (f *Pathfinder) HandshakeDone(k peer.PublicKey, over peer.Path) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.HandshakeDone(now, over) })
 }
 
-// Silent tells that a peer does not answer what the tunnel sends it over the selected
-// path.
+// Silent reports that a peer does not answer what the tunnel sends on the selected path.
 func (f *Pathfinder) Silent(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Silent(now) })
 }
@@ -304,23 +302,23 @@ func (f *Pathfinder) Doubt(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Doubt(now) })
 }
 
-// Traffic tells that the tunnel carried more than keepalives for a peer since the last
-// call. Once a second is often enough.
+// Traffic reports that the tunnel carried more than keepalives for a peer since the last call. Once
+// a second is enough.
 func (f *Pathfinder) Traffic(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Traffic(now) })
 }
 
-// SetForbidden replaces the ranges of which no announced candidate is dialled. What was
-// announced in this run is not looked at again until the peer announces again.
+// SetForbidden replaces the ranges in which no announced candidate is dialled. Candidates announced
+// in this run are checked again when the peer announces again.
 func (f *Pathfinder) SetForbidden(ranges []netip.Prefix) {
 	f.mu.Lock()
 	f.forbidden = slices.Clone(ranges)
-	f.localDue = true // has what is known from before looked at again
+	f.localDue = true // checks the known ones again
 	f.mu.Unlock()
 	f.wakeUp()
 }
 
-// LocalChanged tells that [PathfinderOptions].Local has something new to say.
+// LocalChanged reports that [PathfinderOptions].Local has changed.
 func (f *Pathfinder) LocalChanged() {
 	f.mu.Lock()
 	f.localDue = true
@@ -328,10 +326,10 @@ func (f *Pathfinder) LocalChanged() {
 	f.wakeUp()
 }
 
-// NetworkChanged tells that our own addresses changed or that the process stood still:
-// every path is proven again, and names are resolved again.
+// NetworkChanged reports that our own addresses changed or that the process was suspended: every
+// path is proven again, and names are resolved again.
 func (f *Pathfinder) NetworkChanged() {
-	f.prober.Rotate() // so that nobody links the new address with the old one
+	f.prober.Rotate() // so that nobody can link the new address to the old one
 	f.mu.Lock()
 	now := time.Now()
 	f.localDue = true
@@ -344,8 +342,8 @@ func (f *Pathfinder) NetworkChanged() {
 	f.wakeUp()
 }
 
-// Snapshot is what is known of the way to a peer; false when it is none of ours. Where
-// there is no candidate since no name could be resolved, it gives that as the reason.
+// Snapshot returns what is known about the path to the peer; false if it is not ours. If there is
+// no candidate because no name could be resolved, that is the reason given.
 func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -360,24 +358,24 @@ func (f *Pathfinder) Snapshot(k peer.PublicKey) (path.Snapshot, bool) {
 	return s, true
 }
 
-// Selection is what [path.Snapshot] says of the path in use, and when the peer was heard.
+// Selection is the part of [path.Snapshot] about the path in use, and when the peer was heard.
 type Selection struct {
-	Path  peer.Path // invalid = there is none
+	Path  peer.Path // invalid = none
 	Kind  string
 	RTT   time.Duration
 	Since time.Time // when it, or none, was selected
 	MTU   int
-	Heard time.Time // over any path
-	// Unanswered is since when probes over the path are not answered; zero: they are.
+	Heard time.Time // on any path
+	// Unanswered is since when probes on the path are unanswered; zero if they are answered.
 	Unanswered time.Time
-	// Removed is when the peer said that we are none of its peers; see [Sighting].
+	// Removed is when the peer said that it has removed us; see [Sighting].
 	Removed time.Time
 	// Trips are the round trips of probes so far.
 	Trips path.Trips
 }
 
-// Selected is the path in use; false when the peer is none of ours. It costs less than a
-// Snapshot, for what is asked of all peers again and again.
+// Selected returns the path in use; false if the peer is not ours. It costs less than a Snapshot,
+// for callers that ask about all peers repeatedly.
 func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -399,16 +397,16 @@ func (f *Pathfinder) Unresolved(k peer.PublicKey) []Unresolved {
 	return nil
 }
 
-// Counts are the probes so far.
+// Counts returns the probes so far.
 func (f *Pathfinder) Counts() ProbeCounts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.counts
 }
 
-// permitLocked gives the union of what the machines want permitted, and whether it
-// changed. Relays bound how many they permit and take the first: so the first of each peer
-// come before the second of any.
+// permitLocked returns the union of the addresses that the machines want permitted, and whether it
+// changed. Relays limit the number and take the first: so the first of each peer come before the
+// second of any.
 func (f *Pathfinder) permitLocked() ([]netip.Addr, bool) {
 	if !f.permitDue {
 		return nil, false

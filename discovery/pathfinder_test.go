@@ -172,7 +172,7 @@ func TestANameThatCannotBeResolvedIsNamed(t *testing.T) {
 		}
 		edge.logging.Lock()
 		defer edge.logging.Unlock()
-		if !strings.Contains(edge.log.String(), "the last good answer holds") {
+		if !strings.Contains(edge.log.String(), "using the last good answer") {
 			t.Error("the log does not say that the last good answer holds")
 		}
 	})
@@ -301,7 +301,7 @@ func TestARemovedPeerGetsNoAnswer(t *testing.T) {
 		}
 		edge.logging.Lock()
 		defer edge.logging.Unlock()
-		for _, want := range []string{`msg="peer is reachable" peer=cloud`, `level=WARN msg="peer is not reachable any more" peer=cloud`} {
+		for _, want := range []string{`msg="peer is reachable" peer=cloud`, `level=WARN msg="peer is no longer reachable" peer=cloud`} {
 			if !strings.Contains(edge.log.String(), want) {
 				t.Errorf("the log lacks %s", want)
 			}
@@ -470,7 +470,7 @@ func TestLogsNameARelayByItsServer(t *testing.T) {
 		p.connected(5*time.Second, path.KindRelay, a, c)
 		a.setBusy()
 		c.stop()
-		p.until(time.Minute, "a says that c is gone", func() bool { return strings.Contains(a.logged(), "peer is not reachable any more") })
+		p.until(time.Minute, "a says that c is gone", func() bool { return strings.Contains(a.logged(), "peer is no longer reachable") })
 		c.start()
 		log := a.logged()
 		for _, want := range []string{`msg="peer is reachable"`, " via " + relayAddr} {

@@ -20,14 +20,13 @@ var (
 	ErrNoAnswer    = errors.New("no answer")
 )
 
-// maxPunched bounds what is looked at of a peer's message: more than a NAT has addresses for one
+// maxPunched bounds how many addresses of a peer's message are read: more than a NAT has for one
 // port.
 const maxPunched = 16
 
-// HandleSTUN takes a STUN message that arrived at the gateway. It is false when the
-// message is no probe, as a STUN server's answer is not. An authenticated request is
-// answered the way it came; anything else that is wrong is met with silence. It keeps
-// nothing of packet.
+// HandleSTUN handles a STUN message that arrived at the gateway. It returns false if the message is
+// no probe but, for example, a STUN server's answer. An authenticated request is answered on the
+// path it came on; invalid ones get no answer. It does not keep packet.
 func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
 	r, ours := f.prober.Handle(packet, from.Remote)
 	if !ours {
@@ -54,7 +53,7 @@ func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
 	return true
 }
 
-// handleRemoved notes that a peer says that we are none of its peers.
+// handleRemoved notes a peer's word that it has removed us.
 func (f *Pathfinder) handleRemoved(k peer.PublicKey, from peer.Path) {
 	news := false
 	f.see(k, func(now time.Time, s *sight) {
@@ -66,20 +65,20 @@ func (f *Pathfinder) handleRemoved(k peer.PublicKey, from peer.Path) {
 	}
 }
 
-// refuse tells a gateway that another runs with its key since, or that it is no peer any more.
+// refuse tells a gateway that a later one runs with its key, or that it is no longer a peer.
 func (f *Pathfinder) refuse(r probe.Result, to peer.Path) {
 	if r.Reply == nil || nobodys(to.Remote.Addr()) != "" || !to.IsValid() {
 		return
 	}
 	if err := f.o.Send(r.Reply, to, 0, false); err != nil {
-		f.log.Debug("a gateway cannot be told why its probe is refused", "path", to.String(), "error", err)
+		f.log.Debug("failed to answer a rejected probe", "path", to.String(), "error", err)
 	}
 }
 
 func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 	f.count(func(c *ProbeCounts) { c.Requests++ })
 	if err := f.o.Send(r.Reply, from, 0, false); err != nil {
-		f.log.Debug("probe cannot be answered", "path", from.String(), "error", err)
+		f.log.Debug("failed to answer a probe", "path", from.String(), "error", err)
 	}
 	f.see(r.Peer, func(now time.Time, s *sight) { s.requested(now, from.Remote, r.BootID) })
 	f.hears(r.Peer, from, func(now time.Time, m *path.Machine) {
@@ -113,8 +112,8 @@ func (f *Pathfinder) count(what func(*ProbeCounts)) {
 	f.mu.Unlock()
 }
 
-// Receive takes a message of a peer's pathfinder that arrived in-band. Of its candidates
-// those count that may be dialled ([Dialable]).
+// Receive handles a message from a peer's path finder that arrived in-band. Only candidates that
+// may be dialled ([Dialable]) are used.
 func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 	f.mu.Lock()
 	p := f.peers[k]
@@ -135,7 +134,7 @@ func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 		f.prober.SetBootID(k, m.Boot)
 	}
 	if dropped > 0 {
-		f.log.Debug("announced candidates are not dialled", "peer", name, "count", dropped)
+		f.log.Debug("not dialling announced candidates", "peer", name, "count", dropped)
 	}
 }
 
@@ -148,11 +147,11 @@ func clonePunch(p *path.Punch) *path.Punch {
 	return &c
 }
 
-// firstOf copies at most n.
+// firstOf copies at most n elements.
 func firstOf[T any](list []T, n int) []T { return slices.Clone(list[:min(len(list), n)]) }
 
-// dropUndialableLocked removes from a message the addresses that must not be sent to, and
-// counts them.
+// dropUndialableLocked removes the addresses that must not be sent to from a message, and counts
+// them.
 func (f *Pathfinder) dropUndialableLocked(m *path.Message) (dropped int) {
 	before := len(m.Candidates)
 	m.Candidates = slices.DeleteFunc(m.Candidates, func(c Candidate) bool {
@@ -173,7 +172,7 @@ func (f *Pathfinder) dropUndialableLocked(m *path.Message) (dropped int) {
 	return dropped
 }
 
-// ping is a probe that somebody waits for.
+// ping is a probe with a waiting caller.
 type ping struct {
 	key      peer.PublicKey
 	over     peer.Path
@@ -181,8 +180,8 @@ type ping struct {
 	answered chan time.Duration
 }
 
-// Probe sends one probe over the path in use and waits for its answer, until ctx ends.
-// The path is told also when there was none.
+// Probe sends one probe on the path in use and waits for its answer, until ctx ends. It returns the
+// path even without an answer.
 func (f *Pathfinder) Probe(ctx context.Context, k peer.PublicKey) (rtt time.Duration, over peer.Path, err error) {
 	s, known := f.Snapshot(k)
 	if !known {
@@ -217,8 +216,8 @@ func (f *Pathfinder) Probe(ctx context.Context, k peer.PublicKey) (rtt time.Dura
 	}
 }
 
-// unanswered says how long an answer was waited for, and, when the peer has never answered
-// a probe, what that may mean.
+// unanswered says how long it waited for an answer and, if the peer has never answered a probe,
+// what that may mean.
 func unanswered(cause error, waited time.Duration, probing bool) error {
 	switch {
 	case !errors.Is(cause, context.DeadlineExceeded):

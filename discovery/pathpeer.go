@@ -14,36 +14,36 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// nameAgain is how soon a name may be resolved again when there is a reason to.
+// nameAgain is how soon a name may be resolved again if there is a reason to.
 const nameAgain = 5 * time.Second
 
-// pathPeer is what a [Pathfinder] keeps of a peer. The pathfinder's lock guards it.
+// pathPeer is a [Pathfinder]'s state of a peer, guarded by the pathfinder's lock.
 type pathPeer struct {
 	key  peer.PublicKey
 	name string
 	m    *path.Machine
 
-	fixed     []Candidate // of the configuration
-	announced []Candidate // by the peer, before
+	fixed     []Candidate // from the configuration
+	announced []Candidate // by the peer, earlier
 	names     []*name
 	order     map[netip.AddrPort]uint8
-	remote    []Candidate // what the machine was last told of all these; nil = nothing yet
+	remote    []Candidate // as last passed to the machine; nil = not yet
 
 	selected peer.Path    // of the last routing
-	label    string       // of selected, for people
+	label    string       // of selected, for display
 	permit   []netip.Addr // of the last actions that had any
 
 	sight sight
 
-	wished uint64 // the last wish that it is part of
+	wished uint64 // the last SetPeers that included it
 
 	due   time.Time // of the next poll
 	place int       // in the queue
 }
 
-// configure takes the peer's configuration, and says whether there is something to do for it.
-// It fails on names that cannot be read, but takes the rest. What is as it was, as with nearly
-// all of a thousand peers when one is added, costs only the comparison.
+// configure applies the peer's configuration, and reports whether it changed anything. It fails on
+// names that cannot be parsed, but applies the rest. An unchanged configuration, as for nearly all
+// of a thousand peers when one is added, costs only the comparison.
 func (p *pathPeer) configure(now time.Time, c PathPeer, refused func(netip.AddrPort) string) (due bool, err error) {
 	p.name = c.Name
 	if p.remote != nil && len(p.order)+len(c.Order)+len(p.names)+len(c.Names) == 0 &&
@@ -61,8 +61,7 @@ func (p *pathPeer) configure(now time.Time, c PathPeer, refused func(netip.AddrP
 	return told || renamed || ordered, err
 }
 
-// rename takes the names that are to be resolved, and says whether there are some that were
-// not.
+// rename sets the names to resolve, and reports whether any is new.
 func (p *pathPeer) rename(texts []string) (renamed bool, err error) {
 	var names []*name
 	var errs []error
@@ -83,8 +82,8 @@ func (p *pathPeer) rename(texts []string) (renamed bool, err error) {
 	return renamed, errors.Join(errs...)
 }
 
-// tellRemote tells the machine the candidates that it has from here, when they changed, and
-// says whether they did. refused says why an announced one is not dialled.
+// tellRemote passes the candidates from here to the machine if they changed, and reports whether
+// they did. refused says why an announced one is not dialled.
 func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string) (told bool) {
 	all := []Candidate{}
 	trusted := func(a netip.AddrPort, source string) {
@@ -113,7 +112,7 @@ func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string
 	return true
 }
 
-// toResolve gives the hosts that are to be resolved now, and when the next one is.
+// toResolve returns the hosts to resolve now, and when the next one is due.
 func (p *pathPeer) toResolve(now time.Time) (hosts []string, next time.Time) {
 	for _, n := range p.names {
 		if n.step(now) && !slices.Contains(hosts, n.host) {
@@ -126,7 +125,7 @@ func (p *pathPeer) toResolve(now time.Time) (hosts []string, next time.Time) {
 	return hosts, next
 }
 
-// Unresolved is a peer's endpoint whose name has never been resolved.
+// Unresolved is a peer's endpoint whose name has never resolved.
 type Unresolved struct {
 	Name   string // as configured, with the port
 	Reason string // "cannot be resolved: ..."
@@ -134,7 +133,7 @@ type Unresolved struct {
 	Next   time.Time
 }
 
-// unresolved lists the names that have given no address, and have been tried.
+// unresolved lists the names that have been tried and have no address.
 func (p *pathPeer) unresolved() []Unresolved {
 	var out []Unresolved
 	for _, n := range p.names {
@@ -146,7 +145,7 @@ func (p *pathPeer) unresolved() []Unresolved {
 	return out
 }
 
-// resolveSoon has names resolved again, though not at every whim.
+// resolveSoon resolves names again, at a limited rate.
 func (p *pathPeer) resolveSoon(now time.Time) {
 	for _, n := range p.names {
 		if at := n.at.Add(nameAgain); n.due.After(at) {
@@ -161,7 +160,7 @@ func (p *pathPeer) resolveSoon(now time.Time) {
 // deadlines is a heap of peers, the next due first.
 type deadlines []*pathPeer
 
-// Len, Less, Swap, Push and Pop are container/heap's.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (q deadlines) Len() int           { return len(q) }
 func (q deadlines) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
 func (q deadlines) Swap(i, j int) {
@@ -191,7 +190,7 @@ func (q *deadlines) set(p *pathPeer, due time.Time) {
 	heap.Fix(q, p.place)
 }
 
-// first is the peer that is due first, when any is by now.
+// first returns the peer that is due first, if any is due by now.
 func (q deadlines) first(now time.Time) (*pathPeer, bool) {
 	if len(q) == 0 || q[0].due.After(now) {
 		return nil, false

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// idleWait is how long Run sleeps when nothing is due.
+	// idleWait is how long Run sleeps if nothing is due.
 	idleWait = time.Minute
-	// leastWait keeps a machine that asks for the past from taking the processor.
+	// leastWait keeps a machine that asks for a past time from taking all processor time.
 	leastWait = time.Millisecond
-	// maxPolls bounds how often a machine is polled in a row, since each probe that was
-	// sent may change what it wants next.
+	// maxPolls bounds how often a machine is polled in a row, since each sent probe may change what
+	// it wants next.
 	maxPolls = 8
-	// maxRound bounds the peers that are served at a time, so that many do not keep the
-	// first one's probes waiting.
+	// maxRound bounds the peers served in one step, so that the first one's probes do not wait for
+	// many others.
 	maxRound = 64
 )
 
-// duty is what is to be done for a peer after the lock is given back.
+// duty is what to do for a peer once the lock is released.
 type duty struct {
 	key     peer.PublicKey
 	name    string
@@ -37,22 +37,21 @@ type duty struct {
 	reason  string
 }
 
-// shown is a path, and what it is called in logs: allocations have names that mean nothing
-// to people.
+// shown is a path and its name in logs: the names of allocations mean nothing to people.
 type shown struct {
 	peer.Path
 	label string
 }
 
-// send is a probe that the machine knows as sent.
+// send is a probe that the machine considers sent.
 type send struct {
 	path.Probe
 	packet []byte
 	tx     stunwire.TxID
 }
 
-// Run finds and keeps paths until ctx ends, whose cause it returns. It owns its
-// goroutines and waits for them. A pathfinder runs once.
+// Run finds and keeps paths until ctx ends, and returns ctx's cause. It owns its goroutines and
+// waits for them. A pathfinder runs once.
 func (f *Pathfinder) Run(ctx context.Context) error {
 	f.mu.Lock()
 	again := f.running
@@ -64,7 +63,7 @@ func (f *Pathfinder) Run(ctx context.Context) error {
 	return drive(ctx, f.wake, f.step)
 }
 
-// step does what is due and says when to do so again.
+// step does what is due and returns the time of the next step.
 func (f *Pathfinder) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	f.refreshLocal()
 	f.mu.Lock()
@@ -85,7 +84,7 @@ func (f *Pathfinder) step(ctx context.Context, resolving *sync.WaitGroup) time.T
 	f.mu.Unlock()
 
 	if permitChanged {
-		f.o.Permit(permit) // before what is to be sent to these addresses
+		f.o.Permit(permit) // before sending to these addresses
 	}
 	for _, d := range duties {
 		f.perform(d)
@@ -96,7 +95,7 @@ func (f *Pathfinder) step(ctx context.Context, resolving *sync.WaitGroup) time.T
 	return next
 }
 
-// refreshLocal tells the machines what this side has to offer, when that changed.
+// refreshLocal passes what this side offers to the machines if it changed.
 func (f *Pathfinder) refreshLocal() {
 	f.mu.Lock()
 	due := f.localDue
@@ -111,7 +110,7 @@ func (f *Pathfinder) refreshLocal() {
 		hosts, err = f.o.Own()
 	}
 	if err != nil {
-		f.log.Warn("no announced candidate is dialled, since the addresses of this host are not known", "error", err)
+		f.log.Warn("not dialling announced candidates: this host's addresses are unknown", "error", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,8 +123,7 @@ func (f *Pathfinder) refreshLocal() {
 	}
 }
 
-// pollLocked asks a peer's machine what to do, makes its probes and sets its next
-// deadline.
+// pollLocked polls a peer's machine, makes its probes and sets its next deadline.
 func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 	d := duty{key: p.key, name: p.name, before: shown{p.selected, p.label}}
 	next := now
@@ -153,7 +151,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 		if len(a.Probes) == 0 {
 			break
 		}
-		next = now // What was sent may change what is due, so it is asked again.
+		next = now // what was sent may change what is due, so poll again
 	}
 	if d.after = (shown{p.selected, p.label}); d.before.IsValid() != d.after.IsValid() {
 		d.reason = p.m.Snapshot().Reason
@@ -199,7 +197,7 @@ func (f *Pathfinder) perform(d duty) {
 	case !d.before.IsValid() && d.after.IsValid():
 		f.log.Info("peer is reachable", "peer", d.name, "path", d.after.label, "reason", d.reason)
 	case d.before.IsValid() && !d.after.IsValid():
-		f.log.Warn("peer is not reachable any more", "peer", d.name, "path", d.before.label, "reason", d.reason)
+		f.log.Warn("peer is no longer reachable", "peer", d.name, "path", d.before.label, "reason", d.reason)
 	}
 	for _, s := range d.sends {
 		if err := f.o.Send(s.packet, s.Path, s.TTL, s.DontFragment); err != nil {
@@ -208,7 +206,7 @@ func (f *Pathfinder) perform(d duty) {
 	}
 }
 
-// unsent tells the machine that the socket or the relay refused a probe.
+// unsent reports to the machine that the socket or the relay rejected a probe.
 func (f *Pathfinder) unsent(k peer.PublicKey, s send, err error) {
 	f.mu.Lock()
 	f.counts.Sent--
@@ -230,7 +228,7 @@ func (f *Pathfinder) resolveName(ctx context.Context, k peer.PublicKey, host str
 	f.resolved(k, host, addrs, err)
 }
 
-// resolved takes the outcome of a resolution. After a failure the last good answer holds,
+// resolved records the result of a resolution. After a failure the last good answer stays in use,
 // if there was one.
 func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr, err error) {
 	f.mu.Lock()
@@ -243,7 +241,7 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 	type failure struct {
 		text, why string
 		next      time.Time
-		holds     bool // what it resolved to before is still used
+		holds     bool // the previous addresses are still used
 	}
 	var failed []failure
 	for _, n := range p.names {
@@ -263,10 +261,10 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 	f.wakeUp()
 	for _, x := range failed {
 		if x.holds {
-			f.log.Warn("endpoint of a peer cannot be resolved; the last good answer holds", "peer", name, "endpoint", x.text, "error", x.why)
+			f.log.Warn("failed to resolve a peer's endpoint; using the last good answer", "peer", name, "endpoint", x.text, "error", x.why)
 			continue
 		}
-		f.log.Warn("endpoint of a peer cannot be resolved, and never was", "peer", name, "endpoint", x.text, "error", x.why,
+		f.log.Warn("failed to resolve a peer's endpoint", "peer", name, "endpoint", x.text, "error", x.why,
 			"retry", x.next.UTC().Format(time.RFC3339))
 	}
 }

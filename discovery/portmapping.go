@@ -7,13 +7,13 @@ import (
 	"github.com/postern-dev/postern/discovery/portmap"
 )
 
-// mapper tells the gatherer what the port mapper has, and the port mapper what the world
-// outside sees. Its zero value is for gateways that ask no router.
+// mapper connects the gatherer and the port mapper: it passes on the state of the mapping, and what
+// the outside sees. The zero value means no port mapping.
 type mapper struct {
 	*portmap.Mapper
 }
 
-// tell gives the state of the mapping, nil when no router is asked.
+// tell returns the state of the mapping, nil without port mapping.
 func (m mapper) tell() *portmap.Status {
 	if m.Mapper == nil {
 		return nil
@@ -22,7 +22,7 @@ func (m mapper) tell() *portmap.Status {
 	return &s
 }
 
-// settled says that nothing is to be waited for.
+// settled reports whether there is nothing to wait for.
 func (m mapper) settled() bool { return m.Mapper == nil || m.Settled() }
 
 func (m mapper) networkChanged() {
@@ -31,13 +31,13 @@ func (m mapper) networkChanged() {
 	}
 }
 
-// PortMappingChanged tells that [Options].PortMapper has something new to say.
+// PortMappingChanged reports that the state of [Options].PortMapper has changed.
 func (a *Agent) PortMappingChanged() { a.wakeUp() }
 
-// PortMapper is that of the options; nil when no router is asked.
+// PortMapper returns the one of the options; nil without port mapping.
 func (a *Agent) PortMapper() *portmap.Mapper { return a.mapper.Mapper }
 
-// observe tells the port mapper what STUN servers see.
+// observe passes what STUN servers see to the port mapper.
 func (a *Agent) observe() {
 	if a.mapper.Mapper == nil {
 		return
@@ -51,7 +51,7 @@ func (a *Agent) observe() {
 	}
 }
 
-// observed is an observation that can be compared.
+// observed is a comparable observation.
 type observed struct{ portmap.Observation }
 
 func (o observed) equal(other observed) bool {
@@ -66,9 +66,9 @@ func (o observed) equal(other observed) bool {
 	return true
 }
 
-// setMapping tells the state of the port mapping. With another mapping the NAT lets other
-// traffic in, so it is tested again: not before it has forgotten what the last test sent,
-// whose answers it would let in all the same.
+// setMapping sets the state of the port mapping. With another mapping the NAT lets other traffic
+// in, so it is tested again, but only once it has forgotten the packets of the last test, whose
+// answers it would still let in.
 func (g *gatherer) setMapping(s *portmap.Status, settled bool) {
 	g.mappingSettled = settled
 	if made(s) != made(g.mapping) {
@@ -80,7 +80,7 @@ func (g *gatherer) setMapping(s *portmap.Status, settled bool) {
 	g.mapping = s
 }
 
-// made tells one mapping from another; the zero value is none.
+// made identifies a mapping; the zero value is none.
 func made(s *portmap.Status) (id struct {
 	at       time.Time
 	external netip.AddrPort
@@ -107,8 +107,7 @@ func (g *gatherer) observation() observed {
 	return o
 }
 
-// mappingProblem says why the router that is asked gives no candidate; empty when it does,
-// or may yet.
+// mappingProblem says why the port mapping gives no candidate; empty if it does, or still may.
 func (g *gatherer) mappingProblem() (router, why string) {
 	s := g.mapping
 	if s == nil || s.State == portmap.StateMapped || !g.mappingSettled {

@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// refreshLook is how often the outcome of a refresh is looked for.
+// refreshLook is how often a refresh checks for its result.
 const refreshLook = 20 * time.Millisecond
 
-// Refresh asks every STUN server again, and the router about its mapping, and waits until
-// each has answered or failed, and until a test of the NAT that runs has ended, or until
-// ctx ends. [Agent.Run] must run.
+// Refresh queries every STUN server and the router again, and waits until each has answered or
+// failed and a running NAT test has ended, or until ctx ends. [Agent.Run] must be running.
 func (a *Agent) Refresh(ctx context.Context) {
 	if m := a.mapper.Mapper; m != nil {
 		var asking sync.WaitGroup
@@ -40,7 +39,7 @@ func (a *Agent) Refresh(ctx context.Context) {
 	}
 }
 
-// Ask asks every STUN server again, and waits for no answer.
+// Ask queries every STUN server again, without waiting.
 func (a *Agent) Ask() {
 	a.mu.Lock()
 	a.g.askAll(time.Now(), nil)
@@ -48,8 +47,8 @@ func (a *Agent) Ask() {
 	a.wakeUp()
 }
 
-// settledSince says whether every server has been heard, or given up, after a moment, and
-// no test runs.
+// settledSince reports whether every server has answered, or been given up, since start, and no
+// test runs.
 func (g *gatherer) settledSince(start time.Time) bool {
 	for _, s := range g.servers {
 		for _, t := range s.targets {

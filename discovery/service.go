@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// ServiceEndpoint is an address that leads to the gateway because its cluster says so.
+// ServiceEndpoint is an address that leads to the gateway, according to its cluster.
 type ServiceEndpoint struct {
 	// Address is "IP:port" or "host:port"; a name is resolved, and again every minute.
 	Address string
-	// From says how it is known: "LoadBalancer of Service postern".
+	// From says where it is from: "LoadBalancer of Service postern".
 	From string
 }
 
-// ServiceState is a ServiceEndpoint and what became of it.
+// ServiceState is a ServiceEndpoint and its state.
 type ServiceState struct {
 	ServiceEndpoint
 	Addrs []netip.AddrPort
-	Err   string // why there are none, or no newer ones; empty when there is nothing wrong
+	Err   string // why there are none, or no newer ones; empty if nothing is wrong
 }
 
 // service is a ServiceEndpoint in the gatherer.
@@ -27,8 +27,8 @@ type service struct {
 	from string
 }
 
-// SetServiceEndpoints replaces the addresses that the gateway's cluster leads to it, which
-// are candidates with the source "service". What did not change is not resolved again.
+// SetServiceEndpoints replaces the addresses that the gateway's cluster routes to it, which are
+// candidates with the source "service". Unchanged ones are not resolved again.
 func (a *Agent) SetServiceEndpoints(list []ServiceEndpoint) {
 	a.update(func(time.Time) { a.g.setServices(list) })
 }
@@ -53,8 +53,8 @@ func (g *gatherer) setServices(list []ServiceEndpoint) {
 	g.services = next
 }
 
-// serviceAddrs are the addresses of an endpoint that may be announced, and why others may
-// not: a cluster on a laptop calls its load balancer localhost.
+// serviceAddrs returns the addresses of an endpoint that may be announced, and why others may not
+// be: a cluster on a laptop calls its load balancer localhost.
 func (s service) serviceAddrs() (fit []netip.AddrPort, leftOut []LeftOut) {
 	for _, a := range s.addrPorts() {
 		if why := unusable(a.Addr()); why != "" {

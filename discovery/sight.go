@@ -9,39 +9,38 @@ import (
 )
 
 const (
-	// maxBoots bounds the boot ids that are remembered of a peer.
+	// maxBoots bounds the stored boot numbers of a peer.
 	maxBoots = 8
-	// leaving is how long after a peer's restart a request of its earlier life may still
-	// arrive without meaning anything: it was under way, or the old process shut down.
+	// leaving is how long after a peer's restart a request from its earlier life may still arrive
+	// without meaning anything: it was in flight, or the old process was shutting down.
 	leaving = 10 * time.Second
-	// An earlier boot id has come back when it does so at two moments that lie so far
-	// apart. Once may be a request that was held up on the way, or a few, which then come
-	// together. A gateway that lost its path to another that runs with its key asks for
-	// about ten seconds, from the fifth on, and then not for another twenty: more than 3 s
-	// would mostly not fit between leaving and that pause.
+	// An earlier boot number counts as having come back if it is seen at two moments this far
+	// apart. Once may be a delayed request, or a few that arrive together. A gateway that lost its
+	// path to another that runs with its key sends requests for about ten seconds, from the fifth
+	// on, and then not for another twenty: more than 3 s would mostly not fit between leaving and
+	// that pause.
 	backLeast = 3 * time.Second
 	backMost  = 10 * time.Minute
 )
 
-// Sighting is what was seen of a peer, whether or not there is a path to it.
+// Sighting is what was seen of a peer, with or without a path to it.
 type Sighting struct {
-	// RequestAt is when the last authenticated probe request of the peer came, by our own
-	// clock; zero = none has. RequestFrom is where it came from, on the way that it came.
+	// RequestAt is when the peer's last authenticated probe request arrived, by our own clock; zero
+	// = never. RequestFrom is its source, on the path that it came on.
 	RequestAt   time.Time
 	RequestFrom netip.AddrPort
-	// Boots are the last boot ids that the peer was seen with, in probes and in-band,
-	// newest last and no two alike in a row; at most 8. BootsAt are when each was first
-	// seen in its place. Boot ids grow with every start, so one that comes back means that
-	// two processes run with the peer's key; it is among these only when it has come back
-	// more than once, 3 s apart.
+	// Boots are the last boot numbers that the peer was seen with, in probes and in-band, newest
+	// last and no two alike in a row; at most 8. BootsAt are when each was first seen in its place.
+	// Boot numbers grow with every start, so one that comes back means that two processes run with
+	// the peer's key. It is listed only if it has come back more than once, 3 s apart.
 	Boots   []uint64
 	BootsAt []time.Time
-	// RemovedAt is when the peer last said that we are none of its peers, which nothing it
-	// answered has refuted; zero = it has not. RemovedFrom is where it said so from.
+	// RemovedAt is when the peer last said that it has removed us, unless a later answer refuted
+	// it; zero = it has not. RemovedFrom is where it said so from.
 	RemovedAt   time.Time
 	RemovedFrom netip.AddrPort
-	// Moved are the endpoint names whose addresses changed, by their last change, in the
-	// order of the configuration.
+	// Moved are the endpoint names whose addresses changed, with their last change, in
+	// configuration order.
 	Moved []NameMove
 }
 
@@ -52,7 +51,7 @@ type NameMove struct {
 	At       time.Time
 }
 
-// Sight is what was seen of a peer; the zero value when it is none of ours.
+// Sight returns what was seen of a peer; zero if it is not ours.
 func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +72,7 @@ func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
 	return s
 }
 
-// sight is what is remembered for a [Sighting].
+// sight is what is stored for a [Sighting].
 type sight struct {
 	requestAt   time.Time
 	requestFrom netip.AddrPort
@@ -81,7 +80,7 @@ type sight struct {
 	removedFrom netip.AddrPort
 	boots       []uint64
 	bootsAt     []time.Time
-	back        map[uint64]time.Time // when each earlier boot id was seen after a later one
+	back        map[uint64]time.Time // when each earlier boot number was seen after a later one
 }
 
 // requested notes an authenticated request.
@@ -90,7 +89,7 @@ func (s *sight) requested(now time.Time, from netip.AddrPort, boot uint64) {
 	s.booted(now, boot)
 }
 
-// booted notes a boot id.
+// booted notes a boot number.
 func (s *sight) booted(now time.Time, boot uint64) {
 	last := len(s.boots) - 1
 	switch {
@@ -105,8 +104,7 @@ func (s *sight) booted(now time.Time, boot uint64) {
 	}
 }
 
-// cameBack notes that a boot id was seen that is less than the last, and reports whether it
-// is more than a straggler.
+// cameBack notes a boot number below the last one, and reports whether it is more than a straggler.
 func (s *sight) cameBack(now time.Time, boot uint64) bool {
 	if now.Sub(s.bootsAt[len(s.bootsAt)-1]) < leaving {
 		return false
@@ -117,7 +115,7 @@ func (s *sight) cameBack(now time.Time, boot uint64) bool {
 	case since < backLeast:
 		return false
 	default:
-		s.back[boot] = now.Add(-backLeast) // From now on it counts whenever it comes.
+		s.back[boot] = now.Add(-backLeast) // from now on it counts whenever it comes
 		return true
 	}
 	if s.back == nil || len(s.back) >= maxBoots {
@@ -127,7 +125,7 @@ func (s *sight) cameBack(now time.Time, boot uint64) bool {
 	return false
 }
 
-// see changes what is remembered of a peer.
+// see updates what is stored about a peer.
 func (f *Pathfinder) see(k peer.PublicKey, note func(now time.Time, s *sight)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

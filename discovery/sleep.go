@@ -2,23 +2,23 @@ package discovery
 
 import "time"
 
-// sleptAfter is how far time must have run ahead to say that the machine or the process
-// stood still: more than a busy machine keeps a goroutine waiting or a clock is slewed,
-// less than the 30 s after which NATs forget.
+// sleptAfter is how far time must have jumped ahead to mean that the host or the process was
+// suspended: longer than a busy host delays a goroutine or a clock is slewed, shorter than the 30 s
+// after which NATs forget.
 const sleptAfter = 8 * time.Second
 
-// sleepWatch notices that the process did not run for a while: the machine was suspended
-// (the wall clock ran on, the monotonic one did not, since Linux's CLOCK_MONOTONIC stands
-// still then) or the process was stopped (a timer rings late). A step of the wall clock
-// looks like the former; it does no harm to check the paths then.
+// sleepWatch notices that the process did not run for a while. Either the host was suspended: the
+// wall clock ran on, the monotonic one did not, since Linux's CLOCK_MONOTONIC stops then. Or the
+// process was stopped: a timer fires late. A step of the wall clock looks like the former; checking
+// the paths then does no harm.
 type sleepWatch struct {
 	wall time.Time     // without a monotonic reading
 	mono time.Duration // since any fixed moment
-	due  time.Duration // on the same clock, when the next look was to be
+	due  time.Duration // on the same clock, when the next look was due
 }
 
-// looked says for how long the process stood still until this look, 0 when it did not.
-// next is the time until the next look.
+// looked returns for how long the process was suspended before this look, 0 if it was not. next is
+// the time until the next look.
 func (w *sleepWatch) looked(wall time.Time, mono, next time.Duration) time.Duration {
 	before := *w
 	*w = sleepWatch{wall.Round(0), mono, mono + next}

@@ -14,40 +14,40 @@ import (
 type Snapshot struct {
 	Candidates []Candidate
 	NAT        NAT
-	// FilteringReason says why NAT.Filtering is unknown; empty when it is not.
+	// FilteringReason says why NAT.Filtering is unknown; empty if it is known.
 	FilteringReason string
-	// Servers has an entry for each address of each STUN server, in the order of the
-	// configuration, and one for a server whose name was not resolved.
+	// Servers has an entry for each address of each STUN server, in configuration order, and one
+	// for each server whose name was not resolved.
 	Servers []Server
-	// Services are the addresses that the cluster leads to the gateway.
+	// Services are the addresses that the cluster routes to the gateway.
 	Services []ServiceState
 	// Problems say why something configured gives no candidate.
 	Problems []Problem
-	// LeftOut are addresses that were found and are no candidates.
+	// LeftOut are addresses that were found but are no candidates.
 	LeftOut      []LeftOut
 	Transactions Transactions
-	// PortMapping is what became of the port that the router is asked for; nil when none is.
+	// PortMapping is the state of the port mapping; nil without one.
 	PortMapping *portmap.Status
 }
 
 // Server is the state of a STUN server's address.
 type Server struct {
 	Name       string         // as configured
-	Addr       netip.AddrPort // invalid when the name was not resolved
-	Mapped     netip.AddrPort // what it last saw us as; invalid when it never answered
-	Agreed     netip.Addr     // what most of the others see us as; invalid where they do not agree
-	RTT        time.Duration  // of the last answer that was not to a repeated request
+	Addr       netip.AddrPort // invalid if the name was not resolved
+	Mapped     netip.AddrPort // the address it last saw us at; invalid if it never answered
+	Agreed     netip.Addr     // the address most others see us at; invalid if they do not agree
+	RTT        time.Duration  // of the last answer to a request that was not repeated
 	AnsweredAt time.Time
-	Err        string // why the last transaction failed; empty when it did not
+	Err        string // why the last transaction failed; empty if it did not
 	Nameless   bool   // no name server answered for its name
-	Failures   int    // transactions in a row that failed
-	// AskedAt is since when the outstanding request has no answer; zero when there is none.
+	Failures   int    // failed transactions in a row
+	// AskedAt is since when the outstanding request has had no answer; zero if there is none.
 	AskedAt time.Time
 }
 
-// Problem is a reason for which a source gives no candidate.
+// Problem is a reason why a source gives no candidate.
 type Problem struct {
-	Source string // of the candidates that are missing
+	Source string // of the missing candidates
 	What   string // the configured text, or empty
 	Err    string
 }
@@ -59,15 +59,15 @@ type LeftOut struct {
 	Reason string
 }
 
-// Transactions count finished STUN transactions by result.
+// Transactions counts finished STUN transactions by result.
 type Transactions struct {
 	Success uint64
 	Timeout uint64
 	Error   uint64 // an error response, or an address that cannot be ours
-	Unsent  uint64 // the socket refused the request
+	Unsent  uint64 // the socket rejected the request
 }
 
-// snapshot sums up the state and the allocations on relays.
+// snapshot combines the state and the allocations on relays.
 func (g *gatherer) snapshot(relays []path.Relay) Snapshot {
 	candidates, leftOut := g.candidates(relays)
 	return Snapshot{
@@ -139,18 +139,18 @@ func (g *gatherer) candidates(relays []path.Relay) ([]Candidate, []LeftOut) {
 	return arrange(out), leftOut
 }
 
-// observations are the answers that tell of the NAT as it is now, without those that are outvoted.
+// observations returns the answers about the current NAT, without outvoted ones.
 func (g *gatherer) observations() []observation {
 	all := g.answers()
 	return slices.DeleteFunc(slices.Clone(all), func(o observation) bool { _, is := o.outvoted(all); return is })
 }
 
-// answers are those of servers that see this gateway from outside, since the last change.
+// answers returns the answers of servers that see this gateway from outside, since the last change.
 func (g *gatherer) answers() []observation {
 	var out []observation
 	for _, s := range g.servers {
 		for _, t := range s.targets {
-			// A server that sees us inside the cluster says nothing of the NAT before it.
+			// A server that sees us inside the cluster says nothing about the NAT in front of it.
 			_, inside := within(t.mapped.Addr(), g.exclude)
 			if t.mapped.IsValid() && !inside && !t.answeredAt.Before(g.changedAt) {
 				out = append(out, observation{t.addr, t.mapped})
@@ -160,7 +160,7 @@ func (g *gatherer) answers() []observation {
 	return out
 }
 
-// own says whether an address is the gateway's socket itself.
+// own reports whether an address is the gateway's own socket.
 func (g *gatherer) own(a netip.AddrPort) bool {
 	return a.Port() == g.port && slices.Contains(g.hosts, a.Addr())
 }

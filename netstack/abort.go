@@ -7,13 +7,11 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// AbortPeer ends everything over TCP with a remote overlay address, at once and with
-// resets: open connections, those that were closed but whose data the peer hasn't
-// acknowledged, handshakes in progress, undecided requests and what no listener has
-// accepted yet. It is for a peer that is removed; call it while WireGuard still knows the
-// peer and it hears of it. Reads and writes on aborted connections fail with
-// ECONNABORTED, and Accept of an aborted request fails. It does not keep the peer from
-// connecting again.
+// AbortPeer resets all TCP with a remote overlay address at once: open connections, closed ones
+// with unacknowledged data, handshakes in progress, undecided requests, and connections that no
+// listener has accepted yet. It is meant for the removal of a peer; call it while WireGuard still
+// knows the peer, so that the resets arrive. Reads and writes on aborted connections fail with
+// ECONNABORTED, and Accept of an aborted request fails. The peer may connect again.
 func (s *Stack) AbortPeer(addr netip.Addr) {
 	for _, in := range s.pending.from(addr) {
 		in.Refuse()

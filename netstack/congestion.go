@@ -7,22 +7,21 @@ import (
 )
 
 const (
-	// shortRTT is the round-trip time below which a connection uses Reno's congestion
-	// control from the start instead of CUBIC's. RFC 9438 §4.3 wants CUBIC to do as Reno
-	// there; gVisor's doesn't once losses have made its window small, because it drops
-	// fractions of a packet from its growth. On longer paths it fills bottlenecks better
-	// (README, measurements).
+	// shortRTT is the round-trip time below which a connection uses Reno's congestion control from
+	// the start instead of CUBIC's. RFC 9438 §4.3 wants CUBIC to act as Reno there; gVisor's does
+	// not once losses have made its window small, because it drops fractions of a packet from its
+	// growth. On longer paths it fills bottlenecks better (README, measurements).
 	shortRTT = 5 * time.Millisecond
-	// smallWindow is the window in packets to which losses must have brought CUBIC for Reno
-	// to take over, for the same reason. 1 % of loss keeps Reno at 12 packets on average;
-	// a bottleneck of 10 Mbit/s with 40 ms and a queue of as much never has fewer than 50.
+	// smallWindow is the window in packets at which Reno replaces a CUBIC that losses have made
+	// that small, for the same reason. With 1 % loss Reno stays at 12 packets on average; a
+	// bottleneck of 10 Mbit/s with 40 ms and an equal queue never has fewer than 50.
 	smallWindow = 16
-	// lookEvery is how often the window is looked at, at most, and smallLooks how often
-	// further losses must have been found since it was last larger: an outage makes it as
-	// small as many losses do, but then it grows.
+	// lookEvery is the least time between two looks at the window, and smallLooks how many looks in
+	// a row must find new losses and a small window. An outage shrinks the window as much as many
+	// losses do, but then it grows again.
 	lookEvery  = 250 * time.Millisecond
 	smallLooks = 3
-	// boundless is below the threshold of a new connection, and above all others.
+	// boundless is a threshold below a new connection's and above all others.
 	boundless = 1 << 30
 )
 
@@ -32,22 +31,22 @@ type control uint8
 const (
 	controlCUBIC control = iota
 	controlReno          // gVisor's
-	controlFlow          // package sender's, below gVisor, whose window is to grow without an end
+	controlFlow          // package sender's, below gVisor, whose window is to grow without bound
 )
 
-// congestion chooses a connection's congestion control in gVisor: Reno on short paths, and where
-// losses are so frequent that gVisor's CUBIC falls behind it; else CUBIC. Its methods are
-// called by one writer at a time.
+// congestion chooses a connection's congestion control in gVisor: Reno on short paths and where
+// losses are so frequent that gVisor's CUBIC falls behind it; else CUBIC. One writer at a time
+// calls its methods.
 type congestion struct {
 	ep      tcpip.Endpoint
 	control control
 	small   int       // looks that found further losses and a small window, in a row
 	next    time.Time // of the next look
-	// What the last look found, in packets.
+	// Found by the last look, in packets.
 	window, threshold uint32
 }
 
-// newCongestion begins with a congestion control.
+// newCongestion starts with a congestion control.
 func newCongestion(ep tcpip.Endpoint, with control) *congestion {
 	c := &congestion{ep: ep, control: with}
 	if with != controlCUBIC {
@@ -56,15 +55,15 @@ func newCongestion(ep tcpip.Endpoint, with control) *congestion {
 	return c
 }
 
-// restart begins with Reno: gVisor then has a new connection's window and threshold,
-// and finds both by slow start.
+// restart switches to Reno: gVisor then has a new connection's window and threshold, and finds both
+// by slow start.
 func (c *congestion) restart() {
 	reno := tcpip.CongestionControlOption("reno")
-	_ = c.ep.SetSockOpt(&reno) // Cannot fail on a TCP endpoint.
+	_ = c.ep.SetSockOpt(&reno) // cannot fail on a TCP endpoint
 }
 
-// look has Reno take over where losses have kept the window small, and a flow's window grow again
-// where a timeout has bounded it.
+// look switches to Reno if losses have kept the window small, and lets a flow's window grow again
+// if a timeout has bounded it.
 func (c *congestion) look(now time.Time) {
 	if c.control == controlReno || now.Before(c.next) {
 		return
@@ -85,8 +84,8 @@ func (c *congestion) look(now time.Time) {
 	}
 }
 
-// lossy takes one look into account. It is false during recovery, at the end of which
-// gVisor takes the threshold for the window: a new connection's is boundless.
+// lossy takes one look into account. It returns false during recovery, at the end of which gVisor
+// uses the threshold as the window: a new connection's is boundless.
 func (c *congestion) lossy(info tcpip.TCPInfoOption) bool {
 	lost := info.SndSsthresh != c.threshold || info.SndCwnd < c.window
 	c.window, c.threshold = info.SndCwnd, info.SndSsthresh

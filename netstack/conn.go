@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// keepalive finds peers that vanished: the first probe after a minute of silence,
-	// given up three minutes later.
+	// keepalive detects peers that vanished: the first probe is sent after a minute of silence, and
+	// the connection given up three minutes later.
 	keepaliveIdle     = 60 * time.Second
 	keepaliveInterval = 15 * time.Second
 	keepaliveCount    = 8
 )
 
-// Conn is a TCP connection over the tunnel. As with any net.Conn, methods may be called
-// from several goroutines.
+// Conn is a TCP connection over the tunnel. Like any net.Conn, it is safe for concurrent use.
 //
-// Errors wrap syscall's numbers (ECONNRESET, ETIMEDOUT, EPIPE, …), os.ErrDeadlineExceeded
-// and net.ErrClosed. An error of the connection is reported by every later call.
+// Errors wrap syscall's numbers (ECONNRESET, ETIMEDOUT, EPIPE, …), os.ErrDeadlineExceeded and
+// net.ErrClosed. An error of the connection is returned by every later call.
 type Conn struct {
 	*socket
 	piece  int        // bytes to write at a time: one large segment; immutable
@@ -37,7 +36,7 @@ type Conn struct {
 	congestion *congestion // Under share.writing.
 
 	mu     sync.Mutex
-	broken error // the first fatal error, since gVisor tells it only once
+	broken error // the first fatal error, which gVisor returns only once
 }
 
 var (
@@ -46,11 +45,11 @@ var (
 	_ io.ReaderFrom = (*Conn)(nil)
 )
 
-// newConn takes over a connected endpoint and its share of the memory.
+// newConn wraps a connected endpoint and its share of the memory.
 func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue, share *share) *Conn {
 	c := &Conn{socket: s.newSocket("tcp", ep, wq), share: share, orphan: s.orphan}
 	var info tcpip.TCPInfoOption
-	_ = ep.GetSockOpt(&info) // Cannot fail on a TCP endpoint; what it doesn't know is 0.
+	_ = ep.GetSockOpt(&info) // cannot fail on a TCP endpoint; unknown values are 0
 	v4 := c.local.Addr().Is4()
 	mss := segmentSize(s.opts.MTU, v4)
 	with := controlCUBIC
@@ -75,13 +74,13 @@ func (s *Stack) newConn(ep tcpip.Endpoint, wq *waiter.Queue, share *share) *Conn
 }
 
 // negotiated reports whether the peer sends selective acknowledgements and timestamps, as all
-// stacks of today do.
+// current stacks do.
 func negotiated(ep tcpip.Endpoint) bool {
 	t, ok := ep.(*tcp.Endpoint)
 	return ok && t.SACKPermitted && t.SendTSOk
 }
 
-// sendBelow has a connection's data sent below gVisor, until it has ended.
+// sendBelow makes package sender send a connection's data, below gVisor, until it ends.
 func (s *Stack) sendBelow(c *Conn, mss int, rtt time.Duration) *flow {
 	f := s.dev.flows.open(c.local, c.remote, rtt, mss)
 	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.dev.flows.close(f) })
@@ -101,15 +100,15 @@ func segmentSize(mtu int, v4 bool) int {
 	return mss
 }
 
-// pieceSize is what gVisor sends as one large segment (see trainPayload). A write of just
-// 64 KB would leave as one large segment and one of a few bytes.
+// pieceSize is what gVisor sends as one large segment (see trainPayload). A write of just 64 KB
+// would leave as one large segment and another of a few bytes.
 func pieceSize(mtu int, v4 bool) int {
 	mss := segmentSize(mtu, v4)
 	return max(min(trainPayload(mtu), gsoMaxSize-gsoReserve)/mss, 1) * mss
 }
 
-// fatal remembers the first error that ends the connection, and gives it back instead of
-// what gVisor says afterwards.
+// fatal stores the first error that ends the connection, and returns it instead of gVisor's later
+// ones.
 func (c *Conn) fatal(err error) error {
 	if isClosed(c.closed) {
 		return net.ErrClosed
@@ -129,7 +128,7 @@ func (c *Conn) fatal(err error) error {
 	return err
 }
 
-// brokenError is the remembered error.
+// brokenError returns the stored error.
 func (c *Conn) brokenError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +205,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// CloseWrite ends our side of the stream (FIN); reading goes on.
+// CloseWrite ends our side of the stream (FIN); reading still works.
 func (c *Conn) CloseWrite() error {
 	if isClosed(c.closed) {
 		return c.fail("close", net.ErrClosed)
@@ -217,21 +216,19 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close implements net.Conn. What was written is still sent, for as long as the peer keeps
-// taking some of it within a minute. Calls in progress return net.ErrClosed. It never
-// fails.
+// Close implements net.Conn. Written data is still sent, as long as the peer takes some of it every
+// minute. Calls in progress return net.ErrClosed. It never fails.
 func (c *Conn) Close() error {
 	c.shut(func() {
 		limit := tcpip.TCPUserTimeoutOption(c.orphan)
-		_ = c.ep.SetSockOpt(&limit) // Cannot fail on a TCP endpoint.
+		_ = c.ep.SetSockOpt(&limit) // cannot fail on a TCP endpoint
 		c.ep.Close()
 		c.share.closeReceive()
 	})
 	return nil
 }
 
-// Abort ends the connection at once with a reset: what is not yet sent is discarded, and
-// the peer sees ECONNRESET.
+// Abort resets the connection at once: unsent data is discarded, and the peer sees ECONNRESET.
 func (c *Conn) Abort() {
 	c.shut(func() {
 		c.ep.Abort()

@@ -10,16 +10,16 @@ const (
 	// copySize is the buffer of WriteTo and ReadFrom: a few full TCP segments, so that a
 	// system call on the other side moves as much as TCP does at once.
 	copySize = 256 << 10
-	// smallCopySize is what they hold while little comes: one record of TLS, about.
+	// smallCopySize is the buffer while little arrives: about one TLS record.
 	smallCopySize = 16 << 10
 )
 
 // copyBuffers are shared by all copying connections.
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// copyBuffer is what one direction of copying reads into: small while little comes, so
-// that a thousand idle connections don't hold a thousand large buffers, and large from
-// the first read that fills the small one.
+// copyBuffer is the buffer for one direction of copying. It is small while little arrives, so that
+// a thousand idle connections do not hold a thousand large buffers, and large after the first read
+// that fills the small one.
 type copyBuffer struct {
 	small []byte
 	large *[copySize]byte // nil while not in use
@@ -30,7 +30,7 @@ func newCopyBuffer(size int) *copyBuffer {
 	return &copyBuffer{small: make([]byte, smallCopySize), size: size}
 }
 
-// current is the buffer for the next read.
+// current returns the buffer for the next read.
 func (b *copyBuffer) current() []byte {
 	if b.large != nil {
 		return b.large[:b.size]
@@ -38,7 +38,7 @@ func (b *copyBuffer) current() []byte {
 	return b.small
 }
 
-// adapt chooses the next buffer by how much the last read gave.
+// adapt chooses the next buffer by the size of the last read.
 func (b *copyBuffer) adapt(n int) {
 	switch {
 	case b.large == nil && n == len(b.small):
@@ -55,14 +55,14 @@ func (b *copyBuffer) release() {
 	}
 }
 
-// WriteTo implements io.WriterTo: it writes what arrives to w until the peer's half-close
-// or an error. It makes io.Copy move whole windows instead of 32 KB at a time.
+// WriteTo implements io.WriterTo: it copies arriving data to w until the peer's half-close or an
+// error. It makes io.Copy move whole windows instead of 32 KB at a time.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	return copyAll(w, c, newCopyBuffer(copySize))
 }
 
-// ReadFrom implements io.ReaderFrom: it sends what r gives until its end or an error. It
-// does not close for writing.
+// ReadFrom implements io.ReaderFrom: it sends r's data until its end or an error. It does not close
+// for writing.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	return copyAll(c, r, newCopyBuffer(copySize/c.piece*c.piece))
 }

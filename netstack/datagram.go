@@ -14,10 +14,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Datagrams without sockets: a gateway has a hundred thousand flows of them, and an endpoint of
-// gVisor costs kilobytes each. What comes for a port that no socket has goes to Options.OnUDP on
-// the goroutine that received it, and SendUDP writes packets itself. gVisor puts together what
-// comes in fragments.
+// Datagrams without sockets. A gateway has a hundred thousand flows of them, and a gVisor endpoint
+// costs kilobytes each. So a datagram to a port without a socket goes to Options.OnUDP on the
+// goroutine that received it, and SendUDP writes packets itself. gVisor reassembles fragments.
 
 // Offsets and sizes: RFC 768, RFC 8200 §4.5, RFC 4443 §3.1.
 const (
@@ -41,7 +40,7 @@ func (s *Stack) onDatagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 	h := header.UDP(pkt.TransportHeader().Slice())
 	size := int(h.Length()) - udpHeaderLen
 	if size < 0 || size > pkt.Data().Size() {
-		return false // and gVisor counts it as malformed
+		return false // gVisor counts it as malformed
 	}
 	var payload []byte
 	if size > 0 {
@@ -52,10 +51,9 @@ func (s *Stack) onDatagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 		fromFull(tcpip.FullAddress{Addr: id.LocalAddress, Port: id.LocalPort}), payload)
 }
 
-// SendUDP sends a datagram from an own address, for which there need not be a socket. It never
-// waits: ENOBUFS means that WireGuard does not take packets so fast. One that is larger than the
-// path's MTU goes in fragments of that, inside the tunnel; one that is larger than IP carries fails
-// with EMSGSIZE.
+// SendUDP sends a datagram from an own address, which needs no socket. It never blocks: ENOBUFS
+// means that WireGuard does not take packets fast enough. A datagram larger than the path's MTU is
+// sent in fragments, inside the tunnel; one too large for IP fails with EMSGSIZE.
 func (s *Stack) SendUDP(from, to netip.AddrPort, payload []byte) error {
 	v6 := to.Addr().Is6()
 	if _, own := s.dev.addrs[from.Addr()]; !own || from.Addr().Is6() != v6 {
@@ -85,16 +83,16 @@ func (s *Stack) SendUDP(from, to netip.AddrPort, payload []byte) error {
 	return nil
 }
 
-// udpFlow tells flows of datagrams apart.
+// udpFlow identifies a flow of datagrams.
 type udpFlow struct{ from, to netip.AddrPort }
 
-// RefuseUDP tells remote, by ICMP, that nobody takes what it sent to an own address.
+// RefuseUDP tells remote, by ICMP, that nothing accepts what it sent to an own address.
 func (s *Stack) RefuseUDP(local, remote netip.AddrPort) {
 	from, to := local.Addr(), remote.Addr()
 	if _, own := s.dev.addrs[from]; !own || from.Is6() != to.Is6() {
 		return
 	}
-	// What is quoted has no payload: ports are what it is recognised by.
+	// The quote has no payload: the ports identify the datagram.
 	quoted := appendUDP(nil, remote, local, nil)
 	if from.Is6() {
 		icmp := append([]byte{icmpv6Unreachable, portUnreachableV6, 0, 0, 0, 0, 0, 0}, ipHeader(to, from, protoUDP, len(quoted))...)
@@ -135,7 +133,7 @@ func appendUDP(b []byte, from, to netip.AddrPort, payload []byte) []byte {
 	return b
 }
 
-// ipHeader is one for a payload of a protocol and size.
+// ipHeader returns the header for a payload of a protocol and size.
 func ipHeader(from, to netip.Addr, protocol byte, size int) []byte {
 	if from.Is6() {
 		h := make([]byte, ipv6HeaderLen, ipv6HeaderLen+size)
@@ -154,7 +152,7 @@ func ipHeader(from, to netip.Addr, protocol byte, size int) []byte {
 	return h
 }
 
-// packetsOfUDP are the packets of a datagram on a path of an MTU.
+// packetsOfUDP returns the packets of a datagram on a path with an MTU.
 func (s *Stack) packetsOfUDP(from, to netip.Addr, udp []byte, mtu int) []*stack.PacketBuffer {
 	ipLen, extra := ipv4HeaderLen, 0
 	if from.Is6() {
@@ -194,15 +192,15 @@ func (s *Stack) packetsOfUDP(from, to netip.Addr, udp []byte, mtu int) []*stack.
 	return out
 }
 
-// packetWith is a packet as gVisor would hand it over.
+// packetWith returns a packet in gVisor's form.
 func packetWith(packet []byte, ipLen int) *stack.PacketBuffer {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(buffer.NewViewWithData(packet))})
 	pkt.NetworkHeader().Consume(ipLen)
 	return pkt
 }
 
-// refusedDatagram finds what an ICMP error that is not forged says of a datagram that was sent from
-// here: to whom it went and from which own address, and that it is not taken there.
+// refusedDatagram returns the remote and own address of a datagram that an ICMP error, which is not
+// forged, says is not accepted there.
 func refusedDatagram(packet []byte, src netip.Addr) (remote, local netip.AddrPort, ok bool) {
 	var quoted, udp []byte
 	var from netip.Addr
@@ -234,6 +232,6 @@ func refusedDatagram(packet []byte, src netip.Addr) (remote, local netip.AddrPor
 	if len(udp) < udpLength {
 		return remote, local, false
 	}
-	// Not forged: the quoted destination is where the error comes from.
+	// Not forged: the error comes from the quoted destination.
 	return netip.AddrPortFrom(src, binary.BigEndian.Uint16(udp[2:])), netip.AddrPortFrom(from, binary.BigEndian.Uint16(udp)), true
 }

@@ -26,13 +26,13 @@ func (d *deadline) channelLocked() chan struct{} {
 	return d.expired
 }
 
-// set moves the deadline; the zero time means none. Who waits on the channel of before
-// notices a deadline that passes, also a moved one.
+// set moves the deadline; the zero time means none. A waiter on the old channel notices when the
+// deadline passes, even after a move.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.channelLocked() // The timer has fired: let it close its channel before that is replaced.
+		<-d.channelLocked() // the timer has fired: let it close its channel before replacing it
 	}
 	d.timer = nil
 	expired := d.channelLocked()

@@ -11,12 +11,12 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// batchSize is how many packets a call of Read or Write carries at best. WireGuard uses
-// the larger of this and its bind's. 64 beat 128 with the Linux bind (README).
+// batchSize is the maximum number of packets per Read or Write. WireGuard uses the larger of this
+// and its bind's. 64 beat 128 with the Linux bind (README).
 const batchSize = 64
 
-// device is the stack's network card as WireGuard sees it. One goroutine reads at a
-// time; any number write.
+// device is the stack's network card as WireGuard sees it. Reads come from one goroutine at a time,
+// writes from any number.
 type device struct {
 	link    *link
 	addrs   map[netip.Addr]struct{} // own addresses; immutable
@@ -25,18 +25,18 @@ type device struct {
 	recent  misdirectedLog
 	joiners sync.Pool // of *joiner
 	events  chan tun.Event
-	close   func() // begins to close the stack
+	close   func() // starts closing the stack
 	paths   pathMTUs
 	windows windowFloor // immutable
 	flows   *flows
 
 	// Owned by the reading goroutine, under readMu.
 	readMu  sync.Mutex
-	pending []*stack.PacketBuffer // taken from the queue, not yet cut
-	views   [][]byte              // of the packet that cut works on
-	cut     segmenter             // the packet that is being cut: pending[0], if not done
+	pending []*stack.PacketBuffer // taken from the queue, not cut yet
+	views   [][]byte              // of the packet being cut
+	cut     segmenter             // the packet being cut: pending[0], unless done
 	cutting bool
-	pathMTU int // of the packet that cut works on; 0 if it is the card's
+	pathMTU int // of the packet being cut; 0 means the card's MTU
 
 	receivedPackets, receivedBytes, joinedPackets atomic.Uint64
 	sentPackets, sentBytes                        atomic.Uint64
@@ -55,15 +55,15 @@ func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src
 	return d
 }
 
-// Read fills bufs with outbound packets at offset, their lengths in sizes. It waits for
-// the first one only. Once the stack is closed and what it sent last has been read, it
-// returns os.ErrClosed.
+// Read fills bufs with outbound packets at offset, and sizes with their lengths. It waits only for
+// the first one. Once the stack is closed and its last packets have been read, it returns
+// os.ErrClosed.
 func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.readMu.Lock()
 	defer d.readMu.Unlock()
 	n := 0
-	for n == 0 { // Again when everything taken turned out to be uncuttable, or nothing was due.
-		if len(d.pending) < 2 { // Else what is pending would grow beyond the queue's bound.
+	for n == 0 { // again if nothing that was taken could be cut, or nothing was due
+		if len(d.pending) < 2 { // otherwise pending would grow beyond the queue's bound
 			known := len(d.pending)
 			taken, open := d.link.out.take(d.pending, len(bufs)-known, d.flows.wait())
 			if !open {
@@ -71,8 +71,8 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 			}
 			d.pending = taken[:known+len(d.flows.take(taken[known:]))]
 		}
-		// What has a pace of its own and what hasn't keep each other out of no more than half a
-		// batch. The latter goes first: its sequence numbers are of what was sent so far.
+		// Paced and unpaced packets keep each other out of no more than half a batch. The unpaced
+		// go first: their sequence numbers cover what has been sent so far.
 		room := len(bufs)
 		if d.flows.due() {
 			room = max(room/2, 1)
@@ -92,7 +92,7 @@ func (d *device) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	return n, nil
 }
 
-// cutInto fills bufs with what is pending.
+// cutInto fills bufs from pending.
 func (d *device) cutInto(bufs [][]byte, sizes []int, offset int) (n int) {
 	for n < len(bufs) && d.advance() {
 		size, err := d.cut.next(bufs[n][offset:])
@@ -120,8 +120,8 @@ func (d *device) cutInto(bufs [][]byte, sizes []int, offset int) (n int) {
 	return n
 }
 
-// nextWaits reports whether the next packet is to begin a batch, because it fits a whole
-// one but not what is free of this: its halves would cost a system call each.
+// nextWaits reports whether to leave the next packet for a new batch, because it fits a whole batch
+// but not the rest of this one: its halves would cost a system call each.
 func (d *device) nextWaits(free, batch int) bool {
 	if len(d.pending) == 0 {
 		return false
@@ -130,8 +130,8 @@ func (d *device) nextWaits(free, batch int) bool {
 	return free < n && n <= batch
 }
 
-// packetsOf is the number of packets that pkt is cut into on a path of an MTU, or of the
-// network card's if that is 0.
+// packetsOf returns the number of packets that pkt is cut into on a path with an MTU, 0 meaning the
+// network card's.
 func packetsOf(pkt *stack.PacketBuffer, mtu int) int {
 	payload := pkt.Data().Size()
 	mss := int(pkt.GSOOptions.MSS)
@@ -144,7 +144,7 @@ func packetsOf(pkt *stack.PacketBuffer, mtu int) int {
 	return max(1, (payload+mss-1)/mss)
 }
 
-// advance makes sure that a packet is being cut; false if there is none.
+// advance makes sure that a packet is being cut; it returns false if there is none.
 func (d *device) advance() bool {
 	for !d.cutting {
 		if len(d.pending) == 0 {
@@ -177,8 +177,7 @@ func (d *device) finish() {
 	d.cutting = false
 }
 
-// appendViews appends the memory of pkt, headers first. It copies nothing, and takes no
-// reference.
+// appendViews appends the memory of pkt, headers first. It neither copies nor takes a reference.
 func appendViews(dst [][]byte, pkt *stack.PacketBuffer) [][]byte {
 	list, skip := pkt.AsViewList()
 	for v := list.Front(); v != nil; v = v.Next() {
@@ -193,9 +192,9 @@ func appendViews(dst [][]byte, pkt *stack.PacketBuffer) [][]byte {
 	return dst
 }
 
-// Write takes inbound packets from WireGuard, each at offset of its buffer. It never
-// waits, and what it does not want it drops and counts: the error is always nil, because
-// one bad packet must not cost the rest of the batch.
+// Write takes inbound packets from WireGuard, each at offset in its buffer. It never blocks, and
+// drops and counts bad packets. The error is always nil, because one bad packet must not cost the
+// rest of the batch.
 func (d *device) Write(bufs [][]byte, offset int) (int, error) {
 	j := d.joiners.Get().(*joiner)
 	received, wake := 0, false
@@ -222,7 +221,7 @@ func (d *device) Write(bufs [][]byte, offset int) (int, error) {
 	return len(bufs), nil
 }
 
-// accepts reports whether packet is addressed to us; if not, it is counted.
+// accepts reports whether packet is addressed to us; if not, it counts it.
 func (d *device) accepts(packet []byte) bool {
 	var src, dst netip.Addr
 	switch {
@@ -266,7 +265,7 @@ func (d *device) accepts(packet []byte) bool {
 	return false
 }
 
-// limitedBroadcast is RFC 919 §7's.
+// limitedBroadcast is defined by RFC 919 §7.
 var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // File implements tun.Device; there is none.
@@ -284,15 +283,15 @@ func (d *device) Events() <-chan tun.Event { return d.events }
 // BatchSize implements tun.Device.
 func (*device) BatchSize() int { return batchSize }
 
-// Close begins to close the whole stack, which is of no use without its only card. It does
-// not wait for the stack's goroutines: WireGuard closes its device with locks held, which
-// an OnTCP call may be about to ask for. [Stack.Close] waits.
+// Close starts closing the whole stack, which is useless without its only card. It does not wait
+// for the stack's goroutines: WireGuard closes its device with locks held, which an OnTCP call may
+// be about to take. [Stack.Close] waits.
 func (d *device) Close() error {
 	d.close()
 	return nil
 }
 
-// misdirectedLog limits reports of misdirected packets to one per source and second.
+// misdirectedLog limits reports of misdirected packets to one per source per second.
 type misdirectedLog struct {
 	mu   sync.Mutex
 	seen map[netip.Addr]time.Time
@@ -300,8 +299,8 @@ type misdirectedLog struct {
 
 const (
 	misdirectedEvery = time.Second
-	// misdirectedMax bounds the memory that sources can take; WireGuard has authenticated
-	// them, so they are as many as peers' AllowedIPs. Beyond it reports are skipped.
+	// misdirectedMax bounds the memory for sources. WireGuard has authenticated them, so there are
+	// as many as the peers' AllowedIPs. Reports beyond it are skipped.
 	misdirectedMax = 1024
 )
 

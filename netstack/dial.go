@@ -12,7 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// dialFailed wraps why a dial failed.
+// dialFailed wraps the error of a failed dial.
 func dialFailed(network string, to netip.AddrPort, err error) error {
 	var addr net.Addr = net.TCPAddrFromAddrPort(to)
 	if network == "udp" {
@@ -21,9 +21,9 @@ func dialFailed(network string, to netip.AddrPort, err error) error {
 	return &net.OpError{Op: "dial", Net: network, Addr: addr, Err: err}
 }
 
-// DialTCP connects to an overlay address. A peer that refuses gives ECONNREFUSED; one
-// that keeps silent ETIMEDOUT after two minutes, or ctx's error before; one whose share of
-// the TCP memory is used up ENOBUFS.
+// DialTCP connects to an overlay address. It returns ECONNREFUSED if the peer refuses, ETIMEDOUT
+// after two minutes of silence (or ctx's error before), and ENOBUFS if the peer's share of the TCP
+// memory is used up.
 func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	if !s.has(to.Addr()) {
 		return nil, dialFailed("tcp", to, ErrNoAddress)
@@ -53,8 +53,8 @@ func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	return s.newConn(ep, wq, share), nil
 }
 
-// DialContext is what net.Dialer and http.Transport expect, for "tcp" and "udp" (also with
-// 4 or 6 appended) and an address of the form IP:port. Names are not resolved: the overlay
+// DialContext has the signature that net.Dialer and http.Transport use. It supports "tcp" and "udp"
+// (with an optional 4 or 6) and addresses of the form IP:port. Names are not resolved: the overlay
 // has none.
 func (s *Stack) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(address)
@@ -66,7 +66,7 @@ func (s *Stack) DialContext(ctx context.Context, network, address string) (net.C
 	case "tcp", "tcp4", "tcp6":
 		c, err := s.DialTCP(ctx, to)
 		if err != nil {
-			return nil, err // Not c: an interface around a nil *Conn isn't nil.
+			return nil, err // not c: an interface around a nil *Conn is not nil
 		}
 		return c, nil
 	case "udp", "udp4", "udp6":

@@ -21,8 +21,8 @@
 //
 // Inbound: consecutive segments of one flow in a batch are joined again before gVisor
 // sees them (generic receive offload), under the conditions of Linux's tcp_gro_receive:
-// same headers but for length, ID and checksum; sequence numbers without a gap; equal
-// payload sizes but for the last; no flags but ACK, ECE, PSH and FIN, the latter two
+// same headers except for length, ID and checksum; sequence numbers without a gap; equal
+// payload sizes except for the last; no flags but ACK, ECE, PSH and FIN, the latter two
 // ending a run.
 //
 // Checksums of inbound packets are not verified: every packet was authenticated by

@@ -8,15 +8,15 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// ErrNoAddress reports a destination or local address of a family that the stack has no
-// address of, or a local address that isn't the stack's.
+// ErrNoAddress reports a destination or local address of a family for which the stack has no
+// address, or a local address that is not the stack's.
 var ErrNoAddress = errors.New("netstack: no overlay address of that family")
 
 // ErrDecided reports an [Incoming] that was already accepted, refused or dropped.
 var ErrDecided = errors.New("netstack: the connection request was already decided")
 
-// sysError turns gVisor's errors into the ones that the net package gives, so that
-// callers compare with errors.Is against syscall's numbers. nil stays nil.
+// sysError maps gVisor's errors to those of the net package, so that callers can use errors.Is with
+// syscall's numbers. nil stays nil.
 func sysError(err tcpip.Error) error {
 	switch err.(type) {
 	case nil:

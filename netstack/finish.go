@@ -10,12 +10,12 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// Finish is [Conn.Close] for a stack that goes away next: it returns once neither side has
-// anything left to send, so that the peer does not repeat its end of the stream to nobody. It
-// discards what the peer still sends, closes after the peer has (of the two sides of a TCP
-// connection only the one that closes last knows that all has arrived, RFC 9293 §3.6), and
-// waits for the acknowledgement. The connection is closed in any case; an error says that the
-// peer may not know: the context's, or what ended the connection while it was read.
+// Finish is [Conn.Close] for a stack that is about to go away: it returns once neither side has
+// anything left to send, so that the peer does not retransmit its FIN to nobody. It discards what
+// the peer still sends, closes after the peer (only the side that closes last knows that everything
+// has arrived, RFC 9293 §3.6), and waits for the acknowledgement. The connection is closed in any
+// case. An error means that the peer may not know: it is the context's, or the one that ended the
+// connection while it was read.
 func (c *Conn) Finish(ctx context.Context) error {
 	defer func() { _ = c.Close() }()
 	giveUp := context.AfterFunc(ctx, func() { _ = c.Close() })
@@ -43,7 +43,7 @@ func (c *Conn) Finish(ctx context.Context) error {
 	}
 }
 
-// finished reports whether an endpoint has nothing to send any more, and the other side neither.
+// finished reports whether neither side has anything left to send.
 func finished(ep tcpip.Endpoint) bool {
 	return ended(ep) || tcp.EndpointState(ep.State()) == tcp.StateTimeWait
 }

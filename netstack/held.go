@@ -7,24 +7,24 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// heldSegment is a segment of gVisor's that isn't acknowledged, with a reference of its own.
-// gVisor keeps the same memory for as long, so that it costs little more.
+// heldSegment is an unacknowledged segment from gVisor, with its own reference. gVisor keeps the
+// same memory for as long, so it costs little more.
 type heldSegment struct {
 	sender.Range
 	pkt     *stack.PacketBuffer
-	payload int // where it begins in pkt, in bytes
+	payload int // its offset in pkt, in bytes
 	push    bool
-	fin     bool // the last sequence number
+	fin     bool // the last sequence number is a FIN
 }
 
-// held is what a connection has sent, or is to send, and the peer hasn't acknowledged: all
-// of it may be needed again.
+// held is what a connection has sent or is about to send and the peer has not acknowledged: all of
+// it may have to be sent again.
 type held struct{ segments []heldSegment }
 
-// add appends a segment, which begins where the last one ends.
+// add appends a segment, which starts where the last one ends.
 func (h *held) add(s heldSegment) { h.segments = append(h.segments, s) }
 
-// release drops what comes before una, as far as it is whole segments.
+// release drops whole segments before una.
 func (h *held) release(una sender.Seq) {
 	n := 0
 	for ; n < len(h.segments) && !una.Before(h.segments[n].End); n++ {
@@ -44,9 +44,8 @@ func (h *held) releaseAll() {
 	h.segments = nil
 }
 
-// read copies the bytes of r to dst, of which there are so many, and gives the flags that
-// belong to them: PSH with the last byte of a segment that has it, FIN with the number that
-// stands for it.
+// read copies the len(dst) bytes of r to dst, and returns their flags: PSH with the last byte of a
+// segment that has it, FIN with its own sequence number.
 func (h *held) read(dst []byte, r sender.Range) (n int, flags byte) {
 	i := sort.Search(len(h.segments), func(i int) bool { return r.Start.Before(h.segments[i].End) })
 	for ; i < len(h.segments) && h.segments[i].Start.Before(r.End); i++ {
@@ -66,7 +65,7 @@ func (h *held) read(dst []byte, r sender.Range) (n int, flags byte) {
 	return n, flags
 }
 
-// copy copies the payload from one offset up to another.
+// copy copies the payload between two offsets.
 func (s *heldSegment) copy(dst []byte, from, to int) (n int) {
 	list, skip := s.pkt.AsViewList()
 	skip += s.payload + from

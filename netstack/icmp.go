@@ -5,17 +5,17 @@ import (
 	"net/netip"
 )
 
-// ICMP errors reach TCP and UDP sockets by the packet that they quote, and gVisor asks
-// neither who sends them nor where in the stream they point: a quoted port pair is enough
-// to end a connection attempt, and a "packet too big" with an MTU below the protocol's
-// minimum makes a connection send one-byte segments for the rest of its life. In the
-// overlay there is no router between peers, so an error about a packet can come only from
-// where it was sent to. Others are forged, or useless, and are dropped here.
+// ICMP errors reach TCP and UDP sockets by the packet that they quote. gVisor checks neither who
+// sends them nor their position in the stream: a quoted port pair is enough to end a connection
+// attempt, and a "packet too big" with an MTU below the protocol's minimum makes a connection send
+// one-byte segments for the rest of its life. The overlay has no routers between peers, so an error
+// about a packet can come only from the packet's destination. Others are forged or useless, and are
+// dropped here.
 const (
 	protocolICMPv4 = 1
 	protocolICMPv6 = 58
 
-	// icmpHeaderLen is the part of an error before what it quotes (RFC 792, RFC 4443 §3).
+	// icmpHeaderLen is the part of an error before the quote (RFC 792, RFC 4443 §3).
 	icmpHeaderLen = 8
 
 	icmpv6PacketTooBig   = 2
@@ -29,9 +29,9 @@ const (
 	extensionDestination = 60
 )
 
-// forgedError reports whether an inner packet is an ICMP error that the quoted packet's
-// destination did not send, or one whose MTU is below the protocol's minimum. The packet
-// has a whole IP header.
+// forgedError reports whether an inner packet is an ICMP error that does not come from the quoted
+// packet's destination, or one with an MTU below the protocol's minimum. The packet has a whole IP
+// header.
 func forgedError(packet []byte, src netip.Addr) bool {
 	if src.Is4() {
 		return forgedErrorV4(packet, src)
@@ -71,14 +71,14 @@ func forgedErrorV6(packet []byte, src netip.Addr) bool {
 	return icmp[0] == icmpv6PacketTooBig && binary.BigEndian.Uint32(icmp[4:]) < MinMTU
 }
 
-// icmpv6Of finds an ICMPv6 message behind the extension headers that gVisor reads too.
+// icmpv6Of finds an ICMPv6 message behind the extension headers that gVisor reads, too.
 func icmpv6Of(packet []byte) ([]byte, bool) {
 	icmp, _, ok := ipv6Payload(packet, protocolICMPv6)
 	return icmp, ok
 }
 
-// ipv6Payload finds what an IPv6 packet carries of a protocol, behind the extension headers
-// that gVisor reads too. Of a fragmented packet it finds the first piece only.
+// ipv6Payload finds the payload of a protocol in an IPv6 packet, behind the extension headers that
+// gVisor reads, too. In a fragmented packet it finds the first piece only.
 func ipv6Payload(packet []byte, protocol byte) (payload []byte, fragmented, ok bool) {
 	next, rest := packet[ipv6NextHeader], packet[ipv6HeaderLen:]
 	for len(rest) > 0 {
@@ -103,7 +103,7 @@ func ipv6Payload(packet []byte, protocol byte) (payload []byte, fragmented, ok b
 	return nil, false, false
 }
 
-// after is what follows n bytes; nil when there is nothing.
+// after returns what follows n bytes; nil if nothing does.
 func after(b []byte, n int) []byte {
 	if n > len(b) {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// Incoming is a connection request: a SYN that nothing has answered yet. Exactly one of
-// Accept, Refuse and Drop decides it; later ones do nothing ([ErrDecided] from Accept).
-// While it is undecided the peer's repeated SYNs are swallowed.
+// Incoming is a connection request: a SYN that has not been answered. Exactly one of Accept, Refuse
+// and Drop decides it; later calls do nothing ([ErrDecided] from Accept). Until then the peer's
+// repeated SYNs are ignored.
 type Incoming struct {
 	stack         *Stack
 	req           *tcp.ForwarderRequest
@@ -27,7 +27,7 @@ type Incoming struct {
 	decided bool
 }
 
-// onRequest is gVisor's callback for a SYN that no listener takes, on a goroutine of its own.
+// onRequest is gVisor's callback for a SYN that no listener takes, on its own goroutine.
 func (s *Stack) onRequest(req *tcp.ForwarderRequest) {
 	id := req.ID()
 	in := &Incoming{
@@ -48,10 +48,10 @@ func (s *Stack) onRequest(req *tcp.ForwarderRequest) {
 	}
 }
 
-// Remote is who asks.
+// Remote returns the address of the requester.
 func (in *Incoming) Remote() netip.AddrPort { return in.remote }
 
-// Local is the address and port asked for.
+// Local returns the requested address and port.
 func (in *Incoming) Local() netip.AddrPort { return in.local }
 
 // decide reports whether the caller is the first to decide.
@@ -63,31 +63,30 @@ func (in *Incoming) decide() bool {
 	return first
 }
 
-// complete ends the request in gVisor's forwarder and in our own account, in this order: a
-// SYN that comes between is swallowed, and repeated by the peer.
+// complete ends the request in gVisor's forwarder and in our own accounting, in this order: a SYN
+// that arrives between the two is ignored, and the peer repeats it.
 func (in *Incoming) complete(reset bool) {
 	in.req.Complete(reset)
 	in.stack.pending.remove(in.id)
 }
 
-// Refuse answers with a reset: the peer's dial fails with ECONNREFUSED at once.
+// Refuse sends a reset: the peer's dial fails with ECONNREFUSED at once.
 func (in *Incoming) Refuse() {
 	if in.decide() {
 		in.complete(true)
 	}
 }
 
-// Drop answers nothing. The peer's next SYN, a second or more later, is a new request.
+// Drop sends nothing. The peer's next SYN, a second or more later, is a new request.
 func (in *Incoming) Drop() {
 	if in.decide() {
 		in.complete(false)
 	}
 }
 
-// Accept completes the handshake and returns the connection. It fails if ctx ends first,
-// if the peer gives up, if the stack closes or if the peer's share of the TCP memory is
-// used up (ENOBUFS); the peer gets a reset then, or when it next
-// sends something.
+// Accept completes the handshake and returns the connection. It fails if ctx ends first, the peer
+// gives up, the stack closes or the peer's share of the TCP memory is used up (ENOBUFS). The peer
+// then gets a reset, at the latest when it next sends something.
 func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
 	if !in.decide() {
 		return nil, ErrDecided
@@ -116,9 +115,8 @@ func (in *Incoming) Accept(ctx context.Context) (*Conn, error) {
 	return s.newConn(ep, wq, share), nil
 }
 
-// handshake sends the SYN-ACK and waits for the outcome. gVisor's call cannot be
-// cancelled, so it runs beside until the endpoint is abandoned, which is tried until there
-// is one.
+// handshake sends the SYN-ACK and waits for the outcome. gVisor's call cannot be cancelled, so it
+// runs in a goroutine until the endpoint is abandoned, which is retried until there is an endpoint.
 func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queue, error) {
 	var (
 		wq   waiter.Queue
@@ -150,7 +148,7 @@ func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queu
 			case <-again.C:
 			}
 		}
-		if err == nil { // Established in the last moment.
+		if err == nil { // established at the last moment
 			ep.Abort()
 			ep.Close()
 		}
@@ -162,14 +160,13 @@ func (in *Incoming) handshake(ctx context.Context) (tcpip.Endpoint, *waiter.Queu
 	return ep, &wq, nil
 }
 
-// abandon ends the handshake that is under way, if there is one already. To notify the
-// waiter would end gVisor's wait as well, but it then forgets the handshake before it
-// closes the endpoint, and dereferences what it forgot when a segment comes in between. So
-// the endpoint has to fail first.
+// abandon ends the handshake in progress, if there is one already. Notifying the waiter would end
+// gVisor's wait, too, but gVisor then forgets the handshake before it closes the endpoint, and
+// dereferences it if a segment comes in between. So the endpoint has to fail first.
 func (in *Incoming) abandon() {
 	ep, ok := in.stack.gv.FindTransportEndpoint(protocolOf(in.remote.Addr()), tcp.ProtocolNumber, in.id, nicID).(*tcp.Endpoint)
 	if !ok || tcp.EndpointState(ep.State()) != tcp.StateSynRecv {
 		return
 	}
-	_ = ep.Shutdown(tcpip.ShutdownRead | tcpip.ShutdownWrite) // What it fails with is how the handshake ends.
+	_ = ep.Shutdown(tcpip.ShutdownRead | tcpip.ShutdownWrite) // its error is how the handshake ends
 }

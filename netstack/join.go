@@ -10,19 +10,19 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// joiner joins consecutive TCP segments of one flow within a batch, so that gVisor is
-// called once for many: generic receive offload. It follows one flow at a time: a
-// sender's 64 KB segment arrives as a run of neighbours, and interleaved runs of several
-// flows are still dozens of packets long each.
+// joiner joins consecutive TCP segments of one flow within a batch, so that gVisor is called once
+// for many: generic receive offload. It follows one flow at a time: a sender's 64 KB segment
+// arrives as a run of neighbours, and even interleaved runs of several flows are dozens of packets
+// long each.
 //
 // A joined packet is copied once, into memory of about its own size. (gVisor's own
-// pkg/tcpip/stack/gro makes a packet buffer of each segment first, and its Flush passes on
-// only one of several flows that share a bucket.) A joiner belongs to one Write call.
+// pkg/tcpip/stack/gro first makes a packet buffer of each segment, and its Flush passes on only one
+// of several flows that share a bucket.) A joiner belongs to one Write call.
 type joiner struct {
 	emit   func(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer)
 	joined int // segments appended to another one
 
-	run     [][]byte // the packets of the current run; the first one's header counts
+	run     [][]byte // the packets of the current run; the first one's header is used
 	tcp     tcpView  // of the run's first packet
 	nextSeq uint32
 	size    int  // of the joined packet
@@ -36,9 +36,9 @@ type tcpView struct {
 	payload int
 }
 
-// parseTCP reports whether packet is a TCP segment of the simple form that is joined: no
-// IP options or extension headers, no fragment, payload, and no flags but ACK, ECE, CWR,
-// PSH and FIN.
+// parseTCP reports whether packet is a TCP segment of the simple form that can be joined: no IP
+// options or extension headers, not a fragment, some payload, and no flags but ACK, ECE, CWR, PSH
+// and FIN.
 func parseTCP(packet []byte) (tcpView, bool) {
 	var v tcpView
 	switch {
@@ -69,8 +69,8 @@ func parseTCP(packet []byte) (tcpView, bool) {
 	return v, tcpLen >= tcpHeaderLen && v.payload > 0 && tcp[tcpFlags]&(flagSYN|flagRST|flagURG) == 0
 }
 
-// add takes the next packet of the batch, which must stay until flush. Anything that
-// can't be joined is emitted at once, after what came before it.
+// add takes the next packet of the batch, which must stay valid until flush. A packet that cannot
+// be joined is emitted at once, after those before it.
 func (j *joiner) add(packet []byte) {
 	v, ok := parseTCP(packet)
 	if !ok {
@@ -91,7 +91,7 @@ func (j *joiner) add(packet []byte) {
 	j.nextSeq = binary.BigEndian.Uint32(packet[v.l3+tcpSeq:]) + uint32(v.payload)
 	j.flags |= flags & flagsOnLastOnly
 	if flags&flagsOnLastOnly != 0 || v.payload < j.tcp.payload {
-		j.flush() // The last one of a run.
+		j.flush() // the last one of a run
 	}
 }
 
@@ -136,7 +136,7 @@ func (j *joiner) flush() {
 	j.run = j.run[:0]
 }
 
-// emitRun copies the run into one packet. Checksums are left as they are: nobody looks.
+// emitRun copies the run into one packet. Checksums stay as they are: nobody verifies them.
 func (j *joiner) emitRun() {
 	var head [maxHeaderLen]byte
 	copy(head[:], j.run[0][:j.tcp.hdr])
@@ -174,17 +174,16 @@ func (j *joiner) emitBuffer(v4 bool, b buffer.Buffer) {
 	j.emit(proto, stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: b}))
 }
 
-// packetWriter fills a packet's memory. gVisor's memory comes in powers of two that are
-// cleared when handed out, so a payload gets its size as a sum of such pieces: at most
-// pieceMin is wasted and cleared in vain. The headers get a piece of their own, because
-// gVisor copies a whole piece each time that it looks at the headers of a packet that
-// shares its memory with another one (copy on write, buffer.PullUp), as it does at least
-// once for each segment: that was an eighth of all time with the headers in the first
-// 32 KB.
+// packetWriter fills a packet's memory. gVisor's memory comes in powers of two that are cleared
+// when handed out, so a payload is composed of such pieces: at most pieceMin is wasted and cleared
+// in vain. The headers get their own piece. gVisor copies a whole piece when it looks at the
+// headers of a packet that shares its memory with another (copy on write, buffer.PullUp), as it
+// does at least once for each segment: with the headers in the first 32 KB that took an eighth of
+// all time.
 type packetWriter struct {
 	buf  buffer.Buffer
 	view *buffer.View // not yet in buf, if not nil
-	size int          // of the payload that is still to come
+	size int          // of the payload still to come
 }
 
 // pieceMin is the smallest piece, in bytes: below it more pieces cost more than the waste.
@@ -194,15 +193,15 @@ func newPacketWriter(head []byte, payload int) packetWriter {
 	return packetWriter{buf: buffer.MakeWithView(sealed(head)), size: payload}
 }
 
-// sealed makes a view of b that gVisor's Append doesn't fill up with what comes next.
+// sealed returns a view of b that gVisor's Append does not extend.
 func sealed(b []byte) *buffer.View {
 	v := buffer.NewViewSize(roundUp(len(b)))
-	_, _ = v.WriteAt(b, v.Size()-len(b)) // Fits, and no one shares the view: cannot fail.
+	_, _ = v.WriteAt(b, v.Size()-len(b)) // cannot fail: it fits, and nobody shares the view
 	v.TrimFront(v.Size() - len(b))
 	return v
 }
 
-// roundUp gives the size of gVisor's piece for n bytes of headers.
+// roundUp returns the size of gVisor's piece for n bytes of headers.
 func roundUp(n int) int {
 	if n <= 64 {
 		return 64
@@ -217,11 +216,11 @@ func (w *packetWriter) write(b []byte) {
 			w.view = buffer.NewView(pieceSizeFor(w.size))
 		}
 		n := min(len(b), w.view.AvailableSize())
-		_, _ = w.view.Write(b[:n]) // As above.
+		_, _ = w.view.Write(b[:n]) // as above
 		b = b[n:]
 		w.size -= n
 		if w.size == 0 || w.view.Full() {
-			_ = w.buf.Append(w.view) // The view before is full, so this one is taken as it is.
+			_ = w.buf.Append(w.view) // the previous view is full, so this one is taken as it is
 			w.view = nil
 		}
 	}

@@ -8,8 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// gsoMaxSize is the largest segment that there can be, in bytes: the largest IPv4 total
-// length.
+// gsoMaxSize is the maximum segment size, in bytes: the maximum IPv4 total length.
 const gsoMaxSize = 65535
 
 const (
@@ -19,20 +18,20 @@ const (
 	trainBytes   = 65507
 	// tunnelOverhead is what WireGuard adds to a packet: header 16, tag 16 (whitepaper §5.4.6).
 	tunnelOverhead = 32
-	// timestampOption is RFC 7323 §3.2's, padded; every segment carries one. gVisor keeps
-	// 28 bytes more free in each, for SACK blocks that few segments with data have, so that its full packets are 1392 bytes of 1420. The cutter can't use that
-	// room: it doesn't know what the peer's MSS allows, and for a peer without SACK
-	// nothing is kept free.
+	// timestampOption is the padded option of RFC 7323 §3.2, which every segment carries. gVisor
+	// leaves 28 more bytes free in each for SACK blocks, which few data segments have, so that its
+	// full packets have 1392 of 1420 bytes. The cutter cannot use that room: it does not know what
+	// the peer's MSS allows, and for a peer without SACK no room is left.
 	timestampOption = 12
-	// gsoReserve is what gVisor takes off GSOMaxSize: header.TCPTotalHeaderMaximumSize + 1.
+	// gsoReserve is what gVisor subtracts from GSOMaxSize: header.TCPTotalHeaderMaximumSize + 1.
 	gsoReserve = 160 + 1
 )
 
-// trainPayload is the TCP payload of a segment that leaves in just one system call. A
-// segment of 64 KB would leave in two, the second one nearly empty, and arrive in two as
-// well. At an MTU of 1420 it is 60660 bytes: 45 packets without gVisor's reserve for SACK
-// blocks, and with it 45 and a smaller one, which fit as well. (Just 45 or 46 full ones
-// cost wireguard-go's own bind half as much CPU again, or twice as much.)
+// trainPayload is the TCP payload of a segment that leaves in a single system call. A segment of 64
+// KB would leave in two, the second nearly empty, and arrive in two as well. At an MTU of 1420 it
+// is 60660 bytes: 45 packets without gVisor's reserve for SACK blocks, and 45 and a smaller one
+// with it. (With exactly 45 or 46 full ones wireguard-go's own bind takes half as much CPU again,
+// or twice as much.)
 func trainPayload(mtu int) int {
 	packets := max(1, min(trainPackets, trainBytes/(mtu+tunnelOverhead)))
 	return packets * (mtu - ipv6HeaderLen - tcpHeaderLen - timestampOption)
@@ -52,14 +51,14 @@ var (
 	_ stack.GSOEndpoint  = (*link)(nil)
 )
 
-// WritePackets queues packets for the device. gVisor calls it from many goroutines, with
-// the sending endpoint locked. A packet that finds no room is dropped and counted; the
-// error makes gVisor's own counters agree, and TCP treats it as a loss.
+// WritePackets queues packets for the device. gVisor calls it from many goroutines, with the
+// sending endpoint locked. A packet that finds no room is dropped and counted; the error makes
+// gVisor's counters agree, and TCP treats it as a loss.
 func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	n := 0
 	for _, pkt := range list.AsSlice() {
-		// Only TCP payload is ever bulky enough to fill the queue, and only its senders
-		// may wait: see queue.
+		// Only TCP payload is bulky enough to fill the queue, and only its senders may wait: see
+		// queue.
 		wait := pkt.GSOOptions.Type != stack.GSONone && pkt.Data().Size() > 0
 		switch l.out.put(pkt, pkt.Size(), wait) {
 		case queued:
@@ -75,7 +74,7 @@ func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	return n, nil
 }
 
-// deliver gives an inbound packet to gVisor and releases it.
+// deliver passes an inbound packet to gVisor and releases it.
 func (l *link) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	if d := l.dispatcher.Load(); d != nil {
 		(*d).DeliverNetworkPacket(proto, pkt)

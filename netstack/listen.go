@@ -11,9 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// backlog is how many connections may wait in a listener, established or not; with more,
-// SYN cookies take over (RFC 4987). What they have received is not yet in the account of
-// memory: 4 MB at most.
+// backlog is how many connections may wait in a listener, established or not; beyond it, SYN
+// cookies take over (RFC 4987). The data they have received is not part of the memory accounting: 4
+// MB at most.
 const backlog = 128
 
 // listener accepts TCP connections on a port.
@@ -22,8 +22,7 @@ type listener struct {
 	stack *Stack
 }
 
-// checkLocal fails unless at is the unspecified or an own address of a family that the
-// stack has.
+// checkLocal fails unless at is unspecified or an own address, of a family that the stack has.
 func (s *Stack) checkLocal(op string, at netip.AddrPort) error {
 	_, own := s.dev.addrs[at.Addr()]
 	if !s.has(at.Addr()) || !own && !at.Addr().IsUnspecified() {
@@ -32,10 +31,10 @@ func (s *Stack) checkLocal(op string, at netip.AddrPort) error {
 	return nil
 }
 
-// Listen accepts TCP connections on a port of an own address, or of all own addresses of
-// the family if the address is unspecified. Port 0 picks one. Such connections do not
-// reach OnTCP. The port is taken as long as the listener or a connection that it accepted
-// is open: gVisor's way of reusing it would let two listeners share it.
+// Listen accepts TCP connections on a port of an own address, or of all own addresses of the family
+// if the address is unspecified. Port 0 picks one. Such connections do not reach OnTCP. The port
+// stays taken while the listener or a connection that it accepted is open: gVisor's port reuse
+// would let two listeners share it.
 func (s *Stack) Listen(at netip.AddrPort) (net.Listener, error) {
 	if err := s.checkLocal("listen", at); err != nil {
 		return nil, err
@@ -68,8 +67,8 @@ func bind(ep tcpip.Endpoint, at netip.AddrPort) tcpip.Error {
 	return ep.Bind(toFull(at))
 }
 
-// Accept implements net.Listener; the connections are of type *Conn. One for which the
-// peer's share of the TCP memory doesn't suffice is reset, and the next one awaited.
+// Accept implements net.Listener; the connections are of type *Conn. A connection for which the
+// peer's share of the TCP memory is too small is reset, and Accept waits for the next one.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		ep, wq, err := l.accept()

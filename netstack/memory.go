@@ -8,64 +8,63 @@ import (
 )
 
 const (
-	// initialBuffer is what a connection may buffer each way at first, in bytes. It takes
-	// the first flights of a slow start (RFC 6928: 10 segments) with room to spare; gVisor
-	// tunes it up from there while the connection is read and acknowledged.
+	// initialBuffer is a connection's initial buffer in each direction, in bytes. It holds the
+	// first flights of a slow start (RFC 6928: 10 segments) with room to spare; it grows from there
+	// while the connection is read and acknowledged.
 	initialBuffer = 128 << 10
-	// leastSend and leastReceive are the least, for connections that come when memory is
-	// short. gVisor announces half of the receive buffer as the window: 9 packets.
+	// leastSend and leastReceive are the minimum, for connections opened when memory is short.
+	// gVisor announces half of the receive buffer as the window: 9 packets.
 	leastSend, leastReceive = 8 << 10, 24 << 10
-	// openPart is the part of its peer's room that a connection may take when it opens, so
-	// that many don't leave nothing for the next: with 64 MB for the process they begin
-	// with the least, and two hundred fit. Who needs more grows.
+	// openPart is the fraction of its peer's room that a connection may take when it opens, so that
+	// many leave room for the next: with 64 MB for the process they start with the minimum, and two
+	// hundred fit. A connection that needs more grows.
 	openPart = 512
-	// shortPart is the part of its peer's room below which a connection's first buffers
-	// must be for memory not to be short, when idle ones give back.
+	// shortPart is the fraction of its peer's room below which a connection's first buffers must
+	// be, or else memory is short and idle connections give some back.
 	shortPart = 64
-	// growPart is the part of what it could have in all up to which a peer's connections
-	// may grow; the rest is for opening others.
+	// growPart is the fraction of a peer's maximum up to which its connections may grow; the rest
+	// is for opening others.
 	growPart = 2
-	// idleAfter is how long a connection must have written nothing to give memory back.
+	// idleAfter is how long a connection must have written nothing before it gives memory back.
 	idleAfter = time.Second
-	// reclaimEvery is how often it is looked for what can be given back, at most.
+	// reclaimEvery is the least time between two searches for memory to take back.
 	reclaimEvery = 50 * time.Millisecond
 )
 
 const (
-	// shortPathBuffer bounds either buffer of a connection on a short path, in bytes: a
-	// window of 1 MB. More only queues in the tunnel: with 2 MB a stream is no faster, and
-	// what is sent beside it waits half as long again. Half a MB costs a third of the
-	// throughput (bench/README).
+	// shortPathBuffer bounds each buffer of a connection on a short path, in bytes: a window of 1
+	// MB. More would only queue in the tunnel: with 2 MB a stream is no faster, and packets beside
+	// it wait half as long again. Half a MB costs a third of the throughput (bench/README).
 	shortPathBuffer = 2 << 20
-	// windowRate is what a window is to allow on a longer path, in bytes per second: 1.2
-	// Gbit/s. A larger one only makes the queue of a bottleneck overflow, where gVisor decides
-	// what is in flight; flowRate is for connections whose data is sent below it, which need
-	// another window while gaps are filled.
+	// windowRate is the rate that a window is to allow on a longer path, in bytes per second: 1.2
+	// Gbit/s. If gVisor controls what is in flight, a larger window only makes a bottleneck's queue
+	// overflow. flowRate is for connections whose data is sent below gVisor, which need another
+	// window while gaps are filled.
 	windowRate, flowRate = 150e6, 300e6
-	// shortPathPart is the part of all memory that bounds such a buffer. Each packet in
-	// flight has a buffer of 64 KB in WireGuard, which the garbage collector counts whole:
-	// with a limit of 64 MB and windows of 2 MB it ran a hundred times a second, and
-	// emptied WireGuard's pools each time. With half a megabyte it is not the bound.
+	// shortPathPart is the fraction of all memory that bounds such a buffer. Each packet in flight
+	// has a buffer of 64 KB in WireGuard, which the garbage collector counts whole: with a limit of
+	// 64 MB and windows of 2 MB it ran a hundred times a second, and emptied WireGuard's pools each
+	// time. With half a megabyte it does not.
 	shortPathPart = 16
 	// buffersPerWindow is how much larger the buffers are: gVisor announces half of the
 	// receive buffer, and wakes a writer when half of the send buffer is free.
 	buffersPerWindow = 2
-	// gapWindows is how many windows of package sender's a send buffer is for: of what may be in
-	// flight twice the path is full, and a segment that is lost twice holds up the rest for two more.
+	// gapWindows is how many of package sender's windows a send buffer holds. Twice the window in
+	// flight fills the path, and a segment that is lost twice delays the rest by two more.
 	gapWindows = 2
 )
 
-// memory is the account of all connections' buffers. gVisor bounds only single buffers and
-// grows them by itself; here each growth is asked for, and undone if it isn't granted.
+// memory accounts for all connections' buffers. gVisor bounds only individual buffers and grows
+// them by itself; here each growth is requested, and undone if it is not granted.
 //
-// A remote address may have as much as is left over for all others (the dynamic threshold
-// of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
-// Switches", 1998): alone it gets a half, two that want all they can get a third each. So
-// there is always something left for one that comes later, without a fixed division.
+// A remote address may have as much as is left for all others (the dynamic threshold of Choudhury
+// and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). Alone it
+// gets a half; two that want as much as possible get a third each. So there is always something
+// left for a later one, without a fixed division.
 type memory struct {
 	total         int64 // immutable
-	send, receive int   // what a connection starts with; immutable
-	// What a connection's buffers are bounded by, whatever the path; immutable.
+	send, receive int   // initial buffers; immutable
+	// Upper bounds of a connection's buffers on any path; immutable.
 	mostSend, mostReceive int
 	shortPath             int // the same on a short path; immutable
 
@@ -73,7 +72,7 @@ type memory struct {
 	used      int64
 	byPeer    map[netip.Addr]int64
 	shares    map[*share]struct{}
-	reclaimed time.Time // when it was last looked for what can be given back
+	reclaimed time.Time // the last search for memory to take back
 }
 
 func newMemory(o Options) *memory {
@@ -89,8 +88,8 @@ func newMemory(o Options) *memory {
 	}
 }
 
-// most is how far the buffers of a connection with a round-trip time may grow, in bytes; 0
-// stands for an unknown one. rate is what its window is to allow.
+// most returns how far the buffers of a connection with a round-trip time (0 if unknown) may grow,
+// in bytes. rate is what its window is to allow.
 func (m *memory) most(rtt time.Duration, rate float64) (send, receive int) {
 	if rtt == 0 {
 		return m.mostSend, m.mostReceive
@@ -99,7 +98,7 @@ func (m *memory) most(rtt time.Duration, rate float64) (send, receive int) {
 	return min(m.mostSend, needed), min(m.mostReceive, needed)
 }
 
-// roomLocked is how much more a peer may take, in bytes.
+// roomLocked returns how much more a peer may take, in bytes.
 func (m *memory) roomLocked(peer netip.Addr) int64 {
 	return max((m.total-m.used-m.byPeer[peer])/2, 0)
 }
@@ -112,8 +111,8 @@ func (m *memory) moveLocked(peer netip.Addr, n int) {
 	}
 }
 
-// open books a new connection's buffers. It fails with ENOBUFS if the peer's share doesn't
-// hold another one.
+// open books a new connection's buffers. It fails with ENOBUFS if the peer's share has no room for
+// another one.
 func (m *memory) open(peer netip.Addr) (*share, error) {
 	if m.room(peer)/shortPart < int64(m.send+m.receive) {
 		m.reclaim()
@@ -139,8 +138,7 @@ func (m *memory) room(peer netip.Addr) int64 {
 	return m.roomLocked(peer)
 }
 
-// grow raises one of a share's buffers towards want, as far as there is room, and returns
-// its size.
+// grow raises one of a share's buffers towards want, as far as there is room, and returns its size.
 func (m *memory) grow(s *share, buffer *int, want int) int {
 	m.mu.Lock()
 	short := m.growthLocked(s.peer) < int64(want-*buffer)
@@ -157,14 +155,13 @@ func (m *memory) grow(s *share, buffer *int, want int) int {
 	return *buffer
 }
 
-// growthLocked is how much more a peer's open connections may take, in bytes.
+// growthLocked returns how much more a peer's open connections may take, in bytes.
 func (m *memory) growthLocked(peer netip.Addr) int64 {
 	used := m.byPeer[peer]
 	return (used+m.roomLocked(peer))/growPart - used
 }
 
-// shrink lowers the booking of a send buffer from what it was, unless it has changed
-// meanwhile.
+// shrink lowers the booking of a send buffer, unless it has changed meanwhile.
 func (m *memory) shrink(s *share, was, to int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,20 +182,19 @@ func (m *memory) release(s *share, buffer *int) {
 	m.forgetLocked(s)
 }
 
-// forgetLocked drops a share that has nothing any more.
+// forgetLocked drops a share that has nothing left.
 func (m *memory) forgetLocked(s *share) {
 	if s.send == 0 && s.receive == 0 {
 		delete(m.shares, s)
 	}
 }
 
-// reclaim takes back the send buffers that idle connections don't use and closed ones no
-// longer need. Receive buffers stay: gVisor drops whatever comes while a buffer holds more
-// than its size, and doesn't tell what it holds behind a gap; with the segment that would
-// fill the gap dropped for ever, the connection would hang.
+// reclaim takes back the send buffers that idle connections do not use and closed ones no longer
+// need. Receive buffers stay. gVisor drops whatever arrives while a buffer holds more than its
+// size, and does not say what it holds behind a gap. If the segment that would fill the gap is
+// always dropped, the connection hangs.
 //
-// Calls into gVisor are made without the lock, since gVisor calls release with its own
-// held.
+// Calls into gVisor are made without the lock, since gVisor calls release with its own lock held.
 func (m *memory) reclaim() {
 	m.mu.Lock()
 	now := time.Now()
@@ -219,7 +215,7 @@ func (m *memory) reclaim() {
 	}
 }
 
-// usage is what is booked, in bytes.
+// usage returns what is booked, in bytes.
 func (m *memory) usage() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// DefaultMTU is what fits a 1500-byte underlay over IPv4 with WireGuard's 60 bytes
-	// (IPv4 20, UDP 8, WireGuard 32), and over IPv6 with its 80.
+	// DefaultMTU fits a 1500-byte underlay over IPv4 with WireGuard's 60 bytes (IPv4 20, UDP 8,
+	// WireGuard 32), and over IPv6 with its 80.
 	DefaultMTU = 1420
 	// MinMTU is IPv6's (RFC 8200 §5): gVisor sends no IPv6 below it.
 	MinMTU = 1280
-	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes,
-	// on long paths: a window of 30 MB, 1.2 Gbit/s over 200 ms. More would need a coarser
-	// scale of windows, of which one step is more than a segment: see windowFloor.
+	// DefaultTCPBuffer bounds a connection's send buffer, and its receive buffer, in bytes, on long
+	// paths: a window of 30 MB, 1.2 Gbit/s over 200 ms. More would need a coarser window scale,
+	// with steps of more than a segment: see windowFloor.
 	DefaultTCPBuffer = 60 << 20
-	// minTCPBuffer is the least that a bound may be: less than a few full segments stalls.
+	// minTCPBuffer is the minimum for such a bound: less than a few full segments stalls.
 	minTCPBuffer = 64 << 10
 	// DefaultMaxPendingTCP is how many connection requests may wait for a decision.
 	DefaultMaxPendingTCP = 1024
-	// pendingShare is the part of MaxPendingTCP that one remote address may have: a
-	// quarter, so that one peer never keeps the others out.
+	// pendingShare is the fraction of MaxPendingTCP that one remote address may have: a quarter, so
+	// that one peer never keeps the others out.
 	pendingShare = 4
-	// DefaultTCPMemory is Options.TCPMemory where the process has no memory limit, and the
-	// most that is taken of one.
+	// DefaultTCPMemory is Options.TCPMemory if the process has no memory limit, and the maximum
+	// derived from one.
 	DefaultTCPMemory = 256 << 20
-	// minTCPMemory is the least that TCPMemory may be: some dozens of connections.
+	// minTCPMemory is the minimum for TCPMemory: some dozens of connections.
 	minTCPMemory = 2 << 20
-	// memoryFraction is the part of the process' memory limit that TCP buffers may take.
-	// The rest is for WireGuard's packets in flight, 64 KB each, and for garbage.
+	// memoryFraction is the fraction of the process' memory limit that TCP buffers may take. The
+	// rest is for WireGuard's packets in flight, 64 KB each, and for garbage.
 	memoryFraction = 4
 )
 
@@ -39,43 +39,42 @@ const (
 type Options struct {
 	// Addresses are the stack's own overlay addresses, IPv6 and IPv4; at least one.
 	Addresses []netip.Addr
-	// MTU of the overlay in bytes, inner IP header included; 0 means [DefaultMTU].
+	// MTU of the overlay in bytes, including the inner IP header; 0 means [DefaultMTU].
 	MTU int
-	// Unmeasured are the paths of which nobody knows yet how large packets they take; the zero
-	// value means that all take MTU until [Stack.SetPathMTU] tells otherwise.
+	// Unmeasured are the paths whose MTU is not known yet; the zero value means that all have MTU
+	// until [Stack.SetPathMTU] is called.
 	Unmeasured Unmeasured
 	// TCPSendBuffer and TCPReceiveBuffer bound what one connection may buffer each way,
 	// in bytes; 0 means [DefaultTCPBuffer].
 	TCPSendBuffer, TCPReceiveBuffer int
-	// TCPMemory bounds the sum of all connections' send and receive buffers, in bytes; see
-	// the README for how it is shared out. 0 means a quarter of the process' memory limit
+	// TCPMemory bounds the sum of all connections' send and receive buffers, in bytes; the README
+	// says how it is shared. 0 means a quarter of the process' memory limit
 	// (runtime/debug.SetMemoryLimit, GOMEMLIMIT) at the time of New, and at most
 	// [DefaultTCPMemory].
 	TCPMemory int64
-	// MaxPendingTCP bounds the requests given to OnTCP that are not accepted, refused or
-	// dropped yet; one remote address may have a quarter of it. Further SYNs are dropped.
-	// 0 means [DefaultMaxPendingTCP].
+	// MaxPendingTCP bounds the requests passed to OnTCP and not decided yet; one remote address may
+	// have a quarter of it. Further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
 	MaxPendingTCP int
-	// OnTCP gets connection requests to ports without a listener, each on a goroutine of
-	// its own, which [Stack.Close] waits for. A request that is undecided when OnTCP
-	// returns is refused. If nil, such requests are refused.
+	// OnTCP is called with connection requests to ports without a listener, each on its own
+	// goroutine, which [Stack.Close] waits for. A request that is undecided when OnTCP returns is
+	// refused. If OnTCP is nil, all are refused.
 	OnTCP func(*Incoming)
-	// OnUDP gets datagrams to ports without a socket, of which payload is only lent. Where it
-	// gives false the sender is told by ICMP that nobody takes it. It is called on WireGuard's
-	// receiving goroutine of the peer and must not wait. It may be nil.
+	// OnUDP is called with datagrams to ports without a socket; it must not keep payload. If it
+	// returns false, the sender gets an ICMP port unreachable. It is called on WireGuard's
+	// receiving goroutine of the peer and must not block. It may be nil.
 	OnUDP func(remote, local netip.AddrPort, payload []byte) bool
-	// OnUDPRefused is told that remote takes nothing that was sent from an own address. It must not
-	// wait either, and may be nil.
+	// OnUDPRefused is called when remote does not accept what was sent from an own address. It must
+	// not block, and may be nil.
 	OnUDPRefused func(remote, local netip.AddrPort)
-	// OnMisdirected is told of inbound packets that are not for us (a peer trying to reach
-	// another one through us), at most once a second and source. It is called on
-	// WireGuard's receiving goroutine and must not block. It may be nil.
+	// OnMisdirected is called with inbound packets that are not for us (a peer trying to reach
+	// another one through us), at most once per second and source. It is called on WireGuard's
+	// receiving goroutine and must not block. It may be nil.
 	OnMisdirected func(src, dst netip.Addr)
 	// Logger is for debugging; nil discards.
 	Logger *slog.Logger
 }
 
-// withDefaults fills in what is 0 and checks the rest.
+// withDefaults sets defaults and checks the rest.
 func (o Options) withDefaults() (Options, error) {
 	if o.MTU == 0 {
 		o.MTU = DefaultMTU
@@ -93,7 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.MaxPendingTCP = DefaultMaxPendingTCP
 	}
 	if o.Unmeasured.MTU == o.MTU {
-		o.Unmeasured = Unmeasured{} // It makes no difference, and is not looked for with each packet.
+		o.Unmeasured = Unmeasured{} // it makes no difference, and need not be looked up for each packet
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -122,8 +121,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// defaultTCPMemory derives TCPMemory from the process' memory limit in bytes, which is
-// math.MaxInt64 when there is none.
+// defaultTCPMemory derives TCPMemory from the process' memory limit in bytes, math.MaxInt64 if
+// none.
 func defaultTCPMemory(limit int64) int64 {
 	return min(max(limit/memoryFraction, minTCPMemory), DefaultTCPMemory)
 }

@@ -10,8 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// packetConn is a UDP socket, connected or not. What does not fit the reader's buffer is
-// lost, as with the kernel's sockets.
+// packetConn is a UDP socket, connected or not. What does not fit the reader's buffer is lost, as
+// with the kernel's sockets.
 type packetConn struct{ *socket }
 
 var (
@@ -41,7 +41,7 @@ func (c *packetConn) receive(b []byte) (int, netip.AddrPort, error) {
 		var err tcpip.Error
 		res, err = c.ep.Read(&w, tcpip.ReadOptions{NeedRemoteAddr: true})
 		if _, tooSmall := err.(*tcpip.ErrBadBuffer); tooSmall && len(b) == 0 {
-			err = nil // An empty buffer takes a datagram, and nothing of it.
+			err = nil // an empty buffer consumes a datagram without reading any of it
 		}
 		return err
 	})

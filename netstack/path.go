@@ -11,20 +11,19 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// MinPathMTU is the least overlay MTU that a path may have, in bytes: what every host must
-// take whole (RFC 791 §3.2). IPv6 asks for 1280 of a link (RFC 8200 §5), which the network
-// card keeps; the cutter may still cut TCP smaller.
+// MinPathMTU is the minimum overlay MTU of a path, in bytes: what every IPv4 host must accept
+// unfragmented (RFC 791 §3.2). IPv6 requires 1280 of a link (RFC 8200 §5), which the network card
+// has; the cutter may still cut TCP smaller.
 const MinPathMTU = 576
 
-// SetPathMTU says what the overlay MTU towards a peer's overlay address is, in bytes with
-// the inner IP header. TCP to that address is cut to it from now on, open connections'
-// segments included, and the maximum segment size in SYNs to and from it is clamped. Other
-// packets are passed as they are: larger ones go in outer fragments. One that is not below
-// Options.MTU counts as that, one below [MinPathMTU] as that. An mtu of 0 forgets the address:
-// then it is Options.Unmeasured's, or Options.MTU.
+// SetPathMTU sets the overlay MTU towards a peer's overlay address, in bytes including the inner IP
+// header. From now on TCP to that address is cut to it, including segments of open connections, and
+// the maximum segment size in SYNs to and from it is clamped. Other packets pass unchanged: larger
+// ones go in outer fragments. The MTU is clamped to [MinPathMTU] and Options.MTU. 0 forgets the
+// address: it then has the MTU of Options.Unmeasured, or Options.MTU.
 //
-// What a peer sends on connections that are already open, only the peer can cut: both
-// gateways of a path need to be told.
+// Only the peer can cut what it sends on open connections, so both gateways of a path need the
+// call.
 func (s *Stack) SetPathMTU(peer netip.Addr, mtu int) {
 	if mtu > 0 {
 		mtu = min(max(mtu, MinPathMTU), s.opts.MTU)
@@ -33,15 +32,15 @@ func (s *Stack) SetPathMTU(peer netip.Addr, mtu int) {
 	s.dev.flows.setMTU(peer, s.dev.paths.of(peer))
 }
 
-// Unmeasured are paths that [Stack.SetPathMTU] has yet to tell of.
+// Unmeasured are paths that [Stack.SetPathMTU] has not been called for yet.
 type Unmeasured struct {
-	// Peers are the overlay addresses that they lead to; the zero prefix is none.
+	// Peers are their overlay addresses; the zero prefix means none.
 	Peers netip.Prefix
-	// MTU is what they are taken for, in bytes.
+	// MTU is what they are assumed to have, in bytes.
 	MTU int
 }
 
-// pathMTUs holds the MTU of paths. Readers take a snapshot, since they look for each packet.
+// pathMTUs holds the MTUs of paths. Readers use a snapshot, since they look for each packet.
 type pathMTUs struct {
 	card       int        // the network card's; immutable
 	unmeasured Unmeasured // immutable
@@ -55,7 +54,7 @@ func (p *pathMTUs) set(peer netip.Addr, mtu int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if mtu == p.card && !p.unmeasured.Peers.Contains(peer) {
-		mtu = 0 // as without a word of it
+		mtu = 0 // same as unset
 	}
 	old := p.snapshot.Load()
 	if old == nil && mtu == 0 || old != nil && (*old)[peer] == mtu {
@@ -77,7 +76,7 @@ func (p *pathMTUs) set(peer netip.Addr, mtu int) {
 	p.snapshot.Store(&next)
 }
 
-// of is the MTU towards an address, or 0 if it is the network card's.
+// of returns the MTU towards an address, or 0 if it is the network card's.
 func (p *pathMTUs) of(peer netip.Addr) int {
 	if m := p.snapshot.Load(); m != nil {
 		if mtu, known := (*m)[peer]; known {
@@ -90,7 +89,7 @@ func (p *pathMTUs) of(peer netip.Addr) int {
 	return 0
 }
 
-// towards is the MTU of the path that an outbound packet takes, or 0.
+// towards returns the MTU of an outbound packet's path, or 0.
 func (p *pathMTUs) towards(pkt *stack.PacketBuffer) int {
 	if p.snapshot.Load() == nil && !p.unmeasured.Peers.IsValid() {
 		return 0
@@ -106,8 +105,8 @@ func (p *pathMTUs) towards(pkt *stack.PacketBuffer) int {
 	}
 }
 
-// clampMSS lowers the maximum segment size that a SYN announces to what fits an MTU
-// (RFC 9293 §3.7.1: the MTU less 40 bytes, or 60 over IPv6), and sets the checksum again.
+// clampMSS lowers the maximum segment size in a SYN to what fits an MTU (RFC 9293 §3.7.1: the MTU
+// less 40 bytes, or 60 over IPv6), and updates the checksum.
 func clampMSS(packet []byte, mtu int) {
 	tcp, fragmented := tcpOf(packet)
 	if fragmented || len(tcp) < tcpHeaderLen || tcp[tcpFlags]&flagSYN == 0 {

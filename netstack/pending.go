@@ -9,9 +9,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// pending bounds connection requests that are undecided: all together, and those of one
-// remote address. gVisor's forwarder has one bound for all, which eight peers with as many
-// requests as one may honestly have would use up.
+// pending bounds undecided connection requests: in total, and for each remote address. gVisor's
+// forwarder has one bound for all, which eight peers with as many requests as each may honestly
+// have would use up.
 type pending struct {
 	total, each int // immutable
 
@@ -29,16 +29,16 @@ func newPending(total int) *pending {
 	}
 }
 
-// admission says what becomes of a SYN.
+// admission is the decision on a SYN.
 type admission int
 
 const (
 	admitted admission = iota
-	repeated           // the request is undecided; the repeated SYN is swallowed
+	repeated           // the request is undecided; the repeated SYN is ignored
 	overLimit
 )
 
-// add takes a request in.
+// add admits a request.
 func (p *pending) add(id stack.TransportEndpointID) admission {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,14 +53,14 @@ func (p *pending) add(id stack.TransportEndpointID) admission {
 	return admitted
 }
 
-// started remembers the request that is being decided.
+// started stores the request that is being decided.
 func (p *pending) started(id stack.TransportEndpointID, in *Incoming) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests[id] = in
 }
 
-// remove forgets a request that is decided.
+// remove forgets a decided request.
 func (p *pending) remove(id stack.TransportEndpointID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pending) remove(id stack.TransportEndpointID) {
 	}
 }
 
-// from lists the requests of a remote address.
+// from lists the requests from a remote address.
 func (p *pending) from(source netip.Addr) []*Incoming {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,8 +86,8 @@ func (p *pending) from(source netip.Addr) []*Incoming {
 	return list
 }
 
-// admit passes a TCP packet that no endpoint takes on to gVisor's forwarder, unless it is
-// a request beyond the limits.
+// admit passes a TCP packet that no endpoint takes to gVisor's forwarder, unless it is a request
+// beyond the limits.
 func (s *Stack) admit(id stack.TransportEndpointID, pkt *stack.PacketBuffer, forward func(stack.TransportEndpointID, *stack.PacketBuffer) bool) bool {
 	flags := header.TCP(pkt.TransportHeader().Slice()).Flags()
 	if flags&(header.TCPFlagSyn|header.TCPFlagAck) != header.TCPFlagSyn {
@@ -101,7 +101,7 @@ func (s *Stack) admit(id stack.TransportEndpointID, pkt *stack.PacketBuffer, for
 		return true
 	}
 	taken := forward(id, pkt)
-	if !taken { // Malformed.
+	if !taken { // malformed
 		s.pending.remove(id)
 	}
 	return taken

@@ -16,7 +16,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// maxPingPayload keeps an echo request within one IP packet of the largest size.
+// maxPingPayload keeps an echo request within one IP packet of the maximum size.
 const maxPingPayload = gsoMaxSize - ipv6HeaderLen - header.ICMPv6EchoMinimumSize
 
 // Ping sends one ICMP or ICMPv6 echo request (RFC 792, RFC 4443 §4.1) with payload bytes
@@ -54,13 +54,13 @@ func (s *Stack) ping(ctx context.Context, to netip.Addr, payload int) (time.Dura
 	entry, ready := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventErr | waiter.EventHUp)
 	wq.EventRegister(&entry)
 	defer wq.EventUnregister(&entry)
-	// Connecting picks a free identifier and makes gVisor pass on only replies from there.
+	// Connecting picks a free identifier and makes gVisor deliver only replies from there.
 	if terr := ep.Connect(toFull(netip.AddrPortFrom(to, 0))); terr != nil {
 		return 0, sysError(terr)
 	}
 
-	// The two echo formats are alike: type, code, checksum, identifier, sequence number,
-	// data. gVisor fills in checksum and identifier.
+	// The two echo formats are alike: type, code, checksum, identifier, sequence number, data.
+	// gVisor fills in the checksum and the identifier.
 	message := make([]byte, header.ICMPv6EchoMinimumSize+payload)
 	message[0] = request
 	if _, err := rand.Read(message[echoSequence:]); err != nil {
@@ -95,7 +95,7 @@ func (s *Stack) ping(ctx context.Context, to netip.Addr, payload int) (time.Dura
 	}
 }
 
-// echoSequence is where an echo message's sequence number starts; its data follow.
+// echoSequence is the offset of an echo message's sequence number; its data follow.
 const echoSequence = 6
 
 // noReply says what the end of ctx means for a ping.

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// queueBytes is how much outbound TCP payload may wait for WireGuard before senders
-	// are held back: one segment, besides the one that is being cut. Holding back spreads
-	// a window over the round trip instead of sending it as one burst, after which every
-	// stage up to the acknowledgement stood still; the packets are also still in the cache
-	// when they are sealed. 1 MB cost a quarter of the throughput of one stream (bench/README).
+	// queueBytes is how much outbound TCP payload may wait for WireGuard before senders are held
+	// back: one segment, besides the one being cut. Holding back spreads a window over the round
+	// trip. Otherwise it would leave as one burst, after which every stage up to the
+	// acknowledgement would idle; the packets are also still in the cache when they are encrypted.
+	// 1 MB cost a quarter of the throughput of one stream (bench/README).
 	queueBytes = 64 << 10
 
-	// queuePackets bounds the packets that cannot be held back (acknowledgements, ICMP,
-	// resets): beyond it they are dropped. 4096 is about what 64 batches carry.
+	// queuePackets bounds the packets that cannot be held back (acknowledgements, ICMP, resets);
+	// further ones are dropped. 4096 is about 64 batches.
 	queuePackets = 4096
 
-	// queueDatagrams bounds the packets of datagrams, which wait apart and have half of each
-	// batch while both wait: nothing holds their senders back, and TCP does not stand behind them.
-	// 1024 are 1.4 MB, some milliseconds.
+	// queueDatagrams bounds the packets of datagrams. They have their own queue and get half of
+	// each batch while both queues wait: nothing holds their senders back, and TCP does not wait
+	// behind them. 1024 are 1.4 MB, some milliseconds.
 	queueDatagrams = 1024
-	// flowDatagrams is the part of it that a flow may have: more than the fragments of the
-	// largest datagram. A flow shares it with those of the same hash, one in 256.
+	// flowDatagrams is the part of it that a flow may take: more than the fragments of the largest
+	// datagram. Flows with the same hash, one in 256, share it.
 	flowDatagrams = 128
 
-	// holdBack is the longest that a sender waits for room, on a busy machine. Then its segment
-	// is queued anyway: dropped, it would cost a retransmission timeout.
+	// holdBack is how long a sender may wait for room, on a busy machine. Then its segment is
+	// queued anyway, since a drop would cost a retransmission timeout.
 	holdBack = 100 * time.Millisecond
-	// queueMost is how much outbound TCP payload there may be at all, when nobody reads the
-	// device; TCP takes what is dropped for a loss and backs off.
+	// queueMost bounds the outbound TCP payload while nobody reads the device; TCP takes a drop for
+	// a loss and backs off.
 	queueMost = 4 << 20
 )
 
-// verdict says what became of a packet that was given to the queue.
+// verdict is the result of giving a packet to the queue.
 type verdict int
 
 const (
@@ -44,12 +44,12 @@ const (
 	queueClosed
 )
 
-// queue carries outbound packets from gVisor to the device. Any number of goroutines
-// may put; one takes. Packets in it hold one reference each.
+// queue carries outbound packets from gVisor to the device. Any number of goroutines may put; one
+// takes. Packets in it hold one reference each.
 //
-// TCP segments with payload wait for room (bounded by holdBack): the goroutine that waits
-// is the application's own Write, or one of gVisor's TCP processors, never WireGuard's
-// receiving goroutine, so the wait cannot close a circle.
+// TCP segments with payload wait for room (at most holdBack). The waiting goroutine is the
+// application's own Write or one of gVisor's TCP processors, never WireGuard's receiving goroutine,
+// so there is no deadlock.
 type queue struct {
 	mu       sync.Mutex
 	notEmpty sync.Cond // the taker waits
@@ -61,7 +61,7 @@ type queue struct {
 	datagrams ring[datagram]
 	ofFlow    [256]uint8 // packets in datagrams, by the flow's hash
 	waiting   int        // putters in room.Wait
-	hurry     bool       // nobody waits for room any more
+	hurry     bool       // no more waiting for room
 	closed    bool
 	woken     bool // the taker has something else to do
 	timer     *time.Timer
@@ -76,8 +76,8 @@ func newQueue() *queue {
 	return q
 }
 
-// put takes its own reference of pkt if it queues it. wait says whether the caller may be
-// held back until there is room.
+// put takes its own reference of pkt if it queues it. wait reports whether the caller may be held back
+// until there is room.
 func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +98,7 @@ func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	return queued
 }
 
-// awaitRoomLocked waits until the queue is below its bound, or that took too long, or the queue
+// awaitRoomLocked waits until the queue is below its bound, holdBack has passed, or the queue
 // closes.
 func (q *queue) awaitRoomLocked() {
 	expired := false
@@ -116,13 +116,13 @@ func (q *queue) awaitRoomLocked() {
 	}
 }
 
-// datagram is a packet of one, and the hash of its flow.
+// datagram is a packet of a datagram, and the hash of its flow.
 type datagram struct {
 	pkt  *stack.PacketBuffer
 	flow uint8
 }
 
-// putDatagram queues all packets of a datagram, or none, and takes the caller's references.
+// putDatagram queues all packets of a datagram, or none, and takes over the caller's references.
 func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,7 +147,7 @@ func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
 	return v
 }
 
-// ring is a queue that grows. The zero value is ready.
+// ring is a queue that grows. The zero value is empty.
 type ring[T any] struct {
 	items []T
 	head  int
@@ -166,7 +166,7 @@ func (r *ring[T]) push(item T) {
 	r.count++
 }
 
-// pop takes the oldest; there must be one.
+// pop removes the oldest; there must be one.
 func (r *ring[T]) pop() T {
 	var none T
 	item := r.items[r.head]
@@ -176,9 +176,10 @@ func (r *ring[T]) pop() T {
 	return item
 }
 
-// take appends queued packets to dst until they are cut into enough packets at least. If dst is
-// empty it waits for the first one, until wait has passed or wake is called; a negative wait is for
-// ever. It reports false once the queue is closed and empty. The caller owns the references.
+// take appends queued packets to dst until they make at least enough packets after cutting. If dst
+// is empty it waits for the first one, until wait has passed or wake is called; a negative wait
+// means for ever. It returns false once the queue is closed and empty. The caller owns the
+// references.
 func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) ([]*stack.PacketBuffer, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,7 +216,7 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) 
 		}
 	}
 	takeUntil(enough)
-	// Waking at half saves putters and taker from handing over one segment at a time.
+	// Waking at half full keeps putters and taker from handing over one segment at a time.
 	if q.waiting > 0 && q.bytes <= queueBytes/2 {
 		q.room.Broadcast()
 	}
@@ -232,8 +233,8 @@ func (q *queue) wake() {
 	q.notEmpty.Signal()
 }
 
-// stopWaiting lets go of all held-back putters, now and later, so that endpoints can be
-// aborted. Packets may still be put and taken.
+// stopWaiting releases all held-back putters, now and later, so that endpoints can be aborted.
+// Packets may still be put and taken.
 func (q *queue) stopWaiting() {
 	q.mu.Lock()
 	q.hurry = true
@@ -241,7 +242,7 @@ func (q *queue) stopWaiting() {
 	q.room.Broadcast()
 }
 
-// close refuses further packets. What is queued can still be taken.
+// close rejects further packets. Queued ones can still be taken.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true

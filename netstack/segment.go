@@ -8,7 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Offsets and sizes of the header fields that cutting, joining and windowFloor touch: RFC 791 §3.1,
+// Offsets and sizes of the header fields used by cutting, joining and windowFloor: RFC 791 §3.1,
 // RFC 8200 §3, RFC 9293 §3.1.
 const (
 	ipv4HeaderLen    = 20
@@ -51,14 +51,14 @@ var (
 	errShort      = errors.New("netstack: packet larger than the buffer")
 )
 
-// segmenter cuts one outbound packet into packets of at most header + MSS, and of at most
-// the path's MTU if that is less. It holds no
-// reference: the packet's memory must stay while it is in use. The zero value is done.
+// segmenter cuts one outbound packet into packets of at most header + MSS, or the path's MTU if
+// that is less. It holds no reference: the packet's memory must stay valid while it is in use. The
+// zero value is done.
 //
-// A packet without offload options comes out whole, untouched, unless it is TCP that is too
-// large for its path.
+// A packet without offload options comes out unchanged, unless it is TCP that is too large for its
+// path.
 type segmenter struct {
-	views   [][]byte // what is not yet copied; the first may be partly consumed
+	views   [][]byte // not copied yet; the first may be partly consumed
 	left    int      // bytes in views
 	whole   bool     // no cutting: copy views as they are
 	header  [maxHeaderLen]byte
@@ -72,8 +72,8 @@ type segmenter struct {
 	first   bool   // the next segment is the first
 }
 
-// reset starts a packet made of views. No TCP packet becomes larger than mtu bytes, unless
-// that is 0. It fails if the headers contradict gso.
+// reset starts a packet made of views. TCP packets are at most mtu bytes, unless that is 0. It
+// fails if the headers contradict gso.
 func (s *segmenter) reset(views [][]byte, gso stack.GSO, mtu int) error {
 	s.views, s.left, s.first = views, 0, true
 	for _, v := range views {
@@ -94,8 +94,8 @@ func (s *segmenter) reset(views [][]byte, gso stack.GSO, mtu int) error {
 	return nil
 }
 
-// offload gives the options under which a TCP packet that came without any can be cut;
-// none if it isn't TCP in its simple form, without IP options and not a fragment.
+// offload returns the options for cutting a TCP packet that came without any; none if it is not TCP
+// in its simple form, without IP options and not a fragment.
 func (s *segmenter) offload() stack.GSO {
 	head := s.header[:min(s.left, ipv6HeaderLen)]
 	peek := head
@@ -117,7 +117,7 @@ func (s *segmenter) offload() stack.GSO {
 	return gso
 }
 
-// parse takes the headers off the views and remembers what varies by segment.
+// parse removes the headers from the views and stores what varies by segment.
 func (s *segmenter) parse(gso stack.GSO, mtu int) error {
 	s.l3 = int(gso.L3HdrLen)
 	s.v4 = gso.Type == stack.GSOTCPv4
@@ -154,8 +154,8 @@ func (s *segmenter) parse(gso stack.GSO, mtu int) error {
 	return nil
 }
 
-// tcp is the TCP header of what is being cut, which is not whole; it may be changed, but for
-// what differs by segment.
+// tcp returns the TCP header of the packet being cut, which is not whole. It may be changed, except
+// for what varies by segment.
 func (s *segmenter) tcp() []byte { return s.header[s.l3:s.hdr] }
 
 // done reports whether everything has been written.
@@ -199,8 +199,8 @@ func (s *segmenter) writeIP(packet []byte) {
 	binary.BigEndian.PutUint16(packet[ipv4Checksum:], ^checksum.Checksum(packet[:s.l3], 0))
 }
 
-// writeTCP sets sequence number, flags and checksum. Call it with the payload in place:
-// the sum runs over memory that was just written.
+// writeTCP sets sequence number, flags and checksum. Call it with the payload in place: the sum
+// then runs over memory that was just written.
 func (s *segmenter) writeTCP(tcp []byte) {
 	binary.BigEndian.PutUint32(tcp[tcpSeq:], s.seq)
 	flags := s.flags
@@ -216,7 +216,7 @@ func (s *segmenter) writeTCP(tcp []byte) {
 	binary.BigEndian.PutUint16(tcp[tcpChecksum:], ^checksum.Checksum(tcp, sum))
 }
 
-// copyOut moves the next len(dst) bytes from the views; the caller knows there are as many.
+// copyOut copies the next len(dst) bytes from the views, which must hold as many.
 func (s *segmenter) copyOut(dst []byte) {
 	s.left -= len(dst)
 	for len(dst) > 0 {

@@ -11,19 +11,19 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// share is what a connection has of the memory. The receive buffer is given back when the
-// connection is closed here, the send buffer when its endpoint ends: until then the peer
-// has not acknowledged what was sent.
+// share is a connection's part of the memory. The receive buffer is given back when the connection
+// is closed here, the send buffer when its endpoint ends: until then the peer has not acknowledged
+// what was sent.
 type share struct {
 	memory *memory
 	peer   netip.Addr
 
-	writing sync.Mutex   // held by a Write to its end, so that two don't mix
-	written atomic.Int64 // when something was last written, in nanoseconds of Unix time
+	writing sync.Mutex   // held during a whole Write, so that two do not mix
+	written atomic.Int64 // when something was last written, in Unix nanoseconds
 
 	// Under memory.mu.
 	ep            tcpip.Endpoint // nil while connecting
-	send, receive int            // bytes; 0 when given back
+	send, receive int            // bytes; 0 once given back
 
 	// Immutable once attached.
 	mostSend, mostReceive int   // bounds of the two, in bytes
@@ -31,15 +31,15 @@ type share struct {
 
 	// Owned by the connection's readers, under Conn.tuning.
 	sizing  rightSizing
-	granted int   // what the receive buffer has
-	wanted  int   // the largest that there was reason for
-	copied  int   // read since more was last asked for
-	arrived int64 // of below.arrived, what sizing knows of
+	granted int   // the receive buffer's size
+	wanted  int   // the largest size that there was reason for
+	copied  int   // read since more was last requested
+	arrived int64 // the value of below.arrived that sizing knows
 }
 
 // attach sets the buffers of a connected endpoint, and watches for its end. The handshake's
-// round-trip time decides how far the buffers may grow; 0 stands for unknown. mss is the
-// largest segment's payload, in bytes. below is what sends the connection's data, or nil.
+// round-trip time, 0 if unknown, decides how far the buffers may grow. mss is the maximum segment
+// payload, in bytes. below is what sends the connection's data, or nil.
 func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, mss int, below *flow) {
 	s.below = below
 	rate, rounds := windowRate, plainRounds
@@ -62,7 +62,7 @@ func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, m
 	}
 }
 
-// close gives everything back, of a connection that came to nothing.
+// close gives everything back if the connection was never established.
 func (s *share) close() {
 	s.closeReceive()
 	s.memory.release(s, &s.send)
@@ -71,8 +71,8 @@ func (s *share) close() {
 // closeReceive gives the receive buffer back: gVisor has emptied it and refuses more.
 func (s *share) closeReceive() { s.memory.release(s, &s.receive) }
 
-// beforeWrite asks for what gVisor's tuning has added to the send buffer, and takes back
-// what isn't granted. Only a write fills the buffer, so the bound holds.
+// beforeWrite requests what gVisor's tuning has added to the send buffer, and undoes what is not
+// granted. Only a write fills the buffer, so the bound holds.
 func (s *share) beforeWrite(now time.Time) {
 	s.written.Store(now.UnixNano())
 	ops := s.ep.SocketOptions()
@@ -88,8 +88,8 @@ func (s *share) beforeWrite(now time.Time) {
 	}
 }
 
-// mostUseful is how large the send buffer should become at most, in bytes. gVisor's tuning has no end
-// where data is sent below it, and of a window most may wait for a gap to be filled.
+// mostUseful returns the useful maximum of the send buffer, in bytes. gVisor's tuning has no limit
+// if data is sent below it, and most of a window may wait for a gap to be filled.
 func (s *share) mostUseful() int {
 	if s.below == nil {
 		return s.mostSend
@@ -97,20 +97,20 @@ func (s *share) mostUseful() int {
 	return min(s.mostSend, max(s.memory.shortPath, gapWindows*int(s.below.peer.window.Load())))
 }
 
-// boundHeld bounds what is held below gVisor by a size of its send buffer, with room for what a last
-// write adds.
+// boundHeld bounds what is held below gVisor by a size of its send buffer, with room for a last
+// write.
 func (s *share) boundHeld(send int) {
 	if most := int64(2*send + 2*gsoMaxSize); s.below != nil && most > s.below.most.Load() {
 		s.below.most.Store(most)
 	}
 }
 
-// afterRead asks for what the receive buffer should have, n bytes of it having been read, and
-// has gVisor announce what is granted. The buffer only ever grows. What was not granted, or was
-// not asked for at once, is asked for again as more is read.
+// afterRead requests what the receive buffer should have after n bytes were read, and makes gVisor
+// announce what is granted. The buffer only grows. What was not granted, or not requested at once,
+// is requested again as more is read.
 func (s *share) afterRead(n int) {
 	came := n
-	if s.below != nil { // What lies behind a gap has arrived too, and can't be read yet.
+	if s.below != nil { // what lies behind a gap has arrived too, and cannot be read yet
 		arrived := s.below.arrived.Load()
 		came, s.arrived = int(arrived-s.arrived), arrived
 	}
@@ -130,31 +130,31 @@ func (s *share) afterRead(n int) {
 	}
 }
 
-// roundTrip is the round-trip time as measured last, 0 if it never was.
+// roundTrip returns the latest measured round-trip time, 0 if none.
 func (s *share) roundTrip() time.Duration {
 	if s.below != nil {
 		return s.below.peer.roundTrip()
 	}
 	var info tcpip.TCPInfoOption
-	_ = s.ep.GetSockOpt(&info) // Cannot fail on a TCP endpoint.
+	_ = s.ep.GetSockOpt(&info) // cannot fail on a TCP endpoint
 	return info.RTT
 }
 
-// needed is what the send buffer can be lowered to from size; gVisor's is lowered already.
+// needed returns the size that the send buffer can be lowered to; gVisor's is lowered already.
 func (s *share) needed(size int, now time.Time) int {
 	state := tcp.EndpointState(s.ep.State())
 	if state == tcp.StateFinWait2 || state == tcp.StateTimeWait {
-		return 0 // Everything is acknowledged (RFC 9293 §3.3.2), and nothing more can be written.
+		return 0 // everything is acknowledged (RFC 9293 §3.3.2), and nothing more can be written
 	}
 	idle := now.UnixNano()-s.written.Load() > int64(idleAfter)
 	if size <= leastSend || !idle || !s.writing.TryLock() {
 		return size
 	}
-	defer s.writing.Unlock() // A Write that waits for room could miss its wake-up meanwhile.
+	defer s.writing.Unlock() // a Write that waits for room could otherwise miss its wake-up
 	if state != tcp.StateEstablished && state != tcp.StateCloseWait {
 		return size
 	}
-	// gVisor does not say how full the buffer is, but whether it is full.
+	// gVisor does not say how full the buffer is, only whether it is full.
 	ops := s.ep.SocketOptions()
 	ops.SetSendBufferSize(leastSend, false)
 	if s.ep.Readiness(waiter.WritableEvents)&waiter.WritableEvents == 0 {
@@ -164,7 +164,7 @@ func (s *share) needed(size int, now time.Time) int {
 	return leastSend
 }
 
-// ended reports whether gVisor has done with an endpoint.
+// ended reports whether gVisor is done with an endpoint.
 func ended(ep tcpip.Endpoint) bool {
 	state := tcp.EndpointState(ep.State())
 	return state == tcp.StateClose || state == tcp.StateError

@@ -12,13 +12,12 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// socket is what TCP, UDP and ICMP endpoints have in common: waiting with deadlines,
-// closing, and errors as the net package gives them.
+// socket is what TCP, UDP and ICMP endpoints have in common: waiting with deadlines, closing, and
+// errors like the net package's.
 //
-// gVisor's own adapter (pkg/tcpip/adapters/gonet) is not used because its errors are bare
-// strings: neither errors.Is(err, syscall.ECONNREFUSED) nor os.ErrDeadlineExceeded nor
-// net.ErrClosed holds for them, an error is reported once and end-of-file after it, and it
-// offers no reset.
+// gVisor's own adapter (pkg/tcpip/adapters/gonet) is not used because its errors are bare strings:
+// they match neither syscall.ECONNREFUSED nor os.ErrDeadlineExceeded nor net.ErrClosed. It also
+// returns an error once and end-of-file after it, and has no reset.
 type socket struct {
 	ep          tcpip.Endpoint
 	wq          *waiter.Queue
@@ -42,8 +41,8 @@ func (s *Stack) newSocket(network string, ep tcpip.Endpoint, wq *waiter.Queue) *
 	return k
 }
 
-// await calls try until it gives anything but ErrWouldBlock, waiting for events between.
-// It ends early with os.ErrDeadlineExceeded or net.ErrClosed.
+// await calls try until it returns anything but ErrWouldBlock, waiting for events in between. It
+// ends early with os.ErrDeadlineExceeded or net.ErrClosed.
 func (k *socket) await(events waiter.EventMask, d *deadline, try func() tcpip.Error) error {
 	passed := d.passed()
 	if isClosed(passed) {
@@ -75,8 +74,7 @@ func (k *socket) await(events waiter.EventMask, d *deadline, try func() tcpip.Er
 	}
 }
 
-// ended turns what a call ended with into an error. After closing, whatever gVisor says
-// means just that.
+// ended maps the error that ended a call. After closing, any error from gVisor means just that.
 func (k *socket) ended(err tcpip.Error) error {
 	switch {
 	case err == nil:
@@ -170,7 +168,7 @@ func (s *Stack) connect(ctx context.Context, ep tcpip.Endpoint, wq *waiter.Queue
 	}
 }
 
-// lastError is why a connection attempt failed; nil if it succeeded.
+// lastError returns why a connection attempt failed; nil if it succeeded.
 func lastError(ep tcpip.Endpoint) tcpip.Error {
 	type hasLastError interface{ LastError() tcpip.Error }
 	if l, ok := ep.(hasLastError); ok {

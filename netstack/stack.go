@@ -22,36 +22,34 @@ import (
 )
 
 const (
-	// timeWait is how long a closed connection's ports stay reserved. gVisor's 60 s would
-	// pile up thousands of endpoints behind a busy service; a packet does not live for
-	// seconds in a tunnel, and sequence numbers are random (RFC 6528).
+	// timeWait is how long a closed connection's ports stay reserved. gVisor's 60 s would pile up
+	// thousands of endpoints behind a busy service; a packet does not live for seconds in a tunnel,
+	// and sequence numbers are random (RFC 6528).
 	timeWait = 15 * time.Second
-	// minRTO is the least retransmission timeout. Linux and gVisor take 200 ms; half of it
-	// halves what a loss costs that leaves too few packets in flight for duplicate
-	// acknowledgements, and is still well above the 40 ms by which Linux delays its own.
+	// minRTO is the minimum retransmission timeout. Linux and gVisor use 200 ms. Half of it halves
+	// the cost of a loss that leaves too few packets in flight for duplicate acknowledgements, and
+	// is still well above the 40 ms by which Linux delays its own.
 	minRTO = 100 * time.Millisecond
-	// maxRTO is the greatest. RFC 6298 §2.4 wants 60 s at least, for the sake of networks
-	// that collapse under retransmissions; in a tunnel the outer path is the congested one,
-	// and an outage ends when another path has been found. A flow then goes on within 2 s,
-	// and not at the next doubling: 6.3 s or 12.7 s after the loss were seen.
+	// maxRTO is the maximum. RFC 6298 §2.4 wants at least 60 s, for networks that collapse under
+	// retransmissions. In a tunnel the outer path is the congested one, and an outage ends when
+	// another path has been found. A flow then continues within 2 s, and not at the next doubling:
+	// 6.3 s or 12.7 s after the loss were seen.
 	maxRTO = 2 * time.Second
-	// maxRetries is how often a segment is sent again before the connection is given up:
-	// RFC 1122 §4.2.3.5 asks for at least 100 s; doubling from 100 ms up to 2 s,
-	// 150 retries are about 5 minutes. It decides how long an outage may last without
-	// breaking a flow.
+	// maxRetries is how often a segment is retransmitted before the connection is given up. RFC
+	// 1122 §4.2.3.5 asks for at least 100 s; doubling from 100 ms up to 2 s, 150 retries take about
+	// 5 minutes. It decides how long an outage may last without breaking a flow.
 	maxRetries = 150
-	// orphanTimeout is how long a connection that we have closed may make no progress: a
-	// peer that acknowledges nothing, or announces no window, would keep its endpoint and
-	// what is unsent for ever, because window probes may be answered for ever. A minute
-	// outlasts the repair of a path and the restart of a gateway, so that what was written
-	// before Close still arrives.
+	// orphanTimeout is how long a connection that we have closed may make no progress. A peer that
+	// acknowledges nothing, or announces no window, would keep its endpoint and unsent data for
+	// ever, because window probes may be answered for ever. A minute is longer than the repair of a
+	// path or the restart of a gateway, so that what was written before Close still arrives.
 	orphanTimeout = 60 * time.Second
 )
 
 const nicID tcpip.NICID = 1
 
-// Stack is a TCP/IP stack with one network card, the WireGuard device. All methods may be
-// called from any goroutine.
+// Stack is a TCP/IP stack with one network card, the WireGuard device. It is safe for concurrent
+// use.
 type Stack struct {
 	log   *slog.Logger
 	gv    *stack.Stack
@@ -66,8 +64,8 @@ type Stack struct {
 	memory  *memory
 	pending *pending
 	orphan  time.Duration // orphanTimeout; immutable
-	seed    maphash.Seed  // of flows of datagrams; immutable
-	// fragmentID tells the fragments of one datagram from others'.
+	seed    maphash.Seed  // for flows of datagrams; immutable
+	// fragmentID identifies the fragments of one datagram.
 	fragmentID atomic.Uint32
 	long       time.Duration // longRTT; immutable
 
@@ -77,7 +75,7 @@ type Stack struct {
 	calls                sync.WaitGroup // OnTCP calls and handshakes; added to under mu while open
 }
 
-// New makes a stack. Nothing flows until its Device is read and written.
+// New returns a stack. Nothing flows until its Device is read and written.
 func New(o Options) (*Stack, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -105,7 +103,7 @@ func New(o Options) (*Stack, error) {
 	return s, nil
 }
 
-// configure sets options, creates the card and its addresses, and takes over SYNs.
+// configure sets options, creates the card and its addresses, and handles SYNs.
 func (s *Stack) configure(l *link) error {
 	if err := s.configureTCP(); err != nil {
 		return err
@@ -140,16 +138,15 @@ func (s *Stack) configure(l *link) error {
 	return nil
 }
 
-// configureTCP sets what the README lists under "TCP"; the choices that need measuring
-// are measured there.
+// configureTCP sets what the README lists under "TCP", with the measurements behind it.
 func (s *Stack) configureTCP() error {
 	var (
 		sack     = tcpip.TCPSACKEnabled(true)
-		recovery = tcpip.TCPRecovery(0) // RACK off.
+		recovery = tcpip.TCPRecovery(0) // RACK off
 		rto      = tcpip.TCPMinRTOOption(minRTO)
 		rtoMax   = tcpip.TCPMaxRTOOption(maxRTO)
-		// gVisor then announces a scale for the largest window. It never tunes: that takes
-		// calls of ModerateRecvBuf, in whose place rightsizing.go is.
+		// gVisor then announces a scale for the largest window. It never tunes: that takes calls of
+		// ModerateRecvBuf, which rightsizing.go replaces.
 		moderate = tcpip.TCPModerateReceiveBufferOption(true)
 		wait     = tcpip.TCPTimeWaitTimeoutOption(timeWait)
 		reuse    = tcpip.TCPTimeWaitReuseGlobal
@@ -165,41 +162,41 @@ func (s *Stack) configureTCP() error {
 	return nil
 }
 
-// Device is the stack's network card, for WireGuard to read and write. There is one, and
-// closing it begins to close the stack; only [Stack.Close] waits for the end.
+// Device returns the stack's network card, for WireGuard to read and write. Closing it starts
+// closing the stack; only [Stack.Close] waits for the end.
 func (s *Stack) Device() tun.Device { return s.dev }
 
-// Done is closed when the stack begins to close.
+// Done returns a channel that is closed when the stack starts closing.
 func (s *Stack) Done() <-chan struct{} { return s.done }
 
-// Close aborts all connections (their peers get a reset if the device is still read),
-// wakes everything that waits, and returns when no goroutine of the stack is left, OnTCP
-// calls included: don't call it with a lock held that one of them needs. It is safe to
-// call more than once; later calls wait for the first.
+// Close aborts all connections (their peers get a reset if the device is still read), wakes
+// everything that waits, and returns when the stack has no goroutines left, OnTCP calls included:
+// do not hold a lock that one of them needs. It may be called more than once; later calls wait for
+// the first.
 func (s *Stack) Close() error {
 	s.beginClose()
 	s.closeOnce.Do(func() {
 		s.calls.Wait()
-		s.gv.Destroy() // Again, for endpoints that OnTCP calls made meanwhile; and wait.
+		s.gv.Destroy() // again, for endpoints that OnTCP calls have created meanwhile; this waits
 	})
 	return nil
 }
 
-// beginClose does of Close what needs no waiting for anybody.
+// beginClose is the part of Close that does not wait.
 func (s *Stack) beginClose() {
 	s.beginOnce.Do(func() {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
 		close(s.done)
-		s.out.stopWaiting() // Or aborting would wait for endpoints that wait for room.
+		s.out.stopWaiting() // otherwise aborting would wait for endpoints that wait for room
 		s.gv.Close()
 		s.out.close()
 		close(s.dev.events)
 	})
 }
 
-// begin admits a call that Close must wait for; false if the stack is closing.
+// begin admits a call that Close must wait for; it returns false if the stack is closing.
 func (s *Stack) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +207,7 @@ func (s *Stack) begin() bool {
 	return true
 }
 
-// protocolOf is the network protocol of an address.
+// protocolOf returns the network protocol of an address.
 func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
 	if a.Is4() {
 		return ipv4.ProtocolNumber
@@ -220,8 +217,7 @@ func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
 
 func toAddress(a netip.Addr) tcpip.Address { return tcpip.AddrFromSlice(a.AsSlice()) }
 
-// toFull turns an address and port into gVisor's form. The unspecified address becomes
-// "any".
+// toFull converts an address and port to gVisor's form. The unspecified address becomes "any".
 func toFull(a netip.AddrPort) tcpip.FullAddress {
 	full := tcpip.FullAddress{NIC: nicID, Port: a.Port()}
 	if !a.Addr().IsUnspecified() {

@@ -2,7 +2,7 @@ package netstack
 
 import "sync/atomic"
 
-// Reasons for which packets are dropped; they label a metric, so they never change.
+// Reasons for dropped packets; they are metric labels, so they never change.
 const (
 	DropMalformed    = "malformed"      // inbound: neither IPv4 nor IPv6, or cut short
 	DropMisdirected  = "misdirected"    // inbound: the destination isn't ours; nothing is forwarded
@@ -20,7 +20,7 @@ const (
 	DropUDPQueueFull = "udp-queue-full" // inbound: UDP to a socket that isn't read fast enough
 )
 
-// drops counts the packets that this package drops itself.
+// drops counts the packets that this package itself drops.
 type drops struct {
 	malformed, misdirected, multicast, forgedError, smallMSS, memory, pending, queueFull, closed, unsegmented atomic.Uint64
 }
@@ -50,14 +50,13 @@ func (d *drops) add(reason string) {
 	}
 }
 
-// Stats is a reading of the stack's counters. All count from the stack's start and never
-// go back.
+// Stats is a snapshot of the stack's counters. All count from the stack's start and never decrease.
 type Stats struct {
 	// ReceivedPackets and ReceivedBytes came from WireGuard, inner IP headers included.
 	ReceivedPackets, ReceivedBytes uint64
 	// SentPackets and SentBytes went to WireGuard, inner IP headers included, after cutting.
 	SentPackets, SentBytes uint64
-	// JoinedPackets is how many of ReceivedPackets were appended to the one before.
+	// JoinedPackets is how many of ReceivedPackets were joined to the previous one.
 	JoinedPackets uint64
 
 	TCPEstablished uint64 // connections open now (a gauge)

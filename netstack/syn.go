@@ -5,12 +5,11 @@ import (
 	"iter"
 )
 
-// A peer's SYN says how large the segments may be that we send. gVisor believes anything
-// from 48 bytes up, for the life of the connection: a megabyte would leave in twenty
-// thousand packets. No host needs less than what fits the smallest MTU that a path may
-// have here ([MinPathMTU]): 536 bytes over IPv4, which is also the default of RFC 9293
-// §3.7.1, and 516 over IPv6. (1220, what IPv6's smallest link leaves, would refuse peers
-// that clamp to a path below 1280.) SYNs that ask for less are dropped.
+// A peer's SYN says how large our segments may be. gVisor believes anything from 48 bytes up, for
+// the life of the connection: a megabyte would leave in twenty thousand packets. No host needs less
+// than what fits the smallest MTU that a path may have here ([MinPathMTU]): 536 bytes over IPv4,
+// which is also the default of RFC 9293 §3.7.1, and 516 over IPv6. (1220, what IPv6's smallest link
+// leaves, would refuse peers that clamp to a path below 1280.) SYNs that ask for less are dropped.
 const (
 	minMSSv4 = MinPathMTU - ipv4HeaderLen - tcpHeaderLen
 	minMSSv6 = MinPathMTU - ipv6HeaderLen - tcpHeaderLen
@@ -23,9 +22,9 @@ const (
 	maxTCPHeader        = 60
 )
 
-// smallMSS reports whether an inbound packet is a SYN that asks for segments below the
-// minimum, or one that could: gVisor puts fragments together after we have looked. No
-// honest SYN is fragmented, nor is a TCP header (RFC 1858 §3).
+// smallMSS reports whether an inbound packet is a SYN that asks for segments below the minimum, or
+// may be one: gVisor reassembles fragments only after this check. No honest SYN is fragmented, nor
+// is a TCP header (RFC 1858 §3).
 func smallMSS(packet []byte) bool {
 	tcp, fragmented := tcpOf(packet)
 	switch {
@@ -48,8 +47,8 @@ func smallMSS(packet []byte) bool {
 	return false
 }
 
-// mssOptions are the values of a segment's MSS options (RFC 9293 §3.2), two bytes each: a
-// receiver may take the first one or the last. The segment has a whole header.
+// mssOptions returns the values of a segment's MSS options (RFC 9293 §3.2), two bytes each: a
+// receiver may use the first or the last. The segment has a whole header.
 func mssOptions(tcp []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, o := range tcpOptions(tcp) {
@@ -60,11 +59,11 @@ func mssOptions(tcp []byte) iter.Seq[[]byte] {
 	}
 }
 
-// tcpOptions are a segment's options that have a length, each with where it begins. The segment
-// has a whole header; options that make no sense end it.
+// tcpOptions returns a segment's options that have a length, each with its offset. The segment has
+// a whole header; invalid options end the sequence.
 func tcpOptions(tcp []byte) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
-		end := min(int(tcp[tcpDataOffset]>>4)*4, len(tcp)) // Below the header's length in bad segments.
+		end := min(int(tcp[tcpDataOffset]>>4)*4, len(tcp)) // smaller than the header's length in bad segments
 		for at := tcpHeaderLen; at < end; {
 			switch tcp[at] {
 			case tcpOptionEnd:
@@ -85,8 +84,8 @@ func tcpOptions(tcp []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// tcpOf finds a packet's TCP segment behind IP options and extension headers. Of a
-// fragmented packet it gives the first piece only. The packet has a whole IP header.
+// tcpOf finds a packet's TCP segment behind IP options and extension headers. In a fragmented
+// packet it finds the first piece only. The packet has a whole IP header.
 func tcpOf(packet []byte) (tcp []byte, fragmented bool) {
 	if packet[0]>>4 == 6 {
 		tcp, fragmented, _ = ipv6Payload(packet, protoTCP)

@@ -8,19 +8,19 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// windowFloor closes windows that are too small to be of use: what we would announce as less
-// than a segment is announced as 0, until it is more.
+// windowFloor closes windows that are too small to be useful: a window of less than a segment is
+// announced as 0 until it is larger.
 //
-// gVisor's sender puts off what doesn't fit a window of less than a segment until its
-// retransmission timer runs out; when that finds the same, it doesn't start it again, nor its
-// probes, which are for closed windows alone. The connection then waits for the receiver to
-// announce more, and if that is lost, for ever. It gets there by losing the last segment before
-// the end of the window: the receiver rounds what is left down to its scale, to less than that
-// segment. A closed window is probed, and a receiver should not announce small ones anyhow
-// (RFC 9293 §3.8.6.2.2).
+// gVisor's sender postpones what does not fit a window of less than a segment until its
+// retransmission timer fires. If the window is still the same, it restarts neither that timer nor
+// its probes, which are for closed windows only. The connection then waits for the receiver to
+// announce more, and if that is lost, for ever. It gets there by losing the last segment before the
+// end of the window: the receiver rounds what is left down to its scale, to less than that segment.
+// A closed window is probed, and a receiver should not announce small ones anyway (RFC 9293
+// §3.8.6.2.2).
 //
-// Short memory and slow readers lead there: of 24 connections in 3 MB, with 1 % of loss and
-// readers that pause, one hung in every fourth run.
+// Short memory and slow readers lead there: of 24 connections in 3 MB, with 1 % of loss and readers
+// that pause, one hung in every fourth run.
 type windowFloor struct {
 	scale int // of the windows of all our connections
 	least int // in bytes
@@ -29,17 +29,17 @@ type windowFloor struct {
 func newWindowFloor(o Options) windowFloor {
 	return windowFloor{
 		scale: tcp.FindWndScale(seqnum.Size(o.TCPReceiveBuffer)),
-		// gVisor announces again what has grown to a segment, or to a quarter of the receive
-		// buffer if that is less.
+		// gVisor announces a window again once it has grown to a segment, or to a quarter of the
+		// receive buffer if that is less.
 		least: min(o.MTU-ipv4HeaderLen-tcpHeaderLen, leastReceive/4),
 	}
 }
 
-// closes sets the window of an outbound TCP segment to 0 if it is too small, and tells what it
-// was, which is 0 if that has not changed. The checksum is left to the caller. A peer that
-// knows no scaling takes the window as it is, which is less still.
+// closes sets the window of an outbound TCP segment to 0 if it is too small, and returns the old
+// value, 0 if unchanged. The caller updates the checksum. A peer without window scaling uses the
+// window as it is, which is even less.
 func (w windowFloor) closes(segment []byte) (was uint16) {
-	if segment[tcpFlags]&(flagSYN|flagACK) != flagACK { // The window of a SYN is not scaled.
+	if segment[tcpFlags]&(flagSYN|flagACK) != flagACK { // the window of a SYN is not scaled
 		return 0
 	}
 	was = binary.BigEndian.Uint16(segment[tcpWindow:])
@@ -50,7 +50,7 @@ func (w windowFloor) closes(segment []byte) (was uint16) {
 	return was
 }
 
-// closesWhole does so in a packet whose checksums are complete, which stay so (RFC 1624).
+// closesWhole does so in a packet with complete checksums, and updates them (RFC 1624).
 func (w windowFloor) closesWhole(packet []byte) {
 	segment, fragmented := tcpOf(packet)
 	if fragmented || len(segment) < tcpHeaderLen {

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Code draws a text as a QR code on a terminal of this size, 0 where it is not known, or says why not.
+// Code draws a text as a QR code on a terminal of this size, 0 where it is unknown, or says why not.
 // The text ends in a line end.
 func Code(text string, width, height int, o Options) string {
 	if o.ASCII {

@@ -13,7 +13,7 @@ import (
 )
 
 // Path draws every way to a peer: the one in use and why, each candidate with what became
-// of it, and what happened lately. The width is in cells; 0 means that nothing is broken.
+// of it, and what happened recently. The width is in cells; 0 means that nothing is broken.
 // The text ends in a line end.
 func Path(s api.PeerStatus, width int, o Options) string {
 	p := cell.Colors(o.Color)
@@ -68,7 +68,7 @@ func pathStyle(path *api.Path) cell.Style {
 	return cell.Bad
 }
 
-// NetCheck draws what is known of the network around a gateway, and what it means. The
+// NetCheck draws what is known about the network around a gateway, and what it means. The
 // width is in cells; 0 means that nothing is broken. The text ends in a line end.
 func NetCheck(n api.NetCheck, width int, o Options) string {
 	p := cell.Colors(o.Color)

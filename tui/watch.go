@@ -24,7 +24,7 @@ var ErrNoTerminal = errors.New("input and output are not both a terminal")
 // interval between two looks at the gateways.
 const interval = time.Second
 
-// Fetch gives the status of one gateway, or of several to be shown below each other.
+// Fetch returns the status of one gateway, or of several to be shown below each other.
 // It is not called again before it returns.
 type Fetch func(ctx context.Context) ([]api.Status, error)
 

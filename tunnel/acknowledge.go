@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Acknowledge sends a peer an empty packet, which tells it that what it sent last has arrived. The
-// device does so by itself after 10 s (whitepaper §6.5): an engine that is closed before would be
-// called for 90 s by a peer that takes it for mute. It waits until something was sent to the peer,
-// which is that packet if there is a session and nothing else is on its way, and ends with ctx,
-// with the Engine, and when the peer is removed.
+// Acknowledge sends a peer an empty packet, which tells it that its last packet arrived. The device
+// does so itself only after 10 s (whitepaper §6.5). If the engine closes before that, the peer
+// keeps retrying for 90 s. Acknowledge returns once anything was sent to the peer: with a session
+// and nothing else queued, that is the empty packet. It also returns when ctx ends, the Engine
+// closes or the peer is removed.
 func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 	before, look, err := e.sent(k)
 	if err != nil {
@@ -44,8 +44,8 @@ func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 	}
 }
 
-// sent reads again how many bytes a peer was sent, and gives how long to wait before they are
-// read again.
+// sent reads the number of bytes sent to a peer again, and returns how long to wait before the next
+// reading.
 func (e *Engine) sent(k peer.PublicKey) (bytes uint64, look time.Duration, err error) {
 	r, err := e.readings.now()
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// difference is what a wished set of peers changes of the one that there is. Of a thousand
-// nearly all are as they were: they are compared, and nothing else is done for them.
+// difference is how a wanted set of peers differs from the current one. Of a thousand peers nearly
+// all stay the same; comparing is all that is done for them.
 type difference struct {
-	// changed are new, or configured otherwise than they were.
+	// changed are new peers and those with a changed configuration.
 	changed []peer.Config
-	// gone are those that nobody wishes any more.
+	// gone are peers that are no longer wanted.
 	gone []peer.PublicKey
 }
 
-// taken is what must be unique among the peers that there are, and who has it.
+// taken maps what must be unique among the peers to its owner.
 type taken struct {
 	names map[string]peer.PublicKey
 	addrs map[netip.Addr]peer.PublicKey // in the overlay
 }
 
-// compare gives the difference, unless the wished set contradicts itself. Engine.setMu is
-// held, without which nobody changes the set: what of it does not change can be read.
+// compare returns the difference, unless the wanted set contradicts itself. Engine.setMu is held.
+// Without it nobody changes the set, so what compare reads is stable.
 func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 	if len(peers) > device.MaxPeers {
 		return d, fmt.Errorf("%w: %d peers, at most %d are possible", ErrPeerSet, len(peers), device.MaxPeers)
@@ -68,13 +68,13 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 	return d, nil
 }
 
-// keeps reports whether the wished set has the peer as it is. It counts within compare.
+// keeps reports whether the wanted set keeps the peer unchanged. It is valid within compare.
 func (e *Engine) keeps(k peer.PublicKey) bool {
 	p := e.peers[k]
 	return p != nil && p.wished == e.wish
 }
 
-// take notes what a peer has that must be unique.
+// take records what a peer has that must be unique.
 func (t *taken) take(c peer.Config) {
 	t.names[c.Name] = c.PublicKey
 	if !c.Stock {
@@ -82,7 +82,7 @@ func (t *taken) take(c peer.Config) {
 	}
 }
 
-// release notes that a peer has it no longer.
+// release undoes take.
 func (t *taken) release(c peer.Config) {
 	delete(t.names, c.Name)
 	delete(t.addrs, peer.OverlayAddr(c.PublicKey))
@@ -95,7 +95,7 @@ func owned(c peer.Config) peer.Config {
 	return c
 }
 
-// same reports whether two configurations of one peer say the same.
+// same reports whether two configurations of a peer are equal.
 func same(a, b peer.Config) bool {
 	return a.Name == b.Name && a.PresharedKey.Equal(b.PresharedKey) && a.Keepalive == b.Keepalive &&
 		a.Stock == b.Stock && a.Managed == b.Managed &&

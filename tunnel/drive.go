@@ -11,22 +11,22 @@ import (
 	"github.com/postern-dev/postern/tunnel/uapi"
 )
 
-// tick is how often the counters are read, of few peers.
+// tick is how often the counters are read with few peers.
 const tick = time.Second
 
-// lookEvery is that of so many: a thousand are looked at every two seconds, which takes 8 ms.
-// It is never long against the 5 s of [handshake.SilenceLimit].
+// lookEvery is the interval between readings. A thousand peers are read every two seconds, which
+// takes 8 ms. It stays short compared to the 5 s of [handshake.SilenceLimit].
 func lookEvery(peers int) time.Duration { return tick + 2*serves(peers) }
 
-// duty is what a peer's machine wants done.
+// duty is an action that a peer's machine asks for.
 type duty struct {
 	config peer.Config
 	paths  []peer.Path
 	handshake.Actions
 }
 
-// drive tells the machines what happens, reads the counters every second or two, and does what
-// the machines want, until ctx ends or the device does. Nobody else asks them what to do.
+// drive feeds the machines events, reads the counters every second or two, and carries out the
+// machines' actions, until ctx ends or the device closes. Only drive polls the machines.
 func (e *Engine) drive(ctx context.Context) {
 	t := time.NewTimer(tick)
 	defer t.Stop()
@@ -36,7 +36,7 @@ func (e *Engine) drive(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-e.dev.Wait():
-			e.log.Warn("the tunnel has stopped: its network device was closed")
+			e.log.Warn("tunnel stopped: its network device was closed")
 			return
 		case <-t.C:
 		case <-e.kick:
@@ -49,15 +49,15 @@ func (e *Engine) drive(ctx context.Context) {
 		e.tell()
 		for _, d := range todo {
 			if err := e.perform(d); err != nil {
-				e.log.Debug("dialling failed", "peer", d.config.Name, "addresses", d.paths, "err", err)
+				e.log.Debug("failed to dial", "peer", d.config.Name, "addresses", d.paths, "error", err)
 			}
 		}
 		t.Reset(min(time.Until(look), next))
 	}
 }
 
-// hear tells the machines what the underlay has seen. The device may make an initiation to a peer
-// while that is being added: the change ends first.
+// hear passes the underlay's events to the machines. The device may send an initiation to a peer
+// that is still being added, so hear waits for the change to end.
 func (e *Engine) hear(now time.Time) {
 	events := e.bind.Events()
 	if len(events) == 0 {
@@ -69,13 +69,13 @@ func (e *Engine) hear(now time.Time) {
 	defer e.mu.Unlock()
 	for _, event := range events {
 		k, err := peer.ParsePublicKey(event.Peer)
-		if p := e.peers[k]; err == nil && p != nil { // Else it was removed meanwhile.
+		if p := e.peers[k]; err == nil && p != nil { // otherwise it was removed meanwhile
 			e.hearOf(now, k, p, event)
 		}
 	}
 }
 
-// hearOf tells a peer's machine of an event. Engine.mu is held.
+// hearOf passes an event to a peer's machine. Engine.mu is held.
 func (e *Engine) hearOf(now time.Time, k peer.PublicKey, p *peerState, event handshake.Event) {
 	p.pollAt = now
 	p.machine.Hear(now, event, p.reachable())
@@ -89,11 +89,11 @@ func (e *Engine) hearOf(now time.Time, k peer.PublicKey, p *peerState, event han
 	}
 }
 
-// look reads the counters, and gives when to do so again.
+// look reads the counters, and returns when to do so again.
 func (e *Engine) look(now time.Time) time.Time {
 	r, err := e.readings.lately()
 	if err != nil {
-		e.log.Warn("reading the tunnel's state failed", "err", err)
+		e.log.Warn("failed to read the tunnel's state", "error", err)
 		return now.Add(tick)
 	}
 	e.mu.Lock()
@@ -104,8 +104,8 @@ func (e *Engine) look(now time.Time) time.Time {
 	return next
 }
 
-// isDue reports whether somebody is to be sent an initiation who may have answered since the
-// last reading: of managed peers the underlay tells.
+// isDue reports whether an initiation is due to a peer that may have answered since the last
+// reading. For managed peers the underlay would have told.
 func (e *Engine) isDue(now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,8 +117,8 @@ func (e *Engine) isDue(now time.Time) bool {
 	return false
 }
 
-// poll asks the machines what to do of whom something has become known, or whose time has come,
-// and gives how long until the next one's.
+// poll collects the actions of the machines that have news or whose time has come, and returns how
+// long until the next one is due.
 func (e *Engine) poll(now time.Time) (todo []duty, next time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,7 +136,7 @@ func (e *Engine) poll(now time.Time) (todo []duty, next time.Duration) {
 	return todo, next
 }
 
-// pollOne asks one of them. Engine.mu is held.
+// pollOne polls one machine. Engine.mu is held.
 func (e *Engine) pollOne(now time.Time, k peer.PublicKey, p *peerState) (a handshake.Actions) {
 	selected := p.selected()
 	a, p.pollAt = p.machine.Poll(now, p.reachable(), selected.IsValid())
@@ -149,18 +149,18 @@ func (e *Engine) pollOne(now time.Time, k peer.PublicKey, p *peerState) (a hands
 	return a
 }
 
-// observeNew tells the machines of a reading that they do not know. Engine.mu is held.
+// observeNew passes a new reading to the machines. Engine.mu is held.
 func (e *Engine) observeNew(now time.Time, r reading) {
 	if r.n > e.observed {
 		e.observe(now, r)
 	}
 }
 
-// observe tells the machines of a reading; time passes for them also without news. Engine.mu is
+// observe passes a reading to the machines; time passes for them even without news. Engine.mu is
 // held.
 func (e *Engine) observe(now time.Time, r reading) {
 	if r.n < e.observed {
-		return // Others were faster: its counters would go back.
+		return // A newer reading was faster: its counters would go back.
 	}
 	e.observed = r.n
 	for _, s := range r.state.Peers {
@@ -174,8 +174,8 @@ func (e *Engine) observe(now time.Time, r reading) {
 	}
 }
 
-// source reads the device's text for the peer's endpoint, invalid for the stand-in of its paths.
-// Reading it again each time would cost most of a reading.
+// source parses the device's text for the peer's endpoint; it is invalid for the stand-in for its
+// paths. The result is cached, since parsing would be most of the cost of a reading.
 func (p *peerState) source(endpoint string) peer.Path {
 	if endpoint != p.endpoint {
 		p.endpoint = endpoint
@@ -184,7 +184,7 @@ func (p *peerState) source(endpoint string) peer.Path {
 	return p.parsed
 }
 
-// perform does what a machine wants done.
+// perform carries out a machine's action.
 func (e *Engine) perform(d duty) error {
 	for _, in := range d.Give {
 		e.bind.Deliver(in)
@@ -199,11 +199,11 @@ func (e *Engine) perform(d duty) error {
 	return nil
 }
 
-// initiate points the device at all of the peer's addresses, if it may have others in mind,
-// and has it make an initiation, which comes back as [handshake.Made].
+// initiate points the device at all of the peer's addresses, if they may have changed, and has it
+// send an initiation, which is reported as [handshake.Made].
 //
-// Without force the session stays as it is and keeps carrying data, to the first
-// address, and the device makes none if it has made one or answered in the last 5 s.
+// Without force the session stays and keeps carrying data, to the first address. The device then
+// sends nothing if it sent an initiation or a response in the last 5 s.
 func (e *Engine) initiate(d duty) error {
 	e.setMu.Lock()
 	defer e.setMu.Unlock()
@@ -211,7 +211,7 @@ func (e *Engine) initiate(d duty) error {
 	if err := e.still(key); err != nil {
 		return err
 	}
-	if !d.config.Managed { // Others have their endpoint for good, and the underlay has their paths.
+	if !d.config.Managed { // Managed peers have a fixed endpoint, and the underlay has their paths.
 		e.bind.SetCandidates(endpointID(key), d.paths)
 		change := uapi.PeerConfig{PublicKey: key, UpdateOnly: true, Endpoint: endpointText(key)}
 		if err := e.configure(uapi.Config{Peers: []uapi.PeerConfig{change}}); err != nil {
@@ -226,12 +226,12 @@ func (e *Engine) initiate(d duty) error {
 		p.ExpireCurrentKeypairs()
 		e.bind.GaveUp(endpointID(key))
 	}
-	// As a retry: the device then ends its own series of repetitions after 90 s, and
-	// an unreachable peer costs no more than ours.
+	// As a retry: the device then stops its own series of retransmissions after 90 s, and an
+	// unreachable peer costs no more than our own retries.
 	return p.SendHandshakeInitiation(true)
 }
 
-// still fails when the peer was removed meanwhile, or the Engine closed.
+// still returns an error if the peer was removed meanwhile or the Engine closed.
 func (e *Engine) still(key peer.PublicKey) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,23 +1,24 @@
-// Package tunnel runs WireGuard in userspace: one device, one UDP port, and a set of
-// peers that is kept as it is wished to be.
+// Package tunnel runs WireGuard in userspace: one device, one UDP port, and a set of peers that is
+// kept in sync with the wanted one.
 //
 // # Rules
 //
-//   - [Engine.SetPeers] takes the whole wished set and applies the difference. It
-//     checks the set first and applies all of it or nothing. What did not change is
-//     not touched: a peer keeps its session while its endpoints, its preshared key or
-//     other peers change.
+//   - [Engine.SetPeers] takes the whole wanted set and applies the difference. It
+//     checks the set first and applies all of it or nothing. Unchanged peers are left
+//     alone: a peer keeps its session while its endpoints, its preshared key or other
+//     peers change.
 //   - A peer with endpoints is dialled when it is added, by a handshake initiation to
 //     all of them. WireGuard's roaming then follows the address that answers.
-//   - A peer that is silent while it is sent data for 5 s, or that leaves a handshake
-//     unanswered, is dialled again: at all its endpoints and at the address that last
-//     proved itself, without end, after 1, 2, 4 … 30 s. WireGuard by itself gives up
-//     after 90 s. No address is ever forgotten.
-//   - A managed peer's path is chosen from outside, by [Engine.SetPaths]; WireGuard's
-//     roaming is off for it. What becomes of the path is told as an [Event].
+//   - A peer that has been silent for 5 s while it is sent data, or that leaves a
+//     handshake unanswered, is dialled again: at all its endpoints and at the last proven
+//     address, after 1, 2, 4 … 30 s and without end. WireGuard by itself gives up after
+//     90 s. No address is ever forgotten.
+//   - The path of a managed peer is chosen from outside, by [Engine.SetPaths];
+//     WireGuard's roaming is off for it. What happens on the path is reported as an
+//     [Event].
 //
-// The package knows nothing of how addresses are found, nor of what runs inside the
-// tunnel; it is given a tun.Device and an underlay.Bind.
+// The package knows neither how addresses are found nor what runs inside the tunnel; its caller
+// provides a tun.Device and an underlay.Bind.
 package tunnel
 
 import (
@@ -46,19 +47,19 @@ type Options struct {
 	PrivateKey peer.PrivateKey
 	// ListenPort is the UDP port; 0 lets the system choose.
 	ListenPort uint16
-	// Device is where decrypted packets go and those to be sent come from. The Engine
-	// owns it from New on, and closes it.
+	// Device takes decrypted packets and provides those to send. The Engine owns it from New on,
+	// and closes it.
 	Device tun.Device
 	// Underlay is the UDP socket. The Engine opens and closes it.
 	Underlay *underlay.Bind
-	// OnEvent is told what becomes of managed peers, without locks held and one event
-	// after the other. It must not block, nor close the Engine; nil asks for nothing.
+	// OnEvent is called with the events of managed peers, one at a time and without locks held. It
+	// must not block or close the Engine. It may be nil.
 	OnEvent func(Event)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Engine is a running WireGuard device. Its methods may be called concurrently.
+// Engine is a running WireGuard device. Its methods are safe for concurrent use.
 type Engine struct {
 	log       *slog.Logger
 	publicKey peer.PublicKey
@@ -77,43 +78,43 @@ type Engine struct {
 	kick    chan struct{}   // wakes drive before its next tick
 	done    chan struct{}   // closed when drive has ended
 
-	stateSize atomic.Int64 // what the next answer of the device will take, in bytes
+	stateSize atomic.Int64 // expected size of the device's next answer, in bytes
 
-	// setMu makes SetPeers calls take turns; it is held during changes to the device. The set
-	// of peers and their configurations change with both locks held only.
+	// setMu serialises SetPeers and is held while the device changes. The set of peers and their
+	// configurations change only with both locks held.
 	setMu sync.Mutex
 	taken taken  // guarded by setMu
-	wish  uint64 // counts the sets that were wished; likewise
+	wish  uint64 // counts the wanted sets; guarded by setMu
 
 	mu     sync.Mutex
 	peers  map[peer.PublicKey]*peerState
-	events []Event // yet to be delivered
+	events []Event // to be delivered
 	closed bool
-	// observed is the number of the reading that the machines know.
+	// observed is the number of the machines' latest reading.
 	observed uint64
 }
 
-// peerState is one peer: what is wished of it, and how it fares. Guarded by Engine.mu.
+// peerState is one peer: its configuration and its state. Guarded by Engine.mu.
 type peerState struct {
 	id      string // endpointID of its key
 	config  peer.Config
-	wished  uint64 // the last wish that it is part of; guarded by setMu
+	wished  uint64 // the last wanted set that includes it; guarded by setMu
 	machine handshake.Machine
-	pollAt  time.Time // when the machine is asked; zero: when something becomes known
+	pollAt  time.Time // when to poll the machine; zero: on news only
 	paths   *Paths    // nil until SetPaths
-	// endpoint is the device's text for where it sends to, as last read, and parsed what it says.
+	// endpoint is the device's text for where it sends, as last read, and parsed the parsed form.
 	endpoint string
 	parsed   peer.Path
 	newest   newest
 	shook    bool // since keepStamps was last called
 
-	unverified Sight // as Sightings last told
-	// stampInPast likewise, since what came may have made place for something forged.
+	unverified Sight // as last reported by Sightings
+	// stampInPast as well: what arrived may have been replaced by something forged.
 	stampInPast StampSight
 }
 
-// New starts a device without peers, and is up when it returns. A port that is taken
-// gives an error that wraps ErrPortInUse. The Device is closed on failure as well.
+// New starts a device without peers, which is up when New returns. A port that is taken gives an
+// error that wraps ErrPortInUse. On failure the Device is closed as well.
 func New(o Options) (*Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -141,7 +142,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.boundary = newBoundary(mtu)
 	e.dev = device.NewDevice(&boundedDevice{Device: o.Device, boundary: e.boundary}, newBoundedBind(o.Underlay, e.boundary), e.devLog.logger())
-	// Peers that get their endpoint when they are made never roam: the managed ones.
+	// Peers that are created with an endpoint never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
 	e.bind.Listen(e.wake)
 	if err := e.up(o.ListenPort); err != nil {
@@ -190,7 +191,7 @@ func (e *Engine) configure(c uapi.Config) error {
 // state asks the device for its "get" answer.
 func (e *Engine) state() (uapi.Device, error) {
 	var text strings.Builder
-	text.Grow(int(e.stateSize.Load())) // half a megabyte with a thousand peers, which would else grow there
+	text.Grow(int(e.stateSize.Load())) // half a megabyte with a thousand peers, too much to grow step by step
 	if err := e.dev.IpcGetOperation(&text); err != nil {
 		return uapi.Device{}, err
 	}
@@ -201,8 +202,8 @@ func (e *Engine) state() (uapi.Device, error) {
 // PublicKey is this gateway's key.
 func (e *Engine) PublicKey() peer.PublicKey { return e.publicKey }
 
-// Redial starts a fresh handshake now, at all the peer's endpoints and the address that
-// last proved itself. Data waits until it completes; a session that was alive ends.
+// Redial starts a new handshake now, with all the peer's endpoints and the last proven address. A
+// live session ends; data waits until the handshake completes.
 func (e *Engine) Redial(key peer.PublicKey) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -220,10 +221,9 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 	return nil
 }
 
-// Renew starts a fresh handshake after the wait, unless one completes before. The present
-// session lives on until then. It is for when the peer is about to dial by itself:
-// initiations of both sides that cross on the way undo each other, and WireGuard repeats
-// them only after 5 s.
+// Renew starts a new handshake after the wait, unless one completes before. The session lives on
+// until then. Use it if the peer is likely to start a handshake itself: initiations that cross undo
+// each other, and WireGuard retries only after 5 s.
 func (e *Engine) Renew(key peer.PublicKey, wait time.Duration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -237,7 +237,7 @@ func (e *Engine) Renew(key peer.PublicKey, wait time.Duration) error {
 	return nil
 }
 
-// Close takes the device down, closes the Device and the Underlay, and waits for it.
+// Close takes the device down, closes the Device and the Underlay, and waits for them.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	already := e.closed
@@ -247,7 +247,7 @@ func (e *Engine) Close() error {
 		e.cancel()
 	}
 	<-e.done
-	e.setMu.Lock() // A change under way ends first.
+	e.setMu.Lock() // wait for a change in progress
 	defer e.setMu.Unlock()
 	e.dev.Close()
 	<-e.dev.Wait()
@@ -255,10 +255,10 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// wake has drive look before its next tick.
+// wake makes drive look before its next tick.
 func (e *Engine) wake() {
 	select {
 	case e.kick <- struct{}{}:
-	default: // It is about to look anyway.
+	default: // drive is about to look anyway
 	}
 }

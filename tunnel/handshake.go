@@ -8,13 +8,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// leastLook is the least time between two readings that look for what the device was asked to do.
+// leastLook is the least time between two readings that wait for the device to act.
 const leastLook = 2 * time.Millisecond
 
-// Handshake starts a fresh handshake as Redial does, waits until it is completed, and gives
-// how long that took. It is the device that tells when it was, not how often Handshake looks:
-// with many peers it does so less often. It ends with ctx, with the Engine, and when the
-// peer is removed.
+// Handshake starts a new handshake like Redial, waits for it to complete, and returns how long it
+// took. The device's own timestamp decides, so the result does not depend on how often Handshake
+// looks, which is rarer with many peers. It ends when ctx ends, the Engine closes or the peer is
+// removed.
 func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration, error) {
 	before, _, err := e.shaken(k)
 	if err != nil {
@@ -29,10 +29,10 @@ func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration
 		if err != nil {
 			return 0, fmt.Errorf("handshake with %s: %w", k, err)
 		}
-		switch took := at.Sub(start.Round(0)); { // Handshakes are dated by the clock on the wall.
+		switch took := at.Sub(start.Round(0)); { // handshakes are dated by the wall clock
 		case at.Equal(before):
 		case took <= 0:
-			before = at // It was completed just before, and given up by the dial.
+			before = at // completed just before, and discarded by the dial
 		default:
 			return min(took, time.Since(start)), nil
 		}
@@ -49,8 +49,8 @@ func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration
 	}
 }
 
-// shaken reads again when the last handshake with a peer was completed, zero if none was, and
-// gives how long to wait before it is read again.
+// shaken reads again when the last handshake with a peer completed, zero if never, and returns how
+// long to wait before the next reading.
 func (e *Engine) shaken(k peer.PublicKey) (at time.Time, look time.Duration, err error) {
 	r, err := e.readings.now()
 	if err != nil {
@@ -65,5 +65,5 @@ func (e *Engine) shaken(k peer.PublicKey) (at time.Time, look time.Duration, err
 	return e.peers[k].machine.LastHandshake, nextLook(r), nil
 }
 
-// nextLook is how long to wait for the device to have done something, before it is read again.
+// nextLook is how long to wait for the device to act before reading it again.
 func nextLook(r reading) time.Duration { return max(leastLook, serves(len(r.state.Peers))/20) }

@@ -15,59 +15,61 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// WireGuard's queues are bounded by batches, a thousand for each peer and way, and each packet in
-// them has a buffer of 64 KiB: whenever one of its stages is slower than the one before, they
-// take gigabytes, and whatever comes next waits behind them. So no more goes in while many are
-// inside, as Linux bounds what is inside a network card (byte queue limits, LWN 454390): packets
-// wait in the network stack, where each connection has its turn, and in the socket's buffer, where
-// a packet takes 2 KiB.
+// WireGuard bounds its queues by batches, a thousand for each peer and direction, and each packet
+// in them has a buffer of 64 KiB. Whenever one stage is slower than the one before it, the queues
+// grow to gigabytes, and later packets wait behind them. So few packets are let in at a time, as
+// Linux limits the queue of a network card (byte queue limits, LWN 454390). The others wait in the
+// network stack, where connections take turns, and in the socket's buffer, where a packet takes 2
+// KiB.
 //
-// WireGuard does not say what became of a packet, but hands in its buffer again or lets it out
-// with it: each buffer has a mark behind its packet while that is inside. Packets of a session
-// come out in order, so those before one that came out are out as well, or were dropped.
+// WireGuard does not report what became of a packet, but it returns its buffer, or hands the packet
+// out in it. So while a packet is inside, its buffer carries a mark behind the packet. Packets of a
+// session come out in order, so all packets before one that came out are out as well, or were
+// dropped.
 
 const (
-	// mostOut and mostIn are how many packets may be inside before no more are let in: four
-	// batches out, so that no stage waits for another, and twice as many in, since what the
-	// socket has no room for is lost. On small machines insideFraction of the process' memory
-	// limit counts, for leastInside at least.
+	// mostOut and mostIn are how many packets may be inside before no more are let in: four batches
+	// out, so that no stage waits for another, and twice as many in, since the socket drops what it
+	// has no room for. On small machines the limit is insideFraction of the process' memory limit,
+	// but at least leastInside.
 	mostOut        = 256
 	mostIn         = 512
 	leastInside    = 64
 	insideFraction = 16
-	// stalledAfter is when a lane counts as stalled: nothing came out for so long, because there
-	// is no session, or what went in was forged. What is in it keeps nothing else out.
+	// stalledAfter is how long a lane may let nothing out before it counts as stalled, because
+	// there is no session or the packets were forged. A stalled lane's packets hold back nothing
+	// else.
 	stalledAfter = 100 * time.Millisecond
-	// deadAfter is when what goes into a stalled lane is dropped, but for mostStalled packets: a
-	// session begins with them. All stalled lanes take atOnce times what moves.
+	// deadAfter is when a stalled lane drops new packets, except for mostStalled: a session begins
+	// with them. All stalled lanes together take atOnce times what moves.
 	deadAfter   = time.Second
 	mostStalled = 64
 	atOnce      = 4
-	// tryEvery is how often a packet is let into such a lane all the same: another session of it
-	// may be well, and what is counted in it may be gone without a sign.
+	// tryEvery is how often such a lane still lets a packet in: another of its sessions may be
+	// fine, and packets counted as inside may be gone without a sign.
 	tryEvery = 20 * time.Millisecond
-	// breath is how long to wait while nothing comes out: WireGuard hands in the buffers of what
-	// it dropped only when it is given more.
+	// breath is how long to wait while nothing comes out: WireGuard returns the buffers of dropped
+	// packets only when it is given more.
 	breath = 10 * time.Millisecond
 
 	lanes = 64
-	// sealed is what a packet has around it while it is inside: the header, padding and the tag.
+	// sealed is what a packet has around it while it is inside: header, padding and tag.
 	sealed = device.MessageTransportHeaderSize + 16 + 16
 )
 
-// A mark is where the packet cannot be: behind the largest of our own, in a page that it touches
-// as well, or at the end of the buffer for others that are larger. What is said in it begins with
-// magic, which nobody can send.
+// A mark sits where no packet can be: behind the largest of our own packets, in a page that it
+// touches anyway, or at the end of the buffer for larger ones. It begins with magic, which nobody
+// can send.
 const markSize = 12
 
 var magic = rand.Uint32()
 
-// inside is what is inside WireGuard one way. It is safe for concurrent use.
+// inside counts what is inside WireGuard in one direction. It is safe for concurrent use.
 type inside struct {
-	began   time.Time   // what times are counted from
-	way     byte        // of the marks
-	near    int         // where they are in the buffer, or at its end
-	far     atomic.Bool // some were at the end
+	began   time.Time   // start of all times
+	way     byte        // which marks are its own
+	near    int         // offset of marks in the buffer, or of its end
+	far     atomic.Bool // some marks were at the end
 	most    int
 	lanes   [lanes]lane
 	dropped atomic.Uint64 // packets for stalled lanes
@@ -78,10 +80,10 @@ type inside struct {
 	closed  bool
 }
 
-// lane is the packets of one session, or of several that hash alike.
+// lane counts the packets of one session, or of several with the same hash.
 type lane struct {
-	in, out atomic.Uint32 // how many went in, and the number of the one that came out last
-	moved   atomic.Int64  // when one came out last, or went into the empty lane, as now tells
+	in, out atomic.Uint32 // how many went in, and the number of the last that came out
+	moved   atomic.Int64  // when one last came out, or went into the empty lane, in now's time
 	tried   atomic.Int64  // when one was last let in that would have been refused
 }
 
@@ -93,12 +95,12 @@ func newInside(way byte, most int64, mtu int) *inside {
 	return w
 }
 
-// enter marks a packet that is about to go in, size bytes from the buffer's begin on.
+// enter marks a packet that is about to go in, size bytes from the start of the buffer.
 func (w *inside) enter(buf []byte, size int, of uint32, now int64) {
 	at := w.near
 	if size > at {
 		if at = device.MaxMessageSize - markSize; size+sealed > at || cap(buf) < device.MaxMessageSize {
-			return // Nobody's path takes such packets.
+			return // no path carries such packets
 		}
 		w.far.Store(true)
 	}
@@ -112,18 +114,18 @@ func (w *inside) enter(buf []byte, size int, of uint32, now int64) {
 	binary.NativeEndian.PutUint32(m[8:], l.in.Add(1))
 }
 
-// cameOut takes note of packets that came out. Others may be among them.
+// cameOut records packets that came out. Others may be among them.
 func (w *inside) cameOut(bufs [][]byte) { w.leave(bufs, w.now()) }
 
-// returned takes note of buffers that WireGuard hands in: packets that were in them were dropped.
+// returned records buffers that WireGuard returns: their packets were dropped.
 func (w *inside) returned(bufs [][]byte) { w.leave(bufs, 0) }
 
-// leave is cameOut at a time, and returned with none.
+// leave is cameOut if now is set, and returned if it is 0.
 func (w *inside) leave(bufs [][]byte, now int64) {
 	left, far := false, w.far.Load()
 	for _, b := range bufs {
 		if cap(b) < device.MaxMessageSize {
-			continue // a message of a handshake
+			continue // a handshake message
 		}
 		b = b[:device.MaxMessageSize]
 		left = w.unmark(b[w.near:], now) || far && w.unmark(b[device.MaxMessageSize-markSize:], now) || left
@@ -135,7 +137,7 @@ func (w *inside) leave(bufs [][]byte, now int64) {
 	}
 }
 
-// unmark takes away the mark that b begins with, if that is one.
+// unmark removes the mark at the start of b, if there is one.
 func (w *inside) unmark(b []byte, now int64) bool {
 	if binary.NativeEndian.Uint32(b) != magic || b[4] != w.way {
 		return false
@@ -158,7 +160,7 @@ func (l *lane) stalled(now int64) bool {
 	return time.Duration(now-l.moved.Load()) >= stalledAfter
 }
 
-// count is how many packets are in lanes that move, and in those that are stalled.
+// count returns how many packets are in moving lanes, and in stalled ones.
 func (w *inside) count() (moving, stalled int) {
 	now := w.now()
 	for i := range w.lanes {
@@ -180,7 +182,7 @@ func (w *inside) moving() int {
 	return n
 }
 
-// refuses reports whether a packet is to be dropped, because its lane is stalled and has enough.
+// refuses reports whether to drop a packet because its lane is stalled and full.
 func (w *inside) refuses(of uint32, now int64) bool {
 	l := &w.lanes[of%lanes]
 	n := l.inside()
@@ -223,7 +225,7 @@ func (w *inside) wait() {
 	}
 }
 
-// close ends waits, until it is opened.
+// close stops waits from blocking, until it is opened again.
 func (w *inside) close(closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,12 +233,11 @@ func (w *inside) close(closed bool) {
 	w.left.Broadcast()
 }
 
-// boundary is what WireGuard is given of the world, a device and a bind, and what is inside.
+// boundary holds what WireGuard sees of the world, a device and a bind, and counts what is inside.
 //
-// WireGuard's two goroutines of a peer keep the slices of their last batches: the array is used
-// again, and what it points to stays reachable until a batch as large overwrites it, so that a
-// thousand peers that were busy for a moment held 150 MB for good. Both lists are therefore
-// emptied when they have been used.
+// WireGuard's two goroutines for a peer keep the slices of their last batches. The array is reused,
+// and what it points to stays reachable until a batch of that size overwrites it. A thousand peers
+// that were busy for a moment held 150 MB for good. So both lists are cleared after use.
 type boundary struct{ outbound, inbound *inside }
 
 // newBoundary is for a device of an MTU.
@@ -244,17 +245,17 @@ func newBoundary(mtu int) boundary {
 	return boundary{newInside(1, mostOut, mtu), newInside(2, mostIn, mtu)}
 }
 
-// returned takes note of the buffers that WireGuard hands in.
+// returned records the buffers that WireGuard returns.
 func (b boundary) returned(bufs [][]byte) {
 	b.outbound.returned(bufs)
 	b.inbound.returned(bufs)
 }
 
-// DroppedUnsent is how many packets were dropped because their peer has no session and more wait
-// for one than are needed to begin it.
+// DroppedUnsent returns how many packets were dropped because their peer has no session and enough
+// others already wait for one.
 func (e *Engine) DroppedUnsent() uint64 { return e.boundary.outbound.dropped.Load() }
 
-// boundedDevice is the device for WireGuard.
+// boundedDevice is the tun.Device that WireGuard sees.
 type boundedDevice struct {
 	tun.Device
 	boundary
@@ -263,7 +264,7 @@ type boundedDevice struct {
 
 // Read implements tun.Device. Only one goroutine calls it.
 func (d *boundedDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	d.returned(bufs[:min(d.used, len(bufs))]) // The others are those of the last call.
+	d.returned(bufs[:min(d.used, len(bufs))]) // the others are those of the last call
 	d.outbound.wait()
 	n, err := d.Device.Read(bufs, sizes, offset)
 	d.used = n
@@ -271,7 +272,7 @@ func (d *boundedDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error
 	for i := range n {
 		to := destination(bufs[i][offset : offset+sizes[i]])
 		if d.outbound.refuses(to, now) {
-			sizes[i] = 0 // WireGuard passes over it.
+			sizes[i] = 0 // WireGuard skips it
 			continue
 		}
 		d.outbound.enter(bufs[i], offset+sizes[i], to, now)
@@ -279,7 +280,7 @@ func (d *boundedDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error
 	return n, err
 }
 
-// Write implements tun.Device. WireGuard finds the buffers again by other means.
+// Write implements tun.Device. WireGuard keeps track of the buffers elsewhere.
 func (d *boundedDevice) Write(bufs [][]byte, offset int) (int, error) {
 	n, err := d.Device.Write(bufs, offset)
 	d.inbound.cameOut(bufs)
@@ -293,7 +294,7 @@ func (d *boundedDevice) Close() error {
 	return d.Device.Close()
 }
 
-// destination hashes where a packet goes to.
+// destination hashes a packet's destination.
 func destination(packet []byte) uint32 {
 	var last []byte
 	switch {
@@ -307,10 +308,10 @@ func destination(packet []byte) uint32 {
 	return spread(binary.NativeEndian.Uint32(last))
 }
 
-// spread has the upper bits of a number, which it mixes, in the lower ones.
+// spread mixes a number and returns its upper bits in the lower ones.
 func spread(n uint32) uint32 { return n * 0x9e3779b1 >> 16 }
 
-// boundedBind is the bind for WireGuard.
+// boundedBind is the conn.Bind that WireGuard sees.
 type boundedBind struct {
 	*underlay.Bind
 	boundary
@@ -335,7 +336,7 @@ func (b boundedBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return fns, port, nil
 }
 
-// bounded is a ReceiveFunc, which one goroutine calls.
+// bounded wraps a ReceiveFunc, which one goroutine calls.
 func (b boundedBind) bounded(receive conn.ReceiveFunc) conn.ReceiveFunc {
 	used := 0
 	return func(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
@@ -359,7 +360,7 @@ func (b boundedBind) Close() error {
 	return b.Bind.Close()
 }
 
-// Send implements conn.Bind. WireGuard still reads the packets' lengths.
+// Send implements conn.Bind. WireGuard reads the packets' lengths afterwards.
 func (b boundedBind) Send(bufs [][]byte, to conn.Endpoint) error {
 	err := b.Bind.Send(bufs, to)
 	b.outbound.cameOut(bufs)

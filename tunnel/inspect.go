@@ -15,16 +15,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// What WireGuard's handshake is made from (whitepaper §5.4, "Construction", "Identifier"
-// and "Label-Mac1").
+// Constants of WireGuard's handshake (whitepaper §5.4, "Construction", "Identifier" and
+// "Label-Mac1").
 const (
 	noiseConstruction = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s"
 	noiseIdentifier   = "WireGuard v1 zx2c4 Jason@zx2c4.com"
 	labelMAC1         = "mac1----"
 )
 
-// Where the fields of a handshake initiation (whitepaper §5.4.2) and of a response
-// (§5.4.3) begin, in bytes.
+// Offsets of the fields in a handshake initiation (whitepaper §5.4.2) and a response (§5.4.3), in
+// bytes.
 const (
 	initiationEphemeral = 8
 	initiationStatic    = initiationEphemeral + peer.KeySize
@@ -36,16 +36,15 @@ const (
 )
 
 const (
-	// stampSize is TAI64N's: 8 bytes of seconds, 4 of nanoseconds.
+	// stampSize is the size of a TAI64N timestamp: 8 bytes of seconds, 4 of nanoseconds.
 	stampSize = 12
-	// stampBase is the TAI64 label of 1970 as WireGuard reckons, with the 10 s that TAI
-	// was ahead then and no leap second since.
+	// stampBase is the TAI64 label of 1970 as WireGuard computes it: with the 10 s that TAI was
+	// ahead then, and no leap seconds since.
 	stampBase = 1<<62 + 10
 )
 
-// Inspector reads handshake messages that were sent to a gateway as its device does, yet
-// without the device: nothing is answered, and no replay counts. Its methods may be called
-// concurrently.
+// Inspector reads handshake messages to a gateway as its device does, but without the device: it
+// answers nothing and has no replay protection. It is safe for concurrent use.
 type Inspector struct {
 	private peer.PrivateKey
 	mac1Key [blake2s.Size]byte
@@ -53,20 +52,20 @@ type Inspector struct {
 	transcript [blake2s.Size]byte
 }
 
-// Initiation is what a handshake initiation says.
+// Initiation is the content of a handshake initiation.
 type Initiation struct {
-	// ForUs is whether it was made for our public key. The rest is zero if not.
+	// ForUs is whether it was made for our public key. If not, the rest is zero.
 	ForUs bool
-	// Static is the public key of whoever made it, and has the private one to it.
+	// Static is the public key of the sender, who has proved to have the private one.
 	Static peer.PublicKey
-	// Stamp is the maker's clock, to 17 ms. It has to grow from one to the next.
+	// Stamp is the sender's clock, to 17 ms. It has to grow with each initiation.
 	Stamp time.Time
 }
 
-// ErrInitiation is what inspecting something gives that no WireGuard would accept.
+// ErrInitiation is returned for a message that no WireGuard would accept.
 var ErrInitiation = errors.New("not a valid handshake initiation")
 
-// NewInspector makes an Inspector for what was sent to the owner of the key.
+// NewInspector returns an Inspector for messages to the owner of the key.
 func NewInspector(private peer.PrivateKey) *Inspector {
 	public := private.Public()
 	construction := hashed([]byte(noiseConstruction))
@@ -78,10 +77,10 @@ func NewInspector(private peer.PrivateKey) *Inspector {
 	}
 }
 
-// Initiation reads a handshake initiation. One that was made for another key is told by
-// its mac1, at next to no cost; for our key it takes two multiplications on the curve,
-// about 0.2 ms. Everybody who knows our public key can make ForUs true, but Static and
-// Stamp only the owner of Static; somebody else may send what that one made.
+// Initiation reads a handshake initiation. One made for another key is rejected by its mac1, at
+// hardly any cost; one for our key takes two multiplications on the curve, about 0.2 ms. Everyone
+// who knows our public key can make ForUs true, but only the owner of Static can make Static and
+// Stamp. Anyone may replay such a message.
 func (i *Inspector) Initiation(m []byte) (Initiation, error) {
 	if len(m) != handshake.InitiationSize || binary.LittleEndian.Uint32(m) != 1 {
 		return Initiation{}, fmt.Errorf("%w: want 148 bytes of type 1", ErrInitiation)
@@ -116,33 +115,33 @@ func (i *Inspector) Initiation(m []byte) (Initiation, error) {
 	return in, nil
 }
 
-// Response reports whether a handshake response was made for our public key, by its mac1.
-// Everybody can make such a one who knows the key.
+// Response reports whether a handshake response was made for our public key, by its mac1. Everyone
+// who knows the key can make one.
 func (i *Inspector) Response(m []byte) (forUs bool) {
 	return len(m) == responseSize && binary.LittleEndian.Uint32(m) == 2 && i.mac1(m, responseMAC1)
 }
 
-// mac1 reports whether the mac1 that begins at the offset is for our key (§5.4.4).
+// mac1 reports whether the mac1 at the offset is for our key (§5.4.4).
 func (i *Inspector) mac1(m []byte, at int) bool {
 	mac, err := blake2s.New128(i.mac1Key[:])
-	if err != nil { // Only for keys of another length.
+	if err != nil { // only for keys of another length
 		return false
 	}
 	mac.Write(m[:at])
 	return hmac.Equal(mac.Sum(nil), m[at:at+blake2s.Size128])
 }
 
-// mixed mixes the secret that we share with a public key into the chaining key.
+// mixed mixes the secret shared with a public key into the chaining key.
 func (i *Inspector) mixed(chain [blake2s.Size]byte, with peer.PublicKey) (next, key [blake2s.Size]byte, err error) {
 	secret, err := i.private.SharedSecret(with)
-	if err != nil { // A low-order point.
+	if err != nil { // a low-order point
 		return next, key, fmt.Errorf("%w: %w", ErrInitiation, err)
 	}
 	next, key = derived(chain[:], secret[:])
 	return next, key, nil
 }
 
-// opened decrypts a field; the counter of each is 0.
+// opened decrypts a field; each has the counter 0.
 func opened(key [blake2s.Size]byte, field []byte, transcript [blake2s.Size]byte) ([]byte, error) {
 	aead, err := chacha20poly1305.New(key[:])
 	if err != nil {
@@ -181,14 +180,13 @@ func keyed(key []byte, parts ...[]byte) (sum [blake2s.Size]byte) {
 
 func newHash() hash.Hash {
 	h, err := blake2s.New256(nil)
-	if err != nil { // Only for keys that are too long, and there is none.
+	if err != nil { // only for keys that are too long
 		panic("tunnel: BLAKE2s without a key: " + err.Error())
 	}
 	return h
 }
 
-// stampTime reads TAI64N. A stamp is whatever its maker wants it to be: one of no sensible
-// time gives a time that is none.
+// stampTime reads a TAI64N timestamp. The sender may write anything: nonsense gives the zero time.
 func stampTime(stamp [stampSize]byte) time.Time {
 	seconds := binary.BigEndian.Uint64(stamp[:]) - stampBase
 	return time.Unix(int64(seconds), int64(binary.BigEndian.Uint32(stamp[8:])))

@@ -12,66 +12,61 @@ import (
 )
 
 const (
-	// settling is how long the device may take to accept a response that came.
+	// settling is how long the device may take to accept a response.
 	settling = 100 * time.Millisecond
-	// crossing is how long a response may take of which we do not know when it was asked
-	// for.
+	// crossing is how long a response may take if we do not know when it was requested.
 	crossing = 500 * time.Millisecond
 	// unverifiedLifetime is longer than the 49 s that may pass between two initiations.
 	unverifiedLifetime = 2 * time.Minute
-	// stampSlack is how far back a clock must have gone to be told: by less, the next try
-	// 5 s later fixes it.
+	// stampSlack is by how much a clock must have gone back to be reported: less than that is fixed
+	// by the next try 5 s later.
 	stampSlack = 2 * time.Second
-	// inspectedKept bounds the initiations whose reading is remembered, 100 bytes each.
+	// inspectedKept bounds the cache of inspected initiations, 100 bytes each.
 	inspectedKept = 2048
 )
 
-// Sight is something that came, and from where.
+// Sight is when something arrived, and from where.
 type Sight struct {
 	From netip.AddrPort
-	At   time.Time // zero: it did not come
+	At   time.Time // zero: never
 }
 
-// KeySight is an initiation of the owner of a key.
+// KeySight is an initiation from the owner of a key.
 type KeySight struct {
 	Sight
 	Key peer.PublicKey
 }
 
-// StampSight is an initiation that is refused for its timestamp.
+// StampSight is an initiation rejected for its timestamp.
 type StampSight struct {
 	Sight
-	// Stamp is the initiation's timestamp, Newest the latest one that came before.
+	// Stamp is the initiation's timestamp, Newest the latest one before it.
 	Stamp, Newest time.Time
 }
 
-// Sightings are what came to our port that may explain why there is no session with a
-// peer. Each Sight is the last of its kind since the last handshake with it. Anybody who can forge
-// the source address of a datagram can bring about some of them: they explain, and decide
-// nothing.
+// Sightings are packets to our port that may explain why there is no session with a peer. Each
+// Sight is the latest of its kind since the last handshake with the peer. Anyone who can forge the
+// source address of a datagram can cause some of them, so they explain but decide nothing.
 type Sightings struct {
-	// Unverified is a response to our initiations that the device has not accepted: the
-	// peer has got our public key and we its, but the preshared keys differ.
+	// Unverified is a response to our initiations that the device has not accepted: both sides have
+	// each other's public key, but the preshared keys differ.
 	Unverified Sight
-	// NotForUs is an initiation from the peer's address that was made for another public
-	// key than ours.
+	// NotForUs is an initiation from the peer's address for a public key other than ours.
 	NotForUs Sight
-	// OtherKey is an initiation for us from the peer's address by the owner of a key that
-	// is no peer's.
+	// OtherKey is an initiation to us from the peer's address by the owner of an unknown key.
 	OtherKey KeySight
-	// StampInPast is an initiation by the peer with an older timestamp than one that came
-	// before: its clock was set back, and until it has caught up its initiations are taken
-	// for replays. Or it was replayed.
+	// StampInPast is an initiation by the peer with an older timestamp than an earlier one. Its
+	// clock was set back, and until it catches up its initiations look like replays. Or it was one.
 	StampInPast StampSight
-	// Initiated is an initiation by the peer that is valid but for the preshared key, which
-	// it does not show: the peer can reach us, and knows our key.
+	// Initiated is an initiation by the peer that is valid except for the preshared key, which it does
+	// not show. So the peer can reach us, and knows our key.
 	Initiated Sight
-	// Skew is how far the peer's clock was ahead of ours, to a second and less the time
-	// on the way, when the initiation with its newest timestamp came. 0 if none has come.
+	// Skew is how far the peer's clock was ahead of ours when the initiation with its newest
+	// timestamp arrived, to a second, less the time on the way. 0 if there was none.
 	Skew time.Duration
 }
 
-// inspection remembers what the initiations say that came.
+// inspection caches the content of initiations that arrived.
 type inspection struct {
 	inspector *Inspector
 
@@ -79,16 +74,16 @@ type inspection struct {
 	read map[arrival]Initiation
 }
 
-// arrival tells initiations apart.
+// arrival identifies an initiation.
 type arrival struct {
 	from netip.AddrPort
 	at   int64 // nanoseconds since 1970
 }
 
-// newest is the greatest timestamp that came of a peer, and when it came.
+// newest is the greatest timestamp seen from a peer, and when it arrived.
 type newest struct{ stamp, at time.Time }
 
-// of reads an initiation, or remembers what it says. What is not valid is not for us.
+// of reads an initiation, or returns its cached content. An invalid one is not for us.
 func (i *inspection) of(seen underlay.InitiationSeen) Initiation {
 	key := arrival{seen.From, seen.At.UnixNano()}
 	i.mu.Lock()
@@ -110,14 +105,14 @@ func (i *inspection) of(seen underlay.InitiationSeen) Initiation {
 	return in
 }
 
-// sighted is an initiation with what it says.
+// sighted is an initiation with its content.
 type sighted struct {
 	Sight
 	Initiation
 }
 
-// inspect reads the initiations that came from the hosts, and with strangers those from
-// addresses at which no peer is known to be. It keeps the timestamps of peers.
+// inspect reads the initiations from the given hosts, and, if strangers is set, those from
+// addresses of no known peer. It stores the peers' timestamps.
 func (e *Engine) inspect(all []underlay.InitiationSeen, hosts map[netip.Addr]bool, strangers bool) []sighted {
 	var read []sighted
 	for _, seen := range all {
@@ -135,8 +130,8 @@ func (e *Engine) inspect(all []underlay.InitiationSeen, hosts map[netip.Addr]boo
 	return read
 }
 
-// keepStamps remembers the timestamps of the peers that have completed a handshake since
-// it last was called: their initiations will make place for others. Only the watch calls it.
+// keepStamps stores the timestamps of peers that have completed a handshake since its last call,
+// before other initiations replace theirs. Only drive calls it.
 func (e *Engine) keepStamps() {
 	hosts := make(map[netip.Addr]bool)
 	e.mu.Lock()
@@ -152,15 +147,15 @@ func (e *Engine) keepStamps() {
 	}
 }
 
-// Sightings gives what came that may explain why there is no session with the peer. Its
-// addresses are ips and those of its paths. It costs about 0.2 ms for each initiation of
-// these, and of strangers, that was not read before. With many peers it waits for up to half
-// a second, and an Engine that is closed meanwhile gives nothing.
+// Sightings returns what arrived that may explain why there is no session with the peer. The peer's
+// addresses are ips and those of its paths. It costs about 0.2 ms for each initiation from them, or
+// from strangers, that was not read before. With many peers it waits for up to half a second; if
+// the Engine closes meanwhile, it returns nothing.
 func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
-	r, err := e.readings.fresh(e.closing) // So that no handshake is overlooked that was completed just now.
+	r, err := e.readings.fresh(e.closing) // so as not to miss a handshake that has just completed
 	if err != nil {
 		if !errors.Is(err, ErrClosed) {
-			e.log.Warn("reading the tunnel's state failed", "err", err)
+			e.log.Warn("failed to read the tunnel's state", "error", err)
 		}
 		return Sightings{}
 	}
@@ -189,8 +184,7 @@ func (e *Engine) Sightings(k peer.PublicKey, ips []netip.Addr) Sightings {
 	return s
 }
 
-// sortInitiations tells what the initiations say of a peer. They are in the order in which
-// they came.
+// sortInitiations returns what the initiations say about a peer. They are in order of arrival.
 func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[netip.Addr]bool) (s Sightings) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -217,7 +211,7 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 			s.OtherKey = KeySight{in.Sight, in.Static}
 		}
 	}
-	// Nobody answers such a one, so what is forged with its source takes its place.
+	// Nobody answers such an initiation, so a forged one from the same source may have replaced it.
 	if last := p.stampInPast; s.StampInPast.At.IsZero() && !last.At.Before(p.machine.ShookAt) && time.Since(last.At) < unverifiedLifetime {
 		s.StampInPast = last
 	}
@@ -225,12 +219,12 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 	return s
 }
 
-// unverified is the last response that the device should have accepted and did not. One
-// that was told of stays a while, unless there is a handshake: of later ones it may be too
-// early to tell.
+// unverified returns the latest response that the device should have accepted but did not. One that
+// was reported stays a while, unless there is a handshake, since it may be too early to judge later
+// ones.
 //
-// A managed peer's is known by the index of our initiation. Of any other the source and
-// the mac1 must do.
+// A managed peer's response is matched by the index of our initiation. For other peers the source
+// and the mac1 must do.
 func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen, read []sighted, hosts map[netip.Addr]bool) (s Sight) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -247,7 +241,7 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 		if !p.config.Managed {
 			fits = hosts[r.From.Addr()] && e.inspection.inspector.Response(r.Data[:])
 		}
-		// Copies of the one that was accepted come after the handshake.
+		// Copies of the accepted response arrive after the handshake.
 		late := !p.machine.ShookAt.IsZero() && r.At.Before(p.machine.ShookAt.Add(handshake.SilenceLimit))
 		asked := r.Asked
 		if asked.IsZero() {
@@ -261,8 +255,8 @@ func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen,
 	return s
 }
 
-// crossed reports whether the peer's own initiation came while we waited for a response,
-// and has made the device forget ours.
+// crossed reports whether the peer's own initiation arrived while we waited for a response, and
+// made the device discard ours.
 func crossed(k peer.PublicKey, asked, at time.Time, read []sighted) bool {
 	for _, in := range read {
 		if in.Static == k && !in.At.After(at) && !in.At.Before(asked.Add(-settling)) {

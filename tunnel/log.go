@@ -13,10 +13,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// deviceLog maps wireguard-go's two printf functions to slog: its chatter to debug, its
-// errors to warnings. They may come with every packet: how many are written is for the
-// logger's handler to bound. The device does not wait for its workers when it is closed,
-// and they log their end; after close they are not heard.
+// deviceLog maps wireguard-go's two printf functions to slog: verbose messages to debug, errors to
+// warnings. Both may come with every packet; the logger's handler limits them. The device does not
+// wait for its workers when it closes, and they log their end, so messages after close are
+// discarded.
 type deviceLog struct {
 	log *slog.Logger
 
@@ -26,7 +26,7 @@ type deviceLog struct {
 
 func newDeviceLog(log *slog.Logger) *deviceLog { return &deviceLog{log: log} }
 
-// logger is what the device takes.
+// logger returns the device's logger.
 func (l *deviceLog) logger() *device.Logger {
 	return &device.Logger{
 		Verbosef: l.debug,
@@ -34,7 +34,7 @@ func (l *deviceLog) logger() *device.Logger {
 	}
 }
 
-// close returns when the last record has been written.
+// close returns once the last record has been written.
 func (l *deviceLog) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,13 +50,13 @@ func (l *deviceLog) debug(format string, args ...any) {
 	l.log.Debug("wireguard", "detail", fmt.Sprintf(format, args...))
 }
 
-// noEndpoint is how wireguard-go words that it has no address to send to. For a peer that
-// is to dial us this is no fault, and what sends to it (a check, a flow) reports it.
+// noEndpoint is wireguard-go's message for having no address to send to. For a peer that is to dial
+// us this is no fault, and the sender (a check, a flow) reports it.
 const noEndpoint = "no known endpoint for peer"
 
-// noWay reports whether an error is that a peer cannot be sent to just now: without an
-// address, over a relay's allocation that has ended, or while the network is down. Other
-// parts tell of each once, and not for each packet.
+// noWay reports whether an error means that a peer cannot be sent to now: there is no address, the
+// relay's allocation has ended, or the network is down. Other parts report each of these once, not
+// for each packet.
 func noWay(err error) bool {
 	return err.Error() == noEndpoint || errors.Is(err, underlay.ErrNoCandidates) || errors.Is(err, underlay.ErrNoRelay) ||
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)
@@ -74,5 +74,5 @@ func (l *deviceLog) warn(format string, args ...any) {
 	if l.closed {
 		return
 	}
-	l.log.Warn("wireguard reports an error", "detail", fmt.Sprintf(format, args...))
+	l.log.Warn("wireguard error", "detail", fmt.Sprintf(format, args...))
 }

@@ -8,28 +8,27 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Paths are the ways to a managed peer.
+// Paths are the paths to a managed peer.
 type Paths struct {
-	// Initiate are those over which handshakes are tried, at most 16.
+	// Initiate are the paths to try handshakes on, at most 16.
 	Initiate []peer.Path
 	// Selected carries everything but handshakes. The zero path leaves the choice to the
-	// handshakes: the path that the last one proved, else the first to initiate over.
+	// handshakes: the path that the last one proved, else the first of Initiate.
 	Selected peer.Path
 }
 
-// EventKind says what has become of a peer.
+// EventKind says what happened to a peer.
 type EventKind int
 
 const (
-	// HandshakeDone: a handshake was completed, over the event's path.
+	// HandshakeDone: a handshake completed on the event's path.
 	HandshakeDone EventKind = iota + 1
-	// Silent: for 5 s nothing that was sent over the selected path, which is the event's,
-	// was answered, or two handshakes were not. It is told once until the peer answers or
-	// another path is selected.
+	// Silent: for 5 s nothing sent on the selected path, which is the event's, was answered, or two
+	// handshakes were not. It is sent once until the peer answers or another path is selected.
 	Silent
-	// Quiet: for 2 s nothing that was sent over the selected path was answered. It may not
-	// have had to be: something that will be, sent within the next 3 s, tells whether the
-	// path is Silent. It is told once until the peer answers.
+	// Quiet: for 2 s nothing sent on the selected path was answered. It may not have needed an
+	// answer. Something that does, sent within the next 3 s, shows whether the path is Silent. It
+	// is sent once until the peer answers.
 	Quiet
 )
 
@@ -47,18 +46,17 @@ func (k EventKind) String() string {
 	}
 }
 
-// Event is what has become of a managed peer.
+// Event is something that happened to a managed peer.
 type Event struct {
 	Peer peer.PublicKey
 	Kind EventKind
 	Path peer.Path
 }
 
-// SetPaths sets the paths of a managed peer. Its session stays; a peer that has none is
-// dialled soon when there is a new path, or one is selected: then it is known to work, and
-// initiations that cross on it do not undo each other, as they may have done before. Until
-// the first call its endpoints are tried, as any peer's. The same paths again cost next to
-// nothing.
+// SetPaths sets the paths of a managed peer. Its session stays. A peer without one is dialled soon
+// if a path is new or selected: a selected path is known to work, and initiations that cross on it
+// do not undo each other. Until the first call its endpoints are tried, as for any peer. Setting
+// the same paths again costs almost nothing.
 func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,14 +87,14 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	return nil
 }
 
-// routeLocked tells the underlay a managed peer's paths. Engine.mu is held, so that no
-// older ones come later.
+// routeLocked passes a managed peer's paths to the underlay. Engine.mu is held, so that older paths
+// cannot overtake newer ones.
 func (e *Engine) routeLocked(k peer.PublicKey, p *peerState) {
 	e.bind.SetCandidates(endpointID(k), p.addresses())
 	e.bind.SetSelected(endpointID(k), p.selected())
 }
 
-// selected is the path that was selected for the peer, zero if none was.
+// selected returns the path selected for the peer, zero if none was.
 func (p *peerState) selected() peer.Path {
 	if p.paths == nil {
 		return peer.Path{}
@@ -104,12 +102,12 @@ func (p *peerState) selected() peer.Path {
 	return p.paths.Selected
 }
 
-// maxPaths is the number of paths that the underlay sends initiations over.
+// maxPaths is the number of paths that the underlay sends initiations on.
 const maxPaths = 16
 
-// addresses are the paths over which a peer may be reached. Of a managed peer these are
-// those to initiate over, and at last the one that proved itself last. Of any other it is
-// the latter and its endpoints: whatever is not an initiation goes to the first.
+// addresses returns the paths on which a peer may be reached. For a managed peer these are the ones
+// to initiate on, and finally the last proven one. For any other peer they are the last proven one
+// and its endpoints. All but initiations goes to the first.
 func (p *peerState) addresses() []peer.Path {
 	var paths []peer.Path
 	if p.paths != nil {
@@ -141,8 +139,8 @@ func (p *peerState) reachable() bool {
 	return known > 0 || p.machine.Source.IsValid()
 }
 
-// tellLocked leaves an event for drive to deliver. Of two of a kind about one peer
-// that were not delivered yet only the later one counts.
+// tellLocked queues an event for drive to deliver. It replaces a queued event of the same kind
+// about the same peer.
 func (e *Engine) tellLocked(event Event) {
 	if e.onEvent == nil {
 		return
@@ -151,7 +149,7 @@ func (e *Engine) tellLocked(event Event) {
 	e.events = append(e.events, event)
 }
 
-// tell delivers events. Only drive calls it.
+// tell delivers the events. Only drive calls it.
 func (e *Engine) tell() {
 	e.mu.Lock()
 	events := e.events

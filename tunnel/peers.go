@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/uapi"
 )
 
-// SetPeers makes the device have exactly these peers. A set that contradicts itself is
-// refused with an error that wraps ErrPeerSet and names both sides; nothing is changed
-// then. Peers that stay keep their sessions, and cost next to nothing.
+// SetPeers makes the device have exactly these peers. A set that contradicts itself is refused with
+// an error that wraps ErrPeerSet and names both sides, and nothing changes. Peers that stay keep
+// their sessions, and cost almost nothing.
 func (e *Engine) SetPeers(peers []peer.Config) error {
 	e.setMu.Lock()
 	defer e.setMu.Unlock()
@@ -29,7 +29,7 @@ func (e *Engine) SetPeers(peers []peer.Config) error {
 	if len(d.changed)+len(d.gone) == 0 {
 		return nil
 	}
-	// The device looks an endpoint's candidates up when it reads its line.
+	// The device looks up an endpoint's candidates when it reads its line.
 	for _, c := range d.changed {
 		e.prepare(c)
 	}
@@ -47,8 +47,8 @@ func (e *Engine) SetPeers(peers []peer.Config) error {
 	return nil
 }
 
-// prepare tells the underlay the paths to a wished peer, the proven one of a peer that we
-// have already among them.
+// prepare passes the paths to a wanted peer to the underlay. For a known peer they include the
+// proven one.
 func (e *Engine) prepare(c peer.Config) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,8 +67,8 @@ func (e *Engine) prepare(c peer.Config) {
 	e.bind.SetCandidates(id, next.addresses())
 }
 
-// adopt changes the book of peers after the device. Readings up to the number outdated are
-// from before.
+// adopt updates the book of peers after the device. Readings up to the number outdated are from
+// before.
 func (e *Engine) adopt(d difference, outdated uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 	}
 	for _, c := range d.changed {
 		if p := e.peers[c.PublicKey]; p != nil {
-			e.taken.release(p.config) // before any other takes it
+			e.taken.release(p.config) // before another peer takes it
 		}
 	}
 	now := time.Now()
@@ -100,13 +100,13 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 	}
 }
 
-// worthDialling reports whether a change may be what a peer without a session waited for.
+// worthDialling reports whether a change may help a peer without a session.
 func worthDialling(was, c peer.Config) bool {
 	return !slices.Equal(was.Endpoints, c.Endpoints) || !was.PresharedKey.Equal(c.PresharedKey)
 }
 
-// commands turn the device's set into the wished one, removals first: an address may move
-// from one stock peer to another.
+// commands turn the device's set into the wanted one. Removals come first: an address may move from
+// one stock peer to another.
 func (e *Engine) commands(d difference) []uapi.PeerConfig {
 	var change []uapi.PeerConfig
 	for _, k := range d.gone {
@@ -128,16 +128,15 @@ func (e *Engine) commands(d difference) []uapi.PeerConfig {
 	return change
 }
 
-// replaces reports whether the device has to recreate a peer: WireGuard settles
-// then whether it roams.
+// replaces reports whether the device has to recreate a peer: WireGuard decides then whether the
+// peer roams.
 func (e *Engine) replaces(c peer.Config) bool {
 	was := e.peers[c.PublicKey]
 	return was != nil && was.config.Managed != c.Managed
 }
 
-// addition makes a peer. One that roams gets its endpoint in a second step, since a peer
-// that has one when it is made stays with it (Engine's setting); and together with it what
-// makes the device send something.
+// addition creates a peer. One that roams gets its endpoint in a second step, since a peer created
+// with one keeps it (by the Engine's setting). The same step makes the device send something.
 func addition(c peer.Config) []uapi.PeerConfig {
 	var none uint16
 	keepalive := keepaliveSeconds(c)
@@ -160,8 +159,8 @@ func addition(c peer.Config) []uapi.PeerConfig {
 	return []uapi.PeerConfig{p}
 }
 
-// modification sets only what changed. Endpoints are no part of it: the device's own
-// one follows its session, and a dial brings the new ones in when there is none.
+// modification sets only what changed. It leaves the endpoints out: the device's endpoint follows
+// the session, and a dial uses the new ones when there is none.
 func modification(was, c peer.Config) (uapi.PeerConfig, bool) {
 	p := uapi.PeerConfig{PublicKey: c.PublicKey, UpdateOnly: true}
 	changed := false
@@ -180,7 +179,7 @@ func modification(was, c peer.Config) (uapi.PeerConfig, bool) {
 
 func keepaliveSeconds(c peer.Config) uint16 { return uint16(c.Keepalive / time.Second) }
 
-// endpointID is the name under which the underlay knows a peer's candidates.
+// endpointID is the name of a peer's candidates in the underlay.
 func endpointID(k peer.PublicKey) string { return k.String() }
 
 // endpointText is the endpoint that stands for all candidates of a peer.

@@ -8,33 +8,33 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// The device tells the state of all its peers or nothing, as text: 3 µs and half a kilobyte
-// for each. Of many peers nobody needs it so often as it is asked for (by each check of
-// each of them, and whenever a path changes), so a reading serves for a while, the longer
-// the more peers there are: at 1,000 peers half a second. Few are always read again.
+// The device returns the state of all its peers at once, as text: 3 µs and half a kilobyte for
+// each. With many peers that is requested more often than needed, by each peer's checks and on each
+// path change. So a reading is shared for a while, longer with more peers: half a second with
+// 1,000. With few peers it is always read again.
 const (
-	readAnew    = 16 // peers
+	alwaysRead  = 16 // peers
 	ageEach     = 500 * time.Microsecond
 	greatestAge = 500 * time.Millisecond
 )
 
-// serves is for how long a reading of so many peers does.
+// serves is how long a reading of so many peers is shared.
 func serves(peers int) time.Duration {
-	return min(time.Duration(max(peers-readAnew, 0))*ageEach, greatestAge)
+	return min(time.Duration(max(peers-alwaysRead, 0))*ageEach, greatestAge)
 }
 
-// readings shares readings of the device. It is safe for concurrent use: one is made at a
-// time, and whoever waited for it takes it.
+// readings shares readings of the device. It is safe for concurrent use: only one reading is made
+// at a time, and those who waited for it share it.
 type readings struct {
-	// state asks the device, look the underlay.
+	// state queries the device, look the underlay.
 	state func() (uapi.Device, error)
 	look  func() underlay.Observations
-	// turn holds one while nobody reads. Nobody keeps it while waiting for time to pass.
+	// turn holds a token while nobody reads. Nobody keeps it while waiting.
 	turn chan struct{}
 
-	mu    sync.Mutex // guards what follows, for moments
-	last  *reading   // nil: there is none, or it no longer counts
-	begun uint64     // numbers given away
+	mu    sync.Mutex // guards the following, held briefly
+	last  *reading   // nil: none, or no longer valid
+	begun uint64     // numbers assigned
 }
 
 func newReadings(state func() (uapi.Device, error), look func() underlay.Observations) *readings {
@@ -43,22 +43,22 @@ func newReadings(state func() (uapi.Device, error), look func() underlay.Observa
 	return r
 }
 
-// begin takes the turn; end gives it back.
+// begin takes the turn; end returns it.
 func (r *readings) begin() (end func()) {
 	<-r.turn
 	return func() { r.turn <- struct{}{} }
 }
 
-// reading is the state of the device and, if somebody has asked for it, what the underlay
-// had seen a moment later. Nobody changes it.
+// reading is the state of the device and, if requested, what the underlay had seen a moment later.
+// It is immutable.
 type reading struct {
-	at    time.Time // before anything was read; zero: there is no reading
-	n     uint64    // later ones have greater numbers
+	at    time.Time // before anything was read; zero: no reading
+	n     uint64    // grows with each reading
 	state uapi.Device
 	seen  *underlay.Observations
 }
 
-// lasts is for how long a reading serves yet, where it may be so many times as old.
+// lasts is how much longer a reading may be used by a caller who accepts times the usual age.
 func (r *reading) lasts(times int) time.Duration {
 	if r == nil {
 		return 0
@@ -75,10 +75,10 @@ func (r *readings) newest() *reading {
 	return r.last
 }
 
-// lately is a reading that is not old.
+// lately returns a recent reading.
 func (r *readings) lately() (reading, error) { return r.notOlder(1) }
 
-// notOlder is a reading that is no older than so many times what one serves.
+// notOlder returns a reading of at most times the usual age.
 func (r *readings) notOlder(times int) (reading, error) {
 	if last := r.newest(); last.lasts(times) > 0 {
 		return *last, nil
@@ -90,7 +90,7 @@ func (r *readings) notOlder(times int) (reading, error) {
 	return r.again()
 }
 
-// now is a reading that was begun after the call, however young the last one is.
+// now returns a reading that was begun after the call, however recent the last one is.
 func (r *readings) now() (reading, error) {
 	called := time.Now()
 	defer r.begin()()
@@ -100,9 +100,9 @@ func (r *readings) now() (reading, error) {
 	return r.again()
 }
 
-// fresh is a reading that was begun after the call, with what was seen. Of many peers it
-// waits until the last one is old, so that those who come meanwhile share it. The wait
-// fails with ErrClosed when closing is closed.
+// fresh returns a reading that was begun after the call, with what was seen. With many peers it
+// waits until the last one is old, so that concurrent callers share one. The wait fails with
+// ErrClosed when closing is closed.
 func (r *readings) fresh(closing <-chan struct{}) (reading, error) {
 	called := time.Now()
 	for {
@@ -120,7 +120,7 @@ func (r *readings) fresh(closing <-chan struct{}) (reading, error) {
 	}
 }
 
-// due is a reading that was begun after the time, with what was seen, or how long to wait
+// due returns a reading that was begun after the time, with what was seen, or how long to wait
 // until one may be made.
 func (r *readings) due(after time.Time) (next reading, wait time.Duration, err error) {
 	defer r.begin()()
@@ -153,7 +153,7 @@ func (r *readings) again() (reading, error) {
 	return next, nil
 }
 
-// keep has others share a reading, unless it was forgotten meanwhile. Its caller has the turn.
+// keep shares a reading, unless it was forgotten meanwhile. Its caller has the turn.
 func (r *readings) keep(next reading) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,9 +162,9 @@ func (r *readings) keep(next reading) {
 	}
 }
 
-// forget has the next one read again: peers have come or gone, and a counter that starts
-// over must not be taken for the one before. Readings up to the number are from before,
-// also one that is being made.
+// forget invalidates all readings so far, including one being made: peers have come or gone, and a
+// counter that restarts must not be taken for the old one. upTo is the number of the last invalid
+// reading.
 func (r *readings) forget() (upTo uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,7 +23,7 @@ func counted(n int) (*readings, *int) {
 
 func TestReadingsOfFewPeersAreNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, made := counted(readAnew)
+		r, made := counted(alwaysRead)
 		for range 5 {
 			if _, err := r.lately(); err != nil {
 				t.Fatal(err)
@@ -147,7 +147,7 @@ func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
 // Of many peers the counters are read less often, by nobody else in between, and often enough
 // to notice silence in time.
 func TestManyPeersAreReadLessOften(t *testing.T) {
-	for peers, want := range map[int]time.Duration{1: time.Second, readAnew: time.Second, 516: 1500 * time.Millisecond, 1000: 1984 * time.Millisecond, 5000: 2 * time.Second} {
+	for peers, want := range map[int]time.Duration{1: time.Second, alwaysRead: time.Second, 516: 1500 * time.Millisecond, 1000: 1984 * time.Millisecond, 5000: 2 * time.Second} {
 		if got := lookEvery(peers); got != want {
 			t.Errorf("%d peers are looked at every %v, want %v", peers, got, want)
 		}

@@ -15,7 +15,7 @@ type Snapshot struct {
 	Peers      map[peer.PublicKey]PeerStats
 }
 
-// Bytes are those of all peers, in both directions.
+// Bytes returns the bytes of all peers in both directions.
 func (s Snapshot) Bytes() (sum uint64) {
 	for _, p := range s.Peers {
 		sum += p.RxBytes + p.TxBytes
@@ -23,38 +23,37 @@ func (s Snapshot) Bytes() (sum uint64) {
 	return sum
 }
 
-// PeerStats is how one peer fares.
+// PeerStats is the state of one peer.
 type PeerStats struct {
 	peer.Stats
 	Name string
-	// Path is the one in use, as far as is known; Endpoint is its far end.
+	// Path is the one in use, as far as known; Endpoint is its far end.
 	Path peer.Path
-	// Proven is whether there was a session with Endpoint, or with a managed peer at all.
-	// Then it is worth keeping for the next start, where it belongs among the peer's
-	// endpoints.
+	// Proven is whether there was a session with Endpoint, or with a managed peer on any path. Then
+	// the endpoint is worth storing for the next start, as one of the peer's endpoints.
 	Proven bool
-	// LastRx is when the peer last completed a handshake or sent within a session,
-	// accurate to a second. Its initiations alone do not count: they say nothing of the
-	// preshared key, nor whether our answers arrive.
+	// LastRx is when the peer last completed a handshake or sent in a session, accurate to a
+	// second. Initiations alone do not count: they prove neither the preshared key nor that our
+	// answers arrive.
 	LastRx time.Time
-	// Unanswered is since when what was sent has wanted an answer; zero when nothing does.
+	// Unanswered is since when a packet has waited for an answer; zero if none does.
 	Unanswered time.Time
-	// Attempts counts initiations since then without an answer, repetitions included.
+	// Attempts counts unanswered initiations since then, retransmissions included.
 	Attempts int
-	// NextTry is when the next one begins; zero when none is planned.
+	// NextTry is when the next one begins; zero if none is planned.
 	NextTry time.Time
 }
 
-// patience is how many times as old a reading may be for [Engine.Peer] and [Engine.Read]: of
-// a thousand peers 2.5 s, so that the one that is made every two seconds in any case does.
+// patience is how many times the usual age a reading may have for [Engine.Peer] and [Engine.Read].
+// With a thousand peers that is 2.5 s, so the regular reading every two seconds is enough.
 const patience = 5
 
-// Peer is how one peer fares; false when there is none with the key. Of many peers it is as
-// of 2.5 s ago at most: it is for whoever looks at one after the other.
+// Peer returns the state of one peer; false if there is none with the key. With many peers it may
+// be 2.5 s old. It is meant for callers that go through the peers one by one.
 func (e *Engine) Peer(key peer.PublicKey) (PeerStats, bool) {
 	r, err := e.readings.notOlder(patience)
-	if err != nil { // The device's answer could not be read: there are no counters.
-		e.log.Warn("reading the tunnel's state failed", "err", err)
+	if err != nil { // the device's answer could not be read: no counters
+		e.log.Warn("failed to read the tunnel's state", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,21 +65,20 @@ func (e *Engine) Peer(key peer.PublicKey) (PeerStats, bool) {
 	return p.stats(e.inUseLocked(p)), true
 }
 
-// Snapshot reads the counters. Of many peers they are as of At, half a second ago at most:
-// reading those of a thousand takes milliseconds.
+// Snapshot reads the counters. With many peers it may be half a second old, as At says: reading
+// those of a thousand takes milliseconds.
 func (e *Engine) Snapshot() Snapshot {
 	var s Snapshot
 	e.readInto(&s, 1)
 	return s
 }
 
-// Read is Snapshot, for whoever looks every [Engine.LookEvery], into one that was taken
-// before, whose map is used again. At is 2.5 s ago at most, as of [Engine.Peer], and may be
-// that of the last.
+// Read is Snapshot for callers that look every [Engine.LookEvery]. It reuses the map of an earlier
+// snapshot. At may be 2.5 s old, as in [Engine.Peer], and may equal that of the last.
 func (e *Engine) Read(s *Snapshot) { e.readInto(s, patience) }
 
-// LookEvery is how often the counters are read in any case: every second, and of a thousand
-// peers every two. Who looks more often learns nothing.
+// LookEvery is how often the counters are read in any case: every second, or every two with a
+// thousand peers. Looking more often shows nothing new.
 func (e *Engine) LookEvery() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,8 +87,8 @@ func (e *Engine) LookEvery() time.Duration {
 
 func (e *Engine) readInto(s *Snapshot, times int) {
 	r, err := e.readings.notOlder(times)
-	if err != nil { // The device's answer could not be read: there are no counters.
-		e.log.Warn("reading the tunnel's state failed", "err", err)
+	if err != nil { // the device's answer could not be read: no counters
+		e.log.Warn("failed to read the tunnel's state", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -105,8 +103,8 @@ func (e *Engine) readInto(s *Snapshot, times int) {
 	}
 }
 
-// inUseLocked is the path in use: where the underlay sends a managed peer's data, else
-// the one that was proven, else the first to be tried. Engine.mu is held.
+// inUseLocked returns the path in use: where the underlay sends a managed peer's data, else the
+// proven one, else the first to try. Engine.mu is held.
 func (e *Engine) inUseLocked(p *peerState) peer.Path {
 	switch {
 	case p.config.Managed:

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// validate checks the peers that a wished set changes, against each other, those that stay
-// and our own key. Keys that are known were checked when they came. Engine.setMu is held.
+// validate checks the changed peers against each other, against those that stay and against our own
+// key. Known keys were checked when they were added. Engine.setMu is held.
 func (e *Engine) validate(changed []peer.Config) error {
 	names := make(map[string]peer.PublicKey, len(changed))
 	keys := make(map[peer.PublicKey]string, len(changed))
@@ -89,8 +89,8 @@ type claim struct {
 }
 
 // validateStock refuses stock peers whose addresses overlap ours or another peer's in the overlay
-// (such a peer could speak as another), more of the overlay than a network of their own, or
-// another stock peer's (WireGuard would take them from the peer that had them first).
+// (such a peer could impersonate another), that claim more of the overlay than a network of their
+// own, or whose addresses overlap another stock peer's (WireGuard would take them from the first).
 func validateStock(own peer.PublicKey, peers []peer.Config) error {
 	var claims []claim
 	for _, c := range peers {
@@ -110,8 +110,8 @@ func validateStock(own peer.PublicKey, peers []peer.Config) error {
 			claims = append(claims, claim{p.Masked(), c.Name})
 		}
 	}
-	// Prefixes nest or are disjoint, so in this order the widest one so far is enough
-	// to compare with.
+	// Prefixes nest or are disjoint, so in this order comparing with the widest one so far is
+	// enough.
 	slices.SortFunc(claims, func(a, b claim) int {
 		if c := a.prefix.Addr().Compare(b.prefix.Addr()); c != 0 {
 			return c
@@ -131,7 +131,8 @@ func validateStock(own peer.PublicKey, peers []peer.Config) error {
 	return nil
 }
 
-// holder says whose overlay address the prefix holds, for the error message; empty if nobody's.
+// holder names the owner of the overlay address in the prefix, for the error message; empty if
+// none.
 func holder(own peer.PublicKey, peers []peer.Config, p netip.Prefix) string {
 	if !p.Overlaps(peer.OverlayPrefix) {
 		return ""

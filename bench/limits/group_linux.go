@@ -206,7 +206,7 @@ func (g *Group) Close() error {
 		}
 		err := errors.Join(errs...)
 		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			return err // the latter are of somebody else, such as root's killed runs
+			return err // the latter are of someone else, such as root's killed runs
 		}
 		select {
 		case <-tick.C:

@@ -19,7 +19,7 @@ type delay struct{ at, took time.Duration }
 
 func newDelays() *delays { return &delays{began: time.Now()} }
 
-// add tells of something that began at a time and took as long.
+// add reports something that began at a time and took as long.
 func (d *delays) add(at time.Time, took time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func quantiles(values map[string]float64, sorted []time.Duration) {
 	}
 }
 
-// enough says whether n samples can tell a quantile: whether at least one is above it.
+// enough reports whether n samples can tell a quantile: whether at least one is above it.
 func enough(n int, q float64) bool {
 	return n > 0 && math.Round(float64(n)*(1-q)*1e6) >= 1e6 // since 1-0.99 is a little more than 0.01
 }

@@ -133,7 +133,7 @@ func (r Result) CPUSeconds() float64 { return r.UserSeconds + r.SystemSeconds }
 func (r Result) BitsPerSecond() float64 { return perUnit(float64(r.Bytes)*8, r.Seconds) }
 
 // BitsPerCPUSecond is the payload's rate over the cores that were busy, both ends
-// together; 0 where processor time is not known.
+// together; 0 where processor time is unknown.
 func (r Result) BitsPerCPUSecond() float64 { return perUnit(float64(r.Bytes)*8, r.CPUSeconds()) }
 
 // Cores is the number of cores that were busy on average.

@@ -4,7 +4,7 @@ package load
 
 import "time"
 
-// These answer zero, "not known": the figures that matter are
+// These answer zero, "unknown": the figures that matter are
 // compared on Linux, where gateways run.
 func processorTime() (user, system time.Duration) { return 0, 0 }
 

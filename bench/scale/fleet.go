@@ -62,7 +62,7 @@ func startPeer(ctx context.Context, dir string, m member, hub *Hub, local map[st
 	return start(ctx, c, m)
 }
 
-// newConfig is what each peer's file would say but for its peers.
+// newConfig is what each peer's file would say except for its peers.
 func newConfig(dir string, m member) *config.Resolved {
 	return &config.Resolved{Name: m.name, StateDir: filepath.Join(dir, m.name), PrivateKey: m.key}
 }

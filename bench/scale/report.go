@@ -49,7 +49,7 @@ func table(b *strings.Builder, rows func(row func(cells ...any))) {
 	_ = t.Flush() // A strings.Builder has no errors.
 }
 
-// writeIdle gives what peers cost, each more than the smallest number of them.
+// writeIdle returns what peers cost, each more than the smallest number of them.
 func writeIdle(b *strings.Builder, list []Idle) {
 	fmt.Fprintln(b, "\nidle peers: what the hub takes")
 	table(b, func(row func(...any)) {

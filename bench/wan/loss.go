@@ -26,7 +26,7 @@ func newLosses(p Path) losses {
 	return l
 }
 
-// next tells whether the next packet gets lost.
+// next reports whether the next packet gets lost.
 func (l *losses) next() bool {
 	chance := l.random.Float64()
 	if !l.bursts {

@@ -16,7 +16,7 @@ func newPolicer(p Path) policer {
 	return policer{rate: p.Police / 8, burst: burst, tokens: burst}
 }
 
-// pass tells whether a packet of a size passes.
+// pass reports whether a packet of a size passes.
 func (p *policer) pass(now time.Duration, size int) bool {
 	if p.rate == 0 {
 		return true

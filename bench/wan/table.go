@@ -190,7 +190,7 @@ func (v View) keySeconds(cell, subject string) float64 {
 	return c.Summary(keyP99).Median
 }
 
-// writeDoubts tells of runs that failed, and of those in which the forwarder itself lost
+// writeDoubts reports runs that failed, and of those in which the forwarder itself lost
 // packets.
 func (v View) writeDoubts(b *strings.Builder) {
 	for _, c := range v.Cells {

@@ -40,7 +40,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) strin
 	return &app{stdin: stdin, stdout: &output{to: stdout}, stderr: stderr, getenv: getenv}
 }
 
-// execute runs one command line and gives the exit code.
+// execute runs one command line and returns the exit code.
 func execute(ctx context.Context, a *app, args []string) int {
 	root := a.rootCommand()
 	return a.run(ctx, root, args)
@@ -157,7 +157,7 @@ func (a *app) socketPath() string {
 	return config.DefaultSocket
 }
 
-// terminal gives the file behind a stream when that is a terminal.
+// terminal returns the file behind a stream when that is a terminal.
 func terminal(stream any) (*os.File, bool) {
 	f, ok := file(stream)
 	return f, ok && term.IsTerminal(int(f.Fd()))

@@ -59,7 +59,7 @@ func (a *app) approveWaiting(ctx context.Context, name, fingerprint string) erro
 			return err
 		}
 		i := slices.IndexFunc(st.Peers, func(p api.PeerStatus) bool { return p.Name == name && p.ApprovalFingerprint != "" })
-		if i >= 0 { // else the gateway says what is wrong
+		if i >= 0 { // otherwise the gateway says what is wrong
 			fingerprint = st.Peers[i].ApprovalFingerprint
 			if err := a.confirmKey(ctx, name, fmt.Sprintf("%s waits for approval, and its key has the fingerprint %s.\n"+
 				"Anybody with the ticket could take this name: `postern join` at the other gateway has to have printed the same.\n",
@@ -152,7 +152,7 @@ func (a *app) confirmFound(ctx context.Context, g api.Discovered) error {
 		cmp.Or(tui.Printable(strings.Join(g.Addresses, ", ")), "no address"), tui.Printable(g.Fingerprint)))
 }
 
-// confirmKey asks at the terminal whether a key is the right one, after what is known of it.
+// confirmKey asks at the terminal whether a key is the right one, after what is known about it.
 func (a *app) confirmKey(ctx context.Context, name, known string) error {
 	fmt.Fprint(a.stderr, known+"Is it the same? [y/N] ")
 	// A read from a terminal cannot be called off: after a signal it ends with the process.
@@ -197,7 +197,7 @@ func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]s
 	return names, directive
 }
 
-// noSuchPeer says whether a request failed because no peer has the name.
+// noSuchPeer reports whether a request failed because no peer has the name.
 func noSuchPeer(err error) bool {
 	var e *admin.Error
 	return errors.As(err, &e) && e.Status == http.StatusNotFound

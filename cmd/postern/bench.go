@@ -105,7 +105,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 // reportWriter writes a report in one of the formats.
 type reportWriter = func(*bench.Report, io.Writer) error
 
-// check refuses what makes no sense and gives the format's writer; width is the terminal's.
+// check refuses what makes no sense and returns the format's writer; width is the terminal's.
 func (f benchFlags) check(width int) (reportWriter, error) {
 	switch {
 	case f.runs < 1:
@@ -186,7 +186,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) er
 	return benchFailure(report)
 }
 
-// benchProgress tells of each run when it ends.
+// benchProgress reports each run when it ends.
 func (a *app) benchProgress(p bench.Progress) { fmt.Fprintln(a.stderr, tui.Printable(p.String())) }
 
 // benchFailure is the command's failure: nothing was measured.

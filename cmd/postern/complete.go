@@ -14,7 +14,7 @@ import (
 // Completion scripts hand the line back to the shell's eval at the next TAB, and fish does so
 // without the quotes of the words before. A word that is offered is therefore a part of a
 // program that the operator's shell runs, and many words come from others: peers, gateways
-// that strangers announce, a gateway in somebody else's cluster.
+// that strangers announce, a gateway in someone else's cluster.
 //
 // So everything that a shell is offered, whoever offers it, passes through [offers]: it is
 // what cobra's completion command writes to.

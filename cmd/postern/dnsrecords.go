@@ -181,7 +181,7 @@ func announceable(g api.GatewayStatus, private bool) (out []netip.AddrPort, note
 	return out, notes
 }
 
-// onlyInside says whether an address means something in a private network alone: RFC 1918,
+// onlyInside reports whether an address means something in a private network alone: RFC 1918,
 // RFC 4193, and RFC 6598's for carrier-grade NAT.
 func onlyInside(a netip.Addr) bool {
 	a = a.Unmap()

@@ -97,7 +97,7 @@ func meant(message string, c *cobra.Command) string {
 	return ""
 }
 
-// explain gives the exit code of an error and the lines to print. socket is empty when a
+// explain returns the exit code of an error and the lines to print. socket is empty when a
 // gateway in a cluster was asked.
 func explain(err error, socket string) (int, []string) {
 	var (

@@ -97,7 +97,7 @@ func (a *app) gateway(ctx context.Context, load func() (*config.Resolved, error)
 	logWarnings(log, cfg)
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(memlimit.FromCgroup))
 	if err != nil { // There is no cgroup, or none with a limit that can be read.
-		log.Debug("the memory limit is not known", "error", err)
+		log.Debug("failed to read the memory limit", "error", err)
 	} else {
 		log.Debug("memory limit", "bytes", limit)
 	}

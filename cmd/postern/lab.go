@@ -149,7 +149,7 @@ func (a *app) labTables(gateways []api.Status, took time.Duration) {
 	fmt.Fprintf(a.stdout, "\n%.1f s in all\n", took.Seconds())
 }
 
-// onTerminal reports whether there is somebody to show a screen to.
+// onTerminal reports whether there is someone to show a screen to.
 func (a *app) onTerminal() bool {
 	_, in := terminal(a.stdin)
 	_, out := terminal(a.stdout)

@@ -12,7 +12,7 @@ import (
 )
 
 // labStory tells what happens in the lab, a step a line. On a terminal it shows the step
-// that is under way as well, and wraps sentences.
+// that is in progress as well, and wraps sentences.
 type labStory struct {
 	out   io.Writer
 	width int // of the terminal, 0 when there is none

@@ -10,7 +10,7 @@ import (
 // hidden takes the place of what looks like a secret.
 const hidden = "(hidden)"
 
-// What secrets look like. Nothing that the gateway tells of itself contains one; this is
+// What secrets look like. Nothing that the gateway reports itself contains one; this is
 // the second lock on the same door, for texts of libraries and of other programs.
 var (
 	pemSecret  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)

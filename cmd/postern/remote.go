@@ -33,7 +33,7 @@ type inCluster struct {
 	held *remote.Gateway
 }
 
-// reaching gives the flags to commands that ask a gateway.
+// reaching returns the flags to commands that ask a gateway.
 func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
 	c := &a.cluster
 	first := c.flags == nil
@@ -135,7 +135,7 @@ func (a *app) close() {
 	}
 }
 
-// forwarded makes what a gateway in a cluster says of its listener fit for this machine: the
+// forwarded makes what a gateway in a cluster says of its listener fit for this host: the
 // listener is in the pod, to which kubectl forwards a port.
 func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlugin) error {
 	g, err := a.gatewayInCluster()
@@ -200,7 +200,7 @@ func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
 	}
 }
 
-// asCalled tells by the name of the program that kubectl runs it, and gives its arguments. kubectl
+// asCalled tells by the name of the program that kubectl runs it, and returns its arguments. kubectl
 // has kubectl_complete-NAME complete the command line of plugin NAME.
 func asCalled(argv []string) (plugin bool, args []string) {
 	name := argv[0][strings.LastIndexAny(argv[0], `/\`)+1:]

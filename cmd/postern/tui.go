@@ -185,7 +185,7 @@ func (s source) Status(ctx context.Context) (api.Status, error) {
 	return status, err
 }
 
-// follow says what changes, for as long as somebody reads it: there may be nothing to write for days.
+// follow says what changes, for as long as someone reads it: there may be nothing to write for days.
 func (a *app) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -30,7 +30,7 @@ type existing int
 const (
 	absent  existing = iota
 	shipped          // what a package installed, untouched
-	present          // somebody's
+	present          // someone's
 )
 
 // lookAt says what is at the place of the configuration.
@@ -93,7 +93,7 @@ func (f firstConfig) render() []byte {
 	return out
 }
 
-// check tells whether the configuration is right but for the files that are yet to be made, beside
+// check reports whether the configuration is right except for the files that are yet to be made, beside
 // its place.
 func (f firstConfig) check(path string, o config.Overrides) error {
 	f.issuer = certificateFiles{}
@@ -128,7 +128,7 @@ func (f firstConfig) draft(path string, use func(draft string) error) error {
 	return use(draft)
 }
 
-// writeBeside writes a file that everybody may read, of a name that nobody knows before, into the
+// writeBeside writes a file that everyone may read, of a name that nobody knows before, into the
 // directory of path.
 func writeBeside(path string, data []byte) (string, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
@@ -153,7 +153,7 @@ var apiServers = []struct{ ca, address string }{
 	{"/var/snap/microk8s/current/certs/ca.crt", "127.0.0.1:16443"},
 }
 
-// apiServerHere is the API server of this machine, if one is seen.
+// apiServerHere is the API server of this host, if one is seen.
 func apiServerHere() (address, ca string) {
 	for _, s := range apiServers {
 		if _, err := os.Stat(s.ca); err == nil {

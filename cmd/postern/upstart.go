@@ -16,7 +16,7 @@ import (
 
 // starter starts a gateway that goes on when its command has ended.
 type starter interface {
-	// start gives a channel that gets an error if the gateway ends soon; nil = nobody tells.
+	// start returns a channel that gets an error if the gateway ends soon; nil = nobody tells.
 	start(ctx context.Context, cfg *config.Resolved) (ended <-chan error, err error)
 	// how says how it runs, log where it says what is wrong.
 	how(cfg *config.Resolved) string

@@ -21,13 +21,12 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// maxAnswer bounds what a client reads in bytes: the status of a thousand peers with
-// all their flows.
+// maxAnswer bounds an answer in bytes: the status of a thousand peers with all their flows.
 const maxAnswer = 64 << 20
 
-// Client asks a running gateway. It holds no connection to a socket between requests and
-// may be used concurrently. Failures of the gateway are [*Error]; when nobody answers, the
-// error is [ErrNoGateway], and with it [ErrSilent] when somebody listens who does not answer.
+// Client talks to a running gateway. It holds no connection to a socket between requests, and is
+// safe for concurrent use. Failures of the gateway are an [*Error]. Without an answer the error is
+// [ErrNoGateway], and also [ErrSilent] if a process accepts requests but does not answer.
 type Client struct {
 	socket string
 	http   *http.Client
@@ -35,11 +34,11 @@ type Client struct {
 
 var _ Backend = (*Client)(nil)
 
-// NewClient asks the gateway at the socket. Nothing is dialled yet.
+// NewClient returns a client of the gateway at the socket. It does not dial yet.
 func NewClient(socket string) *Client { return NewPatientClient(socket, 0) }
 
-// NewPatientClient is NewClient for a gateway that may be starting: as long as nobody listens
-// on the socket it is dialled again, for at most that long.
+// NewPatientClient is NewClient for a gateway that may be starting: while nobody listens on the
+// socket it dials again, for at most that long.
 func NewPatientClient(socket string, patience time.Duration) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		for until := time.Now().Add(patience); ; {
@@ -60,11 +59,11 @@ func NewPatientClient(socket string, patience time.Duration) *Client {
 	}}
 }
 
-// dialPause is the time from one look for a listener to the next.
+// dialPause is the interval between attempts.
 const dialPause = 50 * time.Millisecond
 
-// answerTime is how long a gateway may take to answer, beyond what the request lets it wait
-// for others: twice what the slowest needs (README.md, "Endpoints").
+// answerTime is how long a gateway may take to answer, beyond what the request lets it wait for
+// others: twice the slowest time (README.md, "Endpoints").
 const answerTime = 20 * time.Second
 
 // answerLimit is how long the answer to a request may take.
@@ -80,13 +79,13 @@ func answerLimit(request any) time.Duration {
 	return answerTime
 }
 
-// idleConnTimeout is below the server's, so that no request goes into a connection that is
-// being closed.
+// idleConnTimeout is below the server's, so that no request is sent on a connection that is being
+// closed.
 const idleConnTimeout = idleTimeout / 2
 
-// NewClientVia asks the gateway that dial reaches, which is called name in messages. Its
-// connections are kept for the next request, since to make one may be costly. An error of
-// dial is given as it is.
+// NewClientVia returns a client of the gateway that dial reaches, which messages call name. Its
+// connections are kept for the next request, since making one may be costly. An error of dial is
+// returned unchanged.
 func NewClientVia(name string, dial func(context.Context) (net.Conn, error)) *Client {
 	return &Client{socket: name, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -100,19 +99,19 @@ func NewClientVia(name string, dial func(context.Context) (net.Conn, error)) *Cl
 	}}}
 }
 
-// viaError marks an error of a dial that is not ours.
+// viaError marks an error of a caller's dial function.
 type viaError struct{ error }
 
-// Unwrap is the error itself.
+// Unwrap returns the error itself.
 func (e *viaError) Unwrap() error { return e.error }
 
-// Socket is the path that is asked, or the name of what else is.
+// Socket returns the path of the socket, or the name of the gateway.
 func (c *Client) Socket() string { return c.socket }
 
-// Close ends the connections that no request uses.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// do sends one request. A nil body or answer means that there is none.
+// do sends one request. A nil body or answer means none.
 func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
 	var payload io.Reader
 	if body != nil {
@@ -130,7 +129,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	})
 	defer silence.Stop()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { silence.Reset(limit) }, // to reach a cluster may take long
+		GotConn: func(httptrace.GotConnInfo) { silence.Reset(limit) }, // reaching a cluster may take long
 	})
 	req, err := http.NewRequestWithContext(ctx, method, "http://postern"+path, payload)
 	if err != nil {
@@ -163,7 +162,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	return nil
 }
 
-// dialError tells an absent gateway from a request that ended otherwise.
+// dialError distinguishes an absent gateway from other failures.
 func (c *Client) dialError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
 		return cause
@@ -176,7 +175,7 @@ func (c *Client) dialError(ctx context.Context, err error) error {
 	if !errors.As(err, &op) || op.Op != "dial" {
 		var ue *url.Error
 		if errors.As(err, &ue) {
-			err = ue.Err // The URL's host is made up and would only confuse.
+			err = ue.Err // the URL's host is made up and would only confuse
 		}
 		return fmt.Errorf("ask the gateway on %s: %w", c.socket, err)
 	}
@@ -337,7 +336,7 @@ func (c *Client) Checks(ctx context.Context) (api.CheckReport, error) {
 	return ask[api.CheckReport](ctx, c, http.MethodGet, "/v1/checks", nil)
 }
 
-// History asks for what became of peers lately.
+// History asks for what became of peers recently.
 func (c *Client) History(ctx context.Context, r api.HistoryRequest) (api.History, error) {
 	q := url.Values{"peer": r.Peers}
 	for name, d := range map[string]time.Duration{"since": r.Since, "step": r.Step} {

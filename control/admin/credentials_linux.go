@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxGroups bounds the supplementary groups that are asked for. Whoever has more is
-// judged by the first group alone.
+// maxGroups bounds the supplementary groups that are read. A client with more is judged by its
+// primary group alone.
 const maxGroups = 1024
 
-// peerCredentials asks the kernel who connected (SO_PEERCRED, SO_PEERGROUPS; unix(7),
-// socket(7)). Both tell what held when the connection was made.
+// peerCredentials asks the kernel who connected (SO_PEERCRED, SO_PEERGROUPS; unix(7), socket(7)).
+// Both date from the time of the connection.
 func peerCredentials(c net.Conn) (identity, error) {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
@@ -41,7 +41,7 @@ func peerCredentials(c net.Conn) (identity, error) {
 	return identity{uid: int(cred.Uid), gid: int(cred.Gid), groups: groups, pid: int(cred.Pid)}, nil
 }
 
-// peerGroups is empty where the kernel is older than 4.13 or the peer has too many.
+// peerGroups is empty if the kernel is older than 4.13 or the client has too many.
 func peerGroups(fd uintptr) []int {
 	var gids [maxGroups]uint32
 	size := uint32(unsafe.Sizeof(gids))

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// routes is the table of endpoints: method and path, the right it takes, the call.
+// routes is the table of endpoints: method and path, required right, call.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	b := s.backend
@@ -57,7 +57,7 @@ func (s *Server) routes() http.Handler {
 	})))
 	mux.Handle("POST /v1/peers/{name}/approve", answer(s, mayChange, func(r *request) (any, error) {
 		var q api.PeerApproveRequest
-		if len(r.body) > 0 { // a command older than the fingerprint sends none, and is told of it
+		if len(r.body) > 0 { // a command from before fingerprints sends none, and gets an error
 			if err := parse(r, &q); err != nil {
 				return nil, err
 			}
@@ -86,7 +86,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// answer checks the right, calls and writes the outcome.
+// answer checks the right, calls and writes the result.
 func answer(s *Server, need right, call func(*request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, problem := s.authorize(r.Context(), need)
@@ -122,7 +122,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	case errors.As(err, &e):
 	case errors.As(err, &problems):
 		e = Usage(strings.ReplaceAll(problems.Error(), "\n", "; "), "the old configuration stays in force")
-	case errors.Is(err, context.Canceled): // If the caller had gone, nobody would read this.
+	case errors.Is(err, context.Canceled): // if the client has gone, nobody reads this
 		e = Failed("the gateway is stopping", "")
 	default:
 		e = Failed(err.Error(), "")
@@ -137,19 +137,19 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 func (s *Server) write(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		s.log.Error("an admin answer cannot be encoded", "error", err)
+		s.log.Error("failed to encode an admin response", "error", err)
 		status, data = http.StatusInternalServerError, []byte(`{"message":"the answer cannot be encoded"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store") // Some answers are secrets.
 	w.WriteHeader(status)
 	if _, err := w.Write(append(data, '\n')); err != nil {
-		s.log.Debug("an admin answer was not taken", "error", err)
+		s.log.Debug("failed to write an admin response", "error", err)
 	}
 }
 
-// readBody takes the whole body before anything else happens: only then does the
-// server watch the connection, and end the request's context when the command goes.
+// readBody reads the whole body before anything else happens: only then does the server watch the
+// connection, and end the request's context when the command goes away.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	rc := http.NewResponseController(w)
 	if err := rc.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
@@ -179,7 +179,7 @@ func parse(r *request, into any) error {
 	return nil
 }
 
-// number reads the number of a record; empty is 0.
+// number parses a record number; empty means 0.
 func number(text string) (uint64, error) {
 	if text == "" {
 		return 0, nil
@@ -191,7 +191,7 @@ func number(text string) (uint64, error) {
 	return n, nil
 }
 
-// historyRequest reads which history is asked for.
+// historyRequest parses the parameters of a history request.
 func historyRequest(q url.Values) (api.HistoryRequest, error) {
 	out := api.HistoryRequest{Peers: q["peer"]}
 	for name, into := range map[string]*time.Duration{"since": &out.Since, "step": &out.Step} {

@@ -12,31 +12,31 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// identity is who is at the other end of a connection.
+// identity identifies the client of a connection.
 type identity struct {
 	uid, gid int
 	groups   []int // supplementary
-	pid      int   // 0 when the system does not tell
+	pid      int   // 0 if the system does not say
 }
 
-// errNoCredentials reports a system that cannot tell who connects.
+// errNoCredentials reports a system that cannot identify clients.
 var errNoCredentials = errors.New("this system does not identify callers")
 
 func ownIdentity() identity {
 	return identity{uid: os.Geteuid(), gid: os.Getegid(), pid: os.Getpid()}
 }
 
-// right is what an endpoint demands.
+// right is what an endpoint requires.
 type right int
 
 const (
 	// mayRead: the owner and the gateway's group.
 	mayRead right = iota
-	// mayChange: the owner alone.
+	// mayChange: only the owner.
 	mayChange
 )
 
-// allows reports whether who has the right towards a gateway that runs as owner.
+// allows reports whether who has the right at a gateway that runs as owner.
 func (owner identity) allows(who identity, r right) bool {
 	if who.uid == owner.uid || who.uid == 0 {
 		return true
@@ -46,32 +46,32 @@ func (owner identity) allows(who identity, r right) bool {
 
 type callerKey struct{}
 
-// caller is what identify found out about a connection.
+// caller is the result of identify for a connection.
 type caller struct {
 	identity identity
 	err      error
 }
 
-// identify asks the kernel once a connection.
+// identify asks the kernel once per connection.
 func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
 	who, err := s.credentials(c)
 	if errors.Is(err, errNoCredentials) {
-		who, err = s.owner, nil // The file's mode is the only guard there is.
+		who, err = s.owner, nil // the file's mode is the only protection
 	}
 	return context.WithValue(ctx, callerKey{}, caller{who, err})
 }
 
-// authorize gives the caller, or the problem that it lacks the right.
+// authorize returns the caller, or the problem that it lacks the right.
 func (s *Server) authorize(ctx context.Context, r right) (identity, *Error) {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if !ok || who.err != nil {
-		s.log.Warn("refused an admin request: who asks is not known", "error", who.err)
+		s.log.Warn("admin request refused: caller unknown", "error", who.err)
 		return identity{}, forbidden("the gateway cannot tell who asks", "")
 	}
 	if s.owner.allows(who.identity, r) {
 		return who.identity, nil
 	}
-	s.log.Warn("refused an admin request", "uid", who.identity.uid, "gid", who.identity.gid, "pid", who.identity.pid)
+	s.log.Warn("admin request refused", "uid", who.identity.uid, "gid", who.identity.gid, "pid", who.identity.pid)
 	hint := fmt.Sprintf("run it as the gateway's user, uid %d, or as root", s.owner.uid)
 	if r == mayRead {
 		return identity{}, forbidden(fmt.Sprintf("user %d may not read this gateway's status", who.identity.uid), fmt.Sprintf("%s, or in its group %d", hint, s.owner.gid))

@@ -12,33 +12,32 @@ import (
 )
 
 const (
-	// maxRequest bounds a request's body in bytes; a peer with a hundred listeners
-	// takes a tenth of it.
+	// maxRequest bounds a request's body in bytes; a peer with a hundred listeners takes a tenth of
+	// it.
 	maxRequest = 64 << 10
-	// readTimeout bounds the arrival of a request's head, and then of its body. It is not
-	// http.Server's ReadTimeout, which goes on while the request is being answered and
-	// would end a join that waits longer. Answers have no bound of their own: they end
-	// with the connection.
+	// readTimeout bounds the arrival of a request's header, and then of its body. It is not
+	// http.Server's ReadTimeout, which includes the answer and would end a join that waits longer.
+	// Answers have no timeout: they end with the connection.
 	readTimeout = 10 * time.Second
 	idleTimeout = 60 * time.Second
 )
 
-// ServerOptions are what a server needs.
+// ServerOptions configure a Server.
 type ServerOptions struct {
-	// Socket is the path to listen at.
+	// Socket is the path to listen on.
 	Socket  string
 	Backend Backend
 	Logger  *slog.Logger // nil discards
 }
 
-// Server offers a Backend on a Unix socket.
+// Server serves a Backend on a Unix socket.
 type Server struct {
 	backend Backend
 	log     *slog.Logger
 	socket  string
 	file    os.FileInfo // the socket's own, so that only it is removed
 	http    *http.Server
-	done    chan struct{}  // closed when the accepting goroutine is gone
+	done    chan struct{}  // closed when the accepting goroutine has ended
 	conns   sync.WaitGroup // one for every connection's goroutine
 	cancel  context.CancelFunc
 	once    sync.Once
@@ -47,8 +46,8 @@ type Server struct {
 	credentials func(net.Conn) (identity, error)
 }
 
-// Listen takes the socket and serves it until Close or Shutdown. A socket left by a
-// process that died is replaced; a living one is ErrAlreadyRunning.
+// Listen creates the socket and serves it until Close or Shutdown. A socket left by a dead process
+// is replaced; one in use is an ErrAlreadyRunning.
 func Listen(o ServerOptions) (*Server, error) {
 	return listen(o, peerCredentials)
 }
@@ -80,13 +79,13 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the admin socket is no longer served", "socket", s.socket, "error", err)
+			s.log.Error("admin server failed", "socket", s.socket, "error", err)
 		}
 	}()
 	return s, nil
 }
 
-// count keeps track of the connections, whose goroutines http.Server does not wait for.
+// count tracks the connections, whose goroutines http.Server does not wait for.
 func (s *Server) count(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -96,17 +95,17 @@ func (s *Server) count(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// Socket is the path that is served.
+// Socket returns the path of the socket.
 func (s *Server) Socket() string { return s.socket }
 
-// Shutdown takes no more requests and waits for those under way until ctx ends.
+// Shutdown accepts no more requests and waits for those in progress until ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	return errors.Join(err, s.Close())
 }
 
-// Close ends requests under way by their contexts, waits until the backend has
-// returned from them, and removes the socket.
+// Close cancels requests in progress, waits until the backend has returned from them, and removes
+// the socket.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {

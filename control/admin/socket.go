@@ -14,17 +14,17 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// Modes of the socket and of a directory that is made for it.
+// Modes of the socket and of a directory created for it.
 const (
 	socketMode    fs.FileMode = 0o660
 	directoryMode fs.FileMode = 0o750
 )
 
-// probeTimeout bounds the attempt to reach a process behind an existing socket. A
-// living one accepts at once; one whose queue is full is alive as well.
+// probeTimeout bounds the attempt to reach the process behind an existing socket. A running one
+// accepts at once; one whose queue is full is running as well.
 const probeTimeout = 2 * time.Second
 
-// listenSocket takes the path. The descriptor that it returns identifies the file.
+// listenSocket creates the socket. The returned info identifies the file.
 func listenSocket(path string) (net.Listener, os.FileInfo, error) {
 	if path == "" || path[0] == '@' {
 		return nil, nil, fmt.Errorf("listen on the admin socket: %q is no path", path)
@@ -42,7 +42,7 @@ func listenSocket(path string) (net.Listener, os.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on the admin socket: %w", err)
 	}
-	// Between bind and chmod the mode is the umask's. That opens nothing: the caller's
+	// Between bind and chmod the mode depends on the umask. That exposes nothing: the client's
 	// credentials are checked on every connection.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	info, err := os.Lstat(path)
@@ -55,7 +55,7 @@ func listenSocket(path string) (net.Listener, os.FileInfo, error) {
 	return l, info, nil
 }
 
-// clearStale removes a socket behind which nobody listens any more.
+// clearStale removes a socket that nobody listens on.
 func clearStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +82,8 @@ func clearStale(path string) error {
 	return nil
 }
 
-// removeOwn removes the socket unless another process has taken the path meanwhile.
-// What remains is harmless: the next start finds that nobody answers.
+// removeOwn removes the socket unless another process has taken the path meanwhile. A leftover is
+// harmless: the next start finds that nobody answers.
 func removeOwn(path string, own os.FileInfo) {
 	if now, err := os.Lstat(path); err == nil && os.SameFile(now, own) {
 		_ = os.Remove(path)

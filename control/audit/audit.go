@@ -3,7 +3,7 @@
 // a collector can pick them out of the gateway's log (`msg == "audit"`) and a person
 // can answer "who let this peer in, when, and what was it given?".
 //
-// What somebody can cause as often as he likes is bounded by the handler that the records
+// What someone can cause as often as he likes is bounded by the handler that the records
 // go through, as all of a gateway's log is (package logtail): what is left out is counted.
 //
 // A record says what was decided, never a secret: keys are public keys, tickets are
@@ -54,13 +54,13 @@ const (
 	Reload Event = "reload"
 	// Rotate: a gateway's key, or a peer's, takes the place of another.
 	Rotate Event = "rotate"
-	// Refuse: somebody asked for what is not theirs.
+	// Refuse: someone asked for what is not theirs.
 	Refuse Event = "refuse"
 	// Alarm: a ticket was tried by a second key; an operator should look.
 	Alarm Event = api.EventAlarm
 )
 
-// Frequent reports whether an event comes as often as somebody asks for something. Such
+// Frequent reports whether an event comes as often as someone asks for something. Such
 // events may be left out of the log when there are too many, and are counted then. All others
 // grant or change something: each follows from an operator, from a ticket, or from a request
 // with a rate of its own ([Issue] and [Rotate]: 8 in a row and one every 10 s for a peer), and

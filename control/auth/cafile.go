@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// maxPEM bounds what is read of a certificate or key file.
+// maxPEM bounds the size of a certificate or key file.
 const maxPEM = 1 << 20
 
 // LoadLocalCA reads and checks the CA. Its errors name the file and what to do.
@@ -55,7 +55,7 @@ func LoadLocalCA(o LocalCAOptions) (*LocalCA, error) {
 	}, nil
 }
 
-// NotAfter is the end of the CA's own validity; nothing it issues lives longer.
+// NotAfter is the end of the CA's own validity; nothing it issues is valid for longer.
 func (ca *LocalCA) NotAfter() time.Time { return ca.cert.NotAfter }
 
 func readPEM(file string) ([]byte, error) {
@@ -107,8 +107,8 @@ func checkCACert(file string, c *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// checkNotClusterCA refuses the CA that signed the API server's own certificate:
-// whoever has its key can be anyone in that cluster.
+// checkNotClusterCA refuses the CA that signed the API server's own certificate: whoever has its
+// key can be anyone in that cluster.
 func checkNotClusterCA(file string, c *x509.Certificate, bundle []byte) error {
 	for {
 		var block *pem.Block
@@ -117,7 +117,7 @@ func checkNotClusterCA(file string, c *x509.Certificate, bundle []byte) error {
 		}
 		other, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			continue // the bundle is for others to judge
+			continue // the bundle is checked elsewhere
 		}
 		if sameKey(c.PublicKey, other.PublicKey) {
 			return fmt.Errorf("localCA: the CA in %s is the cluster's own (it is in services.apiServer.caFile); make a CA for this purpose alone and add it to the API server's --client-ca-file", file)
@@ -130,7 +130,7 @@ func loadCAKey(file string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("localCA: %w", err)
 	}
-	// The group may read it: Kubernetes mounts Secrets so. Package config has the same rule.
+	// The group may read it: Kubernetes mounts Secrets like that. Package config has the same rule.
 	if mode := info.Mode().Perm(); mode&0o007 != 0 && runtime.GOOS != "windows" {
 		return nil, fmt.Errorf("localCA: the key %s has mode %04o, so everybody may read it (run `chmod 600 %s`)", file, mode, file)
 	}

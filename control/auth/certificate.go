@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// certificateCheck is how often the files of a certificate are looked at. Who renews them
-// does so days before their end.
+// certificateCheck is how often the files of a certificate are checked. Certificates are renewed
+// days before they expire.
 const certificateCheck = time.Minute
 
-// FileCertificate is a server's certificate in files that are renewed while it serves. It is
+// FileCertificate is a server's certificate in files, which may be renewed while it serves. It is
 // safe for concurrent use.
 type FileCertificate struct {
 	certFile, keyFile string
@@ -38,7 +38,7 @@ func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*FileCertif
 	return f, nil
 }
 
-// TLS is a server's configuration with the certificate.
+// TLS returns a server configuration with the certificate.
 func (f *FileCertificate) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: f.get}
 }
@@ -49,8 +49,8 @@ func (f *FileCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if now := time.Now(); now.Sub(f.looked) >= certificateCheck {
 		f.looked = now
 		if times, err := f.times(); err != nil || times != f.read {
-			if err := f.loadLocked(now); err != nil { // the old one goes on
-				f.log.Warn("the renewed certificate of auth outside the tunnel cannot be used", "certFile", f.certFile, "error", err)
+			if err := f.loadLocked(now); err != nil { // the old one stays in use
+				f.log.Warn("cannot use the renewed certificate for auth outside the tunnel; keeping the old one", "certFile", f.certFile, "error", err)
 			}
 		}
 	}
@@ -87,5 +87,5 @@ func (f *FileCertificate) times() (out [2]time.Time, err error) {
 	return out, nil
 }
 
-// Listen makes a listener that ends TLS.
+// Listen returns a listener that terminates TLS.
 func (f *FileCertificate) Listen(ln net.Listener) net.Listener { return tls.NewListener(ln, f.TLS()) }

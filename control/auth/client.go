@@ -24,40 +24,39 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// requestTimeout bounds a request whose context has no deadline. It is above the
-// server's own, so that its answer gets through.
+// requestTimeout bounds a request whose context has no deadline. It is longer than the server's own
+// timeout, so that its answer gets through.
 const requestTimeout = 30 * time.Second
 
-// Client asks one gateway. It keeps no connection open, and is safe for concurrent
-// use. Its errors are told apart by errors.Is with this package's sentinels.
+// Client sends requests to one gateway. It keeps no connection open, and is safe for concurrent
+// use. Use errors.Is with this package's sentinels to distinguish its errors.
 type Client struct {
-	// base is what paths are added to, addr what is dialled, host:port.
+	// base is the URL prefix of paths, addr what is dialled, host:port.
 	base, addr string
 	dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	// direct is nil inside the tunnel.
 	direct *directAccess
 }
 
-// directAccess is what it takes outside the tunnel.
+// directAccess is what access outside the tunnel needs.
 type directAccess struct {
 	tls   *tls.Config
 	token Token
 }
 
-// DirectOptions say how a gateway's auth is reached outside the tunnel.
+// DirectOptions say how to reach a gateway's auth outside the tunnel.
 type DirectOptions struct {
 	// URL is https, with a path or without.
 	URL string
-	// CA holds the PEM certificates of the authorities that are believed; empty takes this
-	// machine's.
+	// CA holds the PEM certificates of trusted authorities; empty means the system's.
 	CA []byte
-	// Token says who we are. It is sent only after the server's certificate verified.
+	// Token identifies us. It is sent only after the server's certificate is verified.
 	Token Token
-	// Dial connects to the URL's host; nil is net.Dialer.
+	// Dial connects to the URL's host; nil means net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewDirectClient makes a client for a gateway outside the tunnel.
+// NewDirectClient returns a client for a gateway outside the tunnel.
 func NewDirectClient(o DirectOptions) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
@@ -83,15 +82,15 @@ func NewDirectClient(o DirectOptions) (*Client, error) {
 	}, nil
 }
 
-// NewClient makes a client for the gateway with an overlay address. dial reaches into
-// the tunnel: netstack's DialContext.
+// NewClient returns a client for the gateway with an overlay address. dial connects through the
+// tunnel: netstack's DialContext.
 func NewClient(overlay netip.Addr, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
 	at := netip.AddrPortFrom(overlay, api.PortAuth).String()
 	return &Client{base: "http://" + at, addr: at, dial: dial}
 }
 
-// Hello asks who the gateway is and what it grants us. It reports an
-// [ErrIncompatible] when the two cannot talk.
+// Hello asks who the gateway is and what it grants us. It returns an [ErrIncompatible] if the
+// versions are incompatible.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var body json.RawMessage
 	if err := c.do(ctx, http.MethodGet, HelloPath, nil, &body); err != nil {
@@ -104,9 +103,9 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	return h, nil
 }
 
-// Redemption is what a ticket gave.
+// Redemption is the result of redeeming a ticket.
 type Redemption struct {
-	// Name is what the inviter calls itself, As what it calls us.
+	// Name is the inviter's own name, As its name for us.
 	Name, As     string
 	Granted      []string
 	PresharedKey peer.PresharedKey
@@ -116,8 +115,8 @@ type Redemption struct {
 	APIServer *APIServer
 }
 
-// Redeem redeems the ticket through whose one-time tunnel dial reaches. The same
-// request may be repeated until its answer arrives.
+// Redeem redeems the ticket in whose one-time tunnel dial connects. The same request may be
+// repeated until its answer arrives.
 func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, error) {
 	body := redeemRequest{spoken: speaks, PublicKey: q.PublicKey.String(), Name: q.Name, Wants: q.Wants, Grants: q.Grants, Proof: q.Proof}
 	for _, x := range q.Candidates {
@@ -146,24 +145,24 @@ func (c *Client) Redeem(ctx context.Context, q ticket.Request) (Redemption, erro
 	}, nil
 }
 
-// Grant is what a gateway answers to a request for an identity: a certificate (PEM) or a
-// token. It is within bounds, and else may be anything: [Keeper] checks it.
+// Grant is a gateway's answer to a request for an identity: a certificate (PEM) or a token. It is
+// bounded but otherwise unchecked: [Keeper] checks it.
 type Grant struct {
 	CertificatePEM []byte
 	Token          Token
 	NotAfter       time.Time
-	// User is given alone: the request has to be recreated, for this user.
+	// User comes alone: the request has to be made again for this user.
 	User string
 }
 
-// Identity has a certificate signing request (PEM) signed, for the gateway's API
-// server. A gateway that issues tokens refuses it with an [ErrIncompatible].
+// Identity requests a certificate for a signing request (PEM), for the gateway's API server. A
+// gateway that issues tokens answers an [ErrIncompatible].
 func (c *Client) Identity(ctx context.Context, csrPEM []byte) (certPEM []byte, err error) {
 	g, err := c.identity(ctx, identityRequest{spoken: speaks, CSR: string(csrPEM)})
 	return g.CertificatePEM, err
 }
 
-// AnyIdentity is as Identity, and takes a token as well.
+// AnyIdentity is like Identity, but accepts a token as well.
 func (c *Client) AnyIdentity(ctx context.Context, csrPEM []byte) (Grant, error) {
 	return c.identity(ctx, identityRequest{
 		spoken: speaks, CSR: string(csrPEM), Accepts: []string{acceptCertificate, acceptToken, acceptUser, acceptGatewayUser},
@@ -188,7 +187,7 @@ func checkAnswerVersion(v string) error {
 	return nil
 }
 
-// do asks an endpoint of the table and reads its answer.
+// do sends a request to an endpoint of the table and reads the answer.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
 	e, _ := lookup(method, path)
 	if _, ok := ctx.Deadline(); !ok {
@@ -214,11 +213,11 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, e.answer, out) })
 }
 
-// send makes one request on a connection of its own, and has its answer used.
+// send makes one request on its own connection and passes the response to use.
 func (c *Client) send(ctx context.Context, req *http.Request, use func(*http.Response) error) error {
 	req.Header.Set(VersionHeader, ProtocolVersion)
-	// An http.Transport goes on dialling after the request has given up, so it gets a
-	// connection that is there.
+	// An http.Transport continues dialling after the request has given up, so it gets an open
+	// connection.
 	conn, err := c.dial(ctx, "tcp", c.addr)
 	if err != nil {
 		return c.unreachable(err)
@@ -235,7 +234,7 @@ func (c *Client) send(ctx context.Context, req *http.Request, use func(*http.Res
 		transport.TLSClientConfig = c.direct.tls
 		req.Header.Set("Authorization", "Bearer "+string(c.direct.token))
 	}
-	resp, err := transport.RoundTrip(req) // which follows no redirect
+	resp, err := transport.RoundTrip(req) // it follows no redirect
 	if err != nil {
 		return c.unreachable(err)
 	}
@@ -243,7 +242,7 @@ func (c *Client) send(ctx context.Context, req *http.Request, use func(*http.Res
 	return use(resp)
 }
 
-// read takes an answer of JSON of at most so many bytes, or the error that it is.
+// read reads an answer of at most most bytes of JSON, or the error that it contains.
 func (c *Client) read(resp *http.Response, most int, out any) error {
 	if resp.StatusCode != http.StatusOK {
 		most = smallBody
@@ -273,7 +272,7 @@ func (c *Client) unreachable(err error) error {
 	return &UnreachableError{Address: c.addr, Err: foreign.Err(err)}
 }
 
-// failure reads an error. Its text is a stranger's.
+// failure reads an error. Its text is untrusted.
 func failure(resp *http.Response, body []byte) error {
 	e := &Error{Status: resp.StatusCode}
 	var b errorBody

@@ -12,24 +12,25 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// peerConns and totalConns bound open connections: each costs a goroutine and
-// buffers of the network stack, also while nothing is asked.
+// peerConns and totalConns bound open connections: each costs a goroutine and buffers of the
+// network stack, even while idle.
 const (
 	peerConns  = 128
 	totalConns = 512
 )
 
-// bounds are those of one listener's connections.
+// bounds are the limits of one listener's connections.
 type bounds struct {
-	// conns are open at a time of one caller, which whose tells by an address (0: as many as of
-	// all); of those that it gives the zero prefix for, unknownConns together.
+	// conns is how many connections one caller may have open; 0 means the limit for all. whose
+	// identifies the caller of an address; those for which it returns the zero prefix share
+	// unknownConns.
 	conns int
 	whose func(netip.Addr) netip.Prefix
-	// header is how long a request's header may take, and TLS before it.
+	// header is the time for a request's header, including TLS before it.
 	header time.Duration
 }
 
-// network is whose an address is, to bound it.
+// network returns the network of an address, to limit it.
 func network(a netip.Addr, ipv6 int) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
@@ -42,9 +43,9 @@ func network(a netip.Addr, ipv6 int) netip.Prefix {
 	return p
 }
 
-// boundedListener keeps connections within the bounds. When there are totalConns, one more
-// displaces the oldest of those on which no peer has asked anything yet, from the caller who has
-// the most of them. So nobody keeps others out by being there first, or by having many addresses.
+// boundedListener limits connections. When there are totalConns, a new one displaces the oldest on
+// which no peer has made a request yet, from the caller with most of them. So nobody keeps others
+// out by being first, or by having many addresses.
 type boundedListener struct {
 	net.Listener
 	bounds bounds
@@ -57,7 +58,7 @@ type boundedListener struct {
 	proven   map[peer.PublicKey]int
 }
 
-// share is what one caller has open.
+// share counts one caller's open connections.
 type share struct{ open, unproven int }
 
 func newBoundedListener(ln net.Listener, b bounds) *boundedListener {
@@ -66,7 +67,7 @@ func newBoundedListener(ln net.Listener, b bounds) *boundedListener {
 	}
 }
 
-// Accept waits for a connection within the bounds.
+// Accept waits for a connection within the limits.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -84,7 +85,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection and returns the one to close for it, if any. That may be c.
+// admit counts a connection and returns the one to close for it, if any, possibly c.
 func (l *boundedListener) admit(c *boundedConn) *boundedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +119,7 @@ func (l *boundedListener) admit(c *boundedConn) *boundedConn {
 	return out
 }
 
-// prove keeps a connection from being displaced, if its peer has not that many already.
+// prove protects a connection from being displaced, unless its peer already has too many of them.
 func (l *boundedListener) prove(c *boundedConn, by peer.PublicKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +137,7 @@ func (l *boundedListener) drop(c *boundedConn) {
 	l.dropLocked(c)
 }
 
-// dropLocked gives a connection's place to the next; again, it does nothing.
+// dropLocked frees a connection's place; the second call does nothing.
 func (l *boundedListener) dropLocked(c *boundedConn) {
 	if c.share == nil {
 		return
@@ -164,21 +165,21 @@ type boundedConn struct {
 	listener *boundedListener
 	from     netip.Prefix
 
-	// Under the listener's lock. share is nil when the connection is not counted, by is the peer
+	// Guarded by the listener's lock. share is nil if the connection is not counted; by is the peer
 	// that proved it.
 	share  *share
 	proven bool
 	by     peer.PublicKey
 }
 
-// Close also gives the connection's place to the next.
+// Close also frees the connection's place.
 func (c *boundedConn) Close() error {
 	c.listener.drop(c)
 	return c.Conn.Close()
 }
 
-// hangUp closes a connection at once. TLS would say goodbye first, and wait for whoever does not
-// read it.
+// hangUp closes a connection at once. TLS would first say goodbye, and wait for a peer that does
+// not read it.
 func (c *boundedConn) hangUp() {
 	raw := c.Conn
 	if t, ok := raw.(interface{ NetConn() net.Conn }); ok {
@@ -187,21 +188,21 @@ func (c *boundedConn) hangUp() {
 	_ = raw.Close()
 }
 
-// connKey is under which a request's context has its connection.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// proveConn says that a peer made a request, so that its connection stays.
+// proveConn records that a peer made a request, so that its connection stays.
 func proveConn(r *http.Request, by peer.PublicKey) {
 	if c, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
 		c.listener.prove(c, by)
 	}
 }
 
-// remoteAddr is the address in "ip:port", or the zero address.
+// remoteAddr parses "ip:port" and returns the address, or the zero address.
 func remoteAddr(s string) netip.Addr {
 	ap, err := netip.ParseAddrPort(s)
 	if err != nil {

@@ -15,35 +15,35 @@ import (
 )
 
 const (
-	// MaxDirectTTL bounds the life of a token by which a peer is known outside the tunnel,
-	// DefaultDirectTTL is the default, MinDirectTTL the shortest.
+	// MaxDirectTTL bounds the lifetime of a token that identifies a peer outside the tunnel,
+	// DefaultDirectTTL is the default, MinDirectTTL the minimum.
 	MaxDirectTTL     = 366 * 24 * time.Hour
 	DefaultDirectTTL = 90 * 24 * time.Hour
 	MinDirectTTL     = time.Minute
 
 	// directLabel separates this use of the gateway's key from others (HKDF's info).
 	directLabel = "postern out-of-band auth v1"
-	// directAudience is the token's aud: it is good for auth, and for no API server.
+	// directAudience is the token's aud: it is valid for auth, and for no API server.
 	directAudience = "postern-auth"
-	// directHeader is the only header that is taken, so that nobody can choose an algorithm
-	// (RFC 8725 §3.1): {"alg":"HS256","typ":"JWT"}.
+	// directHeader is the only accepted header, so that nobody can choose an algorithm (RFC 8725
+	// §3.1): {"alg":"HS256","typ":"JWT"}.
 	directHeader = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"
-	// directLeeway allows for this machine's clock having been set back since.
+	// directLeeway allows for this host's clock having been set back since.
 	directLeeway = time.Minute
-	// directGrain is what a token's times are cut to: one that was made in the second in which
-	// the peer came says that it is older than the peer.
+	// directGrain is the resolution of a token's times: a token from the second in which the peer
+	// was added looks older than the peer.
 	directGrain = time.Second
 )
 
-// errDirectToken: a token is not good. What is wrong with it is for the log alone.
+// errDirectToken: a token is invalid. The reason is only logged.
 var errDirectToken = errors.New("the token is invalid")
 
-// DirectTokens makes and checks the tokens by which peers are known outside the tunnel,
-// where no overlay address says who calls. A token is a JSON Web Token (RFC 7519, HS256) that
-// names a peer's key; nothing is kept of it. The key that signs is derived from the gateway's
-// own, so tokens end with that, with the peer, with the peer's key, and by their expiry. A peer
-// that was removed and came again with its key has none of its old ones: they are older than it
-// (Caller.NotBefore). It is safe for concurrent use.
+// DirectTokens issues and checks the tokens that identify peers outside the tunnel, where no
+// overlay address does. A token is a JSON Web Token (RFC 7519, HS256) that names a peer's key; it
+// is not stored. The signing key is derived from the gateway's own, so a token becomes invalid with
+// that key, with the peer, with the peer's key, and when it expires. A peer that was removed and
+// added again with the same key cannot use old tokens: they are older than it (Caller.NotBefore).
+// It is safe for concurrent use.
 type DirectTokens struct{ key []byte }
 
 // NewDirectTokens derives the key.
@@ -55,7 +55,7 @@ func NewDirectTokens(own peer.PrivateKey) (*DirectTokens, error) {
 	return &DirectTokens{key: key}, nil
 }
 
-// directClaims are a token's.
+// directClaims are a token's claims.
 type directClaims struct {
 	Audience string `json:"aud"`
 	Subject  string `json:"sub"` // the peer's public key, in base64
@@ -63,7 +63,7 @@ type directClaims struct {
 	Expires  int64  `json:"exp"`
 }
 
-// Make makes a token for the peer with a key, good from now on.
+// Make issues a token for the peer with a key, valid from now on.
 func (d *DirectTokens) Make(k peer.PublicKey, now time.Time, ttl time.Duration) (Token, time.Time, error) {
 	if ttl < MinDirectTTL || ttl > MaxDirectTTL {
 		return "", time.Time{}, fmt.Errorf("a token of %s: want %s to %s", ttl, MinDirectTTL, MaxDirectTTL)
@@ -83,19 +83,19 @@ func (d *DirectTokens) sum(text string) []byte {
 	return h.Sum(nil)
 }
 
-// direct is what a good token says.
+// direct is the content of a valid token.
 type direct struct {
 	key    peer.PublicKey
 	issued time.Time
 }
 
-// precedes reports whether the token was made before a peer was one; never for the zero time.
+// precedes reports whether the token was issued before the peer was added; never for the zero time.
 func (d direct) precedes(notBefore time.Time) bool {
 	return !notBefore.IsZero() && d.issued.Before(notBefore.Add(-directGrain))
 }
 
-// check gives the key of the peer that a token was made for, and when. Nothing of the token is
-// looked at before its signature, which is compared in constant time.
+// check returns the key of the peer that a token was issued for, and when. Nothing in the token is
+// read before its signature is verified, in constant time.
 func (d *DirectTokens) check(t Token, now time.Time) (direct, error) {
 	if len(t) > maxToken {
 		return direct{}, fmt.Errorf("%w: it is too long", errDirectToken)
@@ -105,7 +105,7 @@ func (d *DirectTokens) check(t Token, now time.Time) (direct, error) {
 		return direct{}, fmt.Errorf("%w: not a token of this gateway", errDirectToken)
 	}
 	text := string(t[:at])
-	// The signature's text is compared: another text can decode to the same bytes.
+	// Compare the signature's text: another text can decode to the same bytes.
 	if !hmac.Equal([]byte(t[at+1:]), []byte(base64.RawURLEncoding.EncodeToString(d.sum(text)))) {
 		return direct{}, fmt.Errorf("%w: not signed by this gateway's present key", errDirectToken)
 	}

@@ -16,39 +16,39 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// endpoint is one thing that can be asked, with everything that is decided about it before its
-// handler runs.
+// endpoint is one kind of request, with everything that is decided about it before its handler
+// runs.
 type endpoint struct {
 	method, path string
-	// callers may ask, of those who are granted what it needs.
+	// callers may send it, if they are granted what it needs.
 	callers callers
 	needs   []string
-	// outside: it is answered outside the tunnel as well, to a caller with a token.
+	// outside: it is also answered outside the tunnel, for a caller with a token.
 	outside bool
-	// body bounds what is asked and answer what is said to it, in bytes. The fields of the two
-	// have bounds of their own, where their types are.
+	// body and answer bound the request and the response, in bytes. Their types bound the
+	// individual fields.
 	body, answer int
 	cost         cost
-	// pace is instead of that of the cost, for all of the path; zero: that of the cost.
+	// pace replaces that of the cost, for the whole path; zero: that of the cost.
 	pace pace
-	// apart: its pace is charged before anything is read, and what is beyond it takes nothing of the
-	// caller's other requests.
+	// apart: its pace is charged before anything is read, and requests beyond it do not count
+	// against the caller's others.
 	apart bool
-	// refusal is recorded when somebody asks who may not, and when the handler says 403 unless
-	// it records that itself.
+	// refusal is audited when an unauthorised caller asks, and when the handler returns 403 unless
+	// it audits that itself.
 	refusal audit.Event
 	records bool
-	// capability is what a hello calls it. has reports whether this gateway has it, and missing
-	// is what it says otherwise; nil: every gateway has it.
+	// capability is its name in a hello. has reports whether this gateway supports it, and missing
+	// is the answer if not; nil: every gateway does.
 	capability string
 	has        func(*Server) bool
 	missing    *Error
 	work
-	// said is the type of the answer, for whoever reads it; nil: a load.
+	// said is the type of the answer, for documentation; nil: a load.
 	said reflect.Type
 }
 
-// callers are kinds of callers. Who is none of them is a stranger, and gets 403 everywhere.
+// callers are kinds of callers. Any other caller is a stranger, and always gets 403.
 type callers uint8
 
 const (
@@ -58,49 +58,48 @@ const (
 	byStock                       // a plain WireGuard peer, which has no gateway
 )
 
-// cost says what a request costs this gateway at most.
+// cost is the most that a request may cost this gateway.
 type cost int
 
 const (
 	_         cost = iota
-	costNone       // nothing but its answer
-	costRead       // others are put to work: a path finder, a check
+	costNone       // only the answer
+	costRead       // other parts have work: a path finder, a check
 	costWrite      // the state is written
 )
 
-// pace is how often a caller may ask: a rate, and how many in a row.
+// pace is how often a caller may ask: a rate, and a burst.
 type pace struct {
 	rate  rate.Limit
 	burst int
 }
 
-// paces are those of the costs. Every request counts as one of costNone besides. A ticket's
-// holder redeems it once, and asks again when the answer got lost; some in a row are for a ticket
-// that many have. With its identities and rotations, one caller has less than a write a second in
-// any minute.
+// paces are those of the costs. Every request also counts as one of costNone. A ticket is redeemed
+// once, and again if the answer was lost; the burst is for a ticket that many hold. With identities
+// and rotations, one caller causes less than a write per second in any minute.
 var paces = map[cost]pace{
 	costNone:  {requestRate, requestBurst},
 	costRead:  {requestRate, requestBurst},
 	costWrite: {0.25, 24},
 }
 
-// Requests and answers are some hundred bytes but for those with PEM in them: a signing request
-// (of a key of 8192 bits: 4 KB), a certificate with those above it, and authorities
-// ([api.MaxCAData]; a line end takes two bytes in JSON). All leave room for what newer versions
-// say.
+// Requests and answers are a few hundred bytes, except for those with PEM: a signing request (with
+// a key of 8192 bits: 4 KB), a certificate with its chain, and authorities ([api.MaxCAData]; a line
+// end takes two bytes in JSON). All leave room for newer versions.
 const (
 	smallBody   = 4 << 10
 	pemBody     = 32 << 10
 	helloAnswer = 4 * (api.MaxCAData + MaxReport)
 )
 
-// A catalogue of services comes in a row of messages, and leaves room for a peer's other requests.
+// A catalogue of services comes as a series of messages, and leaves room for a peer's other
+// requests.
 const (
 	servicesRate  = requestRate
 	servicesBurst = requestBurst / 2
 )
 
-// endpoints is the table of all that can be asked.
+// endpoints is the table of all requests.
 var endpoints = []endpoint{
 	{
 		method: http.MethodGet, path: HelloPath, callers: byPeer | byPending | byTicket, outside: true,
@@ -162,8 +161,8 @@ var endpoints = []endpoint{
 	},
 }
 
-// lookup is the endpoint of a method and a path, nil when there is none, and the methods that the
-// path has.
+// lookup returns the endpoint of a method and a path, nil if there is none, and the methods of the
+// path.
 func lookup(method, path string) (*endpoint, []string) {
 	var methods []string
 	for i := range endpoints {
@@ -178,22 +177,22 @@ func lookup(method, path string) (*endpoint, []string) {
 	return nil, methods
 }
 
-// work is what a handler does, and what it reads first.
+// work is a handler, and what it reads first.
 type work struct {
 	request reflect.Type
 	parse   func(body []byte, most int) (any, error)
 	do      func(ctx context.Context, s *Server, c *call, q any) (any, error)
 }
 
-// Requests that are no messages.
+// Requests that are not messages.
 type (
 	nothing struct{}
 	// stream is a load: its handler reads it.
 	stream struct{}
 )
 
-// on makes the work of a handler: it gets a request of its type that is within its bounds, in a
-// version that is understood.
+// on wraps a handler, which gets a request of its type that is within its bounds and in a supported
+// version.
 func on[Q any](handler func(*Server, context.Context, *call, Q) (any, error)) work {
 	return work{
 		request: reflect.TypeFor[Q](),
@@ -213,12 +212,12 @@ func on[Q any](handler func(*Server, context.Context, *call, Q) (any, error)) wo
 	}
 }
 
-// isMessage reports whether there is a body of JSON.
+// isMessage reports whether there is a JSON body.
 func (w work) isMessage() bool {
 	return w.request != reflect.TypeFor[nothing]() && w.request != reflect.TypeFor[stream]()
 }
 
-// kind is a caller's.
+// kind returns a caller's kind.
 func (c Caller) kind() callers {
 	switch {
 	case c.Kind == KindOneTime:
@@ -231,12 +230,12 @@ func (c Caller) kind() callers {
 	return byPeer
 }
 
-// Serves reports whether a kind of peer has anything to ask here.
+// Serves reports whether a kind of peer may make any request here.
 func Serves(k Kind) bool {
 	return slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.callers&Caller{Kind: k}.kind() != 0 })
 }
 
-// admit reports why a caller may not ask this.
+// admit returns why a caller may not make this request.
 func (e *endpoint) admit(c Caller) error {
 	switch kind := c.kind(); {
 	case e.callers&kind != 0:
@@ -257,7 +256,7 @@ func (e *endpoint) admit(c Caller) error {
 	return nil
 }
 
-// capabilities are those that a gateway has.
+// capabilities returns what a gateway supports.
 func capabilities(table []endpoint, s *Server) []string {
 	out := []string{}
 	for _, e := range table {
@@ -272,5 +271,5 @@ func capabilities(table []endpoint, s *Server) []string {
 	return out
 }
 
-// message is one document whose reader is elsewhere, and has the bounds of its fields.
+// message is a document that is parsed elsewhere, with its own bounds.
 type message = json.RawMessage

@@ -10,28 +10,25 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// What a client's error can be; use errors.Is. They are told apart because each calls
-// for something else: waiting, asking the other operator, or upgrading. What became of a
-// ticket is said in the words of package ticket: an error that is its ErrAlreadyUsed,
-// ErrExpired, ErrBurned and so on at the gateway is the same at the client.
+// Errors of a client; use errors.Is. Each calls for something else: waiting, asking the other
+// operator, or upgrading. Errors about a ticket are those of package ticket: its ErrAlreadyUsed,
+// ErrExpired, ErrBurned and so on are the same at the gateway and the client.
 var (
 	// ErrUnreachable: no answer came, whatever the reason.
 	ErrUnreachable = errors.New("no answer")
 	// ErrDenied: the gateway answered, and the answer is no.
 	ErrDenied = errors.New("denied")
-	// ErrPending: the gateway's operator has yet to approve our key. It is also an
-	// ErrDenied.
+	// ErrPending: the gateway's operator has yet to approve our key. It is also an ErrDenied.
 	ErrPending = errors.New("waiting for approval")
-	// ErrRateLimited: too many requests, or too many at once. Error.RetryAfter says
-	// when to come back.
+	// ErrRateLimited: too many requests, or too many at once. Error.RetryAfter says when to retry.
 	ErrRateLimited = errors.New("too many requests")
 	// ErrIncompatible: the two speak different major versions.
 	ErrIncompatible = errors.New("incompatible protocol version")
 	// ErrNoIssuer: the gateway issues no identities.
 	ErrNoIssuer = errors.New("no issuer")
-	// ErrRequest: the gateway could not make sense of the request.
+	// ErrRequest: the gateway could not parse the request.
 	ErrRequest = errors.New("request not understood")
-	// ErrAnswer: what answered is no postern gateway, or a broken one.
+	// ErrAnswer: the answer is not from a postern gateway, or from a broken one.
 	ErrAnswer = errors.New("answer not understood")
 	// ErrConfigured: our key is in the gateway's configuration, which only its operator
 	// changes.
@@ -78,22 +75,23 @@ const (
 	messageUnknownPeer  = "this address belongs to no peer of this gateway"
 )
 
-// refusal is one thing that can go wrong: what it is here, on the wire and at the client.
+// refusal is one kind of failure: the error here, its code on the wire, and the error at the
+// client.
 type refusal struct {
 	code   string
 	status int
-	// is is the error that becomes the code at the server and that the code becomes at the
-	// client, unless the gateway itself has failed; nil when the server makes the answer.
+	// is is the error that the server encodes as the code and the client decodes from it, unless
+	// the gateway itself has failed; nil if the server creates the answer.
 	is error
-	// kind is the class of error that the client sees besides; nil for none.
+	// kind is the class of error for the client, in addition; nil for none.
 	kind error
 }
 
-// refusals is the table of them, by order: an error that is several is the first.
+// refusals is their table, in order: an error that matches several is the first.
 var refusals = []refusal{
 	{codeInternal, http.StatusInternalServerError, ticket.ErrStorage, ErrServer},
 	{codeAlreadyUsed, http.StatusConflict, ticket.ErrAlreadyUsed, nil},
-	{codeAlreadyUsed, http.StatusConflict, ticket.ErrJoined, nil}, // as any second use, but for its words
+	{codeAlreadyUsed, http.StatusConflict, ticket.ErrJoined, nil}, // like any second use, but for its text
 	{codeExpired, http.StatusGone, ticket.ErrExpired, nil},
 	{codeBurned, http.StatusGone, ticket.ErrBurned, nil},
 	{codeClosed, http.StatusGone, ticket.ErrClosed, nil},
@@ -119,13 +117,13 @@ var refusals = []refusal{
 	{codeNotFound, http.StatusNotFound, nil, ErrRequest},
 	{codeMethod, http.StatusMethodNotAllowed, nil, ErrRequest},
 	{codeNoIssuer, http.StatusNotImplemented, nil, ErrNoIssuer},
-	// A caller that does not know the code takes it by its status, for a gateway that has
+	// A caller that does not know the code uses its status, which stands for a gateway that has
 	// nothing to issue to it.
 	{codeTokenOnly, http.StatusNotImplemented, nil, ErrIncompatible},
 	{codeUserOnly, http.StatusNotImplemented, nil, ErrIncompatible},
 }
 
-// refusalOf is the first with a code.
+// refusalOf returns the first with a code.
 func refusalOf(code string) (refusal, bool) {
 	i := slices.IndexFunc(refusals, func(r refusal) bool { return r.code == code })
 	if i < 0 {
@@ -134,7 +132,7 @@ func refusalOf(code string) (refusal, bool) {
 	return refusals[i], true
 }
 
-// statuses gives a meaning to answers with codes that we do not know.
+// statuses interprets answers with unknown codes.
 var statuses = map[int]error{
 	http.StatusForbidden:           ErrDenied,
 	http.StatusUnauthorized:        ErrDenied,
@@ -145,12 +143,12 @@ var statuses = map[int]error{
 	http.StatusNotImplemented:      ErrNoIssuer,
 }
 
-// Error is an answer that is no success, on the server's side and on the client's.
+// Error is an unsuccessful answer, on the server's side and on the client's.
 type Error struct {
 	Status  int
 	Code    string
 	Message string
-	// RetryAfter is when to come back; 0 when the gateway did not say.
+	// RetryAfter is when to retry; 0 if the gateway did not say.
 	RetryAfter time.Duration
 }
 
@@ -159,7 +157,7 @@ func newError(code, message string) *Error {
 	return &Error{Status: r.status, Code: code, Message: message}
 }
 
-// Error is the message for people.
+// Error returns the message for people.
 func (e *Error) Error() string {
 	switch {
 	case e.Message != "":
@@ -170,10 +168,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("HTTP status %d", e.Status)
 }
 
-// Is compares with the sentinels of this package and of package ticket.
+// Is matches the sentinels of this package and of package ticket.
 func (e *Error) Is(target error) bool {
 	if r, ok := refusalOf(e.Code); ok {
-		// What failed inside the gateway is not told.
+		// What failed inside the gateway is not disclosed.
 		return target != nil && (r.kind == target || r.is == target && r.status < 500)
 	}
 	if is, ok := statuses[e.Status]; ok {
@@ -185,8 +183,8 @@ func (e *Error) Is(target error) bool {
 	return target == ErrRequest
 }
 
-// answerFor turns an error of a handler into an answer. What is not a refusal is not
-// told to the peer: internal is then true, and the cause belongs in our log.
+// answerFor converts an error of a handler to an answer. Errors other than refusals are not
+// disclosed to the peer: internal is then true, and the cause belongs in our log.
 func answerFor(err error) (answer *Error, internal bool) {
 	if errors.As(err, &answer) {
 		return answer, false
@@ -198,7 +196,7 @@ func answerFor(err error) (answer *Error, internal bool) {
 		if r.status >= 500 {
 			return newError(r.code, messageInternal), true
 		}
-		if errors.Is(err, ErrCSRSubject) { // the rest repeats what was asked for, and is for the record
+		if errors.Is(err, ErrCSRSubject) { // the rest repeats the request, and is for the audit log
 			return newError(r.code, r.is.Error()), false
 		}
 		return newError(r.code, clean(err.Error(), maxMessage)), false
@@ -206,20 +204,19 @@ func answerFor(err error) (answer *Error, internal bool) {
 	return newError(codeInternal, messageInternal), true
 }
 
-// UnreachableError is a request that got no answer. errors.Is(err, ErrUnreachable)
-// holds.
+// UnreachableError is a request without an answer. It matches ErrUnreachable.
 type UnreachableError struct {
 	Address string
 	Err     error
 }
 
-// Error is the message for people.
+// Error returns the message for people.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("no answer from the gateway at %s: %v", e.Address, e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Is makes the error an ErrUnreachable.
+// Is matches ErrUnreachable.
 func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }

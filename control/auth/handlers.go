@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 )
 
-// hello says who this gateway is, and what the caller may reach here.
+// hello returns who this gateway is, and what the caller may reach here.
 func (s *Server) hello(_ context.Context, c *call, _ nothing) (any, error) {
 	h := Hello{
 		Version: ProtocolVersion, Software: s.o.Software, Name: s.o.Name,
@@ -29,7 +29,7 @@ func (s *Server) hello(_ context.Context, c *call, _ nothing) (any, error) {
 	return h, nil
 }
 
-// setPorts tells the overlay ports of those services offered whose port is not fixed.
+// setPorts adds the overlay ports of offered services whose port is not fixed.
 func (s *Server) setPorts(h *Hello) {
 	if s.o.Ports == nil {
 		return
@@ -85,7 +85,7 @@ func (s *Server) redeem(ctx context.Context, c *call, body redeemRequest) (any, 
 // identity issues a certificate or a token for the API server.
 func (s *Server) identity(ctx context.Context, c *call, body identityRequest) (any, error) {
 	issuer := s.issuer()
-	if issuer == nil { // by now
+	if issuer == nil { // removed meanwhile
 		return nil, c.endpoint.missing
 	}
 	if issuer.Tokens() && !slices.Contains(body.Accepts, acceptToken) {

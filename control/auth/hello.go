@@ -14,43 +14,43 @@ import (
 )
 
 const (
-	// maxOffers bounds the services that a peer can offer; what is beyond is not seen.
+	// maxOffers bounds the services that a peer can offer; the rest are ignored.
 	maxOffers = 256
 	// maxSoftware and maxServerName (RFC 1035 §2.3.4) bound texts, in characters.
 	maxSoftware   = 80
 	maxServerName = 253
 )
 
-// Hello is what a gateway tells a peer first.
+// Hello is a gateway's introduction to a peer.
 type Hello struct {
 	Version string `json:"version" max:"64"`
-	// Software is the build, for people.
+	// Software is the build, for display.
 	Software string `json:"software,omitempty" max:"1024"`
-	// Name is what the gateway calls itself.
+	// Name is the gateway's own name.
 	Name         string   `json:"name" max:"64"`
 	Capabilities []string `json:"capabilities" max:"1024x256"`
 	// Offers are the services that the caller may reach there.
 	Offers []string `json:"offers" max:"1024x256"`
-	// Ports are the overlay TCP ports of the named services among Offers, the first of
-	// several; auth and apiServer have fixed ones.
+	// Ports are the overlay TCP ports of the named services among Offers, the first of several;
+	// auth and apiServer have fixed ones.
 	Ports map[string]uint16 `json:"ports,omitempty" max:"1024x256"`
-	// Ranges are those of the services that have UDP ports, or several, as [api.ParsePorts]
-	// reads them. Those of UDP are not in Ports: older gateways would take them for TCP.
+	// Ranges are those of services with UDP ports, or several, in the format of [api.ParsePorts].
+	// UDP ports are not in Ports: older gateways would take them for TCP.
 	Ranges map[string]string `json:"ranges,omitempty" max:"1024x256"`
 	// Pending: the caller's key has yet to be approved there.
 	Pending bool `json:"pending,omitempty"`
-	// APIServer is told to those who may reach it.
+	// APIServer is sent to those who may reach it.
 	APIServer *APIServer `json:"apiServer,omitempty"`
-	// Report is what the gateway found when it tried to reach the caller (package report).
-	// It rides on the hello because that is asked for every few minutes anyway: a
-	// connection of its own would cost five times its bytes.
+	// Report is what the gateway found when it tried to reach the caller (package report). It is
+	// part of the hello because that is sent every few minutes anyway: a separate connection would
+	// cost five times the bytes.
 	Report json.RawMessage `json:"report,omitempty" max:"196608"`
-	// HeardBoot is the highest number of a start that the gateway has heard of the caller's
-	// key; 0 is none. One that is higher than the caller's own is another gateway with its key.
+	// HeardBoot is the highest start number that the gateway has heard of the caller's key; 0 for
+	// none. A number higher than the caller's own means another gateway with its key.
 	HeardBoot uint64 `json:"heardBoot,omitempty"`
 }
 
-// APIServer is what it takes to talk to an API server through the tunnel.
+// APIServer is what is needed to talk to an API server through the tunnel.
 type APIServer struct {
 	// ServerName is the name in its certificate.
 	ServerName string `json:"serverName,omitempty" max:"1024"`
@@ -64,9 +64,10 @@ func (h Hello) Can(capability string) bool { return slices.Contains(h.Capabiliti
 // Grants reports whether the caller may reach a service there.
 func (h Hello) Grants(service string) bool { return slices.Contains(h.Offers, service) }
 
-// ParseHello reads a hello and makes it safe to show and to keep: texts are cleaned and
-// bounded, what cannot be the name of a service is dropped, and of caData the certificates
-// stay. A report is left as it came, if it is not too long: package report reads it. With an [ErrIncompatible] the version is given, and nothing else.
+// ParseHello parses a hello and makes it safe to show and to store: texts are sanitised and
+// bounded, invalid service names are dropped, and only the certificates of caData are kept. A
+// report of acceptable length is kept as it is: package report parses it. With an [ErrIncompatible]
+// only the version is returned.
 func ParseHello(body []byte) (Hello, error) {
 	var h Hello
 	if err := bounded.Unmarshal(body, helloAnswer, &h); err != nil {
@@ -91,12 +92,12 @@ func ParseHello(body []byte) (Hello, error) {
 		return Hello{}, err
 	}
 	if len(h.Report) > MaxReport {
-		h.Report = nil // it is not worth losing the rest
+		h.Report = nil // not worth losing the rest
 	}
 	return h, nil
 }
 
-// keepServices keeps the offers that can be services, and the ports of those.
+// keepServices keeps the valid offers and their ports.
 func (h *Hello) keepServices() {
 	told := *h
 	h.Offers, h.Ports, h.Ranges = services(told.Offers), nil, nil
@@ -107,7 +108,7 @@ func (h *Hello) keepServices() {
 	}
 }
 
-// services are the offers that can be services, each once.
+// services returns the valid offers without duplicates.
 func services(offers []string) []string {
 	out := make([]string, 0, min(len(offers), maxOffers))
 	for _, s := range offers {
@@ -118,7 +119,7 @@ func services(offers []string) []string {
 	return out
 }
 
-// SetPorts says at which ports a service is.
+// SetPorts sets the ports of a service.
 func (h *Hello) SetPorts(service string, p api.Ports) {
 	if p.Protocol != api.UDP {
 		if h.Ports == nil {
@@ -134,8 +135,8 @@ func (h *Hello) SetPorts(service string, p api.Ports) {
 	}
 }
 
-// PortsOf are the ports of a named service, if they are known. A range that a newer gateway wrote
-// in another way is not.
+// PortsOf returns the ports of a named service, if known. A range in a newer gateway's format is
+// not.
 func (h Hello) PortsOf(service string) (api.Ports, bool) {
 	if text, ok := h.Ranges[service]; ok {
 		p, err := api.ParsePorts(text)
@@ -145,12 +146,12 @@ func (h Hello) PortsOf(service string) (api.Ports, bool) {
 	return api.PortsOf(port), port != 0
 }
 
-// clean makes what a stranger says of its API server fit to be kept; a may be nil.
+// clean makes an untrusted API server description safe to store; a may be nil.
 func (a *APIServer) clean() error {
 	if a == nil {
 		return nil
 	}
-	a.ServerName = fit(a.ServerName, serverNameForm, maxServerName) // without one the usual is taken
+	a.ServerName = fit(a.ServerName, serverNameForm, maxServerName) // without one the default is used
 	if len(a.CAData) > api.MaxCAData {
 		return fmt.Errorf("%w: caData of %d bytes, and at most %d are taken", ErrAnswer, len(a.CAData), api.MaxCAData)
 	}
@@ -162,8 +163,7 @@ func (a *APIServer) clean() error {
 	return nil
 }
 
-// onlyCertificates are the certificates of a PEM text, without headers and whatever else
-// is in it.
+// onlyCertificates returns the certificates of a PEM text, without headers and anything else.
 func onlyCertificates(text []byte) []byte {
 	var out bytes.Buffer
 	for {

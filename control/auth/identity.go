@@ -16,45 +16,45 @@ import (
 	"time"
 )
 
-// maxCertificate bounds a certificate with those above it, in bytes of PEM, as its field in an
-// answer does.
+// maxCertificate bounds a certificate with its chain, in bytes of PEM, as does its field in an
+// answer.
 const maxCertificate = 32 << 10
 
 // Identity is a client certificate and its key, or a token. It redacts itself.
 type Identity struct {
-	// CertificatePEM is what the peer issued, KeyPEM (PKCS #8) is ours: a secret. Both are
-	// empty when there is a Token.
+	// CertificatePEM is what the peer issued; KeyPEM (PKCS #8) is our secret. Both are empty if
+	// there is a Token.
 	CertificatePEM, KeyPEM []byte
 	Token                  Token
-	// User is the name at the peer's API server; empty when a token does not tell.
+	// User is the name at the peer's API server; empty if a token does not contain it.
 	User                string
 	NotBefore, NotAfter time.Time
-	// TLS is the certificate and its key for a tls.Config; nil when there is a Token.
+	// TLS is the certificate and its key for a tls.Config; nil if there is a Token.
 	TLS *tls.Certificate
 }
 
-// String says whose it is and until when.
+// String shows whose it is and until when.
 func (i Identity) String() string {
 	return fmt.Sprintf("(identity %s until %s, secret hidden)", i.User, i.NotAfter.UTC().Format(time.RFC3339))
 }
 
-// Format makes every fmt verb print what String gives.
+// Format makes every fmt verb print String's result.
 func (i Identity) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(i.String())) }
 
-// LogValue makes slog print what String gives.
+// LogValue makes slog print String's result.
 func (i Identity) LogValue() slog.Value { return slog.StringValue(i.String()) }
 
-// MarshalText makes JSON and YAML encode what String gives.
+// MarshalText makes JSON and YAML encode String's result.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
-// early reports whether it is a certificate that is not valid yet, by more than clocks differ.
-// Of a token the one who issued it judges, by the same clock.
+// early reports whether a certificate is not valid yet, by more than clocks differ. A token is
+// judged by its issuer, with the same clock.
 func (i Identity) early(now time.Time) bool {
 	return i.Token == "" && i.NotBefore.After(now.Round(0).Add(backdate))
 }
 
-// newIdentity checks that a certificate is one for the key: the issuer is another
-// gateway, which may be broken or worse.
+// newIdentity checks that a certificate matches the key: the issuer is another gateway, which may
+// be broken or malicious.
 func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
 	if len(certPEM) > maxCertificate {
 		return Identity{}, fmt.Errorf("%w: a certificate of %d bytes, and at most %d are taken", ErrAnswer, len(certPEM), maxCertificate)
@@ -80,8 +80,8 @@ func newIdentity(certPEM, keyPEM []byte) (Identity, error) {
 	}, nil
 }
 
-// keyAndCSR makes a key and a signing request for it. The subject is empty unless the issuer
-// has told which user to ask for: it decides who we are.
+// keyAndCSR creates a key and a signing request for it. The subject is empty unless the issuer has
+// said which user to ask for: it decides who we are.
 func keyAndCSR(user string) (keyPEM, csrPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -23,44 +23,43 @@ var (
 	ErrIssuer = errors.New("the issuer cannot issue")
 )
 
-// Issuance is an identity that was issued: a certificate or a token.
+// Issuance is an issued identity: a certificate or a token.
 type Issuance struct {
 	CertificatePEM []byte
 	Token          Token
 	// Serial is a certificate's, in hexadecimal, or the id of a token.
 	Serial   string
 	NotAfter time.Time
-	// Again: it was issued before, for the same request.
+	// Again: it was already issued for the same request.
 	Again bool
 }
 
-// Issuer makes identities for the API server. The issuing side alone decides who the
-// peer is (see [Subject]). A request may be repeated: the same peer gets the same certificate for a
-// while, or another token. Errors are an [ErrCSR], an [ErrCSRSubject] or an [ErrIssuer].
+// Issuer issues identities for the API server. Only the issuing side decides who the peer is (see
+// [Subject]). A request may be repeated: for a while the same peer gets the same certificate, or a
+// new token. Errors are an [ErrCSR], an [ErrCSRSubject] or an [ErrIssuer].
 type Issuer interface {
-	// Tokens reports whether it issues tokens, and has no use for a signing request.
+	// Tokens reports whether it issues tokens, and ignores signing requests.
 	Tokens() bool
-	// User is the name that the API server knows the subject by.
+	// User returns the subject's user name at the API server.
 	User(s Subject) string
 	Issue(ctx context.Context, s Subject, csrPEM []byte) (Issuance, error)
-	// Revoke forgets the peer, does not wait, and tells what it can still use.
+	// Revoke forgets the peer, without waiting, and returns what the peer can still use.
 	Revoke(s Subject) Revocation
 }
 
-// Revocation is what a removed peer is left with.
+// Revocation is what a removed peer can still use.
 type Revocation struct {
-	// Outstanding counts the identities that stay valid until they expire, the last of
-	// them at NotAfter.
+	// Outstanding counts the identities that stay valid until they expire, the last of them at
+	// NotAfter.
 	Outstanding int
 	NotAfter    time.Time
-	// Recalled: tokens are called back. The issuer tries until the API server has heard
-	// of it, and from then on they end within [RecallTime].
+	// Recalled: tokens are revoked. The issuer retries until the API server knows, and from then on
+	// they end within [RecallTime].
 	Recalled bool
 }
 
-// RecallTime is how long an API server may take a token whose account is gone: it
-// remembers for 10 s that a token was good (kube-apiserver's token cache), and hears of
-// the deletion from its own store a moment later.
+// RecallTime is how long an API server may accept a token whose account is gone: it caches valid
+// tokens for 10 s (kube-apiserver's token cache), and learns of the deletion a moment later.
 const RecallTime = 15 * time.Second
 
 const (
@@ -68,7 +67,7 @@ const (
 	maxRSABits = 8192 // verifying takes time that grows with the square
 )
 
-// parseCSR reads a signing request and checks everything but whose it is.
+// parseCSR parses a signing request and checks everything except whose it is.
 func parseCSR(b []byte) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(b)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" && block.Type != "NEW CERTIFICATE REQUEST" {
@@ -113,8 +112,8 @@ var (
 	oidOrganization = asn1.ObjectIdentifier{2, 5, 4, 10}
 )
 
-// checkSubject refuses a request for a group or for another user. What it asks for
-// has no influence on the certificate, but whoever asks should not go unnoticed.
+// checkSubject rejects a request for a group or for another user. The requested subject has no
+// influence on the certificate, but the attempt should be noticed.
 func checkSubject(csr *x509.CertificateRequest, user string) error {
 	for _, attr := range csr.Subject.Names {
 		text, isText := attr.Value.(string)

@@ -15,79 +15,79 @@ import (
 )
 
 const (
-	// A failed request is repeated after 1 s, then ever later, up to 2 min: a peer's
-	// restart or a lost path should not be noticed, a dead peer should cost little.
+	// A failed request is repeated after 1 s, then at growing intervals up to 2 min: a peer's
+	// restart or a lost path should not be noticed, and a dead peer should cost little.
 	firstRetry = time.Second
 	maxRetry   = 2 * time.Minute
 	// A denial is an operator's decision, which seldom changes within seconds.
 	deniedRetry = 30 * time.Second
-	// wokenAgain is how long after a refusal [Keeper.Wake] has another request made: each look at
-	// a peer that answers wakes its keeper, and a refusal may call for a look.
+	// wokenAgain is how long after a refusal [Keeper.Wake] may cause another request: each check of
+	// a peer that answers wakes its keeper, and a refusal may cause a check.
 	wokenAgain = 5 * time.Second
-	// shortest is how long an identity is kept in any case: each is a write, and how long it is
-	// good is up to the peer.
+	// shortest is the least time an identity is kept: each one is a write, and the peer decides its
+	// lifetime.
 	shortest = 10 * time.Second
-	// earlyAgain is when another is asked for in the place of a certificate that is not valid yet,
-	// since the issuer's clock was ahead; then ever later, for it may be ours that is behind.
+	// earlyAgain is when a certificate that is not valid yet, because the issuer's clock is ahead,
+	// is replaced. The interval then grows, since our own clock may be behind.
 	earlyAgain = time.Minute
-	// checkClock is how often the keeper compares the wall clock with the deadline: a
-	// timer runs on the monotonic clock, which stands still while a machine sleeps
-	// and does not follow a clock that is set.
+	// checkClock is how often the keeper compares the wall clock with the deadline: a timer uses
+	// the monotonic clock, which stops while a host sleeps and does not follow changes of the wall
+	// clock.
 	checkClock = time.Minute
 )
 
-// IdentityStore keeps identities across restarts. state.Store is one. Of a token there is
-// no certificate, and keyPEM is its [TokenPEM].
+// IdentityStore keeps identities across restarts. state.Store is one. For a token there is no
+// certificate, and keyPEM is its [TokenPEM].
 type IdentityStore interface {
 	Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool)
 	SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error
 }
 
-// KeeperOptions say whose identity is kept.
+// KeeperOptions configure a Keeper.
 type KeeperOptions struct {
-	// Peer is who issues, Name what it is called here.
+	// Peer is the issuer, Name its local name.
 	Peer peer.PublicKey
 	Name string
-	// Request asks for a certificate or a token: Client.AnyIdentity.
+	// Request requests a certificate or a token: Client.AnyIdentity.
 	Request func(ctx context.Context, csrPEM []byte) (Grant, error)
 	Store   IdentityStore
-	// OnChange is told of every new identity; it may be nil.
+	// OnChange is called with every new identity; it may be nil.
 	OnChange func(Identity)
-	// OnDoubt is told when the peer has refused to replace an identity that [Keeper.Renew] was
-	// called for, each time: what is still shown may be good no more. It may be nil.
+	// OnDoubt is called each time the peer refuses to replace an identity after [Keeper.Renew]: the
+	// current one may no longer be valid. It may be nil.
 	OnDoubt func()
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Keeper holds the identity that one peer issues to us and renews it after two thirds
-// of its life, with jitter so that many peers do not come at once. It keeps what the
-// store has, so that a restart asks for nothing. A key is used for one certificate.
+// Keeper holds the identity that one peer issues to us and renews it after two thirds of its
+// lifetime, with jitter so that many peers do not renew at once. It starts with the stored one, so
+// that a restart requests nothing. A key is used for one certificate.
 type Keeper struct {
 	o    KeeperOptions
 	wake chan struct{}
 
 	mu      sync.Mutex
 	current *Identity
-	since   time.Time // when the present one came or was loaded, monotonic
-	stored  bool      // it was loaded: since is not when it was made
+	since   time.Time // when the current one arrived or was loaded, monotonic
+	stored  bool      // it was loaded: since is not when it was issued
 	err     error
 	next    time.Time
-	forced  bool // a new one is wanted whatever the present one says
-	renewed bool // Renew was called, which Run has yet to see
+	forced  bool // a new one is wanted regardless of the current one
+	renewed bool // Renew was called, and Run has not seen it yet
 
 	// Owned by Run, and by NewKeeper before.
 	due        time.Time // when to renew, by the wall clock
-	keyPEM     []byte    // of the request that is under way
+	keyPEM     []byte    // of the current request
 	csrPEM     []byte
-	user       string // whom the issuer told us to ask for; empty for those that need none
+	user       string // the user that the issuer told us to ask for; empty if not needed
 	retry      *backoff.ExponentialBackOff
 	retryAfter time.Time
-	refused    time.Time // when the peer answered last, with an error; zero if it did not
-	early      int       // how many certificates in a row were not valid yet when they came
+	refused    time.Time // when the peer last answered with an error; zero if it did not
+	early      int       // how many certificates in a row were not valid yet on arrival
 }
 
-// NewKeeper makes a keeper with what the store has. Run makes it work.
+// NewKeeper returns a keeper with the stored identity. It works once Run is called.
 func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	if o.Request == nil || o.Store == nil {
 		return nil, errors.New("identity keeper: request and store are needed")
@@ -104,7 +104,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	}
 	id, err := storedIdentity(certPEM, keyPEM)
 	if err != nil {
-		o.Logger.Warn("the stored identity cannot be used; asking for a new one", slog.String("peer", o.Name), slog.Any("error", err))
+		o.Logger.Warn("stored identity is unusable; requesting a new one", slog.String("peer", o.Name), slog.Any("error", err))
 		return k, nil
 	}
 	k.current, k.since, k.stored = &id, time.Now(), true
@@ -112,7 +112,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	return k, nil
 }
 
-// Current is the identity in use, which may have expired; false while there is none.
+// Current returns the identity in use, which may have expired; false if there is none.
 func (k *Keeper) Current() (Identity, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,8 +122,8 @@ func (k *Keeper) Current() (Identity, bool) {
 	return *k.current, true
 }
 
-// Held is for how long this keeper has had the present identity, which may have been stored
-// before; false while there is none, or another one is asked for.
+// Held is how long this keeper has had the current identity, which may have been stored before;
+// false if there is none, or another one is being requested.
 func (k *Keeper) Held(now time.Time) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -133,25 +133,24 @@ func (k *Keeper) Held(now time.Time) (time.Duration, bool) {
 	return now.Sub(k.since), true
 }
 
-// NotAfter is the end of the present identity's validity; zero while there is none.
+// NotAfter is the end of the current identity's validity; zero if there is none.
 func (k *Keeper) NotAfter() time.Time {
 	id, _ := k.Current()
 	return id.NotAfter
 }
 
-// LastError is why the last request failed and when the next is made; nil after a
-// success.
+// LastError returns why the last request failed and when the next one is; nil after a success.
 func (k *Keeper) LastError() (next time.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.next, k.err
 }
 
-// Wake makes a request that waits for its next try be made now, because the peer
-// became reachable. It does nothing when nothing is due, nor just after the peer refused.
+// Wake retries a waiting request now, because the peer became reachable. It does nothing if no
+// request is due, or just after the peer refused.
 func (k *Keeper) Wake() { k.signal(false) }
 
-// Renew asks for a new identity now, because the present one was rejected.
+// Renew requests a new identity now, because the current one was rejected.
 func (k *Keeper) Renew() { k.signal(true) }
 
 func (k *Keeper) signal(force bool) {
@@ -166,7 +165,7 @@ func (k *Keeper) signal(force bool) {
 	}
 }
 
-// Run keeps the identity until ctx ends; it returns nil then. It is to be called once.
+// Run maintains the identity until ctx ends, and then returns nil. Call it once.
 func (k *Keeper) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -181,7 +180,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		now := time.Now()
 		renewed := k.takeRenewed()
-		if renewed { // for another reason than what failed before
+		if renewed { // not for the reason of the last failure
 			k.retry.Reset()
 		}
 		if k.isDue(now) && (renewed || woken && now.Sub(k.refused) >= wokenAgain || !now.Before(k.retryAfter)) {
@@ -191,7 +190,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// takeRenewed reports whether Renew was called since it was asked last.
+// takeRenewed reports whether Renew was called since the last call.
 func (k *Keeper) takeRenewed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,8 +199,8 @@ func (k *Keeper) takeRenewed() bool {
 	return renewed
 }
 
-// isDue reports whether a new identity is wanted: by the wall clock, or, should that be
-// behind, by how long we have had the present one.
+// isDue reports whether a new identity is needed: by the wall clock or, in case that is behind, by
+// how long we have had the current one.
 func (k *Keeper) isDue(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,18 +215,18 @@ func (k *Keeper) isDue(now time.Time) bool {
 	if k.stored {
 		return !now.Round(0).Before(k.due)
 	}
-	if held < max(life/4, shortest) { // it is new, whatever our clock says of it
+	if held < max(life/4, shortest) { // it is new, whatever our clock says
 		return false
 	}
 	return !now.Round(0).Before(k.due) || held >= life/3*2
 }
 
-// earlyWait is how long a certificate of that life is kept that is not valid yet.
+// earlyWait is how long to keep a certificate of that lifetime that is not valid yet.
 func (k *Keeper) earlyWait(life time.Duration) time.Duration {
 	return max(earlyAgain, min(earlyAgain<<min(max(k.early-1, 0), 16), life/2))
 }
 
-// pause is how long nothing is to be done, at most checkClock.
+// pause is the time until the next action, at most checkClock.
 func (k *Keeper) pause(now time.Time) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -248,8 +247,8 @@ func (k *Keeper) pause(now time.Time) time.Duration {
 
 func clamp(d time.Duration) time.Duration { return min(max(d, 10*time.Millisecond), checkClock) }
 
-// renew makes one request. Until it succeeds the same key and signing request are used,
-// so that an answer that was lost is given again instead of another identity.
+// renew makes one request. Until it succeeds the same key and signing request are used, so that a
+// lost answer is repeated and not another identity issued.
 func (k *Keeper) renew(ctx context.Context) {
 	id, err := k.obtain(ctx)
 	if ctx.Err() != nil && err != nil {
@@ -273,7 +272,7 @@ func (k *Keeper) renew(ctx context.Context) {
 	k.mu.Unlock()
 	k.due, k.retryAfter = renewAt(id), time.Time{}
 	if err := k.o.Store.SetIdentity(k.o.Peer, id.CertificatePEM, id.storedSecret()); err != nil {
-		k.o.Logger.Warn("the identity could not be stored and is lost on a restart", slog.String("peer", k.o.Name), slog.Any("error", err))
+		k.o.Logger.Warn("failed to store the identity; a restart will lose it", slog.String("peer", k.o.Name), slog.Any("error", err))
 	}
 	k.o.Logger.Info("identity obtained", slog.String("peer", k.o.Name), slog.Bool("first", first), slog.String("user", id.User), slog.Time("notAfter", id.NotAfter))
 	if k.o.OnChange != nil {
@@ -304,7 +303,7 @@ func (k *Keeper) obtain(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// ask makes one request, with the key and the signing request that are under way.
+// ask makes one request, with the current key and signing request.
 func (k *Keeper) ask(ctx context.Context) (Grant, error) {
 	if k.csrPEM == nil {
 		keyPEM, csrPEM, err := keyAndCSR(k.user)
@@ -316,8 +315,8 @@ func (k *Keeper) ask(ctx context.Context) (Grant, error) {
 	return k.o.Request(ctx, k.csrPEM)
 }
 
-// userAsked is a user that another gateway tells us to ask for, if it can be one of its
-// peers; else nothing.
+// userAsked returns the user that another gateway tells us to ask for if it may be a peer's user,
+// otherwise nothing.
 func userAsked(user string) string {
 	if !userForm.MatchString(user) {
 		return ""
@@ -325,7 +324,7 @@ func userAsked(user string) string {
 	return user
 }
 
-// failed notes an error and when to try again.
+// failed records an error and when to retry.
 func (k *Keeper) failed(err error) {
 	wait := k.retry.NextBackOff()
 	if errors.Is(err, ErrDenied) || errors.Is(err, ErrNoIssuer) || errors.Is(err, ErrIncompatible) {
@@ -349,13 +348,13 @@ func (k *Keeper) failed(err error) {
 	if news {
 		level = slog.LevelWarn
 	}
-	k.o.Logger.Log(context.Background(), level, "no identity", slog.String("peer", k.o.Name), slog.Any("error", err), slog.Duration("retryIn", wait))
+	k.o.Logger.Log(context.Background(), level, "failed to obtain an identity", slog.String("peer", k.o.Name), slog.Any("error", err), slog.Duration("retryIn", wait))
 	if doubtful && k.o.OnDoubt != nil {
 		k.o.OnDoubt()
 	}
 }
 
-// renewAt is after two thirds of an identity's life, and up to a twentieth earlier.
+// renewAt is after two thirds of an identity's lifetime, or up to a twentieth earlier.
 func renewAt(id Identity) time.Time {
 	life := id.NotAfter.Sub(id.NotBefore)
 	jitter := time.Duration(rand.Int64N(int64(life/20) + 1))

@@ -16,37 +16,36 @@ const (
 	// A gateway says hello, checks and renews a few times a minute.
 	requestRate  = rate.Limit(5)
 	requestBurst = 128
-	// An identity costs a signature and is good for hours: one in 10 s, and some in a
-	// row for a joiner that is being set up.
+	// An identity costs a signature and is valid for hours: one in 10 s, with a burst for a joiner
+	// that is being set up.
 	identityRate  = rate.Limit(0.1)
 	identityBurst = 4
-	// A peer rotates once in a long while, and says it again when the answer got lost.
+	// A peer rarely rotates, and repeats it if the answer was lost.
 	rotationRate  = rate.Limit(0.1)
 	rotationBurst = 3
-	// Requests worked on at a time, and how long one waits for its turn.
+	// Concurrent requests, and how long one waits for its turn.
 	peerConcurrency  = 8
 	totalConcurrency = 64
 	turnTimeout      = 5 * time.Second
-	// What the holders of all tickets together have written, so that many tickets are no way
-	// around the bound of each: every open ticket at once, and then one in a while.
+	// Writes caused by the holders of all tickets together, so that many tickets are no way around
+	// the limit of each: a burst for every open ticket at once, and then a slow rate.
 	ticketRate  = rate.Limit(1)
 	ticketBurst = ticket.MaxOpen
-	// Requests of addresses that are no peer's get an answer so often, together, and may be
-	// connected so often at a time.
+	// Answers per second to addresses that are no peer's, in total, and their connections.
 	unknownRate  = rate.Limit(5)
 	unknownBurst = 32
 	unknownConns = 16
-	// A peer that was not heard of for so long has its full burst again.
+	// A peer that was not heard for this long has its full burst again.
 	forgetAfter = 5 * time.Minute
 )
 
-// limits bounds what each peer can ask of us, so that none can starve another. Only
-// peers are counted, so there are no more entries than peers.
+// limits bounds what each peer can request, so that none can starve another. Only peers are
+// counted, so there are no more entries than peers.
 type limits struct {
 	total chan struct{}
-	// load is held by the one whose throughput is measured.
+	// load is held during a throughput measurement.
 	load chan struct{}
-	// tickets is what one-time peers share, unknown what is left to strangers.
+	// tickets is shared by one-time peers, unknown by strangers.
 	tickets, unknown *rate.Limiter
 
 	mu    sync.Mutex
@@ -56,13 +55,12 @@ type limits struct {
 
 type allowance struct {
 	requests *rate.Limiter
-	buckets  map[string]*rate.Limiter // see endpoint.bucket; never changed
+	buckets  map[string]*rate.Limiter // see endpoint.bucket; immutable
 	slots    chan struct{}
 	seen     time.Time
 }
 
-// bucket names what an endpoint shares its pace with: those of its path that has one of its own,
-// or all of its cost.
+// bucket names the bucket of an endpoint: its path's own, or that of its cost.
 func (e *endpoint) bucket() (string, pace) {
 	if e.pace != (pace{}) {
 		return e.path, e.pace
@@ -77,7 +75,7 @@ func newLimits() *limits {
 	}
 }
 
-// of gives a peer's allowance.
+// of returns a peer's allowance.
 func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +104,7 @@ func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
 	return a
 }
 
-// enter waits for a turn; leave must be called after it succeeded.
+// enter waits for a turn; call leave after it succeeded.
 func (l *limits) enter(ctx context.Context, a *allowance) bool {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
@@ -129,7 +127,7 @@ func (l *limits) leave(a *allowance) {
 	<-a.slots
 }
 
-// arrive takes a request from a caller's allowance, or says how long until it can.
+// arrive charges a request to a caller's allowance, or returns how long to wait.
 func (l *limits) arrive(a *allowance, c *call, now time.Time) (wait time.Duration) {
 	if e := c.endpoint; e != nil && e.apart {
 		name, _ := e.bucket()
@@ -140,7 +138,7 @@ func (l *limits) arrive(a *allowance, c *call, now time.Time) (wait time.Duratio
 	return spend(a.requests, now)
 }
 
-// charge takes what a request costs beyond that, once it was read.
+// charge charges the rest of a request's cost once it has been read.
 func (l *limits) charge(a *allowance, c *call, now time.Time) (wait time.Duration) {
 	if c.endpoint.apart {
 		return 0
@@ -152,7 +150,7 @@ func (l *limits) charge(a *allowance, c *call, now time.Time) (wait time.Duratio
 	return wait
 }
 
-// spend takes one from a bucket, or says how long until there is one.
+// spend takes one from a bucket, or returns how long until there is one.
 func spend(r *rate.Limiter, now time.Time) (wait time.Duration) {
 	res := r.ReserveN(now, 1)
 	if wait = res.DelayFrom(now); wait > 0 {

@@ -19,32 +19,32 @@ import (
 )
 
 const (
-	// MaxTTL bounds an identity's life: certificates are revoked by their expiry.
+	// MaxTTL bounds an identity's lifetime: certificates are only revoked by expiry.
 	MaxTTL = 24 * time.Hour
 	// MinTTL leaves a peer time to renew.
 	MinTTL = 30 * time.Second
 	// backdate allows for the API server's clock being behind ours.
 	backdate = 5 * time.Minute
-	// repeatFor is how long the same request gets the same certificate: longer than a
-	// client retries an answer that was lost.
+	// repeatFor is how long the same request gets the same certificate: longer than a client
+	// retries after a lost answer.
 	repeatFor = 5 * time.Minute
 )
 
-// Ledger remembers across restarts what was issued. [state.Store] is one.
+// Ledger records across restarts what was issued. [state.Store] is one.
 //
 // [state.Store]: https://pkg.go.dev/github.com/postern-dev/postern/control/state#Store
 type Ledger interface {
-	// RecordIssued notes a certificate for an identity name. The same serial may be noted
+	// RecordIssued records a certificate for an identity name. The same serial may be recorded
 	// again.
 	RecordIssued(k peer.PublicKey, identity, serial string, now, notAfter time.Time) error
 	LastIssued(k peer.PublicKey, now time.Time) (count int, notAfter time.Time)
-	// IdentityHolder is the key, other than k, that has certificates for an identity name
-	// which are still valid, and when the last of them ends.
+	// IdentityHolder returns the key, other than k, with valid certificates for an identity name,
+	// and when the last of them ends.
 	IdentityHolder(identity string, k peer.PublicKey, now time.Time) (holder peer.PublicKey, until time.Time, ok bool)
 }
 
-// CheckHolder refuses to issue by an identity name that another key has certificates for. A
-// peer like that is not taken in, unless the configuration has it when the gateway starts.
+// CheckHolder refuses to issue for an identity name for which another key has certificates. Such a
+// peer is refused, unless it is in the configuration when the gateway starts.
 func CheckHolder(l Ledger, s Subject, now time.Time) error {
 	if l == nil {
 		return nil
@@ -56,25 +56,24 @@ func CheckHolder(l Ledger, s Subject, now time.Time) error {
 	return nil
 }
 
-// LocalCAOptions say which CA issues, and how.
+// LocalCAOptions configure a LocalCA.
 type LocalCAOptions struct {
-	// CertFile and KeyFile are PEM; the CA must serve this purpose alone.
+	// CertFile and KeyFile are PEM files; the CA must serve this purpose only.
 	CertFile, KeyFile string
-	// TTL of an identity; 0 is MaxTTL.
+	// TTL of an identity; 0 means MaxTTL.
 	TTL time.Duration
-	// ClusterCA holds the PEM certificates that signed the API server's own, if known:
-	// that CA is refused here.
+	// ClusterCA holds the PEM certificates that signed the API server's own, if known: that CA is
+	// refused here.
 	ClusterCA []byte
 	// Ledger and Logger may be nil.
 	Ledger Ledger
 	Logger *slog.Logger
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// LocalCA issues client certificates with a CA that is kept for this purpose. The
-// API server must trust it for clients (--client-ca-file). It is safe for concurrent
-// use.
+// LocalCA issues client certificates with a CA kept for this purpose. The API server must trust it
+// for clients (--client-ca-file). It is safe for concurrent use.
 type LocalCA struct {
 	o    LocalCAOptions
 	cert *x509.Certificate
@@ -82,18 +81,18 @@ type LocalCA struct {
 
 	mu     sync.Mutex
 	recent map[requestID]*recentIssue
-	issued map[peer.PublicKey][]time.Time // ends of what the ledger could not take
+	issued map[peer.PublicKey][]time.Time // expiry of what the ledger could not store
 }
 
-// requestID is a peer with the user it is, and a key that it asks a certificate for.
+// requestID is a peer with its user, and the key that it requests a certificate for.
 type requestID struct {
 	peer peer.PublicKey
 	user string
 	spki [sha256.Size]byte
 }
 
-// recentIssue is filled in by whoever made it, so that of requests at the same time one
-// signs and the others wait.
+// recentIssue is filled in by its creator, so that of concurrent requests one signs and the others
+// wait.
 type recentIssue struct {
 	once sync.Once
 	at   time.Time
@@ -101,7 +100,7 @@ type recentIssue struct {
 	err  error
 }
 
-// Issue is [Issuer]'s.
+// Issue implements [Issuer].
 func (ca *LocalCA) Issue(_ context.Context, s Subject, csrPEM []byte) (Issuance, error) {
 	csr, err := parseCSR(csrPEM)
 	if err != nil {
@@ -134,7 +133,7 @@ func (ca *LocalCA) Issue(_ context.Context, s Subject, csrPEM []byte) (Issuance,
 	return out, nil
 }
 
-// remember finds or makes the entry of a request, and drops those that are over.
+// remember finds or creates the entry of a request, and drops expired ones.
 func (ca *LocalCA) remember(id requestID, now time.Time) *recentIssue {
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
@@ -151,10 +150,10 @@ func (ca *LocalCA) remember(id requestID, now time.Time) *recentIssue {
 	return r
 }
 
-// repeat is repeatFor, less where a certificate does not live long.
+// repeat is repeatFor, or less if certificates are short-lived.
 func (ca *LocalCA) repeat() time.Duration { return min(repeatFor, ca.o.TTL/4) }
 
-// sign makes a certificate. Nothing of the request but its key gets in.
+// sign creates a certificate. It uses nothing of the request but its key.
 func (ca *LocalCA) sign(s Subject, key crypto.PublicKey, now time.Time) (Issuance, error) {
 	if !now.Before(ca.cert.NotAfter) {
 		return Issuance{}, fmt.Errorf("%w: the CA in %s expired at %s (make a new one)", ErrIssuer, ca.o.CertFile, ca.cert.NotAfter.UTC().Format(time.RFC3339))
@@ -187,28 +186,28 @@ func (ca *LocalCA) sign(s Subject, key crypto.PublicKey, now time.Time) (Issuanc
 	return out, nil
 }
 
-// record notes what was issued. A disk that is full must not cut peers off from the
-// API server: then it is noted in memory.
+// record records what was issued. A full disk must not cut peers off from the API server: then it
+// is recorded in memory.
 func (ca *LocalCA) record(s Subject, out Issuance, now time.Time) {
 	if ca.o.Ledger != nil {
 		err := ca.o.Ledger.RecordIssued(s.PublicKey, s.IdentityName(), out.Serial, now, out.NotAfter)
 		if err == nil {
 			return
 		}
-		ca.o.Logger.Warn("an issued identity could not be noted on disk", slog.String("peer", s.Name), slog.Any("error", err))
+		ca.o.Logger.Warn("failed to record an issued identity", slog.String("peer", s.Name), slog.Any("error", err))
 	}
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
 	ca.issued[s.PublicKey] = append(valid(ca.issued[s.PublicKey], now), out.NotAfter)
 }
 
-// Tokens is [Issuer]'s.
+// Tokens implements [Issuer].
 func (ca *LocalCA) Tokens() bool { return false }
 
-// User is [Issuer]'s.
+// User implements [Issuer].
 func (ca *LocalCA) User(s Subject) string { return s.User() }
 
-// Revoke is [Issuer]'s. Certificates cannot be called back: they end by their expiry.
+// Revoke implements [Issuer]. Certificates cannot be revoked: they expire.
 func (ca *LocalCA) Revoke(s Subject) Revocation {
 	now := ca.o.Now()
 	var r Revocation
@@ -229,7 +228,7 @@ func (ca *LocalCA) Revoke(s Subject) Revocation {
 	return r
 }
 
-// valid are the ends that are still to come.
+// valid returns the times still in the future.
 func valid(ends []time.Time, now time.Time) []time.Time {
 	var out []time.Time
 	for _, end := range ends {
@@ -240,8 +239,8 @@ func valid(ends []time.Time, now time.Time) []time.Time {
 	return out
 }
 
-// newSerial is 127 random bits, more than the 64 that the CA/Browser Forum asks for
-// (Baseline Requirements 7.1) and fewer than RFC 5280's 20 octets.
+// newSerial returns 127 random bits, more than the 64 that the CA/Browser Forum requires (Baseline
+// Requirements 7.1) and fewer than RFC 5280's 20 octets.
 func newSerial() (*big.Int, error) {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// madeFor is how long a CA lasts that is made here.
+// madeFor is the lifetime of a CA created here.
 const madeFor = 10 * 365 * 24 * time.Hour
 
-// MakeLocalCA makes a CA for [LocalCA], good for nothing else, as PEM: certificate and private
-// key. The name of the gateway is in it for people.
+// MakeLocalCA creates a CA for [LocalCA], valid for nothing else, as PEM: certificate and private
+// key. It contains the gateway's name, for people.
 func MakeLocalCA(name string) (cert, key []byte, err error) {
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,30 +17,29 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Auth outside the tunnel: the same server, for callers that no overlay address makes known
-// but a bearer token. Whoever has no good one gets one and the same answer, and is not told
-// why. What the table marks as outside is there, and nothing else: tickets are redeemed in their tunnels, and paths and
-// reports are about tunnels.
+// Auth outside the tunnel: the same server, for callers that are identified by a bearer token and
+// not by an overlay address. Without a valid token every caller gets the same answer, without a
+// reason. Only what the table marks as outside is available: tickets are redeemed in their tunnels,
+// and paths and reports are about tunnels.
 
 const (
-	// strangerRate and strangerBurst bound the answers to whoever has no good token, per
-	// address: the next get 429. Those with one are not bounded by it, for behind an
+	// strangerRate and strangerBurst bound the answers to callers without a valid token, per
+	// address: the next ones get 429. Callers with one are not bounded by it, since behind an
 	// Ingress all have one address.
 	strangerRate  = rate.Limit(1)
 	strangerBurst = 20
-	// maxStrangers bounds how many addresses are remembered; beyond it they share one bound.
+	// maxStrangers bounds the stored addresses; beyond it they share one limit.
 	maxStrangers = 4096
-	// ipv6Site is what one IPv6 user has at least.
+	// ipv6Site is the least that one IPv6 user has.
 	ipv6Site = 64
-	// ipv6Most is what one has at most (RFC 6177). Connections go by it: those who share it lose
-	// nothing until all are taken.
+	// ipv6Most is the most that one has (RFC 6177). Connections are limited by it: those who share
+	// it lose nothing until all are taken.
 	ipv6Most = 48
-	// outsideHeaderTimeout is short, for strangers hold connections for so long at no cost.
+	// outsideHeaderTimeout is short, since strangers can hold connections that long at no cost.
 	outsideHeaderTimeout = 2 * time.Second
 )
 
-// OutOfBand is the http.Handler for callers outside the tunnel. It is safe for concurrent
-// use.
+// OutOfBand is the http.Handler for callers outside the tunnel. It is safe for concurrent use.
 type OutOfBand struct {
 	server *Server
 	tokens *DirectTokens
@@ -50,12 +49,12 @@ type OutOfBand struct {
 	swept     time.Time
 }
 
-// OutOfBand makes the handler that knows callers by tokens.
+// OutOfBand returns the handler that identifies callers by token.
 func (s *Server) OutOfBand(tokens *DirectTokens) *OutOfBand {
 	return &OutOfBand{server: s, tokens: tokens, strangers: map[netip.Prefix]*rate.Limiter{}}
 }
 
-// Serve answers on ln until ctx ends, as Server.Serve does.
+// Serve serves ln until ctx ends, like Server.Serve.
 func (o *OutOfBand) Serve(ctx context.Context, ln net.Listener) error {
 	return o.server.serveHTTP(ctx, ln, o, bounds{
 		header: outsideHeaderTimeout,
@@ -83,7 +82,7 @@ func (o *OutOfBand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.server.answer(&call{Caller: caller, from: from, outside: true, w: w, r: r})
 }
 
-// stranger answers whoever has no good token.
+// stranger answers callers without a valid token.
 func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) {
 	addr := remoteAddr(r.RemoteAddr)
 	if !o.limiter(addr, time.Now()).Allow() {
@@ -98,7 +97,7 @@ func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) 
 	if why != nil {
 		reason = why.Error()
 	}
-	o.server.o.Logger.LogAttrs(r.Context(), slog.LevelDebug, "request outside the tunnel without a good token",
+	o.server.o.Logger.LogAttrs(r.Context(), slog.LevelDebug, "rejected a request outside the tunnel: bad token",
 		slog.String(audit.KeyAddress, addr.String()), slog.String("reason", reason))
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	w.Header().Set("Connection", "close")
@@ -106,7 +105,7 @@ func (o *OutOfBand) stranger(w http.ResponseWriter, r *http.Request, why error) 
 	writeJSON(w, e.Status, errorBody{spoken: speaks, Code: e.Code, Message: e.Message})
 }
 
-// limiter is that of an address's network.
+// limiter returns the one of an address's network.
 func (o *OutOfBand) limiter(a netip.Addr, now time.Time) *rate.Limiter {
 	site := network(a, ipv6Site)
 	o.mu.Lock()
@@ -130,7 +129,7 @@ func (o *OutOfBand) limiter(a netip.Addr, now time.Time) *rate.Limiter {
 	return l
 }
 
-// bearer is the request's token (RFC 6750 §2.1); empty when it has none.
+// bearer returns the request's token (RFC 6750 §2.1); empty if it has none.
 func bearer(r *http.Request) Token {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {

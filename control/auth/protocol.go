@@ -1,26 +1,25 @@
-// Package auth is what gateways say to each other inside the tunnel: who they are, what
-// they grant, how a ticket is redeemed, and the identity for the API server. It has
-// the server, the client, the issuer of identities with a CA kept for that purpose,
-// and the keeper that holds and renews the identity a peer issued to us.
+// Package auth is the protocol between gateways inside the tunnel: who they are, what they grant,
+// how a ticket is redeemed, and the identity for the API server. It has the server, the client, the
+// issuer of identities with a CA kept for that purpose, and the keeper that holds and renews the
+// identity that a peer issued to us.
 //
 // # In-band HTTP
 //
 // Plain HTTP/1.1 on TCP port 80 of a gateway's overlay address. The tunnel encrypts and
-// authenticates: the source address of a connection is bound to a WireGuard key, so it
-// says who calls. Bodies are JSON, each with the version of the
-// protocol ("1.0"), which requests and answers also carry in the header
-// Postern-Version. An unknown newer minor version is accepted, fields that a reader
-// does not know are passed over, an unknown major version is refused with a message.
+// authenticates: the source address of a connection is bound to a WireGuard key, and so identifies
+// the caller. Bodies are JSON, each with the protocol version ("1.0"), which requests and answers
+// also have in the header Postern-Version. An unknown newer minor version is accepted and unknown
+// fields are ignored; an unknown major version is refused with a message.
 //
-// What can be asked, by whom, how often, and how much may be said is one table (endpoints.go):
-// the server is built from it, the client reads answers by it, and README shows it. Every
+// One table (endpoints.go) lists all requests, who may send them, how often, and how large they may
+// be. The server is built from it, the client reads answers by it, and the README shows it. Every
 // message, in either direction, is read within bounds (package bounded).
 //
-// Outside the tunnel, if it is asked to, the server answers some of them to those who show a
-// token ([OutOfBand]).
+// If configured, the server answers some of them outside the tunnel to callers with a token
+// ([OutOfBand]).
 //
-// Whoever is no peer gets 403, whatever it asks. Errors have one form,
-// {"version":…,"code":…,"message":…}; codes are stable, see README.
+// A caller that is not a peer always gets 403. Errors have one form,
+// {"version":…,"code":…,"message":…}; codes are stable, see the README.
 package auth
 
 import (
@@ -36,11 +35,11 @@ import (
 )
 
 const (
-	// ProtocolVersion is what this package speaks.
+	// ProtocolVersion is the version implemented here.
 	ProtocolVersion = "1.0"
 	protocolMajor   = 1
 
-	// VersionHeader carries the version of whoever speaks.
+	// VersionHeader carries the sender's version.
 	VersionHeader = "Postern-Version"
 
 	// HelloPath is where a gateway says who it is, to any peer.
@@ -57,20 +56,20 @@ const (
 
 // Capabilities that a gateway can announce.
 const (
-	CapabilityRedeem   = "redeem"   // it answers tickets
+	CapabilityRedeem   = "redeem"   // it redeems tickets
 	CapabilityIdentity = "identity" // it has an issuer
 	CapabilityToken    = "token"    // its issuer issues tokens
-	CapabilityPath     = "path"     // it finds paths, and takes messages about them
-	CapabilityReport   = "report"   // it takes reports, and sends some
-	// CapabilityThroughput: it takes and sends a load, to be measured.
+	CapabilityPath     = "path"     // it has a path finder, and accepts path messages
+	CapabilityReport   = "report"   // it accepts and sends reports
+	// CapabilityThroughput: it receives and sends a load, for measurements.
 	CapabilityThroughput = "throughput"
-	// CapabilityRotation: it takes a peer's next key.
+	// CapabilityRotation: it accepts a peer's next key.
 	CapabilityRotation = "rotation"
-	// CapabilityServices: it takes part of the services of clusters, and tells its own.
+	// CapabilityServices: it takes part in cluster services, and announces its own.
 	CapabilityServices = "services"
 )
 
-// spoken begins a message.
+// spoken is the start of a message.
 type spoken struct {
 	Version string `json:"version" max:"64"`
 }
@@ -84,7 +83,7 @@ type redeemRequest struct {
 	Candidates []wireCandidate `json:"candidates,omitempty" max:"16"`
 	Wants      []string        `json:"wants,omitempty" max:"32x40"`
 	Grants     []string        `json:"grants,omitempty" max:"32x40"`
-	// Proof is what [ticket.Request.Prove] gives; base64.
+	// Proof is the result of [ticket.Request.Prove]; base64.
 	Proof []byte `json:"proof,omitempty" max:"32"`
 }
 
@@ -95,7 +94,7 @@ type wireCandidate struct {
 
 type redeemResponse struct {
 	spoken
-	// Name is the inviter's, Peer what it calls the joiner.
+	// Name is the inviter's own name, Peer its name for the joiner.
 	Name         string     `json:"name" max:"64"`
 	Peer         string     `json:"peer" max:"64"`
 	Granted      []string   `json:"granted" max:"32x40"`
@@ -108,8 +107,7 @@ type identityRequest struct {
 	spoken
 	// CSR is PKCS #10 in PEM.
 	CSR string `json:"csr" max:"16384"`
-	// Accepts are the kinds of identity that the caller can use; without it, certificates
-	// alone.
+	// Accepts are the kinds of identity that the caller can use; without it, only certificates.
 	Accepts []string `json:"accepts,omitempty" max:"16x64"`
 }
 
@@ -117,31 +115,30 @@ type identityRequest struct {
 const (
 	acceptCertificate = "certificate"
 	acceptToken       = "token"
-	// acceptUser: the caller can be told which user to ask for, without a gateway's name in
-	// it, as gateways did before acceptGatewayUser; acceptGatewayUser: with one.
+	// acceptUser: the caller can be told which user to request, without a gateway's name in it,
+	// like gateways before acceptGatewayUser; acceptGatewayUser: with one.
 	acceptUser        = "user"
 	acceptGatewayUser = "gateway-user"
 )
 
 type identityResponse struct {
 	spoken
-	// Certificate is PEM. In its place there may be a bearer token, if the caller accepts
-	// one.
+	// Certificate is PEM. A bearer token may replace it, if the caller accepts one.
 	Certificate string `json:"certificate,omitempty" max:"32768"`
 	Token       string `json:"token,omitempty" max:"8192"`
-	// User stands alone: the caller has to ask again, with this name as its request's whole
-	// subject.
+	// User comes alone: the caller has to ask again, with this name as the whole subject of its
+	// request.
 	User     string    `json:"user,omitempty" max:"256"`
 	NotAfter time.Time `json:"notAfter,omitzero" max:"64"`
 }
 
-// taken is the answer that says that a message was taken, and nothing else.
+// taken is the answer to an accepted message.
 type taken struct{ spoken }
 
-// speaks is this gateway's version, as messages begin with it.
+// speaks is this gateway's version, at the start of messages.
 var speaks = spoken{ProtocolVersion}
 
-// checkVersion refuses what cannot be understood. who is the side that sent it.
+// checkVersion rejects an incompatible version. who is the side that sent it.
 func checkVersion(version, who string) error {
 	major, _, ok := strings.Cut(version, ".")
 	n, err := strconv.ParseUint(major, 10, 16)
@@ -154,8 +151,8 @@ func checkVersion(version, who string) error {
 	return nil
 }
 
-// request turns the wire form into the book's. What has not the form of a name or of an address
-// is refused here, without repeating it.
+// request converts the wire form to the ticket book's. Invalid names and addresses are rejected
+// here, without repeating them.
 func (q redeemRequest) request() (ticket.Request, error) {
 	out := ticket.Request{Name: q.Name, Wants: q.Wants, Grants: q.Grants, Proof: q.Proof}
 	if err := out.PublicKey.UnmarshalText([]byte(q.PublicKey)); err != nil {
@@ -180,7 +177,7 @@ func (q redeemRequest) request() (ticket.Request, error) {
 	return out, nil
 }
 
-// canBeService reports whether a service can be called so.
+// canBeService reports whether a service can have this name.
 func canBeService(s string) bool {
 	return s == api.ServiceAuth || s == api.ServiceAPIServer || api.CheckName(s) == nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // RequestIssuer is an [Issuer] that hands signing requests on to an authority that signs
-// them as they are, subject included. It decides the subject all the same: a peer is told
+// them as they are, subject included. It decides the subject anyway: a peer is told
 // which user to ask for, and a request for anything else is refused.
 type RequestIssuer interface {
 	Issuer

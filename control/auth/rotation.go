@@ -11,21 +11,20 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// rotationRequest announces the caller's next key. That it comes from the caller is known by
-// the tunnel, under the present key. That the caller has the next one is what Proof shows:
-// public keys are no secrets, and somebody else's must not become a peer's.
+// rotationRequest announces the caller's next key. The tunnel, under the current key, proves that
+// it comes from the caller. Proof shows that the caller has the next key: public keys are not
+// secret, and another's must not become a peer's.
 type rotationRequest struct {
 	spoken
 	PublicKey    string `json:"publicKey" max:"64"`
 	PresharedKey string `json:"presharedKey,omitempty" max:"64"`
-	// Proof is what [RotationProof] gives.
+	// Proof is the result of [RotationProof].
 	Proof []byte `json:"proof" max:"64"`
 }
 
-// RotationProof is an HMAC-SHA256 of the announcement under what only those two can compute
-// who have the next key and the key of the gateway that is told: X25519(private, public)
-// with the one's private key and the other's public key. The announcement is the text
-// "postern rotation v1", the present and the next public key, 32 bytes each, and the
+// RotationProof is an HMAC-SHA256 of the announcement, keyed with X25519(private, public), which
+// only the holders of the next key and of the receiving gateway's key can compute. The announcement
+// is the text "postern rotation v1", the current and the next public key, 32 bytes each, and the
 // preshared key in hexadecimal. It fails for a public key of low order.
 func RotationProof(private peer.PrivateKey, public, present, next peer.PublicKey, psk peer.PresharedKey) ([]byte, error) {
 	shared, err := private.SharedSecret(public)
@@ -40,24 +39,23 @@ func RotationProof(private peer.PrivateKey, public, present, next peer.PublicKey
 	return h.Sum(nil), nil
 }
 
-// Announcement is a peer's next key.
+// Announcement announces a peer's next key.
 type Announcement struct {
-	// From is the present key, Next the one to come with its preshared key.
+	// From is the current key, Next the next one with its preshared key.
 	From, Next peer.PublicKey
 	PSK        peer.PresharedKey
-	// Proof is to be what [RotationProof] gives.
+	// Proof must equal the result of [RotationProof].
 	Proof []byte
 }
 
-// rotation takes a peer's next key. Announcing costs a write, as an identity does, and is
-// bounded as those are.
+// rotation handles a peer's next key. It costs a write, like an identity, and has the same limits.
 func (s *Server) rotation(ctx context.Context, c *call, q rotationRequest) (any, error) {
 	next, err := peer.ParsePublicKey(q.PublicKey)
 	if err != nil {
 		return nil, newError(codeBadRequest, "publicKey: no WireGuard key")
 	}
 	var psk peer.PresharedKey
-	if q.PresharedKey != "" { // a peer whose file has none cannot agree on one
+	if q.PresharedKey != "" { // a peer configured in a file without one cannot agree on one
 		psk, err = peer.ParsePresharedKey(q.PresharedKey)
 	}
 	if err != nil {
@@ -75,9 +73,9 @@ func (s *Server) rotation(ctx context.Context, c *call, q rotationRequest) (any,
 	return taken{speaks}, nil
 }
 
-// Rotate announces the key that this gateway will have. After it has succeeded the peer
-// takes either key, until the next one is used. The same may be announced again. An
-// [ErrConfigured] says that the peer's operator has to enter the key.
+// Rotate announces the next key of this gateway. After it has succeeded the peer accepts either
+// key, until the next one is used. It may be repeated. An [ErrConfigured] says that the peer's
+// operator has to enter the key.
 func (c *Client) Rotate(ctx context.Context, a Announcement) error {
 	var out taken
 	q := rotationRequest{spoken: speaks, PublicKey: a.Next.String(), Proof: a.Proof}

@@ -25,8 +25,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Time limits of a connection. A peer is on the other end of a tunnel whose round trip
-// is below a second; bodies are small.
+// Time limits of a connection. A peer is at the other end of a tunnel with a round trip below a
+// second; bodies are small.
 const (
 	headerTimeout  = 5 * time.Second
 	readTimeout    = 15 * time.Second
@@ -35,11 +35,11 @@ const (
 	handlerTimeout = 20 * time.Second
 	drainTimeout   = 2 * time.Second
 	maxHeaderBytes = 8 << 10
-	// hostBits: each overlay address is a peer of its own.
+	// hostBits: each overlay address is a separate peer.
 	hostBits = 128
 )
 
-// Kind says what a caller is.
+// Kind is the kind of a caller.
 type Kind int
 
 // Kinds of callers.
@@ -49,20 +49,19 @@ const (
 	KindStock        // a plain WireGuard peer
 )
 
-// Caller is who an overlay address belongs to.
+// Caller is the owner of an overlay address.
 type Caller struct {
-	// Name is what the peer is called here; empty for a one-time peer.
+	// Name is our name for the peer; empty for a one-time peer.
 	Name string
-	// Identity is its identity name; empty is Name.
+	// Identity is its identity name; empty means Name.
 	Identity  string
 	PublicKey peer.PublicKey
 	Kind      Kind
-	// Grants are the services here that it may reach.
+	// Grants are the local services that it may reach.
 	Grants []string
 	// Pending: its key has yet to be approved.
 	Pending bool
-	// NotBefore is when it became a peer here: tokens made before are not good. Zero where
-	// that is not known.
+	// NotBefore is when it became a peer here: older tokens are invalid. Zero if unknown.
 	NotBefore time.Time
 }
 
@@ -72,53 +71,52 @@ func (c Caller) subject() Subject {
 
 func (c Caller) may(service string) bool { return slices.Contains(c.Grants, service) }
 
-// Directory knows whom an overlay address belongs to, at this moment.
+// Directory knows the current owner of an overlay address.
 type Directory interface {
 	Caller(netip.Addr) (Caller, bool)
 }
 
-// Redeemer makes a peer of a joiner: it asks the ticket book and puts the peer that the
-// book grants into the tunnel. It may be asked for the same again. The book's errors
-// are told to the joiner, others are not.
+// Redeemer makes a peer of a joiner: it asks the ticket book and adds the granted peer to the
+// tunnel. Calls may repeat. The book's errors are sent to the joiner, others are not.
 type Redeemer interface {
 	Redeem(ctx context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error)
 }
 
-// ServerOptions say what a server serves.
+// ServerOptions configure a Server.
 type ServerOptions struct {
 	// Name is the gateway's, Software its build.
 	Name, Software string
 	Directory      Directory
 	// Redeemer may be nil: no tickets.
 	Redeemer Redeemer
-	// Issuer gives the issuer in force, and may be nil or give nil: no identities.
+	// Issuer returns the current issuer; it may be nil or return nil: no identities.
 	Issuer func() Issuer
-	// APIServer gives what to tell those who may reach it, and may be nil or give nil.
+	// APIServer returns what to tell those who may reach it; it may be nil or return nil.
 	APIServer func() *APIServer
-	// Offers filters a caller's grants to those services that exist here; nil: all.
+	// Offers filters a caller's grants to the services that exist here; nil: all.
 	Offers func(Caller) []string
-	// Ports gives the overlay ports of the named services; nil: there are none. A
-	// caller is told of those that it is offered.
+	// Ports returns the overlay ports of the named services; nil: none. A caller is told those that
+	// it is offered.
 	Ports func() map[string]api.Ports
-	// OnPath takes a message of a peer's path finder, one JSON document, and must not
-	// block. An error is told to the peer as a bad request. nil: paths are not found here.
+	// OnPath handles a path message from a peer, one JSON document, and must not block. The peer
+	// gets an error as a bad request. nil: not supported.
 	OnPath func(from peer.PublicKey, message []byte) error
-	// OnReport takes a peer's report, one JSON document of at most MaxReport bytes, and
-	// must not block. An error is told to the peer as a bad request. nil: reports are not
-	// taken here.
+	// OnReport handles a peer's report, one JSON document of at most MaxReport bytes, and must not
+	// block. The peer gets an error as a bad request. nil: not supported.
 	OnReport func(from peer.PublicKey, report []byte) error
-	// Report gives the report that goes with the answer to a peer's hello, one JSON
-	// document of at most MaxReport bytes, and must not block. It may be nil or give nil.
+	// Report returns the report to send with the answer to a peer's hello, one JSON document of at
+	// most MaxReport bytes, and must not block. It may be nil or return nil.
 	Report func(to peer.PublicKey) []byte
-	// HeardBoot gives the highest number of a start that was heard of a peer, and must not
-	// block. It may be nil or give 0: none was.
+	// HeardBoot returns the highest start number heard of a peer, and must not block. It may be nil
+	// or return 0: none.
 	HeardBoot func(of peer.PublicKey) uint64
-	// OnServices takes a part of a peer's catalogue of services, one JSON document of at most
-	// mcs.MaxMessage bytes, gives the version of it that is there by then, and must not block. An error
-	// is told to the peer as a bad request. nil: services of clusters are not taken here.
+	// OnServices handles a part of a peer's catalogue of services, one JSON document of at most
+	// mcs.MaxMessage bytes, returns the version that is now complete, and must not block. The peer
+	// gets an error as a bad request. nil: not supported.
 	OnServices func(from peer.PublicKey, message []byte) (has string, err error)
-	// OnRotation takes the key that a peer will have, whose proof it has to check; the answer is sent when it is stored. An [ErrConfigured] and an [ErrRequest] are
-	// told to the peer, with their text. nil: keys are not taken here.
+	// OnRotation handles a peer's next key, whose proof it has to check; the answer is sent once it
+	// is stored. The peer gets an [ErrConfigured] or an [ErrRequest] with its text. nil: not
+	// supported.
 	OnRotation func(ctx context.Context, a Announcement) error
 	// Audit and Logger may be nil.
 	Audit  *audit.Log
@@ -129,14 +127,14 @@ type ServerOptions struct {
 type Server struct {
 	o      ServerOptions
 	limits *limits
-	// offered are the capabilities that it has now.
+	// offered returns its current capabilities.
 	offered func() []string
 
 	mu        sync.Mutex
 	decisions map[string]uint64
 }
 
-// NewServer makes a server.
+// NewServer returns a server.
 func NewServer(o ServerOptions) (*Server, error) {
 	if o.Directory == nil {
 		return nil, errors.New("auth server: no directory")
@@ -155,11 +153,11 @@ func NewServer(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Capabilities are those that peers are told.
+// Capabilities returns those that peers are told.
 func (s *Server) Capabilities() []string { return s.offered() }
 
-// Decisions counts answers by result: "ok" or an error's code. All results are there
-// from the start.
+// Decisions counts answers by result: "ok" or an error's code. All results are present from the
+// start.
 func (s *Server) Decisions() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,13 +170,13 @@ func (s *Server) count(result string) {
 	s.decisions[result]++
 }
 
-// Serve answers on ln until ctx ends, then lets requests finish for 2 s. It closes ln.
+// Serve serves ln until ctx ends, then lets requests finish for 2 s. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return s.serveHTTP(ctx, ln, s, bounds{conns: peerConns, whose: s.whose, header: headerTimeout})
 }
 
-// whose tells the connections of one caller, whichever of its addresses they come from, and those
-// of all strangers.
+// whose identifies the connections of one caller, from any of its addresses, and those of all
+// strangers.
 func (s *Server) whose(a netip.Addr) netip.Prefix {
 	c, known := s.o.Directory.Caller(a)
 	if !known || c.Kind == KindStock {
@@ -222,16 +220,16 @@ func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler,
 	return nil
 }
 
-// call is a request under way.
+// call is a request in progress.
 type call struct {
 	Caller
 	// from is the caller's overlay address.
 	from netip.Addr
-	// outside: it came outside the tunnel.
+	// outside: it came from outside the tunnel.
 	outside bool
-	// endpoint is what is asked; nil before that is known.
+	// endpoint is the requested one; nil before that is known.
 	endpoint *endpoint
-	// begun: its handler is at work.
+	// begun: its handler is running.
 	begun bool
 	w     http.ResponseWriter
 	r     *http.Request
@@ -254,7 +252,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fail(c, newError(codeUnknownPeer, messageUnknownPeer))
 }
 
-// answer answers a caller that is known.
+// answer answers a known caller.
 func (s *Server) answer(c *call) {
 	if c.Kind == KindPeer && !c.Pending {
 		proveConn(c.r, c.PublicKey)
@@ -265,12 +263,12 @@ func (s *Server) answer(c *call) {
 		return
 	}
 	s.count(resultOK)
-	if body != nil { // else it is answered
+	if body != nil { // otherwise it is answered
 		writeJSON(c.w, http.StatusOK, body)
 	}
 }
 
-// serve does what the table says of a request, and then has the handler do its work.
+// serve applies the table to a request, and then calls the handler.
 func (s *Server) serve(c *call) (any, error) {
 	allowance := s.limits.of(c.PublicKey, time.Now())
 	unknown := c.find()
@@ -311,7 +309,7 @@ func (s *Server) serve(c *call) (any, error) {
 	return e.do(ctx, s, c, q)
 }
 
-// find looks a request up in the table.
+// find looks up a request in the table.
 func (c *call) find() error {
 	e, methods := lookup(c.r.Method, c.r.URL.Path)
 	switch {
@@ -328,7 +326,7 @@ func (c *call) find() error {
 	return nil
 }
 
-// read gives the request's message, or has the handler read what is none.
+// read returns the request's message, or lets the handler read what is not a message.
 func (c *call) read() (any, error) {
 	e := c.endpoint
 	tooLarge := newError(codeTooLarge, fmt.Sprintf("the body is larger than %d bytes", e.body))
@@ -350,8 +348,8 @@ func (c *call) read() (any, error) {
 	return e.parse(body, e.body)
 }
 
-// fail answers with an error, counts it, and records it if somebody asked for what is not
-// theirs.
+// fail answers with an error, counts it, and audits it if the caller asked for something that it
+// may not have.
 func (s *Server) fail(c *call, err error) {
 	answer, internal := answerFor(err)
 	s.count(answer.Code)
@@ -379,8 +377,8 @@ func (s *Server) fail(c *call, err error) {
 	writeJSON(c.w, answer.Status, errorBody{spoken: speaks, Code: answer.Code, Message: answer.Message})
 }
 
-// requested is a request's line for the log. What the table does not have is a stranger's text,
-// and nobody needs it.
+// requested describes a request for the log. A path that is not in the table is untrusted text that
+// nobody needs.
 func requested(r *http.Request) string {
 	e, methods := lookup(r.Method, r.URL.Path)
 	switch {
@@ -408,5 +406,5 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the peer has gone if it fails
+	_ = json.NewEncoder(w).Encode(body) // if it fails the peer has gone
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// servicesAnswer is what a reader of a catalogue says to a part of it.
+// servicesAnswer is the answer to a part of a catalogue.
 type servicesAnswer struct {
 	spoken
-	// Has is the version of the catalogue that it has by now; empty where it has none.
+	// Has is the version of the catalogue that the reader has; empty if none.
 	Has string `json:"has,omitempty" max:"64"`
 }
 
-// services takes a part of the caller's catalogue of services. It is open to every peer whatever it is
-// granted: what of it is used is decided by what is imported from it.
+// services handles a part of the caller's catalogue of services. It is open to every peer
+// regardless of grants: the imports decide what is used of it.
 func (s *Server) services(_ context.Context, c *call, m message) (any, error) {
-	var head spoken // of another major version the rest may mean something else
+	var head spoken // with another major version the rest may mean something else
 	if err := bounded.Unmarshal(m, mcs.MaxMessage, &head); err != nil {
 		return nil, newError(codeBadRequest, "services: "+err.Error())
 	}
@@ -32,8 +32,8 @@ func (s *Server) services(_ context.Context, c *call, m message) (any, error) {
 	return servicesAnswer{speaks, has}, nil
 }
 
-// Services hands a part of the catalogue of services to the peer, and gives the version that it has
-// by then. A gateway that takes none answers an ErrRequest.
+// Services sends a part of the catalogue of services to the peer, and returns the version that it
+// has. A gateway that supports none answers an ErrRequest.
 func (c *Client) Services(ctx context.Context, m mcs.Message) (has string, err error) {
 	m.Version = ProtocolVersion
 	var out servicesAnswer

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// A measurement ends after loadTime or loadBytes, whichever comes first: long enough
-	// for TCP to find its rate on most paths, and no more than a peer may cost.
+	// A measurement ends after loadTime or loadBytes, whichever comes first: long enough for TCP to
+	// find its rate on most paths, and a bounded cost.
 	loadTime  = time.Second
 	loadBytes = 32 << 20
-	// loadGrace is what the last bytes may take to arrive on a slow path.
+	// loadGrace is how long the last bytes may take to arrive on a slow path.
 	loadGrace = 2 * time.Second
-	// A measurement is two loads, one each way, and a peer may have one in 10 s.
+	// A measurement is two loads, one each way; a peer may have one in 10 s.
 	loadRate  = rate.Limit(0.2)
 	loadBurst = 2
 	loadChunk = 64 << 10
 )
 
-// loadAnswer says what of a load arrived.
+// loadAnswer says how much of a load arrived.
 type loadAnswer struct {
 	spoken
 	Bytes int64 `json:"bytes" max:"33554432"`
@@ -33,7 +33,7 @@ type loadAnswer struct {
 	Seconds float64 `json:"seconds" max:"3"`
 }
 
-// Load is what was carried one way.
+// Load is what was carried in one direction.
 type Load struct {
 	Bytes int64
 	Took  time.Duration
@@ -47,7 +47,7 @@ func (l Load) BitsPerSecond() float64 {
 	return float64(8*l.Bytes) / l.Took.Seconds()
 }
 
-// alone has one load at a time on its way: two would measure each other.
+// alone allows one load at a time: two would measure each other.
 func (s *Server) alone(do func() (any, error)) (any, error) {
 	select {
 	case s.limits.load <- struct{}{}:
@@ -72,7 +72,7 @@ func (s *Server) giveLoad(_ context.Context, c *call, _ nothing) (any, error) {
 	})
 }
 
-// throughput takes a load, and says what of it arrived. Nothing of it is kept.
+// throughput receives a load, and returns how much arrived. It keeps nothing.
 func (s *Server) throughput(_ context.Context, c *call, _ stream) (any, error) {
 	return s.alone(func() (any, error) {
 		if err := http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
@@ -92,10 +92,10 @@ type load struct {
 	left  int
 }
 
-// newLoad begins now.
+// newLoad starts now.
 func newLoad() *load { return &load{until: time.Now().Add(loadTime), left: loadBytes} }
 
-// Read gives zeros until the load is over.
+// Read returns zeros until the load is over.
 func (l *load) Read(b []byte) (int, error) {
 	if l.left <= 0 || !time.Now().Before(l.until) {
 		return 0, io.EOF
@@ -115,7 +115,7 @@ func measure(r io.Reader) (Load, error) {
 		n, err := r.Read(buffer)
 		if n > 0 {
 			last = time.Now()
-			if first.IsZero() { // What came with the first read took no time that is known.
+			if first.IsZero() { // what came with the first read took an unknown time
 				first = last
 			} else {
 				l.Bytes += int64(n)
@@ -131,9 +131,8 @@ func measure(r io.Reader) (Load, error) {
 	}
 }
 
-// Throughput measures what the path carries to the peer and from it, for a second each. A
-// gateway that does not do this answers an ErrRequest, one that has just done it an
-// ErrRateLimited.
+// Throughput measures what the path carries to the peer and from it, for a second each. A gateway
+// that does not support it answers an ErrRequest, one that has just done it an ErrRateLimited.
 func (c *Client) Throughput(ctx context.Context) (to, from Load, err error) {
 	if to, err = c.sendLoad(ctx); err != nil {
 		return to, from, err
@@ -142,7 +141,7 @@ func (c *Client) Throughput(ctx context.Context) (to, from Load, err error) {
 	return to, from, err
 }
 
-// sendLoad has the peer say what arrived: what was sent may still be on its way.
+// sendLoad makes the peer report what arrived: some may still be in flight.
 func (c *Client) sendLoad(ctx context.Context) (Load, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime+loadGrace)
 	defer cancel()

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// maxToken bounds a token, in bytes: those of Kubernetes have about 1 KB, and servers
-	// take 8 to 16 KB of headers.
+	// maxToken bounds a token, in bytes: Kubernetes' have about 1 KB, and servers accept 8 to 16 KB
+	// of headers.
 	maxToken = 8 << 10
-	// tokenPEMType and the headers are how a token is stored.
+	// tokenPEMType and the headers are the storage format of a token.
 	tokenPEMType    = "BEARER TOKEN"
 	headerNotBefore = "Not-Before"
 	headerNotAfter  = "Not-After"
 )
 
-// Token is a bearer token (RFC 6750). It shows itself to nobody: whatever prints, logs or
-// encodes one writes that there is one.
+// Token is a bearer token (RFC 6750). It hides its value: printing, logging or encoding one only
+// shows that it exists.
 type Token string
 
 // String hides the token.
@@ -44,15 +44,14 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 // MarshalText hides it from every encoder.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// ID is the token's id, if it is a JSON Web Token that has one (RFC 7519 §4.1.7). It is
-// no secret.
+// ID returns the token's id, if it is a JSON Web Token with one (RFC 7519 §4.1.7). It is not
+// secret.
 func (t Token) ID() string { return claimName(t.claims().ID) }
 
-// claimForm is that of names in tokens of Kubernetes: of users, and UUIDs.
+// claimForm matches names in Kubernetes' tokens: users, and UUIDs.
 var claimForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.:_-]{0,255}$`)
 
-// claimName is a claim that names something, or nothing if it has another form: whoever
-// made the token may be a stranger.
+// claimName returns a claim that is a valid name, else nothing: a stranger may have made the token.
 func claimName(s string) string {
 	if !claimForm.MatchString(s) {
 		return ""
@@ -60,7 +59,7 @@ func claimName(s string) string {
 	return s
 }
 
-// tokenClaims are those of a JSON Web Token (RFC 7519 §4.1) that are read here.
+// tokenClaims are the claims of a JSON Web Token (RFC 7519 §4.1) that are read here.
 type tokenClaims struct {
 	Subject  string  `json:"sub" max:"256"`
 	ID       string  `json:"jti" max:"256"`
@@ -68,8 +67,8 @@ type tokenClaims struct {
 	IssuedAt float64 `json:"iat" max:"274877906943"`
 }
 
-// claims are what the token says of itself; zero of one that is no JSON Web Token. Nothing
-// is verified: only the API server can.
+// claims returns the token's claims; zero if it is no JSON Web Token. Nothing is verified: only the
+// API server can.
 func (t Token) claims() tokenClaims {
 	var c tokenClaims
 	parts := strings.Split(string(t), ".")
@@ -83,7 +82,7 @@ func (t Token) claims() tokenClaims {
 	return c
 }
 
-// numericDate is a claim's time; zero where there is none, or none that could be.
+// numericDate returns a claim's time; zero if there is none, or an impossible one.
 func numericDate(seconds float64) time.Time {
 	if !(seconds > 0 && seconds < 1<<38) {
 		return time.Time{}
@@ -91,8 +90,8 @@ func numericDate(seconds float64) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// checkToken wants what RFC 6750 §2.1 lets into a header: the issuer is another gateway,
-// which may be broken or worse.
+// checkToken requires what RFC 6750 §2.1 allows in a header: the issuer is another gateway, which
+// may be broken or malicious.
 func checkToken(t Token) error {
 	if len(t) > maxToken {
 		return fmt.Errorf("%w: a token of %d bytes, and at most %d are taken", ErrAnswer, len(t), maxToken)
@@ -104,8 +103,8 @@ func checkToken(t Token) error {
 	return nil
 }
 
-// newTokenIdentity makes an identity of a token. When it ends, it says itself, or else
-// whoever issued it; it is as old as it says, or else new.
+// newTokenIdentity makes an identity from a token. Its expiry is the token's own or, without one,
+// the issuer's; its start is the token's own or now.
 func newTokenIdentity(t Token, notAfter, now time.Time) (Identity, error) {
 	if err := checkToken(t); err != nil {
 		return Identity{}, err
@@ -128,7 +127,7 @@ func newTokenIdentity(t Token, notAfter, now time.Time) (Identity, error) {
 	return id, nil
 }
 
-// identity is what a gateway granted, checked. keyPEM is that of the signing request.
+// identity checks what a gateway granted and returns it. keyPEM is the signing request's key.
 func (g Grant) identity(keyPEM []byte, now time.Time) (Identity, error) {
 	if g.Token == "" {
 		return newIdentity(g.CertificatePEM, keyPEM)
@@ -139,8 +138,8 @@ func (g Grant) identity(keyPEM []byte, now time.Time) (Identity, error) {
 	return newTokenIdentity(g.Token, g.NotAfter, now)
 }
 
-// TokenPEM is how the token of an identity is stored: PEM, so that it stands in the place
-// of a private key, with its times, which not every token tells.
+// TokenPEM is the storage format of an identity's token: PEM, in place of a private key, with its
+// times, which not every token contains.
 func (i Identity) TokenPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{
 		Type: tokenPEMType, Bytes: []byte(i.Token),
@@ -150,7 +149,7 @@ func (i Identity) TokenPEM() []byte {
 	})
 }
 
-// storedSecret is what a store keeps as the identity's key.
+// storedSecret returns what a store keeps as the identity's key.
 func (i Identity) storedSecret() []byte {
 	if i.Token != "" {
 		return i.TokenPEM()
@@ -158,7 +157,7 @@ func (i Identity) storedSecret() []byte {
 	return i.KeyPEM
 }
 
-// storedIdentity reads what a store kept.
+// storedIdentity parses what a store kept.
 func storedIdentity(certPEM, secretPEM []byte) (Identity, error) {
 	block, _ := pem.Decode(secretPEM)
 	if block == nil || block.Type != tokenPEMType {

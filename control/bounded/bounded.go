@@ -1,4 +1,4 @@
-// Package bounded reads JSON that somebody else wrote. Whatever it lets through is small: one
+// Package bounded reads JSON that someone else wrote. Whatever it lets through is small: one
 // document in UTF-8, no larger, deeper or fuller than is allowed, without a key that is there
 // twice, and with each field of the type that it is read into within the bounds that the type
 // states. Fields that the type does not have are passed over, within the same bounds.

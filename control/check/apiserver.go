@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// livePath is answered by every Kubernetes API server, to anybody where anonymous
-	// requests are on.
+	// livePath is answered by every Kubernetes API server, for anyone if anonymous requests are
+	// enabled.
 	livePath = "/livez"
-	// versionPath tells what the server is, in its gitVersion.
+	// versionPath returns the server's version in gitVersion.
 	versionPath = "/version"
 )
 
-// APIServer checks the peer's API server through the tunnel: it connects, makes sure of
-// the certificate, and asks whether the server lives, with the identity when there is one.
+// APIServer checks the peer's API server through the tunnel: it connects, verifies the certificate,
+// and asks whether the server is live, with the identity if there is one.
 func APIServer(ctx context.Context, dial DialFunc, f Facts) verdict.Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -46,30 +46,29 @@ func APIServer(ctx context.Context, dial DialFunc, f Facts) verdict.Finding {
 		expected: expected{serverName: name, ca: f.CA, credentials: f.credentials()}})
 }
 
-// credentials are what the peer issued to this gateway for its API server.
+// credentials returns what the peer issued to this gateway for its API server.
 func (f Facts) credentials() credentials {
 	return credentials{certificate: f.Identity, token: f.Token, tokenExpires: f.TokenExpires, user: f.User}
 }
 
-// question is one request to a server behind TLS, over a connection that stands.
+// question is one request to a server behind TLS, on an open connection.
 type question struct {
 	expected
 	host, path string
-	// anonymous: nothing is shown, and a server that wants something lives.
+	// anonymous sends no credentials; a server that demands them counts as live.
 	anonymous bool
-	// version asks which one the server is. Through a tunnel that would cost more than it
-	// tells.
+	// version asks for the server's version. Through a tunnel that would cost more than it tells.
 	version bool
 	p       catalogue.Params
-	// dial makes a second connection, where the first one is slow to answer.
+	// dial opens a second connection if the first is slow to answer.
 	dial func(context.Context) (net.Conn, error)
 }
 
-// askAPIServer takes an API server through TLS, HTTP and auth.
+// askAPIServer checks an API server through TLS, HTTP and authentication.
 func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) verdict.Finding {
 	secure, err := q.handshake(ctx, c)
 	switch {
-	case err != nil && q.anonymous && overCertificate(err): // TLS 1.2 ends here already
+	case err != nil && q.anonymous && overCertificate(err): // TLS 1.2 fails here already
 		return r.apiExchangeFailed(q, err)
 	case err != nil:
 		return r.tlsFailed(q.expected, q.p, err)
@@ -88,8 +87,8 @@ func (r *recorder) askAPIServer(ctx context.Context, c net.Conn, q question) ver
 	return res
 }
 
-// sawVersion adds the server's version to what was seen. It is not missed: it does no more
-// than help whoever reads the stages.
+// sawVersion adds the server's version to the stages. It is only a help for readers and may be
+// missing.
 func sawVersion(ctx context.Context, x exchange, path string, stages []verdict.Stage) {
 	a, err := x.get(ctx, path, true)
 	if err != nil || a.status != http.StatusOK {
@@ -108,7 +107,7 @@ func sawVersion(ctx context.Context, x exchange, path string, stages []verdict.S
 	}
 }
 
-// apiExchangeFailed is the result of a TLS connection that gave no HTTP answer.
+// apiExchangeFailed is the result of a TLS connection without an HTTP answer.
 func (r *recorder) apiExchangeFailed(q question, err error) verdict.Finding {
 	switch {
 	case overCertificate(err) && q.anonymous:
@@ -128,7 +127,7 @@ func (r *recorder) apiStatus(q question, a try) verdict.Finding {
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
 	switch {
 	case denied && q.anonymous:
-		// Who asks is not known to the server, which is as it should be.
+		// The server does not know the caller, which is as it should be.
 	case denied && q.none():
 		return r.fail(api.Error, StageAuth, catalogue.IdentityMissing, p)
 	case status == http.StatusUnauthorized && q.expired():
@@ -153,9 +152,8 @@ func (r *recorder) apiStatus(q question, a try) verdict.Finding {
 	return r.ok(a.took)
 }
 
-// slow is the result of an answer that was right and late. Where what the way does not account
-// for would not be slow by itself, or was seen only once, nobody can tell who is, and no one is
-// blamed.
+// slow is the result of a correct but late answer. If the server's own share is unclear, because it
+// would not be slow without the path's share or was seen only once, nobody is blamed.
 func (r *recorder) slow(p catalogue.Params, a try) verdict.Finding {
 	p.Took, p.Way = a.took, a.way
 	if a.twice {
@@ -165,7 +163,7 @@ func (r *recorder) slow(p catalogue.Params, a try) verdict.Finding {
 	return r.found(api.Unknown, StageHTTP, catalogue.APIServerSlow, p)
 }
 
-// took is how long a stage lasted.
+// took returns how long a stage lasted.
 func (r *recorder) took(stage string) time.Duration {
 	for _, s := range r.Stages {
 		if s.Name == stage {

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Auth checks the peer's auth service: it connects to it and asks for its hello, which it gives
-// if there was one.
+// Auth checks the peer's auth service: it connects, asks for a hello, and returns the hello if
+// there was one.
 func Auth(ctx context.Context, dial DialFunc, f Facts) (verdict.Finding, *auth.Hello) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -35,7 +35,7 @@ func Auth(ctx context.Context, dial DialFunc, f Facts) (verdict.Finding, *auth.H
 	return r.authAnswer(p, a, time.Since(asked))
 }
 
-// authAnswer is the result of an HTTP answer to the question for a hello.
+// authAnswer is the result of an HTTP answer to the hello request.
 func (r *recorder) authAnswer(p catalogue.Params, a answer, rtt time.Duration) (verdict.Finding, *auth.Hello) {
 	if a.status != http.StatusOK {
 		return r.authStatus(p, a.status), nil
@@ -57,7 +57,7 @@ func (r *recorder) authAnswer(p catalogue.Params, a answer, rtt time.Duration) (
 	return r.ok(rtt), &hello
 }
 
-// authStatus is the result of an HTTP answer that is no success.
+// authStatus is the result of an unsuccessful HTTP answer.
 func (r *recorder) authStatus(p catalogue.Params, status int) verdict.Finding {
 	p.Status = status
 	switch status {

@@ -18,45 +18,43 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// Names of the checks that are made outside the tunnel, next to those in it.
+// Names of the checks outside the tunnel, next to those inside.
 var (
 	NameAuthDirect      = verdict.Outside(api.ServiceAuth)
 	NameAPIServerDirect = verdict.Outside(api.ServiceAPIServer)
 )
 
-// StageDNS is the resolution of a URL's host.
+// StageDNS resolves a URL's host.
 const StageDNS = "dns"
 
-// ServiceFacts are what is known of a peer's services besides its hello.
+// ServiceFacts are what is known about a peer's services besides its hello.
 type ServiceFacts struct {
 	// Direct is what may be tried outside the tunnel.
 	Direct DirectFacts
-	// Token is what the peer issued for its API server where that is no certificate;
-	// empty when there is none. TokenExpires is zero when the issuer did not say.
+	// Token is the token that the peer issued for its API server instead of a certificate; empty if
+	// there is none. TokenExpires is zero if the issuer did not say.
 	Token        Token
 	TokenExpires time.Time
-	// User is whom the peer's API server knows this gateway as; empty when that is not known.
+	// User is this gateway's user name at the peer's API server; empty if unknown.
 	User string
 }
 
-// DirectFacts are how a peer's services are reached outside the tunnel. They come from
-// this gateway's own configuration (spec.peers[].outOfBand) and never from a peer: what
-// one announces is not dialled, and no redirection is followed.
+// DirectFacts say how to reach a peer's services outside the tunnel. They come from this gateway's
+// own configuration (spec.peers[].outOfBand) and never from a peer: announced URLs are not dialled,
+// and no redirect is followed.
 type DirectFacts struct {
-	// AuthURL and APIServerURL are https URLs; what is empty is not tried.
+	// AuthURL and APIServerURL are https URLs; an empty one is not tried.
 	AuthURL, APIServerURL string
-	// CA holds the PEM certificates of the authorities that signed what is there; empty
-	// takes this machine's.
+	// CA holds the PEM certificates of the servers' authorities; empty means the system's.
 	CA []byte
-	// Token is for auth alone. It is sent only after the server's certificate verified.
+	// Token is only for auth. It is sent only after the server's certificate is verified.
 	Token Token
-	// Used: this is the way by which the services are used (mode OutOfBand), and not only
-	// one to compare with.
+	// Used says that the services are used outside the tunnel (mode OutOfBand), not just compared.
 	Used bool
 }
 
-// AuthDirect checks the peer's auth service outside the tunnel, if the configuration has a
-// URL of it; false when it has none.
+// AuthDirect checks the peer's auth service outside the tunnel; false if the configuration has no
+// URL for it.
 func AuthDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, bool) {
 	if f.Direct.AuthURL == "" {
 		return verdict.Finding{}, false
@@ -88,12 +86,11 @@ func AuthDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, bool)
 		p.Status = a.status
 		return r.tokenRejected(e.credentials, p), true
 	}
-	res, _ = r.authAnswer(p, a, time.Since(asked)) // what counts is the hello to the key, inside the tunnel
+	res, _ = r.authAnswer(p, a, time.Since(asked)) // the hello that counts is the one to the key, inside the tunnel
 	return res, true
 }
 
-// tokenRejected tells a token that is missing, one that ran out and one that is not
-// accepted apart.
+// tokenRejected distinguishes a missing token, an expired one and one that is not accepted.
 func (r *recorder) tokenRejected(c credentials, p catalogue.Params) verdict.Finding {
 	switch {
 	case c.token == "":
@@ -104,8 +101,8 @@ func (r *recorder) tokenRejected(c credentials, p catalogue.Params) verdict.Find
 	return r.fail(api.Error, StageAuth, catalogue.AuthTokenRejected, p)
 }
 
-// APIServerDirect checks the peer's API server outside the tunnel, if the configuration
-// has a URL of it; false when it has none.
+// APIServerDirect checks the peer's API server outside the tunnel; false if the configuration has
+// no URL for it.
 func APIServerDirect(ctx context.Context, n Network, f Facts) (verdict.Finding, bool) {
 	if f.Direct.APIServerURL == "" {
 		return verdict.Finding{}, false
@@ -140,17 +137,17 @@ func beginDirect(name, target string, f Facts) (*recorder, catalogue.Params) {
 	return r, catalogue.Params{Service: target, Direct: true, Timeout: Timeout}
 }
 
-// outside is a URL that may be tried, taken apart.
+// outside is a parsed URL that may be tried.
 type outside struct {
 	url  string // without user, query and fragment
 	host string
 	port uint16
-	path string // the URL's own, without a slash at its end
+	path string // the URL's own, without a trailing slash
 }
 
 var errURL = errors.New("want https://HOST or https://HOST:PORT")
 
-// parseOutside takes a configured URL apart. Without TLS nobody could tell who answers.
+// parseOutside parses a configured URL. Without TLS the server could not be authenticated.
 func parseOutside(raw string) (outside, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
@@ -170,8 +167,8 @@ func parseOutside(raw string) (outside, error) {
 
 func (o outside) hostPort() string { return net.JoinHostPort(o.host, strconv.Itoa(int(o.port))) }
 
-// connect resolves and dials a URL: stages dns and tcp. With a nil connection the result
-// says what failed.
+// connect resolves and dials a URL: stages dns and tcp. If the connection is nil the result says
+// what failed.
 func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachable catalogue.Code, p *catalogue.Params) (net.Conn, outside, verdict.Finding) {
 	o, err := parseOutside(raw)
 	if err != nil {
@@ -194,7 +191,7 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 	return nil, o, r.fail(api.Error, stage, unreachable, *p)
 }
 
-// connectProxied has a proxy connect to what a URL names: stage tcp. What the proxy refuses
+// connectProxied connects to a URL's host through a proxy: stage tcp. A refusal by the proxy
 // follows from the check of the proxy.
 func (r *recorder) connectProxied(ctx context.Context, e Egress, o outside, unreachable catalogue.Code, p *catalogue.Params) (net.Conn, outside, verdict.Finding) {
 	c, err := e.DialContext(ctx, "tcp", o.hostPort())
@@ -212,7 +209,7 @@ func (r *recorder) connectProxied(ctx context.Context, e Egress, o outside, unre
 	return nil, o, r.fail(api.Error, StageTCP, unreachable, *p)
 }
 
-// cleanURL is a URL for a sentence: without user and query, which may be secrets.
+// cleanURL returns a URL for a message: without user and query, which may be secrets.
 func cleanURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
@@ -221,7 +218,7 @@ func cleanURL(raw string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// connectFailure names the way in which a connection failed.
+// connectFailure classifies a failed connection.
 func connectFailure(err error) catalogue.Failure {
 	switch classify(err) {
 	case refused:

@@ -10,39 +10,38 @@ import (
 )
 
 const (
-	// evidenceLife is how long something that was seen explains a failure. A peer that is
-	// waited for sends initiations every 5 s and probes every 30 s at the longest; what has
-	// not been seen for four times that has ended, or been fixed.
+	// evidenceLife is how long an observation explains a failure. A peer that is waited for sends
+	// initiations every 5 s and probes at least every 30 s; what has not been seen for four times
+	// that has ended, or been fixed.
 	evidenceLife = 2 * time.Minute
-	// refusalLife is how long an ICMP error does. Each datagram brings another, and no more than
-	// 49 s pass between two initiations; what was refused while the peer was being started,
-	// and then is blocked, would be taken for the fault else.
+	// refusalLife is how long an ICMP error explains one. Each datagram causes another, and at most
+	// 49 s pass between two initiations. Otherwise, a peer that refused while starting and is
+	// blocked later would still be reported as refusing.
 	refusalLife = time.Minute
-	// probesAnswered is how recent an answer to a probe shows that the way is open. On an idle
-	// path the two sides ask in turn, each every 48 s at the longest.
+	// probesAnswered is how recent an answer to a probe must be to show that the path is open. On
+	// an idle path the two sides probe in turn, each at least every 48 s.
 	probesAnswered = time.Minute
-	// silentAfter is how long what is asked again and again may be without an answer before that is
-	// silence and no loss: of probes and echoes it is a dozen.
+	// silentAfter is how long repeated requests may go unanswered before that is silence and not
+	// loss: it is a dozen probes or echoes.
 	silentAfter = 2 * time.Second
-	// clockStep is how far in the future the last handshake may be and still be one of just
-	// now: the wall clock is corrected in small steps all the time.
+	// clockStep is how far in the future the last handshake may be and still count as recent: the
+	// wall clock is constantly corrected in small steps.
 	clockStep = 2 * time.Second
 )
 
-// evidence is what is known of a peer that does not answer, as far as it may explain that.
+// evidence is what is known about a peer that does not answer and may explain why.
 type evidence struct {
 	Facts
 	now time.Time
-	// began is when the check did.
+	// began is when the check began.
 	began time.Time
 	// since is when the failure began: nothing older explains it.
 	since time.Time
-	// lost: there is no path and no session, so that the fault is on the way.
+	// lost says that there is no path and no session, so the fault is on the way.
 	lost bool
-	// probed: probes pass. The way there and back is open, and the keys are right.
+	// probed says that probes pass: the path is open in both directions, and the keys are right.
 	probed bool
-	// gone: nothing passes at present, neither probes nor anything else, whether or not the path
-	// is given up.
+	// gone says that currently nothing passes, whether or not the path is given up.
 	gone bool
 }
 
@@ -63,13 +62,13 @@ func evidenceOf(f Facts, began, now time.Time) evidence {
 	return e
 }
 
-// unansweredFor reports whether what is asked since a time is silent.
+// unansweredFor reports whether requests repeated since then count as silence.
 func unansweredFor(since, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= silentAfter
 }
 
-// handshakeAge is how long ago the last handshake was. WireGuard tells that by the wall
-// clock: known is false without a handshake, and where the clock was set back since then.
+// handshakeAge is how long ago the last handshake was, by the wall clock, which WireGuard uses.
+// known is false without a handshake, and if the clock has been set back since.
 func (f Facts) handshakeAge(now time.Time) (age time.Duration, known bool) {
 	age = now.Sub(f.LastHandshake)
 	if f.LastHandshake.IsZero() || age < -clockStep {
@@ -78,21 +77,20 @@ func (f Facts) handshakeAge(now time.Time) (age time.Duration, known bool) {
 	return max(age, 0), true
 }
 
-// youngSession reports whether the session that the last handshake made is still usable, as
-// far as is known.
+// youngSession reports whether the session of the last handshake is still usable, as far as known.
 func (e evidence) youngSession() bool {
 	age, known := e.handshakeAge(e.now)
 	return known && age <= sessionLife
 }
 
-// counts reports whether something that was seen at a time explains the failure: since the
-// last handshake where it is known when that was, and not too long ago.
+// counts reports whether an observation explains the failure: it is more recent than the last
+// handshake, if that is known, and not too old.
 func (e evidence) counts(at time.Time) bool {
 	_, known := e.handshakeAge(e.now)
 	return !at.IsZero() && (!known || at.After(e.LastHandshake)) && e.now.Sub(at) < evidenceLife
 }
 
-// unanswered is counts for what an answered probe since then would refute.
+// unanswered is counts for an observation that a later answered probe refutes.
 func (e evidence) unanswered(at time.Time) bool {
 	return e.counts(at) && !at.Before(e.Probed)
 }
@@ -102,14 +100,14 @@ func (e evidence) refuses(r Refusal) bool {
 	return e.unanswered(r.At) && e.now.Sub(r.At) < refusalLife
 }
 
-// dialled reports whether the peer reaches us, if without success.
+// dialled reports whether the peer reaches us, even without success.
 func (e evidence) dialled() bool {
 	return e.counts(e.Initiated.At) || e.unanswered(e.HeardUnanswered.At)
 }
 
 func (e evidence) age() time.Duration { return max(0, e.now.Sub(e.since)) }
 
-// params are those that every fault of the way may need.
+// params returns the parameters that any fault of the path may need.
 func (e evidence) params() catalogue.Params {
 	p := catalogue.Params{Endpoints: e.Endpoints, Age: e.age(), NoPath: e.NoPath}
 	p.Candidates, p.NAT, p.PeerNAT, p.Own = e.tried(), e.Path.NAT, e.Path.PeerNAT, e.shown().SeenAs()
@@ -117,8 +115,8 @@ func (e evidence) params() catalogue.Params {
 	return p
 }
 
-// tried are the peer's candidates with what ICMP said of them. Why one was chosen is nothing to tell of a
-// failure.
+// tried returns the peer's candidates with the ICMP errors for them. Why one was selected does not
+// matter for a failure.
 func (e evidence) tried() []catalogue.Candidate {
 	out := slices.Clone(e.Candidates)
 	for i, c := range out {
@@ -134,10 +132,10 @@ func (e evidence) tried() []catalogue.Candidate {
 	return out
 }
 
-// isPeer reports whether the peer is known to be where something came from. From the very
-// address and port that is dialled, or that the path in use leads to, there is no doubt
-// whose it is. From another port of the same host it may be a neighbour behind the same
-// NAT, so that only counts while the peer has never worked.
+// isPeer reports whether the peer is known to be at the source of something. An exact address and
+// port that is dialled, or that the path in use leads to, is certainly the peer's. Another port of
+// the same host may be a neighbour behind the same NAT, so that only counts while the peer has
+// never worked.
 func (e evidence) isPeer(from string) bool {
 	known := append(slices.Clone(e.Endpoints), e.Path.Remote)
 	for _, c := range e.Candidates {
@@ -151,9 +149,9 @@ func (e evidence) isPeer(from string) bool {
 		slices.ContainsFunc(known, func(a string) bool { h, ok := special.Host(a); return ok && h == host })
 }
 
-// outside is the evidence without the errors that only this gateway can meet: of this machine
-// and the routers near it, and of what is sent to an address that is not known to be the same
-// host's everywhere, or is in a network of ours.
+// outside returns the evidence without errors that only this gateway can get: from this host and
+// the routers near it, and for addresses that may not be the same host everywhere, or are in a
+// network of ours.
 func (e evidence) outside() evidence {
 	e.Unreachable = slices.DeleteFunc(slices.Clone(e.Unreachable), func(r Refusal) bool {
 		return r.hop() != hopBeyond || !global(r.To) || in(e.networks(), r.To)

@@ -18,24 +18,24 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// maxBody bounds the answer to a check. A hello carries a few PEM certificates.
+// maxBody bounds the answer to a check. A hello has a few PEM certificates.
 const maxBody = 256 << 10
 
-// answer is what an HTTP server said.
+// answer is an HTTP server's answer.
 type answer struct {
 	status int
 	body   []byte
-	skew   time.Duration // how far the server's clock is ahead; 0 where it shows none
+	skew   time.Duration // how far the server's clock is ahead; 0 if unknown
 }
 
-// get sends one HTTP/1.1 GET over a fresh connection, with a token unless that is empty,
-// and reads the answer. It reads no further and follows no redirection: the connection is
-// closed by the caller. The end of ctx interrupts it.
+// get sends one HTTP/1.1 GET on a new connection, with a token unless that is empty, and reads the
+// answer. It reads no further and follows no redirect: the caller closes the connection. The end of
+// ctx interrupts it.
 func get(ctx context.Context, c net.Conn, host, path string, token Token) (answer, error) {
 	return newExchange(c, host, token).get(ctx, path, true)
 }
 
-// exchange is a connection over which requests are sent, one after the other.
+// exchange is a connection for successive requests.
 type exchange struct {
 	conn  net.Conn
 	in    *bufio.Reader
@@ -47,7 +47,7 @@ func newExchange(c net.Conn, host string, token Token) exchange {
 	return exchange{conn: c, in: bufio.NewReader(io.LimitReader(c, 2*maxBody)), host: host, token: token}
 }
 
-// get is one request and its answer; last tells the server that no other follows.
+// get sends one request and reads its answer; last tells the server that no other follows.
 func (x exchange) get(ctx context.Context, path string, last bool) (answer, error) {
 	defer bindDeadline(ctx, x.conn)()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+x.host+path, nil)
@@ -60,8 +60,8 @@ func (x exchange) get(ctx context.Context, path string, last bool) (answer, erro
 	if x.token != "" {
 		req.Header.Set("Authorization", "Bearer "+string(x.token))
 	}
-	// A server that does not want the request may have said why before it closed (a TLS
-	// alert over the client certificate): so the answer is read even then.
+	// A server that rejects the request may have said why before it closed (a TLS alert about the
+	// client certificate), so the answer is read even then.
 	sendErr := req.Write(x.conn)
 	resp, err := http.ReadResponse(x.in, req)
 	switch {
@@ -82,11 +82,11 @@ func (x exchange) get(ctx context.Context, path string, last bool) (answer, erro
 	return a, nil
 }
 
-// httpSeen is what a stage shows of an answer.
+// httpSeen describes an answer for a stage.
 func httpSeen(status int) string { return "HTTP " + strconv.Itoa(status) }
 
-// bindDeadline makes the end of ctx interrupt reads and writes of c. The function it
-// gives undoes that.
+// bindDeadline makes the end of ctx interrupt reads and writes of c. The returned function undoes
+// that.
 func bindDeadline(ctx context.Context, c net.Conn) func() {
 	if d, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(d) // fails on a closed connection, as the next read will
@@ -95,18 +95,18 @@ func bindDeadline(ctx context.Context, c net.Conn) func() {
 	return func() { stop() }
 }
 
-// failure is how an exchange went wrong, as far as errors tell.
+// failure is how an exchange failed, as far as errors tell.
 type failure int
 
 const (
-	broken  failure = iota // reset, ended early, or no way there
-	refused                // nobody listens, or we are not let in
+	broken  failure = iota // reset, closed early, or no route
+	refused                // nothing listens, or we are not let in
 	timedOut
-	garbled // what answers is not HTTP
+	garbled // the answer is not HTTP
 )
 
-// classify tells failures apart. The overlay's stack wraps the numbers of package syscall
-// as the kernel's errors do.
+// classify distinguishes failures. The overlay's stack wraps syscall's numbers like the kernel's
+// errors.
 func classify(err error) failure {
 	var ne net.Error
 	switch {
@@ -124,7 +124,7 @@ func classify(err error) failure {
 	return garbled
 }
 
-// failures are the codes of the ways in which talking to a server fails, by who is talked to.
+// failures are the codes for failed exchanges with a server, by target.
 var failures = map[string]map[failure]catalogue.Code{
 	api.ServiceAuth: {refused: catalogue.AuthRefused, timedOut: catalogue.AuthTimeout,
 		broken: catalogue.AuthBroken, garbled: catalogue.AuthNotUnderstood},
@@ -133,27 +133,27 @@ var failures = map[string]map[failure]catalogue.Code{
 	"upstream": {refused: catalogue.UpstreamRefused, timedOut: catalogue.UpstreamTimeout, broken: catalogue.UpstreamUnreachable},
 }
 
-// unconnected is the code for a connection that could not be made.
+// unconnected returns the code for a failed connection.
 func unconnected(to string, err error) catalogue.Code {
 	how := classify(err)
-	if how == garbled { // nothing was said yet
+	if how == garbled { // nothing was sent yet
 		how = broken
 	}
 	return failures[to][how]
 }
 
-// exchangeFailed is the result of a connection that gave no HTTP answer.
+// exchangeFailed is the result of a connection without an HTTP answer.
 func (r *recorder) exchangeFailed(p catalogue.Params, err error) verdict.Finding {
 	how := classify(err)
-	if how == refused { // somebody did listen
+	if how == refused { // something did listen
 		how = broken
 	}
 	p.Detail = catalogue.Reason(err)
 	return r.fail(api.Error, StageHTTP, failures[r.Target][how], p)
 }
 
-// connectInside connects to a service of the peer inside the tunnel. With a nil connection the
-// finding says why there is none.
+// connectInside connects to a service of the peer inside the tunnel. If the connection is nil the
+// finding says why.
 func (r *recorder) connectInside(ctx context.Context, dial DialFunc, port uint16, path string) (net.Conn, catalogue.Params, verdict.Finding) {
 	to := r.facts.endpoint(port)
 	r.Address = to.String()

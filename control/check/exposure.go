@@ -23,19 +23,19 @@ const (
 	NameClock    = "clock"
 )
 
-// standing is how the peers fare while this gateway is judged: what only strangers would
-// miss is no fault as long as every peer is reached.
+// standing is the state of the peers while this gateway is judged: what only strangers would miss
+// is no fault as long as every peer is reached.
 type standing struct {
 	working, failing int
-	// heard is about when the last of the failing ones was; zero for never.
+	// heard is roughly when the last of the failing peers was heard; zero for never.
 	heard time.Time
-	// delay is the longest that this process waited while they were checked, if findings rest on it.
+	// delay is the longest that this process waited during their checks, if findings rest on it.
 	delay delay
-	// unnamed are the names of peers for which no name server answers.
+	// unnamed are peers' host names for which no name server answers.
 	unnamed []string
-	// unreached are the peers that fail.
+	// unreached are the failing peers.
 	unreached []string
-	// waiting are the peers that can only be reached by dialling us, and have not.
+	// waiting are the peers that can only be reached if they dial us, and have not.
 	waiting []string
 }
 
@@ -49,8 +49,8 @@ type standing struct {
 //	  beside one that a stranger may dial             any                   none
 //	nothing that a stranger may dial                  one waits to be dialled from  PST0401
 //
-// A private address is right for a peer in the same network, and a gateway that nobody can
-// dial is right where it dials its peers.
+// A private address is right for a peer in the same network, and a gateway that nobody can dial is
+// fine if it dials its peers.
 func Exposure(o Own, s standing) verdict.Finding {
 	r := beginOwn(NameExposure)
 	var p catalogue.Params
@@ -73,7 +73,7 @@ func Exposure(o Own, s standing) verdict.Finding {
 	return r.ok(0)
 }
 
-// misleads reports whether a candidate sends peers where this gateway is not.
+// misleads reports whether a candidate sends peers to the wrong place.
 func (o Own) misleads(c catalogue.Candidate, s standing) bool {
 	if !announced(c) {
 		return false
@@ -91,17 +91,17 @@ func (o Own) misleads(c catalogue.Candidate, s standing) bool {
 	return s.working == 0 || s.failing > 0
 }
 
-// announced reports whether a candidate is one that the configuration or the Service has.
+// announced reports whether a candidate is from the configuration or the Service.
 func announced(c catalogue.Candidate) bool {
 	return c.Source == api.SourceAdvertised || c.Source == api.SourceService
 }
 
-// announcesPublic reports whether one of them is an address that a stranger may dial.
+// announcesPublic reports whether any announced address can be dialled by a stranger.
 func (o Own) announcesPublic() bool {
 	return slices.ContainsFunc(o.Candidates, func(c catalogue.Candidate) bool { return announced(c) && special.Scope(c.Address) == "" })
 }
 
-// compared sets side by side what is announced and what others see.
+// compared shows what is announced next to what others see.
 func (o Own) compared() string {
 	var parts []string
 	if len(o.Advertised) > 0 {
@@ -121,12 +121,12 @@ func (o Own) compared() string {
 	return strings.Join(parts, "; ")
 }
 
-// STUNServers judges the configured STUN servers: whether they answer, and what.
+// STUNServers checks the configured STUN servers: whether they answer, and what.
 func STUNServers(o Own) []verdict.Finding {
 	return append(servers(NameSTUN, catalogue.StunUnreachable, o, o.STUN), outvoted(o)...)
 }
 
-// outvoted are the servers that see this gateway at another address than most of them agree on.
+// outvoted returns the servers that see this gateway at another address than most do.
 func outvoted(o Own) (out []verdict.Finding) {
 	var p catalogue.Params
 	p.Inbound = true
@@ -144,13 +144,14 @@ func outvoted(o Own) (out []verdict.Finding) {
 	return []verdict.Finding{r.fail(api.Warning, StageProbe, catalogue.StunOutvoted, p)}
 }
 
-// TURNServers judges the configured relays.
+// TURNServers checks the configured relays.
 func TURNServers(o Own) []verdict.Finding {
 	return servers(NameTURN, catalogue.TurnUnreachable, o, o.TURN)
 }
 
-// servers: one is unreachable if none of its addresses answers, twice where one did before: all
-// requests of one time are lost with 7 % where three packets of ten are. Without any there is no check.
+// servers checks servers of one kind. One is unreachable if none of its addresses answers, twice in
+// a row if one did before: with three in ten packets lost, all requests of one time are lost in 7 %
+// of cases. Without servers there is no check.
 func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Finding {
 	var well []string
 	for _, s := range all {
@@ -194,8 +195,9 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 	return []verdict.Finding{r.fail(api.Warning, StageProbe, code, p)}
 }
 
-// failure is why a server cannot be used: where something says that what is sent does not get there,
-// that is no silence. What a rule prohibits, here or on the way, is to be let out as what nothing is said of.
+// failure is why a server cannot be used. If an ICMP error says that requests do not arrive, that
+// is not silence. If a rule here or on the way prohibits them, the fix is the same as for silence:
+// let them out.
 func (s Server) failure(o Own) catalogue.Failure {
 	r, refused := o.refusal(s.Address, time.Now())
 	if !refused || s.Failure != catalogue.FailureTimeout {
@@ -205,20 +207,20 @@ func (s Server) failure(o Own) catalogue.Failure {
 	switch at := r.hop(); {
 	case at == hopBeyond && (r.By == "" || r.By == to.Addr().String()):
 		return catalogue.FailureRefused
-	case at == hopBeyond, at == hopProhibits, r.Reason == prohibited: // A router's rule may refuse ports.
+	case at == hopBeyond, at == hopProhibits, r.Reason == prohibited: // a router's rule may refuse ports
 		return s.Failure
 	}
 	return catalogue.FailureRoute
 }
 
-// skew is how far somebody's clock is ahead of ours.
+// skew is how far another clock is ahead of ours.
 type skew struct {
 	of string
 	by time.Duration
 }
 
-// Clock judges this machine's clock by all that show one. Two clocks that differ do not tell which
-// is wrong: of several that agree with each other it is ours, and if another agrees with ours it is not.
+// Clock judges this host's clock by all clocks that are known. Two that differ do not tell which is
+// wrong. If several agree with each other, ours is wrong, unless another agrees with ours.
 func Clock(shown []skew) verdict.Finding {
 	r := beginOwn(NameClock)
 	var worst skew

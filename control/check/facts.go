@@ -9,159 +9,158 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// PathFacts are what is known of the way to a peer.
+// PathFacts are what is known about the path to a peer.
 type PathFacts struct {
 	Kind   string // direct, relay or none, as api.Path has them; empty for a stock peer
 	Remote string // the address in use
-	Relay  string // the server in use: ours, or the one that the peer's address is on
-	// Since is when the path in use, or none, came to be so.
+	Relay  string // the server in use: ours, or the one of the peer's address
+	// Since is when the current path, or the lack of one, began.
 	Since time.Time
-	// Unanswered is since when probes over the path in use have no answer; zero while they do.
+	// Unanswered is since when probes on the path in use have gone unanswered; zero while they are
+	// answered.
 	Unanswered time.Time
 	RTT        time.Duration
-	// MTU is the largest overlay packet in bytes that was seen to cross the path whole,
-	// 0 where that is not known. LinkMTU is the overlay's own: what the configuration or
-	// the interfaces of this machine allow.
+	// MTU is the largest overlay packet in bytes that was seen to pass unfragmented on the path, 0
+	// if unknown. LinkMTU is the overlay's own: what the configuration or this host's interfaces
+	// allow.
 	MTU, LinkMTU int
-	// Traffic is what connections have shown of the path; nil if there were none.
+	// Traffic is what connections show about the path; nil if there were none.
 	Traffic *api.Traffic
-	// NAT is in front of this gateway, PeerNAT in front of the peer, as it says.
+	// NAT is in front of this gateway, PeerNAT in front of the peer, according to the peer.
 	NAT, PeerNAT catalogue.NAT
 }
 
 // NameFact is about a host name among the peer's endpoints, as configured, with the port.
 type NameFact struct {
 	Name string
-	// Err says why the name does not resolve, of one that never did; Silent, that no name server
-	// answers.
+	// Err says why a name that never resolved does not; Silent says that no name server answers.
 	Err    string
 	Silent bool
-	// Was and Now are its addresses before and after they changed, At is when.
+	// Was and Now are its addresses before and after they changed at At.
 	Was, Now []string
 	At       time.Time
 }
 
-// Sight is something that was seen on the wire: where it came from, and when last.
+// Sight is an observation on the wire: where something came from, and when last.
 type Sight struct {
 	From string // address and port
 	At   time.Time
 }
 
-// KeySight is a Sight of somebody with a key.
+// KeySight is a Sight of someone with a key.
 type KeySight struct {
 	Sight
 	Key string // base64
 }
 
-// StampSight is a Sight of a handshake that is refused for its timestamp: not later than
-// the newest that was accepted (WireGuard paper §5.1).
+// StampSight is a Sight of a handshake rejected for its timestamp: not later than the newest
+// accepted one (WireGuard paper §5.1).
 type StampSight struct {
 	Sight
 	Stamp, Newest time.Time
 }
 
-// Refusal is why what was sent to an address did not get there: this machine did not send it,
-// or an ICMP error came.
+// Refusal is why a packet to an address was not delivered: this host did not send it, or an ICMP
+// error came.
 type Refusal struct {
 	To     string // address and port
 	Reason string // "port unreachable", "host unreachable", …
-	// Here: this machine says so. By is the address of who else does, empty if that is not known.
+	// Here: this host says so. By is the address of whoever else does, empty if unknown.
 	Here bool
 	By   string
 	At   time.Time
 }
 
-// Evidence is what was seen of a peer besides its answers. It explains a failure; while
-// the peer works it is not looked at.
+// Evidence is what was seen of a peer besides its answers. It explains a failure, and is ignored
+// while the peer works.
 type Evidence struct {
-	// HeardUnanswered: authenticated probe requests of the peer arrive while ours get no
-	// answer. Probes are keyed with the preshared key, so the keys are right.
+	// HeardUnanswered: authenticated probe requests from the peer arrive while ours go unanswered.
+	// Probes are keyed with the preshared key, so the keys are right.
 	HeardUnanswered Sight
-	// Removed: the peer says, authenticated, that this gateway is none of its peers.
+	// Removed: the peer says, authenticated, that it has removed this gateway.
 	Removed Sight
-	// Initiated: handshake initiations of the peer arrive and make no session. They do not
-	// show the preshared key, so it may differ, or our responses may be lost.
+	// Initiated: handshake initiations from the peer arrive and make no session. They do not prove
+	// the preshared key, so it may differ, or our responses may be lost.
 	Initiated Sight
 	// Unverified: handshake responses arrive from the peer's address that do not verify.
 	Unverified Sight
-	// OtherKey: from the peer's address somebody dials with a key that none of our peers
-	// has.
+	// OtherKey: someone at the peer's address dials with a key of no peer of ours.
 	OtherKey KeySight
-	// NotForUs: from the peer's address come initiations made for another public key than
-	// ours (their mac1, WireGuard paper §5.4.4, is not for us).
+	// NotForUs: initiations from the peer's address are made for another public key (their mac1,
+	// WireGuard paper §5.4.4, is not for us).
 	NotForUs Sight
-	// StampInPast: initiations of the peer are refused as replays.
+	// StampInPast: initiations from the peer are rejected as replays.
 	StampInPast StampSight
-	// Unreachable is why what was sent to the peer's addresses did not arrive.
+	// Unreachable is why packets to the peer's addresses were not delivered.
 	Unreachable []Refusal
-	// Boots are the last boot ids of the peer, newest last and no two alike in a row;
-	// BootsAt are when each was first seen in its place.
+	// Boots are the peer's last boot numbers, newest last and no two alike in a row; BootsAt are
+	// when each was first seen in its place.
 	Boots   []uint64
 	BootsAt []time.Time
-	// Skew is the peer's clock minus ours; 0 is none, or not known.
+	// Skew is the peer's clock minus ours; 0 for none or unknown.
 	Skew time.Duration
 }
 
-// Own is what is known of this gateway by itself.
+// Own is what is known about this gateway itself.
 type Own struct {
 	Name string
 	catalogue.Shown
-	// Networks are the addresses of this machine's interfaces with their prefixes.
+	// Networks are the addresses of this host's interfaces with their prefixes.
 	Networks []netip.Prefix
-	// Links are this machine's network interfaces that lead out; nil where that is not known.
+	// Links are this host's network interfaces that lead outside; nil if unknown.
 	Links []Link
-	// STUN and TURN are the configured servers, one entry for each address, and Refused is why
-	// what was sent to them and to others did not arrive.
+	// STUN and TURN are the configured servers, one entry for each address. Refused is why packets
+	// to them and to others were not delivered.
 	STUN, TURN []Server
 	Refused    []Refusal
-	// Proxy is what connections to the outside take, host:port, empty without one; Proxied is
-	// what came of the last to each host.
+	// Proxy is the proxy of outbound connections, host:port, empty for none; Proxied is the result
+	// of the last one to each host.
 	Proxy   string
 	Proxied []egress.Outcome
-	// Superseded is what a peer says of a later start of a gateway with this one's key.
+	// Superseded is a peer's claim that a gateway with this one's key started later.
 	Superseded Superseded
-	// Upstreams are the servers behind what this gateway offers.
+	// Upstreams are the servers behind this gateway's services.
 	Upstreams []Upstream
 	Sockets   Sockets
-	// TicketAlarmAt is when a ticket was last tried by a second key; zero = never.
+	// TicketAlarmAt is when a second key last tried a ticket; zero = never.
 	TicketAlarmAt time.Time
-	// Mapping is the port that the router is asked for; nil when none is.
+	// Mapping is the port mapping on the router; nil for none.
 	Mapping *Mapping
-	// LAN is about finding gateways on the local network; nil when that is off.
+	// LAN is about LAN discovery; nil if that is off.
 	LAN *LANFacts
-	// Found are problems that others than this package found, in their cluster for example.
+	// Found are problems that other components found, for example in their cluster.
 	Found []OwnProblem
 }
 
-// Superseded is the peer that said last that it has heard a later start with our key, and when.
+// Superseded is the peer that last said that it has heard a later start with our key, and when.
 type Superseded struct {
 	By string
 	At time.Time
 }
 
-// Link is a network interface of this machine.
+// Link is a network interface of this host.
 type Link struct {
 	Name string
-	Up   bool // it is switched on, and has a carrier
+	Up   bool // it is enabled and has a carrier
 }
 
-// OwnProblem is something that is wrong with this gateway, found elsewhere: it is shown as
-// an own check that fails.
+// OwnProblem is a problem of this gateway that another component found; it is shown as a failing
+// own check.
 type OwnProblem struct {
-	// Name is the check's, "service" for example. Several problems may have one name.
+	// Name is the check's name, for example "service". Several problems may share it.
 	Name   string
 	Code   catalogue.Code
 	Params catalogue.Params
-	// Since is when it began; zero where that does not matter.
+	// Since is when it began; zero if that does not matter.
 	Since time.Time
 }
 
-// Upstream is the server behind a service that this gateway offers.
+// Upstream is the server behind a service of this gateway.
 type Upstream struct {
 	Service string // apiServer, or the name of a named service
 	Address string // host:port
-	// TLS says that the server speaks it: ServerName and CA (PEM) are what its certificate
-	// is held against, empty for the defaults.
+	// TLS says that the server speaks TLS. ServerName and CA (PEM) verify its certificate; empty
+	// means the defaults.
 	TLS        bool
 	ServerName string
 	CA         []byte
@@ -170,28 +169,28 @@ type Upstream struct {
 // Server is a STUN or TURN server.
 type Server struct {
 	Name    string // as configured, host:port
-	Address string // what the name stands for; empty when it does not resolve
-	Err     string // why it cannot be used; empty when it can
-	// Failure is what Err is about, as far as a fix differs: FailureTimeout, and of a relay
+	Address string // what the name resolves to; empty if it does not resolve
+	Err     string // why it cannot be used; empty if it can
+	// Failure classifies Err, where the fix differs: FailureTimeout and, for a relay,
 	// FailureRejected and FailureCertificate.
 	Failure catalogue.Failure
 	// Nameless: no name server answers for its name.
 	Nameless bool
 	At       time.Time
-	// Mapped is the address that the server last saw us at, Agreed the one that most servers do;
-	// invalid where that is not known.
+	// Mapped is the address that the server last saw us at, Agreed the one that most servers see;
+	// invalid if unknown.
 	Mapped, Agreed netip.Addr
-	// Failures is how often in a row it has not answered, each time to several requests.
+	// Failures is how often in a row it has not answered, each time several requests.
 	Failures int
-	// Unanswered is since when it is being asked without an answer; zero while it is not.
+	// Unanswered is since when the current requests have gone unanswered; zero if there are none.
 	Unanswered time.Time
 }
 
 // Sockets are the underlay's UDP sockets.
 type Sockets struct {
-	// ReceiveBuffer and SendBuffer are what was granted in bytes, by the measure of
-	// setsockopt (getsockopt tells twice as much on Linux); 0 = not known. The smaller of
-	// IPv4's and IPv6's counts.
+	// ReceiveBuffer and SendBuffer are the sizes granted in bytes, as setsockopt counts them
+	// (getsockopt returns twice as much on Linux); 0 = unknown. It is the smaller one of IPv4 and
+	// IPv6.
 	ReceiveBuffer, SendBuffer int
 	// Drops counts the datagrams that arrived while the receive buffer was full.
 	Drops uint64

@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// movedBefore is how long before the failure a name's change may explain it: names
-	// are resolved each minute, and a path in use outlives its name.
+	// movedBefore is how long before the failure a name's change may explain it: names are resolved
+	// every minute, and a path in use outlives its name.
 	movedBefore = 10 * time.Minute
-	// bootsApart is how long after the last change of a peer's boot two gateways count as
-	// taking turns. Each of them probes an idle path every 20 s, so that after four times
-	// that one of the two has ended.
+	// bootsApart is how long after the last change of a peer's boot number two gateways count as
+	// taking turns. Each probes an idle path every 20 s, so after four times that one of them has
+	// ended.
 	bootsApart = 80 * time.Second
 	// givenUp is how long a silence lasts until the path finder gives a path up.
 	givenUp = catalogue.Settled
 )
 
-// fault is a row of the decision table: when every ping failed, the first row that fits is
-// the root.
+// fault is a row of the decision table: if every ping failed, the first row that fits is the root.
 type fault struct {
 	code  catalogue.Code
 	stage string
-	// sure is how sure the root is; empty of what shows with time.
+	// sure is the confidence in the root; empty for what shows only with time.
 	sure api.Confidence
-	// fits may add to what is said of any fault of the way.
+	// fits may add parameters to a path fault.
 	fits func(evidence, *catalogue.Params) bool
 }
 
@@ -60,11 +59,11 @@ type fault struct {
 //	a young session, no echo, and an answer to something else since PST0103  ping
 //	a young session, and no echo                                   PST0126  ping
 //
-// What is sent has first to leave this machine, so its own errors come before all that is sought
-// outside; where only some of the peer's addresses are refused, the others may be blamed.
-// What names a setting comes before what a wrong setting may bring about: a peer that was
-// given a wrong name, address or key is silent as well. What anybody can forge (other keys,
-// ICMP) is worded as what something there sends, never as what the peer is.
+// A packet must first leave this host, so its own errors come before everything outside; if only
+// some of the peer's addresses are refused, the others may be to blame. A row that names a setting
+// comes before the symptoms of a wrong setting: a peer with a wrong name, address or key is silent
+// as well. Evidence that anyone can forge (other keys, ICMP) is worded as what something there
+// sends, never as what the peer is.
 func faults() []fault {
 	return []fault{
 		{catalogue.RemovedByPeer, StageProbe, api.Certain, evidence.removed},
@@ -96,7 +95,7 @@ func (e evidence) removed(p *catalogue.Params) bool {
 	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
 }
 
-// unnamed: while no name server answers, nothing is known of a name.
+// unnamed: while no name server answers, nothing is known about a name.
 func (e evidence) unnamed(p *catalogue.Params) bool {
 	return e.unresolved(p) && !slices.ContainsFunc(e.Unresolved, func(n NameFact) bool { return !n.Silent })
 }
@@ -126,17 +125,17 @@ func (e evidence) moved(p *catalogue.Params) bool {
 	return false
 }
 
-// saw puts a sight into what is said of a fault.
+// saw adds a sight to a fault's parameters.
 func saw(p *catalogue.Params, s Sight) bool {
 	p.From, p.Seen = s.From, s.At
 	return true
 }
 
-// otherKey has two cases: somebody else's key at the peer's address, or our key unknown
-// there. Either can be sent by anybody who pretends to have that address: it takes no key
-// of the peer's, and at most our public one. So it counts only while nothing refutes it: a
-// probe or an initiation of the peer shows that each has the other's key. A peer that has worked
-// was perhaps installed again; then it counts once its path is lost, and from its very address.
+// otherKey covers two cases: another key at the peer's address, or our key unknown there. Anyone
+// who forges that address can send either: it takes no key of the peer's, and at most our public
+// key. So it counts only while nothing refutes it: a probe or an initiation from the peer shows
+// that each has the other's key. A peer that has worked may have been reinstalled; then it counts
+// once its path is lost, and only from its exact address.
 func (e evidence) otherKey(p *catalogue.Params) bool {
 	if e.probed || e.dialled() || !e.gone {
 		return false
@@ -150,14 +149,13 @@ func (e evidence) otherKey(p *catalogue.Params) bool {
 	return false
 }
 
-// unverified: probes are keyed with the preshared key as well, so one that is answered
-// refutes it.
+// unverified: probes are keyed with the preshared key as well, so an answered one refutes it.
 func (e evidence) unverified(p *catalogue.Params) bool {
 	return !e.probed && e.unanswered(e.Unverified.At) && saw(p, e.Unverified)
 }
 
-// stamp: anybody can send an old initiation of the peer again, so that it counts only from
-// where the peer is known to be.
+// stamp: anyone can replay an old initiation of the peer, so it counts only from where the peer is
+// known to be.
 func (e evidence) stamp(p *catalogue.Params) bool {
 	s := e.StampInPast
 	p.Stamp, p.Newest = s.Stamp, s.Newest
@@ -168,9 +166,9 @@ func (e evidence) duplicate(p *catalogue.Params) bool {
 	return e.takesTurns(e.now) && saw(p, Sight{From: cmp.Or(e.HeardUnanswered.From, e.Path.Remote), At: e.BootsAt[len(e.BootsAt)-1]})
 }
 
-// takesTurns reports whether two gateways use the peer's key: boot ids grow with every
-// start, so one that comes back is another process. One of them may have been stopped
-// since: then the last change is not recent.
+// takesTurns reports whether two gateways use the peer's key. Boot numbers grow with every start,
+// so one that comes back is another process. One of the two may have been stopped since: then the
+// last change is not recent.
 func (f Facts) takesTurns(now time.Time) bool {
 	n := len(f.Boots)
 	if n < 3 || len(f.BootsAt) != n || now.Sub(f.BootsAt[n-1]) > bootsApart {
@@ -179,8 +177,8 @@ func (f Facts) takesTurns(now time.Time) bool {
 	return slices.Contains(f.Boots[:n-2], f.Boots[n-1])
 }
 
-// refused: only what the peer announced for others to dial counts. A peer that is heard
-// from the very port listens there, so that a firewall says so in its place.
+// refused: only addresses that the peer announced count. A peer that is heard from the exact port
+// listens there, so then a firewall is refusing.
 func (e evidence) refused(p *catalogue.Params) bool {
 	heard := e.unanswered(e.HeardUnanswered.At)
 	for _, r := range e.Unreachable {
@@ -196,7 +194,7 @@ func (e evidence) refused(p *catalogue.Params) bool {
 	return false
 }
 
-// Reasons of a Refusal, as package underlay has them. The first is the host's itself.
+// Reasons of a Refusal, as in package underlay. The first is the host's itself.
 const (
 	portUnreachable    = "port unreachable"
 	hostUnreachable    = "host unreachable"
@@ -204,9 +202,9 @@ const (
 	prohibited         = "administratively prohibited"
 )
 
-// announced reports whether an address is one that the peer, or the operator for it,
-// names for others to dial. That nobody listens at the mapping of a NAT says no more than
-// that the NAT keeps strangers out, and a private address may be somebody else's here.
+// announced reports whether the peer, or the operator for it, names the address for others to dial.
+// If nothing listens at a NAT's mapping, that only means that the NAT keeps strangers out, and a
+// private address may be another host's here.
 func (e evidence) announced(address string) bool {
 	for _, c := range e.Candidates {
 		if c.Address != address {
@@ -227,7 +225,7 @@ func (e evidence) heard(p *catalogue.Params) bool {
 	return !e.probed && e.unanswered(e.HeardUnanswered.At) && saw(p, e.HeardUnanswered)
 }
 
-// relayLost: relays are among the candidates, and without them there is no way.
+// relayLost: there are relays among the candidates, and no other way.
 func (e evidence) relayLost(p *catalogue.Params) bool {
 	i := slices.IndexFunc(e.Candidates, catalogue.Candidate.Relayed)
 	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
@@ -238,7 +236,7 @@ func (e evidence) relayLost(p *catalogue.Params) bool {
 	return true
 }
 
-// direct is what is known of this gateway but for relays.
+// direct is what is known about this gateway, without relays.
 func (o *Own) direct() *Own {
 	if o == nil {
 		return nil
@@ -248,7 +246,7 @@ func (o *Own) direct() *Own {
 	return &w
 }
 
-// private: while a private address has ever worked, a network in between routes it.
+// private: if a private address has ever worked, a network in between routes it.
 func (e evidence) private(p *catalogue.Params) bool {
 	p.Candidates = slices.DeleteFunc(slices.Clone(e.Candidates), func(c catalogue.Candidate) bool {
 		return special.Scope(c.Address) == "" || c.Source != api.SourceAdvertised && c.Source != api.SourceService
@@ -256,12 +254,12 @@ func (e evidence) private(p *catalogue.Params) bool {
 	return e.lost && !e.dialled() && e.LastHandshake.IsZero() && len(p.Candidates) > 0 && e.peerShut()
 }
 
-// peerShut reports whether nobody can dial the peer by what it announces.
+// peerShut reports whether nobody can dial the peer at what it announces.
 func (e evidence) peerShut() bool { return best(e.Candidates, e.Path.PeerNAT, e.networks()) == wayShut }
 
-// shut: this gateway is known to have no way in, and either the peer is as well, or its
-// addresses have never answered while our NAT maps by destination, so that the two cannot
-// meet halfway either. In the second case the verdict says what it does not know.
+// shut: this gateway is known to have no way in, and either the peer has none, too, or its
+// addresses have never answered and our NAT maps by destination, so that the two cannot meet
+// halfway. In the second case the verdict says what it does not know.
 func (e evidence) shut(p *catalogue.Params) bool {
 	p.PeerShut = e.peerShut()
 	return e.lost && !e.dialled() && len(e.Candidates) > 0 && e.own.wayIn() == wayShut &&
@@ -284,25 +282,24 @@ func (e evidence) stale(p *catalogue.Params) bool {
 	return e.gone || !e.youngSession()
 }
 
-// echoLost: the way is known to be open since the echoes were sent, by an answer to a probe or a
-// handshake. What was answered before says nothing of it.
+// echoLost: an answer to a probe or a handshake after the echoes were sent shows that the path is
+// open. Earlier answers say nothing.
 func (e evidence) echoLost(p *catalogue.Params) bool {
 	p.Address, p.Timeout = e.Address.String(), Timeout
 	p.Age, _ = e.handshakeAge(e.now)
 	return e.Probed.After(e.began) || e.LastHandshake.After(e.began)
 }
 
-// fresh is all that is known in the first seconds of a silence: since when nothing comes. It
-// will show whether the path is lost, or comes back.
+// fresh is all that is known in the first seconds of a silence: when it began. Later it shows
+// whether the path is lost or comes back.
 func (e evidence) fresh(p *catalogue.Params) bool {
 	p.Address, p.Timeout, p.Seen = cmp.Or(e.Path.Remote, e.Address.String()), Timeout, e.lastHeard()
 	p.Age = max(0, e.now.Sub(p.Seen))
 	return true
 }
 
-// quiet is what is said of silence: with a time of the last answered probe where the
-// way is open and only handshakes fail, and with a place alone where initiations of the
-// peer come from.
+// quiet describes a silence: with the time of the last answered probe if the path is open and only
+// handshakes fail, and with just a place if initiations from the peer arrive.
 func (e evidence) quiet(p *catalogue.Params) {
 	switch {
 	case e.probed:
@@ -312,8 +309,8 @@ func (e evidence) quiet(p *catalogue.Params) {
 	}
 }
 
-// sure is how sure a row is: a silence is likely to be a fault once the path is given up, or never
-// worked for as long.
+// sure is a row's confidence: a silence is likely to be a fault once the path is given up, or has
+// been silent for as long without ever having worked.
 func (e evidence) sure(row fault) api.Confidence {
 	switch {
 	case row.sure != "":
@@ -324,9 +321,9 @@ func (e evidence) sure(row fault) api.Confidence {
 	return api.Likely
 }
 
-// rests are the checks of this gateway that explain a fault of the way, what everything needs
-// first: without a link, or anybody outside who answers, nothing is known of the peer; and one
-// that must dial us and cannot is not at fault.
+// rests are the own checks that explain a path fault, most basic first. Without a link, or anyone
+// outside who answers, nothing is known about the peer; and a peer that must dial us and cannot is
+// not at fault.
 //
 //	fault                          own check              if
 //	any                            network                always

@@ -14,14 +14,14 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// reportLimit bounds a report on demand: a verdict is wanted within 10 s of the command, which
-// has to start and to print as well.
+// reportLimit bounds a report on demand: users want a verdict within 10 s of the command, which
+// also has to start and print.
 const reportLimit = 9 * time.Second
 
-// serversLook is how often it is looked whether the servers outside have answered.
+// serversLook is how often to look whether the servers outside have answered.
 const serversLook = 50 * time.Millisecond
 
-// endpoints are the checks that every peer has.
+// endpoints are the checks of every peer.
 var endpoints = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}
 
 func (r *Runner) watchedPeers() []*watched {
@@ -34,9 +34,9 @@ func (r *Runner) watchedPeers() []*watched {
 	return out
 }
 
-// Find gives what was found of this gateway and of one peer, or with an empty name of all of
-// them. If it is to be fresh all are checked first, at the same time and within 10 s; what is
-// not ready by then is unknown. What peers report is not in it.
+// Find returns the findings about this gateway and about one peer, or all if peer is empty. If
+// fresh, all are checked first, concurrently and within 10 s; what is not ready by then is unknown.
+// The peers' reports are not included.
 func (r *Runner) Find(ctx context.Context, peer string, fresh bool) (own []verdict.Finding, peers []verdict.Peer, err error) {
 	all := r.watchedPeers()
 	if peer != "" {
@@ -69,8 +69,7 @@ func (r *Runner) Find(ctx context.Context, peer string, fresh bool) (own []verdi
 	return r.Own(), peers, nil
 }
 
-// refresh runs the checks of the peers and of this gateway, and puts what they find into the
-// rounds.
+// refresh runs the checks of the peers and of this gateway, and stores their findings in rounds.
 func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) {
 	ctx, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
@@ -85,7 +84,7 @@ func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) 
 				rounds[i] = rep
 			case ctx.Err() != nil:
 				rounds[i] = w.late(rounds[i])
-			default: // it was removed
+			default: // removed
 				rounds[i].Findings = nil
 			}
 		})
@@ -97,7 +96,7 @@ func (r *Runner) refresh(ctx context.Context, peers []*watched, rounds []Round) 
 // serverPatience is how long a check waits for a server outside.
 const serverPatience = 3 * time.Second
 
-// awaitServers waits until every server outside that is being asked has answered or is given up.
+// awaitServers waits until every queried server outside has answered or is given up.
 func (r *Runner) awaitServers(ctx context.Context) {
 	if r.opts.Own == nil {
 		return
@@ -114,7 +113,7 @@ func (r *Runner) awaitServers(ctx context.Context) {
 	}
 }
 
-// late is a round that has not ended in time: what there is of it, and unknown for the rest.
+// late returns a round that has not finished in time: its results so far, and unknown for the rest.
 func (w *watched) late(before Round) Round {
 	w.mu.Lock()
 	done := Round{Peer: w.name, Findings: slices.Clone(w.partial)}
@@ -139,13 +138,13 @@ func (w *watched) late(before Round) Round {
 	return done
 }
 
-// services are the findings but for those of the gateway itself.
+// services returns the findings except those of the gateway itself.
 func (r Round) services() []verdict.Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f verdict.Finding) bool { return f.Target == api.ServiceGateway })
 }
 
-// Findings are those of the last round of checks of a peer, which nobody may change; none
-// before the first round.
+// Findings returns those of the last round of a peer's checks, which nobody may change; none before
+// the first round.
 func (r *Runner) Findings(peer string) []verdict.Finding {
 	r.mu.Lock()
 	w := r.peers[peer]
@@ -156,7 +155,7 @@ func (r *Runner) Findings(peer string) []verdict.Finding {
 	return w.round().Findings
 }
 
-// Finding is the last of a check of a peer; nothing before the first round.
+// Finding returns the latest one of a peer's check; empty before the first round.
 func (r *Runner) Finding(peer, name string) verdict.Finding {
 	f, _ := verdict.Find(r.Findings(peer), name)
 	return f

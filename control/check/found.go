@@ -10,8 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// foundElsewhere is what others have found of this gateway, in the order of
-// the checks' names and then of the codes.
+// foundElsewhere returns the problems found by other components, sorted by check name and code.
 func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
 	problems = slices.Clone(problems)
 	slices.SortStableFunc(problems, func(a, b OwnProblem) int {
@@ -31,8 +30,8 @@ func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
 	return out
 }
 
-// unique is a name that no other check has: a second problem of a name has its code behind
-// it, and a third of that a number.
+// unique returns a name that no other check has: a second problem of a name has its code appended,
+// and a third of that a number.
 func unique(taken map[string]bool, found OwnProblem) string {
 	name := found.Name
 	for i := 1; taken[name]; i++ {

@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// sessionLife is how long a WireGuard session may be used after its handshake
-	// (REJECT_AFTER_TIME, WireGuard paper §6.1). A handshake older than that means that
-	// a new one was needed and did not come, or that nothing was to be sent.
+	// sessionLife is the lifetime of a WireGuard session (REJECT_AFTER_TIME, WireGuard paper §6.1).
+	// An older handshake means that a new one was needed and failed, or that nothing was to be
+	// sent.
 	sessionLife = 180 * time.Second
-	// echoEvery is how long one echo is waited for before more are sent, which does not end the
-	// waiting: one lost packet is no fault, and a slow path is not silent.
+	// echoEvery is when more echoes are sent while the first is still awaited: one lost packet is
+	// no fault, and a slow path is not silent.
 	echoEvery = 500 * time.Millisecond
-	// moreEchoes are sent each time from then on: with 30 % of loss each way, all of the dozen that
+	// moreEchoes are sent each time from then on: with 30 % loss each way, all of the dozen that
 	// can be answered within silence are lost with 10⁻³.
 	moreEchoes = 3
-	// silence is how long a peer is waited for of which nothing else is heard either. One that
-	// answers probes after the first echo was missed may be making a handshake, and has until Timeout.
+	// silence is how long to wait for a peer that nothing is heard from. One that answers probes
+	// after the first missed echo may be making a handshake, and has until Timeout.
 	silence = 3 * time.Second
-	// pingPayload makes the packet as long as an ordinary ping.
+	// pingPayload makes the packet as long as an ordinary ping's.
 	pingPayload = 56
 )
 
-// asking is what a check of a gateway asks while echoes are not answered.
+// asking is what a gateway check does while echoes go unanswered.
 type asking struct {
-	// again gives what was seen meanwhile.
+	// again returns the current facts.
 	again func() Facts
-	// doubt is called again and again once the first echo should have been answered.
+	// doubt is called repeatedly once the first echo should have been answered.
 	doubt func()
 }
 
-// Gateway checks the tunnel itself, with pings to the peer's overlay address: they also
-// make WireGuard start a handshake when it needs one. If none is answered, the decision
-// table (faults.go) names the root.
+// Gateway checks the tunnel itself with pings to the peer's overlay address, which also make
+// WireGuard start a handshake if it needs one. If none is answered, the decision table (faults.go)
+// names the root.
 func Gateway(ctx context.Context, ping PingFunc, f Facts) verdict.Finding {
 	return gateway(ctx, ping, f, asking{again: func() Facts { return f }, doubt: func() {}})
 }
 
-// gateway is Gateway with a way to learn what was seen while the pings were waited for.
+// gateway is Gateway with access to what is seen during the wait.
 func gateway(ctx context.Context, ping PingFunc, f Facts, ask asking) verdict.Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, ask asking) verdict.Fi
 	return r.answered(ask.again(), rtt)
 }
 
-// answered is the verdict on a peer whose tunnel works: what is left is how.
+// answered is the verdict on a peer whose tunnel works: only its quality is left to judge.
 func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	r.facts = f
 	r.open(StageHandshake)
@@ -84,8 +84,7 @@ func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	return res
 }
 
-// open records the stages before one that was reached: what comes later could not work
-// without them.
+// open records the stages before one that was reached, which could not work without them.
 func (r *recorder) open(before string) {
 	f := r.facts
 	if len(f.Unresolved)+len(f.Moved) > 0 && before != StageResolve {
@@ -96,9 +95,9 @@ func (r *recorder) open(before string) {
 	}
 }
 
-// unanswered is the verdict on a peer that no ping reaches. Where it rests on what answered
-// from our own network, the peer is told the verdict without that: it chose the address, and
-// would have us look for it what listens there.
+// unanswered is the verdict on a peer that no ping reaches. If it rests on an answer from our own
+// network, the peer is told the verdict without that: the peer chose the address, and could
+// otherwise use us to scan.
 func (r *recorder) unanswered() verdict.Finding {
 	e := evidenceOf(r.facts, r.began, time.Now())
 	outside := e.outside()
@@ -113,7 +112,7 @@ func (r *recorder) unanswered() verdict.Finding {
 	return res
 }
 
-// judge gives the first row of the decision table that fits; the last one always does.
+// judge returns the first row of the decision table that fits; the last one always does.
 func (r *recorder) judge(e evidence) verdict.Finding {
 	rows := faults()
 	p := e.params()
@@ -127,14 +126,14 @@ func (r *recorder) judge(e evidence) verdict.Finding {
 		r.passed(StageHandshake, "")
 	}
 	r.Rests, r.Sure = e.rests(rows[i].code, p), e.sure(rows[i])
-	if rows[i].code != catalogue.PingLost { // whose probes are answered
+	if rows[i].code != catalogue.PingLost { // its probes are answered
 		r.Since = e.lastHeard()
 	}
 	return r.fail(api.Error, stage, rows[i].code, p)
 }
 
-// stageOf is where a fault sits. Without anything more specific, silence is one of probes
-// where the path finder sends them, else of handshakes.
+// stageOf is the stage of a fault. Without better evidence, silence is the probes' where the path
+// finder sends them, else the handshakes'.
 func (e evidence) stageOf(row fault) string {
 	switch row.code {
 	case catalogue.PeerMustDial, catalogue.PeerSilent, catalogue.HandshakeStale:
@@ -145,15 +144,15 @@ func (e evidence) stageOf(row fault) string {
 	return row.stage
 }
 
-// repeatedPing pings until one is answered, or the peer is silent, or ctx ends. clean reports
-// whether the echo took the way there and back and nothing else: one that found no session
-// waited for a handshake first, and so did one that was answered after others were not.
+// repeatedPing pings until one ping is answered, the peer is silent, or ctx ends. clean reports
+// whether the echo measured the round trip alone: without a session it would include a handshake,
+// and so might one that was answered after others were not.
 func repeatedPing(ctx context.Context, ping PingFunc, f Facts, ask asking) (rtt time.Duration, clean, answered bool) {
 	var pinging sync.WaitGroup
 	defer pinging.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan time.Duration, 1) // the first
+	answers := make(chan time.Duration, 1) // the first one
 	send := func() {
 		pinging.Go(func() {
 			if rtt, err := ping(ctx, f.Address, pingPayload); err == nil {
@@ -186,8 +185,8 @@ func repeatedPing(ctx context.Context, ping PingFunc, f Facts, ask asking) (rtt 
 	}
 }
 
-// pingAgain measures the round trip once there is a session; if that echo is lost the
-// first one's time must do.
+// pingAgain measures the round trip once there is a session; if that echo is lost, it returns the
+// first one's time.
 func pingAgain(ctx context.Context, ping PingFunc, f Facts, first time.Duration) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, fullWait)
 	defer cancel()
@@ -198,15 +197,15 @@ func pingAgain(ctx context.Context, ping PingFunc, f Facts, first time.Duration)
 	return rtt
 }
 
-// hasSession reports whether a packet can be sent at once, without a handshake: the
-// last one's session lives for as long as a check may take.
+// hasSession reports whether a packet can be sent without a handshake: the last session lives for
+// as long as a check may take.
 func (f Facts) hasSession() bool {
 	age, known := f.handshakeAge(time.Now())
 	return known && age < sessionLife-Timeout
 }
 
-// handshakeOnly is the verdict on a stock peer whose addresses need not answer pings.
-// Such a peer is silent while nothing is to be sent, so an old handshake tells nothing.
+// handshakeOnly is the verdict on a stock peer whose addresses need not answer pings. It is silent
+// while nothing is to be sent, so an old handshake says nothing.
 func (r *recorder) handshakeOnly() verdict.Finding {
 	f := r.facts
 	if age, known := f.handshakeAge(time.Now()); known && age <= sessionLife && f.NoPath == "" {

@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// NameKept is the check of whether the state directory keeps what is written into it.
+// NameKept checks whether the state directory keeps what is written to it.
 const NameKept = "state-directory"
 
-// lossTold is how long it is reported that files of the state were gone, statePatience how long a check
-// waits for the disk, and stateHangs after what time a disk is not just busy.
+// lossTold is how long lost state files are reported, statePatience how long a check waits for the
+// disk, and stateHangs when a disk counts as hanging and not just busy.
 const (
 	lossTold      = time.Hour
 	statePatience = 2 * time.Second
@@ -23,14 +23,14 @@ const (
 
 var errStateHangs = errors.New("the disk does not answer")
 
-// kept is what became of the gateway's state on disk.
+// kept is the condition of the gateway's state on disk.
 type kept struct {
 	err      error
 	restored []string
 	at       time.Time // when the last of these was
 }
 
-// tried is what is known after another try.
+// tried returns what is known after another try.
 func (k kept) tried(try func() ([]string, error), now time.Time) kept {
 	restored, err := try()
 	if k.err = err; len(restored) > 0 {
@@ -39,7 +39,7 @@ func (k kept) tried(try func() ([]string, error), now time.Time) kept {
 	return k
 }
 
-// hanging is what is known while a try goes on, since a time; zero is never.
+// hanging returns what is known while a try, begun at since, is running; zero is never.
 func (k kept) hanging(since, now time.Time) kept {
 	if !since.IsZero() && now.Sub(since) >= stateHangs {
 		k.err = errStateHangs

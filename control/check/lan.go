@@ -9,20 +9,20 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// NameLAN is the check of finding gateways on the local network.
+// NameLAN is the check of LAN discovery.
 const NameLAN = "lan"
 
-// LANFacts are what is known of finding gateways on the local network.
+// LANFacts are what is known about LAN discovery.
 type LANFacts struct {
-	// AnnouncedAs is the name that this gateway has there; empty while it has none.
+	// AnnouncedAs is this gateway's name there; empty while it has none.
 	AnnouncedAs string
-	// Interfaces are those in use, Found counts the gateways found there.
+	// Interfaces are those in use; Found counts the gateways found.
 	Interfaces []string
 	Found      int
 	Problems   []OwnProblem
 }
 
-// LAN judges whether gateways can be found on the local network; there is no check when that is off.
+// LAN checks LAN discovery; there is no check if that is off.
 func LAN(l *LANFacts) []verdict.Finding {
 	if l == nil {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// How loss is found. An echo is lost if it is lost on either way, so a loss of 5 % in one
-// direction alone shows as 5 % here and one in both as 9.75 %. Of n = 200 echoes with a
-// probability of loss q
+// How loss is measured. An echo is lost if either direction loses it, so a loss of 5 % in one
+// direction shows as 5 % here, and one in both as 9.75 %. Of n = 200 echoes with a loss probability
+// q:
 //
 //	q        what it is                     P(fewer than 3 lost)  P(3 or more lost)
 //	5 %      the least that is to be found  0.0023
@@ -22,33 +22,32 @@ import (
 //	0.1 %    a fair line of the Internet                          0.0011
 //	0.01 %   a good one                                           0.0000013
 //
-// Half as many echoes would miss 5 % in 12 % of cases at that threshold, and with a lower
-// one would call a fair line lossy in 0.5 %. At 10 ms apart 200 take 2 s and 26 KB in each
-// direction; they are sent on demand and while loss is known, never to an idle peer that is
-// well.
+// Half as many echoes would miss 5 % in 12 % of cases at that threshold, and with a lower one would
+// call a fair line lossy in 0.5 %. At 10 ms apart, 200 take 2 s and 26 KB in each direction. They
+// are sent on demand and while there is known loss, never to an idle healthy peer.
 const (
 	lossPings     = 200
 	lossEvery     = 10 * time.Millisecond
 	lossThreshold = 3
-	// lossWait is how long the last echo is waited for, and so the least patience with
-	// any: a slow one is not a lost one.
+	// lossWait is how long to wait for the last echo, and so the least for any: a slow echo is not
+	// a lost one.
 	lossWait = time.Second
-	// maxBursts is how many peers are measured at the same time, so that the pings do not
-	// make the loss themselves: 8 are 1,600 packets a second. burstWait is how long the
-	// others wait for their turn; with what comes after it stays within a report's time.
+	// maxBursts is how many peers are measured at once, so that the pings themselves cause no loss:
+	// 8 are 1,600 packets a second. burstWait is how long the others wait for their turn; with the
+	// rest of the check that stays within the time for a report.
 	maxBursts = 8
 	burstWait = 4 * time.Second
 )
 
-// loss is the outcome of a burst of echoes.
+// loss is the result of a burst of echoes.
 type loss struct {
 	sent, lost int
 	rtt        time.Duration // the mean
 	jitter     time.Duration // the mean difference between successive round trips
 }
 
-// measureLoss sends a burst of pings. It gives false when too few could be sent in time to
-// say anything, or none is answered: that is no loss, but silence.
+// measureLoss sends a burst of pings. It returns false if too few could be sent in time to say
+// anything, or none is answered: that is not loss but silence.
 func measureLoss(ctx context.Context, ping PingFunc, f Facts) (loss, bool) {
 	sending, stop := context.WithTimeout(ctx, lossPings*lossEvery+lossWait/2)
 	defer stop()
@@ -73,7 +72,7 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts) (loss, bool) {
 	return l, l.lost < l.sent
 }
 
-// noAnswer stands for the round trip of a lost echo.
+// noAnswer is the round trip of a lost echo.
 const noAnswer = time.Duration(-1)
 
 func echo(ctx context.Context, ping PingFunc, f Facts) time.Duration {
@@ -86,7 +85,7 @@ func echo(ctx context.Context, ping PingFunc, f Facts) time.Duration {
 	return rtt
 }
 
-// lossOf sums up round trips in the order of sending.
+// lossOf evaluates round trips in sending order.
 func lossOf(trips []time.Duration) loss {
 	l := loss{sent: len(trips)}
 	var sum, last, differences time.Duration
@@ -112,8 +111,8 @@ func lossOf(trips []time.Duration) loss {
 	return l
 }
 
-// withLoss makes the verdict on a gateway that works, and was measured, one on loss. What
-// it said before is kept as a check of its own.
+// withLoss turns the verdict on a working, measured gateway into one about loss. The previous
+// verdict is kept as a separate check.
 func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 	gateway.Stages = slices.Clone(gateway.Stages)
 	if l.lost < lossThreshold {

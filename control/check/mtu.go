@@ -14,23 +14,23 @@ import (
 	"github.com/postern-dev/postern/discovery/path"
 )
 
-// NameMTU is the check of what sizes cross the way to a peer.
+// NameMTU is the check of the packet sizes that reach a peer.
 const NameMTU = "mtu"
 
 const (
-	// fullTries is how often an echo of full size is sent: at a loss of 10 % each way all
-	// of them are lost by chance with 0.19⁴ ≈ 10⁻³.
+	// fullTries is how often a full-size echo is sent: at 10 % loss each way all of them are lost
+	// by chance with 0.19⁴ ≈ 10⁻³.
 	fullTries = 4
-	// fullWait is how long one is waited for.
+	// fullWait is how long to wait for one.
 	fullWait = time.Second
 	// wireGuardOverhead is a data message's header and tag in bytes (WireGuard paper
 	// §5.4.6).
 	wireGuardOverhead = 32
 )
 
-// vanishes is the smallest overlay packet that the path finder tried and that did not
-// cross, given the largest that did; 0 when all did. What crosses is rounded down to what
-// WireGuard pads to, this is not.
+// vanishes returns the smallest overlay packet that the path finder tried and that did not pass,
+// given the largest that did; 0 if all did. What passes is rounded down to WireGuard's padding,
+// this is not.
 func vanishes(crosses, link int, remote netip.Addr) int {
 	for _, s := range slices.Backward(path.Sizes(remote, link)) {
 		if s.Overlay > crosses {
@@ -40,16 +40,16 @@ func vanishes(crosses, link int, remote netip.Addr) int {
 	return 0
 }
 
-// sizes is what is known of the sizes that cross.
+// sizes are the packet sizes known to pass or not.
 type sizes struct {
-	crosses int // the largest overlay packet that crosses; 0 = not known
+	crosses int // the largest overlay packet that passes; 0 = unknown
 	lost    int // the smallest that does not; 0 = none
-	sent    int // echoes of full size that were sent, none of which was answered
+	sent    int // full-size echoes that were sent, none of which was answered
 }
 
-// MTU checks what sizes cross the way to a peer whose gateway works: by the path finder's
-// probes, which are never fragmented, and, if it is to be measured, by echoes of full
-// size. It gives false when nothing is known of it.
+// MTU checks which packet sizes reach a peer whose gateway works: by the path finder's probes,
+// which are never fragmented, and, if measure is set, by full-size echoes. It returns false if
+// nothing is known.
 func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (verdict.Finding, bool) {
 	if f.Path.LinkMTU == 0 || !f.Address.IsValid() {
 		return verdict.Finding{}, false
@@ -72,7 +72,7 @@ func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (verdict.Fin
 	return r.found(api.Warning, StageMTU, catalogue.PathMTUSmall, p), true
 }
 
-// sizeSeen says what is known to cross.
+// sizeSeen describes what is known to pass.
 func (f Facts) sizeSeen() string {
 	if f.Path.MTU == 0 {
 		return ""
@@ -80,8 +80,8 @@ func (f Facts) sizeSeen() string {
 	return fmt.Sprintf("%d bytes", min(f.Path.MTU, f.Path.LinkMTU))
 }
 
-// probedSizes is what the path finder found. A relay's header makes packets larger than on
-// a direct path, and an overlay that is as small as it may be has nothing left to give.
+// probedSizes returns what the path finder found. A relay's header makes packets larger than on a
+// direct path, and an overlay of the minimum MTU cannot be reduced.
 func (f Facts) probedSizes() sizes {
 	mtu, link := f.Path.MTU, f.Path.LinkMTU
 	remote, err := netip.ParseAddrPort(f.Path.Remote)
@@ -90,14 +90,14 @@ func (f Facts) probedSizes() sizes {
 	}
 	lost := vanishes(mtu, link, remote.Addr().Unmap())
 	if lost == 0 || lost > link {
-		return sizes{} // the next size that was tried is more than this machine sends
+		return sizes{} // the next size tried is more than this host sends
 	}
 	return sizes{crosses: mtu, lost: lost}
 }
 
-// measureSizes sends echoes as large as the overlay's packets may be; found is false when
-// they arrive, or when small ones are lost as well. Echo and reply have the same size, so
-// both ways count.
+// measureSizes sends echoes as large as the overlay's packets may be; found is false if they
+// arrive, or if small ones are lost as well. Echo and reply have the same size, so both directions
+// count.
 func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found bool) {
 	full := path.UnmeasuredOverlayMTU(f.Path.LinkMTU)
 	if answered(ctx, ping, f, full) || !answered(ctx, ping, f, 0) {
@@ -126,8 +126,8 @@ func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found b
 	return s, ctx.Err() == nil
 }
 
-// answered reports whether any echo of a size in bytes, IP header included, is answered; 0
-// is an ordinary small one.
+// answered reports whether any echo of a size in bytes, IP header included, is answered; 0 means an
+// ordinary small one.
 func answered(ctx context.Context, ping PingFunc, f Facts, size int) bool {
 	headers := 40 + 8
 	if f.Address.Is4() {

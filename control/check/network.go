@@ -10,19 +10,17 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Network is the network of this machine, outside the tunnel. What is nil is the
-// system's.
+// Network is this host's network, outside the tunnel. nil fields mean the system's.
 type Network struct {
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// Egress is how this gateway reaches the outside by a proxy, which resolves names; nil has
-	// none.
+	// Egress connects to the outside through a proxy, which resolves names; nil for none.
 	Egress Egress
 }
 
 // Egress opens connections to the outside.
 type Egress interface {
-	// Proxied reports whether that to host:port goes through a proxy.
+	// Proxied reports whether a connection to host:port uses a proxy.
 	Proxied(address string) bool
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -44,8 +42,8 @@ func (n Network) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) 
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 }
 
-// reach resolves a host and connects to it: stages dns, unless the host is an address, and
-// tcp. remote is the address that answered, or that was preferred; stage is where it failed.
+// reach resolves a host and connects to it: stages dns, unless the host is an address, and tcp.
+// remote is the address that answered, or the preferred one; stage is where it failed.
 func (r *recorder) reach(ctx context.Context, n Network, host string, port uint16) (c net.Conn, remote, stage string, err error) {
 	addrs, err := n.lookup(ctx, host)
 	if err == nil && len(addrs) == 0 {
@@ -65,8 +63,8 @@ func (r *recorder) reach(ctx context.Context, n Network, host string, port uint1
 	return c, to.String(), "", nil
 }
 
-// dialAny connects to the first of the addresses that answers, and gives each a fair part
-// of the time. Without success it gives the first one's error: it is the one preferred.
+// dialAny connects to the first address that answers, with a fair share of the time for each. If
+// none does, it returns the first one's error, which is the preferred one.
 func (n Network) dialAny(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, netip.AddrPort, error) {
 	var first error
 	var preferred netip.AddrPort

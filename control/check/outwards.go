@@ -11,16 +11,16 @@ import (
 	"github.com/postern-dev/postern/discovery/special"
 )
 
-// NameNetwork is the check of what everything that is sent from here needs: a link, a route, and
-// somebody outside who answers.
+// NameNetwork is the check of what all outbound packets need: a link, a route, and someone outside
+// who answers.
 const NameNetwork = "network"
 
 // NameKey is the check of whether another gateway runs with this one's key.
 const NameKey = "key"
 
-// ownKey judges what peers say of this gateway's key: that a gateway with it was started later, which
-// they follow. A peer says so for as long as it runs, also when that one has stopped: it counts while
-// the peer is not reached. Without that there is no check.
+// ownKey judges the peers' claims that a gateway with this one's key started later, which they
+// follow. A peer claims it for as long as it runs, even if the other has stopped, so it counts only
+// while the peer is not reached. Without a claim there is no check.
 func ownKey(o Own, s standing, now time.Time) []verdict.Finding {
 	said := o.Superseded
 	if said.At.IsZero() || now.Sub(said.At) >= evidenceLife || !slices.Contains(s.unreached, said.By) {
@@ -31,11 +31,11 @@ func ownKey(o Own, s standing, now time.Time) []verdict.Finding {
 	return []verdict.Finding{beginOwn(NameKey).fail(api.Error, StageProbe, catalogue.KeyElsewhere, p)}
 }
 
-// NameResolver is the check of who resolves names for this machine.
+// NameResolver is the check of this host's name servers.
 const NameResolver = "resolver"
 
-// resolver judges who resolves names for this machine, by those that nobody answers for: of STUN
-// servers, and of peers that are sought by nothing else. Without any there is no check.
+// resolver checks this host's name servers by the names that got no answer: those of STUN servers,
+// and of peers that have no other address. Without any there is no check.
 func resolver(o Own, s standing) []verdict.Finding {
 	names := slices.Clone(s.unnamed)
 	for _, server := range o.STUN {
@@ -53,19 +53,19 @@ func resolver(o Own, s standing) []verdict.Finding {
 	return []verdict.Finding{r.fail(api.Error, StageResolve, catalogue.ResolverSilent, p)}
 }
 
-// hop is how far something got that was sent, from this machine outwards. Where nothing gets
-// further, that is the root, and what lies beyond is not known.
+// hop is how far a packet got on its way out of this host. If nothing gets further, that is the
+// root, and what lies beyond is unknown.
 type hop int
 
 const (
-	hopRoute     hop = iota // this machine has no route
-	hopProhibits            // a rule of this machine prohibits it
-	hopNeighbour            // the next hop does not answer this machine
-	hopRouter               // a router on the way refuses it
-	hopBeyond               // nobody says that it did not arrive, or its own end does
+	hopRoute     hop = iota // this host has no route
+	hopProhibits            // a rule of this host prohibits it
+	hopNeighbour            // the next hop does not answer this host
+	hopRouter               // a router on the way rejects it
+	hopBeyond               // there is no error, or one from the destination
 )
 
-// hops are the codes of where something ends.
+// hops are the codes for where packets end.
 func hops() map[hop]catalogue.Code {
 	return map[hop]catalogue.Code{
 		hopRoute: catalogue.NoRoute, hopProhibits: catalogue.SendProhibited, hopNeighbour: catalogue.NextHopSilent,
@@ -73,7 +73,7 @@ func hops() map[hop]catalogue.Code {
 	}
 }
 
-// hop is where a refusal happened.
+// hop returns where a refusal happened.
 func (r Refusal) hop() hop {
 	switch {
 	case !r.Here && r.Reason == portUnreachable:
@@ -88,8 +88,8 @@ func (r Refusal) hop() hop {
 	return hopProhibits
 }
 
-// furthest is the refusal of what got furthest of what was sent to the addresses, and where that
-// ended.
+// furthest returns the refusal of the packet that got furthest among those to the addresses, and
+// where that was.
 func furthest(to []string, refusal func(string) (Refusal, bool)) (last Refusal, at hop) {
 	at = -1
 	for _, a := range to {
@@ -105,7 +105,7 @@ func furthest(to []string, refusal func(string) (Refusal, bool)) (last Refusal, 
 	return last, at
 }
 
-// refusal gives the one of an address that still explains the failure.
+// refusal returns the one for an address that still explains the failure.
 func (e evidence) refusal(address string) (Refusal, bool) {
 	i := slices.IndexFunc(e.Unreachable, func(r Refusal) bool { return r.To == address && e.refuses(r) })
 	if i < 0 {
@@ -114,8 +114,8 @@ func (e evidence) refusal(address string) (Refusal, bool) {
 	return e.Unreachable[i], true
 }
 
-// sentTo are the addresses that the peer is sought at from this machine's own socket: those that
-// anybody can dial or, without any, all. A private address may be of any network.
+// sentTo returns the peer's addresses that this host's own socket sends to: those that anyone can
+// dial or, if there are none, all. A private address may be in any network.
 func (e evidence) sentTo() []string {
 	var all, public []string
 	for _, c := range e.Candidates {
@@ -137,8 +137,8 @@ func (e evidence) sentTo() []string {
 	return all
 }
 
-// ends reports whether all that is sent to the peer ends at a hop before its own. To a private
-// address of no network of ours nothing else can happen: it is the address that is wrong.
+// ends reports whether all packets to the peer end at a hop before its own. To a private address
+// that is in no network of ours nothing else can happen: the address is wrong.
 func ends(at hop) func(evidence, *catalogue.Params) bool {
 	return func(e evidence, p *catalogue.Params) bool {
 		if elsewhere := *p; e.private(&elsewhere) {
@@ -150,17 +150,17 @@ func ends(at hop) func(evidence, *catalogue.Params) bool {
 	}
 }
 
-// explain puts a refusal into what is said of a fault.
+// explain adds a refusal to a fault's parameters.
 func (r Refusal) explain(p *catalogue.Params) {
 	p.Address, p.By, p.Seen, p.Detail = r.To, r.By, r.At, r.Reason
 }
 
-// silentWith is how close two times of falling silent are that have one reason: a server is asked
+// silentWith is how far apart two silences may begin and still have one cause: a server is queried
 // every 25 s, and an idle path every 23 s.
 const silentWith = time.Minute
 
-// network judges what everything outside needs. Where a peer works, or a server has answered since
-// the others fell silent, it is well: links that are not known here may lead out.
+// network checks what all outbound packets need. If a peer works, or a server has answered since
+// the others fell silent, it is fine: links that are unknown here may lead outside.
 //
 //	links                  servers                           verdict
 //	none has a carrier     none answers                      PST0121
@@ -211,8 +211,8 @@ func network(o Own, s standing, now time.Time) verdict.Finding {
 	return r.fail(api.Error, StageProbe, hops()[at], p)
 }
 
-// silentServers are those that have answered no more since about when the peers were last heard,
-// or never, as no peer; answers reports whether another has answered since.
+// silentServers returns those that have not answered since about when the peers were last heard, or
+// never, like the peers; answers reports whether another has answered since.
 func (o Own) silentServers(s standing, now time.Time) (silent []Server, answers bool) {
 	for _, server := range o.STUN {
 		switch {
@@ -226,7 +226,8 @@ func (o Own) silentServers(s standing, now time.Time) (silent []Server, answers 
 	return silent, answers
 }
 
-// refusal gives the one of an address that is no older than what is sent brings another.
+// refusal returns the one for an address, unless it is older than the interval of the packets that
+// cause it.
 func (o Own) refusal(address string, now time.Time) (Refusal, bool) {
 	i := slices.IndexFunc(o.Refused, func(r Refusal) bool { return r.To == address && now.Sub(r.At) < refusalLife })
 	if i < 0 {
@@ -235,7 +236,7 @@ func (o Own) refusal(address string, now time.Time) (Refusal, bool) {
 	return o.Refused[i], true
 }
 
-// lastHeard is about when the peer was last heard, whatever shows it; zero for never.
+// lastHeard is roughly when the peer was last heard, by any evidence; zero for never.
 func (f Facts) lastHeard() time.Time {
 	if f.LastHandshake.IsZero() {
 		return f.Probed

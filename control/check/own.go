@@ -11,25 +11,25 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// ownState is what the checks of this gateway by itself remember.
+// ownState is the state of the own checks.
 type ownState struct {
-	// checking is held during a round of them, so that two do not meet.
+	// checking is held during a round, so that two do not overlap.
 	checking sync.Mutex
 
 	mu        sync.Mutex
 	resources resources
 	usage     usage
 	upstreams []verdict.Finding
-	delay     delay // as a round has it
+	delay     delay // of a round
 	starved   starved
-	judged    []verdict.Finding // the last of what is asked all the time
+	judged    []verdict.Finding // the latest result of the periodic checks
 	kept      kept
-	trying    time.Time // since when it is being found out; zero while it is not
-	// findings are the last of all own checks, for the log.
+	trying    time.Time // since when a try is running; zero if none is
+	// findings are the latest of all own checks, for the log.
 	findings []verdict.Finding
 }
 
-// ownFacts are what is known of this gateway now; nil without any.
+// ownFacts returns what is known about this gateway now; nil if nothing.
 func (r *Runner) ownFacts() *Own {
 	if r.opts.Own == nil {
 		return nil
@@ -38,7 +38,7 @@ func (r *Runner) ownFacts() *Own {
 	return &o
 }
 
-// startOwn starts the goroutine of our own checks, once; r.mu is held.
+// startOwn starts the goroutine of the own checks, once; r.mu is held.
 func (r *Runner) startOwn() {
 	if r.opts.Own == nil {
 		return
@@ -53,8 +53,8 @@ func (r *Runner) startOwn() {
 	})
 }
 
-// runOwn checks this gateway until ctx ends: limits each interval, and the servers behind
-// its services as often as a peer's are asked.
+// runOwn checks this gateway until ctx ends: limits every interval, and the servers behind its
+// services as often as a peer's.
 func (r *Runner) runOwn(ctx context.Context) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -84,7 +84,7 @@ func (r *Runner) runOwn(ctx context.Context) {
 		r.logChanges("", before, results)
 		watched = func() delay { return 0 }
 		if _, putOff := verdict.Find(results, verdict.Own(NameDelay)); putOff {
-			watched = r.watchDelay() // so that it is known soon what is not by that
+			watched = r.watchDelay() // so that later delays are noticed soon
 		}
 		wait.Reset(spread(r.opts.Interval))
 	}
@@ -101,7 +101,7 @@ func (r *Runner) upstreamsWell() bool {
 	return true
 }
 
-// checkOwn makes a round of what takes time or compares with before.
+// checkOwn runs a round of the checks that take time or compare with earlier values.
 func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	if r.opts.Own == nil {
 		return
@@ -129,8 +129,8 @@ func (r *Runner) checkOwn(ctx context.Context, full bool) {
 	r.own.delay, r.own.upstreams = d.blamed(upstreams, time.Time{}), upstreams
 }
 
-// tryState tries the state directory, and waits so long for a disk that hangs: the try goes on, and
-// there is never more than one.
+// tryState tries the state directory, and waits for a hanging disk only so long: the try continues,
+// and there is never more than one.
 func (r *Runner) tryState() {
 	r.own.mu.Lock()
 	before, busy := r.own.kept, !r.own.trying.IsZero()
@@ -156,10 +156,10 @@ func (r *Runner) tryState() {
 	}
 }
 
-// Own are the findings of this gateway by itself as things are; nothing is tried for them.
+// Own returns the current findings about this gateway; nothing is tried for them.
 func (r *Runner) Own() []verdict.Finding { return r.ownFindings(r.ownFacts()) }
 
-// ownFindings are those of this gateway as things are, what everything else needs first.
+// ownFindings returns the current findings about this gateway, most basic first.
 func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	if known == nil {
 		return nil
@@ -187,8 +187,8 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	return out
 }
 
-// standing sums up the last reports of the peers. A clock that keeps a peer from being
-// reached is that peer's failure already.
+// standing summarises the last reports of the peers. A clock that makes a peer unreachable is
+// already that peer's failure.
 func (r *Runner) standing() (standing, []skew) {
 	var s standing
 	var skews []skew
@@ -220,7 +220,7 @@ func (r *Runner) standing() (standing, []skew) {
 	return s, skews
 }
 
-// clocks are those that servers have shown.
+// clocks returns those that servers have shown.
 func clocks(list []verdict.Finding) (out []skew) {
 	for _, f := range list {
 		if f.Skew == 0 {

@@ -8,17 +8,18 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// NamePortmap is the check of the port that the router maps.
+// NamePortmap is the check of the port mapping on the router.
 const NamePortmap = "portmap"
 
-// Mapping is the port that the router is asked for, in the words of api.PortMappingStatus.
+// Mapping is the port mapping, as in api.PortMappingStatus.
 type Mapping struct {
 	State, Protocol, Router, External, Verified, Err string
-	// Code says what is wrong with it; empty when nothing is, or that is not known yet.
+	// Code says what is wrong with it; empty if nothing is, or if it is not known yet.
 	Code catalogue.Code
 }
 
-// PortMapping judges the mapping; there is no check when no router is asked, or none was to the end.
+// PortMapping checks the mapping; there is no check without port mapping, or before its first
+// result.
 func PortMapping(o Own) []verdict.Finding {
 	m, r := o.Mapping, beginOwn(NamePortmap)
 	switch {

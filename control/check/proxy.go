@@ -10,15 +10,15 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// NameProxy is the check of the HTTP proxy that connections to the outside take.
+// NameProxy is the check of the HTTP proxy for outbound connections.
 const NameProxy = "proxy"
 
-// proxyMemory is how long a connection that failed says something of the proxy: whoever needs
-// one tries again within it.
+// proxyMemory is how long a failed connection says something about the proxy: whoever needs one
+// retries sooner.
 const proxyMemory = 10 * time.Minute
 
-// proxyFailures are the failures that a proxy is to blame for. That it gets no connection to a
-// server is the server's.
+// proxyFailures are the failures that are the proxy's fault. If it cannot connect to a server, that
+// is the server's.
 var proxyFailures = map[egress.Failure]catalogue.Failure{
 	egress.Unresolved: catalogue.FailureName, egress.Unreachable: catalogue.FailureRoute,
 	egress.Refused: catalogue.FailureRefused, egress.Timeout: catalogue.FailureTimeout,
@@ -26,11 +26,10 @@ var proxyFailures = map[egress.Failure]catalogue.Failure{
 	egress.Rejected: catalogue.FailureRejected, egress.Forbidden: catalogue.FailureForbidden,
 }
 
-// blamed reports whether the proxy is to blame for a failure.
+// blamed reports whether a failure is the proxy's fault.
 func blamed(e *egress.Error) bool { return proxyFailures[e.Failure] != "" }
 
-// Proxy judges the proxy by what came of the last connection to each host. Without one there is
-// no check.
+// Proxy checks the proxy by the last connection to each host. Without a proxy there is no check.
 func Proxy(o Own, now time.Time) []verdict.Finding {
 	if o.Proxy == "" {
 		return nil

@@ -8,20 +8,19 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// NameRelay is the check of a relay in use where the check of the gateway has something
-// else to say.
+// NameRelay is the check of a relay in use if the gateway's check says something else.
 const NameRelay = "relay"
 
-// relayGrace is how long a relay may be in use before it is worth a warning: a path begins
-// on the relay, and the direct one takes its place within 10 s where there is one (1,000
-// punches of each pair of NATs, discovery/path).
+// relayGrace is how long a relay may be in use before it is worth a warning: a path starts on the
+// relay, and a direct one replaces it within 10 s if there is one (1,000 punches for each pair of
+// NATs, discovery/path).
 const relayGrace = 15 * time.Second
 
 func (f Facts) relayed(now time.Time) bool {
 	return f.Path.Kind == api.PathRelay && now.Sub(f.Path.Since) >= relayGrace
 }
 
-// relayInUse is the verdict on a peer that is reached over a relay only.
+// relayInUse is the verdict on a peer that is reached only over a relay.
 func (r *recorder) relayInUse(rtt time.Duration) verdict.Finding {
 	f := r.facts
 	var p catalogue.Params

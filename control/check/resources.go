@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// Names of the checks of what this machine gives the gateway.
+// Names of the checks of this host's resources.
 const (
 	NameResources = "resources"
 	NameMemory    = "resources-memory"
@@ -22,40 +22,40 @@ const (
 )
 
 const (
-	// leastBuffer is what the receive buffer should hold at least, as asked for: 128 KiB
-	// are 1 ms at 1 Gbit/s. What Linux grants unless told otherwise is more (212,992).
+	// leastBuffer is the minimum size of the receive buffer, as requested: 128 KiB are 1 ms at 1
+	// Gbit/s. Linux' default is larger (212,992).
 	leastBuffer = 128 << 10
-	// dropsShown is how many datagrams a socket may drop in the window: a handful is a
-	// burst, and WireGuard's counters have it.
+	// dropsShown is how many datagrams a socket may drop in the window: a handful is a burst, and
+	// WireGuard's counters show it.
 	dropsShown = 10
-	// memoryNear is the part of the limit, in percent, from which on the kernel may end the
-	// gateway with little notice: Go's collector lets the heap grow in steps.
+	// memoryNear is the percentage of the limit from which the kernel may kill the gateway with
+	// little notice: Go's collector lets the heap grow in steps.
 	memoryNear = 90
-	// cpuThrottled is the part of the scheduler's periods, in percent, in which the gateway
-	// was made to wait, out of cpuPeriods at least. A period is 100 ms long.
+	// cpuThrottled is the percentage of scheduler periods, out of at least cpuPeriods, in which the
+	// gateway was throttled. A period is 100 ms.
 	cpuThrottled = 25
 	cpuPeriods   = 50
-	// window is over what time counters are compared.
+	// window is the time over which counters are compared.
 	window = time.Minute
 )
 
-// usage is what is counted at one moment.
+// usage is a sample of the counters.
 type usage struct {
 	at                 time.Time
 	drops              uint64
 	periods, throttled uint64
-	limited            bool // a CPU limit is set
+	limited            bool // there is a CPU limit
 	memory, limit      uint64
-	unit               string // of systemd, that the limits are of
+	unit               string // the systemd unit that has the limits
 }
 
-// resources keeps two samples of counters that are a window apart.
+// resources keeps two samples of the counters, a window apart.
 type resources struct {
 	older, newer usage
 }
 
-// sample reads what is counted now. It keeps the older of the samples as long as the newer
-// one is not a window old.
+// sample reads the counters. It keeps the older sample as long as the newer one is not a window
+// old.
 func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 	u := usage{at: now, drops: o.Sockets.Drops}
 	if root != nil {
@@ -70,7 +70,7 @@ func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 	return u
 }
 
-// judge gives the checks of sockets, memory and CPU.
+// judge returns the checks of sockets, memory and CPU.
 func (s *resources) judge(o Own, u usage) []verdict.Finding {
 	out := []verdict.Finding{s.sockets(o, u)}
 	if u.limit > 0 {
@@ -123,7 +123,7 @@ func (s *resources) cpu(u usage) verdict.Finding {
 	return r.found(api.Warning, "cpu", catalogue.CPUThrottled, p)
 }
 
-// since is a counter's growth; a counter that was reset has none.
+// since returns a counter's growth, 0 for a counter that was reset.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return 0
@@ -131,12 +131,12 @@ func since(now, before uint64) uint64 {
 	return now - before
 }
 
-// serviceUnit is the name of a control group that is a service's of systemd (systemd.unit(5)).
+// serviceUnit matches a control group of a systemd service (systemd.unit(5)).
 var serviceUnit = regexp.MustCompile(`^[A-Za-z0-9:_.@-]{1,247}\.service$`)
 
 // readCgroup reads the limits of this process's control group: version 2 (one hierarchy,
-// cgroup-v2.rst in the kernel's documentation) or version 1 (one for each controller). In a
-// container the group is the root of what is mounted there.
+// cgroup-v2.rst in the kernel's documentation) or version 1 (one per controller). In a container
+// the group is the root of the mount.
 func readCgroup(root fs.FS, u *usage) {
 	const mount = "sys/fs/cgroup"
 	groups := cgroupPaths(root)
@@ -166,7 +166,7 @@ func readCgroup(root fs.FS, u *usage) {
 		if !ok {
 			continue
 		}
-		if limit < 1<<62 { // without a limit it is the largest number of pages
+		if limit < 1<<62 { // without a limit it is the maximum number of pages
 			u.memory, u.limit = since(used, readField(root, path.Join(dir, "memory.stat"), "total_inactive_file")), limit
 		}
 		break
@@ -183,8 +183,8 @@ func readCgroup(root fs.FS, u *usage) {
 	}
 }
 
-// cgroupPaths are this process's groups by controller, relative to their mounts; "" is
-// that of version 2 (proc(5), /proc/pid/cgroup: ID:CONTROLLERS:PATH).
+// cgroupPaths returns this process's groups by controller, relative to their mounts; "" is that of
+// version 2 (proc(5), /proc/pid/cgroup: ID:CONTROLLERS:PATH).
 func cgroupPaths(root fs.FS) map[string]string {
 	out := make(map[string]string)
 	text, err := fs.ReadFile(root, "proc/self/cgroup")
@@ -212,7 +212,7 @@ func readNumber(root fs.FS, name string) (uint64, bool) {
 	return n, err == nil
 }
 
-// readField reads a number from a file of lines of a key and a value.
+// readField reads a number from a file with lines of a key and a value.
 func readField(root fs.FS, name, key string) uint64 {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -11,32 +11,32 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// effort is how much of a peer is looked at in a round.
+// effort is how much of a peer a round checks.
 type effort struct {
-	// full asks the services as well. Without it, the verdicts before stand for them while
-	// the gateway works.
+	// full checks the services as well. Without it, their earlier verdicts stand while the gateway
+	// works.
 	full bool
-	// measured: loss and sizes are measured.
+	// measured also measures loss and sizes.
 	measured bool
 }
 
-// round is look, and takes back what depends on time if this process was starved meanwhile.
+// round is look, without the verdicts that depend on time if this process was starved meanwhile.
 func (r *Runner) round(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
 	began, end := time.Now(), r.watchDelay()
 	rep, full := r.look(ctx, w, before, e)
 	silentSince(began, rep.Findings, before.Findings)
-	if rep.delay = r.noted(end()).blamed(rep.Findings, r.present.since()); rep.delay > 0 { // the peer is told of it as well
+	if rep.delay = r.noted(end()).blamed(rep.Findings, r.present.since()); rep.delay > 0 { // the peer is told, too
 		rep.Findings, _ = verdict.Correlate(time.Now(), starvation(rep.delay), rep.Findings, nil)
 	}
 	return rep, full
 }
 
-// look checks the gateway, then auth, then the API server of a peer. What the answer of
-// one says about the next (offers, certificate authority) is used at once through Facts.
-// The second result tells whether the round was full.
+// look checks a peer's gateway, then auth, then the API server. What one answer says about the next
+// (offers, certificate authority) is used at once through Facts. The second result reports whether
+// the round was full.
 //
-// A failure has one root: while the gateway fails, what is inside the tunnel is not tried
-// but unknown, and says what it waits for.
+// A failure has one root: while the gateway fails, what is inside the tunnel is not tried but
+// unknown, and says what it waits for.
 func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (Round, bool) {
 	rep := Round{Peer: w.name}
 	f, ok := r.facts(w.name)
@@ -102,21 +102,21 @@ func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (
 	return rep, true
 }
 
-// reachAgain is how long the gateway may take when services have timed out since it was reached,
-// and a few echoes, too: the tunnel has gone meanwhile, and the round has to end in reportLimit.
+// reachAgain is how long the gateway check, and a few echoes, may take if services have timed out
+// since it last passed: the tunnel may have gone, and the round has to end in reportLimit.
 const reachAgain = time.Second
 
-// heavyLoss is the share of lost echoes from which on a connection may come to nothing within
-// Timeout: TCP doubles its patience with each packet that is lost.
+// heavyLoss is the share of lost echoes from which a connection may fail within Timeout: TCP
+// doubles its timeout with each lost packet.
 const heavyLoss = 0.1
 
-// hangs reports whether a service failed in a way in which packets that are lost make it fail.
+// hangs reports whether a service failed in a way that lost packets cause.
 func hangs(f verdict.Finding) bool {
 	return f.Failed() && (f.Code == catalogue.AuthTimeout || f.Code == catalogue.APIServerTimeout)
 }
 
-// onTheWay puts the services behind what was found of the way to them. What hangs by that rests
-// on it, and so does what sizes cross where many packets of any size are lost.
+// onTheWay appends the services to the findings about the path. Those that hang rest on it, and so
+// does the MTU if many packets of any size are lost.
 func onTheWay(way, services []verdict.Finding) []verdict.Finding {
 	var harm []string
 	for i, f := range way {
@@ -137,9 +137,8 @@ func onTheWay(way, services []verdict.Finding) []verdict.Finding {
 	return append(way, services...)
 }
 
-// together puts what was found of a service outside the tunnel behind what was inside, and
-// lets the two say what they tell together. Auth on the way that is used issues the identity
-// that the API server is shown by either way.
+// together appends the findings outside the tunnel to those inside, and correlates them. If the
+// path outside is in use, auth there issues the identity that both API server checks use.
 func together(inside, outside []verdict.Finding) []verdict.Finding {
 	issuer := api.ServiceAuth
 	if auth, _ := verdict.Find(outside, NameAuthDirect); auth.Used {
@@ -159,14 +158,13 @@ func together(inside, outside []verdict.Finding) []verdict.Finding {
 	return all
 }
 
-// wantsIdentity reports whether what is missing is what auth issues.
+// wantsIdentity reports whether the API server check lacks what auth issues.
 func wantsIdentity(apiServer verdict.Finding) bool {
 	return apiServer.Code == catalogue.IdentityMissing || apiServer.Code == catalogue.IdentityExpired
 }
 
-// tryOutside begins the checks that the configuration allows outside the tunnel, while
-// others are made inside. The function it gives waits for what they find; without a URL
-// that is nothing.
+// tryOutside starts the checks that the configuration allows outside the tunnel, while others run
+// inside. The returned function waits for their findings; without a URL there are none.
 func tryOutside(ctx context.Context, n Network, f Facts) (wait func() []verdict.Finding) {
 	var found [2]verdict.Finding
 	var wg sync.WaitGroup
@@ -181,8 +179,8 @@ func tryOutside(ctx context.Context, n Network, f Facts) (wait func() []verdict.
 // measurable reports whether sizes can be checked at all.
 func (f Facts) measurable() bool { return f.Path.LinkMTU > 0 && f.Address.IsValid() && !f.Pending }
 
-// quality measures how well a gateway works that does: loss and sizes. What was found
-// before and is not measured again stands.
+// quality measures the loss and sizes of a working gateway. Earlier findings that are not measured
+// again stand.
 func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, before Round, e effort) []verdict.Finding {
 	if !f.Address.IsValid() {
 		return []verdict.Finding{reached}
@@ -211,8 +209,8 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	return append(out, <-mtu...)
 }
 
-// burst measures loss when it is this peer's turn; false when that does not come in time,
-// as with very many peers.
+// burst measures loss when it is this peer's turn; false if that does not come in time, as with
+// very many peers.
 func (r *Runner) burst(ctx context.Context, f Facts) (loss, bool) {
 	turn := time.NewTimer(burstWait)
 	defer turn.Stop()
@@ -240,9 +238,8 @@ func (r *Runner) sizes(ctx context.Context, f Facts, before Round, e effort) []v
 	return []verdict.Finding{res}
 }
 
-// services checks auth and the API server of a peer whose gateway works, both at the same
-// time when it is known what the peer offers; if auth then says something else, the API
-// server is asked again.
+// services checks auth and the API server of a peer whose gateway works, concurrently if the peer's
+// offers are known. If auth's answer changes them, the API server is checked again.
 func (r *Runner) services(ctx context.Context, w *watched, f Facts) []verdict.Finding {
 	early := make(chan verdict.Finding, 1)
 	known := f.Offers != nil
@@ -266,19 +263,19 @@ func (r *Runner) services(ctx context.Context, w *watched, f Facts) []verdict.Fi
 		apiServer = APIServer(ctx, r.opts.Dial, now)
 	}
 	if auth.Failed() && wantsIdentity(apiServer) {
-		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth is who issues it
+		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth issues it
 	}
 	return []verdict.Finding{auth, apiServer}
 }
 
-// sameService reports whether the API server is to be asked in the same way.
+// sameService reports whether the API server check would be the same.
 func sameService(a, b Facts) bool {
 	return slices.Equal(a.Offers, b.Offers) && (a.Offers == nil) == (b.Offers == nil) && a.ServerName == b.ServerName &&
 		string(a.CA) == string(b.CA) && a.Identity == b.Identity && a.Token == b.Token
 }
 
-// dependent is the finding of a check that waits for another one, or of what the peer
-// does not offer in any case.
+// dependent is the finding of a check that waits for another one, or of something that the peer
+// does not offer anyway.
 func dependent(name, target string, f Facts, root verdict.Finding) verdict.Finding {
 	r := begin(name, target, f)
 	granted, known := f.offers(target)
@@ -292,11 +289,11 @@ func dependent(name, target string, f Facts, root verdict.Finding) verdict.Findi
 	return r.end(api.Unknown, catalogue.NotTried)
 }
 
-// askEvery is how often the servers outside are asked at most because peers are silent.
+// askEvery is the least time between two queries of the servers outside because peers are silent.
 const askEvery = 5 * time.Second
 
-// doubt has what tells where something ended looked for, while a peer does not answer: on the
-// path to it, and whether anybody else outside answers.
+// doubt looks for where packets end while a peer does not answer: on the path to it, and whether
+// anyone else outside answers.
 func (r *Runner) doubt(peer string) {
 	if r.opts.Doubt != nil {
 		r.opts.Doubt(peer)
@@ -304,7 +301,7 @@ func (r *Runner) doubt(peer string) {
 	r.askServers(askEvery)
 }
 
-// askServers asks the servers outside, unless they were within a time.
+// askServers queries the servers outside, unless that was done within a time.
 func (r *Runner) askServers(within time.Duration) {
 	last, now := r.asked.Load(), time.Now()
 	if r.opts.Ask != nil && (last == nil || now.Sub(*last) >= within) && r.asked.CompareAndSwap(last, &now) {
@@ -312,14 +309,14 @@ func (r *Runner) askServers(within time.Duration) {
 	}
 }
 
-// facts are what is known of a peer now, and of this gateway.
+// facts returns what is known about a peer now, and about this gateway.
 func (r *Runner) facts(peer string) (Facts, bool) {
 	f, ok := r.opts.Facts(peer)
 	f.own = r.ownFacts()
 	return f, ok
 }
 
-// factsOr gives the facts before for a peer that was removed meanwhile.
+// factsOr returns the earlier facts for a peer that was removed meanwhile.
 func (r *Runner) factsOr(peer string, before Facts) Facts {
 	if f, ok := r.facts(peer); ok {
 		return f

@@ -24,90 +24,90 @@ import (
 const (
 	// defaultInterval is the time between rounds.
 	defaultInterval = 30 * time.Second
-	// fullRounds is how many intervals pass between full rounds, in which auth and the API
-	// server are asked, while all is well: 5 min. A full round costs some 7 KB on the wire
-	// and an entry in the API server's audit log, a ping 0.3 KB: 2 MB a day and peer instead
-	// of 20 MB.
+	// fullRounds is how many intervals pass between full rounds, which check auth and the API
+	// server, while all is well: 5 min. A full round costs some 7 KB on the wire and an entry in
+	// the API server's audit log, a ping 0.3 KB: 2 MB per day and peer instead of 20 MB.
 	fullRounds = 10
-	// defaultRetry is the time to the next round after a failure; it doubles up to the
-	// interval while the failure lasts.
+	// defaultRetry is the time to the next round after a failure; it doubles up to the interval
+	// while the failure lasts.
 	defaultRetry = 5 * time.Second
 	// A round that finds something tentative is followed by another after lookAgain, lookAgains times until
 	// nothing fails: a path that is lost has been given up by then.
 	lookAgain  = time.Second
 	lookAgains = 4
-	// jitter spreads rounds by a fifth each way, so that gateways that were started
-	// together do not stay together.
+	// jitter spreads rounds by a fifth each way, so that gateways that started together drift
+	// apart.
 	jitter = 0.2
-	// beats is how many moments there are in an interval at which rounds may begin: one a
-	// second, in half a minute. The rounds of many peers then wake the process together, and
-	// waking costs more than a round while all is well.
+	// beats is how many moments per interval a round may begin at: one a second, in half a minute.
+	// The rounds of many peers then wake the process together, and waking up costs more than a
+	// round while all is well.
 	beats = 30
 )
 
-// Options are what a Runner needs of the gateway.
+// Options configure a Runner.
 type Options struct {
 	// Dial and Ping work inside the tunnel. Required.
 	Dial DialFunc
 	Ping PingFunc
-	// Facts gives what is known of a peer now; false when there is no such peer.
-	// Required; called at the start of each check.
+	// Facts returns what is known about a peer now; false if there is no such peer. Required;
+	// called at the start of each check.
 	Facts func(peer string) (Facts, bool)
-	// Brief gives of Facts what tells whether a peer need be checked at all while all is well:
-	// Stock, TellsOffers, Probed and Path. It is asked in each interval of each peer, and nil
-	// is Facts.
+	// Brief returns the part of Facts that decides whether a peer needs checking at all while all
+	// is well: Stock, TellsOffers, Probed and Path. It is called for each peer in each interval.
+	// nil means Facts.
 	Brief func(peer string) (Facts, bool)
-	// OnHello is told what a peer's auth service answered; may be nil. It is called on
-	// the goroutine of the peer's checks and must not block.
+	// OnHello is called with the answer of a peer's auth service, on the goroutine of the peer's
+	// checks; it must not block. It may be nil.
 	OnHello func(peer string, h auth.Hello)
-	// Ask asks the servers again that tell whether anything outside is reached; may be nil. It is
-	// called when a peer does not answer, no more than once in askEvery, and must not block.
+	// Ask queries the servers again that show whether anything outside is reachable. It is called
+	// when a peer does not answer, at most once in askEvery, and must not block. It may be nil.
 	Ask func()
-	// Doubt has the path to a peer probed that does not answer; may be nil. It must not block.
+	// Doubt probes the path to a peer that does not answer; it must not block. It may be nil.
 	Doubt func(peer string)
-	// Own gives what is known of this gateway; without it there are no checks of its own.
-	// It is called from several goroutines, at the start of each check.
+	// Own returns what is known about this gateway; without it there are no own checks. It is
+	// called from several goroutines, at the start of each check.
 	Own func() Own
-	// State tries whether the gateway's state can be kept, and gives the files of it that were
-	// gone and are there again; may be nil.
+	// State tries whether the gateway's state can be kept, and returns the files of it that were
+	// missing and have been restored. It may be nil.
 	State func() (restored []string, err error)
-	// Network is what is outside the tunnel: where services are tried beside it, and the
-	// servers behind our own.
+	// Network is the network outside the tunnel, for checks of services outside and of the servers
+	// behind our own.
 	Network Network
-	// Root is the file system whose /proc and /sys/fs/cgroup tell of this process's
-	// limits (os.DirFS("/")); nil looks at none.
+	// Root is the file system whose /proc and /sys/fs/cgroup show this process's limits
+	// (os.DirFS("/")); nil looks at none.
 	Root fs.FS
-	// Changed is called when a verdict on a peer may have changed; may be nil. It must not
-	// block.
+	// Changed is called when a verdict on a peer may have changed; it must not block. It may be
+	// nil.
 	Changed func(peer string)
-	// Interval, FullInterval and Retry are as the defaults above; 0 takes those.
+	// Interval, FullInterval and Retry replace the defaults above unless 0.
 	Interval, FullInterval, Retry time.Duration
-	// Logger gets a warning when a check begins to fail, and a note when it recovers.
+	// Logger gets a warning when a check begins to fail, and an info record when it recovers.
 	Logger *slog.Logger
 }
 
-// Round is what one round of checks of a peer found.
+// Round is the result of one round of a peer's checks.
 type Round struct {
 	Peer string
-	// Findings are those of gateway, mtu, auth and apiServer, in this order, each with what
-	// else belongs to it behind it.
+	// Findings are those of gateway, mtu, auth and apiServer, in this order, each followed by what
+	// belongs to it.
 	Findings []verdict.Finding
-	// skew is the peer's clock against ours at the time, and heard about when the peer was.
+	// skew is the peer's clock against ours at the time, and heard roughly when the peer was last
+	// heard.
 	skew  time.Duration
 	heard time.Time
 	// delay is how long this process waited meanwhile, if findings rest on that.
 	delay delay
 }
 
-// Runner checks peers on a schedule and on demand, and keeps their last reports. It is
-// safe for concurrent use.
+// Runner checks peers on a schedule and on demand, and keeps their latest results. It is safe for
+// concurrent use.
 type Runner struct {
 	opts Options
 	wg   sync.WaitGroup
 
-	// epoch is when the beats begin.
+	// epoch is the start of the beats.
 	epoch time.Time
-	// bursts bounds the peers whose loss is measured at the same time.
+	// bursts bounds the peers whose loss is measured at once.
 	bursts chan struct{}
 
 	// asked is when Ask was last called.
@@ -124,7 +124,7 @@ type Runner struct {
 	peers  map[string]*watched
 }
 
-// NewRunner makes a Runner without peers.
+// NewRunner returns a Runner without peers.
 func NewRunner(o Options) *Runner {
 	if o.Interval <= 0 {
 		o.Interval = defaultInterval
@@ -142,8 +142,8 @@ func NewRunner(o Options) *Runner {
 	return r
 }
 
-// SetPeers makes these the peers that are checked. A new one is checked at once, one
-// that stays is not disturbed, one that is gone is forgotten.
+// SetPeers sets the peers to check. A new one is checked at once, one that stays is not disturbed,
+// one that is gone is forgotten.
 func (r *Runner) SetPeers(names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +164,7 @@ func (r *Runner) SetPeers(names []string) {
 	}
 }
 
-// watch starts the goroutine of a peer.
+// watch starts a peer's goroutine.
 func (r *Runner) watch(name string) *watched {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan demand), wake: make(chan struct{}, 1),
@@ -179,16 +179,16 @@ func (r *Runner) watch(name string) *watched {
 	return w
 }
 
-// ErrNoPeer: the name is none of a peer that is checked.
+// ErrNoPeer is returned for a name of no checked peer.
 var ErrNoPeer = errors.New("no such peer")
 
-// Check runs a round for a peer now and gives its report. Loss and sizes are not measured:
-// that takes 2 s, and whoever dials a service waits for this.
+// Check runs a round for a peer now and returns its result. Loss and sizes are not measured: that
+// takes 2 s, and someone who dials a service waits for this.
 func (r *Runner) Check(ctx context.Context, peer string) (Round, error) {
 	return r.check(ctx, peer, false)
 }
 
-// check is Check, with loss and sizes measured if that is wanted.
+// check is Check, which measures loss and sizes if measured is set.
 func (r *Runner) check(ctx context.Context, peer string, measured bool) (Round, error) {
 	r.mu.Lock()
 	w := r.peers[peer]
@@ -216,21 +216,21 @@ func (r *Runner) check(ctx context.Context, peer string, measured bool) (Round, 
 	}
 }
 
-// Wake asks for a round of a peer soon, without waiting for it: after something changed
-// that the verdicts depend on, such as a first handshake or a new identity. Peers can cause it,
-// so after wakeBurst in a row there is one in wakeEvery.
+// Wake requests a round for a peer soon, without waiting for it, because something changed that the
+// verdicts depend on, such as a first handshake or a new identity. Peers can cause it, so after
+// wakeBurst rounds in a row there is one every wakeEvery.
 func (r *Runner) Wake(peer string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.peers[peer]; w != nil {
 		select {
 		case w.wake <- struct{}{}:
-		default: // asked for already
+		default: // already requested
 		}
 	}
 }
 
-// Close ends all checks and waits for them.
+// Close stops all checks and waits for them.
 func (r *Runner) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -251,16 +251,15 @@ const (
 	wakeEvery = 5 * time.Second
 )
 
-// run checks a peer until ctx ends. Each turn has a goroutine of its own: a round's calls
-// are deep, and a stack keeps what it has grown to until some collections have passed, 16 KB
-// for each of the peers that wait here.
+// run checks a peer until ctx ends. Each turn has its own goroutine: a round's calls are deep, and
+// a stack keeps its size until some collections have passed, 16 KB for each of the waiting peers.
 func (r *Runner) run(ctx context.Context, w *watched) {
-	wait := time.NewTimer(0) // the first round at once
+	wait := time.NewTimer(0) // the first round is at once
 	defer wait.Stop()
 	p := pace{retry: r.opts.Retry}
 	pauses := make(chan time.Duration)
 	woken := rate.NewLimiter(rate.Every(wakeEvery), wakeBurst)
-	var due time.Time // when wait ends
+	var due time.Time // when wait fires
 	soon := false     // a full round is wanted then
 	for {
 		var asked demand
@@ -290,15 +289,15 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 	}
 }
 
-// pace is what one turn of a peer's checks leaves to the next.
+// pace is what one turn of a peer's checks passes to the next.
 type pace struct {
 	retry  time.Duration // the pause after the next failure
 	looks  int           // how often one followed at once since something fails
 	fullAt time.Time     // when the next full round is due while all is well
 }
 
-// turn makes a round of checks of a peer if there is cause, hands it to who asked for it,
-// which may be nobody (nil), and gives the pause until the next turn.
+// turn runs a round of a peer's checks if there is a reason, sends it to the requester, if any
+// (answer may be nil), and returns the pause until the next turn.
 func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Round, e effort) time.Duration {
 	inRound, end, before, begun := w.begin(ctx, answer != nil)
 	brief := sync.OnceValues(func() (Facts, bool) { return r.brief(w.name) })
@@ -311,7 +310,7 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	cut := inRound.Err() != nil
 	end()
 	if ctx.Err() != nil || cut {
-		return r.opts.Retry // what was cut short is no verdict
+		return r.opts.Retry // an interrupted round is no verdict
 	}
 	if full {
 		p.fullAt = time.Now().Add(spread(r.opts.FullInterval))
@@ -333,9 +332,9 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	return r.pause(next)
 }
 
-// probed reports whether the path finder has just shown that a peer is there, while all
-// is well: a ping would say no more, and keep WireGuard's session alive for nothing but
-// itself, at 3 MB a day. What is to be said of the path must be the same as before.
+// probed reports whether the path finder has just shown that a peer is there, while all is well. A
+// ping would show no more, and would keep WireGuard's session alive for itself alone, at 3 MB a
+// day. What there is to say about the path must be unchanged.
 func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	f, ok := brief()
 	if !ok || f.Probed.IsZero() || time.Since(f.Probed) >= r.opts.Interval {
@@ -349,7 +348,7 @@ func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 
-// brief are facts enough to tell whether a peer need be checked.
+// brief returns enough facts to decide whether a peer needs checking.
 func (r *Runner) brief(peer string) (Facts, bool) {
 	if r.opts.Brief == nil {
 		return r.opts.Facts(peer)
@@ -357,9 +356,9 @@ func (r *Runner) brief(peer string) (Facts, bool) {
 	return r.opts.Brief(peer)
 }
 
-// pause is until the last beat before the duration has passed, which varies by the jitter.
+// pause returns the time until the last beat within the duration, which varies by the jitter.
 func (r *Runner) pause(d time.Duration) time.Duration {
-	d = max(d, beats) // so that there are so many
+	d = max(d, beats) // so that the beats are at least 1 ns apart
 	since := time.Since(r.epoch)
 	next := since + spread(d)
 	return next - next%(d/beats) - since
@@ -384,10 +383,10 @@ func failing(rep Round) bool {
 	return false
 }
 
-// well reports whether everything works. What a peer does not offer is as it should be if the
-// peer tells when it offers something else: to ask it each round would be 5 MB a day. Of one
-// that does not tell it is something to ask about, but for a plain WireGuard peer, which never
-// offers anything. A warning about the tunnel says nothing of the services.
+// well reports whether everything works. It is fine if a peer does not offer something and
+// announces changes of its offers: asking each round would be 5 MB a day. A peer that does not
+// announce them is asked, except for a plain WireGuard peer, which never offers anything. A warning
+// about the tunnel says nothing about the services.
 func well(rep Round, brief func() (Facts, bool)) bool {
 	off := false
 	for _, res := range rep.Findings {
@@ -405,7 +404,7 @@ func well(rep Round, brief func() (Facts, bool)) bool {
 	return len(rep.Findings) > 0
 }
 
-// keep stores a round and logs what changed.
+// keep stores a round and logs the changes.
 func (r *Runner) keep(w *watched, rep Round) {
 	w.mu.Lock()
 	before := w.last
@@ -417,7 +416,7 @@ func (r *Runner) keep(w *watched, rep Round) {
 	}
 }
 
-// logChanges logs what became worse as warnings, and what changed otherwise.
+// logChanges logs failures as warnings and other changes as info.
 func (r *Runner) logChanges(peer string, before, now []verdict.Finding) {
 	for _, f := range now {
 		was, _ := verdict.Find(before, f.Ref())
@@ -431,7 +430,7 @@ func (r *Runner) logChanges(peer string, before, now []verdict.Finding) {
 		switch {
 		case f.Faulty():
 			v := f.Verdict()
-			log.Warn("check fails", "code", v.Code, "target", f.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
+			log.Warn("check failed", "code", v.Code, "target", f.Name, "stage", v.Stage, "cause", v.Cause, "fix", v.Fix)
 		case peer == "" && was.Outcome == "": // of this gateway itself, that all is well is no news
 		default:
 			log.Info("check changed", "target", f.Name, "verdict", string(f.Outcome), "before", string(was.Outcome))

@@ -9,13 +9,13 @@ import (
 	"github.com/postern-dev/postern/discovery/special"
 )
 
-// nowhere reports whether a scope is one that no network routes to another host.
+// nowhere reports whether no network routes a scope to another host.
 func nowhere(scope string) bool {
 	return scope == "loopback" || scope == "link-local" || scope == "no address of a host"
 }
 
-// global reports whether what is at an address is the same for everybody, and so no secret
-// of this gateway's surroundings.
+// global reports whether an address is the same host for everyone, and so reveals nothing about
+// this gateway's surroundings.
 func global(address string) bool {
 	a, ok := special.Host(address)
 	return ok && special.Global(a)
@@ -27,7 +27,7 @@ func in(networks []netip.Prefix, address string) bool {
 	return ok && slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Masked().Contains(a) })
 }
 
-// way is whether an address may be dialled by somebody outside of its network.
+// way is whether an address may be dialled from outside its network.
 type way int
 
 const (
@@ -36,7 +36,7 @@ const (
 	wayShut
 )
 
-// wayTo judges a candidate behind a NAT, for somebody in the networks given.
+// wayTo judges a candidate behind a NAT, for someone in the given networks.
 //
 //	source                              scope     NAT                         way
 //	any but relay                       nowhere   any                         shut
@@ -80,7 +80,7 @@ func wayTo(c catalogue.Candidate, nat catalogue.NAT, networks []netip.Prefix) wa
 
 func unknownNAT(behaviour string) bool { return behaviour == "" || behaviour == "unknown" }
 
-// best is the most that any of the candidates gives: open before not known before shut.
+// best returns the best of the candidates' ways: open before unknown before shut.
 func best(candidates []catalogue.Candidate, nat catalogue.NAT, networks []netip.Prefix) way {
 	found := wayShut
 	for _, c := range candidates {
@@ -94,8 +94,7 @@ func best(candidates []catalogue.Candidate, nat catalogue.NAT, networks []netip.
 	return found
 }
 
-// wayIn is whether this gateway can be dialled by a stranger. Without anything known of it
-// nothing can be said.
+// wayIn is whether a stranger can dial this gateway; unknown if nothing is known about it.
 func (o *Own) wayIn() way {
 	if o == nil || len(o.Candidates) == 0 && unknownNAT(o.NAT.Mapping) {
 		return wayUnknown
@@ -103,7 +102,7 @@ func (o *Own) wayIn() way {
 	return best(o.Candidates, o.NAT, nil)
 }
 
-// symmetric reports whether the NAT gives each destination another mapping.
+// symmetric reports whether the NAT uses another mapping for each destination.
 func (o *Own) symmetric() bool {
 	return o != nil && !unknownNAT(o.NAT.Mapping) && o.NAT.Mapping != "none" && o.NAT.Mapping != "endpoint-independent"
 }

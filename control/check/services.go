@@ -5,11 +5,11 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// NameServices is the own check that problems with services of clusters are shown as.
+// NameServices is the own check that shows problems with cluster services.
 const NameServices = "services"
 
-// OfServices are problems with services of clusters as this gateway's own, the first of each kind and
-// peer: a peer's catalogue may have thousands.
+// OfServices converts problems with cluster services to own ones, the first of each kind and peer:
+// a peer's catalogue may have thousands.
 func OfServices(list []mcs.Problem) []OwnProblem {
 	type kind struct {
 		code catalogue.Code

@@ -10,34 +10,33 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// NameDelay is the check of whether this process gets the processor when it wants it.
+// NameDelay is the check of whether this process gets CPU time when it needs it.
 const NameDelay = "resources-delay"
 
 const (
-	// lookEvery is how often it is looked whether time passes as it should, while something is
-	// checked.
+	// lookEvery is how often, during a check, to look whether time passes as it should.
 	lookEvery = 100 * time.Millisecond
-	// starvedBy is how late the process must have been within starvedIn for what took long to say
-	// nothing of others. The rest of a check that takes longer may have passed in peace.
+	// starvedBy is how late the process must have been within starvedIn for slow results to say
+	// nothing about others. In a longer check the rest of the time may have been fine.
 	starvedBy = 500 * time.Millisecond
 	starvedIn = 2 * time.Second
-	// starvedFor is for how long servers that are asked all the time are not blamed after that.
+	// starvedFor is how long periodically queried servers are not blamed after that.
 	starvedFor = 30 * time.Second
 )
 
-// delay is how long this process waited for a processor, at the worst within starvedIn.
+// delay is the longest time within starvedIn that this process waited for a processor.
 type delay time.Duration
 
-// starved reports whether what took long may have done so by that.
+// starved reports whether that may explain slow results.
 func (d delay) starved() bool { return d >= delay(starvedBy) }
 
-// starved is when this process was so last, and by how much.
+// starved is when this process was last starved, and by how much.
 type starved struct {
 	by delay
 	at time.Time
 }
 
-// since is that delay if it may still show.
+// since returns that delay if it may still have an effect.
 func (s starved) since(now time.Time) delay {
 	if now.Sub(s.at) >= starvedFor {
 		return 0
@@ -45,8 +44,8 @@ func (s starved) since(now time.Time) delay {
 	return s.by
 }
 
-// presence are the last moments at which this process was served, as far as it was looked: as many
-// as a peer is waited for.
+// presence holds the last moments at which this process ran, as far as it looked: as many as cover
+// the wait for a peer.
 type presence struct {
 	mu   sync.Mutex
 	at   [silence / lookEvery]time.Time
@@ -56,21 +55,20 @@ type presence struct {
 func (p *presence) saw(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.at[p.last]) >= lookEvery { // several may look at a time
+	if now.Sub(p.at[p.last]) >= lookEvery { // several goroutines may look at once
 		p.last = (p.last + 1) % len(p.at)
 		p.at[p.last] = now
 	}
 }
 
-// since is since when this process was served for long enough to tell what is silent; zero while
-// that is not known.
+// since is since when this process has had enough CPU time to tell what is silent; zero if unknown.
 func (p *presence) since() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.at[(p.last+1)%len(p.at)]
 }
 
-// noted remembers a delay by which this process was starved.
+// noted records a delay that starved this process.
 func (r *Runner) noted(d delay) delay {
 	if d.starved() {
 		r.own.mu.Lock()
@@ -80,7 +78,7 @@ func (r *Runner) noted(d delay) delay {
 	return d
 }
 
-// watchDelay begins to look; the function it gives ends that.
+// watchDelay starts looking; the returned function stops it.
 func (r *Runner) watchDelay() (end func() delay) {
 	stop := make(chan struct{})
 	var worst delay
@@ -116,20 +114,20 @@ func (r *Runner) watchDelay() (end func() delay) {
 }
 
 var (
-	// silences are the codes of what nothing answers, however often it is asked.
+	// silences are the codes for requests that go unanswered, however often they are repeated.
 	silences = []catalogue.Code{
 		catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost,
 		catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.NothingAnswers,
 	}
-	// delays are those of what took long or was not finished in time.
+	// delays are the codes for what took long or did not finish in time.
 	delays = []catalogue.Code{
 		catalogue.PacketsLost, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
 		catalogue.APIServerSlow, catalogue.UpstreamTimeout,
 	}
 )
 
-// silentSince tells of what is silent since when it is: since the round that began at a time if it was
-// not found silent before, and no longer than it was last heard, which the finding has.
+// silentSince sets when silent findings became silent: when the round began if they were not silent
+// before, but not before the finding was last heard.
 func silentSince(began time.Time, list, before []verdict.Finding) {
 	for i, f := range list {
 		if !slices.Contains(silences, f.Code) {
@@ -147,9 +145,9 @@ func silentSince(began time.Time, list, before []verdict.Finding) {
 	}
 }
 
-// blamed puts what depends on time behind the check of this process, if it was starved. Of a process
-// that does not get the processor it says nothing but that, unless it has been silent for as long as
-// the process was served well enough: see [presence]. It gives the delay if that is the reason for
+// blamed makes findings that depend on time follow from the check of this process, if it was
+// starved. Without CPU time it can say nothing about others, unless they have been silent for as
+// long as the process did run well: see [presence]. It returns the delay if that is the reason for
 // anything.
 func (d delay) blamed(list []verdict.Finding, served time.Time) (by delay) {
 	if !d.starved() {
@@ -164,7 +162,7 @@ func (d delay) blamed(list []verdict.Finding, served time.Time) (by delay) {
 	return by
 }
 
-// starvation is the finding of a process that waited so long while it checked what rests on it.
+// starvation is the finding about a process that waited so long during checks that rest on it.
 func starvation(waited delay) []verdict.Finding {
 	if waited == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Timeout bounds one check, all its stages together.
+// Timeout bounds one check with all its stages.
 const Timeout = 4 * time.Second
 
 // Names of stages, as api.Verdict has them.
@@ -31,59 +31,58 @@ const (
 	StageAuth      = "auth"
 )
 
-// Facts are what is known of a peer when a check starts.
+// Facts are what is known about a peer when a check starts.
 type Facts struct {
-	// Name is the peer's name here.
+	// Name is the peer's local name.
 	Name string
 	// Address is its overlay address; invalid for a stock peer without one.
 	Address netip.Addr
-	// Stock marks a plain WireGuard peer: it has no services of postern.
+	// Stock marks a plain WireGuard peer: it has no postern services.
 	Stock bool
-	// Pending marks a peer that nobody has approved yet.
+	// Pending marks a peer that has not been approved yet.
 	Pending bool
 
-	// Since is when this gateway began to try to reach the peer.
+	// Since is when this gateway began trying to reach the peer.
 	Since time.Time
 	// LastHandshake is zero before the first.
 	LastHandshake time.Time
-	// Probed is when the path finder last had an authenticated answer over the path in
-	// use; zero when there is none.
+	// Probed is when the path finder last had an authenticated answer on the path in use; zero if
+	// never.
 	Probed time.Time
-	// NoPath says why the path finder has no path to the peer; empty when it has one, or
-	// looks for none.
+	// NoPath says why the path finder has no path to the peer; empty if it has one, or looks for
+	// none.
 	NoPath string
 	// PathLost is since when it has none; meaningless without NoPath.
 	PathLost time.Time
-	// Endpoints are the underlay addresses that are tried, Candidates the same with what
-	// became of each.
+	// Endpoints are the underlay addresses that are tried, Candidates the same with the state of
+	// each.
 	Endpoints  []string
 	Candidates []catalogue.Candidate
-	// Unresolved are endpoint names that never resolved, Moved those whose addresses
-	// changed.
+	// Unresolved are endpoint names that have never resolved, Moved those whose addresses changed.
 	Unresolved, Moved []NameFact
-	// Path is the way in use.
+	// Path is the path in use.
 	Path PathFacts
 	Evidence
-	// own is what is known of this gateway; the runner sees to it.
+	// own is what is known about this gateway, set by the runner.
 	own *Own
 
-	// Offers are the services that the peer's hello granted to this gateway; nil when
-	// no hello has been answered yet.
+	// Offers are the services that the peer's hello granted to this gateway; nil before the first
+	// hello.
 	Offers []string
-	// TellsOffers: the peer tells by itself when it offers something else.
+	// TellsOffers says that the peer announces changes of its offers.
 	TellsOffers bool
-	// ServerName is the name the peer announced for its API server's certificate; empty
-	// takes DefaultServerName.
+	// ServerName is the announced name in its API server's certificate; empty means
+	// DefaultServerName.
 	ServerName string
-	// CA holds the PEM certificates that the peer announced for its API server; empty
-	// takes this machine's authorities.
+	// CA holds the announced PEM certificates for its API server; empty means the system's
+	// authorities.
 	CA []byte
-	// Identity is what the peer issued for its API server; nil when there is none.
+	// Identity is what the peer issued for its API server; nil if there is none.
 	Identity *tls.Certificate
 	ServiceFacts
 }
 
-// shown is what this gateway shows of itself, as far as is known.
+// shown returns what this gateway shows of itself, as far as known.
 func (f Facts) shown() catalogue.Shown {
 	if f.own == nil {
 		return catalogue.Shown{}
@@ -96,21 +95,21 @@ func (f Facts) offers(service string) (granted, known bool) {
 	return slices.Contains(f.Offers, service), f.Offers != nil
 }
 
-// endpoint is the overlay address of a service.
+// endpoint returns the overlay address of a service.
 func (f Facts) endpoint(port uint16) netip.AddrPort { return netip.AddrPortFrom(f.Address, port) }
 
 // DialFunc connects to an address inside the tunnel.
 type DialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
 
-// PingFunc sends one echo request with so many bytes of payload inside the tunnel.
+// PingFunc sends one echo request with payload bytes inside the tunnel.
 type PingFunc func(ctx context.Context, to netip.Addr, payload int) (time.Duration, error)
 
-// recorder collects what one check finds.
+// recorder collects the results of one check.
 type recorder struct {
 	verdict.Finding
 	facts Facts
 	began time.Time
-	at    time.Time // start of the present stage
+	at    time.Time // start of the current stage
 }
 
 // begin starts a check of a peer through the tunnel.
@@ -120,12 +119,12 @@ func begin(name, target string, f Facts) *recorder {
 		Name: name, Target: target, Peer: f.Name, Direction: api.DirectionOutbound, Via: verdict.ViaInBand}}
 }
 
-// beginOwn starts a check of this gateway by itself.
+// beginOwn starts an own check.
 func beginOwn(name string) *recorder {
 	return &recorder{at: time.Now(), Finding: verdict.Finding{Name: name, Target: api.ServiceGateway, Direction: api.DirectionOwn}}
 }
 
-// passed ends a stage well.
+// passed ends a stage successfully.
 func (r *recorder) passed(stage, seen string) { r.stage(stage, api.OK, seen) }
 
 func (r *recorder) stage(name string, o api.Outcome, text string) {
@@ -134,7 +133,7 @@ func (r *recorder) stage(name string, o api.Outcome, text string) {
 	r.at = now
 }
 
-// ok ends the check well. rtt is the time of one round trip.
+// ok ends the check successfully. rtt is the time of one round trip.
 func (r *recorder) ok(rtt time.Duration) verdict.Finding {
 	f := r.end(api.OK, "")
 	f.RTT = rtt
@@ -157,7 +156,7 @@ func (r *recorder) found(o api.Outcome, stage string, c catalogue.Code, p catalo
 	return f
 }
 
-// off ends a check of what the peer does not offer.
+// off ends a check of something that the peer does not offer.
 func (r *recorder) off(c catalogue.Code) verdict.Finding { return r.end(api.Off, c) }
 
 func (r *recorder) end(o api.Outcome, c catalogue.Code) verdict.Finding {
@@ -166,5 +165,5 @@ func (r *recorder) end(o api.Outcome, c catalogue.Code) verdict.Finding {
 	return f
 }
 
-// cleanText is a text that may be of others, fit for a sentence.
+// cleanText makes a text that may be foreign safe for a message.
 func cleanText(s string) string { return foreign.Of(s).String() }

@@ -11,12 +11,12 @@ import (
 // NameTickets is the check of open and redeemed tickets.
 const NameTickets = "tickets"
 
-// ticketAlarmLife is how long an alarm is shown: who is called by it has an hour, as long
-// as a ticket lives unless told otherwise, and the audit log keeps it for ever.
+// ticketAlarmLife is how long an alarm is shown: the operator has an hour to react, a ticket's
+// default lifetime, and the audit log keeps it for ever.
 const ticketAlarmLife = time.Hour
 
-// Tickets tells whether a ticket was tried by a second key of late. peer is who redeemed
-// it first, empty when that is not known; a zero time means never.
+// Tickets reports whether a second key recently tried a ticket. peer is who redeemed it first,
+// empty if unknown; a zero time means never.
 func Tickets(alarmAt time.Time, peer string) verdict.Finding {
 	r := beginOwn(NameTickets)
 	r.Target = api.ServiceAuth

@@ -18,29 +18,27 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// expected is what a server has to show, and what is shown to it.
+// expected is what a server must show, and what is shown to it.
 type expected struct {
 	serverName string
-	// ca holds the PEM certificates of the authorities that may have signed the server's;
-	// empty takes this machine's.
+	// ca holds the PEM certificates of the server's possible authorities; empty means the system's.
 	ca []byte
 	credentials
 }
 
-// credentials are what this gateway shows of itself: a client certificate or a bearer
-// token, or neither.
+// credentials are this gateway's: a client certificate or a bearer token, or neither.
 type credentials struct {
 	certificate *tls.Certificate
 	token       Token
-	// tokenExpires is zero when that is not known.
+	// tokenExpires is zero if unknown.
 	tokenExpires time.Time
-	// user is whom the API server knows this gateway as; empty when that is not known.
+	// user is this gateway's user name at the API server; empty if unknown.
 	user string
 }
 
 func (c credentials) none() bool { return c.certificate == nil && c.token == "" }
 
-// notAfter is when they expire; zero when that is not known.
+// notAfter is when they expire; zero if unknown.
 func (c credentials) notAfter() time.Time {
 	switch {
 	case c.certificate != nil && c.certificate.Leaf != nil:
@@ -59,13 +57,13 @@ func (c credentials) expired() bool {
 var (
 	errNoCA    = errors.New("what is given as the authority holds no PEM certificate")
 	errNoChain = errors.New("the server showed no certificate")
-	// errNoCertificate: the server asked for a certificate, got none and ended TLS. In TLS
-	// 1.2 its alert, handshake_failure (RFC 5246 §7.4.6), does not say why.
+	// errNoCertificate: the server asked for a certificate, got none and closed TLS. In TLS 1.2 its
+	// alert, handshake_failure (RFC 5246 §7.4.6), does not say why.
 	errNoCertificate = errors.New("the server wants a client certificate")
 )
 
-// handshake does TLS as a client. HTTP/2 is not offered: one request is sent, and nothing
-// gained by it. Nothing that is secret goes to a server whose certificate does not verify.
+// handshake performs a TLS client handshake. HTTP/2 is not offered: a single request gains nothing
+// from it. Nothing secret goes to a server whose certificate does not verify.
 func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) {
 	conf := &tls.Config{ServerName: e.serverName, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	roots, err := e.roots()
@@ -77,7 +75,7 @@ func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) 
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		if e.certificate == nil {
 			demanded = true
-			return &tls.Certificate{}, nil // none, as crypto/tls wants it said
+			return &tls.Certificate{}, nil // how crypto/tls wants "none" expressed
 		}
 		return e.certificate, nil
 	}
@@ -91,7 +89,7 @@ func (e expected) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) 
 	return t, nil
 }
 
-// roots are the authorities that may have signed; nil takes this machine's.
+// roots are the possible authorities; nil means the system's.
 func (e expected) roots() (*x509.CertPool, error) {
 	if len(e.ca) == 0 {
 		return nil, nil
@@ -103,8 +101,8 @@ func (e expected) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// verify takes the certificates that a handshake failed over and holds them against the
-// authorities alone, whatever names they carry.
+// verify checks the certificates that failed a handshake against the authorities alone, ignoring
+// their names.
 func (e expected) verify(failed error) error {
 	shown, ok := errors.AsType[*tls.CertificateVerificationError](failed)
 	if !ok || len(shown.UnverifiedCertificates) == 0 {
@@ -124,8 +122,7 @@ func (e expected) verify(failed error) error {
 	return nil
 }
 
-// authorities names the authorities that were trusted, at most as many as a sentence
-// shows.
+// authorities returns the names of the trusted authorities, at most as many as a message shows.
 func (e expected) authorities() []string {
 	var out []string
 	for rest := e.ca; len(out) < 8; {
@@ -140,13 +137,12 @@ func (e expected) authorities() []string {
 	return out
 }
 
-// tlsFailed is the result of a handshake that failed: what was shown against what was
-// expected.
+// tlsFailed is the result of a failed handshake: what was shown compared to what was expected.
 func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.Finding {
 	p.Detail = catalogue.Reason(err)
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
-		// Names are compared before anybody asks who signed: without that, they are whatever
-		// the server likes.
+		// crypto/tls compares names before it verifies the signature: without that, the server may
+		// claim any name.
 		if unsigned := e.verify(err); unsigned != nil {
 			return r.tlsFailed(e, p, unsigned)
 		}
@@ -190,10 +186,10 @@ func names(c *x509.Certificate) []string {
 	return out
 }
 
-// overCertificate reports whether the other side ended TLS with an alert about our
-// certificate (RFC 8446 §6.2: bad_certificate … certificate_required, access_denied).
-// In TLS 1.3 that comes after the client's handshake is done, hence on the first read.
-// crypto/tls keeps the alert's type to itself, so its text decides.
+// overCertificate reports whether the other side closed TLS with an alert about our certificate
+// (RFC 8446 §6.2: bad_certificate … certificate_required, access_denied). In TLS 1.3 that arrives
+// after the client's handshake, so on the first read. crypto/tls does not export the alert's type,
+// so its text decides.
 func overCertificate(err error) bool {
 	switch {
 	case errors.Is(err, errNoCertificate):
@@ -211,8 +207,8 @@ func remoteAlert(err error) bool {
 	return ok && op.Op == "remote error"
 }
 
-// rejected is the result of an alert: with an identity it was not accepted, without one
-// it was demanded, or it had expired.
+// rejected is the result of an alert: an identity was not accepted or had expired, or one was
+// demanded.
 func (r *recorder) rejected(c credentials, p catalogue.Params) verdict.Finding {
 	switch {
 	case c.certificate == nil:

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Token is a bearer token. It shows itself to nobody: whatever prints or logs one writes
-// that there is one.
+// Token is a bearer token. It hides its value: printing or logging one only shows that it exists.
 type Token string
 
 const redacted = "(token)"
@@ -31,8 +30,8 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 // MarshalText hides it from every encoder.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// expires is when a token that is a JSON Web Token (RFC 7519 §4.1.4) runs out, as those of
-// Kubernetes are; zero of any other. Nothing is verified: it only explains a refusal.
+// expires is when a token that is a JSON Web Token (RFC 7519 §4.1.4), like Kubernetes', expires;
+// zero for others. Nothing is verified: it only explains a rejection.
 func (t Token) expires() time.Time {
 	parts := strings.Split(string(t), ".")
 	if len(parts) != 3 {

@@ -8,21 +8,22 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// NamePath is the check of a path by what connections over it have shown. It costs nothing, and is
-// there while something is known.
+// NamePath is the check of a path by the connections on it. It costs nothing, and exists while
+// something is known.
 const NamePath = "path"
 
 const (
-	// trafficKept is how long what connections have shown says something.
+	// trafficKept is how long what connections showed is used.
 	trafficKept = 5 * time.Minute
-	// lossNoticed is the loss that is worth a warning: TCP by itself carries 12 Mbit/s over
-	// 100 ms with 0.01 % of loss and 1.2 with 1 % (Mathis et al., 1997).
+	// lossNoticed is the loss that is worth a warning: plain TCP carries 12 Mbit/s over 100 ms with
+	// 0.01 % loss, and 1.2 Mbit/s with 1 % (Mathis et al., 1997).
 	lossNoticed = 0.01
-	// lossSample is of how many packets a loss is told: of 1 % it is 10, within a third.
+	// lossSample is how many packets a loss is computed from: with 1 % it is 10 packets, within a
+	// third.
 	lossSample = 1000
 )
 
-// pathOf is the finding about a path; false if nothing is known of it.
+// pathOf returns the finding about a path; false if nothing is known about it.
 func pathOf(f Facts) (verdict.Finding, bool) {
 	t := f.Path.Traffic
 	if t == nil || t.BytesPerSecond == 0 || t.IdleSeconds > trafficKept.Seconds() {

@@ -7,28 +7,28 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// askAgainAfter is for how long a request may be unanswered before it is sent again.
+// askAgainAfter is how long a request may go unanswered before it is sent again.
 const askAgainAfter = catalogue.SlowAnswer / 2
 
-// try is a request over a connection of its own, and what came of it.
+// try is a request on its own connection, and its result.
 type try struct {
 	answer
 	err error
-	// way is what the way there and back took at least: connecting costs that and next to nothing
-	// at the server, and so does TLS.
+	// way is the least time of the round trip: connecting takes that and almost no server time, and
+	// so does TLS.
 	way time.Duration
-	// took is what the server took that it was waited for longest, also where that was in vain: of
-	// the second try TLS or the answer, of the first the answer.
+	// took is the server's longest response time, even without an answer: in the second try that of
+	// TLS or the answer, in the first that of the answer.
 	took time.Duration
-	// again is the second one, and twice says that both were slow.
+	// again marks the second try; twice says that both were slow.
 	again, twice bool
 }
 
-// slow reports whether the server took long, whatever the way took, and if it lost a packet.
+// slow reports whether the server took long, apart from the path, and allowing for one lost packet.
 func (t try) slow() bool { return catalogue.ServerSlow(t.took, t.way) }
 
-// ask sends the request, and once more over a second connection if it is not answered soon: a lost
-// packet costs TCP a second or more, and a server that is slow is so both times.
+// ask sends the request, and again on a second connection if it is not answered soon. A lost packet
+// costs TCP a second or more, and a slow server is slow both times.
 func (q question) ask(ctx context.Context, x exchange, way time.Duration) try {
 	ctx, cancel := context.WithCancel(ctx)
 	tries := make(chan try, 2)
@@ -38,7 +38,7 @@ func (q question) ask(ctx context.Context, x exchange, way time.Duration) try {
 	for left := 2; left > 0; left-- {
 		t := <-tries
 		answered := t.err == nil && t.took < catalogue.SlowAnswer
-		if answered || !t.again && t.err != nil && classify(t.err) != timedOut { // no other tells more
+		if answered || !t.again && t.err != nil && classify(t.err) != timedOut { // no other try tells more
 			if cancel(); left == 2 {
 				<-tries // it uses a connection
 			}
@@ -69,7 +69,7 @@ func (q question) once(ctx context.Context, x exchange, t try) try {
 	return t
 }
 
-// again is once over a new connection, if ctx goes on for so long.
+// again is once on a new connection, if ctx lasts that long.
 func (q question) again(ctx context.Context) try {
 	t := try{again: true}
 	wait := time.NewTimer(askAgainAfter)

@@ -13,11 +13,10 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// CheckUpstreams checks the servers behind what this gateway offers, all at the same time
-// and each within Timeout. The results are in the order of the upstreams. The API server
-// is held against what peers are told of its certificate, so what they would find is found
-// here, by who can fix it; it is asked without any identity. Of other services only the
-// connection is tried: nothing is known of what they speak.
+// CheckUpstreams checks the servers behind this gateway's services, concurrently and each within
+// Timeout. The results are in the order of the upstreams. The API server is compared with what
+// peers are told about its certificate, so that the side which can fix a problem finds it; it is
+// asked without an identity. Other services are only connected to: their protocol is unknown.
 func CheckUpstreams(ctx context.Context, n Network, upstreams []Upstream) []verdict.Finding {
 	results := make([]verdict.Finding, len(upstreams))
 	var wg sync.WaitGroup

@@ -17,29 +17,29 @@ type watched struct {
 
 	mu   sync.Mutex
 	last Round
-	// demands counts the callers of Check that wait. While there are any no scheduled round
-	// begins, and interrupt ends the one under way.
+	// demands counts the waiting callers of Check. While there are any no scheduled round begins,
+	// and interrupt ends the current one.
 	demands   int
 	interrupt context.CancelFunc
-	// partial are the results of the round that is under way, as far as there are any.
+	// partial are the results of the current round so far.
 	partial []verdict.Finding
 }
 
-// demand is a round that somebody waits for.
+// demand is a round that a caller waits for.
 type demand struct {
 	answer chan Round
-	// measured: loss and sizes are measured, which takes 2 s.
+	// measured also measures loss and sizes, which takes 2 s.
 	measured bool
 }
 
-// publish adds to the results of the round under way.
+// publish adds to the results of the current round.
 func (w *watched) publish(res verdict.Finding) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.partial = append(w.partial, res)
 }
 
-// wanted counts who waits for a round on demand, and makes room for it.
+// wanted counts the callers that wait for a round on demand, and makes room for it.
 func (w *watched) wanted(more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,8 +49,8 @@ func (w *watched) wanted(more int) {
 	}
 }
 
-// begin starts a round: it gives the report before, and a context that ends when somebody
-// demands another round. It gives false when somebody already does.
+// begin starts a round. It returns the previous one, and a context that ends when a caller demands
+// another round; false if one already does.
 func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, context.CancelFunc, Round, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, co
 	}, w.last, true
 }
 
-// round is the last one.
+// round returns the latest one.
 func (w *watched) round() Round {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -131,7 +131,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 	}
 }
 
-// pause waits after an error of a socket, and tells whether there is more to come.
+// pause waits after an error of a socket, and reports whether there is more to come.
 func (s *Server) pause(ctx context.Context, err error) bool {
 	if ctx.Err() == nil {
 		s.log.Debug("the DNS server's socket failed", "error", err)
@@ -224,7 +224,7 @@ func (s *Server) of(from netip.Addr) *source {
 	return s.sources[from]
 }
 
-// admit tells whether a query may be answered. By TCP it waits until it may: whoever asks fast is slowed
+// admit reports whether a query may be answered. By TCP it waits until it may: whoever asks fast is slowed
 // down.
 func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
 	s.mu.Lock()

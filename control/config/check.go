@@ -21,18 +21,17 @@ const (
 	maxConnectionRate = 100_000
 )
 
-// MaxSocketPath is the longest path of a Unix socket in bytes: sun_path holds 108 with
-// the closing zero (unix(7)).
+// MaxSocketPath is the maximum length of a Unix socket's path in bytes: sun_path holds 108 with the
+// terminating zero (unix(7)).
 const MaxSocketPath = 107
 
-// checker goes through a decoded document, collects what is wrong and builds the
-// resolved form.
+// checker checks a decoded document, collects the problems and builds the resolved form.
 type checker struct {
 	file, dir string
 	doc       *api.Gateway
 	origins   map[string]Origin
 	files     fileReader
-	lookupEnv func(string) (string, bool) // nil: there is none
+	lookupEnv func(string) (string, bool) // nil: none
 	problems  Problems
 	warnings  Problems
 	named     map[string]bool // the named services of this gateway
@@ -85,7 +84,7 @@ func (c *checker) resolve() *Resolved {
 	return r
 }
 
-// fillDefaults sets what nobody set.
+// fillDefaults sets what is unset.
 func (c *checker) fillDefaults() {
 	spec := &c.doc.Spec
 	if spec.StateDir == "" {
@@ -115,7 +114,7 @@ func (c *checker) fillDefaults() {
 	}
 }
 
-// given reports whether the very field was set by someone.
+// given reports whether this very field was set.
 func (c *checker) given(path string) bool {
 	_, ok := c.origins[path]
 	return ok
@@ -129,7 +128,7 @@ func (c *checker) name() {
 	}
 }
 
-// path makes a path of the file relative to the file.
+// path resolves a path of the file relative to the file.
 func (c *checker) path(field, p string) string {
 	if p == "" || filepath.IsAbs(p) || origin(c.origins, field).Source != FromFile {
 		return p
@@ -137,7 +136,7 @@ func (c *checker) path(field, p string) string {
 	return filepath.Join(c.dir, p)
 }
 
-// dialAddress wants host:port with both set.
+// dialAddress requires host:port with both set.
 func (c *checker) dialAddress(path, s string) {
 	if s == "" {
 		c.fail(path, "missing (want host:port)")
@@ -148,15 +147,15 @@ func (c *checker) dialAddress(path, s string) {
 	}
 }
 
-// listenAddress wants host:port, where the host may be empty and the port 0.
+// listenAddress requires host:port, where the host may be empty and the port 0.
 func (c *checker) listenAddress(path, s string) {
 	if _, _, err := splitHostPort(s); err != nil {
 		c.fail(path, "%v", err)
 	}
 }
 
-// CheckDialAddress reports why nothing can be dialled at s, or nil: it wants host:port
-// with a host name or IP address and a port from 1.
+// CheckDialAddress reports why s cannot be dialled, or nil: it requires host:port with a host name
+// or IP address and a port from 1.
 func CheckDialAddress(s string) error {
 	host, port, err := splitHostPort(s)
 	if err != nil {
@@ -174,7 +173,7 @@ func CheckDialAddress(s string) error {
 	return nil
 }
 
-// splitHostPort takes host:port apart and checks both.
+// splitHostPort splits host:port and checks both parts.
 func splitHostPort(s string) (string, uint16, error) {
 	host, portText, err := net.SplitHostPort(s)
 	if err != nil {
@@ -193,8 +192,8 @@ func splitHostPort(s string) (string, uint16, error) {
 	return host, uint16(port), nil
 }
 
-// isHostName follows RFC 1123 §2.1 and admits the underscore that some names bear. A
-// name of digits and dots alone is a mistyped address.
+// isHostName follows RFC 1123 §2.1 and allows the underscore that some names have. A name of digits
+// and dots alone is a mistyped address.
 func isHostName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if len(s) == 0 || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {
@@ -211,7 +210,7 @@ func isHostName(s string) bool {
 	return true
 }
 
-// sortedSet sorts and drops repetitions; it never changes its argument.
+// sortedSet sorts and removes duplicates; it never changes its argument.
 func sortedSet(in []string) []string {
 	out := slices.Clone(in)
 	slices.Sort(out)

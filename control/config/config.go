@@ -3,24 +3,22 @@
 //
 // # Rules
 //
-// Precedence is flag, environment, file, default; every value remembers where it came
-// from. Reading is strict. An unknown field, a field given twice, a value of another
-// type, an alias and a second document are errors, and so is everything that could not
-// work later: a key that is none, a name that two peers bear, a file that cannot be
-// read, a secret that everybody may read. A field whose feature this version lacks is
-// an error where the gateway would not do what the file says, and a warning where it
-// merely does less.
+// Precedence is flag, environment, file, default; every value remembers its origin. Parsing is
+// strict. An unknown field, a field given twice, a value of another type, an alias and a second
+// document are errors. So is everything that could not work later: an invalid key, a name that two
+// peers have, a file that cannot be read, a secret that everyone may read. A field whose feature
+// this version lacks is an error if the gateway would not do what the file says, and a warning if
+// it merely does less.
 //
-// Every problem is one line that names the file, the line in it, the field, what is
-// wrong and what to do:
+// Every problem is one line that names the file, the line, the field, what is wrong and what to do:
 //
 //	edge.yaml:14: spec.peers[0].publicKey: not a WireGuard key (want …)
 //
-// Relative paths in the file start at the file's directory, those of flags and
-// environment at the working directory.
+// Relative paths in the file are relative to the file's directory, those of flags and environment
+// to the working directory.
 //
-// [Load] either returns a configuration that holds no mistake it could have found or
-// all the mistakes; [Diff] compares two for a reload.
+// [Load] returns either a configuration without any mistake that it could find, or all the
+// mistakes; [Diff] compares two for a reload.
 package config
 
 import (
@@ -45,20 +43,20 @@ const (
 	DefaultSocket     = "/run/postern/postern.sock"
 	// DefaultIdentityTTL of a certificate is also the longest allowed of any identity.
 	DefaultIdentityTTL = 24 * time.Hour
-	// DefaultTokenTTL is short, for a token is all it takes to be the peer.
+	// DefaultTokenTTL is short, since a token is all it takes to be the peer.
 	DefaultTokenTTL = time.Hour
 	// DefaultAccountNamespace holds the ServiceAccounts of peers.
 	DefaultAccountNamespace = "postern-peers"
 )
 
-// privateKeyName is the key's file in the state directory, unless one is configured.
+// privateKeyName is the key's file in the state directory, unless another is configured.
 const privateKeyName = "private.key"
 
-// maxFileSize bounds every file that is read, in bytes: a thousand peers take a tenth.
+// maxFileSize bounds every file that is read, in bytes: a thousand peers take a tenth of it.
 const maxFileSize = 1 << 20
 
-// Resolved is a checked configuration with every default filled in. It is not changed
-// after Load and may be shared.
+// Resolved is a checked configuration with every default filled in. It is immutable after Load and
+// may be shared.
 type Resolved struct {
 	// File is the path that was read.
 	File string
@@ -67,61 +65,61 @@ type Resolved struct {
 
 	Name     string
 	StateDir string
-	// PrivateKeyFile is where the gateway's key is or, when it is the default one in
-	// StateDir, will be made.
+	// PrivateKeyFile is where the gateway's key is or, if it is the default one in StateDir, will
+	// be created.
 	PrivateKeyFile string
-	// PrivateKey is the configured key; zero when PrivateKeyFile is the default one,
-	// which package state reads or makes.
+	// PrivateKey is the configured key; zero if PrivateKeyFile is the default one, which package
+	// state reads or creates.
 	PrivateKey peer.PrivateKey
-	// ListenPort is the UDP port; 0 takes a free one.
+	// ListenPort is the UDP port; 0 means any free one.
 	ListenPort uint16
 	// MTU of the overlay in bytes; 0 lets the gateway choose.
 	MTU int
-	// ConnectionRate is how many connections a second a peer may open; 0 lets package
-	// forward choose.
+	// ConnectionRate is how many connections per second a peer may open; 0 lets package forward
+	// choose.
 	ConnectionRate int
 	AdminSocket    string
-	// HTTPAddress serves metrics and probes; empty switches it off.
+	// HTTPAddress serves metrics and health checks; empty disables it.
 	HTTPAddress string
 	Discovery   Discovery
-	// Proxy is what TCP connections to the outside take; its zero value is none.
+	// Proxy is the proxy of outbound TCP connections; the zero value means none.
 	Proxy    egress.Proxy
 	Services Services
-	// Kubernetes is nil when the gateway does not live in a cluster.
+	// Kubernetes is nil if the gateway does not run in a cluster.
 	Kubernetes *Kubernetes
-	// Peers are those of the file; none in a cluster, which has its own.
+	// Peers are those of the file; none in a cluster, where peers are objects.
 	Peers []Peer
 
 	// Warnings are problems that do not keep the gateway from running.
 	Warnings Problems
 
 	origins map[string]Origin
-	// text is what was read, overrides what stands above it.
+	// text is the file's text, overrides what takes precedence over it.
 	text      []byte
 	overrides Overrides
 }
 
-// Text is what was read.
+// Text returns the file's text.
 func (r *Resolved) Text() string { return string(r.text) }
 
-// Fingerprint tells what was read from other texts.
+// Fingerprint identifies the file's text.
 func (r *Resolved) Fingerprint() string { return fingerprint(r.text) }
 
-// Of is the configuration that another text of the file is, with errors as Load has them.
+// Of returns the configuration for another text of the file, with errors like Load's.
 func (r *Resolved) Of(text string) (*Resolved, error) {
 	return load(r.File, []byte(text), r.overrides, osFiles{})
 }
 
 // Services are what this gateway offers.
 type Services struct {
-	// APIServer is nil when there is none.
+	// APIServer is nil if there is none.
 	APIServer *APIServer
-	// LocalCA, ServiceAccount and CSR are the issuer: at most one is not nil, and none when
-	// no identities are issued.
+	// LocalCA, ServiceAccount and CSR are the issuer: at most one is not nil, and none if no
+	// identities are issued.
 	LocalCA        *LocalCA
 	ServiceAccount *ServiceAccount
 	CSR            *CSR
-	// OutOfBand is where auth answers outside the tunnel; nil: nowhere.
+	// OutOfBand is where auth is served outside the tunnel; nil: nowhere.
 	OutOfBand *OutOfBand
 	Named     []NamedService
 }
@@ -134,21 +132,20 @@ type APIServer struct {
 	CAData []byte
 }
 
-// LocalCA names the files of the issuing CA. Load has read both and found that they
-// belong together.
+// LocalCA names the files of the issuing CA. Load has read both and checked that they belong
+// together.
 type LocalCA struct {
 	CertFile, KeyFile string
 	TTL               time.Duration
 }
 
-// ServiceAccount says where the accounts are whose tokens peers get, in the gateway's own
-// cluster.
+// ServiceAccount says where the accounts are, in the gateway's own cluster, whose tokens peers get.
 type ServiceAccount struct {
 	Namespace string
 	TTL       time.Duration
 }
 
-// CSR says for how long the gateway's own cluster is asked to certify peers.
+// CSR says how long the certificates of peers from the gateway's own cluster are valid.
 type CSR struct {
 	TTL time.Duration
 }
@@ -156,42 +153,42 @@ type CSR struct {
 // OutOfBand is auth outside the tunnel.
 type OutOfBand struct {
 	Listen string // host:port; the host may be empty
-	// CertFile and KeyFile are the server's certificate; both empty when TLS ends before.
+	// CertFile and KeyFile are the server's certificate; both empty if TLS is terminated elsewhere.
 	CertFile, KeyFile string
 }
 
-// Kubernetes is what a gateway in a cluster keeps there, in its pod's namespace.
+// Kubernetes describes a gateway in a cluster, and its objects in the pod's namespace.
 type Kubernetes struct {
-	// Release begins the names of all of it, Service is the one that leads to the gateway.
+	// Release is the prefix of all their names, Service the one that leads to the gateway.
 	Release, Service string
 	// PeerServices: each peer gets a Service and a Secret with a kubeconfig.
 	PeerServices bool
 	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them.
 	PeerServicesFrom []string
-	// MCS is where services are exported from and imported to; nil is nowhere.
+	// MCS says where services are exported from and imported to; nil means nowhere.
 	MCS *MCS
 	// Lease is how long a standby waits for a silent active gateway.
 	Lease time.Duration
 }
 
-// MCS is where a gateway exports and imports services by the Multi-Cluster Services API.
+// MCS configures exports and imports by the Multi-Cluster Services API.
 type MCS struct {
-	// Namespaces are by name, sorted, each once. Without any it is all of the cluster's.
+	// Namespaces are sorted names without duplicates. Empty means all of the cluster's.
 	Namespaces []string
-	// DNS is where names of imported services are served; empty is nowhere.
+	// DNS is where names of imported services are served; empty means nowhere.
 	DNS string
 }
 
-// NamedService is any other service that is offered.
+// NamedService is any other offered service.
 type NamedService struct {
 	Name          string
 	Ports         api.Ports // inside the tunnel
 	Address       string    // host:port, of the first
-	Export        mcs.Name  // what clusters have it as; zero if they have not
+	Export        mcs.Name  // its name for clusters; zero if it is not exported
 	ProxyProtocol api.ProxyProtocol
 }
 
-// PortName is what clusters call a port of it, the first being 0.
+// PortName is the exported name of a port, the first being 0.
 func (n NamedService) PortName(nth int) string {
 	if n.Ports.Len() == 1 {
 		return n.Name
@@ -199,39 +196,38 @@ func (n NamedService) PortName(nth int) string {
 	return fmt.Sprintf("%s-%d", n.Name, int(n.Ports.First)+nth)
 }
 
-// Peer is a peer of the file. Without a PublicKey it holds options for the peer of
-// that name that joins by ticket.
+// Peer is a peer of the file. Without a PublicKey it holds options for a peer of that name that
+// joins by ticket.
 type Peer struct {
 	Name         string
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
-	// Joined: a Peer object of a peer that joined by ticket or was added by command. It has
-	// what is allowed and where to listen, and counts only while the state has a peer of
-	// that name and key.
+	// Joined: a Peer object of a peer that joined by ticket or was added by command. It has the
+	// grants and listeners, and is used only while the state has a peer of that name and key.
 	Joined    bool
 	Endpoints []netip.AddrPort
 	// EndpointNames are endpoints given as host:port, resolved while the gateway runs.
 	EndpointNames []string
-	// Allow are the services that it may reach here, sorted, each once.
+	// Allow are the local services that it may reach, sorted, without duplicates.
 	Allow []string
-	// Local are the listeners here, by the service of the peer that they lead to.
+	// Local are the local listeners, by the peer's service that they lead to.
 	Local map[string]api.ListenAddress
 	Stock bool
-	// Labels are the operator's own.
+	// Labels are the operator's.
 	Labels map[string]string
 	// AllowedIPs of a stock peer, masked.
 	AllowedIPs []netip.Prefix
 	// Mode is api.ModeInBand or api.ModeOutOfBand.
 	Mode string
-	// Direct is how its services are reached outside the tunnel: to check them there, and,
-	// with ModeOutOfBand, to use them.
+	// Direct says how to reach its services outside the tunnel: to check them and, with
+	// ModeOutOfBand, to use them.
 	Direct check.DirectFacts
 	// Export are the namespaces whose services the peer may have, Import those whose services are
-	// taken from it: patterns, sorted, each once.
+	// imported from it: patterns, sorted, without duplicates.
 	Export, Import mcs.Patterns
 }
 
-// Tunnel is the peer in the tunnel's terms. It is meaningless without a PublicKey.
+// Tunnel returns the peer's tunnel configuration. It is meaningless without a PublicKey.
 func (p Peer) Tunnel() peer.Config {
 	return peer.Config{
 		Name: p.Name, PublicKey: p.PublicKey, PresharedKey: p.PresharedKey,
@@ -239,7 +235,7 @@ func (p Peer) Tunnel() peer.Config {
 	}
 }
 
-// Overrides are what stands above the file.
+// Overrides are the values that take precedence over the file.
 type Overrides struct {
 	// Flags are the values of the flags that were given, by name without hyphens.
 	Flags map[string]string
@@ -247,8 +243,8 @@ type Overrides struct {
 	LookupEnv func(string) (string, bool)
 }
 
-// Load reads the file, applies the overrides and checks everything. A file that is
-// wrong gives an error of type [Problems]; one that cannot be read another.
+// Load reads the file, applies the overrides and checks everything. A mistake in the file is an
+// error of type [Problems]; a file that cannot be read gives another error.
 func Load(path string, o Overrides) (*Resolved, error) {
 	data, err := readBounded(path)
 	if err != nil {

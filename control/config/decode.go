@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/suggest"
 )
 
-// yamlLine finds the line in the parser's own errors, which carry it only as text.
+// yamlLine finds the line in the parser's errors, which have it only as text.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
 // maxWord is how much is shown of a field's name that is not plain: all of a port of a service.
@@ -27,16 +27,15 @@ const maxWord = 220
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// decoder turns a YAML tree into the document's types. The library's own strict mode
-// would do, but for the line and path of every field, which origins and all later
-// checks need.
+// decoder decodes a YAML tree into the document's types. The library's strict mode does not provide
+// the line and path of every field, which origins and all later checks need.
 type decoder struct {
 	file     string
 	origins  map[string]Origin
 	problems Problems
 }
 
-// decode reads exactly one document. The problems are in the order of the file.
+// decode reads exactly one document. The problems are in file order.
 func decode(file string, data []byte) (*api.Gateway, map[string]Origin, Problems) {
 	d := &decoder{file: file, origins: map[string]Origin{"": {FromFile, file, 1}}}
 	doc := new(api.Gateway)
@@ -73,11 +72,11 @@ func (d *decoder) parse(data []byte) (*yaml.Node, bool) {
 	return doc.Content[0], true
 }
 
-// header reports whether the document is one of this version's. Of another one's fields
-// nothing can be said.
+// header reports whether the document is one of this version. Fields of other versions cannot be
+// judged.
 func (d *decoder) header(root *yaml.Node) bool {
 	if root.Kind != yaml.MappingNode {
-		return true // what it is instead is said with its type
+		return true // its type error says what it is
 	}
 	for _, h := range []struct{ field, want, other string }{
 		{"apiVersion", api.Version, "is not known to this version"},
@@ -100,7 +99,7 @@ func (d *decoder) header(root *yaml.Node) bool {
 // tabbed finds indentation with a tab in it.
 var tabbed = regexp.MustCompile(`^ *\t`)
 
-// syntax reports what the parser objects to, at the line it names.
+// syntax reports a parser error at the line it names.
 func (d *decoder) syntax(data []byte, err error) {
 	line, msg := 1, strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
@@ -164,7 +163,7 @@ func (d *decoder) text(n *yaml.Node, u encoding.TextUnmarshaler, path string) {
 	}
 }
 
-// mapping decodes into a struct: every key must be one of its fields, once.
+// mapping decodes into a struct: every key must be one of its fields, and unique.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.MappingNode {
 		d.wrongType(n, path, "a mapping of fields")
@@ -187,7 +186,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	})
 }
 
-// table decodes into a map of strings, whose keys are the user's own.
+// table decodes into a map of strings with arbitrary keys.
 func (d *decoder) table(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.MappingNode {
 		d.wrongType(n, path, "a mapping of names to values")
@@ -203,7 +202,7 @@ func (d *decoder) table(n *yaml.Node, v reflect.Value, path string) {
 	})
 }
 
-// keys calls f for every pair of a mapping whose key is a text that was not there yet.
+// keys calls f for every pair of a mapping with a new text key.
 func (d *decoder) keys(n *yaml.Node, path string, f func(key, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -292,8 +291,8 @@ func (d *decoder) wrongType(n *yaml.Node, path, want string) {
 	d.fail(n.Line, path, "want %s, got %s%s", want, got, hint)
 }
 
-// join adds a field to a path. A name that is no plain word is quoted and cut, for it
-// ends up on a terminal.
+// join adds a field to a path. A name that is not a plain word is quoted and cut, since it ends up
+// on a terminal.
 func join(path, field string) string {
 	if !plainWord.MatchString(field) {
 		field = fmt.Sprintf("%.*q", maxWord, field)
@@ -304,7 +303,7 @@ func join(path, field string) string {
 	return path + "." + field
 }
 
-// suggested names the field that was probably meant, or all there are.
+// suggested returns the field that was probably meant, or all there are.
 func suggested(got string, fields map[string]int) string {
 	if len(fields) == 0 {
 		return "none is known here"

@@ -19,8 +19,8 @@ type Change struct {
 // compared as a whole, by name.
 type Changes struct {
 	Fields []Change
-	// Added, Removed and Changed are names of peers; a new preshared key counts as a
-	// change though its path be the same.
+	// Added, Removed and Changed are names of peers; a new preshared key counts as a change even if
+	// its path is the same.
 	Added, Removed, Changed []string
 }
 
@@ -29,8 +29,8 @@ func (c Changes) IsEmpty() bool {
 	return len(c.Fields) == 0 && len(c.Added)+len(c.Removed)+len(c.Changed) == 0
 }
 
-// RestartError is nil when a running gateway can apply the changes. Otherwise a reload
-// is refused whole, since half a configuration is nobody's.
+// RestartError is nil if a running gateway can apply the changes. Otherwise the whole reload is
+// refused, since nobody wants half a configuration.
 func (c Changes) RestartError() error {
 	var fields []string
 	for _, f := range c.Fields {
@@ -44,9 +44,8 @@ func (c Changes) RestartError() error {
 	return fmt.Errorf("a running gateway cannot change %s (restart it to apply)", strings.Join(fields, ", "))
 }
 
-// needsRestart are the fields that are part of what a running gateway is: who it is,
-// where its state is, the sockets that its peers and commands know, and what it keeps in
-// its cluster.
+// needsRestart reports whether a running gateway cannot change a field: its identity, the place of
+// its state, the sockets that its peers and commands know, and its objects in the cluster.
 func needsRestart(path string) bool {
 	switch path {
 	case "metadata.name", "spec.stateDir", "spec.privateKeyFile", "spec.listen.port", "spec.mtu", "spec.admin.socket",
@@ -88,9 +87,9 @@ func Diff(old, new *Resolved) Changes {
 	return c
 }
 
-// fields are the effective values outside of peers, the default private key's path
-// included. The content of CA files counts, for peers are told of it, and
-// that of password files, of which only a fingerprint is taken.
+// fields returns the effective values outside of peers, including the default private key's path.
+// The content of CA files matters, since peers are told it, and so does that of password files, of
+// which only a fingerprint is kept.
 func fields(r *Resolved) map[string]string {
 	out := map[string]string{}
 	for _, v := range r.Values() {

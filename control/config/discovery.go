@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// DefaultKeepalive is how often an idle path is probed: below the 30 s after which
-	// the shortest-lived NAT mappings end, and at most 1 MB a day.
+	// DefaultKeepalive is how often an idle path is probed: below the 30 s after which the
+	// shortest-lived NAT mappings end, and at most 1 MB a day.
 	DefaultKeepalive = 20 * time.Second
 	minKeepalive     = time.Second
 	maxKeepalive     = 60 * time.Second
-	// maxTURNServers bounds the allocations that a gateway keeps up.
+	// maxTURNServers bounds the allocations that a gateway maintains.
 	maxTURNServers = 4
 )
 
-// Discovery is how this gateway is found and finds its paths. Addresses are host:port.
+// Discovery says how this gateway is found and finds its paths. Addresses are host:port.
 type Discovery struct {
 	Advertise   []string
 	STUNServers []string
@@ -42,17 +42,16 @@ const (
 	PortMappingOff  = "off"
 )
 
-// PortMapping says whether a router is asked for a port, and which: the one of the default
-// route when Router is not valid.
+// PortMapping configures port mapping. If Router is invalid it is the router of the default route.
 type PortMapping struct {
 	Enabled bool
 	Router  netip.Addr
 }
 
-// fillDiscovery sets what nobody set.
+// fillDiscovery sets what is unset.
 func (c *checker) fillDiscovery(d *api.Discovery) {
-	// A port is opened only for those who ask for it. Naming the router is asking; in a
-	// cluster it is the only way, since a pod's default route leads to its node.
+	// Port mapping must be requested. Naming the router does so; in a cluster that is the only way,
+	// since a pod's default route leads to its node.
 	if d.PortMapping.Mode == "" {
 		d.PortMapping.Mode = PortMappingOff
 		if d.PortMapping.Router != "" {
@@ -134,7 +133,7 @@ func (c *checker) turnServer(at string, t api.TURNServer) relay.Server {
 	return out
 }
 
-// portMapping checks whom to ask for a port.
+// portMapping checks which router to use.
 func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
 	out := PortMapping{Enabled: m.Mode == PortMappingAuto}
 	if m.Mode != PortMappingAuto && m.Mode != PortMappingOff {
@@ -157,8 +156,8 @@ func (c *checker) portMapping(at string, m api.PortMapping) PortMapping {
 	return out
 }
 
-// endpoints takes a peer's apart: addresses, and host:port names that are resolved while
-// the gateway runs.
+// endpoints splits a peer's endpoints: addresses, and host:port names that are resolved while the
+// gateway runs.
 func (c *checker) endpoints(at string, stock bool, list []string) (addrs []netip.AddrPort, names []string) {
 	for i, s := range list {
 		field := fmt.Sprintf("%s.endpoints[%d]", at, i)

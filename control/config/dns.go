@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// maxDomains and maxDNSServers bound what a gateway keeps asking.
+	// maxDomains and maxDNSServers bound what a gateway keeps querying.
 	maxDomains    = 16
 	maxDNSServers = 4
 	dnsPort       = 53
 )
 
-// DNS says in which domains gateways are looked for; none are without any.
+// DNS lists the domains to look for gateways in; without any, DNS discovery is off.
 type DNS struct {
 	Domains []string
-	// Servers are asked instead of the system's; nil = those of the system.
+	// Servers replace the system's; nil means the system's.
 	Servers []netip.AddrPort
 }
 
-// dns checks where gateways are looked for.
+// dns checks the settings of DNS discovery.
 func (c *checker) dns(at string, d api.DNS) DNS {
 	var out DNS
 	if len(d.Domains) > maxDomains {
@@ -57,7 +57,7 @@ func (c *checker) dns(at string, d api.DNS) DNS {
 	return out
 }
 
-// parseDNSServer reads an IP address, with port 53 unless it says another.
+// parseDNSServer parses an IP address with an optional port, 53 by default.
 func parseDNSServer(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {

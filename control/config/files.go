@@ -28,11 +28,11 @@ type osFiles struct{}
 func (osFiles) Stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
 func (osFiles) ReadFile(path string) ([]byte, error)  { return readBounded(path) }
 
-// othersMayRead are the permission bits that make a secret everybody's. The group's
-// are admitted: Kubernetes mounts Secrets readable by the pod's group.
+// othersMayRead are the permission bits that make a secret public. The group's are allowed:
+// Kubernetes mounts Secrets readable by the pod's group.
 const othersMayRead fs.FileMode = 0o007
 
-// read gives a file's content, or reports at the field why it cannot be had.
+// read returns a file's content, or reports at the field why it cannot be read.
 func (c *checker) read(field, path string) ([]byte, bool) {
 	if path == "" {
 		c.fail(field, "missing (want the path of a file)")
@@ -61,7 +61,7 @@ func fileError(path string, err error) string {
 	return fmt.Sprintf("%s cannot be read: %v", path, err)
 }
 
-// secret reads a file that holds a secret, and reports one that others may read.
+// secret reads a file with a secret, and reports one that others may read.
 func (c *checker) secret(field, configured string) ([]byte, bool) {
 	path := c.path(field, configured)
 	if path != "" && !c.private(field, path) {
@@ -70,8 +70,7 @@ func (c *checker) secret(field, configured string) ([]byte, bool) {
 	return c.read(field, path)
 }
 
-// private reports a file whose mode gives others access. A file that is not there is
-// for read to report.
+// private reports a file whose mode gives others access. A missing file is left for read to report.
 func (c *checker) private(field, path string) bool {
 	info, err := c.files.Stat(path)
 	if err != nil || info.Mode().Perm()&othersMayRead == 0 {
@@ -81,8 +80,8 @@ func (c *checker) private(field, path string) bool {
 	return false
 }
 
-// privateKey reads the configured key. The default one is read, or made, by package
-// state; here only its mode is looked at, so that `config validate` finds it too.
+// privateKey reads the configured key. Package state reads or creates the default one; here only
+// its mode is checked, so that `config validate` finds it, too.
 func (c *checker) privateKey(r *Resolved) {
 	const field = "spec.privateKeyFile"
 	configured := c.doc.Spec.PrivateKeyFile
@@ -104,7 +103,7 @@ func (c *checker) privateKey(r *Resolved) {
 	r.PrivateKey = key
 }
 
-// presharedKey reads a peer's.
+// presharedKey reads a peer's preshared key.
 func (c *checker) presharedKey(field, configured string) peer.PresharedKey {
 	data, ok := c.secret(field, configured)
 	if !ok {
@@ -117,7 +116,7 @@ func (c *checker) presharedKey(field, configured string) peer.PresharedKey {
 	return key
 }
 
-// certificates reads PEM certificates and gives the file's content.
+// certificates reads PEM certificates and returns the file's content.
 func (c *checker) certificates(field, configured string) []byte {
 	path := c.path(field, configured)
 	data, ok := c.read(field, path)
@@ -131,7 +130,7 @@ func (c *checker) certificates(field, configured string) []byte {
 	return data
 }
 
-// CheckCertificates wants PEM certificates, one at least, and each of them whole.
+// CheckCertificates requires at least one PEM certificate, and all of them complete.
 func CheckCertificates(data []byte) error {
 	n := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -149,7 +148,7 @@ func CheckCertificates(data []byte) error {
 	return nil
 }
 
-// certificateAuthority checks that both files are there, belong together and are a CA's.
+// certificateAuthority checks that both files exist, belong together and are a CA's.
 func (c *checker) certificateAuthority(at, certFile, keyFile string) {
 	cert := c.certificates(at+".certFile", certFile)
 	key, ok := c.secret(at+".keyFile", keyFile)
@@ -166,7 +165,7 @@ func (c *checker) certificateAuthority(at, certFile, keyFile string) {
 	}
 }
 
-// fingerprint tells two contents apart; it is not meant for people.
+// fingerprint distinguishes contents; it is not meant for people.
 func fingerprint(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])

@@ -11,22 +11,22 @@ import (
 // Defaults of a gateway in a cluster.
 const (
 	DefaultRelease = "postern"
-	// DefaultLeaseSeconds leaves two of the ten seconds that a hand-over may take for the
-	// new one's start.
+	// DefaultLeaseSeconds leaves two of the ten seconds that a failover may take for the new
+	// gateway's start.
 	DefaultLeaseSeconds = 8
 )
 
 const (
-	// A lease shorter than minLeaseSeconds is lost to every hiccup of the API server, and
-	// with one longer than maxLeaseSeconds nobody would wait for the standby.
+	// A lease shorter than minLeaseSeconds is lost in every hiccup of the API server, and with one
+	// longer than maxLeaseSeconds a standby would be useless.
 	minLeaseSeconds = 4
 	maxLeaseSeconds = 120
-	// maxRelease leaves room for what is added to the name in those of objects, of at most
-	// 63 characters: "-state-identities" is the longest.
+	// maxRelease leaves room for the suffixes of object names, of at most 63 characters:
+	// "-state-identities" is the longest.
 	maxRelease = 40
 )
 
-// fillKubernetes sets what nobody set.
+// fillKubernetes sets what is unset.
 func (c *checker) fillKubernetes(k *api.Kubernetes) {
 	if k.Release == "" {
 		k.Release = DefaultRelease
@@ -84,15 +84,15 @@ func (c *checker) mcs(at string, m *api.MCS) *MCS {
 	return out
 }
 
-// WithPeers is the configuration with a cluster's peers in it, which no file has.
+// WithPeers returns the configuration with a cluster's peers, which no file has.
 func (r *Resolved) WithPeers(peers []Peer) *Resolved {
 	next := *r
 	next.Peers = slices.Clone(peers)
 	return &next
 }
 
-// WithPeersOf is the configuration with the cluster's peers that another one has; without a cluster
-// it is the configuration itself.
+// WithPeersOf returns the configuration with the cluster's peers of another one; outside a cluster
+// it returns the configuration itself.
 func (r *Resolved) WithPeersOf(other *Resolved) *Resolved {
 	if r.Kubernetes == nil {
 		return r

@@ -14,11 +14,11 @@ import (
 // LAN is discovery by multicast DNS.
 type LAN struct {
 	Enabled bool
-	// Interfaces are those that are used; none = all that are fit.
+	// Interfaces are those to use; none = all suitable ones.
 	Interfaces []string
 	TTL        time.Duration
-	// AutoPeer are the gateways that become peers as soon as they are found, and Secret is
-	// that of a group whose members do; Allow is what these may reach here.
+	// AutoPeer are the gateways that become peers as soon as they are found; Secret is the one of a
+	// group whose members do. Allow is what these may reach here.
 	AutoPeer []AutoPeer
 	Secret   peer.PresharedKey
 	Allow    []string
@@ -26,18 +26,18 @@ type LAN struct {
 
 // AutoPeer is a gateway that becomes a peer as soon as it is found.
 type AutoPeer struct {
-	// Name is what an operator calls it; empty leaves it to the gateway.
+	// Name is the operator's name for it; empty leaves it to the gateway.
 	Name string
 	Key  peer.PublicKey
 }
 
-// Equal says whether both do the same.
+// Equal reports whether both have the same effect.
 func (l LAN) Equal(o LAN) bool {
 	return l.Enabled == o.Enabled && l.TTL == o.TTL && l.Secret.Equal(o.Secret) &&
 		slices.Equal(l.Interfaces, o.Interfaces) && slices.Equal(l.AutoPeer, o.AutoPeer) && slices.Equal(l.Allow, o.Allow)
 }
 
-// lan checks discovery on the local network. It wants the named services to be known.
+// lan checks LAN discovery. The named services must be known.
 func (c *checker) lan(at string, d *api.LAN) LAN {
 	out := LAN{Enabled: d.Enabled, Interfaces: sortedSet(d.Interfaces), TTL: time.Duration(d.TTL)}
 	for i, name := range d.Interfaces {
@@ -62,7 +62,7 @@ func (c *checker) lan(at string, d *api.LAN) LAN {
 	return out
 }
 
-// autoPeers reads a list of KEY and NAME=KEY. A key may end in "=", and has none before.
+// autoPeers parses a list of KEY and NAME=KEY. A key may end in "=", but contains none before.
 func (c *checker) autoPeers(at string, list []string) []AutoPeer {
 	var out []AutoPeer
 	for i, s := range list {
@@ -92,7 +92,7 @@ func (c *checker) autoPeers(at string, list []string) []AutoPeer {
 	return out
 }
 
-// lanSecret reads the secret of a LAN group: 32 random bytes, for a listener could guess a
+// lanSecret reads the secret of a LAN group: 32 random bytes, since a listener could guess a
 // password from a proof.
 func (c *checker) lanSecret(field, configured string) peer.PresharedKey {
 	data, ok := c.secret(field, configured)

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// outOfBand reads where auth answers outside the tunnel.
+// outOfBand reads where auth is served outside the tunnel.
 func (c *checker) outOfBand(at string, o *api.OutOfBand) *OutOfBand {
 	out := &OutOfBand{Listen: o.Listen}
 	if o.Listen == "" {
@@ -32,7 +32,7 @@ func (c *checker) outOfBand(at string, o *api.OutOfBand) *OutOfBand {
 	return out
 }
 
-// needsDirect wants what mode OutOfBand cannot do without.
+// needsDirect requires what mode OutOfBand needs.
 func (c *checker) needsDirect(at string, e *api.Peer) {
 	o := e.OutOfBand
 	if o == nil {
@@ -52,8 +52,8 @@ func (c *checker) needsDirect(at string, e *api.Peer) {
 	}
 }
 
-// direct reads how a peer's services can be reached outside the tunnel. With any mode they
-// are checked there, side by side with the way through the tunnel.
+// direct reads how a peer's services can be reached outside the tunnel. In any mode they are
+// checked there, next to the path through the tunnel.
 func (c *checker) direct(at string, e *api.Peer) check.DirectFacts {
 	o := e.OutOfBand
 	if o == nil {
@@ -80,7 +80,7 @@ func (c *checker) direct(at string, e *api.Peer) check.DirectFacts {
 	return d
 }
 
-// httpsURL checks a URL; an empty one is none.
+// httpsURL checks a URL; an empty one means none.
 func (c *checker) httpsURL(field, text string) string {
 	if text == "" {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// peers checks each entry by itself and then against those before it.
+// peers checks each entry by itself and then against the earlier ones.
 func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 	names, keys := map[string]string{}, map[peer.PublicKey]string{}
 	listeners := c.ownListeners()
@@ -44,13 +44,13 @@ func (c *checker) peers(entries []api.Peer, own peer.PrivateKey) []Peer {
 	return out
 }
 
-// listener is where a field has one listen.
+// listener is a listen address and its field.
 type listener struct {
 	at    api.ListenAddress
 	field string
 }
 
-// ownListeners are those of the gateway itself. One at a host's name is not known.
+// ownListeners returns the gateway's own. One at a host name is unknown.
 func (c *checker) ownListeners() []listener {
 	spec := &c.doc.Spec
 	var out []listener
@@ -184,9 +184,9 @@ func (c *checker) keys(at string, e *api.Peer, p *Peer) {
 	}
 }
 
-// allow checks that every grant is for a service there is, and that the peer can use it.
-// The API server asks a stock peer for a client certificate as it does anybody, but auth
-// knows its callers by their overlay addresses, and a stock peer has none.
+// allow checks that every grant is for an existing service, and that the peer can use it. The API
+// server asks a stock peer for a client certificate like anyone, but auth identifies its callers by
+// their overlay addresses, and a stock peer has none.
 func (c *checker) allow(at string, e *api.Peer) []string {
 	for i, s := range e.Allow {
 		field := fmt.Sprintf("%s.allow[%d]", at, i)
@@ -206,7 +206,7 @@ func (c *checker) grantable() []string {
 	return append([]string{api.ServiceAuth, api.ServiceAPIServer}, sortedKeys(c.named)...)
 }
 
-// localField is where a listener's address stands.
+// localField is the field of a listener's address.
 func localField(at, service string) string {
 	switch {
 	case service == api.ServiceAPIServer:
@@ -284,8 +284,7 @@ func (c *checker) allowedIPs(at string, e *api.Peer) []netip.Prefix {
 	return out
 }
 
-// CheckEndpoint reports why nothing can be dialled at s, or nil: it wants IP:port or
-// host:port.
+// CheckEndpoint reports why s cannot be dialled, or nil: it requires IP:port or host:port.
 func CheckEndpoint(s string) error {
 	if _, err := ParseEndpoint(s); err != nil && CheckDialAddress(s) != nil {
 		return err
@@ -293,7 +292,7 @@ func CheckEndpoint(s string) error {
 	return nil
 }
 
-// ParseEndpoint reads an underlay address to dial: IP:port.
+// ParseEndpoint parses an underlay address to dial: IP:port.
 func ParseEndpoint(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(s)
 	switch {
@@ -307,8 +306,8 @@ func ParseEndpoint(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// ParseAllowedIP reads an address or prefix of a stock peer. Of the overlay, where the address is
-// the key, it may have a network of its own; that no peer is in there the tunnel sees to.
+// ParseAllowedIP parses an address or prefix of a stock peer. In the overlay, where the address is
+// the key, it may have a network of its own; the tunnel makes sure that no peer is in there.
 func ParseAllowedIP(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -327,9 +326,8 @@ func ParseAllowedIP(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// ResolvePeer checks one peer that does not come from the file (`peer add`). The
-// services are the named ones this gateway offers. Paths in the problems begin with
-// the field.
+// ResolvePeer checks one peer that is not from the file (`peer add`). The services are the named
+// ones of this gateway. Paths in the problems start with the field.
 func ResolvePeer(e api.Peer, named []NamedService) (Peer, error) {
 	if o := e.OutOfBand; o != nil && (o.CAFile != "" || o.TokenFile != "") {
 		return Peer{}, errors.New("outOfBand: the gateway does not read files for others (put the peer into the configuration file)")

@@ -26,7 +26,7 @@ type Origin struct {
 	Line int
 }
 
-// String is the form for people: "--mtu", "POSTERN_MTU", "edge.yaml:14" or "default".
+// String returns the form for people: "--mtu", "POSTERN_MTU", "edge.yaml:14" or "default".
 func (o Origin) String() string {
 	switch o.Source {
 	case FromFlag:
@@ -39,7 +39,7 @@ func (o Origin) String() string {
 	return string(FromDefault)
 }
 
-// Problem is one thing that is wrong with a configuration. Its text is one line.
+// Problem is one mistake in a configuration. Its text is one line.
 type Problem struct {
 	Origin Origin
 	// Path of the field, such as spec.peers[0].publicKey; empty for the document.
@@ -47,7 +47,7 @@ type Problem struct {
 	Message string
 }
 
-// Error names place, field, what is wrong and what to do.
+// Error names the place, the field, what is wrong and what to do.
 func (p Problem) Error() string {
 	s := p.Origin.String() + ": "
 	if p.Path != "" && p.Origin.Source == FromFile {
@@ -56,11 +56,10 @@ func (p Problem) Error() string {
 	return s + p.Message
 }
 
-// Problems is everything that is wrong with a configuration, first line first. It is
-// an error when it is not empty.
+// Problems are all mistakes in a configuration, by line. It is an error if it is not empty.
 type Problems []Problem
 
-// Error joins the problems by line ends.
+// Error joins the problems with newlines.
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -69,14 +68,13 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted orders by line; flags and variables, which have none, come first.
+// sorted sorts by line; flags and variables, which have none, come first.
 func (ps Problems) sorted() Problems {
 	sort.SliceStable(ps, func(i, j int) bool { return ps[i].Origin.Line < ps[j].Origin.Line })
 	return ps
 }
 
-// origin finds where a field was set or, when it was not, where the nearest field
-// around it begins.
+// origin returns where a field was set or, if it was not, where the nearest enclosing field starts.
 func origin(origins map[string]Origin, path string) Origin {
 	for {
 		if o, ok := origins[path]; ok || path == "" {
@@ -86,14 +84,13 @@ func origin(origins map[string]Origin, path string) Origin {
 	}
 }
 
-// ProblemAt reports a mistake that only running could show, such as a port in use, as
-// Load would have.
+// ProblemAt reports a mistake that only running could show, such as a port in use, like Load would.
 func (r *Resolved) ProblemAt(path, message string) Problem {
 	return Problem{Origin: origin(r.origins, path), Path: path, Message: oneLine(message)}
 }
 
-// Blame puts a failure down to a field of the configuration. The error is a [Problem], and
-// whatever err is.
+// Blame attributes a failure to a field of the configuration. The error is a [Problem], and also
+// err.
 func (r *Resolved) Blame(path string, err error) error {
 	return &blamed{r.ProblemAt(path, err.Error()), err}
 }
@@ -103,8 +100,8 @@ type blamed struct {
 	cause   error
 }
 
-// Error is the message of the problem.
+// Error returns the problem's message.
 func (b *blamed) Error() string { return b.problem.Error() }
 
-// Unwrap gives the problem and its cause.
+// Unwrap returns the problem and its cause.
 func (b *blamed) Unwrap() []error { return []error{b.problem, b.cause} }

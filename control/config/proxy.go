@@ -11,14 +11,13 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// NoProxy is the URL of no proxy, whatever the environment says.
+// NoProxy is the URL for no proxy, whatever the environment says.
 const NoProxy = "none"
 
 const wantProxy = "want http://HOST:PORT or https://HOST:PORT"
 
-// proxy reads which proxy connections to the outside take. What the file does not say is taken
-// from the environment, where many programs look for it; a mistake there is told, and is none of
-// the file's.
+// proxy reads the proxy of outbound connections. Without one in the file it is taken from the
+// environment, where many programs look for it; a mistake there is reported, but is not the file's.
 func (c *checker) proxy(at string) egress.Proxy {
 	p := c.doc.Spec.Proxy
 	if p == nil {
@@ -50,7 +49,7 @@ func (c *checker) proxy(at string) egress.Proxy {
 	return out
 }
 
-// proxyOfEnv is the one of HTTPS_PROXY, whose credentials stand before its host.
+// proxyOfEnv returns the one of HTTPS_PROXY, whose credentials precede its host.
 func (c *checker) proxyOfEnv(at string, p *api.Proxy) (out egress.Proxy) {
 	name, raw := c.env("HTTPS_PROXY")
 	if raw == "" {
@@ -77,7 +76,7 @@ func (c *checker) proxyOfEnv(at string, p *api.Proxy) (out egress.Proxy) {
 	return out
 }
 
-// proxyPassword reads the file of the password.
+// proxyPassword reads the password file.
 func (c *checker) proxyPassword(at string, p *api.Proxy) egress.Secret {
 	switch {
 	case p.PasswordFile == "" && p.Username != "":
@@ -97,7 +96,7 @@ func (c *checker) proxyPassword(at string, p *api.Proxy) egress.Secret {
 	return ""
 }
 
-// env is a variable that others than postern use too, in capitals or not.
+// env reads a variable that is not only postern's, in upper or lower case.
 func (c *checker) env(name string) (found, value string) {
 	if c.lookupEnv == nil {
 		return "", ""
@@ -110,7 +109,7 @@ func (c *checker) env(name string) (found, value string) {
 	return "", ""
 }
 
-// isProxyURL reports whether a proxy may be there; user says whether one may be named.
+// isProxyURL reports whether the URL can be a proxy's; user reports whether it may have a user.
 func isProxyURL(raw string, user bool) bool {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || (u.User != nil && !user) || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// minIdentityTTL leaves room for renewal, which starts well before the end.
+	// minIdentityTTL leaves time for renewal, which starts well before the end.
 	minIdentityTTL = time.Minute
-	// minTokenTTL is the shortest that the APIs for tokens and for certificates grant.
+	// minTokenTTL is the minimum of the token and certificate APIs.
 	minTokenTTL = 10 * time.Minute
-	// maxNamespace is how long a namespace's name may be: it is a DNS label (RFC 1123).
+	// maxNamespace is the maximum length of a namespace's name: a DNS label (RFC 1123).
 	maxNamespace = 63
 )
 
@@ -50,7 +50,7 @@ func (c *checker) apiServer(at string, s *api.APIServerService) *APIServer {
 	return out
 }
 
-// isServerName tells what a certificate's name may be: a host name or an IP address.
+// isServerName reports whether a certificate can have the name: a host name or an IP address.
 func isServerName(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err == nil || isHostName(s)
@@ -88,7 +88,7 @@ func (c *checker) auth(at string, s *api.AuthService, out *Services) {
 	}
 }
 
-// fillIssuer sets what nobody set of an issuer.
+// fillIssuer sets what is unset in an issuer.
 func (c *checker) fillIssuer(at string, i *api.Issuer) {
 	if i.LocalCA != nil && i.LocalCA.TTL == 0 && !c.given(at+".localCA.ttl") {
 		i.LocalCA.TTL = api.Duration(DefaultIdentityTTL)
@@ -118,7 +118,7 @@ func (c *checker) serviceAccount(at string, s *api.ServiceAccountIssuer) *Servic
 	return &ServiceAccount{Namespace: s.Namespace, TTL: c.clusterTTL(at+".ttl", s.TTL)}
 }
 
-// clusterTTL is for how long a cluster is asked to make an identity.
+// clusterTTL is the lifetime requested of a cluster.
 func (c *checker) clusterTTL(at string, d api.Duration) time.Duration {
 	switch ttl := time.Duration(d); {
 	case ttl > DefaultIdentityTTL:
@@ -129,7 +129,7 @@ func (c *checker) clusterTTL(at string, d api.Duration) time.Duration {
 	return time.Duration(d)
 }
 
-// isNamespace tells DNS labels (RFC 1123 §2.1), in lower case.
+// isNamespace reports whether the text is a DNS label (RFC 1123 §2.1), in lower case.
 func isNamespace(s string) bool {
 	return s != "" && len(s) <= maxNamespace && strings.Trim(s, "-") == s &&
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
@@ -191,7 +191,7 @@ func (c *checker) namedServices(at string, services []api.NamedService) []NamedS
 	return taken[fixed:]
 }
 
-// exportedPorts adds the ports of a named service to those of what it is exported as.
+// exportedPorts adds the ports of a named service to those of its exported name.
 func (c *checker) exportedPorts(field string, n NamedService, ports map[string]string) {
 	if sum := len(ports) + n.Ports.Len(); sum > mcs.MaxPorts {
 		c.fail(field, "%s has %d ports with this, and a service of clusters has at most %d (export fewer, or as several services)", n.Export, sum, mcs.MaxPorts)
@@ -207,7 +207,7 @@ func (c *checker) exportedPorts(field string, n NamedService, ports map[string]s
 	}
 }
 
-// export is what clusters have a named service as.
+// export returns the exported name of a named service.
 func (c *checker) export(field, s string) mcs.Name {
 	if s == "" {
 		return mcs.Name{}
@@ -222,7 +222,7 @@ func (c *checker) export(field, s string) mcs.Name {
 	return n
 }
 
-// ports are those of a named service inside the tunnel. After a problem they are none.
+// ports returns a named service's ports inside the tunnel; none after a problem.
 func (c *checker) ports(at string, s api.NamedService) api.Ports {
 	none := api.Ports{First: 1}
 	text := strconv.Itoa(int(s.Port))
@@ -261,7 +261,7 @@ func (c *checker) ports(at string, s api.NamedService) api.Ports {
 	return p
 }
 
-// portsField is where a service's ports stand.
+// portsField is the field of a service's ports.
 func portsField(at string, s api.NamedService) string {
 	if s.Ports != "" {
 		return at + ".ports"
@@ -269,14 +269,14 @@ func portsField(at string, s api.NamedService) string {
 	return at + ".port"
 }
 
-// lastPort wants that the ports which follow an address are ports.
+// lastPort checks that the ports following an address are valid.
 func (c *checker) lastPort(field, address string, p api.Ports) {
 	if _, first, err := splitHostPort(address); err == nil && int(first)+p.Len()-1 > math.MaxUint16 {
 		c.fail(field, "%d ports from %d are more than there are (give the first of them)", p.Len(), first)
 	}
 }
 
-// reservedService tells the names that no named service may bear.
+// reservedService reports whether a named service must not have the name.
 func reservedService(name string) bool {
 	return name == api.ServiceAuth || name == api.ServiceAPIServer || name == api.ServiceGateway ||
 		name == strings.ToLower(api.ServiceAPIServer)

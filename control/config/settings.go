@@ -21,8 +21,8 @@ type Setting struct {
 	set func(*api.Gateway, string) error
 }
 
-// Settings lists them in the order of the file. No variable is called POSTERN_PORT or
-// POSTERN_SERVICE_…: Kubernetes sets those itself for a Service named postern.
+// Settings lists them in file order. No variable is called POSTERN_PORT or POSTERN_SERVICE_…:
+// Kubernetes itself sets those for a Service named postern.
 func Settings() []Setting {
 	return []Setting{
 		{"metadata.name", "name", "POSTERN_NAME", "this gateway's `name`",
@@ -73,8 +73,8 @@ func list(s string) []string {
 	return out
 }
 
-// applyOverrides writes environment and flags over the document and fills what is
-// then still empty with defaults. An empty variable counts as not set.
+// applyOverrides applies environment and flags to the document and fills in the defaults. An empty
+// variable counts as unset.
 func applyOverrides(g *api.Gateway, origins map[string]Origin, o Overrides) Problems {
 	var problems Problems
 	for _, s := range Settings() {
@@ -90,7 +90,7 @@ func applyOverrides(g *api.Gateway, origins map[string]Origin, o Overrides) Prob
 		if from.Source == "" {
 			continue
 		}
-		for path := range origins { // What the file said of the field's items no longer holds.
+		for path := range origins { // what the file said about the field's items no longer holds
 			if strings.HasPrefix(path, s.Path+"[") {
 				delete(origins, path)
 			}

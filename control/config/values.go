@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Value is one field of the effective configuration. Secrets are in files of their
-// own, so every value may be shown.
+// Value is one field of the effective configuration. Secrets are in separate files, so every value
+// may be shown.
 type Value struct {
 	Path  string `json:"path"`
 	Value string `json:"value"`
@@ -16,8 +16,8 @@ type Value struct {
 	Origin string `json:"origin"`
 }
 
-// Values lists every field that is set, in the order of the file, and those that a
-// flag could set even when they are empty.
+// Values lists every field that is set, in file order, and those that a flag could set even if they
+// are empty.
 func (r *Resolved) Values() []Value {
 	always := map[string]bool{}
 	for _, s := range Settings() {
@@ -41,8 +41,8 @@ func (r *Resolved) Values() []Value {
 	return out
 }
 
-// elementOrigin is the origin of a list's element: its list's, when a flag or variable
-// set that; otherwise nobody set the field.
+// elementOrigin is the origin of a list's element: the list's, if a flag or variable set that;
+// otherwise nobody set the field.
 func (r *Resolved) elementOrigin(path string) Origin {
 	if i := strings.LastIndexByte(path, '['); i > 0 && strings.HasSuffix(path, "]") {
 		if o, ok := r.origins[path[:i]]; ok {
@@ -91,8 +91,7 @@ func walk(v reflect.Value, path string, f func(path, value string)) {
 	}
 }
 
-// leaf prints a scalar; a false or zero that nobody asked for is left out by printing
-// as nothing.
+// leaf prints a scalar; a false or zero default is printed as nothing, and so left out.
 func leaf(v reflect.Value) string {
 	if v.Kind() != reflect.String && v.IsZero() && v.Kind() == reflect.Bool {
 		return ""

@@ -10,22 +10,21 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// announced are the candidates that a peer told of itself and that may be dialled. A
-// peer must not make us send to what is ours or what only means something here:
-// loopback, link-local (cloud metadata services among them), multicast, the overlay and
-// this host's own addresses. When those are not known nothing is trusted: such a peer can
-// still dial us.
+// announced returns the announced candidates that may be dialled. A peer must not make us send to
+// what is ours or only means something here: loopback, link-local (including cloud metadata
+// services), multicast, the overlay and this host's own addresses. If those are unknown, no
+// candidate is trusted: such a peer can still dial us.
 func (e *Registrar) announced(list []ticket.Candidate) []ticket.Candidate {
 	own, err := e.o.OwnAddrs()
 	if err != nil {
-		e.log.Warn("no announced candidate is dialled, since this host's own addresses are not known", "error", err)
+		e.log.Warn("not dialling announced candidates: this host's addresses are unknown", "error", err)
 		return nil
 	}
 	forbidden := e.o.Peers.Config().Discovery.Exclude
 	var out []ticket.Candidate
 	for _, c := range list {
 		if why := discovery.Dialable(c.Addr, own, forbidden); why != "" {
-			e.log.Debug("announced candidate is not dialled", "address", c.Addr.String(), "reason", why)
+			e.log.Debug("not dialling an announced candidate", "address", c.Addr.String(), "reason", why)
 			continue
 		}
 		out = append(out, ticket.Candidate{Addr: netip.AddrPortFrom(c.Addr.Addr().Unmap(), c.Addr.Port()), Source: c.Source})
@@ -33,8 +32,8 @@ func (e *Registrar) announced(list []ticket.Candidate) []ticket.Candidate {
 	return out
 }
 
-// invited are the candidates of a ticket. Its maker is trusted with what a stranger is
-// not (two gateways on one host, for a try), but for what can be nobody's.
+// invited returns the candidates of a ticket. Its issuer is trusted with more than a stranger (for
+// example, two gateways on one host), except for addresses that no host can have.
 func invited(list []ticket.Candidate) []ticket.Candidate {
 	return slices.DeleteFunc(slices.Clone(list), func(c ticket.Candidate) bool {
 		return unreachableElsewhere(c.Addr.Addr().Unmap())

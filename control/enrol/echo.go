@@ -11,19 +11,18 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// echoWait is how long each echo is waited for while a tunnel comes up. One may be lost to a
-// handshake under way, so the next one follows after firstEchoPause, and others after pauses
-// twice as long up to echoWait: of 21 joins by way of NATs two or three took a second more when
-// all came a second apart.
+// echoWait is how long to wait for each echo while a tunnel comes up. One may be lost during a
+// handshake, so the next one follows after firstEchoPause, and others after pauses that double up
+// to echoWait. With pauses of a second, two or three of 21 joins through NATs took a second longer.
 const (
 	firstEchoPause = 100 * time.Millisecond
 	echoWait       = time.Second
-	// echoPayload makes the packet as long as that of ping(8).
+	// echoPayload makes the packet as long as ping(8)'s.
 	echoPayload = 56
 )
 
-// echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both
-// directions, or ctx ends.
+// echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both directions,
+// or ctx ends.
 func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
 	var echoes sync.WaitGroup
 	defer echoes.Wait()

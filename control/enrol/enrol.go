@@ -1,5 +1,5 @@
-// Package enrol makes peers of gateways that hold a ticket: it invites, joins and accepts, opens
-// the tunnel in which a ticket is redeemed, and gives the gateway and its peers other keys.
+// Package enrol makes peers by ticket: it invites, joins and accepts, and opens the tunnel in which
+// a ticket is redeemed. It also rotates the keys of the gateway and its peers.
 package enrol
 
 import (
@@ -24,46 +24,46 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// Options are what peers are enrolled with.
+// Options configure a Registrar.
 type Options struct {
 	Key   peer.PrivateKey // this gateway's
 	Store *state.Store
 	Peers *roster.Registry
 	Paths Paths
 	Stack Stack
-	// OpenPlane opens a plane of its own for a ticket's key.
+	// OpenPlane opens a separate plane for a ticket's key.
 	OpenPlane func(key peer.PrivateKey) (*plane.Plane, error)
-	// OwnAddrs are the addresses of this machine, which no peer is dialled at.
+	// OwnAddrs returns this host's addresses, at which no peer is dialled.
 	OwnAddrs func() ([]netip.Addr, error)
-	// UserOf is who the peer called name is at this cluster's API server, UserFor who a peer
-	// to come will be.
+	// UserOf returns the user name of the peer called name at this cluster's API server, UserFor
+	// that of a future peer.
 	UserOf, UserFor func(name string) string
-	// While is ctx that ends with the gateway as well: a command must not outlive it.
+	// While returns a ctx that also ends with the gateway, so that no command outlives it.
 	While  func(ctx context.Context) (context.Context, context.CancelFunc)
 	Audit  *audit.Log
 	Logger *slog.Logger
 }
 
-// Paths are where this gateway can be reached.
+// Paths tells where this gateway can be reached.
 type Paths interface {
 	OwnCandidates(ctx context.Context) (list []ticket.Candidate, warnings []string)
 	Allocate(bind *underlay.Bind, onChange func()) *paths.Relays
 }
 
-// Stack is that of the tunnel with this gateway's own key.
+// Stack is the stack of the gateway's main tunnel.
 type Stack interface {
 	pinger
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Registrar enrols peers, and changes keys. It is safe for concurrent use.
+// Registrar enrols peers and rotates keys. It is safe for concurrent use.
 type Registrar struct {
 	o         Options
 	log       *slog.Logger
 	publicKey peer.PublicKey // of Key
 
-	// rotating is held while peers are told of another key; restarts is closed when that is
-	// in force, and restart does so once.
+	// rotating is held while peers are told the next key; restarts is closed when that is in force,
+	// and restart closes it only once.
 	rotating sync.Mutex
 	restart  sync.Once
 	restarts chan struct{}
@@ -74,15 +74,15 @@ type Registrar struct {
 	met map[peer.PublicKey]time.Time
 }
 
-// New makes a registrar whose tickets are those of the registry's book.
+// New returns a registrar for the tickets of the registry's book.
 func New(o Options) *Registrar {
 	return &Registrar{
 		o: o, log: o.Logger, publicKey: o.Key.Public(), restarts: make(chan struct{}), met: map[peer.PublicKey]time.Time{},
 	}
 }
 
-// Tick ends the tickets of those with whom a handshake was completed, and gives peers that use
-// the key that they announced that one. It is called every second or two, by one goroutine.
+// Tick closes the tickets of peers that completed a handshake, and switches peers to their
+// announced key once they use it. One goroutine calls it every second or two.
 func (e *Registrar) Tick(now time.Time, s tunnel.Snapshot) {
 	r := e.o.Peers.Load()
 	maps.DeleteFunc(e.met, func(k peer.PublicKey, _ time.Time) bool { return r.ByKey(k) == nil })
@@ -93,7 +93,7 @@ func (e *Registrar) Tick(now time.Time, s tunnel.Snapshot) {
 		}
 		e.met[m.Key] = at
 		if err := e.o.Peers.Book().Finish(now, m.Key); err != nil {
-			e.log.Warn("a ticket that has served cannot be ended", "peer", m.Name, "error", err)
+			e.log.Warn("failed to close a redeemed ticket", "peer", m.Name, "error", err)
 		}
 	}
 	e.succeed(s)
@@ -127,14 +127,14 @@ func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.Accept
 	return out, nil
 }
 
-// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel. The decision and
-// its outcome are one: a peer cannot be removed in between and come back.
+// Redeem makes a peer of whoever redeems a ticket through its one-time tunnel. The decision and its
+// effect are atomic: a peer cannot be removed in between and come back.
 func (e *Registrar) Redeem(_ context.Context, oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
 	return e.enrol(func(now time.Time) (ticket.Grant, error) { return e.o.Peers.Book().Redeem(now, oneTime, q) })
 }
 
-// enrol has the ticket book decide, stores the peer that it grants and puts it into the
-// tunnel. It may be repeated.
+// enrol lets the ticket book decide, stores the peer that it grants and adds it to the tunnel. It
+// may be repeated.
 func (e *Registrar) enrol(decide func(now time.Time) (ticket.Grant, error)) (grant ticket.Grant, err error) {
 	err = e.o.Peers.Change(func(c *roster.Change) (err error) {
 		if grant, err = decide(time.Now()); err != nil {
@@ -151,8 +151,8 @@ func (e *Registrar) enrol(decide func(now time.Time) (ticket.Grant, error)) (gra
 	return grant, err
 }
 
-// putGranted makes the peer that a ticket granted, or brings the one that is there up to
-// date. What an operator has allowed since the ticket was redeemed stays.
+// putGranted creates the peer that a ticket granted, or updates an existing one. What an operator
+// has allowed since the redemption stays.
 func (e *Registrar) putGranted(all *state.Peers, grant ticket.Grant) error {
 	id := grant.Ticket.String()
 	p, known := all.Get(grant.Name)

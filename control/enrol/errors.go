@@ -7,18 +7,18 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// errNoAnswer marks a redemption that reached nobody, which calls for a reply.
+// errNoAnswer marks a redemption that reached nobody, so that a reply is needed.
 var errNoAnswer = errors.New("the inviter does not answer")
 
-// problem turns an error of a ticket or an inviter into what a command shows. Those about
-// the text itself are mistakes of usage.
+// problem converts an error of a ticket or an inviter to a command's error. Errors in the text
+// itself are usage errors.
 func problem(what string, err error) error {
 	var shown *admin.Error
 	if errors.As(err, &shown) {
 		return shown
 	}
 	var taken *ticket.KeyTakenError
-	if errors.As(err, &taken) && taken.Holder != "" { // decided here; what an inviter says has none
+	if errors.As(err, &taken) && taken.Holder != "" { // decided here; an inviter's error names none
 		return admin.Conflict(what+": the joiner's key is "+taken.Holder, taken.Hint)
 	}
 	for _, usage := range []error{

@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// InviteFor makes a ticket. For an object of the cluster, its UID is kept with it; else that is empty.
+// InviteFor creates a ticket. object is the UID of the cluster object that it is for, which is
+// stored with it, or empty.
 func (e *Registrar) InviteFor(ctx context.Context, r api.InviteRequest, object string) (api.InviteResponse, error) {
 	if err := e.o.Peers.CheckServices("invite --allow", r.Allow); err != nil {
 		return api.InviteResponse{}, err
@@ -54,7 +55,7 @@ func (e *Registrar) InviteFor(ctx context.Context, r api.InviteRequest, object s
 	}
 	var t ticket.Ticket
 	var info ticket.Info
-	// The one-time peer is in the tunnel before the ticket is out.
+	// The one-time peer is in the tunnel before the ticket is returned.
 	if err := e.o.Peers.Change(func(c *roster.Change) (err error) {
 		if t, info, err = e.o.Peers.Book().Invite(time.Now(), v); err != nil {
 			return err

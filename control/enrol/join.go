@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// redeemTry bounds one try to redeem, and redeemPause the rest before the next, half
-	// of it left to chance: others may try the same ticket at the same time, and WireGuard
-	// answers to where the one-time key was heard last.
+	// redeemTry bounds one attempt to redeem, and redeemPause is the pause before the next, half of
+	// it random: others may try the same ticket at the same time, and WireGuard answers to where
+	// the one-time key was last heard.
 	redeemTry   = 8 * time.Second
 	redeemPause = 500 * time.Millisecond
 )
 
-// Join redeems a ticket: over the one-time tunnel if the inviter can be reached, or else
-// by a reply that its operator accepts.
+// Join redeems a ticket: over the one-time tunnel if the inviter can be reached, else by a reply
+// that its operator accepts.
 func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error) {
 	t, err := ticket.Decode(r.Ticket)
 	if err != nil {
@@ -71,8 +71,7 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	return out, nil
 }
 
-// planJoin decides what the inviter will be here, and refuses what cannot be, before
-// anything is sent.
+// planJoin decides what the inviter will be here, and refuses conflicts before anything is sent.
 func (e *Registrar) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, error) {
 	if err := t.Check(time.Now()); err != nil {
 		return state.Peer{}, problem("join", err)
@@ -104,7 +103,7 @@ func (e *Registrar) planJoin(t ticket.Ticket, r api.JoinRequest) (state.Peer, er
 	return p, e.mayJoin(p)
 }
 
-// mayJoin reports why the inviter cannot be this peer here.
+// mayJoin returns an error if the inviter cannot be this peer here.
 func (e *Registrar) mayJoin(p state.Peer) error {
 	roster := e.o.Peers.Load()
 	if m := roster.ByName(p.Name); m != nil && m.Key != p.PublicKey {
@@ -137,9 +136,9 @@ func (e *Registrar) mayJoin(p state.Peer) error {
 	return nil
 }
 
-// callInviter brings the one-time tunnel up and redeems through it. It completes the request
-// meanwhile, with its candidates and the proof that this gateway's key is its own: where UDP
-// is blocked both take seconds. An error that is no errNoAnswer is the inviter's refusal.
+// callInviter opens the one-time tunnel and redeems through it. Meanwhile it completes the request
+// with this gateway's candidates and the proof of its key: where UDP is blocked both take seconds.
+// Any error but errNoAnswer is the inviter's refusal.
 func (e *Registrar) callInviter(ctx context.Context, t ticket.Ticket, keys ticket.Keys, q *ticket.Request) (auth.Redemption, error) {
 	complete := func() (err error) {
 		q.Candidates, _ = e.o.Paths.OwnCandidates(ctx)
@@ -195,8 +194,9 @@ func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (aut
 	return client.Redeem(ctx, q)
 }
 
-// reply prepares for the inviter's call, and goes on calling it itself: its peer is put into the tunnel with the key
-// that both sides derive from the ticket, and the reply names what it needs to dial us.
+// reply prepares for the inviter's call, and keeps calling it as well. The inviter's peer is added
+// to the tunnel with the key that both sides derive from the ticket; the reply contains what the
+// inviter needs to dial us.
 func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, request ticket.Request, why error) (api.JoinResponse, error) {
 	var err error
 	if p.PresharedKey, err = keys.Peer.PeerKey(t.Inviter, e.publicKey); err != nil {
@@ -210,10 +210,9 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	// Nobody has answered, so nothing shows that the inviter made this ticket: anybody could
-	// name a peer's key in one. And a peering that has worked needs no other preshared key. So
-	// a peer that is there stays as it is, unless it came by this very ticket and has yet to
-	// be met.
+	// Nobody has answered, so nothing proves that the inviter issued this ticket: anyone could put
+	// a peer's key into one. And a peering that has worked needs no other preshared key. So an
+	// existing peer stays as it is, unless it came from this very ticket and has never connected.
 	worked := len(e.o.Peers.ProvenEndpoints(p.PublicKey)) > 0
 	same := func(old state.Peer) error {
 		if !worked && old.PresharedKey.Equal(p.PresharedKey) {
@@ -229,15 +228,15 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: e.o.UserOf(p.Name)}, nil
 }
 
-// putJoined stores the inviter as a peer and puts it into the tunnel. may reports why the one
-// that is there already must not be replaced.
+// putJoined stores the inviter as a peer and adds it to the tunnel. may returns an error if an
+// existing peer must not be replaced.
 func (e *Registrar) putJoined(p state.Peer, may func(old state.Peer) error) error {
 	return e.o.Peers.Update(roster.Update{
 		Peers: func(all *state.Peers) error {
-			if err := e.mayJoin(p); err != nil { // things may have changed since it was planned
+			if err := e.mayJoin(p); err != nil { // things may have changed since the plan
 				return err
 			}
-			if old, ok := all.Get(p.Name); ok { // a repeated join takes nothing away
+			if old, ok := all.Get(p.Name); ok { // repeating a join revokes nothing
 				if err := may(old); err != nil {
 					return err
 				}
@@ -257,7 +256,7 @@ func (e *Registrar) putJoined(p state.Peer, may func(old state.Peer) error) erro
 	})
 }
 
-// merged are the listeners of both, those of the second where they differ.
+// merged returns the listeners of both; next wins where they differ.
 func merged(old, next map[string]string) map[string]string {
 	out := make(map[string]string, len(old)+len(next))
 	maps.Copy(out, old)

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// laterPause is how long after a join that was not answered the inviter is tried again; the
-	// pause doubles up to maxLaterPause.
+	// laterPause is when the inviter is tried again after an unanswered join; the pause doubles up
+	// to maxLaterPause.
 	laterPause    = 5 * time.Second
 	maxLaterPause = time.Minute
-	// laterTry bounds one try: who is there answers within a second or two.
+	// laterTry bounds one attempt: a running gateway answers within a second or two.
 	laterTry = 10 * time.Second
 )
 
-// later are the joins that go on after their command has ended, by their tickets. The zero value is
-// ready, and is safe for concurrent use.
+// later holds the joins that continue after their command has ended, by ticket. The zero value is
+// ready to use and safe for concurrent use.
 type later struct {
 	mu     sync.Mutex
 	closed bool
@@ -30,7 +30,7 @@ type later struct {
 	wg     sync.WaitGroup
 }
 
-// start runs f unless there is one for that ticket.
+// start runs f unless the ticket already has one.
 func (l *later) start(t ticket.ID, f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *later) start(t ticket.ID, f func()) {
 	})
 }
 
-// close waits for all of them, which end with the gateway.
+// close waits for all of them; they end with the gateway.
 func (l *later) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -60,14 +60,14 @@ func (l *later) close() {
 // Close waits for what outlives the commands that began it; the gateway's context has ended.
 func (e *Registrar) Close() { e.later.close() }
 
-// errMet: what a join was to bring about has come about, or is not wanted any more.
+// errMet says that the join has already succeeded, or is no longer wanted.
 var errMet = errors.New("nothing is left to be joined")
 
-// joinLater goes on with a join that was not answered until the ticket ends: the inviter may be
-// down. p is the peer that waits for its call meanwhile.
+// joinLater continues an unanswered join until the ticket ends: the inviter may be down. p is the
+// peer that meanwhile waits for its call.
 func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request) {
 	if len(invited(t.Candidates)) == 0 {
-		return // it can only call
+		return // only the inviter can call
 	}
 	e.later.start(keys.ID, func() {
 		ctx, stop := e.o.While(context.Background())
@@ -86,17 +86,17 @@ func (e *Registrar) joinLater(t ticket.Ticket, keys ticket.Keys, p state.Peer, q
 				return
 			case errors.Is(err, errNoAnswer), errors.Is(err, auth.ErrRateLimited), errors.Is(err, auth.ErrServer), ctx.Err() != nil:
 			case errors.As(err, &refusal):
-				e.log.Warn("the inviter does not take the ticket", "peer", p.Name, "error", err)
+				e.log.Warn("inviter refused the ticket", "peer", p.Name, "error", err)
 				return
 			default:
-				e.log.Warn("joining failed here, and is tried again", "peer", p.Name, "error", err)
+				e.log.Warn("failed to complete the join; will retry", "peer", p.Name, "error", err)
 			}
 		}
 	})
 }
 
-// joinAgain is one try of joinLater. Of the peer it changes what the answer brings alone: what it may use, and
-// its listeners, may have changed since the join, and it may have been removed.
+// joinAgain is one attempt of joinLater. It changes only what the answer contains: the peer's
+// grants and listeners may have changed since the join, and it may have been removed.
 func (e *Registrar) joinAgain(ctx context.Context, t ticket.Ticket, keys ticket.Keys, p state.Peer, q ticket.Request) error {
 	if !e.waits(p) {
 		return errMet
@@ -122,7 +122,7 @@ func (e *Registrar) joinAgain(ctx context.Context, t ticket.Ticket, keys ticket.
 	})
 }
 
-// waits reports whether a peer is as a reply left it: neither removed nor changed, and not met.
+// waits reports whether a peer is as a reply left it: not removed, changed or connected.
 func (e *Registrar) waits(p state.Peer) bool {
 	peers := e.o.Store.Peers()
 	now, there := peers.Get(p.Name)

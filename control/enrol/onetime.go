@@ -19,21 +19,20 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// farewell is how long the end of a connection in a one-time tunnel is waited for at most:
-// a round trip, or two if something is lost.
+// farewell bounds the wait for the end of a connection in a one-time tunnel: a round trip, or two
+// if something is lost.
 const farewell = time.Second
 
-// oneTime is the short-lived tunnel in which a ticket is redeemed: a device with the
-// ticket's key on a port of its own, and allocations of its own at the relays. The
-// inviter is dialled on every way at once; whatever those packets do to a NAT concerns
-// this port and not the gateway's.
+// oneTime is the short-lived tunnel in which a ticket is redeemed: a device with the ticket's key
+// on its own port, with its own relay allocations. The inviter is dialled on every path at once;
+// whatever those packets do to a NAT affects this port and not the gateway's.
 type oneTime struct {
 	log     *slog.Logger
 	plane   *plane.Plane
 	inviter peer.PublicKey
 	to      []ticket.Candidate
 	relays  atomic.Pointer[paths.Relays]
-	dialing sync.Mutex // so that the dial that knows of most allocations is the last
+	dialing sync.Mutex // so that the dial that knows the most allocations is the last
 }
 
 func (e *Registrar) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []ticket.Candidate) (*oneTime, error) {
@@ -60,8 +59,8 @@ func (e *Registrar) openOneTime(keys ticket.Keys, inviter peer.PublicKey, to []t
 	return p, nil
 }
 
-// dial has handshakes go to all of the inviter's addresses, from our own socket and by
-// way of those allocations that there are by now.
+// dial sends handshakes to all of the inviter's addresses, from our own socket and from the
+// allocations that exist so far.
 func (p *oneTime) dial() {
 	p.dialing.Lock()
 	defer p.dialing.Unlock()
@@ -75,22 +74,21 @@ func (p *oneTime) dial() {
 	}
 	for _, l := range local {
 		for _, c := range p.to {
-			// A relay reaches what is public; the inviter's own network it does not. Nor does
-			// it reach through the inviter's NAT, which a packet that comes unasked may
-			// poison.
+			// A relay reaches public addresses, but not the inviter's own network. Nor does it get
+			// through the inviter's NAT, which an unsolicited packet may poison.
 			if c.Source == discovery.SourceRelay || c.Source != discovery.SourceSTUN && !c.Addr.Addr().IsPrivate() {
 				all = append(all, peer.Path{Via: l.Via, Remote: c.Addr})
 			}
 		}
 	}
 	if err := p.plane.Engine.SetPaths(p.inviter, tunnel.Paths{Initiate: all}); err != nil {
-		p.log.Debug("the one-time tunnel cannot be dialled", "error", err)
+		p.log.Debug("failed to dial the one-time tunnel", "error", err)
 	}
 }
 
-// dialContext reaches the inviter through the tunnel. The connections that it gives are over
-// for the inviter too once they are closed: the tunnel ends next, and what the inviter had
-// still to send would go to a closed port for a minute.
+// dialContext connects to the inviter through the tunnel. Closing such a connection waits for the
+// inviter's side, too: the tunnel ends next, and the inviter would retransmit to a closed port for
+// a minute.
 func (p *oneTime) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := p.plane.Stack.DialContext(ctx, network, address)
 	if err != nil {
@@ -102,15 +100,14 @@ func (p *oneTime) dialContext(ctx context.Context, network, address string) (net
 	return conn, nil
 }
 
-// finishingConn is a connection that ends in order when it is closed.
+// finishingConn is a connection that is closed in order.
 type finishingConn struct {
 	*netstack.Conn
-	ctx  context.Context // of what it is used for; after that nothing is waited for
+	ctx  context.Context // of its use; once it ends nothing is waited for
 	once sync.Once
 }
 
-// Close takes as long as farewell. It never fails: that the end was not acknowledged concerns
-// nobody.
+// Close takes at most farewell. It never fails: nobody cares if the end was not acknowledged.
 func (f *finishingConn) Close() error {
 	f.once.Do(func() {
 		ctx, cancel := context.WithTimeout(f.ctx, farewell)
@@ -120,13 +117,13 @@ func (f *finishingConn) Close() error {
 	return nil
 }
 
-// acknowledge tells the inviter that its answer has arrived, and with it the end of the
-// connection. Without it the inviter goes on to call us for 90 s: some packets, and no harm.
+// acknowledge confirms the inviter's answer, and with it the end of the connection. Without it the
+// inviter keeps calling for 90 s: a few packets, and no harm.
 func (p *oneTime) acknowledge(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	if err := p.plane.Engine.Acknowledge(ctx, p.inviter); err != nil {
-		p.log.Debug("the inviter goes on calling the one-time tunnel", "error", err)
+		p.log.Debug("failed to acknowledge the inviter's answer", "error", err)
 	}
 }
 
@@ -135,6 +132,6 @@ func (p *oneTime) close() {
 		r.Close()
 	}
 	if err := p.plane.Close(); err != nil {
-		p.log.Debug("closing the one-time tunnel", "error", err)
+		p.log.Debug("failed to close the one-time tunnel", "error", err)
 	}
 }

@@ -23,19 +23,18 @@ import (
 
 // # Rotation of the gateway's key
 //
-// The next key is announced to each peer under the present one, with a preshared key of
-// its own. A peer that has stored both takes either: the present key with the present
-// preshared key, the next with the next. When all know it the gateway restarts with the
-// next key, and a peer forgets the old one on the first handshake with the new. Nothing has
-// to happen at the same moment, and a gateway that dies at any point has one key that its
-// peers take.
+// The next key is announced to each peer under the current one, with its own preshared key. A peer
+// that has stored both accepts either: the current key with the current preshared key, the next
+// with the next. When all know it the gateway restarts with the next key, and a peer forgets the
+// old one on the first handshake with the new one. Nothing has to happen at the same moment, and a
+// gateway that dies at any point has one key that its peers accept.
 
-// announceRetry is the pause between tries to tell a peer.
+// announceRetry is the pause between attempts to tell a peer.
 const announceRetry = time.Second
 
-// KeyRotate gives the gateway another key without losing a peer. The gateway has then to
-// be restarted, which [Registrar.Restart] says. Unless forced, nothing happens as long as
-// there is a peer that does not know the next key: it is told again by the next try.
+// KeyRotate gives the gateway another key without losing a peer. Then the gateway must be
+// restarted, which [Registrar.Restart] signals. Unless forced, nothing happens while there is a
+// peer that does not know the next key: the next attempt tells it again.
 func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
 	if !e.rotating.TryLock() {
 		return api.KeyRotateResponse{}, admin.Conflict("key rotate: another rotation is under way", "wait for its end")
@@ -46,7 +45,7 @@ func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.
 			"unset spec.privateKeyFile to have it kept in the state directory, or replace the file and have each peer enter the new public key")
 	}
 	next, err := e.o.Store.NextKey()
-	if err == nil && next.Public() == e.publicKey { // it took its place, and a crash left it there
+	if err == nil && next.Public() == e.publicKey { // it is in use already, and a crash left the copy
 		if err = e.o.Store.DropNextKey(); err == nil {
 			next, err = e.o.Store.NextKey()
 		}
@@ -54,7 +53,7 @@ func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.
 	if err != nil {
 		return api.KeyRotateResponse{}, admin.Failed("key rotate: "+err.Error(), "")
 	}
-	if m := e.o.Peers.Load().ByKey(next.Public()); m != nil { // it came by the file, or before such keys were refused
+	if m := e.o.Peers.Load().ByKey(next.Public()); m != nil { // it is from the file, or from before such keys were refused
 		return api.KeyRotateResponse{}, admin.Conflict(fmt.Sprintf("key rotate: peer %s has the key that would be this gateway's next one", m.Name),
 			"remove that peer: it cannot be who it says")
 	}
@@ -75,17 +74,17 @@ func (e *Registrar) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.
 	}
 	out.Rotated = true
 	e.o.Audit.Record(ctx, audit.Rotate, audit.PublicKey(next.Public()), audit.Reason(fmt.Sprintf("told: %v", out.Told)))
-	e.log.Info("the gateway has another key and restarts", "publicKey", next.Public().String(),
+	e.log.Info("key rotated; restarting the gateway", "publicKey", next.Public().String(),
 		"fingerprint", peer.Fingerprint(next.Public()), "told", out.Told, "untold", len(out.Untold))
 	e.restart.Do(func() { close(e.restarts) })
 	return out, nil
 }
 
-// Restart is closed when the gateway has to be closed and started again.
+// Restart is closed when the gateway must be closed and started again.
 func (e *Registrar) Restart() <-chan struct{} { return e.restarts }
 
-// announceKey tells every peer the next key at the same time, until ctx ends, and gives the
-// preshared keys that go with it, by the name of the peer.
+// announceKey tells all peers the next key concurrently, until ctx ends, and returns the preshared
+// keys for it, by peer name.
 func (e *Registrar) announceKey(ctx context.Context, next peer.PrivateKey, out *api.KeyRotateResponse) map[string]peer.PresharedKey {
 	var mu sync.Mutex
 	told := map[string]peer.PresharedKey{}
@@ -108,7 +107,7 @@ func (e *Registrar) announceKey(ctx context.Context, next peer.PrivateKey, out *
 	return told
 }
 
-// announceTo tells one peer. What it answers for good is not asked again.
+// announceTo tells one peer. It does not repeat after a definite answer.
 func (e *Registrar) announceTo(ctx context.Context, m *roster.Member, next peer.PrivateKey) (peer.PresharedKey, error) {
 	public := next.Public()
 	switch {
@@ -117,7 +116,7 @@ func (e *Registrar) announceTo(ctx context.Context, m *roster.Member, next peer.
 	case m.Pending:
 		return peer.PresharedKey{}, fmt.Errorf("it waits for approval: postern peer approve %s, or remove it", m.Name)
 	}
-	psk := m.PSK // where that comes from a file or object, no other can be stored
+	psk := m.PSK // if it is from a file or object, no other can be stored
 	if !m.FromFile {
 		var err error
 		if psk, err = peer.NewPresharedKey(); err != nil {
@@ -147,9 +146,9 @@ func (e *Registrar) announceTo(ctx context.Context, m *roster.Member, next peer.
 	}
 }
 
-// useNextKey has the next start take the next key, and the preshared keys that the peers
-// have for it. These are stored first, each for that key alone: a crash in between leaves
-// the old keys in force.
+// useNextKey makes the next start use the next key, and the preshared keys for it. The preshared
+// keys are stored first, each for that key alone, so that a crash in between leaves the old keys in
+// force.
 func (e *Registrar) useNextKey(next peer.PublicKey, told map[string]peer.PresharedKey) error {
 	return e.o.Peers.Change(func(*roster.Change) error {
 		err := e.o.Store.Update(func(all *state.Peers) error {
@@ -173,8 +172,8 @@ func (e *Registrar) useNextKey(next peer.PublicKey, told map[string]peer.Preshar
 	})
 }
 
-// TakeRekeyed stores the preshared keys that were agreed for the key that the gateway has
-// now as those of the peers. They are in force all the same (joinedMember).
+// TakeRekeyed stores the preshared keys that were agreed for the gateway's current key as those of
+// the peers. They are in force in any case (joinedMember).
 func TakeRekeyed(store *state.Store, own peer.PublicKey, log *slog.Logger) {
 	if !slices.ContainsFunc(store.Peers().All(), func(p state.Peer) bool { return p.RekeyFor == own }) {
 		return
@@ -193,11 +192,11 @@ func TakeRekeyed(store *state.Store, own peer.PublicKey, log *slog.Logger) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, state.ErrNotDurable) {
-		log.Warn("the preshared keys that were agreed for this key cannot be stored as such; they are in force all the same, and the next start tries it again", "error", err)
+		log.Warn("failed to store the preshared keys agreed for this key; they are in force, and the next start will retry", "error", err)
 	}
 }
 
-// OnRotation stores the next key of a peer.
+// OnRotation stores a peer's next key.
 func (e *Registrar) OnRotation(ctx context.Context, a auth.Announcement) error {
 	from, next, psk := a.From, a.Next, a.PSK
 	want, err := auth.RotationProof(e.o.Key, next, from, next, psk)
@@ -232,7 +231,7 @@ func (e *Registrar) OnRotation(ctx context.Context, a auth.Announcement) error {
 	return err
 }
 
-// succeed gives those peers their next key with which a handshake was completed.
+// succeed switches peers to their next key once a handshake with it has completed.
 func (e *Registrar) succeed(s tunnel.Snapshot) {
 	r := e.o.Peers.Load()
 	for _, m := range r.Members() {
@@ -250,18 +249,18 @@ func (e *Registrar) succeed(s tunnel.Snapshot) {
 			},
 			Applied: func() {
 				e.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(key), audit.Reason("in use"))
-				e.log.Warn("a peer has another key, which it announced under the one before", "peer", m.Name,
+				e.log.Warn("peer rotated its key", "peer", m.Name,
 					"publicKey", key.String(), "fingerprint", peer.Fingerprint(key), "before", peer.Fingerprint(old))
 				if e.o.Peers.Config().Services.OutOfBand != nil {
-					e.log.Warn("the peer's token for auth outside the tunnel has ended with its key: make another with postern peer token", "peer", m.Name)
+					e.log.Warn("the peer's token for auth outside the tunnel expired with its old key; issue a new one with postern peer token", "peer", m.Name)
 				}
 			},
 		})
 		if err != nil && !errors.Is(err, errGone) && !errors.Is(err, roster.ErrStopping) {
-			e.log.Warn("a peer uses the key that it announced, and this cannot be stored; it is tried again", "peer", m.Name, "error", err)
+			e.log.Warn("failed to store a peer's key rotation; will retry", "peer", m.Name, "error", err)
 		}
 	}
 }
 
-// errGone: what was to be changed is no longer there.
+// errGone says that what was to be changed no longer exists.
 var errGone = errors.New("gone meanwhile")

@@ -1,5 +1,5 @@
-// Package exchange is what a gateway and its peers tell each other in-band: hellos with what is
-// offered, reports with what either finds when it tries to reach the other, marks of what has
+// Package exchange runs what a gateway and its peers tell each other in-band: hellos with offered
+// services, reports with what either side finds when it tries to reach the other, marks of what has
 // changed, and the identities that peers issue to this gateway.
 package exchange
 
@@ -23,23 +23,22 @@ import (
 )
 
 const (
-	// renewEvery is how often an identity is replaced because the API server refuses it. If it is
-	// the API server that does not know the authority, a new one will not help.
+	// renewEvery is how often an identity is replaced because the API server rejects it. If the API
+	// server does not know the authority, a new identity will not help.
 	renewEvery = 5 * time.Minute
-	// renewPace is how often one is replaced because the peer says that it has ended, or has offered
-	// it again, after renewAtOnce in a row. What is written of it is bounded by storeEvery.
+	// renewPace is how often an identity is replaced because the peer says that it has ended, or
+	// offers it again, after renewAtOnce replacements in a row. storeEvery bounds the writes.
 	renewPace   = reportPace
 	renewAtOnce = 4
-	// reportsCatchUp is how long after it issued an identity a peer may go on to report that
-	// there is none: it sees its cluster a moment late, and tells of changes every reportPace.
+	// reportsCatchUp is how long after issuing an identity a peer may still report that there is
+	// none: it sees its cluster a moment late, and sends changes every reportPace.
 	reportsCatchUp = 3 * reportPace
-	// rejectedAtOnce is how many peers a turn looks at for identities that are to be replaced and for
-	// offers that are to be followed:
-	// of a thousand each is every 5 s, which is how often they report.
+	// rejectedAtOnce is how many peers one turn looks at for rejected identities and changed
+	// offers. With a thousand peers each is looked at every 5 s, which is how often they report.
 	rejectedAtOnce = 400
 )
 
-// Options are what is told, and who is told of what was heard.
+// Options configure an Exchange.
 type Options struct {
 	// Ctx ends with the gateway.
 	Ctx    context.Context
@@ -48,14 +47,14 @@ type Options struct {
 	Paths  *paths.Finder
 	Stack  Stack
 	Tunnel Tunnel
-	// Egress opens TCP connections to the outside.
+	// Egress opens outbound TCP connections.
 	Egress *egress.Dialer
-	// Shown is what this gateway shows of itself to the outside.
+	// Shown returns what this gateway shows of itself to the outside.
 	Shown func() catalogue.Shown
-	// Followed is told that the cluster follows what a peer offers now, by one who may change
-	// the peers; Changed that identities or offers changed. Neither may block.
+	// Followed is called, under the registry's lock, when the cluster follows a peer's new offer;
+	// Changed is called when identities or offers changed. Neither may block.
 	Followed, Changed func()
-	// Reported is told that a peer told what it finds; it must not block.
+	// Reported is called when a peer has reported its findings; it must not block.
 	Reported func(peer string)
 	Logger   *slog.Logger
 }
@@ -65,14 +64,15 @@ type Stack interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Tunnel is how a peer fares.
+// Tunnel tells the state of a peer's tunnel.
 type Tunnel interface {
 	Peer(k peer.PublicKey) (tunnel.PeerStats, bool)
 }
 
-// Checks are what is found of peers.
+// Checks tells what was found about peers.
 type Checks interface {
-	// Findings are those on a peer, a list that is never changed; Finding is that on a target.
+	// Findings returns those about a peer, in a list that never changes; Finding returns the one
+	// about a target.
 	Findings(peer string) []verdict.Finding
 	Finding(peer, target string) verdict.Finding
 	// Wake has a peer checked soon.
@@ -91,26 +91,26 @@ type Exchange struct {
 	reports   *reports
 	keepers   *identityKeepers
 
-	// Owned by whoever calls Tick: remembered is when what peers say of themselves was last
-	// stored, and rejected counts the peers that were looked at, around all of them.
+	// Owned by the caller of Tick: remembered is when the peers' hellos were last stored, and
+	// rejected is the position in the round over the peers.
 	remembered time.Time
 	rejected   int
 }
 
-// New makes an exchange that tells nothing before Run.
+// New returns an exchange that sends nothing before Run.
 func New(o Options) *Exchange {
 	x := &Exchange{o: o, log: o.Logger}
 	x.reports, x.keepers = newReports(x), newIdentityKeepers(x)
 	return x
 }
 
-// Attach gives it what reports are about, before there are peers.
+// Attach sets what reports are made from. It is called before there are peers.
 func (x *Exchange) Attach(i *issuer.Service, c Checks) { x.issuer, x.checks = i, c }
 
-// Run tells peers what changes until ctx ends.
+// Run sends changes to peers until ctx ends.
 func (x *Exchange) Run(ctx context.Context) { x.reports.run(ctx) }
 
-// Close waits for what is under way; Ctx has ended by then.
+// Close waits for pending work; Ctx has ended by then.
 func (x *Exchange) Close() {
 	x.keepers.close()
 	x.reports.close()
@@ -131,7 +131,7 @@ func (x *Exchange) Follow(old, next *roster.Roster) {
 	x.reports.changed()
 }
 
-// Tick does what depends on time alone. It is called every second or two, by one goroutine.
+// Tick does the work that depends on time. One goroutine calls it every second or two.
 func (x *Exchange) Tick(now time.Time) {
 	members := x.o.Peers.Load().Members()
 	for range min(len(members), rejectedAtOnce) {
@@ -145,13 +145,13 @@ func (x *Exchange) Tick(now time.Time) {
 	}
 }
 
-// replaceRejected asks for another identity when the peer's API server refuses the one
-// we have: its authority may have been replaced.
+// replaceRejected requests another identity if the peer's API server rejects ours: its authority
+// may have been replaced.
 func (x *Exchange) replaceRejected(now time.Time, m *roster.Member) {
 	heard, _ := x.reports.last(m.Key)
 	x.keepers.renewDue(now, m, heard)
 	if err := x.keepers.stored.due(now, m.Key); err != nil {
-		x.log.Warn("the identity could not be stored and is lost on a restart", "peer", m.Name, "error", err)
+		x.log.Warn("failed to store the identity; a restart will lose it", "peer", m.Name, "error", err)
 	}
 	code := x.checks.Finding(m.Name, api.ServiceAPIServer).Fault()
 	if code == catalogue.IdentityRejected || code == catalogue.APIServerUnauthorized {
@@ -159,21 +159,20 @@ func (x *Exchange) replaceRejected(now time.Time, m *roster.Member) {
 	}
 }
 
-// Receive takes a report that a peer sent, and does what it asks for; an error is fit to be
-// told to the peer.
+// Receive handles a report from a peer. Its errors may be sent to the peer.
 func (x *Exchange) Receive(from peer.PublicKey, body []byte) error {
 	return x.reports.receive(from, body)
 }
 
-// ForHello is the report that goes with the answer to a peer's hello; nil when there is nothing
-// to tell.
+// ForHello returns the report to send with the answer to a peer's hello; nil if there is nothing to
+// say.
 func (x *Exchange) ForHello(to peer.PublicKey) []byte { return x.reports.forHello(to) }
 
-// Inbound is what a peer found when it tried to reach us. Without a report it is unknown, and
-// says why.
+// Inbound returns what a peer found when it tried to reach us. Without a report the findings are
+// unknown and say why.
 func (x *Exchange) Inbound(m *roster.Member) []verdict.Finding { return x.reports.inbound(m) }
 
-// AddFacts adds to the facts of a check what the peer said, and the identity that it issued.
+// AddFacts adds what the peer said, and the identity that it issued, to the facts of a check.
 func (x *Exchange) AddFacts(m *roster.Member, f *check.Facts) {
 	x.keepers.shown(m.Name, f)
 	f.TellsOffers = x.TellsOffers(m.Key)
@@ -192,8 +191,8 @@ func (x *Exchange) AddFacts(m *roster.Member, f *check.Facts) {
 	}
 }
 
-// TellsOffers reports whether a peer tells when it offers something else.
+// TellsOffers reports whether a peer announces changes of its offers.
 func (x *Exchange) TellsOffers(k peer.PublicKey) bool { return x.reports.tellsOffers(k) }
 
-// Identity is the one that a peer issued to us; nil when there is none.
+// Identity returns the one that a peer issued to us; nil if there is none.
 func (x *Exchange) Identity(name string) *api.Identity { return x.keepers.status(name) }

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// automaticListeners is for how many services of a peer there are listeners that nobody
-	// asked for: each costs a port here, one of the peer's Service and one of its policy, and a
-	// hello may name 256.
+	// automaticListeners is how many services of a peer get a listener automatically. Each costs a
+	// port here, one of the peer's Service and one of its policy, and a hello may name 256.
 	automaticListeners = 16
-	// lingers is how long what a peer offers no more is followed as if it did: a Service that is
-	// made again has another address.
+	// lingers is how long a withdrawn service is still followed as if it were offered: a Service
+	// that is created again gets another address.
 	lingers = time.Minute
-	// followAtOnce is how often in a row a peer may change what it offers and have it followed,
-	// and followEvery how often after that: each time objects in the cluster are written.
+	// followAtOnce is how many changes of a peer's offers are followed in a row, and followEvery
+	// how often after that: each change writes objects in the cluster.
 	followAtOnce = 4
 	followEvery  = time.Minute
 )
 
-// following is what peers offer, by their names, as far as the cluster follows it. The zero
-// value is ready, and is safe for concurrent use.
+// following holds the offers of peers, by name, as the cluster currently follows them. The zero
+// value is ready to use and safe for concurrent use.
 type following struct {
 	mu sync.Mutex
 	m  map[string]*offer
 }
 
-// services are some of a peer's, sorted, and the ports of the named ones.
+// services are offered services, sorted, and the ports of the named ones.
 type services struct {
 	names []string
 	ports map[string]api.Ports
@@ -59,18 +58,18 @@ func (s services) has(name string) bool {
 	return found
 }
 
-// offer is a peer's.
+// offer is one peer's.
 type offer struct {
 	heard, followed services
-	// gone is since when what is followed is not offered any more.
+	// gone is when a followed service was withdrawn.
 	gone map[string]time.Time
 	pace *rate.Limiter
-	// warned: it was complained of that it is too much.
+	// warned says that the excess of services was logged.
 	warned bool
 }
 
-// hear takes what a peer offers. excess is how many are beyond what there are listeners for, the
-// first time that there are any.
+// hear records what a peer offers. excess is how many services have no listener, reported only the
+// first time.
 func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +90,7 @@ func (o *following) hear(name string, h auth.Hello, now time.Time) (excess int) 
 	return excess
 }
 
-// turn follows what time has made due. It reports whether anything changed.
+// turn follows what has become due. It reports whether anything changed.
 func (o *following) turn(name string, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +98,8 @@ func (o *following) turn(name string, now time.Time) bool {
 	return x != nil && x.turn(now)
 }
 
-// turn follows what was heard last: what is new at once, what is gone when it has been for a
-// while, and neither too often.
+// turn follows the latest offer: additions at once, removals after a while, and both at a limited
+// rate.
 func (x *offer) turn(now time.Time) bool {
 	if x.heard.equal(x.followed) {
 		clear(x.gone)
@@ -133,7 +132,7 @@ func (x *offer) turn(now time.Time) bool {
 	return true
 }
 
-// get is what a peer offers, if it was heard in this run.
+// get returns what a peer offers, if it was heard in this run.
 func (o *following) get(name string) (services []string, ports map[string]api.Ports, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,9 +150,9 @@ func (o *following) drop(name string) {
 	delete(o.m, name)
 }
 
-// Automatic are the services of a peer for which there is a listener though nobody asked for
-// one: its API server, whether it is offered or not, then those that it offers by name, as far
-// as they go. excess is how many are left.
+// Automatic returns the services of a peer that get a listener automatically: its API server,
+// whether offered or not, then the named services up to the limit. excess is how many are left
+// over.
 func Automatic(services []string) (wanted []string, excess int) {
 	wanted = []string{api.ServiceAPIServer}
 	for _, s := range slices.Compact(slices.Sorted(slices.Values(services))) {
@@ -168,7 +167,7 @@ func Automatic(services []string) (wanted []string, excess int) {
 	return wanted, excess
 }
 
-// Followed is what a peer offers as far as the cluster follows it; elsewhere all of it.
+// Followed returns a peer's offers as the cluster follows them; all of them outside a cluster.
 func (x *Exchange) Followed(m *roster.Member) []string {
 	if services, _, ok := x.following.get(m.Name); ok {
 		return services
@@ -176,7 +175,7 @@ func (x *Exchange) Followed(m *roster.Member) []string {
 	return x.Offers(m)
 }
 
-// followDue has the cluster follow what it may by now.
+// followDue makes the cluster follow what has become due.
 func (x *Exchange) followDue(m *roster.Member, now time.Time) {
 	if x.following.turn(m.Name, now) {
 		x.o.Peers.Learn(m.Key, func(*roster.Member) { x.o.Followed() })
@@ -184,21 +183,20 @@ func (x *Exchange) followDue(m *roster.Member, now time.Time) {
 	}
 }
 
-// follow has the cluster follow what a peer offers. It is for one who
-// may change the peers.
+// follow makes the cluster follow a peer's new offer. The caller holds the registry's lock.
 func (x *Exchange) follow(m *roster.Member, h auth.Hello) {
 	if x.o.Peers.Config().Kubernetes == nil {
 		return
 	}
 	if n := x.following.hear(m.Name, h, time.Now()); n > 0 {
-		x.log.Warn("a peer offers more services than there are listeners for in a cluster; the others need spec.local of its Peer",
+		x.log.Warn("peer offers more services than there are automatic listeners; list the others in spec.local of its Peer",
 			"peer", m.Name, "listeners", automaticListeners, "without", n)
 	}
 	x.o.Followed()
 	x.o.Changed()
 }
 
-// FollowedPorts are the ports of a peer's named service, as far as the cluster follows it.
+// FollowedPorts returns the ports of a peer's named service, as the cluster follows it.
 func (x *Exchange) FollowedPorts(name, service string) (api.Ports, bool) {
 	_, ports, _ := x.following.get(name)
 	p, ok := ports[service]

@@ -11,10 +11,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// hellos are the last answers of peers to a hello, by key.
+// hellos are the latest hellos of peers, by key.
 type hellos struct{ m sync.Map }
 
-// Heard is a hello, and when it came.
+// Heard is a hello and when it arrived.
 type Heard struct {
 	auth.Hello
 	At time.Time
@@ -31,7 +31,7 @@ func (h *hellos) get(k peer.PublicKey) (Heard, bool) {
 func (h *hellos) set(k peer.PublicKey, v auth.Hello) { h.m.Store(k, Heard{v, time.Now()}) }
 func (h *hellos) drop(k peer.PublicKey)              { h.m.Delete(k) }
 
-// APIServerOf is what a hello says of the peer's API server, which may be nothing.
+// APIServerOf returns what a hello says about the peer's API server; zero if it says nothing.
 func APIServerOf(h auth.Hello) auth.APIServer {
 	if h.APIServer == nil {
 		return auth.APIServer{}
@@ -39,8 +39,8 @@ func APIServerOf(h auth.Hello) auth.APIServer {
 	return *h.APIServer
 }
 
-// HeardHello keeps what a peer says of itself. What it offers is shown and remembered;
-// its addresses and names are never dialled because of it.
+// HeardHello stores what a peer says about itself. Its offers are shown and remembered; its
+// addresses and names are never dialled because of a hello.
 func (x *Exchange) HeardHello(name string, h auth.Hello) {
 	m := x.o.Peers.Load().ByName(name)
 	if m == nil {
@@ -50,7 +50,7 @@ func (x *Exchange) HeardHello(name string, h auth.Hello) {
 		was, _ := x.hellos.get(m.Key)
 		x.hellos.set(m.Key, h)
 		same := slices.Equal(was.Offers, h.Offers) && APIServerOf(was.Hello) == APIServerOf(h)
-		if !same && x.o.Peers.MayStore(m.Key, time.Now()) { // else with those of all peers, a little later
+		if !same && x.o.Peers.MayStore(m.Key, time.Now()) { // otherwise it is stored with those of all peers, a little later
 			x.rememberHellos([]*roster.Member{m})
 		}
 		x.keepers.setPeer(m)
@@ -63,16 +63,15 @@ func (x *Exchange) HeardHello(name string, h auth.Hello) {
 	}
 	is, was, err := x.reports.take(m.Key, h.Report)
 	if err != nil {
-		x.log.Debug("the report of a peer is not understood", "peer", name, "error", err)
+		x.log.Debug("ignoring a malformed report from a peer", "peer", name, "error", err)
 		return
 	}
-	was.Offers = is.Offers // which have just been heard
+	was.Offers = is.Offers // which have just been received
 	x.applyReportChanges(m.Key, is, was)
 }
 
-// rememberHellos stores what members said of themselves last, in one write, unless that is stored.
-// It is for one who may change
-// the peers.
+// rememberHellos stores the latest hellos of members in one write, unless they are stored already.
+// The caller holds the registry's lock.
 func (x *Exchange) rememberHellos(members []*roster.Member) {
 	news := map[peer.PublicKey]func(*state.Observation){}
 	for _, m := range members {
@@ -84,11 +83,11 @@ func (x *Exchange) rememberHellos(members []*roster.Member) {
 		}
 	}
 	if err := x.o.Store.ObserveAll(news); err != nil {
-		x.log.Warn("what peers offer cannot be remembered", "peers", len(news), "error", err)
+		x.log.Warn("failed to store the services that peers offer", "peers", len(news), "error", err)
 	}
 }
 
-// Offers are what the peer grants us, by its last hello in this run or the one before.
+// Offers returns what the peer grants us, by its latest hello of this run or the last one.
 func (x *Exchange) Offers(m *roster.Member) []string {
 	if h, ok := x.hellos.get(m.Key); ok {
 		return h.Offers
@@ -96,5 +95,5 @@ func (x *Exchange) Offers(m *roster.Member) []string {
 	return x.o.Store.Observed(m.Key).Offers
 }
 
-// Hello is the last hello of a peer in this run.
+// Hello returns the latest hello of a peer in this run.
 func (x *Exchange) Hello(k peer.PublicKey) (Heard, bool) { return x.hellos.get(k) }

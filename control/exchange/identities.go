@@ -10,30 +10,31 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// storeEvery is how often an identity of a peer is written to the state, after storeAtOnce in a
-// row: when either side rotates its key, or a grant is taken and given again, several come within
-// minutes. One that waits is in use all the same; after a restart another is asked for.
+// storeEvery is how often a peer's identity is written to the state, after storeAtOnce writes in a
+// row. Several can arrive within minutes when either side rotates its key, or a grant is removed
+// and restored. An identity that waits to be written is in use; if a restart loses it, another is
+// requested.
 const (
 	storeEvery  = 5 * time.Minute
 	storeAtOnce = 5
 )
 
-// identities keeps what peers issue to us, and writes it at a pace that they do not set. It is
-// safe for concurrent use.
+// identities holds what peers issue to us, and limits how often it is written, since peers set the
+// pace. It is safe for concurrent use.
 type identities struct {
 	store auth.IdentityStore
 
 	mu   sync.Mutex
-	kept map[peer.PublicKey]*keptIdentity // those that came in this run
+	kept map[peer.PublicKey]*keptIdentity // those received in this run
 }
 
 type keptIdentity struct {
 	certPEM, keyPEM []byte
-	waits           bool // it is not in the store
+	waits           bool // not stored yet
 	pace            *rate.Limiter
 }
 
-// Identity is the last one.
+// Identity returns the latest one.
 func (i *identities) Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -43,7 +44,7 @@ func (i *identities) Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool
 	return i.store.Identity(k)
 }
 
-// SetIdentity keeps one, and writes it unless that is too often.
+// SetIdentity keeps one, and writes it unless that would be too often.
 func (i *identities) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -59,7 +60,7 @@ func (i *identities) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error
 	return i.write(time.Now(), k, x)
 }
 
-// due writes one that waits, when it may.
+// due writes a waiting identity once it may.
 func (i *identities) due(now time.Time, k peer.PublicKey) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -78,7 +79,7 @@ func (i *identities) write(now time.Time, k peer.PublicKey, x *keptIdentity) err
 	return err
 }
 
-// forget drops those of keys that are nobody's any more.
+// forget drops the identities of keys that no peer has any more.
 func (i *identities) forget(gone func(peer.PublicKey) bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// identityKeepers hold the identities that peers issue to us: a keeper for each peer
-// that offers both auth and its API server.
+// identityKeepers obtain and renew the identities that peers issue to us. There is one keeper for
+// each peer that offers both auth and its API server.
 type identityKeepers struct {
 	x      *Exchange
 	stored identities
@@ -33,14 +33,14 @@ type identityKeepers struct {
 	renewals map[peer.PublicKey]*renewal
 }
 
-// renewal is how it stands with replacing what a peer has issued.
+// renewal is the state of replacing a peer's identity.
 type renewal struct {
-	// pace is how often it is asked for another identity, and at when it last was.
+	// pace limits requests for a new identity; at is the time of the last one.
 	pace *rate.Limiter
 	at   time.Time
-	// told is how often it is logged that the peer says ours has ended.
+	// told limits how often it is logged that the peer says ours has ended.
 	told *rate.Limiter
-	// due: another one was wanted, which was too soon.
+	// due says that a replacement was wanted too soon and is still to do.
 	due bool
 }
 
@@ -49,11 +49,12 @@ type runningKeeper struct {
 	keeper *auth.Keeper
 	cancel context.CancelFunc
 	done   chan struct{}
-	// direct is how it was last told to ask outside the tunnel; under identityKeepers.mu.
+	// direct is how it was last configured to ask outside the tunnel; guarded by
+	// identityKeepers.mu.
 	direct check.DirectFacts
 }
 
-// stop ends the keeper and waits for it: it stores nothing afterwards.
+// stop ends the keeper and waits for it: nothing is stored afterwards.
 func (k *runningKeeper) stop() {
 	k.cancel()
 	<-k.done
@@ -63,8 +64,8 @@ func newIdentityKeepers(x *Exchange) *identityKeepers {
 	return &identityKeepers{x: x, stored: identities{store: x.o.Store}, keepers: map[string]*runningKeeper{}, renewals: map[peer.PublicKey]*renewal{}}
 }
 
-// setPeers ends the keepers of peers that are gone and of those that offer us no
-// identity any more, and starts those of peers that do.
+// setPeers stops the keepers of peers that are gone or no longer offer us an identity, and starts
+// those of peers that do.
 func (i *identityKeepers) setPeers(r *roster.Roster) {
 	i.mu.Lock()
 	var gone []string
@@ -85,18 +86,18 @@ func (i *identityKeepers) setPeers(r *roster.Roster) {
 	}
 }
 
-// setPeer starts or ends one peer's keeper.
+// setPeer starts or stops one peer's keeper.
 func (i *identityKeepers) setPeer(m *roster.Member) {
 	if i.x.offersIdentity(m) {
 		i.start(m)
 	} else if i.end(m.Name) {
 		i.mu.Lock()
-		i.renewal(m.Key).due = true // what it issued may end with the grant
+		i.renewal(m.Key).due = true // the identity may end with the grant
 		i.mu.Unlock()
 	}
 }
 
-// end ends the keeper of a peer and waits for it. It reports whether there was one.
+// end stops a peer's keeper and waits for it. It reports whether there was one.
 func (i *identityKeepers) end(name string) bool {
 	i.mu.Lock()
 	k := i.keepers[name]
@@ -108,7 +109,7 @@ func (i *identityKeepers) end(name string) bool {
 	return k != nil
 }
 
-// renewal is how it stands with a peer's identity; i.mu is held.
+// renewal returns the renewal state of a peer's identity; i.mu is held.
 func (i *identityKeepers) renewal(k peer.PublicKey) *renewal {
 	r := i.renewals[k]
 	if r == nil {
@@ -118,8 +119,8 @@ func (i *identityKeepers) renewal(k peer.PublicKey) *renewal {
 	return r
 }
 
-// offersIdentity reports whether the peer grants us what an identity is for, and asking
-// for it.
+// offersIdentity reports whether the peer lets us request an identity and grants us something to
+// use it for.
 func (x *Exchange) offersIdentity(m *roster.Member) bool {
 	if m.Stock || m.Pending {
 		return false
@@ -131,7 +132,7 @@ func (x *Exchange) offersIdentity(m *roster.Member) bool {
 	return slices.Contains(offers, api.ServiceAuth) && slices.Contains(offers, api.ServiceAPIServer)
 }
 
-// start makes a peer's keeper unless there is one.
+// start starts a peer's keeper unless there is one.
 func (i *identityKeepers) start(m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -148,22 +149,22 @@ func (i *identityKeepers) start(m *roster.Member) {
 	keeper, err := auth.NewKeeper(auth.KeeperOptions{
 		Peer: m.Key, Name: m.Name, Request: i.x.requestIdentity(m), Store: &i.stored, Logger: i.x.log,
 		OnChange: func(auth.Identity) { i.x.checks.Wake(m.Name); i.x.o.Changed() },
-		OnDoubt:  func() { i.x.checks.Wake(m.Name) }, // or the API server would seem well for minutes
+		OnDoubt:  func() { i.x.checks.Wake(m.Name) }, // otherwise the API server would look healthy for minutes
 	})
 	if err != nil {
-		i.x.log.Error("the identity for a peer cannot be kept", "peer", m.Name, "error", err)
+		i.x.log.Error("cannot start renewing the identity at a peer", "peer", m.Name, "error", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &runningKeeper{key: m.Key, direct: m.Direct, keeper: keeper, cancel: cancel, done: make(chan struct{})}
 	i.keepers[m.Name] = k
-	if r := i.renewals[m.Key]; r != nil && r.due { // what returns asks at once
+	if r := i.renewals[m.Key]; r != nil && r.due { // a keeper that comes back asks at once
 		i.renewLocked(time.Now(), m)
 	}
 	go func() {
 		defer close(k.done)
 		if err := keeper.Run(ctx); err != nil {
-			i.x.log.Error("the identity for a peer is no longer kept", "peer", m.Name, "error", err)
+			i.x.log.Error("stopped renewing the identity at a peer", "peer", m.Name, "error", err)
 		}
 	}()
 }
@@ -179,7 +180,7 @@ func (i *identityKeepers) close() {
 	}
 }
 
-// wake makes a request that waits for its next try be made now.
+// wake retries a waiting request now.
 func (i *identityKeepers) wake(name string) {
 	if k := i.keeper(name); k != nil {
 		k.Wake()
@@ -195,8 +196,7 @@ func (i *identityKeepers) keeper(name string) *auth.Keeper {
 	return nil
 }
 
-// renew has a peer's identity replaced, which its API server refuses, but not twice within
-// renewEvery.
+// renew replaces an identity that the peer's API server rejects, but at most once in renewEvery.
 func (i *identityKeepers) renew(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -205,7 +205,7 @@ func (i *identityKeepers) renew(now time.Time, m *roster.Member) {
 	}
 }
 
-// renewLocked has it replaced unless that was asked for too often; done says whether.
+// renewLocked replaces the identity unless that was requested too often; done reports which.
 func (i *identityKeepers) renewLocked(now time.Time, m *roster.Member) (done bool) {
 	k := i.keepers[m.Name]
 	if k == nil || k.key != m.Key {
@@ -220,15 +220,15 @@ func (i *identityKeepers) renewLocked(now time.Time, m *roster.Member) (done boo
 	return true
 }
 
-// tell logs why an identity is replaced, but not at the peer's pace; i.mu is held.
+// tell logs why an identity is replaced, at a limited rate, since the peer sets the pace; i.mu is
+// held.
 func (i *identityKeepers) tell(now time.Time, m *roster.Member, why string) {
 	if i.renewal(m.Key).told.AllowN(now, 1) {
-		i.x.log.Info("another identity is asked for", "peer", m.Name, "reason", why)
+		i.x.log.Info("requesting a new identity", "peer", m.Name, "reason", why)
 	}
 }
 
-// ended is renew on the peer's word, which it gives once: what comes too often is done by
-// renewDue.
+// ended is renew on the peer's word, which comes once. renewDue later does what came too often.
 func (i *identityKeepers) ended(now time.Time, m *roster.Member) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -239,9 +239,9 @@ func (i *identityKeepers) ended(now time.Time, m *roster.Member) {
 	}
 }
 
-// renewDue does what was too often for ended, and what no word told of: heard is the peer's
-// last report, and an identity that came before it and hangs on nothing by it ended before we
-// heard on what it hung.
+// renewDue does what came too often for ended, and covers what no report mentioned. heard is the
+// peer's latest report. If our identity is older than that report and the report ties it to
+// nothing, the identity ended before we learned what it was tied to.
 func (i *identityKeepers) renewDue(now time.Time, m *roster.Member, heard heardReport) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -259,7 +259,7 @@ func (i *identityKeepers) renewDue(now time.Time, m *roster.Member, heard heardR
 	}
 }
 
-// shown adds to the facts of a check the identity in use, if there is one.
+// shown adds the identity in use to the facts of a check.
 func (i *identityKeepers) shown(name string, f *check.Facts) {
 	k := i.keeper(name)
 	if k == nil {
@@ -275,7 +275,7 @@ func (i *identityKeepers) shown(name string, f *check.Facts) {
 	}
 }
 
-// status is the identity that a peer issued to us; nil when there is none.
+// status returns the identity that a peer issued to us; nil if there is none.
 func (i *identityKeepers) status(name string) *api.Identity {
 	k := i.keeper(name)
 	if k == nil {
@@ -288,10 +288,10 @@ func (i *identityKeepers) status(name string) *api.Identity {
 	return nil
 }
 
-// retriedSoon is how near the next try to get an identity must be to be worth waiting for.
+// retriedSoon is how soon the next attempt must be for a caller to wait for it.
 const retriedSoon = 5 * time.Second
 
-// Credential is the identity that the peer issued to us.
+// Credential returns the identity that the peer issued to us.
 func (x *Exchange) Credential(_ context.Context, name string) (api.Credential, error) {
 	m, err := x.o.Peers.Member(name)
 	if err != nil {
@@ -321,7 +321,8 @@ func (x *Exchange) Credential(_ context.Context, name string) (api.Credential, e
 	}, nil
 }
 
-// requestIdentity asks a peer for an identity, by the way that its mode says at this moment.
+// requestIdentity returns a function that requests an identity from a peer, on the path that its
+// mode currently selects.
 func (x *Exchange) requestIdentity(m *roster.Member) func(context.Context, []byte) (auth.Grant, error) {
 	inside := auth.NewClient(m.Address(), x.o.Stack.DialContext)
 	name, key := m.Name, m.Key

@@ -16,52 +16,51 @@ import (
 )
 
 const (
-	// reportPace is how often a peer is told of changes at most.
+	// reportPace is the least time between two reports to a peer.
 	reportPace = 5 * time.Second
-	// turnPace is how often peers are looked at whom something has changed for, at most.
+	// turnPace is the least time between two looks at peers with changes.
 	turnPace = time.Second
-	// reportRenewal is when a report is posted although nothing has changed. Each answer
-	// to a hello renews it for 400 bytes, and a peer asks every 4 to 6 min: a request of its
-	// own, of 7 KB, is made only for one that has stopped asking.
+	// reportRenewal is when a report is sent although nothing has changed. Each answer to a hello
+	// renews it for 400 bytes, and a peer sends a hello every 4 to 6 min; only a peer that has
+	// stopped asking costs a separate request of 7 KB.
 	reportRenewal = 7 * time.Minute
-	// reportAgain is how long a peer to which a report could not be handed over is left
-	// alone.
+	// reportAgain is how long to leave a peer alone after a failed delivery.
 	reportAgain = 30 * time.Second
 )
 
-// reports exchanges with each peer what the two find when they try to reach each other:
-// they tell ours, and keep the peer's last. They are safe for concurrent use.
+// reports exchanges findings with each peer: it sends ours, and keeps the peer's latest. It is safe
+// for concurrent use.
 type reports struct {
 	x    *Exchange
-	mail *mail.Sender[struct{}] // a report is written when it is handed over
-	wake chan struct{}          // holds at most one wish to look for changes
+	mail *mail.Sender[struct{}] // a report is written when it is delivered
+	wake chan struct{}          // holds at most one pending wish to look for changes
 
 	mu    sync.Mutex
 	heard map[peer.PublicKey]heardReport
 	told  map[peer.PublicKey]toldReport
-	// about are the peers whom something may have changed for since the last turn; all
-	// says that it may have for each of them.
+	// about are the peers that something may have changed for since the last turn; all means every
+	// peer.
 	about map[peer.PublicKey]bool
 	all   bool
 }
 
-// heardReport is the last report of a peer.
+// heardReport is the latest report of a peer.
 type heardReport struct {
 	report.Report
 	at time.Time
 }
 
-// toldReport is what a peer was told last.
+// toldReport is what was last sent to a peer.
 type toldReport struct {
 	said report.Report
-	// of is what it was found to say the same as: see basis.
+	// of is the basis of what was sent: see basis.
 	of basis
-	// at is when it took it, next when it may be told more.
+	// at is when the peer accepted it, next when it may be sent more.
 	at, next time.Time
 }
 
-// newReports makes an exchange that tells nothing before run. What it needs of the gateway
-// need not be there yet.
+// newReports returns an exchange of reports that sends nothing before run. The parts of the gateway
+// that it needs may be created later.
 func newReports(x *Exchange) *reports {
 	r := &reports{
 		x: x, wake: make(chan struct{}, 1), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
@@ -71,7 +70,7 @@ func newReports(x *Exchange) *reports {
 	return r
 }
 
-// hand makes one try to hand a peer the report as it is by then.
+// hand makes one attempt to deliver the current report to a peer.
 func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error {
 	m := r.x.o.Peers.Load().ByKey(to)
 	if m == nil {
@@ -93,7 +92,7 @@ func (r *reports) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error
 	return nil
 }
 
-// write makes the report to a peer as things are; body is nil when there is nothing to tell.
+// write encodes the current report to a peer; body is nil if there is nothing to say.
 func (r *reports) write(m *roster.Member, now time.Time) (said report.Report, of basis, body []byte, err error) {
 	results, of := r.basis(m)
 	said, ok := r.compose(m, results, of, now)
@@ -103,7 +102,7 @@ func (r *reports) write(m *roster.Member, now time.Time) (said report.Report, of
 	return said, of, body, err
 }
 
-// failed puts the next try off.
+// failed postpones the next attempt.
 func (r *reports) failed(to peer.PublicKey, err error) {
 	r.mu.Lock()
 	if t, ok := r.told[to]; ok {
@@ -111,11 +110,11 @@ func (r *reports) failed(to peer.PublicKey, err error) {
 		r.told[to] = t
 	}
 	r.mu.Unlock()
-	r.x.log.Debug("a report was not delivered", "peer", r.x.o.Peers.NameOf(to), "error", err)
+	r.x.log.Debug("failed to deliver a report", "peer", r.x.o.Peers.NameOf(to), "error", err)
 }
 
-// forHello is the report that goes with the answer to a peer's hello; nil when there is
-// nothing to tell. The parts of the gateway are there by the time that a peer can ask.
+// forHello returns the report to send with the answer to a peer's hello; nil if there is nothing to
+// say. The gateway is complete by the time a peer can ask.
 func (r *reports) forHello(to peer.PublicKey) []byte {
 	m := r.x.o.Peers.Load().ByKey(to)
 	if m == nil || m.Pending {
@@ -124,15 +123,15 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 	now := time.Now()
 	said, _, body, err := r.write(m, now)
 	if err != nil {
-		r.x.log.Warn("the report to a peer cannot be written", "peer", m.Name, "error", err)
+		r.x.log.Warn("failed to encode a report", "peer", m.Name, "error", err)
 	}
 	if body == nil {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Whether the answer arrives is not known. What it renews counts as renewed; of what is
-	// new the peer is told again, and of what follows in any case, were it as before.
+	// It is unknown whether the answer arrives. What it only renews counts as renewed. What is new
+	// is sent again with the next report.
 	if t, told := r.told[to]; told {
 		if said.Same(t.said) {
 			t.at = now
@@ -144,8 +143,7 @@ func (r *reports) forHello(to peer.PublicKey) []byte {
 	return body
 }
 
-// receive takes a report that a peer sent, and does what it asks for; an error is fit to be
-// told to the peer.
+// receive handles a report from a peer. Its errors may be sent to the peer.
 func (r *reports) receive(from peer.PublicKey, body []byte) error {
 	is, was, err := r.take(from, body)
 	if err == nil {
@@ -154,7 +152,7 @@ func (r *reports) receive(from peer.PublicKey, body []byte) error {
 	return err
 }
 
-// take keeps a report that a peer sent, or that came with its hello, and gives the one before.
+// take stores a report from a peer, also one that came with a hello, and returns the previous one.
 func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report, err error) {
 	if rep, err = report.Parse(body); err != nil {
 		return rep, was, err
@@ -167,14 +165,14 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 	}
 	was = r.heard[from].Report
 	if rep.Identity == "" && was.Identity != report.NoIdentity {
-		rep.Identity = was.Identity // it will say so later
+		rep.Identity = was.Identity // it will send it later
 	}
 	r.heard[from] = heardReport{rep, time.Now()}
 	t := r.told[from]
-	if rep.Hears.Report == report.Never { // it has just started, and has none of ours
+	if rep.Hears.Report == report.Never { // it has just started and has no report from us
 		t.said, t.of = report.Report{}, basis{}
 	}
-	if soon := time.Now().Add(reportPace); t.next.After(soon) { // it is there again
+	if soon := time.Now().Add(reportPace); t.next.After(soon) { // it is back
 		t.next = soon
 	}
 	r.told[from] = t
@@ -185,7 +183,7 @@ func (r *reports) take(from peer.PublicKey, body []byte) (rep, was report.Report
 	return rep, was, nil
 }
 
-// last is the last report of a peer.
+// last returns the latest report of a peer.
 func (r *reports) last(k peer.PublicKey) (heardReport, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +191,7 @@ func (r *reports) last(k peer.PublicKey) (heardReport, bool) {
 	return h, ok
 }
 
-// tellsOffers reports whether a peer tells when it offers something else.
+// tellsOffers reports whether a peer announces changes of its offers.
 func (r *reports) tellsOffers(k peer.PublicKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,8 +199,8 @@ func (r *reports) tellsOffers(k peer.PublicKey) bool {
 	return ok && h.Offers != "" && time.Since(h.at) < report.StaleAfter
 }
 
-// inbound is what a peer found when it tried to reach us. Without a report it is unknown, and
-// says why.
+// inbound returns what a peer found when it tried to reach us. Without a report the findings are
+// unknown and say why.
 func (r *reports) inbound(m *roster.Member) []verdict.Finding {
 	if h, found := r.last(m.Key); found {
 		return h.Findings(r.reader(m), h.at, time.Now())
@@ -216,7 +214,7 @@ func (r *reports) inbound(m *roster.Member) []verdict.Finding {
 	return r.reader(m).Without(why)
 }
 
-// reader is this gateway as the reader of a peer's report.
+// reader returns this gateway as the reader of a peer's report.
 func (r *reports) reader(m *roster.Member) report.Reader {
 	out := report.Reader{Peer: m.Name, User: r.x.issuer.User(m), Own: func() catalogue.Shown {
 		return r.x.o.Shown()
@@ -227,13 +225,13 @@ func (r *reports) reader(m *roster.Member) report.Reader {
 	return out
 }
 
-// skew is how much a peer's clock is ahead of ours, by its last report.
+// skew is how far a peer's clock is ahead of ours, by its latest report.
 func (r *reports) skew(k peer.PublicKey) (skew time.Duration, ok bool) {
 	h, ok := r.last(k)
 	return h.Skew(h.at), ok
 }
 
-// forget drops what is kept of a peer that is gone from the roster.
+// forget drops the data of a peer that has left the roster.
 func (r *reports) forget(k peer.PublicKey) {
 	r.mail.Forget(k)
 	r.mu.Lock()
@@ -243,20 +241,20 @@ func (r *reports) forget(k peer.PublicKey) {
 	delete(r.about, k)
 }
 
-// close waits for what is under way; the gateway's context has ended by then.
+// close waits for pending work; the gateway's context has ended by then.
 func (r *reports) close() { r.mail.Close() }
 
-// applyReportChanges does what a report asks for that has other marks than the one before. How often is for
-// the peer to decide where that is asked of itself and nothing is kept or logged of it: a report
-// a second is taken of it, and one with each hello. Another identity is written to the state, so
-// it is asked for renewAtOnce times in a row, and then once in renewEvery.
+// applyReportChanges acts on the marks in a report that differ from the previous report's. The peer
+// sets the pace where only the peer is queried and nothing is stored or logged: at most a report a
+// second, and one with each hello. A new identity is written to the state, so it is requested
+// renewAtOnce times in a row, and then once in renewEvery.
 func (x *Exchange) applyReportChanges(from peer.PublicKey, is, was report.Report) {
 	m := x.o.Peers.Load().ByKey(from)
 	if m == nil {
 		return
 	}
 	if is.OffersChanged(was) {
-		x.log.Debug("a peer offers something else than before; it is asked", "peer", m.Name)
+		x.log.Debug("peer's services changed; fetching the new list", "peer", m.Name)
 		x.checks.Wake(m.Name)
 	}
 	if is.IdentityEnded(was) {

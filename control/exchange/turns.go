@@ -12,22 +12,22 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// basis is what a report is made of but for times: one of the same basis says the same.
+// basis is what a report is made from, except times: reports with the same basis say the same.
 type basis struct {
 	gateway          string
-	results          *verdict.Finding // the first of a list that is never changed
+	results          *verdict.Finding // the first of a list that never changes
 	nat              catalogue.NAT
 	offers, identity report.Mark
 }
 
-// run tells peers what changes until ctx ends. It looks at all of them every few seconds by
-// itself: changed has it look at some soon.
+// run sends changes to peers until ctx ends. It looks at all peers every few seconds; changed makes
+// it look sooner.
 func (r *reports) run(ctx context.Context) {
 	turns(ctx, r.wake, func(now time.Time, all bool) { r.turn(now, r.members(all)) })
 }
 
-// turns calls turn for all every reportPace and for some after each wake, but not more often
-// than turnPace.
+// turns calls turn for all peers every reportPace and for some after each wake, at most once per
+// turnPace.
 func turns(ctx context.Context, wake <-chan struct{}, turn func(now time.Time, all bool)) {
 	t := time.NewTicker(reportPace)
 	defer t.Stop()
@@ -49,8 +49,7 @@ func turns(ctx context.Context, wake <-chan struct{}, turn func(now time.Time, a
 	}
 }
 
-// changed asks for a look at all verdicts soon, changedFor for one at those on a peer. They
-// do not block.
+// changed requests a look at all verdicts soon, changedFor at those on one peer. They do not block.
 func (r *reports) changed() { r.look(func() { r.all = true }) }
 
 func (r *reports) changedFor(k peer.PublicKey) { r.look(func() { r.about[k] = true }) }
@@ -61,11 +60,11 @@ func (r *reports) look(at func()) {
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
-	default: // asked for already
+	default: // already requested
 	}
 }
 
-// members are the peers to look at, of whom nobody need ask again.
+// members returns the peers to look at and resets the request.
 func (r *reports) members(all bool) []*roster.Member {
 	r.mu.Lock()
 	about := r.about
@@ -85,14 +84,14 @@ func (r *reports) members(all bool) []*roster.Member {
 	return out
 }
 
-// VerdictChanged has a peer hear of a verdict on it.
+// VerdictChanged sends a peer a changed verdict on it.
 func (x *Exchange) VerdictChanged(name string) {
 	if m := x.o.Peers.Load().ByName(name); m != nil {
 		x.reports.changedFor(m.Key)
 	}
 }
 
-// turn posts to the peers among these that do not know yet what is known here.
+// turn sends reports to those of the members that do not know the current state.
 func (r *reports) turn(now time.Time, members []*roster.Member) {
 	for _, m := range members {
 		if !r.takes(m) || !r.x.o.Paths.Connected(m, now) {
@@ -108,7 +107,7 @@ func (r *reports) turn(now time.Time, members []*roster.Member) {
 	}
 }
 
-// basis is what a report to a peer is made of now.
+// basis returns what a report to a peer is made from now.
 func (r *reports) basis(m *roster.Member) ([]verdict.Finding, basis) {
 	results := r.x.checks.Findings(m.Name)
 	nat := r.x.o.Paths.Agent().NAT()
@@ -122,8 +121,8 @@ func (r *reports) basis(m *roster.Member) ([]verdict.Finding, basis) {
 	return results, of
 }
 
-// same reports whether a peer knows what a report of this basis would say, and need not hear
-// it again yet.
+// same reports whether a peer already knows what a report of this basis would say and needs no
+// renewal yet.
 func (r *reports) same(k peer.PublicKey, of basis, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,13 +130,13 @@ func (r *reports) same(k peer.PublicKey, of basis, now time.Time) bool {
 	return of.results != nil && of == t.of && now.Sub(t.at) < reportRenewal
 }
 
-// takes reports whether a peer is one that understands reports.
+// takes reports whether a peer understands reports.
 func (r *reports) takes(m *roster.Member) bool {
 	h, ok := r.x.hellos.get(m.Key)
 	return ok && !m.Stock && !m.Pending && h.Can(auth.CapabilityReport)
 }
 
-// due reports whether a peer is to be told now, and then counts on it.
+// due reports whether to send to a peer now, and assumes that the caller does.
 func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +154,7 @@ func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.T
 	return true
 }
 
-// compose writes down what is known about reaching a peer; false when that is nothing.
+// compose writes down what is known about reaching a peer; false if nothing is.
 func (r *reports) compose(m *roster.Member, results []verdict.Finding, of basis, now time.Time) (report.Report, bool) {
 	out := report.Report{
 		At: now, Gateway: of.gateway, Verdicts: report.Tell(results, now), Hears: report.Hears{Report: report.Never},

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// What commands ask of the parts.
+// Commands, each passed on to the part that carries it out.
 
 var _ admin.Backend = (*Gateway)(nil)
 
@@ -21,32 +21,32 @@ func (g *Gateway) PeerAllow(ctx context.Context, name string, r api.PeerAllowReq
 	return g.peers.PeerAllow(ctx, name, r)
 }
 
-// PeerLocal adds, moves or removes listeners here that lead to services of a peer.
+// PeerLocal adds, moves or removes local listeners for a peer's services.
 func (g *Gateway) PeerLocal(ctx context.Context, name string, r api.PeerLocalRequest) error {
 	return g.peers.PeerLocal(ctx, name, r)
 }
 
-// PeerTry makes a change of a peer that is undone unless it is confirmed.
+// PeerTry changes a peer. The change is rolled back unless it is confirmed.
 func (g *Gateway) PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
 	return g.peers.PeerTry(ctx, name, r)
 }
 
-// PeerConfirm has the changes of a peer stay that would be undone.
+// PeerConfirm makes a peer's tried changes permanent.
 func (g *Gateway) PeerConfirm(ctx context.Context, name string) error {
 	return g.peers.PeerConfirm(ctx, name)
 }
 
-// PeerApprove lets a peer in whose key an operator has confirmed.
+// PeerApprove admits a peer whose key an operator has confirmed.
 func (g *Gateway) PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error {
 	return g.peers.PeerApprove(ctx, name, r)
 }
 
-// Invite makes a ticket.
+// Invite creates a ticket.
 func (g *Gateway) Invite(ctx context.Context, r api.InviteRequest) (api.InviteResponse, error) {
 	return g.enrolment.InviteFor(ctx, r, "")
 }
 
-// InviteFor is Invite for an object of the cluster, whose UID is kept with the ticket.
+// InviteFor is Invite on behalf of a cluster object, whose UID is stored with the ticket.
 func (g *Gateway) InviteFor(ctx context.Context, r api.InviteRequest, object string) (api.InviteResponse, error) {
 	return g.enrolment.InviteFor(ctx, r, object)
 }
@@ -61,25 +61,25 @@ func (g *Gateway) Accept(ctx context.Context, r api.AcceptRequest) (api.AcceptRe
 	return g.enrolment.Accept(ctx, r)
 }
 
-// KeyRotate gives the gateway another key without losing a peer.
+// KeyRotate replaces the gateway's key without losing a peer.
 func (g *Gateway) KeyRotate(ctx context.Context, r api.KeyRotateRequest) (api.KeyRotateResponse, error) {
 	return g.enrolment.KeyRotate(ctx, r)
 }
 
-// Restart is closed when the gateway has to be closed and started again.
+// Restart is closed when the gateway must be closed and started again.
 func (g *Gateway) Restart() <-chan struct{} { return g.enrolment.Restart() }
 
-// NetCheck asks the STUN and TURN servers and the router again and says what the network
-// around this gateway is like.
+// NetCheck queries the STUN and TURN servers and the router again and describes the network around
+// this gateway.
 func (g *Gateway) NetCheck(ctx context.Context) (api.NetCheck, error) { return g.paths.NetCheck(ctx) }
 
-// Kubeconfig says what it takes to write one for the peer's API server.
+// Kubeconfig returns what is needed to write a kubeconfig for the peer's API server.
 func (g *Gateway) Kubeconfig(ctx context.Context, name string) (api.Kubeconfig, error) {
 	return g.services.Kubeconfig(ctx, name)
 }
 
-// ServicePort is the port of a peer's service inside the tunnel, if it is known. It is for a
-// gateway in a cluster.
+// ServicePort returns the port of a peer's service inside the tunnel, if it is known. Gateways in a
+// cluster use it.
 func (g *Gateway) ServicePort(name, service string) (uint16, bool) {
 	return g.services.ServicePort(name, service)
 }
@@ -89,13 +89,13 @@ func (g *Gateway) Credential(ctx context.Context, name string) (api.Credential, 
 	return g.exchange.Credential(ctx, name)
 }
 
-// PeerToken makes a token by which a peer is known to auth outside the tunnel.
+// PeerToken issues a token that identifies a peer to auth outside the tunnel.
 func (g *Gateway) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	return g.auth.PeerToken(ctx, name, r)
 }
 
-// ClusterServices lists the services of clusters that are exported and imported; of one peer, if it is
-// named.
+// ClusterServices lists the exported and imported services of clusters, of one peer if peer is not
+// empty.
 func (g *Gateway) ClusterServices(_ context.Context, peer string) (api.ClusterServices, error) {
 	out := api.ClusterServices{APIVersion: api.Version, Kind: "ClusterServices", Services: []api.ClusterService{}}
 	if peer != "" {
@@ -109,17 +109,17 @@ func (g *Gateway) ClusterServices(_ context.Context, peer string) (api.ClusterSe
 	return out, nil
 }
 
-// Discovered lists the gateways that were found, and why a search finds none.
+// Discovered lists the gateways that discovery found, and why a search finds none.
 func (g *Gateway) Discovered(ctx context.Context) (api.DiscoveredList, error) {
 	return g.found.Discovered(ctx)
 }
 
-// DiscoveredApprove makes a peer of a gateway that was found.
+// DiscoveredApprove adds a gateway that discovery found as a peer.
 func (g *Gateway) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
 	return g.found.DiscoveredApprove(ctx, name, r)
 }
 
-// PeerRemove forgets a peer.
+// PeerRemove removes a peer.
 func (g *Gateway) PeerRemove(ctx context.Context, name string, force bool) error {
 	return g.peers.PeerRemove(ctx, name, force)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// Check runs the checks of one peer, or of this gateway and all its peers, and gives what
-// they found. It takes at most 10 s, unless throughput is to be measured too.
+// Check runs the checks of one peer, or of this gateway and all its peers, and returns their
+// results. It takes at most 10 s, plus the throughput measurement if one is requested.
 func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport, error) {
 	if r.Peer != "" {
 		if _, err := g.peers.Member(r.Peer); err != nil {
@@ -29,12 +29,12 @@ func (g *Gateway) Check(ctx context.Context, r api.CheckRequest) (api.CheckRepor
 	return report, err
 }
 
-// Checks gives what the checks found last.
+// Checks returns the latest results.
 func (g *Gateway) Checks(ctx context.Context) (api.CheckReport, error) {
 	return g.checkReport(ctx, "", false)
 }
 
-// checkReport joins what was found here with what peers report, and puts it into words.
+// checkReport joins the local findings with what peers report, and renders them.
 func (g *Gateway) checkReport(ctx context.Context, name string, fresh bool) (api.CheckReport, error) {
 	own, peers, err := g.checks.Find(ctx, name, fresh)
 	if err != nil {
@@ -49,10 +49,10 @@ func (g *Gateway) checkReport(ctx context.Context, name string, fresh bool) (api
 	return verdict.Report(g.peers.Config().Name, time.Now(), own, peers, name != ""), nil
 }
 
-// Log gives the records of the recent log after one; 0 gives all that are kept.
+// Log returns the records of the recent log after the given one; 0 returns all that are kept.
 func (g *Gateway) Log(_ context.Context, after uint64) (api.Log, error) {
 	return api.Log{Kind: "Log", Records: append([]api.LogRecord{}, g.tail.After(after)...), Alarms: g.Alarms()}, nil
 }
 
-// Alarms are the warnings with a code since the start, once for each subject.
+// Alarms returns the coded warnings since the start, one for each subject.
 func (g *Gateway) Alarms() []api.Alarm { return g.tail.Alarms() }

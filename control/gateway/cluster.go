@@ -16,9 +16,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// SetPeers replaces the configured peers of a gateway in a cluster, which has a Peer object
-// of each. What did not change is not disturbed. Names and keys must differ from each
-// other's. On an error the old peers are in force as before.
+// SetPeers replaces the configured peers of a gateway in a cluster, where each has a Peer object.
+// Unchanged peers are not disturbed. Names and keys must be unique. On an error the old peers stay
+// in force.
 func (g *Gateway) SetPeers(ctx context.Context, peers []config.Peer) error {
 	return g.peers.Change(func(c *roster.Change) error {
 		next := g.peers.Config().WithPeers(peers)
@@ -33,18 +33,17 @@ func (g *Gateway) SetPeers(ctx context.Context, peers []config.Peer) error {
 			return err
 		}
 		g.audit.Record(ctx, audit.Reload, audit.Reason(summary(changes)))
-		g.log.Info("the cluster's peers are applied", "added", len(changes.Added),
+		g.log.Info("applied the cluster's peers", "added", len(changes.Added),
 			"removed", len(changes.Removed), "changed", len(changes.Changed))
 		return nil
 	})
 }
 
-// ClusterPeers are the cluster's peers that were applied last. It may be called when the
-// gateway is closed.
+// ClusterPeers returns the cluster's peers that were applied last. It may be called after Close.
 func (g *Gateway) ClusterPeers() []config.Peer { return slices.Clone(g.peers.Config().Peers) }
 
-// OnChange has f called, besides those given before, whenever peers, their states, identities
-// or verdicts may have changed. f must not block, and not call the gateway.
+// OnChange registers another function to be called whenever peers, their states, identities or
+// verdicts may have changed. f must not block or call the gateway.
 func (g *Gateway) OnChange(f func()) {
 	for {
 		old := g.onChange.Load()
@@ -58,7 +57,7 @@ func (g *Gateway) OnChange(f func()) {
 	}
 }
 
-// announceChange tells whoever asked for it.
+// announceChange calls the functions registered with OnChange.
 func (g *Gateway) announceChange() {
 	if list := g.onChange.Load(); list != nil {
 		for _, f := range *list {
@@ -67,26 +66,26 @@ func (g *Gateway) announceChange() {
 	}
 }
 
-// PublicKey is the gateway's.
+// PublicKey returns the gateway's public key.
 func (g *Gateway) PublicKey() peer.PublicKey { return g.publicKey }
 
-// Port is the UDP port that the gateway listens on.
+// Port returns the UDP port that the gateway listens on.
 func (g *Gateway) Port() uint16 { return g.plane.Bind.Port() }
 
-// SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. They
-// are candidates with the source "service", and peers are told.
+// SetServiceEndpoints replaces the addresses that the cluster routes to this gateway. They become
+// candidates with the source "service", which are announced to peers.
 func (g *Gateway) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
 	g.peers.LearnAll(func(*roster.Roster) { g.paths.SetServiceEndpoints(list) })
 }
 
-// plain reports whether the gateway takes part in services of clusters without a cluster.
+// plain reports whether the gateway takes part in cluster services without running in a cluster.
 func (g *Gateway) plain() bool { return g.opts.Clusterset == nil && g.opts.Config.Kubernetes == nil }
 
-// sourceServices is the source of problems with services of clusters, where there is no cluster.
+// sourceServices is the problem source for cluster services on a gateway outside a cluster.
 const sourceServices = "services"
 
-// showServices shows what is wrong with the services that are imported, until the gateway ends. What
-// peers export and nobody asked for is no fault.
+// showServices shows the problems of imported services until the gateway ends. A peer's exports
+// that nobody imports are no problem.
 func (g *Gateway) showServices() {
 	for {
 		state, changed := g.clusters.State()
@@ -101,7 +100,7 @@ func (g *Gateway) showServices() {
 	}
 }
 
-// Services are those of clusters, as this one takes part in them; nil if it does not.
+// Services returns this gateway's cluster services; nil if it takes part in none.
 func (g *Gateway) Services() mcs.Services {
 	if g.clusters == nil {
 		return nil
@@ -109,22 +108,22 @@ func (g *Gateway) Services() mcs.Services {
 	return g.clusters
 }
 
-// SetProblems replaces what one source has found to be wrong with this gateway. Each is
-// shown as an own check that fails.
+// SetProblems replaces the problems that one source has found with this gateway. Each is shown as a
+// failing own check.
 func (g *Gateway) SetProblems(source string, list []check.OwnProblem) {
 	if g.problems.set(source, list) {
 		g.announceChange()
 	}
 }
 
-// problems are what others than package check found of this gateway, by source. It is safe
-// for concurrent use; the zero value has none.
+// problems are this gateway's problems that package check did not find itself, by source. It is
+// safe for concurrent use; the zero value is empty.
 type problems struct {
 	mu       sync.Mutex
 	bySource map[string][]check.OwnProblem
 }
 
-// set reports whether anything changed.
+// set replaces a source's problems and reports whether anything changed.
 func (p *problems) set(source string, list []check.OwnProblem) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +137,7 @@ func (p *problems) set(source string, list []check.OwnProblem) bool {
 	return true
 }
 
-// all are those of every source, in the order of the sources' names.
+// all returns the problems of all sources, ordered by source name.
 func (p *problems) all() []check.OwnProblem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// facts are what a check of a peer starts from.
+// facts returns the input of a peer's checks.
 func (g *Gateway) facts(name string) (check.Facts, bool) {
 	m := g.peers.Load().ByName(name)
 	if m == nil {
@@ -25,7 +25,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	return f, true
 }
 
-// brief is of facts what says whether a peer need be checked at all.
+// brief returns the part of facts that decides whether a peer needs checking at all.
 func (g *Gateway) brief(name string) (check.Facts, bool) {
 	m := g.peers.Load().ByName(name)
 	if m == nil {
@@ -36,7 +36,7 @@ func (g *Gateway) brief(name string) (check.Facts, bool) {
 	return f, true
 }
 
-// own are what a check of this gateway starts from.
+// own returns the input of this gateway's own checks.
 func (g *Gateway) own() check.Own {
 	cfg := g.peers.Config()
 	o := g.paths.Own()
@@ -50,18 +50,18 @@ func (g *Gateway) own() check.Own {
 	}
 	for _, n := range cfg.Services.Named {
 		if n.Ports.Protocol == api.UDP {
-			continue // nothing is known to ask it
+			continue // not enough is known to query it
 		}
 		o.Upstreams = append(o.Upstreams, check.Upstream{Service: n.Name, Address: n.Address})
 	}
 	return o
 }
 
-// links are the interfaces that lead out.
+// links returns the interfaces that lead outside.
 func (g *Gateway) links() (out []check.Link) {
 	links, err := g.opts.Links()
 	if err != nil {
-		g.log.Debug("the links of this machine are not known", "error", err)
+		g.log.Debug("failed to list this host's links", "error", err)
 	}
 	for _, l := range links {
 		out = append(out, check.Link(l))
@@ -69,16 +69,16 @@ func (g *Gateway) links() (out []check.Link) {
 	return out
 }
 
-// networks are those that this machine is in.
+// networks returns the networks that this host is in.
 func (g *Gateway) networks() []netip.Prefix {
 	networks, err := g.opts.Networks()
 	if err != nil {
-		g.log.Debug("the networks of this machine are not known", "error", err)
+		g.log.Debug("failed to list this host's networks", "error", err)
 	}
 	return networks
 }
 
-// interfaceNetworks are the networks of this machine's interfaces.
+// interfaceNetworks returns the networks of this host's interfaces.
 func interfaceNetworks() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -93,7 +93,7 @@ func interfaceNetworks() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// networksAround guesses networks from addresses, by the lengths that are usual.
+// networksAround guesses networks from addresses, using common prefix lengths.
 func networksAround(hosts func() ([]netip.Addr, error)) ([]netip.Prefix, error) {
 	addrs, err := hosts()
 	var out []netip.Prefix

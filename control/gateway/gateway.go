@@ -1,13 +1,13 @@
-// Package gateway is the composition: one running gateway, made of the parts below control/,
-// the tunnel and the network stack. It opens and closes them, tells them of each other, and is
-// the backend of the admin socket. The binary, the lab and the tests all run this.
+// Package gateway composes a running gateway from the parts below control/, the tunnel and the
+// network stack. It opens, connects and closes them, and is the backend of the admin socket. The
+// binary, the lab and the tests all run it.
 //
-// Whatever changes (a reload, a redeemed ticket, a command), the same thing happens: package
-// roster makes a new roster and puts it in force by difference, so that nothing is disturbed
-// that did not change, and then the parts hear of it in the order of [Gateway.subscribe].
+// Every change of the peers takes the same way, be it a reload, a redeemed ticket or a command:
+// package roster makes a new roster and applies the difference, which leaves unchanged peers alone.
+// Then it notifies the parts in the order of [Gateway.subscribe].
 //
-// Time-driven work is in one loop that turns every second or two (loop.go), and asks each part
-// for its own.
+// One loop (loop.go) does all work that depends on time. It turns every second or two and calls
+// each part.
 package gateway
 
 import (
@@ -60,30 +60,30 @@ type Gateway struct {
 	changes
 }
 
-// logs are where what happens is written.
+// logs is where events are written.
 type logs struct {
 	log   *slog.Logger
 	tail  *logtail.Tail
 	audit *audit.Log
 }
 
-// self is who this gateway is.
+// self is this gateway's identity.
 type self struct {
 	key       peer.PrivateKey
-	publicKey peer.PublicKey // of key: working it out takes 40 µs
+	publicKey peer.PublicKey // of key: deriving it takes 40 µs
 	startedAt time.Time
 }
 
-// ground is what the parts stand on.
+// ground is what the parts are built on.
 type ground struct {
 	store *state.Store
 	flows *forward.Flows
 	plane *plane.Plane
-	// egress opens TCP connections to the outside.
+	// egress opens outbound TCP connections.
 	egress *egress.Dialer
 }
 
-// parts are in the order of dependence: none knows of a later one. See the package's README.
+// parts are in dependency order: none knows a later one. See the package's README.
 type parts struct {
 	peers     *roster.Registry
 	auth      *issuer.Service
@@ -93,19 +93,19 @@ type parts struct {
 	exchange  *exchange.Exchange
 	services  *outbound.Services
 	checks    *check.Runner
-	clusters  *clusterset.Clusterset // nil: none takes part
+	clusters  *clusterset.Clusterset // nil: takes no part in cluster services
 }
 
-// life is that of the gateway's own goroutines.
+// life holds the gateway's own goroutines.
 type life struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 	closing  sync.Once
-	stopping atomic.Bool // as closing has begun
+	stopping atomic.Bool // set when closing begins
 }
 
-// watched is what is noticed by the way.
+// watched is what the gateway records while it runs.
 type watched struct {
 	rates   *rates
 	history *history.History
@@ -113,32 +113,32 @@ type watched struct {
 	transit *audit.TransitLog
 }
 
-// configured is what is the configuration's alone.
+// configured is what only the configuration decides.
 type configured struct {
-	// reloading is held from the reading of a configuration to its application, so that
-	// of two the one that was read last is in force. It is taken before the registry's lock.
+	// reloading is held from reading a configuration until it is applied, so that the one read last
+	// ends up in force. It is locked before the registry.
 	reloading sync.Mutex
-	// reloads counts them, by result.
+	// reloads counts reloads by result.
 	reloads struct{ success, failed atomic.Uint64 }
-	// undoAgain is when a configuration that nobody confirmed is undone again, after a failure. It is
-	// the ticker's.
+	// undoAgain is when to retry rolling back an unconfirmed configuration after a failure. Only
+	// the ticker uses it.
 	undoAgain time.Time
-	// metrics is nil when there is none; it is the one's who may change the peers.
+	// metrics is nil if metrics are not served. It is guarded by the registry's lock.
 	metrics *metrics.Server
 }
 
-// changes are told of, and kept of others.
+// changes holds the change subscribers and the problems that they see.
 type changes struct {
-	// onChange is told of changes.
+	// onChange is called on changes.
 	onChange atomic.Pointer[[]func()]
-	// problems are those that others than the gateway found.
+	// problems are those found by other components.
 	problems problems
 }
 
-// Start brings a gateway up: the state directory is locked, the port is open, peers with
-// known addresses are being dialled. ctx bounds the start only. The errors say what could
-// not be opened and what to do; one that the configuration is to blame for is a
-// config.Problem. On an error nothing is left open.
+// Start brings a gateway up: it locks the state directory, opens the port and starts dialling peers
+// with known addresses. ctx bounds only the start. Errors say what could not be opened and how to
+// fix it; those caused by the configuration are a config.Problem. On an error everything is closed
+// again.
 func Start(ctx context.Context, o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	tail := logtail.New(o.Logger.Handler())
@@ -172,7 +172,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// open makes the parts from the ground up.
+// open creates the parts from the bottom up.
 func (g *Gateway) open(ctx context.Context) error {
 	cfg := g.opts.Config
 	var err error
@@ -217,7 +217,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	return g.peers.Bring(g.plane.Engine, g.plane.Stack)
 }
 
-// openPaths makes what finds peers, and the plane over which they are reached.
+// openPaths creates the path finder and the plane over which peers are reached.
 func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 	mtu := g.overlayMTU(cfg)
 	g.tellOfJumboFrames(cfg)
@@ -247,14 +247,14 @@ func (g *Gateway) openPaths(cfg *config.Resolved) (err error) {
 	return nil
 }
 
-// shook has a peer looked at again that a handshake shows to be there, after it was found not to be.
+// shook rechecks a peer that was judged unreachable when a handshake shows that it is there.
 func (g *Gateway) shook(peer string) {
 	if g.checks.Finding(peer, api.ServiceGateway).Failed() {
 		g.checks.Wake(peer)
 	}
 }
 
-// openInBand makes what peers are told and asked inside the tunnel.
+// openInBand creates what serves and queries peers inside the tunnel.
 func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (err error) {
 	g.enrolment = enrol.New(enrol.Options{
 		Key: g.key, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, OwnAddrs: g.opts.OwnAddrs,
@@ -297,18 +297,18 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 	return err
 }
 
-// userOf is who the peer called name is at this cluster's API server.
+// userOf returns the user name of a peer at this cluster's API server.
 func (g *Gateway) userOf(name string) string { return g.auth.UserOf(name) }
 
-// subscribe has the parts follow who the peers are. History begins before anything happens to them.
-// An issuer comes before those who act, so that nobody who is gone gets an identity; then those
-// that seek peers, lead to them and check them. The
-// verdicts on a peer that is gone are not those on another of its name.
+// subscribe makes the parts follow the roster. The order matters. History comes first, to see
+// everything that happens to a peer. The issuer comes before the parts that act, so that a removed
+// peer gets no identity. Then come the parts that find, forward to and check peers. Verdicts on a
+// removed peer do not carry over to another one of the same name.
 func (g *Gateway) subscribe() {
 	g.peers.Subscribe(g.remember)
 	g.peers.Subscribe(g.auth.Follow)
 	g.peers.Subscribe(func(_, next *roster.Roster) { g.paths.SetPeers(next, g.found.Places(next)) })
-	g.peers.Subscribe(g.paths.Forget) // once those who are gone are no longer sought
+	g.peers.Subscribe(g.paths.Forget) // after the search for removed peers has stopped
 	g.peers.Subscribe(g.services.Follow)
 	if g.clusters != nil {
 		g.peers.Subscribe(g.clusters.Follow)
@@ -318,7 +318,7 @@ func (g *Gateway) subscribe() {
 	g.peers.Subscribe(func(_, _ *roster.Roster) { g.announceChange() })
 }
 
-// checkPeers has the peers checked.
+// checkPeers starts and stops checks as peers come and go.
 func (g *Gateway) checkPeers(old, next *roster.Roster) {
 	if gone := old.Without(next); len(gone) > 0 {
 		g.checks.SetPeers(slices.DeleteFunc(next.Names(), func(name string) bool {
@@ -328,7 +328,7 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 	g.checks.SetPeers(next.Names())
 }
 
-// heardHello has the parts hear what a peer says of itself.
+// heardHello passes on what a peer says about itself.
 func (g *Gateway) heardHello(peer string, h auth.Hello) {
 	g.exchange.HeardHello(peer, h)
 	if g.clusters != nil {
@@ -336,7 +336,7 @@ func (g *Gateway) heardHello(peer string, h auth.Hello) {
 	}
 }
 
-// verdictChanged has a peer, and whoever else asked for it, hear of a verdict on it.
+// verdictChanged passes a changed verdict on to the peer that it is about and to the subscribers.
 func (g *Gateway) verdictChanged(name string) {
 	g.judge(name)
 	g.exchange.VerdictChanged(name)
@@ -375,25 +375,25 @@ func (g *Gateway) openPlane(cfg *config.Resolved, mtu int) error {
 	return err
 }
 
-// Close drains and ends the gateway: no new connections, open ones may finish until ctx
-// ends and are reset then. Everything is closed on return. Only the first call does
-// anything, and the others wait for it.
+// Close drains and closes the gateway. It accepts no new connections; open ones may finish until
+// ctx ends, and are then reset. When Close returns, everything is closed. Only the first call does
+// the work; the others wait for it.
 func (g *Gateway) Close(ctx context.Context) error {
 	var err error
 	g.closing.Do(func() {
 		g.stopping.Store(true)
-		g.log.Info("gateway stops", "openConnections", total(g.flows.Count()))
+		g.log.Info("gateway is stopping", "openConnections", total(g.flows.Count()))
 		err = g.close(ctx)
 		g.tail.End(ctx, time.Now())
-		g.log.Info("gateway has stopped")
+		g.log.Info("gateway stopped")
 	})
 	return err
 }
 
-// close takes down what open made, in the opposite order, as far as it got.
+// close closes what open created, in reverse order, as far as open got.
 func (g *Gateway) close(ctx context.Context) error {
 	if g.store != nil && ctx.Err() != nil {
-		g.store.Interrupt() // nothing may be waited for, so not for this
+		g.store.Interrupt() // closing must not wait for a slow backend
 	}
 	if g.peers != nil {
 		g.peers.Close()
@@ -408,7 +408,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	}
 	if g.flows != nil {
 		if err := g.flows.Drain(ctx); err != nil {
-			g.log.Info("connections were reset that did not end in time", "reason", err)
+			g.log.Info("reset connections that did not drain in time", "reason", err)
 			time.Sleep(roster.ResetFlushDelay)
 		}
 	}
@@ -447,14 +447,14 @@ func (g *Gateway) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// whileRunning is ctx that ends with the gateway as well: a command must not outlive it.
+// whileRunning returns a ctx that also ends with the gateway, so that no command outlives it.
 func (g *Gateway) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(g.ctx, func() { cancel(roster.ErrStopping) })
 	return ctx, func() { stop(); cancel(context.Canceled) }
 }
 
-// expired is a context that has ended: for closing without waiting.
+// expired returns a context that has already ended, for closing without waiting.
 func expired() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// History gives what became of peers lately.
+// History returns the recent events of peers.
 func (g *Gateway) History(_ context.Context, r api.HistoryRequest) (api.History, error) {
 	now := time.Now()
 	names := g.peers.Load().Names()
@@ -43,7 +43,7 @@ func (g *Gateway) History(_ context.Context, r api.HistoryRequest) (api.History,
 	return out, nil
 }
 
-// seen keeps how a peer is.
+// seen records the state of a peer.
 func (g *Gateway) seen(now time.Time, m *roster.Member, s paths.Seen) {
 	if m.Stock && s.State == api.StateConnected {
 		s.RTT = g.checks.Finding(m.Name, api.ServiceGateway).RTT
@@ -52,8 +52,8 @@ func (g *Gateway) seen(now time.Time, m *roster.Member, s paths.Seen) {
 	g.history.Observe(now, m.Name, history.Sample{State: s.State, Path: s.Path, RTT: s.RTT, Loss: s.Loss, Rx: rx, Tx: tx})
 }
 
-// remember has history follow who the peers are, and keep that one joined or has another key. Of a
-// peer that is gone nothing is kept, nor is it another's of its name.
+// remember makes the history follow the roster and records joins and key changes. A removed peer's
+// history is deleted, and never passes to another peer of the same name.
 func (g *Gateway) remember(old, next *roster.Roster) {
 	now := time.Now()
 	g.history.SetPeers(next.Names())
@@ -80,14 +80,14 @@ func (g *Gateway) remember(old, next *roster.Roster) {
 	}
 }
 
-// judge keeps the verdicts on the peer of a name as they are now.
+// judge records the current verdicts on a named peer.
 func (g *Gateway) judge(name string) {
 	if m := g.peers.Load().ByName(name); m != nil {
 		g.judged(m, time.Now())
 	}
 }
 
-// judged keeps the verdicts on a peer as they are at a moment.
+// judged records the verdicts on a peer at a given time.
 func (g *Gateway) judged(m *roster.Member, now time.Time) {
 	out, in := verdict.Correlate(now, g.checks.Own(), g.checks.Findings(m.Name), g.exchange.Inbound(m))
 	words := func(t api.Targets) api.Outcomes {

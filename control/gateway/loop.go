@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// heartbeatLimit is how long the ticker may stand still before /livez fails. Disks
-	// stall for seconds; this is thirty turns even of a thousand peers'.
+	// heartbeatLimit is how long the ticker may stall before /livez fails. Disks stall for seconds;
+	// this is thirty turns even with a thousand peers.
 	heartbeatLimit = 60 * time.Second
-	// sourceState is the source of problems of the state.
+	// sourceState is the problem source for the state.
 	sourceState = "state"
 )
 
-// ticker does what depends on time alone, as often as the tunnel reads its counters: each
-// second, and of a thousand peers every two, of which it may then notice something 4.5 s late.
-// Its fields are its goroutine's.
+// ticker does the work that depends on time, as often as the tunnel reads its counters: every
+// second, or every 2 s with a thousand peers. With a thousand peers it may notice a change 4.5 s
+// late. Only its goroutine uses its fields.
 type ticker struct {
 	g     *Gateway
 	watch *paths.Watch
-	// tunnel is the state of this turn.
+	// tunnel is the tunnel's state in this turn.
 	tunnel tunnel.Snapshot
-	// judged counts the peers whose verdicts were looked at, around all of them.
+	// judged is the position in the round over all peers' verdicts.
 	judged int
-	// notKept is why the state was not kept outside of the pod at the last turn.
+	// notKept is why the last turn could not store the state outside the pod.
 	notKept error
-	// rest gives memory back; nil where others live in the process.
+	// rest returns memory to the system; nil if the process is shared.
 	rest *idle.Rest
 }
 
@@ -85,11 +85,11 @@ func (c *ticker) turn(now time.Time) {
 	g.tail.Settle(g.ctx, now)
 }
 
-// judgedOnceIn is how many turns it takes to look at the verdicts on all peers: some change with the
+// judgedOnceIn is how many turns a round over all peers' verdicts takes. Some verdicts change with
 // time alone.
 const judgedOnceIn = 60
 
-// judge keeps the verdicts on some peers.
+// judge records the verdicts on the next few peers.
 func (c *ticker) judge(now time.Time) {
 	members := c.g.peers.Load().Members()
 	for range (len(members) + judgedOnceIn - 1) / judgedOnceIn {
@@ -98,7 +98,7 @@ func (c *ticker) judge(now time.Time) {
 	}
 }
 
-// showKept has an own check say that the state cannot be kept outside of the pod.
+// showKept shows as an own check that the state cannot be stored outside the pod.
 func (c *ticker) showKept(now time.Time) {
 	err, was := c.g.store.Kept(), c.notKept
 	c.notKept = err

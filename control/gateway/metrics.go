@@ -15,10 +15,10 @@ import (
 	"github.com/postern-dev/postern/discovery/path"
 )
 
-// metricsGrace is how long scrapes may go on when their listener is to close.
+// metricsGrace is how long running scrapes may take after their listener is to close.
 const metricsGrace = 2 * time.Second
 
-// serveMetrics listens where the configuration says; it gives nil where it does not.
+// serveMetrics listens where the configuration says; it returns nil if metrics are off.
 func (g *Gateway) serveMetrics(ctx context.Context, cfg *config.Resolved) (*metrics.Server, error) {
 	if cfg.HTTPAddress == "" {
 		return nil, nil
@@ -40,19 +40,19 @@ func (g *Gateway) shutMetrics(s *metrics.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), metricsGrace)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		g.log.Debug("scrapes were cut off", "error", err)
+		g.log.Debug("metrics server did not shut down cleanly", "error", err)
 	}
 }
 
-// metricsMove is a change of the metrics' address under way: both listeners are open,
-// or, where they would be in each other's way, the old one is closed already.
+// metricsMove is a pending change of the metrics address. Both listeners are open, or the old one
+// is already closed if the two would conflict.
 type metricsMove struct {
 	g        *Gateway
-	old, now *metrics.Server // may be nil, and are one when nothing moves
+	old, now *metrics.Server // may be nil; equal if nothing changes
 }
 
-// moveMetrics opens the listener that the configuration wants. It is for one who may change
-// the peers.
+// moveMetrics opens the listener that the configuration asks for. The caller holds the registry's
+// lock.
 func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metricsMove, error) {
 	old := g.metrics
 	if g.peers.Config().HTTPAddress == next.HTTPAddress {
@@ -65,7 +65,7 @@ func (g *Gateway) moveMetrics(ctx context.Context, next *config.Resolved) (metri
 	if old == nil || !errors.Is(err, syscall.EADDRINUSE) {
 		return metricsMove{}, err
 	}
-	// It may be our own: the new address may differ in nothing but the interface.
+	// It may be our own: perhaps only the interface differs.
 	g.shutMetrics(old)
 	g.metrics = nil
 	if now, err = g.serveMetrics(ctx, next); err != nil {
@@ -83,7 +83,7 @@ func (m metricsMove) commit() {
 	}
 }
 
-// undo closes the new listener, and opens the old one if that was closed for it.
+// undo closes the new listener, and reopens the old one if it was closed.
 func (m metricsMove) undo(ctx context.Context) {
 	if m.now != nil && m.now != m.old {
 		m.g.shutMetrics(m.now)
@@ -93,13 +93,13 @@ func (m metricsMove) undo(ctx context.Context) {
 	}
 	server, err := m.g.serveMetrics(ctx, m.g.peers.Config())
 	if err != nil {
-		m.g.log.Error("metrics are not served any more", "error", err)
+		m.g.log.Error("metrics server failed", "error", err)
 		return
 	}
 	m.g.metrics = server
 }
 
-// Metrics is a registry with this gateway's metrics.
+// Metrics returns a registry with this gateway's metrics.
 func (g *Gateway) Metrics() (*prometheus.Registry, error) {
 	build := metrics.Build{Version: g.opts.Version, GoVersion: runtime.Version()}
 	return metrics.NewRegistry(metrics.NewCollector(build, g.metricsSnapshot))
@@ -150,7 +150,7 @@ func (g *Gateway) metricsSnapshot() metrics.Snapshot {
 	return metrics.Snapshot{Status: status, Counters: c}
 }
 
-// countServices adds what became of connections to services of clusters.
+// countServices adds the results of connections to cluster services.
 func (g *Gateway) countServices(c *metrics.Counters) {
 	if g.clusters == nil {
 		return
@@ -170,7 +170,7 @@ func (g *Gateway) countServices(c *metrics.Counters) {
 	}
 }
 
-// addCounters adds what happened in either direction to what is there.
+// addCounters adds the counters of both directions to the totals.
 func addCounters(carried map[string]uint64, refused map[metrics.Refusal]uint64, in, out forward.Counters) {
 	for direction, n := range map[string]forward.Counters{forward.DirectionInbound: in, forward.DirectionOutbound: out} {
 		carried[direction] += n.Accepted

@@ -84,10 +84,10 @@ func TestJumboInterfacesAreToldOf(t *testing.T) {
 			o.LinkMTU = func() (int, error) { return 9001, nil }
 		}
 	})
-	const told = `"the interfaces carry jumbo frames; `
+	const told = `"interfaces support jumbo frames; `
 	log := w.log.tail(1 << 20)
 	if n := strings.Count(log, told); n != 1 {
-		t.Fatalf("%d gateways tell of jumbo frames, want edge alone:\n%s", n, log)
+		t.Fatalf("%d gateways suggest jumbo frames, want only edge:\n%s", n, log)
 	}
 	line, _, _ := strings.Cut(log[strings.Index(log, told):], "\n")
 	for _, want := range []string{`"gateway":"edge"`, `"linkMtu":9001`, `"mtu":8920`} {

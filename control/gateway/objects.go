@@ -11,14 +11,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// What a cluster's objects are made of, and what is remembered of them.
+// The data behind a cluster's objects, and what is stored about them.
 
 // Joined lists the peers that joined or were added by command, by name. It is a snapshot.
 func (g *Gateway) Joined() []state.Peer { return g.store.Peers().All() }
 
-// NoteObject remembers that a peer that joined has an object in the cluster, and which key
-// is in it: when that object is deleted, even while this gateway does not run, the peer is
-// to be removed. A peer that has gone meanwhile is no error.
+// NoteObject stores that a joined peer has an object in the cluster, and the key in it. When that
+// object is deleted, even while this gateway is down, the peer is removed. It is no error if the
+// peer is gone.
 func (g *Gateway) NoteObject(name string, key peer.PublicKey) error {
 	err := g.store.Update(func(all *state.Peers) error {
 		p, ok := all.Get(name)
@@ -34,11 +34,10 @@ func (g *Gateway) NoteObject(name string, key peer.PublicKey) error {
 	return nil
 }
 
-// Tickets lists what the book knows of the tickets that were made here; no secrets.
+// Tickets lists the tickets issued here, without secrets.
 func (g *Gateway) Tickets() []ticket.Standing { return g.peers.Book().Standings() }
 
-// Revoke ends an open ticket: nobody can redeem it any more. One that has ended, or is not
-// known, is no error.
+// Revoke revokes an open ticket. It is no error if the ticket has ended or is unknown.
 func (g *Gateway) Revoke(id string) error {
 	t, err := ticket.ParseID(id)
 	if err != nil {

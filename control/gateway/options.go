@@ -16,84 +16,83 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// An issuer in the gateway's cluster, what it is made of, and what one may tell besides.
+// The issuer in the gateway's cluster, its options, and the facts that it reports.
 type (
 	ClusterIssuer        = issuer.Cluster
 	ClusterIssuerOptions = issuer.ClusterOptions
 	Incarnations         = issuer.Incarnations
 )
 
-// Options of a gateway. Config is required; the rest has defaults.
+// Options configure a gateway. Config is required; the rest has defaults.
 type Options struct {
 	Config *config.Resolved
-	// Version is shown in status and told to peers.
+	// Version is shown in the status and sent to peers.
 	Version string
-	// NewUnderlay opens the UDP socket; nil is underlay.New. The lab gives sockets of
-	// its in-process internet.
+	// NewUnderlay opens the UDP socket; nil means underlay.New. The lab passes sockets of its
+	// in-process internet.
 	NewUnderlay func(underlay.Options) *underlay.Bind
-	// HostAddrs lists this machine's addresses; nil is discovery.InterfaceAddrs.
+	// HostAddrs lists this host's addresses; nil means discovery.InterfaceAddrs.
 	HostAddrs func() ([]netip.Addr, error)
-	// OwnAddrs lists all its addresses, of bridges and tunnels too: no peer is sought
-	// there. nil is HostAddrs or, without that, discovery.OwnAddrs.
+	// OwnAddrs lists all of this host's addresses, including those of bridges and tunnels; peers
+	// are never dialled there. nil means HostAddrs if set, else discovery.OwnAddrs.
 	OwnAddrs func() ([]netip.Addr, error)
-	// Networks lists the networks that this machine is in; nil is what its interfaces say
-	// or, when HostAddrs is given, a /24 or /64 around each of those.
+	// Networks lists the networks that this host is in; nil means those of its interfaces or, if
+	// HostAddrs is set, a /24 or /64 around each of its addresses.
 	Networks func() ([]netip.Prefix, error)
-	// Links lists the interfaces that lead out, to tell whether any is up; nil is
-	// discovery.Links, or nothing when HostAddrs is given.
+	// Links lists the interfaces that lead outside, to find out whether any is up; nil means
+	// discovery.Links, or none if HostAddrs is set.
 	Links func() ([]discovery.Link, error)
-	// LinkMTU is the smallest MTU of the interfaces that lead out, in bytes, 0 when it is
-	// not known; nil is discovery.LinkMTU, or nothing when HostAddrs is given.
+	// LinkMTU returns the smallest MTU of the interfaces that lead outside, in bytes, or 0 if
+	// unknown; nil means discovery.LinkMTU, or unknown if HostAddrs is set.
 	LinkMTU func() (int, error)
-	// Resolve looks up a host name of the discovery settings; nil asks the system.
+	// Resolve looks up a host name of the discovery settings; nil means the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// LANInterfaces lists the interfaces on which gateways are looked for, and ListenLAN
-	// opens a socket for multicast DNS on one; nil are this machine's.
+	// LANInterfaces lists the interfaces for LAN discovery, and ListenLAN opens a multicast DNS
+	// socket on one; nil means this host's.
 	LANInterfaces func() ([]lan.Interface, error)
 	ListenLAN     func(lan.Interface, lan.Family) (lan.Conn, error)
-	// ReadConfig reads the configuration again, for a reload; nil has none to read.
+	// ReadConfig reads the configuration again for a reload; nil if it cannot be reloaded.
 	ReadConfig func() (*config.Resolved, error)
-	// NewClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount; nil has
-	// no cluster to issue in.
+	// NewClusterIssuer creates the issuer of spec.services.auth.issuer.serviceAccount; nil outside
+	// a cluster.
 	NewClusterIssuer func(ClusterIssuerOptions) (ClusterIssuer, error)
-	// CheckInterval and CheckRetry pace the checks; 0 takes package check's defaults.
+	// CheckInterval and CheckRetry pace the checks; 0 means package check's defaults.
 	CheckInterval, CheckRetry time.Duration
-	// ClusterPeers are the configured peers of a gateway in a cluster until SetPeers.
+	// ClusterPeers are the configured peers of a gateway in a cluster until SetPeers is called.
 	ClusterPeers []config.Peer
-	// AdmitLocal says why whoever connects to a listener for a peer's services may not use
-	// it; nil admits everybody who can connect. Each connection waits for it on its own.
+	// AdmitLocal returns an error if a client of a local listener may not use the peer's services;
+	// nil admits every client. Calls for different connections run concurrently.
 	AdmitLocal func(peer string, from netip.AddrPort) error
-	// LocalHost is where listeners without an address listen; the zero value is 127.0.0.1.
+	// LocalHost is where listeners without an address listen; the zero value means 127.0.0.1.
 	LocalHost netip.Addr
-	// Inside are those of this machine's addresses that are announced only if STUN servers see this
-	// gateway there.
+	// Inside are networks of this host whose addresses are announced only if STUN servers see them.
 	Inside []netip.Prefix
-	// Clusterset has the gateway take part in the services of clusters. nil: one in a cluster does
-	// not, and one without imports what the configuration says, to this machine.
+	// Clusterset configures cluster services. If nil, a gateway in a cluster takes no part, and one
+	// outside imports what the configuration lists to this host.
 	Clusterset *Clusterset
-	// OnSuperseded is told that a peer says that it has heard a later start of a gateway with
-	// this one's key: boot is its number, in the order of the state's. It may be called again
-	// and again, and must not block. A peer may say anything. nil: nobody is told.
+	// OnSuperseded is called when a peer says that it has heard a later start of a gateway with
+	// this one's key; boot is that start's number, as counted by the state. It may be called
+	// repeatedly and must not block. The peer may be lying. nil ignores it.
 	OnSuperseded func(peer string, boot uint64)
-	// State keeps the state where it outlives the directory; nil is the directory alone.
+	// State stores the state where it outlives the directory; nil means only in the directory.
 	State state.Backend
-	// Root is the file system whose cgroup tells of this process's limits; nil looks at none.
-	// With it the process is the gateway's own, which gives memory back when it rests.
+	// Root is the file system whose cgroup shows this process's limits; nil looks at none. If set,
+	// the process belongs to the gateway, which returns memory when idle.
 	Root fs.FS
-	// Logger gets everything, audit records included, within bounds (package logtail); nil
-	// discards.
+	// Logger gets all records, including audit records, rate-limited by package logtail; nil
+	// discards them.
 	Logger *slog.Logger
 }
 
-// Clusterset says how a gateway takes part in the services of clusters (Multi-Cluster Services API).
+// Clusterset configures a gateway's part in cluster services (Multi-Cluster Services API).
 type Clusterset struct {
-	// Namespace is the gateway's own, which no pattern of namespaces means.
+	// Namespace is the gateway's own, which namespace patterns never match.
 	Namespace string
-	// Admit says why whoever connects may not use an imported service; nil admits everybody who can
-	// connect. Each connection waits for it on its own.
+	// Admit returns an error if a client may not use an imported service; nil admits every client.
+	// Calls for different connections run concurrently.
 	Admit func(peer string, service mcs.Name, from netip.AddrPort) error
-	// DNSQueries are those for names of imported services, as metrics have them; nil where they are
-	// not served.
+	// DNSQueries returns the metrics of queries for imported services' names; nil if names are not
+	// served.
 	DNSQueries func() map[string]uint64
 }
 
@@ -109,7 +108,7 @@ func (o Options) withDefaults() Options {
 		o.NewUnderlay = underlay.New
 	}
 	given := o.HostAddrs
-	own, link := o.HostAddrs, func() (int, error) { return 0, nil } // of a host that is not this one
+	own, link := o.HostAddrs, func() (int, error) { return 0, nil } // HostAddrs describes another host
 	links := func() ([]discovery.Link, error) { return nil, nil }
 	if o.HostAddrs == nil {
 		o.HostAddrs, own, link, links = discovery.InterfaceAddrs, discovery.OwnAddrs, discovery.LinkMTU, discovery.Links

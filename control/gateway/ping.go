@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 )
 
-// Layers of `postern ping`, from the socket upwards.
+// Layers of `postern ping`, from the socket up.
 const (
 	layerProbe     = "probe"
 	layerWG        = "wg"
@@ -25,11 +25,11 @@ const (
 // pingWait bounds one echo.
 const pingWait = 2 * time.Second
 
-// pingPayload makes the packet as long as that of ping(8).
+// pingPayload makes the packet as long as ping(8)'s.
 const pingPayload = 56
 
-// Ping measures one round trip at a layer: of a probe between the sockets, of a
-// WireGuard handshake, of an echo inside the tunnel, or of a connection to a service.
+// Ping measures one round trip at a layer: a probe between the sockets, a WireGuard handshake, an
+// echo inside the tunnel, or a connection to a service.
 func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api.PingReply, error) {
 	m, err := g.peers.Member(name)
 	if err != nil {
@@ -64,7 +64,7 @@ func (g *Gateway) Ping(ctx context.Context, name string, r api.PingRequest) (api
 	return reply, nil
 }
 
-// measure is how one round trip is measured on a layer.
+// measure returns the function that measures one round trip at a layer.
 func (g *Gateway) measure(layer string) (func(context.Context, *roster.Member) (time.Duration, error), error) {
 	connect := func(port uint16) func(context.Context, *roster.Member) (time.Duration, error) {
 		return func(ctx context.Context, m *roster.Member) (time.Duration, error) {
@@ -97,14 +97,14 @@ func (g *Gateway) measure(layer string) (func(context.Context, *roster.Member) (
 	return nil, admin.Usage(fmt.Sprintf("ping: there is no layer %q", layer), "use probe, wg, overlay, auth or apiServer")
 }
 
-// handshakeRTT makes a new WireGuard handshake and waits for it.
+// handshakeRTT performs a new WireGuard handshake and returns its duration.
 func (g *Gateway) handshakeRTT(ctx context.Context, m *roster.Member) (time.Duration, error) {
 	return g.plane.Engine.Handshake(ctx, m.Key)
 }
 
-// pingKnown is an echo of the checks. A peer without a session that no address is known of
-// gets none: WireGuard would keep each until there is a session, in a buffer of 64 KiB, and
-// a gateway may have a thousand peers that have yet to come.
+// pingKnown sends an echo for the checks, unless the peer has no session and no known address.
+// WireGuard would queue such an echo in a buffer of 64 KiB until there is a session, and a gateway
+// may have a thousand peers that have never connected.
 func (g *Gateway) pingKnown(ctx context.Context, to netip.Addr, payload int) (time.Duration, error) {
 	m := g.peers.Load().Find(to)
 	if m != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// rateWindow is how far back the throughput looks: long enough to smooth the bursts of
-// TCP, short enough that a screen refreshed each second shows a transfer's end.
+// rateWindow is the averaging window of the throughput: long enough to smooth TCP's bursts, short
+// enough that a screen refreshed every second shows when a transfer ends.
 const rateWindow = 3 * time.Second
 
 // rates turns byte counters into bytes per second. It is safe for concurrent use.
@@ -26,7 +26,7 @@ type sample struct {
 
 func newRates() *rates { return &rates{samples: make(map[peer.PublicKey][]sample)} }
 
-// observe records the counters at now and forgets the peers that are gone.
+// observe records the counters at now and forgets removed peers.
 func (r *rates) observe(now time.Time, stats map[peer.PublicKey]tunnel.PeerStats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +38,7 @@ func (r *rates) observe(now time.Time, stats map[peer.PublicKey]tunnel.PeerStats
 	for k, s := range stats {
 		list := r.samples[k]
 		if n := len(list); n > 0 && (s.RxBytes < list[n-1].rx || s.TxBytes < list[n-1].tx) {
-			list = nil // the peer was removed and added again: its counters began again
+			list = nil // the peer was removed and added again: its counters restarted
 		}
 		past := 0
 		for len(list) > past+1 && now.Sub(list[past+1].at) >= rateWindow {
@@ -49,8 +49,7 @@ func (r *rates) observe(now time.Time, stats map[peer.PublicKey]tunnel.PeerStats
 	}
 }
 
-// of is the peer's throughput over the window in bytes per second; 0 before the second
-// sample.
+// of returns the peer's throughput over the window in bytes per second; 0 before the second sample.
 func (r *rates) of(k peer.PublicKey) (rx, tx float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,9 +2,9 @@ package gateway
 
 import "errors"
 
-// ready holds while the gateway takes connections; peers have no part in it. It ends when the gateway
-// begins to stop: what leads to it forgets it while open connections finish, so that clients whose
-// connections are reset then are refused, and do not wait for an address that is gone.
+// ready succeeds while the gateway accepts connections, whatever the state of its peers. It fails
+// as soon as the gateway begins to stop: load balancers then drop it while open connections finish.
+// Clients whose connections are reset later are refused quickly and do not wait for a dead address.
 func (g *Gateway) ready() error {
 	if g.stopping.Load() {
 		return errors.New("the gateway is stopping")

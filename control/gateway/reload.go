@@ -15,22 +15,21 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// SetConfig replaces the configuration of the running gateway. What did not change is
-// not disturbed. On an error the old one is in force as before.
+// SetConfig replaces the configuration of the running gateway. Unchanged parts are not disturbed.
+// On an error the old configuration stays in force.
 func (g *Gateway) SetConfig(ctx context.Context, next *config.Resolved) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	return g.reload(ctx, func() (*config.Resolved, error) { return next, nil })
 }
 
-// Reload reads the configuration again and applies it. On an error the old one is in
-// force as before.
+// Reload reads the configuration again and applies it. On an error the old one stays in force.
 func (g *Gateway) Reload(ctx context.Context) error {
 	return g.reloadFile(ctx, func(*config.Resolved) (state.Trial, error) { return state.Trial{}, nil })
 }
 
-// reloadFile reads the configuration again and applies it, as the trial that it is: none of a
-// configuration that is to stay. The trial is stored first, so that nothing happens without it.
+// reloadFile reads the configuration again and applies it, on trial if trial returns a non-zero
+// one. The trial is stored first, so that no unstored trial takes effect.
 func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) (state.Trial, error)) error {
 	if g.opts.ReadConfig == nil {
 		return admin.Conflict("this gateway was not started from a configuration file", "")
@@ -53,7 +52,7 @@ func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) (
 		g.SetProblems(sourceConfig, nil)
 		return nil
 	}
-	if asked := (*admin.Error)(nil); !errors.As(err, &asked) { // who asked for what cannot be has been told
+	if asked := (*admin.Error)(nil); !errors.As(err, &asked) { // the caller has already been told what it asked for in error
 		g.tellRefused(err)
 	}
 	if g.store.Trial() != was {
@@ -62,7 +61,7 @@ func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) (
 	return err
 }
 
-// tellRefused has own checks say why the file is not in force, until one is.
+// tellRefused shows as an own check why the file is not in force, until one is.
 func (g *Gateway) tellRefused(err error) {
 	p := catalogue.Params{File: g.opts.Config.File, Detail: err.Error()}
 	var one config.Problem
@@ -77,7 +76,7 @@ func (g *Gateway) tellRefused(err error) {
 	g.SetProblems(sourceConfig, []check.OwnProblem{{Name: "configuration", Code: catalogue.ConfigRefused, Params: p, Since: time.Now()}})
 }
 
-// reload applies what read gives, counts and logs what came of it.
+// reload applies what read returns, and counts and logs the result.
 func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, error)) error {
 	next, err := read()
 	return g.peers.Change(func(c *roster.Change) error {
@@ -87,7 +86,7 @@ func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, err
 		result := &g.reloads.success
 		if err != nil {
 			result = &g.reloads.failed
-			g.log.Error("the configuration was not applied; the old one stays in force",
+			g.log.Error("configuration not applied; the old one stays in force",
 				"code", string(catalogue.ConfigRefused), "error", err)
 		}
 		result.Add(1)
@@ -96,8 +95,8 @@ func (g *Gateway) reload(ctx context.Context, read func() (*config.Resolved, err
 	})
 }
 
-// setConfig prepares everything that can fail, then applies the peers, which can be
-// refused too, and then lets the rest take effect.
+// setConfig prepares everything that can fail, then applies the peers, which can also be refused,
+// and then commits the rest.
 func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.Resolved) error {
 	old := g.peers.Config()
 	changes := config.Diff(old, next)

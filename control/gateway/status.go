@@ -14,14 +14,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Status is the gateway's view of itself and its peers now. It never waits.
+// Status returns the current view of the gateway and its peers. It never blocks.
 func (g *Gateway) Status(context.Context) (api.Status, error) {
 	now := time.Now()
 	cfg, r := g.peers.Config(), g.peers.Load()
 	s := api.Status{
 		APIVersion: api.Version, Kind: "Status", Gateway: g.ownStatus(cfg), Peers: []api.PeerStatus{}, Alarms: g.Alarms(),
 	}
-	// Fresh, not the loop's: who has just joined wants to see it.
+	// Fresh, not the loop's: someone who has just joined wants to see it.
 	snapshot := g.plane.Engine.Snapshot()
 	locals := map[string][]api.Local{}
 	for _, l := range g.services.Locals() {
@@ -38,7 +38,7 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	return s, nil
 }
 
-// Config is the effective configuration with the origin of each value.
+// Config returns the effective configuration with the origin of each value.
 func (g *Gateway) Config(context.Context) ([]config.Value, error) {
 	return g.peers.Config().Values(), nil
 }
@@ -59,7 +59,7 @@ func (g *Gateway) ownStatus(cfg *config.Resolved) api.GatewayStatus {
 	return s
 }
 
-// endpoints names the checks of a peer's endpoints as they are used.
+// endpoints maps a target to the check of the endpoint in use.
 func endpoints(m *roster.Member) func(target string) string {
 	if m.Mode == api.ModeOutOfBand {
 		return verdict.Outside
@@ -94,7 +94,7 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	return s
 }
 
-// echoRTT is the round trip of the last echo of a peer that is checked, in seconds.
+// echoRTT is the round trip of the last echo of a checked peer, in seconds.
 func (g *Gateway) echoRTT(peer string) float64 {
 	return g.checks.Finding(peer, api.ServiceGateway).RTT.Seconds()
 }

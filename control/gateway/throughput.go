@@ -11,11 +11,11 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 )
 
-// checkThroughput is the name of the check that only runs when it is asked for.
+// checkThroughput is the name of the check that runs only on request.
 const checkThroughput = "throughput"
 
-// addThroughput measures what the path to a peer carries and puts it behind the report's
-// other checks.
+// addThroughput measures the throughput of the path to a peer and appends it to the report's
+// checks.
 func (g *Gateway) addThroughput(ctx context.Context, name string, r *api.CheckReport) {
 	c := g.throughput(ctx, name, r.Checks)
 	r.Checks = append(r.Checks, c)
@@ -26,8 +26,8 @@ func (g *Gateway) addThroughput(ctx context.Context, name string, r *api.CheckRe
 	}
 }
 
-// throughput measures for a second each way, bounded in bytes as well (package auth). How
-// much is enough is not ours to say: what was measured is ok, and what was not is unknown.
+// throughput measures for a second in each direction, with a byte limit too (package auth). It does
+// not judge how much is enough: a measured value is ok, a failed measurement is unknown.
 func (g *Gateway) throughput(ctx context.Context, name string, before []api.Check) api.Check {
 	c := api.Check{Name: checkThroughput, Peer: name, Target: api.ServiceGateway, Direction: api.DirectionOutbound, Stages: []api.CheckStage{}}
 	unknown := func(cause, fix string) api.Check {
@@ -71,7 +71,7 @@ func loadStage(way string, l auth.Load) api.CheckStage {
 		Detail: fmt.Sprintf("%s: %.1f MB", shownRate(l), float64(l.Bytes)/1e6)}
 }
 
-// shownRate is a load's in the unit that networks are sold by.
+// shownRate formats a load as a rate in the unit that networks are sold by.
 func shownRate(l auth.Load) string {
 	if b := l.BitsPerSecond(); b < 1e6 {
 		return fmt.Sprintf("%.0f kbit/s", b/1e3)

@@ -15,13 +15,13 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// sourceConfig is the source of the problem that the file is not in force.
+// sourceConfig is the problem source for a file that is not in force.
 const sourceConfig = "configuration"
 
-// ConfigTry is Reload for a configuration that counts for a time alone, unless ConfigConfirm comes
-// before: whoever made it through the tunnel may have cut himself off. What it is undone to is what
-// was confirmed last, however many were tried since. It stays in the state: after its time a file
-// that is still the same does not count at a restart either, until it is read again by Reload.
+// ConfigTry is Reload on trial: the configuration is rolled back at its deadline unless
+// ConfigConfirm comes first, since whoever made it through the tunnel may be locked out. It rolls
+// back to the last confirmed configuration, however many were tried since. The trial is stored:
+// after the deadline, an unchanged file is ignored at a restart too, until Reload reads it again.
 func (g *Gateway) ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.ConfigTryResponse, error) {
 	within := time.Duration(r.Within)
 	if err := roster.CheckTry(within); err != nil {
@@ -42,7 +42,7 @@ func (g *Gateway) ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.Co
 	return api.ConfigTryResponse{UndoneAt: t.Until}, err
 }
 
-// ConfigConfirm has a configuration stay that would be undone.
+// ConfigConfirm makes the configuration on trial permanent.
 func (g *Gateway) ConfigConfirm(context.Context) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
@@ -55,8 +55,8 @@ func (g *Gateway) ConfigConfirm(context.Context) error {
 	return g.store.SetTrial(state.Trial{})
 }
 
-// Hangup is Reload for a signal, which may come from anything, such as the end of the session that the
-// change has cut: a configuration that waits to be confirmed goes on waiting.
+// Hangup is Reload on a signal. The signal may have any cause, even the end of the session that the
+// change has cut off, so it does not confirm a configuration on trial.
 func (g *Gateway) Hangup(ctx context.Context) error {
 	return g.reloadFile(ctx, func(next *config.Resolved) (state.Trial, error) {
 		if t := g.store.Trial(); t.Tried == next.Fingerprint() && time.Now().Before(t.Until) {
@@ -66,7 +66,7 @@ func (g *Gateway) Hangup(ctx context.Context) error {
 	})
 }
 
-// configUndoneAt is when the configuration is undone unless it is confirmed; nil: it stays.
+// configUndoneAt is when the configuration is rolled back unless it is confirmed; nil if it stays.
 func (g *Gateway) configUndoneAt() *time.Time {
 	if t := g.store.Trial(); t.Tried != "" && t.Tried == g.peers.Config().Fingerprint() {
 		return timeOrNil(t.Until)
@@ -74,15 +74,15 @@ func (g *Gateway) configUndoneAt() *time.Time {
 	return nil
 }
 
-// undoUnconfirmed returns to the configuration before one that nobody has confirmed in time.
+// undoUnconfirmed rolls back a configuration that was not confirmed in time.
 func (g *Gateway) undoUnconfirmed(now time.Time) {
 	if t := g.store.Trial(); t.Tried == "" || now.Before(t.Until) || now.Before(g.undoAgain) || !g.reloading.TryLock() {
-		return // or at the next turn
+		return // or on the next turn
 	}
 	defer g.reloading.Unlock()
 	t := g.store.Trial()
 	if now.Before(t.Until) || t.Tried != g.peers.Config().Fingerprint() {
-		return // confirmed at the last moment, or undone
+		return // confirmed at the last moment, or already rolled back
 	}
 	if err := g.reload(g.ctx, func() (*config.Resolved, error) { return g.peers.Config().Of(t.Kept) }); err != nil {
 		g.undoAgain = now.Add(roster.RetryUndo)
@@ -92,9 +92,9 @@ func (g *Gateway) undoUnconfirmed(now time.Time) {
 	g.tellUndone(t)
 }
 
-// confirmed is the configuration to start with: the file's, or the one before if nobody confirmed the
-// file's in time. Whoever changed the file since has decided, and the trial is over. The reload that
-// began it took no change that a running gateway could not make.
+// confirmed returns the configuration to start with: the file's, or the previous one if nobody
+// confirmed the file's in time. If the file has changed since, that is a decision, and the trial is
+// over. The reload that began the trial accepted no change that needs a restart.
 func (g *Gateway) confirmed(file *config.Resolved) *config.Resolved {
 	t := g.store.Trial()
 	switch {
@@ -102,7 +102,7 @@ func (g *Gateway) confirmed(file *config.Resolved) *config.Resolved {
 		return file
 	case t.Tried != file.Fingerprint():
 		if err := g.store.SetTrial(state.Trial{}); err != nil {
-			g.log.Warn("cannot store that the configuration on trial was replaced", "error", err)
+			g.log.Warn("failed to store that the configuration on trial was replaced", "error", err)
 		}
 		return file
 	case time.Now().Before(t.Until):
@@ -110,16 +110,16 @@ func (g *Gateway) confirmed(file *config.Resolved) *config.Resolved {
 	}
 	kept, err := file.Of(t.Kept)
 	if err != nil {
-		g.log.Error("the configuration before the one that nobody confirmed is of no use any more; the file counts", "error", err)
+		g.log.Error("cannot restore the configuration from before the unconfirmed one; using the file", "error", err)
 		return file
 	}
 	g.tellUndone(t)
 	return kept.WithPeersOf(file)
 }
 
-// tellUndone says that the file is not in force.
+// tellUndone shows that the file is not in force.
 func (g *Gateway) tellUndone(t state.Trial) {
-	g.log.Warn("a configuration that nobody confirmed is undone", "code", string(catalogue.ConfigUndone), "until", t.Until)
+	g.log.Warn("rolled back an unconfirmed configuration", "code", string(catalogue.ConfigUndone), "until", t.Until)
 	g.SetProblems(sourceConfig, []check.OwnProblem{{
 		Name: "configuration", Code: catalogue.ConfigUndone, Since: t.Until,
 		Params: catalogue.Params{File: g.opts.Config.File, Detail: fmt.Sprintf("nobody confirmed it by %s", t.Until.UTC().Format(time.DateTime+"Z"))},

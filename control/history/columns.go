@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Columns cuts the time from one moment to another into n pieces, and gives how it was in each: as one
+// Columns cuts the time from one moment to another into n pieces, and returns how it was in each: as one
 // point for all that there are of it. One of which nothing is known has no state.
 func Columns(points []api.HistoryPoint, from, to time.Time, n int) []api.HistoryPoint {
 	out := make([]api.HistoryPoint, n)

@@ -1,4 +1,4 @@
-// Package history keeps what became of peers lately, in little memory: how each was, by the second
+// Package history keeps what became of peers recently, in little memory: how each was, by the second
 // and then by the minute, and what happened to it. It has no clock, no goroutine and no file, so
 // that it starts over with its gateway.
 //
@@ -140,7 +140,7 @@ func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcom
 	for i, e := range s.events {
 		if standing(e) && !slices.ContainsFunc(roots, func(r api.HistoryEvent) bool { return same(e, r) }) {
 			until := now.UTC()
-			if until.Before(e.At) { // found at the same time by somebody else
+			if until.Before(e.At) { // found at the same time by someone else
 				until = e.At
 			}
 			s.events[i].Until = &until
@@ -214,7 +214,7 @@ func shortened(s string) string {
 // Since is when the history began.
 func (h *History) Since() time.Time { return h.since.UTC() }
 
-// Read gives what became of a peer from a moment until now, by a step; 0 gives points as they are kept. It
+// Read returns what became of a peer from a moment until now, by a step; 0 gives points as they are kept. It
 // is false for a peer that nothing is kept of.
 func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.PeerHistory, bool) {
 	h.mu.Lock()

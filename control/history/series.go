@@ -14,7 +14,7 @@ type point struct {
 	at uint32 // seconds since the history began
 	// what are the words for it, each as its place in a list; see fields.
 	what uint32
-	// rtt is in µs, rx and tx are in bytes/s, all as floats; loss is lossScale and 1 more. 0 is not known.
+	// rtt is in µs, rx and tx are in bytes/s, all as floats; loss is lossScale and 1 more. 0 is unknown.
 	rtt, loss, rx, tx uint16
 }
 
@@ -82,8 +82,8 @@ type Sample struct {
 	State api.PeerState
 	// Path is direct, relay or none.
 	Path string
-	RTT  time.Duration // 0 = not known
-	Loss float64       // a share; NaN = not known
+	RTT  time.Duration // 0 = unknown
+	Loss float64       // a share; NaN = unknown
 	// Rx and Tx are in bytes per second.
 	Rx, Tx float64
 }
@@ -98,7 +98,7 @@ func (p point) alike(q point) bool {
 		near(number(p.rx), number(q.rx), rate) && near(number(p.tx), number(q.tx), rate)
 }
 
-// steps gives the end of the step in which a moment is.
+// steps returns the end of the step in which a moment is.
 type steps func(at uint32) uint32
 
 // every are steps of the same width, in seconds.
@@ -182,7 +182,7 @@ type series struct {
 	events []api.HistoryEvent
 }
 
-// gap is how long, in seconds, there may be no sample until nothing is known of the peer.
+// gap is how long, in seconds, there may be no sample until nothing is known about the peer.
 const gap = 10
 
 // add takes a sample; limit is how many points there may be.

@@ -54,7 +54,7 @@ type Rest struct {
 type memory interface {
 	// Held is what the heap has of the system, in bytes.
 	Held() uint64
-	// SetPercent sets GOGC and gives the one before.
+	// SetPercent sets GOGC and returns the one before.
 	SetPercent(percent int) int
 	// GiveBack collects and returns what is free; thoroughly: what is in pools as well.
 	GiveBack(thoroughly bool)
@@ -112,7 +112,7 @@ func (r *Rest) spend() {
 	}
 }
 
-// Close waits for what is under way.
+// Close waits for what is in progress.
 func (r *Rest) Close() {
 	r.spend()
 	r.work.Wait()

@@ -14,20 +14,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Grants, services and capabilities change here, and accounts are deleted, while a peer may not ask for
-// minutes: it goes on with what it has heard, and with a token that is dead. So each report to
-// it has two marks, of what it is offered and of what its identity hangs on, and a report is
-// posted when one of them changes. The peer asks for the rest itself.
+// Grants, services and capabilities change here, and accounts are deleted, but a peer may not ask
+// for minutes: it continues with what it last heard, and with a dead token. So each report has two
+// marks, one of what the peer is offered and one of what its identity depends on, and a report is
+// sent when either changes. The peer then asks for the rest.
 
-// Incarnations tells of an issuer whose identities can end before their time. An
-// [auth.Issuer] may be one.
+// Incarnations is an optional interface of an [auth.Issuer] whose identities can end early.
 type Incarnations interface {
-	// Incarnation is of what the peer's identity hangs on now, empty while there is nothing;
-	// known is false so long as that is not known.
+	// Incarnation identifies what the peer's identity depends on now, empty if there is nothing;
+	// known is false while that is unknown.
 	Incarnation(s auth.Subject) (id string, known bool)
 }
 
-// OffersMark is of what a peer is told in the answer to its hello that it acts on: services and
+// OffersMark is the mark of the parts of a hello's answer that a peer acts on: services and
 // capabilities.
 func (s *Service) OffersMark(m *roster.Member) report.Mark {
 	c, ok := s.Caller(peer.OverlayAddr(m.Key))
@@ -46,8 +45,8 @@ func (s *Service) OffersMark(m *roster.Member) report.Mark {
 	return report.MarkOf(parts...)
 }
 
-// lastMark keeps the mark of the text that it was last asked for: of what is the same for all
-// peers, and long. It is safe for concurrent use.
+// lastMark caches the mark of a long text that is the same for all peers. It is safe for concurrent
+// use.
 type lastMark struct{ last atomic.Pointer[markedText] }
 
 type markedText struct {
@@ -55,7 +54,7 @@ type markedText struct {
 	mark report.Mark
 }
 
-// of gives the mark of a text, which is not to be changed afterwards.
+// of returns the mark of a text, which must not change afterwards.
 func (l *lastMark) of(text []byte) report.Mark {
 	m := l.last.Load()
 	if m == nil || !bytes.Equal(m.text, text) {
@@ -65,7 +64,7 @@ func (l *lastMark) of(text []byte) report.Mark {
 	return m.mark
 }
 
-// IdentityMark is of what a peer's identity hangs on: the issuer, and where that knows of one
+// IdentityMark is the mark of what a peer's identity depends on: the issuer and, if that has one,
 // the account.
 func (s *Service) IdentityMark(m *roster.Member) report.Mark {
 	issuer := *s.issuer.Load()

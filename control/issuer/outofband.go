@@ -13,20 +13,19 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// outsideAuth is auth outside the tunnel: a listener of its own for the same server, whose
-// callers are known by tokens.
+// outsideAuth is auth outside the tunnel: a separate listener for the same server, whose callers
+// are identified by tokens.
 type outsideAuth struct {
 	of   config.OutOfBand
-	cert *auth.FileCertificate // nil when TLS ends before
+	cert *auth.FileCertificate // nil if TLS is terminated elsewhere
 	ln   net.Listener
 	stop func()
 }
 
 const outsideField = "spec.services.auth.outOfBand"
 
-// prepareOutside makes all that can fail of what a configuration wants outside the tunnel,
-// and disturbs nothing that serves. It gives the present one when nothing has changed, nil
-// when none is wanted.
+// prepareOutside creates everything that can fail for auth outside the tunnel, without disturbing
+// the current listener. It returns the current one if nothing has changed, nil if none is wanted.
 func (s *Service) prepareOutside(ctx context.Context, cfg *config.Resolved) (*outsideAuth, error) {
 	o := cfg.Services.OutOfBand
 	if o == nil {
@@ -43,7 +42,7 @@ func (s *Service) prepareOutside(ctx context.Context, cfg *config.Resolved) (*ou
 		}
 	}
 	if s.outside != nil && s.outside.of.Listen == o.Listen {
-		return next, nil // the address is taken until the present one ends
+		return next, nil // the address is taken until the current one ends
 	}
 	if err := next.listen(ctx); err != nil {
 		return nil, cfg.Blame(outsideField+".listen", err)
@@ -63,15 +62,14 @@ func (o *outsideAuth) listen(ctx context.Context) error {
 	return nil
 }
 
-// discard closes what was prepared and is not put to use.
+// discard closes what was prepared and is not used.
 func (s *Service) discard(next *outsideAuth) {
 	if next != nil && next != s.outside && next.ln != nil {
 		_ = next.ln.Close()
 	}
 }
 
-// useOutside puts it to use, and ends the one before. It is for one who may
-// change the peers.
+// useOutside switches to next and closes the previous one. The caller holds the registry's lock.
 func (s *Service) useOutside(next *outsideAuth) {
 	if next == s.outside {
 		return
@@ -85,7 +83,7 @@ func (s *Service) useOutside(next *outsideAuth) {
 	}
 	if next.ln == nil {
 		if err := next.listen(context.Background()); err != nil {
-			s.log.Error("auth is not served outside the tunnel", "error", err)
+			s.log.Error("cannot serve auth outside the tunnel", "error", err)
 			return
 		}
 	}
@@ -94,15 +92,15 @@ func (s *Service) useOutside(next *outsideAuth) {
 	go func() {
 		defer close(done)
 		if err := s.server.OutOfBand(s.tokens).Serve(ctx, next.ln); err != nil {
-			s.log.Error("auth outside the tunnel ended", "error", err)
+			s.log.Error("auth server outside the tunnel failed", "error", err)
 		}
 	}()
 	next.stop = func() { cancel(); <-done }
 	s.outside = next
-	s.log.Info("auth is served outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
+	s.log.Info("serving auth outside the tunnel", "address", next.ln.Addr().String(), "tls", next.cert != nil)
 }
 
-// PeerToken makes a token by which a peer is known to auth outside the tunnel.
+// PeerToken issues a token that identifies a peer to auth outside the tunnel.
 func (s *Service) PeerToken(ctx context.Context, name string, r api.PeerTokenRequest) (api.PeerTokenResponse, error) {
 	m, err := s.peers.Member(name)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package issuer serves auth to peers, inside the tunnel and outside: it makes the issuer of
-// identities that the configuration names, says who a caller is, and marks what a peer is
-// offered and what its identity hangs on.
+// Package issuer serves auth to peers, inside the tunnel and outside. It creates the issuer of
+// identities that the configuration names, identifies callers, and marks what a peer is offered and
+// what its identity depends on.
 package issuer
 
 import (
@@ -24,25 +24,25 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Options are what identities are issued with.
+// Options configure a Service.
 type Options struct {
 	Key   peer.PrivateKey // this gateway's
 	Store *state.Store
 	Peers *roster.Registry
-	// Listener gives the connections inside the tunnel.
+	// Listener has the connections inside the tunnel.
 	Listener *forward.Listener
-	// Server has the name of the gateway, and those who answer what is not about identities.
+	// Server has the gateway's name, and the handlers of everything but identities.
 	Server auth.ServerOptions
-	// NewClusterIssuer makes an issuer in the gateway's cluster; nil when it runs in none.
+	// NewClusterIssuer creates an issuer in the gateway's cluster; nil outside a cluster.
 	NewClusterIssuer func(ClusterOptions) (Cluster, error)
-	// SetProblems takes what keeps an issuer from issuing.
+	// SetProblems sets what keeps an issuer from issuing.
 	SetProblems func(source string, list []check.OwnProblem)
 	Audit       *audit.Log
 	Logger      *slog.Logger
 }
 
-// Service is the server of auth, inside the tunnel and outside, with the issuer of identities.
-// It knows callers by the roster.
+// Service is the auth server, inside the tunnel and outside, with the issuer of identities. It
+// identifies callers by the roster.
 type Service struct {
 	o      Options
 	log    *slog.Logger
@@ -54,48 +54,47 @@ type Service struct {
 	done   chan struct{}
 	caMark lastMark // of the API server's authorities
 
-	// Owned by whoever may change the peers: the issuer in the cluster while it runs, nil when
-	// the issuer is none, and what it was made of.
-	outside     *outsideAuth // nil when auth answers inside the tunnel alone
+	// Guarded by the registry's lock: the issuer in the cluster while it runs, nil if the issuer is
+	// another, and its options.
+	outside     *outsideAuth // nil if auth is only served inside the tunnel
 	cluster     Cluster
 	clusterOf   clusterOf
 	stopCluster func()
 }
 
-// Cluster issues identities that live in the gateway's own cluster, where they are
-// removed as well.
+// Cluster issues identities in the gateway's own cluster, where they are removed as well.
 type Cluster interface {
 	auth.Issuer
-	// SetPeers says who may have an identity. It does not wait.
+	// SetPeers sets who may have an identity. It does not wait.
 	SetPeers(peers []auth.Subject)
-	// Run removes the identities of all others until ctx ends. It is called once.
+	// Run removes all other identities until ctx ends. Call it once.
 	Run(ctx context.Context)
 }
 
-// ClusterOptions are what spec.services.auth.issuer says of serviceAccount or csr, and
-// whose it is.
+// ClusterOptions are the options of serviceAccount or csr in spec.services.auth.issuer, and the
+// gateway's.
 type ClusterOptions struct {
 	Gateway string
-	// Namespace is that of the accounts. CSR asks for certificates instead of tokens.
+	// Namespace is the accounts'. CSR asks for certificates instead of tokens.
 	Namespace string
 	CSR       bool
 	TTL       time.Duration
-	// Ledger remembers which certificates were issued.
+	// Ledger records issued certificates.
 	Ledger auth.Ledger
-	// Report takes what keeps the issuer from issuing, and does not block.
+	// Report is called with what keeps the issuer from issuing; it must not block.
 	Report func([]check.OwnProblem)
 	Logger *slog.Logger
 }
 
-// clusterOf is what an issuer in the cluster is made of.
+// clusterOf identifies an issuer in the cluster.
 type clusterOf struct {
 	namespace string
 	csr       bool
 	ttl       time.Duration
 }
 
-// clusterIssuerOf is the issuer in the cluster that a configuration wants, if it does, and
-// the field that says so.
+// clusterIssuerOf returns the issuer in the cluster that a configuration asks for, if any, and the
+// field that does.
 func clusterIssuerOf(cfg *config.Resolved) (of clusterOf, field string) {
 	switch s := cfg.Services; {
 	case s.ServiceAccount != nil:
@@ -106,7 +105,7 @@ func clusterIssuerOf(cfg *config.Resolved) (of clusterOf, field string) {
 	return clusterOf{}, ""
 }
 
-// Open begins to serve. It admits nobody before there are peers.
+// Open starts serving. It admits nobody before there are peers.
 func Open(o Options) (*Service, error) {
 	cfg := o.Peers.Config()
 	s := &Service{o: o, log: o.Logger, peers: o.Peers, done: make(chan struct{})}
@@ -126,22 +125,22 @@ func Open(o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.useIssuer(issuer, cfg) // who may have an identity it is told with the first roster
+	s.useIssuer(issuer, cfg) // the first roster tells it who may have an identity
 	s.useOutside(outside)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(s.done)
 		if err := s.server.Serve(ctx, o.Listener); err != nil {
-			s.log.Error("the auth service ended", "error", err)
+			s.log.Error("auth server failed", "error", err)
 		}
 	}()
 	return s, nil
 }
 
-// Prepare makes all that can fail of what another configuration asks for. One of the two has
-// then to be called: commit lets it take effect, discard does not. It is for one who may change
-// the peers.
+// Prepare creates everything that can fail for another configuration. Then exactly one of the two
+// must be called: commit puts it into effect, discard does not. The caller holds the registry's
+// lock.
 func (s *Service) Prepare(ctx context.Context, next *config.Resolved) (commit, discard func(), err error) {
 	issuer, outside, err := s.prepare(ctx, next)
 	if err != nil {
@@ -163,8 +162,8 @@ func (s *Service) prepare(ctx context.Context, cfg *config.Resolved) (issuer aut
 	return issuer, outside, err
 }
 
-// openIssuer makes the issuer that the configuration names; nil when it names none. It does
-// nothing until it is put to use.
+// openIssuer creates the issuer that the configuration names; nil if it names none. It does nothing
+// until it is used.
 func (s *Service) openIssuer(cfg *config.Resolved) (auth.Issuer, error) {
 	if of, field := clusterIssuerOf(cfg); field != "" {
 		return s.openClusterIssuer(cfg, of, field)
@@ -186,8 +185,8 @@ func (s *Service) openIssuer(cfg *config.Resolved) (auth.Issuer, error) {
 	return issuer, nil
 }
 
-// openClusterIssuer makes an issuer in the cluster, or gives the present one when it is as
-// the configuration wants it.
+// openClusterIssuer creates an issuer in the cluster, or returns the current one if it matches the
+// configuration.
 func (s *Service) openClusterIssuer(cfg *config.Resolved, of clusterOf, at string) (auth.Issuer, error) {
 	if s.cluster != nil && s.clusterOf == of {
 		return s.cluster, nil
@@ -207,8 +206,8 @@ func (s *Service) openClusterIssuer(cfg *config.Resolved, of clusterOf, at strin
 
 var errNoClusterIssuer = errors.New("this gateway runs where there is no cluster to issue in (use issuer.localCA)")
 
-// useIssuer puts an issuer to use, and ends the one before. It is for one who may
-// change the peers.
+// useIssuer switches to an issuer, and stops the previous one. The caller holds the registry's
+// lock.
 func (s *Service) useIssuer(i auth.Issuer, cfg *config.Resolved) {
 	next, _ := i.(Cluster)
 	if next == nil || next != s.cluster {
@@ -250,7 +249,7 @@ func (s *Service) setPeers(r *roster.Roster) {
 	s.cluster.SetPeers(subjects)
 }
 
-// Close ends the server, inside and outside the tunnel, and the issuer.
+// Close closes the server, inside and outside the tunnel, and the issuer.
 func (s *Service) Close() {
 	if s.outside != nil {
 		s.outside.stop()
@@ -265,15 +264,15 @@ func (s *Service) Close() {
 // Decisions counts answers by result.
 func (s *Service) Decisions() map[string]uint64 { return s.server.Decisions() }
 
-// revoke notes that a key gets no more identities, and says until when a removed peer can
-// use those that it has; succeeded is a peer that has another key now.
+// revoke notes that a key gets no more identities, and reports until when a removed peer can use
+// its existing ones; succeeded is a peer that has another key now.
 func (s *Service) revoke(m *roster.Member, succeeded bool) {
 	issuer := *s.issuer.Load()
 	if issuer == nil || m.Stock {
 		return
 	}
 	r := issuer.Revoke(m.Subject())
-	if succeeded { // it is a peer still, and what it has is its own
+	if succeeded { // it is still a peer, and keeps what it has
 		return
 	}
 	if r.Recalled {
@@ -286,11 +285,11 @@ func (s *Service) revoke(m *roster.Member, succeeded bool) {
 	}
 	s.o.Audit.Record(context.Background(), audit.Revoke, audit.Peer(m.Name), audit.PublicKey(m.Key),
 		slog.Int(audit.KeyCount, r.Outstanding), audit.NotAfter(r.NotAfter))
-	s.log.Warn("a removed peer holds certificates that cannot be called back; it reaches the API server no more through this gateway, but they are valid elsewhere until they expire",
+	s.log.Warn("removed peer holds certificates that cannot be revoked; this gateway no longer forwards it, but they stay valid elsewhere until they expire",
 		"peer", m.Name, "certificates", r.Outstanding, "notAfter", r.NotAfter)
 }
 
-// User is who a peer is at this cluster's API server; empty when it gets no identity.
+// User returns a peer's user name at this cluster's API server; empty if it gets no identity.
 func (s *Service) User(m *roster.Member) string {
 	issuer := *s.issuer.Load()
 	if issuer == nil || m == nil || m.Stock {
@@ -299,18 +298,18 @@ func (s *Service) User(m *roster.Member) string {
 	return issuer.User(m.Subject())
 }
 
-// UserFor is who a peer to come will be, of which an operator has chosen the name.
+// UserFor returns the user name of a future peer whose name an operator has chosen.
 func (s *Service) UserFor(name string) string {
 	return s.User(&roster.Member{Name: name, Identity: name})
 }
 
-// UserOf is user for the peer of a name.
+// UserOf is User for the peer with the name.
 func (s *Service) UserOf(name string) string { return s.User(s.peers.Load().ByName(name)) }
 
-// Caller says whom an overlay address belongs to.
+// Caller returns the owner of an overlay address.
 func (s *Service) Caller(a netip.Addr) (auth.Caller, bool) { return s.peers.Load().Caller(a) }
 
-// apiServer is what those who may reach the API server are told of it.
+// apiServer returns what those who may reach the API server are told.
 func (s *Service) apiServer() *auth.APIServer {
 	a := s.peers.Config().Services.APIServer
 	if a == nil {
@@ -319,7 +318,7 @@ func (s *Service) apiServer() *auth.APIServer {
 	return &auth.APIServer{ServerName: a.ServerName, CAData: string(a.CAData)}
 }
 
-// Offers are a caller's grants as far as the services exist here.
+// Offers returns a caller's grants, limited to services that exist here.
 func (s *Service) Offers(c auth.Caller) []string {
 	cfg := s.peers.Config()
 	out := []string{}
@@ -334,7 +333,7 @@ func (s *Service) Offers(c auth.Caller) []string {
 	return out
 }
 
-// ports are the overlay ports of the named services.
+// ports returns the overlay ports of the named services.
 func (s *Service) ports() map[string]api.Ports {
 	out := map[string]api.Ports{}
 	for _, n := range s.peers.Config().Services.Named {

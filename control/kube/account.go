@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// labelPeer and labelGateway mark what is ours.
+	// labelPeer and labelGateway identify our objects.
 	labelPeer    = "postern.dev/peer"
 	labelGateway = "postern.dev/gateway"
-	// annotationKey is the peer's public key, in base64: which a label could not hold.
+	// annotationKey is the peer's public key, in base64, which a label could not hold.
 	annotationKey = "postern.dev/public-key"
-	// accountPrefix begins the name of every account; the identity name follows.
+	// accountPrefix is the prefix of every account's name; the identity name follows.
 	accountPrefix = "postern-peer-"
 
 	resource = "serviceaccounts"
@@ -29,10 +29,10 @@ const (
 	pageSize = 500
 )
 
-// errForeign: there is something of a name that we need, and it is not ours.
+// errForeign: an object with a name that we need is not ours.
 var errForeign = errors.New("not this gateway's")
 
-// nameOf is the name of a peer's account.
+// nameOf returns the name of a peer's account.
 func nameOf(s auth.Subject) string { return accountPrefix + s.IdentityName() }
 
 // accounts are the ServiceAccounts of one gateway's peers.
@@ -41,7 +41,7 @@ type accounts struct {
 	namespace, gateway string
 }
 
-// wanted is the account that a peer should have.
+// wanted returns the account that a peer should have.
 func (a accounts) wanted(s auth.Subject) *corev1.ServiceAccount {
 	no := false
 	return &corev1.ServiceAccount{
@@ -54,17 +54,16 @@ func (a accounts) wanted(s auth.Subject) *corev1.ServiceAccount {
 	}
 }
 
-// ours tells the accounts that may be touched.
+// ours reports whether an account may be touched.
 func (a accounts) ours(x *corev1.ServiceAccount) bool {
 	return x.Labels[labelGateway] == a.gateway && x.Labels[labelPeer] != "" && strings.HasPrefix(x.Name, accountPrefix)
 }
 
-// ensureTries bounds how often an account that somebody else changes at the same time is
-// looked at.
+// ensureTries bounds the retries for an account that someone else changes at the same time.
 const ensureTries = 4
 
-// ensure makes the account of a peer unless it is there, and tells its UID. An account that
-// was made for another key is replaced.
+// ensure creates the account of a peer unless it exists, and returns its UID. An account for
+// another key is replaced.
 func (a accounts) ensure(ctx context.Context, s auth.Subject) (types.UID, error) {
 	want := a.wanted(s)
 	for range ensureTries {
@@ -105,7 +104,7 @@ func (a accounts) foreign(x *corev1.ServiceAccount) error {
 	return fmt.Errorf("%w: ServiceAccount %s/%s has no label %s=%s (delete it, or rename the peer)", errForeign, a.namespace, x.Name, labelGateway, a.gateway)
 }
 
-// token asks for a token of the account with this UID and no other.
+// token requests a token of exactly the account with this UID.
 func (a accounts) token(ctx context.Context, s auth.Subject, uid types.UID, seconds int64) (*authenticationv1.TokenRequest, error) {
 	name := nameOf(s)
 	q := &authenticationv1.TokenRequest{
@@ -138,11 +137,11 @@ func (a accounts) list(ctx context.Context) ([]corev1.ServiceAccount, error) {
 	}
 }
 
-// delete deletes the very account that was seen. That it is gone already is fine.
+// delete deletes exactly this account. It is no error if it is gone.
 func (a accounts) delete(ctx context.Context, x *corev1.ServiceAccount) error {
 	err := a.cluster.core.Delete().Namespace(a.namespace).Resource(resource).Name(x.Name).
 		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &x.UID}}).Do(ctx).Error()
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another in its place
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or replaced
 		return nil
 	}
 	return err

@@ -11,19 +11,19 @@ import (
 // dialTimeout bounds a connection attempt of [Cluster.Apart].
 const dialTimeout = 2 * time.Second
 
-// Apart is the same cluster over connections that are shared with nobody: for one whose
-// requests must not wait behind a connection that hangs for others, and that wants to drop
-// its own when it does ([Redial]).
+// Apart returns the same cluster with its own connections. It is for a client whose requests must
+// not wait behind others' hanging connection, and that wants to drop its own if it hangs
+// ([Redial]).
 func (c *Cluster) Apart() *Cluster {
 	apart := *c
 	apart.config = rest.CopyConfig(c.config)
-	// Clients that dial by themselves are not given the connections of others.
+	// Clients with their own dial function do not share connections.
 	apart.config.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	return &apart
 }
 
-// Redial has the next request of a client of [Cluster.Apart] use another connection, unless
-// a request is under way. client-go notices only after 45 s that a connection leads nowhere.
+// Redial makes the next request of a client of [Cluster.Apart] use another connection, unless a
+// request is in progress. client-go notices a dead connection only after 45 s.
 func Redial(client rest.Interface) {
 	if c, ok := client.(*rest.RESTClient); ok && c.Client != nil {
 		utilnet.CloseIdleConnectionsFor(c.Client.Transport)

@@ -70,7 +70,7 @@ func TestAMissingRightToWatchIsExplainedOnce(t *testing.T) {
 		t.Errorf("edge has account %q, known %v, and one with its name %q; want 1, and none", id, known, none)
 	}
 	said := log.String()
-	if n := strings.Count(said, "the accounts of peers are not watched"); n != 1 || !strings.Contains(said, "kubectl create role postern-peer-accounts-watch -n peers --verb=list,watch") {
+	if n := strings.Count(said, "cannot watch the accounts of peers"); n != 1 || !strings.Contains(said, "kubectl create role postern-peer-accounts-watch -n peers --verb=list,watch") {
 		t.Errorf("it is said %d times, want once and with the command:\n%s", n, said)
 	}
 	if strings.Contains(said, "Failed to watch") {

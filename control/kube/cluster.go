@@ -20,15 +20,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ErrNoCluster: it is not known where the gateway's own API server is.
+// ErrNoCluster: the gateway's own API server is unknown.
 var ErrNoCluster = errors.New("no cluster to issue in")
 
 const (
-	// requestTimeout bounds one request. API servers answer in milliseconds; one that takes
-	// longer than this is asked again.
+	// requestTimeout bounds one request. API servers answer in milliseconds; a slower request is
+	// repeated.
 	requestTimeout = 5 * time.Second
-	// The client's own limits, in requests a second and in a row: a gateway that starts
-	// with a hundred peers should not look like an attack.
+	// The client's own limits, in requests per second and as a burst: a gateway that starts with a
+	// hundred peers should not look like an attack.
 	requestRate  = 50
 	requestBurst = 100
 )
@@ -37,9 +37,9 @@ const (
 type Cluster struct {
 	core rest.Interface
 	http *http.Client
-	// config is what every client is made from; nobody changes it.
+	// config is what every client is made from; it is immutable.
 	config *rest.Config
-	// limit is the operator's for one request; 0 is none.
+	// limit is the operator's for one request; 0 means none.
 	limit time.Duration
 	// namespace is the pod's own, or the kubeconfig context's.
 	namespace string
@@ -50,9 +50,8 @@ type Cluster struct {
 // kubeconfigVariable names kubeconfig files, as for kubectl.
 const kubeconfigVariable = "KUBECONFIG"
 
-// Connect finds the gateway's own API server: the one of the cluster it runs in, else the
-// one that the kubeconfig named by $KUBECONFIG leads to. Nothing is asked yet. An
-// [ErrNoCluster] says what to do.
+// Connect finds the gateway's own API server: the one of the cluster it runs in, else the one of
+// the kubeconfig in $KUBECONFIG. It sends no request yet. An [ErrNoCluster] says what to do.
 func Connect(userAgent string) (*Cluster, error) {
 	var namespace string
 	config, err := rest.InClusterConfig()
@@ -73,7 +72,7 @@ func Connect(userAgent string) (*Cluster, error) {
 	return newCluster(config, namespace)
 }
 
-// namespaceFile is where the kubelet says in which namespace a pod is.
+// namespaceFile is where the kubelet writes a pod's namespace.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func podNamespace(file string) (string, error) {
@@ -84,7 +83,7 @@ func podNamespace(file string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// fromKubeconfig reads what $KUBECONFIG names, a file or several.
+// fromKubeconfig reads the file or files in $KUBECONFIG.
 func fromKubeconfig(variable string) (config *rest.Config, namespace string, err error) {
 	if variable == "" {
 		return nil, "", fmt.Errorf("%w: this is no pod, and %s is not set (run the gateway in the cluster, set %s for a gateway beside it, or use issuer.localCA)",
@@ -107,8 +106,8 @@ func fromKubeconfig(variable string) (config *rest.Config, namespace string, err
 	return config, namespace, nil
 }
 
-// newCluster makes a client that knows the few types that are needed: client-go's own
-// scheme has all of Kubernetes in it, and costs megabytes.
+// newCluster creates a client that knows only the types that are needed: client-go's own scheme
+// includes all of Kubernetes, and costs megabytes.
 func newCluster(config *rest.Config, namespace string) (*Cluster, error) {
 	base := rest.CopyConfig(config)
 	scheme := runtime.NewScheme()
@@ -131,12 +130,12 @@ func newCluster(config *rest.Config, namespace string) (*Cluster, error) {
 	return &Cluster{core: core, http: client, config: base, namespace: namespace, server: shown(config.Host)}, nil
 }
 
-// Namespace is the gateway's own: that of its pod, or of the kubeconfig's context.
+// Namespace returns the gateway's own: that of its pod, or of the kubeconfig's context.
 func (c *Cluster) Namespace() string { return c.namespace }
 
-// Group makes a client for the types of one API group, their lists included, each to be
-// given by the caller. It has no time limit but the operator's, since a watch takes as long as
-// it takes: every request ends with its context.
+// Group returns a client for the given types of one API group, including their lists. It has no
+// timeout except the operator's, since a watch may take any time: every request ends with its
+// context.
 func (c *Cluster) Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(version, objects...)
@@ -156,8 +155,8 @@ func (c *Cluster) Group(version schema.GroupVersion, objects ...runtime.Object) 
 	return client, nil
 }
 
-// WithRate is the same cluster for what sends more requests at times than the rest of a gateway:
-// so many a second, and in a row.
+// WithRate returns the same cluster with other limits, for callers with more requests than the rest
+// of a gateway: per second, and as a burst.
 func (c *Cluster) WithRate(rate float32, burst int) *Cluster {
 	next := *c
 	next.config = rest.CopyConfig(c.config)
@@ -165,7 +164,7 @@ func (c *Cluster) WithRate(rate float32, burst int) *Cluster {
 	return &next
 }
 
-// shown is a URL for a message: a password in it is nobody's business.
+// shown returns a URL for a message, without a password.
 func shown(host string) string {
 	u, err := url.Parse(host)
 	if err != nil {
@@ -174,5 +173,5 @@ func shown(host string) string {
 	return strings.TrimRight(u.Redacted(), "/")
 }
 
-// close ends idle connections.
+// close closes idle connections.
 func (c *Cluster) close() { c.http.CloseIdleConnections() }

@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
-// ConnectContext finds the API server that an operator's flags and kubeconfig lead to. Nothing
-// is asked yet. Its error is a [kubeconfig.ErrConfig].
+// ConnectContext finds the API server of an operator's flags and kubeconfig. It sends no request
+// yet. Its error is a [kubeconfig.ErrConfig].
 func ConnectContext(f kubeconfig.Flags, userAgent string) (*Cluster, error) {
 	chosen, err := f.Load()
 	if err != nil {
@@ -28,5 +28,5 @@ func ConnectContext(f kubeconfig.Flags, userAgent string) (*Cluster, error) {
 	return c, nil
 }
 
-// Server is the API server's URL as the kubeconfig or the pod has it, without a password.
+// Server returns the API server's URL from the kubeconfig or the pod, without a password.
 func (c *Cluster) Server() string { return c.server }

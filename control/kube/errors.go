@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 )
 
-// explain says of a failed request what to do. It is an auth.ErrIssuer.
+// explain adds to a failed request what to do. It is an auth.ErrIssuer.
 func (a accounts) explain(err error) error {
 	if err == nil || errors.Is(err, auth.ErrIssuer) {
 		return err
@@ -21,7 +21,7 @@ func (a accounts) explain(err error) error {
 	return fmt.Errorf("%w: %w%s", auth.ErrIssuer, err, a.fix(err))
 }
 
-// fix is what fixes an error, in brackets; empty where the error says it.
+// fix returns how to fix an error, in brackets; empty if the error says so itself.
 func (a accounts) fix(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -50,12 +50,12 @@ func (a accounts) fix(err error) string {
 	return ""
 }
 
-// permit is the commands that give the gateway the rights that it lacks.
+// permit returns the commands that give the gateway the missing rights.
 func (a accounts) permit(text string, s metav1.Status) string {
 	role, verbs, what := "postern-peer-accounts", "get,list,watch,create,delete", resource
 	if strings.Contains(text, resource+"/token") || s.Details != nil && strings.HasSuffix(s.Details.Kind, "/token") {
 		role, verbs, what = "postern-peer-tokens", "create", resource+"/token"
-	} else if strings.Contains(text, " cannot watch ") { // the other role may be there, of a time when it had no watch
+	} else if strings.Contains(text, " cannot watch ") { // the other role may exist, from before it needed watch
 		role, verbs = "postern-peer-accounts-watch", "list,watch"
 	}
 	subject := "--user=USER"
@@ -70,7 +70,7 @@ func (a accounts) permit(text string, s metav1.Status) string {
 		role, a.namespace, verbs, what, role, a.namespace, role, subject)
 }
 
-// transient tells errors that may be gone in a moment: no answer, and answers that say so.
+// transient reports whether an error may be gone in a moment: no answer, or an answer that says so.
 func transient(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

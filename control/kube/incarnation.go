@@ -15,13 +15,14 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// incarnations follow the accounts: one that anybody deletes takes its tokens along, and whose
-// they are would find out by being refused.
+// incarnations follow the accounts: deleting one ends its tokens, and otherwise the peer would only
+// find out by being rejected.
 type incarnations struct {
 	copy atomic.Pointer[mirror.Mirror[*corev1.ServiceAccount]]
 }
 
-// run watches until ctx ends. Without the right to, nothing is known, and all else goes on.
+// run watches until ctx ends. Without the right to watch nothing is known, and everything else
+// still works.
 func (i *incarnations) run(ctx context.Context, a accounts, o TokenIssuerOptions) {
 	blind := blindness{log: o.Logger, accounts: a}
 	client, err := a.cluster.Group(corev1.SchemeGroupVersion, &corev1.ServiceAccount{}, &corev1.ServiceAccountList{})
@@ -32,7 +33,7 @@ func (i *incarnations) run(ctx context.Context, a accounts, o TokenIssuerOptions
 	var m *mirror.Mirror[*corev1.ServiceAccount]
 	m = mirror.New(mirror.Options[*corev1.ServiceAccount]{
 		Client: client, Resource: resource, Namespace: a.namespace, List: &corev1.ServiceAccountList{},
-		Changed: func() { // whoever asks for what it has comes every few seconds
+		Changed: func() { // callers ask every few seconds anyway
 			if ctx.Err() == nil {
 				blind.note(m.Err())
 			}
@@ -49,10 +50,10 @@ type blindness struct {
 	accounts accounts
 
 	mu   sync.Mutex
-	told map[metav1.StatusReason]bool // none: nobody answered
+	told map[metav1.StatusReason]bool // the empty reason: no answer
 }
 
-// note is told how the last request went.
+// note records the result of the last request.
 func (b *blindness) note(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,18 +61,18 @@ func (b *blindness) note(err error) {
 	switch {
 	case err == nil && len(b.told) > 0:
 		b.told = nil
-		b.log.Info("the accounts of peers are watched", "namespace", b.accounts.namespace)
+		b.log.Info("watching the accounts of peers", "namespace", b.accounts.namespace)
 	case err != nil && !b.told[reason]:
 		if b.told == nil {
 			b.told = map[metav1.StatusReason]bool{}
 		}
 		b.told[reason] = true
-		b.log.Warn("the accounts of peers are not watched: a peer whose account somebody deletes finds out when its token is refused",
+		b.log.Warn("cannot watch the accounts of peers; a peer whose account is deleted learns it when its token is refused",
 			"namespace", b.accounts.namespace, "error", fmt.Errorf("%w%s", err, b.accounts.fix(err)))
 	}
 }
 
-// Incarnation is the UID of the peer's account, empty while there is none; known is false until
+// Incarnation returns the UID of the peer's account, empty if there is none; known is false until
 // the accounts have been seen.
 func (t *TokenIssuer) Incarnation(s auth.Subject) (id string, known bool) {
 	m := t.incarnations.copy.Load()

@@ -21,20 +21,19 @@ import (
 )
 
 const (
-	// issueTimeout bounds one Issue, with its repetitions: the peer waits for it, 20 s at
-	// most.
+	// issueTimeout bounds one Issue, including retries: the peer waits for it, 20 s at most.
 	issueTimeout = 15 * time.Second
-	// firstRetry and maxRetry pace what is done again when the API server does not
-	// answer. Whoever was removed should not profit from an outage for long after it.
+	// firstRetry and maxRetry pace the retries while the API server does not answer. A removed peer
+	// should not profit from an outage for long after it.
 	firstRetry = 250 * time.Millisecond
 	maxRetry   = 10 * time.Second
 )
 
-// TokenIssuerOptions say for whom tokens are issued, and where.
+// TokenIssuerOptions configure a TokenIssuer.
 type TokenIssuerOptions struct {
-	// Gateway is the name of this gateway, which its accounts bear as a label.
+	// Gateway is the name of this gateway, which its accounts have as a label.
 	Gateway string
-	// Namespace is where the accounts are. It must exist, and hold nothing else.
+	// Namespace is the accounts' namespace. It must exist, and hold nothing else.
 	Namespace string
 	// TTL of a token, which the API server may shorten; at least 10 min.
 	TTL time.Duration
@@ -42,9 +41,8 @@ type TokenIssuerOptions struct {
 	Logger *slog.Logger
 }
 
-// TokenIssuer issues tokens of one ServiceAccount per peer. It is an auth.Issuer, and safe
-// for concurrent use. It issues to those that SetPeers named, and Run removes the accounts
-// of all others.
+// TokenIssuer issues tokens of one ServiceAccount per peer. It is an auth.Issuer, and safe for
+// concurrent use. It issues to the peers of SetPeers, and Run removes all other accounts.
 type TokenIssuer struct {
 	o        TokenIssuerOptions
 	accounts accounts
@@ -59,7 +57,7 @@ type TokenIssuer struct {
 
 var _ auth.Issuer = (*TokenIssuer)(nil)
 
-// NewTokenIssuer makes an issuer in a cluster. Nothing is asked of the cluster yet.
+// NewTokenIssuer returns an issuer in a cluster. It sends no request yet.
 func NewTokenIssuer(c *Cluster, o TokenIssuerOptions) *TokenIssuer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -70,16 +68,16 @@ func NewTokenIssuer(c *Cluster, o TokenIssuerOptions) *TokenIssuer {
 	}
 }
 
-// Tokens is auth.Issuer's.
+// Tokens implements auth.Issuer.
 func (*TokenIssuer) Tokens() bool { return true }
 
-// User is auth.Issuer's.
+// User implements auth.Issuer.
 func (t *TokenIssuer) User(s auth.Subject) string {
 	return "system:serviceaccount:" + t.o.Namespace + ":" + nameOf(s)
 }
 
-// Issue gives the peer a token of its account, which is made when it is not there. It has
-// no use for a signing request.
+// Issue returns a token of the peer's account, which is created if needed. It ignores the signing
+// request.
 func (t *TokenIssuer) Issue(ctx context.Context, s auth.Subject, _ []byte) (auth.Issuance, error) {
 	if !t.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no peer to issue to", auth.ErrIssuer, s.Name)
@@ -87,8 +85,8 @@ func (t *TokenIssuer) Issue(ctx context.Context, s auth.Subject, _ []byte) (auth
 	ctx, cancel := context.WithTimeout(t.logged(ctx), issueTimeout)
 	defer cancel()
 	out, err := t.issue(ctx, s)
-	// It may have been removed meanwhile, and its account deleted before it was made: then
-	// it has to be deleted again.
+	// The peer may have been removed meanwhile, and its account deleted before it was created here:
+	// then it must be deleted again.
 	if !t.isPeer(s) {
 		t.signal()
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
@@ -131,8 +129,7 @@ func (t *TokenIssuer) try(ctx context.Context, s auth.Subject, seconds int64) (a
 	return auth.Issuance{Token: token, Serial: token.ID(), NotAfter: got.Status.ExpirationTimestamp.Time}, nil
 }
 
-// SetPeers says who the peers are that may have an identity. Run deletes the accounts of
-// all others.
+// SetPeers sets the peers that may have an identity. Run deletes all other accounts.
 func (t *TokenIssuer) SetPeers(peers []auth.Subject) {
 	next := make(map[string]peer.PublicKey, len(peers))
 	for _, p := range peers {
@@ -150,7 +147,7 @@ func (t *TokenIssuer) SetPeers(peers []auth.Subject) {
 	}
 }
 
-// Revoke is auth.Issuer's: from now on nothing is issued to the peer, and its account is
+// Revoke implements auth.Issuer: from now on nothing is issued to the peer, and its account is
 // deleted.
 func (t *TokenIssuer) Revoke(s auth.Subject) auth.Revocation {
 	t.mu.Lock()
@@ -176,9 +173,9 @@ func (t *TokenIssuer) signal() {
 	}
 }
 
-// Run says what would keep the issuer from issuing, then deletes the accounts of those who
-// are no peers, once SetPeers has named these and whenever one is removed, and tries again
-// until it is done. It returns when ctx ends.
+// Run first reports what would keep the issuer from issuing. Once SetPeers has been called, and
+// whenever a peer is removed, it deletes the accounts of all others, with retries. It returns when
+// ctx ends.
 func (t *TokenIssuer) Run(ctx context.Context) {
 	defer t.accounts.cluster.close()
 	ctx = t.logged(ctx)
@@ -186,11 +183,11 @@ func (t *TokenIssuer) Run(ctx context.Context) {
 	defer watch.Wait()
 	watch.Go(func() { t.incarnations.run(ctx, t.accounts, t.o) })
 	if err := t.accounts.preflight(ctx); err != nil && ctx.Err() == nil {
-		t.o.Logger.Warn("peers will get no identities", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
+		t.o.Logger.Warn("cannot issue identities to peers", "namespace", t.o.Namespace, "error", t.accounts.explain(err))
 	}
 	pause := newBackoff()
 	var complained bool
-	var reason metav1.StatusReason // of the last complaint; none when nobody answered
+	var reason metav1.StatusReason // of the last logged error; empty if there was no answer
 	var again <-chan time.Time
 	for {
 		select {
@@ -211,10 +208,10 @@ func (t *TokenIssuer) Run(ctx context.Context) {
 		wait := pause.NextBackOff()
 		again = time.After(wait)
 		level := slog.LevelDebug
-		if r := apierrors.ReasonForError(err); !complained || r != reason { // texts have ports in them
+		if r := apierrors.ReasonForError(err); !complained || r != reason { // messages contain ports
 			level, complained, reason = slog.LevelWarn, true, r
 		}
-		t.o.Logger.Log(ctx, level, "the accounts of removed peers cannot be deleted; their tokens may still be valid", "namespace", t.o.Namespace, "error", err, "retryIn", wait)
+		t.o.Logger.Log(ctx, level, "failed to delete the accounts of removed peers; their tokens may still be valid", "namespace", t.o.Namespace, "error", err, "retryIn", wait)
 	}
 }
 
@@ -242,12 +239,12 @@ func (t *TokenIssuer) reconcile(ctx context.Context) error {
 			errs = append(errs, t.accounts.explain(err))
 			continue
 		}
-		t.o.Logger.Info("the account of a removed peer is deleted; its tokens end", "peer", name, "account", x.Namespace+"/"+x.Name, "within", auth.RecallTime)
+		t.o.Logger.Info("deleted the account of a removed peer; its tokens expire", "peer", name, "account", x.Namespace+"/"+x.Name, "within", auth.RecallTime)
 	}
 	return errors.Join(errs...)
 }
 
-// logged makes client-go log where we do, and not to the process's stderr.
+// logged makes client-go use our logger, not the process's stderr.
 func (t *TokenIssuer) logged(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(t.o.Logger.Handler()))
 }

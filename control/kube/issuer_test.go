@@ -304,7 +304,7 @@ func testDenied(t *testing.T, w *world) {
 	s := w.issuer(t, w.config(t, w.kubectl(t, "", "create", "token", "-n", own, "gateway"), ""), ns)
 	eventually(t, "the log says at the start what is missing", func() (bool, string) {
 		log := s.log.String()
-		return strings.Contains(log, "peers will get no identities") && strings.Contains(log, "kubectl create role"), log
+		return strings.Contains(log, "cannot issue identities to peers") && strings.Contains(log, "kubectl create role"), log
 	})
 	for _, missing := range []string{"serviceaccounts", "serviceaccounts/token"} {
 		_, err := s.Issue(within(t, patience), edge, nil)

@@ -10,15 +10,15 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 )
 
-// nobody is no peer's name, which is a DNS label, and makes a name for an account all the
-// same, which may have dots.
+// nobody cannot be a peer's name, which is a DNS label, but can be part of an account's name, which
+// may have dots.
 const nobody = "nobody.preflight"
 
-// preflight finds what would keep the issuer from issuing before a peer does: it asks for
-// an account without having it made, and for a token of one that is not there.
+// preflight finds what would keep the issuer from issuing before a peer does: it makes dry-run
+// requests for an account, and for a token of a missing one.
 func (a accounts) preflight(ctx context.Context) error {
 	want := a.wanted(auth.Subject{Name: nobody})
-	want.Labels = nil // a label's value may hold no more than a peer's name
+	want.Labels = nil // a label's value may be no longer than a peer's name
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	err := a.cluster.core.Post().Namespace(a.namespace).Resource(resource).
 		VersionedParams(&dryRun, metav1.ParameterCodec).Body(want).Do(ctx).Error()

@@ -256,7 +256,7 @@ func TestAnOutageIsComplainedOfOnce(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if n := strings.Count(log.String(), `level=WARN msg="the accounts of removed peers`); n != 2 {
+	if n := strings.Count(log.String(), `level=WARN msg="failed to delete the accounts of removed peers`); n != 2 {
 		t.Errorf("%d warnings, want one for the outage and one for the refusal:\n%s", n, log.String())
 	}
 }

@@ -90,7 +90,7 @@ func drop(of map[subject]*api.Alarm, now time.Time) bool {
 	return true
 }
 
-// list gives all, those that were raised last at the end.
+// list returns all, those that were raised last at the end.
 func (a *alarms) list() []api.Alarm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,6 +106,6 @@ func (a *alarms) list() []api.Alarm {
 	return out
 }
 
-// Alarms gives the warnings with a code since the start, whether or not their records are
+// Alarms returns the warnings with a code since the start, whether or not their records are
 // kept: one of each code and subject, with the first record of it.
 func (t *Tail) Alarms() []api.Alarm { return t.shared.alarms.list() }

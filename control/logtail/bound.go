@@ -30,7 +30,7 @@ var (
 	kindWarn = rate{10, 10 * time.Second}
 	// perSubject is for all that one peer, ticket or address has us write.
 	perSubject = rate{11, 500 * time.Millisecond}
-	// perMessage is for one kind of all those subjects that anybody can invent, and of those
+	// perMessage is for one kind of all those subjects that anyone can invent, and of those
 	// records that have none.
 	perMessage = rate{60, time.Second}
 	// perGateway is for all subjects together. A restart with 1,000 peers is within it.
@@ -46,7 +46,7 @@ const (
 	maxSettled  = 20
 )
 
-// subject is whom or what a record is about: who is to blame for it, where anybody is.
+// subject is whom or what a record is about: who is to blame for it, where anyone is.
 type subject struct{ key, value string }
 
 // subjectKeys are the attributes that name a subject, in the order in which they are asked.
@@ -214,7 +214,7 @@ func (b *bound) of(k counted, r rate, now time.Time) *count {
 	return c
 }
 
-// settled gives the kinds of which nothing has been left out for a while, and forgets what
+// settled returns the kinds of which nothing has been left out for a while, and forgets what
 // was; those of longest ago come first, and all of them at the end.
 func (b *bound) settled(now time.Time, end bool) []leftOut {
 	b.mu.Lock()
@@ -260,11 +260,11 @@ func (t *Tail) Unrecorded() uint64 {
 	return t.shared.bound.total
 }
 
-// Settle tells of the floods that are over: how many records were left out that no later
+// Settle reports the floods that are over: how many records were left out that no later
 // record has told of. Call it every second or so.
 func (t *Tail) Settle(ctx context.Context, now time.Time) { t.settle(ctx, now, false) }
 
-// End tells of those that are not over, too. The process ends.
+// End reports those that are not over, too. The process ends.
 func (t *Tail) End(ctx context.Context, now time.Time) { t.settle(ctx, now, true) }
 
 func (t *Tail) settle(ctx context.Context, now time.Time, end bool) {

@@ -1,4 +1,4 @@
-// Package logtail is what a gateway's log goes through: it bounds how much anybody can have
+// Package logtail is what a gateway's log goes through: it bounds how much anyone can have
 // written, keeps the last records in memory, so that a screen or a support bundle can show
 // them (a gateway in a pod has no log file to read), and keeps alarms apart from them.
 //
@@ -8,7 +8,7 @@
 //
 // A record of level info or above is written if it is within the rate of its kind (message,
 // event and subject), of its subject (a ticket, a peer, an address), and of all subjects
-// together. Where anybody can invent subjects, there is a rate for the message as well. What
+// together. Where anyone can invent subjects, there is a rate for the message as well. What
 // is beyond is counted: the next record that passes has the number as "unrecorded", and where
 // none comes, [Tail.Settle] writes a closing one. Decisions of the audit log that are not
 // [audit.Event.Frequent] always pass: they are bounded by the rate of the requests that cause
@@ -17,7 +17,7 @@
 // # Alarms
 //
 // A warning with a PST code is an alarm: it is counted by code and subject, and [Tail.Alarms]
-// gives it with its first record however many records come after it.
+// returns it with its first record however many records come after it.
 //
 // # Records
 //
@@ -82,7 +82,7 @@ func New(next slog.Handler) *Tail {
 	return &Tail{next: next, shared: &shared{bound: newBound(), alarms: newAlarms()}}
 }
 
-// After gives the records that are kept and came after the one with that number, the
+// After returns the records that are kept and came after the one with that number, the
 // oldest first; 0 gives all.
 func (t *Tail) After(seq uint64) []api.LogRecord {
 	r := &t.shared.ring
@@ -171,7 +171,7 @@ func (r *ring) add(rec api.LogRecord) {
 	r.records[(r.seq-1)%kept] = rec
 }
 
-// WithAttrs gives a Tail whose records carry these.
+// WithAttrs returns a Tail whose records carry these.
 func (t *Tail) WithAttrs(attrs []slog.Attr) slog.Handler {
 	out := &Tail{next: t.next.WithAttrs(attrs), shared: t.shared, attrs: slices.Clone(t.attrs), given: t.given, prefix: t.prefix}
 	for _, a := range attrs {
@@ -183,7 +183,7 @@ func (t *Tail) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return out
 }
 
-// WithGroup gives a Tail whose attributes from now on are named within the group.
+// WithGroup returns a Tail whose attributes from now on are named within the group.
 func (t *Tail) WithGroup(name string) slog.Handler {
 	out := &Tail{next: t.next.WithGroup(name), shared: t.shared, attrs: t.attrs, given: t.given, prefix: t.prefix}
 	if name != "" {

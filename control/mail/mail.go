@@ -168,7 +168,7 @@ func (m *Sender[T]) Forget(k peer.PublicKey) {
 	}
 }
 
-// Close drops what waits, and waits for what is under way; ctx has ended by then.
+// Close drops what waits, and waits for what is in progress; ctx has ended by then.
 func (m *Sender[T]) Close() {
 	m.mu.Lock()
 	m.stopped = true

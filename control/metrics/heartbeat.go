@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Heartbeat tells whether a loop still turns: the loop beats, /livez looks.
+// Heartbeat reports whether a loop still turns: the loop beats, /livez looks.
 type Heartbeat struct {
 	limit time.Duration
 	start time.Time

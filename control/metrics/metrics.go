@@ -197,7 +197,7 @@ func (e emitter) forwarded(carried, refused, open *prometheus.Desc, n map[string
 	}
 }
 
-// collectPeers emits what is known of the peers, and forgets those that are no more.
+// collectPeers emits what is known about the peers, and forgets those that are no more.
 func (c *Collector) collectPeers(e emitter, peers []api.PeerStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +209,7 @@ func (c *Collector) collectPeers(e emitter, peers []api.PeerStatus) {
 	maps.DeleteFunc(c.told, func(k checked, _ bool) bool { return !there[k.peer] })
 }
 
-// collectPeer emits what is known of one peer. A peer that is not connected keeps all
+// collectPeer emits what is known about one peer. A peer that is not connected keeps all
 // its series.
 func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 	e.counter(c.desc.received, p.RxBytes, p.Name)

@@ -70,7 +70,7 @@ func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("metrics server ended", "address", s.addr, "error", err)
+			logger.Error("metrics server failed", "address", s.addr, "error", err)
 		}
 	}()
 	return s, nil
@@ -123,7 +123,7 @@ func probe(check func() error) http.Handler {
 type logWriter struct{ l *slog.Logger }
 
 func (w logWriter) Write(b []byte) (int, error) {
-	w.l.Warn("scrape is incomplete", "error", string(b))
+	w.l.Warn("incomplete scrape", "error", string(b))
 	return len(b), nil
 }
 

@@ -13,20 +13,20 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// claim is what a gateway that was found says it is.
+// claim is what a discovered gateway says about itself.
 type claim struct {
 	name    foreign.Text
 	key     peer.PublicKey
-	problem foreign.Text // why it is no use
+	problem foreign.Text // why it is unusable
 }
 
-// called reports whether an operator may mean it by a name: its own, which is known as it is
-// shown, or the fingerprint of its key.
+// called reports whether an operator may mean it by a name: its own, as it is displayed, or the
+// fingerprint of its key.
 func (c claim) called(name string) bool {
 	return c.name.RawUnsafe() == name || c.name.String() == name || !c.key.IsZero() && peer.Fingerprint(c.key) == name
 }
 
-// claims are those of all gateways that were found, whoever found them.
+// claims returns those of all discovered gateways.
 func (n *Search) claims() []claim {
 	var out []claim
 	for _, i := range n.lan.found() {
@@ -45,9 +45,9 @@ func (n *Search) claims() []claim {
 	return out
 }
 
-// DiscoveredApprove makes a peer of a gateway that was found: its key is pinned, and its
-// addresses are those found from time to time. The other side has to do the same. The
-// request has to say which key is meant: anybody can announce a name.
+// DiscoveredApprove adds a discovered gateway as a peer: its key is pinned, and its addresses
+// follow discovery. The other side has to do the same. The request has to contain the key: anyone
+// can announce a name.
 func (n *Search) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
 	if err := n.o.Peers.CheckServices("allow", r.Allow); err != nil {
 		return api.DiscoveredApproveResponse{}, err
@@ -74,7 +74,7 @@ func (n *Search) DiscoveredApprove(ctx context.Context, name string, r api.Disco
 	return api.DiscoveredApproveResponse{Peer: called, PublicKey: c.key.String(), Fingerprint: fingerprint, User: n.o.UserOf(called)}, nil
 }
 
-// add makes a peer of a gateway that was found. chosen says that an operator gave the name.
+// add adds a discovered gateway as a peer. chosen says that an operator gave the name.
 func (o *Options) add(ctx context.Context, name string, c claim, allow []string, chosen bool) error {
 	if err := api.CheckName(name); err != nil {
 		return admin.Usage(fmt.Sprintf("approve %q: it cannot be a peer's name here: %v", c.name.Cut(maxShownName), err), "give it one with --as NAME")
@@ -82,11 +82,11 @@ func (o *Options) add(ctx context.Context, name string, c claim, allow []string,
 	return o.Peers.AddFound(ctx, name, c.key, allow, chosen)
 }
 
-// maxShownName bounds a stranger's name in a message, in characters.
+// maxShownName bounds an untrusted name in a message, in characters.
 const maxShownName = 63
 
-// claimed is the one gateway that was found by a name and has the key with the fingerprint,
-// which has to be given: somebody else may use the name too, or alone.
+// claimed returns the one discovered gateway with the name and the key's fingerprint. The
+// fingerprint is required: others may use the name, too.
 func (n *Search) claimed(name, fingerprint string) (claim, error) {
 	var fit []claim
 	var all, prints, wrong []string

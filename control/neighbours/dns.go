@@ -14,19 +14,18 @@ import (
 	dnssd "github.com/postern-dev/postern/discovery/dns"
 )
 
-// ownAddrsFor is how long a list of this host's addresses is good for while records are
-// judged, of which there may be many.
+// ownAddrsFor is how long a list of this host's addresses is reused while records are checked, of
+// which there may be many.
 const ownAddrsFor = 3 * time.Second
 
-// dnsSearch looks for gateways in DNS as long as domains are configured. What it finds is
-// used for peers that are known by key, and shown of others.
+// dnsSearch looks for gateways in DNS while domains are configured. Its results are used for peers
+// that are known by key; others are shown.
 type dnsSearch struct {
 	o *Options
-	// again holds at most one wish that another finder be run, changed one that what was
-	// found be used.
+	// again holds at most one request to run another finder, changed one to use the new results.
 	again, changed chan struct{}
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following
 	finder *dnssd.Finder
 	own    []netip.Addr
 	ownErr error
@@ -43,7 +42,7 @@ func openDNSSearch(o *Options) (*dnsSearch, error) {
 	return s, nil
 }
 
-// newFinder makes what the configuration asks for: nil when it asks for nothing.
+// newFinder returns the finder that the configuration asks for; nil if none.
 func (s *dnsSearch) newFinder(cfg config.DNS) (*dnssd.Finder, error) {
 	if len(cfg.Domains) == 0 {
 		return nil, nil
@@ -54,14 +53,14 @@ func (s *dnsSearch) newFinder(cfg config.DNS) (*dnssd.Finder, error) {
 	})
 }
 
-// seed is this gateway's own, and the same after a restart.
+// seed is specific to this gateway, and stable across restarts.
 func (s *dnsSearch) seed() []byte {
 	h := hmac.New(sha256.New, []byte(s.o.Key.Base64()))
 	h.Write([]byte("postern SRV draw v1"))
 	return h.Sum(nil)
 }
 
-// signal leaves a wish unless there is one.
+// signal leaves a request unless there is one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -89,7 +88,7 @@ func (s *dnsSearch) refuse(a netip.AddrPort) string {
 	return discovery.Dialable(a, own, s.o.Peers.Config().Discovery.Exclude)
 }
 
-// use searches by another configuration from now on.
+// use switches to another configuration.
 func (s *dnsSearch) use(f *dnssd.Finder) {
 	s.mu.Lock()
 	s.finder = f
@@ -103,7 +102,7 @@ func (s *dnsSearch) current() *dnssd.Finder {
 	return s.finder
 }
 
-// domains is what was found; nil when nothing is looked for.
+// domains returns the results; nil without a search.
 func (s *dnsSearch) domains() []dnssd.Domain {
 	if f := s.current(); f != nil {
 		return f.Domains()
@@ -111,7 +110,7 @@ func (s *dnsSearch) domains() []dnssd.Domain {
 	return nil
 }
 
-// networkChanged has everything asked for again.
+// networkChanged queries everything again.
 func (s *dnsSearch) networkChanged() {
 	if f := s.current(); f != nil {
 		f.NetworkChanged()
@@ -126,7 +125,7 @@ func (s *dnsSearch) run(ctx context.Context) {
 		if f := s.current(); f != nil {
 			search.Go(func() {
 				if err := f.Run(searching); !errors.Is(err, context.Canceled) {
-					s.o.Logger.Warn("gateways are not looked for in DNS", "error", err)
+					s.o.Logger.Warn("DNS discovery stopped", "error", err)
 				}
 			})
 		}
@@ -137,7 +136,7 @@ func (s *dnsSearch) run(ctx context.Context) {
 	}
 }
 
-// follow has what is found used, until there is another finder or ctx ends.
+// follow uses the results until there is another finder or ctx ends.
 func (s *dnsSearch) follow(ctx context.Context) {
 	for {
 		select {
@@ -151,5 +150,5 @@ func (s *dnsSearch) follow(ctx context.Context) {
 	}
 }
 
-// rematch brings what was found together with the peers, once more.
+// rematch matches the results with the peers again.
 func (o *Options) rematch() { o.Peers.LearnAll(o.Moved) }

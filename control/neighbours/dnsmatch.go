@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// sourceDNSProblems names this among those that find problems of the gateway.
+	// sourceDNSProblems is the problem source for DNS discovery.
 	sourceDNSProblems = "dns"
 	// maxDNSProblems bounds the verdicts on the records of one domain.
 	maxDNSProblems = 8
 )
 
-// dnsMatch is a gateway that was found in DNS, and whose it is.
+// dnsMatch is a gateway found in DNS, and the peer it matches.
 type dnsMatch struct {
 	dnssd.Instance
 	domain string
-	// member is the peer that it is by its key or, with another key, that it is taken for.
+	// member is the peer with its key or, if moved, the peer it is taken for.
 	member *roster.Member
 	// moved: the key is not the member's.
 	moved bool
 }
 
-// matches holds what was found against the peers. Our own records are left out.
+// matches compares the results with the peers. Our own records are left out.
 func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 	domains := s.domains()
 	if len(domains) == 0 {
@@ -55,14 +55,14 @@ func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 				continue
 			}
 			m := dnsMatch{Instance: i, domain: d.Name}
-			holder := r.Holder(i.Key) // by the key that it has, or has announced
+			holder := r.Holder(i.Key) // current or announced
 			switch known, named := had[i.Record], r.ByName(i.Name.RawUnsafe()); {
 			case i.Key.IsZero():
 			case holder != nil:
 				m.member = holder
-			case known != nil: // Its record had the key of a peer before.
+			case known != nil: // its record had a peer's key before
 				m.member, m.moved = known, true
-			case named != nil && !seen[named]: // It bears the name of one that was found nowhere.
+			case named != nil && !seen[named]: // it has the name of a peer that was found nowhere
 				m.member, m.moved = named, true
 			}
 			out = append(out, m)
@@ -71,8 +71,8 @@ func (s *dnsSearch) matches(r *roster.Roster) []dnsMatch {
 	return out
 }
 
-// settle brings what was found together with the peers: it notes where each was found,
-// shows what is wrong, and gives the addresses of those that are found by their key.
+// settle matches the results with the peers: it stores where each was found, shows problems, and
+// returns the addresses of those found by key.
 func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	matches := s.matches(r)
 	s.o.SetProblems(sourceDNSProblems, s.problems(matches))
@@ -82,7 +82,7 @@ func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 			continue
 		}
 		if err := s.o.Store.FoundAt(m.member.Key, m.Record); err != nil {
-			s.o.Logger.Warn("where a peer was found in DNS cannot be remembered; after a restart another key there is not told from somebody new",
+			s.o.Logger.Warn("failed to store where a peer was found in DNS; after a restart, a changed key there will look like a new gateway",
 				"peer", m.member.Name, "error", err)
 		}
 		at := out[m.member.Key]
@@ -100,7 +100,7 @@ func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	return out
 }
 
-// problems are those of the domains and of the records in them, as own checks.
+// problems returns those of the domains and their records, as own checks.
 func (s *dnsSearch) problems(matches []dnsMatch) []check.OwnProblem {
 	var out []check.OwnProblem
 	add := func(code catalogue.Code, domain string, p catalogue.Params) {
@@ -147,7 +147,7 @@ func dnsCode(k dnssd.Kind) catalogue.Code {
 	return catalogue.RecordUnusable
 }
 
-// discovered lists what was found, for those who decide on it.
+// discovered lists the results, for operators to decide on.
 func (s *dnsSearch) discovered(r *roster.Roster, now time.Time) []api.Discovered {
 	var out []api.Discovered
 	for _, m := range s.matches(r) {
@@ -183,7 +183,7 @@ func (s *dnsSearch) discovered(r *roster.Roster, now time.Time) []api.Discovered
 	return out
 }
 
-// discoveryProblems are those of the domains.
+// discoveryProblems returns those of the domains.
 func (s *dnsSearch) discoveryProblems() []api.DiscoveryProblem {
 	var out []api.DiscoveryProblem
 	for _, d := range s.domains() {
@@ -204,7 +204,7 @@ func dnssecWord(d dnssd.DNSSEC) string {
 	return api.DNSSECNone
 }
 
-// byName orders what was found.
+// byName sorts the results.
 func byName(list []api.Discovered) {
 	slices.SortStableFunc(list, func(a, b api.Discovered) int {
 		return cmp.Or(cmp.Compare(a.Name.RawUnsafe(), b.Name.RawUnsafe()), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Domain, b.Domain))

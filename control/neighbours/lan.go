@@ -21,26 +21,25 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// lanAgain is how often those that were found are looked at once more: a name may have
-// become free, or a state directory writable.
+// lanAgain is how often discovered gateways are tried again: a name may have become free, or a
+// state directory writable.
 const lanAgain = 30 * time.Second
 
-// lanSearch announces this gateway on the local network and finds others there, as long as
-// the configuration says so. What it finds is used for peers that are known by key, and
-// shown of others; those that the configuration names become peers.
+// lanSearch announces this gateway on the local network and finds others there, while it is
+// configured. Its results are used for peers that are known by key; others are shown. Those that
+// the configuration lists become peers.
 type lanSearch struct {
 	o *Options
-	// again holds at most one wish that another finder be run, changed one that what was
-	// found be used.
+	// again holds at most one request to run another finder, changed one to use the new results.
 	again, changed chan struct{}
-	// finder is nil while nothing is looked for.
+	// finder is nil without a search.
 	finder atomic.Pointer[lan.Finder]
-	// used is where peers were found when their paths were last told of it.
+	// used is where peers were found as of the last update of their paths.
 	used atomic.Pointer[string]
 
-	// Owned by run: what was logged of a gateway last, by where it was found.
+	// Owned by run: what was last logged about a gateway, by where it was found.
 	told map[lanPlace]string
-	// refused is why those that are to become peers did not, as logged last.
+	// refused is why those that should become peers did not, as last logged.
 	refused map[peer.PublicKey][]string
 }
 
@@ -67,7 +66,7 @@ func (s *lanSearch) run(ctx context.Context) {
 		if finder != nil {
 			search.Go(func() {
 				if err := finder.Run(searching); !errors.Is(err, context.Canceled) {
-					s.o.Logger.Warn("gateways are not looked for on the local network", "error", err)
+					s.o.Logger.Warn("LAN discovery stopped", "error", err)
 				}
 			})
 		}
@@ -79,7 +78,7 @@ func (s *lanSearch) run(ctx context.Context) {
 	}
 }
 
-// newFinder makes what the configuration asks for: nil when it asks for nothing.
+// newFinder returns the finder that the configuration asks for; nil if none.
 func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 	l := cfg.Discovery.LAN
 	if !l.Enabled {
@@ -92,15 +91,15 @@ func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 		Interfaces: s.interfaces(l.Interfaces, cfg.Discovery.Exclude), Listen: s.o.Listen,
 		Changed: func() { signal(s.changed) }, Logger: s.o.Logger,
 	})
-	if err != nil { // The configuration was checked by the same rules.
-		s.o.Logger.Error("gateways cannot be looked for on the local network", "error", err)
+	if err != nil { // the configuration was checked by the same rules
+		s.o.Logger.Error("cannot start LAN discovery", "error", err)
 		return nil
 	}
 	return f
 }
 
-// interfaces lists those to use. Addresses in the excluded ranges are nobody's to dial, so
-// they are not announced.
+// interfaces lists those to use. Addresses in excluded ranges cannot be dialled by others, so they
+// are not announced.
 func (s *lanSearch) interfaces(names []string, exclude []netip.Prefix) func() ([]lan.Interface, error) {
 	list := s.o.Interfaces
 	if list == nil {
@@ -121,14 +120,14 @@ func (s *lanSearch) interfaces(names []string, exclude []netip.Prefix) func() ([
 	}
 }
 
-// reload has another finder run if the configuration asks for something else.
+// reload runs another finder if the configuration has changed.
 func (s *lanSearch) reload(old, next config.Discovery) {
 	if !old.LAN.Equal(next.LAN) || old.LAN.Enabled && !slices.Equal(old.Exclude, next.Exclude) {
 		signal(s.again)
 	}
 }
 
-// follow has what is found used, until there is to be another finder or ctx ends.
+// follow uses the results until another finder is needed or ctx ends.
 func (s *lanSearch) follow(ctx context.Context) {
 	tick := time.NewTicker(lanAgain)
 	defer tick.Stop()
@@ -143,7 +142,7 @@ func (s *lanSearch) follow(ctx context.Context) {
 		case <-s.changed:
 			s.tell(ctx)
 			s.admit(ctx)
-			// Strangers who come and go are no reason to look at the peers.
+			// Strangers coming and going are no reason to update the peers.
 			if used := s.used.Load(); used == nil || *used != peersAt(s.o.Peers.Load(), s.found()) {
 				s.o.rematch()
 			}
@@ -151,7 +150,7 @@ func (s *lanSearch) follow(ctx context.Context) {
 	}
 }
 
-// found is what is out there; nil while nothing is looked for.
+// found returns the results; nil without a search.
 func (s *lanSearch) found() []lan.Instance {
 	if f := s.finder.Load(); f != nil {
 		return f.Found()
@@ -159,8 +158,8 @@ func (s *lanSearch) found() []lan.Instance {
 	return nil
 }
 
-// candidates are where the holder of a peer's keys was found. They are a stranger's words as any that are announced, and dialled only as far as
-// those may be.
+// candidates returns where the holder of a peer's keys was found. They are untrusted like any
+// announced candidates, and dialled only as far as those may be.
 func (s *lanSearch) candidates(found []lan.Instance, m *roster.Member) []discovery.Candidate {
 	if len(found) == 0 {
 		return nil
@@ -169,13 +168,13 @@ func (s *lanSearch) candidates(found []lan.Instance, m *roster.Member) []discove
 	return inTurn(found, []peer.PublicKey{m.Key, m.NextKey}, proven)
 }
 
-// lanShare is how many addresses of an instance come before the next one's.
+// lanShare is how many addresses of an instance come before the next instance's.
 const lanShare = 2
 
-// inTurn lists where the holder of keys was found. Only the first of the list are tried, and
-// anybody can announce another's key: those that prove to be of the group come first, then
-// those at addresses where the holder was heard before, and those that were found first. One
-// that announces many addresses does not crowd out the others.
+// inTurn lists where the holder of keys was found. Only the first of the list are tried, and anyone
+// can announce another's key. So those with a proof of membership come first, then those at
+// addresses where the holder was heard before, then those found first. One that announces many
+// addresses does not crowd out the others.
 func inTurn(found []lan.Instance, keys []peer.PublicKey, proven []netip.AddrPort) []discovery.Candidate {
 	unproven := func(a netip.AddrPort) int {
 		if slices.Contains(proven, a) {
@@ -219,7 +218,7 @@ func inTurn(found []lan.Instance, keys []peer.PublicKey, proven []netip.AddrPort
 	return out
 }
 
-// near is what is found, for the peers of a roster, which will be sought there.
+// near returns what was found of a roster's peers, to look for them there.
 func (s *lanSearch) near(r *roster.Roster) []lan.Instance {
 	found := s.found()
 	at := peersAt(r, found)
@@ -227,7 +226,7 @@ func (s *lanSearch) near(r *roster.Roster) []lan.Instance {
 	return found
 }
 
-// peersAt is where peers were found, in a form that can be compared.
+// peersAt is where peers were found, in a comparable form.
 func peersAt(r *roster.Roster, found []lan.Instance) string {
 	var b strings.Builder
 	for _, i := range found {

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// peerName is what an instance is called here: a peer's name is a DNS label, an instance's
-// any text, such as "edge (2)". It is empty when nothing of it can be a name.
+// peerName is the local name of an instance: a peer's name is a DNS label, an instance's is any
+// text, such as "edge (2)". It is empty if no name can be made of it.
 func peerName(instance string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -34,7 +34,7 @@ func peerName(instance string) string {
 	return name
 }
 
-// tell logs what was found and lost since the last time.
+// tell logs what was found and lost since the last call.
 func (s *lanSearch) tell(ctx context.Context) {
 	r, now := s.o.Peers.Load(), map[lanPlace]string{}
 	for _, i := range s.found() {
@@ -45,10 +45,10 @@ func (s *lanSearch) tell(ctx context.Context) {
 		}
 		switch m, otherKey := r.Match(i.Name.RawUnsafe(), i.PublicKey); {
 		case !i.Err.IsZero():
-			s.o.Logger.WarnContext(ctx, "what a gateway announces on the local network cannot be used", "name", i.Name,
+			s.o.Logger.WarnContext(ctx, "invalid announcement on the local network", "name", i.Name,
 				"interface", i.Interface, "problem", i.Err, "code", string(catalogue.LANRecord))
 		case otherKey:
-			s.o.Logger.WarnContext(ctx, "a peer's name is announced on the local network with another key, which is not followed", "peer", m.Name,
+			s.o.Logger.WarnContext(ctx, "ignoring a LAN announcement of a peer's name with a different key", "peer", m.Name,
 				"interface", i.Interface, "found", peer.Fingerprint(i.PublicKey), "known", peer.Fingerprint(m.Key), "code", string(catalogue.LANOtherKey))
 		default:
 			s.o.Logger.InfoContext(ctx, "gateway found on the local network", "name", i.Name, "interface", i.Interface,
@@ -57,13 +57,13 @@ func (s *lanSearch) tell(ctx context.Context) {
 	}
 	for place := range s.told {
 		if _, still := now[place]; !still {
-			s.o.Logger.InfoContext(ctx, "gateway is gone from the local network", "name", place.name, "interface", place.iface)
+			s.o.Logger.InfoContext(ctx, "gateway left the local network", "name", place.name, "interface", place.iface)
 		}
 	}
 	s.told = now
 }
 
-// wish is a gateway that is to become a peer, and what it is to be called.
+// wish is a gateway that is to become a peer, and its name.
 type wish struct {
 	name   string
 	chosen bool // by an operator
@@ -71,9 +71,9 @@ type wish struct {
 	why    string
 }
 
-// wishes are those that the configuration names by key, and those that prove to know the
-// secret, which come first. A name that is announced counts with that proof alone, which is
-// of the name too: a key is public, and RBAC knows a peer by its name.
+// wishes returns the gateways that the configuration lists by key, and first those that prove to
+// know the secret. An announced name is used only with that proof, which covers the name: a key is
+// public, and RBAC knows a peer by its name.
 func wishes(l config.LAN, found []lan.Instance) []wish {
 	var out []wish
 	add := func(w wish) {
@@ -100,21 +100,21 @@ func wishes(l config.LAN, found []lan.Instance) []wish {
 	return out
 }
 
-// entry is where a key is in the list; -1 = nowhere.
+// entry returns the index of a key in the list, or -1.
 func entry(list []config.AutoPeer, k peer.PublicKey) int {
 	return slices.IndexFunc(list, func(p config.AutoPeer) bool { return p.Key == k })
 }
 
-// nameOfKey is what a gateway is called of which nothing but the key is known.
+// nameOfKey is the name of a gateway of which only the key is known.
 func nameOfKey(k peer.PublicKey) string { return "gateway-" + peer.Fingerprint(k) }
 
-// admit makes peers of those that are to become some.
+// admit adds gateways that should become peers.
 func (s *lanSearch) admit(ctx context.Context) {
 	l := s.o.Peers.Config().Discovery.LAN
 	failed := map[peer.PublicKey][]string{}
 	for _, w := range wishes(l, s.found()) {
-		// In this order: a removal is noted before the peer is gone. A name that is announced
-		// and that another peer has was told of already.
+		// In this order: a removal is noted before the peer is gone. A name that another peer has
+		// was already reported.
 		m, otherKey := s.o.Peers.Load().Match(w.name, w.claim.key)
 		if m != nil && (!otherKey || !w.chosen) || s.o.Store.WasRemoved(w.claim.key) {
 			continue
@@ -125,17 +125,17 @@ func (s *lanSearch) admit(ctx context.Context) {
 			s.tellRefused(ctx, w, err)
 			continue
 		}
-		s.o.Logger.Info("a gateway on the local network has become a peer", "peer", w.name, "fingerprint", print, "why", w.why, "allow", strings.Join(l.Allow, " "))
+		s.o.Logger.Info("added a gateway on the local network as a peer", "peer", w.name, "fingerprint", print, "reason", w.why, "allow", strings.Join(l.Allow, " "))
 	}
 	s.refused = failed
 }
 
-// tellRefused logs why a gateway does not become a peer, unless that was so the last time:
-// it is tried again whenever anybody comes or goes.
+// tellRefused logs why a gateway does not become a peer, unless the reason is the same as last
+// time: it is retried whenever anyone comes or goes.
 func (s *lanSearch) tellRefused(ctx context.Context, w wish, err error) {
 	if slices.Contains(s.refused[w.claim.key], err.Error()) {
 		return
 	}
-	s.o.Logger.WarnContext(ctx, "a gateway on the local network does not become a peer", "name", w.claim.name,
+	s.o.Logger.WarnContext(ctx, "failed to add a gateway on the local network as a peer", "name", w.claim.name,
 		"fingerprint", peer.Fingerprint(w.claim.key), "error", err)
 }

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// lanSilence is how long nothing may be heard before that is a problem: every minute or
-	// two somebody repeats something where anybody is.
+	// lanSilence is how long silence lasts before it is a problem: if anyone is there, something is
+	// repeated every minute or two.
 	lanSilence = time.Minute
 	// maxLANProblems bounds the verdicts on what others announce.
 	maxLANProblems = 8
 )
 
-// facts are what a check starts from; nil while nothing is looked for.
+// facts returns the input of the check; nil without a search.
 func (s *lanSearch) facts(now time.Time) *check.LANFacts {
 	f := s.finder.Load()
 	if f == nil {
@@ -46,10 +46,10 @@ func (s *lanSearch) facts(now time.Time) *check.LANFacts {
 	return out
 }
 
-// linkProblems are why nobody may be seen.
+// linkProblems returns why nobody may be visible.
 func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []check.OwnProblem {
 	if status.Since.IsZero() || status.Links == nil && status.Err == "" {
-		return nil // It has yet to look.
+		return nil // it has not looked yet
 	}
 	var unfit, failed, open []string
 	var errs string
@@ -60,7 +60,7 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 			unfit = append(unfit, fmt.Sprintf("%s (%s)", l.Interface, l.Unfit))
 		}
 		switch {
-		case l.IPv4 || l.IPv6: // One way is enough to be found.
+		case l.IPv4 || l.IPv6: // one family is enough to be found
 			open = append(open, l.Interface)
 		case l.Err != "":
 			failed, errs = append(failed, l.Interface), l.Err
@@ -91,7 +91,7 @@ func (s *lanSearch) linkProblems(status lan.Status, found int, now time.Time) []
 	return out
 }
 
-// foundProblems are about what others announce.
+// foundProblems returns those about what others announce.
 func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 	var out []check.OwnProblem
 	r := s.o.Peers.Load()
@@ -115,8 +115,8 @@ func (s *lanSearch) foundProblems(found []lan.Instance) []check.OwnProblem {
 	return out
 }
 
-// inPodNetwork says whether this process is in a pod, and all of these interfaces are ends
-// of virtual cables whose other ends are in another namespace, as a pod's are.
+// inPodNetwork reports whether this process is in a pod: all of these interfaces are ends of
+// virtual cables whose other ends are in another namespace.
 func inPodNetwork(root fs.FS, interfaces []string) bool {
 	if root == nil || os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return false
@@ -135,7 +135,7 @@ func inPodNetwork(root fs.FS, interfaces []string) bool {
 	})
 }
 
-// discovered lists what was found, one entry a gateway, on whatever interfaces it was.
+// discovered lists the results, one entry per gateway, whatever the interface.
 func (s *lanSearch) discovered(r *roster.Roster, now time.Time) []api.Discovered {
 	var out []api.Discovered
 	at := map[[2]string]int{}
@@ -167,7 +167,7 @@ func (s *lanSearch) discovered(r *roster.Roster, now time.Time) []api.Discovered
 	return out
 }
 
-// describe says who a gateway is that was found, and what is wrong with it.
+// describe describes a discovered gateway, and what is wrong with it.
 func describe(r *roster.Roster, i lan.Instance) api.Discovered {
 	d := api.Discovered{
 		Name: i.Name, Source: api.SourceLAN, Addresses: []string{},
@@ -190,7 +190,7 @@ func describe(r *roster.Roster, i lan.Instance) api.Discovered {
 	return d
 }
 
-// looking names the interfaces on which gateways are looked for.
+// looking returns the names of the interfaces in use.
 func (s *lanSearch) looking(now time.Time) []string {
 	if l := s.facts(now); l != nil {
 		return l.Interfaces
@@ -198,7 +198,7 @@ func (s *lanSearch) looking(now time.Time) []string {
 	return nil
 }
 
-// discoveryProblems say why a search finds nobody, and what to do.
+// discoveryProblems say why a search finds nobody, and how to fix it.
 func (s *lanSearch) discoveryProblems(now time.Time) []api.DiscoveryProblem {
 	f := s.finder.Load()
 	if f == nil {

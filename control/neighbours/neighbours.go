@@ -1,6 +1,6 @@
-// Package neighbours finds other gateways, on the local network and in DNS: it holds what is
-// found against the peers by key alone, says where peers are, lists the others, and makes peers
-// of those that an operator or the configuration approves.
+// Package neighbours discovers other gateways on the local network and in DNS. It matches them with
+// the peers by key alone, says where peers are, lists the others, and adds those that an operator
+// or the configuration approves as peers.
 package neighbours
 
 import (
@@ -23,26 +23,27 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Options are what gateways are looked for with.
+// Options configure a Search.
 type Options struct {
 	Key   peer.PrivateKey // this gateway's
 	Store *state.Store
 	Peers *roster.Registry
-	// Port is the UDP port that this gateway is announced with.
+	// Port returns the UDP port to announce.
 	Port func() uint16
-	// OwnAddrs are the addresses of this machine: no peer is sought there.
+	// OwnAddrs returns this host's addresses, at which no peer is dialled.
 	OwnAddrs func() ([]netip.Addr, error)
-	// Interfaces lists those on which gateways are looked for, and Listen opens a socket for
-	// multicast DNS on one; nil are this machine's.
+	// Interfaces lists those for LAN discovery, and Listen opens a multicast DNS socket on one; nil
+	// means this host's.
 	Interfaces func() ([]lan.Interface, error)
 	Listen     func(lan.Interface, lan.Family) (lan.Conn, error)
-	// Root is the file system that tells whether this is a pod; nil looks at none.
+	// Root is the file system that shows whether this is a pod; nil looks at none.
 	Root fs.FS
-	// Moved is told that peers were found elsewhere, by one who may change the peers.
+	// Moved is called, under the registry's lock, when peers were found elsewhere.
 	Moved func(r *roster.Roster)
-	// SetProblems takes what is wrong with what was found.
+	// SetProblems sets the problems with the results.
 	SetProblems func(source string, list []check.OwnProblem)
-	// Connected reports whether a peer is, and UserOf who it is at this cluster's API server.
+	// Connected reports whether a peer is connected; UserOf returns its user name at this cluster's
+	// API server.
 	Connected func(m *roster.Member, now time.Time) bool
 	UserOf    func(name string) string
 	Logger    *slog.Logger
@@ -50,15 +51,14 @@ type Options struct {
 	publicKey peer.PublicKey // of Key
 }
 
-// Search finds the gateways that can be found: on the local network, and in DNS. It is safe
-// for concurrent use.
+// Search discovers gateways on the local network and in DNS. It is safe for concurrent use.
 type Search struct {
 	o   *Options
 	lan *lanSearch
 	dns *dnsSearch
 }
 
-// New makes a search that finds nobody before Run.
+// New returns a search that finds nobody before Run.
 func New(o Options) (*Search, error) {
 	o.publicKey = o.Key.Public()
 	n := &Search{o: &o, lan: newLANSearch(&o)}
@@ -79,8 +79,7 @@ func (n *Search) Run(ctx context.Context) {
 	both.Wait()
 }
 
-// Prepare makes all that can fail of what another configuration asks for; commit lets it take
-// effect.
+// Prepare creates everything that can fail for another configuration; commit puts it into effect.
 func (n *Search) Prepare(next *config.Resolved) (commit func(), err error) {
 	old, search := n.o.Peers.Config().Discovery, n.dns.current()
 	if !reflect.DeepEqual(old.DNS, next.Discovery.DNS) {
@@ -93,20 +92,19 @@ func (n *Search) Prepare(next *config.Resolved) (commit func(), err error) {
 		if search != n.dns.current() {
 			n.dns.use(search)
 		} else if !slices.Equal(old.Exclude, next.Discovery.Exclude) {
-			n.dns.networkChanged() // which of its addresses may be dialled is another question now
+			n.dns.networkChanged() // it may change which addresses can be dialled
 		}
 	}, nil
 }
 
-// NetworkChanged has everything asked for again.
+// NetworkChanged queries everything again.
 func (n *Search) NetworkChanged() { n.dns.networkChanged() }
 
-// LANFacts are what a check of the search on the local network starts from; nil while there
-// is none.
+// LANFacts returns the input of the check of LAN discovery; nil if that is off.
 func (n *Search) LANFacts(now time.Time) *check.LANFacts { return n.lan.facts(now) }
 
-// Places brings what was found together with the peers: it says where each was found. It is
-// for one who may change the peers.
+// Places matches the results with the peers and returns where each was found. The caller holds the
+// registry's lock.
 func (n *Search) Places(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	places, near := n.dns.settle(r), n.lan.near(r)
 	for _, m := range r.Members() {
@@ -119,7 +117,7 @@ func (n *Search) Places(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	return places
 }
 
-// Discovered lists the gateways that were found, and why a search finds none.
+// Discovered lists the discovered gateways, and why a search finds none.
 func (n *Search) Discovered(context.Context) (api.DiscoveredList, error) {
 	out := api.DiscoveredList{
 		APIVersion: api.Version, Kind: "DiscoveredList", Looking: []string{},
@@ -134,7 +132,7 @@ func (n *Search) Discovered(context.Context) (api.DiscoveredList, error) {
 	return out, nil
 }
 
-// discovered are the gateways that were found, whoever found them, by name.
+// discovered lists the discovered gateways by name.
 func (n *Search) discovered() []api.Discovered {
 	r, now := n.o.Peers.Load(), time.Now()
 	out := append(append([]api.Discovered{}, n.lan.discovered(r, now)...), n.dns.discovered(r, now)...)

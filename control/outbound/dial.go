@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 )
 
-// askAgain is how old a peer's hello may be before a service that is not in it is asked
-// for: an application that tries again and again must not make us ask each time.
+// askAgain is how old a peer's hello must be before a missing service causes another: an
+// application that retries must not make us ask each time.
 const askAgain = 5 * time.Second
 
 // dial connects to a port of a peer's service inside the tunnel.
@@ -32,12 +32,12 @@ func (s *Services) dial(ctx context.Context, t forward.Target) (forward.Conn, er
 	return c, nil
 }
 
-// findUDP says where a UDP port of a peer's service is inside the tunnel.
+// findUDP returns the overlay address of a UDP port of a peer's service.
 func (s *Services) findUDP(ctx context.Context, t forward.Target) (netip.AddrPort, error) {
 	return s.find(ctx, t, api.UDP)
 }
 
-// find says where a port of a peer's service is inside the tunnel.
+// find returns the overlay address of a port of a peer's service.
 func (s *Services) find(ctx context.Context, t forward.Target, protocol api.Protocol) (netip.AddrPort, error) {
 	name, service, nth := t.Peer, t.Service, t.Nth
 	m := s.o.Peers.Load().ByName(name)
@@ -61,8 +61,8 @@ func (s *Services) find(ctx context.Context, t forward.Target, protocol api.Prot
 	return netip.AddrPortFrom(m.Address(), ports.First+uint16(nth)), nil
 }
 
-// servicePorts are the overlay ports of a peer's service. Those of a named one are in the
-// peer's hello, which is asked for when there has been none.
+// servicePorts returns the overlay ports of a peer's service. Those of a named one are in the
+// peer's hello, which is requested if there is none.
 func (s *Services) servicePorts(ctx context.Context, m *roster.Member, service string) (api.Ports, error) {
 	switch service {
 	case api.ServiceAuth:
@@ -88,8 +88,8 @@ func (s *Services) servicePorts(ctx context.Context, m *roster.Member, service s
 	return api.Ports{}, fmt.Errorf("peer %s does not offer us a service %s (there: postern peer allow NAME …,%s)", m.Name, service, service)
 }
 
-// ServicePort is the port of a peer's service inside the tunnel, if it is known and one TCP port. It
-// is for a gateway in a cluster.
+// ServicePort returns the port of a peer's service inside the tunnel, if it is known and a single
+// TCP port. Gateways in a cluster use it.
 func (s *Services) ServicePort(name, service string) (uint16, bool) {
 	m := s.o.Peers.Load().ByName(name)
 	switch {

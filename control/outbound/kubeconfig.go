@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 )
 
-// Kubeconfig says what it takes to write one for the peer's API server.
+// Kubeconfig returns what is needed to write a kubeconfig for the peer's API server.
 func (s *Services) Kubeconfig(_ context.Context, name string) (api.Kubeconfig, error) {
 	m, err := s.o.Peers.Member(name)
 	if err != nil {
@@ -59,7 +59,7 @@ func listenerHint(m *roster.Member, file string) string {
 	return fmt.Sprintf("postern peer local %s apiServer=127.0.0.1:7443", m.Name)
 }
 
-// directKubeconfig is Kubeconfig for a peer whose API server is reached outside the tunnel.
+// directKubeconfig is Kubeconfig for an API server that is reached outside the tunnel.
 func directKubeconfig(m *roster.Member) api.Kubeconfig {
 	return api.Kubeconfig{Peer: m.Name, Server: m.Direct.APIServerURL, CAData: string(m.Direct.CA), Direct: true}
 }

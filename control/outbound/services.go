@@ -1,5 +1,5 @@
-// Package outbound leads to the services of peers: it says which local listeners there are, keeps
-// their ports, and dials inside the tunnel for them.
+// Package outbound makes the services of peers available: it decides which local listeners there
+// are, keeps their ports, and dials inside the tunnel for them.
 package outbound
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/netstack"
 )
 
-// Options are what services are reached with.
+// Options configure Services.
 type Options struct {
 	Store    *state.Store
 	Peers    *roster.Registry
@@ -29,8 +29,8 @@ type Options struct {
 	Flows    *forward.Flows
 	// Dial connects to an address inside the tunnel.
 	Dial func(ctx context.Context, to netip.AddrPort) (*netstack.Conn, error)
-	// Admit says why whoever connects may not use a listener for a peer's services; nil admits
-	// everybody.
+	// Admit returns an error if a client may not use a listener for a peer's services; nil admits
+	// everyone.
 	Admit func(peer string, from netip.AddrPort) error
 	// Host is where listeners without an address listen; the zero value is 127.0.0.1.
 	Host   netip.Addr
@@ -38,29 +38,29 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Checks are those of peers.
+// Checks tells what was found about peers.
 type Checks interface {
-	// Finding is what was found last of a target.
+	// Finding returns the latest one about a target.
 	Finding(peer, target string) verdict.Finding
-	// Check has a peer checked now, Wake soon.
+	// Check checks a peer now, Wake soon.
 	Check(ctx context.Context, peer string) (check.Round, error)
 	Wake(peer string)
 }
 
-// Services are those of peers, as they are reached from here. It is safe for concurrent use.
+// Services are the services of peers, as reached from here. It is safe for concurrent use.
 type Services struct {
 	o      Options
 	out    *forward.Outbound
 	checks Checks // since Attach
-	// due holds one wish that the ports of listeners be kept.
+	// due holds at most one request to store the ports of listeners.
 	due chan struct{}
-	// unstored are the ports that could not be remembered, and were complained of; it is the
-	// one's who may change the peers.
+	// unstored are the ports that failed to be stored and were logged; guarded by the registry's
+	// lock.
 	unstored map[state.Listener]uint16
 	last     []forward.LocalState // when it was closed
 }
 
-// New makes services without listeners.
+// New returns Services without listeners.
 func New(o Options) *Services {
 	s := &Services{o: o, due: make(chan struct{}, 1), unstored: map[state.Listener]uint16{}}
 	out := forward.OutboundOptions{Dial: s.dial, Find: s.findUDP, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
@@ -71,26 +71,26 @@ func New(o Options) *Services {
 	return s
 }
 
-// Attach gives it the checks, before there are peers.
+// Attach sets the checks, before there are peers.
 func (s *Services) Attach(c Checks) { s.checks = c }
 
-// Follow has the listeners that peers and grants ask for. It is for [roster.Registry.Subscribe].
+// Follow opens the listeners that peers and grants ask for. It is for [roster.Registry.Subscribe].
 func (s *Services) Follow(_, _ *roster.Roster) {
 	s.Relocate()
 	select {
 	case s.due <- struct{}{}:
-	default: // It is to be done already.
+	default: // already requested
 	}
 }
 
-// Relocate is Follow when the cluster follows other offers of a peer. It is for one who may change
-// the peers.
+// Relocate is Follow after the cluster has followed a peer's new offers. The caller holds the
+// registry's lock.
 func (s *Services) Relocate() {
 	s.out.SetLocals(s.locals(s.o.Peers.Load(), s.o.Peers.Config()))
 }
 
-// locals are the listeners here that lead to services of peers. A port that was found
-// for one stays its own.
+// locals returns the local listeners for services of peers. A port that was chosen for one stays
+// its own.
 func (s *Services) locals(r *roster.Roster, cfg *config.Resolved) []forward.Local {
 	var out []forward.Local
 	for _, m := range r.Members() {
@@ -105,9 +105,9 @@ func (s *Services) locals(r *roster.Roster, cfg *config.Resolved) []forward.Loca
 	return out
 }
 
-// wantedLocals maps services of a peer to addresses to listen on; "" is any free port. In
-// a cluster whose peers get Services there is a listener behind each of those: one for the
-// API server, and one for whatever else the peer offers, up to a bound.
+// wantedLocals maps services of a peer to listen addresses; "" means any free port. In a cluster
+// whose peers get Services there is a listener behind each: one for the API server, and one for
+// each other offer, up to a limit.
 func (s *Services) wantedLocals(m *roster.Member, cfg *config.Resolved) map[string]string {
 	if cfg.Kubernetes == nil || !cfg.Kubernetes.PeerServices || m.Stock || m.Pending {
 		return m.Local
@@ -115,7 +115,7 @@ func (s *Services) wantedLocals(m *roster.Member, cfg *config.Resolved) map[stri
 	wanted := map[string]string{}
 	services, _ := exchange.Automatic(s.o.Exchange.Followed(m))
 	for _, service := range services {
-		// Of what is not one TCP port a Service knows nothing.
+		// A Service supports only a single TCP port.
 		if p, known := s.o.Exchange.FollowedPorts(m.Name, service); !known || p.Plain() {
 			wanted[service] = ""
 		}
@@ -124,35 +124,34 @@ func (s *Services) wantedLocals(m *roster.Member, cfg *config.Resolved) map[stri
 	return wanted
 }
 
-// Due has a value when listeners found ports that are to be kept: nobody waits for that, since
-// the file has those of all peers in it.
+// Due receives a value when listeners have chosen ports that are to be stored. It is done in the
+// background, since the file has all peers' ports.
 func (s *Services) Due() <-chan struct{} { return s.due }
 
-// KeepPorts keeps the ports that listeners found.
+// KeepPorts stores the ports that listeners have chosen.
 func (s *Services) KeepPorts() {
 	s.o.Peers.LearnAll(func(*roster.Roster) { s.rememberPorts(s.out.Locals()) })
 }
 
-// Close ends the listeners. What they accepted goes on until the flows are drained.
+// Close closes the listeners. Accepted connections continue until the flows are drained.
 func (s *Services) Close() {
 	s.last = s.out.Locals()
 	s.out.Close()
 }
 
-// KeepLast keeps the ports that there were when it was closed, which KeepPorts may not have come
-// to. Nobody else may change anything by then.
+// KeepLast stores the ports as of Close, in case KeepPorts has not. Nothing else may change
+// anything by then.
 func (s *Services) KeepLast() { s.rememberPorts(s.last) }
 
-// Locals are the listeners.
+// Locals returns the listeners.
 func (s *Services) Locals() []forward.LocalState { return s.out.Locals() }
 
 // Counters count connections, UDPCounters flows of datagrams.
 func (s *Services) Counters() forward.Counters    { return s.out.Counters() }
 func (s *Services) UDPCounters() forward.Counters { return s.out.UDPCounters() }
 
-// rememberPorts keeps the ports that listeners found, so that kubeconfigs stay valid. It
-// is called with the registry's lock held. A port that cannot be stored is tried again and again,
-// but complained of once.
+// rememberPorts stores the ports that listeners have chosen, so that kubeconfigs stay valid. It is
+// called with the registry's lock held. A failure is retried repeatedly, but logged once.
 func (s *Services) rememberPorts(locals []forward.LocalState) {
 	r, found := s.o.Peers.Load(), map[state.Listener]uint16{}
 	for _, l := range locals {
@@ -175,7 +174,7 @@ func (s *Services) rememberPorts(locals []forward.LocalState) {
 			delete(s.unstored, l)
 		case s.unstored[l] != port:
 			s.unstored[l] = port
-			s.o.Logger.Warn("the port of a local listener cannot be remembered; kubeconfigs may need to be written again after a restart",
+			s.o.Logger.Warn("failed to store a local listener's port; kubeconfigs may need rewriting after a restart",
 				"peer", l.Peer, "service", l.Service, "port", port, "error", err)
 		}
 	}

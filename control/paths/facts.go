@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// AddFacts adds to the facts of a check of a peer how it is reached, and what was seen of it.
+// AddFacts adds how a peer is reached, and what was seen of it, to the facts of a check.
 func (p *Finder) AddFacts(m *roster.Member, f *check.Facts) {
 	t, _ := p.tunnel.Peer(m.Key)
 	w := p.Way(m, t)
@@ -39,7 +39,7 @@ func (p *Finder) AddFacts(m *roster.Member, f *check.Facts) {
 	}
 }
 
-// AddBrief adds of AddFacts what says whether a peer need be checked at all.
+// AddBrief adds the part of AddFacts that decides whether a peer needs checking at all.
 func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 	s, found := p.finder.Selected(m.Key)
 	if !found || m.Stock || m.Pending {
@@ -52,16 +52,16 @@ func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 	}
 }
 
-// unansweredAlive is how long after our first probe without an answer a request of the peer shows
-// that it lives and hears nothing of us: some probes, and the time that an answer takes.
+// unansweredAlive is how long after our first unanswered probe a request from the peer shows that
+// it is alive but cannot hear us: a few probes, plus the time an answer takes.
 const unansweredAlive = time.Second
 
-// wayFacts are what the path finder knows of a peer, and what was seen of it without an
+// wayFacts adds what the path finder knows about a peer, and what was seen of it while it does not
 // answer.
 func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	selected := w.Path.Selected.IsValid()
 	if selected {
-		f.Probed = w.Path.Proven // the peer's own requests say nothing of ours
+		f.Probed = w.Path.Proven // the peer's own requests say nothing about ours
 	} else {
 		f.NoPath, f.PathLost = w.Path.Reason, w.Path.Since
 	}
@@ -85,9 +85,8 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	if !s.RemovedAt.IsZero() {
 		f.Removed = check.Sight{From: s.RemovedFrom.String(), At: s.RemovedAt}
 	}
-	// A peer that has just died was heard until then: only what came after its answers
-	// had ceased says that it hears nothing of us. Heard would not do, since it has the
-	// peer's own requests as well.
+	// A peer that has just died was heard until then. Only a packet after its answers ceased shows
+	// that it cannot hear us. Heard would not do, since it includes the peer's own requests.
 	ceased := w.Path.Since
 	if selected {
 		ceased = w.Path.Unanswered.Add(unansweredAlive)
@@ -97,8 +96,8 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	}
 }
 
-// sightings are what became of what was sent to a peer, and what came to our port and may explain
-// why it does not answer. The latter is not read while the peer is heard.
+// sightings adds what happened to packets sent to a peer, and what arrived at our port that may
+// explain why it does not answer. The latter is not read while the peer is heard.
 func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	var ips []netip.Addr
 	for _, c := range m.Known() {
@@ -127,15 +126,15 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	}
 }
 
-// refusals are what became of datagrams that did not arrive. An ICMP error of this machine says
-// that it found no next hop.
+// refusals returns the errors for datagrams that were not delivered. An ICMP error from this host
+// itself means that it found no next hop.
 func (p *Finder) refusals(all []underlay.Unreachable) (out []check.Refusal) {
 	if len(all) == 0 {
 		return nil
 	}
 	own, err := p.o.Host.OwnAddrs()
 	if err != nil {
-		p.log.Debug("the addresses of this machine are not known", "error", err)
+		p.log.Debug("failed to list this host's addresses", "error", err)
 	}
 	for _, u := range all {
 		r := check.Refusal{To: u.To.String(), Reason: u.Reason, Here: u.Here, At: u.At}
@@ -150,15 +149,14 @@ func (p *Finder) refusals(all []underlay.Unreachable) (out []check.Refusal) {
 	return out
 }
 
-// Doubt has the path to a peer probed at once, of which something is not answered.
+// Doubt probes the path to a peer at once, because something went unanswered.
 func (p *Finder) Doubt(name string) {
 	if m := p.peers.Load().ByName(name); m != nil {
 		p.finder.Doubt(m.Key)
 	}
 }
 
-// Ask asks the servers that tell this gateway's addresses, and the relays, to know whether they
-// answer.
+// Ask queries the STUN servers and the relays to see whether they answer.
 func (p *Finder) Ask() {
 	p.Agent().Ask()
 	p.relays().ask()
@@ -171,8 +169,8 @@ func sight(s tunnel.Sight) check.Sight {
 	return check.Sight{From: s.From.String(), At: s.At}
 }
 
-// Own are the facts of a check of this gateway: its socket, its candidates, and whom it asks for
-// them.
+// Own returns the facts for a check of this gateway: its socket, its candidates, and the servers
+// that provide them.
 func (p *Finder) Own() check.Own {
 	s := p.Agent().Snapshot()
 	cfg := p.peers.Config()
@@ -191,7 +189,7 @@ func (p *Finder) Own() check.Own {
 		}
 		x.Agreed = server.Agreed
 		if server.Err != "" {
-			x.Failure = catalogue.FailureTimeout // or an answer that is of no use, which is fixed by another server
+			x.Failure = catalogue.FailureTimeout // or a useless answer: the fix is another server, too
 		}
 		o.STUN = append(o.STUN, x)
 	}
@@ -202,12 +200,12 @@ func (p *Finder) Own() check.Own {
 	return o
 }
 
-// relayFailures are the faults of relays that have a fix of their own.
+// relayFailures are the relay faults that have their own fix.
 var relayFailures = map[relay.Fault]catalogue.Failure{
 	relay.FaultSilent: catalogue.FailureTimeout, relay.FaultCredentials: catalogue.FailureRejected, relay.FaultCertificate: catalogue.FailureCertificate,
 }
 
-// Shown is what this gateway shows of itself to the outside.
+// Shown returns what this gateway shows of itself to the outside.
 func (p *Finder) Shown() catalogue.Shown { return p.shown(p.peers.Config(), p.Agent().Snapshot()) }
 
 func (p *Finder) shown(cfg *config.Resolved, s discovery.Snapshot) catalogue.Shown {
@@ -233,7 +231,7 @@ func texts(addrs []netip.Addr) []string {
 	return out
 }
 
-// ShownNAT is what was found of the NAT, as it is shown.
+// ShownNAT returns what was found about the NAT, for display.
 func ShownNAT(n discovery.NAT) api.NAT {
 	out := api.NAT{Mapping: n.Mapping, Filtering: n.Filtering, PublicAddresses: []string{}}
 	for _, a := range n.PublicAddresses {
@@ -242,7 +240,7 @@ func ShownNAT(n discovery.NAT) api.NAT {
 	return out
 }
 
-// mappingFacts is the port that the router is asked for, for a check; nil when none is.
+// mappingFacts returns the state of the port mapping, for a check; nil if there is none.
 func mappingFacts(s *portmap.Status) *check.Mapping {
 	if s == nil {
 		return nil

@@ -36,16 +36,16 @@ import (
 )
 
 const (
-	// maxAnnounced bounds the candidates taken of a peer: more than any has that means well.
+	// maxAnnounced bounds the candidates accepted from a peer: more than any honest peer has.
 	maxAnnounced = 24
 )
 
-// Options are what paths are found with.
+// Options configure a Finder.
 type Options struct {
 	// Ctx ends with the gateway.
 	Ctx    context.Context
 	Key    peer.PrivateKey
-	Config *config.Resolved // of the start
+	Config *config.Resolved // at the start
 	MTU    int              // the overlay's, in bytes
 	Host   Host
 	Store  *state.Store
@@ -54,40 +54,40 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Host is what the machine knows of its network.
+// Host describes this host's network.
 type Host struct {
-	// HostAddrs are the addresses to be announced, OwnAddrs all of the machine: no peer is
-	// sought there.
+	// HostAddrs returns the addresses to announce, OwnAddrs all of the host's; peers are never
+	// dialled at the latter.
 	HostAddrs, OwnAddrs func() ([]netip.Addr, error)
-	// Inside are those that are announced only if STUN servers see this gateway there.
+	// Inside are networks whose addresses are announced only if STUN servers see them.
 	Inside []netip.Prefix
-	// Resolve looks up a host name; nil asks the system.
+	// Resolve looks up a host name; nil means the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// Egress opens TCP connections to the outside.
+	// Egress opens outbound TCP connections.
 	Egress *egress.Dialer
 }
 
-// Tell are who is told. None may block.
+// Tell holds the callbacks. None may block.
 type Tell struct {
-	// Moved is told that another path to a peer is used, or that it came or went.
+	// Moved is called when the path to a peer changed, or the peer came or went.
 	Moved func(peer string)
-	// Shook is told of each handshake with a peer but the first: what was found of it before
-	// may be over.
+	// Shook is called after each handshake with a peer but the first: earlier findings may no
+	// longer hold.
 	Shook func(peer string)
-	// State is told that a peer came or went.
+	// State is called when a peer came or went.
 	State func()
-	// Seen is told how each peer is at each look.
+	// Seen is called with each peer's state at each look.
 	Seen func(now time.Time, m *roster.Member, s Seen)
-	// Noted is told what happened to a peer's path.
+	// Noted is called with the events of a peer's path.
 	Noted func(peer string, e api.HistoryEvent)
-	// NetworkChanged is told that this machine has other networks.
+	// NetworkChanged is called when this host's networks changed.
 	NetworkChanged func()
-	// Superseded is told that a peer has heard a later start of a gateway with this one's
-	// key; nil: nobody is.
+	// Superseded is called when a peer has heard a later start of a gateway with this one's key; it
+	// may be nil.
 	Superseded func(peer string, boot uint64)
 }
 
-// Tunnel is what a finder needs of the engine.
+// Tunnel is what a Finder needs of the engine.
 type Tunnel interface {
 	SetPaths(k peer.PublicKey, paths tunnel.Paths) error
 	Renew(k peer.PublicKey, wait time.Duration) error
@@ -96,9 +96,8 @@ type Tunnel interface {
 	Sightings(k peer.PublicKey, ips []netip.Addr) tunnel.Sightings
 }
 
-// Finder joins the path finder to what it works with: the socket and the relays below, the
-// tunnel and the network stack above, and the peers' path finders in-band. It is safe for
-// concurrent use.
+// Finder connects the path finder to the socket and the relays below, the tunnel and the network
+// stack above, and the peers' path finders in-band. It is safe for concurrent use.
 type Finder struct {
 	o      Options
 	log    *slog.Logger
@@ -106,7 +105,7 @@ type Finder struct {
 	boot   uint64 // the number of this start
 	finder *discovery.Pathfinder
 	mail   *mail.Sender[path.Message]
-	tunnel Tunnel // of the plane, since Attach
+	tunnel Tunnel // the plane's, since Attach
 	plane  *plane.Plane
 	own    own
 
@@ -117,35 +116,35 @@ type Finder struct {
 	memory
 }
 
-// memory is what a finder keeps of peers, and what runs beside it.
+// memory is what a Finder remembers about peers, and its background work.
 type memory struct {
 	mu sync.Mutex
-	// announced are the candidates that peers told and that are not stored yet.
+	// announced are candidates received from peers and not stored yet.
 	announced map[peer.PublicKey][]discovery.Candidate
-	// selected are the paths in use: another one is a reason to check the peer, more
-	// candidates are none.
+	// selected are the paths in use. A new path is a reason to check the peer; new candidates alone
+	// are not.
 	selected map[peer.PublicKey]peer.Path
 	closed   bool
-	beside   sync.WaitGroup // is not added to once closed
+	beside   sync.WaitGroup // nothing is added once closed
 }
 
-// relaying are the allocations of this gateway's socket.
+// relaying holds the relay allocations of this gateway's socket.
 type relaying struct {
 	ids    allocationIDs
 	relays atomic.Pointer[Relays]
-	// permitted are the addresses that allocations let in.
+	// permitted are the addresses that the allocations admit.
 	permitted atomic.Pointer[[]netip.Addr]
-	storing   sync.Mutex // one storeGrants at a time, so that the last one's list stays
-	begun     bool       // useRelays was called before; under Finder.mu, as is grants
-	// grants are the allocations over UDP that there were last.
+	storing   sync.Mutex // serialises storeGrants, so that the last list stays
+	begun     bool       // useRelays was called before; guarded by Finder.mu, as is grants
+	// grants are the latest allocations over UDP.
 	grants []relay.Grant
 }
 
-// New makes a path finder that does nothing before Run.
+// New returns a path finder that does nothing before Run.
 func New(o Options) (*Finder, error) {
 	boot, err := o.Store.Boot(time.Now())
 	if err != nil {
-		o.Logger.Warn("the number of this start cannot be remembered; if the clock goes back, peers refuse this gateway's probes until it has caught up",
+		o.Logger.Warn("failed to store the boot number; if the clock goes back, peers reject this gateway's probes until it catches up",
 			"error", err)
 	}
 	p := &Finder{
@@ -173,15 +172,14 @@ func New(o Options) (*Finder, error) {
 	return p, nil
 }
 
-// Attach gives it the plane, which hands over what arrives to HandleSTUN and Heard, and begins
-// to allocate at the relays.
+// Attach connects the plane, which delivers arriving packets to HandleSTUN and evidence to Heard,
+// and starts allocating on the relays.
 func (p *Finder) Attach(pl *plane.Plane) {
 	p.plane, p.tunnel = pl, pl.Engine
 	p.useRelays(p.o.Config.Discovery.TURNServers)
 }
 
-// Prepare makes all that can fail of what another configuration asks for; commit lets it take
-// effect.
+// Prepare creates everything that can fail for another configuration; commit puts it into effect.
 func (p *Finder) Prepare(next *config.Resolved) (commit func(), err error) {
 	old, agent := p.peers.Config(), (*discovery.Agent)(nil)
 	if !sameDiscovery(old.Discovery, next.Discovery) {
@@ -214,7 +212,7 @@ func (p *Finder) Run(ctx context.Context) {
 	gathering.Go(func() { p.gather(ctx) })
 	defer gathering.Wait()
 	if err := p.finder.Run(ctx); !errors.Is(err, context.Canceled) {
-		p.log.Error("paths are not found any more", "error", err)
+		p.log.Error("path discovery stopped", "error", err)
 	}
 }
 
@@ -224,34 +222,34 @@ func (p *Finder) Probe(ctx context.Context, k peer.PublicKey) (time.Duration, er
 	return rtt, err
 }
 
-// removed is told that a peer has this gateway no more.
+// removed handles a peer's word that it has removed this gateway.
 func (p *Finder) removed(k peer.PublicKey) {
 	if m := p.peers.Load().ByKey(k); m != nil {
-		p.log.Warn("a peer says that this gateway is none of its peers", "code", string(catalogue.RemovedByPeer), "peer", m.Name)
+		p.log.Warn("peer reports that it has removed this gateway", "code", string(catalogue.RemovedByPeer), "peer", m.Name)
 		p.o.Tell.Moved(m.Name)
 		p.o.Tell.State()
 	}
 }
 
-// relays are the allocations that there are now.
+// relays returns the current allocations.
 func (p *Finder) relays() *Relays { return p.relaying.relays.Load() }
 
 func (p *Finder) send(packet []byte, to peer.Path, ttl int, dontFragment bool) error {
 	return p.plane.Bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
 }
 
-// HandleSTUN takes what arrived at the socket or by a relay: a peer's probe, or a STUN
-// server's answer.
+// HandleSTUN handles a packet that arrived at the socket or through a relay: a peer's probe, or a
+// STUN server's answer.
 func (p *Finder) HandleSTUN(packet []byte, from peer.Path) {
 	if !p.finder.HandleSTUN(packet, from) {
 		p.Agent().HandleSTUN(packet, from)
 	}
 }
 
-// route has the tunnel send where the path finder says, in packets that fit.
+// route makes the tunnel send on the path finder's choice of path, in packets that fit.
 func (p *Finder) route(k peer.PublicKey, r path.Routing) {
 	if err := p.tunnel.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected}); err != nil {
-		p.log.Debug("a path is for a peer that is gone", "peer", p.peers.NameOf(k), "error", err) // removed meanwhile
+		p.log.Debug("ignoring a path of a removed peer", "peer", p.peers.NameOf(k), "error", err)
 		return
 	}
 	p.plane.Stack.SetPathMTU(peer.OverlayAddr(k), r.MTU)
@@ -267,8 +265,7 @@ func (p *Finder) route(k peer.PublicKey, r path.Routing) {
 	}
 }
 
-// Forget drops what is kept of peers that are gone. It is for [roster.Registry.Subscribe], after
-// SetPeers.
+// Forget drops the data of removed peers. It is for [roster.Registry.Subscribe], after SetPeers.
 func (p *Finder) Forget(old, next *roster.Roster) {
 	for _, m := range old.Without(next) {
 		if k := m.Key; next.ByKey(k) == nil {
@@ -284,19 +281,19 @@ func (p *Finder) Forget(old, next *roster.Roster) {
 	}
 }
 
-// peerDials is how long a peer that has just been restarted, or has just found a path, is
-// given to make the handshake itself.
+// peerDials is how long a peer that has just restarted, or has just found a path, gets to start the
+// handshake itself.
 const peerDials = time.Second
 
-// handshake makes a fresh session: the peer has lost the old one, or it must be shown
-// that a path carries more than probes.
+// handshake starts a new session, because the peer has lost the old one, or to prove that a path
+// carries more than probes.
 func (p *Finder) handshake(k peer.PublicKey) {
 	if err := p.tunnel.Renew(k, peerDials); err != nil {
-		p.log.Debug("no handshake could be started", "peer", p.peers.NameOf(k), "error", err)
+		p.log.Debug("failed to start a handshake", "peer", p.peers.NameOf(k), "error", err)
 	}
 }
 
-// Heard takes the tunnel's evidence about paths.
+// Heard handles the tunnel's evidence about paths.
 func (p *Finder) Heard(e tunnel.Event) {
 	switch e.Kind {
 	case tunnel.HandshakeDone:
@@ -311,13 +308,13 @@ func (p *Finder) Heard(e tunnel.Event) {
 }
 
 const (
-	// asks and askPause are how often a quiet peer is sent an echo: within the 3 s that
-	// the tunnel then waits, and often enough for some loss.
+	// asks and askPause are how often a quiet peer is sent an echo: within the 3 s that the tunnel
+	// then waits, and often enough to survive some loss.
 	asks     = 3
 	askPause = 800 * time.Millisecond
 )
 
-// ask sends a quiet peer something that it answers, if it hears us.
+// ask sends a quiet peer echoes, which it answers if it hears us.
 func (p *Finder) ask(k peer.PublicKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,7 +326,7 @@ func (p *Finder) ask(k peer.PublicKey) {
 			ctx, cancel := context.WithTimeout(p.o.Ctx, askPause)
 			_, err := p.plane.Stack.Ping(ctx, peer.OverlayAddr(k), 0)
 			if err != nil {
-				<-ctx.Done() // one that fails at once is not repeated at once
+				<-ctx.Done() // do not repeat one that fails immediately
 			}
 			cancel()
 			if err == nil || p.o.Ctx.Err() != nil {
@@ -339,14 +336,14 @@ func (p *Finder) ask(k peer.PublicKey) {
 	})
 }
 
-// Close ends the path finder's doings, and stores what is not stored yet.
+// Close stops the path finder and stores what is not stored yet.
 func (p *Finder) Close() {
 	p.mail.Close()
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	p.beside.Wait()
-	if p.plane != nil { // else it did not come so far
+	if p.plane != nil { // nil if the start failed before
 		p.keepEndpoints()
 	}
 	p.relays().leave()

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// journalLength is how many changes of a path are kept for each peer: enough for the
-// story of a bad night, little enough to read.
+// journalLength is how many changes of a path are kept for each peer: enough to tell the story of a
+// bad night, few enough to read.
 const journalLength = 20
 
 // journal keeps the recent changes of each peer's path, oldest first.
@@ -36,13 +36,13 @@ func (j *journal) of(k peer.PublicKey) []api.PathEvent {
 	return append([]api.PathEvent{}, slices.Clone(j.events[k])...)
 }
 
-// happened keeps a change of a peer's path, and tells of it.
+// happened records a change of a peer's path and reports it.
 func (p *Finder) happened(m *roster.Member, at time.Time, event, reason string) {
 	p.journal.add(m.Key, at, event, reason)
 	p.o.Tell.Noted(m.Name, api.HistoryEvent{At: at, Kind: api.EventPath, Event: event, Reason: reason})
 }
 
-// noted tells of what the path finder noted.
+// noted reports what the path finder noted.
 func (p *Finder) noted(k peer.PublicKey, n path.Note) {
 	m := p.peers.Load().ByKey(k)
 	if m == nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/postern-dev/postern/discovery/portmap"
 )
 
-// netCheckWait bounds how long servers are waited for that are asked again.
+// netCheckWait bounds the wait for servers that are queried again.
 const netCheckWait = 5 * time.Second
 
-// NetCheck asks the STUN and TURN servers and the router again and says what the network around this
-// gateway is like.
+// NetCheck queries the STUN and TURN servers and the router again and describes the network around
+// this gateway.
 func (p *Finder) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, netCheckWait)
 	defer cancel()
@@ -68,7 +68,7 @@ func (p *Finder) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	return out, nil
 }
 
-// proxyStatus writes what came of connections through the proxy; nil without one.
+// proxyStatus returns the state of connections through the proxy; nil without a proxy.
 func proxyStatus(d *egress.Dialer) *api.ProxyStatus {
 	out := &api.ProxyStatus{Address: d.Address(), Targets: []api.ProxyTarget{}}
 	if out.Address == "" {
@@ -84,7 +84,7 @@ func proxyStatus(d *egress.Dialer) *api.ProxyStatus {
 	return out
 }
 
-// portMappingStatus writes the state of the mapping; nil means that no router is asked.
+// portMappingStatus returns the state of the mapping; nil means that port mapping is off.
 func portMappingStatus(s *portmap.Status) api.PortMappingStatus {
 	if s == nil {
 		return api.PortMappingStatus{Mode: config.PortMappingOff, State: "off"}

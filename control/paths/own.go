@@ -24,27 +24,27 @@ import (
 // gatherWait is how long an invitation or a reply waits for candidates (docs/operating.md, "What scripts may rely on").
 const gatherWait = 3 * time.Second
 
-// own is what finds this gateway's own candidates.
+// own gathers this gateway's own candidates.
 type own struct {
 	agent atomic.Pointer[discovery.Agent]
-	// regather holds at most one wish that gathering begin again, with another agent.
+	// regather holds at most one request to restart gathering with another agent.
 	regather chan struct{}
-	// clusterAddrs are addresses that the cluster leads here.
+	// clusterAddrs are addresses that the cluster routes here.
 	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
 }
 
-// Agent finds this gateway's own candidates now.
+// Agent returns the agent that currently gathers this gateway's candidates.
 func (p *Finder) Agent() *discovery.Agent { return p.own.agent.Load() }
 
-// SetServiceEndpoints replaces the addresses that the cluster leads to this gateway. No other
-// configuration may be taken meanwhile.
+// SetServiceEndpoints replaces the addresses that the cluster routes to this gateway. The caller
+// must not change the configuration meanwhile.
 func (p *Finder) SetServiceEndpoints(list []discovery.ServiceEndpoint) {
 	list = slices.Clone(list)
 	p.own.clusterAddrs.Store(&list)
 	p.Agent().SetServiceEndpoints(list)
 }
 
-// newAgent makes the agent that the configuration asks for; gather runs it.
+// newAgent returns the agent that the configuration asks for; gather runs it.
 func (p *Finder) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 	mapper, err := p.portMapper(cfg.Discovery.PortMapping)
 	if err != nil {
@@ -79,17 +79,17 @@ func (p *Finder) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 	return a, nil
 }
 
-// replaceAgent has gather run another agent.
+// replaceAgent makes gather run another agent.
 func (p *Finder) replaceAgent(a *discovery.Agent) {
 	p.own.agent.Store(a)
 	select {
 	case p.own.regather <- struct{}{}:
-	default: // gather has yet to take up the last one, and takes this
+	default: // gather has yet to take the previous request, and will use this agent
 	}
 }
 
-// portMapper is what asks the router for a port: the present one when it does what the
-// configuration wants, nil when no router is to be asked.
+// portMapper returns the current port mapper if it matches the configuration, else a new one; nil
+// if port mapping is off.
 func (p *Finder) portMapper(want config.PortMapping) (*portmap.Mapper, error) {
 	if !want.Enabled {
 		return nil, nil
@@ -105,16 +105,16 @@ func (p *Finder) portMapper(want config.PortMapping) (*portmap.Mapper, error) {
 	})
 }
 
-// portMappingSecret is derived from the gateway's key, so that a gateway that was killed
-// may renew the mapping that it left behind.
+// portMappingSecret is derived from the gateway's key, so that a gateway that was killed can renew
+// the mapping it left behind.
 func (p *Finder) portMappingSecret() []byte {
 	h := hmac.New(sha256.New, []byte(p.o.Key.Base64()))
 	h.Write([]byte("postern port mapping v1"))
 	return h.Sum(nil)
 }
 
-// mapping runs a port mapper (nil = none) and gives the function that ends it, which waits
-// until the mapping is withdrawn.
+// mapping runs a port mapper (nil for none) and returns the function that stops it and waits until
+// the mapping is deleted.
 func (p *Finder) mapping(ctx context.Context, m *portmap.Mapper) (end func()) {
 	if m == nil {
 		return func() {}
@@ -123,14 +123,14 @@ func (p *Finder) mapping(ctx context.Context, m *portmap.Mapper) (end func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := m.Run(ctx); !errors.Is(err, context.Canceled) {
-			p.log.Warn("the router is not asked for a port", "error", err)
+			p.log.Warn("port mapping is off", "error", err)
 		}
 	})
 	return func() { cancel(); running.Wait() }
 }
 
-// gather runs the present agent, and the port mapper that it listens to, until the gateway
-// ends. A mapper that the next agent listens to as well is not disturbed.
+// gather runs the current agent and its port mapper until the gateway ends. A mapper that the next
+// agent shares keeps running.
 func (p *Finder) gather(ctx context.Context) {
 	var mapper *portmap.Mapper
 	end := func() {}
@@ -146,7 +146,7 @@ func (p *Finder) gather(ctx context.Context) {
 		go func() {
 			defer close(done)
 			if err := agent.Run(running); !errors.Is(err, context.Canceled) {
-				p.log.Warn("candidates cannot be gathered", "error", err)
+				p.log.Warn("failed to gather candidates", "error", err)
 			}
 		}()
 		select {
@@ -158,8 +158,8 @@ func (p *Finder) gather(ctx context.Context) {
 	}
 }
 
-// OwnCandidates waits a little for what has yet to be found and gives what there is. The
-// warnings say what was configured and is missing, and that nobody outside can dial any.
+// OwnCandidates waits briefly for candidates still to be found and returns those there are. The
+// warnings list what was configured and is missing, and whether none can be dialled from outside.
 func (p *Finder) OwnCandidates(ctx context.Context) (list []ticket.Candidate, warnings []string) {
 	ctx, cancel := context.WithTimeout(ctx, gatherWait)
 	defer cancel()
@@ -191,13 +191,13 @@ func (p *Finder) OwnCandidates(ctx context.Context) (list []ticket.Candidate, wa
 	return list[:min(len(list), ticket.MaxCandidates)], warnings
 }
 
-// fromOutside reports whether a candidate may be dialled by somebody who was not heard of
-// before, and is not in the same network. What an operator says of an address is not doubted.
+// fromOutside reports whether a gateway in another network, which never contacted us, can dial a
+// candidate. Addresses from the operator are taken at face value.
 func fromOutside(c discovery.Candidate, n discovery.NAT) bool {
 	switch c.Source {
 	case discovery.SourceAdvertised, discovery.SourceService, discovery.SourceRelay:
 		return true
-	case discovery.SourceSTUN, discovery.SourcePeer: // what the NAT made of packets from here
+	case discovery.SourceSTUN, discovery.SourcePeer: // the NAT's mapping of packets from here
 		return n.Mapping == discovery.MappingNone || n.Filtering == discovery.FilteringEndpointIndependent
 	}
 	return special.Scope(c.Addr.String()) == ""

@@ -11,15 +11,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// pathMailRoom is how many messages of the path finder wait for one peer. Each names all
-// candidates, and a punch that is late has failed.
+// pathMailRoom is how many path messages may wait for one peer. Each lists all candidates, and a
+// late punch is a failed one.
 const pathMailRoom = 8
 
-// newMail hands what the path finder has to say to its peers' path finders.
+// newMail returns the sender of path messages to peers.
 func (p *Finder) newMail() *mail.Sender[path.Message] {
 	return mail.New(mail.Options[path.Message]{
 		Ctx: p.o.Ctx, Room: pathMailRoom,
-		Urgent: func(m path.Message) bool { return m.Punch != nil }, // it has its time
+		Urgent: func(m path.Message) bool { return m.Punch != nil }, // it is timed
 		Hand: func(ctx context.Context, to peer.PublicKey, m path.Message) error {
 			body, err := json.Marshal(m)
 			if err != nil {
@@ -28,7 +28,7 @@ func (p *Finder) newMail() *mail.Sender[path.Message] {
 			return auth.NewClient(peer.OverlayAddr(to), p.plane.Stack.DialContext).Path(ctx, body)
 		},
 		Failed: func(to peer.PublicKey, err error) {
-			p.log.Debug("a message about paths was not delivered", "peer", p.peers.NameOf(to), "error", err)
+			p.log.Debug("failed to deliver a path message", "peer", p.peers.NameOf(to), "error", err)
 		},
 	})
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Place is where a peer was found, by others than itself.
+// Place is where others than the peer itself found it.
 type Place struct {
-	// First are candidates to be tried before those that the peer announces, Last after.
+	// First are candidates to try before the peer's own, Last those to try after.
 	First, Last []discovery.Candidate
-	// Order is that in which addresses are to be tried.
+	// Order is the order in which to try addresses.
 	Order map[netip.AddrPort]uint8
 }
 
-// SetPeers has paths found to the members that can be probed.
+// SetPeers looks for paths to the members that can be probed.
 func (p *Finder) SetPeers(r *roster.Roster, places map[peer.PublicKey]Place) {
 	peers := make([]discovery.PathPeer, 0, len(r.Members()))
 	for _, m := range r.Members() {
@@ -37,11 +37,11 @@ func (p *Finder) SetPeers(r *roster.Roster, places map[peer.PublicKey]Place) {
 		})
 	}
 	if err := p.finder.SetPeers(peers); err != nil {
-		p.log.Warn("some peers cannot be probed", "error", err)
+		p.log.Warn("cannot probe some peers", "error", err)
 	}
 }
 
-// Receive takes a message of a peer's path finder, and remembers the candidates in it.
+// Receive handles a path message from a peer and remembers the candidates in it.
 func (p *Finder) Receive(k peer.PublicKey, body []byte) error {
 	var m path.Message
 	if err := bounded.Unmarshal(body, auth.MaxPathMessage, &m); err != nil {
@@ -61,8 +61,8 @@ func (p *Finder) Receive(k peer.PublicKey, body []byte) error {
 	return nil
 }
 
-// dialable are the candidates that may be dialled, the first of them, with sources that
-// mean something here: the words are a stranger's.
+// dialable returns the first candidates that may be dialled, with known sources: a stranger wrote
+// the list.
 func (p *Finder) dialable(list []discovery.Candidate) []discovery.Candidate {
 	if list == nil {
 		return nil
@@ -82,7 +82,7 @@ func (p *Finder) dialable(list []discovery.Candidate) []discovery.Candidate {
 	return out
 }
 
-// Remember stores what peers have announced since the last time: not with each message,
+// Remember stores what peers have announced since the last call. It is not done for each message,
 // since a peer may send many and each costs a write.
 func (p *Finder) Remember() {
 	told := p.takeAnnounced()
@@ -97,7 +97,7 @@ func (p *Finder) takeAnnounced() map[peer.PublicKey][]discovery.Candidate {
 	return out
 }
 
-// announce stores what peers announced that are there, in one write.
+// announce stores the announcements of peers that are still there, in one write.
 func (p *Finder) announce(r *roster.Roster, told map[peer.PublicKey][]discovery.Candidate) {
 	all := make(map[peer.PublicKey][]state.Announced, len(told))
 	for k, candidates := range told {
@@ -111,16 +111,16 @@ func (p *Finder) announce(r *roster.Roster, told map[peer.PublicKey][]discovery.
 		all[k] = list
 	}
 	if err := p.o.Store.AllAnnounced(all); err != nil {
-		p.log.Warn("what peers announce cannot be remembered; after a restart they may have to dial us", "peers", len(all), "error", err)
+		p.log.Warn("failed to store the candidates that peers announce; after a restart they may have to dial us", "peers", len(all), "error", err)
 	}
 }
 
-// knownCandidates are where a peer may be, by ticket and configuration, and by where it
-// was heard before.
+// knownCandidates returns where a peer may be, according to its ticket, the configuration, and
+// where it was heard before.
 func knownCandidates(m *roster.Member, before state.Observation) []discovery.Candidate {
 	var out []discovery.Candidate
 	add := func(a netip.AddrPort, source string) {
-		// An address may be there by its source and as one that was heard from.
+		// The same address may be known from its source and as one heard from.
 		if c := (discovery.Candidate{Addr: a, Source: source}); !slices.Contains(out, c) {
 			out = append(out, c)
 		}
@@ -134,8 +134,7 @@ func knownCandidates(m *roster.Member, before state.Observation) []discovery.Can
 	return out
 }
 
-// announcedBefore are the candidates that a peer told when it joined, and in an earlier
-// run.
+// announcedBefore returns the candidates that a peer sent when it joined, and in an earlier run.
 func announcedBefore(m *roster.Member, before state.Observation) []discovery.Candidate {
 	var out []discovery.Candidate
 	for _, a := range before.Announced {

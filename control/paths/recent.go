@@ -9,12 +9,12 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// recentSightings is for how long what was seen of a peer serves. It explains a silence of
-// seconds at least.
+// recentSightings is how long sightings of a peer are reused. They explain silences of several
+// seconds.
 const recentSightings = 2 * time.Second
 
-// recent keeps what was seen of peers for a moment, so that the checks of many peers do not
-// each read all of it. It is safe for concurrent use.
+// recent caches the sightings of peers, so that the checks of many peers do not each read them all.
+// It is safe for concurrent use.
 type recent struct {
 	mu   sync.Mutex
 	seen map[peer.PublicKey]seenOf
@@ -27,7 +27,7 @@ type seenOf struct {
 
 func newRecent() *recent { return &recent{seen: map[peer.PublicKey]seenOf{}} }
 
-// sightings are what was seen of a peer, as it was a moment ago at most.
+// sightings returns what was seen of a peer, as of a moment ago at most.
 func (r *recent) sightings(e Tunnel, k peer.PublicKey, ips []netip.Addr) tunnel.Sightings {
 	r.mu.Lock()
 	s, ok := r.seen[k]
@@ -42,7 +42,7 @@ func (r *recent) sightings(e Tunnel, k peer.PublicKey, ips []netip.Addr) tunnel.
 	return s.sightings
 }
 
-// forget drops what is kept of a peer that is gone.
+// forget drops a removed peer.
 func (r *recent) forget(k peer.PublicKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// useRelays allocates at these servers, instead of the ones before. The first time it
-// takes up what an earlier process had there.
+// useRelays allocates on these servers instead of the previous ones. The first call adopts the
+// allocations of an earlier process.
 func (p *Finder) useRelays(servers []relay.Server) {
 	p.mu.Lock()
 	first, closed := !p.relaying.begun, p.closed
@@ -32,7 +32,7 @@ func (p *Finder) useRelays(servers []relay.Server) {
 	}
 	p.mu.Lock()
 	if closed = closed || p.closed; !closed {
-		p.beside.Go(closeOld) // Saying farewell to a server that does not answer takes seconds.
+		p.beside.Go(closeOld) // Deallocating takes seconds if the server does not answer.
 	}
 	p.mu.Unlock()
 	if closed {
@@ -43,7 +43,7 @@ func (p *Finder) useRelays(servers []relay.Server) {
 	}
 }
 
-// Allocate keeps an allocation at each configured relay for another socket.
+// Allocate keeps an allocation on each configured relay for another socket.
 func (p *Finder) Allocate(bind *underlay.Bind, onChange func()) *Relays {
 	return openRelays(relaysOptions{
 		bind: bind, servers: p.peers.Config().Discovery.TURNServers, ids: &p.relaying.ids, resolve: p.o.Host.Resolve, egress: p.o.Host.Egress,
@@ -51,7 +51,7 @@ func (p *Finder) Allocate(bind *underlay.Bind, onChange func()) *Relays {
 	})
 }
 
-// storedGrants are the allocations that earlier processes made from this port.
+// storedGrants returns the allocations that earlier processes made from this port.
 func (p *Finder) storedGrants() []relay.Grant {
 	var out []relay.Grant
 	for _, r := range p.o.Store.Relays() {
@@ -76,7 +76,7 @@ func (p *Finder) openRelays(servers []relay.Server, previous []relay.Grant, afte
 	})
 }
 
-// granted notes an allocation that a later process may take up.
+// granted notes an allocation that a later process may adopt.
 func (p *Finder) granted(g relay.Grant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *Finder) granted(g relay.Grant) {
 	}
 }
 
-// storeGrants writes down the allocations that there are.
+// storeGrants stores the current allocations.
 func (p *Finder) storeGrants() {
 	p.relaying.storing.Lock()
 	defer p.relaying.storing.Unlock()
@@ -101,7 +101,7 @@ func (p *Finder) storeGrants() {
 	}
 	p.mu.Unlock()
 	if err := p.o.Store.SetRelays(list); err != nil {
-		p.log.Warn("an allocation on a relay cannot be remembered; after a restart this gateway has another relayed address, which peers may not learn of",
+		p.log.Warn("failed to store a relay allocation; after a restart the relayed address changes, and peers may not learn the new one",
 			"error", err)
 	}
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// allocationIDs number the allocations of this process: a name is never used again, so
-// that a datagram for an allocation that is gone cannot leave by another.
+// allocationIDs number the allocations of this process. A name is never reused, so that a datagram
+// for an old allocation cannot leave through a new one.
 type allocationIDs struct{ last atomic.Uint64 }
 
 func (a *allocationIDs) next() string { return fmt.Sprintf("relay-%d", a.last.Add(1)) }
 
-// relayLook is how often the failures of those that are waited for are looked at.
+// relayLook is how often a wait looks for failed allocations.
 const relayLook = 100 * time.Millisecond
 
 // Relays keep an allocation at each configured TURN server, for one socket.
@@ -44,25 +44,24 @@ type relaysOptions struct {
 	egress  *egress.Dialer
 	// onChange may be nil; it must not block.
 	onChange func()
-	// previous are allocations of an earlier process, onGrant is told what the next one
-	// needs; both may be nil.
+	// previous are allocations of an earlier process; onGrant is called with what the next one
+	// needs. Both may be nil.
 	previous []relay.Grant
 	onGrant  func(relay.Grant)
-	// after is waited for before anything is asked of a server: until it is closed, others
-	// may still give back what they have there from the same socket. nil = there are none.
+	// after is closed when the relays may be contacted: until then, others may still be
+	// deallocating from the same socket. nil means at once.
 	after  <-chan struct{}
 	logger *slog.Logger
 }
 
-// bindSocket is the gateway's socket as a relay's client wants it. It hands over runs of
-// datagrams too.
+// bindSocket adapts the gateway's socket for a relay client, runs of datagrams included.
 type bindSocket struct{ *underlay.Bind }
 
 func (s bindSocket) WriteTo(b []byte, to netip.AddrPort) error {
 	return s.Bind.WriteTo(b, peer.Direct(to))
 }
 
-// openRelays begins to allocate.
+// openRelays starts allocating.
 func openRelays(o relaysOptions) *Relays {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &Relays{cancel: cancel, changed: make(chan struct{})}
@@ -92,7 +91,7 @@ func openRelays(o relaysOptions) *Relays {
 				}
 			}
 			if err := c.Run(ctx); err != nil {
-				o.logger.Warn("a relay cannot be used", "relay", s.Address, "error", err)
+				o.logger.Warn("cannot use a relay", "relay", s.Address, "error", err)
 			}
 		})
 	}
@@ -106,10 +105,10 @@ func (r *Relays) announce() {
 	r.changed = make(chan struct{})
 }
 
-// Close gives the allocations back.
+// Close deallocates.
 func (r *Relays) Close() { r.end(nil) }
 
-// leave ends as close does, but leaves the allocations at the servers for the next start.
+// leave stops like Close, but leaves the allocations on the servers for the next start.
 func (r *Relays) leave() { r.end(relay.ErrKeep) }
 
 func (r *Relays) end(cause error) {
@@ -117,7 +116,7 @@ func (r *Relays) end(cause error) {
 	r.wg.Wait()
 }
 
-// Local are the allocations in the path finder's terms, in the order of the configuration.
+// Local returns the allocations in the path finder's terms, in the order of the configuration.
 func (r *Relays) Local() []path.Relay {
 	var out []path.Relay
 	for _, c := range r.clients {
@@ -128,21 +127,21 @@ func (r *Relays) Local() []path.Relay {
 	return out
 }
 
-// Permit has the allocations take datagrams from these addresses, and no others.
+// Permit makes the allocations accept datagrams from exactly these addresses.
 func (r *Relays) Permit(addrs []netip.Addr) {
 	for _, c := range r.clients {
 		c.Permit(addrs)
 	}
 }
 
-// check has the allocations verified.
+// check verifies the allocations.
 func (r *Relays) check() {
 	for _, c := range r.clients {
 		c.Check()
 	}
 }
 
-// ask has the servers asked whether they are there.
+// ask queries whether the servers are there.
 func (r *Relays) ask() {
 	for _, c := range r.clients {
 		c.Ask()
@@ -157,7 +156,7 @@ func (r *Relays) statuses() []relay.Status {
 	return out
 }
 
-// server is the configured address of the server of an allocation; empty when it is gone.
+// server returns the configured address of an allocation's server; empty if the allocation is gone.
 func (r *Relays) server(via string) string {
 	for _, l := range r.Local() {
 		if l.Via == via {
@@ -167,8 +166,7 @@ func (r *Relays) server(via string) string {
 	return ""
 }
 
-// wait waits until there is an allocation at each server, or a reason why not, or ctx
-// ends.
+// wait waits until each server has an allocation or a reason for having none, or ctx ends.
 func (r *Relays) wait(ctx context.Context) {
 	for {
 		r.mu.Lock()
@@ -180,7 +178,7 @@ func (r *Relays) wait(ctx context.Context) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(relayLook): // a failure is no change of an allocation
+		case <-time.After(relayLook): // a failure does not signal changed
 		case <-ctx.Done():
 			return
 		}

@@ -8,26 +8,24 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Two gateways with one key do not hear each other, but peers hear both. Each start has a
-// higher number than the one before (state.Store.Boot), and the older of two is told that of
-// the newer: at once by the answers to its probes, which peers refuse from then on, and in the
-// hellos that it may still be given.
+// Two gateways with one key do not hear each other, but peers hear both. Each start has a higher
+// number than the previous one (state.Store.Boot). The older of two gateways learns of the newer
+// from the answers to its probes, which peers then reject, and from hellos that it may still get.
 
-// sayAgain is how often it is logged that there is a later start: probes are asked several
-// times a second.
+// sayAgain is how often a later start is logged. Probes are answered several times a second.
 const sayAgain = time.Minute
 
 // clocksApart is by how much, in milliseconds, the clock of another replica's node may be ahead. A
-// later start has the number that its clock gives, or the one after the last: a number further
-// on than that is of no start.
+// start's number is the larger of its clock and the last number plus one, so a number beyond that
+// is false.
 const clocksApart = 1_000_000
 
-// credible reports whether a start after our own may have that number by now.
+// credible reports whether a later start could have that number by now.
 func credible(boot, own uint64, now time.Time) bool {
 	return boot > own && boot <= max(own, uint64(max(now.UnixMilli(), 0)))+clocksApart
 }
 
-// supersession is what was said of it. The zero value is ready.
+// supersession records claims of a later start. The zero value is ready to use.
 type supersession struct {
 	mu     sync.Mutex
 	logged time.Time
@@ -35,21 +33,21 @@ type supersession struct {
 	at     time.Time
 }
 
-// said notes that a peer says so.
+// said records that a peer claims it.
 func (s *supersession) said(by string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.at = by, at
 }
 
-// last is who said so last, and when.
+// last returns who claimed it last, and when.
 func (s *supersession) last() (by string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.by, s.at
 }
 
-// due reports whether it is to be logged, and notes that it is.
+// due reports whether to log it now, and notes that it was.
 func (s *supersession) due(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,16 +58,16 @@ func (s *supersession) due(now time.Time) bool {
 	return true
 }
 
-// HeardBoot is the highest number of a start that was heard of a peer; 0 when none was.
+// HeardBoot is the highest start number heard from a peer; 0 if none.
 func (p *Finder) HeardBoot(of peer.PublicKey) uint64 {
 	boots := p.finder.Sight(of).Boots
 	if len(boots) == 0 {
 		return 0
 	}
-	return slices.Max(boots) // the last may be one that came back
+	return slices.Max(boots) // the last may be an older one that came back
 }
 
-// HearsOfBoot takes what a peer says that it has heard of our starts. It does not block.
+// HearsOfBoot handles a peer's word about which start of ours it has heard. It does not block.
 func (p *Finder) HearsOfBoot(from peer.PublicKey, boot uint64) {
 	m := p.peers.Load().ByKey(from)
 	if m == nil || !credible(boot, p.boot, time.Now()) {
@@ -77,7 +75,7 @@ func (p *Finder) HearsOfBoot(from peer.PublicKey, boot uint64) {
 	}
 	p.superseded.said(m.Name, time.Now())
 	if p.superseded.due(time.Now()) {
-		p.log.Warn("a peer has heard a later start of a gateway with this one's key: one of the two has to be stopped",
+		p.log.Warn("a second gateway is running with this one's key; stop one of them",
 			"peer", m.Name, "boot", boot, "own", p.boot)
 	}
 	if p.o.Tell.Superseded != nil {

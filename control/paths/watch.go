@@ -14,25 +14,25 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Watch notices what becomes of peers. It is for one goroutine.
+// Watch notices changes in the state of peers. One goroutine uses it.
 type Watch struct {
 	p *Finder
-	// states, doubts and stats are those of the last look: who is unconfirmed is in doubts.
+	// states, doubts and stats are those of the last look; doubts holds the unconfirmed peers.
 	states map[peer.PublicKey]api.PeerState
 	doubts map[peer.PublicKey]bool
 	stats  map[peer.PublicKey]tunnel.PeerStats
-	// carried are the bytes of a peer's open connections.
+	// carried are the bytes of each peer's open connections.
 	carried map[peer.PublicKey]uint64
-	// kept are the endpoints that are remembered for the next start, unkept those that
-	// could not be and were complained of.
+	// kept are the endpoints stored for the next start, unkept those that failed to be stored and
+	// were logged.
 	kept, unkept map[peer.PublicKey]netip.AddrPort
-	// keeping are those of this look that are to be.
+	// keeping are the endpoints to store in this look.
 	keeping map[peer.PublicKey]netip.AddrPort
-	// remembered is when what peers announced was last stored.
+	// remembered is when announcements were last stored.
 	remembered time.Time
 }
 
-// NewWatch makes one that has seen nobody.
+// NewWatch returns a Watch that has seen no peer yet.
 func (p *Finder) NewWatch() *Watch {
 	return &Watch{
 		p: p, states: map[peer.PublicKey]api.PeerState{}, doubts: map[peer.PublicKey]bool{}, stats: map[peer.PublicKey]tunnel.PeerStats{}, carried: map[peer.PublicKey]uint64{},
@@ -40,8 +40,8 @@ func (p *Finder) NewWatch() *Watch {
 	}
 }
 
-// Look takes the state of the tunnel, and what connections have carried, by the name of the
-// peer. It is called every second or two.
+// Look evaluates the tunnel's state and the traffic of connections, by peer name. It is called
+// every second or two.
 func (w *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.Carried) {
 	r := w.p.peers.Load()
 	for k := range w.stats {
@@ -66,7 +66,7 @@ func (w *Watch) Look(now time.Time, s tunnel.Snapshot, flows map[string]forward.
 	}
 }
 
-// observe notices what changed about one peer since the last turn.
+// observe notices what changed about one peer since the last look.
 func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats, flows forward.Carried) {
 	p, before := w.p, w.stats[m.Key]
 	w.stats[m.Key] = after
@@ -81,8 +81,8 @@ func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats,
 	if m.Stock && after.Proven && (after.Endpoint != before.Endpoint || !before.Proven) {
 		p.happened(m, now, "direct", pathReason(m, before, after))
 	}
-	// What the gateway itself says to a peer, to check it above all, is no traffic: nobody waits
-	// for it, and it comes so often that no path would ever be idle.
+	// The gateway's own messages to a peer, mostly checks, are not traffic. Nobody waits for them,
+	// and they are so frequent that no path would ever be idle.
 	if flows.Bytes != w.carried[m.Key] || flows.Flows > 0 && unanswered(before, after) {
 		p.finder.Traffic(m.Key)
 	}
@@ -93,15 +93,14 @@ func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats,
 	w.follow(now, m, after)
 }
 
-// unanswered reports whether the tunnel only sent: what connections send again and again
-// when their path is dead.
+// unanswered reports whether the tunnel only sent: connections retransmit when their path is dead.
 func unanswered(before, after tunnel.PeerStats) bool {
 	return after.TxBytes > before.TxBytes && after.RxBytes == before.RxBytes
 }
 
-// lasting reports whether a peer was heard at an address of its own, which is worth
-// remembering: one on a relay is gone with its allocation, and must not be taken for a
-// direct way to the peer in the next run.
+// lasting reports whether a peer was heard at its own address, which is worth storing. An address
+// on a relay disappears with its allocation, and must not be taken for a direct path in the next
+// run.
 func (p *Finder) lasting(m *roster.Member, t tunnel.PeerStats) bool {
 	if !t.Proven || t.Path.Via != "" {
 		return false
@@ -110,8 +109,8 @@ func (p *Finder) lasting(m *roster.Member, t tunnel.PeerStats) bool {
 	return !found || s.Kind == path.KindDirect && s.Selected == t.Path
 }
 
-// keep remembers where peers were heard, for the next start: all in one write, since it is
-// of all peers. What cannot be stored is tried again each turn, but complained of once.
+// keep stores where peers were heard, in one write, for the next start. A failure is retried on
+// each turn but logged only once.
 func (w *Watch) keep(now time.Time) {
 	if len(w.keeping) == 0 {
 		return
@@ -129,14 +128,14 @@ func (w *Watch) keep(now time.Time) {
 		}
 		if w.unkept[k] != endpoint {
 			w.unkept[k] = endpoint
-			w.p.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+			w.p.log.Warn("failed to store a peer's endpoint; after a restart it may have to dial us",
 				"peer", w.p.peers.NameOf(k), "error", err)
 		}
 	}
 }
 
-// follow notices that a peer came or went. Going is a matter of time alone: nothing
-// about a peer changes when it has been silent for too long.
+// follow notices that a peer came or went. Going is a matter of time alone: a silent peer changes
+// nothing.
 func (w *Watch) follow(now time.Time, m *roster.Member, t tunnel.PeerStats) {
 	p, was := w.p, w.states[m.Key]
 	is, reason := api.StateConnected, ""
@@ -162,17 +161,17 @@ func (w *Watch) follow(now time.Time, m *roster.Member, t tunnel.PeerStats) {
 	}
 }
 
-// Seen is how a peer is reached at one moment.
+// Seen is the state of a peer at one moment.
 type Seen struct {
-	// State is what people are shown.
+	// State is the state shown to users.
 	State api.PeerState
 	// Path is direct, relay or none.
 	Path string
-	RTT  time.Duration // of probes; 0 = not known
-	Loss float64       // the share of packets that connections lose; NaN = none told
+	RTT  time.Duration // of probes; 0 = unknown
+	Loss float64       // the share of packets that connections lose; NaN = unknown
 }
 
-// seen is how a peer is reached, as its status has it.
+// seen returns how a peer is reached, as in its status.
 func (p *Finder) seen(m *roster.Member, w Way, is api.PeerState, doubt bool) Seen {
 	s := Seen{State: is, Path: api.PathNone, Loss: math.NaN()}
 	if is != api.StateConnected {
@@ -193,7 +192,7 @@ func (p *Finder) seen(m *roster.Member, w Way, is api.PeerState, doubt bool) See
 	return s
 }
 
-// pathReason says in words why the endpoint is what it is now.
+// pathReason explains the current endpoint in words.
 func pathReason(m *roster.Member, before, after tunnel.PeerStats) string {
 	source := sourceOf(m, after.Endpoint)
 	if before.Proven {
@@ -202,8 +201,7 @@ func pathReason(m *roster.Member, before, after tunnel.PeerStats) string {
 	return "first authenticated answer came from " + after.Endpoint.String() + " (" + source + ")"
 }
 
-// sourceOf is where a peer's address is known from; peer-reflexive when nobody had
-// announced it.
+// sourceOf returns where a peer's address is known from: peer-reflexive if nobody announced it.
 func sourceOf(m *roster.Member, a netip.AddrPort) string {
 	for _, c := range m.Known() {
 		if c.Addr == a && c.Source != "" {
@@ -213,8 +211,8 @@ func sourceOf(m *roster.Member, a netip.AddrPort) string {
 	return api.SourcePeer
 }
 
-// keepEndpoints stores where the peers were heard from last, which a look may not have come
-// to: a peer that dials us is found again only by that.
+// keepEndpoints stores where peers were last heard, in case no look has done so: a peer that dials
+// us can be found again only there.
 func (p *Finder) keepEndpoints() {
 	r := p.peers.Load()
 	for k, t := range p.tunnel.Snapshot().Peers {
@@ -223,7 +221,7 @@ func (p *Finder) keepEndpoints() {
 			continue
 		}
 		if err := p.o.Store.Proven(k, t.Endpoint, time.Now()); err != nil {
-			p.log.Warn("a peer's endpoint cannot be remembered; after a restart it may have to dial us",
+			p.log.Warn("failed to store a peer's endpoint; after a restart it may have to dial us",
 				"peer", m.Name, "error", err)
 		}
 	}

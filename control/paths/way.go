@@ -18,36 +18,35 @@ import (
 )
 
 const (
-	// answered is how recent an authenticated answer makes a peer connected, answeredIdle
-	// when nothing that was sent since is unanswered.
+	// answered is how recent an authenticated answer must be for a peer to count as connected,
+	// answeredIdle the same while nothing sent since is unanswered.
 	answered     = 45 * time.Second
 	answeredIdle = 180 * time.Second
-	// unansweredProbes and unansweredData are how long what was sent may be without an answer
-	// before a connected peer is shown as unconfirmed: some probes, and what the tunnel has asked
-	// for when data was not answered for 2 s.
+	// unansweredProbes and unansweredData are how long packets may go unanswered before a connected
+	// peer is shown as unconfirmed: a few probes, and the echoes that the tunnel sends once data
+	// has gone unanswered for 2 s.
 	unansweredProbes = 2 * time.Second
 	unansweredData   = 3 * time.Second
 )
 
-// Way is how a peer is reached at one moment: what the tunnel and, for all but stock
-// peers, the path finder know of it.
+// Way is how a peer is reached at one moment, as the tunnel and, except for stock peers, the path
+// finder know it.
 type Way struct {
 	Tunnel tunnel.PeerStats
 	Path   path.Snapshot
-	// Found says that the path finder has the peer.
+	// Found says that the path finder knows the peer.
 	Found bool
-	// Unresolved are endpoints of the peer whose names have never been resolved.
+	// Unresolved are the peer's endpoints whose names have never resolved.
 	Unresolved []discovery.Unresolved
-	// servers name our allocations by their TURN servers.
+	// servers map our allocations to their TURN servers.
 	servers *Relays
-	// Heard is when the peer last gave an authenticated answer, inside the tunnel or to a
-	// probe.
+	// Heard is when the peer last sent an authenticated answer, inside the tunnel or to a probe.
 	Heard time.Time
-	// Removed is when the peer said that this gateway is none of its peers; zero: it did not.
+	// Removed is when the peer said that it has removed this gateway; zero if it did not.
 	Removed time.Time
 }
 
-// Way is how a peer is reached now; t is of the tunnel.
+// Way returns how a peer is reached now; t is the tunnel's view.
 func (p *Finder) Way(m *roster.Member, t tunnel.PeerStats) Way {
 	w := Way{Tunnel: t, Heard: t.LastRx}
 	if !m.Stock && !m.Pending {
@@ -59,13 +58,13 @@ func (p *Finder) Way(m *roster.Member, t tunnel.PeerStats) Way {
 	return w
 }
 
-// Connected reports whether a peer is, as way would have it and without the rest of it.
+// Connected reports whether a peer is connected, without computing all of Way.
 func (p *Finder) Connected(m *roster.Member, now time.Time) bool {
 	t, _ := p.tunnel.Peer(m.Key)
 	return p.Reached(m, t).Connected(now)
 }
 
-// Reached is of way what connected depends on.
+// Reached computes the part of Way that Connected depends on.
 func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	w := Way{Tunnel: t, Heard: t.LastRx}
 	if m.Stock || m.Pending {
@@ -79,7 +78,7 @@ func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	return w
 }
 
-// RoundTrips are those of probes so far, by the names of peers.
+// RoundTrips returns the probes' round trips so far, by peer name.
 func (p *Finder) RoundTrips() map[string]path.Trips {
 	out := map[string]path.Trips{}
 	for _, m := range p.peers.Load().Members() {
@@ -90,21 +89,21 @@ func (p *Finder) RoundTrips() map[string]path.Trips {
 	return out
 }
 
-// hear takes the path finder's word for when the peer was heard. Probes show that the peer is
-// there, but not that the tunnel works: of that a handshake is the proof.
+// hear adds when the path finder heard the peer. Probes show that the peer is there, but only a
+// handshake proves that the tunnel works.
 func (w *Way) hear() {
 	if w.Found && !w.Tunnel.LastHandshake.IsZero() && w.Path.Selected.IsValid() && w.Path.Heard.After(w.Heard) {
 		w.Heard = w.Path.Heard
 	}
 }
 
-// Tried reports whether there is an address that the peer may be reached at.
+// Tried reports whether there is any address to reach the peer at.
 func (w Way) Tried() bool {
 	return len(w.Path.Candidates)+len(w.Unresolved) > 0 || w.Tunnel.Endpoint.IsValid() || w.Tunnel.Attempts > 0
 }
 
-// Shown writes a path as operators know it: over a TURN server by its configured address.
-// The name of an allocation means nothing outside the tunnel.
+// Shown formats a path for operators: one over a TURN server by its configured address. The name of
+// an allocation means nothing outside the tunnel.
 func (w Way) Shown(p peer.Path) string {
 	if p.Via == "" {
 		return p.Remote.String()
@@ -116,10 +115,10 @@ func (w Way) Shown(p peer.Path) string {
 	return p.Remote.String() + " via " + server
 }
 
-// Relay is the server of the path in use; empty for a direct one.
+// Relay returns the server of the path in use; empty for a direct path.
 func (w Way) Relay() string { return w.servers.server(w.Path.Selected.Via) }
 
-// Addresses are what is tried to reach the peer.
+// Addresses returns the addresses tried to reach the peer.
 func (w Way) Addresses() []string {
 	var out []string
 	for _, c := range w.Path.Candidates {
@@ -131,7 +130,7 @@ func (w Way) Addresses() []string {
 	return out
 }
 
-// NextTry is when the peer is tried again; zero when nothing is planned.
+// NextTry is when the peer is tried again; zero if nothing is planned.
 func (w Way) NextTry() time.Time {
 	if w.Found && !w.Path.Selected.IsValid() && !w.Path.NextTry.IsZero() {
 		return w.Path.NextTry
@@ -139,7 +138,7 @@ func (w Way) NextTry() time.Time {
 	return w.Tunnel.NextTry
 }
 
-// Connected reports whether the peer was heard from recently enough, as one of whose peers we are.
+// Connected reports whether the peer was heard from recently enough and has not removed us.
 func (w Way) Connected(now time.Time) bool {
 	if w.Removed.After(w.Heard) {
 		return false
@@ -149,8 +148,8 @@ func (w Way) Connected(now time.Time) bool {
 	return !w.Heard.IsZero() && (silent <= answered || idle)
 }
 
-// Unconfirmed is since when nothing shows that a connected peer is still reached: what was sent
-// has no answer, or there is no path. Zero while there is no such doubt.
+// Unconfirmed is since when nothing has shown that a connected peer is still reachable: packets are
+// unanswered, or there is no path. It is zero if there is no such doubt.
 func (w Way) Unconfirmed(now time.Time) time.Time {
 	var since time.Time
 	doubt := func(at time.Time, after time.Duration) {
@@ -179,7 +178,7 @@ func (w Way) proven(now time.Time) time.Time {
 	return w.Path.Proven
 }
 
-// PeerState sums a peering up, and says why it is not connected.
+// PeerState sums up the state of a peering, and says why it is not connected.
 func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	t := w.Tunnel
 	switch {
@@ -206,11 +205,10 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	return api.StateConnecting, fmt.Sprintf("%d handshakes unanswered so far", t.Attempts)
 }
 
-// givingUp is when a peer that does not answer counts as failed. The trying goes on.
+// givingUp is when a peer that does not answer counts as failed. It is still tried.
 const givingUp = 60 * time.Second
 
-// State sums a peering up, and says why it is not connected: one that was tried in vain for long has
-// failed.
+// State is PeerState, with a peering that has been tried in vain for long counted as failed.
 func (p *Finder) State(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	state, reason := PeerState(m, w, now)
 	since := p.peers.Since(m.Key)
@@ -223,7 +221,7 @@ func (p *Finder) State(m *roster.Member, w Way, now time.Time) (api.PeerState, s
 	return state, reason
 }
 
-// Path is the route in use. echoRTT is the round trip of a stock peer, in seconds.
+// Path returns the route in use. echoRTT returns the round trip of a stock peer, in seconds.
 func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason string, echoRTT func(peer string) float64) api.Path {
 	out := api.Path{Kind: api.PathNone, Reason: reason, History: p.journal.of(m.Key)}
 	if w.Found {
@@ -248,15 +246,15 @@ func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason strin
 	return out
 }
 
-// trafficAddr is the address inside the tunnel at which connections to a peer are counted.
+// trafficAddr is the address inside the tunnel under which a peer's connections are counted.
 func trafficAddr(m *roster.Member) netip.Addr {
 	if m.Stock && len(m.AllowedIPs) > 0 {
-		return m.AllowedIPs[0].Addr() // As a rule it has one.
+		return m.AllowedIPs[0].Addr() // It usually has one.
 	}
 	return m.Address()
 }
 
-// traffic is what connections to a peer have shown of its path; nil where nothing is known.
+// traffic returns what connections to a peer show about its path; nil if nothing is known.
 func (p *Finder) traffic(m *roster.Member) *api.Traffic {
 	s, ok := p.plane.Stack.PathState(trafficAddr(m))
 	if !ok {
@@ -274,7 +272,7 @@ func (p *Finder) traffic(m *roster.Member) *api.Traffic {
 	return t
 }
 
-// story puts what the gateway saw and what the path finder noted in the order of time.
+// story merges the gateway's events and the path finder's notes in time order.
 func story(events []api.PathEvent, notes []path.Note) []api.PathEvent {
 	for _, n := range notes {
 		events = append(events, api.PathEvent{At: n.At.UTC(), Event: n.Event, Reason: n.Reason})
@@ -306,7 +304,7 @@ func sinceOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// Candidates says of each address of the peer what became of it.
+// Candidates returns each address of the peer with its state.
 func (w Way) Candidates(m *roster.Member) []api.Candidate {
 	if !w.Found {
 		return stockCandidates(m, w.Tunnel)
@@ -324,7 +322,7 @@ func (w Way) Candidates(m *roster.Member) []api.Candidate {
 	return out
 }
 
-// stockCandidates are those of a peer that is not probed.
+// stockCandidates returns the candidates of a peer that is not probed.
 func stockCandidates(m *roster.Member, t tunnel.PeerStats) []api.Candidate {
 	out := []api.Candidate{}
 	for _, c := range m.Known() {

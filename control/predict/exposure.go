@@ -46,7 +46,7 @@ type Exposure struct {
 	Gateway   Gateway `json:"gateway" yaml:"gateway"`
 }
 
-// Service is how auth or the API server is exposed. An empty Exposure is not known.
+// Service is how auth or the API server is exposed. An empty Exposure is unknown.
 type Service struct {
 	Exposure string `json:"exposure,omitempty" yaml:"exposure"`
 	// Address (host:port) is what peers are told to dial.
@@ -135,7 +135,7 @@ func scopeOf(address string) scope {
 	return anywhere
 }
 
-// best gives the address with the widest scope.
+// best returns the address with the widest scope.
 func best(addresses []string) (address string, s scope) {
 	for _, a := range addresses {
 		if x := scopeOf(a); x > s {

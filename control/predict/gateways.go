@@ -166,7 +166,7 @@ func (m *Mode) lackRelay(x, y end, path outcome) {
 	}
 }
 
-// unsure says what is not known and could make it better.
+// unsure says what is unknown and could make it better.
 func (m *Mode) unsure(x, y end, path outcome) {
 	if path == direct {
 		return

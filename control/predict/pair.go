@@ -6,7 +6,7 @@ type openness int
 
 const (
 	dial              openness = iota // a public address, a Service or a forwarded port
-	fullCone                          // its NAT lets anybody in
+	fullCone                          // its NAT lets anyone in
 	addressRestricted                 // … whoever it has sent to
 	portRestricted                    // … from the very port that it has sent to
 	straysAnswered                    // the same, and strays change its mapping
@@ -38,7 +38,7 @@ func table(a, b openness) outcome {
 	}[a][b]
 }
 
-// openness is a gateway's by its NAT alone. What is not known is taken for the worst that
+// openness is a gateway's by its NAT alone. What is unknown is taken for the worst that
 // is usual, and sure is false.
 func (n NAT) openness() (o openness, sure bool) {
 	switch n.Mapping {

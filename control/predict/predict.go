@@ -85,7 +85,7 @@ func Predict(a, b Exposure) Prediction {
 	return Prediction{Kind: "Prediction", A: a.Name, B: b.Name, Modes: []Mode{inBand, outOfBand}}
 }
 
-// Mode gives the prediction for one mode.
+// Mode returns the prediction for one mode.
 func (p Prediction) Mode(name string) Mode {
 	for _, m := range p.Modes {
 		if m.Mode == name {
@@ -116,7 +116,7 @@ func (m *Mode) need(answer Answer, cluster, service, lacks, fix string) {
 	m.Needs = append(m.Needs, Need{Cluster: cluster, Service: service, Lacks: lacks, Fix: fix, Answer: answer})
 }
 
-// service notes what is known of one service out-of-band.
+// service notes what is known about one service out-of-band.
 func (m *Mode) service(x Exposure, service string, r reach) {
 	if r.reason != "" {
 		m.because("%s of %s %s", service, x.Name, r.reason)

@@ -45,7 +45,7 @@ func ReadClusters(name string, data []byte) ([]Exposure, error) {
 	return readYAML(name, data)
 }
 
-// Pair gives the two clusters that a prediction is about. name says where they come from.
+// Pair returns the two clusters that a prediction is about. name says where they come from.
 func Pair(name string, found []Exposure) (a, b Exposure, err error) {
 	switch {
 	case len(found) != 2:

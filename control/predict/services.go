@@ -16,7 +16,7 @@ func reachable(format string, args ...any) reach { return reach{reason: fmt.Spri
 func fails(lacks, fix string) reach   { return reach{lacks: lacks, fix: fix, answer: Fails} }
 func depends(lacks, fix string) reach { return reach{lacks: lacks, fix: fix, answer: Conditional} }
 
-// auth says whether the auth service of x can be reached from another cluster.
+// auth reports whether the auth service of x can be reached from another cluster.
 func auth(x Exposure, other string, near bool) reach {
 	s := x.Auth
 	public := fmt.Sprintf("expose auth of %s by a LoadBalancer, an Ingress or a forwarded port, and set spec.peers[name=%s].outOfBand.authURL at %s to the public address", x.Name, x.Name, other)
@@ -48,7 +48,7 @@ func auth(x Exposure, other string, near bool) reach {
 	return reachable("is reached by its %s%s; let TCP to it through", s.Exposure, given(s.Address))
 }
 
-// apiServer says whether the API server of x can be reached from another cluster.
+// apiServer reports whether the API server of x can be reached from another cluster.
 func apiServer(x Exposure, other string, near bool) reach {
 	s := x.APIServer
 	public := fmt.Sprintf("give the API server of %s a public endpoint or a forwarded port, and set spec.peers[name=%s].outOfBand.apiServerURL at %s to it", x.Name, x.Name, other)

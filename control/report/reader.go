@@ -18,11 +18,11 @@ const mostMTU = 1500
 type Reader struct {
 	// Peer is what the writer is called here.
 	Peer string
-	// Offers are the services that the writer may reach here, nil if that is not known.
+	// Offers are the services that the writer may reach here, nil if that is unknown.
 	Offers []string
 	// User is the peer's user at this gateway's API server; empty when it has none.
 	User string
-	// Own is called when something fails, for what is known of this gateway; nil knows nothing.
+	// Own is called when something fails, for what is known about this gateway; nil knows nothing.
 	Own func() catalogue.Shown
 }
 

@@ -53,7 +53,7 @@ type Report struct {
 	Hears    Hears
 	// NAT is the writer's.
 	NAT catalogue.NAT
-	// Offers and Identity tell of changes that the reader has to ask for.
+	// Offers and Identity report changes that the reader has to ask for.
 	Offers, Identity Mark
 }
 
@@ -119,7 +119,7 @@ type Hears struct {
 }
 
 // Skew is how much the writer's clock is ahead of ours, given when its report arrived. It
-// is off by the time the report was under way: some seconds at worst.
+// is off by the time the report was in progress: some seconds at worst.
 func (r Report) Skew(arrived time.Time) time.Duration { return r.At.Sub(arrived) }
 
 // Same reports whether two reports say the same: the same verdicts for the same reasons,

@@ -162,7 +162,7 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 	return out
 }
 
-// ago gives an age, Never where there is none.
+// ago returns an age, Never where there is none.
 func (n *notes) ago(field string, s *seconds) time.Duration {
 	if s == nil {
 		return Never
@@ -181,7 +181,7 @@ func (n *notes) failed(err error) {
 
 func (n *notes) wrong(field, what string) { n.failed(errors.New(field + " " + what)) }
 
-// within gives a duration between 0 and the bound.
+// within returns a duration between 0 and the bound.
 func (n *notes) within(field string, s seconds, bound time.Duration) time.Duration {
 	if f := float64(s); f < 0 || f > bound.Seconds() { // JSON has no NaN
 		n.wrong(field, "is no time that can have passed")

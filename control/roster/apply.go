@@ -14,14 +14,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Apply makes a roster of what configuration, state directory and tickets say now, and puts
-// it in force. An error means that they contradict each other and that nothing was changed.
+// Apply makes a roster from the configuration, the state directory and the tickets, and puts it
+// into force. On an error they contradict each other, and nothing has changed.
 //
-// The order matters. The tunnel comes first, since it alone can refuse; then policy and
-// services, which new connections ask; then what is open and no longer allowed is ended;
-// only then do removed peers leave the tunnel, or they would not hear of it; then everybody
-// else hears of it; and only when a removed peer can have nothing left under way is it
-// forgotten.
+// The order matters. The tunnel comes first, since only it can refuse. Then policy and services,
+// which new connections consult. Then open connections that are no longer allowed are reset. Only
+// then do removed peers leave the tunnel, since they would not get the resets otherwise. Then the
+// subscribers are notified. A removed peer's data is deleted last, when nothing of it can be in
+// flight.
 func (c *Change) Apply(cfg *config.Resolved) error {
 	reg := c.reg
 	next, err := Make(reg.publicKey, cfg.Peers, reg.store.Peers(), reg.book.OneTimePeers(time.Now()))
@@ -34,7 +34,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 		if !old.Void() {
 			return err
 		}
-		reg.log.Warn("a peer gets no identity: its name is another key's", "error", err) // and the gateway starts
+		reg.log.Warn("peer gets no identity: its name belongs to another key", "error", err) // and the gateway starts
 	}
 	gone := old.Without(next)
 	leaving, err := reg.setTunnel(next, reg.busy(gone))
@@ -43,7 +43,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	}
 	if err := reg.inbound.SetServices(reg.services(cfg)); err != nil {
 		if _, undo := reg.setTunnel(old, nil); undo != nil {
-			reg.log.Error("the peers cannot be put back", "error", undo)
+			reg.log.Error("failed to roll back the peers", "error", undo)
 		}
 		return fmt.Errorf("apply the services: %w", err)
 	}
@@ -52,54 +52,53 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	reg.cutOff(gone, next)
 	if leaving {
 		time.Sleep(ResetFlushDelay)
-		if _, err := reg.setTunnel(next, nil); err != nil { // it was part of what was accepted
-			reg.log.Error("removed peers cannot be taken out of the tunnel; they are refused all the same", "error", err)
+		if _, err := reg.setTunnel(next, nil); err != nil { // it was part of the accepted set
+			reg.log.Error("failed to remove peers from the tunnel; their connections are refused", "error", err)
 		}
 	}
 	for _, f := range reg.subscribers {
 		f(old, next)
 	}
-	reg.noteConfigured(next) // once the keys before get no more identities, which would not be inherited
+	reg.noteConfigured(next) // once the old keys get no more identities, which would not be inherited
 	for _, m := range gone {
 		reg.forget(m, next)
 	}
 	return nil
 }
 
-// cutOff ends the connections that are no longer allowed, those of members that are gone first.
+// cutOff resets the connections that are no longer allowed, those of removed members first.
 func (reg *Registry) cutOff(gone []*Member, next *Roster) {
 	for _, m := range gone {
 		n := reg.flows.ClosePeer(m.Name)
 		if a := m.Address(); a.IsValid() && next.byAddr[a] == nil {
-			reg.stack.AbortPeer(a) // what is closed and not finished, too
+			reg.stack.AbortPeer(a) // also what is closed and not finished
 		}
 		switch {
 		case !m.Succeeded(next):
-			reg.log.Info("peer is gone", "peer", m.Name, "connectionsReset", n)
+			reg.log.Info("peer removed", "peer", m.Name, "connectionsReset", n)
 		case m.FromFile:
 			k := next.ByName(m.Name).Key
 			reg.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(k), audit.Reason("configured"))
-			reg.log.Warn("a configured peer has another key; certificates of the one before are valid until they expire", "peer", m.Name,
+			reg.log.Warn("key of a configured peer changed; certificates issued to the old key stay valid until they expire", "peer", m.Name,
 				"publicKey", k.String(), "fingerprint", peer.Fingerprint(k), "before", peer.Fingerprint(m.Key), "connectionsReset", n)
 		}
 	}
 	if n := reg.inbound.Reauthorize(); n > 0 {
-		reg.log.Info("connections that are no longer allowed were reset", "connections", n)
+		reg.log.Info("reset connections that are no longer allowed", "connections", n)
 	}
 }
 
-// ResetFlushDelay is how long resets may take to leave through the tunnel before it is taken
-// away: they are queued, encrypted and sent by others, within a millisecond or two.
+// ResetFlushDelay is how long resets may take to leave through the tunnel before it is closed:
+// other goroutines queue, encrypt and send them within a millisecond or two.
 const ResetFlushDelay = 100 * time.Millisecond
 
-// busy are those of the members that have connections open.
+// busy returns the members with open connections.
 func (reg *Registry) busy(members []*Member) []*Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m *Member) bool { return len(reg.flows.List(m.Name)) == 0 })
 }
 
-// setTunnel makes the roster's peers be those of the tunnel, and those that leave so long
-// as there is something to tell them; leaving is false when they are in the way of the
-// others.
+// setTunnel sets the tunnel's peers to the roster's, plus those that are leaving while they must
+// still be told. leaving is false if the latter conflict with the former.
 func (reg *Registry) setTunnel(r *Roster, leave []*Member) (leaving bool, err error) {
 	peers := r.peers(reg.ProvenEndpoints)
 	if len(leave) > 0 {
@@ -114,8 +113,8 @@ func (reg *Registry) setTunnel(r *Roster, leave []*Member) (leaving bool, err er
 	return false, reg.tunnel.SetPeers(peers)
 }
 
-// forget drops what was learned of a removed peer. Its key may come back by another name, and
-// then what was learned by key stays.
+// forget deletes what was learned about a removed peer. If its key stays under another name, what
+// was learned about the key stays.
 func (reg *Registry) forget(m *Member, next *Roster) {
 	reg.learning.drop(m.Key)
 	if next.ByKey(m.Key) != nil {
@@ -126,20 +125,20 @@ func (reg *Registry) forget(m *Member, next *Roster) {
 		name = "" // it has another key, and the ports that are its own
 	}
 	if err := reg.store.Forget(name, m.Key); err != nil {
-		reg.log.Warn("what was learned of a removed peer cannot be forgotten", "peer", m.Name, "error", err)
+		reg.log.Warn("failed to delete what was stored about a removed peer", "peer", m.Name, "error", err)
 	}
 }
 
-// nowhere is where a peer is tried that leaves.
+// nowhere returns the endpoints of a leaving peer: none.
 func nowhere(peer.PublicKey) []netip.AddrPort { return nil }
 
-// ProvenEndpoints are where the peer was heard from in this run or the last.
+// ProvenEndpoints returns where the peer was heard in this run or the last.
 func (reg *Registry) ProvenEndpoints(k peer.PublicKey) []netip.AddrPort {
 	return reg.store.Observed(k).Endpoints
 }
 
-// services are what the configuration offers. Auth is always there: it is where peers
-// exchange versions and redeem tickets, and it decides by itself what it grants.
+// services returns the configured services. Auth is always included: peers exchange versions and
+// redeem tickets there, and it does its own authorisation.
 func (reg *Registry) services(cfg *config.Resolved) []forward.Service {
 	list := []forward.Service{{Name: api.ServiceAuth, Ports: api.PortsOf(api.PortAuth), Handler: reg.o.Auth}}
 	if a := cfg.Services.APIServer; a != nil {

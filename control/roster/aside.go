@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 )
 
-// sourceAside is the source of the problems that entries of the state directory are.
+// sourceAside is the problem source for entries of the state directory.
 const sourceAside = "state-entries"
 
-// makeWay has those peers of the state directory stand aside that the tunnel refuses beside the
-// configuration and each other, and reports whether there are any. One bad entry must not
-// keep the gateway from starting. It is called at the start.
+// makeWay sets aside the stored peers that the tunnel refuses next to the configuration and each
+// other, and reports whether there are any. One bad entry must not keep the gateway from starting.
+// It is called at the start.
 func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 	var good state.Peers
 	try := func() error {
@@ -30,7 +30,7 @@ func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 		return reg.tunnel.SetPeers(r.peers(nowhere))
 	}
 	if try() != nil {
-		return false, nil //nolint:nilerr // the configuration is to blame, which only its owner changes
+		return false, nil //nolint:nilerr // the configuration is at fault, which only its owner changes
 	}
 	reasons := map[string]error{}
 	for _, p := range reg.store.Peers().All() {
@@ -57,16 +57,16 @@ func (reg *Registry) makeWay(cfg *config.Resolved) (bool, error) {
 		return nil
 	})
 	if errors.Is(err, state.ErrNotStored) || errors.Is(err, state.ErrNotDurable) {
-		reg.log.Warn("that entries stand aside is not stored; the next start finds out again", "error", err)
+		reg.log.Warn("failed to store which entries were set aside; the next start will check them again", "error", err)
 		err = nil
 	}
 	for name, reason := range reasons {
-		reg.log.Warn("a peer of the state directory stands aside, and counts for nothing", "code", string(catalogue.EntryAside), "peer", name, "reason", reason)
+		reg.log.Warn("set aside a peer in the state directory; it is ignored", "code", string(catalogue.EntryAside), "peer", name, "reason", reason)
 	}
 	return true, err
 }
 
-// disclaimOwnKey has announcements of this gateway's own key stand aside. No peer has it.
+// disclaimOwnKey sets aside announcements of this gateway's own key. No peer has it.
 func (reg *Registry) disclaimOwnKey() {
 	var of []string
 	for _, p := range reg.store.Peers().All() {
@@ -84,11 +84,11 @@ func (reg *Registry) disclaimOwnKey() {
 		return nil
 	})
 	if err != nil && !errors.Is(err, state.ErrNotDurable) {
-		reg.log.Warn("peers announced this gateway's own key, and that cannot be put aside; it does not count all the same", "peers", of, "error", err)
+		reg.log.Warn("failed to set aside a rotation to this gateway's own key; it is ignored", "peers", of, "error", err)
 	}
 }
 
-// ShowAside has own checks say which entries of the state directory stand aside.
+// ShowAside shows the set-aside entries of the state directory as own checks.
 func (reg *Registry) ShowAside() {
 	var list []check.OwnProblem
 	for _, a := range reg.store.Aside() {
@@ -101,8 +101,7 @@ func (reg *Registry) ShowAside() {
 	reg.o.SetProblems(sourceAside, list)
 }
 
-// removeAside forgets a peer that stands aside, and closes what it came by. It reports whether
-// there was one.
+// removeAside deletes a peer that was set aside, and its tickets. It reports whether there was one.
 func (reg *Registry) removeAside(name string) (bool, error) {
 	if !reg.store.Peers().HasAside(name) {
 		return false, nil
@@ -113,17 +112,16 @@ func (reg *Registry) removeAside(name string) (bool, error) {
 			return err
 		},
 		Peers:     func(all *state.Peers) error { all.DropAside(name); return nil },
-		Applied:   func() { reg.log.Info("an entry that stood aside is removed", "peer", name) },
+		Applied:   func() { reg.log.Info("removed an entry that was set aside", "peer", name) },
 		Restricts: func() string { return fmt.Sprintf("the entry of peer %s that stood aside is removed", name) },
 	})
 	reg.ShowAside()
 	return true, err
 }
 
-// applyFirst applies the configuration of the start. One object of the cluster that cannot be
-// must not keep the gateway from running: without those it starts with the peers that joined,
-// under the options that their objects give them, and who reads the objects finds out which
-// are good.
+// applyFirst applies the configuration at the start. One invalid object in the cluster must not
+// keep the gateway from running. Without the objects it starts with the joined peers, under the
+// options that their objects give them, and the controller then finds out which objects are valid.
 func (c *Change) applyFirst(cfg *config.Resolved) error {
 	reg, err := c.reg, c.Apply(cfg)
 	if errors.Is(err, tunnel.ErrPeerSet) {
@@ -143,6 +141,6 @@ func (c *Change) applyFirst(cfg *config.Resolved) error {
 	if len(options) == len(cfg.Peers) {
 		return err
 	}
-	reg.log.Warn("the cluster's peers cannot all be taken at the start; they are tried one by one", "error", err)
+	reg.log.Warn("cluster's peers rejected as a whole; trying them one by one", "error", err)
 	return c.Apply(cfg.WithPeers(options))
 }

@@ -42,7 +42,7 @@ func (reg *Registry) PeerAdd(ctx context.Context, r api.PeerAddRequest) error {
 	})
 }
 
-// addedPeer reads a request to add a peer, by the rules of the configuration file.
+// addedPeer parses a request to add a peer, by the rules of the configuration file.
 func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state.Peer, error) {
 	what := "add peer " + fmt.Sprintf("%.*q", api.MaxNameLength, r.Peer.Name)
 	if r.Peer.PublicKey == "" {
@@ -74,11 +74,11 @@ func addedPeer(r api.PeerAddRequest, cfg *config.Resolved, now time.Time) (state
 	return p, nil
 }
 
-// AddFound makes a peer of a gateway that was found. chosen says that an operator gave the name.
+// AddFound adds a discovered gateway as a peer. chosen says that an operator gave the name.
 func (reg *Registry) AddFound(ctx context.Context, name string, k peer.PublicKey, allow []string, chosen bool) error {
 	return reg.Update(Update{
 		Peers: func(all *state.Peers) error {
-			// Last of all: somebody may have come to the name or the key meanwhile.
+			// Checked last: another peer may have taken the name or the key meanwhile.
 			if err := reg.CheckKey("approve "+name, "", k); err != nil {
 				return err
 			}
@@ -96,13 +96,13 @@ func (reg *Registry) AddFound(ctx context.Context, name string, k peer.PublicKey
 	})
 }
 
-// PeerAllow sets what a peer may reach here. Open connections to what it may no longer
-// reach are reset.
+// PeerAllow sets what a peer may reach here. Open connections to what it may no longer reach are
+// reset.
 func (reg *Registry) PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error {
 	return reg.allow(ctx, name, r, 0)
 }
 
-// allow is PeerAllow for a time, unless that is 0.
+// allow is PeerAllow, on trial for within unless that is 0.
 func (reg *Registry) allow(ctx context.Context, name string, r api.PeerAllowRequest, within time.Duration) error {
 	if err := reg.CheckServices("allow", r.Allow); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (reg *Registry) allow(ctx context.Context, name string, r api.PeerAllowRequ
 			reg.o.Audit.Record(ctx, audit.Grant, audit.Peer(name), audit.PublicKey(m.Key), audit.Services(reg.allowedNow(name)))
 		},
 	}
-	if within == 0 { // what cannot be stored cannot be undone after a restart
+	if within == 0 { // what cannot be stored cannot be rolled back after a restart
 		u.Restricts = func() string { return reg.mayReachNow(name) }
 	}
 	return reg.Update(u)
@@ -136,19 +136,18 @@ func (reg *Registry) mayReachNow(name string) string {
 	return fmt.Sprintf("peer %s may reach [%s] here now", name, strings.Join(reg.allowedNow(name), " "))
 }
 
-// allowedNow is what a peer of the state directory may reach here.
+// allowedNow returns what a stored peer may reach here.
 func (reg *Registry) allowedNow(name string) []string {
 	p, _ := reg.store.Peers().Get(name)
 	return p.Allow
 }
 
-// PeerLocal adds, moves or (with an empty address) removes listeners here that lead to
-// services of a peer.
+// PeerLocal adds, moves or (with an empty address) removes local listeners for services of a peer.
 func (reg *Registry) PeerLocal(_ context.Context, name string, r api.PeerLocalRequest) error {
 	return reg.local(name, r, 0)
 }
 
-// local is PeerLocal for a time, unless that is 0.
+// local is PeerLocal, on trial for within unless that is 0.
 func (reg *Registry) local(name string, r api.PeerLocalRequest, within time.Duration) error {
 	if err := CheckLocal(r.Local); err != nil {
 		return err
@@ -177,8 +176,8 @@ func (reg *Registry) local(name string, r api.PeerLocalRequest, within time.Dura
 	}))})
 }
 
-// PeerApprove lets a peer in whose key an operator has confirmed. The request has to say
-// which key that is: whoever redeems a ticket first has the name that was expected.
+// PeerApprove admits a peer whose key an operator has confirmed. The request must contain the key:
+// whoever redeems a ticket first gets the expected name.
 func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerApproveRequest) error {
 	m, err := reg.Member(name)
 	if err != nil {
@@ -197,8 +196,8 @@ func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerAppro
 			"compare it with what `postern join` printed at the other gateway; if it is another's: postern peer remove "+name)
 	}
 	return reg.Update(Update{
-		// The book goes first: were it last and failed, the peer would be pending again
-		// as soon as it repeated its request.
+		// The tickets go first: if they came last and failed, the peer would be pending again as
+		// soon as it repeated its request.
 		Tickets: func() error {
 			_, err := reg.book.Approve(time.Now(), m.Key)
 			return err
@@ -207,12 +206,12 @@ func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerAppro
 	})
 }
 
-// PeerRemove forgets a peer: its flows are reset, its tunnel ends, it gets no further
-// identity. A peer that has connections open is refused unless force is set. With force a
-// name that nobody has is no error. A removal that could not be stored may be repeated.
+// PeerRemove removes a peer: its flows are reset, its tunnel ends, and it gets no more identities.
+// It refuses to remove a peer with open connections unless force is set. With force an unknown name
+// is no error. A removal that could not be stored may be repeated.
 func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := reg.Member(name)
-	if err != nil || m.FromFile { // a peer of the configuration keeps no entry of its name from being removed
+	if err != nil || m.FromFile { // a configured peer does not keep a set-aside entry of its name from being removed
 		if there, err := reg.removeAside(name); there {
 			return err
 		}
@@ -237,7 +236,7 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 			"postern peer remove "+name+" --force")
 	}
 	err = reg.Update(Update{
-		// The book goes first: a peer whose ticket still counted could come back by it.
+		// The tickets go first: a peer whose ticket is still open could come back with it.
 		Tickets: func() error {
 			reg.removedByHand(m)
 			_, err := reg.book.Forget(time.Now(), ticket.Leaver{Name: m.Name, Ticket: m.Ticket, Keys: m.AllKeys()})
@@ -246,7 +245,7 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 		Peers: func(all *state.Peers) error {
 			if p, ok := all.Get(name); ok && p.PublicKey == m.Key {
 				all.Remove(name)
-				all.DropAside(name) // else it could not join again by its name
+				all.DropAside(name) // otherwise it could not join again under its name
 			}
 			return nil
 		},
@@ -259,12 +258,12 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 	return err
 }
 
-// removed says what a removal has brought about.
+// removed describes what a removal did.
 func removed(name string) string {
 	return "peer " + name + " is removed and its connections have ended"
 }
 
-// editable is a peer that commands may change.
+// editable returns a peer that commands may change.
 func (reg *Registry) editable(name string) (*Member, error) {
 	m, err := reg.Member(name)
 	if err != nil {
@@ -276,8 +275,8 @@ func (reg *Registry) editable(name string) (*Member, error) {
 	return m, nil
 }
 
-// EditPeer is f for the peer that the operator saw, and for no other that has come to
-// its name meanwhile.
+// EditPeer applies f to the peer that the operator saw, and not to another that has taken its name
+// meanwhile.
 func EditPeer(m *Member, f func(*state.Peer)) func(*state.Peers) error {
 	return func(all *state.Peers) error {
 		p, ok := all.Get(m.Name)
@@ -289,7 +288,7 @@ func EditPeer(m *Member, f func(*state.Peer)) func(*state.Peers) error {
 	}
 }
 
-// inFile refuses to change what the configuration file says.
+// inFile refuses to change what the configuration file defines.
 func (reg *Registry) inFile(m *Member) error {
 	if reg.Config().Kubernetes != nil {
 		return admin.Conflict(fmt.Sprintf("what peer %s is and may do is said by its Peer object, which commands do not change", m.Name),
@@ -299,7 +298,7 @@ func (reg *Registry) inFile(m *Member) error {
 		"edit the file, then send the gateway SIGHUP")
 }
 
-// CheckServices refuses a grant of what this gateway does not have.
+// CheckServices refuses a grant of services that this gateway does not have.
 func (reg *Registry) CheckServices(what string, list []string) error {
 	known := offered(reg.Config())
 	for _, s := range list {
@@ -310,8 +309,8 @@ func (reg *Registry) CheckServices(what string, list []string) error {
 	return nil
 }
 
-// offered lists the services that can be granted. auth and apiServer can be granted
-// before they are configured: the grant counts from then on.
+// offered lists the services that can be granted. auth and apiServer can be granted before they are
+// configured: the grant takes effect then.
 func offered(cfg *config.Resolved) []string {
 	list := []string{api.ServiceAuth, api.ServiceAPIServer}
 	for _, n := range cfg.Services.Named {
@@ -323,7 +322,7 @@ func offered(cfg *config.Resolved) []string {
 // CheckLocal refuses addresses that cannot be listened on.
 func CheckLocal(local map[string]string) error {
 	for service, address := range local {
-		// A listener for auth would let every local user have an identity issued to it.
+		// With a listener for auth every local user could have an identity issued.
 		if service == api.ServiceAuth || service == api.ServiceGateway {
 			return admin.Usage(fmt.Sprintf("local: %s is not for local listeners", service), "use apiServer or the name of one of the peer's services")
 		}
@@ -346,7 +345,7 @@ func CheckLocal(local map[string]string) error {
 	return nil
 }
 
-// Sorted are the services of a list, each once; none are an empty list.
+// Sorted returns the services of a list without duplicates; an empty list if there are none.
 func Sorted(list []string) []string {
 	out := append([]string{}, list...)
 	slices.Sort(out)

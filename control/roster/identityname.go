@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// IdentityFor is the identity name of a peer that is enrolled now, as it is stored: empty
-// where an operator chose its name. See package auth for what hangs on it.
+// IdentityFor returns the identity name of a newly enrolled peer, as stored: empty if an operator
+// chose its name. Package auth explains what depends on it.
 func IdentityFor(name string, k peer.PublicKey, chosen bool) string {
 	if chosen {
 		return ""
@@ -18,14 +18,14 @@ func IdentityFor(name string, k peer.PublicKey, chosen bool) string {
 	return auth.SelfNamed(name, k)
 }
 
-// heldError refuses an identity name that another key has.
+// heldError refuses an identity name that belongs to another key.
 type heldError struct {
 	name  string
 	by    peer.PublicKey
-	until time.Time // zero: the key is a peer's
+	until time.Time // zero: the key is a current peer's
 }
 
-// Error is the message for people.
+// Error returns the message for users.
 func (e *heldError) Error() string {
 	if e.until.IsZero() {
 		return fmt.Sprintf("the name %s is in the user of the peer with the fingerprint %s (choose another name)", e.name, peer.Fingerprint(e.by))
@@ -34,8 +34,8 @@ func (e *heldError) Error() string {
 		e.name, peer.Fingerprint(e.by), e.until.UTC().Format(time.RFC3339))
 }
 
-// FreeIdentity refuses an identity name that another key of the roster has, or one that was
-// removed and has certificates for it.
+// FreeIdentity refuses an identity name that another key of the roster has, or a removed key with
+// valid certificates for it.
 func (reg *Registry) FreeIdentity(r *Roster, name string, k peer.PublicKey) error {
 	for _, m := range r.Members() {
 		if m.Identity == name && m.Key != k {
@@ -45,7 +45,7 @@ func (reg *Registry) FreeIdentity(r *Roster, name string, k peer.PublicKey) erro
 	return reg.Reserved(name, k)
 }
 
-// Reserved refuses an identity name that a key which was removed has certificates for.
+// Reserved refuses an identity name for which a removed key has valid certificates.
 func (reg *Registry) Reserved(name string, k peer.PublicKey) error {
 	if holder, until, ok := reg.store.IdentityHolder(name, k, time.Now()); ok {
 		return &heldError{name: name, by: holder, until: until}
@@ -53,9 +53,9 @@ func (reg *Registry) Reserved(name string, k peer.PublicKey) error {
 	return nil
 }
 
-// freeIdentities is freeIdentity for those of a roster that were not in the one before,
-// wherever they come from. A configured peer may have another key than the configuration gave
-// it before: whoever wrote that says that it is the same peer.
+// freeIdentities is FreeIdentity for the members that are new in next, wherever they come from. A
+// configured peer may have another key than before: the author of the configuration says that it is
+// the same peer.
 func (reg *Registry) freeIdentities(old, next *Roster) error {
 	for _, m := range next.Members() {
 		if was := old.ByName(m.Name); m.Stock || was != nil && was.Key == m.Key && was.Identity == m.Identity {
@@ -73,7 +73,7 @@ func (reg *Registry) freeIdentities(old, next *Roster) error {
 	return nil
 }
 
-// noteConfigured has a configured peer's key inherit from the one that it had before.
+// noteConfigured makes a configured peer's new key inherit the identity of the old one.
 func (reg *Registry) noteConfigured(r *Roster) {
 	keys := map[string]peer.PublicKey{}
 	for _, m := range r.Members() {
@@ -82,6 +82,6 @@ func (reg *Registry) noteConfigured(r *Roster) {
 		}
 	}
 	if err := reg.store.SetConfigured(keys); err != nil {
-		reg.log.Warn("the keys of the configured peers cannot be noted; one that has another key than before may get no certificate", "error", err)
+		reg.log.Warn("failed to record the keys of configured peers; a peer whose key changed may get no certificate", "error", err)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// KeyHolder is whose a key is that somebody wants for a peer.
+// KeyHolder is the holder of a key that someone wants for a peer.
 type KeyHolder struct {
-	Member  *Member // the peer; nil when the key is no peer's
-	Present bool    // it is the key that the peer has, rather than the one it will have
+	Member  *Member // the peer; nil if the key belongs to none
+	Present bool    // it is the peer's current key, not its next one
 	What    string  // such as "the key of peer edge"
 }
 
-// HolderOf says whose a key is; nil when it is free to become a peer's. It is the one place
-// that decides so, wherever a key comes from: a ticket, a reply, an announcement, a command, a
-// search, a file or an object.
+// HolderOf returns the holder of a key; nil if a peer may have it. This is the only place that
+// decides so, wherever a key comes from: a ticket, a reply, an announcement, a command, a search, a
+// file or an object.
 func (reg *Registry) HolderOf(k peer.PublicKey) *KeyHolder {
 	if _, err := reg.o.Key.SharedSecret(k); err != nil {
 		return &KeyHolder{What: "of low order, which nobody has to itself"}
@@ -54,12 +54,12 @@ func (reg *Registry) HolderOf(k peer.PublicKey) *KeyHolder {
 	return nil
 }
 
-// is reports whether the key is the present one of the peer with this name.
+// is reports whether the key is the current one of the peer with this name.
 func (h *KeyHolder) is(name string) bool {
 	return h.Member != nil && h.Present && h.Member.Name == name
 }
 
-// hint says to the operator here what to do about it.
+// hint tells the local operator what to do about it.
 func (h *KeyHolder) hint() string {
 	if h.Member == nil {
 		return ""
@@ -70,8 +70,8 @@ func (h *KeyHolder) hint() string {
 	return "if the key is not that peer's: postern peer remove " + h.Member.Name
 }
 
-// CheckKey refuses a key for the peer called name, in the words of a command. A key that the
-// peer has already is none to refuse.
+// CheckKey refuses a key for the peer called name, in a command's words. The peer's own key is not
+// refused.
 func (reg *Registry) CheckKey(what, name string, k peer.PublicKey) error {
 	if h := reg.HolderOf(k); h != nil && !h.is(name) {
 		return admin.Conflict(fmt.Sprintf("%s: the key %s is %s", what, k, h.What), h.hint())
@@ -79,8 +79,8 @@ func (reg *Registry) CheckKey(what, name string, k peer.PublicKey) error {
 	return nil
 }
 
-// CheckConfigured refuses keys that a configuration brings in. What peers have now is compared
-// with each other when the configuration is applied.
+// CheckConfigured refuses invalid keys of a new configuration. Applying it compares the keys of
+// current peers with each other.
 func (reg *Registry) CheckConfigured(old, next *config.Resolved) error {
 	for _, p := range next.Peers {
 		known := func(q config.Peer) bool { return q.PublicKey == p.PublicKey }
@@ -94,8 +94,8 @@ func (reg *Registry) CheckConfigured(old, next *config.Resolved) error {
 	return nil
 }
 
-// Reserve refuses a name that another key has, or has certificates for, and a key that is
-// somebody's already: there is nothing to join for a peer. It makes a [ticket.Names] of reg.
+// Reserve refuses a name that belongs to another key, or for which one has certificates, and a key
+// that is taken. It makes reg a [ticket.Names].
 func (reg *Registry) Reserve(name string, key peer.PublicKey, chosen bool) error {
 	if h := reg.HolderOf(key); h != nil {
 		return &ticket.KeyTakenError{Peer: h.Member != nil, Holder: h.What, Hint: h.hint()}

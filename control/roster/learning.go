@@ -9,17 +9,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// RememberEvery is how often what peers announce and say of themselves is stored.
+// RememberEvery is how often the announcements and hellos of peers are stored.
 const RememberEvery = 30 * time.Second
 
-// learnBurst is how many changes of a peer are stored at once: those of one that comes, and of
-// an operator who tries something.
+// learnBurst is how many changes of a peer are stored at once: those of a peer that connects, and
+// of an operator who experiments.
 const learnBurst = 4
 
-// learning paces what is stored of each peer and can be learned again: some changes at once, and
-// then one in RememberEvery, as it is by then. Each costs a write of what is known of all peers,
-// and how often there are any is up to the peer. The zero value is ready, and is safe for
-// concurrent use.
+// learning limits how often data about a peer that can be learned again is stored: a burst at once,
+// then the latest once in RememberEvery. Each write stores what is known about all peers, and the
+// peer decides how often there is one. The zero value is ready to use and safe for concurrent use.
 type learning struct {
 	mu    sync.Mutex
 	peers map[peer.PublicKey]*rate.Limiter
@@ -45,6 +44,6 @@ func (l *learning) drop(k peer.PublicKey) {
 	delete(l.peers, k)
 }
 
-// MayStore reports whether something may be stored now that was learned of a peer and can be
-// learned again, and counts it.
+// MayStore reports whether something that was learned about a peer, and can be learned again, may
+// be stored now, and counts it.
 func (reg *Registry) MayStore(k peer.PublicKey, now time.Time) bool { return reg.learning.may(k, now) }

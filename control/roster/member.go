@@ -17,15 +17,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// keepalive is the interval of WireGuard's persistent keepalive towards stock peers that
-// we dial: below the 30 s after which Linux forgets an unreplied UDP mapping.
+// keepalive is the interval of WireGuard's persistent keepalive to stock peers that we dial: below
+// the 30 s after which Linux forgets an unreplied UDP mapping.
 const keepalive = 20 * time.Second
 
-// noListener is kept instead of an address when an operator wants none.
+// noListener is stored instead of an address if an operator wants no listener.
 const noListener = "none"
 
-// Member is a peer with everything that the gateway must know of it, wherever it came
-// from. It is not changed once it is in a roster.
+// Member is a peer with everything that the gateway needs to know about it, whatever the source. It
+// is immutable once it is in a roster.
 type Member struct {
 	Name string
 	// Identity is the name in its user or account at the API server.
@@ -34,39 +34,39 @@ type Member struct {
 	Stock    bool
 	Pending  bool
 	FromFile bool
-	// Labels are the operator's own.
+	// Labels are the operator's.
 	Labels map[string]string
-	// Direct is how its services may be checked outside the tunnel.
+	// Direct says how its services may be checked outside the tunnel.
 	Direct check.DirectFacts
 	Origin state.Origin
-	// Since is when it joined or was added; zero for one that the configuration alone names.
+	// Since is when it joined or was added; zero if only the configuration names it.
 	Since time.Time
-	// Ticket is what it came by, if it did.
+	// Ticket is the ticket by which it joined, if any.
 	Ticket string
 	Keys
 	Places
 	Grants
 }
 
-// Keys are those of a member.
+// Keys are a member's keys.
 type Keys struct {
 	Key peer.PublicKey
 	PSK peer.PresharedKey
-	// NextKey is what it announced, with its preshared key.
+	// NextKey is the one it announced, with its preshared key.
 	NextKey peer.PublicKey
 	NextPSK peer.PresharedKey
-	// Former are the keys that it had before.
+	// Former are its previous keys.
 	Former []peer.PublicKey
 }
 
-// Places are where a member is, in the tunnel and outside.
+// Places are a member's addresses, in the tunnel and outside.
 type Places struct {
-	// Overlay is its address there, whether it uses it or not.
+	// Overlay is its overlay address, whether it uses it or not.
 	Overlay netip.Addr
 	// AllowedIPs are those of a stock peer.
 	AllowedIPs []netip.Prefix
-	// Candidates are those of the ticket or the configuration, announced those that the peer
-	// told of itself when it joined: they are dialled only as far as they may be.
+	// Candidates are those of the ticket or the configuration; Announced are those that the peer
+	// announced when it joined, which are dialled only as far as allowed.
 	Candidates, Announced []ticket.Candidate
 	// Names are endpoints given as host:port, which the path finder resolves.
 	Names []string
@@ -75,18 +75,18 @@ type Places struct {
 // Grants are what a member may reach here, and where its services are reached.
 type Grants struct {
 	Allow []string
-	// FileAllows: what it is allowed is what the file says, though it joined by ticket.
+	// FileAllows says that the file decides what it may reach, although it joined by ticket.
 	FileAllows bool
-	// Local maps services of the peer to listen addresses; "" is a loopback port.
+	// Local maps services of the peer to listen addresses; "" means a loopback port.
 	Local map[string]string
-	// UndoneAt is when these are again as they were before, unless that is confirmed; zero: never.
+	// UndoneAt is when these are rolled back unless confirmed; zero: never.
 	UndoneAt time.Time
-	// Export are the namespaces whose services of this cluster it may have, Import those whose
-	// services are taken from it.
+	// Export are the namespaces of this cluster whose services it may have, Import those whose
+	// services are imported from it.
 	Export, Import mcs.Patterns
 }
 
-// AllKeys are all that the member has, had and will have.
+// AllKeys returns all of the member's current, former and next keys.
 func (m *Member) AllKeys() []peer.PublicKey {
 	all := append([]peer.PublicKey{m.Key}, m.Former...)
 	if !m.NextKey.IsZero() {
@@ -95,7 +95,7 @@ func (m *Member) AllKeys() []peer.PublicKey {
 	return all
 }
 
-// Address is the overlay address; invalid for a stock peer.
+// Address returns the overlay address; invalid for a stock peer.
 func (m *Member) Address() netip.Addr {
 	if m.Stock {
 		return netip.Addr{}
@@ -103,19 +103,19 @@ func (m *Member) Address() netip.Addr {
 	return m.Overlay
 }
 
-// has says whether a stock peer may send from the address.
+// has reports whether a stock peer may send from the address.
 func (m *Member) has(a netip.Addr) bool {
 	return slices.ContainsFunc(m.AllowedIPs, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Subject is the member as issuers know it.
+// Subject returns the member as issuers know it.
 func (m *Member) Subject() auth.Subject {
 	return auth.Subject{Name: m.Name, Identity: m.Identity, PublicKey: m.Key}
 }
 
 func (m *Member) allows(service string) bool { return slices.Contains(m.Allow, service) }
 
-// Endpoints are the addresses of the candidates, those proven in an earlier run first.
+// Endpoints returns the addresses of the candidates, those proven in an earlier run first.
 func (m *Member) Endpoints(proven []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	add := func(a netip.AddrPort) {
@@ -132,13 +132,13 @@ func (m *Member) Endpoints(proven []netip.AddrPort) []netip.AddrPort {
 	return out
 }
 
-// tunnel is the member in the tunnel's terms; proven tells where it was heard from before.
+// tunnel returns the member's tunnel configuration; proven returns where it was heard before.
 func (m *Member) tunnel(proven func(peer.PublicKey) []netip.AddrPort) peer.Config {
 	c := peer.Config{
 		Name: m.Name, PublicKey: m.Key, PresharedKey: m.PSK,
 		Stock: m.Stock, Managed: !m.Stock, AllowedIPs: m.AllowedIPs,
 	}
-	if !m.Stock { // The path finder says where to send, and its probes keep the path open.
+	if !m.Stock { // the path finder selects the paths, and its probes keep them open
 		return c
 	}
 	if c.Endpoints = m.Endpoints(proven(m.Key)); len(c.Endpoints) > 0 {
@@ -147,8 +147,8 @@ func (m *Member) tunnel(proven func(peer.PublicKey) []netip.AddrPort) peer.Confi
 	return c
 }
 
-// Succeeded reports whether the member, whose key is gone, is there in next with the key that
-// it announced, or that its configuration gives it now.
+// Succeeded reports whether the member, whose key is gone, is in next with the key that it
+// announced, or that its configuration gives it now.
 func (m *Member) Succeeded(next *Roster) bool {
 	now := next.byName[m.Name]
 	return now != nil && (!m.NextKey.IsZero() && now.Key == m.NextKey || m.FromFile && now.FromFile)
@@ -170,8 +170,8 @@ func fileMember(p config.Peer) *Member {
 	return m
 }
 
-// supplement adds what only the state directory knows of a peer that the file names by
-// the same key: what was agreed when it joined, without which the two could not meet.
+// supplement adds what only the state directory knows about a peer that the file lists with the
+// same key: what was agreed when it joined, which both sides need to connect.
 func (m *Member) supplement(p state.Peer) {
 	if m.PSK.IsZero() {
 		m.PSK = p.PresharedKey
@@ -179,8 +179,8 @@ func (m *Member) supplement(p state.Peer) {
 	m.learn(p)
 }
 
-// learn takes the candidates of a peer that joined: by our ticket it told them itself, by
-// its own its ticket did.
+// learn adds the candidates of a joined peer: it announced them itself if it redeemed our ticket,
+// and its own ticket had them if we redeemed that.
 func (m *Member) learn(p state.Peer) {
 	if p.Origin == state.OriginInvited {
 		m.Announced = append(m.Announced, p.Candidates...)
@@ -189,11 +189,11 @@ func (m *Member) learn(p state.Peer) {
 	}
 }
 
-// Known are all addresses of the peer.
+// Known returns all addresses of the peer.
 func (m *Member) Known() []ticket.Candidate { return slices.Concat(m.Candidates, m.Announced) }
 
-// joinedMember has a local listener for the peer's API server even if nobody asked for
-// one, since that is what most peers are joined for.
+// joinedMember adds a local listener for the peer's API server even if nobody asked for one, since
+// that is what most peers join for.
 func joinedMember(own peer.PublicKey, p state.Peer) *Member {
 	if p.RekeyFor == own {
 		p.PresharedKey = p.RekeyPSK
@@ -224,13 +224,13 @@ func joinedMember(own peer.PublicKey, p state.Peer) *Member {
 	return m
 }
 
-// KeepsOptions reports whether the file has options for a peer of this name that joins
-// by ticket. Only an operator gives them to somebody: see Registry.Reserve and package enrol.
+// KeepsOptions reports whether the file has options for a peer of this name that joins by ticket.
+// Only an operator may assign such a name: see Registry.Reserve and package enrol.
 func KeepsOptions(cfg *config.Resolved, name string) bool {
 	return slices.ContainsFunc(cfg.Peers, func(p config.Peer) bool { return p.Name == name && p.PublicKey.IsZero() })
 }
 
-// override applies what the file says of a peer that joins by ticket.
+// override applies the file's options to a peer that joins by ticket.
 func (m *Member) override(o config.Peer) {
 	if len(o.Allow) > 0 || o.Joined {
 		m.Allow, m.FileAllows = o.Allow, true

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// ErrStopping refuses changes to a gateway that is being closed.
+// ErrStopping rejects changes to a gateway that is being closed.
 var ErrStopping error = admin.Conflict("the gateway is stopping", "")
 
 // Tunnel takes the whole set of peers, or refuses it and changes nothing.
@@ -24,35 +24,34 @@ type Tunnel interface {
 	SetPeers(peers []peer.Config) error
 }
 
-// Stack ends what is left of the connections with an overlay address.
+// Stack ends what remains of the connections with an overlay address.
 type Stack interface {
 	AbortPeer(a netip.Addr)
 }
 
-// Options are what a registry is made of.
+// Options configure a Registry.
 type Options struct {
 	Key    peer.PrivateKey // this gateway's
 	Config *config.Resolved
 	Store  *state.Store
-	// Namespace is the one that the gateway lives in; empty outside of a cluster.
+	// Namespace is the gateway's; empty outside a cluster.
 	Namespace string
 	Flows     *forward.Flows
 	// Auth serves the in-band service that every peer may reach.
 	Auth forward.Handler
-	// SetProblems takes what is wrong with the entries of the state directory.
+	// SetProblems sets the problems with entries of the state directory.
 	SetProblems func(source string, list []check.OwnProblem)
 	StartedAt   time.Time
 	Audit       *audit.Log
 	Logger      *slog.Logger
 }
 
-// Registry knows who is a peer here and what it may reach, and is the one place where that
-// changes. Readers load the last roster that was applied, whole, and never wait. Whoever
-// changes something holds the one lock from the decision to its effect. It is safe for
-// concurrent use.
+// Registry knows who is a peer here and what it may reach, and is the only place where that
+// changes. Readers load the latest applied roster without waiting. A change holds the one lock from
+// the decision to its effect. It is safe for concurrent use.
 type Registry struct {
 	o         Options
-	publicKey peer.PublicKey // of the key: working it out takes 40 µs
+	publicKey peer.PublicKey // of the key: deriving it takes 40 µs
 	log       *slog.Logger
 	store     *state.Store
 	flows     *forward.Flows
@@ -61,21 +60,19 @@ type Registry struct {
 	tunnel    Tunnel // since Bring
 	stack     Stack
 
-	*View // replaced by whoever holds changing
+	*View // replaced with changing held
 
-	// changing is held by whoever changes what the gateway is to do, or what is remembered
-	// of a peer. It is not held while anything is waited for that needs it, nor over the
-	// network.
+	// changing is held while changing what the gateway is to do, or what is stored about a peer. It
+	// is not held while waiting for anything that needs it, nor during network I/O.
 	changing    sync.Mutex
-	closed      bool // nothing may be changed any more
+	closed      bool // no more changes
 	subscribers []func(old, next *Roster)
 
 	upkeep   upkeep
 	learning learning
 }
 
-// Open makes a registry without peers. It opens the ticket book of the state
-// directory.
+// Open returns a registry without peers. It opens the ticket book of the state directory.
 func Open(o Options) (*Registry, error) {
 	reg := &Registry{
 		o: o, publicKey: o.Key.Public(), log: o.Logger, store: o.Store, flows: o.Flows,
@@ -96,8 +93,8 @@ func Open(o Options) (*Registry, error) {
 	return reg, nil
 }
 
-// Bring applies the configuration of the start to the tunnel, and subscribers hear of their
-// first peers.
+// Bring applies the initial configuration to the tunnel, and notifies subscribers of their first
+// peers.
 func (reg *Registry) Bring(up Tunnel, stack Stack) error {
 	reg.tunnel, reg.stack = up, stack
 	if err := reg.Change(func(c *Change) error { return c.applyFirst(reg.Config()) }); err != nil {
@@ -107,33 +104,31 @@ func (reg *Registry) Bring(up Tunnel, stack Stack) error {
 	return nil
 }
 
-// Close refuses all further changes. It waits for the one under way.
+// Close rejects all further changes. It waits for the current one.
 func (reg *Registry) Close() {
 	reg.changing.Lock()
 	defer reg.changing.Unlock()
 	reg.closed = true
 }
 
-// Book has the tickets that were made here.
+// Book returns the tickets issued here.
 func (reg *Registry) Book() *ticket.Book { return reg.book }
 
-// Inbound serves the connections of peers by the roster's grants.
+// Inbound serves the connections of peers according to the roster's grants.
 func (reg *Registry) Inbound() *forward.Inbound { return reg.inbound }
 
-// Subscribe has f told of each roster that was applied, in the order of subscription and with
-// the lock held: f must not change who the peers are, and must not block. By then the tunnel
-// has the next peers, and what they may no longer reach is cut off. What was learned of those
-// that are gone is dropped once all have been told. It is called before Bring.
+// Subscribe registers f to be called with each applied roster, in the order of subscription and
+// with the lock held: f must not change the peers, and must not block. By then the tunnel has the
+// next peers, and connections that are no longer allowed have been reset. What was learned about
+// removed peers is deleted after all calls. Subscribe before Bring.
 func (reg *Registry) Subscribe(f func(old, next *Roster)) {
 	reg.subscribers = append(reg.subscribers, f)
 }
 
-// Change is the right to change who the peers are, or what is remembered of them. There is
-// one at a time.
+// Change is the right to change the peers, or what is stored about them. There is one at a time.
 type Change struct{ reg *Registry }
 
-// Change runs f, which alone may change anything meanwhile. It does not once the registry is
-// closed.
+// Change runs f, while nothing else may change anything. It does not once the registry is closed.
 func (reg *Registry) Change(f func(*Change) error) error {
 	reg.changing.Lock()
 	defer reg.changing.Unlock()
@@ -143,11 +138,11 @@ func (reg *Registry) Change(f func(*Change) error) error {
 	return f(&Change{reg})
 }
 
-// Refresh is Apply with the configuration in force.
+// Refresh is Apply with the current configuration.
 func (c *Change) Refresh() error { return c.Apply(c.reg.Config()) }
 
-// Learn runs f unless the peer with the key was removed meanwhile: what is remembered of a
-// peer after it was forgotten would stay for ever.
+// Learn runs f unless the peer with the key was removed meanwhile: data stored about a removed peer
+// would stay for ever.
 func (reg *Registry) Learn(k peer.PublicKey, f func(*Member)) {
 	reg.LearnAll(func(r *Roster) {
 		if m := r.ByKey(k); m != nil {
@@ -156,7 +151,7 @@ func (reg *Registry) Learn(k peer.PublicKey, f func(*Member)) {
 	})
 }
 
-// LearnAll is Learn for many peers: f keeps to those of the roster.
+// LearnAll is Learn for many peers: f must only use those of the roster.
 func (reg *Registry) LearnAll(f func(*Roster)) {
-	_ = reg.Change(func(*Change) error { f(reg.Load()); return nil }) // a gateway that closes learns nothing
+	_ = reg.Change(func(*Change) error { f(reg.Load()); return nil }) // a closing gateway learns nothing
 }

@@ -4,10 +4,10 @@
 //	peers joined  ─┼─▶ Roster ─▶ apply ─▶ tunnel · services · open connections ─▶ subscribers
 //	open tickets  ─┘   (who)   (difference)
 //
-// A [Roster] is immutable. The [Registry] makes the next one whenever a source changes (a
-// reload, a redeemed ticket, a command), puts it in force by difference, and then tells those
-// that subscribed. It holds the one lock under which who the peers are is decided and takes
-// effect. A [View] is what those have who only read.
+// A [Roster] is immutable. The [Registry] makes the next one whenever a source changes (a reload, a
+// redeemed ticket, a command), applies the difference, and then notifies the subscribers. It holds
+// the one lock under which changes of the peers are decided and take effect. A [View] is for those
+// who only read.
 package roster
 
 import (
@@ -25,22 +25,21 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Roster is who may use the tunnel at one moment. It is immutable.
+// Roster is the set of those who may use the tunnel at one moment. It is immutable.
 type Roster struct {
 	own peer.PublicKey // this gateway's
-	// namespace is the one that it lives in, if it lives in a cluster.
+	// namespace is the gateway's, if it runs in a cluster.
 	namespace string
 	members   []*Member // sorted by name
 	byName    map[string]*Member
 	byKey     map[peer.PublicKey]*Member
-	byAddr    map[netip.Addr]*Member // overlay addresses, those of next keys too
-	// next are the members that announced a key, by that key.
+	byAddr    map[netip.Addr]*Member // overlay addresses, also of next keys
+	// next maps announced keys to their members.
 	next    map[peer.PublicKey]*Member
 	oneTime map[netip.Addr]ticket.OneTime
 }
 
-// Make brings together the peers of the file, those that joined and the keys of
-// the open tickets.
+// Make combines the peers of the file, those that joined and the keys of the open tickets.
 func Make(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []ticket.OneTime) (*Roster, error) {
 	r := newRoster(own, len(file)+joined.Len())
 	options := map[string]config.Peer{}
@@ -74,7 +73,7 @@ func Make(own peer.PublicKey, file []config.Peer, joined state.Peers, oneTime []
 		r.oneTime[peer.OverlayAddr(o.PublicKey)] = o
 	}
 	for _, m := range r.members {
-		if !m.Pending { // the tunnel, which has the others, sees to those
+		if !m.Pending { // the tunnel, which has the others, checks those
 			continue
 		}
 		for _, other := range r.members {
@@ -103,8 +102,8 @@ func (r *Roster) add(m *Member) {
 	}
 }
 
-// settle orders the members, and adds the keys that they said they will have. One that is
-// somebody's already stays his.
+// settle sorts the members, and adds their announced keys. A key that is already taken stays with
+// its holder.
 func (r *Roster) settle() {
 	for _, m := range r.members {
 		k := m.NextKey
@@ -119,7 +118,7 @@ func (r *Roster) settle() {
 	slices.SortFunc(r.members, func(a, b *Member) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// peers are the roster in the tunnel's terms. A peer that waits for approval is none.
+// peers returns the roster's tunnel configuration. A peer that waits for approval is not in it.
 func (r *Roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Config {
 	out := make([]peer.Config, 0, len(r.members)+len(r.oneTime))
 	for _, m := range r.members {
@@ -128,16 +127,16 @@ func (r *Roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 		}
 	}
 	for key, m := range r.next {
-		// It dials us, and is a peer like any other from the first handshake.
+		// It dials us, and is a normal peer from the first handshake on.
 		out = append(out, peer.Config{Name: nextName(m), PublicKey: key, PresharedKey: m.NextPSK, Managed: true})
 	}
 	for _, o := range r.oneTime {
 		if o.PublicKey == r.own || r.byKey[o.PublicKey] != nil {
-			continue // by a state directory that contradicts itself: who has a key comes first
+			continue // the state directory contradicts itself: the current holder wins
 		}
 		out = append(out, peer.Config{
-			// Managed, though nobody chooses a path: that of the last handshake is taken,
-			// and answers go to every copy of an initiation when those before got lost.
+			// Managed, though nobody selects a path: the path of the last handshake is used, and
+			// answers go to every copy of an initiation if earlier ones got lost.
 			Name: oneTimeName(o), PublicKey: o.PublicKey, PresharedKey: o.PresharedKey, Managed: true,
 		})
 	}
@@ -145,13 +144,13 @@ func (r *Roster) peers(proven func(peer.PublicKey) []netip.AddrPort) []peer.Conf
 	return out
 }
 
-// nextName cannot be a peer's: it is no DNS label.
+// nextName cannot be a peer's name: it is no DNS label.
 func nextName(m *Member) string { return m.Name + ":next" }
 
-// oneTimeName cannot be a peer's: it is no DNS label.
+// oneTimeName cannot be a peer's name: it is no DNS label.
 func oneTimeName(o ticket.OneTime) string { return "ticket:" + o.Ticket.String() }
 
-// Of is a roster of these members alone.
+// Of returns a roster of just these members.
 func Of(members ...*Member) *Roster {
 	r := newRoster(peer.PublicKey{}, len(members))
 	for _, m := range members {
@@ -161,23 +160,23 @@ func Of(members ...*Member) *Roster {
 	return r
 }
 
-// Members are all of them, by name. The list is not to be changed.
+// Members returns all of them, sorted by name. The list must not be changed.
 func (r *Roster) Members() []*Member { return r.members }
 
-// ByName is the member that is called so here; nil when nobody is.
+// ByName returns the member with the name; nil if there is none.
 func (r *Roster) ByName(name string) *Member { return r.byName[name] }
 
-// ByKey is the member that has the key; nil when nobody has it.
+// ByKey returns the member with the key; nil if there is none.
 func (r *Roster) ByKey(k peer.PublicKey) *Member { return r.byKey[k] }
 
-// Next is the member that announced the key as its next one; nil when nobody did.
+// Next returns the member that announced the key as its next one; nil if there is none.
 func (r *Roster) Next(k peer.PublicKey) *Member { return r.next[k] }
 
-// Holder is the member that has the key or announced it; nil when nobody did.
+// Holder returns the member that has or announced the key; nil if there is none.
 func (r *Roster) Holder(k peer.PublicKey) *Member { return cmp.Or(r.byKey[k], r.next[k]) }
 
-// Match holds a name and a key that were found against the members: m is the one that has the
-// key or, when nobody has it, the name. Then the key is another than the member's.
+// Match compares a discovered name and key with the members: m is the one with the key or, if there
+// is none, with the name. In the latter case otherKey is true.
 func (r *Roster) Match(name string, k peer.PublicKey) (m *Member, otherKey bool) {
 	if k.IsZero() {
 		return nil, false
@@ -189,8 +188,8 @@ func (r *Roster) Match(name string, k peer.PublicKey) (m *Member, otherKey bool)
 	return m, m != nil
 }
 
-// Caller says whom an overlay address belongs to. Of a stock peer, which auth does not know,
-// it gives the name for the log.
+// Caller returns the owner of an overlay address. For a stock peer, which auth does not know, it
+// returns the name for the log.
 func (r *Roster) Caller(a netip.Addr) (auth.Caller, bool) {
 	if m := r.byAddr[a]; m != nil {
 		return auth.Caller{Name: m.Name, Identity: m.Identity, PublicKey: m.Key, Kind: auth.KindPeer, Grants: m.Allow, Pending: m.Pending, NotBefore: m.Since}, true
@@ -198,13 +197,13 @@ func (r *Roster) Caller(a netip.Addr) (auth.Caller, bool) {
 	if o, ok := r.oneTime[a]; ok {
 		return auth.Caller{PublicKey: o.PublicKey, Kind: auth.KindOneTime}, true
 	}
-	if m := r.Find(a); m != nil { // by an address of its own: a plain WireGuard peer
+	if m := r.Find(a); m != nil { // by its own address: a plain WireGuard peer
 		return auth.Caller{Name: m.Name, PublicKey: m.Key, Kind: auth.KindStock}, true
 	}
 	return auth.Caller{}, false
 }
 
-// Resolve says whose an inner address is.
+// Resolve returns the owner of an inner address.
 func (r *Roster) Resolve(a netip.Addr) (forward.Peer, bool) {
 	if m := r.Find(a); m != nil {
 		return forward.Peer{Name: m.Name, Mute: m.Stock && !auth.Serves(auth.KindStock)}, true
@@ -212,13 +211,13 @@ func (r *Roster) Resolve(a netip.Addr) (forward.Peer, bool) {
 	if o, ok := r.oneTime[a]; ok {
 		return forward.Peer{Name: oneTimeName(o), OneTime: true}, true
 	}
-	if m := r.byAddr[a]; m != nil { // it waits for approval
+	if m := r.byAddr[a]; m != nil { // waits for approval
 		return forward.Peer{Name: m.Name}, false
 	}
 	return forward.Peer{}, false
 }
 
-// Find is the member that may send from the address; nil when there is none.
+// Find returns the member that may send from the address; nil if there is none.
 func (r *Roster) Find(a netip.Addr) *Member {
 	if m := r.byAddr[a]; m != nil {
 		if m.Pending {
@@ -234,7 +233,7 @@ func (r *Roster) Find(a netip.Addr) *Member {
 	return nil
 }
 
-// allowed is the policy of services other than auth. Those of clusters have their namespace before a
+// allowed is the policy of services other than auth. Cluster services have their namespace before a
 // slash.
 func (r *Roster) allowed(p forward.Peer, service string) bool {
 	m := r.byName[p.Name]
@@ -248,7 +247,7 @@ func (r *Roster) allowed(p forward.Peer, service string) bool {
 }
 
 // Exports reports whether a member may have the services of a namespace of this cluster, Imports
-// whether those of a namespace are taken from it.
+// whether those of a namespace are imported from it.
 func (r *Roster) Exports(m *Member, namespace string) bool {
 	return m.Export.Mean(namespace, r.namespace)
 }
@@ -256,10 +255,10 @@ func (r *Roster) Imports(m *Member, namespace string) bool {
 	return m.Import.Mean(namespace, r.namespace)
 }
 
-// Void reports whether this stands for the time before there was a roster.
+// Void reports whether this stands for the time before the first roster.
 func (r *Roster) Void() bool { return r.byName == nil }
 
-// Without are the members that next does not have, by name and key.
+// Without returns the members that next does not have, by name and key.
 func (r *Roster) Without(next *Roster) []*Member {
 	var out []*Member
 	for _, m := range r.members {
@@ -270,7 +269,7 @@ func (r *Roster) Without(next *Roster) []*Member {
 	return out
 }
 
-// hasOther reports whether the one-time peers are others than these.
+// hasOther reports whether the one-time peers differ from the list.
 func (r *Roster) hasOther(list []ticket.OneTime) bool {
 	for _, o := range list {
 		if _, ok := r.oneTime[peer.OverlayAddr(o.PublicKey)]; !ok {
@@ -280,7 +279,7 @@ func (r *Roster) hasOther(list []ticket.OneTime) bool {
 	return len(list) != len(r.oneTime)
 }
 
-// Names of the members that are in the tunnel.
+// Names returns the names of the members in the tunnel.
 func (r *Roster) Names() []string {
 	var out []string
 	for _, m := range r.members {

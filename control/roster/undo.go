@@ -12,15 +12,15 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// Bounds of how long a change may wait for its confirmation.
+// Bounds of the time to confirm a change.
 const (
 	minTry = 5 * time.Second
 	maxTry = 24 * time.Hour
 )
 
-// undoable has a change undone after a time, unless it is confirmed by then: whoever makes it through
-// the tunnel may cut himself off. What it is undone to is what was confirmed last, however many
-// changes there were since. A change that is to stay, with a time of 0, confirms those before.
+// undoable makes a change that is rolled back after a time unless it is confirmed: whoever makes it
+// through the tunnel may be locked out. It rolls back to the last confirmed state, however many
+// changes there were since. A permanent change, with a time of 0, confirms the earlier ones.
 func undoable(within time.Duration, change func(*state.Peer)) func(*state.Peer) {
 	return func(p *state.Peer) {
 		undo := p.Undo
@@ -36,7 +36,7 @@ func undoable(within time.Duration, change func(*state.Peer)) func(*state.Peer) 
 	}
 }
 
-// CheckTry is an error if a change may not wait so long, or so shortly, for its confirmation.
+// CheckTry returns an error if the time to confirm a change is out of bounds.
 func CheckTry(within time.Duration) error {
 	if within < minTry || within > maxTry {
 		return admin.Usage(fmt.Sprintf("a change is confirmed within %v to %v, not %v", minTry, maxTry, within), "")
@@ -44,7 +44,7 @@ func CheckTry(within time.Duration) error {
 	return nil
 }
 
-// PeerTry is PeerAllow or PeerLocal for a change that is undone unless it is confirmed.
+// PeerTry is PeerAllow or PeerLocal for a change that is rolled back unless it is confirmed.
 func (reg *Registry) PeerTry(ctx context.Context, name string, r api.PeerTryRequest) (api.PeerTryResponse, error) {
 	within := time.Duration(r.Within)
 	err := CheckTry(within)
@@ -67,7 +67,7 @@ func (reg *Registry) PeerTry(ctx context.Context, name string, r api.PeerTryRequ
 	return api.PeerTryResponse{UndoneAt: m.UndoneAt.Round(0)}, nil
 }
 
-// PeerConfirm has the changes of a peer stay that would be undone.
+// PeerConfirm makes a peer's changes on trial permanent.
 func (reg *Registry) PeerConfirm(_ context.Context, name string) error {
 	m, err := reg.editable(name)
 	if err != nil {
@@ -79,7 +79,7 @@ func (reg *Registry) PeerConfirm(_ context.Context, name string) error {
 	return reg.Update(Update{Peers: EditPeer(m, undoable(0, func(*state.Peer) {}))})
 }
 
-// undoUnconfirmed undoes the changes that nobody has confirmed in time.
+// undoUnconfirmed rolls back the changes that were not confirmed in time.
 func (reg *Registry) undoUnconfirmed(now time.Time) {
 	for _, m := range reg.Load().Members() {
 		if m.UndoneAt.IsZero() || now.Before(m.UndoneAt) || now.Before(reg.upkeep.undo) {
@@ -94,17 +94,17 @@ func (reg *Registry) undoUnconfirmed(now time.Time) {
 			}),
 			Applied: func() {
 				allow := reg.allowedNow(m.Name)
-				reg.log.Warn("a change that nobody confirmed is undone", "peer", m.Name, "allow", allow)
+				reg.log.Warn("rolled back an unconfirmed change", "peer", m.Name, "allow", allow)
 				reg.o.Audit.Record(context.Background(), audit.Grant, audit.Peer(m.Name), audit.PublicKey(m.Key), audit.Services(allow))
 			},
 			Restricts: func() string { return reg.mayReachNow(m.Name) },
 		})
 		if err != nil {
 			reg.upkeep.undo = now.Add(RetryUndo)
-			reg.log.Warn("a change that nobody confirmed cannot be undone yet", "peer", m.Name, "error", err)
+			reg.log.Warn("failed to roll back an unconfirmed change; will retry", "peer", m.Name, "error", err)
 		}
 	}
 }
 
-// RetryUndo is how long after a failure it is tried again.
+// RetryUndo is how long to wait after a failure.
 const RetryUndo = 10 * time.Second

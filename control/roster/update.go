@@ -13,17 +13,17 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 )
 
-// Update is a change of the peers in the state directory, in the order in which it
-// is made. If a step fails those after it are not made.
+// Update is a change of the peers in the state directory, in the order in which its steps run. If a
+// step fails the later ones do not run.
 type Update struct {
-	// Tickets changes the ticket book; nil if that has no part in it. It is not taken
-	// back when a later step fails, so it is something that may stand by itself.
+	// Tickets changes the tickets; nil if they stay. It is not undone when a later step fails, so
+	// it must make sense by itself.
 	Tickets func() error
 	Peers   func(*state.Peers) error
-	// Applied runs when the change is in force; it may be nil.
+	// Applied runs once the change is in force; it may be nil.
 	Applied func()
-	// Restricts marks a change that takes something away. That counts also when it cannot
-	// be stored, for a full disk must not keep a peer in; restricts then says what counts.
+	// Restricts marks a change that revokes something. It takes effect even if it cannot be stored,
+	// since a full disk must not keep a peer in; Restricts then describes what is in force.
 	Restricts func() string
 }
 
@@ -32,8 +32,8 @@ func (reg *Registry) Update(u Update) error {
 	return reg.Change(func(c *Change) error { return c.Update(u) })
 }
 
-// Update stores a change of the peers and applies it, unless nothing is another than before. If
-// it cannot be applied it is taken back.
+// Update stores a change of the peers and applies it, unless nothing differs. If it cannot be
+// applied it is rolled back.
 func (c *Change) Update(u Update) error {
 	reg := c.reg
 	var unstored []error
@@ -68,17 +68,17 @@ func (c *Change) Update(u Update) error {
 	return nil
 }
 
-// unchanged reports whether the peers are those of before, and the tickets' are those in force:
-// what was to be changed was so already. Nothing was written then, and nothing is applied.
+// unchanged reports whether the peers and the tickets' peers are the same as before. Then nothing
+// was written, and nothing is applied.
 func (reg *Registry) unchanged(before state.Peers) bool {
 	return reflect.DeepEqual(before, reg.store.Peers()) && !reg.Load().hasOther(reg.book.OneTimePeers(time.Now()))
 }
 
-// takeBack undoes a change of the peers in the state directory that could not be applied.
+// takeBack rolls back a stored change of the peers that could not be applied.
 func (reg *Registry) takeBack(before state.Peers, cause error) error {
 	undo := reg.storePeers(Update{Peers: func(all *state.Peers) error { *all = before; return nil }})
 	if undo != nil {
-		reg.log.Error("a change of the peers that could not be applied cannot be taken back in the state directory; it is tried again at the next start",
+		reg.log.Error("failed to roll back a rejected change of the peers in the state directory; the next start will retry it",
 			"error", undo)
 	}
 	if contradicts(cause) {
@@ -87,17 +87,17 @@ func (reg *Registry) takeBack(before state.Peers, cause error) error {
 	return cause
 }
 
-// notStored is the answer to a command that took something away, which counts now but
-// not after a restart.
+// notStored is the answer to a command that revoked something, which is in force now but not after
+// a restart.
 func (reg *Registry) notStored(counts string, cause error) error {
-	reg.log.Warn("what was taken away from a peer could not be stored; it comes back if the gateway restarts before that",
+	reg.log.Warn("failed to store a revocation; it is lost if the gateway restarts before it is stored",
 		"code", string(catalogue.NotStored), "inForce", counts, "error", cause)
 	return admin.Failed(fmt.Sprintf("%s, but this is not stored and is undone when the gateway restarts: %v", counts, cause),
 		"fix the state directory, such as by freeing space, and repeat the command")
 }
 
-// storePeers changes the peers on disk. A change that may not survive a power cut has
-// been made all the same: what is in force now is what the file says.
+// storePeers changes the peers on disk. A change that a power cut may lose has still been made:
+// what is in force is what the file says.
 func (reg *Registry) storePeers(c Update) error {
 	store := reg.store.Update
 	if c.Restricts != nil {
@@ -105,13 +105,13 @@ func (reg *Registry) storePeers(c Update) error {
 	}
 	err := store(c.Peers)
 	if errors.Is(err, state.ErrNotDurable) {
-		reg.log.Warn("a change of the peers may not survive a power cut", "error", err)
+		reg.log.Warn("failed to sync a change of the peers to disk; a power cut may lose it", "error", err)
 		return nil
 	}
 	return err
 }
 
-// storeAgain stores what was taken away while the state directory could not be written.
+// storeAgain stores revocations that could not be written before.
 func (reg *Registry) storeAgain() error {
 	if !reg.store.Unstored() {
 		return nil
@@ -119,15 +119,14 @@ func (reg *Registry) storeAgain() error {
 	if err := reg.store.Flush(); err != nil && !errors.Is(err, state.ErrNotDurable) {
 		return err
 	}
-	reg.log.Info("what was taken away from peers while the state directory could not be written is stored now")
+	reg.log.Info("stored the pending revocations")
 	return nil
 }
 
-// errConflict marks a peer of the file and one of the state directory that cannot both be.
+// errConflict marks a peer of the file that conflicts with one in the state directory.
 var errConflict = errors.New("the configuration and the state directory contradict each other")
 
-// contradicts reports whether peers cannot be because of others, which is for the
-// operator to solve.
+// contradicts reports whether peers conflict with others, which the operator has to resolve.
 func contradicts(err error) bool {
 	return errors.Is(err, tunnel.ErrPeerSet) || errors.Is(err, errConflict)
 }

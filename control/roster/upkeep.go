@@ -3,31 +3,30 @@ package roster
 import "time"
 
 const (
-	// bookEvery is how often the ticket book looks at the clock while tickets are open,
-	// so that a clock that is set back gives them no longer life, and how often what
-	// could not be stored is tried again.
+	// bookEvery is how often the ticket book looks at the clock while tickets are open, so that
+	// setting the clock back does not prolong them, and how often failed writes are retried.
 	bookEvery = time.Minute
-	// lastAnswer is how long a ticket's tunnel outlives the ticket: the one who burned it
-	// is still to be told so.
+	// lastAnswer is how long a ticket's tunnel outlives the ticket, so that whoever burned it still
+	// gets the answer.
 	lastAnswer = 2 * time.Second
 )
 
-// upkeep is the memory of Maintain.
+// upkeep is the state of Maintain.
 type upkeep struct {
-	// looked is when the ticket book was last asked to look at the clock, and failed
-	// whether it could not store what it saw.
+	// looked is when the ticket book last looked at the clock, and failed whether it could not
+	// store the result.
 	looked time.Time
 	failed bool
-	// stored is when it was last tried to store what commands could not.
+	// stored is when failed writes of commands were last retried.
 	stored time.Time
-	// outdated is since when the tunnel has other one-time peers than the book; zero
-	// when it has the same.
+	// outdated is since when the tunnel's one-time peers differ from the book's; zero if they do
+	// not.
 	outdated time.Time
-	// undo is when what could not be undone is tried again.
+	// undo is when to retry a failed rollback.
 	undo time.Time
 }
 
-// Maintain does what depends on time alone. It is called every second or two, by one goroutine.
+// Maintain does the work that depends on time. One goroutine calls it every second or two.
 func (reg *Registry) Maintain(now time.Time) {
 	reg.expireTickets(now)
 	reg.dropOneTime(now)
@@ -35,7 +34,7 @@ func (reg *Registry) Maintain(now time.Time) {
 	reg.undoUnconfirmed(now)
 }
 
-// expireTickets ends the tickets whose time is up.
+// expireTickets ends expired tickets.
 func (reg *Registry) expireTickets(now time.Time) {
 	next, open := reg.book.NextDeadline()
 	open = open || reg.book.Unstored()
@@ -46,24 +45,24 @@ func (reg *Registry) expireTickets(now time.Time) {
 	reg.upkeep.looked = now
 	_, err := reg.book.Expire(now)
 	if err != nil {
-		reg.log.Warn("the ticket book cannot be stored; expired tickets are refused all the same", "error", err)
+		reg.log.Warn("failed to store the tickets; expired ones are refused", "error", err)
 	}
 	reg.upkeep.failed = err != nil
 }
 
-// retryStoring tries to store what was taken away from peers and could not be stored then.
+// retryStoring tries to store revocations that could not be stored before.
 func (reg *Registry) retryStoring(now time.Time) {
 	if now.Sub(reg.upkeep.stored) < bookEvery {
 		return
 	}
 	reg.upkeep.stored = now
 	if err := reg.storeAgain(); err != nil {
-		reg.log.Warn("what was taken away from peers can still not be stored", "error", err)
+		reg.log.Warn("still cannot store the pending revocations", "error", err)
 	}
 }
 
-// dropOneTime takes the tunnels of tickets down that have ended, whatever ended them. It
-// leaves the one who did a moment to be told.
+// dropOneTime closes the tunnels of ended tickets, whatever ended them, after a moment in which the
+// joiner can be told.
 func (reg *Registry) dropOneTime(now time.Time) {
 	if !reg.Load().hasOther(reg.book.OneTimePeers(now)) {
 		reg.upkeep.outdated = time.Time{}
@@ -76,6 +75,6 @@ func (reg *Registry) dropOneTime(now time.Time) {
 		return
 	}
 	if err := reg.Change((*Change).Refresh); err != nil {
-		reg.log.Warn("the tunnel of an ended ticket cannot be taken down", "error", err)
+		reg.log.Warn("failed to close the tunnel of an ended ticket", "error", err)
 	}
 }

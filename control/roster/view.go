@@ -9,8 +9,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// View is what was applied last, for those who read and change nothing. They never wait. It is
-// safe for concurrent use.
+// View gives readers the latest applied roster without waiting. It is safe for concurrent use.
 type View struct{ now atomic.Pointer[applied] }
 
 type applied struct {
@@ -19,23 +18,23 @@ type applied struct {
 	since  map[peer.PublicKey]time.Time // when a peer was first applied
 }
 
-// NewView is a view of this roster and configuration.
+// NewView returns a view of this roster and configuration.
 func NewView(r *Roster, cfg *config.Resolved) *View {
 	v := &View{}
 	v.now.Store(&applied{roster: r, cfg: cfg})
 	return v
 }
 
-// Load is the roster that was applied last.
+// Load returns the latest applied roster.
 func (v *View) Load() *Roster { return v.now.Load().roster }
 
-// Config is the configuration that was applied last.
+// Config returns the latest applied configuration.
 func (v *View) Config() *config.Resolved { return v.now.Load().cfg }
 
-// Since is when the peer with the key was first tried; zero for one that is none.
+// Since is when the peer with the key was first tried; zero if there is none.
 func (v *View) Since(k peer.PublicKey) time.Time { return v.now.Load().since[k] }
 
-// set has readers see the roster, and notes since when each peer is tried.
+// set publishes the roster, and notes since when each peer is tried.
 func (v *View) set(next *Roster, cfg *config.Resolved) {
 	before := v.now.Load().since
 	since := make(map[peer.PublicKey]time.Time, len(next.members))
@@ -49,7 +48,7 @@ func (v *View) set(next *Roster, cfg *config.Resolved) {
 	v.now.Store(&applied{roster: next, cfg: cfg, since: since})
 }
 
-// NameOf is what the peer with the key is called here; its overlay address when it is gone.
+// NameOf returns the local name of the peer with the key; its overlay address if it is gone.
 func (v *View) NameOf(k peer.PublicKey) string {
 	if m := v.Load().ByKey(k); m != nil {
 		return m.Name
@@ -57,7 +56,7 @@ func (v *View) NameOf(k peer.PublicKey) string {
 	return peer.OverlayAddr(k).String()
 }
 
-// Member finds a peer by its name, for a command.
+// Member returns the peer with the name, for a command.
 func (v *View) Member(name string) (*Member, error) {
 	r := v.Load()
 	if m := r.ByName(name); m != nil {

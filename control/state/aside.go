@@ -8,29 +8,29 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// CodeAside is the code of the warning that an entry of a file stands aside.
+// CodeAside is the code of the warning that an entry of a file was set aside.
 const CodeAside = "PST0714"
 
-// Aside is an entry of a state file that cannot be read, or that contradicts another one. It
-// counts for nothing, so that the others do, and it stays in the file as it was. It does not
-// come back by itself, not even when the other one is gone: that may have been removed.
+// Aside is an entry of a state file that cannot be read, or that conflicts with another one. It is
+// ignored, so that the others can be used, and stays in the file unchanged. It does not come back
+// by itself, not even when the conflicting entry is gone: that may have been removed.
 type Aside struct {
-	// Name is what the entry calls itself; empty when it does not say.
+	// Name is the entry's name; empty if it has none.
 	Name   string `json:"name,omitempty"`
 	Reason string `json:"reason"`
-	// Announced: it is what the peer of that name announced. The peer itself counts.
+	// Announced says that the peer of that name announced it. The peer itself is in use.
 	Announced bool `json:"announced,omitempty"`
-	// Entry is as it was written. It may hold secrets.
+	// Entry is the original text. It may contain secrets.
 	Entry json.RawMessage `json:"entry"`
 }
 
-// FileAside is one with the file that it is in, and without what it holds.
+// FileAside is an Aside with the name of its file, and without the entry.
 type FileAside struct {
 	File, Name, Reason string
 	Announced          bool
 }
 
-// Aside lists the entries of all files that stand aside.
+// Aside lists the entries of all files that were set aside.
 func (s *Store) Aside() []FileAside {
 	var out []FileAside
 	add := func(file string, list []Aside) {
@@ -44,16 +44,16 @@ func (s *Store) Aside() []FileAside {
 	return out
 }
 
-// tellAside logs what stands aside.
+// tellAside logs what was set aside.
 func (s *Store) tellAside() {
 	for _, a := range s.Aside() {
-		s.logger.Warn("an entry of a state file stands aside, and counts for nothing; it stays in the file", slog.String("code", CodeAside),
+		s.logger.Warn("set aside an entry of a state file; it is ignored but kept in the file", slog.String("code", CodeAside),
 			slog.String("file", a.File), slog.String("entry", a.Name), slog.String("reason", a.Reason))
 	}
 }
 
-// sieve reads a list entry by entry. What read refuses is appended to aside; read gives the
-// name of the entry, as far as it gets.
+// sieve reads a list entry by entry. Entries that read rejects are appended to aside; read returns
+// the entry's name as far as it can.
 func sieve(list []json.RawMessage, aside []Aside, read func(json.RawMessage) (name string, err error)) []Aside {
 	for _, entry := range list {
 		if name, err := read(entry); err != nil {
@@ -63,19 +63,18 @@ func sieve(list []json.RawMessage, aside []Aside, read func(json.RawMessage) (na
 	return aside
 }
 
-// HasAside reports whether an entry of this name stands aside.
+// HasAside reports whether an entry of this name was set aside.
 func (p Peers) HasAside(name string) bool {
 	return slices.ContainsFunc(p.aside, func(a Aside) bool { return a.Name == name })
 }
 
-// SetAside has a peer stand aside. It reports whether there was one.
+// SetAside sets a peer aside. It reports whether there was one.
 func (p *Peers) SetAside(name, reason string) bool {
 	x, ok := p.Get(name)
 	return ok && p.keepAside(x, reason, false) && p.Remove(name)
 }
 
-// SetNextAside has what a peer announced stand aside. The peer goes on with the key that it
-// has.
+// SetNextAside sets aside what a peer announced. The peer keeps its current key.
 func (p *Peers) SetNextAside(name, reason string) bool {
 	i, ok := p.index(name)
 	if !ok || p.list[i].NextKey.IsZero() || !p.keepAside(p.list[i], reason, true) {
@@ -93,13 +92,13 @@ func (p *Peers) keepAside(x Peer, reason string, announced bool) bool {
 	return err == nil
 }
 
-// DropAside forgets what stands aside by a name. It reports whether there was anything.
+// DropAside deletes what was set aside under a name. It reports whether there was anything.
 func (p *Peers) DropAside(name string) bool {
 	return p.dropAside(func(a Aside) bool { return a.Name == name })
 }
 
-// DropAnnounced forgets what the peer of a name announced and stands aside. It reports whether there was
-// anything.
+// DropAnnounced deletes what the named peer announced and was set aside. It reports whether there
+// was anything.
 func (p *Peers) DropAnnounced(name string) bool {
 	return p.dropAside(func(a Aside) bool { return a.Name == name && a.Announced })
 }
@@ -110,10 +109,10 @@ func (p *Peers) dropAside(which func(Aside) bool) bool {
 	return len(p.aside) < n
 }
 
-// anybody has a key with which others can be tried.
+// anybody has a key for trying others.
 var anybody = peer.PrivateKeyFromBytes([peer.KeySize]byte{1})
 
-// checkKey refuses what cannot be a peer's key.
+// checkKey rejects what cannot be a peer's key.
 func checkKey(k peer.PublicKey) error {
 	if k.IsZero() {
 		return peer.ErrKey

@@ -10,8 +10,8 @@ import (
 // boots counts the starts of the gateway.
 type boots struct {
 	Last uint64 `json:"last"`
-	// PublicKey is that of the last start whose key was in the directory: where there is none
-	// any more, it was lost.
+	// PublicKey is the one of the last start with a key in the directory: if there is no key now,
+	// it was lost.
 	PublicKey peer.PublicKey `json:"publicKey,omitzero"`
 }
 
@@ -24,12 +24,12 @@ var bootsFormat = format[boots]{
 	loss: "the number of the last start; the clock gives the next one",
 }
 
-// Boot gives this start of the gateway a number that is greater than every one before,
-// by which peers tell that it has restarted. It is the clock's milliseconds since 1970, so
-// that a copy of the gateway that is started beside it has another number, or one more than
-// the last number where the clock has been set back or was never set: a number
-// goes back only when both the file and the clock are lost. It is called after PrivateKey. When it cannot be stored, the
-// number and the error are both given; it is good unless the clock goes back.
+// Boot returns a number for this start of the gateway that is greater than all earlier ones; peers
+// use it to notice restarts. It is the clock's milliseconds since 1970, so that a copy of the
+// gateway that is started beside it has another number. If the clock was set back or never set, it
+// is the last number plus one. So a number goes back only if both the file and the clock are lost.
+// Call it after PrivateKey. If it cannot be stored, Boot returns both the number and the error; the
+// number is good unless the clock goes back.
 func (s *Store) Boot(now time.Time) (uint64, error) {
 	next := max(s.boots.load().Last+1, uint64(max(now.UnixMilli(), 0)))
 	err := s.boots.update(func(b *boots) error {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// CodeNotKept is the code of the warnings about a backend that does not take the files.
+// CodeNotKept is the code of the warnings about a backend that does not store the files.
 const CodeNotKept = "PST0713"
 
-// storeBoth writes next to the backend and then to the file, and shows it as soon as the
-// backend has it: a directory that cannot be written to makes nothing undone. Where the
-// format is lazy it is the other way round. The caller has the turn.
+// storeBoth writes next to the backend and then to the file, and publishes it as soon as the
+// backend has it: an unwritable directory undoes nothing. For a lazy format the order is reversed.
+// The caller has the turn.
 func (d *document[T]) storeBoth(next *content[T], how manner) error {
 	before := d.stored.Load()
 	c := next.as(max(d.highest, before.generation) + 1)
@@ -31,7 +31,7 @@ func (d *document[T]) storeBoth(next *content[T], how manner) error {
 	if err := d.write(c, ""); err != nil && !errors.Is(err, ErrNotDurable) {
 		d.stored.Store(c)
 		d.current.Store(c)
-		d.logger.Warn("the state directory cannot be written to; what changed is kept outside of it",
+		d.logger.Warn("failed to write the state directory; keeping the change outside of it",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 		return nil
 	}
@@ -39,8 +39,8 @@ func (d *document[T]) storeBoth(next *content[T], how manner) error {
 	return nil
 }
 
-// save hands c to the backend. After an error nobody knows whether it arrived: then what
-// counts is saved over it as soon as possible.
+// save sends c to the backend. After an error nobody knows whether it arrived, so the current
+// content is saved over it as soon as possible.
 func (d *document[T]) save(c *content[T], how manner) error {
 	b, err := d.file(c, "")
 	if err != nil {
@@ -59,22 +59,21 @@ func (d *document[T]) save(c *content[T], how manner) error {
 	return nil
 }
 
-// goAhead writes what the backend did not take to the directory alone, marked as such.
+// goAhead writes what the backend did not store to the directory alone, marked as such.
 func (d *document[T]) goAhead(c *content[T]) {
 	d.highest++
 	ahead := c.as(d.highest)
 	err := d.writeFile(ahead, d.kept)
 	if err == nil && d.narrows != nil && d.narrows(d.stored.Load().value, c.value) {
-		err = d.writeFile(ahead, d.kept) // so that the generation before does not give it back
+		err = d.writeFile(ahead, d.kept) // so that the previous generation does not restore it
 	}
 	if err != nil && !errors.Is(err, ErrNotDurable) {
-		d.logger.Warn("what was taken away is not in the state directory either",
+		d.logger.Warn("failed to store a revocation in the state directory, too",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 	}
 }
 
-// pushLazily saves the present content. Nobody waits for the turn meanwhile: this is called
-// by one goroutine at a time.
+// pushLazily saves the current content without holding the turn: one goroutine at a time calls it.
 func (d *document[T]) pushLazily() error {
 	c := d.stored.Load()
 	b, err := d.file(c, "")
@@ -90,7 +89,7 @@ func (d *document[T]) pushLazily() error {
 	return nil
 }
 
-// settle saves what counts when the backend may have something else.
+// settle saves the current content if the backend may have another.
 func (d *document[T]) settle() error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
@@ -111,7 +110,7 @@ func (d *document[T]) settle() error {
 	return nil
 }
 
-// follow joins a document that was just opened to the backend, as reconcile left it.
+// follow connects a newly opened document to the backend, as reconcile left it.
 func (d *document[T]) follow(m *mirror, r reconciled) {
 	d.mirror, d.kept = m, r.kept
 	m.push[d.base] = d.settle
@@ -120,12 +119,12 @@ func (d *document[T]) follow(m *mirror, r reconciled) {
 	}
 	d.highest = max(d.highest, r.highest)
 	c := d.current.Load()
-	// What was damaged and begins again is to be kept, too.
+	// A damaged file that starts empty is to be saved, too.
 	renewed := !strings.HasSuffix(r.kept, checksum(c.body)) && (r.there != nil || c.generation > 0)
 	if !r.unsaved && !renewed {
 		return
 	}
-	old := &content[T]{value: d.clone(c.value)} // nobody can tell: it has none of this
+	old := &content[T]{value: d.clone(c.value)} // unknown, so assume that it has nothing
 	if r.there != nil {
 		if there, err := d.parse(r.there); err == nil {
 			old = there

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownerOf is the user id that a file belongs to.
+// ownerOf returns the user id of a file's owner.
 func ownerOf(info fs.FileInfo) (uid int, known bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

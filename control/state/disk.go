@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// tempPrefix begins the names of files in the making.
+// tempPrefix is the prefix of temporary files.
 const tempPrefix = ".tmp-"
 
-// disk is the file system as far as writing needs it; tests let its parts fail.
+// disk is the part of the file system that writing needs; tests make its parts fail.
 type disk struct {
 	write   func(f *os.File, b []byte) error
 	sync    func(f *os.File) error
@@ -31,7 +31,7 @@ func osDisk() disk {
 	}
 }
 
-// temporary writes b to a synced temporary file in dir and gives its name.
+// temporary writes b to a synced temporary file in dir and returns its name.
 func (d disk) temporary(dir string, b []byte) (name string, err error) {
 	f, err := os.CreateTemp(dir, tempPrefix+"*") // mode 0600
 	if err != nil {
@@ -52,8 +52,8 @@ func (d disk) temporary(dir string, b []byte) (name string, err error) {
 	return f.Name(), f.Close()
 }
 
-// replace puts b in the place of dir/name, atomically. When it fails with an
-// [ErrNotDurable] the new file is in place; otherwise the old one is.
+// replace replaces dir/name with b, atomically. If it fails with an [ErrNotDurable] the new file is
+// in place; otherwise the old one is.
 func (d disk) replace(dir, name string, b []byte) error {
 	temp, err := d.temporary(dir, b)
 	if err != nil {
@@ -69,8 +69,8 @@ func (d disk) replace(dir, name string, b []byte) error {
 	return nil
 }
 
-// succeed is replace, and keeps the file before under another name, replacing what had that.
-// When it fails and the old file is in place, so is what had the other name.
+// succeed is replace, but keeps the old file as as, replacing any file of that name. If it fails
+// and the old file is in place, the one called as is unchanged, too.
 func (d disk) succeed(dir, name, as string, b []byte) error {
 	before, err := d.second(dir, name, as)
 	if err != nil {
@@ -89,8 +89,8 @@ func (d disk) succeed(dir, name, as string, b []byte) error {
 	return err
 }
 
-// keep gives dir/name a second name, replacing what had it. Both are whole at any
-// moment. A missing file is no error: there is nothing to keep.
+// keep gives dir/name a second name, replacing any file of that name. Both are intact at any
+// moment. A missing file is no error.
 func (d disk) keep(dir, name, as string) error {
 	temp, err := d.second(dir, name, as)
 	if err != nil || temp == "" {
@@ -103,8 +103,7 @@ func (d disk) keep(dir, name, as string) error {
 	return nil
 }
 
-// second gives dir/name a temporary second name, which is to become as; "" when there is no
-// such file.
+// second gives dir/name a temporary second name, to be renamed to as; "" if there is no such file.
 func (d disk) second(dir, name, as string) (temp string, err error) {
 	from := filepath.Join(dir, name)
 	temp = filepath.Join(dir, tempPrefix+as)
@@ -116,15 +115,15 @@ func (d disk) second(dir, name, as string) (temp string, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	}
-	b, err := os.ReadFile(from) // Some file systems have no hard links.
+	b, err := os.ReadFile(from) // some file systems have no hard links
 	if err != nil {
 		return "", err
 	}
 	return d.temporary(dir, b)
 }
 
-// remedy adds what to do to the errors of a disk that will not be written to, when
-// nothing was changed because of it. nil stays nil.
+// remedy adds advice to the errors of a disk that rejects writes, if nothing was changed. nil stays
+// nil.
 func remedy(err error) error {
 	if errors.Is(err, ErrNotDurable) {
 		return err
@@ -132,7 +131,7 @@ func remedy(err error) error {
 	return advised(err, "; nothing was changed")
 }
 
-// advised adds what to do, and a remark behind it. nil stays nil.
+// advised adds advice, followed by a remark. nil stays nil.
 func advised(err error, remark string) error {
 	switch {
 	case errors.Is(err, ErrBackend):

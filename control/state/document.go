@@ -31,48 +31,46 @@ type header struct {
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
 	Checksum   string `json:"checksum"`
-	// Ahead is the version that the backend has, where the directory's goes beyond it.
+	// Ahead is the backend's version, if the directory's is newer.
 	Ahead string `json:"ahead,omitempty"`
 }
 
-// format says how a T is written and what it is worth.
+// format says how a T is written and how it may be recovered.
 type format[T any] struct {
-	// name in the header, behind "postern/".
+	// name in the header, after "postern/".
 	name  string
 	major int
-	// migrate turns the body of one major version into the next one's, by the
-	// older version.
+	// migrate converts the body of a major version to the next one's, by the older version.
 	migrate map[int]func(json.RawMessage) (json.RawMessage, error)
 	encode  func(T) (any, error)
 	decode  func(json.RawMessage) (T, error)
 	clone   func(T) T
-	// narrows reports whether going back from the new to the old would give a right
-	// back that was taken. nil: never.
+	// narrows reports whether going back from new to old would restore a revoked right. nil: never.
 	narrows func(old, new T) bool
-	// reduce is the old without what the new takes away, and with nothing that it gives.
-	// nil: such a document is only ever updated.
+	// reduce returns old without what new revokes, and without anything that new adds. nil: such a
+	// document is only ever updated.
 	reduce func(old, new T) T
-	// loss says what is lost when the file is; empty: too much to start without it.
+	// loss says what is lost with the file; empty: too much to start without it.
 	loss string
-	// previousIsUnsafe: an earlier generation must not come back.
+	// previousIsUnsafe: an earlier generation must not be restored.
 	previousIsUnsafe bool
-	// lazy: a change counts before the backend has it.
+	// lazy: a change is in force before the backend has it.
 	lazy bool
 }
 
-// place is where a document lives.
+// place is where a document is stored.
 type place struct {
 	dir, base string
 	disk      disk
 	logger    *slog.Logger
-	mirror    *mirror // nil: there is no backend
+	mirror    *mirror // nil: no backend
 }
 
 func (p place) path(suffix string) string { return filepath.Join(p.dir, p.base+suffix) }
 
 const previous = ".previous"
 
-// content is what a document's readers see. It is never changed.
+// content is what a document's readers see. It is immutable.
 type content[T any] struct {
 	value      T
 	unknown    Unknown // of the document itself; those of entries are in value
@@ -80,29 +78,29 @@ type content[T any] struct {
 	generation uint64
 }
 
-// as is the same content of another generation.
+// as returns the same content as another generation.
 func (c *content[T]) as(generation uint64) *content[T] {
 	next := *c
 	next.generation = generation
 	return &next
 }
 
-// document is one file and its content in memory. They are the same, but for what was
-// taken away while the file could not be written.
+// document is one file and its content in memory. The two are the same, except for revocations that
+// could not be written to the file.
 type document[T any] struct {
 	place
 	format[T]
-	turn    chan struct{}              // one slot: whoever writes holds it
+	turn    chan struct{}              // one slot: held by the writer
 	current atomic.Pointer[content[T]] // what readers see
-	stored  atomic.Pointer[content[T]] // what the file has or, when there is one, the backend
+	stored  atomic.Pointer[content[T]] // what the file has or, with a backend, what that has
 
 	// Owned by the holder of turn.
 	closed bool
-	// highest is the highest generation that was ever given to a backend or found.
+	// highest is the highest generation ever sent to a backend or found.
 	highest uint64
-	// kept is the version that the backend has.
+	// kept is the backend's version.
 	kept string
-	// doubtful: a Save failed, and the backend may have what does not count.
+	// doubtful: a Save failed, so the backend may have something that is not in force.
 	doubtful bool
 }
 
@@ -126,8 +124,7 @@ func (d *document[T]) close() {
 	<-d.turn
 }
 
-// update changes a document: copy, change, write, show. When it cannot be written
-// nothing changes.
+// update changes a document: copy, change, write, publish. If it cannot be written nothing changes.
 func (d *document[T]) update(f func(*T) error) error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
@@ -138,8 +135,8 @@ func (d *document[T]) update(f func(*T) error) error {
 	return remedy(d.store(next, promptly))
 }
 
-// restrict is update, but what f takes away counts also when it cannot be written: that
-// is an [ErrNotStored].
+// restrict is update, but what f revokes is in force even if it cannot be written: the error is
+// then an [ErrNotStored].
 func (d *document[T]) restrict(f func(*T) error) error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
@@ -157,7 +154,7 @@ func (d *document[T]) restrict(f func(*T) error) error {
 		return errors.Join(cause, err)
 	}
 	if bytes.Equal(less.body, old.body) && !bytes.Equal(next.body, old.body) {
-		return remedy(cause) // nothing was taken away
+		return remedy(cause) // nothing was revoked
 	}
 	less.generation = old.generation
 	d.current.Store(less)
@@ -182,7 +179,7 @@ func (d *document[T]) unstored() bool {
 	return !bytes.Equal(d.current.Load().body, d.stored.Load().body)
 }
 
-// prepare runs f on a copy. The caller has the turn, as that of store has.
+// prepare runs f on a copy. The caller has the turn, as for store.
 func (d *document[T]) prepare(f func(*T) error) (*content[T], error) {
 	if d.closed {
 		return nil, ErrClosed
@@ -203,7 +200,7 @@ func (d *document[T]) content(v T) (*content[T], error) {
 	return &content[T]{value: d.clone(v), unknown: more, body: body}, nil
 }
 
-// store writes next unless it is stored already, and shows it. how is for the backend.
+// store writes next unless it is already stored, and publishes it. how is for the backend.
 func (d *document[T]) store(next *content[T], how manner) error {
 	before := d.stored.Load()
 	if bytes.Equal(next.body, before.body) {
@@ -221,7 +218,7 @@ func (d *document[T]) store(next *content[T], how manner) error {
 	return nil
 }
 
-// storeAnyway is store, for when it is not known what the backend has.
+// storeAnyway is store for when the backend's content is unknown.
 func (d *document[T]) storeAnyway(next *content[T], how manner) error {
 	if d.mirror != nil && d.doubtful {
 		return d.storeBoth(next, how)
@@ -229,23 +226,22 @@ func (d *document[T]) storeAnyway(next *content[T], how manner) error {
 	return d.store(next, how)
 }
 
-// writeTwice has the generation before not give back what was taken away.
+// writeTwice keeps the previous generation from restoring what was revoked.
 func (d *document[T]) writeTwice(before, c *content[T]) {
 	if d.narrows == nil || !d.narrows(before.value, c.value) {
 		return
 	}
 	again := c
-	if d.mirror == nil { // else both copies have the same
+	if d.mirror == nil { // otherwise both copies have the same
 		again = c.as(c.generation + 1)
 	}
 	if err := d.write(again, ""); err != nil {
-		d.logger.Warn("a state file was changed, but the generation before still has what was taken away",
+		d.logger.Warn("state file changed, but its previous generation still holds what was revoked",
 			slog.String("file", d.path("")), slog.Any("error", advised(err, "")))
 	}
 }
 
-// write puts c into the file and shows it. ahead is the version that the backend has where
-// c goes beyond it.
+// write writes c to the file and publishes it. ahead is the backend's version if c is newer.
 func (d *document[T]) write(c *content[T], ahead string) error {
 	err := d.writeFile(c, ahead)
 	if err == nil || errors.Is(err, ErrNotDurable) {
@@ -255,7 +251,7 @@ func (d *document[T]) write(c *content[T], ahead string) error {
 	return err
 }
 
-// writeFile puts c into the file. The file in place becomes the previous generation.
+// writeFile writes c to the file. The current file becomes the previous generation.
 func (d *document[T]) writeFile(c *content[T], ahead string) error {
 	b, err := d.file(c, ahead)
 	if err != nil {
@@ -370,7 +366,7 @@ func majorOf(version string) (int, error) {
 	return int(major), nil
 }
 
-// recover reads the document, or what can take its place; see the package comment.
+// recover reads the document, or what can replace it; see the package comment.
 func (d *document[T]) recover() (*content[T], error) {
 	c, err := d.read("")
 	if err == nil {
@@ -400,10 +396,10 @@ func (d *document[T]) recover() (*content[T], error) {
 		if c, err = d.empty(1); err != nil {
 			return nil, err
 		}
-		d.logger.Warn("a state file was damaged and starts empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
+		d.logger.Warn("state file damaged; starting empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
 	} else {
 		c = old.as(old.generation + 1)
-		d.logger.Warn("a state file was damaged; the generation before takes its place", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
+		d.logger.Warn("state file damaged; using the previous generation", append(d.damage(err, kept), slog.Uint64("generation", old.generation))...)
 	}
 	b, err := d.file(c, "")
 	if err != nil {
@@ -424,7 +420,7 @@ func (d *document[T]) empty(generation uint64) (*content[T], error) {
 	return &content[T]{value: zero, body: body, generation: generation}, nil
 }
 
-// damage are the attributes of a warning that a file was damaged.
+// damage returns the attributes of a warning that a file was damaged.
 func (d *document[T]) damage(cause error, kept string) []any {
 	return []any{
 		slog.String("code", CodeDamaged), slog.String("file", d.path("")),

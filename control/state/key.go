@@ -15,8 +15,8 @@ import (
 // maxKeyFile bounds what is read of a key file: a key has 44 characters.
 const maxKeyFile = 1 << 10
 
-// LoadPrivateKey reads a WireGuard private key. A file that others may read is
-// refused: its key may be known to them.
+// LoadPrivateKey reads a WireGuard private key. A file that others may read is refused: they may
+// know its key.
 func LoadPrivateKey(file string) (peer.PrivateKey, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -39,7 +39,7 @@ func LoadPrivateKey(file string) (peer.PrivateKey, error) {
 	return k, nil
 }
 
-// EnsurePrivateKey reads the key and makes one, mode 0600, when the file is missing.
+// EnsurePrivateKey reads the key, or creates one with mode 0600 if the file is missing.
 func EnsurePrivateKey(file string) (peer.PrivateKey, error) {
 	k, err := LoadPrivateKey(file)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -51,10 +51,10 @@ func EnsurePrivateKey(file string) (peer.PrivateKey, error) {
 	return putPrivateKey(file, k)
 }
 
-// keyText is what a key file has.
+// keyText returns the content of a key file.
 func keyText(k peer.PrivateKey) []byte { return []byte(k.Base64() + "\n") }
 
-// putPrivateKey makes the file, or gives what is in it when there is one by now.
+// putPrivateKey creates the file, or returns its key if there is one by now.
 func putPrivateKey(file string, k peer.PrivateKey) (peer.PrivateKey, error) {
 	d, dir := osDisk(), filepath.Dir(file)
 	temp, err := d.temporary(dir, keyText(k))
@@ -64,7 +64,7 @@ func putPrivateKey(file string, k peer.PrivateKey) (peer.PrivateKey, error) {
 	// A link, unlike a rename, never replaces a key that has appeared meanwhile.
 	err = d.link(temp, file)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		err = d.rename(temp, file) // no hard links here
+		err = d.rename(temp, file) // no hard links on this file system
 	}
 	_ = os.Remove(temp)
 	if errors.Is(err, fs.ErrExist) {

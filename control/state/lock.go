@@ -13,8 +13,8 @@ import (
 // errLocked is what tryLock returns when another process has the lock.
 var errLocked = errors.New("locked")
 
-// lockDir takes the directory's lock for the life of the returned file. The lock goes
-// with the process, however that ends; the pid in the file is for people.
+// lockDir locks the directory for the life of the returned file. The lock ends with the process,
+// however that ends; the pid in the file is for people.
 func lockDir(dir string) (*os.File, error) {
 	name := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)

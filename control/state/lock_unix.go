@@ -16,8 +16,8 @@ func tryLock(f *os.File) error {
 	return err
 }
 
-// unlock does not leave it to Close: a child between fork and exec still has the
-// file open, and would hold the lock.
+// unlock does not rely on Close: a child between fork and exec still has the file open, and would
+// hold the lock.
 func unlock(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// saveTimeout bounds one Load or Save. API servers answer in milliseconds; operators
-	// and peers wait for this.
+	// saveTimeout bounds one Load or Save. API servers answer in milliseconds; operators and peers
+	// wait for this.
 	saveTimeout = 5 * time.Second
-	// briefTimeout bounds a Save that others wait behind, or that is not worth the wait: what
-	// takes a right away is to be in force within 5 s, the turn of another included.
+	// briefTimeout bounds a Save that others wait behind, or that is not worth the wait: a
+	// revocation has to be in force within 5 s, including the wait for another's turn.
 	briefTimeout = 2 * time.Second
-	// awayFor is how long a backend that let a Save run into saveTimeout is not waited for
-	// again: changes are refused at once.
+	// awayFor is how long changes are refused at once after the backend let a Save run into
+	// saveTimeout.
 	awayFor = 10 * time.Second
-	// lazyEvery is how often what can be learned again is saved at most.
+	// lazyEvery is the least time between saves of what can be learned again.
 	lazyEvery = 30 * time.Second
-	// retryAfter is the pause after a Save that failed and whose outcome is to be settled.
+	// retryAfter is the pause after a failed Save with an unknown outcome.
 	retryAfter = 5 * time.Second
-	// closeTimeout bounds what is saved at the end.
+	// closeTimeout bounds the saves at the end.
 	closeTimeout = 5 * time.Second
 )
 
 // errAway: the backend did not answer a moment ago.
 var errAway = errors.New("it did not answer in time just now, and is being asked again")
 
-// mirror is a store's side of its [Backend]: it bounds every call, and has a goroutine
-// that saves what nobody waits for.
+// mirror is a store's side of its [Backend]: it bounds every call, and has a goroutine that saves
+// in the background.
 type mirror struct {
 	backend Backend
 	logger  *slog.Logger
@@ -46,10 +46,10 @@ type mirror struct {
 	mu      sync.Mutex
 	ctx     context.Context // of the calls: the store's life, then that of its end
 	due     map[string]time.Time
-	pushed  map[string]time.Time // when a document was last pushed, or tried to be
+	pushed  map[string]time.Time // when a document was last pushed, or tried
 	away    time.Time            // until when nobody waits for the backend
 	fenced  bool
-	ailing  bool // a push failed, and was complained of
+	ailing  bool // a push failed and was logged
 	failure error
 	stopped bool
 }
@@ -63,7 +63,7 @@ func newMirror(b Backend, logger *slog.Logger) *mirror {
 	return m
 }
 
-// load is the backend's Load, bounded.
+// load is the backend's Load with a timeout.
 func (m *mirror) load() (map[string][]byte, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, saveTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (m *mirror) load() (map[string][]byte, error) {
 // manner is how a file is saved.
 type manner struct {
 	limit time.Duration
-	// probing asks a backend that is away, too.
+	// probing also tries a backend that is away.
 	probing bool
 }
 
@@ -84,8 +84,8 @@ var (
 	firmly   = manner{limit: saveTimeout, probing: true}
 )
 
-// save is the backend's Save, bounded. Its errors are an [ErrBackend]. sent tells whether the
-// backend may have got it.
+// save is the backend's Save with a timeout. Its errors are an [ErrBackend]. sent reports whether
+// the backend may have got it.
 func (m *mirror) save(name string, b []byte, how manner) (sent bool, err error) {
 	m.mu.Lock()
 	base, fenced, away := m.ctx, m.fenced, time.Now().Before(m.away)
@@ -118,7 +118,7 @@ func (m *mirror) save(name string, b []byte, how manner) (sent bool, err error) 
 	return sent, fmt.Errorf("%w: %w", ErrBackend, err)
 }
 
-// later has a document pushed: at once, or as soon as its last push is so long ago.
+// later schedules a push of a document: at once, or when since has passed after its last push.
 func (m *mirror) later(name string, since time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// turn pushes what is due and tells how long nothing else will be.
+// turn pushes what is due and returns the time until the next push.
 func (m *mirror) turn(ctx context.Context) time.Duration {
 	for ctx.Err() == nil {
 		name, wait := m.next(time.Now())
@@ -161,7 +161,7 @@ func (m *mirror) turn(ctx context.Context) time.Duration {
 	return time.Hour
 }
 
-// next takes what is due; else it says for how long nothing is.
+// next returns what is due, or the time until something is.
 func (m *mirror) next(now time.Time) (name string, wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *mirror) next(now time.Time) (name string, wait time.Duration) {
 	return "", wait
 }
 
-// try pushes a document, complains of the first failure of an outage, and tries it again later.
+// try pushes a document, logs the first failure of an outage, and schedules a retry.
 func (m *mirror) try(name string) {
 	err := m.push[name]()
 	m.mu.Lock()
@@ -188,17 +188,17 @@ func (m *mirror) try(name string) {
 	m.mu.Unlock()
 	switch {
 	case err == nil && was:
-		m.logger.Info("the state is kept outside of this pod again", slog.String("file", name))
+		m.logger.Info("state is stored outside this pod again", slog.String("file", name))
 	case err != nil:
 		if !quiet {
-			m.logger.Warn("state cannot be kept outside of this pod now and is tried again; what peers and operators change is refused meanwhile",
+			m.logger.Warn("failed to store state outside this pod; refusing changes until it succeeds",
 				slog.String("code", CodeNotKept), slog.String("file", name), slog.Any("error", err))
 		}
 		m.later(name, retryAfter)
 	}
 }
 
-// finish ends the goroutine and gives what is left closeTimeout to be saved.
+// finish stops the goroutine and leaves closeTimeout for the remaining saves.
 func (m *mirror) finish() context.CancelFunc {
 	m.mu.Lock()
 	m.stopped = true
@@ -212,18 +212,18 @@ func (m *mirror) finish() context.CancelFunc {
 	return cancel
 }
 
-// rest pushes what is still to be pushed, whenever it would have been due.
+// rest pushes everything that is still to be pushed, due or not.
 func (m *mirror) rest() {
 	m.mu.Lock()
 	var names []string
-	if !m.fenced { // else it is another's to save
+	if !m.fenced { // otherwise another gateway saves it
 		names = slices.Sorted(maps.Keys(m.due))
 	}
 	clear(m.due)
 	m.mu.Unlock()
 	for _, n := range names {
 		if err := m.push[n](); err != nil {
-			m.logger.Warn("what was learned of peers is not kept outside of this pod",
+			m.logger.Warn("failed to store a state file outside this pod before stopping",
 				slog.String("code", CodeNotKept), slog.String("file", n), slog.Any("error", err))
 		}
 	}

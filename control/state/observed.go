@@ -13,13 +13,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Observation is what was learned of a peer and can be learned again.
+// Observation is what was learned about a peer and can be learned again.
 type Observation struct {
-	// Endpoints last sent authenticated packets, newest first.
+	// Endpoints are where authenticated packets last came from, newest first.
 	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
 	// At is when the newest one did.
 	At time.Time `json:"at,omitzero"`
-	// Announced are the candidates that the peer last told in-band.
+	// Announced are the candidates that the peer last announced in-band.
 	Announced []Announced `json:"announced,omitempty"`
 	// Records are names in DNS that had its key.
 	Records []string `json:"records,omitempty"`
@@ -28,11 +28,11 @@ type Observation struct {
 	// ServerName and CAData (PEM) describe its API server.
 	ServerName string `json:"serverName,omitempty"`
 	CAData     string `json:"caData,omitempty"`
-	// Issued are the identities that we issued to it and that have not expired.
+	// Issued are the unexpired identities that we issued to it.
 	Issued []Issued `json:"issued,omitempty"`
 }
 
-// Announced is a candidate that a peer told of itself.
+// Announced is a candidate that a peer announced.
 type Announced struct {
 	Address netip.AddrPort `json:"address"`
 	Source  string         `json:"source,omitempty"`
@@ -40,7 +40,7 @@ type Announced struct {
 
 // Issued is a certificate that this gateway issued.
 type Issued struct {
-	// Identity is the identity name that it is for; empty if an older version issued it.
+	// Identity is the identity name it is for; empty if an older version issued it.
 	Identity string    `json:"identity,omitempty"`
 	Serial   string    `json:"serial"`
 	NotAfter time.Time `json:"notAfter"`
@@ -56,23 +56,23 @@ func (o Observation) clone() Observation {
 }
 
 const (
-	// maxEndpoints bounds the endpoints remembered of a peer.
+	// maxEndpoints bounds the stored endpoints of a peer.
 	maxEndpoints = 4
-	// maxAnnounced bounds the candidates remembered of a peer, whatever it tells.
+	// maxAnnounced bounds the stored candidates of a peer.
 	maxAnnounced = 24
-	// maxIssued bounds the identities remembered of a peer, those that end last: a peer that
-	// asks as often as it may must not make the file grow.
+	// maxIssued bounds the stored identities of a peer to those that end last: a peer that requests
+	// as often as it may must not grow the file.
 	maxIssued = 64
 )
 
-// Observed is what was learned of the peer with this key.
+// Observed returns what was learned about the peer with this key.
 func (s *Store) Observed(k peer.PublicKey) Observation {
 	return s.observation(k).clone()
 }
 
-// observation is Observed for whoever changes nothing of it.
+// observation is Observed for callers that do not change the result.
 func (s *Store) observation(k peer.PublicKey) Observation {
-	var text [44]byte // that of a key: the lookup of one of a thousand makes no garbage
+	var text [44]byte // a key's: looking up one of a thousand creates no garbage
 	base64.StdEncoding.Encode(text[:], k[:])
 	return s.observed.load().Peers[string(text[:])]
 }
@@ -87,9 +87,8 @@ func (o Observation) equal(other Observation) bool {
 		})
 }
 
-// Observe changes what was learned of the peer with this key. When f changes nothing,
-// nothing is written: the file has all peers in it, and most of what they say is what they
-// said before. f may be called twice.
+// Observe changes what was learned about the peer with this key. If f changes nothing, nothing is
+// written: the file holds all peers, and most of what they say is not new. f may be called twice.
 func (s *Store) Observe(k peer.PublicKey, f func(*Observation)) error {
 	was := s.Observed(k)
 	is := was.clone()
@@ -109,8 +108,8 @@ func (s *Store) ObserveAll(changes map[peer.PublicKey]func(*Observation)) error 
 	return observeAll(s, changes, func(o *Observation, f func(*Observation)) { f(o) })
 }
 
-// Proven notes that the peer sent an authenticated packet from the endpoint. It writes
-// only when the endpoint is another than the newest known.
+// Proven notes that the peer sent an authenticated packet from the endpoint. It writes only if the
+// endpoint is not the newest known.
 func (s *Store) Proven(k peer.PublicKey, endpoint netip.AddrPort, now time.Time) error {
 	return s.AllProven(map[peer.PublicKey]netip.AddrPort{k: endpoint}, now)
 }
@@ -128,8 +127,8 @@ func (s *Store) AllProven(found map[peer.PublicKey]netip.AddrPort, now time.Time
 	})
 }
 
-// Announce notes the candidates that the peer told of itself, the first of them when
-// there are many. It writes only when they are others than those known.
+// Announce stores the candidates that the peer announced, or the first of many. It writes only if
+// they changed.
 func (s *Store) Announce(k peer.PublicKey, list []Announced) error {
 	return s.AllAnnounced(map[peer.PublicKey][]Announced{k: list})
 }
@@ -167,9 +166,8 @@ func observeAll[T any](s *Store, news map[peer.PublicKey]T, f func(*Observation,
 	})
 }
 
-// RecordIssued notes an identity issued to the peer with this key by an identity name, and
-// forgets those that expired before the new one was made. What is noted already is not
-// written again.
+// RecordIssued records an identity issued to the peer with this key under an identity name, and
+// deletes those that expired before. An identity that is already recorded is not written again.
 func (s *Store) RecordIssued(k peer.PublicKey, name, serial string, now, notAfter time.Time) error {
 	return s.Observe(k, func(o *Observation) {
 		if slices.ContainsFunc(o.Issued, func(i Issued) bool { return i.Serial == serial }) {
@@ -182,9 +180,8 @@ func (s *Store) RecordIssued(k peer.PublicKey, name, serial string, now, notAfte
 	})
 }
 
-// IdentityHolder is the key, other than k, that has identities by this name which are still
-// valid, and when the last of them ends; ok is false when there is none. The peer with that
-// key may have been removed.
+// IdentityHolder returns the key, other than k, with valid identities for this name, and when the
+// last of them ends; ok is false if there is none. The peer with that key may have been removed.
 func (s *Store) IdentityHolder(name string, k peer.PublicKey, now time.Time) (holder peer.PublicKey, until time.Time, ok bool) {
 	for text, o := range s.observed.load().Peers {
 		if text == k.String() {
@@ -199,8 +196,8 @@ func (s *Store) IdentityHolder(name string, k peer.PublicKey, now time.Time) (ho
 	return holder, until, ok
 }
 
-// LastIssued counts the identities of the peer with this key that are valid at the
-// given time, and says until when the last of them is.
+// LastIssued returns the number of identities of the peer with this key that are valid at the given
+// time, and when the last of them ends.
 func (s *Store) LastIssued(k peer.PublicKey, now time.Time) (count int, notAfter time.Time) {
 	for _, i := range s.observed.load().Peers[k.String()].Issued {
 		if !now.Before(i.NotAfter) {
@@ -214,17 +211,16 @@ func (s *Store) LastIssued(k peer.PublicKey, now time.Time) (count int, notAfter
 	return count, notAfter
 }
 
-// ListenerPort is the port that the local listener for a service of the named peer
-// had, or 0.
+// ListenerPort returns the port that the local listener for a service of the named peer had, or 0.
 func (s *Store) ListenerPort(name, service string) uint16 {
 	return s.observed.load().Ports[name][service]
 }
 
-// Listener is a listener here by what it leads to: a service of the named peer.
+// Listener identifies a local listener by what it leads to: a service of the named peer.
 type Listener struct{ Peer, Service string }
 
-// SetListenerPorts remembers the ports that listeners have, so that kubeconfigs stay valid
-// across restarts: all with one write, for the file has those of all peers in it.
+// SetListenerPorts stores the ports of listeners, so that kubeconfigs stay valid across restarts.
+// It takes one write for all, since the file holds all peers' ports.
 func (s *Store) SetListenerPorts(ports map[Listener]uint16) error {
 	if len(ports) == 0 {
 		return nil
@@ -240,7 +236,7 @@ func (s *Store) SetListenerPorts(ports map[Listener]uint16) error {
 	})
 }
 
-// Identity is the certificate and key (PEM) that the peer with this key issued to us.
+// Identity returns the certificate and key (PEM) that the peer with this key issued to us.
 func (s *Store) Identity(k peer.PublicKey) (certPEM, keyPEM []byte, ok bool) {
 	v, ok := s.identities.load().Identities[k.String()]
 	return []byte(v.Certificate), []byte(v.Key), ok
@@ -254,8 +250,9 @@ func (s *Store) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error {
 	})
 }
 
-// Forget drops what was learned of a removed peer: endpoints, ports, identities. What
-// was issued to it stays until it expires: an operator is told, and nobody else gets its name.
+// Forget deletes what was learned about a removed peer: endpoints, ports, identities. The record of
+// what was issued to it stays until that expires: an operator is told, and nobody else gets its
+// name.
 func (s *Store) Forget(name string, k peer.PublicKey) error {
 	err := s.identities.update(func(i *identities) error {
 		delete(i.Identities, k.String())
@@ -267,7 +264,7 @@ func (s *Store) Forget(name string, k peer.PublicKey) error {
 	err = s.observed.update(func(o *observed) error {
 		delete(o.Ports, name)
 		if issued := slices.Clone(o.Peers[k.String()].Issued); len(issued) > 0 {
-			for i := range issued { // an older version named identities by the peer
+			for i := range issued { // an older version named identities after the peer
 				issued[i].Identity = cmp.Or(issued[i].Identity, name)
 			}
 			o.Peers[k.String()] = Observation{Issued: issued}
@@ -286,13 +283,13 @@ func (s *Store) Forget(name string, k peer.PublicKey) error {
 type observed struct {
 	Peers map[string]Observation       `json:"peers"`
 	Ports map[string]map[string]uint16 `json:"ports"`
-	// Removed are the keys of peers that an operator removed, the last one last.
+	// Removed are the keys of peers that an operator removed, newest last.
 	Removed []string `json:"removed,omitempty"`
-	// Retired are the public keys that the gateway itself had, the last one last.
+	// Retired are the gateway's own former public keys, newest last.
 	Retired []string `json:"retired,omitempty"`
 	// Configured are the keys of the configuration's peers, by name.
 	Configured map[string]string `json:"configured,omitempty"`
-	// Aside are the entries of Peers that cannot be read. It is never changed in place.
+	// Aside are the unreadable entries of Peers. It is immutable.
 	Aside []Aside `json:"aside,omitempty"`
 }
 
@@ -310,7 +307,7 @@ func (o observed) clone() observed {
 	return c
 }
 
-// decodeObserved has the observations stand aside that cannot be read.
+// decodeObserved sets unreadable observations aside.
 func decodeObserved(raw json.RawMessage) (observed, error) {
 	type plain observed
 	in := struct {

@@ -9,23 +9,23 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// OverlayLease are overlay ports of a service of this cluster.
+// OverlayLease is the lease of a service's overlay ports in this cluster.
 type OverlayLease struct {
-	// Ports are as [api.ParsePorts] reads them.
+	// Ports are in the format of [api.ParsePorts].
 	Ports string `json:"ports"`
-	// Freed is since when they are nobody's.
+	// Freed is since when nobody holds it.
 	Freed time.Time `json:"freed,omitzero"`
 }
 
-// overlayLeases is the file: by what they are leased to.
+// overlayLeases is the file: leases by holder.
 type overlayLeases struct {
 	Leases map[string]OverlayLease `json:"leases"`
 }
 
 func (l overlayLeases) clone() overlayLeases { return overlayLeases{maps.Clone(l.Leases)} }
 
-// Another one is not to be given ports that a peer still takes for those of the one before, so
-// a change counts when it is kept, and an earlier generation does not come back.
+// A new service must not get ports that a peer still maps to the old one. So a change is in force
+// only once it is stored, and an earlier generation is not restored.
 var overlayFormat = format[overlayLeases]{
 	name: "overlay", major: 1,
 	encode: func(l overlayLeases) (any, error) { return l, nil },
@@ -46,10 +46,10 @@ func decodeOverlay(raw json.RawMessage) (overlayLeases, error) {
 	return l, nil
 }
 
-// OverlayLeases are the overlay ports of services of this cluster, by what they are leased to.
+// OverlayLeases returns the overlay ports of services of this cluster, by holder.
 func (s *Store) OverlayLeases() map[string]OverlayLease { return s.overlay.load().clone().Leases }
 
-// SetOverlayLeases replaces them. It writes only what changed.
+// SetOverlayLeases replaces them. It writes only changes.
 func (s *Store) SetOverlayLeases(leases map[string]OverlayLease) error {
 	return s.overlay.update(func(l *overlayLeases) error { l.Leases = maps.Clone(leases); return nil })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Origin says how a peer came here.
+// Origin says how a peer was added.
 type Origin string
 
 // Origins of peers.
@@ -29,8 +29,8 @@ const (
 type Peer struct {
 	// Name is a DNS label, unique here.
 	Name string
-	// Identity is the name in its user or account at the API server, decided when it was
-	// enrolled; empty is Name, which also those have that an older version enrolled.
+	// Identity is the name in its user or account at the API server, decided when it was enrolled;
+	// empty means Name, also for peers that an older version enrolled.
 	Identity     string
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
@@ -40,38 +40,39 @@ type Peer struct {
 	Candidates []ticket.Candidate
 	// Allow is what the peer may reach here, Offers what it said we may reach there.
 	Allow, Offers []string
-	// Local maps services of the peer to listen addresses here.
+	// Local maps services of the peer to local listen addresses.
 	Local map[string]string
 	Stock bool
 	// AllowedIPs are the addresses of a stock peer.
 	AllowedIPs []netip.Prefix
-	// Pending: an operator has yet to confirm the key; the peer counts for nothing.
+	// Pending: an operator has yet to confirm the key; until then the peer has no rights.
 	Pending bool
 	Origin  Origin
-	// Ticket is the id of the ticket by which it came, if it did.
+	// Ticket is the id of the ticket by which it joined, if any.
 	Ticket   string
 	JoinedAt time.Time
-	// ObjectKey is the public key in the peer's object in the cluster as it was seen last;
-	// zero before there is one. A peer that has had an object goes with it.
+	// ObjectKey is the public key last seen in the peer's object in the cluster; zero before there
+	// is one. A peer that has had an object is removed with it.
 	ObjectKey peer.PublicKey
-	// NextKey is the key that the peer said it will have, with the preshared key that goes
-	// with it; zero when it announced none. Both keys count until the next one is used.
+	// NextKey is the key that the peer announced, with its preshared key; zero if it announced
+	// none. Both keys are accepted until the next one is used.
 	NextKey          peer.PublicKey
 	NextPresharedKey peer.PresharedKey
-	// FormerKeys are those that it had before, the last one last.
+	// FormerKeys are its previous keys, newest last.
 	FormerKeys []peer.PublicKey
-	// RekeyFor is the key of this gateway's own from which on RekeyPSK is the preshared key;
-	// zero when there is none to come.
+	// RekeyFor is the key of this gateway with which RekeyPSK becomes the preshared key; zero if
+	// there is none.
 	RekeyFor peer.PublicKey
 	RekeyPSK peer.PresharedKey
-	// Undo is what holds again unless the last change is confirmed in time.
+	// Undo is what is restored unless the last change is confirmed in time.
 	Undo Undo
 	// Unknown stays with the peer.
 	Unknown Unknown
 }
 
-// Undo is what a change of a peer is undone to at a time; the zero value is none. Until the gateway
-// restarts the time also has a monotonic reading, so that no change of the clock keeps it from coming.
+// Undo is what a peer's change is rolled back to, and when; the zero value is none. Until the
+// gateway restarts the time also has a monotonic reading, so that changing the clock cannot delay
+// it.
 type Undo struct {
 	At    time.Time         `json:"at"`
 	Allow []string          `json:"allow,omitempty"`
@@ -93,17 +94,17 @@ func (p Peer) clone() Peer {
 // Peers is a set of peers, sorted by name. Names and keys are unique in it.
 type Peers struct {
 	list []Peer
-	// aside are the entries of the file that are none of the set. It is never changed in place.
+	// aside are the entries of the file that are not in the set. It is immutable.
 	aside []Aside
 }
 
 // All lists the peers by name.
 func (p Peers) All() []Peer { return p.list }
 
-// Len counts the peers.
+// Len returns the number of peers.
 func (p Peers) Len() int { return len(p.list) }
 
-// Get finds a peer by name.
+// Get returns the peer with the name.
 func (p Peers) Get(name string) (Peer, bool) {
 	i, ok := p.index(name)
 	if !ok {
@@ -112,7 +113,7 @@ func (p Peers) Get(name string) (Peer, bool) {
 	return p.list[i], true
 }
 
-// ByKey finds a peer by public key.
+// ByKey returns the peer with the public key.
 func (p Peers) ByKey(k peer.PublicKey) (Peer, bool) {
 	i := slices.IndexFunc(p.list, func(x Peer) bool { return x.PublicKey == k })
 	if i < 0 {
@@ -121,7 +122,7 @@ func (p Peers) ByKey(k peer.PublicKey) (Peer, bool) {
 	return p.list[i], true
 }
 
-// holder finds the peer of another name that has a key, or will have it.
+// holder returns the peer of another name that has, or announced, a key.
 func (p Peers) holder(k peer.PublicKey, name string) (Peer, bool) {
 	i := slices.IndexFunc(p.list, func(x Peer) bool {
 		return !k.IsZero() && x.Name != name && (x.PublicKey == k || x.NextKey == k)
@@ -132,11 +133,11 @@ func (p Peers) holder(k peer.PublicKey, name string) (Peer, bool) {
 	return p.list[i], true
 }
 
-// maxFormer bounds the former keys that are remembered of a peer.
+// maxFormer bounds the stored former keys of a peer.
 const maxFormer = 32
 
-// Succeed gives a peer the key that it announced, and remembers the one before. It reports
-// whether it had announced one.
+// Succeed switches a peer to the key that it announced, and stores the old one. It reports whether
+// it had announced one.
 func (p *Peers) Succeed(name string) bool {
 	i, ok := p.index(name)
 	if !ok || p.list[i].NextKey.IsZero() {
@@ -150,9 +151,8 @@ func (p *Peers) Succeed(name string) bool {
 	return true
 }
 
-// Put adds a peer or replaces the one of the same name. A name that belongs to
-// another key, or a key that another name has or announced, is an [ErrDuplicate]: remove
-// that peer first.
+// Put adds a peer or replaces the one of the same name. A name that belongs to another key, or a
+// key that another peer has or announced, is an [ErrDuplicate]: remove that peer first.
 func (p *Peers) Put(v Peer) error {
 	if err := api.CheckName(v.Name); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (p *Peers) Put(v Peer) error {
 	if p.list[i].PublicKey != v.PublicKey {
 		return fmt.Errorf("%w: peer %s already has another key (%s); remove it first: postern peer remove %s", ErrDuplicate, v.Name, p.list[i].PublicKey, v.Name)
 	}
-	if len(v.FormerKeys) == 0 { // whoever makes the peer again knows nothing of them
+	if len(v.FormerKeys) == 0 { // whoever adds the peer again does not know them
 		v.FormerKeys = p.list[i].FormerKeys
 	}
 	if v.Unknown == nil {
@@ -183,7 +183,7 @@ func (p *Peers) Put(v Peer) error {
 	return nil
 }
 
-// Remove drops a peer and reports whether there was one.
+// Remove removes a peer and reports whether there was one.
 func (p *Peers) Remove(name string) bool {
 	i, ok := p.index(name)
 	if ok {
@@ -204,7 +204,7 @@ func (p Peers) clone() Peers {
 	return c
 }
 
-// narrows reports whether next takes something away that old gave.
+// narrows reports whether next revokes something that old granted.
 func narrows(old, next Peers) bool {
 	for _, was := range old.list {
 		now, ok := next.ByKey(was.PublicKey)
@@ -220,11 +220,11 @@ func narrows(old, next Peers) bool {
 	return false
 }
 
-// reduce is old without the peers and grants that next does not have, and with nothing
-// that only next has. A peer that next leaves pending is pending.
+// reduce returns old without the peers and grants that next does not have, and without anything new
+// in next. A peer that is pending in next is pending.
 func reduce(old, next Peers) Peers {
 	out := old.clone()
-	out.aside = next.aside // they count for nothing
+	out.aside = next.aside // they are not in use
 	out.list = slices.DeleteFunc(out.list, func(p Peer) bool {
 		_, stays := next.ByKey(p.PublicKey)
 		return !stays
@@ -238,7 +238,7 @@ func reduce(old, next Peers) Peers {
 	return out
 }
 
-// peerJSON is a peer as it is written. Secrets are in the clear there.
+// peerJSON is the file format of a peer. It contains secrets in the clear.
 type peerJSON struct {
 	Name         string            `json:"name"`
 	Identity     string            `json:"identity,omitempty"`
@@ -317,8 +317,8 @@ func encodePeer(x Peer) peerJSON {
 	return j
 }
 
-// decodePeers has the entries stand aside that contradict those before them. Who has a key
-// comes before those who announced it.
+// decodePeers sets aside entries that conflict with earlier ones. The holder of a key takes
+// precedence over one who announced it.
 func decodePeers(raw json.RawMessage) (Peers, error) {
 	var in struct {
 		Peers []json.RawMessage `json:"peers"`
@@ -347,7 +347,7 @@ func decodePeers(raw json.RawMessage) (Peers, error) {
 	for _, x := range announcers {
 		present, ok := p.Get(x.Name)
 		if !ok || present.PublicKey != x.PublicKey {
-			continue // it stands aside as a whole
+			continue // it is set aside as a whole
 		}
 		if err := p.Put(x); err != nil {
 			p.keepAside(x, fmt.Sprintf("the key that it announced: %v; the peer counts without", err), true)
@@ -360,7 +360,7 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 	var j peerJSON
 	if err := json.Unmarshal(entry, &j); err != nil {
 		var who struct{ Name string }
-		_ = json.Unmarshal(entry, &who) // what it calls itself, as far as that can be read
+		_ = json.Unmarshal(entry, &who) // its name, as far as that can be read
 		return Peer{Name: who.Name}, err
 	}
 	x := Peer{

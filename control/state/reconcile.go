@@ -14,10 +14,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// markFile says of which backend's term the directory is the copy.
+// markFile says of which backend's term the directory is a copy.
 const markFile = "term"
 
-// documents are the names of all state files but the key, which has no header.
+// documents are the names of all state files except the key, which has no header.
 var documents = []string{"peers.json", "tickets.json", "identities.json", "observed.json", bootsFile, "relays.json", "overlay.json", "trial.json"}
 
 const (
@@ -25,13 +25,13 @@ const (
 	bootsFile = "boots.json"
 )
 
-// standing is what a directory is worth beside a backend.
+// standing is how far a directory can be trusted next to a backend.
 type standing int
 
 const (
-	// foreign: it was never a copy of the backend, or of another gateway's.
+	// foreign: it was never a copy of the backend, or is another gateway's.
 	foreign standing = iota
-	// former: it was a copy once, and somebody else may have written the backend since.
+	// former: it was once a copy, and another gateway may have written the backend since.
 	former
 	// continuous: nobody else can have written since.
 	continuous
@@ -42,21 +42,21 @@ type copyOf struct {
 	generation uint64
 	version    string // generation and checksum
 	checksum   string
-	ahead      string // the backend's version that it goes beyond; empty: none
+	ahead      string // the backend's version that it is newer than; empty: none
 }
 
-// choice is what becomes of a file.
+// choice is what to do with a file.
 type choice int
 
 const (
-	takeNeither   choice = iota // there is none, or none that may count
+	takeNeither   choice = iota // there is none, or none that may be used
 	takeDirectory               // and save it
 	takeBackend                 // and write it to the directory
 	takeEither                  // they are the same
 )
 
-// choose decides which copy of a file counts. here and there are nil where there is no
-// intact copy; empty tells that the backend has no file at all.
+// choose decides which copy of a file is used. here and there are nil if there is no intact copy;
+// empty says that the backend has no files at all.
 //
 //	here      there     standing     counts
 //	no        yes       any          the backend's
@@ -86,11 +86,11 @@ func choose(here, there *copyOf, s standing, empty bool) choice {
 	return takeBackend
 }
 
-// reconciled is what reconcile found about one file.
+// reconciled is the result of reconcile for one file.
 type reconciled struct {
-	kept    string // the version that the backend has, "" when none
+	kept    string // the backend's version, "" if none
 	there   []byte // the backend's file
-	unsaved bool   // the directory's counts and is to be saved
+	unsaved bool   // the directory's is used and has to be saved
 	highest uint64 // the highest generation of both
 }
 
@@ -101,7 +101,7 @@ func version(generation uint64, checksum string) string {
 	return fmt.Sprintf("%d:%s", generation, checksum)
 }
 
-// inspect reads the header of a file. nil: there is none, or it is damaged.
+// inspect reads the header of a file; nil if it is missing or damaged.
 func inspect(b []byte) *copyOf {
 	line, body, ok := bytes.Cut(b, []byte("\n"))
 	var h header
@@ -121,8 +121,8 @@ func inspectKey(b []byte) *copyOf {
 	return &copyOf{version: version(0, sum), checksum: sum}
 }
 
-// reconciler brings a directory and what was loaded from a backend together, before the
-// files are opened.
+// reconciler reconciles a directory with what was loaded from a backend, before the files are
+// opened.
 type reconciler struct {
 	place
 	there    map[string][]byte
@@ -131,8 +131,8 @@ type reconciler struct {
 	hadKey   peer.PublicKey
 }
 
-// reconcile makes the directory hold what counts, and tells what of it the backend lacks.
-// A backend that cannot be read is done without in the same term alone.
+// reconcile makes the directory hold what is to be used, and returns what the backend lacks. Only
+// within the same term can it do without a backend that cannot be read.
 func (r *reconciler) reconcile(loadErr error) (map[string]reconciled, error) {
 	mark, err := os.ReadFile(filepath.Join(r.dir, markFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,12 +163,12 @@ func (r *reconciler) reconcile(loadErr error) (map[string]reconciled, error) {
 	return out, nil
 }
 
-// alone goes on with the directory alone, where that is known to be right.
+// alone uses the directory alone, if that is known to be right.
 func (r *reconciler) alone(cause error) (map[string]reconciled, error) {
 	if r.standing != continuous || errors.Is(cause, ErrFenced) {
 		return nil, fmt.Errorf("read the state that is kept outside of this pod: %w", cause)
 	}
-	r.logger.Warn("the state that is kept outside of this pod cannot be read; the directory of the same term takes its place, and changes are refused until it can be written",
+	r.logger.Warn("failed to read the state stored outside this pod; using the directory of the same term and refusing changes until it can be written",
 		slog.String("code", CodeNotKept), slog.Any("error", cause))
 	out := make(map[string]reconciled)
 	b, err := r.here(keyFile)
@@ -208,7 +208,7 @@ func (r *reconciler) sameGateway() error {
 	return nil
 }
 
-// here reads a file of the directory; nil when there is none.
+// here reads a file of the directory; nil if there is none.
 func (r *reconciler) here(name string) ([]byte, error) {
 	info, err := os.Stat(r.at(name))
 	switch {
@@ -217,7 +217,7 @@ func (r *reconciler) here(name string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open state directory: %w", err)
 	case info.Size() > maxFile:
-		return nil, nil // damaged, as whoever opens it will say
+		return nil, nil // damaged, as opening it will report
 	}
 	b, err := os.ReadFile(r.at(name))
 	if err != nil {
@@ -228,7 +228,7 @@ func (r *reconciler) here(name string) ([]byte, error) {
 
 func (r *reconciler) at(name string) string { return filepath.Join(r.dir, name) }
 
-// file brings the two copies of one file together.
+// file reconciles the two copies of one file.
 func (r *reconciler) file(name string) (reconciled, error) {
 	b, err := r.here(name)
 	if err != nil {
@@ -251,18 +251,18 @@ func (r *reconciler) file(name string) (reconciled, error) {
 	}
 	pick := choose(here, there, r.standing, len(r.there) == 0)
 	if name == bootsFile && here != nil && (there == nil || lastBoot(b) > lastBoot(data)) {
-		pick = takeDirectory // the number must never go back, whoever gave it
+		pick = takeDirectory // the number must never go back, wherever it is from
 	}
 	if name == keyFile && pick == takeNeither && r.isOurs(b) {
-		pick = takeDirectory // somebody deleted the other
+		pick = takeDirectory // someone deleted the other
 	}
 	switch {
 	case pick == takeDirectory:
 		out.unsaved = true
-		r.logger.Info("a state file of the directory goes beyond what is kept outside of this pod", slog.String("file", name))
+		r.logger.Info("state file in the directory is newer than the copy outside this pod", slog.String("file", name))
 	case pick == takeEither:
 	case pick == takeBackend, present:
-		// Damage there is for whoever opens it to judge, as damage here is.
+		// Damage there is judged when the file is opened, like damage here.
 		return out, r.install(name, data, b)
 	default:
 		return out, r.dismiss(name, b)
@@ -276,7 +276,7 @@ func (r *reconciler) isOurs(b []byte) bool {
 	return err == nil && k.Public() == r.hadKey
 }
 
-// lastBoot is the number in a file of boots, 0 when there is none.
+// lastBoot returns the number in a boots file, 0 if there is none.
 func lastBoot(b []byte) uint64 {
 	_, body, _ := bytes.Cut(b, []byte("\n"))
 	v, err := decodeJSON[boots](body)
@@ -286,7 +286,7 @@ func lastBoot(b []byte) uint64 {
 	return v.Last
 }
 
-// install puts the backend's copy in the place of the directory's.
+// install replaces the directory's copy with the backend's.
 func (r *reconciler) install(name string, data, old []byte) error {
 	if err := r.dismiss(name, old); err != nil {
 		return err
@@ -297,8 +297,8 @@ func (r *reconciler) install(name string, data, old []byte) error {
 	return nil
 }
 
-// dismiss takes a file and its generation before out of the directory: neither may come
-// back. A key is kept beside, since whoever made it may want it.
+// dismiss removes a file and its previous generation from the directory: neither may come back. A
+// key is kept under another name, since its owner may want it.
 func (r *reconciler) dismiss(name string, old []byte) error {
 	if name == keyFile {
 		if old == nil {
@@ -307,7 +307,7 @@ func (r *reconciler) dismiss(name string, old []byte) error {
 		if err := r.disk.keep(r.dir, name, name+previous); err != nil {
 			return fmt.Errorf("keep %s: %w", r.at(name), remedy(err))
 		}
-		r.logger.Warn("the private key in the state directory is not the one that is kept outside of this pod, which counts",
+		r.logger.Warn("private key in the state directory differs from the one stored outside this pod; using the latter",
 			slog.String("keptAs", name+previous))
 	}
 	gone := []string{name, name + previous}

@@ -6,11 +6,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// maxRecords bounds the records in DNS that are remembered of a peer.
+// maxRecords bounds the stored DNS records of a peer.
 const maxRecords = 8
 
-// FoundAt notes that a record in DNS had the key of this peer, the newest first: when it has
-// another some day, that is known to be a change. It writes only what is new.
+// FoundAt notes that a DNS record had this peer's key, newest first, so that a later change of the
+// key can be recognised. It writes only changes.
 func (s *Store) FoundAt(k peer.PublicKey, record string) error {
 	if slices.Contains(s.observed.load().Peers[k.String()].Records, record) {
 		return nil

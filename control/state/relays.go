@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// maxRelays bounds the allocations that are remembered.
+// maxRelays bounds the stored allocations.
 const maxRelays = 16
 
 // RelayGrant is an allocation on a TURN server that may outlive the process.
 type RelayGrant struct {
-	// Server and Username are as configured; Address is where the server was.
+	// Server and Username are as configured; Address is the server's address at the time.
 	Server   string         `json:"server"`
 	Username string         `json:"username"`
 	Address  netip.AddrPort `json:"address"`
-	// Port is the gateway's own, from which alone the allocation can be used.
+	// Port is the gateway's own, the only one from which the allocation can be used.
 	Port uint16 `json:"port"`
-	// Relayed is the address at the server, Mapped our own that the server saw.
+	// Relayed is the address at the server, Mapped our own as the server saw it.
 	Relayed netip.AddrPort `json:"relayed"`
 	Mapped  netip.AddrPort `json:"mapped"`
-	// Expires is when the server forgets it if nobody refreshes it.
+	// Expires is when the server drops it unless it is refreshed.
 	Expires time.Time `json:"expires"`
 }
 
@@ -38,10 +38,10 @@ var relaysFormat = format[relayGrants]{
 	loss: "the allocations on relays; the servers give new ones",
 }
 
-// Relays are the allocations that were made last, by whichever process.
+// Relays returns the latest allocations, of any process.
 func (s *Store) Relays() []RelayGrant { return s.relays.load().clone().Relays }
 
-// SetRelays replaces them, the first 16 of them. It writes only what changed.
+// SetRelays replaces them with the first 16 of the list. It writes only changes.
 func (s *Store) SetRelays(list []RelayGrant) error {
 	list = slices.Clone(list[:min(len(list), maxRelays)])
 	for i := range list {

@@ -6,11 +6,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// maxRemoved bounds the keys of removed peers that are remembered, the last ones.
+// maxRemoved bounds the stored keys of removed peers; the newest are kept.
 const maxRemoved = 256
 
-// NoteRemoved remembers that an operator removed the peer with this key, which is not to
-// become one by itself again.
+// NoteRemoved stores that an operator removed the peer with this key, which must not be added
+// automatically again.
 func (s *Store) NoteRemoved(k peer.PublicKey) error {
 	return s.observed.update(func(o *observed) error {
 		o.Removed = slices.DeleteFunc(o.Removed, func(r string) bool { return r == k.String() })
@@ -20,12 +20,12 @@ func (s *Store) NoteRemoved(k peer.PublicKey) error {
 	})
 }
 
-// WasRemoved says whether an operator removed the peer with this key.
+// WasRemoved reports whether an operator removed the peer with this key.
 func (s *Store) WasRemoved(k peer.PublicKey) bool {
 	return slices.Contains(s.observed.load().Removed, k.String())
 }
 
-// WantAgain forgets that an operator removed the peer with this key.
+// WantAgain undoes NoteRemoved.
 func (s *Store) WantAgain(k peer.PublicKey) error {
 	if !s.WasRemoved(k) {
 		return nil

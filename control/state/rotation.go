@@ -13,16 +13,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// nextKeyFile is the key that is to take the place of keyFile's.
+// nextKeyFile is the key that will replace the one in keyFile.
 const nextKeyFile = keyFile + ".next"
 
-// NextKey gives the key that is to take the place of the gateway's, and makes it when there
-// is none: peers that were told of it must find it again after a restart.
+// NextKey returns the key that will replace the gateway's, and creates it if there is none. It is
+// stored, since peers that were told it must find it again after a restart.
 func (s *Store) NextKey() (peer.PrivateKey, error) {
 	return EnsurePrivateKey(filepath.Join(s.dir, nextKeyFile))
 }
 
-// DropNextKey forgets the next key. That there is none is no error.
+// DropNextKey deletes the next key. It is no error if there is none.
 func (s *Store) DropNextKey() error {
 	if err := os.Remove(filepath.Join(s.dir, nextKeyFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget the next private key: %w", remedy(err))
@@ -30,11 +30,11 @@ func (s *Store) DropNextKey() error {
 	return nil
 }
 
-// maxRetired bounds the former keys of the gateway that are remembered, the last ones.
+// maxRetired bounds the stored former keys of the gateway; the newest are kept.
 const maxRetired = 16
 
-// OwnKeys are the public keys that the gateway will have, zero when there is none to come,
-// and those that it had. Neither may become a peer's.
+// OwnKeys returns the gateway's next public key, zero if there is none, and its former ones. None
+// of them may become a peer's.
 func (s *Store) OwnKeys() (next peer.PublicKey, retired []peer.PublicKey) {
 	if k, err := LoadPrivateKey(filepath.Join(s.dir, nextKeyFile)); err == nil {
 		next = k.Public()
@@ -47,7 +47,7 @@ func (s *Store) OwnKeys() (next peer.PublicKey, retired []peer.PublicKey) {
 	return next, retired
 }
 
-// retire notes the key that is about to be replaced.
+// retire stores the key that is about to be replaced.
 func (s *Store) retire() error {
 	k, err := LoadPrivateKey(filepath.Join(s.dir, keyFile))
 	if err != nil {
@@ -61,15 +61,15 @@ func (s *Store) retire() error {
 	})
 }
 
-// UseNextKey makes the next key the gateway's; the one before is gone. It counts from the
-// next start. A crash leaves one or the other.
+// UseNextKey replaces the gateway's key with the next one, from the next start on. A crash leaves
+// one or the other.
 func (s *Store) UseNextKey() error {
 	k, err := LoadPrivateKey(filepath.Join(s.dir, nextKeyFile))
 	if err != nil {
 		return fmt.Errorf("replace the private key: %w", err)
 	}
 	if err := s.retire(); err != nil {
-		s.logger.Warn("the former key cannot be noted; do not give it to a peer", slog.Any("error", err))
+		s.logger.Warn("failed to record the former key; do not give it to a peer", slog.Any("error", err))
 	}
 	if s.mirror != nil {
 		if _, err := s.mirror.save(keyFile, keyText(k), firmly); err != nil {
@@ -80,28 +80,27 @@ func (s *Store) UseNextKey() error {
 		if s.mirror == nil {
 			return fmt.Errorf("replace the private key: %w", remedy(err))
 		}
-		// The backend has it, and what it has counts at the next start.
-		s.logger.Warn("the next private key is kept outside of this pod, and the directory still has the one before", slog.Any("error", err))
+		// The backend has it, and the backend's copy is used at the next start.
+		s.logger.Warn("failed to store the next private key in the directory; it is stored outside this pod", slog.Any("error", err))
 	}
-	// Whatever peers issued to the old key they may take back: each is asked again.
+	// Peers may withdraw what they issued to the old key, so each is asked again.
 	if err := s.identities.update(func(i *identities) error { clear(i.Identities); return nil }); err != nil && !errors.Is(err, ErrNotDurable) {
-		s.logger.Warn("the identities that peers issued to the old key cannot be forgotten; they are replaced when they are refused",
+		s.logger.Warn("failed to delete the identities issued to the old key; they are replaced when a peer refuses them",
 			slog.Any("error", err))
 	}
-	if err := s.DropNextKey(); err != nil { // the next rotation would announce this key again
-		s.logger.Warn("the private key is replaced, and its copy as the next one is still there; remove it", slog.Any("error", err))
+	if err := s.DropNextKey(); err != nil { // otherwise the next rotation would announce this key again
+		s.logger.Warn("private key replaced, but failed to remove the copy of the next key; remove it", slog.Any("error", err))
 	}
 	return nil
 }
 
-// Inherit gives a peer's next key what was learned of the one before, and what was issued to
-// it: the name of these identities is the next key's now.
+// Inherit passes what was learned about a peer's old key, and issued to it, on to the next key.
 func (s *Store) Inherit(old, next peer.PublicKey) error {
 	return s.inherit(map[peer.PublicKey]peer.PublicKey{old: next}, func(*observed) {})
 }
 
-// inherit is Inherit for many keys at once, which may change places, and notes something along
-// with it.
+// inherit is Inherit for many keys at once, which may swap places. note is applied in the same
+// write.
 func (s *Store) inherit(heirs map[peer.PublicKey]peer.PublicKey, note func(*observed)) error {
 	var err error
 	if len(heirs) > 0 {

@@ -1,6 +1,6 @@
-// Package state is a gateway's memory: its private key, the peers that joined it, the
-// tickets it has made, and what it learned of its peers. It keeps them in one
-// directory of small JSON files that survive a crash at any moment.
+// Package state stores a gateway's persistent state: its private key, the peers that joined, the
+// tickets it has issued, and what it learned about its peers. It consists of one directory of small
+// JSON files that survive a crash at any moment.
 //
 // # Files
 //
@@ -18,65 +18,62 @@
 //	term              of which backend's term the directory is a copy, where there is one
 //	lock              held (flock) by the gateway that uses the directory; its pid
 //
-// Everything is readable by the owner only; a directory that others may enter is
-// tightened if it is ours, and refused if it is somebody else's but root's. A file is two JSON documents: a header
-// on the first line and the body behind it.
+// Everything is readable by the owner only. A directory that others may enter is tightened if it is
+// ours, and refused if it belongs to anyone else but root. A file is two JSON documents: a header
+// on the first line, followed by the body.
 //
 //	{"format":"postern/peers","version":"1.0","generation":7,"checksum":"sha256:…"}
 //
-// The checksum is over all bytes behind the first line end. A reader accepts an
-// unknown newer minor version, refuses an unknown major one, and migrates older ones. What a
-// newer minor version wrote of a document, a peer or a ticket is written back with it.
+// The checksum covers all bytes after the first line end. A reader accepts an unknown newer minor
+// version, refuses an unknown major one, and migrates older ones. Fields of a document, a peer or a
+// ticket that a newer minor version wrote are preserved.
 //
 // # Writing
 //
-// A change is written to a temporary file in the same directory, synced, and renamed
-// over the old one; then the directory is synced. Only then is it visible to readers,
-// so what memory says is on disk. When anything fails the old file and the old
-// memory stay. There is one exception: a right that is taken away is gone at once
-// (Restrict), whatever the disk says.
+// A change is written to a temporary file in the same directory, synced, and renamed over the old
+// one; then the directory is synced. Only then do readers see it, so memory never runs ahead of the
+// disk. If anything fails the old file and the old memory stay. There is one exception: a
+// revocation (Restrict) is in force at once, whatever the disk says.
 //
 // # Copies outside of the directory
 //
-// Where the directory does not outlive the gateway, as in a pod, a [Backend] keeps copies of
-// the files (control/kube/secrets). A change counts when the backend has it, and then
-// in the directory, whose failure is a warning. After a Save that failed nothing has changed; but
-// the backend may have got it, so what counts is saved over it as soon as the backend
-// answers. What can be learned again (observed.json, relays.json) counts at once and is
-// saved at most every 30 s and at the end.
+// If the directory does not outlive the gateway, as in a pod, a [Backend] stores copies of the
+// files (control/kube/secrets). A change is in force once the backend has it. It is then written to
+// the directory, where a failure is only a warning. After a failed Save nothing has changed; but
+// the backend may have got it, so the current content is saved over it as soon as the backend
+// answers. What can be learned again (observed.json, relays.json) is in force at once and saved at
+// most every 30 s and at the end.
 //
-// What is taken away (Restrict) counts at once as always. When the backend does not take
-// it, it is written to the directory alone. The header of such a file, as that of one that
-// can be learned again, says which version it goes beyond:
+// A revocation (Restrict) is in force at once, as always. If the backend does not store it, it is
+// written to the directory alone. The header of such a file, like that of one that can be learned
+// again, names the version that it is newer than:
 //
 //	"ahead":"7:sha256:…"
 //
-// At Open the backend's files count, but for one that the directory's goes beyond: its
-// "ahead" is the very version that the backend has, so nobody wrote since. A generation
-// that is merely higher is worth nothing: two gateways may have counted on from the same.
-// So a ticket that was used or a peer that was removed by another gateway, or by this one,
-// stays so. What a directory has and the backend has not is taken only if nobody else can
-// have been at work since (the file "term" has the name of the backend's term), or
-// if the whole backend is empty and the directory never was a copy: then it moves
-// there. The boot number is the higher one, wherever it is. A key that only the directory
-// has counts where the backend knows from elsewhere that it is the gateway's ([Witness]).
+// At Open the backend's files are used, except where the directory's is newer: its "ahead" is
+// exactly the backend's version, so nobody has written since. A merely higher generation proves
+// nothing: two gateways may have counted on from the same one. So a used ticket or a removed peer
+// stays so, whichever gateway did it. A file that only the directory has is used only if nobody
+// else can have been active since (the file "term" has the name of the backend's term), or if the
+// whole backend is empty and the directory was never a copy: then it is saved there. The boot
+// number is the higher one of the two. A key that only the directory has is used if the backend
+// knows from elsewhere that it is the gateway's ([Witness]).
 //
-// A backend that cannot be read at Open is done without in the same term alone, which a
-// restart of the process within a pod is; else Open fails. One that does not answer costs a
-// change 5 s at most (a removal 4 s, then it counts all the same); readers never wait.
+// If the backend cannot be read at Open, Open fails, except in the same term, as after a restart of
+// the process within a pod. A backend that does not answer delays a change by 5 s at most (a
+// removal by 4 s, after which it is in force anyway); readers never wait.
 //
 // # Damage
 //
-// A file whose header or checksum does not fit is kept beside as NAME.damaged-TIME and
-// the previous generation takes its place, with a warning. If that is damaged too, a
-// gateway does not start without the peers it had: Open fails and touches nothing.
-// The last generation of peers.json in which a peer was removed or lost a right is
-// written twice, so that going back one generation never gives it back. Tickets are
-// not taken from a previous generation, which may not know that a ticket was used:
+// A file with a wrong header or checksum is kept as NAME.damaged-TIME, and the previous generation
+// is used instead, with a warning. If that is damaged too, the gateway does not start without the
+// peers it had: Open fails and changes nothing. The last generation of peers.json in which a peer
+// was removed or lost a right is written twice, so that going back one generation never restores
+// it. Tickets are not read from a previous generation, which may not know that a ticket was used:
 // open tickets are then void. What can be learned again starts empty.
 //
-// A file that is whole but has an entry that cannot be read or contradicts another one is not
-// damaged: that entry stands aside ([Aside]), and the others count.
+// A file that is intact but has an entry that cannot be read or conflicts with another one is not
+// damaged: that entry is set aside ([Aside]), and the others are used.
 package state
 
 import (
@@ -98,15 +95,15 @@ const CodeDamaged = "PST0710"
 var (
 	// ErrInUse: another gateway uses the directory.
 	ErrInUse = errors.New("the state directory is in use")
-	// ErrKeyLost: the gateway had a private key, and there is none.
+	// ErrKeyLost: the gateway had a private key, and it is gone.
 	ErrKeyLost = errors.New("the gateway's private key is lost")
-	// ErrDamaged: a file is damaged and nothing intact can take its place.
+	// ErrDamaged: a file is damaged and nothing intact can replace it.
 	ErrDamaged = errors.New("damaged")
 	// ErrNewerVersion: a later postern wrote the file.
 	ErrNewerVersion = errors.New("written by a newer postern")
 	// ErrNotDurable: the change was made, but may not survive a power cut.
 	ErrNotDurable = errors.New("the change is in the file but may not survive a power cut")
-	// ErrNotStored: what was to be taken away counts no more, but the file still has it.
+	// ErrNotStored: the revocation is in force, but the file does not have it.
 	ErrNotStored = errors.New("it is not in the file")
 	// ErrDuplicate: two peers with one name or one key.
 	ErrDuplicate = errors.New("duplicate peer")
@@ -114,8 +111,8 @@ var (
 	ErrClosed = errors.New("the state directory was closed")
 )
 
-// Store is an open state directory. It is safe for concurrent use: readers see a
-// snapshot and never wait for the disk, writers wait for each other.
+// Store is an open state directory. It is safe for concurrent use: readers see a snapshot and never
+// wait for the disk, writers wait for each other.
 type Store struct {
 	dir    string
 	lock   *os.File
@@ -130,17 +127,17 @@ type Store struct {
 	overlay    *document[overlayLeases]
 	trial      *document[Trial]
 
-	mirror *mirror // nil: there is no backend
-	// hadKey is what the backend is a witness of.
+	mirror *mirror // nil: no backend
+	// hadKey is what the backend attests to.
 	hadKey peer.PublicKey
-	// keyKept: the backend has the private key. It is the caller's of PrivateKey.
+	// keyKept: the backend has the private key. Only PrivateKey's caller uses it.
 	keyKept bool
-	// key is what PrivateKey gave.
+	// key is PrivateKey's last result.
 	key atomic.Pointer[peer.PrivateKey]
 }
 
-// Open makes the directory if it is missing, locks it and reads what is there. A
-// directory that another process has open is an [ErrInUse]. logger may be nil.
+// Open creates the directory if it is missing, locks it and reads it. A directory that another
+// process has open is an [ErrInUse]. logger may be nil.
 func Open(dir string, logger *slog.Logger, opts ...Option) (*Store, error) {
 	return open(dir, logger, osDisk(), opts...)
 }
@@ -195,7 +192,7 @@ func open(dir string, logger *slog.Logger, d disk, opts ...Option) (s *Store, er
 	return s, nil
 }
 
-// load brings the directory and the backend together.
+// load reconciles the directory and the backend.
 func (s *Store) load(b Backend, d disk) (map[string]reconciled, error) {
 	s.mirror = newMirror(b, s.logger)
 	there, err := s.mirror.load()
@@ -210,7 +207,7 @@ func (s *Store) load(b Backend, d disk) (map[string]reconciled, error) {
 	return r.reconcile(err)
 }
 
-// follow joins the documents to the backend and begins to save.
+// follow connects the documents to the backend and starts saving.
 func (s *Store) follow(found map[string]reconciled) {
 	s.peers.follow(s.mirror, found["peers.json"])
 	s.tickets.follow(s.mirror, found["tickets.json"])
@@ -252,15 +249,15 @@ func (s *Store) openDocuments(d disk) (err error) {
 	return nil
 }
 
-// Close lets another process open the directory. Changes after it fail. What the backend
-// lacks is saved, within 5 s.
+// Close lets another process open the directory. Later changes fail. What the backend lacks is
+// saved, within 5 s.
 func (s *Store) Close() error {
 	if s.mirror != nil {
 		defer s.mirror.finish()()
 	}
 	if s.Unstored() {
 		if err := s.Flush(); err != nil {
-			s.logger.Warn("what was taken away from peers could not be stored and comes back at the next start; repeat it then",
+			s.logger.Warn("failed to store revocations; they are lost at the next start: repeat them then",
 				slog.Any("error", err))
 		}
 	}
@@ -278,8 +275,8 @@ func (s *Store) Close() error {
 	return unlock(s.lock)
 }
 
-// Kept tells why the last file could not be kept outside of the directory; nil when it could,
-// or none was to be.
+// Kept returns why the last file could not be stored outside the directory; nil if it could, or if
+// there is no backend.
 func (s *Store) Kept() error {
 	if s.mirror == nil {
 		return nil
@@ -289,21 +286,20 @@ func (s *Store) Kept() error {
 	return s.mirror.failure
 }
 
-// Interrupt has nobody wait for the backend any more: what is being saved fails, as does what
-// comes after. Close still saves what it can. It is for one that must end now.
+// Interrupt stops all waiting for the backend: current and later saves fail. Close still saves what
+// it can. It is for a gateway that must stop now.
 func (s *Store) Interrupt() {
 	if s.mirror != nil {
 		s.mirror.stop()
 	}
 }
 
-// Dir is the directory.
+// Dir returns the directory.
 func (s *Store) Dir() string { return s.dir }
 
-// PrivateKey reads the gateway's key from the directory and makes one if there never was
-// one; where there was, it is an [ErrKeyLost]. A key that the backend does not have, and does
-// not take, is none: after a restart the gateway would be another. It is called by one goroutine
-// at a time.
+// PrivateKey reads the gateway's key from the directory, or creates one if there never was one; if
+// it is gone, it returns an [ErrKeyLost]. A key that the backend neither has nor accepts is not
+// used: after a restart the gateway would have another. One goroutine at a time may call it.
 func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 	file := filepath.Join(s.dir, keyFile)
 	k, err := LoadPrivateKey(file)
@@ -329,7 +325,7 @@ func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 	return k, err
 }
 
-// firstKey makes a key for a gateway that never had one.
+// firstKey creates a key for a gateway that never had one.
 func (s *Store) firstKey() (peer.PrivateKey, error) {
 	had := s.hadKey
 	if had.IsZero() {
@@ -344,29 +340,27 @@ func (s *Store) firstKey() (peer.PrivateKey, error) {
 	return peer.PrivateKey{}, fmt.Errorf("%w: this gateway had %s, and with another key no peer would know it (put %s back from a backup; to begin as another gateway, move %s away)", ErrKeyLost, had, keyFile, s.dir)
 }
 
-// Peers is the present set of peers. It is a snapshot: changing it changes nothing.
+// Peers returns the current set of peers. It is a snapshot: changing it has no effect.
 func (s *Store) Peers() Peers { return s.peers.load().clone() }
 
-// Update changes the set of peers. f gets a copy; if it returns an error nothing
-// changes and that error is returned. The change is on disk when Update returns nil.
-// f must not call Update.
+// Update changes the set of peers. f gets a copy; if it returns an error nothing changes and Update
+// returns that error. The change is on disk when Update returns nil. f must not call Update.
 func (s *Store) Update(f func(*Peers) error) error {
 	return s.peers.update(f)
 }
 
-// Restrict is Update for a change that takes rights away, which must not wait for a disk
-// that is full: peers and grants that f removes are gone at once, and when this cannot be
-// written the error is an [ErrNotStored]. It is then undone by a restart, unless [Store.Flush]
-// or a later change succeeds before. Of what f adds nothing counts in that case, and
-// when f only adds, nothing changes.
+// Restrict is Update for a revocation, which must not depend on a full disk: peers and grants that
+// f removes are gone at once. If this cannot be written the error is an [ErrNotStored], and a
+// restart restores them unless [Store.Flush] or a later change succeeds before. In that case
+// nothing that f adds is in force, and if f only adds, nothing changes.
 func (s *Store) Restrict(f func(*Peers) error) error {
 	return s.peers.restrict(f)
 }
 
-// Unstored reports whether something was taken away that the file still has.
+// Unstored reports whether the file still has something that was revoked.
 func (s *Store) Unstored() bool { return s.peers.unstored() }
 
-// Lingers reports whether a peer was removed that the file still has.
+// Lingers reports whether the file still has a peer that was removed.
 func (s *Store) Lingers(name string) bool {
 	_, stored := s.peers.stored.Load().value.Get(name)
 	_, there := s.peers.load().Get(name)
@@ -380,7 +374,7 @@ func (s *Store) Flush() error { return s.peers.flush() }
 func removeTemporary(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // Open fails with a better message when it reads the files.
+		return // Open fails with a better message when it reads the files
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tempPrefix) {

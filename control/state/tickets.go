@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Tickets is the book as it was last stored. The store is a [ticket.Storage].
+// Tickets returns the book as last stored. It makes the store a [ticket.Storage].
 func (s *Store) Tickets() ticket.Records { return s.tickets.load().Records }
 
 // SaveTickets stores the book.
@@ -26,7 +26,7 @@ func (s *Store) SaveTickets(r ticket.Records) error {
 type book struct {
 	ticket.Records
 	aside   []Aside
-	unknown map[ticket.ID]Unknown // of the tickets in the file. It is never changed in place.
+	unknown map[ticket.ID]Unknown // of the tickets in the file; immutable
 }
 
 func (b book) clone() book {
@@ -40,7 +40,7 @@ type bookJSON struct {
 	Aside   []Aside      `json:"aside,omitempty"`
 }
 
-// recordJSON is a ticket as it is written. Secrets are in the clear there.
+// recordJSON is the file format of a ticket. It contains secrets in the clear.
 type recordJSON struct {
 	ID        ticket.ID       `json:"id"`
 	Inviter   *peer.PublicKey `json:"inviter,omitempty"`
@@ -111,8 +111,8 @@ func encodeBook(b book) (any, error) {
 	return out, nil
 }
 
-// decodeBook has the entries stand aside that cannot be read, or that are of a ticket which
-// another one is of: of two the one counts in which the ticket was used.
+// decodeBook sets aside the entries that cannot be read, or that repeat a ticket: of two, the used
+// one is kept.
 func decodeBook(raw json.RawMessage) (book, error) {
 	var in struct {
 		Seen    time.Time         `json:"seen"`

@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 )
 
-// triedWith is how much Try writes: a disk that takes less is full.
+// triedWith is how much Try writes: a disk with less room is full.
 const triedWith = 4 << 10 // bytes
 
-// Try tells whether the directory takes what is written into it, and writes again what somebody
-// removed from it: the next start would be without. It gives the names of these files. A
-// directory that is a copy of what a backend keeps is not tried.
+// Try checks whether the directory can be written, and restores files that someone deleted from it,
+// without which the next start would fail. It returns their names. A directory that is a copy of a
+// backend is not tried.
 func (s *Store) Try() (restored []string, err error) {
 	if s.mirror != nil {
 		return nil, nil
@@ -34,7 +34,7 @@ func (s *Store) Try() (restored []string, err error) {
 	} {
 		file, failed := restore()
 		if file != "" {
-			s.logger.Warn("a state file was gone and is written again", slog.String("file", file))
+			s.logger.Warn("state file was missing; wrote it again", slog.String("file", file))
 			restored = append(restored, file)
 		}
 		err = errors.Join(err, failed)
@@ -55,7 +55,7 @@ func (s *Store) restoreKey() (string, error) {
 	return file, nil
 }
 
-// restore writes the file if it was there and is not any more.
+// restore writes the file again if it was there and is gone.
 func (d *document[T]) restore() (string, error) {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Unknown are the fields of an object that this version does not know: a newer minor version wrote
-// them, and they are written back with the object. It is never changed in place.
+// Unknown are the fields of an object that this version does not know. A newer minor version wrote
+// them, and they are written back with the object. It is immutable.
 type Unknown map[string]json.RawMessage
 
-// unknownOf are the fields of the object raw that the struct known does not have. Names are
-// compared as encoding/json does, without regard to case.
+// unknownOf returns the fields of the object raw that the struct known does not have. Names are
+// compared like encoding/json does, ignoring case.
 func unknownOf(raw json.RawMessage, known any) Unknown {
 	var all Unknown
 	if json.Unmarshal(raw, &all) != nil {
@@ -34,7 +34,7 @@ func unknownOf(raw json.RawMessage, known any) Unknown {
 	return all
 }
 
-// marshal is [json.Marshal] of the struct known, with the unknown fields behind its own.
+// marshal is [json.Marshal] of the struct known, with the unknown fields appended.
 func (u Unknown) marshal(known any) ([]byte, error) {
 	b, err := json.Marshal(known)
 	if err != nil || len(u) == 0 {

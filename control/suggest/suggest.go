@@ -1,4 +1,4 @@
-// Package suggest finds what was meant by a word that is not known: a field, a flag, a
+// Package suggest finds what was meant by a word that is unknown: a field, a flag, a
 // command, a peer.
 package suggest
 

@@ -13,41 +13,40 @@ import (
 )
 
 const (
-	// MaxOpen bounds the tickets that can still be redeemed: each is a peer of the
-	// tunnel.
+	// MaxOpen bounds the tickets that can still be redeemed: each one is a peer of the tunnel.
 	MaxOpen = 256
 	// MaxFailures failed redemptions burn a ticket.
 	MaxFailures = 5
-	// DefaultTTL is a ticket's life by default.
+	// DefaultTTL is a ticket's default lifetime.
 	DefaultTTL = time.Hour
-	// MaxTTL bounds it: a ticket is a secret that lies about in chats.
+	// MaxTTL is its maximum: a ticket is a secret that stays in chats.
 	MaxTTL = 30 * 24 * time.Hour
 
-	// MaxRemembered ended tickets are remembered for keepEnded, so that a late joiner is told
-	// what became of its ticket.
+	// MaxRemembered ended tickets are stored for keepEnded, so that a late joiner is told what
+	// happened to its ticket.
 	MaxRemembered = 1024
 	keepEnded     = 7 * 24 * time.Hour
 )
 
-// Storage keeps the book. SaveTickets returns only when the records will survive a
-// crash; on an error the old ones are still in force.
+// Storage stores the book. SaveTickets returns only once the records will survive a crash; on an
+// error the old ones stay in force.
 type Storage interface {
 	Tickets() Records
 	SaveTickets(Records) error
 }
 
-// Names knows the keys and names that are in use. Reserve reports why a joiner with this key
-// cannot become the peer of this name: a [*KeyTakenError] when the key is somebody's, a
-// [*NameTakenError] when the name is. chosen says that the inviter chose the name: what is
-// kept for a name must not go to whoever calls itself by it. Reserve is called while the book
-// is at work, and must call nothing of it but IsOneTime.
+// Names knows the keys and names in use. Reserve reports why a joiner with this key cannot become
+// the peer of this name: a [*KeyTakenError] if the key is taken, a [*NameTakenError] if the name
+// is. chosen says that the inviter chose the name: what is reserved for a name must not go to a
+// joiner that merely claims it. Reserve is called while the book is locked, and may only call its
+// IsOneTime.
 type Names interface {
 	Reserve(name string, key peer.PublicKey, chosen bool) error
 }
 
-// Options of a book.
+// Options configure a Book.
 type Options struct {
-	// Key is this gateway's, Name its name; the public key and the name go into every ticket.
+	// Key is this gateway's, Name its name; every ticket contains the public key and the name.
 	Key     peer.PrivateKey
 	Name    string
 	Storage Storage
@@ -56,22 +55,21 @@ type Options struct {
 	Audit *audit.Log
 }
 
-// Book holds the tickets that this gateway has made. It keeps no clock and starts no
-// goroutine: time is an argument of every call that depends on it, and Expire is to
-// be called at NextDeadline and at least once a minute.
+// Book holds the tickets that this gateway has issued. It has no clock or goroutine: calls that
+// depend on time take it as an argument, and Expire must be called at NextDeadline and at least
+// once a minute.
 //
-// It is safe for concurrent use. Every change is stored before it counts; when that
-// fails the call returns an error that is an [ErrStorage] and nothing has changed; only
-// Forget counts all the same.
+// It is safe for concurrent use. Every change is stored before it takes effect. If that fails the
+// call returns an [ErrStorage] and nothing has changed; only Forget takes effect anyway.
 type Book struct {
 	o    Options
 	self peer.PublicKey // of o.Key
 
-	turn    chan struct{} // one slot: whoever changes the book holds it
+	turn    chan struct{} // one slot: held by whoever changes the book
 	records atomic.Pointer[Records]
 	alarms  atomic.Uint64
 	alarmed atomic.Pointer[time.Time] // when the last alarm was
-	// unstored: records are ahead of the storage.
+	// unstored: memory is ahead of the storage.
 	unstored atomic.Bool
 
 	// Owned by the holder of turn.
@@ -79,7 +77,7 @@ type Book struct {
 	dropped []peer.PublicKey // one-time peers that ended since the last Expire
 }
 
-// OpenBook reads the book and puts an end to what expired meanwhile.
+// OpenBook reads the book and ends the tickets that have expired meanwhile.
 func OpenBook(now time.Time, o Options) (*Book, error) {
 	if o.Storage == nil || o.Names == nil || o.Key.IsZero() {
 		return nil, errors.New("open the ticket book: storage, names and the gateway's key are needed")
@@ -100,21 +98,21 @@ func OpenBook(now time.Time, o Options) (*Book, error) {
 	return b, nil
 }
 
-// Invitation says what a ticket is to grant.
+// Invitation says what a ticket grants.
 type Invitation struct {
-	// Name is what the joiner will be called here; empty takes its own name.
+	// Name is our name for the joiner; empty means its own name.
 	Name string
-	// TTL is the ticket's life; 0 is DefaultTTL.
+	// TTL is the ticket's lifetime; 0 means DefaultTTL.
 	TTL time.Duration
 	// For is the only key that may redeem it, unless zero.
 	For peer.PublicKey
-	// Allow lists the services here that the joiner may reach.
+	// Allow lists the local services that the joiner may reach.
 	Allow []string
 	// Approve leaves the peer pending until Approve.
 	Approve bool
 	// Candidates of this gateway, best first. More than MaxCandidates are cut off.
 	Candidates []Candidate
-	// Object is the UID of the cluster's object that asks for the ticket; empty without.
+	// Object is the UID of the cluster object that requested the ticket; empty if none did.
 	Object string
 }
 
@@ -143,7 +141,7 @@ type Info struct {
 	Approve   bool
 	ExpiresAt time.Time
 	State     State
-	// Object is the UID of the cluster's object that asked for it; empty without.
+	// Object is the UID of the cluster object that requested it; empty if none did.
 	Object string
 }
 
@@ -151,8 +149,8 @@ func (r Record) info() Info {
 	return Info{ID: r.ID, OneTime: r.OneTime, Name: r.Name, Allow: r.Allow, Approve: r.Approve, ExpiresAt: r.ExpiresAt, State: r.State, Object: r.Object}
 }
 
-// Invite makes a ticket. The one-time peer must be in the tunnel before the ticket is
-// handed out: see OneTimePeers.
+// Invite creates a ticket. The one-time peer must be in the tunnel before the ticket is handed out:
+// see OneTimePeers.
 func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 	if err := v.check(); err != nil {
 		return Ticket{}, Info{}, err
@@ -166,7 +164,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 	}
 	t := Ticket{
 		Seed: seed, Inviter: b.self, Name: b.o.Name, Allow: v.Allow, Approve: v.Approve,
-		// The text has whole seconds; rounding up keeps a short life from being none.
+		// The text has whole seconds; rounding up keeps a short lifetime from becoming zero.
 		Expires:    now.Add(v.TTL + time.Second - 1).Truncate(time.Second),
 		Candidates: v.Candidates[:min(len(v.Candidates), MaxCandidates)],
 	}
@@ -205,8 +203,7 @@ func (b *Book) Invite(now time.Time, v Invitation) (Ticket, Info, error) {
 	return t, record.info(), nil
 }
 
-// OneTime is a peer that the tunnel must have so long as its ticket is answered.
-// It may reach nothing but auth.
+// OneTime is a peer that the tunnel must have while its ticket is answered. It may only reach auth.
 type OneTime struct {
 	Ticket       ID
 	PublicKey    peer.PublicKey
@@ -214,8 +211,7 @@ type OneTime struct {
 	ExpiresAt    time.Time
 }
 
-// OneTimePeers lists the one-time peers that the tunnel must have now, in the order
-// in which their tickets were made.
+// OneTimePeers lists the one-time peers that the tunnel must have now, in order of creation.
 func (b *Book) OneTimePeers(now time.Time) []OneTime {
 	var list []OneTime
 	for _, r := range b.records.Load().List {
@@ -226,16 +222,15 @@ func (b *Book) OneTimePeers(now time.Time) []OneTime {
 	return list
 }
 
-// IsOneTime reports whether a key is that of a ticket that the book remembers, rather than a
-// gateway's.
+// IsOneTime reports whether a key is a stored ticket's, rather than a gateway's.
 func (b *Book) IsOneTime(k peer.PublicKey) bool {
 	return b.records.Load().find(byOneTime(k)) != nil
 }
 
-// Alarms counts the redemptions by a second key since the book was opened.
+// Alarms returns the number of redemptions by a second key since the book was opened.
 func (b *Book) Alarms() uint64 { return b.alarms.Load() }
 
-// AlarmedAt is when the last of them was; zero when there was none.
+// AlarmedAt is when the last of them was; zero if there was none.
 func (b *Book) AlarmedAt() time.Time {
 	if at := b.alarmed.Load(); at != nil {
 		return *at

@@ -28,13 +28,13 @@ const (
 	macSize = 16
 )
 
-// sources numbers the sources of candidates; 0 is unknown.
+// sources numbers the sources of candidates; 0 means unknown.
 var sources = [...]string{
 	0: "", 1: api.SourceAdvertised, 2: api.SourceService, 3: api.SourcePortmap, 4: api.SourceLAN,
 	5: api.SourceDNS, 6: api.SourceHost, 7: api.SourceSTUN, 8: api.SourcePeer, 9: api.SourceRelay,
 }
 
-// KnownSource is the source of a candidate if it is one that can be written, else empty.
+// KnownSource returns a candidate's source if it can be encoded, else "".
 func KnownSource(s string) string {
 	if slices.Contains(sources[:], s) {
 		return s
@@ -42,7 +42,7 @@ func KnownSource(s string) string {
 	return ""
 }
 
-// Encode writes the ticket as text: a secret.
+// Encode returns the ticket as text: a secret.
 func (t Ticket) Encode() (string, error) {
 	expires := t.Expires.Unix()
 	if expires < 0 || expires > math.MaxUint32 {
@@ -70,7 +70,7 @@ func (t Ticket) Encode() (string, error) {
 	return seal(kindTicket, b)
 }
 
-// Decode reads a ticket. It does not look at the expiry: see [Ticket.Check].
+// Decode parses a ticket. It does not check the expiry: see [Ticket.Check].
 func Decode(text string) (Ticket, error) {
 	f, err := open(text)
 	if err != nil {
@@ -106,8 +106,8 @@ func Decode(text string) (Ticket, error) {
 	return t, nil
 }
 
-// Reply is a joiner's answer to a ticket whose maker it cannot reach: the maker must
-// dial. It prints as a placeholder.
+// Reply is a joiner's answer to a ticket whose issuer it cannot reach: the issuer must dial. It
+// prints as a placeholder.
 type Reply struct {
 	// Ticket is the id of the ticket that it answers.
 	Ticket ID
@@ -128,8 +128,8 @@ func (r Reply) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprintf("(reply of %s to ticket %s)", r.Name, r.Ticket))
 }
 
-// EncodeReply writes the reply of a joiner to the ticket that k follows from. Without a
-// proof it is as those were that came before it, and no inviter takes it.
+// EncodeReply encodes a joiner's reply to the ticket of k. Without a proof it has the old format,
+// which no inviter accepts.
 func EncodeReply(k Keys, q Request) (string, error) {
 	if err := q.check(); err != nil {
 		return "", fmt.Errorf("encode reply: %w", err)
@@ -151,7 +151,7 @@ func EncodeReply(k Keys, q Request) (string, error) {
 	return armour(append(covered, mac[:]...)), nil
 }
 
-// DecodeReply reads a reply. Whether it is authentic only the book can tell.
+// DecodeReply parses a reply. Only the book can tell whether it is authentic.
 func DecodeReply(text string) (Reply, error) {
 	f, err := open(text)
 	if err != nil {
@@ -187,7 +187,7 @@ func DecodeReply(text string) (Reply, error) {
 	return reply, nil
 }
 
-// authentic reports whether the reply was made with the ticket that k belongs to.
+// authentic reports whether the reply was made with the ticket of k.
 func (r Reply) authentic(k Key) bool {
 	want := replyMAC(k, r.covered)
 	return hmac.Equal(want[:], r.mac[:])
@@ -201,7 +201,7 @@ func replyMAC(k Key, covered []byte) [macSize]byte {
 
 func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 
-// appendLists writes lists of services and then the candidates.
+// appendLists appends lists of services and then the candidates.
 func appendLists(b []byte, services [][]string, candidates []Candidate) ([]byte, error) {
 	for _, list := range services {
 		if err := checkServices(list); err != nil {
@@ -240,10 +240,10 @@ func appendLists(b []byte, services [][]string, candidates []Candidate) ([]byte,
 	return b, nil
 }
 
-// reader reads a body. The first failure sticks; what is read after it is zero.
+// reader reads a body. It keeps the first failure; later reads return zero values.
 type reader struct {
 	b     []byte
-	newer bool // of a later minor version: unknown things are passed over
+	newer bool // of a later minor version: unknown parts are ignored
 	err   error
 }
 
@@ -253,7 +253,7 @@ func (r *reader) fail(what string) {
 	}
 }
 
-// take gives the next n bytes, or nil.
+// take returns the next n bytes, or nil.
 func (r *reader) take(n int) []byte {
 	if r.err != nil || len(r.b) < n {
 		r.fail("its contents end early")
@@ -348,7 +348,7 @@ func (r *reader) candidate() Candidate {
 	return c
 }
 
-// end reports the first failure, or bytes that this version does not have.
+// end returns the first failure, or an error if there are bytes that this version does not know.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 && !r.newer {
 		r.fail("more than it should hold")

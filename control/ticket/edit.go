@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// clockStep is how far the clock may go back before it counts as set back:
-	// slewing by NTP stays far below.
+	// clockStep is how far the clock may go back before it counts as set back: NTP slews far less.
 	clockStep = time.Second
-	// saveSeen is how old the stored time may be while tickets are open. It bounds
-	// how much life a crash together with a clock that is set back can give.
+	// saveSeen is how old the stored time may be while tickets are open. It bounds how much a crash
+	// together with a clock that is set back can prolong a ticket.
 	saveSeen = 30 * time.Second
 )
 
-// edit is a change of the book in the making.
+// edit is a change of the book in progress.
 type edit struct {
 	Records
 	now     time.Time // wall clock
-	dirty   bool      // there is something to store
+	dirty   bool      // there are changes to store
 	dropped []peer.PublicKey
 	expired []Record
-	// atOnce: it counts also when it cannot be stored.
+	// atOnce: it takes effect even if it cannot be stored.
 	atOnce bool
 }
 
@@ -38,13 +37,13 @@ func (e *edit) end(r *Record, s State) {
 	e.dirty = true
 }
 
-// finish moves a redeemed record to its good end; the one-time peer goes on answering.
+// finish completes a redeemed record; the one-time peer keeps answering.
 func (e *edit) finish(r *Record) {
 	r.State, r.EndedAt = Finished, e.now
 	e.dirty = true
 }
 
-// silence takes a record's one-time peer away, if it has one.
+// silence removes a record's one-time peer, if it has one.
 func (e *edit) silence(r *Record) {
 	if r.answers() {
 		e.dropped = append(e.dropped, r.OneTime)
@@ -53,8 +52,8 @@ func (e *edit) silence(r *Record) {
 	r.Tunnel = peer.PresharedKey{}
 }
 
-// makeRoom silences the oldest finished tickets while all one-time peers together are
-// as many as there may be open tickets.
+// makeRoom silences the oldest finished tickets while there are as many one-time peers as there may
+// be open tickets.
 func (e *edit) makeRoom() {
 	answering := 0
 	for _, r := range e.List {
@@ -70,8 +69,8 @@ func (e *edit) makeRoom() {
 	}
 }
 
-// change runs f on a copy of the book and stores the copy if it is dirty, also when f
-// returns an error: a failed redemption counts.
+// change runs f on a copy of the book and stores the copy if it is dirty, even if f returns an
+// error: a failed redemption counts.
 func (b *Book) change(now time.Time, f func(*edit) error) error {
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
@@ -103,10 +102,9 @@ func (b *Book) change(now time.Time, f func(*edit) error) error {
 	return err
 }
 
-// advance takes the deadlines to the present. A clock that was set back would give
-// tickets more life, or life again: the deadlines go back by as much. Within one run
-// of the process the monotonic clock tells how much that is; across a restart it is at
-// least how far the clock is behind the time last seen.
+// advance adjusts the deadlines to the clock. A clock that was set back would prolong or revive
+// tickets, so the deadlines go back by as much. Within one run of the process the monotonic clock
+// tells how much that is; across a restart it is at least the difference to the last stored time.
 func (e *edit) advance(seen, now time.Time) {
 	// Sub is monotonic if both readings are.
 	if back := setBack(now.Sub(seen), now.Round(0).Sub(seen.Round(0))); back > 0 {
@@ -137,9 +135,8 @@ func (e *edit) advance(seen, now time.Time) {
 	}
 }
 
-// setBack is by how much the clock was set back, at least, when so much time has passed
-// by the monotonic clock and by the wall clock. Where there is no monotonic clock the
-// two are the same.
+// setBack returns by how much the clock was set back, at least, given the time passed by the
+// monotonic clock and by the wall clock. Without a monotonic clock the two are equal.
 func setBack(monotonic, wall time.Duration) time.Duration {
 	back := max(monotonic, 0) - wall
 	if back < clockStep {
@@ -148,7 +145,7 @@ func setBack(monotonic, wall time.Duration) time.Duration {
 	return back
 }
 
-// forget drops what ended long ago, and the oldest of too many.
+// forget drops what ended long ago, and the oldest if there are too many.
 func (e *edit) forget() {
 	n := len(e.List)
 	e.List = slices.DeleteFunc(e.List, func(r Record) bool {
@@ -168,10 +165,9 @@ func (e *edit) forget() {
 	}
 }
 
-// Expire puts an end to the tickets whose time is up and gives the one-time keys of
-// all tickets that ended since it was last called: the tunnel must drop them.
-// Keys are given also along with an error; a key that could not be ended for want of
-// storage is given again by a later call.
+// Expire ends expired tickets and returns the one-time keys of all tickets that ended since its
+// last call: the tunnel must drop them. It returns keys even with an error; a key whose end could
+// not be stored is returned again by a later call.
 func (b *Book) Expire(now time.Time) ([]peer.PublicKey, error) {
 	err := b.change(now, func(e *edit) error {
 		e.dirty = e.dirty || b.unstored.Load()
@@ -184,7 +180,7 @@ func (b *Book) Expire(now time.Time) ([]peer.PublicKey, error) {
 	return drop, err
 }
 
-// NextDeadline is when the next ticket expires; false when none has a one-time peer.
+// NextDeadline is when the next ticket expires; false if none has a one-time peer.
 func (b *Book) NextDeadline() (time.Time, bool) {
 	var next time.Time
 	for _, r := range b.records.Load().List {
@@ -195,42 +191,41 @@ func (b *Book) NextDeadline() (time.Time, bool) {
 	return next, !next.IsZero()
 }
 
-// Finish notes that the peer with this key came by its ticket, if it did by one: its
-// own first handshake has arrived. Until the deadline the ticket's one-time peer stays,
-// to tell a second key that it came too late.
+// Finish notes that the first handshake with a peer has arrived, which completes its ticket, if it
+// has one. The ticket's one-time peer stays until the deadline, to tell a second key that it is too
+// late.
 func (b *Book) Finish(now time.Time, joiner peer.PublicKey) error {
 	_, err := b.endFor(now, Finished, func(r Record) bool { return r.State == Redeemed && r.By.PublicKey == joiner })
 	return err
 }
 
-// Leaver is a peer that is removed.
+// Leaver is a peer that is being removed.
 type Leaver struct {
-	// Name is what the peer is called here, which it was from the start. Ticket is the id of
-	// the ticket by which it came; empty when it came by none.
+	// Name is our name for the peer, which never changed. Ticket is the id of the ticket by which
+	// it joined; empty if none.
 	Name, Ticket string
-	// Keys are those that it has and ever had.
+	// Keys are its current and former keys.
 	Keys []peer.PublicKey
 }
 
-// cameBy reports whether the peer is who redeemed a ticket. Its key may be another by now.
+// cameBy reports whether the peer redeemed a ticket, perhaps with a former key.
 func (l Leaver) cameBy(r Record) bool {
 	return (r.State == Redeemed || r.State == Finished) &&
 		(r.By.Name == l.Name || r.ID.String() == l.Ticket || slices.Contains(l.Keys, r.By.PublicKey))
 }
 
-// Forget ends what a peer came by, because the peer is removed: none of its tickets and
-// replies can bring it back. The tunnel must drop the one-time keys that it returns. It
-// counts at once: along with an [ErrStorage] the keys are given as well, and Expire stores it
-// when that is possible again.
+// Forget ends a removed peer's tickets and replies, so that none of them can bring it back. The
+// tunnel must drop the one-time keys that it returns. It takes effect at once: with an [ErrStorage]
+// it returns the keys as well, and Expire stores the change once that is possible.
 func (b *Book) Forget(now time.Time, l Leaver) ([]peer.PublicKey, error) {
 	return b.endFor(now, Closed, l.cameBy)
 }
 
-// Unstored reports whether the book has a change that could not be stored yet.
+// Unstored reports whether there is a change that could not be stored yet.
 func (b *Book) Unstored() bool { return b.unstored.Load() }
 
 func (b *Book) endFor(now time.Time, s State, ends func(Record) bool) ([]peer.PublicKey, error) {
-	// Handshakes are frequent and tickets rare: look before taking the turn.
+	// Handshakes are frequent and tickets rare: check before locking.
 	if !slices.ContainsFunc(b.records.Load().List, ends) {
 		return nil, nil
 	}

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// What can be wrong with a text. Each has its own message because each has its own
-// remedy; the errors returned wrap one of these with the particulars.
+// Errors of a text. Each has its own message because each has its own remedy; returned errors wrap
+// one of these with details.
 var (
-	// ErrNotTicket: the text does not begin as tickets and replies do.
+	// ErrNotTicket: the text does not start like a ticket or reply.
 	ErrNotTicket = errors.New("not a postern ticket (a ticket begins with postern1)")
 	// ErrTruncated: the end is missing.
 	ErrTruncated = errors.New("the ticket is cut off at the end; copy the whole line")
 	// ErrDamaged: characters were changed, lost or added.
 	ErrDamaged = errors.New("the ticket is damaged; copy it again, character by character")
-	// ErrNewerVersion: a later postern made it.
+	// ErrNewerVersion: a later version made it.
 	ErrNewerVersion = errors.New("the ticket was made by a newer postern; upgrade this one")
 	// ErrIsReply: a reply was given where a ticket is wanted.
 	ErrIsReply = errors.New("this is a reply, not a ticket; at the gateway that made the ticket run `postern accept` with it")
@@ -23,7 +23,7 @@ var (
 	ErrIsTicket = errors.New("this is a ticket, not a reply; at the other gateway run `postern join` with it")
 )
 
-// Why a redemption is refused.
+// Reasons for refusing a redemption.
 var (
 	// ErrUnknown: no ticket here has that key or id.
 	ErrUnknown = errors.New("no such ticket here: it was made by another gateway, or ended long ago")
@@ -31,7 +31,7 @@ var (
 	ErrExpired = errors.New("the ticket has expired")
 	// ErrAlreadyUsed: another key redeemed it first.
 	ErrAlreadyUsed = errors.New("the ticket was already used by another gateway")
-	// ErrJoined: the same key redeemed it and has come; there is nothing left to do.
+	// ErrJoined: the same key redeemed it and has connected; nothing is left to do.
 	ErrJoined = errors.New("the ticket was already used, with this key: the peering exists, see `postern status`")
 	// ErrClosed: the peer that joined with it was removed.
 	ErrClosed = errors.New("the peer that joined with this ticket was removed; make a new ticket with `postern invite`")
@@ -43,15 +43,15 @@ var (
 	ErrNotGranted = errors.New("asks for a service that the ticket does not grant")
 	// ErrName: the joiner's name is no name or belongs to another peer.
 	ErrName = errors.New("the name cannot be used")
-	// ErrProof: the joiner does not hold the key that it gives.
+	// ErrProof: the joiner does not hold the key that it claims.
 	ErrProof = errors.New("nothing proves that the joiner holds the key that it gives")
 	// ErrNoProof: the joiner gave no proof. It is an ErrProof.
 	ErrNoProof = fmt.Errorf("%w: the joining gateway is older than this one; upgrade it, then join again with the same ticket", ErrProof)
 	// ErrRekeyed: the inviter has another key than when it made the ticket.
 	ErrRekeyed = errors.New("the ticket names a key that the inviter no longer has; make a new one with `postern invite`")
-	// ErrKeyTaken: the joiner's key is somebody's here already.
+	// ErrKeyTaken: the joiner's key is already in use here.
 	ErrKeyTaken = errors.New("the joiner's key is in use there")
-	// ErrRequest: the request makes no sense.
+	// ErrRequest: the request is invalid.
 	ErrRequest = errors.New("malformed request")
 	// ErrForged: a reply's signature does not match.
 	ErrForged = errors.New("the reply was not made with the ticket that it names; it is forged or damaged")
@@ -61,25 +61,25 @@ var (
 	ErrStorage = errors.New("the ticket book could not be stored")
 )
 
-// ExpiredError says when a ticket expired. errors.Is(err, ErrExpired) holds.
+// ExpiredError says when a ticket expired. It matches ErrExpired.
 type ExpiredError struct{ At time.Time }
 
-// Error is the message for people.
+// Error returns the message for people.
 func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("the ticket expired at %s; make a new one with `postern invite`", e.At.UTC().Format(time.RFC3339))
 }
 
-// Is makes the error an ErrExpired.
+// Is matches ErrExpired.
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// NameTakenError says that another key holds the name. errors.Is(err, ErrName) holds.
+// NameTakenError says that another key has the name. It matches ErrName.
 type NameTakenError struct {
 	Name string
 	// Fixed: the inviter chose the name, so the joiner cannot.
 	Fixed bool
 }
 
-// Error is the message for people.
+// Error returns the message for people.
 func (e *NameTakenError) Error() string {
 	if e.Fixed {
 		return fmt.Sprintf("the inviter named the joiner %q, but another peer there has that name; it must be removed (`postern peer remove %s`) or the invitation made with another --name", e.Name, e.Name)
@@ -87,19 +87,18 @@ func (e *NameTakenError) Error() string {
 	return fmt.Sprintf("the name %q belongs to another peer there; the inviter can choose another for you: `postern invite --name NAME`", e.Name)
 }
 
-// Is makes the error an ErrName.
+// Is matches ErrName.
 func (e *NameTakenError) Is(target error) bool { return target == ErrName }
 
-// KeyTakenError says that the joiner's key is somebody's already. Its message is for the
-// joiner; Holder and Hint are for the operator of the inviter alone.
-// errors.Is(err, ErrKeyTaken) holds.
+// KeyTakenError says that the joiner's key is already in use. Its message is for the joiner; Holder
+// and Hint are only for the inviter's operator. It matches ErrKeyTaken.
 type KeyTakenError struct {
 	// Peer: it is a peer's.
 	Peer         bool
 	Holder, Hint string
 }
 
-// Error is the message for people.
+// Error returns the message for people.
 func (e *KeyTakenError) Error() string {
 	if e.Peer {
 		return "this key is a peer there already: ask for `postern peer allow` there, or to have it removed first (`postern peer remove`)"
@@ -107,5 +106,5 @@ func (e *KeyTakenError) Error() string {
 	return "this key cannot be a peer's there: join with a gateway that has a key of its own"
 }
 
-// Is makes the error an ErrKeyTaken.
+// Is matches ErrKeyTaken.
 func (e *KeyTakenError) Is(target error) bool { return target == ErrKeyTaken }

@@ -21,17 +21,17 @@ const (
 
 	headerSize   = 4
 	checksumSize = 4
-	// maxText bounds what is looked at: the largest text that Encode can make has
-	// some 4,000 characters, and pasted white space is on top.
+	// maxText bounds a text: the largest that Encode makes has some 4,000 characters, plus pasted
+	// white space.
 	maxText = 16 << 10
 )
 
-// digits are those of the text's base32, in lower case (RFC 4648 §6).
+// digits is the text's base32 alphabet, in lower case (RFC 4648 §6).
 const digits = "abcdefghijklmnopqrstuvwxyz234567"
 
 var encoding = base32.NewEncoding(digits).WithPadding(base32.NoPadding)
 
-// seal puts header, checksum and base32 around a body.
+// seal wraps a body in header, checksum and base32.
 func seal(kind byte, body []byte) (string, error) {
 	b, err := header(minorTicket, kind, len(body))
 	if err != nil {
@@ -41,7 +41,7 @@ func seal(kind byte, body []byte) (string, error) {
 	return armour(b), nil
 }
 
-// header begins a frame whose body has n bytes.
+// header returns the start of a frame whose body has n bytes.
 func header(minor, kind byte, n int) ([]byte, error) {
 	total := headerSize + n + checksumSize
 	if total > 0xffff {
@@ -57,7 +57,7 @@ func armour(b []byte) string {
 	return Prefix + encoding.EncodeToString(append(b, sum[:checksumSize]...))
 }
 
-// frame is an opened text. covered is header and body, what the reply's mac is over.
+// frame is an opened text. covered is header and body, which a reply's mac covers.
 type frame struct {
 	minor   byte
 	kind    byte
@@ -66,8 +66,8 @@ type frame struct {
 
 func (f frame) body() []byte { return f.covered[headerSize:] }
 
-// open undoes seal. Whether a text is whole is looked at before its version, since
-// neither the header nor the checksum depends on that.
+// open undoes seal. Completeness is checked before the version, since neither the header nor the
+// checksum depends on that.
 func open(text string) (frame, error) {
 	if len(text) > maxText {
 		return frame{}, fmt.Errorf("%w: %d characters are too many", ErrNotTicket, len(text))
@@ -80,8 +80,8 @@ func open(text string) (frame, error) {
 	if i := strings.IndexFunc(rest, func(r rune) bool { return !strings.ContainsRune(digits, r) }); i >= 0 {
 		return frame{}, fmt.Errorf("%w (character %d cannot occur)", ErrDamaged, len(Prefix)+i+1)
 	}
-	// Base32 of whole bytes has 0, 2, 4, 5 or 7 characters over; the rest of a
-	// cut one is enough to read the length.
+	// Base32 of whole bytes has 0, 2, 4, 5 or 7 extra characters; the rest of a cut one is enough
+	// to read the length.
 	even := rest[:len(rest)-dangling(len(rest))]
 	b, err := encoding.DecodeString(even)
 	if err != nil {
@@ -106,7 +106,7 @@ func open(text string) (frame, error) {
 	return frame{minor: covered[0] & 15, kind: covered[1], covered: covered}, nil
 }
 
-// trimPrefix removes Prefix and tells what else a text may be.
+// trimPrefix removes Prefix, or says what else the text may be.
 func trimPrefix(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, Prefix); ok {
 		return rest, nil
@@ -121,7 +121,7 @@ func trimPrefix(text string) (string, error) {
 	return "", ErrNotTicket
 }
 
-// dangling is how many characters at the end of n base32 digits encode no whole byte.
+// dangling returns how many characters at the end of n base32 digits encode no whole byte.
 func dangling(n int) int {
 	switch n % 8 {
 	case 1, 3, 6:

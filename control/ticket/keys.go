@@ -21,14 +21,14 @@ const (
 	labelPeer    = "postern ticket v1 peer preshared key"
 )
 
-// IDSize is the length of a ticket's id in bytes. Ids are told apart within one book
-// of at most MaxOpen, so 64 bits are plenty.
+// IDSize is the length of a ticket's id in bytes. Ids are unique within one book of at most
+// MaxOpen, so 64 bits are plenty.
 const IDSize = 8
 
-// ID names a ticket in logs, replies and the book. It is no secret.
+// ID identifies a ticket in logs, replies and the book. It is not secret.
 type ID [IDSize]byte
 
-// String is the id in hexadecimal.
+// String returns the id in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
 // MarshalText encodes as String does.
@@ -45,11 +45,10 @@ func (id *ID) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// Key is symmetric secret material of a ticket. It redacts itself; Base64 is the only
-// way out.
+// Key is symmetric key material of a ticket. It redacts itself; only Base64 reveals it.
 type Key struct{ b [32]byte }
 
-// ParseKey reads what Base64 wrote.
+// ParseKey parses Base64's result.
 func ParseKey(s string) (Key, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) != 32 {
@@ -58,7 +57,7 @@ func ParseKey(s string) (Key, error) {
 	return Key{[32]byte(b)}, nil
 }
 
-// Base64 reveals the key.
+// Base64 returns the key in the clear.
 func (k Key) Base64() string { return base64.StdEncoding.EncodeToString(k.b[:]) }
 
 // IsZero reports whether the key is unset.
@@ -73,17 +72,17 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(hidden) }
 // MarshalText makes JSON and YAML encode a placeholder.
 func (k Key) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Keys is everything that follows from a ticket's seed.
+// Keys are the keys derived from a ticket's seed.
 type Keys struct {
 	ID ID
-	// OneTime is the joiner's key in the tunnel through which it redeems.
+	// OneTime is the joiner's key in the tunnel in which it redeems the ticket.
 	OneTime peer.PrivateKey
 	// Tunnel is the preshared key of that tunnel.
 	Tunnel peer.PresharedKey
 	// Reply authenticates a reply to the ticket.
 	Reply Key
-	// Peer is what the lasting preshared key follows from when a reply took the place
-	// of redeeming in-band; see PeerKey.
+	// Peer is what the permanent preshared key is derived from if a reply replaced redeeming
+	// in-band; see PeerKey.
 	Peer Key
 }
 
@@ -121,9 +120,9 @@ func (s Seed) derive(label string, n int) ([]byte, error) {
 	return b, nil
 }
 
-// PeerKey is the lasting preshared key of two gateways that met by a reply: HKDF of
-// the key with both public keys, inviter's first, as info. It is bound to both, so
-// that nobody can replay a reply in another's name.
+// PeerKey returns the permanent preshared key of two gateways that joined by a reply: HKDF of the
+// key with both public keys, inviter's first, as info. It is bound to both, so that nobody can
+// replay a reply in another's name.
 func (k Key) PeerKey(inviter, joiner peer.PublicKey) (peer.PresharedKey, error) {
 	info := labelPeer + string(inviter[:]) + string(joiner[:])
 	b, err := hkdf.Key(sha256.New, k.b[:], nil, info, peer.KeySize)

@@ -6,14 +6,13 @@ import (
 	"unicode"
 )
 
-// decoration is what stands around and between the parts of a ticket that somebody pasted:
-// quotes of any kind, brackets, marks of quoted mail, ends of lines and sentences, and what
-// nobody sees.
+// decoration is what surrounds and separates the parts of a pasted ticket: quotes, brackets, mail
+// quoting, line and sentence ends, and invisible characters.
 const decoration = "'\"`´‘’‚‛“”„‟«»‹›「」<>()[]{}|*_=\\,.;:!?\u00ad\u200b\u200c\u200d\u2060\ufeff"
 
-// Find gives the ticket or reply in what somebody pasted: by itself or in a command, in
-// quotes, broken into lines, with words before and after it. Of several it is the last.
-// What holds none is given as it is. Whether the ticket is right, [Decode] tells.
+// Find returns the ticket or reply in a pasted text: by itself or in a command, in quotes, broken
+// into lines, with words before and after it. If there are several it is the last; a text without
+// any is returned unchanged. [Decode] checks the result.
 func Find(text string) string {
 	words := strings.FieldsFunc(text, unicode.IsSpace)
 	for i := len(words) - 1; i >= 0; i-- {
@@ -35,7 +34,7 @@ func Find(text string) string {
 	return text
 }
 
-// whole reports whether a text has as many characters as its header says.
+// whole reports whether a text is as long as its header says.
 func whole(text string) bool {
 	const header = 8 // digits, of five bytes
 	rest := text[len(Prefix):]

@@ -10,8 +10,8 @@ import (
 
 const proofSize = sha256.Size
 
-// Way is how a request reaches the inviter; its value begins what the proof is over. A reply
-// passes through the hands of people, and who reads it there must not redeem by its proof.
+// Way is how a request reaches the inviter; its value is the start of what the proof covers. People
+// pass replies on, and someone who reads one must not redeem with its proof.
 type Way string
 
 // Ways of a request.
@@ -20,19 +20,19 @@ const (
 	ByReply Way = "postern ticket v1 proof"         // in a reply
 )
 
-// Prove gives the request with the proof that the joiner holds the private key of
-// PublicKey. It goes for this way, this ticket, this inviter and the request as it is alone:
-// public keys are no secrets, and whoever has a ticket must not redeem it for somebody else's.
+// Prove returns the request with the proof that the joiner holds the private key of PublicKey. The
+// proof is only valid for this way, ticket, inviter and unchanged request: public keys are not
+// secret, and the holder of a ticket must not redeem it for another's key.
 func (r Request) Prove(way Way, id ID, inviter peer.PublicKey, joiner peer.PrivateKey) (Request, error) {
 	var err error
 	r.Proof, err = r.proof(way, id, inviter, joiner, inviter)
 	return r, err
 }
 
-// proof is HMAC-SHA256 over the request under X25519(private, public), which only the two
-// can compute whose keys the joiner's and the inviter's are: each with its own private key
-// and the other's public one. It is over the way, the ticket's id, the inviter's public
-// key, and the request as a reply's body has it. It fails for a public key of low order.
+// proof is an HMAC-SHA256 of the request, keyed with X25519(private, public), which only the joiner
+// and the inviter can compute: each with its own private key and the other's public one. It covers
+// the way, the ticket's id, the inviter's public key, and the request as encoded in a reply's body.
+// It fails for a public key of low order.
 func (r Request) proof(way Way, id ID, inviter peer.PublicKey, private peer.PrivateKey, public peer.PublicKey) ([]byte, error) {
 	shared, err := private.SharedSecret(public)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r Request) proof(way Way, id ID, inviter peer.PublicKey, private peer.Priv
 	return h.Sum(nil), nil
 }
 
-// checkProof reports what is wrong with the proof of a request that is in order otherwise.
+// checkProof returns what is wrong with the proof of an otherwise valid request.
 func (r Request) checkProof(way Way, id ID, inviter peer.PrivateKey) error {
 	if len(r.Proof) == 0 {
 		return ErrNoProof
@@ -63,7 +63,7 @@ func (r Request) checkProof(way Way, id ID, inviter peer.PrivateKey) error {
 	return nil
 }
 
-// append writes the request but for its proof.
+// append appends the request without its proof.
 func (r Request) append(b []byte) ([]byte, error) {
 	b = append(b, r.PublicKey[:]...)
 	b = appendText(b, r.Name)

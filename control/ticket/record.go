@@ -14,9 +14,9 @@ import (
 //	  │ deadline ▶ Expired       │ peer removed                          │
 //	  │ 5 failures ▶ Burned      └──────────▶ Closed ◀───────────────────┘
 //
-// An open or redeemed ticket has a one-time peer. A finished one keeps its own until
-// the deadline, only to answer: whoever comes with the ticket then is told that it was
-// used, and the inviter hears the alarm, where silence would hide a theft.
+// An open or redeemed ticket has a one-time peer. A finished one keeps it until the deadline, only
+// to answer: a later user of the ticket is told that it was used, and the inviter gets an alarm.
+// Silence would hide a theft.
 type State string
 
 // States of a ticket.
@@ -29,29 +29,29 @@ const (
 	Closed   State = "closed"
 )
 
-// Record is what the inviter keeps of a ticket: the keys derived from its seed as far
-// as it needs them, never the seed.
+// Record is what the inviter stores of a ticket: the keys derived from its seed that it needs,
+// never the seed.
 type Record struct {
 	ID ID
-	// Inviter is the public key that the ticket names as ours; zero in a book older than that.
+	// Inviter is the public key that the ticket has as ours; zero in an older book.
 	Inviter peer.PublicKey
-	// OneTime is the public key of the tunnel through which the joiner redeems, Tunnel
-	// that tunnel's preshared key. Tunnel is erased when the one-time peer is.
+	// OneTime is the public key of the tunnel in which the joiner redeems, Tunnel that tunnel's
+	// preshared key. Tunnel is erased when the one-time peer is.
 	OneTime peer.PublicKey
 	Tunnel  peer.PresharedKey
-	// Reply authenticates replies. It is kept so long as the record is, to tell a
-	// late reply from a forged one.
+	// Reply authenticates replies. It is kept as long as the record, to distinguish a late reply
+	// from a forged one.
 	Reply Key
-	// Peer gives the lasting preshared key of a peer that came by a reply.
+	// Peer gives the lasting preshared key of a peer that joined by a reply.
 	Peer Key
 
-	// Name is what the joiner will be called here; empty takes its own name.
+	// Name is our name for the joiner; empty means its own name.
 	Name string
 	// For is the only key that may redeem, unless zero.
 	For     peer.PublicKey
 	Allow   []string
 	Approve bool
-	// Object is the UID of the cluster's object that asked for it; empty without.
+	// Object is the UID of the cluster object that requested it; empty if none did.
 	Object string
 
 	CreatedAt time.Time
@@ -65,7 +65,7 @@ type Record struct {
 	By Redeemer
 }
 
-// Redeemer is the peer that came of a ticket.
+// Redeemer is the peer that redeemed a ticket.
 type Redeemer struct {
 	PublicKey    peer.PublicKey
 	Name         string
@@ -75,16 +75,16 @@ type Redeemer struct {
 	At           time.Time
 }
 
-// live reports whether the ticket can still make somebody a peer.
+// live reports whether the ticket can still make a peer.
 func (r Record) live() bool { return r.State == Open || r.State == Redeemed }
 
 // answers reports whether the ticket has a one-time peer.
 func (r Record) answers() bool { return r.live() || r.State == Finished && !r.Tunnel.IsZero() }
 
-// Records is the book as it is stored. A Records that was handed over is not changed.
+// Records is the stored form of the book. It is immutable once passed on.
 type Records struct {
-	// Seen is the latest time that the book has seen: a clock that is set back
-	// behind it takes the deadlines along.
+	// Seen is the latest time that the book has seen: if the clock is set back behind it, the
+	// deadlines move as well.
 	Seen time.Time
 	List []Record
 }
@@ -95,7 +95,7 @@ func (r Records) clone() Records {
 	return r
 }
 
-// find gives the record that pick accepts, or nil.
+// find returns the record that pick accepts, or nil.
 func (r Records) find(pick func(Record) bool) *Record {
 	for i := range r.List {
 		if pick(r.List[i]) {

@@ -12,11 +12,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Grant is what a redeemed ticket gives: the peer that the inviter is to have. The same
-// joiner may be granted the same again, so what is made of it must be idempotent.
+// Grant is what a redeemed ticket grants: the peer that the inviter is to add. The same joiner may
+// be granted the same again, so adding it must be idempotent.
 type Grant struct {
 	Ticket ID
-	// Name is what the joiner is called here; Chosen says that the inviter gave the name.
+	// Name is our name for the joiner; Chosen says that the inviter gave it.
 	Name         string
 	Chosen       bool
 	PublicKey    peer.PublicKey
@@ -28,12 +28,11 @@ type Grant struct {
 	Pending bool
 }
 
-// Redeem answers a joiner that came through the one-time tunnel. Redemption is
-// compare-and-set on the joiner's key: the first wins, the same key gets the same
-// answer again until its first handshake, and another is an [ErrAlreadyUsed] and an
-// alarm. A joiner has to prove that it holds its key. Whoever comes this way has the ticket,
-// so a refusal that is its doing counts: MaxFailures of them burn an open ticket.
-// Refusals are among the errors of this package.
+// Redeem answers a joiner in the one-time tunnel. Redemption is compare-and-set on the joiner's
+// key: the first wins, the same key gets the same answer again until its first handshake, and
+// another gets an [ErrAlreadyUsed] and causes an alarm. A joiner has to prove that it holds its
+// key. It certainly has the ticket, so refusals that are its own fault count: MaxFailures of them
+// burn an open ticket. Refusals are among the errors of this package.
 func (b *Book) Redeem(now time.Time, oneTime peer.PublicKey, q Request) (Grant, error) {
 	psk, err := peer.NewPresharedKey()
 	if err != nil {
@@ -44,34 +43,34 @@ func (b *Book) Redeem(now time.Time, oneTime peer.PublicKey, q Request) (Grant, 
 		case Open:
 			return psk, nil
 		case Finished:
-			// The joiner has its answer, or it could not have shaken hands. Who asks again
-			// may be a thief that calls itself by its key.
+			// The joiner has its answer, since it has completed a handshake. Another request may be
+			// from a thief that claims its key.
 			return peer.PresharedKey{}, ErrJoined
 		}
 		return r.By.PresharedKey, nil
 	})
 }
 
-// Accept takes a joiner's reply to an open ticket of this book, as Redeem takes a
-// request. The lasting preshared key follows from the ticket, since the joiner gets no
-// answer; it replaces one that Redeem gave the same joiner, which then never arrived.
+// Accept handles a joiner's reply to an open ticket of this book, like Redeem handles a request.
+// The permanent preshared key is derived from the ticket, since the joiner gets no answer; it
+// replaces one that Redeem gave the same joiner in an answer that never arrived.
 func (b *Book) Accept(now time.Time, reply Reply) (Grant, error) {
 	r := b.records.Load().find(byID(reply.Ticket))
 	if r != nil && !reply.authentic(r.Reply) {
-		// It proves no knowledge of the ticket, so it does not count as a failed
-		// redemption: a stranger could burn tickets.
+		// It proves no knowledge of the ticket, so it does not count as a failed redemption:
+		// otherwise a stranger could burn tickets.
 		b.refuse(reply.Ticket, reply.PublicKey, reply.Name, ErrForged)
 		return Grant{}, ErrForged
 	}
 	return b.settle(now, ByReply, byID(reply.Ticket), reply.Request, func(r *Record) (peer.PresharedKey, error) {
 		if r.State == Finished {
-			return r.By.PresharedKey, nil // in use: the two have met
+			return r.By.PresharedKey, nil // in use: the two have connected
 		}
 		return r.Peer.PeerKey(b.self, reply.PublicKey)
 	})
 }
 
-// settle decides on a request, stores the decision and records it.
+// settle decides on a request, stores the decision and audits it.
 func (b *Book) settle(now time.Time, way Way, pick func(Record) bool, q Request, psk func(*Record) (peer.PresharedKey, error)) (Grant, error) {
 	var (
 		grant  Grant
@@ -121,12 +120,12 @@ func (b *Book) settle(now time.Time, way Way, pick func(Record) bool, q Request,
 	return grant, nil
 }
 
-// errInternal marks failures of this gateway.
+// errInternal marks failures of this gateway itself.
 var errInternal = errors.New("internal error")
 
-// isJoiners reports whether a refusal is the joiner's doing, and counts. An older joiner is
-// to try again once it is upgraded; a name that the inviter gave twice, and a key that it has
-// no longer, are the inviter's to put right.
+// isJoiners reports whether a refusal is the joiner's fault, and counts. An older joiner should
+// retry after an upgrade; a duplicate name, or a key that the inviter no longer has, is for the
+// inviter to fix.
 func isJoiners(err error) bool {
 	var taken *NameTakenError
 	if errors.As(err, &taken) && taken.Fixed {
@@ -135,8 +134,7 @@ func isJoiners(err error) bool {
 	return !errors.Is(err, errInternal) && !errors.Is(err, ErrNoProof) && !errors.Is(err, ErrRekeyed)
 }
 
-// decide is the compare-and-set: it leaves r redeemed by q's key or gives the reason
-// why not.
+// decide is the compare-and-set: it leaves r redeemed by q's key or returns why not.
 func (b *Book) decide(e *edit, way Way, r *Record, q Request, psk func(*Record) (peer.PresharedKey, error)) error {
 	switch {
 	case r.State == Expired:
@@ -150,7 +148,7 @@ func (b *Book) decide(e *edit, way Way, r *Record, q Request, psk func(*Record) 
 		return err
 	}
 	if !r.Inviter.IsZero() && r.Inviter != b.self {
-		return ErrRekeyed // and the proof goes for the key before
+		return ErrRekeyed // and the proof is for the old key
 	}
 	if err := q.checkProof(way, r.ID, b.o.Key); err != nil {
 		return err
@@ -191,7 +189,7 @@ func (b *Book) decide(e *edit, way Way, r *Record, q Request, psk func(*Record) 
 	return nil
 }
 
-// mayRedeem reports why an open ticket is not for this request.
+// mayRedeem returns why an open ticket is not for this request.
 func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 	if !r.For.IsZero() && r.For != q.PublicKey {
 		return ErrWrongKey
@@ -207,7 +205,7 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 	}
 	taken := e.find(func(o Record) bool {
 		if o.State == Open && r.Name == "" && o.Name == name {
-			return true // it is kept for whoever comes with that ticket
+			return true // it is reserved for that ticket's joiner
 		}
 		return o.State == Redeemed && o.By.Name == name && o.By.PublicKey != q.PublicKey
 	})
@@ -227,7 +225,7 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 	return nil
 }
 
-// grant is the answer to whoever redeemed the ticket.
+// grant returns the answer to whoever redeemed the ticket.
 func (r *Record) grant(q Request) Grant {
 	return Grant{
 		Ticket: r.ID, Name: r.By.Name, Chosen: r.Name != "", PublicKey: r.By.PublicKey, PresharedKey: r.By.PresharedKey,
@@ -235,8 +233,8 @@ func (r *Record) grant(q Request) Grant {
 	}
 }
 
-// Approve notes that an operator confirmed the key of a peer that a ticket left
-// pending. It reports whether there was one.
+// Approve notes that an operator confirmed the key of a peer that a ticket left pending. It reports
+// whether there was one.
 func (b *Book) Approve(now time.Time, joiner peer.PublicKey) (bool, error) {
 	var approved *Record
 	err := b.change(now, func(e *edit) error {
@@ -265,7 +263,7 @@ func (b *Book) refuse(id ID, key peer.PublicKey, name string, err error) {
 	b.o.Audit.Record(context.Background(), audit.Refuse, audit.Ticket(id.String()), audit.PublicKey(key), audit.Peer(printable(name)), audit.Reason(err.Error()))
 }
 
-// printable is what a stranger calls itself, for our log.
+// printable makes an untrusted name safe for our log.
 func printable(name string) string { return foreign.Of(name).Cut(64) }
 
 func (b *Book) alarm(now time.Time, way Way, r Record, q Request) {

@@ -8,15 +8,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Standing is what has become of a ticket.
+// Standing is the current state of a ticket.
 type Standing struct {
 	Info
-	// Peer is the name of who redeemed it and RedeemedBy his key; none before.
+	// Peer is the name of the peer that redeemed it and RedeemedBy its key; empty before.
 	Peer       string
 	RedeemedBy peer.PublicKey
 }
 
-// Standings lists the tickets that the book remembers, in the order in which they were made.
+// Standings lists the stored tickets in order of creation.
 func (b *Book) Standings() []Standing {
 	var list []Standing
 	for _, r := range b.records.Load().List {
@@ -25,15 +25,15 @@ func (b *Book) Standings() []Standing {
 	return list
 }
 
-// ParseID reads what [ID.String] wrote.
+// ParseID parses [ID.String]'s result.
 func ParseID(s string) (ID, error) {
 	var id ID
 	err := id.UnmarshalText([]byte(s))
 	return id, err
 }
 
-// Revoke ends an open ticket as its deadline would. One that is not open is left as it is,
-// and one that is not known is no error.
+// Revoke ends an open ticket as its deadline would. A ticket that is not open is left as it is; an
+// unknown one is no error.
 func (b *Book) Revoke(now time.Time, id ID) error {
 	revoked := false
 	err := b.change(now, func(e *edit) error {

@@ -8,10 +8,10 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Correlate tells of each finding about a peer whether it stands by itself or follows from
-// another one. own are those of this gateway, outbound what is found here of the peer, and
-// inbound what the peer reports of reaching us; what is nil is not known. A finding that follows
-// is unknown and names its root ([Finding.Because]).
+// Correlate decides for each finding about a peer whether it stands by itself or follows from
+// another. own are this gateway's findings, outbound those made here about the peer, and inbound
+// those that the peer reports about reaching us; nil means unknown. A finding that follows from
+// another becomes unknown and names its root ([Finding.Because]).
 //
 //	finding                          root, the first that fails
 //	any, faulty or unknown           what it rests on (Finding.Rests) and what explains it
@@ -19,12 +19,11 @@ import (
 //	inbound                          the tunnel that reports come through
 //	inbound, of both ends' tunnel    the same fault seen here
 //
-// A root is as bad as the worst that follows from it: a warning that keeps a peer from being
-// reached is an error (of own findings, see [Report]). What a peer found before this gateway
-// had an answer through the tunnel is overtaken, if it says that there is none.
+// A root is as bad as the worst finding that follows from it: a warning that makes a peer
+// unreachable is an error (for own findings, see [Report]). An inbound finding that nothing comes
+// through the tunnel is overtaken once this gateway has had an answer through it.
 //
-// To correlate what is correlated changes nothing, so outbound findings may be correlated by
-// themselves first.
+// Correlate is idempotent, so outbound findings may be correlated by themselves first.
 func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Finding) {
 	out = slices.Clone(outbound)
 	sideBySide(out)
@@ -58,7 +57,7 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 // shared are the faults that both ends of a tunnel see.
 var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.RelayInUse, catalogue.DuplicateKey}
 
-// rest makes a finding follow from the first that it rests on and that explains it.
+// rest makes a finding follow from the first failing finding that it rests on and that explains it.
 func (f Finding) rest(list, own []Finding) Finding {
 	if !f.Faulty() && f.Outcome != api.Unknown {
 		return f
@@ -73,12 +72,12 @@ func (f Finding) rest(list, own []Finding) Finding {
 	return f
 }
 
-// explains reports whether what a finding rests on fails in a way that explains it.
+// explains reports whether f fails in a way that explains a finding that rests on it.
 func (f Finding) explains(of Finding) bool {
 	switch of.Code {
 	case catalogue.NotTried:
 		return f.Failed() || f.Direction == api.DirectionOutbound
-	case catalogue.NoWayIn: // not by itself: the same is found of both
+	case catalogue.NoWayIn: // not by itself: both ends find the same
 		return f.Faulty() && f.Code == catalogue.PrivateAdvertised
 	case catalogue.PacketsLost:
 		return f.Faulty() && (f.Params().Drops > 0 || f.Code == of.Code)
@@ -88,7 +87,7 @@ func (f Finding) explains(of Finding) bool {
 	return f.Faulty()
 }
 
-// follow makes a finding one that follows from another, which is an error if this was one.
+// follow makes f follow from root, and an error if f was one.
 func (f Finding) follow(root Finding) Finding {
 	if f.Failed() || f.Because != nil && f.Because.Failed() {
 		root.Outcome = api.Error
@@ -108,14 +107,14 @@ func raise(roots, dependents []Finding) {
 	}
 }
 
-// refutes reports whether an answer through the tunnel, of the gateway's finding, is newer than
-// what a peer found: that there is no way through it. An echo takes both ways.
+// refutes reports whether f, an answer through the tunnel, is newer than a peer's finding that
+// nothing comes through. An echo needs both directions.
 func (f Finding) refutes(inbound Finding) bool {
 	return (f.Outcome == api.OK || f.Outcome == api.Warning && f.RTT > 0) && inbound.Target == api.ServiceGateway && inbound.Failed() &&
 		!slices.Contains(shared, inbound.Code) && f.At.After(inbound.At)
 }
 
-// root is the finding itself, or the one that it follows from.
+// root returns the root of the finding, or the finding itself.
 func (f Finding) root() Finding {
 	if f.Because != nil {
 		return *f.Because
@@ -123,12 +122,12 @@ func (f Finding) root() Finding {
 	return f
 }
 
-// broken reports whether nothing comes through the tunnel, of the gateway's finding.
+// broken reports whether f says that nothing comes through the tunnel.
 func (f Finding) broken() bool {
 	return f.Failed() || f.Outcome == api.Unknown || f.Code == catalogue.AwaitingApproval
 }
 
-// overtaken is what is left of a peer's finding that is refuted.
+// overtaken returns what remains of a peer's finding once it is refuted.
 func (f Finding) overtaken() Finding {
 	p := catalogue.Params{Peer: f.Peer}
 	p.RootCode = f.Code
@@ -136,8 +135,8 @@ func (f Finding) overtaken() Finding {
 	return f
 }
 
-// stands reports whether an inbound finding is as it is whatever of reports arrives: what the
-// peer is refused is decided here, and some peers send none.
+// stands reports whether an inbound finding holds even if no reports arrive: this gateway itself
+// decides what it refuses the peer, and some peers send no reports.
 func (f Finding) stands() bool {
 	switch f.Code {
 	case catalogue.ReportsNever, catalogue.ReportsUnsupported:
@@ -146,7 +145,7 @@ func (f Finding) stands() bool {
 	return f.Outcome == api.Off && f.Fault() != "" && !f.Params().Disputed
 }
 
-// stopped is what is left of a peer's report when the tunnel fails: that there was one.
+// stopped returns what remains of a peer's report when the tunnel fails: that there was one.
 func (f Finding) stopped(now time.Time) Finding {
 	p := catalogue.Params{Peer: f.Peer}
 	if !f.Heard.IsZero() {
@@ -156,8 +155,7 @@ func (f Finding) stopped(now time.Time) Finding {
 	return f
 }
 
-// sideBySide makes the findings on one service inside and outside the tunnel say what they
-// tell together.
+// sideBySide combines the findings on one service inside and outside the tunnel.
 //
 //	inside     outside      so
 //	works      works        all is well
@@ -169,8 +167,8 @@ func (f Finding) stopped(now time.Time) Finding {
 //	not tried  works        the server is well, and the gateway's fault stands by itself
 //	not tried  no answer    the whole site may be gone: the outside depends on the gateway
 //
-// Where the way outside is the one that is used, it is the other way round: what fails there
-// fails, and the inside is only compared with it.
+// If the path outside is the one in use, it is the other way round: a failure outside is a failure,
+// and the inside is only compared with it.
 func sideBySide(list []Finding) {
 	tunnel, _ := Find(list, api.ServiceGateway)
 	for _, service := range []string{api.ServiceAuth, api.ServiceAPIServer} {
@@ -202,26 +200,25 @@ func sideBySide(list []Finding) {
 	}
 }
 
-// beside adds what came of the other way.
+// beside adds the result of the other path.
 func (f Finding) beside(b catalogue.Beside, other Finding) Finding {
 	return f.With(func(p *catalogue.Params) { p.Beside, p.BesideAddress = b, other.Address })
 }
 
-// reached reports whether the service answered as it should, if perhaps late or not to
-// everything.
+// reached reports whether the service answered, even if late or only in part.
 func (f Finding) reached() bool {
 	return f.Outcome == api.OK || f.Outcome == api.Warning || f.Fault() == catalogue.APIServerSlow
 }
 
-// unanswered reports whether nobody was there, so that nothing tells that the site is.
+// unanswered reports whether nothing answered at all, so that even the site may be down.
 func (f Finding) unanswered() bool {
 	failure := f.Params().Failure
 	return failure == catalogue.FailureTimeout || failure == catalogue.FailureRoute ||
 		f.Code == catalogue.AuthTimeout || f.Code == catalogue.APIServerTimeout
 }
 
-// alike reports whether two ways to a service fail in the same way: with the same code, or
-// by nobody being there. What is behind the second will show when the first is fixed.
+// alike reports whether a service fails in the same way on both paths: with the same code, or
+// without any answer. A second fault behind it shows when the first is fixed.
 func alike(inside, outside Finding) bool {
 	if inside.Code == outside.Code {
 		return true

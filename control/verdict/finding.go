@@ -1,10 +1,9 @@
 // Package verdict holds what checks find as data, says which finding is the root of which, and
-// puts them into words.
+// renders them as text.
 //
-// A [Finding] is made by control/check, or out of a peer's report by control/report. [Correlate]
-// tells roots and dependents apart. The words come last, where somebody reads them: by
-// [Finding.Verdict], [Targets] and [Report], from the texts in control/catalogue. Nothing is
-// changed in a sentence afterwards, and nothing is read back out of one.
+// control/check makes a [Finding], or control/report decodes it from a peer's report. [Correlate]
+// tells roots from dependents. Rendering comes last, at the edge: [Finding.Verdict], [Targets] and
+// [Report] use the texts of control/catalogue. Nothing edits a rendered sentence or parses one.
 package verdict
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Ways by which a finding was reached, as api.Verdict has them.
+// Paths on which a finding was made, as api.Verdict has them.
 const (
 	ViaInBand = "in-band" // through the tunnel
 	ViaDirect = "direct"  // outside of it
@@ -26,57 +25,57 @@ type Stage struct {
 	Name    string
 	Outcome api.Outcome
 	Took    time.Duration
-	// Detail is the error's text, or what was seen; clean to show.
+	// Detail is the error's text or an observation, sanitised for display.
 	Detail string
 }
 
-// Finding is what one check came to. Who has it may not change what it points to.
+// Finding is the result of one check. Holders must not change what it points to.
 type Finding struct {
 	// Name is unique within the peer: the target's, or one of its own.
 	Name string
 	// Target is auth, apiServer or gateway.
 	Target string
-	// Peer is empty for what is about this gateway alone.
+	// Peer is empty if the finding is about this gateway alone.
 	Peer      string
 	Direction string // outbound, inbound or own, as api has them
 
 	Outcome api.Outcome
-	// Code says what is wrong, or by a note why there is no verdict; empty where all is well.
+	// Code says what is wrong, or why there is no verdict (a note); empty if all is well.
 	Code catalogue.Code
-	// Skew is how far a server's clock is ahead of this machine's, by its answer; 0 where it did not
-	// show one.
+	// Skew is how far a server's clock is ahead of this host's, according to its answer; 0 if
+	// unknown.
 	Skew time.Duration
-	// Sure is how sure the code is; empty is certain.
+	// Sure is the confidence in the code; empty means certain.
 	Sure api.Confidence
-	// Args are the values that the code's texts are made of. They are large: nil where all but
-	// the peer is nothing, and so of a thousand peers that are well.
+	// Args are the values for the code's texts. They are large, so they are nil if only the peer is
+	// set, as for a thousand healthy peers.
 	Args *catalogue.Params
-	// Rests are the checks, by [Finding.Ref], that may explain this one as far as was seen. The
-	// first of them that fails is the root, so what everything else needs comes first.
+	// Rests are the checks, by [Finding.Ref], that may explain this one. The first that fails is
+	// the root, so the most basic comes first.
 	Rests []string
-	// Because is the root, once it is known to be one.
+	// Because is the root, once it is known.
 	Because *Finding
 
 	Stage  string // where it failed
 	Stages []Stage
 	Via    string
 	RTT    time.Duration
-	// At is when it was found, and Heard when a peer told it; zero of what was not.
+	// At is when it was found, and Heard when a peer reported it; zero if not.
 	At, Heard time.Time
-	// Since is since when each round has found silence here, and no earlier than anything was last
-	// heard; zero of what is not silent.
+	// Since is the start of the silence that every round since has confirmed, and never before
+	// something was last heard; zero if not silent.
 	Since time.Time
-	// Address is where a service was asked, whatever came of it.
+	// Address is where a service was contacted, whatever the result.
 	Address string
-	// Used: the way outside the tunnel is the one that is used.
+	// Used says that the path outside the tunnel is the one in use.
 	Used bool
-	// Told is what the peer is told instead of this; nil where it is told this.
+	// Told is what the peer is told instead of this finding; nil if it is told this.
 	Told *Finding
 
-	said *said // once it was correlated
+	said *said // set by Correlate
 }
 
-// Ref is how findings about a peer refer to this one.
+// Ref is the name by which other findings about the peer refer to this one.
 func (f Finding) Ref() string {
 	if f.Direction == api.DirectionOwn {
 		return Own(f.Name)
@@ -84,10 +83,10 @@ func (f Finding) Ref() string {
 	return f.Name
 }
 
-// Own is the reference to a check of this gateway.
+// Own returns the reference to an own check.
 func Own(name string) string { return "own/" + name }
 
-// Inbound is the name of what a peer reports about a target, and Outside that of a check of it
+// Inbound is the name of a peer's report about a target, and Outside the name of a check of it
 // outside the tunnel.
 func Inbound(target string) string { return "inbound-" + target }
 
@@ -104,7 +103,7 @@ func Upstream(service string) string { return "upstream-" + service }
 // Inside is the name of the check that is named after its target.
 func Inside(target string) string { return target }
 
-// Fault is the code of what is wrong; empty where nothing is, or the root is another finding.
+// Fault is the code of what is wrong; empty if nothing is, or if the root is another finding.
 func (f Finding) Fault() catalogue.Code {
 	if f.Because != nil {
 		return ""
@@ -112,8 +111,8 @@ func (f Finding) Fault() catalogue.Code {
 	return f.Code.Fault()
 }
 
-// ForPeer is the finding as the peer may be told it: without what an address that the peer
-// announced has made this gateway find in its own network.
+// ForPeer returns the finding as the peer may see it. It leaves out what this gateway found in its
+// own network at an address that the peer announced.
 func (f Finding) ForPeer() Finding {
 	if f.Told != nil {
 		return *f.Told
@@ -121,7 +120,7 @@ func (f Finding) ForPeer() Finding {
 	return f
 }
 
-// Params are the values of the texts.
+// Params returns the values of the texts.
 func (f Finding) Params() catalogue.Params {
 	if f.Args == nil {
 		return catalogue.Params{Peer: f.Peer}
@@ -134,7 +133,7 @@ func (f Finding) Failed() bool { return f.Outcome == api.Error }
 
 func (f Finding) Faulty() bool { return f.Failed() || f.Outcome == api.Warning }
 
-// With is the finding with its code's values changed.
+// With returns the finding with its code's values changed.
 func (f Finding) With(change func(*catalogue.Params)) Finding {
 	p := f.Params()
 	change(&p)
@@ -142,7 +141,7 @@ func (f Finding) With(change func(*catalogue.Params)) Finding {
 	return f
 }
 
-// Find gives the finding of a name, and whether there is one.
+// Find returns the finding of a name, and whether there is one.
 func Find(list []Finding, name string) (Finding, bool) {
 	if i := index(list, name); i >= 0 {
 		return list[i], true
@@ -154,7 +153,7 @@ func index(list []Finding, ref string) int {
 	return slices.IndexFunc(list, func(f Finding) bool { return f.Ref() == ref })
 }
 
-// NotChecked is the finding of a check that was not made yet.
+// NotChecked returns the finding of a check that has not run yet.
 func NotChecked(peer, name, target string) Finding {
 	return Finding{Name: name, Target: target, Peer: peer, Direction: api.DirectionOutbound, Outcome: api.Unknown, Code: catalogue.NotChecked}
 }

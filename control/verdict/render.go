@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Verdict puts a finding into words. Of one that follows from another, the fix is the root's.
+// Verdict renders a finding as text. If it follows from another, the fix is the root's.
 func (f Finding) Verdict() api.Verdict {
 	v := api.Verdict{Verdict: f.Outcome, Code: string(f.Fault()), Stage: f.Stage, RTTSeconds: f.RTT.Seconds(), Via: f.Via}
 	if at := f.At; !at.IsZero() {
@@ -37,8 +37,8 @@ func (f Finding) Verdict() api.Verdict {
 	return v
 }
 
-// said are the words of a finding by itself: they are made when somebody asks, and kept by
-// findings that stay, of which many are shown again and again.
+// said caches a finding's own text. It is rendered on demand and kept, since long-lived findings
+// are shown again and again.
 type said struct {
 	once                sync.Once
 	cause, fix, command string
@@ -58,14 +58,14 @@ func (f Finding) words() *said {
 	return w
 }
 
-// Check is a finding as reports of checks have it.
+// Check returns a finding in the form of check reports.
 func (f Finding) Check() api.Check {
 	c := api.Check{Name: f.Name, Peer: f.Peer, Target: f.Target, Direction: f.Direction, Verdict: f.Verdict(), Stages: []api.CheckStage{}}
 	if f.Because != nil {
 		c.DependsOn = f.Because.Ref()
 	}
 	stages := f.Stages
-	if f.Direction == api.DirectionInbound && f.Stage != "" { // all that a report tells of them
+	if f.Direction == api.DirectionInbound && f.Stage != "" { // all that a report says about them
 		stages = []Stage{{Name: f.Stage, Outcome: f.Outcome}}
 	}
 	for _, s := range stages {
@@ -74,8 +74,8 @@ func (f Finding) Check() api.Check {
 	return c
 }
 
-// Targets are the verdicts on the three endpoints of a peer: those of the checks that name
-// gives for them.
+// Targets returns the verdicts on a peer's three endpoints, using the checks that name selects for
+// them.
 func Targets(list []Finding, name func(target string) string) api.Targets {
 	of := func(target string) api.Verdict {
 		f, found := Find(list, name(target))
@@ -87,8 +87,8 @@ func Targets(list []Finding, name func(target string) string) api.Targets {
 	return api.Targets{Auth: of(api.ServiceAuth), APIServer: of(api.ServiceAPIServer), Gateway: of(api.ServiceGateway)}
 }
 
-// alone is the verdict where a peer is shown by itself: a fault of this gateway that it follows
-// from is shown in its place.
+// alone returns the verdict for a view of one peer: if it follows from a fault of this gateway,
+// that fault is shown instead.
 func (f Finding) alone() api.Verdict {
 	if f.Because == nil || f.Because.Direction != api.DirectionOwn {
 		return f.Verdict()
@@ -98,17 +98,17 @@ func (f Finding) alone() api.Verdict {
 	return root
 }
 
-// View is how peers are shown that have three endpoints in each direction and no more: a status.
+// View builds the view of peers in a status: three endpoints in each direction and no more.
 type View struct {
 	at       time.Time
 	own      []Finding
 	problems []api.Check
 }
 
-// NewView makes one of a gateway, of which own was found.
+// NewView returns the view of a gateway with its own findings.
 func NewView(at time.Time, own []Finding) *View { return &View{at: at, own: slices.Clone(own)} }
 
-// Add gives what is shown of a peer, whose endpoints are those that used names.
+// Add returns the view of a peer. used selects the checks of its endpoints.
 func (v *View) Add(p Peer, used func(target string) string) api.Reachability {
 	out, in := Correlate(v.at, v.own, p.Outbound, p.Inbound)
 	raise(v.own, out)
@@ -124,7 +124,7 @@ func (v *View) Add(p Peer, used func(target string) string) api.Reachability {
 	return r
 }
 
-// beside keeps what is wrong and has no place among the endpoints.
+// beside keeps problems that belong to none of the endpoints.
 func (v *View) beside(list []Finding, shown func(target string) string) {
 	for _, f := range list {
 		if f.Faulty() && (shown == nil || f.Name != shown(f.Target)) {
@@ -135,8 +135,8 @@ func (v *View) beside(list []Finding, shown func(target string) string) {
 	}
 }
 
-// Problems are what else is wrong once all peers are added, errors first: of this gateway, and of
-// the ways to them.
+// Problems returns the remaining problems once all peers are added, errors first: those of this
+// gateway, and of the paths to peers.
 func (v *View) Problems() []api.Check {
 	of := v.problems
 	v.problems = nil
@@ -148,15 +148,15 @@ func (v *View) Problems() []api.Check {
 	return all
 }
 
-// Peer is what was found of one peer, by itself.
+// Peer holds the findings about one peer.
 type Peer struct {
 	Name              string
 	Outbound, Inbound []Finding
 }
 
-// Report correlates and renders what was found: of this gateway first, then peer by peer.
-// Where it is about one peer (only), this gateway has in it what something there follows from.
-// What keeps a peer here from being reached is an error, also where it is a warning by itself.
+// Report correlates and renders findings: this gateway's first, then peer by peer. If the report is
+// about one peer (only), it includes this gateway's findings that something there follows from. An
+// own finding that makes a peer here unreachable is an error even if it is a warning by itself.
 func Report(gateway string, at time.Time, own []Finding, peers []Peer, only bool) api.CheckReport {
 	r := api.CheckReport{APIVersion: api.Version, Kind: "CheckReport", Gateway: gateway, At: at.UTC(), Checks: []api.Check{}}
 	var checks []api.Check

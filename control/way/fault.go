@@ -58,7 +58,7 @@ func (m *maker) between() int {
 }
 
 // tell says of the edges what a fault tells of them. What comes behind the place where a
-// direction fails is not known.
+// direction fails is unknown.
 func (m *maker) tell(s seat, at int, c *api.Check) {
 	forth, back := s.forth, s.back
 	switch {
@@ -206,7 +206,7 @@ func (m *maker) first() *Break {
 	return best
 }
 
-// stretch is where the fault of an edge is, in words: on the edge, or where that is not known, anywhere
+// stretch is where the fault of an edge is, in words: on the edge, or where that is unknown, anywhere
 // from the last node that is known to work to the peer.
 func (m *maker) stretch(i int) (place string, located bool) {
 	f := m.Edges[i].Fault

@@ -17,7 +17,7 @@ type seat struct {
 
 // seats are those of codes whose stage does not tell.
 var seats = map[catalogue.Code]seat{
-	// From one side it cannot be told which direction is blocked, or whether anybody is there.
+	// From one side it cannot be told which direction is blocked, or whether anyone is there.
 	catalogue.PeerSilent:     {Between, api.Unknown, api.Unknown},
 	catalogue.HandshakeStale: {Between, api.Unknown, api.Unknown},
 	catalogue.PeerMustDial:   {Between, api.Unknown, api.Unknown},
@@ -63,7 +63,7 @@ var stages = map[string]seat{
 // silent reports whether nothing is known but that no answer comes.
 func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
 
-// Silent reports whether nothing is known of a peer but that it does not answer, by the verdict on its
+// Silent reports whether nothing is known about a peer but that it does not answer, by the verdict on its
 // gateway.
 func Silent(v *api.Verdict) bool {
 	return v.Verdict == api.Error && seatOf(&api.Check{Target: api.ServiceGateway, Verdict: *v}).silent()

@@ -67,12 +67,12 @@ type Edge struct {
 	// Out is the direction to the peer, In the one from it.
 	Out api.Outcome `json:"out"`
 	In  api.Outcome `json:"in"`
-	// Path is what is known of the way in use, on the edge by which it leaves this side.
+	// Path is what is known about the way in use, on the edge by which it leaves this side.
 	Path  *Path  `json:"path,omitempty"`
 	Fault *Fault `json:"fault,omitempty"`
 }
 
-// Path is the way in use in figures; zero is not known.
+// Path is the way in use in figures; zero is unknown.
 type Path struct {
 	Kind       string  `json:"kind"` // direct or relay
 	Address    string  `json:"address"`

@@ -57,7 +57,7 @@ type Datagram struct {
 	Packet []byte
 }
 
-// stage is the part of the test that is under way.
+// stage is the part of the test that is in progress.
 //
 //	basic ──> filtering ──> mapping ──> finished
 //	  └─────── no second address ───────────^
@@ -112,7 +112,7 @@ func (t *Test) Spoken(addrs ...netip.AddrPort) {
 // tells; an empty reason lets it.
 func (t *Test) Refuse(why func(netip.AddrPort) (reason string)) { t.refuse = why }
 
-// Poll gives what is to be sent now and when to poll again at the latest; the zero time
+// Poll returns what is to be sent now and when to poll again at the latest; the zero time
 // when the test is finished. It is to be called after each [Test.Handle] too.
 func (t *Test) Poll(now time.Time) (send []Datagram, next time.Time) {
 	for t.stage != finished {
@@ -180,7 +180,7 @@ func (t *Test) deadline() time.Time {
 	return next
 }
 
-// conclude ends the stage and gives the next one.
+// conclude ends the stage and returns the next one.
 func (t *Test) conclude() stage {
 	switch t.stage {
 	case basic:
@@ -208,7 +208,7 @@ func (t *Test) conclude() stage {
 	}
 }
 
-// Handle takes a STUN message that arrived at the socket, and says whether it answers a
+// Handle takes a STUN message that arrived at the socket, and reports whether it answers a
 // request of the test.
 func (t *Test) Handle(_ time.Time, packet []byte, from netip.AddrPort) bool {
 	m, err := stunwire.Parse(packet)
@@ -237,7 +237,7 @@ func (t *Test) Destinations() []netip.AddrPort {
 }
 
 // Mapped is the address that the server saw the socket's datagrams come from; invalid
-// while it is not known. If it is the host's own, there is no NAT, and the filtering is
+// while it is unknown. If it is the host's own, there is no NAT, and the filtering is
 // a firewall's.
 func (t *Test) Mapped() netip.AddrPort {
 	if t.first == nil {

@@ -51,7 +51,7 @@ func newExchange(now time.Time, tx stunwire.TxID, to, from netip.AddrPort, chang
 	return &exchange{tx: tx, to: to, from: from, change: change, began: now, due: now}
 }
 
-// step gives the request when it is due, and ends the waiting when that is.
+// step returns the request when it is due, and ends the waiting when that is.
 func (x *exchange) step(now time.Time) []byte {
 	if x.state != waiting || now.Before(x.due) {
 		return nil

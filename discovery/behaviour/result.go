@@ -19,7 +19,7 @@ func (r *result) none(why string) {
 	*r = result{Unknown, Unknown, StraysUnknown, why, why}
 }
 
-// Result gives the behaviour in the words of the status document, whether the test is
+// Result returns the behaviour in the words of the status document, whether the test is
 // finished, and for people why something is unknown; empty when nothing is.
 func (t *Test) Result() (mapping, filtering string, done bool, reason string) {
 	r := t.result
@@ -34,7 +34,7 @@ func (t *Test) Result() (mapping, filtering string, done bool, reason string) {
 	return r.mapping, r.filtering, t.stage == finished, reason
 }
 
-// Strays says whether the NAT keeps datagrams in mind that it does not let in: two such
+// Strays reports whether the NAT keeps datagrams in mind that it does not let in: two such
 // NATs have to be punched in order (they are "poisoned" by who comes first).
 func (t *Test) Strays() Strays { return t.result.strays }
 

@@ -44,7 +44,7 @@ type answer struct {
 	from      netip.AddrPort
 }
 
-// same says whether two answers have the same records, whatever their times to live.
+// same reports whether two answers have the same records, whatever their times to live.
 func (a answer) same(b answer) bool {
 	if len(a.records) != len(b.records) || a.alias != b.alias {
 		return false
@@ -192,7 +192,7 @@ func refusal(m *dns.Msg) error {
 	return e
 }
 
-// isServfail says whether a server failed without saying why.
+// isServfail reports whether a server failed without saying why.
 func isServfail(err error) bool {
 	var e serverError
 	return errors.As(err, &e) && e.rcode == dns.RcodeServerFailure && !errors.Is(err, errBogus)

@@ -59,7 +59,7 @@ func (c *client) ask(ctx context.Context, q question) (answer, error) {
 	return answer{}, unanswered(servers, failed)
 }
 
-// worthwhile says whether asking again may help: not when every server has refused.
+// worthwhile reports whether asking again may help: not when every server has refused.
 func worthwhile(failed map[netip.AddrPort]error) bool {
 	for _, err := range failed {
 		if !errors.As(err, new(serverError)) {
@@ -164,7 +164,7 @@ func reason(err error, wait time.Duration) error {
 	return err
 }
 
-// datagram waits for the answer; what is none is somebody's guess and is passed over.
+// datagram waits for the answer; what is none is someone's guess and is passed over.
 func datagram(conn net.Conn, packet []byte, id uint16, q question) (*dns.Msg, error) {
 	if _, err := conn.Write(packet); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxAsking bounds the questions that are under way at a time, of all domains together.
+// maxAsking bounds the questions that are in progress at a time, of all domains together.
 const maxAsking = 8
 
 // Options of a [Finder]. Domains are required.
@@ -214,12 +214,12 @@ func (f *Finder) logChanges(before, now Domain) {
 		old, known := was[i.Record]
 		delete(was, i.Record)
 		if i.Usable() && (!known || old.Key != i.Key || !slices.Equal(old.Addresses, i.Addresses)) {
-			f.o.Logger.Info("a gateway is found in DNS", "domain", now.Name, "name", i.Name, "publicKey", i.Key.String(), "addresses", len(i.Addresses))
+			f.o.Logger.Info("found a gateway in DNS", "domain", now.Name, "name", i.Name, "publicKey", i.Key.String(), "addresses", len(i.Addresses))
 		}
 		f.logProblems(now.Name, old.Problems, i.Problems)
 	}
 	for _, i := range was {
-		f.o.Logger.Info("a gateway is no longer in DNS", "domain", now.Name, "name", i.Name)
+		f.o.Logger.Info("gateway is no longer in DNS", "domain", now.Name, "name", i.Name)
 	}
 	f.logProblems(now.Name, before.Problems, now.Problems)
 }
@@ -228,7 +228,7 @@ func (f *Finder) logProblems(domain string, before, now []Problem) {
 	for _, p := range now {
 		same := func(o Problem) bool { return o.Kind == p.Kind && o.Record == p.Record }
 		if !slices.ContainsFunc(before, same) {
-			f.o.Logger.Warn("records in DNS cannot be used", "domain", domain, "problem", p.String())
+			f.o.Logger.Warn("unusable DNS records", "domain", domain, "problem", p.String())
 		}
 	}
 }

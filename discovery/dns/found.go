@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Domain is what is known of a domain that is browsed.
+// Domain is what is known about a domain that is browsed.
 type Domain struct {
 	Name string // as configured, in lower case
 	// Looked is when it was last looked through to the end; zero = not yet.
@@ -38,7 +38,7 @@ type Instance struct {
 	SeenAt time.Time
 }
 
-// Usable says whether there is a key and somewhere to dial.
+// Usable reports whether there is a key and somewhere to dial.
 func (i Instance) Usable() bool { return !i.Key.IsZero() && len(i.Addresses) > 0 }
 
 // Address is one of an instance's.

@@ -25,7 +25,7 @@ const (
 	idleWait = time.Minute
 )
 
-// entry is what is known of a record set.
+// entry is what is known about a record set.
 type entry struct {
 	known    bool // answer holds
 	answer   answer
@@ -53,7 +53,7 @@ func newMachine(domain string, seed []byte, refuse func(netip.AddrPort) string) 
 	return &machine{domain: fold(domain), seed: seed, refuse: refuse, entries: map[question]*entry{}}
 }
 
-// poll gives what to ask now, and when to poll again at the latest, answers apart. As long
+// poll returns what to ask now, and when to poll again at the latest, answers apart. As long
 // as something was never answered, nor given up, the domain is not complete.
 func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain, complete bool) {
 	for _, e := range m.entries {
@@ -145,7 +145,7 @@ func (m *machine) hurry(now time.Time) {
 	}
 }
 
-// look gives the entry of a question, and has it asked for if there is none; nil when there
+// look returns the entry of a question, and has it asked for if there is none; nil when there
 // is no room.
 func (m *machine) look(now time.Time, q question) *entry {
 	e := m.entries[q]

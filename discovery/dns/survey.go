@@ -43,8 +43,8 @@ func (t *tally) complain(kind Kind, record, what string) {
 	}
 }
 
-// lookup gives the records of a name, or of what it stands for. It is false while that is
-// not known.
+// lookup returns the records of a name, or of what it stands for. It is false while that is
+// unknown.
 func (t *tally) lookup(q question) (a answer, known bool) {
 	seen := []string{q.name}
 	for {
@@ -101,7 +101,7 @@ func (t *tally) dnssec() DNSSEC {
 	return NotValidated
 }
 
-// survey puts together what is known of the domain. It is not complete as long as
+// survey puts together what is known about the domain. It is not complete as long as
 // something was never answered, nor given up.
 func (m *machine) survey(now time.Time) (d Domain, complete bool) {
 	d.Name = shown(m.domain)
@@ -245,7 +245,7 @@ func (t *tally) ways(q question) []Address {
 	return out
 }
 
-// way gives the addresses of one SRV record that may be dialled, IPv6 before IPv4 as RFC
+// way returns the addresses of one SRV record that may be dialled, IPv6 before IPv4 as RFC
 // 6724 would have it.
 func (t *tally) way(q question, srv *dns.SRV) []netip.AddrPort {
 	target := fold(srv.Target)

@@ -63,7 +63,7 @@ func (z Zone) Lines() ([]string, error) {
 	return append(out, addresses...), nil
 }
 
-// Outside says whether the host is in no zone of the domain, whose operator then has to
+// Outside reports whether the host is in no zone of the domain, whose operator then has to
 // write down its addresses.
 func (z Zone) Outside() bool {
 	if !strings.Contains(z.Host, ".") {

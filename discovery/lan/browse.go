@@ -218,7 +218,7 @@ func (m *machine) found(now time.Time) []Instance {
 	return out
 }
 
-// instance is what is known of one; false when that is not enough.
+// instance is what is known about one; false when that is not enough.
 func (l *link) instance(now time.Time, name string, i *instance, ptr *cached) (Instance, bool) {
 	c := &l.browser.cache
 	services, texts := c.live(now, name, dns.TypeSRV), c.live(now, name, dns.TypeTXT)

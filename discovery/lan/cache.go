@@ -85,7 +85,7 @@ func (c *cache) targets() map[string]bool {
 	return out
 }
 
-// room says whether a record may be kept that is not there yet.
+// room reports whether a record may be kept that is not there yet.
 func (c *cache) room(now time.Time, k recordKey, from netip.Addr) bool {
 	switch n := len(c.records[k]); k.rtype {
 	case dns.TypePTR:
@@ -127,13 +127,13 @@ func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
 	return true
 }
 
-// hollow says whether nobody answered for an instance.
+// hollow reports whether nobody answered for an instance.
 func (c *cache) hollow(now time.Time, name string) bool {
 	i := c.instances[name]
 	return i != nil && i.due.IsZero() && (len(c.live(now, name, dns.TypeSRV)) == 0 || len(c.live(now, name, dns.TypeTXT)) == 0)
 }
 
-// put takes a record in, and says whether that is news.
+// put takes a record in, and reports whether that is news.
 func (c *cache) put(now time.Time, rr dns.RR, from netip.Addr, random float64) (news bool) {
 	k, v, ttl := keyOf(rr), value(rr), ttlOf(rr)
 	if flushes(rr) {

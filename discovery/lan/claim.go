@@ -44,7 +44,7 @@ type claim struct {
 	announced time.Time
 }
 
-// holds says whether the names are ours to answer for.
+// holds reports whether the names are ours to answer for.
 func (c claim) holds() bool { return c.state == announcing || c.state == held }
 
 // begin claims the names on a link.
@@ -128,7 +128,7 @@ func (l *link) uniques() []dns.RR {
 	return slices.DeleteFunc(l.own(), func(rr dns.RR) bool { return !flushes(rr) })
 }
 
-// probe asks whether somebody has the names already. It does not ask for unicast answers:
+// probe asks whether someone has the names already. It does not ask for unicast answers:
 // they would go to whatever program of this host has the port for itself.
 func (l *link) probe(now time.Time) {
 	msg := new(dns.Msg)
@@ -142,7 +142,7 @@ func (l *link) probe(now time.Time) {
 	l.multicast(now, anyFamily, msg)
 }
 
-// announce tells everybody, or takes it all back (a ttl of 0).
+// announce tells everyone, or takes it all back (a ttl of 0).
 func (l *link) announce(now time.Time, ttl time.Duration) {
 	msg := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}}
 	for _, rr := range l.own() {
@@ -174,7 +174,7 @@ func (l *link) contest(now time.Time, records []dns.RR) {
 		mine := slices.ContainsFunc(ours, func(o dns.RR) bool { return sameRecord(o, rr) })
 		switch {
 		case rr.Header().Ttl == 0:
-			// Somebody takes back what we say: it is said again, though not in a quarrel.
+			// Someone takes back what we say: it is said again, though not in a quarrel.
 			if mine && l.claim.state == held && now.Sub(l.claim.announced) > time.Second {
 				l.reannounce(now)
 			}

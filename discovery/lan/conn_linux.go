@@ -59,7 +59,7 @@ func prepare(fd, index int, f Family) error {
 		value        int
 	}
 	options := []option{
-		// Both, since which one other programs at the port have set is not known.
+		// Both, since which one other programs at the port have set is unknown.
 		{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
 		{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
 	}
@@ -112,7 +112,7 @@ func join(fd, index int, f Family) error {
 	return nil
 }
 
-// ReadFrom gives the next message. An error that is about a message before, such as an ICMP
+// ReadFrom returns the next message. An error that is about a message before, such as an ICMP
 // error about an answer, does not end it.
 func (c *groupConn) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	for {
@@ -126,7 +126,7 @@ func (c *groupConn) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	}
 }
 
-// passing says whether the socket is as good as before.
+// passing reports whether the socket is as good as before.
 func passing(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EMSGSIZE)
 }

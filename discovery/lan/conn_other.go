@@ -80,7 +80,7 @@ func (c *groupConn) prepare6(p *ipv6.PacketConn) error {
 	return errors.Join(p.SetMulticastHopLimit(hopLimit), p.SetHopLimit(hopLimit), p.SetMulticastLoopback(true))
 }
 
-// ReadFrom gives the next message that was sent to the group on the interface.
+// ReadFrom returns the next message that was sent to the group on the interface.
 func (c *groupConn) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	for {
 		n, index, dst, src, err := c.read(b)

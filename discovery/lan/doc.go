@@ -1,6 +1,6 @@
 // Package lan finds gateways on the local network, and has this one found there, by DNS-SD
 // (RFC 6763) over multicast DNS (RFC 6762). A [Finder] does both for as long as it runs,
-// and sends nothing before. Finding is not trusting: what is found is somebody's claim.
+// and sends nothing before. Finding is not trusting: what is found is someone's claim.
 //
 // # Records
 //

@@ -44,7 +44,7 @@ func (e *echoes) add(now time.Time, link int, f Family, packet []byte) {
 	e.list = append(e.list, echo{sum: e.sum(packet), link: link, family: f, until: now.Add(echoWait)})
 }
 
-// drop says whether a packet is the copy of an own one.
+// drop reports whether a packet is the copy of an own one.
 func (e *echoes) drop(now time.Time, link int, f Family, packet []byte) bool {
 	e.expire(now)
 	sum := e.sum(packet)

@@ -79,7 +79,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Instance is a gateway that was found on one interface. All of it is what somebody
+// Instance is a gateway that was found on one interface. All of it is what someone
 // there says, but for the times and the interface.
 type Instance struct {
 	// Name is the instance's: a cluster's name, or that with a number such as "edge (2)".
@@ -243,7 +243,7 @@ func (f *Finder) step() time.Time {
 	f.mu.Unlock()
 	f.send(out)
 	if renamed != "" {
-		f.log.Warn("this gateway's name is taken on the local network, where it has another now",
+		f.log.Warn("name is taken on the local network; announcing under another",
 			"name", f.o.Name, "announcedAs", renamed)
 	}
 	if changed {
@@ -273,7 +273,7 @@ func (f *Finder) send(out []datagram) {
 		}
 		f.mu.Unlock()
 		if err != nil {
-			f.log.Debug("a message to the local network could not be sent", "interface", d.name, "error", err)
+			f.log.Debug("failed to send an mDNS message", "interface", d.name, "error", err)
 		}
 	}
 }

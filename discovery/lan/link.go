@@ -49,7 +49,7 @@ type Interface struct {
 // Conn exchanges messages of one family on one interface. ReadFrom is called by one
 // goroutine, the others by any; Close ends a ReadFrom.
 type Conn interface {
-	// ReadFrom gives the next message that was sent to the group.
+	// ReadFrom returns the next message that was sent to the group.
 	ReadFrom(b []byte) (n int, from netip.AddrPort, err error)
 	// Multicast sends to the group, WriteTo to one address.
 	Multicast(b []byte) error
@@ -57,7 +57,7 @@ type Conn interface {
 	Close() error
 }
 
-// has says whether the interface speaks a family at all.
+// has reports whether the interface speaks a family at all.
 func (i Interface) has(f Family) bool {
 	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == (f == IPv4) })
 }
@@ -86,12 +86,12 @@ func familyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// onLink says whether an address is of a network of the interface.
+// onLink reports whether an address is of a network of the interface.
 func (i Interface) onLink(a netip.Addr) bool {
 	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// SystemInterfaces lists the interfaces of this machine, and why those are unfit that are:
+// SystemInterfaces lists the interfaces of this host, and why those are unfit that are:
 // down, without multicast or addresses, loopback and point-to-point. Without names those are
 // left out too that leave is true of; with names, all others are left out, and a name that
 // is no interface's is listed as such.

@@ -13,7 +13,7 @@ func (f *Finder) look() {
 		f.mu.Lock()
 		f.listErr = err.Error()
 		f.mu.Unlock()
-		f.log.Debug("the interfaces cannot be listed", "error", err)
+		f.log.Debug("failed to list interfaces", "error", err)
 		return
 	}
 	wanted := map[connKey]Interface{}
@@ -67,7 +67,7 @@ func (f *Finder) open(key connKey, i Interface) error {
 	if err != nil {
 		if f.failed[key] != err.Error() {
 			f.failed[key] = err.Error()
-			f.log.Warn("gateways cannot be looked for on an interface", "interface", i.Name, "family", key.family.String(), "error", err)
+			f.log.Warn("cannot run LAN discovery on an interface", "interface", i.Name, "family", key.family.String(), "error", err)
 		}
 		return err
 	}
@@ -75,7 +75,7 @@ func (f *Finder) open(key connKey, i Interface) error {
 	o := &openConn{Conn: c, done: make(chan struct{})}
 	f.conns[key] = o
 	f.readers.Go(func() { f.read(key, o) })
-	f.log.Debug("gateways are looked for on an interface", "interface", i.Name, "family", key.family.String())
+	f.log.Debug("running LAN discovery on an interface", "interface", i.Name, "family", key.family.String())
 	return nil
 }
 

@@ -87,7 +87,7 @@ type link struct {
 	m     *machine
 	iface Interface
 	open  [families]bool
-	heard time.Time // when somebody else was last
+	heard time.Time // when someone else was last
 	// What goes to the group, to one asker, and our own questions: none takes from another.
 	group, alone, asking *rate.Limiter
 	intake               *rate.Limiter
@@ -96,7 +96,7 @@ type link struct {
 	browser              browser
 }
 
-// linkState is what the driver tells of an interface.
+// linkState is what the driver reports an interface.
 type linkState struct {
 	Interface
 	open [families]bool
@@ -206,7 +206,7 @@ func (m *machine) handle(now time.Time, index int, f Family, packet []byte, from
 	return taken
 }
 
-// listensTo says whether a sender is on the link.
+// listensTo reports whether a sender is on the link.
 func (l *link) listensTo(a netip.Addr) bool {
 	return a.IsValid() && !a.IsMulticast() && (a.IsLinkLocalUnicast() || l.iface.onLink(a))
 }
@@ -251,7 +251,7 @@ func (m *machine) stop(now time.Time) {
 	}
 }
 
-// announced says whether the gateway is, on some link.
+// announced reports whether the gateway is, on some link.
 func (m *machine) announced() bool {
 	for _, l := range m.links {
 		if l.claim.holds() {
@@ -261,14 +261,14 @@ func (m *machine) announced() bool {
 	return false
 }
 
-// take gives what is to be sent.
+// take returns what is to be sent.
 func (m *machine) take() []datagram {
 	out := m.out
 	m.out = nil
 	return out
 }
 
-// takeRenamed gives the name that took the place of one that was taken, once.
+// takeRenamed returns the name that took the place of one that was taken, once.
 func (m *machine) takeRenamed() string {
 	name := m.renamed
 	m.renamed = ""
@@ -279,7 +279,7 @@ func (m *machine) takeRenamed() string {
 // cost little. The first change is told of at once.
 const changePause = 250 * time.Millisecond
 
-// takeChanged says whether what is found is something else than the last time, and when to
+// takeChanged reports whether what is found is something else than the last time, and when to
 // ask again; zero = when there is reason to.
 func (m *machine) takeChanged(now time.Time) (changed bool, again time.Time) {
 	if !m.dirty {

@@ -48,10 +48,10 @@ func parse(packet []byte) (*dns.Msg, error) {
 	return m, nil
 }
 
-// isIN says whether a record is of the internet's class, whatever its top bit.
+// isIN reports whether a record is of the internet's class, whatever its top bit.
 func isIN(rr dns.RR) bool { return rr.Header().Class&^topBit == dns.ClassINET }
 
-// flushes says whether a record replaces others of its name and type.
+// flushes reports whether a record replaces others of its name and type.
 func flushes(rr dns.RR) bool { return rr.Header().Class&topBit != 0 }
 
 // recordKey tells record sets apart: a name in the form in which it is compared, and a type.

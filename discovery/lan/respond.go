@@ -57,7 +57,7 @@ func (a *answers) sent(now time.Time, records []dns.RR) {
 	}
 }
 
-// sentWithin says whether a record went to the group lately.
+// sentWithin reports whether a record went to the group recently.
 func (a *answers) sentWithin(now time.Time, rr dns.RR, d time.Duration) bool {
 	at, ever := a.at[recordID(rr)]
 	return ever && now.Sub(at) < d
@@ -262,7 +262,7 @@ func (a *answers) drop(from netip.AddrPort, knows []dns.RR) {
 	}
 }
 
-// known says whether an asker has a record, with at least half of its life left (RFC 6762
+// known reports whether an asker has a record, with at least half of its life left (RFC 6762
 // §7.1).
 func known(answers []dns.RR, rr dns.RR) bool {
 	return slices.ContainsFunc(answers, func(k dns.RR) bool {

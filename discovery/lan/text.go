@@ -108,7 +108,7 @@ func isCapability(s string) bool {
 	}) < 0
 }
 
-// proves says whether a text carries the proof for a group's secret, under a name.
+// proves reports whether a text carries the proof for a group's secret, under a name.
 func (t text) proves(secret peer.PresharedKey, name string) bool {
 	return !secret.IsZero() && t.proof != nil && hmac.Equal(t.proof, Proof(secret, t.key, name))
 }

@@ -8,22 +8,21 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Bounds on what a peer can make us keep and send to.
+// Bounds on what a peer can make us store and send to.
 const (
-	maxPerSource = 6 // remote candidates of one source
-	maxReflexive = 4 // pairs learnt from the peer's packets
+	maxPerSource = 6 // remote candidates from one source
+	maxReflexive = 4 // pairs learned from the peer's packets
 	maxPermitted = 16
-	// linger is how long a withdrawn candidate is still tried, and a peer-reflexive one
-	// that failed is remembered.
+	// linger is how long a withdrawn candidate is still tried, and a failed peer-reflexive one is
+	// remembered.
 	linger = 5 * time.Minute
 )
 
-// remotes merges the peer's candidates: given ones, announced ones, and announced ones
-// that were withdrawn lately.
+// remotes merges the peer's candidates: given, announced, and recently withdrawn ones.
 type remotes struct {
 	given     []Candidate
 	announced []Candidate
-	withdrawn []withdrawn // the latest first
+	withdrawn []withdrawn // latest first
 }
 
 type withdrawn struct {
@@ -34,7 +33,7 @@ type withdrawn struct {
 // give replaces the candidates from tickets, the configuration or the last run.
 func (r *remotes) give(cs []Candidate) { r.given = sanitize(cs, false) }
 
-// announce replaces what the peer itself told.
+// announce replaces the candidates that the peer announced.
 func (r *remotes) announce(now time.Time, cs []Candidate) {
 	fresh := sanitize(cs, true)
 	var gone []withdrawn
@@ -52,7 +51,7 @@ func (r *remotes) announce(now time.Time, cs []Candidate) {
 	r.withdrawn = gone[:min(len(gone), maxPerSource*len(sourceOrder))]
 }
 
-// expire forgets what was withdrawn long ago. next is when there is more to forget.
+// expire forgets candidates withdrawn long ago. next is when more are due.
 func (r *remotes) expire(now time.Time) (changed bool, next time.Time) {
 	before := len(r.withdrawn)
 	r.withdrawn = slices.DeleteFunc(r.withdrawn, func(w withdrawn) bool { return !w.until.After(now) })
@@ -64,8 +63,8 @@ func (r *remotes) expire(now time.Time) (changed bool, next time.Time) {
 	return len(r.withdrawn) != before, next
 }
 
-// list gives the candidates to pair, given before announced before withdrawn: at most
-// maxPerSource of each source, each address once under its best source.
+// list returns the candidates to pair, given before announced before withdrawn: at most
+// maxPerSource for each source, each address once under its best source.
 func (r *remotes) list() []Candidate {
 	all := slices.Concat(r.given, r.announced)
 	for _, w := range r.withdrawn {
@@ -94,7 +93,7 @@ func (r *remotes) list() []Candidate {
 	return out
 }
 
-// addrs are the addresses of all candidates.
+// addrs returns the addresses of all candidates.
 func (r *remotes) addrs() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, c := range r.list() {
@@ -103,13 +102,13 @@ func (r *remotes) addrs() []netip.AddrPort {
 	return out
 }
 
-// beyond says whether there are others than those.
+// beyond reports whether there are others than known.
 func (r *remotes) beyond(known []netip.AddrPort) bool {
 	return slices.ContainsFunc(r.addrs(), func(a netip.AddrPort) bool { return !slices.Contains(known, a) })
 }
 
-// sanitize drops what cannot be a candidate and caps each source. Foreign candidates may
-// not name this very host or link.
+// sanitize drops what cannot be a candidate and limits each source. Foreign candidates must not
+// name this host or link.
 func sanitize(cs []Candidate, foreign bool) []Candidate {
 	count := make(map[int]int)
 	out := []Candidate{}
@@ -126,20 +125,20 @@ func sanitize(cs []Candidate, foreign bool) []Candidate {
 	return out
 }
 
-// sendable says whether an address is unicast and has a port.
+// sendable reports whether an address is unicast and has a port.
 func sendable(a netip.AddrPort) bool {
 	ip := a.Addr()
 	broadcast := ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	return ip.IsValid() && a.Port() != 0 && !ip.IsUnspecified() && !ip.IsMulticast() && !broadcast
 }
 
-// relayable says whether a relay out on the internet could reach a candidate.
+// relayable reports whether a relay on the internet could reach a candidate.
 func relayable(c Candidate) bool {
 	a := c.Addr.Addr()
 	return c.Source == SourceRelay || a.IsGlobalUnicast() && !a.IsPrivate() && c.Source != SourceLAN
 }
 
-// setLocal takes what our own side offers.
+// setLocal sets what our own side offers.
 func (m *Machine) setLocal(l Local) {
 	if !slices.Equal(l.Candidates, m.local.Candidates) || l.NAT != m.local.NAT {
 		m.talk.stale = true
@@ -152,8 +151,8 @@ func (m *Machine) setLocal(l Local) {
 	m.pairUp()
 }
 
-// pairUp makes the pairs that the candidates ask for and drops those whose reason is
-// gone. What works is kept as long as it works.
+// pairUp creates the pairs for the candidates and drops those without one. Working pairs are kept
+// as long as they work.
 func (m *Machine) pairUp() {
 	wanted := make(map[peer.Path]bool)
 	for _, c := range m.remote.list() {
@@ -180,7 +179,7 @@ func (m *Machine) pairUp() {
 	}
 }
 
-// waysTo lists the ways to a candidate: our own socket, and every allocation.
+// waysTo lists the paths to a candidate: from our own socket, and from every allocation.
 func (m *Machine) waysTo(c Candidate) []peer.Path {
 	ways := []peer.Path{{Remote: c.Addr}}
 	for _, r := range m.local.Relays {
@@ -197,8 +196,8 @@ func hasRelay(relays []Relay, via string) bool {
 	return slices.ContainsFunc(relays, func(r Relay) bool { return r.Via == via })
 }
 
-// reflexive gives the pair that a packet of the peer came over and makes it if need be;
-// nil when there are too many or it cannot be answered.
+// reflexive returns the pair that a packet from the peer arrived on, creating it if needed; nil if
+// there are too many or the packet cannot be answered.
 func (m *Machine) reflexive(from peer.Path) *pair {
 	from.Remote = netip.AddrPortFrom(from.Remote.Addr().Unmap(), from.Remote.Port())
 	if p := m.find(from); p != nil {
@@ -224,14 +223,13 @@ func (m *Machine) reflexive(from peer.Path) *pair {
 	return p
 }
 
-// besideOurs says whether an address is that of a TURN server's relayed addresses, by our
-// own allocations there: what comes from it is relayed, also before the peer has announced
-// an allocation of its own.
+// besideOurs reports whether an address is a TURN server's, judging by our own allocations there.
+// Packets from it are relayed, even if the peer has not announced an allocation yet.
 func (m *Machine) besideOurs(a netip.Addr) bool {
 	return slices.ContainsFunc(m.local.Relays, func(r Relay) bool { return r.Addr.Addr().Unmap() == a })
 }
 
-// evict drops the pair that has been of no use for the longest time, if there is one.
+// evict drops the pair that has been useless the longest, if there is one.
 func (m *Machine) evict(known []*pair) bool {
 	var worst *pair
 	for _, p := range known {
@@ -249,7 +247,7 @@ func (m *Machine) evict(known []*pair) bool {
 	return true
 }
 
-// prune forgets what was withdrawn or has failed long enough ago.
+// prune forgets what was withdrawn or failed long ago.
 func (m *Machine) prune() {
 	changed, next := m.remote.expire(m.now)
 	if changed {
@@ -265,7 +263,7 @@ func (m *Machine) prune() {
 	}
 }
 
-// admit lists whom our own allocations must let in, when that changed.
+// admit lists whom our own allocations must let in, if that changed.
 func (m *Machine) admit() []netip.Addr {
 	out := []netip.Addr{}
 	if len(m.local.Relays) > 0 {

@@ -9,42 +9,43 @@ import (
 )
 
 const (
-	// A path of the same class must be faster than the selected one by the greater of
-	// gainShare and gainLeast, gainSamples times running, and no sooner than calm after
-	// the last change.
+	// A path of the same class must be faster than the selected one by the greater of gainShare and
+	// gainLeast, gainSamples times in a row, and at least calm after the last change.
 	gainShare   = 0.2
 	gainLeast   = 10 * time.Millisecond
 	gainSamples = 3
 	calm        = 30 * time.Second
-	// betterAnswers is how many answers a better class must have given.
+	// betterAnswers is how many answers a path of a better class needs.
 	betterAnswers = 2
-	// freshFor is how long an answer lets a path in reserve be selected.
+	// freshFor is how recent a reserve path's last answer must be for it to be selected.
 	freshFor = 10 * time.Second
-	// leftAfter is when a path that the peer used counts as left: it probes that every 3 s at least,
-	// and repeats lost probes at once.
+	// leftAfter is when the peer counts as having left a path it used: it probes the path at least
+	// every 3 s, and repeats lost probes at once.
 	leftAfter = 4500 * time.Millisecond
-	// followWithin is what the peer is given to follow a path change for silence.
+	// followWithin is how long the peer gets to follow a path change after silence.
 	followWithin = 10 * time.Second
-	// deadAt is the number of unanswered probes after which nobody is taken to have left a path.
+	// deadAt is the number of unanswered probes after which a path counts as dead, and not as left
+	// by the peer.
 	deadAt = 3
-	// movedAt is that after which a path is given up for one that the peer came from meanwhile:
-	// the first has had a round trip and a half for its answer by then.
+	// movedAt is the number of unanswered probes after which a path is given up for a new one that
+	// the peer has used since: by then the first probe has had a round trip and a half for its
+	// answer.
 	movedAt = 2
-	// session is how long a WireGuard session lives (REJECT_AFTER_TIME): without a
-	// handshake in that time a new path gets one.
+	// session is the lifetime of a WireGuard session (REJECT_AFTER_TIME): a new path gets a
+	// handshake if there was none in that time.
 	session = 180 * time.Second
-	// maxInitiate bounds the paths that an initiation goes to.
+	// maxInitiate bounds the paths that an initiation is sent on.
 	maxInitiate = 16
 )
 
-// rule says when a path in reserve replaces the selected one, and why.
+// rule says when a reserve path replaces the selected one, and why.
 type rule struct {
 	holds func(m *Machine, sel, p *pair) (why string, holds bool)
-	bars  bool // the selected path is kept out for a while, as after the tunnel's silence
-	gone  bool // it leads nowhere any more
+	bars  bool // the selected path is barred for a while, as after the tunnel's silence
+	gone  bool // it no longer leads anywhere
 }
 
-// rules are tried in order, for the reserves in theirs: class, order, then round trip.
+// rules are tried in order, each for the reserves in theirs: by class, order, then round trip.
 var rules = []rule{
 	{holds: insteadOfNothing},
 	{holds: insteadOfDead},
@@ -76,10 +77,10 @@ func betterKind(m *Machine, sel, p *pair) (string, bool) {
 	return fmt.Sprintf("%s, instead of a path that is %s", p.class, sel.class), true
 }
 
-// left holds when the peer has ceased to probe the selected path and keeps probing a
-// worse one instead. Its own probes would pass as ours do, so its data did not: it has
-// demoted the path for silence, and does not hear us until we follow. Where our own
-// probes are not answered either the path is dead, and nobody has left it.
+// left holds if the peer has stopped probing the selected path and keeps probing a worse one
+// instead. Its probes would pass as ours do, so its data did not: it has demoted the path for
+// silence, and does not hear us until we follow. If our own probes go unanswered, too, the path is
+// dead and nobody has left it.
 func left(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || p.class <= sel.class || m.idle() || sel.asked >= deadAt || !sel.heard.After(sel.since) ||
 		m.now.Sub(sel.heard) <= leftAfter || m.now.Sub(p.heardBefore) >= 2*leftAfter {
@@ -88,8 +89,8 @@ func left(m *Machine, sel, p *pair) (string, bool) {
 	return fmt.Sprintf("the peer has left %s, though probes pass there", sel.label), true
 }
 
-// moved holds when the peer's NAT gave it another address: its packets come from there,
-// and did not before the selected path fell silent.
+// moved holds if the peer's NAT gave it another address: its packets come from there, and did not
+// before the selected path fell silent.
 func moved(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || p.class != sel.class || sel.asked < movedAt || m.now.Sub(sel.askedAt) < sel.rtt*3/2 ||
 		!p.heard.After(sel.answered) || !p.since.After(sel.answered) {
@@ -113,8 +114,8 @@ func leastGain(p *pair) time.Duration {
 	return max(time.Duration(gainShare*float64(p.rtt)), gainLeast)
 }
 
-// shared has the high side follow the low one when both are idle on equal paths, so that
-// one exchange keeps both alive.
+// shared makes the high side follow the low one when both are idle on equal paths, so that one
+// exchange keeps both sides alive.
 func shared(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || m.o.Low || !m.idle() || p.kind(sel) != 0 || m.now.Sub(m.switched) < calm {
 		return "", false
@@ -124,7 +125,7 @@ func shared(m *Machine, sel, p *pair) (string, bool) {
 	return "as good, and kept alive by the peer", holds
 }
 
-// usable says whether a pair may be selected: proven, lately, and not silenced.
+// usable reports whether a pair may be selected: recently proven, and not barred.
 func (m *Machine) usable(p *pair) bool {
 	if p.state != Valid || p.barred(m.now) {
 		return false
@@ -158,7 +159,7 @@ func (m *Machine) choose() {
 	m.review()
 }
 
-// review looks at the selected path when there is nothing to replace it.
+// review examines the selected path if nothing replaces it.
 func (m *Machine) review() {
 	s := m.sel
 	switch {
@@ -175,7 +176,7 @@ func (m *Machine) review() {
 	}
 }
 
-// use makes a pair the selected one.
+// use selects a pair.
 func (m *Machine) use(p *pair, why string) {
 	old := m.sel
 	m.sel, m.why, m.switched, m.lost = p, why, m.now, nil
@@ -193,7 +194,7 @@ func (m *Machine) use(p *pair, why string) {
 	if p.asked == 0 {
 		again := min(activeEvery, m.o.Keepalive)
 		if old != nil && old.barred(m.now) {
-			again = time.Second // This is how the peer learns of it: see left.
+			again = time.Second // this is how the peer learns of it: see left
 		}
 		p.due = sooner(p.due, m.now.Add(again))
 	}
@@ -203,7 +204,7 @@ func (m *Machine) use(p *pair, why string) {
 	m.talk.stale = true
 }
 
-// sooner gives the earlier of two times of which a may be unset.
+// sooner returns the earlier of two times, of which a may be unset.
 func sooner(a, b time.Time) time.Time {
 	if !a.IsZero() && a.Before(b) {
 		return a
@@ -223,7 +224,7 @@ func (m *Machine) lose(why string) {
 	m.punch.forgive()
 }
 
-// whyNot says why a pair that works is not the selected one.
+// whyNot says why a working pair is not the selected one.
 func (m *Machine) whyNot(p *pair) string {
 	s := m.sel
 	switch {
@@ -244,7 +245,7 @@ func (m *Machine) whyNot(p *pair) string {
 	}
 }
 
-// route gives the routing when it changed.
+// route returns the routing if it changed.
 func (m *Machine) route() *Routing {
 	r := Routing{Initiate: m.initiate()}
 	if m.sel != nil {
@@ -259,7 +260,8 @@ func (m *Machine) route() *Routing {
 	return &out
 }
 
-// initiate lists where handshakes go: what works, then what might, never what is frozen.
+// initiate lists the paths for handshakes: those that work, then those that might, never frozen
+// ones.
 func (m *Machine) initiate() []peer.Path {
 	rank := func(p *pair) int {
 		switch {

@@ -7,25 +7,25 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Where probes pass and data does not, only one side may notice: the other still hears
-// its peer, by the path that the peer has moved to, and sends into the void. The side that
-// notices therefore says so over the path in question, where probes pass after all.
+// Where probes pass and data does not, perhaps only one side notices. The other still hears its
+// peer, on the path that the peer has moved to, and sends into the void. So the side that notices
+// says so on the path in question, where probes do pass.
 const (
 	deafProbes = 3
 	deafEvery  = 100 * time.Millisecond
 )
 
-// deafness is what is still to be said, and over which pair.
+// deafness is a report to send, and its pair.
 type deafness struct {
 	pair *pair
 	left int
 	due  time.Time
 }
 
-// sayDeaf has the peer told that data does not pass over a pair.
+// sayDeaf tells the peer that data does not pass on a pair.
 func (m *Machine) sayDeaf(p *pair) { m.deaf = deafness{pair: p, left: deafProbes, due: m.now} }
 
-// deafDue gives the pair over which the peer is to be told now, nil for none.
+// deafDue returns the pair to send the report on now, nil for none.
 func (m *Machine) deafDue() *pair {
 	d := &m.deaf
 	if d.left > 0 && (d.pair.state == Frozen || !slices.Contains(m.pairs, d.pair)) {
@@ -42,9 +42,9 @@ func (m *Machine) deafSaid() {
 	m.deaf.due = m.now.Add(deafEvery)
 }
 
-// Deserted tells that the peer has left a path, since data does not pass there though
-// probes do: see [FlagDeaf]. When that is the selected path and another works, it is left
-// here too.
+// Deserted handles the peer's report that it has left a path, since data does not pass there
+// although probes do: see [FlagDeaf]. If that is the selected path and another one works, it is
+// left here too.
 func (m *Machine) Deserted(now time.Time, from peer.Path) {
 	m.advance(now)
 	p := m.find(from)
@@ -57,7 +57,7 @@ func (m *Machine) Deserted(now time.Time, from peer.Path) {
 	m.reviveAll("the peer has left the selected path")
 }
 
-// hasReserve says whether another pair could be selected at once.
+// hasReserve reports whether another pair could be selected at once.
 func (m *Machine) hasReserve() bool {
 	for _, p := range m.pairs {
 		if p != m.sel && m.usable(p) {

@@ -9,7 +9,7 @@ import (
 // maxNotes bounds the history.
 const maxNotes = 32
 
-// history keeps the latest notes, and those that Poll has not handed out yet.
+// history keeps the latest notes, and those that Poll has not returned yet.
 type history struct {
 	notes []Note
 	fresh []Note
@@ -27,14 +27,14 @@ func (m *Machine) note(event, reason string) {
 	}
 }
 
-// take gives the notes that were not given before.
+// take returns the new notes.
 func (h *history) take() []Note {
 	out := h.fresh
 	h.fresh = nil
 	return out
 }
 
-// roughly writes a duration as people say it: "12 ms", "6.5 s", "3 min".
+// roughly formats a duration for people: "12 ms", "6.5 s", "3 min".
 func roughly(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:

@@ -11,43 +11,42 @@ import (
 
 const (
 	defaultKeepalive = 20 * time.Second // also control/config's
-	// pollAtLeast bounds the time between two polls, so that a jump of the clock is seen.
+	// pollAtLeast bounds the time between two polls, so that a jump of the clock is noticed.
 	pollAtLeast = time.Minute
-	// sleptAfter is how late a poll must come to mean that the process was suspended.
-	// A busy machine delays it by a second or two.
+	// sleptAfter is how late a poll must be to mean that the process was suspended. A busy host
+	// delays it by a second or two.
 	sleptAfter = 15 * time.Second
-	// rebootNotes is how often a restart of the peer is worth a note: it can claim one with
-	// each probe.
+	// rebootNotes is how often a restart of the peer is noted: it can claim one with each probe.
 	rebootNotes = 10 * time.Second
 )
 
-// Machine finds and keeps the path to one peer. It is not safe for concurrent use. Every
-// input takes the time first; a time before the last one counts as the last one. After
-// each input, and at the time that [Machine.Poll] gave, Poll says what to do.
+// Machine finds and keeps the path to one peer. It is not safe for concurrent use. Every input
+// takes the time first; a time before the last one counts as the last one. Call [Machine.Poll]
+// after each input, and at the time that it returned, to learn what to do.
 type Machine struct {
 	o Options
 
 	now      time.Time // the time of the input in progress
-	wake     time.Time // the earliest thing still to come, collected while polling
-	promised time.Time // what the last Poll said
+	wake     time.Time // the next deadline, collected while polling
+	promised time.Time // returned by the last Poll
 
 	local  Local
 	remote remotes
-	pairs  []*pair // in the order they were made
+	pairs  []*pair // in order of creation
 	order  map[netip.AddrPort]uint8
 	lastID uint16
-	sel    *pair      // in use: Selected, or Suspect for want of better
-	why    string     // of sel, or of having lost the last one; empty before the first
-	last   lastPath   // that was lost
-	lost   *RelayLost // since there is no path, or the selected one is about to go
+	sel    *pair      // in use: Selected, or Suspect for lack of better
+	why    string     // reason for sel, or for losing the last one; empty before the first
+	last   lastPath   // the lost path
+	lost   *RelayLost // set while there is no path, or the selected one is about to go
 	// switched is when sel last changed, to a pair or to none.
 	switched time.Time
-	traffic  time.Time // the tunnel last carried more than keepalives
-	shaken   time.Time // the last completed handshake
+	traffic  time.Time // when the tunnel last carried more than keepalives
+	shaken   time.Time // when the last handshake completed
 	rebooted time.Time // when a restart of the peer was last noted
 	silent   time.Time // when a path was last demoted for silence
-	probing  bool      // the peer has answered a probe: it knows them
-	slow     time.Time // when the next turn of retries while idle is
+	probing  bool      // the peer has answered a probe, so it supports them
+	slow     time.Time // when the next idle retry is due
 	trips    Trips
 
 	deaf    deafness
@@ -59,11 +58,11 @@ type Machine struct {
 
 	handshake bool
 	doubtful  bool         // a relayed path is in doubt
-	routing   Routing      // as last told
-	permit    []netip.Addr // as last told
+	routing   Routing      // as last returned
+	permit    []netip.Addr // as last returned
 }
 
-// New makes a machine that knows nothing yet.
+// New returns a machine that knows nothing yet.
 func New(o Options) *Machine {
 	if o.Keepalive <= 0 {
 		o.Keepalive = defaultKeepalive
@@ -77,16 +76,15 @@ func New(o Options) *Machine {
 	return &Machine{o: o, sender: newSender()}
 }
 
-// SetLocal tells what our own side has to offer.
+// SetLocal sets what our own side offers.
 func (m *Machine) SetLocal(now time.Time, l Local) {
 	m.advance(now)
 	m.setLocal(l)
 }
 
-// SetRemote tells the peer's candidates: those from a ticket, the configuration or the
-// last run, or, announced, those that the peer told in-band other than by [Message].
-// Each call replaces the former list of its kind; announced ones that are gone linger
-// for five minutes.
+// SetRemote sets the peer's candidates: those from a ticket, the configuration or the last run or,
+// if announced, those that the peer sent in-band other than by [Message]. Each call replaces the
+// previous list of its kind; withdrawn announced candidates linger for five minutes.
 func (m *Machine) SetRemote(now time.Time, cs []Candidate, announced bool) {
 	m.advance(now)
 	if announced {
@@ -97,9 +95,9 @@ func (m *Machine) SetRemote(now time.Time, cs []Candidate, announced bool) {
 	m.pairUp()
 }
 
-// SetOrder tells in which order addresses of the peer are preferred, whatever their round
-// trips, as the priorities and weights of records in DNS say: 0 first, which is that of all
-// others too. It counts within a class of paths.
+// SetOrder sets the order in which the peer's addresses are preferred, regardless of round trips,
+// as given by the priorities and weights of DNS records: 0 first, which is also the default. It
+// applies within a class of paths.
 func (m *Machine) SetOrder(now time.Time, order map[netip.AddrPort]uint8) {
 	m.advance(now)
 	m.order = maps.Clone(order)
@@ -108,7 +106,7 @@ func (m *Machine) SetOrder(now time.Time, order map[netip.AddrPort]uint8) {
 	}
 }
 
-// Receive takes a message of the peer's machine.
+// Receive handles a message from the peer's machine.
 func (m *Machine) Receive(now time.Time, msg Message) {
 	m.advance(now)
 	if !m.talk.accept(msg) {
@@ -124,8 +122,8 @@ func (m *Machine) Receive(now time.Time, msg Message) {
 	}
 }
 
-// Requested tells of an authenticated, fresh probe of the peer; rebooted, that the peer
-// was restarted since its last one.
+// Requested handles an authenticated, fresh probe from the peer; rebooted says that the peer has
+// restarted since its last one.
 func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 	m.advance(now)
 	if rebooted {
@@ -143,7 +141,7 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 		return
 	}
 	if s := m.sel; s != nil && s != p && s.class == p.class && s.asked == 0 && !m.idle() && m.now.Sub(p.heard) > freshFor {
-		s.due = m.now // The peer may have another address now: see moved.
+		s.due = m.now // the peer may have another address now: see moved
 	}
 	again := m.now.Sub(p.heard) < askedAgain
 	if m.now.Sub(p.heard) >= time.Second {
@@ -153,9 +151,8 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 	m.askedOver(p, again)
 }
 
-// HandshakeDone tells that a handshake was completed over a path. It proves the path as
-// long as the peer has answered no probe at all: a responder cannot know which of its
-// copies arrived.
+// HandshakeDone reports that a handshake completed on a path. It proves the path if the peer has
+// never answered a probe: a responder cannot know which of its copies arrived.
 func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
 	m.advance(now)
 	m.shaken = m.now
@@ -167,7 +164,7 @@ func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
 	switch p.state {
 	case Frozen, Probing, Failed, Suspect:
 		switch {
-		case !m.probing: // Silence alone judges it, and that is over.
+		case !m.probing: // only silence counts against it, and that is over
 			p.barredUntil = time.Time{}
 			m.move(p, Valid, "a handshake was completed over it")
 		case p.barred(m.now):
@@ -178,9 +175,9 @@ func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
 	}
 }
 
-// Silent tells that what the tunnel sends over the selected path is not answered. The
-// path is demoted even if probes pass, and kept out for a time that grows. After one such
-// change the peer is given time to follow, since until then it may send into the void.
+// Silent reports that what the tunnel sends on the selected path goes unanswered. The path is
+// demoted even if probes pass, and barred for a growing time. After such a change the peer gets
+// time to follow, since until then it may send into the void.
 func (m *Machine) Silent(now time.Time) {
 	m.advance(now)
 	if m.sel == nil || m.now.Sub(m.silent) < followWithin {
@@ -188,7 +185,7 @@ func (m *Machine) Silent(now time.Time) {
 	}
 	p := m.sel
 	m.silent = m.now
-	if p.asked < movedAt { // Probes pass, so they are no proof; a path that is dead shows its recovery by them.
+	if p.asked < movedAt { // probes pass, so they are no proof; on a dead path they show its recovery
 		p.bar(m.now)
 		m.sayDeaf(p)
 	}
@@ -197,8 +194,8 @@ func (m *Machine) Silent(now time.Time) {
 	m.reviveAll("the selected path is silent")
 }
 
-// Doubt tells that something sent to the peer has no answer, though it might have by now: the
-// selected path is probed at once, unless it is being asked already.
+// Doubt reports that something sent to the peer has no answer when it should: the selected path is
+// probed at once, unless it is being probed already.
 func (m *Machine) Doubt(now time.Time) {
 	m.advance(now)
 	if m.sel != nil && m.sel.asked == 0 {
@@ -206,8 +203,8 @@ func (m *Machine) Doubt(now time.Time) {
 	}
 }
 
-// Traffic tells that the tunnel carried more than keepalives since the last call. Once a
-// second is often enough.
+// Traffic reports that the tunnel carried more than keepalives since the last call. Once a second
+// is enough.
 func (m *Machine) Traffic(now time.Time) {
 	m.advance(now)
 	wasIdle := m.idle()
@@ -217,13 +214,13 @@ func (m *Machine) Traffic(now time.Time) {
 	}
 }
 
-// NetworkChanged tells that our own addresses changed or that the process was suspended.
+// NetworkChanged reports that our own addresses changed or that the process was suspended.
 func (m *Machine) NetworkChanged(now time.Time) {
 	m.advance(now)
 	m.networkChanged("own addresses changed")
 }
 
-// networkChanged has all paths tried at once.
+// networkChanged tries all paths at once.
 func (m *Machine) networkChanged(why string) {
 	m.note("all paths are tried", why)
 	for _, p := range m.pairs {
@@ -238,12 +235,12 @@ func (m *Machine) networkChanged(why string) {
 	m.talk.stale = true
 }
 
-// idle says whether the tunnel has carried nothing for a while.
+// idle reports whether the tunnel has carried nothing for a while.
 func (m *Machine) idle() bool { return m.now.Sub(m.traffic) > idleAfter }
 
-// Resting says that nothing presses: the tunnel carries nothing, and the selected path works
-// and is not to be probed yet. What a probe of the peer over that path has changed then, or
-// the answer to one, may wait for a [Beat] to be looked at by Poll.
+// Resting reports that nothing is urgent: the tunnel carries nothing, and the selected path works
+// and needs no probe yet. Then the effect of a peer's probe on that path, or of an answer, may wait
+// up to a [Beat] for the next Poll.
 func (m *Machine) Resting() bool {
 	s := m.sel
 	return s != nil && s.state == Selected && s.asked == 0 && s.answers >= gainSamples && s.due.After(m.now) &&
@@ -251,7 +248,7 @@ func (m *Machine) Resting() bool {
 		!m.talk.stale && len(m.talk.queue) == 0 && len(m.history.fresh) == 0
 }
 
-// advance takes the time of an input.
+// advance sets the time of an input.
 func (m *Machine) advance(now time.Time) {
 	if m.now.IsZero() {
 		m.switched = now
@@ -266,8 +263,7 @@ func (m *Machine) advance(now time.Time) {
 	}
 }
 
-// at says whether a time has come, and sees to it that the machine is polled when it
-// does.
+// at reports whether a time has come; if not, it schedules a poll for it.
 func (m *Machine) at(t time.Time) bool {
 	if !t.After(m.now) {
 		return true
@@ -278,7 +274,7 @@ func (m *Machine) at(t time.Time) bool {
 	return false
 }
 
-// Poll says what to do now and when to call again at the latest, which is after now.
+// Poll returns what to do now and the latest time of the next call, which is after now.
 func (m *Machine) Poll(now time.Time) (Actions, time.Time) {
 	m.advance(now)
 	m.wake = m.now.Add(pollAtLeast)
@@ -298,7 +294,7 @@ func (m *Machine) Poll(now time.Time) (Actions, time.Time) {
 	return a, m.wake
 }
 
-// settle brings everything in line with the time and what was told since.
+// settle brings everything up to date with the time and the inputs since.
 func (m *Machine) settle() {
 	m.prune()
 	m.thaw()
@@ -308,7 +304,7 @@ func (m *Machine) settle() {
 	m.retry()
 	m.choose()
 	m.coordinate()
-	m.thaw() // The choice and the coordination decide what may be tried.
+	m.thaw() // the choice and the coordination decide what may be tried
 	m.keepUp()
 	m.measure()
 }

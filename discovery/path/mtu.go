@@ -6,40 +6,39 @@ import (
 	"time"
 )
 
-// Path MTU. Probes padded to the sizes below are sent over the selected path with the
-// don't-fragment bit; only forward sizes are measured, since answers are short. Each side
-// does so for its own direction.
+// Path MTU. Probes padded to the sizes below are sent on the selected path with the don't-fragment
+// bit. They measure only the forward direction, since answers are short; each side measures its own
+// direction.
 //
-// A packet of the tunnel has 16 bytes of header and 16 of tag around it (WireGuard
-// whitepaper §5.4.6). The largest that the tunnel sends comes first and is the end of it on
-// most paths: at an overlay MTU of 1420, 1452 bytes of UDP payload, which fit 1492 behind
-// PPPoE with IPv4, too. Then come common MTUs of IP packets, as far as they are smaller: 9000
-// jumbo frames, 8950 VXLAN in those, 8896 and 8500 between clouds' networks, 4092 and 2044
-// InfiniBand, 1500 Ethernet, 1492 PPPoE, 1450 VXLAN, 1420 WireGuard, 1400 mobile and cloud,
-// 1280 IPv6's least, 1100 tunnels in tunnels, 576 IPv4's least.
+// A tunnel packet has a 16-byte header and a 16-byte tag around it (WireGuard whitepaper §5.4.6).
+// The largest one that the tunnel sends is tried first and settles it on most paths: at an overlay
+// MTU of 1420 it has 1452 bytes of UDP payload, which also fits 1492 behind PPPoE with IPv4. Then
+// come smaller common MTUs: 9000 jumbo frames, 8950 VXLAN inside those, 8896 and 8500 between
+// clouds' networks, 4092 and 2044 InfiniBand, 1500 Ethernet, 1492 PPPoE, 1450 VXLAN, 1420
+// WireGuard, 1400 mobile and cloud, 1280 IPv6's minimum, 1100 nested tunnels, 576 IPv4's minimum.
 const (
 	tunnelOverhead = 32
-	// usualOverlay is the overlay MTU that fits Ethernet over IPv6. Over a relay nothing
-	// larger is looked for: how the relay sends it on nobody knows.
+	// usualOverlay is the overlay MTU that fits Ethernet over IPv6. On a relay nothing larger is
+	// tried, since nobody knows how the relay forwards it.
 	usualOverlay = 1420
-	// The size is searched again each mtuAgain while there is traffic, mtuFailed after a
-	// search in which no size crossed.
+	// The search is repeated every mtuAgain while there is traffic, or every mtuFailed after a
+	// search in which no size passed.
 	mtuAgain  = 10 * time.Minute
 	mtuFailed = time.Minute
-	// mtuRounds is how often a size is tried before it counts as too large: with 10 %
-	// loss each way a size is missed with 0.19⁴ ≈ 10⁻³.
+	// mtuRounds is how often a size is tried before it counts as too large: with 10 % loss each way
+	// a size is missed with 0.19⁴ ≈ 10⁻³.
 	mtuRounds  = 4
 	mtuWaitMin = 300 * time.Millisecond
 	mtuWaitMax = time.Second
 )
 
-// LargestOverlayMTU is the largest overlay packet, in bytes, that is looked for on a direct
-// path of a gateway whose tunnel has an overlay MTU.
+// LargestOverlayMTU returns the largest overlay packet, in bytes, that is tried on a direct path,
+// given the overlay MTU of the gateway's tunnel.
 func LargestOverlayMTU(overlay int) int { return max(overlay, usualOverlay) }
 
-// UnmeasuredOverlayMTU is the overlay packet, in bytes, that a path is taken to carry until it
-// was measured: the overlay's largest, but no more than Ethernet takes over IPv6. WireGuard pads
-// what is smaller than its device's MTU to 16 bytes.
+// UnmeasuredOverlayMTU returns the overlay packet, in bytes, that a path is assumed to carry until
+// it is measured: the overlay's largest, but no more than fits Ethernet over IPv6. WireGuard pads
+// smaller packets than its device's MTU to 16 bytes.
 func UnmeasuredOverlayMTU(overlay int) int {
 	if overlay > usualOverlay {
 		return usualOverlay &^ 15
@@ -47,16 +46,16 @@ func UnmeasuredOverlayMTU(overlay int) int {
 	return overlay
 }
 
-// Size is a size that is tried on a path.
+// Size is a size to try on a path.
 type Size struct {
-	Payload int // of UDP, in bytes: that of the probe
-	// Overlay is the largest packet of the tunnel that surely fits, in bytes: WireGuard pads
-	// packets to 16 bytes, up to the MTU of its device.
+	Payload int // of UDP, in bytes: the probe's
+	// Overlay is the largest tunnel packet that surely fits, in bytes: WireGuard pads packets to 16
+	// bytes, up to the MTU of its device.
 	Overlay int
 }
 
-// Sizes lists what is tried on a direct path to an address, for a gateway whose tunnel has an
-// overlay MTU, the largest first.
+// Sizes lists the sizes to try on a direct path to an address, largest first, given the overlay MTU
+// of the gateway's tunnel.
 func Sizes(to netip.Addr, overlay int) []Size {
 	largest := LargestOverlayMTU(overlay)
 	var out []Size
@@ -66,9 +65,9 @@ func Sizes(to netip.Addr, overlay int) []Size {
 	return out
 }
 
-// payloads lists the sizes of UDP payload to try for a largest overlay packet, the largest
-// first. STUN messages are multiples of four bytes long (RFC 8489 §5): what holds that packet
-// is rounded up, what fits an IP packet is rounded down.
+// payloads lists the sizes of UDP payload to try for a largest overlay packet, largest first. STUN
+// messages are multiples of four bytes long (RFC 8489 §5), so what holds that packet is rounded up,
+// and what fits an IP packet is rounded down.
 func payloads(to netip.Addr, largest int) []int {
 	const v4Headers, v6Headers = 20 + 8, 40 + 8
 	headers := v6Headers
@@ -84,8 +83,8 @@ func payloads(to netip.Addr, largest int) []int {
 	return out
 }
 
-// overlayOf is the largest packet of the tunnel that a UDP payload holds, where its device's
-// MTU is the largest of all.
+// overlayOf returns the largest tunnel packet that a UDP payload holds, if largest is the device's
+// MTU.
 func overlayOf(payload, largest int) int {
 	if o := payload - tunnelOverhead; o < largest {
 		return o &^ 15
@@ -93,7 +92,7 @@ func overlayOf(payload, largest int) int {
 	return largest
 }
 
-// largestFor is the largest overlay packet that is looked for on a pair.
+// largestFor returns the largest overlay packet to try on a pair.
 func (m *Machine) largestFor(p *pair) int {
 	if p.class == classRelayed {
 		return usualOverlay
@@ -101,32 +100,32 @@ func (m *Machine) largestFor(p *pair) int {
 	return LargestOverlayMTU(m.o.OverlayMTU)
 }
 
-// mtu is what is known of the sizes that cross a pair.
+// mtu is what is known about the sizes that pass on a pair.
 type mtu struct {
-	payload int       // the largest known to cross; 0 = none is known
-	checked time.Time // the end of the last search; zero = one is wanted
+	payload int       // the largest known to pass; 0 = none
+	checked time.Time // the end of the last search; zero = one is needed
 	search  *sizeSearch
 }
 
-// sizeSearch asks the largest size alone, then in each round all sizes above the best,
-// from the top.
+// sizeSearch tries the largest size alone, and then in each round all sizes above the best, from
+// the top.
 type sizeSearch struct {
 	sizes   []int
-	best    int // index of the largest size that crossed, len(sizes) when none did
-	refused int // the smallest size that our own host refuses to send; 0 = none
+	best    int // index of the largest size that passed, len(sizes) if none did
+	refused int // the smallest size that our own host rejects; 0 = none
 	round   int
-	next    int       // index of the size to ask next
+	next    int       // index of the next size to try
 	due     time.Time // when
 }
 
-// suspect asks for a new search, since something is not getting through.
+// suspect requests a new search, since something is not getting through.
 func (u *mtu) suspect() { u.checked, u.search = time.Time{}, nil }
 
-// forget is for another network.
+// forget resets it for another network.
 func (u *mtu) forget() { *u = mtu{} }
 
-// overlayMTU is the largest packet of the tunnel that crosses the pair whole, in bytes; 0 =
-// not known.
+// overlayMTU returns the largest tunnel packet that passes unfragmented on the pair, in bytes; 0 =
+// unknown.
 func (m *Machine) overlayMTU(p *pair) int {
 	if p.mtu.payload == 0 {
 		return 0
@@ -134,7 +133,7 @@ func (m *Machine) overlayMTU(p *pair) int {
 	return overlayOf(p.mtu.payload, LargestOverlayMTU(m.o.OverlayMTU))
 }
 
-// measure sees to it that the size of the selected path is known.
+// measure makes sure that the selected path is measured.
 func (m *Machine) measure() {
 	p := m.sel
 	if p == nil || !p.works() && p.asked > 0 || p.answers < betterAnswers {
@@ -155,7 +154,7 @@ func (m *Machine) measure() {
 	}
 }
 
-// last is the index after the last size that the round asks.
+// last returns the index after the last size of the round.
 func (s *sizeSearch) last() int {
 	if s.round == 0 {
 		return 1
@@ -163,7 +162,7 @@ func (s *sizeSearch) last() int {
 	return s.best
 }
 
-// endRound goes to the next round, or ends the search, once the answers are in.
+// endRound starts the next round, or ends the search, once the answers are in.
 func (m *Machine) endRound(p *pair) {
 	s := p.mtu.search
 	if s.best == 0 {
@@ -198,15 +197,14 @@ func (m *Machine) sized(p *pair) {
 	m.note(fmt.Sprintf("%s MTU %d", p.path, m.overlayMTU(p)),
 		fmt.Sprintf("probes of %d bytes cross it, larger ones do not", u.payload))
 	if p.barred(m.now) {
-		p.barredUntil = m.now // The silence is explained: packets were too large.
+		p.barredUntil = m.now // the silence is explained: packets were too large
 	}
 	m.talk.stale = true
 }
 
-// peerMTU takes the MTU of the peer's direction. One that became smaller than ours has
-// ours measured again: the peer's silence may have been our packets' loss, and we do not
-// notice while we hear the peer. What a tunnel of the usual MTU sends at most says nothing of
-// larger packets.
+// peerMTU handles the MTU of the peer's direction. If it fell below ours, ours is measured again:
+// the peer's silence may have been the loss of our packets, which we do not notice while we hear
+// the peer. The most that a tunnel of the usual MTU sends says nothing about larger packets.
 func (m *Machine) peerMTU(mtu int) {
 	changed := mtu != m.talk.mtu
 	m.talk.mtu = mtu
@@ -215,7 +213,7 @@ func (m *Machine) peerMTU(mtu int) {
 	}
 }
 
-// sizeDue gives the pair and the size to ask, when it is time.
+// sizeDue returns the pair and the size to try, when it is time.
 func (m *Machine) sizeDue() (*pair, int) {
 	p := m.sel
 	if p == nil || p.mtu.search == nil {
@@ -231,7 +229,7 @@ func (m *Machine) sizeDue() (*pair, int) {
 	return p, s.sizes[s.next]
 }
 
-// sizeSent plans what follows a padded probe: the next size, or the wait for answers.
+// sizeSent schedules what follows a padded probe: the next size, or the wait for answers.
 func (m *Machine) sizeSent(p *pair) {
 	s := p.mtu.search
 	s.next++
@@ -241,7 +239,7 @@ func (m *Machine) sizeSent(p *pair) {
 	}
 }
 
-// crossed takes the answer to a padded probe.
+// crossed handles the answer to a padded probe.
 func (m *Machine) crossed(p *pair, size int) {
 	s := p.mtu.search
 	if s == nil {
@@ -254,7 +252,7 @@ func (m *Machine) crossed(p *pair, size int) {
 	}
 }
 
-// tooLarge takes our own host's refusal to send a padded probe.
+// tooLarge handles our own host's refusal to send a padded probe.
 func (m *Machine) tooLarge(p *pair, size int) {
 	if s := p.mtu.search; s != nil && (s.refused == 0 || size < s.refused) {
 		s.refused = size

@@ -1,6 +1,6 @@
 package path
 
-// Words of RFC 4787 that decisions depend on.
+// Terms of RFC 4787 that decisions depend on.
 const (
 	mappingNone             = "none"
 	endpointIndependent     = "endpoint-independent"
@@ -9,13 +9,13 @@ const (
 	addressAndPortDependent = "address-and-port-dependent"
 )
 
-// mapped says whether a mapping behaviour is that of a NAT.
+// mapped reports whether a mapping behaviour is that of a NAT.
 func mapped(mapping string) bool {
 	return mapping == endpointIndependent || perDestination(mapping)
 }
 
-// perDestination says whether a NAT gives each destination another port, so that no
-// third party can tell the port that the peer will see.
+// perDestination reports whether a NAT uses another port for each destination, so that no third
+// party can tell which port the peer will see.
 func perDestination(mapping string) bool {
 	switch mapping {
 	case endpointDependent, addressDependent, addressAndPortDependent:
@@ -24,15 +24,15 @@ func perDestination(mapping string) bool {
 	return false
 }
 
-// canPunch says whether two NATs can be opened towards each other, or why not. What is
-// not known counts in favour of trying.
+// canPunch reports whether two NATs can be opened towards each other, or why not. If in doubt, it
+// says yes.
 //
 //	own mapping \ peer's   independent                    per destination
 //	independent            yes                            unless our own filter asks for the port
 //	per destination        unless the peer's filter       no: neither knows where to send
 //	                       asks for the port
 //
-// There is no port prediction. A filter that lets anybody in needs no punching.
+// There is no port prediction. A filter that lets anyone in needs no punching.
 func canPunch(own, other NAT) (bool, string) {
 	a, b := perDestination(own.Mapping), perDestination(other.Mapping)
 	switch {
@@ -48,9 +48,9 @@ func canPunch(own, other NAT) (bool, string) {
 	return true, ""
 }
 
-// opensFirst says whether the proposer opens its NAT before the answerer does. Whoever
-// has a NAT that can be poisoned goes first, for then nothing of the peer's is a stray;
-// when that may be both, low TTLs keep the openers from the peer's NAT.
+// opensFirst reports whether the proposer opens its NAT before the answerer does. The side whose
+// NAT can be poisoned goes first, since then none of the peer's packets are unsolicited. If both
+// can be, low TTLs keep the openers away from the peer's NAT.
 //
 //	own strays \ peer's   drops      answers    unknown
 //	drops                 proposer   answerer   answerer

@@ -17,7 +17,7 @@ const (
 	classRelayed
 )
 
-// String names the class as reasons do.
+// String names the class, for reasons.
 func (c class) String() string {
 	switch c {
 	case classLAN:
@@ -29,7 +29,7 @@ func (c class) String() string {
 	}
 }
 
-// classify tells the class of a way to an address of a source.
+// classify returns the class of a path to an address from a source.
 func classify(p peer.Path, source string) class {
 	switch {
 	case p.Via != "" || source == SourceRelay:
@@ -41,48 +41,48 @@ func classify(p peer.Path, source string) class {
 	}
 }
 
-// pair is one way to the peer. Its state is changed by [Machine.move] alone.
+// pair is one path to the peer. Only [Machine.move] changes its state.
 type pair struct {
 	id        uint16
 	path      peer.Path
-	label     string // the path for people
+	label     string // the path, for display
 	source    string
 	class     class
 	order     uint8 // of preference within the class, 0 first ([Machine.SetOrder])
-	reflexive bool  // learnt from the peer's packets, not from a candidate
+	reflexive bool  // learned from the peer's packets, not from a candidate
 
 	state  State
 	since  time.Time
 	reason string
 
-	// Probes on their way (schedule.go).
-	plan    []time.Duration // the round in progress, offsets from began
+	// Outstanding probes (schedule.go).
+	plan    []time.Duration // the current round, as offsets from began
 	began   time.Time       // of the round
-	due     time.Time       // of the next probe; zero = none is planned
+	due     time.Time       // when the next probe is due; zero = none
 	asked   int             // probes since the last answer, or in this round
-	askedAt time.Time       // the first of them
-	sentAt  time.Time       // the last probe
+	askedAt time.Time       // when the first of them was sent
+	sentAt  time.Time       // when the last probe was sent
 
 	// Proof.
-	answered time.Time // the last own round trip
-	shaken   time.Time // the last handshake over it
-	heard    time.Time // the peer's last probe over it
+	answered time.Time // when the last probe was answered
+	shaken   time.Time // when a handshake last completed on it
+	heard    time.Time // when the peer last probed it
 	// heardBefore is when the peer probed it at least a second before that.
 	heardBefore time.Time
-	answers     int // since it last failed
+	answers     int // since the last failure
 	rtt         time.Duration
-	latest      [gainSamples]time.Duration // round trips, the latest first
+	latest      [gainSamples]time.Duration // round trips, latest first
 	mapped      netip.AddrPort
 
 	failures    int // since it last worked for a while
 	tried       time.Time
 	silences    int
-	barredUntil time.Time // the tunnel was silent over it
+	barredUntil time.Time // the tunnel was silent on it
 
 	mtu mtu
 }
 
-// proven is when the pair was last known to work both ways.
+// proven is when the pair was last known to work in both directions.
 func (p *pair) proven() time.Time { return later(p.answered, p.shaken) }
 
 func later(a, b time.Time) time.Time {
@@ -92,13 +92,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// works says whether the pair is in a state in which it carried something lately.
+// works reports whether the pair's state says that it recently worked.
 func (p *pair) works() bool { return p.state == Valid || p.state == Selected }
 
 func (p *pair) barred(now time.Time) bool { return p.barredUntil.After(now) }
 
-// Cool-down of a path whose probes passed while the tunnel's data did not: doubled each
-// time, forgotten once the path carried the tunnel for the longest cool-down.
+// Cool-down of a path whose probes passed while the tunnel's data did not. It doubles each time,
+// and is reset once the path has carried the tunnel for the longest cool-down.
 const (
 	firstBar   = 30 * time.Second
 	longestBar = 10 * time.Minute
@@ -112,7 +112,7 @@ func (p *pair) bar(now time.Time) {
 	p.silences++
 }
 
-// sample takes a round trip.
+// sample records a round trip.
 func (p *pair) sample(rtt time.Duration) {
 	copy(p.latest[1:], p.latest[:])
 	p.latest[0] = rtt
@@ -127,8 +127,7 @@ func (p *pair) forgetSamples() {
 	p.rtt, p.latest, p.answers = 0, [gainSamples]time.Duration{}, 0
 }
 
-// kind orders pairs by what the round trip does not change: the class, then the order that
-// was set.
+// kind orders pairs by what the round trip does not change: the class, then the order that was set.
 func (p *pair) kind(o *pair) int {
 	return cmp.Or(cmp.Compare(p.class, o.class), cmp.Compare(p.order, o.order))
 }
@@ -142,7 +141,7 @@ func (p *pair) compare(o *pair) int {
 	)
 }
 
-// move is the one place where a pair changes its state.
+// move is the only place where a pair changes its state.
 func (m *Machine) move(p *pair, to State, reason string) {
 	from := p.state
 	p.reason = reason
@@ -156,7 +155,7 @@ func (m *Machine) move(p *pair, to State, reason string) {
 	case Probing:
 	case Valid, Selected:
 		if from != Valid && from != Selected && p.answered != m.now {
-			// By a handshake: the probes go on.
+			// Proven by a handshake: the probes continue.
 			p.due = m.now
 		}
 	case Suspect:
@@ -170,8 +169,8 @@ func (m *Machine) move(p *pair, to State, reason string) {
 	}
 }
 
-// routine says whether a transition is one of those that recur and tell nothing new:
-// the retries of what failed before, and the pauses between them.
+// routine reports whether a transition merely recurs: retries of what failed before, and the pauses
+// between them.
 func (m *Machine) routine(p *pair, from, to State) bool {
 	switch to {
 	case Probing:
@@ -201,7 +200,7 @@ func (m *Machine) drop(p *pair, why string) {
 	}
 }
 
-// find gives the pair of a path, nil when there is none.
+// find returns the pair of a path, nil if there is none.
 func (m *Machine) find(path peer.Path) *pair {
 	for _, p := range m.pairs {
 		if p.path == path {
@@ -211,7 +210,7 @@ func (m *Machine) find(path peer.Path) *pair {
 	return nil
 }
 
-// Label writes a path for people, who know a relay by its server.
+// Label formats a path for people, with a relay shown by its server.
 func (m *Machine) Label(p peer.Path) string {
 	for _, r := range m.local.Relays {
 		if r.Via == p.Via && r.Server != "" {
@@ -221,7 +220,7 @@ func (m *Machine) Label(p peer.Path) string {
 	return p.String()
 }
 
-// add makes a pair.
+// add creates a pair.
 func (m *Machine) add(path peer.Path, source string) *pair {
 	m.lastID++
 	p := &pair{

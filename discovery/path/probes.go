@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// pace is the least time between two probes to the peer, over whatever path.
+	// pace is the least time between two probes to the peer, on any path.
 	pace = 50 * time.Millisecond
-	// lateAnswer is how long an answer is waited for.
+	// lateAnswer is how long to wait for an answer.
 	lateAnswer = 10 * time.Second
 )
 
@@ -20,11 +20,11 @@ const (
 type sender struct {
 	lastID  uint64
 	next    time.Time // no probe before
-	waiting []*asked  // in the order they were sent; bounded by pace and lateAnswer
+	waiting []*asked  // in order of sending; bounded by pace and lateAnswer
 	byTx    map[stunwire.TxID]*asked
 }
 
-// asked is a probe that was handed out.
+// asked is a probe that was returned by Poll.
 type asked struct {
 	id   uint64
 	pair *pair
@@ -35,7 +35,7 @@ type asked struct {
 
 func newSender() sender { return sender{byTx: make(map[stunwire.TxID]*asked)} }
 
-// remember takes a probe that is handed out now.
+// remember records a probe that is being returned.
 func (s *sender) remember(now time.Time, p *pair, size int) uint64 {
 	for len(s.waiting) > 0 && now.Sub(s.waiting[0].at) > lateAnswer {
 		delete(s.byTx, s.waiting[0].tx)
@@ -56,20 +56,20 @@ func (s *sender) find(id uint64) *asked {
 	return nil
 }
 
-// urgency ranks pairs that are due, the most urgent first.
+// urgency ranks pairs that are due, most urgent first.
 func (m *Machine) urgency(p *pair) int {
 	switch {
 	case p == m.sel:
 		return 0
 	case !p.proven().IsZero() || m.now.Sub(p.heard) < lateAnswer:
-		return 1 // The peer is there.
+		return 1 // the peer is there
 	default:
 		return 2
 	}
 }
 
-// nextProbe gives the most urgent probe that is due, one each pace: openers of NATs
-// first, then by urgency the pair that has waited longest, then sizes.
+// nextProbe returns the most urgent due probe, at most one every pace: NAT openers first, then by
+// urgency the pair that has waited longest, then sizes.
 func (m *Machine) nextProbe() (Probe, bool) {
 	var urgent *pair
 	for _, p := range m.pairs {
@@ -112,9 +112,8 @@ func (m *Machine) hand(p *pair, size int) Probe {
 	return Probe{ID: m.sender.remember(m.now, p, size), Path: p.path, Size: size, PathID: p.id}
 }
 
-// Sent tells what became of a probe: its transaction, or an error. It must be called
-// before the answer can arrive; when the write fails after that, call it again with the
-// error.
+// Sent reports what became of a probe: its transaction, or an error. Call it before the answer can
+// arrive; if the write then fails, call it again with the error.
 func (m *Machine) Sent(now time.Time, id uint64, tx stunwire.TxID, err error) {
 	m.advance(now)
 	a := m.sender.find(id)
@@ -139,9 +138,8 @@ func (m *Machine) Sent(now time.Time, id uint64, tx stunwire.TxID, err error) {
 	}
 }
 
-// Answered tells of the authenticated answer to a probe, the way it came, and our own
-// address as the peer saw it. An answer that came another way than its probe went
-// proves nothing.
+// Answered handles the authenticated answer to a probe, with the path it arrived on and our own
+// address as the peer saw it. An answer on another path than its probe proves nothing.
 func (m *Machine) Answered(now time.Time, tx stunwire.TxID, from peer.Path, mapped netip.AddrPort) {
 	m.advance(now)
 	a := m.sender.byTx[tx]
@@ -171,7 +169,7 @@ func (m *Machine) Answered(now time.Time, tx stunwire.TxID, from peer.Path, mapp
 func (m *Machine) answer(p *pair, how string) {
 	switch {
 	case p.works():
-	case p.barred(m.now): // Probes prove nothing for it.
+	case p.barred(m.now): // probes prove nothing for it
 	case p == m.sel:
 		m.move(p, Selected, "answers again")
 	default:
@@ -179,8 +177,8 @@ func (m *Machine) answer(p *pair, how string) {
 	}
 }
 
-// doubtHandshakes is called when the peer turns out to answer probes: what only a
-// handshake has proven must answer them too.
+// doubtHandshakes is called when the peer turns out to answer probes: pairs that only a handshake
+// has proven must now answer them too.
 func (m *Machine) doubtHandshakes() {
 	for _, p := range m.pairs {
 		if p.works() && p.answered.IsZero() {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Punching opens two NATs towards each other in an order that keeps every packet from
-// arriving unasked. The steps travel in-band, over the relay; no clocks are compared.
+// Punching opens two NATs towards each other in an order that lets no packet arrive unsolicited.
+// The steps are exchanged in-band, on the relay; no clocks are compared.
 //
 //	proposer                                   answerer
 //	3 low-TTL openers (if it opens first)
@@ -17,37 +17,37 @@ import (
 //	             ◄── opened ───                full TTL, if the proposer is open
 //	full TTL     ──── go ─────►                full TTL
 //
-// An opener crosses our own NAT and dies before the peer's. While a side waits it repeats
-// its openers, since an unanswered mapping may live for seconds only. Full-TTL probes are
-// given up after punchFor; then the pair is silent for longer than a NAT remembers an
-// unanswered flow, or it would stay poisoned for ever.
+// An opener passes our own NAT and dies before the peer's. A waiting side repeats its openers,
+// since an unanswered mapping may live only for seconds. Full-TTL probes end after punchFor. Then
+// the pair is silent for longer than a NAT remembers an unanswered flow; otherwise it would stay
+// poisoned for ever.
 const (
 	openers       = 3
 	openerEvery   = 100 * time.Millisecond
 	reopenEvery   = time.Second
 	waitForPeer   = 10 * time.Second // for the answer to a step
 	punchFor      = 3 * time.Second
-	silence       = 36 * time.Second // conntrack: 30 s unreplied, and room for skew
+	silence       = 36 * time.Second // conntrack: 30 s for unreplied flows, plus skew
 	proposerRests = 38 * time.Second // the peer's silence may have begun later
-	// After quickAttempts the next come every slowPunch, or idlePunch while idle, since an
-	// attempt costs some 3 kB; the first traffic ends that wait.
+	// After quickAttempts the next follow every slowPunch, or idlePunch while idle, since an
+	// attempt costs some 3 kB. The first traffic ends that wait.
 	quickAttempts = 3
 	slowPunch     = 5 * time.Minute
 	idlePunch     = 2 * time.Hour
-	// The low side proposes lowProposes after the relay works, the high side if nothing
-	// came by highProposes; and where one NAT lets anybody in, only when that has not
-	// led to a direct path for so long.
+	// The low side proposes lowProposes after the relay works, the high side if no proposal came by
+	// highProposes. If one NAT lets anyone in, they propose only if that has not led to a direct
+	// path by then.
 	lowProposes    = 500 * time.Millisecond
 	highProposes   = 3 * time.Second
 	dialingSuffice = 10 * time.Second
 	maxFrom        = 4
 )
 
-// openerTTLs are the TTLs by attempt: 2 crosses the NAT that is the next hop, as at home;
-// 4 crosses one behind a node and a router, and 3 is for when the peer is that near.
+// openerTTLs are the TTLs by attempt: 2 passes a NAT that is the next hop, as at home; 4 passes one
+// behind a node and a router, and 3 is for a peer that is that close.
 var openerTTLs = []int{2, 2, 4, 3}
 
-// openerFar is the TTL where the peer's NAT is known to drop strays.
+// openerFar is the TTL if the peer's NAT is known to drop unsolicited packets.
 const openerFar = 64
 
 // punchRound is the round of full-TTL probes; with answerWithin it takes punchFor.
@@ -56,18 +56,17 @@ var punchRound = []time.Duration{
 	1500 * time.Millisecond, 2000 * time.Millisecond,
 }
 
-// punchPhase is where an attempt stands.
+// punchPhase is the phase of an attempt.
 type punchPhase uint8
 
 const (
-	punchIdle    punchPhase = iota // no attempt goes on
+	punchIdle    punchPhase = iota // no attempt is running
 	punchOpening                   // the first openers are being sent
 	punchWaiting                   // for the peer's next step
 	punching                       // full TTL
 )
 
-// puncher is the state of punching with the peer: one attempt at a time, for all
-// server-reflexive pairs together.
+// puncher is the state of punching: one attempt at a time, for all server-reflexive pairs together.
 type puncher struct {
 	phase    punchPhase
 	session  uint32
@@ -78,24 +77,24 @@ type puncher struct {
 	since    time.Time // of the session
 	deadline time.Time // of the phase
 	left     int       // openers to send in punchOpening
-	turn     int       // of the targets
-	opener   time.Time // the next one
+	turn     int       // index of the next target
+	opener   time.Time // when the next one is due
 
 	failed     int       // attempts since the last success or event
-	failedAt   time.Time // the last one
+	failedAt   time.Time // when the last one failed
 	quietUntil time.Time // nothing may be sent to the targets
 }
 
-// covers says whether a pair may be probed with full TTL.
+// covers reports whether a pair may be probed with full TTL.
 func (u *puncher) covers(p *pair) bool {
 	return u.phase == punching && slices.Contains(u.targets, p)
 }
 
-// forgive has the next attempt made as soon as the silence allows.
+// forgive lets the next attempt start as soon as the silence allows.
 func (u *puncher) forgive() { u.failed = min(u.failed, 1) }
 
-// nextPunch is when the next attempt may be proposed: by the high side a little later, so
-// that the low one's proposal arrives first.
+// nextPunch is when the next attempt may be proposed. The high side waits a little longer, so that
+// the low one's proposal arrives first.
 func (m *Machine) nextPunch() time.Time {
 	u := &m.punch
 	wait := slowPunch
@@ -113,7 +112,7 @@ func (m *Machine) nextPunch() time.Time {
 	return u.failedAt.Add(wait)
 }
 
-// coordinate drives an attempt, or proposes one.
+// coordinate continues an attempt, or proposes one.
 func (m *Machine) coordinate() {
 	u := &m.punch
 	u.targets = slices.DeleteFunc(u.targets, func(p *pair) bool { return !slices.Contains(m.pairs, p) })
@@ -156,7 +155,7 @@ func (m *Machine) targetHeard() bool {
 	return slices.ContainsFunc(m.punch.targets, func(p *pair) bool { return p.heard.After(m.punch.since) })
 }
 
-// propose begins an attempt when there is cause to.
+// propose starts an attempt if there is reason to.
 func (m *Machine) propose() {
 	s := m.sel
 	if s == nil || s.class < classRelayed || s.state != Selected || !m.talk.heard || !m.at(m.nextPunch()) {
@@ -187,7 +186,7 @@ func (m *Machine) propose() {
 	m.waitForPeer()
 }
 
-// begin starts an attempt; what earlier ones left stays.
+// begin starts an attempt and keeps the counts of earlier ones.
 func (m *Machine) begin(u puncher) {
 	u.failed, u.failedAt, u.quietUntil = m.punch.failed, m.punch.failedAt, m.punch.quietUntil
 	u.since = m.now
@@ -228,7 +227,7 @@ func (m *Machine) saySession(s Step) {
 	})
 }
 
-// from lists where our packets will come from as far as we know.
+// from lists where our packets will come from, as far as we know.
 func (m *Machine) from() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, seen := range []bool{true, false} {
@@ -242,8 +241,8 @@ func (m *Machine) from() []netip.AddrPort {
 	return out
 }
 
-// reflexiveTargets lists the pairs to open our own NAT for: the peer's server-reflexive
-// ones, and those that it says it comes from. The latter make no new pairs.
+// reflexiveTargets lists the pairs to open our own NAT for: the peer's server-reflexive ones, and
+// those for the addresses it says it comes from. The latter create no pairs.
 func (m *Machine) reflexiveTargets(from []netip.AddrPort) []*pair {
 	var out []*pair
 	for _, p := range m.pairs {
@@ -255,7 +254,7 @@ func (m *Machine) reflexiveTargets(from []netip.AddrPort) []*pair {
 	return out
 }
 
-// punchStep takes a step of the peer.
+// punchStep handles a step from the peer.
 func (m *Machine) punchStep(s Punch) {
 	u := &m.punch
 	if s.Step == StepPropose {
@@ -289,7 +288,7 @@ func (m *Machine) answerProposal(s Punch) {
 	case m.directWorks() || len(targets) == 0 || m.sel == nil:
 		return
 	case u.phase != punchIdle && (u.mine && m.o.Low || u.phase == punching):
-		return // Ours goes first, or the last one is still going on.
+		return // our own proposal wins, or the last attempt is still running
 	case u.quietUntil.After(m.now):
 		wait := u.quietUntil.Sub(m.now)
 		m.talk.say(Punch{Session: s.Session, Step: StepWait, Attempt: s.Attempt, WaitMillis: wait.Milliseconds()})
@@ -300,7 +299,7 @@ func (m *Machine) answerProposal(s Punch) {
 	m.open()
 }
 
-// wait puts the proposal off as the peer asks.
+// wait postpones the proposal as the peer asks.
 func (m *Machine) wait(s Punch) {
 	u := &m.punch
 	ask := min(max(time.Duration(s.WaitMillis)*time.Millisecond, time.Second), 2*silence)
@@ -323,21 +322,21 @@ func (m *Machine) punchNow() {
 	}
 }
 
-// punchFailed ends an attempt in silence.
+// punchFailed ends an attempt and starts the silence.
 func (m *Machine) punchFailed(why string) {
 	u := &m.punch
 	m.note("punching failed", fmt.Sprintf("attempt %d: %s; silence for %s", u.attempt, why, roughly(silence)))
 	*u = puncher{failed: u.failed + 1, failedAt: m.now, quietUntil: m.now.Add(silence)}
 }
 
-// openerDue gives the next opener to send and its TTL.
+// openerDue returns the next opener to send and its TTL.
 func (m *Machine) openerDue() (*pair, int) {
 	u := &m.punch
 	opening := u.phase == punchOpening && u.left > 0
 	if !opening && u.phase != punchWaiting || len(u.targets) == 0 || !m.at(u.opener) {
 		return nil, 0
 	}
-	// Waiting without having opened is for the peer to go first.
+	// A side that waits without having opened lets the peer go first.
 	if u.phase == punchWaiting && u.mine && !opensFirst(m.local.NAT, m.talk.nat) {
 		return nil, 0
 	}
@@ -347,7 +346,7 @@ func (m *Machine) openerDue() (*pair, int) {
 	return u.targets[u.turn%len(u.targets)], openerTTLs[(u.attempt-1)%len(openerTTLs)]
 }
 
-// openerSent plans the next opener.
+// openerSent schedules the next opener.
 func (m *Machine) openerSent() {
 	u := &m.punch
 	u.turn++

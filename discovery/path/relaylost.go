@@ -8,19 +8,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// RelayLost says that a relay that joined the two sides has lost their allocations, as when
-// it is restarted: our own has another address there now, and so has the peer's, which
-// is searched for then (sweep.go).
+// RelayLost says that a relay between the two sides has lost their allocations, for example by a
+// restart. Our new allocation has another address, and so has the peer's, which is then searched
+// for (sweep.go).
 type RelayLost struct {
-	Server    string         // the relay, for people
+	Server    string         // the relay, for display
 	Was, Now  netip.AddrPort // our own relayed addresses
-	At        time.Time      // when our own allocation was found gone
-	Searching bool           // the relay's ports are asked for the peer, or its turn is waited for
-	Next      time.Time      // of the next round, between two; else zero
-	Ended     bool           // there is none any more
+	At        time.Time      // when our own allocation was found lost
+	Searching bool           // the relay's ports are being probed for the peer, or will be at its turn
+	Next      time.Time      // of the next round, while between two; else zero
+	Ended     bool           // the search is over
 }
 
-// String says so in words, and what helps.
+// String describes it, and what helps.
 func (l RelayLost) String() string {
 	search := "the peer cannot be searched for there at present"
 	switch {
@@ -41,14 +41,14 @@ type lastPath struct {
 	class class
 }
 
-// needed says whether a path led over one of our allocations, or straight to the peer's on
-// the same server.
+// needed reports whether a path used one of our allocations, or went directly to the peer's on the
+// same server.
 func (p lastPath) needed(r Relay) bool {
 	return p.class == classRelayed && (p.Via == r.Via || p.Via == "" && p.Remote.Addr() == r.Addr.Addr().Unmap())
 }
 
-// watchRelays notes when an allocation goes that the path needed, and when the server has
-// given another.
+// watchRelays notes when an allocation that the path needed goes, and when the server gives a new
+// one.
 func (m *Machine) watchRelays(before, now []Relay) {
 	last := m.last
 	if m.sel != nil {
@@ -65,11 +65,11 @@ func (m *Machine) watchRelays(before, now []Relay) {
 		}
 	}
 	if m.lost != nil && m.lost.Now == m.lost.Was {
-		m.lost = nil // It was there still.
+		m.lost = nil // it was still there
 	}
 }
 
-// relayLost is what is known of such a loss, nil when there is a path or another reason.
+// relayLost returns what is known about such a loss, nil if there is a path or another reason.
 func (m *Machine) relayLost() *RelayLost {
 	if m.sel != nil || m.lost == nil || !m.lost.Now.IsValid() {
 		return nil

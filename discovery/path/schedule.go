@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// Liveness. A path that carried traffic lately is probed every activeEvery; a probe without an
-// answer is repeated every 300 to 500 ms, and the path is distrusted distrustAfter the
-// first of them: 3 s + 3.5 s = 6.5 s after the last answer. With 10 % loss each way an
-// exchange fails with p = 0.19, and at least seven in a row are needed: 0.19⁷ ≈ 10⁻⁵.
+// Liveness. A path with recent traffic is probed every activeEvery. An unanswered probe is repeated
+// every 300 to 500 ms, and the path becomes suspect distrustAfter the first of them: 3 s + 3.5 s =
+// 6.5 s after the last answer. With 10 % loss each way an exchange fails with p = 0.19, and at
+// least seven failures in a row are needed: 0.19⁷ ≈ 10⁻⁵.
 const (
 	activeEvery   = 3 * time.Second
-	busyEvery     = time.Second      // while there is traffic: by this the peer sees that we have another address
-	busyFor       = 5 * time.Second  // of which we are told every second or two
+	busyEvery     = time.Second      // with traffic: shows the peer that our address changed
+	busyFor       = 5 * time.Second  // since traffic is reported every second or two
 	idleAfter     = 45 * time.Second // without traffic a path counts as idle
 	distrustAfter = 3500 * time.Millisecond
-	giveUpAfter   = 10 * time.Second // a suspect path fails so long after the first unanswered probe
+	giveUpAfter   = 10 * time.Second // a suspect path fails this long after the first unanswered probe
 	repeatMin     = 300 * time.Millisecond
 	repeatMax     = 500 * time.Millisecond
-	// doubtAt and alarmAt are numbers of unanswered probes: at the first the reserves are
-	// probed, at the second also what had failed, so that a proven path is at hand when
-	// the selected one is distrusted, and the allocations are looked after.
+	// doubtAt and alarmAt are numbers of unanswered probes. At the first, the reserves are probed.
+	// At the second, failed pairs are probed as well, so that a proven path is ready when the
+	// selected one becomes suspect, and the allocations are checked.
 	doubtAt, alarmAt = 3, 5
-	// askedAgain is how close two probes of the peer over one path are that tell that it
+	// askedAgain is how close together two probes from the peer on one path must be to show that it
 	// does not hear our answers.
 	askedAgain = 2 * time.Second
 )
 
-// Idle, one exchange each keepalive (20 ± 3 s) serves both sides and the NATs between
-// them: who was asked asks next, and who asked waits for turnAfter of the interval, so
-// that both have proof of their own every other time. 4,320 exchanges a day at 108 and
-// 84 bytes of IP packets are 0.83 MB. Over IPv6 it is 128 and 116 bytes, hence 23 s: 0.92 MB,
-// and 0.93 in beats, whose greatest turn is shorter;
-// 23 s × 1.1, a second of spread and distrustAfter are still less than the 30 s in which a dead path is noticed.
-// That holds for the default. Who sets another value knows a NAT or a firewall that forgets
-// soon: that is the most there is between two exchanges, and it is not stretched.
+// While idle, one exchange every keepalive (20 ± 3 s) serves both sides and the NATs between them.
+// The side that was probed probes next, and the one that probed waits turnAfter times the interval,
+// so that each gets its own proof every other time. 4,320 exchanges a day, of IP packets of 108 and
+// 84 bytes, are 0.83 MB. Over IPv6 they are 128 and 116 bytes, so the interval is 23 s: 0.92 MB, or
+// 0.93 MB in beats, whose longest turn is shorter. 23 s × 1.1, a second of spread and distrustAfter
+// still add up to less than the 30 s within which a dead path is noticed. All this is for the
+// default. Someone who sets another value knows a NAT or a firewall with a short memory: then it is
+// the maximum between two exchanges, and is not stretched.
 const (
 	jitter     = 0.15
 	turnAfter  = 1.2
@@ -44,25 +44,24 @@ const (
 	ipv6Stretch   = 1.15
 	ipv6Jitter    = 0.1
 	ipv6TurnAfter = 1.1
-	// longestTurn is more than what any turn takes, 1.15 × 1.1. The peer asks every other
-	// time: it has not left a path over which it was silent for less than two turns.
+	// longestTurn is more than any turn takes, 1.15 × 1.1. The peer probes every other time, so it
+	// has not left a path that was silent for less than two turns.
 	longestTurn = 1.3
 	// 0.8 × (turnAfter + turnSpread) = 1.
 	configuredStretch = 0.8
 
-	// Beat is the time between the moments at which idle paths are probed, when there is an
-	// [Options.Epoch]. Waking costs more than a probe: of a gateway with 1,000 idle peers that
-	// woke a hundred times a second, it was a quarter of the processor time (bench/README,
-	// many peers).
+	// Beat is the interval at which idle paths are probed if there is an [Options.Epoch]. Waking up
+	// costs more than a probe: a gateway with 1,000 idle peers woke a hundred times a second, which
+	// took a quarter of the processor time (bench/README, many peers).
 	Beat = 500 * time.Millisecond
-	// shortRest is a keepalive of which a beat is too large a part.
+	// shortRest is the shortest keepalive that uses beats.
 	shortRest = 10 * Beat
-	// standbyEvery is how often a path in reserve is probed while there is traffic.
+	// standbyEvery is how often a reserve path is probed while there is traffic.
 	standbyEvery = 25 * time.Second
-	sampleEvery  = 300 * time.Millisecond // the first gainSamples of a path
+	sampleEvery  = 300 * time.Millisecond // for the first gainSamples of a path
 )
 
-// Rounds of probes, as offsets. answerWithin is waited for after the last.
+// Rounds of probes, as offsets. answerWithin is the wait after the last.
 var (
 	firstRound = []time.Duration{
 		0, 200 * time.Millisecond, 500 * time.Millisecond,
@@ -77,24 +76,24 @@ const answerWithin = time.Second
 
 // Retries of failed pairs.
 var (
-	// aloneRetries: while no path is known to work.
+	// aloneRetries apply while no path is known to work.
 	aloneRetries = []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second}
-	// betterRetries: a better kind of path than the selected one.
+	// betterRetries apply to a better class of path than the selected one.
 	betterRetries = []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute}
 )
 
 const (
-	otherRetry = 5 * time.Minute // of what would be no improvement
-	// Idle, the pairs that failed often are asked once each, in turn, one each slowEvery.
+	otherRetry = 5 * time.Minute // for pairs that would be no improvement
+	// While idle, pairs that have failed often are probed one at a time, one every slowEvery.
 	slowEvery = 5 * time.Minute
-	// wakeRetry is how long ago a pair must have been tried to be tried again when
-	// traffic ends idleness.
+	// wakeRetry is how long ago a pair must have been tried to be tried again when traffic ends
+	// idleness.
 	wakeRetry = time.Minute
-	// settled is how long a path must work for its former failures to be forgotten.
+	// settled is how long a path must work for its earlier failures to be forgotten.
 	settled = time.Minute
 )
 
-// startRound begins a round of probes, unless the tunnel's silence keeps the pair out.
+// startRound starts a round of probes, unless the tunnel's silence bars the pair.
 func (m *Machine) startRound(p *pair, reason string) {
 	plan := laterRound
 	if p.failures == 0 {
@@ -111,11 +110,11 @@ func (m *Machine) startPlan(p *pair, plan []time.Duration, reason string) {
 	p.plan, p.asked, p.due = plan, 0, m.now
 }
 
-// judged says whether unanswered probes tell against a pair. They do not when only
-// handshakes ever proved it and the peer has never answered a probe.
+// judged reports whether unanswered probes count against a pair. They do not if only handshakes
+// ever proved it and the peer has never answered a probe.
 func (m *Machine) judged(p *pair) bool { return m.probing || !p.answered.IsZero() }
 
-// age lets time work on a pair.
+// age applies the passage of time to a pair.
 func (m *Machine) age(p *pair) {
 	unanswered := func() string {
 		return fmt.Sprintf("no answer to %s in %s", count(p.asked, "probe"), roughly(m.now.Sub(p.askedAt)))
@@ -147,7 +146,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// afterProbe plans the next probe of a pair that was just asked.
+// afterProbe schedules the next probe of a pair that was just probed.
 func (m *Machine) afterProbe(p *pair) {
 	if p.asked == 0 {
 		p.began, p.askedAt = m.now, m.now
@@ -177,12 +176,12 @@ func (p *pair) repeat() time.Duration {
 	return min(max(p.rtt*3/2, repeatMin), repeatMax)
 }
 
-// afterAnswer plans the next probe of a pair that has just answered.
+// afterAnswer schedules the next probe of a pair that has just answered.
 func (m *Machine) afterAnswer(p *pair) {
 	p.asked = 0
 	switch {
 	case p.answers == 1:
-		p.due = m.now // A better class is taken after two.
+		p.due = m.now // a better class is selected after two
 	case p.answers < gainSamples:
 		p.due = m.now.Add(sampleEvery)
 	case p == m.sel:
@@ -194,7 +193,7 @@ func (m *Machine) afterAnswer(p *pair) {
 	}
 }
 
-// selectedDue is when the selected path is probed after an answer.
+// selectedDue is when to probe the selected path after an answer.
 func (m *Machine) selectedDue() time.Time {
 	if m.idle() {
 		stretch := m.stretch(m.sel)
@@ -207,8 +206,8 @@ func (m *Machine) selectedDue() time.Time {
 	return m.now.Add(min(every, m.o.Keepalive))
 }
 
-// turn is when an idle path is probed after the peer has done so. It is before the peer,
-// who rests in beats of its own, asks again: once both ask at a time they go on so.
+// turn is when to probe an idle path after the peer has done so. It is before the peer, which rests
+// in its own beats, probes again: once both probe at the same time they keep doing so.
 func (m *Machine) turn(p *pair) time.Time {
 	stretch, spread := m.stretch(p), jitter
 	if stretch == ipv6Stretch {
@@ -217,13 +216,13 @@ func (m *Machine) turn(p *pair) time.Time {
 	least, most := 1-spread, 1+spread
 	if m.beats() {
 		beat := float64(Beat) / (stretch * float64(m.o.Keepalive))
-		least += beat / 2 // makes up for what is cut off
+		least += beat / 2 // compensates for the rounding
 		most = min(most, m.turnAfter(stretch)-beat)
 	}
 	return m.restFor(stretch * (least + (most-least)*m.o.Rand.Float64()))
 }
 
-// turnAfter is how many times its interval a path rests whose peer was asked last.
+// turnAfter is how many intervals a path rests if the peer was the last to be probed.
 func (m *Machine) turnAfter(stretch float64) float64 {
 	if stretch == ipv6Stretch {
 		return ipv6TurnAfter
@@ -231,7 +230,7 @@ func (m *Machine) turnAfter(stretch float64) float64 {
 	return turnAfter
 }
 
-// restFor is when an idle path has rested for so many keepalives, or the beat before it.
+// restFor is when an idle path has rested for so many keepalives, or the beat before.
 func (m *Machine) restFor(keepalives float64) time.Time {
 	t := m.now.Add(time.Duration(float64(m.o.Keepalive) * keepalives))
 	if m.beats() {
@@ -240,10 +239,10 @@ func (m *Machine) restFor(keepalives float64) time.Time {
 	return t
 }
 
-// beats says whether idle paths are probed in beats.
+// beats reports whether idle paths are probed in beats.
 func (m *Machine) beats() bool { return !m.o.Epoch.IsZero() && m.o.Keepalive >= shortRest }
 
-// stretch is how much longer, or shorter, than the keepalive an idle path rests.
+// stretch is the factor by which an idle path's rest differs from the keepalive.
 func (m *Machine) stretch(p *pair) float64 {
 	switch {
 	case m.o.Keepalive != defaultKeepalive:
@@ -254,14 +253,14 @@ func (m *Machine) stretch(p *pair) float64 {
 	return 1
 }
 
-// isIPv6 says whether the pair's packets are IPv6's all the way.
+// isIPv6 reports whether the pair's packets use IPv6 all the way.
 func (p *pair) isIPv6() bool { return p.path.Via == "" && p.path.Remote.Addr().Is6() }
 
-// askedOver reacts to a probe of the peer: what it can reach us over is tried at once,
-// and its exchange keeps an idle path alive as well as ours.
+// askedOver reacts to a probe from the peer. The path that it came on is tried at once, and the
+// exchange keeps an idle path alive as well as ours does.
 func (m *Machine) askedOver(p *pair, again bool) {
 	switch p.state {
-	case Frozen: // thaw sees that it was heard.
+	case Frozen: // thaw takes into account that it was heard
 	case Probing:
 		if p.due.IsZero() {
 			p.asked = 0
@@ -278,12 +277,12 @@ func (m *Machine) askedOver(p *pair, again bool) {
 		case p == m.sel && p.asked == 0 && p.answers >= gainSamples && m.idle():
 			p.due = m.turn(p)
 		case p != m.sel && p.asked == 0 && m.now.Sub(p.answered) > freshFor:
-			p.due = m.now // The peer may have chosen it.
+			p.due = m.now // the peer may have selected it
 		}
 	}
 }
 
-// keepUp has the reserves probed while the selected path is in doubt.
+// keepUp probes the reserves while the selected path is in doubt.
 func (m *Machine) keepUp() {
 	s := m.sel
 	if s == nil || s.asked < doubtAt && s.state == Selected || !m.judged(s) {
@@ -300,7 +299,7 @@ func (m *Machine) keepUp() {
 	}
 }
 
-// reviveAll has every pair that may be tried probed now.
+// reviveAll probes every pair that may be tried now.
 func (m *Machine) reviveAll(why string) {
 	for _, p := range m.pairs {
 		switch p.state {
@@ -319,7 +318,7 @@ func (m *Machine) reviveAll(why string) {
 	}
 }
 
-// wakeUp is the end of idleness: a packet was sent.
+// wakeUp ends idleness: a packet was sent.
 func (m *Machine) wakeUp() {
 	if s := m.sel; s != nil && s.asked == 0 {
 		s.due = sooner(s.due, later(m.now, s.answered.Add(activeEvery)))

@@ -6,17 +6,16 @@ import (
 )
 
 const (
-	// searchWait is when who waits for its turn looks again, for each that is before it, up
-	// to searchWaitMax: then a thousand that wait are polled 200 times a second.
+	// searchWait is the waiting time for each searcher ahead in the line, up to searchWaitMax: a
+	// thousand waiting machines are then polled 200 times a second.
 	searchWait    = 500 * time.Millisecond
 	searchWaitMax = 5 * time.Second
-	// searchLost is after how long without a poll somebody loses its place.
+	// searchLost is how long a searcher may go without a poll before it loses its place.
 	searchLost = 2 * searchWaitMax
 )
 
-// Searches has machines take turns in asking the ports of relays for their peers: one
-// machine at a time, one round each, in the order in which they came. It is guarded by what
-// guards the machines.
+// Searches makes machines take turns in probing the ports of relays for their peers: one machine at
+// a time, one round each, first come, first served. It is guarded by the lock of the machines.
 type Searches struct {
 	line []searcher // the first has the turn
 }
@@ -26,8 +25,8 @@ type searcher struct {
 	seen time.Time
 }
 
-// turn says whether it is a machine's turn, which is 0 then, and else when to ask again. Who
-// does not is taken for gone.
+// turn returns 0 if it is the machine's turn, else when to ask again. A machine that does not ask
+// loses its place.
 func (s *Searches) turn(m *Machine) (wait time.Duration) {
 	s.line = slices.DeleteFunc(s.line, func(o searcher) bool { return o.m != m && m.now.Sub(o.seen) > searchLost })
 	place := slices.IndexFunc(s.line, func(o searcher) bool { return o.m == m })

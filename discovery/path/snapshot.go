@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Snapshot is what is known at present.
+// Snapshot returns what is known now.
 func (m *Machine) Snapshot() Snapshot {
 	s := m.Selection()
 	s.Candidates, s.History, s.NextTry, s.Probing = m.statuses(), slices.Clone(m.history.notes), m.nextTry(), m.probing
@@ -24,8 +24,8 @@ func (m *Machine) Snapshot() Snapshot {
 	return s
 }
 
-// Selection is of a Snapshot what is known of the path in use, and when the peer was heard. It
-// allocates nothing.
+// Selection returns the part of Snapshot about the path in use, and when the peer was heard. It
+// does not allocate.
 func (m *Machine) Selection() Snapshot {
 	s := Snapshot{Kind: KindNone, Since: m.switched, Reason: m.why, Trips: m.trips}
 	for _, p := range m.pairs {
@@ -84,7 +84,7 @@ func (m *Machine) whyNone(next time.Time) string {
 	return n + " known and not tried yet: " + waits
 }
 
-// statuses lists the pairs, the selected one first, then what works, then the rest.
+// statuses lists the pairs, the selected one first, then working ones, then the rest.
 func (m *Machine) statuses() []PairStatus {
 	pairs := slices.Clone(m.pairs)
 	rank := map[State]int{Selected: 0, Suspect: 1, Valid: 2, Probing: 3, Frozen: 4, Failed: 5}
@@ -102,7 +102,7 @@ func (m *Machine) statuses() []PairStatus {
 	return out
 }
 
-// nextTry is when something that does not work at present is tried again.
+// nextTry is when something that does not currently work is tried again.
 func (m *Machine) nextTry() time.Time {
 	var next time.Time
 	soonest := func(t time.Time) {

@@ -9,54 +9,52 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A relay that was restarted has forgotten the allocations of both sides, and gives each
-// another port at random. Where it was the only way, nobody can tell the other the new one.
-// But both know the relay, and each of its allocations lets in what comes from the relay's
-// own address: so each asks those ports, over its own allocation, and the first probe that
-// hits the peer's allocation has the peer know where we are. To others' allocations it is
-// a datagram that nobody understands.
+// A restarted relay has forgotten the allocations of both sides, and gives each a new random port.
+// If it was the only path, neither side can tell the other. But both know the relay, and each
+// allocation lets in what comes from the relay's own address. So each side probes those ports from
+// its own allocation, and the first probe that hits the peer's allocation shows the peer where we
+// are. For other allocations it is a datagram that nobody understands.
 //
 // One side goes up and the other down, so they meet after a third of the ports on average.
 const (
-	// sweepBatch each sweepEvery are 4,000 probes/s: of 144 bytes as IP packets, 4.6 Mbit/s
-	// for the 4.1 s that all 16,384 ports take. Searches for several peers take turns
-	// ([Searches]), so it is never more.
+	// sweepBatch every sweepEvery is 4,000 probes/s of 144 bytes as IP packets: 4.6 Mbit/s for the
+	// 4.1 s that all 16,384 ports take. Searches for several peers take turns ([Searches]), so it
+	// is never more.
 	sweepBatch = 40
 	sweepEvery = 10 * time.Millisecond
-	// Ports of the dynamic range (RFC 6335 §6) are what TURN servers give by default (RFC
-	// 8656 §7.2). With those of another range, it is the ones around the peer's last.
+	// Ports of the dynamic range (RFC 6335 §6) are what TURN servers allocate by default (RFC 8656
+	// §7.2). If the peer's last port was in another range, the ports around it are probed.
 	sweepFrom, sweepTo = 49152, 65535
 	sweepAround        = 4096
 	sweepLeast         = 1024
-	// sweepAfter is what the new allocation is given to let in what comes from the relay.
+	// sweepAfter is how long a new allocation gets to admit packets from the relay.
 	sweepAfter = 200 * time.Millisecond
-	// sweepRest is for how long a peer that was heard is waited for.
+	// sweepRest is how long to wait for a peer that was heard.
 	sweepRest = 3 * time.Second
-	// sweepNoted is of how many rounds people are told.
+	// sweepNoted is how many rounds are noted in the history.
 	sweepNoted = 2
 )
 
-// sweepRests are the pauses between rounds: the one probe that counts may have been lost, the
-// peer may have allocated later, or be away. After the round behind the last the search has
-// ended, until our own allocation is another or the peer has an address that it did not have
-// then. So for a peer that stays away it is seven rounds of 2.36 MB as IP packets, 16.5 MB in
-// the first 7 h 12 min, and nothing on the days after that.
+// sweepRests are the pauses between rounds. The one probe that counts may have been lost; the peer
+// may have allocated later, or be away. After the last round the search ends, until our own
+// allocation changes or the peer has a new address. So a peer that stays away costs seven rounds of
+// 2.36 MB as IP packets, 16.5 MB in the first 7 h 12 min, and nothing on the days after that.
 var sweepRests = []time.Duration{
 	500 * time.Millisecond, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour,
 }
 
-// sweep is how far the search for the peer's new port is.
+// sweep is the progress of the search for the peer's new port.
 type sweep struct {
-	own      netip.AddrPort // the allocation that it goes out from
+	own      netip.AddrPort // the allocation to probe from
 	from, to uint16
-	done     int // ports of this round
+	done     int // ports probed in this round
 	rounds   int
 	due      time.Time
 	ended    bool
-	known    []netip.AddrPort // the peer's addresses when it ended
+	known    []netip.AddrPort // the peer's addresses when the search ended
 }
 
-// sweepPorts gives the probes of a search that are due.
+// sweepPorts returns the probes of a search that are due.
 func (m *Machine) sweepPorts() []Probe {
 	via, was := m.sweepable()
 	if via == "" {
@@ -109,7 +107,7 @@ func (m *Machine) sweepPorts() []Probe {
 	return probes
 }
 
-// endSweepRound plans the next round of the search, or ends it.
+// endSweepRound schedules the next round of the search, or ends it.
 func (m *Machine) endSweepRound() {
 	m.o.Searches.Leave(m)
 	s := &m.sweep
@@ -124,8 +122,8 @@ func (m *Machine) endSweepRound() {
 		fmt.Sprintf("the peer was not found in %s; it begins again when this gateway's allocation there or the peer's addresses change", count(s.rounds, "round")))
 }
 
-// sweepable gives the allocation to search from and where the peer's was, "" when there is
-// nothing to search for: a path, or a relay that has lost nothing.
+// sweepable returns the allocation to search from and where the peer's was, or "" if there is
+// nothing to search for: there is a path, or no relay lost anything.
 func (m *Machine) sweepable() (via string, was netip.AddrPort) {
 	l := m.lost
 	if l == nil || !l.Now.IsValid() || m.sel != nil && m.sel.state != Suspect {
@@ -143,7 +141,7 @@ func (m *Machine) sweepable() (via string, was netip.AddrPort) {
 	return via, was
 }
 
-// peerAt gives the peer's last allocation at a relay's address.
+// peerAt returns the peer's last allocation at a relay's address.
 func (m *Machine) peerAt(relay netip.Addr) netip.AddrPort {
 	last := m.last
 	if m.sel != nil {
@@ -160,7 +158,7 @@ func (m *Machine) peerAt(relay netip.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// sweepRange gives the ports to ask when the peer had one of them.
+// sweepRange returns the ports to probe if the peer had one of them.
 func sweepRange(port uint16) (from, to uint16) {
 	if port >= sweepFrom {
 		return sweepFrom, sweepTo
@@ -168,7 +166,7 @@ func sweepRange(port uint16) (from, to uint16) {
 	return uint16(max(int(port)-sweepAround, sweepLeast)), uint16(int(port) + sweepAround)
 }
 
-// lastHeard is when the peer's last probe came.
+// lastHeard is when the peer's last probe arrived.
 func (m *Machine) lastHeard() time.Time {
 	if len(m.pairs) == 0 {
 		return time.Time{}
@@ -176,7 +174,7 @@ func (m *Machine) lastHeard() time.Time {
 	return slices.MaxFunc(m.pairs, func(a, b *pair) int { return a.heard.Compare(b.heard) }).heard
 }
 
-// nextSweep is when the search goes on, zero when there is none or it has ended.
+// nextSweep is when the search continues, zero if there is none or it has ended.
 func (m *Machine) nextSweep() time.Time {
 	switch via, _ := m.sweepable(); {
 	case via == "":

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Until the peer's machine was heard, our own state is told again after resayFirst, then
-// after twice that, at most resayTimes: the first message may be lost with its path, and
-// an older peer understands none.
+// Until the peer's machine is heard, our own state is sent again after resayFirst, then after twice
+// that, at most resayTimes: the first message may be lost with its path, and an older peer
+// understands none.
 const (
 	resayFirst = 2 * time.Second
 	resayTimes = 6
@@ -17,30 +17,31 @@ const (
 // talk is the conversation with the peer's machine.
 type talk struct {
 	seq   uint64
-	stale bool // the peer has not been told the present state
+	stale bool // the peer has not been sent the current state
 	queue []Punch
 	said  time.Time
-	again int // how often the state was told without being heard
+	again int // how often the state was sent without a reply
 
-	heard    bool // the peer's machine has spoken
+	heard    bool // the peer's machine has sent something
 	peerBoot uint64
 	peerSeq  uint64
 	nat      NAT // of the peer
-	mtu      int // of the peer's direction, as last told
+	mtu      int // of the peer's direction, as last reported
 }
 
-// accept takes a message unless it is of another major version or overtaken by another.
+// accept reports whether to handle a message: not if it has another major version or a newer one
+// has arrived.
 func (t *talk) accept(msg Message) bool {
 	major, _, _ := strings.Cut(msg.Version, ".")
 	own, _, _ := strings.Cut(MessageVersion, ".")
-	// Another boot is news, be its number smaller: a peer may have lost it with its state,
-	// and nothing can be replayed in-band.
+	// Another boot counts as new, even if its number is smaller: a peer may have lost the number
+	// with its state, and nothing can be replayed in-band.
 	old := t.heard && msg.Boot == t.peerBoot && msg.Seq <= t.peerSeq
 	if major != own || old {
 		return false
 	}
 	if !t.heard || msg.Boot != t.peerBoot {
-		t.stale = true // It may not have heard us.
+		t.stale = true // it may not have heard us
 	}
 	t.heard, t.peerBoot, t.peerSeq, t.nat = true, msg.Boot, msg.Seq, msg.NAT
 	return true
@@ -49,7 +50,7 @@ func (t *talk) accept(msg Message) bool {
 // say queues a step of punching.
 func (t *talk) say(p Punch) { t.queue = append(t.queue, p) }
 
-// take gives the messages to deliver. They need a path.
+// take returns the messages to deliver. They need a path.
 func (t *talk) take(m *Machine) []Message {
 	queue := t.queue
 	t.queue = nil

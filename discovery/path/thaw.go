@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// dialPatience is how long a side that can be dialled waits for the peer to do so
-	// before it dials the peer's NAT unasked.
+	// dialPatience is how long a side that can be dialled waits for the peer to do so before it
+	// dials the peer's NAT unsolicited.
 	dialPatience = 5 * time.Second
-	// relayPatience is how long pairs wait to be coordinated over a relay that is known
-	// but does not carry anything: an allocation is there within 5 s, whatever the
-	// transport, and 3 s more are a probe, its repetitions and a handshake. When both sides
-	// have lost their relayed addresses at once, blind tries are what is left to them.
+	// relayPatience is how long pairs wait to be coordinated over a known relay that carries
+	// nothing: an allocation takes at most 5 s on any transport, and 3 s more are enough for a
+	// probe, its repetitions and a handshake. If both sides have lost their relayed addresses at
+	// once, only blind tries are left.
 	relayPatience = 8 * time.Second
-	// heardFor is how long a packet of the peer shows that our NAT is open for it: the
-	// shortest common lifetime of a mapping (Linux, unreplied).
+	// heardFor is how long a packet from the peer shows that our NAT is open for it: the shortest
+	// common lifetime of a mapping (Linux, unreplied).
 	heardFor = 30 * time.Second
-	// Without a relay server-reflexive pairs are tried blindly, and rest for blindRest
-	// after each blindTries: longer than a poisoned NAT remembers, and short enough for
-	// the bursts of the two sides to meet within a mapping's lifetime.
+	// Without a relay, server-reflexive pairs are tried blindly, and rest for blindRest after every
+	// blindTries. That is longer than a poisoned NAT remembers, and short enough for the two sides'
+	// bursts to meet within a mapping's lifetime.
 	blindTries = 3
 	blindRest  = 40 * time.Second
 )
 
-// thaw freezes what must not be tried and frees what may.
+// thaw freezes the pairs that must not be tried and frees those that may.
 func (m *Machine) thaw() {
 	for _, p := range m.pairs {
 		why := m.frozenBecause(p)
@@ -40,10 +40,10 @@ func (m *Machine) thaw() {
 	}
 }
 
-// frozenBecause says why a pair must not be tried, "" when it may. Only a packet to a
-// peer's server-reflexive address can do harm: when it comes unasked it can poison the
-// peer's NAT. One that comes from a relay does so too: the peer then answers the relay from
-// another port, and Linux takes that port for whatever the peer sends elsewhere.
+// frozenBecause says why a pair must not be tried, "" if it may be. Only a packet to a peer's
+// server-reflexive address can do harm: if it is unsolicited it can poison the peer's NAT. One from
+// a relay can, too: the peer then answers the relay from another port, and Linux keeps that port
+// for whatever the peer sends elsewhere.
 func (m *Machine) frozenBecause(p *pair) string {
 	if p.source != SourceSTUN || p.works() || p.state == Suspect {
 		return ""
@@ -82,10 +82,10 @@ func (m *Machine) frozenBecause(p *pair) string {
 	return ""
 }
 
-// leftToPeer says why the peer is the one to dial, "" when it is not.
+// leftToPeer says why the peer is the one to dial, "" if it is not.
 func (m *Machine) leftToPeer(p *pair) string {
-	// Where the peer was heard in the last run it may be still, waiting for us: after a
-	// restart of ours it does not know that it has to dial.
+	// The peer may still be where it was heard in the last run, waiting for us: it does not know
+	// that we have restarted and that it has to dial.
 	if m.aloneFor(dialPatience) || slices.Contains(m.remote.given, Candidate{Addr: p.path.Remote, Source: SourcePeer}) {
 		return ""
 	}
@@ -98,18 +98,18 @@ func (m *Machine) leftToPeer(p *pair) string {
 	return ""
 }
 
-// aloneFor says whether no path has been selected for that long.
+// aloneFor reports whether no path has been selected for that long.
 func (m *Machine) aloneFor(d time.Duration) bool {
 	return m.sel == nil && m.at(m.switched.Add(d))
 }
 
-// hasRelay says whether either side has a relay.
+// hasRelay reports whether either side has a relay.
 func (m *Machine) hasRelay() bool {
 	return len(m.local.Relays) > 0 ||
 		slices.ContainsFunc(m.pairs, func(p *pair) bool { return p.source == SourceRelay })
 }
 
-// dialable says whether our own side can be reached in that family without its doing.
+// dialable reports whether our own side can be reached in that family without its help.
 func (m *Machine) dialable(ipv4 bool) bool {
 	for _, c := range m.local.Candidates {
 		if c.Addr.Addr().Is4() == ipv4 && stable(c.Source) {

@@ -2,16 +2,16 @@ package path
 
 import "time"
 
-// TripBounds are what round trips are told apart by: a network of one's own, a continent, an ocean, a
-// queue.
+// TripBounds are the histogram bounds of round trips. They separate a local network, a continent,
+// an ocean and a queue.
 var TripBounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
 }
 
-// Trips counts round trips of probes over the paths that were in use.
+// Trips is a histogram of the round trips of probes on the paths that were in use.
 type Trips struct {
-	// Within counts those that took at most as long as the bound of the same index.
+	// Within counts the round trips of at most the bound with the same index.
 	Within [len(TripBounds)]uint64
 	Count  uint64
 	Sum    time.Duration

@@ -8,52 +8,51 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Options of a [Machine].
+// Options configure a [Machine].
 type Options struct {
-	// Low says that our own public key sorts before the peer's. It breaks ties: the low
-	// side proposes to punch first and wins when both propose.
+	// Low says that our own public key sorts before the peer's. It breaks ties: the low side
+	// proposes punching first, and wins if both do.
 	Low bool
-	// Boot is our own boot id, which grows with every start. The peer orders our
-	// messages by it.
+	// Boot is our own boot number, which grows with every start. The peer orders our messages by
+	// it.
 	Boot uint64
-	// Keepalive is how often an idle path carries one exchange: the default of 20 s, which is
-	// also 0, within ±15 % (23 s ± 10 % over IPv6); any other value is not exceeded, but by a
-	// round trip.
+	// Keepalive is how often an idle path carries one exchange. The default, also for 0, is 20 s ±
+	// 15 % (23 s ± 10 % over IPv6). Any other value is the maximum, plus a round trip.
 	Keepalive time.Duration
-	// OverlayMTU is that of our own tunnel, in bytes: the largest packets that it sends. On a
-	// direct path sizes are looked for up to that, and up to 1420 where it is less, or 0.
+	// OverlayMTU is our own tunnel's MTU in bytes, its largest packet. On a direct path sizes up to
+	// that are tried, and at least up to 1420.
 	OverlayMTU int
-	// Searches has the machine wait for its turn before it asks the ports of a relay; nil =
-	// it waits for nobody.
+	// Searches makes the machine wait for its turn before it probes the ports of a relay; nil = no
+	// waiting.
 	Searches *Searches
-	// Epoch, unless it is zero, has the probes of idle paths fall on whole half seconds after
-	// it, at most that much before their time: the machines of many peers then wake the
-	// process together, not one after the other. With a keepalive of less than 5 s they do not.
+	// Epoch, if not zero, aligns the probes of idle paths to whole half seconds after it, at most
+	// that much early. The machines of many peers then wake the process together, not one after the
+	// other. It is ignored with a keepalive of less than 5 s.
 	Epoch time.Time
 	// Rand spreads timers; nil = seeded by the system.
 	Rand *rand.Rand
 }
 
-// Local is what our own side has to offer.
+// Local is what our own side offers.
 type Local struct {
-	// Relays are the allocations that work at present.
+	// Relays are the working allocations.
 	Relays []Relay
 	// Hosts are the addresses of the host's interfaces.
 	Hosts []netip.Addr
-	// NAT is what is known of the NAT in front of the gateway.
+	// NAT is what is known about the NAT in front of the gateway.
 	NAT NAT
-	// Candidates are what is announced to the peer.
+	// Candidates are announced to the peer.
 	Candidates []Candidate
 }
 
 // Relay is an allocation on a TURN server.
 type Relay struct {
-	Via    string         // as in [peer.Path], unique in the process' life
+	Via    string         // as in [peer.Path], unique for the life of the process
 	Addr   netip.AddrPort // the relayed address
-	Server string         // for people
+	Server string         // for display
 }
 
-// NAT behaviour in the words of RFC 4787. Empty means unknown.
+// NAT behaviour in RFC 4787 terms. Empty means unknown.
 type NAT struct {
 	// Mapping is none, endpoint-independent, address-dependent,
 	// address-and-port-dependent, endpoint-dependent or unknown.
@@ -61,8 +60,8 @@ type NAT struct {
 	// Filtering is endpoint-independent, address-dependent, address-and-port-dependent
 	// or unknown.
 	Filtering string `json:"filtering,omitempty" max:"64"`
-	// Strays says what the NAT does with unsolicited datagrams: "drops" them, or
-	// "answers" them and so can be poisoned; or unknown.
+	// Strays says what the NAT does with unsolicited datagrams: "drops" them, or "answers" them and
+	// so can be poisoned; or unknown.
 	Strays string `json:"strays,omitempty" max:"64"`
 }
 
@@ -82,21 +81,21 @@ type Candidate struct {
 // version are ignored.
 const MessageVersion = "1.0"
 
-// MaxCandidates is how many candidates are told of a machine, and looked at in a message: more than
-// one keeps of all kinds. Those that come after them, of a peer that tells more, are passed over.
+// MaxCandidates is how many candidates a message contains, and how many are read from one: more
+// than a machine keeps of all kinds. The rest are ignored.
 const MaxCandidates = 128
 
-// Message is what two machines tell each other in-band. Every message holds the whole
-// state of its sender, so that a lost one is made good by the next. The tags max bound what is
-// taken of one (package bounded of control).
+// Message is what two machines send each other in-band. Every message holds the sender's whole
+// state, so that the next one makes up for a lost one. The max tags bound what is accepted (package
+// bounded of control).
 type Message struct {
 	Version    string      `json:"version" max:"64"`
 	Boot       uint64      `json:"boot"`
-	Seq        uint64      `json:"seq"`                   // grows with every message of one boot
+	Seq        uint64      `json:"seq"`                   // grows with every message of a boot
 	Candidates []Candidate `json:"candidates" max:"8192"` // as many as a document has values
 	NAT        NAT         `json:"nat"`
-	// MTU is the overlay MTU of the sender's selected path, 0 = not known. A smaller one
-	// than before has the receiver measure its own direction again.
+	// MTU is the overlay MTU of the sender's selected path, 0 = unknown. If it shrinks, the
+	// receiver measures its own direction again.
 	MTU   int    `json:"mtu,omitempty" max:"65535"`
 	Punch *Punch `json:"punch,omitempty"`
 }
@@ -106,11 +105,11 @@ type Punch struct {
 	Session uint32 `json:"session"` // chosen by the proposer
 	Step    Step   `json:"step" max:"64"`
 	Attempt int    `json:"attempt" max:"2147483647"` // from 1
-	// Opened says in a proposal that the proposer's NAT is open already.
+	// Opened says in a proposal that the proposer's NAT is already open.
 	Opened bool `json:"opened,omitempty"`
 	// From are the addresses that the sender's packets are expected to come from.
 	From []netip.AddrPort `json:"from,omitempty" max:"64x64"`
-	// WaitMillis asks in a refusal for that many milliseconds of silence first.
+	// WaitMillis asks, in a refusal, for that many milliseconds of silence first.
 	WaitMillis int64 `json:"waitMillis,omitempty" max:"2147483647"`
 }
 
@@ -125,50 +124,48 @@ const (
 	StepWait    Step = "wait"
 )
 
-// Probe is a probe to be sent now.
+// Probe is a probe to send now.
 type Probe struct {
-	ID           uint64 // for [Machine.Sent]; 0 = it asks a port of a relay, and nobody keeps account of it
+	ID           uint64 // for [Machine.Sent]; 0 = it probes a relay's port and is not tracked
 	Path         peer.Path
 	TTL          int // 0 = the system's
-	Size         int // pad to so many bytes of UDP payload; 0 = no padding
+	Size         int // pad to this many bytes of UDP payload; 0 = no padding
 	DontFragment bool
 	PathID       uint16
 	Flags        uint8
 }
 
-// FlagDeaf in a probe says that its sender has no answer to what its tunnel sends over
-// this path, and has left it though probes pass.
+// FlagDeaf in a probe says that its sender gets no answer to what its tunnel sends on this path,
+// and has left it although probes pass.
 const FlagDeaf uint8 = 1
 
 // Routing is where the tunnel sends.
 type Routing struct {
-	// Initiate are the paths that handshake initiations go to, at most 16, the likeliest
-	// first.
+	// Initiate are the paths for handshake initiations, at most 16, likeliest first.
 	Initiate []peer.Path
-	// Selected is where everything else goes; the zero path when none is known to work.
+	// Selected is the path for everything else; zero if none is known to work.
 	Selected peer.Path
-	// MTU is the largest overlay packet in bytes that crosses the selected path whole;
-	// 0 = not known (yet).
+	// MTU is the largest overlay packet in bytes that passes unfragmented on the selected path; 0 =
+	// unknown (yet).
 	MTU int
 }
 
-// Actions are what is to be done now.
+// Actions are what to do now.
 type Actions struct {
 	Probes    []Probe
-	Routing   *Routing // non-nil when it changed
+	Routing   *Routing // non-nil if it changed
 	Handshake bool     // start a new handshake now
-	// CheckRelays asks whether our own allocations are still there: a relayed path is in
-	// doubt.
+	// CheckRelays asks whether our own allocations still exist: a relayed path is in doubt.
 	CheckRelays bool
-	Messages    []Message    // to be delivered to the peer's machine in-band, in order
-	Permit      []netip.Addr // non-nil when changed: who our allocations must let in
-	Notes       []Note       // what was added to the history
+	Messages    []Message    // to deliver to the peer's machine in-band, in order
+	Permit      []netip.Addr // non-nil if changed: whom our allocations must let in
+	Notes       []Note       // additions to the history
 }
 
 // EventRestarted is the event of a note that the peer was restarted.
 const EventRestarted = "the peer was restarted"
 
-// Note is a change, for people.
+// Note is a change, for display.
 type Note struct {
 	At     time.Time
 	Event  string // what changed: "203.0.113.8:51820 selected"
@@ -182,32 +179,32 @@ const (
 	KindNone   = "none"
 )
 
-// Snapshot is what is known of the way to the peer.
+// Snapshot is what is known about the path to the peer.
 type Snapshot struct {
 	Selected   peer.Path
 	Kind       string // one of the Kind constants
 	Source     string // of the selected path's remote address
 	RTT        time.Duration
-	Since      time.Time // when the selected path, or none, came to be so
+	Since      time.Time // when the current path, or the lack of one, began
 	Reason     string    // why that path, or why none
-	MTU        int       // overlay bytes, 0 = not known
+	MTU        int       // overlay bytes, 0 = unknown
 	Candidates []PairStatus
 	History    []Note         // at most 32, the latest last
-	RelayLost  *RelayLost     // why there is no path, when it is that; nil = it is not
-	NextTry    time.Time      // of a path that does not work at present; zero = none is planned
-	Proven     time.Time      // the last own round trip, or handshake
-	Heard      time.Time      // the last authenticated sign of the peer: Proven, or a probe of its own
-	Unanswered time.Time      // since when probes over the selected path are not answered; zero = they are
-	Probing    bool           // the peer has answered a probe: it knows them
+	RelayLost  *RelayLost     // set if that is why there is no path, else nil
+	NextTry    time.Time      // of a path that does not currently work; zero = none is planned
+	Proven     time.Time      // our last round trip, or handshake
+	Heard      time.Time      // the last authenticated packet from the peer: Proven, or its own probe
+	Unanswered time.Time      // since when probes on the selected path are unanswered; zero = they are answered
+	Probing    bool           // the peer has answered a probe, so it supports them
 	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
-	Trips      Trips          // so far, of all paths that were selected
+	Trips      Trips          // so far, on all selected paths
 }
 
-// PairStatus is what is known of one pair.
+// PairStatus is what is known about one pair.
 type PairStatus struct {
 	Path   peer.Path
 	Source string
 	State  State
-	RTT    time.Duration // 0 = not known
+	RTT    time.Duration // 0 = unknown
 	Reason string        // why it is in this state
 }

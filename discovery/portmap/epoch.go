@@ -10,7 +10,7 @@ type epochClock struct {
 	at     time.Time
 }
 
-// heardPCP takes the epoch time of a response and says whether the router has lost its
+// heardPCP takes the epoch time of a response and reports whether the router has lost its
 // mappings since the last one (RFC 6887 §8.5): when its time went back by more than 1 s,
 // or when either clock ran more than 2 s + 1/16 ahead of the other.
 func (e *epochClock) heardPCP(now time.Time, epoch uint32) (lost bool) {

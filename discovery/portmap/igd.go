@@ -151,7 +151,7 @@ func (g *igd) mapWith(ctx context.Context, s igdService, o upnpOrder) upnpResult
 		switch {
 		case err == nil:
 			if lifetime == 0 {
-				lifetime = o.lifetime // It has no end; it is looked after all the same.
+				lifetime = o.lifetime // It has no end; it is looked after anyway.
 			}
 			return upnpResult{external: netip.AddrPortFrom(address, port), lifetime: lifetime}
 		case !errors.As(err, &e) || try > conflictTries:
@@ -212,7 +212,7 @@ func (g *igd) check(ctx context.Context, o upnpOrder) upnpResult {
 	return upnpResult{external: netip.AddrPortFrom(address, o.external.Port()), err: err}
 }
 
-// remove deletes the mapping. Where it leads to somebody else it is not ours to delete.
+// remove deletes the mapping. Where it leads to someone else it is not ours to delete.
 func (g *igd) remove(ctx context.Context, o upnpOrder) error {
 	if g.found.control == "" {
 		services, err := g.find(ctx, o.place)

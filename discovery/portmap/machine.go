@@ -115,7 +115,7 @@ func (m *machine) tell(kind eventKind, detail string) {
 	m.events = append(m.events, event{kind, detail, m.status()})
 }
 
-// poll gives what is due and when to poll again at the latest.
+// poll returns what is due and when to poll again at the latest.
 func (m *machine) poll(now time.Time) (actions, time.Time) {
 	var do actions
 	if !m.stopping && !now.Before(m.lookAt) {

@@ -53,7 +53,7 @@ type Mapper struct {
 	wake    chan struct{}
 
 	// Owned by Run.
-	conn    net.Conn // to the router, of the present place
+	conn    net.Conn // to the router, of the current place
 	readers sync.WaitGroup
 	igd     *igd
 	upnp    chan upnpOrder // to the goroutine that carries them out
@@ -129,7 +129,7 @@ func (p *Mapper) Run(ctx context.Context) error {
 	if again {
 		return ErrRunning
 	}
-	// Requests that are under way when ctx ends must still be answered or undone.
+	// Requests that are in progress when ctx ends must still be answered or undone.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	orders, cancelOrder := context.WithCancel(ctx)
 	var served sync.WaitGroup
@@ -170,7 +170,7 @@ func (p *Mapper) withdraw(ctx context.Context, timer *time.Timer) {
 		}
 		select {
 		case <-ctx.Done():
-			p.log.Info("the router did not confirm that it took the port mapping away; it ends by itself", "after", wantLifetime)
+			p.log.Info("router did not confirm that the port mapping was deleted; it will expire", "after", wantLifetime)
 			return
 		case <-timer.C:
 		case <-p.wake:
@@ -348,14 +348,14 @@ func (p *Mapper) Status() Status {
 	return p.m.status()
 }
 
-// Settled says whether the router has been asked once, whatever came of it.
+// Settled reports whether the router has been asked once, whatever came of it.
 func (p *Mapper) Settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.settled
 }
 
-// report logs events and tells of changes.
+// report logs events and reports changes.
 func (p *Mapper) report() {
 	p.mu.Lock()
 	events := p.m.events
@@ -378,15 +378,15 @@ func (p *Mapper) logEvent(e event) {
 	s := e.status
 	switch e.kind {
 	case eventMapped:
-		p.log.Info("the router maps a port to this gateway", "protocol", string(s.Protocol), "router", s.Router.String(),
+		p.log.Info("router mapped a port to this gateway", "protocol", string(s.Protocol), "router", s.Router.String(),
 			"external", s.External.String(), "internal", s.Internal.String(), "lifetime", s.Lifetime)
 	case eventLost:
-		p.log.Warn("the port mapping is gone, and asked for again", "external", s.External.String(), "reason", e.detail)
+		p.log.Warn("port mapping lost; requesting it again", "external", s.External.String(), "reason", e.detail)
 	case eventUseless:
-		p.log.Warn("the port mapping is of no use", "external", s.External.String(), "reason", e.detail)
+		p.log.Warn("port mapping is useless", "external", s.External.String(), "reason", e.detail)
 	case eventFailed:
-		p.log.Warn("the router maps no port to this gateway", "router", s.Router.String(), "error", e.detail)
+		p.log.Warn("failed to map a port", "router", s.Router.String(), "error", e.detail)
 	case eventWithdrawn:
-		p.log.Info("the port mapping is withdrawn", "external", s.External.String())
+		p.log.Info("port mapping withdrawn", "external", s.External.String())
 	}
 }

@@ -19,7 +19,7 @@ func refusal(err error) string {
 	return err.Error()
 }
 
-// isClosed says whether a socket gives nothing more: it was closed, or fails with what is
+// isClosed reports whether a socket gives nothing more: it was closed, or fails with what is
 // not the system's report of a datagram that was sent.
 func isClosed(err error) bool {
 	var errno syscall.Errno

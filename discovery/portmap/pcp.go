@@ -107,7 +107,7 @@ type pcpResponse struct {
 	result   pcpResult
 	lifetime uint32 // seconds
 	epoch    uint32 // seconds
-	// full says whether the fields of a MAP are there: an error may come without.
+	// full reports whether the fields of a MAP are there: an error may come without.
 	full     bool
 	nonce    nonce
 	internal uint16

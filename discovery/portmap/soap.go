@@ -139,7 +139,7 @@ func (e *soapError) Error() string {
 	return fmt.Sprintf("%s: error %d, %s", e.action, e.code, why)
 }
 
-// call has a service do an action and gives the values it answers with.
+// call has a service do an action and returns the values it answers with.
 func (g *igd) call(ctx context.Context, router netip.Addr, s igdService, action string, args []soapArg) (map[string]string, error) {
 	// The URL was let through when it was found. It is looked at again since this is where
 	// it would do harm.
@@ -209,7 +209,7 @@ func envelope(service, action string, args []soapArg) []byte {
 	return b.Bytes()
 }
 
-// leaves gives the text of every element without children, by its local name; the first
+// leaves returns the text of every element without children, by its local name; the first
 // one counts.
 func leaves(body []byte) (map[string]string, error) {
 	d := decoder(body)

@@ -71,7 +71,7 @@ func (v verdict) fault() Fault {
 // Status is what a [Mapper] knows at one moment.
 type Status struct {
 	State State
-	// Router is whom it asks; invalid when that is not known.
+	// Router is whom it asks; invalid when that is unknown.
 	Router netip.Addr
 	// Protocol is what made the mapping, or is being tried; empty in other states.
 	Protocol Protocol

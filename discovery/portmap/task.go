@@ -55,7 +55,7 @@ func (m *machine) schedule(kind taskKind, p Protocol) []time.Duration {
 	case p == UPnP:
 		return []time.Duration{2 * upnpTimeout} // The driver ends it before.
 	case kind == taskDelete:
-		// Its loss does little harm, and somebody waits for the end of the gateway.
+		// Its loss does little harm, and someone waits for the end of the gateway.
 		return []time.Duration{250 * ms, 500 * ms, 750 * ms}
 	case p == NATPMP:
 		// RFC 6886 §3.1 has nine, up to 64 s; UPnP is to have its turn.
@@ -280,7 +280,7 @@ func (m *machine) receivedPCP(now time.Time, packet []byte) {
 	}
 }
 
-// answers says whether a response belongs to the outstanding request.
+// answers reports whether a response belongs to the outstanding request.
 func (m *machine) answers(r pcpResponse) bool {
 	t := m.task
 	if t.kind == taskCheck {

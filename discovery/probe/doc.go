@@ -80,7 +80,7 @@
 // unless it is more than 1,023 behind the newest. Refused requests change nothing, and all
 // others are answered by nothing.
 //
-// What is left to somebody on the path: to deliver a request from another address before
+// What is left to someone on the path: to deliver a request from another address before
 // the original arrives. The response then goes there and is of no use to him, and an
 // address counts as a path only after an own request to it was answered.
 //

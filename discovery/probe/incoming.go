@@ -49,7 +49,7 @@ func (in *incoming) restart(boot uint64) {
 	in.heard, in.boot, in.window = true, next.boot, next.window
 }
 
-// lives says whether a request of the boot id before is one that was not seen yet: whoever
+// lives reports whether a request of the boot id before is one that was not seen yet: whoever
 // sends it runs still. Anything older cannot be told from a replay.
 func (in *incoming) lives(a attribute) bool {
 	if a.boot != in.before.boot || a.boot == 0 {
@@ -59,7 +59,7 @@ func (in *incoming) lives(a attribute) bool {
 	return fresh
 }
 
-// follow gives the keys to accept from now on, when the newest request stated the
+// follow returns the keys to accept from now on, when the newest request stated the
 // generation.
 func (in *incoming) follow(s schedule, generation uint16) [3]*keys {
 	find := func(g uint16) *keys {

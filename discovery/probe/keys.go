@@ -38,7 +38,7 @@ type schedule struct {
 	own, remote peer.PublicKey
 }
 
-// newSchedule fails for a public key that gives everybody the same secret.
+// newSchedule fails for a public key that gives everyone the same secret.
 func newSchedule(own peer.PrivateKey, p Peer) (schedule, error) {
 	pub := own.Public()
 	if p.Key == pub {

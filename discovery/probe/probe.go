@@ -48,7 +48,7 @@ type Prober struct {
 	pending map[stunwire.TxID]*transaction
 }
 
-// peerState is what is kept of a peer, under the prober's lock but for what never changes.
+// peerState is what is kept of a peer, under the prober's lock except for what never changes.
 type peerState struct {
 	Peer            // never changes
 	schedule        // never changes
@@ -121,7 +121,7 @@ func (p *Prober) begin(k peer.PublicKey, o RequestOptions) (*stunwire.Message, *
 	}, t, nil
 }
 
-// remember keeps a transaction in the place of the oldest of its peer. It needs the lock.
+// remember keeps a transaction in place of the oldest of its peer. It needs the lock.
 func (p *Prober) remember(tx stunwire.TxID, t *transaction) {
 	o := &t.peer.out
 	p.forget(o.pending[o.next], t.peer)
@@ -138,7 +138,7 @@ func (p *Prober) forget(tx stunwire.TxID, s *peerState) {
 }
 
 // Handle takes a STUN message that came from an address. It is false when the message
-// is none of ours: neither under a peer's key id nor of a transaction of ours, as a STUN
+// is not ours: neither under a peer's key id nor of a transaction of ours, as a STUN
 // server's answer is not. That is found out by one look-up, without allocating.
 func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 	if username, ok := stunwire.PeekRequest(packet); ok && len(username) == keyIDSize {

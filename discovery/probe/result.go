@@ -12,7 +12,7 @@ type Kind uint8
 
 // Kinds of results.
 const (
-	Drop       Kind = iota // refused: nothing was learnt, and nothing may be sent unless there is a Reply
+	Drop       Kind = iota // refused: nothing was learned, and nothing may be sent unless there is a Reply
 	Request                // an authenticated request: send Reply to where it came from, the way it came
 	Response               // an authenticated answer to a request of ours
 	Superseded             // the authenticated answer that the peer has heard a later start of our key
@@ -45,7 +45,7 @@ const (
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
 	ReasonVersion         Reason = "version"         // of another major version
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
-	ReasonTwoLives        Reason = "two-lives"       // of the boot id before, but new: somebody runs on with the peer's key
+	ReasonTwoLives        Reason = "two-lives"       // of the boot id before, but new: someone runs on with the peer's key
 	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
 	ReasonRemoved         Reason = "removed"         // of a gateway that was a peer
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile

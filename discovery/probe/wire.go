@@ -13,7 +13,7 @@ const (
 	// microsecond for nine years.
 	maxCounter = 1<<48 - 1
 
-	// codeSuperseded is the ERROR-CODE that tells of a later boot id: it is "Stale Nonce" of
+	// codeSuperseded is the ERROR-CODE that reports a later boot id: it is "Stale Nonce" of
 	// RFC 8489 §14.8, whose meaning comes closest.
 	codeSuperseded = 438
 	// codeRemoved tells that the sender is no peer any more: "Forbidden" of RFC 8656 §19.

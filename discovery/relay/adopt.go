@@ -9,59 +9,59 @@ import (
 )
 
 const (
-	// adoptWait is how long a server may stay silent that is asked about an earlier
-	// allocation: before its first answer, which asks for credentials, and again after it.
-	// Some never answer a refresh of what they do not have.
+	// adoptWait is how long a server may be silent when asked about an earlier allocation: before
+	// its first answer, which requests credentials, and again after it. Some never answer a refresh
+	// of an unknown allocation.
 	adoptWait = time.Second
-	// grantAgain is how often a grant's new expiry is told. What is stored is that much too
-	// early at most.
+	// grantAgain is how often a grant's new expiry is reported. The stored expiry is at most that
+	// much too early.
 	grantAgain = 5 * time.Minute
 )
 
-// ErrKeep as the cause of the end of [Client.Run]'s context has an allocation over UDP
-// stay at the server, for the next process to adopt.
+// ErrKeep, as the cause of the end of [Client.Run]'s context, leaves an allocation over UDP at the
+// server for the next process to adopt.
 var ErrKeep = errors.New("the allocation is kept at the server")
 
-// Grant is what a later process needs to adopt an allocation: the server knows it by the
-// address and port that the gateway's packets come from, so the gateway's port must be the
-// same, and its NAT must still map it as it did. Only allocations over UDP can be adopted:
-// one over TCP or TLS ends with its connection (RFC 8656 §3.1).
+// Grant is what a later process needs to adopt an allocation. The server identifies it by the
+// address and port that the gateway's packets come from, so the gateway's port must be the same,
+// and its NAT must still map it to the same address. Only allocations over UDP can be adopted: one
+// over TCP or TLS ends with its connection (RFC 8656 §3.1).
 type Grant struct {
-	// Server and Username are as configured, Address is where the server was.
+	// Server and Username are as configured, Address is the server's address at the time.
 	Server, Username string
 	Address          netip.AddrPort
 	// Relayed and Mapped are as in [Allocation].
 	Relayed, Mapped netip.AddrPort
-	// Expires is when the server forgets it, by our own clock, unless it was refreshed
-	// since this was told: 5 minutes later at most.
+	// Expires is when the server drops it, by our own clock, unless it was refreshed since the last
+	// report: up to 5 minutes later.
 	Expires time.Time
 }
 
-// fits says whether the grant may be there still, at this server.
+// fits reports whether the grant may be there still, at this server.
 func (g *Grant) fits(s Server, to netip.AddrPort, now time.Time) bool {
 	return g != nil && g.Server == s.Address && g.Username == s.Username && g.Address == to &&
 		g.Relayed.IsValid() && g.Mapped.IsValid() && now.Before(g.Expires.Add(grantAgain))
 }
 
-// adopted is what came of asking for an earlier allocation.
+// adopted is the result of asking for an earlier allocation.
 type adopted uint8
 
 const (
-	unheard adopted = iota // no answer, or but half of it: it may be there
-	refused                // it is gone, or is another's
+	unheard adopted = iota // no answer, or only half of one: it may still exist
+	refused                // it is gone, or another client's
 	isOurs
 )
 
-// adopt asks whether the server still has an earlier allocation, and refreshes it. The
-// server says that there is one from our address and port; that it is that one follows
-// from the address that it sees us at.
+// adopt asks whether the server still has an earlier allocation, and refreshes it. The server only
+// confirms that there is one from our address and port; that it is the same one follows from the
+// address at which the server sees us.
 func (l *link) adopt(ctx context.Context, g *Grant) adopted {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := time.AfterFunc(adoptWait, func() { cancel(errNoAnswer) })
 	defer limit.Stop()
 	select {
-	case <-l.heard: // It is there; only an exchange has its limit.
+	case <-l.heard: // the server is there; only an exchange has a limit
 		limit.Stop()
 	default:
 	}
@@ -96,8 +96,8 @@ func (l *link) adopt(ctx context.Context, g *Grant) adopted {
 	return isOurs
 }
 
-// adopt makes the earlier allocation the present one, if it is there still. Without one that
-// may be, the outcome is refused.
+// adopt makes the earlier allocation the current one, if it still exists. If there cannot be one,
+// the result is refused.
 func (c *Client) adopt(ctx context.Context, l *link) adopted {
 	if l.transport != TransportUDP {
 		return refused
@@ -117,8 +117,8 @@ func (c *Client) adopt(ctx context.Context, l *link) adopted {
 	return outcome
 }
 
-// granted notes until when the present allocation lasts, for the next process and for
-// ourselves: after an outage it may be there still.
+// granted records until when the current allocation lasts, for the next process and for us: it may
+// survive an outage.
 func (c *Client) granted(a *allocation, until time.Time) {
 	if a.Transport != TransportUDP {
 		return

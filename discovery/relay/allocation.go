@@ -12,26 +12,25 @@ import (
 )
 
 const (
-	// sendQueue and sendQueueBytes bound what waits for the socket: 512 full datagrams of
-	// the tunnel are 750 KB, at 100 Mbit/s 60 ms.
+	// sendQueue and sendQueueBytes bound the queue to the socket: 512 full tunnel datagrams are 750
+	// KB, 60 ms at 100 Mbit/s.
 	sendQueue      = 512
 	sendQueueBytes = 1 << 20
-	// maxRun is how many datagrams the socket is handed at once: as many as WireGuard sends
-	// at a time, and underlay.Bind.WriteRun takes. It cuts them into what the kernel takes
-	// apart by itself.
+	// maxRun is how many datagrams the socket gets at once: as many as WireGuard sends at a time,
+	// and underlay.Bind.WriteRun accepts, which splits them as the kernel requires.
 	maxRun = 128
-	// queueWait is how long WireGuard's data waits for room in the queue, as it does for
-	// room in the socket on a direct path: a stream that is faster than the server fills the
-	// queue, and a loss costs it more. Then nothing waits until the queue has moved.
+	// queueWait is how long WireGuard's data waits for room in the queue, as it does for room in
+	// the socket on a direct path: a stream that is faster than the server fills the queue, and a
+	// loss would cost it more. After that nothing waits until the queue has moved.
 	queueWait = 5 * time.Millisecond
 	// wireGuardData is the first byte of WireGuard's transport data.
 	wireGuardData = 4
-	// goodbye bounds giving an allocation back. Over UDP a lost farewell costs the user's
-	// quota for up to 10 minutes, so it is worth waiting for its answer.
+	// goodbye bounds deallocation. Over UDP a lost request counts against the user's quota for up
+	// to 10 minutes, so it is worth waiting for the answer.
 	goodbye = time.Second
 )
 
-// allocation is a relayed address that the server gave us, with all that runs for it.
+// allocation is a relayed address that the server gave us, and everything that runs for it.
 type allocation struct {
 	Allocation
 	link     *link
@@ -39,35 +38,35 @@ type allocation struct {
 	channels *channels
 	server   Server
 	lifetime time.Duration
-	fallback string // why it is not over UDP; "" = it is, or was not to be
+	fallback string // why it is not over UDP; "" = it is, or need not be
 	traffic  *counters
-	report   func(*allocation, observed) // how the minder tells of its findings
+	report   func(*allocation, observed) // how the minder reports its findings
 
 	deliver func(packet []byte, from netip.AddrPort) // Options.Attach's
-	// detach ends what delivers to us: Options.Attach's and Socket.AddServer's removals,
+	// detach removes what delivers to us: the registrations of Options.Attach and Socket.AddServer,
 	// and a stream.
 	detach []func()
 
 	queue  chan outgoing
-	queued atomic.Int64                                   // bytes in it, and on their way from there
-	stuck  atomic.Bool                                    // it was waited for in vain
-	states atomic.Pointer[map[netip.Addr]permissionState] // what send and receive go by
+	queued atomic.Int64                                   // bytes in it, and on their way out of it
+	stuck  atomic.Bool                                    // a wait for room was in vain
+	states atomic.Pointer[map[netip.Addr]permissionState] // consulted by send and receive
 	gone   atomic.Bool
-	// delivering is held shared by whoever delivers.
+	// delivering is held shared during deliveries.
 	delivering sync.RWMutex
 
-	mu     sync.Mutex // guards what follows, and changes of states
+	mu     sync.Mutex // guards the following, and changes of states
 	wanted []netip.Addr
 	held   held
 
-	// sending is held by whoever sends, so that nothing overtakes the queue; room and frames
-	// are for what does not go through it.
+	// sending is held while sending, so that nothing overtakes the queue; room and frames are for
+	// what bypasses it.
 	sending sync.Mutex
 	room    []byte
 	frames  [][]byte
 
-	check  chan struct{} // a verification is asked for, by whoever suspects something
-	ask    chan struct{} // and by whoever wants to know
+	check  chan struct{} // requests a verification because of a suspicion
+	ask    chan struct{} // requests one on demand
 	permit chan struct{} // the wanted addresses have changed
 	broken <-chan error  // of the stream, for Run; nil over UDP
 
@@ -80,22 +79,22 @@ type allocation struct {
 
 // outgoing is a datagram in the queue.
 type outgoing struct {
-	b  *[]byte // with room for a channel's header in front
+	b  *[]byte // with room for a channel header in front
 	to netip.AddrPort
 }
 
-// observed is what minding an allocation found out.
+// observed is what maintaining an allocation found out.
 type observed struct {
 	rtt time.Duration // 0 = not measured
-	// refreshed is how long the server has the allocation from now on; 0 = not known.
+	// refreshed is how long the allocation is valid from now on; 0 = unknown.
 	refreshed time.Duration
-	// silence is what is to be said of a server that has not answered, twice; nil = nothing.
+	// silence describes a server that has twice not answered; nil = none.
 	silence *failure
-	asked   bool // denied says something
+	asked   bool // denied is set
 	denied  map[netip.Addr]string
 }
 
-// counters are [Traffic] while it is counted.
+// counters are [Traffic] while counting.
 type counters struct {
 	sent, received, queueDrops, permissionDrops, unsent, malformed atomic.Uint64
 }
@@ -107,19 +106,18 @@ func (c *counters) snapshot() Traffic {
 	}
 }
 
-// buffers are for datagrams on their way out.
+// buffers are for outgoing datagrams.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2048); return &b }}
 
-// start sets the allocation to work.
+// start starts the allocation's goroutines.
 func (a *allocation) start() {
 	a.wg.Go(a.sendQueued)
 	a.wg.Go(a.bindChannels)
 	a.wg.Go(a.mind)
 }
 
-// want replaces the wanted addresses. It holds for send at once, before the server has
-// been asked for anything: whoever hears of the allocation or wants an address may send
-// in the next moment.
+// want replaces the wanted addresses. It takes effect for send at once, before the server has been
+// asked for anything: whoever learns of the allocation or wants an address may send immediately.
 func (a *allocation) want(addrs []netip.Addr) {
 	a.mu.Lock()
 	a.wanted = addrs
@@ -128,14 +126,14 @@ func (a *allocation) want(addrs []netip.Addr) {
 	wake(a.permit)
 }
 
-// wants is what want was told last.
+// wants returns the last list passed to want.
 func (a *allocation) wants() []netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.wanted
 }
 
-// restate takes what is known of the server's answers, which may lag behind want.
+// restate applies the server's answers, which may lag behind want.
 func (a *allocation) restate(known map[netip.Addr]permissionState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,7 +155,7 @@ func (a *allocation) restateLocked(known map[netip.Addr]permissionState) {
 	}
 }
 
-// send sends datagrams, or queues them; see Options.Attach.
+// send sends or queues datagrams; see Options.Attach.
 func (a *allocation) send(packets [][]byte, to netip.AddrPort) error {
 	if a.gone.Load() {
 		return ErrClosed
@@ -193,9 +191,9 @@ func (a *allocation) send(packets [][]byte, to netip.AddrPort) error {
 	return nil
 }
 
-// sendNow sends datagrams past the queue, when nothing waits in it; false = it does, or
-// there is a stream to be filled. To hand each packet from one goroutine to another, in a
-// buffer of its own, is 3 % of what a relayed stream costs.
+// sendNow sends datagrams past the queue; it returns false if the queue is not empty, or if there
+// is a stream to fill. Passing each packet from one goroutine to another, in its own buffer, takes
+// 3 % of the cost of a relayed stream.
 func (a *allocation) sendNow(packets [][]byte, to netip.AddrPort) bool {
 	if a.link.writeRun == nil || a.queued.Load() > 0 || !a.sending.TryLock() {
 		return false
@@ -220,7 +218,7 @@ func (a *allocation) sendNow(packets [][]byte, to netip.AddrPort) bool {
 	return true
 }
 
-// pass hands frames to the server. Its caller has sending.
+// pass sends frames to the server. The caller holds sending.
 func (a *allocation) pass(frames [][]byte) {
 	unsent := a.link.send(frames)
 	a.traffic.unsent.Add(uint64(unsent))
@@ -232,7 +230,7 @@ func (a *allocation) hold(packet []byte, to netip.AddrPort) (answered bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if (*a.states.Load())[to.Addr()] != asked {
-		return true // Whatever the answer was: the server drops what it denies.
+		return true // whatever the answer: the server drops what it denies
 	}
 	if a.held.add(packet, to, time.Now()) {
 		a.traffic.permissionDrops.Add(1)
@@ -257,7 +255,7 @@ func (a *allocation) put(packet []byte, to netip.AddrPort) {
 	}
 }
 
-// enqueue puts a datagram into the queue; false when there is no room, also after a while.
+// enqueue queues a datagram; it returns false if there is no room, even after a while.
 func (a *allocation) enqueue(out outgoing, packet []byte) bool {
 	select {
 	case a.queue <- out:
@@ -279,8 +277,7 @@ func (a *allocation) enqueue(out outgoing, packet []byte) bool {
 	return false
 }
 
-// sendQueued sends what is queued, as much at a time as there is. One goroutine keeps the
-// order.
+// sendQueued sends from the queue, as much at a time as there is. One goroutine keeps the order.
 func (a *allocation) sendQueued() {
 	run := make([]outgoing, 0, maxRun)
 	frames := make([][]byte, 0, maxRun)
@@ -307,7 +304,7 @@ func (a *allocation) sendQueued() {
 		}
 		a.sending.Lock()
 		a.pass(frames)
-		a.queued.Add(-int64(size)) // What comes now is behind it.
+		a.queued.Add(-int64(size)) // what comes now is behind it
 		a.sending.Unlock()
 		a.stuck.Store(false)
 		for _, out := range run {
@@ -316,8 +313,8 @@ func (a *allocation) sendQueued() {
 	}
 }
 
-// receive delivers a datagram that the server has passed on, from an address that is
-// wanted. It does not block, and keeps nothing.
+// receive delivers a datagram that the server has passed on from a wanted address. It does not
+// block, and keeps nothing.
 func (a *allocation) receive(payload []byte, from netip.AddrPort) {
 	a.delivering.RLock()
 	defer a.delivering.RUnlock()
@@ -325,14 +322,14 @@ func (a *allocation) receive(payload []byte, from netip.AddrPort) {
 		return
 	}
 	if (*a.states.Load())[from.Addr()] == unwanted {
-		a.traffic.permissionDrops.Add(1) // A permission that was withdrawn lasts 5 minutes at the server.
+		a.traffic.permissionDrops.Add(1) // a withdrawn permission lasts 5 minutes at the server
 		return
 	}
 	a.traffic.received.Add(1)
 	a.deliver(payload, from)
 }
 
-// onIndication takes what came in a Data indication.
+// onIndication handles a Data indication.
 func (a *allocation) onIndication(payload []byte, from netip.AddrPort) {
 	if (*a.states.Load())[from.Addr()] != unwanted {
 		a.channels.heard(from)
@@ -340,16 +337,16 @@ func (a *allocation) onIndication(payload []byte, from netip.AddrPort) {
 	a.receive(payload, from)
 }
 
-// onChannel takes ChannelData.
+// onChannel handles ChannelData.
 func (a *allocation) onChannel(number uint16, payload []byte) {
 	if from, ok := a.channels.source(number); ok {
 		a.receive(payload, from)
 	}
 }
 
-// close ends everything and waits for it. giveBack tells the server, too.
+// close ends everything and waits. With giveBack it deallocates at the server, too.
 func (a *allocation) close(giveBack bool) {
-	a.delivering.Lock() // Nothing is delivered any more from here on.
+	a.delivering.Lock() // nothing is delivered from here on
 	a.gone.Store(true)
 	a.delivering.Unlock()
 	a.stop()
@@ -358,28 +355,28 @@ func (a *allocation) close(giveBack bool) {
 		a.link.end(ctx)
 		cancel()
 	}
-	a.sending.Lock() // Nothing is sent any more from here on.
+	a.sending.Lock() // nothing is sent from here on
 	a.link.shut()
 	a.sending.Unlock()
 	if a.conn != nil {
-		// The library's Close sends a farewell of its own, which the shut link refuses.
+		// The library's Close sends its own deallocation, which the shut link rejects.
 		_ = a.conn.Close()
 	}
-	a.link.lib.Close() // Ends the transactions that its goroutines wait for.
+	a.link.lib.Close() // ends the transactions that its goroutines wait for
 	a.wg.Wait()
 	for _, f := range a.detach {
 		f()
 	}
 }
 
-// silence is what is said of a server that does not answer.
+// silence describes a server that does not answer.
 func (a *allocation) silence() *failure {
 	_, _, sendErr := a.link.learnt()
 	return &failure{words: explainSilence(a.Transport, a.link.server, sendErr), silent: true}
 }
 
-// failed makes a failure out of what an exchange with the server came to; nil = it
-// succeeded, or was not finished because the allocation is being closed.
+// failed converts the result of an exchange with the server to a failure; nil = it succeeded, or
+// was cut short because the allocation is being closed.
 func (a *allocation) failed(m message, err error) error {
 	if errors.Is(err, errNoAnswer) {
 		return a.silence()

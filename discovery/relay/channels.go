@@ -16,66 +16,65 @@ const (
 	// Channel numbers are 0x4000 to 0x4fff (RFC 8656 §12).
 	firstChannel = 0x4000
 	allChannels  = 0x1000
-	// A channel lasts 10 minutes, and its number is not used for another address in the
-	// 5 minutes behind that (RFC 8656 §12).
+	// A channel lasts 10 minutes, and its number must not be used for another address for 5 minutes
+	// after that (RFC 8656 §12).
 	channelRefresh  = 5 * time.Minute
 	channelLifetime = 10 * time.Minute
 	channelRest     = 15 * time.Minute
-	// channelAfter is how many datagrams an address is sent before it gets a channel: a
-	// candidate that never answers is not worth one.
+	// channelAfter is how many datagrams go to an address before it gets a channel: a candidate
+	// that never answers is not worth one.
 	channelAfter = 2
-	// channelRetry is when a channel that was refused is asked for again. One without an answer
-	// is after permissionRetry, and each time after twice as long, up to channelRetry.
+	// channelRetry is when a rejected channel is requested again. After no answer it is
+	// permissionRetry, doubling up to channelRetry.
 	channelRetry = time.Minute
-	// maxAddrs bounds the addresses that are remembered, bindAtOnce the requests that are
-	// under way.
+	// maxAddrs bounds the stored addresses, bindAtOnce the concurrent requests.
 	maxAddrs   = 1024
 	bindAtOnce = 8
-	// maxStrange bounds the channels of unknown meaning that are looked into.
+	// maxStrange bounds the unknown channels that are looked into.
 	maxStrange = 32
 )
 
-// channel is an address that datagrams are sent to. The zero number is none; one that the
-// server has not granted yet is the one that it is asked for.
+// channel is an address that datagrams are sent to. The number is zero if there is none yet, or the
+// requested one until the server has granted it.
 type channel struct {
 	addr    netip.AddrPort
 	number  uint16
 	sent    int           // datagrams, up to channelAfter
-	boundAt time.Time     // when the server said so last; zero = it never has
-	retryAt time.Time     // after a refusal, or no answer
+	boundAt time.Time     // when the server last confirmed it; zero = never
+	retryAt time.Time     // after a rejection, or no answer
 	pause   time.Duration // before retryAt, after no answer
 	used    atomic.Bool   // since boundAt
 }
 
-// table is what the data path goes by. It is never changed, but for the channels' used.
+// table is what the data path consults. It is immutable, except for the channels' used.
 type table struct {
 	out map[netip.AddrPort]*channel
 	in  map[uint16]netip.AddrPort
 }
 
-// channels are the channels of an allocation: numbers that stand for addresses, so that a
-// datagram costs 4 bytes more and not 36. Safe for concurrent use.
+// channels are the channels of an allocation: numbers that stand for addresses, so that a datagram
+// costs 4 more bytes instead of 36. It is safe for concurrent use.
 type channels struct {
 	bound atomic.Pointer[table]
 	wake  chan struct{}
-	// adopted says that the server may have channels from an earlier life.
+	// adopted says that the server may have channels from an earlier process.
 	adopted bool
-	// beside is the server's relayed address, invalid when adopted. When its ports are asked for
-	// a peer's allocation nearly all of them are wrong, so they get a channel after they were
-	// heard. Over an adopted allocation the peer may come by a channel of which nobody knows
-	// that it is the peer's; but from one that was there before nothing is searched for.
+	// beside is the server's relayed address, invalid if adopted. While its ports are probed for a
+	// peer's allocation nearly all of them are wrong, so they get a channel only after they were
+	// heard. On an adopted allocation the peer may use a channel that nobody knows to be the
+	// peer's; but an earlier allocation is never used for such a search.
 	beside netip.Addr
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following
 	all     map[netip.AddrPort]*channel
 	next    uint16          // offset of the next number
-	strange map[uint16]bool // channels of which data came and nobody knows whose it is; true = asked about
+	strange map[uint16]bool // unknown channels that data came on; true = requested
 }
 
 func newChannels(adopted bool, relayed netip.Addr) *channels {
 	c := &channels{
 		wake: make(chan struct{}, 1), adopted: adopted, all: make(map[netip.AddrPort]*channel),
-		// Not from the first on: numbers of an earlier life are taken.
+		// Not from the first on: an earlier process has used those numbers.
 		next: uint16(rand.N(allChannels)), strange: make(map[uint16]bool),
 	}
 	if !adopted {
@@ -85,8 +84,8 @@ func newChannels(adopted bool, relayed netip.Addr) *channels {
 	return c
 }
 
-// frame makes what is sent to the server for a datagram, which stands in b behind room for
-// the header of a channel. It changes b.
+// frame builds the packet to the server for a datagram, which is in b after room for a channel
+// header. It changes b.
 func (c *channels) frame(b []byte, to netip.AddrPort, stream bool) []byte {
 	ch := c.bound.Load().out[to]
 	if ch == nil {
@@ -122,7 +121,7 @@ func (c *channels) want(to netip.AddrPort) {
 	}
 }
 
-// heard notes a datagram that came from an address without a channel.
+// heard notes a datagram from an address without a channel.
 func (c *channels) heard(from netip.AddrPort) {
 	if from.Addr() != c.beside || c.bound.Load().out[from] != nil {
 		return
@@ -134,7 +133,7 @@ func (c *channels) heard(from netip.AddrPort) {
 	}
 }
 
-// addLocked remembers an address; nil = there is no room.
+// addLocked adds an address; nil = no room.
 func (c *channels) addLocked(addr netip.AddrPort) *channel {
 	if len(c.all) >= maxAddrs {
 		maps.DeleteFunc(c.all, func(_ netip.AddrPort, o *channel) bool { return o.boundAt.IsZero() })
@@ -145,13 +144,13 @@ func (c *channels) addLocked(addr netip.AddrPort) *channel {
 	ch := &channel{addr: addr}
 	c.all[addr] = ch
 	for n := range c.strange {
-		c.strange[n] = false // It may be this one's.
+		c.strange[n] = false // it may belong to this one
 		wake(c.wake)
 	}
 	return ch
 }
 
-// source is whose data a channel carries.
+// source returns whose data a channel carries.
 func (c *channels) source(number uint16) (netip.AddrPort, bool) {
 	if from, ok := c.bound.Load().in[number]; ok {
 		return from, true
@@ -167,13 +166,13 @@ func (c *channels) source(number uint16) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// bind is a channel to ask for.
+// bind is a channel to request.
 type bind struct {
 	number uint16
 	addr   netip.AddrPort
 }
 
-// due lists the channels to ask for now, and says when to look again.
+// due lists the channels to request now, and returns when to look again.
 func (c *channels) due(now time.Time) (ask []bind, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,13 +222,13 @@ func (c *channels) due(now time.Time) (ask []bind, next time.Time) {
 	return ask, next
 }
 
-// numberLocked gives a number that none of ours has.
+// numberLocked returns an unused number.
 func (c *channels) numberLocked() uint16 {
 	for {
 		n := firstChannel + c.next%allChannels
 		c.next++
 		taken := false
-		for _, ch := range c.all { // At most maxAddrs, fewer than there are numbers.
+		for _, ch := range c.all { // at most maxAddrs, fewer than there are numbers
 			taken = taken || ch.number == n
 		}
 		if _, is := c.strange[n]; !taken && !is {
@@ -238,7 +237,7 @@ func (c *channels) numberLocked() uint16 {
 	}
 }
 
-// answered takes the server's answer.
+// answered handles the server's answer.
 func (c *channels) answered(now time.Time, b bind, granted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +245,7 @@ func (c *channels) answered(now time.Time, b bind, granted bool) {
 	switch {
 	case ch == nil:
 	case granted:
-		// The data path may read the old one.
+		// The data path may be reading the old one.
 		c.all[b.addr] = &channel{addr: b.addr, number: b.number, sent: channelAfter, boundAt: now}
 		delete(c.strange, b.number)
 		c.publishLocked(now)
@@ -261,8 +260,8 @@ func (c *channels) answered(now time.Time, b bind, granted bool) {
 	}
 }
 
-// unanswered notes that no answer came. The number stays: the server may have granted it, and
-// then grants the address no other one (RFC 8656 §12.2).
+// unanswered notes that no answer came. The number stays: the server may have granted it, and then
+// grants the address no other (RFC 8656 §12.2).
 func (c *channels) unanswered(now time.Time, b bind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,9 +276,9 @@ func (c *channels) unanswered(now time.Time, b bind) {
 	}
 }
 
-// publishLocked rebuilds the table. Data may come by a channel before we have seen that it was
-// granted, so one that is asked for is read already. Over an adopted allocation it is not: the
-// number may be one of an earlier life, and its data somebody else's.
+// publishLocked rebuilds the table. Data may arrive on a channel before we have seen the
+// confirmation, so a requested one is already accepted. On an adopted allocation it is not: the
+// number may be from an earlier process, and its data another peer's.
 func (c *channels) publishLocked(now time.Time) {
 	t := &table{out: make(map[netip.AddrPort]*channel), in: make(map[uint16]netip.AddrPort)}
 	for addr, ch := range c.all {
@@ -295,8 +294,8 @@ func (c *channels) publishLocked(now time.Time) {
 	c.bound.Store(t)
 }
 
-// bindChannels asks for channels until the allocation ends. A channel that cannot be had
-// costs some bytes a datagram, and no more.
+// bindChannels requests channels until the allocation ends. Without a channel a datagram merely
+// costs some bytes more.
 func (a *allocation) bindChannels() {
 	for {
 		ask, next := a.channels.due(time.Now())
@@ -308,7 +307,7 @@ func (a *allocation) bindChannels() {
 			wg.Wait()
 		}
 		if len(ask) > 0 && a.ctx.Err() == nil {
-			continue // The answers change what is due.
+			continue // the answers change what is due
 		}
 		timer := time.NewTimer(time.Until(next))
 		select {

@@ -16,40 +16,40 @@ import (
 const (
 	firstBackoff = time.Second
 	maxBackoff   = 30 * time.Second
-	// steadyAfter is how long an allocation must have worked for its loss to count as
-	// the first, which is met without a pause.
+	// steadyAfter is how long an allocation must have worked for its loss to count as the first,
+	// which is followed by no pause.
 	steadyAfter = 30 * time.Second
 	// UDP is tried again a minute after it failed, then every five.
 	firstUpgrade = time.Minute
 	nextUpgrade  = 5 * time.Minute
-	// overlap is how long the old allocation stays when a better one replaces it: peers
-	// hear of the new address in-band, over the old one.
+	// overlap is how long the old allocation stays when a better one replaces it: peers learn the
+	// new address in-band, over the old one.
 	overlap = 30 * time.Second
 )
 
-// Client keeps an allocation on one server while [Client.Run] runs. Its methods are safe
-// for concurrent use and do not block, Run apart.
+// Client keeps an allocation on one server while [Client.Run] runs. Its methods are safe for
+// concurrent use and do not block, except Run.
 type Client struct {
 	o       Options
 	log     *slog.Logger
 	traffic counters
 
-	retry    chan struct{}  // an allocation is wanted before the pause is over
+	retry    chan struct{}  // an allocation is wanted before the pause ends
 	retiring sync.WaitGroup // replaced allocations
 
-	mu       sync.Mutex // guards what follows, is taken before an allocation's; not held over I/O or callbacks
+	mu       sync.Mutex // guards the following; locked before an allocation's; not held during I/O or callbacks
 	running  bool
 	wanted   []netip.Addr
-	active   map[*allocation]struct{} // those that run, retiring ones included
+	active   map[*allocation]struct{} // running ones, including retiring ones
 	current  *allocation
 	status   Status
-	previous *Grant // that may still be at the server
-	told     Grant  // what OnGrant was told last
+	previous *Grant // it may still exist at the server
+	told     Grant  // the last OnGrant
 	denials  denials
-	refused  string // the latest refusal that was warned of, whatever the transport
+	refused  string // the last refusal that was logged, on any transport
 }
 
-// New makes a client that does nothing yet. What is wrong with the options, Run says.
+// New returns a client that does nothing yet. Run reports invalid options.
 func New(o Options) *Client {
 	log := o.Logger
 	if log == nil {
@@ -78,7 +78,7 @@ func New(o Options) *Client {
 	}
 }
 
-// validate says what is wrong with the options.
+// validate returns what is wrong with the options.
 func (o Options) validate() error {
 	if o.ID == nil || o.Attach == nil {
 		return errors.New("relay: ID and Attach are required")
@@ -92,9 +92,8 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Run allocates and keeps the allocation until the context ends, then gives it back, unless
-// the cause is [ErrKeep]. It returns nil then, and an error at once when the options are
-// wrong.
+// Run allocates and keeps the allocation until the context ends, then deallocates, unless the cause
+// is [ErrKeep]. It returns nil then, or an error at once if the options are invalid.
 func (c *Client) Run(ctx context.Context) error {
 	if err := c.o.validate(); err != nil {
 		return err
@@ -129,7 +128,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// failed notes why there is no allocation, and waits before the next round.
+// failed records why there is no allocation, and waits before the next round.
 func (c *Client) failed(ctx context.Context, f *failure, round int) {
 	if ctx.Err() != nil {
 		return
@@ -145,13 +144,13 @@ func (c *Client) failed(ctx context.Context, f *failure, round int) {
 	}
 	c.mu.Unlock()
 	if news {
-		c.log.Warn("no allocation on the relay", "why", f.words)
+		c.log.Warn("failed to allocate on the relay", "reason", f.words)
 	}
 	c.pause(ctx, round)
 }
 
-// pause waits between rounds: 1, 2, 4 … 30 s and a fifth more or less, since all clients
-// of a restarted server come back together. Check ends it, after a second.
+// pause waits between rounds: 1, 2, 4 … 30 s ± 20 %, since all clients of a restarted server come
+// back together. Check ends it, after a second.
 func (c *Client) pause(ctx context.Context, round int) {
 	d := min(firstBackoff<<min(round, 5), maxBackoff)
 	d = d*4/5 + rand.N(d*2/5)
@@ -174,7 +173,7 @@ func (c *Client) pause(ctx context.Context, round int) {
 	}
 }
 
-// hold keeps an allocation, or better ones that take its place, until it is lost.
+// hold keeps an allocation, or better ones that replace it, until it is lost.
 func (c *Client) hold(ctx context.Context, a *allocation) {
 	c.take(a)
 	upgrade := time.NewTimer(firstUpgrade)
@@ -205,7 +204,7 @@ func (c *Client) hold(ctx context.Context, a *allocation) {
 	}
 }
 
-// upgrade tries UDP, while the allocation that there is goes on; nil = it still fails.
+// upgrade tries UDP while the current allocation stays; nil = it still fails.
 func (c *Client) upgrade(ctx context.Context, a *allocation) *allocation {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -241,7 +240,7 @@ func (c *Client) retire(ctx context.Context, a *allocation) {
 	})
 }
 
-// take makes an allocation the present one.
+// take makes an allocation the current one.
 func (c *Client) take(a *allocation) {
 	c.mu.Lock()
 	c.current = a
@@ -257,14 +256,14 @@ func (c *Client) take(a *allocation) {
 	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID,
 		"adopted", a.conn == nil)
 	if a.Relayed.Addr().IsPrivate() && !a.link.server.addr.Addr().IsPrivate() {
-		c.log.Warn("the relay gives out a private address: peers elsewhere cannot use it; set external-ip (coturn)",
+		c.log.Warn("relay allocated a private address, which peers elsewhere cannot reach; set external-ip (coturn)",
 			"relayed", a.Relayed, "server", a.link.server.name)
 	}
 	c.o.OnChange()
 	c.granted(a, time.Now().Add(a.lifetime))
 }
 
-// drop closes the present allocation: lost, or given back or left without a failure.
+// drop closes the current allocation: lost or, without a loss, deallocated or left.
 func (c *Client) drop(a *allocation, loss error, giveBack bool) {
 	c.mu.Lock()
 	c.current = nil
@@ -275,14 +274,14 @@ func (c *Client) drop(a *allocation, loss error, giveBack bool) {
 	if f := (*failure)(nil); errors.As(loss, &f) {
 		c.status.Fault = f.fault()
 		if !f.silent {
-			c.previous = nil // The server has said that it is gone.
+			c.previous = nil // the server has said that it is gone
 		}
 	}
 	c.mu.Unlock()
 	if loss != nil {
-		c.log.Warn("the allocation on the relay is lost", "relayed", a.Relayed, "id", a.ID, "why", loss)
+		c.log.Warn("relay allocation lost", "relayed", a.Relayed, "id", a.ID, "reason", loss)
 	}
-	c.o.OnChange() // Nobody should send there any more.
+	c.o.OnChange() // nobody should send on it any more
 	a.close(giveBack)
 	c.forget(a)
 }
@@ -293,7 +292,7 @@ func (c *Client) forget(a *allocation) {
 	delete(c.active, a)
 }
 
-// observe notes what minding the present allocation found out.
+// observe records what maintaining the current allocation found out.
 func (c *Client) observe(a *allocation, o observed) {
 	c.mu.Lock()
 	if c.current != a {
@@ -326,18 +325,18 @@ func (c *Client) observe(a *allocation, o observed) {
 		c.granted(a, time.Now().Add(o.refreshed))
 	}
 	if held > 0 {
-		c.log.Warn("the relay refuses more addresses than are worth a line each; the status lists them all", "count", held)
+		c.log.Warn("relay refuses many addresses; the status lists them", "count", held)
 	}
 	for _, addr := range news {
 		level := slog.LevelWarn
 		if o.denied[addr] == otherFamily {
 			level = slog.LevelDebug
 		}
-		c.log.Log(context.Background(), level, "the relay refuses an address", "address", addr, "why", o.denied[addr])
+		c.log.Log(context.Background(), level, "relay refuses an address", "address", addr, "reason", o.denied[addr])
 	}
 }
 
-// Allocation is the present allocation, false while there is none.
+// Allocation returns the current allocation, false if there is none.
 func (c *Client) Allocation() (Allocation, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -347,7 +346,7 @@ func (c *Client) Allocation() (Allocation, bool) {
 	return c.current.Allocation, true
 }
 
-// Status is how things are.
+// Status returns the client's state.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,8 +355,8 @@ func (c *Client) Status() Status {
 	return s
 }
 
-// Permit sets the addresses that the allocation may exchange datagrams with, instead of
-// the earlier ones. The server's own relay address always is among them.
+// Permit sets the addresses that the allocation may exchange datagrams with, replacing the earlier
+// ones. The server's own relay address is always among them.
 func (c *Client) Permit(addrs []netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,9 +366,8 @@ func (c *Client) Permit(addrs []netip.Addr) {
 	}
 }
 
-// Check asks for a verification of the allocation now, as when nothing comes through
-// it any more. When it is lost that is known within 2 s. Without an allocation the next
-// attempt is made now.
+// Check requests a verification of the allocation now, because nothing seems to come through. If it
+// is lost that is known within 2 s. Without an allocation the next attempt is made now.
 func (c *Client) Check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -380,8 +378,8 @@ func (c *Client) Check() {
 	wake(c.retry)
 }
 
-// Ask has the allocation verified, too, but gives it up no sooner than without. Status tells
-// within 3 s whether the server answers. Without an allocation the next attempt is made now.
+// Ask verifies the allocation, too, but does not give it up any sooner. Status shows within 3 s
+// whether the server answers. Without an allocation the next attempt is made now.
 func (c *Client) Ask() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -395,7 +393,7 @@ func (c *Client) Ask() {
 	wake(c.current.ask)
 }
 
-// wake leaves a note in a channel of one place.
+// wake sends to a channel of capacity 1 without blocking.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// deniedBurst and deniedEvery bound the warnings about refused addresses: whose they
-	// are a peer decides, and it may announce new ones all the time.
+	// deniedBurst and deniedEvery limit the warnings about denied addresses: peers choose them, and
+	// may announce new ones all the time.
 	deniedBurst = 8
 	deniedEvery = time.Minute
 )
 
-// denials says which refused addresses are worth a line in the log. Whoever has it locks
-// it. It counts by periods, since what was held back is told once in each.
+// denials decides which denied addresses are logged. Its owner locks it. It counts by periods,
+// since the number held back is logged once in each.
 type denials struct {
-	warned int       // since; more than deniedBurst once it was said how many were held back
+	warned int       // since; more than deniedBurst once the number held back was logged
 	since  time.Time // the start of the period
 }
 
-// pass gives the addresses to warn of, and how many others were held back for the first
-// time in this period. Those of the other IP family count for nothing: they are no warnings.
+// pass returns the addresses to log, and how many others were held back for the first time in this
+// period. Addresses of the other IP family are not counted: they are no warnings.
 func (d *denials) pass(now time.Time, news []netip.Addr, why map[netip.Addr]string) (let []netip.Addr, held int) {
 	if now.Sub(d.since) >= deniedEvery {
 		d.warned, d.since = 0, now

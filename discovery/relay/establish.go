@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// firstAnswer is how long a transport may stay silent before the next is tried: UDP
-	// and TCP in vain, and TLS, fit into the 5 s in which there should be an allocation.
-	// Later rounds give twice and four times as much, for slow servers.
+	// firstAnswer is how long a transport may be silent before the next is tried: UDP and TCP in
+	// vain, and then TLS, fit into the 5 s in which there should be an allocation. Later rounds
+	// allow twice and four times as much, for slow servers.
 	firstAnswer = 1500 * time.Millisecond
-	// wholeAttempt bounds an attempt with a server that answers, or the only one there
-	// is: the library's last retransmission of a request is at 7.8 s.
+	// wholeAttempt bounds an attempt with a server that answers, or with the only one: the
+	// library's last retransmission of a request is at 7.8 s.
 	wholeAttempt   = 8 * time.Second
 	resolveTimeout = 3 * time.Second
-	// An allocation is asked for so often in an attempt, and so long after an older one
-	// from the same address and port was ended. coturn 4.6 ends it after a second.
+	// How often an attempt requests an allocation, and how long after ending an older one from the
+	// same address and port. coturn 4.6 ends it after a second.
 	maxAsks  = 5
 	endPause = 400 * time.Millisecond
-	// minLifetime is the shortest allocation that is worth having. The library refreshes
-	// after half of it, without a pause if that is 0.
+	// minLifetime is the shortest useful lifetime. The library refreshes after half of it, without
+	// a pause if that is 0.
 	minLifetime = 10 * time.Second
 )
 
-// attempt is a transport and the port for it.
+// attempt is a transport and its port.
 type attempt struct {
 	transport string
 	port      uint16
 }
 
-// place is where a server is: what is dialled, and the address that the library knows it by,
-// which is unspecified where a proxy resolves the name.
+// place is where a server is: what to dial, and the address by which the library knows it, which is
+// unspecified if a proxy resolves the name.
 type place struct {
 	name string // host:port
 	addr netip.AddrPort
 }
 
-// String is how it is called.
+// String returns its name.
 func (p place) String() string { return p.name }
 
-// attempts are the transports to try, in order.
+// attempts returns the transports to try, in order.
 func (s Server) attempts() []attempt {
 	_, port, _ := s.hostPort()
 	plain, secure := port, port
@@ -60,13 +60,13 @@ func (s Server) attempts() []attempt {
 	case TransportTLS:
 		return []attempt{{TransportTLS, secure}}
 	}
-	if port == defaultPort { // It is that of UDP and TCP alone.
+	if port == defaultPort { // it is only that of UDP and TCP
 		secure = defaultTLSPort
 	}
 	return []attempt{{TransportUDP, plain}, {TransportTCP, plain}, {TransportTLS, secure}}
 }
 
-// establish makes an allocation over the first transport that works.
+// establish allocates over the first transport that works.
 func (c *Client) establish(ctx context.Context, round int) (*allocation, *failure) {
 	attempts := c.o.Server.attempts()
 	resolve := sync.OnceValues(func() (netip.Addr, *failure) { return c.resolve(ctx, round) })
@@ -84,8 +84,8 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 		}
 		failures = append(failures, at.transport+": "+f.words)
 		certificate = certificate || f.certificate
-		// A server that refuses over one transport does so over all, except for a 437,
-		// which is about our address and port.
+		// A server that refuses over one transport does so over all, except for a 437, which is
+		// about our address and port.
 		if !f.silent && f.code != codeMismatch || ctx.Err() != nil {
 			f.refusal, f.words = f.words, failures[len(failures)-1]
 			return nil, f
@@ -94,8 +94,7 @@ func (c *Client) establish(ctx context.Context, round int) (*allocation, *failur
 	return nil, &failure{words: strings.Join(failures, "; "), silent: true, certificate: certificate}
 }
 
-// attempt makes an allocation over one transport. The server's name is resolved unless a proxy
-// does that.
+// attempt allocates over one transport. The server's name is resolved unless a proxy does that.
 func (c *Client) attempt(ctx context.Context, at attempt, resolve func() (netip.Addr, *failure), silence time.Duration) (*allocation, *failure) {
 	host, _, err := c.o.Server.hostPort()
 	if err != nil {
@@ -113,7 +112,7 @@ func (c *Client) attempt(ctx context.Context, at attempt, resolve func() (netip.
 	return c.allocate(ctx, at.transport, place{name: to.String(), addr: to}, silence)
 }
 
-// resolve gives the server's address: another one of several in each round.
+// resolve returns the server's address: another one of several in each round.
 func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) {
 	host, _, err := c.o.Server.hostPort()
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *Client) resolve(ctx context.Context, round int) (netip.Addr, *failure) 
 	return addrs[round%len(addrs)], nil
 }
 
-// allocate makes an allocation over one transport.
+// allocate allocates over one transport.
 func (c *Client) allocate(ctx context.Context, transport string, to place, silence time.Duration) (*allocation, *failure) {
 	l := newLink(transport, to, c.o.Server, &c.traffic.malformed)
 	lib, err := newLibrary(l, c.o.Server, c.log)
@@ -175,8 +174,7 @@ func (c *Client) allocate(ctx context.Context, transport string, to place, silen
 	return a, nil
 }
 
-// newAllocation attaches a fresh allocation, or an adopted one, which has no conn; start
-// sets it to work.
+// newAllocation sets up a new allocation, or an adopted one, which has no conn; start starts it.
 func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn, detach func()) *allocation {
 	got, _, _ := l.learnt()
 	a := &allocation{
@@ -189,7 +187,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil, got.relayed.Addr()),
 		check: make(chan struct{}, 1), ask: make(chan struct{}, 1), permit: make(chan struct{}, 1),
 	}
-	// What runs for the allocation ends with close, after Run's farewell.
+	// The allocation's goroutines end with close, after Run's deallocation.
 	a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	a.lost, a.lose = context.WithCancelCause(a.ctx)
 	a.states.Store(&map[netip.Addr]permissionState{a.Relayed.Addr(): asked})
@@ -223,9 +221,9 @@ func (c *Client) connect(ctx context.Context, transport string, to place, timeou
 	return secured, nil
 }
 
-// request has the library make the allocation. Of the server's first sign of life it waits
-// as long as told, of the rest for wholeAttempt. There is no conn without a failure when the
-// server turned out to have the earlier allocation, which then is adopted.
+// request makes the library allocate. It waits for the server's first answer as long as silence
+// says, and wholeAttempt for the rest. It returns neither a conn nor a failure if the server turns
+// out to have the earlier allocation, which is then adopted.
 func (c *Client) request(ctx context.Context, l *link, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, wholeAttempt)
 	defer cancel()
@@ -239,14 +237,14 @@ func (c *Client) request(ctx context.Context, l *link, silence time.Duration, br
 			continue
 		}
 		if f.code == codeMismatch {
-			// It usually is about our own, from before a restart of this gateway: its socket
-			// has the same port again. The server may just not have been heard before.
+			// The allocation is usually our own, from before a restart of this gateway: its socket
+			// has the same port again. Perhaps only the server's first answer was lost.
 			outcome := c.adopt(ctx, l)
 			if outcome == isOurs {
 				return nil, nil
 			}
-			// Only the user that made it can end it, and coturn takes a second to. One that
-			// may be there for us to adopt stays.
+			// Only its user can end it, and coturn takes a second to. One that we may still adopt
+			// stays.
 			if (outcome == unheard || ended || l.end(ctx)) && l.again(ctx, endPause) {
 				ended = ended || outcome == refused
 				continue
@@ -256,7 +254,7 @@ func (c *Client) request(ctx context.Context, l *link, silence time.Duration, br
 	}
 	if l.isOpen() {
 		ended, cancel := context.WithTimeout(ctx, goodbye)
-		l.end(ended) // It granted one, which would stay for 10 minutes.
+		l.end(ended) // it granted one, which would stay for 10 minutes
 		cancel()
 	}
 	l.shut()
@@ -264,7 +262,7 @@ func (c *Client) request(ctx context.Context, l *link, silence time.Duration, br
 	return nil, f
 }
 
-// again says whether the allocation may be asked for once more, after a pause.
+// again reports whether the allocation may be requested once more, after a pause.
 func (l *link) again(ctx context.Context, after time.Duration) bool {
 	if l.asked++; l.asked >= maxAsks {
 		return false
@@ -279,7 +277,7 @@ func (l *link) again(ctx context.Context, after time.Duration) bool {
 	}
 }
 
-// end ends whatever allocation there is from this address and port.
+// end ends any allocation from this address and port.
 func (l *link) end(ctx context.Context) bool {
 	m, _, err := l.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, 0) })
 	return err == nil && m.class == classSuccess
@@ -322,18 +320,18 @@ func (l *link) ask(ctx context.Context, s Server, silence time.Duration, broken 
 	l.shut()
 	l.lib.Close()
 	if r := <-done; r.conn != nil {
-		_ = r.conn.Close() // It came at the last moment; the shut link sends no farewell.
+		_ = r.conn.Close() // too late; the shut link sends no deallocation
 	}
 	_, _, sendErr := l.learnt()
 	return nil, &failure{words: explainSilence(l.transport, l.server, sendErr), silent: true}
 }
 
-// result judges what the library's Allocate came to.
+// result evaluates the library's Allocate.
 func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn, *failure) {
 	got, refusal, sendErr := l.learnt()
 	switch {
 	case err == nil && (!got.relayed.IsValid() || got.relayed.Port() == 0 || got.relayed.Addr().IsUnspecified() || got.lifetime < minLifetime):
-		l.shut() // The library would go on refreshing.
+		l.shut() // otherwise the library would keep refreshing
 		_ = conn.Close()
 		return nil, &failure{words: fmt.Sprintf("the server gives the relayed address %v for %v: not usable; see its relay-ip, external-ip and max-allocate-lifetime settings (coturn)", got.relayed, got.lifetime)}
 	case err == nil:

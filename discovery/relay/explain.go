@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// Error codes of RFC 8489 §14.8 and RFC 8656 §19 that are acted upon.
+// Error codes of RFC 8489 §14.8 and RFC 8656 §19 that are handled.
 const (
 	codeTryAlternate  = 300
 	codeUnauthorized  = 401
@@ -28,21 +28,21 @@ const (
 	codeNoneInMessage = 0
 )
 
-// failure is why there is no allocation, in words: what failed, why, and what to do.
+// failure says why there is no allocation: what failed, why, and what to do.
 type failure struct {
 	words string
-	// code is the server's answer; 0 = there was none.
+	// code is the server's error code; 0 = no answer.
 	code int
 	// silent says that the server did not answer at all over this transport.
 	silent bool
-	// refusal is words without the transport, when the server refuses over all; "" = it
+	// refusal is words without the transport, if the server refuses over all transports; "" = it
 	// does not.
 	refusal string
-	// certificate says that the server's does not do.
+	// certificate says that the server's certificate is unacceptable.
 	certificate bool
 }
 
-// fault is what has to be fixed.
+// fault returns what has to be fixed.
 func (f *failure) fault() Fault {
 	switch {
 	case f.certificate:
@@ -57,7 +57,7 @@ func (f *failure) fault() Fault {
 
 func (f *failure) Error() string { return f.words }
 
-// explainCode puts a refused request into words.
+// explainCode describes a rejected request.
 func explainCode(m message, s Server, now time.Time) string {
 	switch m.code {
 	case codeTryAlternate:
@@ -92,7 +92,7 @@ func explainCode(m message, s Server, now time.Time) string {
 	return fmt.Sprintf("the server refuses with error %d: see its log", m.code)
 }
 
-// explainDenied puts a refused permission into words.
+// explainDenied describes a denied permission.
 func explainDenied(code int, a netip.Addr, own bool) string {
 	with := ""
 	if code != codeNoneInMessage {
@@ -104,7 +104,7 @@ func explainDenied(code int, a netip.Addr, own bool) string {
 	return fmt.Sprintf("the server does not relay to %v%s: its denied-peer-ip covers it; add allowed-peer-ip=%v (coturn) if that is wanted", a, with, a)
 }
 
-// explainLoss puts a refused refresh into words.
+// explainLoss describes a rejected refresh.
 func explainLoss(m message, transport string, s Server, now time.Time) string {
 	if m.code != codeMismatch {
 		return "the server no longer wants the allocation: " + explainCode(m, s, now)
@@ -115,7 +115,7 @@ func explainLoss(m message, transport string, s Server, now time.Time) string {
 	return "the server does not know the allocation any more (437): it was restarted; allocating again"
 }
 
-// explainSilence is for a server that answers nothing.
+// explainSilence describes a server that does not answer.
 func explainSilence(transport string, to place, sendErr error) string {
 	if sendErr != nil {
 		return fmt.Sprintf("cannot send to %v: %s", to, cause(sendErr))
@@ -126,7 +126,7 @@ func explainSilence(transport string, to place, sendErr error) string {
 	return fmt.Sprintf("connected to %v over %s, but it does not answer: is that a TURN server?", to, transport)
 }
 
-// explainDial is for a connection that does not come about.
+// explainDial describes a failed connection.
 func explainDial(transport string, to place, err error) string {
 	var timeout net.Error
 	var proxy *egress.Error
@@ -141,8 +141,8 @@ func explainDial(transport string, to place, err error) string {
 	return fmt.Sprintf("connect to %v: %s", to, cause(err))
 }
 
-// cause is what an error adds to a sentence that says what was tried: not the calls that it came
-// through.
+// cause returns the part of an error to append to a sentence that says what was tried, without the
+// calls that it passed through.
 func cause(err error) string {
 	var late net.Error
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

@@ -8,27 +8,27 @@ import (
 
 const (
 	// mostHeld bounds the handshakes that wait for permissions: as many as permissions are
-	// asked for at once.
+	// requested at once.
 	mostHeld = askAtOnce
-	// heldFor is how long one waits at most. Its sender has sent another by then.
+	// heldFor is how long one waits at most. By then its sender has sent another.
 	heldFor = time.Second
 )
 
-// heldDatagram waits for the server's permission to send it on.
+// heldDatagram waits for the server's permission.
 type heldDatagram struct {
 	packet []byte
 	to     netip.AddrPort
 	at     time.Time
 }
 
-// held are WireGuard's handshake messages to addresses whose permission has been asked for,
-// oldest first. Whoever hears of an allocation sends them through it at once, a round trip
-// before the server lets them pass, and repeats them a second later. The last of each type
-// to each destination is kept; two initiations that arrive together would undo each other.
-// Probes are repeated sooner, and would measure the wait.
+// held are WireGuard handshake messages to addresses whose permission has been requested, oldest
+// first. Whoever learns of an allocation sends them at once, a round trip before the server lets
+// them pass, and would only repeat them a second later. The last of each type to each destination
+// is kept; two initiations that arrive together would undo each other. Probes are repeated sooner,
+// and would measure the wait.
 type held []heldDatagram
 
-// add keeps a datagram, and says whether one was dropped for it, or it itself.
+// add keeps a datagram, and reports whether one was dropped for it, or it itself.
 func (h *held) add(packet []byte, to netip.AddrPort, now time.Time) (dropped bool) {
 	if !isHandshake(packet) {
 		return true
@@ -44,14 +44,14 @@ func (h *held) add(packet []byte, to netip.AddrPort, now time.Time) (dropped boo
 	return dropped
 }
 
-// isHandshake reports whether a datagram is WireGuard's and no data: of its types 1 to 3,
-// with three zeros after it (whitepaper §5.4).
+// isHandshake reports whether a datagram is a WireGuard handshake message: types 1 to 3, followed
+// by three zeros (whitepaper §5.4).
 func isHandshake(p []byte) bool {
 	return len(p) > 4 && p[0] >= 1 && p[0] < wireGuardData && p[1]|p[2]|p[3] == 0
 }
 
-// answered takes out what is not asked for any more: the datagrams to be sent, and how many
-// others are too late, or not wanted.
+// answered removes what is no longer waiting: the datagrams to send, and the number of those that
+// are too late, or not wanted.
 func (h *held) answered(states map[netip.Addr]permissionState, now time.Time) (send []heldDatagram, dropped int) {
 	*h = slices.DeleteFunc(*h, func(d heldDatagram) bool {
 		switch state := states[d.to.Addr()]; {

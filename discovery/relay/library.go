@@ -15,7 +15,7 @@ import (
 
 var errNotAnAddress = errors.New("only IP addresses are resolved here")
 
-// newLibrary makes the library's client, speaking over a link.
+// newLibrary returns the library's client over a link.
 func newLibrary(l *link, s Server, log *slog.Logger) (*turn.Client, error) {
 	return turn.NewClient(&turn.ClientConfig{
 		TURNServerAddr: l.server.addr.String(), Username: s.Username, Password: string(s.Password),
@@ -23,12 +23,11 @@ func newLibrary(l *link, s Server, log *slog.Logger) (*turn.Client, error) {
 	})
 }
 
-// literalNet is what the library resolves with: the address is an IP address already.
-// Its own resolver knows only IPv4 and lists the interfaces first. The rest of the
-// interface is never called on the way that is used here.
+// literalNet is the library's resolver: the address is already an IP address. Its own resolver
+// knows only IPv4 and lists the interfaces first. The rest of the interface is never called here.
 type literalNet struct{ transport.Net }
 
-// ResolveUDPAddr takes an IP address and port as they are.
+// ResolveUDPAddr parses an IP address and port.
 func (literalNet) ResolveUDPAddr(_, address string) (*net.UDPAddr, error) {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -37,17 +36,17 @@ func (literalNet) ResolveUDPAddr(_, address string) (*net.UDPAddr, error) {
 	return net.UDPAddrFromAddrPort(a), nil
 }
 
-// quietLogs makes the library log to slog, at debug: its warnings are about what this
-// package finds out and tells by itself. Its own default writes to standard error.
+// quietLogs makes the library log to slog at debug level: this package finds out and reports itself
+// what the library warns of. Its default writes to standard error.
 type quietLogs struct{ log *slog.Logger }
 
-// NewLogger is for a part of the library.
+// NewLogger returns the logger of a part of the library.
 func (q quietLogs) NewLogger(string) logging.LeveledLogger { return quietLogger(q) }
 
 type quietLogger struct{ log *slog.Logger }
 
 func (q quietLogger) say(msg string) {
-	q.log.Debug("the TURN library says", "text", msg)
+	q.log.Debug("TURN library", "detail", msg)
 }
 
 func (q quietLogger) sayf(format string, args []any) {
@@ -56,16 +55,16 @@ func (q quietLogger) sayf(format string, args []any) {
 	}
 }
 
-// Trace is for each datagram: left out.
+// Trace discards: it is called for each datagram.
 func (q quietLogger) Trace(string) {}
 
-// Tracef is Trace.
+// Tracef discards.
 func (q quietLogger) Tracef(string, ...any) {}
 
-// Debug is left out too: it has transactions and nonces.
+// Debug discards: it contains transactions and nonces.
 func (q quietLogger) Debug(string) {}
 
-// Debugf is Debug.
+// Debugf discards.
 func (q quietLogger) Debugf(string, ...any) {}
 
 // Info logs.

@@ -14,60 +14,60 @@ import (
 )
 
 const (
-	// answerTimeout is when an answer counts as missing. With requests at 0, 200, 600
-	// and 1400 ms, a loss of one datagram in ten each way fails one exchange in 800.
+	// answerTimeout is when an answer counts as missing. With requests at 0, 200, 600 and 1400 ms,
+	// and a loss of one datagram in ten each way, one exchange in 800 fails.
 	answerTimeout = 1900 * time.Millisecond
 	firstResend   = 200 * time.Millisecond
 	maxResend     = 1600 * time.Millisecond
-	// keptFor is how long a transaction is remembered, so that late and repeated
-	// answers are known as ours: the library's last retransmission is at 7.8 s.
+	// keptFor is how long a transaction is stored, so that late and repeated answers are recognised
+	// as ours: the library's last retransmission is at 7.8 s.
 	keptFor = 15 * time.Second
 )
 
 var errNoAnswer = errors.New("no answer")
 
-// link is the way to a server: it carries the library's messages and those of this
-// package, and looks into all that comes back before anybody else does. It is the
-// library's net.PacketConn. Safe for concurrent use.
+// link is the connection to a server. It carries the library's messages and those of this package,
+// and examines all answers first. It is the library's net.PacketConn. It is safe for concurrent
+// use.
 type link struct {
 	transport string
 	server    place
 	from      net.Addr // the same, for the library
 	password  Secret
 	write     func(b []byte) error // never blocks for long
-	// writeRun is write for some at once; nil = there is no such way.
+	// writeRun is write for several at once; nil = not supported.
 	writeRun func(bs [][]byte) error
-	// data takes datagrams that the server passes on: on a channel, or with their source.
-	// nil = there is no allocation yet.
+	// data receives datagrams that the server passes on: on a channel, or with their source. nil =
+	// there is no allocation yet.
 	data      atomic.Pointer[inbound]
-	lib       *turn.Client // set before anything can come in
+	lib       *turn.Client // set before anything can arrive
 	malformed *atomic.Uint64
 
 	heard chan struct{} // closed at the server's first answer
 	first sync.Once
-	asked int // Allocate requests of the library so far; of whoever allocates
+	asked int // the library's Allocate requests so far; owned by the allocating goroutine
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following
 	closed    bool
 	pending   map[txID]*transaction
 	creds     credentials
 	allocated message // the latest success of Allocate
 	refusal   message // the latest error, except for the challenge that precedes credentials
 	sendErr   error   // the latest failure of write
-	open      bool    // the server grants requests without credentials
+	open      bool    // the server requires no credentials
 }
 
-// inbound is who takes datagrams that the server passes on.
+// inbound receives datagrams that the server passes on.
 type inbound struct {
 	onChannel func(number uint16, payload []byte)
 	receive   func(payload []byte, from netip.AddrPort)
 }
 
-// transaction is a request that was sent.
+// transaction is a sent request.
 type transaction struct {
 	sent   time.Time
 	signed bool
-	answer chan message // nil = it is the library's
+	answer chan message // nil = the library's
 }
 
 func newLink(transport string, server place, s Server, malformed *atomic.Uint64) *link {
@@ -78,9 +78,9 @@ func newLink(transport string, server place, s Server, malformed *atomic.Uint64)
 	}
 }
 
-// WriteTo sends for the library. It fails only when the link is closed: what the
-// network refuses is lost like any datagram, since the library keeps a transaction whose
-// first write failed, without anybody waiting for its answer.
+// WriteTo sends for the library. It fails only if the link is closed: what the network rejects
+// counts as lost, since the library keeps a transaction whose first write failed without anyone
+// waiting for its answer.
 func (l *link) WriteTo(b []byte, _ net.Addr) (int, error) {
 	l.mu.Lock()
 	if l.closed {
@@ -97,7 +97,7 @@ func (l *link) WriteTo(b []byte, _ net.Addr) (int, error) {
 	return len(b), nil
 }
 
-// rememberLocked notes a transaction, and forgets old ones.
+// rememberLocked stores a transaction, and forgets old ones.
 func (l *link) rememberLocked(id txID, t *transaction) {
 	if old := l.pending[id]; old != nil { // a retransmission
 		return
@@ -110,8 +110,8 @@ func (l *link) rememberLocked(id txID, t *transaction) {
 	l.pending[id] = t
 }
 
-// handle takes a packet from the server and says whether it was for us: other users of
-// the socket may ask the same server something.
+// handle handles a packet from the server and reports whether it was for us: other users of the
+// socket may use the same server.
 func (l *link) handle(packet []byte) bool {
 	if len(packet) > 0 && packet[0]&0xc0 == 0x40 {
 		number, payload, ok := readChannelData(packet)
@@ -139,7 +139,7 @@ func (l *link) handle(packet []byte) bool {
 	return false
 }
 
-// indicated takes a datagram that came without a channel.
+// indicated handles a datagram that came without a channel.
 func (l *link) indicated(m message) bool {
 	to := l.data.Load()
 	if m.data == nil || !m.peer.IsValid() || m.peer.Port() == 0 {
@@ -152,7 +152,7 @@ func (l *link) indicated(m message) bool {
 	return to != nil
 }
 
-// send sends frames, and says how many failed.
+// send sends frames, and returns how many failed.
 func (l *link) send(frames [][]byte) (unsent int) {
 	l.mu.Lock()
 	closed := l.closed
@@ -182,7 +182,7 @@ func (l *link) unsent(err error) {
 	l.mu.Unlock()
 }
 
-// toLibrary hands over an answer that parse has found well-formed.
+// toLibrary passes on an answer that parse has found well-formed.
 func (l *link) toLibrary(packet []byte) bool {
 	l.mu.Lock()
 	closed := l.closed
@@ -196,7 +196,7 @@ func (l *link) toLibrary(packet []byte) bool {
 	return true
 }
 
-// answered takes a response: to the library's transaction or to one of ours.
+// answered handles a response to the library's transaction or to one of ours.
 func (l *link) answered(packet []byte, m message) bool {
 	l.mu.Lock()
 	t := l.pending[m.tx]
@@ -204,8 +204,8 @@ func (l *link) answered(packet []byte, m message) bool {
 		l.mu.Unlock()
 		return false
 	}
-	// The library takes every answer for genuine. A success must be signed with our
-	// key (RFC 8489 §9.2.5); the errors that precede a key cannot be.
+	// The library accepts every answer as genuine. A success must be signed with our key (RFC 8489
+	// §9.2.5); errors before there is a key cannot be.
 	switch {
 	case m.class != classSuccess || m.method == methodBinding || l.creds.verify(packet, m):
 		l.learnLocked(m, t.signed)
@@ -214,8 +214,8 @@ func (l *link) answered(packet []byte, m message) bool {
 		l.malformed.Add(1)
 		return true
 	default:
-		// A server that asks nobody for credentials. The library takes the answer for an
-		// error, since it has no nonce, and ends its transaction.
+		// This server requires no credentials. The library takes the answer for an error, since it
+		// has no nonce, and ends its transaction.
 		l.open = true
 	}
 	l.mu.Unlock()
@@ -226,12 +226,12 @@ func (l *link) answered(packet []byte, m message) bool {
 	m.realm, m.nonce = bytes.Clone(m.realm), bytes.Clone(m.nonce)
 	select {
 	case t.answer <- m:
-	default: // A repeated answer.
+	default: // a repeated answer
 	}
 	return true
 }
 
-// learnLocked remembers what the library tells nobody.
+// learnLocked stores what the library does not expose.
 func (l *link) learnLocked(m message, signed bool) {
 	if m.class == classError {
 		if signed || m.code != codeUnauthorized {
@@ -251,9 +251,8 @@ func (l *link) learnLocked(m message, signed bool) {
 	}
 }
 
-// exchange asks the server something and waits for the answer, for answerTimeout at
-// most. A stale nonce is replaced and the request repeated. The error is errNoAnswer or
-// the context's.
+// exchange sends a request and waits for the answer, for answerTimeout at most. A stale nonce is
+// replaced and the request repeated. The error is errNoAnswer or the context's.
 func (l *link) exchange(ctx context.Context, method uint16, add func(b []byte, tx txID) []byte) (m message, rtt time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()
@@ -269,8 +268,8 @@ func (l *link) exchange(ctx context.Context, method uint16, add func(b []byte, t
 	return m, rtt, nil
 }
 
-// once is one transaction, with retransmissions. The round trip is 0 when it cannot be
-// told which request was answered.
+// once is one transaction, with retransmissions. The round trip is 0 if it is unknown which request
+// was answered.
 func (l *link) once(ctx context.Context, method uint16, add func(b []byte, tx txID) []byte) (message, time.Duration, error) {
 	tx := newTxID()
 	b := newRequest(method, tx)
@@ -321,7 +320,7 @@ func (l *link) isOpen() bool {
 	return l.open
 }
 
-// shut ends the link: nothing is sent or taken any more.
+// shut closes the link: nothing is sent or received any more.
 func (l *link) shut() {
 	l.data.Store(nil)
 	l.mu.Lock()
@@ -329,29 +328,29 @@ func (l *link) shut() {
 	l.mu.Unlock()
 }
 
-// learnt is what the server's answers told so far.
+// learnt returns what the server's answers have told so far.
 func (l *link) learnt() (allocated, refusal message, sendErr error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.allocated, l.refusal, l.sendErr
 }
 
-// The rest of net.PacketConn. The library calls none of it as long as its Listen is not.
+// The rest of net.PacketConn. The library calls none of it unless its Listen is called.
 
-// ReadFrom reads nothing: what comes in goes to HandleInbound.
+// ReadFrom reads nothing: input goes to HandleInbound.
 func (l *link) ReadFrom([]byte) (int, net.Addr, error) { return 0, nil, net.ErrClosed }
 
-// Close does nothing; whoever made the link shuts it.
+// Close does nothing; the link's owner shuts it.
 func (l *link) Close() error { return nil }
 
-// LocalAddr is not known here.
+// LocalAddr is unknown here.
 func (l *link) LocalAddr() net.Addr { return &net.UDPAddr{} }
 
-// SetDeadline does nothing, since neither reads nor writes wait.
+// SetDeadline does nothing, since neither reads nor writes block.
 func (l *link) SetDeadline(time.Time) error { return nil }
 
-// SetReadDeadline is SetDeadline.
+// SetReadDeadline does nothing.
 func (l *link) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline is SetDeadline.
+// SetWriteDeadline does nothing.
 func (l *link) SetWriteDeadline(time.Time) error { return nil }

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// keepaliveAfter is how often something is sent over UDP: NATs may forget after 30 s
-	// (Linux, for flows without an answer; RFC 4787 §4.3 wants 2 minutes).
+	// keepaliveAfter is how often something is sent over UDP: NATs may forget after 30 s (Linux,
+	// for unreplied flows; RFC 4787 §4.3 wants 2 minutes).
 	keepaliveAfter  = 18 * time.Second
 	keepaliveJitter = 4 * time.Second
-	// refreshAfter is how often the allocation itself is refreshed. It lasts 10 minutes;
-	// a shorter round notices a restarted server. With the keepalives between them
-	// that is 0.8 MB a day.
+	// refreshAfter is how often the allocation is refreshed. It lasts 10 minutes; a shorter
+	// interval notices a restarted server. Together with the keepalives in between that is 0.8 MB a
+	// day.
 	refreshAfter    = time.Minute
 	requestLifetime = 10 * time.Minute // RFC 8656 §7.2's default
-	// patience is how many answers in a row may be missing, 1.9 s each, while nobody
-	// suspects anything: a path that is gone for a few seconds should not cost the
-	// relayed address. After [Client.Check] it is one.
+	// patience is how many answers in a row may be missing, 1.9 s each, without a suspicion: a path
+	// that is gone for a few seconds should not cost the relayed address. After [Client.Check] it
+	// is one.
 	patience = 4
-	// askedTimeout is when an answer counts as missing to whoever has used [Client.Ask]: with
-	// requests at 0, 200 and 600 ms.
+	// askedTimeout is when an answer counts as missing for [Client.Ask]: with requests at 0, 200
+	// and 600 ms.
 	askedTimeout = 1400 * time.Millisecond
 )
 
@@ -34,10 +34,10 @@ type reason int
 const (
 	inTurn reason = iota
 	onDemand
-	onSuspicion // nothing comes through it: one answer that is missing is enough
+	onSuspicion // nothing comes through it: one missing answer is enough
 )
 
-// mind keeps the allocation alive until it is lost or closed.
+// mind maintains the allocation until it is lost or closed.
 func (a *allocation) mind() {
 	now := time.Now()
 	perms := newPermissions(now, a.Relayed.Addr())
@@ -82,17 +82,17 @@ func (a *allocation) mind() {
 
 func (a *allocation) nextKeepalive(now time.Time) time.Time {
 	if a.Transport != TransportUDP {
-		return farAway(now) // The refreshes do.
+		return farAway(now) // the refreshes do that
 	}
 	return now.Add(keepaliveAfter + rand.N(keepaliveJitter))
 }
 
-// refreshAfter is a minute, or less on a server whose allocations are shorter-lived.
+// refreshAfter is a minute, or less on a server with shorter lifetimes.
 func (a *allocation) refreshAfter() time.Duration { return min(refreshAfter, a.lifetime/3) }
 
-// keepalive asks the server what it sees us as: no credentials, a fifth of a refresh's
-// size. It is false when the allocation should be verified: no answer, or another
-// address than that of the allocation, which then is another client's.
+// keepalive asks the server for our address: without credentials, and a fifth of a refresh's size.
+// It returns false if the allocation should be verified: no answer, or another address than the
+// allocation's, which then belongs to another client.
 func (a *allocation) keepalive() bool {
 	m, rtt, err := a.link.exchange(a.ctx, methodBinding, nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *allocation) keepalive() bool {
 	return m.class != classSuccess || m.mapped == a.Mapped
 }
 
-// verify refreshes the allocation and says whether it still is one; if not it is lost.
+// verify refreshes the allocation and reports whether it still exists; if not it is lost.
 func (a *allocation) verify(perms *permissions, why reason) bool {
 	for try := 1; ; try++ {
 		m, rtt, err := a.refresh(why)
@@ -116,7 +116,7 @@ func (a *allocation) verify(perms *permissions, why reason) bool {
 		if errors.Is(err, errNoAnswer) && why != onSuspicion && try < patience {
 			if try > 1 {
 				a.report(a, observed{silence: a.silence()})
-				if why == onDemand { // Whoever asks knows; from here on it is as if nobody had.
+				if why == onDemand { // the caller knows; the rest is as without the request
 					try, why = 0, inTurn
 				}
 			}
@@ -145,8 +145,8 @@ func (a *allocation) refresh(why reason) (message, time.Duration, error) {
 	return a.link.exchange(ctx, methodRefresh, func(b []byte, _ txID) []byte { return addLifetime(b, requestLifetime) })
 }
 
-// askPermissions makes some requests at once, and lets datagrams pass with each answer.
-// False = the allocation is lost.
+// askPermissions sends several requests at once, and lets datagrams pass with each answer. It
+// returns false if the allocation is lost.
 func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool {
 	type answer struct {
 		addrs []netip.Addr
@@ -190,8 +190,8 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 	if !silent {
 		return true
 	}
-	// pion's server answers requests for an allocation that it does not know with
-	// silence, so this too may be a restart.
+	// pion's server does not answer requests for an unknown allocation, so this may be a restart,
+	// too.
 	select {
 	case <-a.check:
 		a.lose(a.silence())
@@ -201,7 +201,7 @@ func (a *allocation) askPermissions(perms *permissions, ask [][]netip.Addr) bool
 	return a.verify(perms, inTurn)
 }
 
-// publish tells the sending side and the status what is permitted.
+// publish passes what is permitted to the sending side and the status.
 func (a *allocation) publish(perms *permissions, rtt time.Duration) {
 	a.restate(perms.states())
 	a.report(a, observed{rtt: rtt, asked: true, denied: perms.refused()})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Transports between the gateway and the server. What the server relays is UDP always.
+// Transports between the gateway and the server. The server always relays UDP.
 const (
 	TransportAuto = "auto" // UDP; TCP if there is no answer; then TLS
 	TransportUDP  = "udp"
@@ -24,12 +24,12 @@ const (
 	defaultTLSPort = 5349 // IANA's for TURN over TLS
 )
 
-// Server is a TURN server and the account there.
+// Server is a TURN server with an account.
 type Server struct {
-	// Address is host:port, or a host alone for the port that the RFC gives.
+	// Address is host:port, or a host alone for the RFC's default port.
 	Address string
-	// Username and Password are long-term credentials. Those of the TURN REST scheme
-	// are such too; see [Expiry].
+	// Username and Password are long-term credentials, including those of the TURN REST scheme; see
+	// [Expiry].
 	Username string
 	Password Secret
 	// Transport is one of the constants; "" = auto.
@@ -54,7 +54,7 @@ func (s Secret) String() string {
 // GoString hides it.
 func (s Secret) GoString() string { return s.String() }
 
-// Validate says what is wrong with the server's description.
+// Validate returns what is wrong with the server's settings.
 func (s Server) Validate() error {
 	if _, _, err := s.hostPort(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s Server) Validate() error {
 	return nil
 }
 
-// hostPort splits the address. The port is 0 when none is given.
+// hostPort splits the address. The port is 0 if none is given.
 func (s Server) hostPort() (host string, port uint16, err error) {
 	if _, err := netip.ParseAddr(s.Address); err == nil {
 		return s.Address, 0, nil
@@ -99,63 +99,63 @@ func (s Server) hostPort() (host string, port uint16, err error) {
 type Socket interface {
 	// WriteTo sends a datagram. It must not block for long.
 	WriteTo(b []byte, to netip.AddrPort) error
-	// AddServer gives handle the STUN messages and ChannelData that come from exactly
-	// that address, until remove is called; handle says whether it was its own. It does
-	// not block, and keeps nothing of the packet.
+	// AddServer passes STUN messages and ChannelData from exactly that address to handle, until
+	// remove is called; handle reports whether the packet was its own. It does not block, and does
+	// not keep the packet.
 	AddServer(addr netip.AddrPort, handle func(packet []byte) bool) (remove func())
 }
 
-// RunWriter is a [Socket] that can be handed some datagrams at once.
+// RunWriter is a [Socket] that accepts several datagrams at once.
 type RunWriter interface {
-	// WriteRun sends datagrams to one address, in order. It keeps nothing of them.
+	// WriteRun sends datagrams to one address, in order. It does not keep them.
 	WriteRun(bs [][]byte, to netip.AddrPort) error
 }
 
-// Options of a [Client]. Server, ID and Attach are required, and Socket unless the
-// transport is TCP or TLS.
+// Options configure a [Client]. Server, ID and Attach are required, and Socket unless the transport
+// is TCP or TLS.
 type Options struct {
 	Server Server
-	// ID names a new allocation; each answer must be another ("relay-3").
+	// ID names a new allocation; each call must return another name ("relay-3").
 	ID func() string
-	// Socket is what UDP leaves from.
+	// Socket is the socket for UDP.
 	Socket Socket
-	// Attach makes an allocation a way in and out. send blocks no longer than the socket
-	// does, or 5 ms for each of WireGuard's data, and keeps nothing; it fails with
-	// [ErrNotPermitted] or [ErrDenied] for an address that the server would not pass
-	// on to, and with [ErrClosed] when the allocation is gone. For an address whose
-	// permission is being asked for, WireGuard's last handshake message of each type to each
-	// port waits for the answer, 1 s at most, and 16 in all; everything else is lost without
-	// an error. deliver is given what arrived, may not keep it, and must not block. It is
-	// not called any more once remove is.
+	// Attach makes an allocation a way in and out. send blocks no longer than the socket, or 5 ms
+	// for WireGuard data, and does not keep the packets. It fails with [ErrNotPermitted] or
+	// [ErrDenied] for an address that the server would not relay to, and with [ErrClosed] if the
+	// allocation is gone. While a permission is being requested, the last WireGuard handshake
+	// message of each type to each port waits for the answer, 1 s at most, and 16 in all;
+	// everything else is lost without an error. deliver gets what arrived, must not keep it, and
+	// must not block. It is not called after remove.
 	Attach func(id string, send func(packets [][]byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func())
 	// Dial opens connections for TCP and TLS; nil = net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Proxied reports whether Dial reaches host:port through a proxy, which then gets the name
-	// as it is; nil = never.
+	// unresolved; nil = never.
 	Proxied func(address string) bool
 	// Resolve resolves the server's name; nil = the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// OnChange is called when [Client.Allocation] answers otherwise than before. It is
-	// called without locks by Run and must not block.
+	// OnChange is called when the result of [Client.Allocation] changes. Run calls it without
+	// locks; it must not block.
 	OnChange func()
-	// Previous is an allocation of an earlier process, to be adopted if it is there still;
-	// nil = there was none.
+	// Previous is an allocation of an earlier process, to be adopted if it still exists; nil =
+	// none.
 	Previous *Grant
-	// OnGrant is told what the next process needs to adopt the allocation, when there is
-	// one over UDP and about every 5 minutes. Like OnChange it must not block. nil = nobody is.
+	// OnGrant is called with what the next process needs to adopt the allocation, when there is one
+	// over UDP and about every 5 minutes. Like OnChange it must not block. It may be nil.
 	OnGrant func(Grant)
-	// Logger is told of allocations, losses and failures; nil = nobody is.
+	// Logger logs allocations, losses and failures; nil = discard.
 	Logger *slog.Logger
 }
 
-// Allocation is a relayed address that works.
+// Allocation is a working relayed address.
 type Allocation struct {
-	// ID is unique in the life of the process.
+	// ID is unique for the life of the process.
 	ID string
-	// Relayed is the address at the server: what is sent there arrives here, if it
-	// comes from an IP address with a permission.
+	// Relayed is the address at the server: packets to it arrive here, if they come from an IP
+	// address with a permission.
 	Relayed netip.AddrPort
-	// Mapped is where the server sees us; over UDP, the address of the gateway's own socket behind its NAT.
+	// Mapped is where the server sees us; over UDP, the address of the gateway's own socket outside
+	// its NAT.
 	Mapped netip.AddrPort
 	// Server is the configured address.
 	Server string
@@ -163,27 +163,28 @@ type Allocation struct {
 	Transport string
 }
 
-// Status is how the client is doing. It prints no secrets.
+// Status is the client's state. It contains no secrets.
 type Status struct {
 	Address   string
 	Transport string         // udp, tcp, tls; "" while there is no allocation
-	Relayed   netip.AddrPort // not valid while there is no allocation
+	Relayed   netip.AddrPort // invalid while there is no allocation
 	Mapped    netip.AddrPort
 	RTT       time.Duration // of the last transaction; 0 = none yet
-	Err       string        // what failed last, why, and what to do; "" = all is well
-	Fault     Fault         // what that is about; "" = all is well
+	Err       string        // what last failed, why, and what to do; "" = all is well
+	Fault     Fault         // the kind of Err; "" = all is well
 	Since     time.Time     // when the allocation was made or lost
-	NextTry   time.Time     // when it is tried again; zero while there is an allocation
-	// AskedAt is since when [Client.Ask] waits for the server's answer; zero while it does not.
+	NextTry   time.Time     // the next attempt; zero while there is an allocation
+	// AskedAt is since when [Client.Ask] has been waiting for the server's answer; zero if it is
+	// not.
 	AskedAt time.Time
-	// Fallback is why the transport is not UDP, when it may be and is not.
+	// Fallback is why the transport is not UDP, if UDP is allowed.
 	Fallback string
 	// Denied are wanted addresses that the server refuses to relay to, with the reason.
 	Denied  map[netip.Addr]string
 	Traffic Traffic
 }
 
-// Fault is what keeps a relay from being used.
+// Fault is why a relay cannot be used.
 type Fault string
 
 // Faults.
@@ -194,27 +195,26 @@ const (
 	FaultServer      Fault = "server"      // it refuses for another reason, or cannot be used
 )
 
-// Traffic counts datagrams since the client was made.
+// Traffic counts datagrams since the client was created.
 type Traffic struct {
 	Sent, Received uint64
 	// QueueDrops were sent faster than the transport took them.
 	QueueDrops uint64
-	// PermissionDrops were for addresses without a permission, or one that came too late.
+	// PermissionDrops were for addresses without a permission, or with one that came too late.
 	PermissionDrops uint64
-	// Unsent met an error of the socket or the library.
+	// Unsent failed with an error of the socket or the library.
 	Unsent uint64
-	// Malformed came from the server's address and were not what TURN says.
+	// Malformed came from the server's address and were not valid TURN.
 	Malformed uint64
 }
 
-// Errors of sending over an allocation. Who sends adds the address and the allocation.
+// Errors of sending on an allocation. The caller adds the address and the allocation.
 var (
-	// ErrNotPermitted is sending to an address that nobody asked for with
-	// [Client.Permit].
+	// ErrNotPermitted: the address was not passed to [Client.Permit].
 	ErrNotPermitted = errors.New("no permission was asked for this address")
-	// ErrDenied is sending to an address that the server refuses to relay to.
+	// ErrDenied: the server refuses to relay to the address.
 	ErrDenied = errors.New("the server refuses to relay to this address")
-	// ErrClosed is sending over an allocation that is gone.
+	// ErrClosed: the allocation is gone.
 	ErrClosed = errors.New("the allocation is gone")
 	// ErrRunning is returned by a second [Client.Run].
 	ErrRunning = errors.New("relay: the client runs already")

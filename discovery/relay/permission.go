@@ -7,20 +7,19 @@ import (
 )
 
 const (
-	// A permission lasts 5 minutes and cannot be made to last longer (RFC 8656 §9).
+	// A permission lasts 5 minutes, which cannot be changed (RFC 8656 §9).
 	permissionRefresh = 4 * time.Minute
 	permissionRetry   = 5 * time.Second // after no answer
-	deniedRetry       = time.Minute     // somebody may change the server's configuration
-	// askAtOnce bounds the requests that are under way, maxTogether the addresses in one,
-	// which are 12 or 24 bytes each.
+	deniedRetry       = time.Minute     // someone may change the server's configuration
+	// askAtOnce bounds the concurrent requests, maxTogether the addresses in one, which are 12 or
+	// 24 bytes each.
 	askAtOnce   = 16
 	maxTogether = 16
 	// maxPermissions bounds the wanted addresses: those of a gateway's peers.
 	maxPermissions = 256
 )
 
-// otherFamily is why an IPv6 address is denied on an IPv4 allocation. Nobody can do
-// anything about it.
+// otherFamily is why an IPv6 address is denied on an IPv4 allocation. It cannot be fixed.
 const otherFamily = "the allocation is of the other IP family"
 
 // permissionState says whether the server relays to an address.
@@ -33,15 +32,15 @@ const (
 	denied
 )
 
-// permission is one address that datagrams are to be exchanged with.
+// permission is one address to exchange datagrams with.
 type permission struct {
 	state    permissionState
 	reason   string    // of denied
 	due      time.Time // when to ask next
-	doubtful bool      // a request with this address among others was refused
+	doubtful bool      // a request with this and other addresses was rejected
 }
 
-// permissions is the wanted set. It holds no clock and is not safe for concurrent use.
+// permissions is the wanted set. It has no clock and is not safe for concurrent use.
 type permissions struct {
 	relayed netip.Addr // the server's own, always wanted
 	all     map[netip.Addr]*permission
@@ -53,7 +52,7 @@ func newPermissions(now time.Time, relayed netip.Addr) *permissions {
 	return p
 }
 
-// want replaces the wanted set. What stays keeps its state.
+// want replaces the wanted set. Entries that stay keep their state.
 func (p *permissions) want(now time.Time, addrs []netip.Addr) {
 	old := p.all
 	p.all = make(map[netip.Addr]*permission)
@@ -69,8 +68,7 @@ func (p *permissions) want(now time.Time, addrs []netip.Addr) {
 	}
 }
 
-// wish is what addresses are wanted, and the state of each before the server has
-// answered.
+// wish returns the wanted addresses with their initial states.
 func wish(relayed netip.Addr, addrs []netip.Addr) map[netip.Addr]permissionState {
 	out := map[netip.Addr]permissionState{relayed: asked}
 	for _, a := range addrs {
@@ -78,7 +76,7 @@ func wish(relayed netip.Addr, addrs []netip.Addr) map[netip.Addr]permissionState
 		switch {
 		case !a.IsValid() || out[a] != unwanted || len(out) >= maxPermissions:
 		case a.Is4() != relayed.Is4():
-			out[a] = denied // 443 would be the answer (RFC 8656 §9.2).
+			out[a] = denied // the answer would be 443 (RFC 8656 §9.2)
 		default:
 			out[a] = asked
 		}
@@ -86,9 +84,9 @@ func wish(relayed netip.Addr, addrs []netip.Addr) map[netip.Addr]permissionState
 	return out
 }
 
-// due lists the requests to make now, and tells when to look again. What was granted is
-// asked for together, which saves two thirds of the bytes; the rest one by one, since a
-// server refuses a request as a whole if one of its addresses is denied (RFC 8656 §9.2).
+// due lists the requests to make now, and returns when to look again. Granted addresses are
+// requested together, which saves two thirds of the bytes; others one by one, since a server
+// rejects a whole request if one of its addresses is denied (RFC 8656 §9.2).
 func (p *permissions) due(now time.Time) (ask [][]netip.Addr, next time.Time) {
 	next = farAway(now)
 	var again []netip.Addr
@@ -108,8 +106,8 @@ func (p *permissions) due(now time.Time) (ask [][]netip.Addr, next time.Time) {
 	return ask[:min(len(ask), askAtOnce)], next
 }
 
-// answered takes the server's answer to a request; some of its addresses may have been
-// withdrawn meanwhile.
+// answered handles the server's answer to a request; some of its addresses may have been withdrawn
+// meanwhile.
 func (p *permissions) answered(now time.Time, addrs []netip.Addr, m message) {
 	for _, a := range addrs {
 		e := p.all[a]
@@ -118,14 +116,14 @@ func (p *permissions) answered(now time.Time, addrs []netip.Addr, m message) {
 		case m.class == classSuccess:
 			*e = permission{state: granted, due: now.Add(permissionRefresh)}
 		case len(addrs) > 1:
-			e.doubtful = true // One of them: ask for each.
+			e.doubtful = true // one of them: request each separately
 		default:
 			*e = permission{state: denied, reason: explainDenied(m.code, a, a == p.relayed), due: now.Add(deniedRetry)}
 		}
 	}
 }
 
-// unanswered takes silence. What was granted holds for another minute.
+// unanswered handles a missing answer. A granted permission stays for another minute.
 func (p *permissions) unanswered(now time.Time, addrs []netip.Addr) {
 	for _, a := range addrs {
 		if e := p.all[a]; e != nil {
@@ -134,7 +132,7 @@ func (p *permissions) unanswered(now time.Time, addrs []netip.Addr) {
 	}
 }
 
-// states is a copy for the sending side.
+// states returns a copy for the sending side.
 func (p *permissions) states() map[netip.Addr]permissionState {
 	out := make(map[netip.Addr]permissionState, len(p.all))
 	for a, e := range p.all {
@@ -143,7 +141,7 @@ func (p *permissions) states() map[netip.Addr]permissionState {
 	return out
 }
 
-// refused lists what the server refuses, and why; nil = nothing.
+// refused lists what the server denies, and why; nil = nothing.
 func (p *permissions) refused() map[netip.Addr]string {
 	out := make(map[netip.Addr]string)
 	for a, e := range p.all {
@@ -157,5 +155,5 @@ func (p *permissions) refused() map[netip.Addr]string {
 	return out
 }
 
-// farAway is later than anything that is waited for.
+// farAway is later than any deadline.
 func farAway(now time.Time) time.Time { return now.Add(24 * time.Hour) }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// streamQueue bounds what waits for a TCP connection, in frames of some 1.5 KB: a
-	// few round trips of a fast relay. What does not fit is dropped, as a router would.
+	// streamQueue bounds the queue to a TCP connection, in frames of some 1.5 KB: a few round trips
+	// of a fast relay. What does not fit is dropped, as a router would.
 	streamQueue = 256
-	// streamBuffer is what is written at once, in bytes.
+	// streamBuffer is the size of a write, in bytes.
 	streamBuffer = 64 << 10
-	// writeTimeout is when a connection that takes nothing counts as broken.
+	// writeTimeout is when a connection that accepts nothing counts as broken.
 	writeTimeout = 10 * time.Second
 )
 
 var errQueueFull = errors.New("the connection takes no more")
 
-// stream carries frames over TCP or TLS (RFC 8656 §12.5: STUN messages, and ChannelData
-// padded to 4 bytes, one after the other). The library writes from within locks that
-// its reading needs, so writes go to a queue and never wait.
+// stream carries frames over TCP or TLS (RFC 8656 §12.5: STUN messages, and ChannelData padded to 4
+// bytes, one after the other). The library writes while holding locks that its reading needs, so
+// writes go to a queue and never block.
 type stream struct {
 	conn   net.Conn
 	queue  chan []byte
@@ -35,7 +35,7 @@ type stream struct {
 	wg     sync.WaitGroup
 }
 
-// newStream starts carrying; what arrives goes to handle.
+// newStream starts carrying frames; what arrives goes to handle.
 func newStream(conn net.Conn, handle func(packet []byte) bool) *stream {
 	s := &stream{
 		conn: conn, queue: make(chan []byte, streamQueue),
@@ -46,7 +46,7 @@ func newStream(conn net.Conn, handle func(packet []byte) bool) *stream {
 	return s
 }
 
-// write queues a frame. It keeps nothing of b.
+// write queues a frame. It does not keep b.
 func (s *stream) write(b []byte) error {
 	select {
 	case s.queue <- append([]byte(nil), b...):
@@ -56,7 +56,7 @@ func (s *stream) write(b []byte) error {
 	}
 }
 
-// send writes what is queued, as much at a time as there is.
+// send writes from the queue, as much at a time as there is.
 func (s *stream) send() {
 	w := bufio.NewWriterSize(s.conn, streamBuffer)
 	for {
@@ -86,15 +86,15 @@ func (s *stream) send() {
 	}
 }
 
-// receive cuts the stream into frames.
+// receive splits the stream into frames.
 func (s *stream) receive(handle func(packet []byte) bool) {
 	frames := turn.NewSTUNConn(s.conn)
 	buf := make([]byte, 1<<16)
 	for {
 		n, _, err := frames.ReadFrom(buf)
 		if err == nil && n == 0 {
-			// The library computes a frame's size in 16 bits: one of 65,516 bytes
-			// becomes empty, and is given out for ever.
+			// The library computes a frame's size in 16 bits: one of 65,516 bytes becomes empty,
+			// and is returned for ever.
 			err = errors.New("a frame that is too large")
 		}
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// close ends the connection and waits. Closing the connection also ends the allocation.
+// close closes the connection and waits. That also ends the allocation.
 func (s *stream) close() {
 	s.once.Do(func() {
 		close(s.done)

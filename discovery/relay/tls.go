@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// roots are the certificates that may sign the server's; nil = the system's.
+// roots returns the certificates that may sign the server's; nil = the system's.
 func (s Server) roots() (*x509.CertPool, error) {
 	if s.CAData == nil {
 		return nil, nil
@@ -22,7 +22,7 @@ func (s Server) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// tlsConfig is for one connection.
+// tlsConfig returns the configuration of one connection.
 func (s Server) tlsConfig() (*tls.Config, error) {
 	host, _, err := s.hostPort()
 	if err != nil {
@@ -39,12 +39,12 @@ func (s Server) tlsConfig() (*tls.Config, error) {
 	return &tls.Config{ServerName: name, RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
-// maxNames bounds the names of a certificate that are told.
+// maxNames bounds the names of a certificate that are shown.
 const maxNames = 4
 
-// explainTLS puts what a handshake failed on into words, with what to do. Whoever answers at
-// the server's address writes the certificate: its names are told in the form that names
-// have, and the library's errors without what they quote of it.
+// explainTLS explains a failed handshake and what to do. Whoever answers at the server's address
+// chooses the certificate: its names are shown only if they have the form of names, and the
+// library's errors without quotes from it.
 func explainTLS(err error, name string) string {
 	var host x509.HostnameError
 	var authority x509.UnknownAuthorityError
@@ -63,13 +63,13 @@ func explainTLS(err error, name string) string {
 	return fmt.Sprintf("TLS handshake: %v", foreign.Err(err))
 }
 
-// aboutCertificate reports whether TLS failed for the server's certificate.
+// aboutCertificate reports whether TLS failed because of the server's certificate.
 func aboutCertificate(err error) bool {
 	var failed *tls.CertificateVerificationError
 	return errors.As(err, &failed)
 }
 
-// names are those that a certificate is for.
+// names returns those that a certificate is valid for.
 func names(c *x509.Certificate) string {
 	if c == nil {
 		return "another name"

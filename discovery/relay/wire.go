@@ -61,7 +61,7 @@ const (
 
 var errMalformed = errors.New("not a well-formed STUN message")
 
-// txID is a transaction's id.
+// txID identifies a transaction.
 type txID [12]byte
 
 func newTxID() (id txID) {
@@ -69,27 +69,27 @@ func newTxID() (id txID) {
 	return id
 }
 
-// message is what this package wants to know of a STUN or TURN message.
+// message is the part of a STUN or TURN message that this package needs.
 type message struct {
 	class  class
 	method uint16
 	tx     txID
 
-	code         int            // of an error; 0 = it gave none
+	code         int            // of an error; 0 = none given
 	alternate    netip.AddrPort // ALTERNATE-SERVER, with code 300
 	mapped       netip.AddrPort
 	relayed      netip.AddrPort
 	lifetime     time.Duration
-	realm, nonce []byte         // alias the packet
+	realm, nonce []byte         // aliases of the packet
 	peer         netip.AddrPort // of a Data indication
-	data         []byte         // likewise; aliases the packet, nil = there is none
+	data         []byte         // likewise; an alias of the packet, nil = none
 
-	integrity int // where MESSAGE-INTEGRITY begins; 0 = there is none
+	integrity int // offset of MESSAGE-INTEGRITY; 0 = none
 }
 
-// parse reads a message, strictly: whatever follows the last attribute, or an address
-// that is not one, makes it malformed. The library decodes with less care and panics on
-// an empty address attribute, so nothing reaches it unparsed.
+// parse parses a message, strictly: anything after the last attribute, or an invalid address, makes
+// it malformed. The library is less careful and panics on an empty address attribute, so nothing
+// reaches it unparsed.
 func parse(b []byte) (message, error) {
 	var m message
 	if len(b) < headerSize || b[0]&0xc0 != 0 || binary.BigEndian.Uint32(b[4:]) != magicCookie ||
@@ -123,8 +123,8 @@ func parse(b []byte) (message, error) {
 	return m, nil
 }
 
-// read takes one attribute. Of a repeated one the first counts (RFC 8489 §14), but all
-// must be well-formed.
+// read reads one attribute. The first of repeated ones counts (RFC 8489 §14), but all must be
+// well-formed.
 func (m *message) read(kind uint16, v []byte) error {
 	switch kind {
 	case attrXORMapped:
@@ -184,7 +184,7 @@ func readAddress(into *netip.AddrPort, v []byte) error {
 	return nil
 }
 
-// readXORAddress reads one that is obscured (RFC 8489 §14.2).
+// readXORAddress reads an XOR-ed address (RFC 8489 §14.2).
 func readXORAddress(into *netip.AddrPort, v []byte, tx txID) error {
 	if len(v) > 20 {
 		return errMalformed
@@ -201,7 +201,7 @@ func readXORAddress(into *netip.AddrPort, v []byte, tx txID) error {
 	return readAddress(into, clear)
 }
 
-// xorMask is what addresses are obscured with: the cookie and the transaction.
+// xorMask is the mask of addresses: the cookie and the transaction.
 func xorMask(tx txID) [16]byte {
 	var mask [16]byte
 	binary.BigEndian.PutUint32(mask[:], magicCookie)
@@ -222,7 +222,7 @@ func longTermKey(username string, realm []byte, password Secret) []byte {
 	return sum[:]
 }
 
-// newRequest begins a request; sign or the caller adds attributes.
+// newRequest starts a request; sign or the caller adds attributes.
 func newRequest(method uint16, tx txID) []byte {
 	b := make([]byte, headerSize, 256)
 	binary.BigEndian.PutUint16(b, method&0xf|method&0x70<<1|method&0xf80<<2)
@@ -247,7 +247,7 @@ func addLifetime(b []byte, d time.Duration) []byte {
 	return addAttr(b, attrLifetime, binary.BigEndian.AppendUint32(nil, uint32(d/time.Second)))
 }
 
-// addPeer appends XOR-PEER-ADDRESS. A permission looks at no port.
+// addPeer appends XOR-PEER-ADDRESS. A permission ignores the port.
 func addPeer(b []byte, peer netip.AddrPort, tx txID) []byte {
 	family := byte(1)
 	if peer.Addr().Is6() {
@@ -271,11 +271,10 @@ func sendIndication(payload []byte, to netip.AddrPort) []byte {
 	return addAttr(addPeer(b, to, tx), attrData, payload)
 }
 
-// channelHeader is what precedes a datagram on a channel: its number, and the length
-// (RFC 8656 §12.4).
+// channelHeader precedes a datagram on a channel: its number, and the length (RFC 8656 §12.4).
 const channelHeader = 4
 
-// readChannelData takes ChannelData apart. What follows the datagram is padding.
+// readChannelData parses ChannelData. What follows the datagram is padding.
 func readChannelData(b []byte) (number uint16, payload []byte, ok bool) {
 	if len(b) < channelHeader {
 		return 0, nil, false

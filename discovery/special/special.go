@@ -64,7 +64,7 @@ var embeddings = []struct {
 
 const none = -1
 
-// Embedded gives the IPv4 addresses to which packets for an IPv6 address may be sent by
+// Embedded returns the IPv4 addresses to which packets for an IPv6 address may be sent by
 // translators and tunnels. One that only the network of the translator can read is the
 // zero Addr.
 func Embedded(a netip.Addr) []netip.Addr {

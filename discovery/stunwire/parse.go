@@ -207,7 +207,7 @@ func readAddress(a stun.RawAttribute) (netip.AddrPort, error) {
 	return out, nil
 }
 
-// isSocket says whether a socket can have the address.
+// isSocket reports whether a socket can have the address.
 func isSocket(a netip.AddrPort) bool {
 	return a.Port() != 0 && !a.Addr().IsUnspecified() && !a.Addr().IsMulticast()
 }

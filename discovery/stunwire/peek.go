@@ -14,7 +14,7 @@ const (
 	typeError   = 0x0111
 )
 
-// PeekRequest gives the USERNAME of a binding request in which it is the first
+// PeekRequest returns the USERNAME of a binding request in which it is the first
 // attribute. It neither allocates nor checks what follows: it is for a receiver that
 // answers few senders and hears many. The result refers to b.
 func PeekRequest(b []byte) (username []byte, ok bool) {
@@ -30,7 +30,7 @@ func PeekRequest(b []byte) (username []byte, ok bool) {
 	return value[:size:size], true
 }
 
-// PeekSuccess gives the transaction ID of a binding success response. It neither
+// PeekSuccess returns the transaction ID of a binding success response. It neither
 // allocates nor checks what follows the header.
 func PeekSuccess(b []byte) (TxID, bool) {
 	if !peek(b, typeSuccess) {
@@ -39,7 +39,7 @@ func PeekSuccess(b []byte) (TxID, bool) {
 	return TxID(b[8:HeaderSize]), true
 }
 
-// PeekError gives the transaction ID of a binding error response, likewise.
+// PeekError returns the transaction ID of a binding error response, likewise.
 func PeekError(b []byte) (TxID, bool) {
 	if !peek(b, typeError) {
 		return TxID{}, false
@@ -47,7 +47,7 @@ func PeekError(b []byte) (TxID, bool) {
 	return TxID(b[8:HeaderSize]), true
 }
 
-// peek says whether b has the header of a message of that type.
+// peek reports whether b has the header of a message of that type.
 func peek(b []byte, typ uint16) bool {
 	return len(b) >= HeaderSize && len(b) <= MaxSize &&
 		binary.BigEndian.Uint16(b) == typ &&

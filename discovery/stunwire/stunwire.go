@@ -139,8 +139,8 @@ type Message struct {
 	// Probe is the value of the gateways' own attribute, which package probe defines; at
 	// most 64 bytes, nil without one.
 	Probe []byte
-	// Authenticated says whether a MESSAGE-INTEGRITY attribute is there; only
-	// [Message.Verify] says whether it is right.
+	// Authenticated reports whether a MESSAGE-INTEGRITY attribute is there; only
+	// [Message.Verify] reports whether it is right.
 	Authenticated bool
 
 	// NoFingerprint makes [Encode] leave FINGERPRINT out, which saves 8 bytes where a

@@ -275,7 +275,7 @@ func TestOneNameOnALAN(t *testing.T) {
 	}
 	numbered.approvesDiscovered(third)
 	third.near("edge-2")
-	numbered.waitLog("this gateway's name is taken on the local network", "edge (2)")
+	numbered.waitLog("name is taken on the local network", "edge (2)")
 }
 
 // TestGatewaysOfAGroupPeerByThemselves has those become peers that know a secret, or are

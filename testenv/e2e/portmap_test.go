@@ -185,7 +185,7 @@ func TestAMappingIsProvenFromOutside(t *testing.T) {
 			w.edge.launch()
 			if c.state == "useless" {
 				// It is deleted and recreated before it is given up.
-				w.edge.waitLog("the port mapping is of no use", c.why)
+				w.edge.waitLog("port mapping is useless", c.why)
 				w.edge.waitLog("deleted, to be recreated")
 				v := w.edge.verdict("PST0450", mappedRouter, mappedOuter+":51820", "nothing from outside comes through")
 				if !strings.Contains(v.Fix, "inbound UDP 51820") || v.Name != "portmap" {

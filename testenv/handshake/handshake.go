@@ -71,7 +71,7 @@ type noise struct{ chain, transcript [blake2s.Size]byte }
 // mix adds to the transcript.
 func (n *noise) mix(part []byte) { n.transcript = sum(n.transcript[:], part) }
 
-// derive moves the chaining key on and gives the key that is derived with it.
+// derive moves the chaining key on and returns the key that is derived with it.
 func (n *noise) derive(input []byte) []byte {
 	extracted := keyed(n.chain[:], input)
 	chain := keyed(extracted, []byte{1})

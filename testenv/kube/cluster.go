@@ -102,7 +102,7 @@ func newCluster(ctx context.Context, o Options, programs []string) (*Cluster, er
 	}
 	if !o.Address.IsValid() {
 		// Its ports are chosen before it takes them, and again when it starts again: at 127.0.0.1
-		// somebody else may have them by then.
+		// someone else may have them by then.
 		o.Address = netip.AddrFrom4([4]byte{127, byte(rand.N(255)), byte(rand.N(255)), byte(1 + rand.N(254))})
 	}
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {

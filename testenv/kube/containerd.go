@@ -37,7 +37,7 @@ func (c *Cluster) startContainerd(ctx context.Context, o NodeOptions) error {
 }
 
 // writeContainerdConfig writes the runtime's configuration and that of the pods' network:
-// a bridge, behind the node's address towards everybody else.
+// a bridge, behind the node's address towards everyone else.
 func (c *Cluster) writeContainerdConfig(o NodeOptions) (string, error) {
 	cni := filepath.Join(o.Dir, "cni")
 	if err := os.MkdirAll(cni, 0o755); err != nil {

@@ -65,7 +65,7 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 			met = step{"connected", "both wait for an authenticated answer", l.awaitMet}
 		}
 		steps := append(f.peer(l), met)
-		if f.byTicket { // what is known of the other's NAT comes with its reports
+		if f.byTicket { // what is known about the other's NAT comes with its reports
 			steps = append(steps, step{"reports", "each tells the other what it reaches", l.awaitReports})
 		}
 		return steps
@@ -125,7 +125,7 @@ type diagnosis struct {
 	err    error
 }
 
-// diagnoser gives what the checks of both sites find.
+// diagnoser returns what the checks of both sites find.
 type diagnoser func(context.Context) (cloud, edge diagnosis)
 
 // diagnose runs the checks of both sites at the same time.

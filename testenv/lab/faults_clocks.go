@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// wasAhead is how far a clock was ahead before it was set right: longer than anybody
+	// wasAhead is how far a clock was ahead before it was set right: longer than anyone
 	// watches.
 	wasAhead = time.Hour
 	// ending is how long an authority is still valid: long enough for an identity to be

@@ -107,13 +107,13 @@ func noWayIn() Scenario {
 			cloud: codes(catalogue.NoWayIn), edge: codes(catalogue.HandshakeStale),
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort))
-				l.cloudNAT.Reboot() // what is under way would go on through the mappings before
+				l.cloudNAT.Reboot() // what is in progress would go on through the mappings before
 				return fmt.Sprintf("cloud's router forwards UDP %d again", gatewayPort), err
 			},
 		}}
 }
 
-// forward gives cloud a port that anybody can dial.
+// forward gives cloud a port that anyone can dial.
 func (l *Lab) forward(ctx context.Context) (string, error) {
 	at := netip.AddrPortFrom(cloudNATAddr, gatewayPort).String()
 	if err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort)); err != nil {

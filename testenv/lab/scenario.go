@@ -102,7 +102,7 @@ func networks() []Scenario {
 	}
 }
 
-// FindScenario gives the one with a name.
+// FindScenario returns the one with a name.
 func FindScenario(name string) (Scenario, bool) {
 	for _, s := range Scenarios() {
 		if s.Name == name {

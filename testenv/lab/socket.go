@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// socket is a gateway's socket: simnet's, which also tells of ICMP errors, as a kernel does that
+// socket is a gateway's socket: simnet's, which also reports ICMP errors, as a kernel does that
 // was asked for them, and refuses what the site's machine does not send.
 type socket struct {
 	*simnet.Conn

@@ -24,7 +24,7 @@ const (
 	blockSize  = 16 << 10
 	blockEvery = 20 * time.Millisecond
 	window     = 128 << 10
-	// flow is what must come back to show that bytes flow: more than can be under way.
+	// flow is what must come back to show that bytes flow: more than can be in progress.
 	flow = 2 * window
 	// attempt is how long a new connection may take until its first block is back.
 	attempt = 5 * time.Second
@@ -177,7 +177,7 @@ func (t *transfer) heard() {
 	t.last = now
 }
 
-// measure begins again to look for the longest pause; the present one counts.
+// measure begins again to look for the longest pause; the current one counts.
 func (t *transfer) measure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

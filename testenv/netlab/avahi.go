@@ -16,7 +16,7 @@ type Avahi struct {
 	env  []string
 }
 
-// busConfig lets everybody on the bus do everything: only the test's own programs are.
+// busConfig lets everyone on the bus do everything: only the test's own programs are.
 const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
   <listen>unix:path=%s</listen>

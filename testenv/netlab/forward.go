@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// Forward leads a UDP port of the router's outer address to an inside host, for everybody
+// Forward leads a UDP port of the router's outer address to an inside host, for everyone
 // outside: what people call port forwarding. It goes with ChangeWANAddress.
 func (n *NAT) Forward(port uint16, to netip.AddrPort) {
 	n.lab.t.Helper()

@@ -80,7 +80,7 @@ func (h *Host) AddAddress(iface string, addr netip.Prefix) {
 	h.lab.t.Helper()
 	args := []string{"ip", "-n", h.namespace, "address", "add", addr.String(), "dev", iface}
 	if addr.Addr().Is6() {
-		args = append(args, "nodad") // else the address can't be used for a second
+		args = append(args, "nodad") // otherwise the address can't be used for a second
 	}
 	h.lab.must(args...)
 }

@@ -9,13 +9,13 @@ import (
 )
 
 // NATKind is how a router translates UDP, in the terms of RFC 4787: mapping (§4.1) says
-// whether one inside socket keeps one outside port towards everybody, filtering (§5) who
+// whether one inside socket keeps one outside port towards everyone, filtering (§5) who
 // may send to that port.
 type NATKind int
 
 // Kinds of NAT. All are nftables rules; TCP is masqueraded by every one of them.
 const (
-	// FullCone maps endpoint-independently, keeps the port and lets anybody in. It
+	// FullCone maps endpoint-independently, keeps the port and lets anyone in. It
 	// does so for Inside alone; other hosts get PortRestricted.
 	FullCone NATKind = iota
 	// AddressRestricted maps endpoint-independently, keeps the port, and lets in any

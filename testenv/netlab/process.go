@@ -196,7 +196,7 @@ func Run(ctx context.Context, namespace, stdin string, args ...string) (string, 
 }
 
 // output keeps what a program printed and tells waiters of more. One exec goroutine
-// writes, anybody reads.
+// writes, anyone reads.
 type output struct {
 	copyTo io.Writer
 

@@ -20,7 +20,7 @@ type ProxyOptions struct {
 	Program string
 	// Listen is where it answers.
 	Listen netip.AddrPort
-	// Username and Password are wanted of everybody; both empty wants none.
+	// Username and Password are wanted of everyone; both empty wants none.
 	Username, Password string
 	// Ports are those that it connects to.
 	Ports []uint16

@@ -37,7 +37,7 @@ type TURNOptions struct {
 	FirstPort, LastPort uint16
 	// MaxLifetime bounds allocations; 0 = coturn's hour.
 	MaxLifetime time.Duration
-	// Verbose makes it tell of every request and answer.
+	// Verbose makes it report every request and answer.
 	Verbose bool
 	// UserQuota bounds allocations of a user; 0 = none.
 	UserQuota int

@@ -1,4 +1,4 @@
-// Package operator plays somebody who types at a terminal and reads what it shows.
+// Package operator plays someone who types at a terminal and reads what it shows.
 package operator
 
 import (
@@ -18,7 +18,7 @@ import (
 // patience bounds what is waited for; it only matters when something is broken.
 const patience = 90 * time.Second
 
-// Operator is somebody at a terminal. What was typed clears the screen.
+// Operator is someone at a terminal. What was typed clears the screen.
 type Operator struct {
 	t        testing.TB
 	name     string
@@ -83,7 +83,7 @@ func (o *Operator) Types(after, line string) {
 // Words is how many were typed.
 func (o *Operator) Words() int { return o.words }
 
-// Sees waits until the screen shows a pattern, and gives its last group.
+// Sees waits until the screen shows a pattern, and returns its last group.
 func (o *Operator) Sees(pattern string) string {
 	o.t.Helper()
 	like := regexp.MustCompile(pattern)

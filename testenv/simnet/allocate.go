@@ -75,7 +75,7 @@ func (t *translator) choosePort(addr netip.Addr, want request) (uint16, bool) {
 	return 0, false
 }
 
-// free says whether an outside endpoint can serve a new mapping besides those it
+// free reports whether an outside endpoint can serve a new mapping besides those it
 // already serves.
 func (t *translator) free(outside netip.AddrPort, want request) bool {
 	if t.strays[stray{want.dst, outside}].After(want.now) {
@@ -96,7 +96,7 @@ func (t *translator) free(outside netip.AddrPort, want request) bool {
 	return true
 }
 
-// overlap says whether two mappings could serve one destination.
+// overlap reports whether two mappings could serve one destination.
 func overlap(a, b netip.AddrPort) bool {
 	if !a.IsValid() || !b.IsValid() { // endpoint-independent
 		return true
@@ -104,7 +104,7 @@ func overlap(a, b netip.AddrPort) bool {
 	return a.Addr() == b.Addr() && (a.Port() == b.Port() || a.Port() == 0 || b.Port() == 0)
 }
 
-// outsideFor gives the outside address of an inside one.
+// outsideFor returns the outside address of an inside one.
 func (t *translator) outsideFor(inside netip.Addr) netip.Addr {
 	var fit []netip.Addr
 	for _, a := range t.outside {

@@ -12,7 +12,7 @@ type Dependence uint8
 // outside port. As filtering: whose datagrams to that port are let in, once the inside
 // endpoint has sent something.
 const (
-	EndpointIndependent     Dependence = iota // all; anybody's
+	EndpointIndependent     Dependence = iota // all; anyone's
 	AddressDependent                          // those to one address; from an address it sent to
 	AddressAndPortDependent                   // those to one address and port; from such
 )

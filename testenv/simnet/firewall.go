@@ -84,7 +84,7 @@ func (f *firewall) passesOut(now time.Time, d Datagram) bool {
 	return true
 }
 
-// answers says whether an inbound datagram belongs to a flow, and renews the flow.
+// answers reports whether an inbound datagram belongs to a flow, and renews the flow.
 func (f *firewall) answers(now time.Time, d Datagram) bool {
 	k := flow{d.Dst, d.Src}
 	if !f.flows[k].After(now) {

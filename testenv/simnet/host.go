@@ -221,7 +221,7 @@ func (h *Host) ListenAddrPort(at netip.AddrPort) (*Conn, error) {
 	return c, nil
 }
 
-// portTakenLocked says whether a socket clashes: same port, and same address or either
+// portTakenLocked reports whether a socket clashes: same port, and same address or either
 // on all addresses.
 func (h *Host) portTakenLocked(key netip.AddrPort) bool {
 	for k := range h.conns {

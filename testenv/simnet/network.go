@@ -74,7 +74,7 @@ func (n *Network) receive(now time.Time, p *packet) {
 	n.in.drop(now, n.name, p, DropNoRoute)
 }
 
-// find gives the link that leads to an address, nil when none does.
+// find returns the link that leads to an address, nil when none does.
 func (n *Network) find(a netip.Addr) *Link {
 	if l := n.byAddr[a]; l != nil {
 		return l

@@ -98,7 +98,7 @@ func (t *translator) outbound(now time.Time, src, dst netip.AddrPort) (netip.Add
 	return m.outside, ""
 }
 
-// find gives the live mapping for an outbound datagram: the one that a poisoned NAT
+// find returns the live mapping for an outbound datagram: the one that a poisoned NAT
 // made for this destination alone, a port forward, or the regular one.
 func (t *translator) find(now time.Time, src, dst netip.AddrPort) *mapping {
 	for _, remote := range [...]netip.AddrPort{dst, {}, t.mapKey(dst)} {
@@ -125,7 +125,7 @@ func (t *translator) mapKey(dst netip.AddrPort) netip.AddrPort {
 	}
 }
 
-// poisoned says whether a stray's entry stands in the way of a new session of m.
+// poisoned reports whether a stray's entry stands in the way of a new session of m.
 func (t *translator) poisoned(now time.Time, m *mapping, dst netip.AddrPort) bool {
 	s := m.sessions[dst]
 	return (s == nil || !s.expires.After(now)) && t.strays[stray{dst, m.outside}].After(now)
@@ -230,7 +230,7 @@ func (t *translator) forward(outside, inside netip.AddrPort) {
 	})
 }
 
-// unforward ends a port forward and says whether there was one.
+// unforward ends a port forward and reports whether there was one.
 func (t *translator) unforward(outside netip.AddrPort) bool {
 	for _, m := range t.byOutside[outside] {
 		if m.static {

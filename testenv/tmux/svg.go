@@ -160,7 +160,7 @@ func cutSequence(line string) (parameters, rest string, ok bool) {
 	return strings.Cut(body, "m")
 }
 
-// after is the look when a sequence has come (ECMA-48, SGR); what is not known changes nothing.
+// after is the look when a sequence has come (ECMA-48, SGR); what is unknown changes nothing.
 func (l look) after(parameters string) look {
 	for p := range strings.SplitSeq(parameters, ";") {
 		n, err := strconv.Atoi(p)

@@ -53,7 +53,7 @@ type etcd struct {
 	last   time.Time        // of an answer
 }
 
-// useEtcd has each worker write one key after the other for d. A write whose outcome is not known is
+// useEtcd has each worker write one key after the other for d. A write whose outcome is unknown is
 // made again, and does nothing if the key is there. What was acknowledged has to be read at once, be told
 // of by a watch that goes on over all connections, and be there at the end, alone.
 func useEtcd(ctx context.Context, endpoint string, d time.Duration, out io.Writer) error {
@@ -146,7 +146,7 @@ func try[T any](ctx context.Context, e *etcd, request func(context.Context) (T, 
 	}
 }
 
-// watch collects what a watch tells of, until that is as many as are wanted or ctx ends.
+// watch collects what a watch reports, until that is as many as are wanted or ctx ends.
 func (e *etcd) watch(ctx context.Context, wanted <-chan int) map[string]int64 {
 	seen, want, last := map[string]int64{}, -1, int64(0)
 	events := e.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1))

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// patience bounds a client but for that of etcd.
+// patience bounds a client except for that of etcd.
 const patience = 30 * time.Second
 
 var errUsage = errors.New("usage: workload serve | etcd ENDPOINT DURATION | http3 URL SIZE | dns ADDRESS:PORT NAME")

@@ -16,7 +16,7 @@ var (
 	asciiTextures = [Layers]rune{'#', '+', 'o', '-', ':', '.'}
 )
 
-// dotted tells whether a layer's texture has a dot at x, y of the braille grid.
+// dotted reports whether a layer's texture has a dot at x, y of the braille grid.
 func dotted(layer, x, y int) bool {
 	switch layer {
 	case 0:

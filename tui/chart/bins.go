@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Bins divides the window that ends at now into n columns and gives the mean of each,
+// Bins divides the window that ends at now into n columns and returns the mean of each,
 // NaN where nothing was measured. Columns lie on multiples of their duration, so that a
 // point stays in its column while time goes on; the last one may still be filling.
 func Bins(points Points, now time.Time, window time.Duration, n int) []float64 {
@@ -73,7 +73,7 @@ func (b *binner) hold(to int) {
 	}
 }
 
-// finish gives the means.
+// finish returns the means.
 func (b *binner) finish() []float64 {
 	b.hold(len(b.sums))
 	for i, n := range b.counts {

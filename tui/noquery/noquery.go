@@ -21,7 +21,7 @@ const variable = "CI"
 // set says that the variable is this package's and not the user's.
 var set = os.Getenv(variable) == "" && os.Setenv(variable, "noquery") == nil
 
-// Restore gives the environment back as it was. Main calls it first.
+// Restore restores the environment. Main calls it first.
 func Restore() {
 	if set {
 		_ = os.Unsetenv(variable) // fails for no name that could be set

@@ -1,7 +1,7 @@
 // Package theme has the colours of the live screen, by name: those that are built in, and files of the
 // user's own.
 //
-// A file has a line for each role that looks otherwise than in the theme that it is based on:
+// A file has a line for each role that looks differently than in the theme that it is based on:
 //
 //	# night.theme
 //	base: dark
@@ -88,7 +88,7 @@ func (d Dir) Names() []string {
 	return names
 }
 
-// Load gives a theme by its name, or by the path of its file, which has a slash. The error says what is
+// Load returns a theme by its name, or by the path of its file, which has a slash. The error says what is
 // wrong and where.
 func (d Dir) Load(name string) (cell.Paint, error) {
 	if p, known := builtIn[name]; known {

@@ -8,7 +8,7 @@ import (
 )
 
 // Unfit stands for a text that has not the form that it has wherever it is honest. The text
-// is replaced as a whole: what is left of a hostile one is no use to anybody, and may still
+// is replaced as a whole: what is left of a hostile one is no use to anyone, and may still
 // read as a command.
 const Unfit = "?"
 
@@ -41,7 +41,7 @@ func (t Text) As(f Form) string {
 	return Unfit
 }
 
-// Fit gives texts in a form.
+// Fit returns texts in a form.
 func Fit(list []string, f Form) (out []string) {
 	for _, s := range list {
 		out = append(out, Of(s).As(f))
@@ -49,7 +49,7 @@ func Fit(list []string, f Form) (out []string) {
 	return out
 }
 
-// Err is an error of a library about what somebody else sent, without their words: those
+// Err is an error of a library about what someone else sent, without their words: those
 // begin where the library quotes them, but for header lines, which come bare. It is nil for
 // nil.
 func Err(err error) error {

@@ -1,11 +1,11 @@
-// Package handshake decides when a WireGuard handshake with a peer is started, repeated and
-// given up. A [Machine] holds no clock, no socket and no lock: it is told what happens, with the
-// time, and [Machine.Poll] answers with what to do and when to ask again.
+// Package handshake decides when a WireGuard handshake with a peer is started, repeated and given
+// up. A [Machine] has no clock, socket or lock: it is given events with the time, and
+// [Machine.Poll] returns what to do and when to poll again.
 //
-// wireguard-go makes the messages. The engine keeps each initiation that it makes
-// until the machine has it sent, and the machine has the same one sent again where one is
-// missing an answer. A second one would make the first void, and the device makes none within 5 s
-// of the last (REKEY_TIMEOUT) unless it is forced to, by giving up all sessions.
+// wireguard-go makes the messages. The engine keeps each initiation that it makes until the machine
+// has it sent, and the machine has the same one sent again if it goes unanswered. A second one
+// would void the first, and the device makes none within 5 s of the last (REKEY_TIMEOUT) unless it
+// is forced to, by discarding all sessions.
 package handshake
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// State is where the handshake with a peer stands.
+// State is the state of the handshake with a peer.
 //
 //	          there is a path,                 at its time
 //	          or silence for 5 s
@@ -32,61 +32,61 @@ import (
 //	              ▲
 //	              └── asked to, a dead session, a crossing that undid both, a cookie is due
 //
-// Where nothing leads anywhere, Offered, Due and Forced end in Down.
+// With no path, Offered, Due and Forced end in Down.
 type State uint8
 
 // States.
 const (
-	// Down: no session is there, and none is being made. Nobody wants one, or only the peer
-	// can dial.
+	// Down: there is no session, and none is being made. Nobody wants one, or only the peer can
+	// dial.
 	Down State = iota
 	// Due: an initiation is sent at NextTry.
 	Due
-	// Forced: the same, by giving up whatever sessions there are.
+	// Forced: the same, and the existing sessions are discarded for it.
 	Forced
-	// Offered: an initiation is on its way, and is sent again at NextTry.
+	// Offered: an initiation was sent, and is sent again at NextTry.
 	Offered
-	// Answered: the device has answered the peer's initiation and by that forgotten its own.
-	// The session begins with the peer's data.
+	// Answered: the device has answered the peer's initiation and so discarded its own. The session
+	// begins with the peer's data.
 	Answered
-	// Up: there is a session, and it is answered.
+	// Up: there is a session, and the peer answers.
 	Up
 )
 
-// String is the state in a word, for logs and tests.
+// String returns the state as a word, for logs and tests.
 func (s State) String() string {
 	return [...]string{"down", "due", "forced", "offered", "answered", "up"}[s]
 }
 
 const (
-	// firstRetry and lastRetry bound the growing pause between tries.
+	// firstRetry and lastRetry bound the growing interval between tries.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
-	// Rekey is how far apart the device's own initiations are at least (whitepaper §6.1). An
-	// older one is not sent again: by then the device makes another.
+	// Rekey is the least time between the device's own initiations (whitepaper §6.1). An older one
+	// is not sent again: by then the device makes another.
 	Rekey = 5 * time.Second
-	// newPathWait is how long after a try another is made for a path that is new, or
-	// known to work only since, at first: the pause doubles until it is firstRetry, so that paths
-	// that change all the time cost no more than that.
+	// newPathWait is the first interval after which a try is repeated for a path that is new or has
+	// just proved to work. It doubles up to firstRetry, so that paths that keep changing cost no
+	// more than that.
 	newPathWait = 250 * time.Millisecond
-	// answerLag is how far apart a peer's answer to an initiation and its first data may come,
-	// when the former reached it at the same time as what it begins the session with.
+	// answerLag is how far apart a peer's answer and its first data may arrive, if our initiation
+	// reached the peer just as it began the session.
 	answerLag = 50 * time.Millisecond
-	// TieBreakDelay is how long one of two sides waits for the other's initiation, which follows a
-	// probe by which the path was found, as a rule, within milliseconds.
+	// TieBreakDelay is how long one side waits for the other's initiation, which usually follows
+	// within milliseconds of the probe that found the path.
 	TieBreakDelay = 20 * time.Millisecond
 )
 
-// Config says which peer a machine is for.
+// Config describes the peer of a machine.
 type Config struct {
-	// Managed peers have their paths chosen from outside, and the underlay tells of their
-	// handshakes. All that is known of others are the device's counters.
+	// Managed peers have their paths chosen from outside, and the underlay reports their
+	// handshakes. For others only the device's counters are known.
 	Managed bool
-	// Yields says that of initiations that cross the peer's counts.
+	// Yields says that of two crossing initiations the peer's wins.
 	Yields bool
 }
 
-// Machine is one peer's.
+// Machine decides on the handshakes with one peer.
 type Machine struct {
 	Config
 	Status
@@ -95,48 +95,48 @@ type Machine struct {
 	offer   offer
 	session session
 	silence silence
-	// held are initiations of the peer's that wait until a time, give those that the device gets.
+	// held are initiations from the peer that wait until a time, give those to give to the device.
 	held      []held
 	heldUntil time.Time
 	give      []Initiation
-	// sentAt is when an initiation was last sent, answeredAt when the device answered one of the
-	// peer's whose session has not begun yet.
+	// sentAt is when an initiation was last sent, answeredAt when the device answered one from the
+	// peer whose session has not begun yet.
 	sentAt, answeredAt time.Time
-	// hurried is how many tries for new paths followed one upon the other, as far as it matters.
+	// hurried counts successive tries for new paths, as far as it matters.
 	hurried int
 }
 
-// offer is the last initiation that the device has made.
+// offer is the device's last initiation.
 type offer struct {
 	message []byte // nil once it is void
 	madeAt  time.Time
-	dueAt   time.Time // zero: it waits for a way, or was sent
-	sentAt  time.Time // zero: it was not
-	// responseAt is when the first response to it came, true or not.
+	dueAt   time.Time // zero: it waits for a path, or was sent
+	sentAt  time.Time // zero: not sent
+	// responseAt is when the first response to it arrived, authentic or not.
 	responseAt time.Time
 }
 
-// Actions are what is to be done now.
+// Actions are what to do now.
 type Actions struct {
-	// Send is an initiation to be sent over the peer's paths; nil for none.
+	// Send is an initiation to send on the peer's paths; nil for none.
 	Send []byte
-	// Make asks the device for an initiation, which comes by [Made]. Force has it make one
-	// also within 5 s of the last, by giving up the sessions.
+	// Make asks the device for an initiation, which is reported as [Made]. Force makes it do so
+	// even within 5 s of the last, by discarding the sessions.
 	Make, Force bool
-	// Give are initiations of the peer's that the device gets.
+	// Give are initiations from the peer to give to the device.
 	Give []Initiation
-	// Quiet and Silent tell that what is sent over the selected path is not answered.
+	// Quiet and Silent report that what is sent on the selected path goes unanswered.
 	Quiet, Silent bool
 }
 
-// State is where the handshake stands.
+// State returns the state of the handshake.
 func (m *Machine) State() State { return m.state }
 
-// Add starts a handshake with a peer that is new, or may be reached since.
+// Add starts a handshake with a peer that is new or has become reachable.
 func (m *Machine) Add(now time.Time) { m.plan(now.Add(m.tieBreak())) }
 
-// Changed starts one with a peer whose configuration may be what was missing. The peer knows
-// the last initiation already.
+// Changed starts one with a peer whose configuration may have been the obstacle. The peer already
+// knows the last initiation.
 func (m *Machine) Changed(now time.Time) {
 	if !m.alive(now) {
 		m.plan(now)
@@ -147,7 +147,7 @@ func (m *Machine) Changed(now time.Time) {
 	}
 }
 
-// NewPath starts one, where there is no session, since a path is new or known to work.
+// NewPath starts one if there is no session, since a path is new or known to work.
 func (m *Machine) NewPath(now time.Time) {
 	if m.alive(now) {
 		return
@@ -165,8 +165,8 @@ func (m *Machine) NewPath(now time.Time) {
 	m.plan(at)
 }
 
-// Renew starts one at the end of the wait, unless another completes before, or did so within as
-// long before now.
+// Renew starts one at the end of the wait, unless another completes before, or has completed within
+// the same time before now.
 func (m *Machine) Renew(now time.Time, wait time.Duration) {
 	just := !m.ShookAt.IsZero() && now.Sub(m.ShookAt) < wait
 	soon := !m.NextTry.IsZero() && m.NextTry.Before(now.Add(wait))
@@ -175,8 +175,8 @@ func (m *Machine) Renew(now time.Time, wait time.Duration) {
 	}
 }
 
-// Redial starts one now, and gives up the sessions for it. One that the peer has begun is let
-// complete instead.
+// Redial starts one now and discards the sessions for it. If the peer has begun one, that is left
+// to complete instead.
 func (m *Machine) Redial(now time.Time) {
 	m.plan(now)
 	m.state = Forced
@@ -185,7 +185,7 @@ func (m *Machine) Redial(now time.Time) {
 	}
 }
 
-// plan has an initiation sent at a time, and quick retries after it.
+// plan schedules an initiation, with quick retries after it.
 func (m *Machine) plan(at time.Time) {
 	m.Attempts, m.silence.attempts, m.NextTry = 0, 0, at
 	if m.state != Answered && m.state != Forced {
@@ -193,7 +193,7 @@ func (m *Machine) plan(at time.Time) {
 	}
 }
 
-// force has the next initiation made soon, and the sessions given up for it.
+// force schedules an initiation soon, and discards the sessions for it.
 func (m *Machine) force(at time.Time) {
 	if m.state != Forced || m.NextTry.IsZero() || at.Before(m.NextTry) {
 		m.NextTry = at
@@ -201,8 +201,8 @@ func (m *Machine) force(at time.Time) {
 	m.state = Forced
 }
 
-// tieBreak is how long a path is left to the peer at first, which most likely has found it at the
-// same moment: of two initiations that cross, each undoes the other.
+// tieBreak is how long a new path is first left to the peer, which has most likely found it at the
+// same moment: two initiations that cross undo each other.
 func (m *Machine) tieBreak() time.Duration {
 	if m.Managed && m.Yields {
 		return TieBreakDelay
@@ -210,8 +210,8 @@ func (m *Machine) tieBreak() time.Duration {
 	return 0
 }
 
-// made takes an initiation of the device's. It is sent at once if there is a way, and kept for
-// one that comes otherwise.
+// made handles an initiation from the device. It is sent at once if there is a path, else kept for
+// one.
 func (m *Machine) made(now time.Time, initiation []byte, reachable bool) {
 	m.offer = offer{message: initiation, madeAt: now}
 	if reachable {
@@ -219,7 +219,7 @@ func (m *Machine) made(now time.Time, initiation []byte, reachable bool) {
 	}
 }
 
-// answered takes in that the device takes no response to its own initiation any more.
+// answered records that the device no longer accepts a response to its own initiation.
 func (m *Machine) answered(now time.Time) {
 	crossed := m.outstanding(now) && !m.offer.responseAt.IsZero()
 	m.offer.message, m.answeredAt = nil, now
@@ -244,9 +244,9 @@ func (m *Machine) responded(now time.Time) {
 	}
 }
 
-// undone takes in that an initiation of ours and one of the peer's have undone each other: each
-// side has answered the other's. One of the two dials again soon, unless the peer shows before
-// that it has a session all the same; the other when that has had its time.
+// undone handles two initiations that have undone each other: each side has answered the other's.
+// One side dials again soon, unless the peer shows before that it has a session after all; the
+// other side dials after that has had its time.
 func (m *Machine) undone(now time.Time) {
 	if m.Yields {
 		m.force(later(m.NextTry, now.Add(firstRetry)))
@@ -255,14 +255,14 @@ func (m *Machine) undone(now time.Time) {
 	}
 }
 
-// cookieDue has a new initiation made next: the last one shows no cookie.
+// cookieDue makes a new initiation next: the last one carries no cookie.
 func (m *Machine) cookieDue(now time.Time) {
 	if m.state == Offered && !m.Session(now) {
 		m.state = Forced
 	}
 }
 
-// began takes in that a session has begun.
+// began records that a session has begun.
 func (m *Machine) began(now time.Time, over peer.Path, dead bool) {
 	m.Source, m.Proven, m.answeredAt = over, over, time.Time{}
 	m.release(func(h held) bool { return h.late })
@@ -278,8 +278,8 @@ func (m *Machine) began(now time.Time, over peer.Path, dead bool) {
 // Due reports whether something is to be sent now.
 func (m *Machine) Due(now time.Time) bool { return !m.NextTry.IsZero() && !now.Before(m.NextTry) }
 
-// Poll says what to do now and when to ask again, zero for no time. reachable tells whether there
-// is any way to the peer, judged whether a path was selected whose silence matters.
+// Poll returns what to do now and when to poll again, zero for never. reachable reports whether there
+// is any path to the peer, judged whether a path was selected whose silence matters.
 func (m *Machine) Poll(now time.Time, reachable, judged bool) (a Actions, next time.Time) {
 	if m.state == Up && !m.Session(now) {
 		m.state = Down
@@ -301,7 +301,7 @@ func (m *Machine) Poll(now time.Time, reachable, judged bool) (a Actions, next t
 		}
 		a.Send = m.send(now)
 	case !m.Due(now):
-	case !reachable: // Only the peer can dial.
+	case !reachable: // only the peer can dial
 		m.NextTry = time.Time{}
 		m.state = Down
 		if m.Session(now) {
@@ -311,7 +311,7 @@ func (m *Machine) Poll(now time.Time, reachable, judged bool) (a Actions, next t
 		m.tried(now)
 		a.Send = m.send(now)
 	default:
-		// Whoever answers initiations all the time has the device make none.
+		// A device that keeps answering initiations makes none by itself.
 		a.Make, a.Force = true, m.state == Forced || m.state == Answered
 		if a.Force {
 			m.session, m.offer.message = lost, nil
@@ -321,9 +321,9 @@ func (m *Machine) Poll(now time.Time, reachable, judged bool) (a Actions, next t
 	return a, sooner(m.NextTry, m.heldUntil)
 }
 
-// tried notes a try and sets when the next one is: after 1, 2, 4 … 30 s and up to a quarter of
-// that more. Initiations of both sides that cross undo each other; so that they do not do it
-// again, one of the two sides waits half as long again.
+// tried notes a try and schedules the next: after 1, 2, 4 … 30 s plus up to a quarter. Initiations
+// of both sides that cross undo each other; to keep them from crossing again, one side waits half
+// as long again.
 func (m *Machine) tried(now time.Time) {
 	pause := lastRetry
 	if m.Attempts < 5 {
@@ -350,7 +350,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// sooner gives the earlier of two times that may be unset.
+// sooner returns the earlier of two times, either of which may be unset.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

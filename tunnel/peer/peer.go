@@ -31,7 +31,7 @@ var OverlayPrefix = netip.MustParsePrefix("fd00::/8")
 
 // SiteBits is the length of a network of local addresses (RFC 4193 §3.1), of which others than
 // gateways may have one each: that the address of a key is in it is as good as impossible, unless
-// somebody looks for such a key.
+// someone looks for such a key.
 const SiteBits = 48
 
 // OverlayAddr is the overlay address of the gateway that holds the key.

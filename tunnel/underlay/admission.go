@@ -12,29 +12,29 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// How many handshake messages a second the device is given, and how many at once.
+// Limits of the handshake messages given to the device, per second and in a burst.
 //
-// While the device has a message, it holds a buffer of 64 KiB for it, and by itself it
-// queues 1,024. The bursts add up to 120, 7.5 MiB at the very worst, and stay below the 128
-// at which the device takes itself to be under load: it then asks for cookies of its own
-// making, which no cookie of ours would satisfy. The rates of initiations add up to 600 a
-// second, which take 60 % of one core of a small machine (1 ms each), and 6 % of others.
+// The device holds a buffer of 64 KiB for each message, and would itself queue 1,024. The bursts
+// add up to 120 messages, 7.5 MiB at worst. That stays below the 128 at which the device considers
+// itself under load and demands its own cookies, which ours would not satisfy. The rates of
+// initiations add up to 600 a second, which take 60 % of one core of a small machine (1 ms each),
+// and 6 % of others.
 const (
 	strangersInterval, strangersBurst = time.Second / 100, 32
 	knownInterval, knownBurst         = time.Second / 200, 32
 	provenInterval, provenBurst       = time.Second / 300, 24
 	answersInterval, answersBurst     = time.Second / 1000, 32
-	// Each source that has shown a cookie (as wireguard-go has it), and all those of a
-	// network, a fifth of what the proven have: one customer of a provider has at will up
-	// to 65,536 sources of a /48.
+	// A source that has shown a cookie has wireguard-go's limits. All sources of a network together
+	// get a fifth of what all proven sources get: a provider's customer can use up to 65,536
+	// sources of a /48.
 	sourceInterval, sourceBurst   = time.Second / 20, 5
 	networkInterval, networkBurst = time.Second / 60, 12
 )
 
-// admission decides which handshake messages the device is given, as whitepaper §5.3 has
-// it: when there are more than it should have to verify, whoever comes must first show, by
-// a cookie, that he receives what is sent to his address. It needs no secret of the
-// gateway's: the keys of both MACs are made from its public key.
+// admission decides which handshake messages the device is given, as whitepaper §5.3 describes.
+// When there are more than the device should verify, senders must first show, by a cookie, that
+// they receive what is sent to their address. It needs none of the gateway's secrets: the keys of
+// both MACs derive from its public key.
 //
 //	initiation, response ─▶ mac1 is for our key ─▶ response: to something we sent
 //	  ─▶ within the limit of its kind (known path, stranger, answer)   ─▶ device
@@ -43,36 +43,36 @@ const (
 //	  ─▶ no valid cookie: a cookie reply
 //	cookie reply ─▶ to something we sent ─▶ within the limit of answers ─▶ device
 //
-// What it admits has to wait yet if it has crossed one of ours ([crossings]) or is a copy
+// An admitted message may still have to wait, if it crossed one of ours ([crossings]) or is a copy
 // ([copies]).
 type admission struct {
 	mu                                sync.Mutex
-	cookies                           *cookies // nil until there is a key: all pass
+	cookies                           *cookies // nil until there is a key: everything passes
 	strangers, known, proven, answers pace
 	sources, networks                 sources
 	sent                              indices
 
-	replies sync.Pool // *cookieReply: a flood shall leave no garbage
+	replies sync.Pool // *cookieReply: a flood must not create garbage
 }
 
-// verdict is what becomes of a handshake message.
+// verdict is the decision on a handshake message.
 type verdict uint8
 
 const (
 	admitted verdict = iota
 	// foreign: its mac1 is not for our public key.
 	foreign
-	// unasked: an answer to nothing that we have sent lately.
+	// unasked: it answers nothing that we have sent recently.
 	unasked
-	// cookieDue: it has to come again, with the cookie that we send.
+	// cookieDue: the sender must repeat it with the cookie that we send.
 	cookieDue
-	// tooMany: above the limit of those with a cookie, or of cookie replies.
+	// tooMany: above the limit of messages with a cookie, or of cookie replies.
 	tooMany
 
-	verdicts // their number
+	verdicts // the number of verdicts
 )
 
-// String is the reason as it is counted, a metric label.
+// String is the reason as a metric label.
 func (v verdict) String() string {
 	switch v {
 	case admitted:
@@ -99,9 +99,8 @@ func (a *admission) init() {
 	a.replies.New = func() any { return new(cookieReply) }
 }
 
-// SetPublicKey tells the gateway's key, for which handshake messages have to be made. From
-// then on the device is given no more of them than it can verify in time: see the README.
-// It fails where the cryptography is forbidden.
+// SetPublicKey sets the key that handshake messages must be made for. From then on the device gets
+// only as many as it can verify in time: see the README. It fails if the cryptography is forbidden.
 func (b *Bind) SetPublicKey(k peer.PublicKey) error {
 	c, err := newCookies(k)
 	if err != nil {
@@ -113,8 +112,8 @@ func (b *Bind) SetPublicKey(k peer.PublicKey) error {
 	return nil
 }
 
-// judge decides on a handshake message that came over a path; known tells whether that is
-// one of a peer's. With cookieDue it makes the reply.
+// judge decides on a handshake message that arrived on a path; known reports whether the path is a
+// peer's. With cookieDue it writes the reply.
 func (a *admission) judge(m []byte, from peer.Path, known bool, now time.Time, reply *[sizeCookieReply]byte) verdict {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,8 +133,8 @@ func (a *admission) judge(m []byte, from peer.Path, known bool, now time.Time, r
 	}
 }
 
-// takeProven counts a message with a cookie, if it is within all three limits: what one of
-// them keeps out uses up none of the others.
+// takeProven counts a message with a cookie, if it is within all three limits. One that exceeds a
+// limit counts against none.
 func (a *admission) takeProven(from netip.Addr, now time.Time) bool {
 	source, network := a.sources.of(sourceOf(from)), a.networks.of(networkOf(from))
 	if !source.ready(now) || !network.ready(now) || !a.proven.ready(now) {
@@ -147,7 +146,7 @@ func (a *admission) takeProven(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// judgeLocked decides on a message whatever cookie it has.
+// judgeLocked decides on a message without regard to its cookie.
 func (a *admission) judgeLocked(m []byte, known bool, now time.Time) verdict {
 	switch {
 	case a.cookies == nil:
@@ -177,7 +176,7 @@ func (a *admission) judgeLocked(m []byte, known bool, now time.Time) verdict {
 	}
 }
 
-// sending notes a message that is about to be sent, if it is one that is answered.
+// sending notes a message about to be sent, if it expects an answer.
 func (a *admission) sending(m []byte) {
 	if !isInitiation(m) && !isResponse(m) {
 		return
@@ -187,8 +186,8 @@ func (a *admission) sending(m []byte) {
 	a.sent.add(binary.LittleEndian.Uint32(m[4:])) // sender_index
 }
 
-// admits decides on a message of WireGuard's, counts what the device shall not have, and
-// sends the cookie reply that is due: 64 bytes for 92 or 148, to where they came from.
+// admits decides on a WireGuard message, counts what it drops, and sends the cookie reply that is
+// due: 64 bytes for 92 or 148, to where they came from.
 func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 	if m[0] == typeData {
 		return true
@@ -220,11 +219,10 @@ type cookieReply struct {
 	bufs    [1][]byte
 }
 
-// indicesKept bounds the session indices that are remembered: as many initiations may be
-// waiting for their answers.
+// indicesKept bounds the stored session indices: this many initiations may wait for an answer.
 const indicesKept = 4096
 
-// indices remembers the last session indices that we have named in messages.
+// indices stores the last session indices that we used in messages.
 type indices struct {
 	known map[uint32]struct{}
 	order []uint32 // a ring once it is full

@@ -10,30 +10,27 @@ import (
 )
 
 const (
-	// answerLifetime is how long an answer is repeated to later copies of its
-	// initiation: until WireGuard makes a new one.
+	// answerLifetime is how long an answer is repeated to later copies of its initiation: until
+	// WireGuard makes a new one.
 	answerLifetime = 5 * time.Second
-	// lostAfter is how long after an answer a copy over the same path means that it was lost:
-	// longer than the network takes to repeat a datagram, shorter than a gateway waits.
+	// lostAfter is how long after an answer a copy on the same path means that the answer was lost:
+	// longer than the network takes to duplicate a datagram, shorter than a gateway waits.
 	lostAfter = 500 * time.Millisecond
-	// arrivalLifetime is how long an initiation may wait for the device to answer it,
-	// on a machine that is busy.
+	// arrivalLifetime is how long an initiation may wait for the device's answer on a busy machine.
 	arrivalLifetime = 5 * time.Second
-	// answersKept bounds the responses that are remembered. They are sent to
-	// authenticated initiations only.
+	// answersKept bounds the stored responses. They go to authenticated initiations only.
 	answersKept = 64
-	// arrivalsKept bounds the initiations that are remembered, whatever is sent to us:
-	// as many as wireguard-go's own queue of handshakes holds. A greater flood pushes
-	// honest ones out, which then lose only the convenience of answers over all paths.
+	// arrivalsKept bounds the stored initiations, authentic or not: as many as wireguard-go's own
+	// handshake queue. A larger flood evicts honest ones, which then only lose the answers on all
+	// paths.
 	arrivalsKept = 1024
 	// answerCopies bounds how often one answer is repeated.
 	answerCopies = 4
 )
 
-// answers remembers recent initiations and our responses to them, and pairs each
-// response with the copies of its initiation that came over other paths. Initiation and
-// response are matched by the initiator's 32-bit session index, which a stranger does
-// not know. It holds no clock and sends nothing.
+// answers stores recent initiations and our responses, and pairs each response with the copies of
+// its initiation that arrived on other paths. They are matched by the initiator's 32-bit session
+// index, which a stranger does not know. It has no clock and sends nothing.
 type answers struct {
 	mu     sync.Mutex
 	seen   [arrivalsKept]arrival // ring
@@ -53,15 +50,15 @@ type arrival struct {
 type answer struct {
 	index    uint32
 	to       conn.Endpoint
-	at, last time.Time // when it was sent first, and to anybody
+	at, last time.Time // when it was first sent, and last to anyone
 	message  []byte
 	copies   []conn.Endpoint
-	// known vouches for those that may have it, besides where the first copy came from.
+	// known vouches for endpoints that may get it, besides the first copy's source.
 	known func(conn.Endpoint) bool
 }
 
-// arrived notes a copy of an initiation, and gives the response it should get; nil if
-// none was sent yet, or it has its answer, or it came from a stranger.
+// arrived notes a copy of an initiation and returns the response to send to it; nil if there is
+// none yet, the copy has been answered, or it came from a stranger.
 func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (message []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,12 +72,12 @@ func (a *answers) arrived(index uint32, from conn.Endpoint, now time.Time) (mess
 	return nil
 }
 
-// source is where the first copy of an initiation came from that may be waiting for its
-// response, and when; nil if there is none.
+// source returns where and when the first copy of an unanswered initiation arrived; nil if there is
+// none.
 func (a *answers) source(index uint32, now time.Time) (from conn.Endpoint, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range a.seen { // From the oldest on.
+	for i := range a.seen { // oldest first
 		in := &a.seen[(a.nextIn+i)%arrivalsKept]
 		if in.from != nil && in.index == index && now.Sub(in.at) < arrivalLifetime {
 			return in.from, in.at
@@ -89,8 +86,8 @@ func (a *answers) source(index uint32, now time.Time) (from conn.Endpoint, at ti
 	return nil, time.Time{}
 }
 
-// answered notes a response, and gives the endpoints of the copies that arrived before
-// it was sent and may have it: from where the first copy came, or as known says.
+// answered notes a response, and returns the endpoints of earlier copies that may get it: those
+// equal to the first copy's source, and those that known vouches for.
 func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now time.Time, known func(conn.Endpoint) bool) []conn.Endpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,8 +105,8 @@ func (a *answers) answered(index uint32, message []byte, to conn.Endpoint, now t
 
 func (s *answer) fresh(now time.Time) bool { return s.to != nil && now.Sub(s.at) < answerLifetime }
 
-// takes reports whether a copy from the endpoint is to be answered, and notes it. A
-// stranger's is not even noted: replays must not use up what copies there are.
+// takes reports whether to answer a copy from the endpoint, and notes it. A stranger's copy is not
+// even noted: replays must not use up the allowed copies.
 func (s *answer) takes(from conn.Endpoint, now time.Time) bool {
 	if len(s.copies) == answerCopies {
 		return false
@@ -128,8 +125,7 @@ func (s *answer) takes(from conn.Endpoint, now time.Time) bool {
 // samePath compares both ends: a peer with one address may reach two of ours.
 func samePath(a, b conn.Endpoint) bool { return pathOf(a) == pathOf(b) && a.SrcIP() == b.SrcIP() }
 
-// answerAgain repeats our response when this initiation is a later copy of one that
-// was answered.
+// answerAgain repeats our response if this initiation is a later copy of an answered one.
 func (b *Bind) answerAgain(initiation []byte, from conn.Endpoint) {
 	index := binary.LittleEndian.Uint32(initiation[4:]) // sender_index
 	if message := b.answers.arrived(index, from, time.Now()); message != nil {
@@ -137,8 +133,8 @@ func (b *Bind) answerAgain(initiation []byte, from conn.Endpoint) {
 	}
 }
 
-// repeatAnswer remembers a response that was just sent and repeats it to the copies of
-// its initiation that had arrived already, as far as known vouches for them.
+// repeatAnswer stores a response that was just sent and repeats it to earlier copies of its
+// initiation, if known vouches for them.
 func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint, known func(conn.Endpoint) bool) {
 	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
 	for _, from := range b.answers.answered(index, response, to, time.Now(), known) {
@@ -146,11 +142,11 @@ func (b *Bind) repeatAnswer(response []byte, to conn.Endpoint, known func(conn.E
 	}
 }
 
-// known vouches for the paths of peers: whoever replays an initiation from an address of
-// their own gets silence.
+// known vouches for the paths of peers: someone who replays an initiation from their own address
+// gets no answer.
 func (b *Bind) known(from conn.Endpoint) bool { return b.paths.has(pathOf(from)) }
 
-// anyone vouches for everybody.
+// anyone vouches for everyone.
 func anyone(conn.Endpoint) bool { return true }
 
 // repeat sends a response to the source of a copy.

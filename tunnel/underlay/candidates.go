@@ -22,20 +22,20 @@ const (
 	maxCandidates = 16
 )
 
-// fanOut is the endpoint peer:ID. Its identity stays while the paths behind it change.
+// fanOut is the endpoint peer:ID. Its identity is stable while its paths change.
 type fanOut struct {
 	id      string
-	changed func() // to be called when it has other paths than before
+	changed func() // called when its paths have changed
 	managed atomic.Bool
 
-	// Where initiations and where data go; replaced as a whole, under mu.
+	// Where initiations and data go; replaced as a whole, under mu.
 	targets atomic.Pointer[[]conn.Endpoint]
 	data    atomic.Pointer[conn.Endpoint]
 
 	mu       sync.Mutex
-	selected conn.Endpoint // as told by SetSelected, nil for none
-	learned  conn.Endpoint // what the last handshake proved, nil for none
-	// paths are those of all of them, as of the last change.
+	selected conn.Endpoint // as set by SetSelected, nil for none
+	learned  conn.Endpoint // as proved by the last handshake, nil for none
+	// paths is the union of all of these, as of the last change.
 	paths map[peer.Path]struct{}
 
 	exchange exchange
@@ -43,16 +43,16 @@ type fanOut struct {
 
 var _ conn.Endpoint = (*fanOut)(nil)
 
-// Manage makes the endpoint peer:ID known, before any path is: one that a managed peer
-// keeps for good. Data goes over the path of SetSelected, and responses to where the
-// initiation came from. It exists until Forget.
+// Manage declares the endpoint peer:ID of a managed peer, which keeps it for good, before any path
+// is known. Data goes on the path of SetSelected, and responses to where the initiation came from.
+// It exists until Forget.
 func (b *Bind) Manage(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fanOut(id).managed.Store(true)
 }
 
-// Forget makes the endpoint peer:ID unknown; endpoints already made of it send nowhere.
+// Forget removes the endpoint peer:ID; endpoints already parsed from it send nowhere.
 func (b *Bind) Forget(id string) {
 	b.mu.Lock()
 	f := b.candidates[id]
@@ -68,9 +68,9 @@ func (b *Bind) Forget(id string) {
 	b.handshakes.forget(f)
 }
 
-// SetCandidates sets the paths of the endpoint peer:ID, best first: where initiations go.
-// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond 16 are
-// left out. Without paths the ID is forgotten, unless it is managed.
+// SetCandidates sets the paths of the endpoint peer:ID that initiations are sent on, best first.
+// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond 16 are left out.
+// Without paths the ID is forgotten, unless it is managed.
 func (b *Bind) SetCandidates(id string, paths []peer.Path) {
 	targets := make([]conn.Endpoint, 0, min(len(paths), maxCandidates))
 	seen := make(map[peer.Path]bool, len(paths))
@@ -98,9 +98,8 @@ func (b *Bind) SetCandidates(id string, paths []peer.Path) {
 	}
 }
 
-// SetSelected sets the path over which a managed peer is sent everything but handshakes.
-// The zero path leaves the choice to the handshakes: it is the path that the last one
-// proved, else the first candidate.
+// SetSelected sets the path for everything but handshakes to a managed peer. The zero path leaves
+// the choice to the handshakes: the path that the last one proved, else the first candidate.
 func (b *Bind) SetSelected(id string, p peer.Path) {
 	f := b.peer(id)
 	p.Remote = unmapped(p.Remote)
@@ -113,7 +112,7 @@ func (b *Bind) SetSelected(id string, p peer.Path) {
 	}
 }
 
-// PathTo is the path that data for peer:ID takes now; invalid if there is none.
+// PathTo returns the path that data for peer:ID currently takes; invalid if there is none.
 func (b *Bind) PathTo(id string) peer.Path {
 	if f := b.peer(id); f != nil {
 		if ep := f.first(); ep != nil {
@@ -123,14 +122,14 @@ func (b *Bind) PathTo(id string) peer.Path {
 	return peer.Path{}
 }
 
-// peer is the endpoint of an ID, nil if it is not known.
+// peer returns the endpoint of an ID, nil if unknown.
 func (b *Bind) peer(id string) *fanOut {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.candidates[id]
 }
 
-// roaming gives the peer that is not managed, and has the path; nil if there is none.
+// roaming returns the unmanaged peer that has the path; nil if there is none.
 func (b *Bind) roaming(p peer.Path) *fanOut {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +159,7 @@ func usable(a netip.AddrPort) bool {
 func (f *fanOut) setTargets(targets []conn.Endpoint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, ep := range targets { // An endpoint that stays keeps what it knows of its link.
+	for i, ep := range targets { // an endpoint that stays keeps what it knows about its link
 		for _, old := range *f.targets.Load() {
 			if pathOf(old) == pathOf(ep) {
 				targets[i] = old
@@ -189,7 +188,7 @@ func (f *fanOut) setLearned(ep conn.Endpoint) {
 	f.routeLocked()
 }
 
-// unlearn drops what was learned of a relay that is gone.
+// unlearn drops a learned endpoint on a relay that is gone.
 func (f *fanOut) unlearn(relay string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,8 +198,8 @@ func (f *fanOut) unlearn(relay string) {
 	}
 }
 
-// routeLocked decides where data goes. An endpoint that was learned knows which address
-// of ours the peer speaks to; one that was merely told of does not.
+// routeLocked decides where data goes. A learned endpoint knows which of our addresses the peer
+// sends to; an announced one does not.
 func (f *fanOut) routeLocked() {
 	f.comparePathsLocked()
 	ep := f.selected
@@ -217,9 +216,8 @@ func (f *fanOut) routeLocked() {
 	f.data.Store(&ep)
 }
 
-// comparePathsLocked tells of a change only if there is one: after it the book of all paths
-// is recreated, which takes milliseconds with thousands of peers, and most handshakes take a
-// path that the peer has already.
+// comparePathsLocked reports only real changes: each one makes the book of all paths be rebuilt,
+// which takes milliseconds with thousands of peers, and most handshakes use a known path.
 func (f *fanOut) comparePathsLocked() {
 	now := make(map[peer.Path]struct{}, len(f.paths))
 	f.eachLocked(func(p peer.Path) { now[p] = struct{}{} })
@@ -241,8 +239,8 @@ func (f *fanOut) has(p peer.Path) bool {
 	return f.selected != nil && pathOf(f.selected) == p || f.learned != nil && pathOf(f.learned) == p
 }
 
-// sendTo sends to a peer: a response to where the initiation came from, anything else over the
-// path that data takes. An initiation waits for whoever decides on it, or goes over all paths.
+// sendTo sends to a peer: a response to where the initiation came from, anything else on the path
+// for data. An initiation waits for the machine's decision, or goes out on all paths.
 func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	managed := f.managed.Load()
 	switch {
@@ -259,7 +257,7 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	if managed && f.exchange.open.Load() {
 		if proved, dead := b.handshakes.answered(f, bufs[0]); proved != nil {
 			b.began(f, proved, dead)
-			ep = proved // The other side shall see over which path its response came.
+			ep = proved // the other side must see on which path its response came
 		}
 	}
 	if ep == nil {
@@ -268,7 +266,7 @@ func (b *Bind) sendTo(f *fanOut, bufs [][]byte) error {
 	return b.sendDirect(bufs, ep)
 }
 
-// initiate sends an initiation over all of the peer's paths.
+// initiate sends an initiation on all of the peer's paths.
 func (b *Bind) initiate(f *fanOut, bufs [][]byte) error {
 	targets := *f.targets.Load()
 	if len(targets) > 0 {
@@ -277,8 +275,8 @@ func (b *Bind) initiate(f *fanOut, bufs [][]byte) error {
 	return b.sendToAll(f, targets, bufs)
 }
 
-// works reports whether an initiation has been sent over the path, and others before it got
-// through or probes did.
+// works reports whether an initiation has been sent on the path, and earlier ones or probes got
+// through.
 func (f *fanOut) works(p peer.Path) bool {
 	f.mu.Lock()
 	works := f.selected != nil && pathOf(f.selected) == p || f.learned != nil && pathOf(f.learned) == p
@@ -286,8 +284,8 @@ func (f *fanOut) works(p peer.Path) bool {
 	return works && slices.ContainsFunc(*f.targets.Load(), func(ep conn.Endpoint) bool { return pathOf(ep) == p })
 }
 
-// sendToAll fails only when no address could be sent to: one without a route is no
-// reason to give up.
+// sendToAll fails only if nothing could be sent to any address: one without a route does not
+// matter.
 func (b *Bind) sendToAll(f *fanOut, targets []conn.Endpoint, bufs [][]byte) error {
 	if len(targets) == 0 {
 		return fmt.Errorf("%s: %w", f.DstToString(), ErrNoCandidates)
@@ -311,7 +309,7 @@ func (f *fanOut) first() conn.Endpoint {
 	return nil
 }
 
-// ClearSrc makes the system choose the source address to the peer from now on.
+// ClearSrc makes the system choose the source address from now on.
 func (f *fanOut) ClearSrc() {
 	if ep := f.first(); ep != nil {
 		ep.ClearSrc()
@@ -327,7 +325,7 @@ func (f *fanOut) SrcIP() netip.Addr { return netip.Addr{} }
 // DstToString is peer:ID, not an address.
 func (f *fanOut) DstToString() string { return candidatesPrefix + f.id }
 
-// DstToBytes is that of the address that data goes to.
+// DstToBytes is the address that data goes to.
 func (f *fanOut) DstToBytes() []byte {
 	if ep := f.first(); ep != nil {
 		return ep.DstToBytes()
@@ -335,7 +333,7 @@ func (f *fanOut) DstToBytes() []byte {
 	return nil
 }
 
-// DstIP is that of the address that data goes to.
+// DstIP is the address that data goes to.
 func (f *fanOut) DstIP() netip.Addr {
 	if ep := f.first(); ep != nil {
 		return ep.DstIP()

@@ -2,11 +2,11 @@ package underlay
 
 import "encoding/binary"
 
-// Class says what a datagram is, or why it is dropped.
+// Class is the kind of a datagram, or why it is dropped.
 type Class uint8
 
-// The classes, in the order in which they are tried. All but the first two are dropped;
-// STUN is as well while nobody asked for it.
+// The classes, in the order in which they are tried. All but the first two are dropped, and STUN
+// too if nothing handles it.
 const (
 	// WireGuard is a WireGuard message by its header and length.
 	WireGuard Class = iota
@@ -14,20 +14,19 @@ const (
 	STUN
 	// Empty is a datagram without payload.
 	Empty
-	// WireGuardLength has a WireGuard header and a length that its type never has.
+	// WireGuardLength has a WireGuard header, but a length that its type never has.
 	WireGuardLength
-	// STUNLength has a STUN header and a length that is not the one it states.
+	// STUNLength has a STUN header, but not the length that it states.
 	STUNLength
-	// ChannelData is TURN's framing (RFC 8656 §12.4); we hold no allocation that it
-	// could belong to.
+	// ChannelData is TURN's framing (RFC 8656 §12.4) for no allocation of ours.
 	ChannelData
 	// Unknown is everything else.
 	Unknown
 
-	classes // their number
+	classes // the number of classes
 )
 
-// String is the reason as it is counted, a metric label.
+// String is the reason as a metric label.
 func (c Class) String() string {
 	switch c {
 	case WireGuard:
@@ -65,9 +64,9 @@ const (
 	stunMagicCookie = 0x2112A442 // RFC 8489 §5
 )
 
-// Classify tells what a datagram is from its first bytes and its length alone. Only
-// WireGuard's first byte is 1 to 4 with three zeros after it; a STUN binding success
-// starts with 1 as well, but its second byte is never zero.
+// Classify determines what a datagram is from its first bytes and its length alone. Only WireGuard
+// starts with a byte of 1 to 4 and three zeros; a STUN binding success starts with 1 as well, but
+// its second byte is never zero.
 func Classify(b []byte) Class {
 	switch {
 	case len(b) == 0:

@@ -17,19 +17,19 @@ import (
 
 const (
 	macSize = blake2s.Size128
-	// cookieLifetime is how long a cookie is accepted at most (whitepaper §5.4.7).
+	// cookieLifetime is how long a cookie is accepted (whitepaper §5.4.7).
 	cookieLifetime = 2 * time.Minute
 
 	labelMAC1   = "mac1----"
 	labelCookie = "cookie--"
 )
 
-// cookies checks the two MACs at the end of initiations and responses, and makes cookie
-// replies, as the receiver of the messages does (whitepaper §5.4.4, §5.4.7). All keys
-// follow from the public key, but for the secret that cookies are made of.
+// cookies checks the two MACs of initiations and responses, and makes cookie replies, as the
+// receiver of the messages (whitepaper §5.4.4, §5.4.7). All keys derive from the public key, except
+// the secret for cookies.
 //
-// A flood makes it work, so it keeps its states and buffers: it allocates only for cookies
-// that are shown, and next to nothing for replies. It isn't safe for concurrent use.
+// A flood keeps it busy, so it reuses its states and buffers. It allocates only for cookies that
+// are shown, and hardly anything for replies. It is not safe for concurrent use.
 type cookies struct {
 	mac1   hash.Hash
 	sealed cipher.AEAD // of cookie replies
@@ -57,7 +57,7 @@ func newCookies(k peer.PublicKey) (*cookies, error) {
 	return c, nil
 }
 
-// forUs reports whether a message was made for our public key: whether its mac1 is right.
+// forUs reports whether a message was made for our public key, by its mac1.
 func (c *cookies) forUs(m []byte) bool {
 	body := len(m) - 2*macSize
 	c.mac1.Reset()
@@ -65,8 +65,7 @@ func (c *cookies) forUs(m []byte) bool {
 	return subtle.ConstantTimeCompare(c.mac1.Sum(c.sum[:0]), m[body:body+macSize]) == 1
 }
 
-// shown reports whether a message shows the cookie that was sent to where it comes from:
-// whether its mac2 is right.
+// shown reports whether a message shows the cookie that was sent to its source, by its mac2.
 func (c *cookies) shown(m []byte, from peer.Path, now time.Time) bool {
 	body := len(m) - macSize
 	if [macSize]byte(m[body:]) == ([macSize]byte{}) || c.secret == nil || now.Sub(c.made) > cookieLifetime {
@@ -81,7 +80,7 @@ func (c *cookies) shown(m []byte, from peer.Path, now time.Time) bool {
 	return subtle.ConstantTimeCompare(mac2.Sum(c.sum[:0]), m[body:]) == 1
 }
 
-// reply makes in r the message that tells the sender of m the cookie of where it came from.
+// reply writes to r the message that gives the sender of m the cookie for its source.
 func (c *cookies) reply(m []byte, from peer.Path, now time.Time, r *[sizeCookieReply]byte) error {
 	if c.secret == nil || now.Sub(c.made) > cookieLifetime {
 		if err := c.renew(now); err != nil {
@@ -93,14 +92,14 @@ func (c *cookies) reply(m []byte, from peer.Path, now time.Time, r *[sizeCookieR
 		return fmt.Errorf("random nonce: %w", err)
 	}
 	binary.LittleEndian.PutUint32(r[:], typeCookieReply)
-	copy(r[4:8], m[4:8]) // Their sender_index is our receiver_index.
+	copy(r[4:8], m[4:8]) // their sender_index is our receiver_index
 	copy(r[8:], c.nonce[:])
 	mac1 := m[len(m)-2*macSize : len(m)-macSize]
 	c.sealed.Seal(r[8:8+len(c.nonce)], c.nonce[:], c.cookie[:], mac1)
 	return nil
 }
 
-// bake makes the cookie of a path.
+// bake computes the cookie of a path.
 func (c *cookies) bake(from peer.Path) {
 	addr := from.Remote.Addr().As16()
 	c.source = binary.LittleEndian.AppendUint16(append(c.source[:0], addr[:]...), from.Remote.Port())

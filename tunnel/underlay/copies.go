@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// copyLifetime is how long the device may take to work on a handshake message: a
-	// millisecond, more on a busy machine. A copy that comes later is refused by the device
-	// itself, as a replay; or it is welcome, since the first came within the 20 ms in which
-	// the device takes no two initiations of one peer.
+	// copyLifetime is how long the device may take to process a handshake message: a millisecond,
+	// more on a busy machine. The device itself rejects a later copy as a replay. Or the copy is
+	// welcome, since the first fell within the 20 ms in which the device takes no second initiation
+	// of a peer.
 	copyLifetime = 30 * time.Millisecond
-	// copiesKept bounds the messages that are remembered: as many as admission ever lets pass
-	// in a copyLifetime.
+	// copiesKept bounds the stored messages: as many as admission ever lets through in a
+	// copyLifetime.
 	copiesKept = 256
 )
 
-// copies keeps the device from working on two copies of one handshake message at once. It
-// verifies messages on as many goroutines as there are processors, and looks whether one is
-// a replay before it notes that it has taken it (ConsumeMessageInitiation and
-// ConsumeMessageResponse of wireguard-go). So it may take both: of an initiation it makes
-// two sessions then, and the peer may choose the one that was given up; of a response two
-// with the same keys, whose counters both begin at 0. Copies come at the same moment
-// whenever two paths are equally long: through one relay, say, to both of a peer's addresses.
+// copies keeps the device from processing two copies of one handshake message at once. The device
+// verifies messages on as many goroutines as there are processors, and checks for a replay before
+// it records the message (ConsumeMessageInitiation and ConsumeMessageResponse of wireguard-go). So
+// it may accept both. From an initiation it then makes two sessions, and the peer may choose the
+// discarded one; from a response, two sessions with the same keys, whose counters both begin at 0.
+// Copies arrive at the same moment when two paths are equally long, for example through one relay
+// to both of a peer's addresses.
 type copies struct {
 	seed maphash.Seed
 
@@ -37,7 +37,7 @@ type copies struct {
 	next  int
 }
 
-// givenMessage is a handshake message that the device was given; zero for none.
+// givenMessage is a handshake message that the device was given; zero if none.
 type givenMessage struct {
 	sum uint64
 	at  time.Time
@@ -45,7 +45,7 @@ type givenMessage struct {
 
 func (c *copies) init() { c.seed = maphash.MakeSeed() }
 
-// has reports whether the device may be working on the same message.
+// has reports whether the device may be processing the same message.
 func (c *copies) has(m []byte, now time.Time) bool {
 	sum := c.sum(m)
 	c.mu.Lock()
@@ -53,8 +53,8 @@ func (c *copies) has(m []byte, now time.Time) bool {
 	return c.findLocked(sum, now) != nil
 }
 
-// claim notes that the device is given a message now, and reports whether it may: it may
-// not while it works on the same.
+// claim notes that the device is given a message now, and reports whether it may be: not while the
+// device processes the same one.
 func (c *copies) claim(m []byte, now time.Time) bool {
 	sum := c.sum(m)
 	c.mu.Lock()
@@ -67,7 +67,7 @@ func (c *copies) claim(m []byte, now time.Time) bool {
 	return true
 }
 
-// disclaim takes a claim back: the device was not given the message after all.
+// disclaim undoes claim if the device was not given the message after all.
 func (c *copies) disclaim(m []byte, now time.Time) {
 	sum := c.sum(m)
 	c.mu.Lock()
@@ -88,12 +88,12 @@ func (c *copies) findLocked(sum uint64, now time.Time) *givenMessage {
 	return nil
 }
 
-// authenticated is what the handshake itself protects of an initiation or a response: all
-// but the type, the sender's index, and both MACs, which anybody could make again.
+// authenticated is the part of an initiation or response that the handshake itself protects: all
+// but the type, the sender's index and both MACs, which anyone could recompute.
 func authenticated(m []byte) []byte { return m[8 : len(m)-2*macSize] }
 
-// inTurn reports whether the device shall be given an admitted message now. An initiation
-// that may have crossed one of ours waits; of a copy only its path is noted.
+// inTurn reports whether to give the device an admitted message now. An initiation that may have
+// crossed one of ours waits; a copy only has its path noted.
 func (b *Bind) inTurn(m []byte, from conn.Endpoint, now time.Time) bool {
 	switch {
 	case m[0] == typeCookieReply:
@@ -108,21 +108,21 @@ func (b *Bind) inTurn(m []byte, from conn.Endpoint, now time.Time) bool {
 	return false
 }
 
-// waits hands an initiation to whoever decides on handshakes, if it came over a path that works
-// of a peer to whom one of ours is on its way.
+// waits passes an initiation to the handshake machine, if it arrived on a working path of a peer
+// that one of ours is on its way to.
 func (b *Bind) waits(m []byte, from conn.Endpoint) bool {
 	f := b.handshakes.crossed(pathOf(from))
 	return f != nil && b.events.add(handshake.Event{Kind: handshake.Arrived, Peer: f.id, Initiation: handshake.Initiation{Message: bytes.Clone(m), From: from}})
 }
 
-// dropCopy notes the path of a copy that the device is not given.
+// dropCopy notes the path of a copy that is not given to the device.
 func (b *Bind) dropCopy(m []byte, from conn.Endpoint) {
 	b.note(m, from)
 	b.counters.copies.Add(1)
 }
 
-// crowdedOut counts a handshake message, or data, for which the relays' queue has no room.
-// Another copy of it may still come.
+// crowdedOut counts a handshake or data message that the full relay queue dropped. Another copy of
+// it may still arrive.
 func (b *Bind) crowdedOut(m []byte) {
 	if isInitiation(m) || isResponse(m) {
 		b.copies.disclaim(m, time.Now())

@@ -2,26 +2,25 @@ package underlay
 
 import "sync/atomic"
 
-// Counters are totals since the Bind was made, over all openings.
+// Counters are totals since the Bind was created.
 type Counters struct {
-	// Received and Sent count datagrams, those that were dropped included.
+	// Received and Sent count datagrams, including dropped ones.
 	Received, Sent uint64
 	// STUN counts the messages handed to OnSTUN.
 	STUN uint64
 	// ReceiveErrors and SendErrors count calls that failed.
 	ReceiveErrors, SendErrors uint64
-	// AnswersRepeated counts handshake responses sent again to another copy of the
-	// initiation.
+	// AnswersRepeated counts handshake responses sent again to another copy of the initiation.
 	AnswersRepeated uint64
-	// CookieReplies counts the answers to handshake messages above the limits.
+	// CookieReplies counts the replies to handshake messages above the limits.
 	CookieReplies uint64
 	// Server counts the messages that a TURN server's handler took.
 	Server uint64
-	// Dropped counts datagrams by reason. Every reason is present, also with 0.
+	// Dropped counts datagrams by reason. Every reason is present, even at 0.
 	Dropped map[string]uint64
 }
 
-// Why datagrams are dropped that neither their class nor the limits of handshakes keep out.
+// Reasons for drops other than the class and the handshake limits.
 const (
 	relayQueueReason = "relay-queue"
 	copyReason       = "handshake-copy"
@@ -32,15 +31,15 @@ type counters struct {
 	receiveErrors, sendErrors atomic.Uint64
 	answersRepeated, cookies  atomic.Uint64
 	server                    atomic.Uint64
-	// relayQueue counts WireGuard's messages that came over a relay too fast.
+	// relayQueue counts WireGuard messages that arrived on a relay too fast.
 	relayQueue atomic.Uint64
-	// copies counts handshake messages that the device may have been working on.
+	// copies counts handshake messages that the device may have been processing.
 	copies  atomic.Uint64
 	dropped [classes]atomic.Uint64
 	refused [verdicts]atomic.Uint64
 }
 
-// Counters gives the present totals.
+// Counters returns the current totals.
 func (b *Bind) Counters() Counters {
 	c := Counters{
 		Received:        b.counters.received.Load(),

@@ -12,9 +12,9 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// leanEndpoint is a remote address in the form that the kernel takes, and the local
-// address to answer it from: the one it spoke to. All but cleared and limit is immutable, so one
-// endpoint may be shared by every datagram of a flow.
+// leanEndpoint is a remote address in the kernel's form, and the local address to answer from: the
+// one it was sent to. All but cleared and limit is immutable, so all datagrams of a flow may share
+// one.
 type leanEndpoint struct {
 	netip.AddrPort
 	name    unix.RawSockaddrInet6 // holds a RawSockaddrInet4 for IPv4
@@ -56,7 +56,7 @@ func getPort(field *uint16) uint16 {
 	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(field))[:])
 }
 
-// scopeID is the interface index of a zone, given as a number or a name.
+// scopeID returns the interface index of a zone, given as a number or a name.
 func scopeID(zone string) uint32 {
 	if zone == "" {
 		return 0
@@ -70,11 +70,11 @@ func scopeID(zone string) uint32 {
 	return 0
 }
 
-// ClearSrc makes the kernel choose the source address from now on. A datagram that
-// arrives later gives an endpoint with its source address again.
+// ClearSrc makes the kernel choose the source address from now on. A later datagram creates an
+// endpoint with a source address again.
 func (e *leanEndpoint) ClearSrc() { e.cleared.Store(true) }
 
-// SrcIP is the local address to answer from, invalid when the kernel chooses.
+// SrcIP is the local address to answer from, invalid if the kernel chooses.
 func (e *leanEndpoint) SrcIP() netip.Addr {
 	if e.cleared.Load() {
 		return netip.Addr{}
@@ -94,36 +94,34 @@ func (e *leanEndpoint) SrcToString() string {
 func (e *leanEndpoint) DstToString() string { return e.String() }
 func (e *leanEndpoint) DstIP() netip.Addr   { return e.Addr() }
 func (e *leanEndpoint) DstToBytes() []byte {
-	b, _ := e.MarshalBinary() // Never fails.
+	b, _ := e.MarshalBinary() // never fails
 	return b
 }
 
-// flowsKept bounds the table of shared endpoints per socket, whoever sends to us: two
-// generations of this many entries of about 200 bytes.
+// flowsKept bounds the table of shared endpoints per socket: two generations of this many entries
+// of about 200 bytes.
 const flowsKept = 512
 
-// flowKey is a remote and a local address as the kernel gives them.
+// flowKey is a remote and a local address in the kernel's form.
 type flowKey struct {
 	remote, local [16]byte
 	scope         uint32
 	port          uint16
 }
 
-// flows shares endpoints among datagrams of one flow, so that a transfer allocates none,
-// nor a flood from one source. The table has two generations: when the young one is full it
-// becomes the old one, and what is still in use moves back when it is next seen. Only one
-// goroutine uses it.
+// flows shares endpoints among the datagrams of a flow, so that neither a transfer nor a flood from
+// one source allocates. The table has two generations: when the young one is full it becomes the
+// old one, and entries move back when they are next used. Only one goroutine uses it.
 type flows struct {
 	lastKey    flowKey
 	last       *leanEndpoint
-	otherKey   flowKey // of what was not worth keeping
+	otherKey   flowKey // of a datagram not worth keeping
 	other      *leanEndpoint
 	young, old map[flowKey]*leanEndpoint
 }
 
-// endpoint finds or makes the endpoint of a flow; make is called only for a new one.
-// Only data messages are worth keeping, so that floods of anything else leave the
-// table alone.
+// endpoint finds or makes the endpoint of a flow; make is called only for a new one. Only data
+// messages are kept, so that floods of anything else do not touch the table.
 func (f *flows) endpoint(key flowKey, keep bool, make func() *leanEndpoint) *leanEndpoint {
 	if f.last != nil && f.lastKey == key && !f.last.cleared.Load() {
 		return f.last

@@ -7,26 +7,26 @@ import (
 	"github.com/postern-dev/postern/tunnel/handshake"
 )
 
-// eventsKept bounds those that nobody has taken yet: more than the device has handshakes waiting.
+// eventsKept bounds the queue: more than the handshakes that wait in the device.
 const eventsKept = 4096
 
-// events are a queue to whoever decides on handshakes. The goroutines that send and
-// receive fill it, which may hold the device's locks: they wait for nobody.
+// events is the queue to the handshake machines. The goroutines that send and receive fill it
+// without blocking, since they may hold the device's locks.
 type events struct {
 	mu    sync.Mutex
-	wake  func() // nil: nobody takes any
+	wake  func() // nil: nobody reads them
 	queue []handshake.Event
 }
 
-// Listen sets whom to wake when there are [Bind.Events]. It must not block. From then on
-// initiations wait for what the one who is woken decides; without one they pass at once.
+// Listen sets the function that is called when there are [Bind.Events]. It must not block. From
+// then on initiations wait for the listener's decision; without a listener they pass at once.
 func (b *Bind) Listen(wake func()) {
 	b.events.mu.Lock()
 	defer b.events.mu.Unlock()
 	b.events.wake = wake
 }
 
-// Events takes what has happened since the last call, in order.
+// Events returns what has happened since the last call, in order.
 func (b *Bind) Events() []handshake.Event {
 	b.events.mu.Lock()
 	defer b.events.mu.Unlock()
@@ -35,7 +35,7 @@ func (b *Bind) Events() []handshake.Event {
 	return all
 }
 
-// add reports whether somebody will take the event.
+// add queues an event and reports whether anyone will read it.
 func (e *events) add(event handshake.Event) bool {
 	e.mu.Lock()
 	wake := e.wake
@@ -49,7 +49,7 @@ func (e *events) add(event handshake.Event) bool {
 	return true
 }
 
-// Initiate sends an initiation of the device's over all paths of a peer.
+// Initiate sends one of the device's initiations on all paths of a peer.
 func (b *Bind) Initiate(id string, m []byte) error {
 	if f := b.peer(id); f != nil {
 		return b.initiate(f, [][]byte{m})
@@ -57,8 +57,8 @@ func (b *Bind) Initiate(id string, m []byte) error {
 	return ErrNoCandidates
 }
 
-// Deliver gives the device an initiation that waited, unless a copy of it came over a path on which
-// none does. Then its path is noted.
+// Deliver gives the device an initiation that waited, unless a copy of it has meanwhile arrived on
+// a path where none waits. Then its path is noted.
 func (b *Bind) Deliver(in handshake.Initiation) {
 	if !b.copies.claim(in.Message, time.Now()) {
 		b.dropCopy(in.Message, in.From)

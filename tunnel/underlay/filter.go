@@ -8,7 +8,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// filtered makes a receive function that classifies, and survives every error but Close.
+// filtered wraps a receive function to classify datagrams and to survive every error but Close.
 func (b *Bind) filtered(receive conn.ReceiveFunc, closed <-chan struct{}) conn.ReceiveFunc {
 	failures := 0
 	return func(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
@@ -24,7 +24,7 @@ func (b *Bind) filtered(receive conn.ReceiveFunc, closed <-chan struct{}) conn.R
 			}
 			b.counters.receiveErrors.Add(1)
 			if failures++; failures == 1 {
-				b.log.Debug("receiving failed; trying on", "err", err)
+				b.log.Debug("receive failed; will retry", "error", err)
 			}
 			if !pause(closed, failures) {
 				return 0, net.ErrClosed
@@ -33,8 +33,8 @@ func (b *Bind) filtered(receive conn.ReceiveFunc, closed <-chan struct{}) conn.R
 	}
 }
 
-// pause waits 1 ms longer after each failure in a row, up to 100 ms, so that a broken
-// socket costs no CPU. It reports false when the Bind was closed meanwhile.
+// pause waits 1 ms longer after each successive failure, up to 100 ms, so that a broken socket does
+// not burn CPU. It returns false if the Bind was closed meanwhile.
 func pause(closed <-chan struct{}, failures int) bool {
 	t := time.NewTimer(time.Duration(min(failures, 100)) * time.Millisecond)
 	defer t.Stop()
@@ -46,9 +46,8 @@ func pause(closed <-chan struct{}, failures int) bool {
 	}
 }
 
-// filter leaves in the batch what the device shall have of WireGuard's datagrams, and
-// empties the slots of all others: a slot with a size left in it would be taken for a
-// datagram by the device.
+// filter keeps the WireGuard datagrams of the batch that the device is to get, and sets the sizes
+// of the others to 0: the device would take a slot with a size for a datagram.
 func (b *Bind) filter(packets [][]byte, sizes []int, eps []conn.Endpoint) {
 	b.counters.received.Add(uint64(len(packets)))
 	for i := range packets {

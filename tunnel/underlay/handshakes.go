@@ -12,23 +12,22 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// responseCopies bounds how many sources of one handshake's response are remembered.
+// responseCopies bounds how many sources of one handshake's response are stored.
 const responseCopies = 4
 
-// handshakes learns from the handshakes with managed peers over which path they got
-// through. It cannot verify a message; it watches what the device does with it.
+// handshakes learns on which path a handshake with a managed peer got through. It cannot verify a
+// message, so it watches what the device does with it.
 //
-// When we initiate, the device's first data message with the receiver index that a
-// response carried as its own shows that it has accepted that response: the path of the
-// response works in both directions.
+// When we initiate, the device's first data message to the receiver index of a response shows that
+// the device has accepted that response: the response's path works in both directions.
 //
-// When we respond, the initiator's first data message with the index of our response
-// shows that it has accepted it; the session's first message goes over the path of the
-// response. It counts from no other source than those that the response went to.
+// When we respond, the initiator's first data message with the index of our response shows that it
+// was accepted; the session's first message takes the response's path. It counts only from the
+// addresses that the response went to.
 //
-// All indices are random 32-bit numbers: who cannot read the traffic hits none. Who can
-// read it might race a copy from an address of his own, as against any WireGuard; the
-// addresses that were spoken to are therefore preferred.
+// All indices are random 32-bit numbers, which nobody guesses without reading the traffic. Someone
+// who can read it might race a copy from their own address, as with any WireGuard; so addresses
+// that were sent to are preferred.
 type handshakes struct {
 	mu       sync.Mutex
 	begun    map[uint32]*fanOut   // by the index of our last initiation to it
@@ -36,21 +35,21 @@ type handshakes struct {
 	awaiting atomic.Int32         // len(answers), for the path of data
 }
 
-// exchange is what is known of the last handshake with a peer; guarded by handshakes.mu.
+// exchange is the last handshake with a peer; guarded by handshakes.mu.
 type exchange struct {
 	// open is set while a response may have been accepted.
 	open      atomic.Bool
 	index     uint32 // of our initiation, if initiated
 	initiated bool
 	begunAt   time.Time
-	// undone says that the device has answered an initiation of the peer's since, and by that
-	// forgotten ours.
+	// undone says that the device has since answered an initiation from the peer, and so discarded
+	// ours.
 	undone    bool
 	responses []reply
 	answer    uint32 // the index of our response, if responded
 	responded bool
-	// givenUpAt is when the device was last made to give up all sessions with the peer, and givenUp
-	// says that the one which our response makes was, or may have been, among them.
+	// givenUpAt is when the device last had to discard all sessions with the peer; givenUp says
+	// that the session of our response was, or may have been, among them.
 	givenUpAt time.Time
 	givenUp   bool
 }
@@ -61,10 +60,10 @@ type reply struct {
 	from  conn.Endpoint
 }
 
-// answered is a response of ours that awaits its first data message.
+// answered is our response that awaits its first data message.
 type answered struct {
 	to *fanOut
-	// sources are where the response went, at most 1 + answerCopies.
+	// sources are where the response was sent, at most 1 + answerCopies.
 	sources []conn.Endpoint
 }
 
@@ -72,8 +71,7 @@ func (h *handshakes) init() {
 	h.begun, h.answers = make(map[uint32]*fanOut), make(map[uint32]*answered)
 }
 
-// initiated notes an initiation that is about to be sent. It takes the place of the last, unless
-// it is the same.
+// initiated notes an initiation about to be sent. It replaces the last, unless it is the same.
 func (h *handshakes) initiated(f *fanOut, initiation []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,8 +93,8 @@ func (h *handshakes) endInitiatedLocked(f *fanOut) {
 	s.initiated, s.undone, s.responses = false, false, nil
 }
 
-// crossed gives the peer to whom the path works and to whom an initiation of ours is on its way,
-// nil if there is none.
+// crossed returns the peer that the path works to and that our initiation is on its way to, nil if
+// there is none.
 func (h *handshakes) crossed(path peer.Path) *fanOut {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,8 +106,9 @@ func (h *handshakes) crossed(path peer.Path) *fanOut {
 	return nil
 }
 
-// responseCame notes a response, authentic or not, if it fits an initiation of ours. It
-// gives the peer that this was sent to, nil if it fits none, when, and whether it is the first.
+// responseCame notes a response, authentic or not, that matches an initiation of ours. It returns
+// the peer that the initiation went to (nil if none matches), when it went, and whether this is the
+// first response.
 func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (f *fanOut, asked time.Time, first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,25 +122,25 @@ func (h *handshakes) responseCame(response []byte, from conn.Endpoint) (f *fanOu
 	if len(s.responses) < responseCopies {
 		s.responses = append(s.responses, r)
 	} else if last := &s.responses[responseCopies-1]; !f.has(pathOf(last.from)) && f.has(pathOf(from)) {
-		*last = r // Strangers must not fill the book.
+		*last = r // strangers must not fill the table
 	}
 	s.open.Store(true)
 	return f, s.begunAt, first
 }
 
-// peerAsked gives the peer to whom our initiation with an index was sent, nil for none.
+// peerAsked returns the peer that our initiation with an index went to, nil for none.
 func (h *handshakes) peerAsked(index uint32) *fanOut {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.begun[index]
 }
 
-// answered gives the endpoint whose response the device has accepted, if a data message
-// that is about to be sent shows it.
+// answered returns the endpoint whose response the device has accepted, if a data message about to
+// be sent shows it.
 //
-// A device that works on that response and on an initiation of the peer's at the same time
-// may accept the one after it has answered the other. The session then has the index of that
-// answer: what the peer sends is for an index that is there no more. That is told as dead.
+// A device that processes that response together with an initiation from the peer may accept the
+// response after answering the initiation. The session then has the index of that answer, and the
+// peer sends to an index that no longer exists. That is reported as dead.
 func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dead bool) {
 	if len(data) < minSizeData || data[0] != typeData {
 		return nil, false
@@ -168,9 +167,8 @@ func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dea
 	return proved, dead
 }
 
-// responded notes a response of ours and where it went, to an initiation that the device was given
-// at a time, zero if that is not known. It takes the place of the last, and tells whether that has
-// been in vain.
+// responded notes our response and where it went. asked is when the device got the initiation, zero
+// if unknown. It replaces the last response, and reports whether that one was in vain.
 func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,7 +182,7 @@ func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, ask
 	return vain
 }
 
-// repeated notes that a response also went elsewhere.
+// repeated notes another destination of a response.
 func (h *handshakes) repeated(response []byte, to conn.Endpoint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,8 +200,8 @@ func (h *handshakes) endRespondedLocked(f *fanOut) {
 	h.awaiting.Store(int32(len(h.answers)))
 }
 
-// confirmed gives the peer whose response a data message that arrived shows to have been
-// accepted, nil for all other messages; and whether our side has given up that session.
+// confirmed returns the peer that has accepted our response, as an arriving data message shows, nil
+// for all other messages; and whether our side has discarded that session.
 func (h *handshakes) confirmed(data []byte, from conn.Endpoint) (f *fanOut, dead bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,9 +225,9 @@ func (h *handshakes) forget(f *fanOut) {
 	h.endRespondedLocked(f)
 }
 
-// GaveUp is to be called right after the device was made to give up all sessions with a peer
-// (ExpireCurrentKeypairs). The one that a response of ours is about to begin is among them, though
-// the peer does not know.
+// GaveUp must be called right after the device discarded all sessions with a peer
+// (ExpireCurrentKeypairs). That includes the session which a response of ours is about to begin,
+// and the peer does not know.
 func (b *Bind) GaveUp(id string) {
 	if f := b.peer(id); f != nil {
 		b.handshakes.mu.Lock()
@@ -238,7 +236,7 @@ func (b *Bind) GaveUp(id string) {
 	}
 }
 
-// began takes in that a session has begun over a path, which works in both directions.
+// began records that a session has begun on a path, which works in both directions.
 func (b *Bind) began(f *fanOut, ep conn.Endpoint, dead bool) {
 	f.setLearned(ep)
 	kind := handshake.Began
@@ -248,12 +246,12 @@ func (b *Bind) began(f *fanOut, ep conn.Endpoint, dead bool) {
 	b.events.add(handshake.Event{Kind: kind, Peer: f.id, Path: pathOf(ep)})
 }
 
-// respond sends our response to where the initiation came from. Only when that has been
-// crowded out of memory by a flood it goes where data goes.
+// respond sends our response to where the initiation came from or, if a flood has evicted that, to
+// where data goes.
 //
-// If the response before was never followed by data it may have been lost on the way back,
-// and copies of the initiation that come over paths not known to us may be the only ones
-// whose answer gets through: then up to 4 of them get it, whoever sent them.
+// If no data followed the last response, it may have been lost on the way. Then the only path that
+// works back may be one that is unknown to us, so up to 4 copies of the initiation are answered,
+// whatever their source.
 func (b *Bind) respond(f *fanOut, response []byte) error {
 	index := binary.LittleEndian.Uint32(response[8:]) // receiver_index
 	ep, asked := b.answers.source(index, time.Now())
@@ -272,7 +270,7 @@ func (b *Bind) respond(f *fanOut, response []byte) error {
 	return err
 }
 
-// note looks at a WireGuard message that the device is about to be given.
+// note looks at a WireGuard message that the device is about to get.
 func (b *Bind) note(p []byte, from conn.Endpoint) {
 	switch p[0] {
 	case typeInitiation:

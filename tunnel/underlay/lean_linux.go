@@ -16,21 +16,21 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// leanBatch is the number of datagrams a receive call gives at most. 64 beats 128: the
-// device touches a 64 KiB buffer per datagram, and 64 segments are what UDP_GRO joins.
+// leanBatch is the maximum number of datagrams per receive call. 64 beats 128: the device touches a
+// 64 KiB buffer per datagram, and UDP_GRO joins up to 64 segments.
 const leanBatch = 64
 
-// leanBind is the kind of Bind made for Linux.
+// leanBind is the Bind for Linux.
 type leanBind struct {
 	log            *slog.Logger
 	rcvbuf, sndbuf int // bytes
-	mostPerSocket  int // bytes; 0 is no bound
+	mostPerSocket  int // bytes; 0: unlimited
 	senders        sync.Pool
-	// The system calls that are replaced in tests.
+	// System calls, replaced in tests.
 	sendmsg func(fd uintptr, m *unix.Msghdr) unix.Errno
 	steer   func(fd, sockets int) error
 
-	onError func(netip.AddrPort, icmpError) // told of ICMP errors
+	onError func(netip.AddrPort, icmpError) // called with ICMP errors
 
 	routes      atomic.Uint32 // counts route changes
 	closedDrops atomic.Uint64 // datagrams that closed sockets dropped
@@ -40,20 +40,20 @@ type leanBind struct {
 
 var _ network = (*leanBind)(nil)
 
-// socket is one address family's.
+// socket is the socket of one address family.
 type socket struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
 	is6  bool
-	// noSegments is set once the kernel or the device has refused UDP_SEGMENT.
+	// noSegments is set once the kernel or the device has rejected UDP_SEGMENT.
 	noSegments atomic.Bool
-	spread     *spread // receives, in the place of this socket alone; nil for none
-	// probing is held while an IPv4 probe forbids fragments on the socket.
+	spread     *spread // receives instead of this socket alone; nil for none
+	// probing is held while an IPv4 probe sets DF on the socket.
 	probing sync.Mutex
 
 	onError     func(netip.AddrPort, icmpError)
 	errors      sync.Mutex    // held while the error queue is read
-	errorsTaken atomic.Uint64 // ICMP errors that were taken from it
+	errorsTaken atomic.Uint64 // ICMP errors read from it
 }
 
 func newLean(o Options) *leanBind {
@@ -81,7 +81,7 @@ func (b *leanBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	for try := 1; ; try++ {
 		fns, actual, err := b.open(port)
 		if port == 0 && errors.Is(err, unix.EADDRINUSE) && try < openTries {
-			continue // The port that IPv4 was given is taken on IPv6.
+			continue // the port that IPv4 got is taken on IPv6
 		}
 		return fns, actual, err
 	}
@@ -150,9 +150,9 @@ func (b *leanBind) listen(network string, port uint16) (*socket, error) {
 	return s, nil
 }
 
-// configure sets the socket's options. Buffers and UDP_GRO only make things faster, so
-// the kernel may refuse them. Routers may fragment what we send (no DF, nor errors that
-// speak of it): WireGuard's data must arrive also where the MTU was taken for greater.
+// configure sets the socket's options. Buffers and UDP_GRO only improve performance, so the kernel
+// may refuse them. Routers may fragment what we send (no DF, and no errors about it): data must
+// arrive even if the MTU was overestimated.
 func (b *leanBind) configure(fd int, is6 bool) error {
 	rcvbuf := b.rcvbuf
 	if b.mostPerSocket > 0 {
@@ -187,10 +187,10 @@ func (b *leanBind) configure(fd int, is6 bool) error {
 	return nil
 }
 
-// receiveFunc is the one of a family.
+// receiveFunc returns the receive function of a family.
 func (b *leanBind) receiveFunc(s *socket) conn.ReceiveFunc {
 	if err := b.spreadOut(s); err != nil {
-		b.log.Debug("receiving by one socket of each address family, with the buffer that it has", "err", err)
+		b.log.Debug("receiving on one socket per address family", "error", err)
 	}
 	if s.spread != nil {
 		return s.spread.receive
@@ -198,7 +198,7 @@ func (b *leanBind) receiveFunc(s *socket) conn.ReceiveFunc {
 	return newReceiver(s).receive
 }
 
-// close waits for whoever uses the socket.
+// close waits for the users of the socket.
 func (s *socket) close() error {
 	if s.spread != nil {
 		s.spread.close()

@@ -8,36 +8,35 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// Several sockets have no order among them, but the counters of data say in which order it
-// was sent: a lane is only read until a session's next block begins, and that one is
-// delivered when the lanes of the blocks before it have nothing. As a block's datagrams came
-// before the next one's, a lane that is found empty after the next one's was read has
-// nothing of the block any more.
+// Several sockets have no common order, but the counters of data messages show in which order they
+// were sent. A lane is read only until a session's next block begins, and that block is delivered
+// once the lanes of earlier blocks are empty. A block's datagrams arrived before the next block's.
+// So a lane that is empty after the next block was read holds nothing more of the earlier block.
 //
-// A lane that is never found empty, because a stranger fills it, would have the others wait for
-// ever when what they wait for was lost: they go after a while (longestWait).
+// A lane that is never empty, because a stranger fills it, would block the others for ever if what
+// they wait for was lost. So they continue after a while (longestWait).
 //
-// With many sessions the first in one lane may wait for one that is behind another in
-// another lane. Not all wait for each other, as the one that came first has nothing before
-// it; but for losses: then the one that has waited longest goes.
+// With many sessions the first datagram in one lane may wait for one that is behind another in
+// another lane. They do not all wait for each other, since the one that arrived first has nothing
+// before it. Only losses can cause that; then the longest waiter goes first.
 
 const (
-	// sessionsKept bounds the sessions whose order is known, in a table with one place for
-	// each value of the index's lowest byte. WireGuard's indices are random: few share one,
-	// and of those the order is left to chance.
+	// sessionsKept bounds the sessions whose order is tracked, in a table indexed by the lowest
+	// byte of the session index. WireGuard's indices are random, so few share an entry; those are
+	// delivered in any order.
 	sessionsKept = 256
-	// laneTurn is how many calls' datagrams one lane may deliver while others wait: of one
-	// session no more are due. Forgers fill one lane as they fill one socket.
+	// laneTurn is how many calls' datagrams one lane may deliver while others wait: one session
+	// never needs more. A forger can fill only one lane, as it would one socket.
 	laneTurn = 1 << blockShift
-	// longestWait is how many calls a lane may wait for those before it: as many as all of
-	// them deliver in their turns.
+	// longestWait is how many calls a lane may wait for earlier ones: as many as all of them
+	// deliver in their turns.
 	longestWait = mostLanes * laneTurn
 )
 
-// progress is how far a session is.
+// progress is how far a session's delivery has come.
 type progress struct {
 	session uint32 // receiver_index, as it is in the message
-	next    uint64 // counter after the one that was delivered last
+	next    uint64 // one above the counter that was delivered last
 }
 
 // lane is one of the sockets of a spread.
@@ -45,14 +44,14 @@ type lane struct {
 	*receiver // its rest is what the lane holds
 	index     int
 	fd        uintptr
-	ready     bool // nobody has said that there is nothing
+	ready     bool // not known to be empty
 
-	// Of what it holds:
+	// About what it holds:
 	data        bool
 	session     uint32
 	first, last uint64 // counters
 
-	heldAt, emptyAt uint64 // the calls that gave it, and that last said EAGAIN
+	heldAt, emptyAt uint64 // the calls that returned it, and that last returned EAGAIN
 }
 
 func (l *lane) holds() bool { return len(l.rest) > 0 }
@@ -62,13 +61,13 @@ func (g *spread) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (in
 	g.begin(packets, sizes, eps)
 	err := g.raw.Read(g.take)
 	if err != nil {
-		err = net.ErrClosed // An epoll instance has no other errors.
+		err = net.ErrClosed // an epoll instance has no other errors
 	}
 	return g.result(err)
 }
 
-// read is called by the poller; false makes it wait for an event. What ends a wait is most
-// likely for the lane that delivered last: the others are asked for only if it was not.
+// read is called by the poller; false makes it wait for an event. The event is most likely for the
+// lane that delivered last, so the others are read only if it was not.
 func (g *spread) read(epoll uintptr) bool {
 	guess := g.waited
 	g.waited = false
@@ -103,7 +102,7 @@ func (g *spread) hasRoom() bool { return g.n < len(g.packets) && g.errno == 0 }
 // deliver copies what a lane holds into the batch while it has room.
 func (g *spread) deliver(l *lane) {
 	l.deliver()
-	if l.holds() { // The rest comes before what follows it.
+	if l.holds() { // the rest comes before what follows it
 		return
 	}
 	if l.data {
@@ -114,7 +113,7 @@ func (g *spread) deliver(l *lane) {
 
 func (g *spread) progress(l *lane) *progress { return &g.kept[l.session%sessionsKept] }
 
-// next is the lane whose datagrams are to be delivered next, nil if there are none.
+// next returns the lane to deliver next, nil if all are empty.
 func (g *spread) next() *lane {
 	for {
 		calls, oldest := g.calls, (*lane)(nil)
@@ -136,13 +135,13 @@ func (g *spread) next() *lane {
 		switch {
 		case oldest == nil:
 			return nil
-		case g.calls == calls: // All that there is has been looked at.
+		case g.calls == calls: // everything has been looked at
 			return g.turnOf(oldest)
 		}
 	}
 }
 
-// turnOf goes on with the lane, or after so many turns with the one after it.
+// turnOf continues with the lane, or after its turn with the next one.
 func (g *spread) turnOf(l *lane) *lane {
 	if g.current != l.index {
 		g.current, g.turn = l.index, 0
@@ -153,8 +152,8 @@ func (g *spread) turnOf(l *lane) *lane {
 	return l
 }
 
-// due reports whether nothing that the lane's session sent before is in another lane, or
-// has been waited for long enough.
+// due reports whether nothing earlier from the lane's session is in another lane, or it has waited
+// long enough.
 func (g *spread) due(l *lane) bool {
 	p := g.progress(l)
 	if !l.data || p.session != l.session || l.first <= p.next || g.calls-l.heldAt > longestWait {
@@ -171,8 +170,8 @@ func (g *spread) due(l *lane) bool {
 	return due
 }
 
-// mayPrecede reports whether the lane has, or may have behind what it holds, datagrams that
-// the other one's session sent before. It has not when it holds what was sent after.
+// mayPrecede reports whether the lane has, or may have behind what it holds, earlier datagrams of
+// the other lane's session. It has none if it holds later ones.
 func (l *lane) mayPrecede(o *lane) bool {
 	after := l.data && l.session == o.session && l.first > o.first
 	return l.holds() && !after
@@ -192,7 +191,7 @@ func (g *spread) fill(l *lane) {
 		n, errno := l.recvmsg(l.fd)
 		switch {
 		case errno == 0:
-			l.accept(n) // One that is empty takes its slot of the batch.
+			l.accept(n) // an empty one takes its slot of the batch
 			l.classify()
 			l.heldAt = g.calls
 		case errno == unix.EINTR:
@@ -209,7 +208,7 @@ func (g *spread) fill(l *lane) {
 	}
 }
 
-// classify notes where in its session is what the lane holds. The kernel has chosen the lane
+// classify determines the position in its session of what the lane holds. The kernel chose the lane
 // by the first of the datagrams that UDP_GRO joined.
 func (l *lane) classify() {
 	if l.data = len(l.rest) >= minSizeData && [4]byte(l.rest) == [4]byte{typeData}; !l.data {

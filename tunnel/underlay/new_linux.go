@@ -1,4 +1,4 @@
 package underlay
 
-// New makes the lean bind.
+// New returns the lean bind.
 func New(o Options) *Bind { return newBind(newLean(o), o) }

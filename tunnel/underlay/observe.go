@@ -11,59 +11,59 @@ import (
 )
 
 const (
-	// othersKept is how many sources that are no path of a peer are remembered.
+	// othersKept is how many sources that are no peer's path are stored.
 	othersKept = 16
-	// knownKept bounds the paths of peers that are remembered: of each kind 512 initiations
-	// take 120 KB, and only peers that dial take any.
+	// knownKept bounds the stored paths of peers: 512 initiations of each kind take 120 KB, and
+	// only peers that dial take any.
 	knownKept = 512
 )
 
-// Observations are facts that only the socket knows. They are for diagnosis: nothing here
-// depends on them, and whoever can forge a source address can forge most of them.
+// Observations are facts that only the socket knows. They serve diagnosis: nothing here depends on
+// them, and anyone who can forge a source address can forge most of them.
 type Observations struct {
-	// Initiations are the last that came, one of each source: each path of a peer (by
-	// address and port, all other ports of the address together), and the last 16 other
-	// addresses. Those that the device was not given, as they are for another public key
-	// than ours or too many, are kept beside these in the same way; and so is the last
-	// that the device has answered of each managed peer, or else of each source: nobody
-	// but the peer can have made that one. The last that came is the last here.
+	// Initiations are the latest ones, one for each source: each path of a peer (by address and
+	// port, with all other ports of the address together), and the last 16 other addresses. Those
+	// that the device was not given, because they are for another public key or too many, are
+	// stored separately in the same way. So is the last one that the device answered from each
+	// managed peer, or otherwise from each source: only the peer can have made it. The list is in
+	// order of arrival.
 	Initiations []InitiationSeen
-	// Responses are kept in the same way, if they answer something that we sent; of those
-	// that answer a managed peer's last initiation the last, wherever it came from.
+	// Responses are stored in the same way, if they answer something that we sent. Of those to a
+	// managed peer's last initiation only the latest is kept, whatever its source.
 	Responses []ResponseSeen
-	// Unreachable is what did not arrive, one of each destination, kept in the same way. Only
-	// our own socket on Linux is told of ICMP errors.
+	// Unreachable are datagrams that were not delivered, one for each destination, stored in the
+	// same way. Only our own socket on Linux reports ICMP errors.
 	Unreachable []Unreachable
-	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes that the system
-	// granted, by the measure of Options (Linux books twice as much, for its overhead). 0
-	// if not known. Of two sockets it is the smaller one's.
+	// ReceiveBuffer and SendBuffer are the socket buffer sizes that the system granted, in the
+	// units of Options (Linux books twice as much for overhead). 0 if unknown. With two sockets it
+	// is the smaller size.
 	ReceiveBuffer, SendBuffer int
-	// SocketDrops counts the datagrams that came while the receive buffer was full, or
-	// had a wrong checksum, since the Bind was made.
+	// SocketDrops counts the datagrams that arrived while the receive buffer was full, or had a
+	// wrong checksum, since the Bind was created.
 	SocketDrops uint64
 }
 
-// InitiationSeen is a handshake initiation that came, genuine or not.
+// InitiationSeen is a handshake initiation that arrived, genuine or not.
 type InitiationSeen struct {
 	At   time.Time
 	From netip.AddrPort // beyond the relay, if it came over one
-	// Stranger is whether no peer was known to be at the address when it came.
+	// Stranger is whether no peer was known at the address when it arrived.
 	Stranger bool
 	Data     [sizeInitiation]byte
 }
 
-// ResponseSeen is a handshake response that came, genuine or not.
+// ResponseSeen is a handshake response that arrived, genuine or not.
 type ResponseSeen struct {
 	At   time.Time
 	From netip.AddrPort
-	// Peer is the ID of the managed peer whose last initiation it answers, by the random
-	// index in it; "" for all others. Asked is when that was sent.
+	// Peer is the ID of the managed peer whose last initiation it answers, according to the random
+	// index in it; "" for others. Asked is when that initiation was sent.
 	Peer  string
 	Asked time.Time
 	Data  [sizeResponse]byte
 }
 
-// Observations gives what has been seen since the Bind was made.
+// Observations returns what has been seen since the Bind was created.
 func (b *Bind) Observations() Observations {
 	var o Observations
 	b.observed.read(&o)
@@ -71,7 +71,7 @@ func (b *Bind) Observations() Observations {
 	return o
 }
 
-// Socket is what Observations say of the socket, without what was seen.
+// Socket returns the part of Observations about the socket.
 func (b *Bind) Socket() (receiveBuffer, sendBuffer int, drops uint64) {
 	if s, ok := b.inner.(interface {
 		socketState() (receive, send int, drops uint64)
@@ -81,26 +81,26 @@ func (b *Bind) Socket() (receiveBuffer, sendBuffer int, drops uint64) {
 	return 0, 0, 0
 }
 
-// observed is what was seen. Its functions are called for handshakes and for errors, not
-// for data; they allocate only for a path of a peer that was not heard before.
+// observed stores what was seen. It is called for handshakes and errors, not for data; it allocates
+// only for a new path of a peer.
 //
-// The locks are taken in this order:
+// Locks are taken in this order:
 //
 //	Bind.mu ─▶ use of a socket ─▶ observed.mu
 //
-// Bind.Close holds Bind.mu while it waits for those that use the socket to leave it, and
-// whoever uses it may come upon ICMP errors, which are noted here. So nobody may wait for
-// Bind.mu while holding observed.mu: the book of paths is fetched before.
+// Bind.Close holds Bind.mu while it waits for the users of the socket, and a user may run into ICMP
+// errors, which are noted here. So nobody may wait for Bind.mu while holding observed.mu: the book
+// of paths is fetched before.
 type observed struct {
 	paths *pathBook
 
 	mu sync.Mutex
-	// book is the newest that was fetched, nil before the first.
+	// book is the latest one fetched, nil before the first.
 	book *madeBook
 
 	initiations recent[initiationSeen]
-	// refused are those that the device was not given, most of them for another key than
-	// ours, as any scanner's. With a forged source they come from a peer's path.
+	// refused are those that the device was not given, mostly for another key than ours, as from
+	// scanners. With a forged source they seem to come from a peer's path.
 	refused recent[initiationSeen]
 	// genuine are those that the device has answered.
 	genuine     recent[initiationSeen]
@@ -119,7 +119,7 @@ type responseSeen struct {
 	asked time.Time
 }
 
-// lock takes the mutex, after it has fetched what paths the peers have now.
+// lock locks the mutex after fetching the peers' current paths.
 func (o *observed) lock() {
 	book := o.paths.book()
 	o.mu.Lock()
@@ -128,8 +128,8 @@ func (o *observed) lock() {
 	}
 }
 
-// knowsLocked reports whether an address is a path of a peer's; with port 0, whether any
-// of its ports is.
+// knowsLocked reports whether an address is a peer's path; with port 0, whether any of its ports
+// is.
 func (o *observed) knowsLocked(a netip.AddrPort) bool {
 	if o.book == nil {
 		return false
@@ -138,7 +138,7 @@ func (o *observed) knowsLocked(a netip.AddrPort) bool {
 	return ok
 }
 
-// placeLocked is where something from the address is kept.
+// placeLocked returns where to store something from the address.
 func (o *observed) placeLocked(from netip.AddrPort) (at place, known bool) {
 	if o.knowsLocked(from) {
 		return place{addr: from}, true
@@ -161,16 +161,16 @@ func (o *observed) initiationCame(p []byte, from peer.Path, given bool, now time
 	copy(s.value.data[:], p)
 }
 
-// initiationAnswered notes that the device answers the initiation that came from there
-// with the index: it moves to a place where none that is forged can follow. id is the
-// managed peer's whose it is, "" for any other.
+// initiationAnswered notes that the device answers the initiation that came from there with the
+// index. It moves the initiation to a place that forged ones cannot reach. id is the managed peer
+// that sent it, "" for any other.
 func (o *observed) initiationAnswered(index uint32, from peer.Path, id string) {
 	o.lock()
 	defer o.mu.Unlock()
 	at, known := o.placeLocked(from.Remote)
 	came := o.initiations.find(at, known)
 	if came == nil || came.at.IsZero() || binary.LittleEndian.Uint32(came.value.data[4:]) != index { // sender_index
-		return // Another has taken its place since, if only a copy made for that.
+		return // another has replaced it since, perhaps a copy made for that purpose
 	}
 	if id != "" {
 		at, known = place{peer: id}, true
@@ -180,10 +180,10 @@ func (o *observed) initiationAnswered(index uint32, from peer.Path, id string) {
 	came.at = time.Time{}
 }
 
-// responseCame notes a response. id is the peer's whose initiation it answers, if any, and
-// asked is when that was sent. Who knows the index of an initiation has read it: such a
-// response is kept as that peer's, which has one place however many sources it comes from,
-// and none without takes it.
+// responseCame notes a response. id is the peer whose initiation it answers, if any, and asked when
+// that was sent. Someone who knows the index of an initiation has read it, so the response is
+// stored as that peer's. That is a single place, whatever the sources, and no response without the
+// index can take it.
 func (o *observed) responseCame(p []byte, from peer.Path, id string, asked, now time.Time) {
 	o.lock()
 	defer o.mu.Unlock()
@@ -208,29 +208,29 @@ func (o *observed) read(to *Observations) {
 	to.Unreachable = o.unreachableLocked()
 }
 
-// place is what has one value: an address, with port 0 for all others of its ports
-// together, or a managed peer.
+// place identifies one stored value: an address, with port 0 for all its other ports together, or a
+// managed peer.
 type place struct {
 	addr netip.AddrPort
 	peer string // its ID
 }
 
-// recent are the last values of some places. Those that are known have a slot of their
-// own; all others share a few, so that a flood of them does not wash the known ones out.
+// recent stores the last values of some places. Known places have their own slots; all others share
+// a few, so that a flood does not evict the known ones.
 type recent[T any] struct {
 	known  map[place]*seen[T]
 	others [othersKept]seen[T]
 }
 
 type seen[T any] struct {
-	at    time.Time // zero: nothing, or no longer
+	at    time.Time // zero: none, or no longer valid
 	place place
 	addr  netip.AddrPort
 	value T
 }
 
-// slot is the place's, with its last value still in it, or an empty one that was taken
-// from the one that has been quiet the longest.
+// slot returns the place's slot with its last value, or an empty one taken from the place that has
+// been quiet the longest.
 func (r *recent[T]) slot(at place, known bool) *seen[T] {
 	if known {
 		return r.knownSlot(at)
@@ -249,7 +249,7 @@ func (r *recent[T]) slot(at place, known bool) *seen[T] {
 	return oldest
 }
 
-// find is the place's slot, nil if it has none.
+// find returns the place's slot, nil if it has none.
 func (r *recent[T]) find(at place, known bool) *seen[T] {
 	if known {
 		return r.known[at]
@@ -281,7 +281,7 @@ func (r *recent[T]) knownSlot(at place) *seen[T] {
 	return s
 }
 
-// sorted are the values there are, the last one last.
+// sorted returns the stored values, oldest first.
 func sorted[T any](of ...*recent[T]) []*seen[T] {
 	var all []*seen[T]
 	for _, r := range of {

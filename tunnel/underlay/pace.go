@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// pace lets through a burst of events and from then on one per interval. What is not
-// used of it is saved up to the burst. It holds no clock. A limiter of x/time/rate has twice the
-// memory, of which there are thousands, and a lock for each question on the way of a flood.
+// pace lets through a burst of events and then one per interval; unused capacity is saved up to the
+// burst. It has no clock. A limiter of x/time/rate takes twice the memory, of which there are
+// thousands, and a lock for each call on the path of a flood.
 type pace struct {
 	interval time.Duration
 	burst    int
-	// spent is when the whole burst will be there again.
+	// spent is when the full burst will be available again.
 	spent time.Time
 }
 
@@ -33,11 +33,11 @@ func (p *pace) take(now time.Time) bool {
 	return true
 }
 
-// sourceSlots bounds what is remembered of sources: 1,024 × 40 bytes, for ever.
+// sourceSlots bounds the memory for sources to 1,024 × 40 bytes, for ever.
 const sourceSlots = 1024
 
-// sources limits each source by itself. Sources share a slot by chance, which a seed
-// keeps anybody from choosing.
+// sources limits each source separately. Sources share slots by chance; a seed keeps anyone from
+// choosing.
 type sources struct {
 	interval time.Duration
 	burst    int
@@ -45,22 +45,21 @@ type sources struct {
 	slots    [sourceSlots]pace
 }
 
-// of is the pace of a source.
+// of returns the pace of a source.
 func (s *sources) of(source netip.Addr) *pace {
 	p := &s.slots[maphash.Comparable(s.seed, source)%sourceSlots]
 	p.interval, p.burst = s.interval, s.burst
 	return p
 }
 
-// sourceOf is what counts as one source: an IPv4 address, or the /64 of an IPv6 one, which
-// is the least that one network has.
+// sourceOf is what counts as one source: an IPv4 address or an IPv6 /64, the smallest network.
 func sourceOf(a netip.Addr) netip.Addr { return prefixOf(a, 32, 64) }
 
-// networkOf is what counts as one network: a /24 of IPv4, or a /48 of IPv6, the most that
-// one site has (RFC 6177).
+// networkOf is what counts as one network: an IPv4 /24 or an IPv6 /48, the largest that one site
+// has (RFC 6177).
 func networkOf(a netip.Addr) netip.Addr { return prefixOf(a, 24, 48) }
 
-// prefixOf is the first address of the prefix that the address is in.
+// prefixOf returns the first address of the prefix that the address is in.
 func prefixOf(a netip.Addr, bits4, bits6 int) netip.Addr {
 	bits := bits6
 	if a.Is4() {

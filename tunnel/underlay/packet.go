@@ -22,16 +22,16 @@ type ttlWriter interface {
 	WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error)
 }
 
-// refusalTeller is a PacketConn that tells of the ICMP errors of a simulated network, whose
-// reasons are those of [Unreachable]. f is called until Close returns.
+// refusalTeller is a PacketConn that reports the ICMP errors of a simulated network, with the
+// reasons of [Unreachable]. f is called until Close returns.
 type refusalTeller interface {
 	OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string))
 }
 
-// packetBind is the kind of Bind over a PacketConn: one datagram a call.
+// packetBind is the Bind over a PacketConn: one datagram per call.
 type packetBind struct {
 	listen  func(port uint16) (PacketConn, error)
-	onError func(netip.AddrPort, icmpError) // nil without anybody to tell
+	onError func(netip.AddrPort, icmpError) // nil: not reported
 
 	mu   sync.RWMutex
 	conn PacketConn // nil while closed
@@ -89,14 +89,14 @@ func (b *packetBind) Close() error {
 	return c.Close()
 }
 
-// open is the socket, nil while closed.
+// open returns the socket, nil while closed.
 func (b *packetBind) open() PacketConn {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.conn
 }
 
-// probeWriter is a PacketConn that can also forbid fragments; a ttl of 0 is the usual one.
+// probeWriter is a PacketConn that can also forbid fragments; a ttl of 0 means the default.
 type probeWriter interface {
 	WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error)
 }
@@ -155,6 +155,6 @@ func (e *packetEndpoint) SrcIP() netip.Addr   { return netip.Addr{} }
 func (e *packetEndpoint) DstToString() string { return e.String() }
 func (e *packetEndpoint) DstIP() netip.Addr   { return e.Addr() }
 func (e *packetEndpoint) DstToBytes() []byte {
-	b, _ := e.MarshalBinary() // Never fails.
+	b, _ := e.MarshalBinary() // never fails
 	return b
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// pathBook knows all paths of all peers. It is recreated when it is asked after a change,
-// so that asking costs one look-up, however many there are and however often strangers
-// make us ask.
+// pathBook knows all paths of all peers. It is rebuilt on the first question after a change, so
+// that a question costs one lookup, however many paths there are and however often strangers cause
+// questions.
 type pathBook struct {
 	changes atomic.Uint64
 	made    atomic.Pointer[madeBook]
 	all     func() map[peer.Path]struct{}
 }
 
-// madeBook is what the paths were after so many changes. It is not changed.
+// madeBook is a snapshot of the paths after so many changes. It is immutable.
 type madeBook struct {
 	changes uint64
 	paths   map[peer.Path]struct{}
-	// remotes are the addresses of the paths, and each of them with port 0.
+	// remotes are the addresses of the paths, each also with port 0.
 	remotes map[netip.AddrPort]struct{}
 }
 
@@ -35,21 +35,21 @@ func newBook(changes uint64, paths map[peer.Path]struct{}) *madeBook {
 
 func anyPort(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), 0) }
 
-// changed is called after each change.
+// changed must be called after each change.
 func (p *pathBook) changed() { p.changes.Add(1) }
 
-// has reports whether the path is one of any peer's.
+// has reports whether the path belongs to any peer.
 func (p *pathBook) has(path peer.Path) bool {
 	_, ok := p.book().paths[path]
 	return ok
 }
 
-// book is up to date. It takes Bind.mu, so no other lock of the package's may be held, nor
-// a socket be kept from closing: see [observed].
+// book returns an up-to-date book. It locks Bind.mu, so the caller must hold no other lock of the
+// package and must not keep a socket from closing: see [observed].
 func (p *pathBook) book() *madeBook {
 	made, changes := p.made.Load(), p.changes.Load()
 	if made == nil || made.changes != changes {
-		// A change meanwhile makes the number an old one, and the next to ask make another.
+		// A change meanwhile makes the number old, so that the next caller builds another.
 		made = newBook(changes, p.all())
 		p.made.Store(made)
 	}
@@ -67,7 +67,7 @@ func (b *Bind) allPaths() map[peer.Path]struct{} {
 	return all
 }
 
-// each visits the peer's paths, some of them perhaps twice.
+// each visits the peer's paths, some perhaps twice.
 func (f *fanOut) each(visit func(peer.Path)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

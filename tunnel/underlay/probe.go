@@ -9,30 +9,30 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// SendOptions are how a probe travels.
+// SendOptions are the options of a probe.
 type SendOptions struct {
-	// TTL is the number of hops the datagram may take, 1 to 255; 0 is the system's default.
+	// TTL is the hop limit, 1 to 255; 0 means the system's default.
 	TTL int
-	// DontFragment asks that neither this system nor a router cuts the datagram up.
+	// DontFragment forbids fragmentation by this system and by routers.
 	DontFragment bool
 }
 
-// RouteChanged tells that datagrams may take other interfaces from now on: what was
-// learned of their MTU is forgotten.
+// RouteChanged says that datagrams may now take other interfaces, so what was learned about their
+// MTU is forgotten.
 func (b *Bind) RouteChanged() {
 	if n, ok := b.inner.(interface{ routeChanged() }); ok {
 		n.routeChanged()
 	}
 }
 
-// WriteTo sends one datagram over the path.
+// WriteTo sends one datagram on the path.
 func (b *Bind) WriteTo(p []byte, to peer.Path) error { return b.WriteProbe(p, to, SendOptions{}) }
 
-// WriteProbe sends one datagram over the path in the way that the options say. One that
-// is too long for the interface gives EMSGSIZE when it must not be fragmented.
+// WriteProbe sends one datagram on the path with the options. With DontFragment, one that is too
+// long for the interface returns EMSGSIZE.
 //
-// The options are for our own socket on Linux; over a datagram socket that was handed in
-// the TTL is kept to if the socket has the method WriteToTTL. Otherwise they are ignored.
+// The options work for our own socket on Linux. A datagram socket that was passed in honours the
+// TTL if it has the method WriteToTTL. Otherwise they are ignored.
 func (b *Bind) WriteProbe(p []byte, to peer.Path, o SendOptions) error {
 	if b.Port() == 0 {
 		return net.ErrClosed

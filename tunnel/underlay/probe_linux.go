@@ -8,12 +8,11 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// probe sends one datagram with options of its own.
+// probe sends one datagram with its own options.
 //
-// The TTL travels as a control message, and so does IPv6's prohibition to fragment. IPv4
-// has none for it: the socket's option is changed around the one call. What other
-// goroutines send in that moment bears DF as well; for what was too long for the
-// interface, see sendOne.
+// The TTL is passed as a control message, and so is IPv6's DF. IPv4 has no control message for DF,
+// so the socket's option is changed around the one call. What other goroutines send in that moment
+// has DF set, too; for datagrams too long for the interface, see sendOne.
 func (b *leanBind) probe(p []byte, ep conn.Endpoint, o SendOptions) error {
 	to, ok := ep.(*leanEndpoint)
 	if !ok {
@@ -53,8 +52,8 @@ func (s *sender) probeControl(sock *socket, to *leanEndpoint, o SendOptions) []b
 	return control
 }
 
-// sendWhole sends with DF set, also what is longer than the path MTU that the kernel
-// believes in (IP_PMTUDISC_PROBE, ip(7)): a probe is to find out.
+// sendWhole sends with DF set, even if the datagram is longer than the kernel's idea of the path
+// MTU (IP_PMTUDISC_PROBE, ip(7)): the probe is to measure it.
 func sendWhole(fd uintptr, m *unix.Msghdr, send func(uintptr, *unix.Msghdr) unix.Errno) unix.Errno {
 	if err := unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE); err != nil {
 		errno := unix.EINVAL
@@ -62,7 +61,7 @@ func sendWhole(fd uintptr, m *unix.Msghdr, send func(uintptr, *unix.Msghdr) unix
 		return errno
 	}
 	errno := send(fd, m)
-	// As configure has it; what could be set can be set again.
+	// As in configure; what could be set can be set again.
 	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 	return errno
 }

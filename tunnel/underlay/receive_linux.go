@@ -12,17 +12,17 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// receiveBuffer holds what one recvmsg gives: a datagram, or with UDP_GRO up to 64 KiB of
-// them joined. One hot buffer that is copied from, rather than the device's buffers, so
-// that of each of those 64 KiB only the first page ever becomes resident.
+// receiveBuffer holds what one recvmsg returns: a datagram, or with UDP_GRO up to 64 KiB of them
+// joined. Datagrams are copied from this one hot buffer, instead of received into the device's
+// buffers, so that only the first page of each of those 64 KiB buffers becomes resident.
 const receiveBuffer = 1 << 16
 
-// newControl has room for the local address and the size of what was joined.
+// newControl has room for the local address and the size of joined datagrams.
 func newControl() []byte {
 	return make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo)+unix.CmsgSpace(4))
 }
 
-// batch is what a receive call gives.
+// batch is the result of a receive call.
 type batch struct {
 	packets [][]byte
 	sizes   []int
@@ -31,15 +31,15 @@ type batch struct {
 	errno   unix.Errno
 }
 
-// begin starts to fill another one.
+// begin starts to fill another batch.
 func (b *batch) begin(packets [][]byte, sizes []int, eps []conn.Endpoint) {
 	*b = batch{packets: packets, sizes: sizes, eps: eps}
 }
 
-// result ends it: what there is, or why there is nothing. err is the poller's.
+// result ends the batch and returns its size, or why it is empty. err is the poller's.
 func (b *batch) result(err error) (int, error) {
 	n, errno := b.n, b.errno
-	*b = batch{} // Keep nothing from the collector.
+	*b = batch{} // keep nothing from the garbage collector
 	switch {
 	case n > 0:
 		return n, nil
@@ -60,15 +60,15 @@ type receiver struct {
 	msg     unix.Msghdr
 	flows   *flows
 
-	// What the last recvmsg gave and no batch had room for yet.
+	// What the last recvmsg returned and no batch had room for yet.
 	rest    []byte
 	segment int // bytes
 	from    *leanEndpoint
 
 	*batch // being filled
 
-	readBatch    func(fd uintptr) bool // r.read, made once
-	readUnpolled func(fd uintptr)      // r.poll, made once
+	readBatch    func(fd uintptr) bool // r.read, allocated once
+	readUnpolled func(fd uintptr)      // r.poll, allocated once
 }
 
 func newReceiver(s *socket) *receiver {
@@ -83,8 +83,8 @@ func newReceiver(s *socket) *receiver {
 	return r
 }
 
-// receive is the conn.ReceiveFunc: it waits for one datagram and takes all that are
-// there, as long as the batch has room.
+// receive is the conn.ReceiveFunc: it waits for one datagram and takes all that are there, as long
+// as the batch has room.
 func (r *receiver) receive(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 	r.begin(packets, sizes, eps)
 	r.deliver()
@@ -124,14 +124,13 @@ func (r *receiver) read(fd uintptr) bool {
 	return true
 }
 
-// unpolledWait bounds how long a socket is waited for without the poller. Close waits for
-// the end of it.
+// unpolledWait bounds a wait on a socket without the poller. Close waits for its end.
 const unpolledWait = 10 // milliseconds
 
-// poll is read while Go's poller takes the socket for broken: it does, until the next event,
-// when ICMP errors are all that there is to a socket, so without room to send either.
+// poll is read while Go's poller considers the socket broken: until the next event, if ICMP errors
+// are all that is pending, and there is no room to send either.
 func (r *receiver) poll(fd uintptr) {
-	r.s.takeErrors(fd) // Else there is nothing to wait for.
+	r.s.takeErrors(fd) // otherwise there is nothing to wait for
 	if r.read(fd) {
 		return
 	}
@@ -141,8 +140,8 @@ func (r *receiver) poll(fd uintptr) {
 	}
 }
 
-// recvmsg never blocks and takes a few microseconds, so Go's scheduler is not told: where
-// datagrams come singly, as from a TURN server, that is 3 % of a stream's time.
+// recvmsg never blocks and takes a few microseconds, so it bypasses Go's scheduler: where datagrams
+// arrive singly, as from a TURN server, that saves 3 % of a stream's time.
 func (r *receiver) recvmsg(fd uintptr) (int, unix.Errno) {
 	r.iov.Base = &r.buf[0]
 	r.iov.SetLen(len(r.buf))
@@ -153,10 +152,10 @@ func (r *receiver) recvmsg(fd uintptr) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// accept takes up the datagrams of one recvmsg.
+// accept takes the datagrams of one recvmsg.
 func (r *receiver) accept(n int) {
 	local, segment := parseControl(r.control[:r.msg.Controllen])
-	if n == 0 { // An empty datagram takes a slot of its own, to be counted.
+	if n == 0 { // an empty datagram takes its own slot, to be counted
 		r.sizes[r.n], r.eps[r.n] = 0, newLeanEndpoint(r.remote(), netip.Addr{})
 		r.n++
 		return
@@ -202,8 +201,8 @@ func (r *receiver) remote() netip.AddrPort {
 	return netip.AddrPortFrom(addr, port)
 }
 
-// parseControl gives the local address that was spoken to, and the size of the
-// datagrams that UDP_GRO joined, 0 if there is just one.
+// parseControl returns the local address that was sent to, and the size of the datagrams that
+// UDP_GRO joined, 0 if there is just one.
 func parseControl(control []byte) (local netip.Addr, segment int) {
 	for len(control) >= unix.SizeofCmsghdr {
 		hdr, data, rest, err := unix.ParseOneSocketControlMessage(control)

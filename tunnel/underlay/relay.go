@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// relayQueue bounds the datagrams that wait for the device: 1024 × 1452 bytes are 1.5 MB,
-// 12 ms at 1 Gbit/s.
+// relayQueue bounds the datagrams that wait for the device: 1024 × 1452 bytes are 1.5 MB, 12 ms at
+// 1 Gbit/s.
 const relayQueue = 1024
 
 // relays are the allocations in use, a second way in and out beside the socket.
@@ -24,14 +24,14 @@ type relays struct {
 	bufs  sync.Pool // *[]byte
 }
 
-// relay is an allocation on a TURN server, which somebody else keeps.
+// relay is an allocation on a TURN server. Another package maintains it.
 type relay struct {
 	id   string
 	send func(packets [][]byte, to netip.AddrPort) error
 	last atomic.Pointer[relayEndpoint] // shared among datagrams of a flow
 }
 
-// relayed is a datagram that came over an allocation, or was held back for a while.
+// relayed is a datagram that arrived on an allocation, or was held back for a while.
 type relayed struct {
 	buf  *[]byte
 	from conn.Endpoint
@@ -43,14 +43,14 @@ func (r *relays) init() {
 	r.bufs.New = func() any { return new([]byte) }
 }
 
-// AddRelay makes an allocation a way in and out: paths with its id as Via go over send,
-// and what deliver is given is taken as if it had come to the socket. Endpoints that came
-// over it are answered over it. Ids must not be used again.
+// AddRelay makes an allocation a way in and out. Paths with its id as Via use send, and a datagram
+// passed to deliver is treated as if it had arrived at the socket; it is answered over the relay.
+// Ids must not be reused.
 //
-// Neither side keeps the packets that it is given. send takes as many as there are for an
-// address, in order, and should not block for long, since WireGuard waits for it. Datagrams
-// beyond the queue of 1024 are dropped, and counted as "relay-queue". After remove
-// sending fails with ErrNoRelay, and deliver does nothing.
+// Neither side keeps the packets. send is given as many packets to an address as there are, in
+// order, and should not block for long, since WireGuard waits for it. Datagrams beyond the queue of
+// 1024 are dropped and counted as "relay-queue". After remove, sends fail with ErrNoRelay and
+// deliver does nothing.
 func (b *Bind) AddRelay(id string, send func(packets [][]byte, to netip.AddrPort) error) (deliver func(packet []byte, from netip.AddrPort), remove func()) {
 	r := &relay{id: id, send: send}
 	b.mu.Lock()
@@ -80,7 +80,7 @@ func (r *relays) replace(change func(map[string]*relay)) {
 	r.byID.Store(&all)
 }
 
-// deliver takes in a datagram that came over an allocation.
+// deliver queues a datagram that arrived on an allocation.
 func (b *Bind) deliver(r *relay, packet []byte, from netip.AddrPort) {
 	if b.relays.get(r.id) != r {
 		return
@@ -115,7 +115,7 @@ func (b *Bind) deliver(r *relay, packet []byte, from netip.AddrPort) {
 	}
 }
 
-// receiveRelayed makes the conn.ReceiveFunc for what deliver took in.
+// receiveRelayed returns the conn.ReceiveFunc for the queue that deliver fills.
 func (b *Bind) receiveRelayed(closed <-chan struct{}) conn.ReceiveFunc {
 	return func(packets [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
 		var d relayed
@@ -140,7 +140,7 @@ func (b *Bind) receiveRelayed(closed <-chan struct{}) conn.ReceiveFunc {
 	}
 }
 
-// sendRelayed sends datagrams over an allocation.
+// sendRelayed sends datagrams on an allocation.
 func (b *Bind) sendRelayed(bufs [][]byte, to *relayEndpoint) error {
 	r := b.relays.get(to.path.Via)
 	if r == nil {
@@ -165,6 +165,6 @@ func (e *relayEndpoint) SrcIP() netip.Addr   { return netip.Addr{} }
 func (e *relayEndpoint) DstToString() string { return e.path.String() }
 func (e *relayEndpoint) DstIP() netip.Addr   { return e.path.Remote.Addr() }
 func (e *relayEndpoint) DstToBytes() []byte {
-	b, _ := e.path.Remote.MarshalBinary() // Never fails.
+	b, _ := e.path.Remote.MarshalBinary() // never fails
 	return b
 }

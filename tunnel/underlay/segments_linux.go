@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// limitLifetime is how long an endpoint is believed to take no long segments. Each
-	// later try costs one call that fails.
+	// limitLifetime is how long an endpoint is assumed to reject long segments. Each later try
+	// costs one failed call.
 	limitLifetime = 5 * time.Minute
-	// smallSegment is a datagram's payload in bytes that every IPv4 host must take
-	// (RFC 791 §3.1: 576 - 20 - 8): no link's MTU can be the reason when it is refused.
+	// smallSegment is a datagram payload in bytes that every IPv4 host must accept (RFC 791 §3.1:
+	// 576 - 20 - 8): if it is rejected, no link's MTU is the reason.
 	smallSegment = 548
 )
 
-// limit is the size in bytes from which on UDP_SEGMENT is of no use to an endpoint.
+// limit is the size in bytes from which UDP_SEGMENT does not work for an endpoint.
 type limit struct {
 	size   int
 	until  time.Time
 	routes uint32 // leanBind.routes when it was found
 }
 
-// tooLong reports whether segments of the size were refused lately.
+// tooLong reports whether segments of the size were rejected recently.
 func (e *leanEndpoint) tooLong(size int, routes uint32) bool {
 	l := e.limit.Load()
 	return l != nil && size >= l.size && routes == l.routes && time.Now().Before(l.until)
@@ -32,15 +32,15 @@ func (e *leanEndpoint) tooLong(size int, routes uint32) bool {
 // routeChanged makes every endpoint forget its limit.
 func (b *leanBind) routeChanged() { b.routes.Add(1) }
 
-// sendRun sends the datagrams of a run, whatever it takes. When they cannot go in one
-// call they go in one each, and those the kernel cuts into fragments where need be:
+// sendRun sends the datagrams of a run in any case. If they cannot go in one call they are sent one
+// by one, and the kernel fragments those that are too long:
 //
-//   - EMSGSIZE: the segments are longer than the link takes. The endpoint remembers it.
-//   - EINVAL: the same on kernels before 6.14. Or the source address has gone from the
-//     machine, which sending singly fixes; or the kernel refuses segments altogether,
-//     which shows by segments that fit every link.
-//   - EIO: the network device cannot do UDP_SEGMENT (udp(7): no checksum offload). Not
-//     used again on this socket.
+//   - EMSGSIZE: the segments are longer than the link's MTU. The endpoint remembers it.
+//   - EINVAL: the same on kernels before 6.14. Or the host has lost the source address, which
+//     sending one by one fixes; or the kernel rejects all segments, even those that fit
+//     every link.
+//   - EIO: the network device cannot do UDP_SEGMENT (udp(7): no checksum offload). It is
+//     not used again on this socket.
 func (s *sender) sendRun(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 	if len(bufs) == 1 {
 		return s.sendOne(sock, to, bufs)
@@ -71,16 +71,15 @@ func (s *sender) sendRun(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 	return first
 }
 
-// sourceGone reports whether an error may mean that the source address is no longer one
-// of this machine's: EINVAL or, since the kernel looks for a route from it first,
-// ENETUNREACH (seen on Linux 6.18) and EADDRNOTAVAIL.
+// sourceGone reports whether an error may mean that this host has lost the source address: EINVAL
+// or, since the kernel first looks for a route from it, ENETUNREACH (seen on Linux 6.18) and
+// EADDRNOTAVAIL.
 func sourceGone(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
-// sendOne sends one datagram. When the source address may have gone from the machine the
-// kernel shall choose. EMSGSIZE may be due to a probe that forbade fragments
-// for a moment.
+// sendOne sends one datagram. If this host may have lost the source address, the kernel chooses.
+// EMSGSIZE may be due to a probe that set DF for a moment.
 func (s *sender) sendOne(sock *socket, to *leanEndpoint, buf [][]byte) error {
 	err := s.send(sock, to, buf)
 	switch {
@@ -105,7 +104,7 @@ func (b *leanBind) remember(to *leanEndpoint, size int) {
 
 func (b *leanBind) segmentsOff(sock *socket, err error) {
 	if !sock.noSegments.Swap(true) {
-		b.log.Warn("UDP segmentation offload is off: the kernel or the network device refused it; sending costs more CPU",
-			"localAddress", sock.conn.LocalAddr().String(), "err", err)
+		b.log.Warn("UDP segmentation offload rejected by the kernel or device; falling back, at a higher CPU cost",
+			"localAddress", sock.conn.LocalAddr().String(), "error", err)
 	}
 }

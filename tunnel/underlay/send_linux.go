@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// maxSegments is what every kernel with UDP_SEGMENT takes in one call
-	// (UDP_MAX_SEGMENTS was 64 before Linux 6.9; 129 gave EINVAL).
+	// maxSegments is what every kernel with UDP_SEGMENT accepts in one call (UDP_MAX_SEGMENTS was
+	// 64 before Linux 6.9; 129 gave EINVAL).
 	maxSegments = 64
-	// maxSegmentsBytes is the greatest UDP payload over IPv4: 65535 - 20 - 8. Segments
-	// share one datagram until they leave the machine.
+	// maxSegmentsBytes is the maximum UDP payload over IPv4: 65535 - 20 - 8. Segments share one
+	// datagram until they leave the host.
 	maxSegmentsBytes = 65507
 )
 
-// sender is the memory of one sendmsg call; callers take turns with them.
+// sender holds the memory of one sendmsg call; callers take turns.
 type sender struct {
 	b       *leanBind
 	sock    *socket // of the call
@@ -27,7 +27,7 @@ type sender struct {
 	control []byte
 	errno   unix.Errno
 	whole   bool                  // an IPv4 probe that must not be fragmented
-	write   func(fd uintptr) bool // s.try, made once
+	write   func(fd uintptr) bool // s.try, allocated once
 }
 
 func newSender(b *leanBind) *sender {
@@ -42,8 +42,8 @@ func sendmsg(fd uintptr, m *unix.Msghdr) unix.Errno {
 	return errno
 }
 
-// Send sends the datagrams in order, in as few system calls as their sizes allow. When
-// some fail the others are sent all the same; the first error is returned.
+// Send sends the datagrams in order, in as few system calls as their sizes allow. If some fail the
+// others are still sent; the first error is returned.
 func (b *leanBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	to, ok := ep.(*leanEndpoint)
 	if !ok {
@@ -69,7 +69,7 @@ func (b *leanBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	return first
 }
 
-// socketFor is the socket of the endpoint's address family.
+// socketFor returns the socket of the endpoint's address family.
 func (b *leanBind) socketFor(to *leanEndpoint) (*socket, error) {
 	sock, other := b.v4.Load(), &b.v6
 	if !to.Addr().Is4() {
@@ -85,8 +85,8 @@ func (b *leanBind) socketFor(to *leanEndpoint) (*socket, error) {
 	}
 }
 
-// run is the number of datagrams that one UDP_SEGMENT call can take: equal sizes, of
-// which the last may be smaller.
+// run returns how many datagrams one UDP_SEGMENT call can send: equal sizes, except that the last
+// may be smaller.
 func run(bufs [][]byte) int {
 	size, total := len(bufs[0]), len(bufs[0])
 	if size == 0 {
@@ -116,7 +116,7 @@ func (s *sender) send(sock *socket, to *leanEndpoint, bufs [][]byte) error {
 	return s.call(sock, to, bufs, appendControl(s.control[:0], to, segment))
 }
 
-// call is send with the control messages given.
+// call is send with the given control messages.
 func (s *sender) call(sock *socket, to *leanEndpoint, bufs [][]byte, control []byte) error {
 	for i, b := range bufs {
 		s.iov[i].Base = unsafe.SliceData(b)
@@ -131,7 +131,7 @@ func (s *sender) call(sock *socket, to *leanEndpoint, bufs [][]byte, control []b
 	s.errno, s.sock = 0, sock
 	err := sock.raw.Write(s.write)
 	s.msg, s.sock = unix.Msghdr{}, nil
-	clear(s.iov[:len(bufs)]) // Keep no packet from the collector.
+	clear(s.iov[:len(bufs)]) // keep no packet from the garbage collector
 	switch {
 	case err != nil:
 		return err
@@ -157,8 +157,8 @@ func (s *sender) try(fd uintptr) bool {
 		case 0:
 			return true
 		case unix.ENOBUFS:
-			// A queue on the way out was full, which is a loss like any other. The kernel
-			// tells it only where ICMP errors are asked for.
+			// A queue on the way out was full, which is a loss like any other. The kernel reports
+			// it only if ICMP errors are enabled.
 			s.errno = 0
 			return true
 		default:
@@ -170,9 +170,9 @@ func (s *sender) try(fd uintptr) bool {
 	}
 }
 
-// appendControl writes the control messages: the source address to send from, and the
-// size to cut at. The interface is left to the routing table but for link-local
-// addresses, which mean nothing without.
+// appendControl writes the control messages: the source address to send from, and the segment size.
+// The routing table chooses the interface, except for link-local addresses, which mean nothing
+// without one.
 func appendControl(b []byte, to *leanEndpoint, segment int) []byte {
 	if src := to.SrcIP(); src.IsValid() {
 		if src.Is4() {
@@ -195,7 +195,7 @@ func appendControl(b []byte, to *leanEndpoint, segment int) []byte {
 	return b
 }
 
-// appendHeader adds a zeroed control message and gives its data. The buffer has room.
+// appendHeader adds a zeroed control message and returns its data. The buffer has room.
 func appendHeader(b []byte, level, typ int32, size int) (all, data []byte) {
 	start := len(b)
 	b = b[:start+unix.CmsgSpace(size)]

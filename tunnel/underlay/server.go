@@ -9,18 +9,17 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// servers are the TURN servers at which we hold allocations over the shared socket.
+// servers are the TURN servers with allocations over the shared socket.
 type servers struct {
 	byAddr atomic.Pointer[map[netip.AddrPort][]*server] // replaced as a whole, under Bind.mu
 }
 
 type server struct{ handle func([]byte) bool }
 
-// AddServer names a TURN server that is spoken to from the shared socket: STUN messages
-// and ChannelData from exactly this address are offered to handle first, in the receiving
-// goroutine. It must neither block nor keep the packet, and says whether the packet was
-// its. STUN that was not goes to OnSTUN as any other; ChannelData is dropped. More than
-// one allocation at a server is possible.
+// AddServer registers a TURN server that shares the socket. STUN messages and ChannelData from
+// exactly this address are offered to handle first, in the receiving goroutine. handle must neither
+// block nor keep the packet, and reports whether the packet was its own. Other STUN goes to OnSTUN
+// as usual; other ChannelData is dropped. A server may have several allocations.
 func (b *Bind) AddServer(addr netip.AddrPort, handle func(packet []byte) bool) (remove func()) {
 	addr = unmapped(addr)
 	s := &server{handle}

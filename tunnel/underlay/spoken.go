@@ -12,34 +12,33 @@ import (
 )
 
 const (
-	// spokenKept bounds what is remembered of remote addresses: two generations of this
-	// many entries of about 600 bytes. Only those get in whose requests are answered. Were
-	// there fewer than peers, each of their probes would have all peers looked through.
+	// spokenKept bounds the stored remote addresses: two generations of this many entries of about
+	// 600 bytes. Only addresses whose requests are answered get in. With fewer entries than peers,
+	// each probe from a peer would mean a search through all peers.
 	spokenKept = 2048
-	// spokenDoubt is how many requests in a row may be left unanswered, and for how long, until
-	// the system chooses the source address again: the one in use may have lost its way out. A
-	// path is probed up to every 300 ms and may take more than a second to answer; the time is
-	// that after which it is distrusted.
+	// spokenDoubt is how many requests in a row may go unanswered, and for how long, until the
+	// system chooses the source address again: the current one may have lost its route. A path is
+	// probed up to every 300 ms and may take more than a second to answer; the time is that after
+	// which it is suspect.
 	spokenDoubt    = 3
 	spokenDoubtFor = 3500 * time.Millisecond
-	// spokenAsked is how many requests are remembered: those of spokenDoubtFor.
+	// spokenAsked is how many requests are stored: those of spokenDoubtFor.
 	spokenAsked = 16
 )
 
-// Types of STUN messages (RFC 8489 §5): a binding request, and the first byte of what
-// answers one.
+// Types of STUN messages (RFC 8489 §5): a binding request, and the first byte of its answers.
 const (
 	stunBindingRequest = 0x0001
 	stunAnswerByte     = 0x01
 )
 
-// sharable is an endpoint that several goroutines may use, and clear, at a time.
+// sharable is an endpoint that several goroutines may use, and clear, concurrently.
 type sharable interface {
 	conn.Endpoint
 	sharable()
 }
 
-// transactionID is that of a STUN message.
+// transactionID identifies a STUN transaction.
 type transactionID [12]byte
 
 func transactionOf(p []byte) (tx transactionID) {
@@ -47,26 +46,25 @@ func transactionOf(p []byte) (tx transactionID) {
 	return tx
 }
 
-// spoken knows to which address of ours a remote address speaks. On a host with several
-// the system's choice may be another one, and then nothing comes through to a peer whose
-// NAT lets in only what it has sent to. An answer therefore leaves from where its request
-// came to. What is answered at all is authentic, so from then on everything to that remote
-// address leaves from there, until requests from there are not answered. Until then a peer
-// that forges the address of another as its source can have that one spoken to from another
-// address of ours, but only while nothing is known of it.
+// spoken knows which of our addresses a remote address sends to. On a host with several addresses
+// the system may choose another one, and then nothing reaches a peer whose NAT admits only what it
+// has sent to. So an answer leaves from the address that its request came to. Only authentic
+// requests are answered, so from then on everything to that remote address leaves from there, until
+// requests from there go unanswered. A peer that forges another's source address can thus change
+// the address we use for it, but only while nothing is known about that remote address.
 type spoken struct {
 	now func() time.Time
 	mu  sync.Mutex // guards what follows
-	// handled are the requests that somebody is being told of.
+	// handled are the requests being handled.
 	handled    map[transactionID]conn.Endpoint
 	young, old map[netip.AddrPort]*speaking
 }
 
-// speaking is what is known of one remote address.
+// speaking is what is known about one remote address.
 type speaking struct {
-	ep conn.Endpoint // has the address of ours
-	// asked are the latest of the pending requests: those sent to it since it last gave a sign
-	// of itself, the first of them at since.
+	ep conn.Endpoint // has our address
+	// asked are the latest pending requests: those sent to it since it was last heard, the first at
+	// since.
 	asked   [spokenAsked]transactionID
 	pending int
 	since   time.Time
@@ -78,7 +76,7 @@ func (s *spoken) init() {
 	s.young = make(map[netip.AddrPort]*speaking)
 }
 
-// find gives what is known of a remote address, nil for nothing.
+// find returns what is known about a remote address, nil for nothing.
 func (s *spoken) find(a netip.AddrPort) *speaking {
 	if e := s.young[a]; e != nil {
 		return e
@@ -102,8 +100,7 @@ func (s *spoken) drop(a netip.AddrPort) {
 	delete(s.old, a)
 }
 
-// endpoint gives the endpoint that speaks from the right address, nil for the system's
-// choice.
+// endpoint returns the endpoint with the right source address, nil for the system's choice.
 func (s *spoken) endpoint(a netip.AddrPort) conn.Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +110,7 @@ func (s *spoken) endpoint(a netip.AddrPort) conn.Endpoint {
 	return nil
 }
 
-// came notes a STUN message that is about to be handled; done is to be called after that.
+// came notes a STUN message about to be handled; call done afterwards.
 func (s *spoken) came(p []byte, from conn.Endpoint) (done func()) {
 	if _, ok := from.(sharable); !ok || !from.SrcIP().IsValid() {
 		return func() {}
@@ -147,10 +144,10 @@ func (e *speaking) wasAsked(tx transactionID) bool {
 	return false
 }
 
-// answering gives the endpoint for an answer to a request that is being handled, nil for
-// any other message, and whether our address is another one than that remote address spoke
-// to before. While that is heard and answers, it stays: one that speaks to two of ours
-// can be spoken to from either.
+// answering returns the endpoint for an answer to a request being handled, nil for any other
+// message. changed reports whether our address differs from the one that the remote address sent to
+// before. An address that is heard and answers stays: a remote that sends to two of ours can be
+// answered from either.
 func (s *spoken) answering(p []byte, to netip.AddrPort) (ep conn.Endpoint, changed bool) {
 	if len(p) < stunHeaderSize || p[0] != stunAnswerByte {
 		return nil, false
@@ -172,8 +169,8 @@ func (s *spoken) answering(p []byte, to netip.AddrPort) (ep conn.Endpoint, chang
 	return ep, false
 }
 
-// asking counts a request. When those before were not answered the endpoint is given up,
-// which is then returned.
+// asking counts a request. If the earlier ones went unanswered, the endpoint is dropped and
+// returned.
 func (s *spoken) asking(p []byte, to netip.AddrPort) (lost conn.Endpoint) {
 	if len(p) < stunHeaderSize || p[0] == stunAnswerByte {
 		return nil
@@ -195,14 +192,14 @@ func (s *spoken) asking(p []byte, to netip.AddrPort) (lost conn.Endpoint) {
 	return nil
 }
 
-// handSTUN hands on a STUN message that came to the socket.
+// handSTUN passes on a STUN message that arrived at the socket.
 func (b *Bind) handSTUN(p []byte, from conn.Endpoint) {
 	done := b.spoken.came(p, from)
 	defer done()
 	b.onSTUN(p, peer.Path{Remote: addrOf(from)})
 }
 
-// endpointOfProbe is where and whence a probe is sent.
+// endpointOfProbe returns the endpoint, with source address, for a probe.
 func (b *Bind) endpointOfProbe(p []byte, to peer.Path, o SendOptions) conn.Endpoint {
 	if to.Via != "" {
 		return b.endpointOf(to)
@@ -213,7 +210,7 @@ func (b *Bind) endpointOfProbe(p []byte, to peer.Path, o SendOptions) conn.Endpo
 		}
 		return ep
 	}
-	if o == (SendOptions{}) { // What shall not pass the next router, or may be too long, tells nothing.
+	if o == (SendOptions{}) { // a probe with a low TTL, or perhaps too long, shows nothing
 		if lost := b.spoken.asking(p, to.Remote); lost != nil {
 			b.unsource(lost)
 		}
@@ -221,7 +218,7 @@ func (b *Bind) endpointOfProbe(p []byte, to peer.Path, o SendOptions) conn.Endpo
 	return b.endpointOf(to)
 }
 
-// resource has all that is sent to a remote address leave from where that speaks to.
+// resource makes everything to a remote address leave from the address it sends to.
 func (b *Bind) resource(to netip.AddrPort) {
 	path := peer.Path{Remote: to}
 	ep := b.endpointOf(path)
@@ -243,13 +240,13 @@ func (b *Bind) unsource(lost conn.Endpoint) {
 	}
 }
 
-// resource takes another endpoint for a path that the peer has.
+// resource uses another endpoint for a path of the peer.
 func (f *fanOut) resource(p peer.Path, ep conn.Endpoint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	has := func(old conn.Endpoint) bool { return pathOf(old) == p }
 	if !slices.ContainsFunc(*f.targets.Load(), has) && (f.selected == nil || !has(f.selected)) {
-		return // as of nearly all peers, of whom there may be a thousand
+		return // as for nearly all peers, of which there may be a thousand
 	}
 	targets := append([]conn.Endpoint(nil), *f.targets.Load()...)
 	for i, old := range targets {
@@ -264,7 +261,7 @@ func (f *fanOut) resource(p peer.Path, ep conn.Endpoint) {
 	f.routeLocked()
 }
 
-// unsource has what a handshake told of the source address forgotten.
+// unsource forgets the source address that a handshake taught.
 func (f *fanOut) unsource(p peer.Path, src netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

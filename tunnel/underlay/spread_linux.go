@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Without NET_ADMIN a socket's receive buffer is bounded by net.core.rmem_max, 208 KiB
-// unless the system was told otherwise. That is 0.4 ms of 4 Gbit/s, less than the receiving
-// goroutine may have to wait for a processor. There is no such bound on the number of
-// sockets: data is spread over several on one port (SO_REUSEPORT, socket(7)), by its counter
-// so that its order can be had again. All else goes to the first one, which also sends.
+// Without NET_ADMIN a socket's receive buffer is limited by net.core.rmem_max, by default 208 KiB.
+// That is 0.4 ms of 4 Gbit/s, less than the receiving goroutine may have to wait for a processor.
+// The number of sockets has no such limit, so data is spread over several on one port
+// (SO_REUSEPORT, socket(7)), by its counter, so that its order can be restored. Everything else
+// goes to the first socket, which also sends.
 
 const (
-	// smallBuffer is the receive buffer in bytes, by the measure in which it is asked for,
-	// from which on one socket will do: 1 ms of 4 Gbit/s.
+	// smallBuffer is the receive buffer in bytes, in the units of the request, from which one
+	// socket is enough: 1 ms of 4 Gbit/s.
 	smallBuffer = 512 << 10
 	// mostLanes bounds the sockets of one family: 8 × 208 KiB hold 3 ms of 4 Gbit/s.
 	mostLanes = 8
-	// blockShift makes blocks of 64 counters go to one socket: so many datagrams may be one
-	// call's with UDP_SEGMENT, which loopback hands over whole.
+	// blockShift makes blocks of 64 counters go to one socket: one UDP_SEGMENT call may send that
+	// many datagrams, which loopback delivers as a whole.
 	blockShift = 6
 )
 
-// lanesFor is the number of sockets, a power of two, whose buffers make up what is wanted.
+// lanesFor returns the number of sockets, a power of two, whose buffers add up to the wanted size.
 func lanesFor(granted, wanted int) int {
 	n := 1
 	if granted >= smallBuffer {
@@ -39,13 +39,12 @@ func lanesFor(granted, wanted int) int {
 	return n
 }
 
-// spreadOut has the socket's data received by several, if its buffer is small. When the
-// system does not let us the socket stays as it is.
+// spreadOut receives the socket's data on several sockets if its buffer is small. If the system
+// forbids that, the socket stays as it is.
 //
-// The socket has the port for itself before it consents to share it: who binds without
-// SO_REUSEPORT, as we do, is told EADDRINUSE before and after (udp_lib_lport_inuse of the
-// kernel). The group's indices are the order in which its sockets were bound
-// (reuseport_add_sock).
+// The socket owns the port before it agrees to share it: a program that binds without SO_REUSEPORT,
+// as we do, gets EADDRINUSE before and after (udp_lib_lport_inuse in the kernel). The group's
+// indices are the order in which its sockets were bound (reuseport_add_sock).
 func (b *leanBind) spreadOut(s *socket) error {
 	m, err := s.memory()
 	if err != nil {
@@ -57,7 +56,7 @@ func (b *leanBind) spreadOut(s *socket) error {
 	}
 	g, err := b.newSpread(s, n)
 	if err != nil {
-		_ = s.raw.Control(func(fd uintptr) { // Alone again.
+		_ = s.raw.Control(func(fd uintptr) { // exclusive again
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
 		})
 		return fmt.Errorf("spread data over %d sockets: %w", n, err)
@@ -90,7 +89,7 @@ func (b *leanBind) newSpread(first *socket, n int) (_ *spread, err error) {
 			return nil, err
 		}
 		g.further = append(g.further, fd)
-		if len(g.further) == 1 { // Now there is a group.
+		if len(g.further) == 1 { // now there is a group
 			if err := b.steer(fd, n); err != nil {
 				return nil, err
 			}
@@ -102,8 +101,8 @@ func (b *leanBind) newSpread(first *socket, n int) (_ *spread, err error) {
 	return g, nil
 }
 
-// consent lets others of this user's have the socket's port who ask for the same. It gives
-// the descriptor, which is good until the socket is closed.
+// consent lets this user's other sockets share the socket's port. The returned descriptor is valid
+// until the socket is closed.
 func (s *socket) consent() (fd int, err error) {
 	cerr := s.raw.Control(func(f uintptr) {
 		fd = int(f)
@@ -117,8 +116,8 @@ func (s *socket) consent() (fd int, err error) {
 	return fd, err
 }
 
-// openFurther opens another socket on the port of the first. Go's poller knows nothing of
-// it: it would be woken twice for each datagram.
+// openFurther opens another socket on the port of the first. It is not registered with Go's poller,
+// which would be woken twice for each datagram.
 func (b *leanBind) openFurther(first *socket) (_ int, err error) {
 	family, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(first.port())})
 	if first.is6 {
@@ -145,10 +144,10 @@ func (b *leanBind) openFurther(first *socket) (_ int, err error) {
 	return fd, nil
 }
 
-// steer gives the group of a socket the program that chooses among n. It is run with the
-// UDP payload (run_bpf_filter in net/core/sock_reuseport.c), and whatever it cannot load,
-// of what is too short, makes it choose the first. Until it is there, and for ICMP errors,
-// the kernel chooses by the addresses: it matters little, as all sockets are read alike.
+// steer installs the program that chooses among n sockets of a group. It sees the UDP payload
+// (run_bpf_filter in net/core/sock_reuseport.c); if the payload is too short to load from, it
+// chooses the first. Until it is installed, and for ICMP errors, the kernel chooses by the
+// addresses. That matters little, since all sockets are read alike.
 func steer(fd, n int) error {
 	const load, word, octet = unix.BPF_LD | unix.BPF_ABS, unix.BPF_W, unix.BPF_B
 	const counter = 8 // offset in a data message, little endian (whitepaper §5.4.6)
@@ -173,26 +172,26 @@ func steer(fd, n int) error {
 	return nil
 }
 
-// spread receives from several sockets as if they were one. What is not said to be
-// otherwise belongs to the receiving goroutine.
+// spread receives from several sockets as if they were one. Unless stated otherwise, fields belong
+// to the receiving goroutine.
 type spread struct {
-	*batch  // being filled, by every lane
+	*batch  // being filled by every lane
 	lanes   []*lane
 	current int // the lane that delivered last
-	turn    int // times in a row that it did
+	turn    int // how many times in a row
 	waited  bool
 	spare   [][]byte
 	calls   uint64 // of recvmsg
 	kept    [sessionsKept]progress
 	events  [mostLanes]unix.EpollEvent
-	take    func(epoll uintptr) bool // g.read, made once
+	take    func(epoll uintptr) bool // g.read, allocated once
 
-	// An epoll instance that Go's poller waits for; immutable. Whoever closes it waits for
-	// the end of g.read.
+	// An epoll instance that Go's poller waits for; immutable. Closing it waits for the end of
+	// g.read.
 	poll *os.File
 	raw  syscall.RawConn
 
-	mu      sync.Mutex // held while others than the receiving goroutine use the further sockets
+	mu      sync.Mutex // held while another goroutine than the receiving one uses the further sockets
 	further []int      // nil once closed
 }
 
@@ -202,7 +201,7 @@ func (g *spread) openPoll() error {
 	if err != nil {
 		return fmt.Errorf("epoll_create1: %w", err)
 	}
-	_ = unix.SetNonblock(fd, true) // Else os.File does not give it to the poller.
+	_ = unix.SetNonblock(fd, true) // otherwise os.File does not register it with the poller
 	g.poll = os.NewFile(uintptr(fd), "epoll")
 	if g.raw, err = g.poll.SyscallConn(); err != nil {
 		return err
@@ -214,9 +213,8 @@ func (g *spread) openPoll() error {
 	return nil
 }
 
-// add makes a lane of a socket. What epoll_wait tells is level-triggered, so that nothing need
-// be remembered of it; Go's poller is woken by each datagram and error (ep_poll_callback of
-// the kernel).
+// add makes a lane of a socket. epoll_wait is level-triggered, so no readiness needs to be stored;
+// each datagram and error wakes Go's poller (ep_poll_callback in the kernel).
 func (g *spread) add(s *socket, fd int, flows *flows) error {
 	r := &receiver{s: s, control: newControl(), flows: flows, batch: g.batch}
 	var err error
@@ -235,7 +233,7 @@ func (g *spread) add(s *socket, fd int, flows *flows) error {
 	return nil
 }
 
-// addMemory adds that of the further sockets.
+// addMemory adds the memory of the further sockets.
 func (g *spread) addMemory(sum *memory) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -251,11 +249,10 @@ func (g *spread) addMemory(sum *memory) error {
 	return nil
 }
 
-// close ends receiving and closes the further sockets; the first one stays open, and is
-// not used by g any more.
+// close ends receiving and closes the further sockets; the first one stays open, unused by g.
 func (g *spread) close() {
 	if g.poll != nil {
-		_ = g.poll.Close() // Waits for g.read.
+		_ = g.poll.Close() // waits for g.read
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

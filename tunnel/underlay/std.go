@@ -8,8 +8,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// stdBind is wireguard-go's bind with the rough edges taken off. It keeps that bind's
-// batch size: with less than 128 on Linux it receives nothing, without an error.
+// stdBind is wireguard-go's bind with a few fixes. It keeps that bind's batch size: with less than
+// 128 on Linux it receives nothing, without an error.
 type stdBind struct{ conn.Bind }
 
 var _ network = stdBind{}
@@ -20,12 +20,12 @@ func (b stdBind) endpoint(a netip.AddrPort) conn.Endpoint {
 	return &conn.StdNetEndpoint{AddrPort: a}
 }
 
-// probe ignores the options, for which wireguard-go's bind has no way.
+// probe ignores the options, which wireguard-go's bind does not support.
 func (b stdBind) probe(p []byte, ep conn.Endpoint, _ SendOptions) error {
 	return b.Send([][]byte{p}, ep)
 }
 
-// Send splits what is more than the bind takes in one call.
+// Send splits what is too much for one call of the bind.
 func (b stdBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	var first error
 	for len(bufs) > 0 {
@@ -38,13 +38,13 @@ func (b stdBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	return first
 }
 
-// sendBatch sends again, one datagram a call, when segments are longer than the link
-// takes (EMSGSIZE): the kernel cuts up a long datagram but not a long segment. What had
-// been sent by then arrives twice and WireGuard drops it as a replay.
+// sendBatch sends again, one datagram per call, if segments are longer than the link's MTU
+// (EMSGSIZE): the kernel fragments a long datagram but not a long segment. What had already been
+// sent arrives twice, and WireGuard drops it as a replay.
 func (b stdBind) sendBatch(bufs [][]byte, ep conn.Endpoint) error {
 	err := b.Bind.Send(bufs, ep)
 	var disabled conn.ErrUDPGSODisabled
-	if errors.As(err, &disabled) { // It has sent everything again itself.
+	if errors.As(err, &disabled) { // it has already sent everything again
 		err = disabled.RetryErr
 	}
 	if len(bufs) == 1 || !errors.Is(err, syscall.EMSGSIZE) {

@@ -3,38 +3,37 @@
 // A [Bind] is a conn.Bind for wireguard-go. There are three kinds, which differ only
 // in how datagrams reach the network:
 //
-//   - [New] on Linux is our own lean bind: UDP_GRO and one recvmsg for up to 64
+//   - [New] on Linux returns our own lean bind: UDP_GRO and one recvmsg for up to 64
 //     datagrams, UDP_SEGMENT with an iovec per packet and one sendmsg for up to 64;
-//   - [NewStd] wraps wireguard-go's bind, and is what New gives elsewhere;
+//   - [NewStd] wraps wireguard-go's bind, and is what New returns elsewhere;
 //   - [NewPacket] runs over any datagram socket, such as an in-process network's.
 //
 // # Rules
 //
-// Every received datagram is classified by [Classify]. WireGuard's go to the device,
-// STUN's to Options.OnSTUN, TURN's to the servers of [Bind.AddServer], everything else is
-// dropped and counted by reason. The bind itself never answers a stranger: a scanner
-// meets WireGuard's own silence. What comes over a relay ([Bind.AddRelay]) is treated as
-// what comes to the socket, and answered over the relay.
+// Every received datagram is classified by [Classify]. WireGuard messages go to the
+// device, STUN to Options.OnSTUN, TURN to the servers of [Bind.AddServer]; everything else
+// is dropped and counted by reason. The bind itself never answers a stranger: a scanner
+// sees WireGuard's own silence. Packets from a relay ([Bind.AddRelay]) are treated like
+// those from the socket, and answered over the relay.
 //
 // Errors of single datagrams (port unreachable, message too long, a source address that
 // went away) never end a receive loop; only Close does, with net.ErrClosed.
 //
 // # Candidates
 //
-// ParseEndpoint understands ip:port, and peer:ID for the paths given by
-// [Bind.SetCandidates]: a handshake initiation to such an endpoint goes over all of them,
-// everything else over the first. WireGuard replaces it by the concrete endpoint when the
-// first authenticated packet arrives (roaming). That of a managed peer ([Bind.Manage])
-// stays: data goes over the path of [Bind.SetSelected], responses to the source of the
-// initiation, and what the device does with the messages of a handshake shows over which
-// path it got through.
+// ParseEndpoint understands ip:port, and peer:ID for the paths set by
+// [Bind.SetCandidates]: a handshake initiation to such an endpoint is sent on all of them,
+// everything else on the first. WireGuard replaces it by the concrete endpoint when the
+// first authenticated packet arrives (roaming). The endpoint of a managed peer
+// ([Bind.Manage]) stays: data goes on the path of [Bind.SetSelected], and responses to the
+// source of the initiation. What the device does with handshake messages shows on which
+// path they got through.
 //
-// When an initiation arrives over several paths, wireguard-go answers the first copy
-// and not the others, so a path that is open in one direction only could
-// keep both sides from ever completing a handshake over the other. The answer is
-// therefore kept for a second and repeated to later copies, if they come from the same
-// address as the first or over a path of a peer; to nobody else, unless the answer before
-// was in vain.
+// When an initiation arrives on several paths, wireguard-go answers only the first copy.
+// So a path that is open in one direction only could forever keep both sides from
+// completing a handshake on another path. The answer is therefore kept for 5 s and
+// repeated to later copies, if they come from the same address as the first or on a path
+// of a peer; to nobody else, unless the previous answer was in vain.
 package underlay
 
 import (
@@ -53,8 +52,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// defaultSocketBuffer is the size asked for either direction, in bytes: at 4 Gbit/s it
-// holds 8 ms of traffic, more than the receive goroutine is ever kept off the CPU here.
+// defaultSocketBuffer is the size requested for each direction, in bytes: at 4 Gbit/s it holds 8 ms
+// of traffic, longer than the receive goroutine ever waits for a CPU.
 const defaultSocketBuffer = 4 << 20
 
 // Options configure a Bind.
@@ -64,16 +63,16 @@ type Options struct {
 	// OnSTUN gets every STUN message from the receiving goroutine. It must neither
 	// block nor keep the packet. Without it STUN is dropped.
 	OnSTUN func(packet []byte, from peer.Path)
-	// ReceiveBuffer and SendBuffer are the socket buffers' sizes in bytes; 0 is 4 MiB.
-	// The system may grant less (net.core.rmem_max) unless we hold NET_ADMIN.
+	// ReceiveBuffer and SendBuffer are the socket buffer sizes in bytes; 0 means 4 MiB. Without
+	// NET_ADMIN the system may grant less (net.core.rmem_max).
 	ReceiveBuffer, SendBuffer int
-	// MostPerSocket bounds the receive buffer of one socket, in bytes, as rmem_max does
-	// where NET_ADMIN is missing: to measure what is made of that. 0 is no bound.
+	// MostPerSocket limits the receive buffer of one socket, in bytes, like rmem_max without
+	// NET_ADMIN. It is for measurements. 0 means no limit.
 	MostPerSocket int
 }
 
-// network is what the kinds of Bind implement: conn.Bind over concrete endpoints.
-// Their endpoints have the methods of [addressed].
+// network is what the kinds of Bind implement: a conn.Bind over concrete endpoints, which implement
+// [addressed].
 type network interface {
 	conn.Bind
 	endpoint(netip.AddrPort) conn.Endpoint
@@ -87,8 +86,8 @@ type addressed interface {
 	Port() uint16
 }
 
-// Bind is a UDP socket shared by WireGuard and STUN. All methods may be called
-// concurrently; it can be opened again after Close.
+// Bind is a UDP socket shared by WireGuard and STUN. It is safe for concurrent use, and can be
+// opened again after Close.
 type Bind struct {
 	log    *slog.Logger
 	onSTUN func([]byte, peer.Path)
@@ -114,10 +113,10 @@ type Bind struct {
 
 var _ conn.Bind = (*Bind)(nil)
 
-// NewStd wraps wireguard-go's own bind.
+// NewStd returns a Bind that wraps wireguard-go's own.
 func NewStd(o Options) *Bind { return newBind(newStd(), o) }
 
-// NewPacket runs over the datagram socket that listen opens. The socket must answer
+// NewPacket returns a Bind over the datagram socket that listen opens. The socket must return
 // net.ErrClosed once it is closed; port 0 asks for any free port.
 func NewPacket(listen func(port uint16) (PacketConn, error), o Options) *Bind {
 	return newBind(&packetBind{listen: listen}, o)
@@ -144,7 +143,7 @@ func newBind(inner network, o Options) *Bind {
 	return b
 }
 
-// Open binds the port, on IPv4 and IPv6 alike; port 0 chooses one that is free on both.
+// Open binds the port on IPv4 and IPv6; port 0 chooses one that is free on both.
 func (b *Bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,17 +175,17 @@ func (b *Bind) Close() error {
 	return b.inner.Close()
 }
 
-// Port is the UDP port in use, 0 while closed.
+// Port returns the UDP port in use, 0 while closed.
 func (b *Bind) Port() uint16 { return uint16(b.port.Load()) }
 
-// BatchSize is the greatest number of datagrams that one receive call gives.
+// BatchSize is the maximum number of datagrams per receive call.
 func (b *Bind) BatchSize() int { return b.inner.BatchSize() }
 
-// SetMark sets SO_MARK where the system has it.
+// SetMark sets SO_MARK where the system supports it.
 func (b *Bind) SetMark(mark uint32) error { return b.inner.SetMark(mark) }
 
-// ParseEndpoint reads ip:port, "ip:port via RELAY", or peer:ID with an ID known to
-// SetCandidates or Manage.
+// ParseEndpoint parses ip:port, "ip:port via RELAY", or peer:ID with an ID known from SetCandidates
+// or Manage.
 func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	if id, ok := strings.CutPrefix(s, candidatesPrefix); ok {
 		b.mu.Lock()
@@ -203,7 +202,7 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	return b.endpointOf(p), nil
 }
 
-// Send sends datagrams, of any number, to an endpoint of this Bind.
+// Send sends any number of datagrams to an endpoint of this Bind.
 func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	if len(bufs) == 1 {
 		b.admission.sending(bufs[0])
@@ -229,7 +228,7 @@ func (b *Bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	return nil
 }
 
-// sendDirect sends datagrams to an endpoint that is one path.
+// sendDirect sends datagrams to an endpoint with a single path.
 func (b *Bind) sendDirect(bufs [][]byte, ep conn.Endpoint) error {
 	if relayed, ok := ep.(*relayEndpoint); ok {
 		return b.sendRelayed(bufs, relayed)
@@ -239,7 +238,7 @@ func (b *Bind) sendDirect(bufs [][]byte, ep conn.Endpoint) error {
 	return err
 }
 
-// endpointOf makes the endpoint of a path.
+// endpointOf returns the endpoint of a path.
 func (b *Bind) endpointOf(p peer.Path) conn.Endpoint {
 	if p.Via != "" {
 		return &relayEndpoint{p}
@@ -250,7 +249,7 @@ func (b *Bind) endpointOf(p peer.Path) conn.Endpoint {
 	return b.inner.endpoint(p.Remote)
 }
 
-// pathOf is the path of an endpoint, invalid for peer:ID.
+// pathOf returns the path of an endpoint, invalid for peer:ID.
 func pathOf(ep conn.Endpoint) peer.Path {
 	if relayed, ok := ep.(*relayEndpoint); ok {
 		return relayed.path
@@ -258,7 +257,7 @@ func pathOf(ep conn.Endpoint) peer.Path {
 	return peer.Path{Remote: addrOf(ep)}
 }
 
-// addrOf is the address of a concrete endpoint, invalid for any other.
+// addrOf returns the address of a concrete endpoint, invalid for any other.
 func addrOf(ep conn.Endpoint) netip.AddrPort {
 	if e, ok := ep.(addressed); ok {
 		return netip.AddrPortFrom(e.Addr().Unmap(), e.Port())

@@ -10,22 +10,20 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// Unreachable is why a datagram of ours did not get to its destination, as this machine or an
-// ICMP error says. Anybody can forge the latter who knows our address and port: it may explain
-// a silence, but decides nothing.
+// Unreachable is why a datagram of ours was not delivered, according to this host or an ICMP error.
+// Anyone who knows our address and port can forge the latter, so it may explain a silence, but
+// decides nothing.
 type Unreachable struct {
 	At time.Time
-	// To is where the datagram was to go.
+	// To is the datagram's destination.
 	To netip.AddrPort
-	// Here says that this machine did not send it. By is who sent the ICMP error otherwise: a
-	// router, a host, or this machine where the next hop does not answer. It is invalid where
-	// that is not known.
+	// Here says that this host did not send it. Otherwise By is the sender of the ICMP error: a
+	// router, a host, or this host if the next hop does not answer. It is invalid if unknown.
 	Here bool
 	By   netip.Addr
-	// Reason is one of these: "port unreachable", "host unreachable", "network
-	// unreachable", "protocol unreachable", "administratively prohibited", "fragmentation
-	// needed (mtu 1280)". The last one hardly comes for IPv4, whose routers cut up what we
-	// send.
+	// Reason is one of "port unreachable", "host unreachable", "network unreachable", "protocol
+	// unreachable", "administratively prohibited" and "fragmentation needed (mtu 1280)". The last
+	// is rare for IPv4, since routers fragment what we send.
 	Reason string
 }
 
@@ -39,12 +37,12 @@ const (
 	fragmentationNeeded = "fragmentation needed"
 )
 
-// icmpError is why a datagram did not arrive.
+// icmpError is why a datagram was not delivered.
 type icmpError struct {
 	reason string     // "" if it is none of the above
 	mtu    uint32     // bytes, with fragmentationNeeded
-	here   bool       // the call that was to send it failed
-	by     netip.Addr // who sent the ICMP error
+	here   bool       // the send call failed
+	by     netip.Addr // the sender of the ICMP error
 }
 
 func (e icmpError) String() string {
@@ -54,14 +52,14 @@ func (e icmpError) String() string {
 	return e.reason
 }
 
-// ofICMP reads an error of RFC 792. All but "destination unreachable" gives none: that the
-// TTL was exceeded is what openers of NATs are sent for.
+// ofICMP reads an error of RFC 792. Everything but "destination unreachable" is ignored: packets
+// that open NATs are meant to exceed their TTL.
 func ofICMP(typ, code uint8, info uint32) icmpError {
 	if typ != 3 {
 		return icmpError{}
 	}
 	switch code {
-	case 0, 6, 8, 11: // RFC 1122 §3.2.2.1 has those from 6 on.
+	case 0, 6, 8, 11: // RFC 1122 §3.2.2.1 defines those from 6 on
 		return icmpError{reason: networkUnreachable}
 	case 1, 5, 7, 12:
 		return icmpError{reason: hostUnreachable}
@@ -97,9 +95,9 @@ func ofICMPv6(typ, code uint8, info uint32) icmpError {
 	return icmpError{}
 }
 
-// ofSend reads the error of a call that was to send. Linux has EPERM of a firewall that drops
-// what goes out, EACCES of a route that prohibits and EINVAL of one that is a black hole (for
-// a source address that went away, the call was made again).
+// ofSend reads the error of a send call. Linux returns EPERM for a firewall that drops outgoing
+// packets, EACCES for a prohibited route and EINVAL for a black hole (if the source address was
+// lost, the call was repeated).
 func ofSend(err error) icmpError {
 	for reason, errnos := range map[string][]syscall.Errno{
 		networkUnreachable: {syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT, syscall.EINVAL},
@@ -115,15 +113,15 @@ func ofSend(err error) icmpError {
 	return icmpError{}
 }
 
-// noteSend notes a call that could not send to an endpoint.
+// noteSend notes a failed send to an endpoint.
 func (b *Bind) noteSend(ep conn.Endpoint, err error) {
 	if to := addrOf(ep); err != nil && to.IsValid() {
 		b.observed.unreachableCame(to, ofSend(err), time.Now())
 	}
 }
 
-// Unreachable gives why datagrams did not arrive, the last one of each destination, as
-// [Observations] have it.
+// Unreachable returns why datagrams were not delivered, the latest for each destination, as in
+// [Observations].
 func (b *Bind) Unreachable() []Unreachable {
 	b.observed.lock()
 	defer b.observed.mu.Unlock()
@@ -137,21 +135,20 @@ func (o *observed) unreachableLocked() (out []Unreachable) {
 	return out
 }
 
-// leaves notes that this machine does send to an address, in case it did not before.
+// leaves notes that this host can send to an address, in case it could not before.
 func (o *observed) leaves(to netip.AddrPort) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, known := range []bool{true, false} { // It may have become a peer's since.
+	for _, known := range []bool{true, false} { // it may have become a peer's since
 		if s := o.unreachable.find(place{addr: to}, known); s != nil && s.value.here {
 			s.at = time.Time{}
 		}
 	}
 }
 
-// unreachableCame notes an error. Only the very path of a peer has a place of its own: an
-// ICMP error is forged with any port at no cost. It is called by whoever uses the socket,
-// for whom Bind.Close may be waiting with Bind.mu held: it makes do with the book of paths
-// that was fetched last.
+// unreachableCame notes an error. Only the exact path of a peer has its own slot: forging an ICMP
+// error for any port costs nothing. It is called by users of the socket while Bind.Close may be
+// waiting for them with Bind.mu held, so it uses the latest book of paths that was fetched.
 func (o *observed) unreachableCame(to netip.AddrPort, e icmpError, now time.Time) {
 	if e.reason == "" {
 		return

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The socket reports ICMP errors (IP_RECVERR, ip(7)) in two ways at once: an entry in its
-// error queue, and the errno of whichever call on the socket comes next, be it to send to
-// somebody else or to receive. The latter says nothing of that call: it is made again. The
-// entries are taken by whoever meets the errno; unread they would use up the receive
-// buffer.
+// The socket reports ICMP errors (IP_RECVERR, ip(7)) in two ways at once: by an entry in its error
+// queue, and by the errno of the next call on the socket, whether it sends elsewhere or receives.
+// The errno says nothing about that call, which is repeated. Whoever gets the errno also reads the
+// entries; unread they would fill the receive buffer.
 
-// pendingErrors bounds the errors of others that one call puts up with. Only a flood of
-// ICMP errors, each within a microsecond of the one before, gets further.
+// pendingErrors bounds the unrelated errors that one call skips. Only a flood of ICMP errors, a
+// microsecond apart, exceeds it.
 const pendingErrors = 256
 
-// reportErrors asks for ICMP errors. They are for diagnosis only, so the kernel may refuse.
+// reportErrors enables ICMP errors. They only serve diagnosis, so the kernel may refuse.
 func reportErrors(fd int, is6 bool) {
 	if is6 {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
@@ -28,8 +27,8 @@ func reportErrors(fd int, is6 bool) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
 }
 
-// mayBePending reports whether a call's errno may be due to an ICMP error for a datagram
-// that was sent before (icmp_err_convert and tab_unreach of the kernel).
+// mayBePending reports whether a call's errno may be due to an ICMP error for an earlier datagram
+// (icmp_err_convert and tab_unreach in the kernel).
 func mayBePending(errno unix.Errno) bool {
 	switch errno {
 	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENONET,
@@ -39,12 +38,12 @@ func mayBePending(errno unix.Errno) bool {
 	return false
 }
 
-// pending reports whether a call that gave the errno is to be made again, because the
-// errno was, or may well have been, that of an earlier datagram. tries counts the calls
-// made again before; since is what errorsTaken was before this one.
+// pending reports whether to repeat a call that returned the errno, because the errno was, or may
+// have been, that of an earlier datagram. tries counts the repetitions so far; since is the value
+// of errorsTaken before this call.
 //
-// Each errno is doubted once, for the kernel drops entries that it has no room for. Not
-// EMSGSIZE, which is in most cases just what it says.
+// Each errno is doubted once, since the kernel drops entries that it has no room for. EMSGSIZE is
+// not, since it usually means what it says.
 func (s *socket) pending(fd uintptr, errno unix.Errno, tries int, since *uint64) bool {
 	if !mayBePending(errno) {
 		return false
@@ -54,8 +53,8 @@ func (s *socket) pending(fd uintptr, errno unix.Errno, tries int, since *uint64)
 	return tries < pendingErrors && (*since != before || tries == 0 && errno != unix.EMSGSIZE)
 }
 
-// takeErrors empties the error queue, and gives the number of entries that were ever
-// taken from it and came from the network.
+// takeErrors empties the error queue, and returns how many entries from the network were ever read
+// from it.
 func (s *socket) takeErrors(fd uintptr) uint64 {
 	s.errors.Lock()
 	defer s.errors.Unlock()
@@ -72,13 +71,13 @@ func (s *socket) takeErrors(fd uintptr) uint64 {
 	return s.errorsTaken.Load()
 }
 
-// maxErrors bounds how many errors are taken at once.
+// maxErrors bounds how many errors are read at once.
 const maxErrors = 64
 
-// takeError takes one entry; the address is invalid if it is no ICMP error. errors is held.
+// takeError reads one entry; the address is invalid if it is no ICMP error. errors is held.
 func (s *socket) takeError(fd uintptr) (to netip.AddrPort, e icmpError, ok bool) {
 	var name unix.RawSockaddrInet6
-	var control [256]byte // The error and the address of whoever sent it: 64 bytes.
+	var control [256]byte // the error and the address of its sender: 64 bytes
 	msg := unix.Msghdr{Name: (*byte)(unsafe.Pointer(&name)), Namelen: unix.SizeofSockaddrInet6, Control: &control[0]}
 	msg.SetControllen(len(control))
 	_, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&msg)), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
@@ -108,8 +107,8 @@ func addrOfName(name *unix.RawSockaddrInet6) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// parseError reads the control messages of an entry of the error queue. Errors of this
-// machine, such as of a probe that is too long for the interface, are not from the network.
+// parseError reads the control messages of an entry of the error queue. This host's own errors,
+// such as for a probe that is too long for the interface, are not from the network.
 func parseError(control []byte) (e icmpError, fromNetwork bool) {
 	for len(control) >= unix.SizeofCmsghdr {
 		hdr, data, rest, err := unix.ParseOneSocketControlMessage(control)
@@ -136,23 +135,22 @@ func parseError(control []byte) (e icmpError, fromNetwork bool) {
 	return icmpError{}, false
 }
 
-// offender is who sent an ICMP error (SO_EE_OFFENDER, ip(7)), invalid if that is not told.
+// offender returns the sender of an ICMP error (SO_EE_OFFENDER, ip(7)), invalid if unknown.
 func offender(name []byte) netip.Addr {
 	var addr unix.RawSockaddrInet6
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&addr)), unix.SizeofSockaddrInet6), name)
 	return addrOfName(&addr).Addr().WithZone("")
 }
 
-// onErrors sets whom to tell of ICMP errors. It is called before the first Open.
+// onErrors sets the function to call with ICMP errors. It is called before the first Open.
 func (b *leanBind) onErrors(tell func(to netip.AddrPort, e icmpError)) { b.onError = tell }
 
-// memory is what SO_MEMINFO tells of a socket (sk_get_meminfo of the kernel), in bytes:
-// the two buffers and what is in the first, its error queue included. And the datagrams
-// that it had no room for.
+// memory is a socket's SO_MEMINFO (sk_get_meminfo in the kernel), in bytes: the two buffers, and
+// what the first holds, including the error queue. drops are the datagrams that it had no room for.
 type memory struct{ receive, send, queued, drops uint32 }
 
-// memory is of the socket and those that it is spread over: the sum, of the send buffer the
-// socket's own.
+// memory returns the sum over the socket and those that it is spread over, but the send buffer of
+// the socket alone.
 func (s *socket) memory() (m memory, err error) {
 	if cerr := s.raw.Control(func(fd uintptr) { m, err = memoryOf(fd) }); cerr != nil {
 		return memory{}, cerr
@@ -177,8 +175,8 @@ func memoryOf(fd uintptr) (memory, error) {
 	}, nil
 }
 
-// socketState gives the buffers in bytes, by the measure in which they are asked for, and
-// all drops so far. A system that does not tell gives 0.
+// socketState returns the buffer sizes in bytes, in the units of the request, and all drops so far;
+// 0 if the system does not say.
 func (b *leanBind) socketState() (receive, send int, drops uint64) {
 	drops = b.closedDrops.Load()
 	for _, s := range []*socket{b.v4.Load(), b.v6.Load()} {

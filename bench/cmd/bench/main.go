@@ -1,5 +1,5 @@
 // Command bench measures postern against what a user could pick instead, in one run on
-// this machine; see the README of package bench for how to read what it prints.
+// this host; see the README of package bench for how to read what it prints.
 //
 //	go run ./bench/cmd/bench [flags]
 //

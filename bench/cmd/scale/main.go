@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	return errors.Join(err, report.WriteText(s.Out))
 }
 
-// measure gives what it has got also when it fails.
+// measure returns what it has got also when it fails.
 func measure(ctx context.Context, o options) (r scale.Report, err error) {
 	if slices.Contains(o.what, idle) {
 		if r.Idle, err = scale.MeasureIdle(ctx, scale.IdleOptions{

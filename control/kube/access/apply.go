@@ -19,29 +19,29 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// NameAccess is our own check that problems are shown as.
+// NameAccess is the own check that shows the problems.
 const NameAccess = "peer-services"
 
-// kind is one of the kinds of object that are kept.
+// kind is one of the kinds of objects.
 type kind struct {
 	name, resource, group, version string
 	client                         rest.Interface
-	// optional: without the right to it, it is left out.
+	// optional: it is left out if the right to it is missing.
 	optional bool
-	off      bool // left out, for want of the right
-	denied   bool // it should not be, and is
+	off      bool // left out, because the right is missing
+	denied   bool // it is not left out, but the right is missing
 }
 
-// held is an object of ours that is there.
+// held is an existing object of ours.
 type held struct {
 	peer string
 	uid  string
-	rv   string            // resourceVersion, which tells whether somebody changed it
-	sum  [sha256.Size]byte // of what was applied last; zero = nothing is known of what it is
+	rv   string            // resourceVersion, which shows whether someone changed it
+	sum  [sha256.Size]byte // of what was last applied; zero = unknown
 }
 
-// survey finds out which of our objects are there, and what may be used. The error is that
-// the API server does not answer.
+// survey finds out which of our objects exist, and which kinds may be used. An error means that the
+// API server does not answer.
 func (k *Keeper) survey(ctx context.Context) error {
 	k.refused = map[id]check.OwnProblem{}
 	for _, kind := range k.kinds {
@@ -59,8 +59,7 @@ func (k *Keeper) survey(ctx context.Context) error {
 	return nil
 }
 
-// seen notes which objects of a kind are there. One that is not as it was left has to be
-// applied again.
+// seen records which objects of a kind exist. One that someone has changed must be applied again.
 func (k *Keeper) seen(kind *kind, list []metav1.PartialObjectMetadata) {
 	there := map[id]bool{}
 	for _, x := range list {
@@ -84,8 +83,8 @@ func (k *Keeper) list(ctx context.Context, kind *kind) ([]metav1.PartialObjectMe
 		metav1.ListOptions{LabelSelector: LabelPeer + "," + labelInstance + "=" + k.o.Release + "," + labelManagedBy + "=" + program})
 }
 
-// settle applies what should be and is not so, and deletes what should not be. What is
-// refused becomes a problem; the error is what is worth another try.
+// settle applies missing and changed objects, and deletes unwanted ones. A rejection becomes a
+// problem; an error is worth a retry.
 func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 	wanted := map[id]bool{}
 	for _, o := range offers {
@@ -111,7 +110,7 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 	return nil
 }
 
-// settled sorts out what came of a request: a refusal is noted, anything else is given back.
+// settled handles the result of a request: a rejection is recorded, any other error is returned.
 func (k *Keeper) settled(o object, err error) error {
 	var status apierrors.APIStatus
 	switch {
@@ -132,8 +131,8 @@ func (k *Keeper) settled(o object, err error) error {
 	return fmt.Errorf("%s %s: %w", o.kind, o.name, err)
 }
 
-// refusal tells the answers that will be the same the next time: forbidden, by rights, quota
-// or admission, and invalid.
+// refusal reports whether the answer will be the same next time: forbidden, by rights, quota or
+// admission, or invalid.
 func refusal(code int32) bool {
 	return code == http.StatusForbidden || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
 }
@@ -147,10 +146,10 @@ func (k *Keeper) kind(name string) *kind {
 	return k.kinds[i]
 }
 
-// errTaken: something of the name is there, and not ours.
+// errTaken: there is another object of the name, which is not ours.
 var errTaken = errors.New("not this gateway's")
 
-// apply brings one object to what it should be, unless it is so.
+// apply applies one object, unless it is up to date.
 func (k *Keeper) apply(ctx context.Context, o object) error {
 	kind := k.kind(o.kind)
 	if kind.off || kind.denied {
@@ -174,13 +173,13 @@ func (k *Keeper) apply(ctx context.Context, o object) error {
 	before := k.have[o.id].uid
 	now, err := k.patch(ctx, kind, o, before)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		delete(k.have, o.id) // another is in its place, or none: the next pass looks
+		delete(k.have, o.id) // replaced or deleted: the next pass looks
 	}
 	if err != nil {
 		return err
 	}
 	if before == "" {
-		k.log.Info("pods can use what a peer offers", "peer", o.peer, "object", kind.name+" "+o.name)
+		k.log.Info("created an object for pods to reach a peer", "peer", o.peer, "object", kind.name+" "+o.name)
 	}
 	k.have[o.id] = held{peer: o.peer, uid: string(now.UID), rv: now.ResourceVersion, sum: sum}
 	return nil

@@ -13,8 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 )
 
-// clients know no types but what is asked of them raw: bodies are made here, and of answers
-// only the metadata is read.
+// clients use no typed API: bodies are built here, and only the metadata of answers is read.
 type clients struct {
 	core, networking rest.Interface
 }
@@ -31,8 +30,8 @@ func newClients(c *kube.Cluster) (clients, error) {
 	return clients{core, networking}, nil
 }
 
-// Accept headers that have the API server leave out everything but metadata (Kubernetes API
-// concepts, "Metadata-only fetches").
+// Accept headers that make the API server return only metadata (Kubernetes API concepts,
+// "Metadata-only fetches").
 const (
 	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	metadataOne  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -62,7 +61,7 @@ func listMetadata(ctx context.Context, c rest.Interface, resource, namespace str
 	}
 }
 
-// bodyOf is the body of an answer. Result.Raw alone would not say why a request was refused.
+// bodyOf returns the body of an answer. Result.Raw alone would not say why a request was rejected.
 func bodyOf(r rest.Result) ([]byte, error) {
 	if err := r.Error(); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ type finder struct {
 	namespaces []string
 }
 
-// denied is that the pods of some namespaces may not be listed.
+// denied means that the pods of some namespaces may not be listed.
 type denied struct {
 	namespaces []string
 	err        error // of the first
@@ -25,14 +25,13 @@ type denied struct {
 func (d *denied) Error() string { return d.err.Error() }
 func (d *denied) Unwrap() error { return d.err }
 
-// selectorOf selects the pods that have an address of their own: one with its node's network
-// speaks for everything on that node, and one that has ended may have left its address to
-// another.
+// selectorOf selects the pods with an address of their own. A pod with its node's network speaks
+// for everything on that node, and a finished one may have left its address to another.
 func selectorOf(ip netip.Addr) string {
 	return fmt.Sprintf("status.podIP=%s,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed", ip)
 }
 
-// find gives the pods that were found, with an error if some namespaces could not be looked into.
+// find returns the pods that were found, with an error if some namespaces could not be looked into.
 func (f finder) find(ctx context.Context, ip netip.Addr) ([]pod, error) {
 	var out []pod
 	var refused *denied

@@ -20,32 +20,32 @@ import (
 )
 
 const (
-	// admittedFor and refusedFor are how long an answer holds: a label that is taken away
-	// counts soon, one that is given counts before somebody gives up.
+	// admittedFor and refusedFor are how long an answer is cached: a removed label takes effect
+	// soon, and a new one before someone gives up.
 	admittedFor = 10 * time.Second
 	refusedFor  = 2 * time.Second
-	// staleFor is how long what was last known of an address holds while the API server is
-	// away. Pods do not come and go then, and addresses hardly find another pod.
+	// staleFor is how long an address's last answer is used while the API server is away. Pods do
+	// not come and go then, and addresses rarely move to another pod.
 	staleFor = 10 * time.Minute
-	// findTimeout bounds one question to the API server.
+	// findTimeout bounds one request to the API server.
 	findTimeout = 3 * time.Second
-	// appearAfter are the waits for a pod that is not there yet: the kubelet tells its address
-	// a moment after its first container has begun, which may be after that has connected.
-	// Three seconds cover what a busy kubelet takes.
+	// appearAfter are the waits for a pod that is not there yet: the kubelet reports its address a
+	// moment after its first container has started, which may be after that has connected. Three
+	// seconds cover a busy kubelet.
 	appearSteps = 5
 	appearAfter = 200 * time.Millisecond
-	// maxAddresses bounds what is remembered, maxWaiters the connections of one address that
-	// wait for an answer at a time, and maxAsking the questions at a time.
+	// maxAddresses bounds the cache, maxWaiters the connections of one address that wait for an
+	// answer, and maxAsking the concurrent requests.
 	maxAddresses = 4096
 	maxWaiters   = 32
 	maxAsking    = 64
 )
 
-// GuardOptions are what a [Guard] needs.
+// GuardOptions configure a [Guard].
 type GuardOptions struct {
 	Cluster *kube.Cluster
-	// Namespaces are those whose pods may be admitted: the gateway needs the right to list the
-	// pods of each. The cluster's own is one of them without being named.
+	// Namespaces are those whose pods may be admitted: the gateway needs the right to list the pods
+	// of each. The cluster's own namespace is included automatically.
 	Namespaces []string
 	// Own is the address of the gateway's own pod: its other containers may connect.
 	Own netip.Addr
@@ -55,7 +55,7 @@ type GuardOptions struct {
 	Logger *slog.Logger
 }
 
-// Guard says which pods may use which peer's services. It is safe for concurrent use.
+// Guard decides which pods may use which peer's services. It is safe for concurrent use.
 type Guard struct {
 	find func(context.Context, netip.Addr) ([]pod, error)
 	o    GuardOptions
@@ -64,28 +64,28 @@ type Guard struct {
 	mu     sync.Mutex
 	known  map[netip.Addr]answer
 	asking map[netip.Addr]*question
-	failed string // why the last question was not answered, or not in full
-	fails  bool   // it was not
-	// problem is told to notify, which may be nil.
+	failed string // why the last request failed, at least in part
+	fails  bool   // it failed
+	// problem is passed to notify, which may be nil.
 	problem []check.OwnProblem
 	notify  func([]check.OwnProblem)
 }
 
-// pod is one that has an address.
+// pod is a pod with an address.
 type pod struct {
 	name  string // namespace/name
 	peers []string
 	ends  bool // it is being deleted
 }
 
-// answer is what is known of an address.
+// answer is what is known about an address.
 type answer struct {
 	pods []pod
-	// at is when the API server said so; until is when it is asked again.
+	// at is when the API server answered; until is when to ask again.
 	at, until time.Time
 }
 
-// question is one to the API server that is under way.
+// question is a request to the API server in progress.
 type question struct {
 	done    chan struct{} // closed when answer and err are there
 	waiting int
@@ -93,7 +93,7 @@ type question struct {
 	err     error
 }
 
-// NewGuard makes a guard. Nothing is asked yet.
+// NewGuard returns a guard. It sends no request yet.
 func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.Cluster == nil {
 		return nil, errors.New("access: Cluster is required")
@@ -115,9 +115,9 @@ func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOpti
 	return &Guard{find: find, o: o, log: o.Logger, known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
 }
 
-// Admit says why whoever connects from an address may not use a peer's services; nil when
-// he may. It asks the API server unless the answer is known, which takes some milliseconds,
-// and [findTimeout] and a little at most.
+// Admit returns why a client may not use a peer's services; nil if it may. It asks the API server
+// unless the answer is cached, which takes some milliseconds, and little more than [findTimeout] at
+// most.
 func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	ip := from.Addr().Unmap()
 	if ip.IsLoopback() || ip == g.o.Own {
@@ -143,7 +143,7 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	return fmt.Errorf("which pod has the address %s is not known: %w", ip, err)
 }
 
-// ask asks the API server of an address, once for all who want to know.
+// ask asks the API server about an address, once for all concurrent callers.
 func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	g.mu.Lock()
 	q := g.asking[ip]
@@ -169,7 +169,7 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	var trouble error
 	q.answer, trouble = g.appears(ctx, ip)
 	cancel()
-	if len(q.answer.pods) == 0 { // else it does not matter what other namespaces have
+	if len(q.answer.pods) == 0 { // otherwise it does not matter what other namespaces have
 		q.err = trouble
 	}
 	g.mu.Lock()
@@ -184,8 +184,8 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	return q.answer, q.err
 }
 
-// appears asks until a pod has the address, or none will. With pods the error is that not all
-// namespaces could be looked into.
+// appears asks until a pod has the address, or none will. An error together with pods means that
+// not all namespaces could be searched.
 func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 	wait := appearAfter
 	for i := range appearSteps {
@@ -195,7 +195,7 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 			return says(pods, admittedFor), err
 		case err != nil && i == 0:
 			return answer{}, err
-		case err != nil: // none had it when that was asked the last time
+		case err != nil: // none had it at the last request
 			return says(nil, refusedFor), nil //nolint:nilerr // that is the answer
 		}
 		t := time.NewTimer(wait)
@@ -210,14 +210,14 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 	return says(nil, refusedFor), nil
 }
 
-// says is an answer of now that holds for a while.
+// says returns a current answer that is valid for a while.
 func says(pods []pod, hold time.Duration) answer {
 	now := time.Now()
 	return answer{pods: pods, at: now, until: now.Add(hold)}
 }
 
-// remember keeps an answer. After a failure what was known before stays for a while, and is
-// not asked for again at once; g.mu is held.
+// remember caches an answer. After a failure the previous one stays valid for a while, and is not
+// requested again at once; g.mu is held.
 func (g *Guard) remember(ip netip.Addr, a answer, err error) {
 	if err != nil {
 		old, ok := g.known[ip]
@@ -233,7 +233,7 @@ func (g *Guard) remember(ip netip.Addr, a answer, err error) {
 	g.known[ip] = a
 }
 
-// outcome reports whether a question ended otherwise than the one before; g.mu is held.
+// outcome reports whether a request ended differently than the previous one; g.mu is held.
 func (g *Guard) outcome(err error) bool {
 	reason, fails := string(apierrors.ReasonForError(err)), err != nil
 	if refused := new(denied); errors.As(err, &refused) {
@@ -244,8 +244,8 @@ func (g *Guard) outcome(err error) bool {
 	return other
 }
 
-// Notify has f told, now and whenever it changes, that pods may not be listed; without a
-// problem when they may. f must not block.
+// Notify makes f be called, now and on every change, with the problem that pods may not be listed,
+// or with none. f must not block.
 func (g *Guard) Notify(f func([]check.OwnProblem)) {
 	g.mu.Lock()
 	g.notify = f
@@ -254,12 +254,12 @@ func (g *Guard) Notify(f func([]check.OwnProblem)) {
 	f(problem)
 }
 
-// tell says that questions are not answered, or are again.
+// tell logs that requests fail, or succeed again.
 func (g *Guard) tell(err error) {
 	if err == nil {
-		g.log.Info("pods that connect to peers can be looked up again")
+		g.log.Info("pod lookup works again")
 	} else {
-		g.log.Warn("pods that connect to peers cannot be looked up; those known by now are admitted as before", "for", staleFor, "error", err)
+		g.log.Warn("failed to look up pods that connect to peers; admitting those already known", "for", staleFor, "error", err)
 	}
 	var list []check.OwnProblem
 	if refused := new(denied); errors.As(err, &refused) {
@@ -279,7 +279,7 @@ func (g *Guard) tell(err error) {
 	}
 }
 
-// forget makes room: what is too old to be of use goes, or else the oldest half.
+// forget makes room: it drops stale answers, or else the oldest half.
 func (g *Guard) forget() {
 	type seen struct {
 		ip netip.Addr
@@ -299,8 +299,8 @@ func (g *Guard) forget() {
 	}
 }
 
-// judge says why what has an address may not use a peer's services; nil when it may. Where
-// several pods have it, which should not be, each must be allowed to.
+// judge returns why the owner of an address may not use a peer's services; nil if it may. If
+// several pods have it, which should not happen, each must be allowed to.
 func (g *Guard) judge(a answer, peer string, ip netip.Addr) error {
 	if len(a.pods) == 0 {
 		return fmt.Errorf("%s is the address of no pod with a network of its own in the namespaces %s (it is a node's, or the way here hides the pod's; a pod of another namespace needs that in spec.kubernetes.peerServicesFrom, which the chart sets by its value peerServicesFrom)",
@@ -317,7 +317,7 @@ func (g *Guard) judge(a answer, peer string, ip netip.Addr) error {
 	return nil
 }
 
-// peersOf are the peers that a pod's labels allow it.
+// peersOf returns the peers that a pod's labels allow it to use.
 func peersOf(labels map[string]string) []string {
 	var out []string
 	for k, v := range labels {

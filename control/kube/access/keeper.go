@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// calm is how long is waited after a change for more of it.
+	// calm is how long to wait for further changes after one.
 	calm = 300 * time.Millisecond
-	// surveyEvery is how often is looked whether somebody changed or deleted something. It
-	// costs one list of metadata a kind; three watches would cost more with few peers.
+	// surveyEvery is how often to look whether someone changed or deleted objects. It costs one
+	// list of metadata per kind; three watches would cost more with few peers.
 	surveyEvery = time.Minute
 	// startGrace is how long after the start nothing is deleted: a gateway that takes over from
-	// another, or cannot read its Peers at once, knows them all only after a moment.
+	// another, or cannot read its Peers at once, needs a moment to know them all.
 	startGrace = 30 * time.Second
 	// firstRetry doubles with each failure up to maxRetry.
 	firstRetry = time.Second
@@ -32,44 +32,44 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Gateway is what a Keeper asks of the gateway; *gateway.Gateway is one.
+// Gateway is what a Keeper needs of the gateway; *gateway.Gateway implements it.
 type Gateway interface {
 	Status(context.Context) (api.Status, error)
 	Kubeconfig(ctx context.Context, peer string) (api.Kubeconfig, error)
 	Credential(ctx context.Context, peer string) (api.Credential, error)
-	// ServicePort is the port of a peer's service inside the tunnel.
+	// ServicePort returns the port of a peer's service inside the tunnel.
 	ServicePort(peer, service string) (uint16, bool)
 }
 
-// Options of a [Keeper]. Cluster, Gateway, Release and Selector are required.
+// Options configure a [Keeper]. Cluster, Gateway, Release and Selector are required.
 type Options struct {
 	Cluster *kube.Cluster
 	Gateway Gateway
-	// Namespace is the gateway's; empty takes the cluster's.
+	// Namespace is the gateway's; empty means the cluster's.
 	Namespace string
-	// Release marks what is ours: the label app.kubernetes.io/instance.
+	// Release identifies our objects: the label app.kubernetes.io/instance.
 	Release string
-	// Selector are the labels of the active pod, Pods those of all of the gateway's pods.
+	// Selector are the labels of the active pod, Pods those of all the gateway's pods.
 	Selector, Pods map[string]string
-	// From are the namespaces besides Namespace whose pods may use what peers offer.
+	// From are the additional namespaces whose pods may use the services of peers.
 	From []string
 	// Port is the gateway's UDP port.
 	Port uint16
-	// AuthPort is the TCP port of auth outside the tunnel; 0 is none.
+	// AuthPort is the TCP port of auth outside the tunnel; 0 for none.
 	AuthPort uint16
-	// Owner is what owns the gateway's pod, a StatefulSet. Garbage collection deletes the
-	// objects with it, when the release is uninstalled and no gateway is left to do so. Its zero
-	// value leaves them without.
+	// Owner is the owner of the gateway's pod, a StatefulSet. Garbage collection deletes the
+	// objects with it when the release is uninstalled and no gateway is left to do so. With the
+	// zero value they have no owner.
 	Owner metav1.OwnerReference
 	// Account is the gateway's ServiceAccount (namespace:name), for messages; may be empty.
 	Account string
-	// OnProblems is called by Run when what is wrong has changed; may be nil.
+	// OnProblems is called by Run when the problems have changed; may be nil.
 	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Keeper keeps the objects of the peers while [Keeper.Run] runs.
+// Keeper maintains the objects of the peers while [Keeper.Run] runs.
 type Keeper struct {
 	o     Options
 	log   *slog.Logger
@@ -80,13 +80,13 @@ type Keeper struct {
 
 	// Owned by Run.
 	have     map[id]held
-	refused  map[id]check.OwnProblem // what is not tried again before the next survey
+	refused  map[id]check.OwnProblem // not tried again before the next survey
 	problems []check.OwnProblem
 	surveyed time.Time
 	begun    time.Time
 }
 
-// NewKeeper makes a keeper. Nothing is asked yet.
+// NewKeeper returns a keeper. It sends no request yet.
 func NewKeeper(o Options) (*Keeper, error) {
 	if o.Cluster == nil || o.Gateway == nil || o.Release == "" || len(o.Selector) == 0 {
 		return nil, errors.New("access: Cluster, Gateway, Release and Selector are required")
@@ -111,7 +111,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 	}, nil
 }
 
-// Changed tells that peers, listeners or identities may be others. It never blocks.
+// Changed reports that peers, listeners or identities may have changed. It never blocks.
 func (k *Keeper) Changed() {
 	select {
 	case k.wake <- struct{}{}:
@@ -119,8 +119,7 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Run keeps the objects until ctx ends. It leaves them as they are: the gateway that comes
-// next keeps them on.
+// Run maintains the objects until ctx ends. It leaves them for the next gateway.
 func (k *Keeper) Run(ctx context.Context) {
 	k.begun = time.Now()
 	delay := firstRetry
@@ -152,15 +151,15 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// young reports whether nothing is to be deleted yet.
+// young reports whether nothing may be deleted yet.
 func (k *Keeper) young() bool { return time.Since(k.begun) < k.grace }
 
-// pass brings the objects to what they should be. It reports whether something failed that
-// is worth another try soon: then nothing is told of it yet, and the problems stay.
+// pass brings the objects up to date. It reports whether something failed that is worth a retry
+// soon: then nothing is logged yet, and the problems stay.
 func (k *Keeper) pass(ctx context.Context) (failed bool) {
 	if time.Since(k.surveyed) >= k.every {
 		if err := k.survey(ctx); err != nil {
-			k.log.Debug("the Services of peers cannot be looked at", "error", err)
+			k.log.Debug("failed to read the Services of peers", "error", err)
 			return true
 		}
 		k.surveyed = time.Now()
@@ -170,7 +169,7 @@ func (k *Keeper) pass(ctx context.Context) (failed bool) {
 		err = k.settle(ctx, want)
 	}
 	if err != nil {
-		k.log.Debug("the Services of peers are not as they should be yet", "error", err)
+		k.log.Debug("failed to reconcile the Services of peers", "error", err)
 		return true
 	}
 	if found := k.found(); !reflect.DeepEqual(found, k.problems) {
@@ -182,8 +181,7 @@ func (k *Keeper) pass(ctx context.Context) (failed bool) {
 	return false
 }
 
-// found are the problems there are: kinds that may not be used, and objects that were
-// refused.
+// found returns the problems: kinds that may not be used, and rejected objects.
 func (k *Keeper) found() []check.OwnProblem {
 	var out []check.OwnProblem
 	for _, kind := range k.kinds {

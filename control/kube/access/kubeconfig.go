@@ -17,9 +17,9 @@ const (
 	keyKey         = "tls.key"
 )
 
-// kubeconfig is the data of a peer's Secret; nil as long as the peer has not said how its
-// API server is known, or has issued no identity. direct is for an API server that is reached
-// outside the tunnel, where the gateway says: no Service leads there.
+// kubeconfig returns the data of a peer's Secret; nil while the peer has not described its API
+// server, or has issued no identity. direct is for an API server that is reached outside the
+// tunnel: no Service leads there.
 func (k *Keeper) kubeconfig(ctx context.Context, peer string, direct bool) map[string][]byte {
 	how, err := k.o.Gateway.Kubeconfig(ctx, peer)
 	if err != nil {
@@ -35,15 +35,15 @@ func (k *Keeper) kubeconfig(ctx context.Context, peer string, direct bool) map[s
 	}
 	data, err := secretData(server, how, credential)
 	if err != nil {
-		k.log.Error("the kubeconfig for a peer cannot be written", "peer", peer, "error", err)
+		k.log.Error("failed to write the kubeconfig for a peer", "peer", peer, "error", err)
 		return nil
 	}
 	return data
 }
 
-// secretData is a kubeconfig with what it names beside it: the paths in it are relative to
-// the file, so that it works wherever the Secret is mounted, and clients read a renewed token
-// by themselves.
+// secretData returns a kubeconfig with the files that it names: paths in it are relative to the
+// file, so that it works wherever the Secret is mounted, and clients reload a renewed token by
+// themselves.
 func secretData(server string, how api.Kubeconfig, c api.Credential) (map[string][]byte, error) {
 	cluster := map[string]any{"server": server}
 	if how.ServerName != "" {
@@ -62,7 +62,7 @@ func secretData(server string, how api.Kubeconfig, c api.Credential) (map[string
 		user["tokenFile"], data[keyToken] = keyToken, []byte(c.Token)
 	}
 	named := func(what string, v any) []any { return []any{map[string]any{"name": how.Peer, what: v}} }
-	// JSON is YAML, and its order is always the same.
+	// JSON is YAML, and its order is stable.
 	text, err := json.MarshalIndent(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": how.Peer,
 		"clusters": named("cluster", cluster), "users": named("user", user),

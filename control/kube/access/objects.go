@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// LabelPeer marks an object, and LabelAllow with a peer's name behind it the pods that may
-	// use what the peer offers: with the value Allow.
+	// LabelPeer marks an object. LabelAllow followed by a peer's name, with the value Allow, marks
+	// the pods that may use the peer's services.
 	LabelPeer  = "postern.dev/peer"
 	LabelAllow = "postern.dev/peer-"
 	Allow      = "allow"
@@ -17,7 +17,7 @@ const (
 	labelName      = "app.kubernetes.io/name"
 	labelInstance  = "app.kubernetes.io/instance"
 	labelManagedBy = "app.kubernetes.io/managed-by"
-	// manager is who we are to server-side apply.
+	// manager is our field manager for server-side apply.
 	manager = "postern"
 	program = "postern"
 
@@ -26,15 +26,15 @@ const (
 	kindPolicy  = "NetworkPolicy"
 )
 
-// id names an object.
+// id identifies an object.
 type id struct{ kind, name string }
 
-// object is one that should be.
+// object is a wanted object.
 type object struct {
 	id
 	peer string
-	spec map[string]any // what the body has besides type and metadata
-	// keep: nothing is to be done but to leave what is there.
+	spec map[string]any // the body except type and metadata
+	// keep: leave what is there unchanged.
 	keep bool
 }
 
@@ -42,12 +42,12 @@ func serviceName(peer string) string { return program + "-" + peer }
 
 func secretName(peer string) string { return program + "-" + peer + "-kubeconfig" }
 
-// objects are those of one offer.
+// objects returns those of one offer.
 func (k *Keeper) objects(o offer) []object {
 	var out []object
 	if !o.noService {
 		service := object{id: id{kindService, serviceName(o.peer)}, peer: o.peer, spec: k.service(o)}
-		// A port whose number is not known yet would be taken out of a Service that has it.
+		// A port with an unknown number would be removed from a Service that has it.
 		_, there := k.have[service.id]
 		unknown := slices.ContainsFunc(o.ports, func(p port) bool { return p.number == 0 })
 		service.keep = o.keep || service.spec == nil || there && unknown
@@ -73,8 +73,8 @@ func (k *Keeper) service(o offer) map[string]any {
 	return map[string]any{"spec": map[string]any{"type": "ClusterIP", "selector": k.o.Selector, "ports": ports}}
 }
 
-// policy lets pods with the label to the peer's listeners, and everybody to the gateway's
-// UDP port, and to auth outside the tunnel: the policy closes the pods to all else.
+// policy admits pods with the label to the peer's listeners, and everyone to the gateway's UDP port
+// and to auth outside the tunnel. It closes the pods to everything else.
 func (k *Keeper) policy(o offer) map[string]any {
 	pods := k.o.Pods
 	if len(pods) == 0 {
@@ -103,27 +103,27 @@ func (k *Keeper) policy(o offer) map[string]any {
 	}}
 }
 
-// withOwn are the namespaces whose pods may use what peers offer, sorted: the gateway's and others.
+// withOwn returns the namespaces whose pods may use the services of peers, sorted: the gateway's
+// and others.
 func withOwn(own string, others []string) []string {
 	out := append([]string{own}, others...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// labels are those of our objects of a peer.
+// labels returns those of our objects for a peer.
 func (k *Keeper) labels(peer string) map[string]string {
 	return map[string]string{labelName: program, labelInstance: k.o.Release, labelManagedBy: program, LabelPeer: peer}
 }
 
-// ours tells the objects that may be touched.
+// ours reports whether an object may be touched.
 func (k *Keeper) ours(labels map[string]string, peer string) bool {
 	want := k.labels(peer)
 	return maps.Equal(want, map[string]string{labelName: labels[labelName], labelInstance: labels[labelInstance],
 		labelManagedBy: labels[labelManagedBy], LabelPeer: labels[LabelPeer]})
 }
 
-// body is an object as it is applied. uid is that of the one that is there; empty when there
-// is none.
+// body returns an object as it is applied. uid is the existing object's; empty if there is none.
 func (k *Keeper) body(version string, o object, uid string) map[string]any {
 	meta := map[string]any{"name": o.name, "namespace": k.o.Namespace, "labels": k.labels(o.peer)}
 	if uid != "" {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patch applies an object. With the UID of the one that is there, another in its place is a
-// conflict, and so is none.
+// patch applies an object. With the UID of an existing one, it is a conflict if that was replaced
+// or deleted.
 func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid string) (metav1.PartialObjectMetadata, error) {
 	body, err := json.Marshal(k.body(kind.version, o, uid))
 	if err != nil {
@@ -23,9 +23,8 @@ func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid string) (m
 		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body))
 }
 
-// look finds out what is in the place of an object that is to be made. Between this and the
-// making somebody else could make one, which would be taken for ours: that moment is all that
-// server-side apply leaves.
+// look checks for an existing object before one is created. Someone else could create one in
+// between, which would be taken for ours: server-side apply leaves that gap.
 func (k *Keeper) look(ctx context.Context, kind *kind, o object) error {
 	there, err := metadataOf(ctx, kind.client.Get().Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name))
 	if apierrors.IsNotFound(err) {
@@ -41,7 +40,7 @@ func (k *Keeper) look(ctx context.Context, kind *kind, o object) error {
 	return nil
 }
 
-// remove deletes an object of ours, and no other in its place; that it is gone is fine.
+// remove deletes an object of ours, and no replacement; it is no error if it is gone.
 func (k *Keeper) remove(ctx context.Context, i id) error {
 	kind, h := k.kind(i.kind), k.have[i]
 	if kind.off || kind.denied {
@@ -60,11 +59,11 @@ func (k *Keeper) remove(ctx context.Context, i id) error {
 		return err
 	}
 	delete(k.have, i)
-	k.log.Info("what a peer offered is no longer there for pods", "peer", h.peer, "object", kind.name+" "+i.name)
+	k.log.Info("deleted an object for pods to reach a peer", "peer", h.peer, "object", kind.name+" "+i.name)
 	return nil
 }
 
-// metadataOf makes a request about one object, of which only the metadata comes back.
+// metadataOf sends a request about one object, and returns only its metadata.
 func metadataOf(ctx context.Context, r *rest.Request) (metav1.PartialObjectMetadata, error) {
 	var out metav1.PartialObjectMetadata
 	raw, err := bodyOf(r.SetHeader("Accept", metadataOne).Do(ctx))

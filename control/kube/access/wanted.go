@@ -9,31 +9,31 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// portAPIServer is the port of a peer's Service for its API server: that of the service
-// inside the tunnel, where clients expect it.
+// portAPIServer is the port of a peer's Service for its API server: the one of the service inside
+// the tunnel, which clients expect.
 const portAPIServer = api.PortAPIServer
 
-// port is one of a peer's Service.
+// port is a port of a peer's Service.
 type port struct {
 	name   string
-	number uint16 // 0 is not known: the one that the Service has stays
-	target uint16 // of the listener in the gateway's pod
+	number uint16 // 0 means unknown: the Service's current one stays
+	target uint16 // the listener's in the gateway's pod
 }
 
 // offer is what pods may use of a peer.
 type offer struct {
 	peer  string
 	ports []port // sorted by name
-	// secret is the data of its kubeconfig's Secret; nil as long as there is no identity, and
-	// the last one stays. noSecret: there is not to be one.
+	// secret is the data of its kubeconfig's Secret; nil without an identity, and then the last one
+	// stays. noSecret: there must be none.
 	secret   map[string][]byte
 	noSecret bool
-	// keep: there are no ports now, but the Service that there is stays. noService: there is not
-	// to be one.
+	// keep: there are currently no ports, but an existing Service stays. noService: there must be
+	// none.
 	keep, noService bool
 }
 
-// wanted are the offers of the peers as the gateway has them.
+// wanted returns the current offers of the peers.
 func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 	s, err := k.o.Gateway.Status(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 			continue
 		}
 		o := offer{peer: p.Name, ports: k.portsOf(p)}
-		direct := p.Mode == api.ModeOutOfBand // to its API server outside the tunnel
+		direct := p.Mode == api.ModeOutOfBand // its API server is reached outside the tunnel
 		none := len(o.ports) == 0
 		o.noService = none && told(p) && !offers(p)
 		o.keep = none && !o.noService
@@ -60,18 +60,18 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 	return out, nil
 }
 
-// told reports whether the peer has said in this run what it offers. Before that nothing is
-// taken away: a gateway that takes over from another hears it a moment after it is connected,
-// and a Service that is recreated has another address.
+// told reports whether the peer has announced its offers in this run. Before that nothing is
+// deleted: a gateway that takes over from another hears them a moment after it is connected, and a
+// recreated Service has another address.
 func told(p api.PeerStatus) bool { return p.Version != "" }
 
-// offers reports whether a peer offers anything that a Service can lead to, even if there is
-// no listener for it just now.
+// offers reports whether a peer offers anything that a Service can lead to, even if it currently
+// has no listener.
 func offers(p api.PeerStatus) bool {
 	return slices.ContainsFunc(p.Offers, func(s string) bool { return s != api.ServiceAuth })
 }
 
-// portsOf are the listeners that a Service can lead to: not those of the loopback interface,
+// portsOf returns the listeners that a Service can lead to: not those on the loopback interface,
 // which an operator asked for.
 func (k *Keeper) portsOf(p api.PeerStatus) []port {
 	var out []port
@@ -95,7 +95,7 @@ func (k *Keeper) portsOf(p api.PeerStatus) []port {
 	return out
 }
 
-// portName is a service's in a Service, where a name is a DNS label: apiServer is none.
+// portName is the name of a service in a Service. It must be a DNS label, which apiServer is not.
 func portName(service string) string {
 	switch service {
 	case api.ServiceAPIServer:

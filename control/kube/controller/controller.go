@@ -31,7 +31,7 @@ const (
 	maxPause   = 15 * time.Second
 )
 
-// Cluster gives clients for the gateway's own cluster.
+// Cluster makes clients for the gateway's own cluster.
 type Cluster interface {
 	Namespace() string
 	Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error)
@@ -170,7 +170,7 @@ func (c *Controller[T]) tell() {
 	}
 	for _, p := range fresh {
 		cause, fix := catalogue.Render(p.Code, p.Params)
-		c.Log.Warn("the cluster cannot be asked as it should be", "code", string(p.Code), "problem", cause, "fix", fix)
+		c.Log.Warn("problem with the Kubernetes API", "code", string(p.Code), "problem", cause, "fix", fix)
 	}
 	c.told[c.o.Source] = all
 	c.o.Gateway.SetProblems(c.o.Source, all)

@@ -72,7 +72,7 @@ func (g *guard) refused(ctx context.Context, user string) error {
 	return nil
 }
 
-// probe is a request that is as ours are but for the user.
+// probe is a request that is as ours are except for the user.
 func (g *guard) probe(user string) (object, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

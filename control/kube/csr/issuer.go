@@ -126,7 +126,7 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	}
 	if i.o.Ledger != nil { // again too: whoever issued it first may have died before it was noted
 		if err := i.o.Ledger.RecordIssued(s.PublicKey, s.IdentityName(), out.Serial, time.Now(), out.NotAfter); err != nil {
-			i.o.Logger.Warn("an issued identity could not be noted", "peer", s.Name, "error", err)
+			i.o.Logger.Warn("failed to record an issued identity", "peer", s.Name, "error", err)
 		}
 	}
 	return out, nil

@@ -148,7 +148,7 @@ func (x object) state() (state, string) {
 // errForeign: there is an object of the name that we need, and it is not ours.
 var errForeign = errors.New("it is not this gateway's")
 
-// ensure gives the object of a request, which is made when it is not there. One that asks for
+// ensure returns the object of a request, which is made when it is not there. One that asks for
 // something else, of an earlier configuration, is replaced.
 func (o objects) ensure(ctx context.Context, want object) (have *object, created bool, err error) {
 	got := object{&certificatesv1.CertificateSigningRequest{}}

@@ -15,9 +15,9 @@ import (
 // is done. It returns when ctx ends.
 func (i *Issuer) Run(ctx context.Context) {
 	ctx = i.logged(ctx)
-	i.o.Logger.Info("the users of peers have this gateway's name in them, which roles have to be bound to", "user", i.objects.user(auth.Subject{Name: "NAME"}))
+	i.o.Logger.Info("user names of peers include this gateway's name; bind roles to them", "user", i.objects.user(auth.Subject{Name: "NAME"}))
 	if err := i.guard.check(ctx, time.Now()); err != nil && ctx.Err() == nil {
-		i.o.Logger.Warn("peers will get no identities", "error", explain(err, ""))
+		i.o.Logger.Warn("cannot issue identities to peers", "error", explain(err, ""))
 		i.noteGuard(explain(err, ""))
 	}
 	pause, complained := newBackoff(firstRetry, maxRetry), false
@@ -40,7 +40,7 @@ func (i *Issuer) Run(ctx context.Context) {
 			if !complained {
 				level, complained = slog.LevelWarn, true
 			}
-			i.o.Logger.Log(ctx, level, "certificate requests that are over cannot be deleted", "error", explain(err, ""), "retryIn", next)
+			i.o.Logger.Log(ctx, level, "failed to delete finished certificate requests", "error", explain(err, ""), "retryIn", next)
 		default:
 			complained = false
 			pause.Reset()

@@ -163,7 +163,7 @@ func (r *Recorder) Run(ctx context.Context) {
 			return
 		case e := <-r.queue:
 			if err := r.write(ctx, e); err != nil && ctx.Err() == nil {
-				r.o.Logger.Debug("an event cannot be written", "object", e.about.Kind+"/"+e.about.Name, "reason", e.event.Reason, "error", err)
+				r.o.Logger.Debug("failed to write an event", "object", e.about.Kind+"/"+e.about.Name, "reason", e.event.Reason, "error", err)
 			}
 		}
 	}

@@ -22,14 +22,14 @@ const SourceService = "service"
 
 // Exposure is how the cluster lets others reach the gateway, auth and the API server.
 type Exposure struct {
-	// Type is that of the gateway's Service, empty where it is not known.
+	// Type is that of the gateway's Service, empty where it is unknown.
 	Type string
 	// Endpoints lead to the gateway's UDP port, the best first.
 	Endpoints []Endpoint
 	// Auth is how auth is exposed to peers out-of-band; its zero value where it is not.
 	Auth Auth
 	// APIServer is where others may reach the API server; its Address is empty where that is
-	// not known.
+	// unknown.
 	APIServer Endpoint
 	// Problems are what is wrong, each with its code.
 	Problems []check.OwnProblem

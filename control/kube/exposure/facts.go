@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// facts are what is known of the cluster at one moment.
+// facts are what is known about the cluster at one moment.
 type facts struct {
 	namespace string
 	service   string // the gateway's Service
@@ -31,7 +31,7 @@ type facts struct {
 	pendingSince time.Time
 }
 
-// known is what is known of the objects of one kind.
+// known is what is known about the objects of one kind.
 type known[T any] struct {
 	list []T
 	// read: they have been listed. Without it and without denied, nobody knows yet.

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// pendingGrace is how long a load balancer may take to get its address before anybody is
+// pendingGrace is how long a load balancer may take to get its address before anyone is
 // told: clouds take 10 to 60 s, and most of them answer within this.
 const pendingGrace = 30 * time.Second
 

@@ -16,7 +16,7 @@ import (
 const maxNodes = 4
 
 // nodePorts adds the node port of a Service's port at the nodes that lead to the gateway.
-// It gives what it added, and why where that is nothing.
+// It returns what it added, and why where that is nothing.
 func (f facts) nodePorts(d *derived, found *endpoints, s *corev1.Service, port corev1.ServicePort) (added []catalogue.Candidate, why string) {
 	if port.NodePort == 0 {
 		return nil, "it has no node port"

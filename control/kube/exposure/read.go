@@ -43,7 +43,7 @@ type ReadOptions struct {
 }
 
 // Read reads how a cluster exposes the gateway, auth and its API server, with the rights of
-// whoever's kubeconfig made the cluster: what they do not suffice for is not known then, and
+// whoever's kubeconfig made the cluster: what they do not suffice for is unknown then, and
 // a problem with its code. A cluster without a gateway is one that exposes none. The error is
 // that the API server does not answer.
 func Read(ctx context.Context, c *kube.Cluster, o ReadOptions) (predict.Exposure, []check.OwnProblem, error) {

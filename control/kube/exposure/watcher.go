@@ -208,7 +208,7 @@ func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 	if w.last != nil {
 		was, is := addresses(w.last.Endpoints), addresses(d.Endpoints)
 		if !slices.Equal(was, is) {
-			w.log.Info("the addresses that the cluster leads here have changed", "was", strings.Join(was, ", "), "now", strings.Join(is, ", "))
+			w.log.Info("addresses that the cluster routes here changed", "was", strings.Join(was, ", "), "now", strings.Join(is, ", "))
 		}
 		if lost(was, is) && !d.leadsNowhere() {
 			p := check.OwnProblem{Name: NameMoved, Code: catalogue.ExposureMoved}

@@ -82,7 +82,7 @@ func (g *Guard) Run(ctx context.Context) {
 		}
 		admitted, err := g.Admitted(ctx)
 		if err != nil { // what was told stays
-			g.o.Logger.Debug("whether a policy bounds the gateway's account is not known", "error", err)
+			g.o.Logger.Debug("failed to find out whether a policy restricts the gateway's account", "error", err)
 			next.Reset(g.again)
 			continue
 		}
@@ -152,7 +152,7 @@ func (g *Guard) probes() []probe {
 }
 
 // Admitted says what the account could do that it must not. With an error there is nothing that it is
-// known to be able to do, and something of which that is not known.
+// known to be able to do, and something of which that is unknown.
 func (g *Guard) Admitted(ctx context.Context) ([]string, error) {
 	var out []string
 	var unknown []error
@@ -171,7 +171,7 @@ func (g *Guard) Admitted(ctx context.Context) ([]string, error) {
 }
 
 // admits reports whether the API server would do what p asks for. A refusal counts when it is for
-// what must not be: a quota or somebody's webhook may refuse the harmless request too.
+// what must not be: a quota or someone's webhook may refuse the harmless request too.
 func (g *Guard) admits(ctx context.Context, p probe) (bool, error) {
 	err := g.ask(ctx, p, p.body)
 	var status apierrors.APIStatus

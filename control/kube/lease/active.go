@@ -13,18 +13,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serve is the active role, from the lease that was just taken to its loss or its end. lost
-// tells which; err is what active returned.
+// serve runs the active role, from taking the lease to its loss or the end. lost says which; err is
+// what active returned.
 func (l *Lease) serve(ctx context.Context, got gained, label *labels, active func(context.Context) error) (lost bool, err error) {
 	role, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	at := term(got.lease)
 	l.SetPublicKey(got.lease.Annotations[publicKey])
-	// One that was silent may live all the same; an earlier pod of our own name does not.
+	// One that was silent may live anyway; an earlier pod of our own name does not.
 	silent := got.from != "" && pod(got.from) != pod(l.o.Identity)
 	l.written(got.at, silent || rival(got.lease) != "")
 	l.enter(Active, at, lose)
-	l.logger.Info("this replica is the gateway now", slog.String("lease", l.o.Name), slog.String("term", at), slog.String("before", got.from))
+	l.logger.Info("this replica is now active", slog.String("lease", l.o.Name), slog.String("term", at), slog.String("before", got.from))
 	label.want(true, got.from)
 	leave := context.AfterFunc(role, func() {
 		if errors.Is(context.Cause(role), ErrLost) {
@@ -33,7 +33,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	})
 	defer leave()
 
-	// Writing goes on while active comes to its end, whatever the reason.
+	// Writing continues while active shuts down, whatever the reason.
 	running, stopped := context.WithCancel(context.WithoutCancel(ctx))
 	result := make(chan error, 1)
 	go func() {
@@ -45,7 +45,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	lost = errors.Is(context.Cause(role), ErrLost)
 	l.enter(Standby, "", nil)
 	if lost {
-		l.logger.Warn("this replica is the gateway no more", slog.String("lease", l.o.Name), slog.Any("reason", context.Cause(role)))
+		l.logger.Warn("this replica is no longer active", slog.String("lease", l.o.Name), slog.Any("reason", context.Cause(role)))
 		return true, err
 	}
 	label.drop()
@@ -53,8 +53,8 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 	return false, err
 }
 
-// keep writes the lease until running ends, or until it is lost, and gives it as it was
-// written last. silent: the one before did not give it back, and may live.
+// keep writes the lease until running ends, or until it is lost, and returns it as last written.
+// silent: the previous holder did not release it, and may be alive.
 func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc, got gained, silent bool) *coordinationv1.Lease {
 	have, answered := got.lease, got.at
 	var ailing outage
@@ -90,13 +90,13 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 			ailing.failed(l, "the gateway goes on; no other replica takes over unless the API server answers that one", err)
 		}
 		timer.Reset(l.t.retry)
-		if answers(err) { // it is not away, so it is not hurried
+		if answers(err) { // it is not away, so there is no hurry
 			timer.Reset(l.t.renew)
 		}
 	}
 }
 
-// renew writes the lease. That somebody else has it is an [ErrLost].
+// renew writes the lease. If another replica has it the error is an [ErrLost].
 func (l *Lease) renew(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
@@ -117,7 +117,7 @@ func (l *Lease) renew(ctx context.Context, have *coordinationv1.Lease) (*coordin
 	return next, err
 }
 
-// renewed is the lease as its holder writes it again.
+// renewed returns the lease as its holder writes it again.
 func (l *Lease) renewed(have *coordinationv1.Lease) *coordinationv1.Lease {
 	next := taken(have, l.o.Identity, l.t.duration, time.Now())
 	owned(next, l.ownedBy())
@@ -125,8 +125,8 @@ func (l *Lease) renewed(have *coordinationv1.Lease) *coordinationv1.Lease {
 	return next
 }
 
-// again is the lease as it is there, if nobody else has it: somebody added a label, a write
-// arrived whose answer was lost, or the object was deleted.
+// again returns the current lease, if nobody else has it: someone added a label, a write arrived
+// whose answer was lost, or the object was deleted.
 func (l *Lease) again(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	x, err := l.api.get(ctx)
 	switch {
@@ -139,8 +139,8 @@ func (l *Lease) again(ctx context.Context, have *coordinationv1.Lease) (*coordin
 	case holder(x) != l.o.Identity && holder(x) != "":
 		return nil, fmt.Errorf("%w: %s holds the lease", ErrLost, holder(x))
 	case holder(x) == "":
-		// Somebody else had it and gave it back, or a person did: what was written in that
-		// time is not known.
+		// Another replica had it and released it, or a person did: what was written meanwhile is
+		// unknown.
 		return nil, fmt.Errorf("%w: nobody holds the lease", ErrLost)
 	case term(x) != term(have):
 		return nil, fmt.Errorf("%w: %s holds it in another term", ErrLost, holder(x))
@@ -148,7 +148,7 @@ func (l *Lease) again(ctx context.Context, have *coordinationv1.Lease) (*coordin
 	return x, nil
 }
 
-// giveBack lets another replica take the lease at once.
+// giveBack releases the lease, so that another replica can take it at once.
 func (l *Lease) giveBack(ctx context.Context, have *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -160,17 +160,17 @@ func (l *Lease) giveBack(ctx context.Context, have *coordinationv1.Lease) {
 		}
 	}
 	if err != nil && !errors.Is(err, ErrLost) && !apierrors.IsNotFound(err) {
-		l.logger.Warn("the lease cannot be given back; another replica waits until it has run out",
+		l.logger.Warn("failed to release the lease; another replica waits until it expires",
 			slog.String("lease", l.o.Name), slog.Any("error", explain(err)))
 	}
 }
 
-// answers tells errors that the API server itself gave, and that are not over in a moment.
+// answers reports whether the API server itself returned the error, and it is not transient.
 func answers(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
-// explain says what to do about an error.
+// explain adds what to do about an error.
 func explain(err error) error {
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
 		return fmt.Errorf("%w (the gateway's Role needs leases get, watch and update for this name, and create; the chart gives it)", err)

@@ -13,8 +13,7 @@ const (
 	labelSlowest = 30 * time.Second
 )
 
-// labels brings the labels of pods to what is wanted, and tries until it is so. Nothing waits
-// for it, but for the end.
+// labels applies the wanted labels of pods, with retries. Nothing waits for it, except the end.
 type labels struct {
 	pods   Pods
 	logger *slog.Logger
@@ -51,7 +50,7 @@ func (b *labels) want(active bool, from string) {
 	b.wish <- labelling{active, from}
 }
 
-// drop takes our own label away, now, if the API server answers in time.
+// drop removes our own label now, if the API server answers in time.
 func (b *labels) drop() {
 	b.close()
 	if b.pods == nil {
@@ -60,11 +59,11 @@ func (b *labels) drop() {
 	ctx, cancel := context.WithTimeout(context.Background(), labelTimeout)
 	defer cancel()
 	if err := b.pods.Mark(ctx, false); err != nil {
-		b.logger.Warn("the pod keeps the label of the active one until it is gone", slog.Any("error", err))
+		b.logger.Warn("failed to remove the active label; the pod keeps it until it is gone", slog.Any("error", err))
 	}
 }
 
-// close gives up what is not done.
+// close gives up what is pending.
 func (b *labels) close() {
 	b.stop()
 	b.wg.Wait()
@@ -90,7 +89,7 @@ func (b *labels) run(ctx context.Context) {
 			continue
 		}
 		if !complained {
-			b.logger.Warn("a pod cannot be labelled, so Services may lead elsewhere; it is tried again", slog.Bool("active", w.active), slog.Any("error", err))
+			b.logger.Warn("failed to label a pod; Services may route elsewhere; will retry", slog.Bool("active", w.active), slog.Any("error", err))
 			complained = true
 		}
 		timer.Reset(pause)

@@ -15,44 +15,44 @@ import (
 )
 
 const (
-	// DefaultDuration is how long a replica that stands by waits for a silent active one.
+	// DefaultDuration is how long a standby waits for a silent active replica.
 	DefaultDuration = 8 * time.Second
-	// MinDuration bounds it: requests have a quarter of it.
+	// MinDuration is the minimum: requests get a quarter of it.
 	MinDuration = 3 * time.Second
-	// DefaultWithoutAPI is how long a replica is active without an answer of the API server while
-	// another stands by.
+	// DefaultWithoutAPI is how long a replica stays active without an answer from the API server
+	// while there is a standby.
 	DefaultWithoutAPI = 15 * time.Minute
-	// endTimeout bounds what is asked at a clean end.
+	// endTimeout bounds the requests at a clean end.
 	endTimeout = 3 * time.Second
 )
 
-// ErrLost is the cause (context.Cause) with which the context of the active role ends when the
-// role was lost: everything is to be closed at once, without letting anything finish, since
-// another replica may be at work.
+// ErrLost is the cause (context.Cause) with which the context of the active role ends when the role
+// is lost: everything must be closed at once, without draining, since another replica may be
+// active.
 var ErrLost = errors.New("the role of the active gateway was lost")
 
-// Pods marks pods (package role).
+// Pods labels pods (package role).
 type Pods interface {
 	// Mark labels our own pod as active or not.
 	Mark(ctx context.Context, active bool) error
-	// Unmark takes the label from the pod with that identity.
+	// Unmark removes the label from the pod with that identity.
 	Unmark(ctx context.Context, identity string) error
 }
 
-// Options of a lease. Cluster, Name and Identity are required.
+// Options configure a Lease. Cluster, Name and Identity are required.
 type Options struct {
 	Cluster *kube.Cluster
 	// Name of the Lease, in the cluster's own namespace.
 	Name string
-	// Identity tells this pod from all others, and is the same after a restart of the
-	// container (role.Pod.Identity).
+	// Identity distinguishes this pod from all others, and stays the same when the container
+	// restarts (role.Pod.Identity).
 	Identity string
 	// Duration is rounded up to whole seconds; 0 is DefaultDuration.
 	Duration time.Duration
-	// WithoutAPI: 0 is DefaultWithoutAPI; less than 0 is for ever, as it always is while no
-	// other replica has been seen to stand by.
+	// WithoutAPI: 0 means DefaultWithoutAPI; a negative value means for ever, which also applies
+	// while no standby has been seen.
 	WithoutAPI time.Duration
-	// Owner goes with the lease: the StatefulSet. Without a UID nobody does.
+	// Owner is the lease's owner, the StatefulSet. Without a UID there is none.
 	Owner metav1.OwnerReference
 	// Pods may be nil.
 	Pods Pods
@@ -74,14 +74,14 @@ type Status struct {
 	Role Role
 	// Since is when the role began.
 	Since time.Time
-	// Holder is who holds the lease, as far as is known.
+	// Holder is the holder of the lease, as far as known.
 	Holder string
 	// Answered is when the API server last answered about the lease.
 	Answered time.Time
 }
 
-// Lease is one replica's part in it. Its methods are safe for concurrent use; Run is called
-// once at a time.
+// Lease is one replica's part in the election. Its methods are safe for concurrent use; Run may
+// only run once at a time.
 type Lease struct {
 	o      Options
 	api    leases
@@ -91,19 +91,19 @@ type Lease struct {
 	mu     sync.Mutex
 	status Status
 	term   string
-	// lose ends the present role; nil while there is none.
+	// lose ends the current role; nil while there is none.
 	lose context.CancelCauseFunc
-	// contested: another replica could have taken the lease since it was written last.
+	// contested: another replica could have taken the lease since it was last written.
 	contested bool
-	// claimed are the highest starts that each peer has told of, disproved those that were
-	// told of before the API server last said that this replica has the lease.
+	// claimed are the highest starts that each peer has reported, disproved those reported before
+	// the API server last confirmed that this replica has the lease.
 	claimed, disproved map[string]uint64
 	owner              metav1.OwnerReference
-	// publicKey is what the lease says of the gateway's key.
+	// publicKey is the gateway's key in the lease.
 	publicKey string
 }
 
-// New makes a lease. Nothing is asked yet.
+// New returns a lease. It sends no request yet.
 func New(o Options) (*Lease, error) {
 	if o.Cluster == nil {
 		return nil, errors.New("make a lease: no cluster given")
@@ -135,23 +135,23 @@ func newLease(api leases, o Options) (*Lease, error) {
 	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, claimed: map[string]uint64{}, disproved: map[string]uint64{}, owner: o.Owner}, nil
 }
 
-// Status says how things are.
+// Status returns the current state.
 func (l *Lease) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status
 }
 
-// Term names the present time in the active role: nobody else can have had it since that
-// term began. Empty while standing by.
+// Term names the current time in the active role: nobody else can have had it since that term
+// began. It is empty on a standby.
 func (l *Lease) Term() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.term
 }
 
-// Supersede tells that another replica is active, by whatever sign: the role is lost at once.
-// While standing by it does nothing.
+// Supersede reports, by whatever sign, that another replica is active: the role is lost at once. On
+// a standby it does nothing.
 func (l *Lease) Supersede(sign string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,21 +160,21 @@ func (l *Lease) Supersede(sign string) {
 	}
 }
 
-// Own gives the lease an owner that was not known before, with the next write.
+// Own gives the lease an owner that was unknown before, with the next write.
 func (l *Lease) Own(owner metav1.OwnerReference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner = owner
 }
 
-// PublicKey is that of the gateway which had the lease last, as far as it told; empty else.
+// PublicKey returns the key of the gateway that last had the lease, if it is known; else empty.
 func (l *Lease) PublicKey() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.publicKey
 }
 
-// SetPublicKey has the lease tell of the gateway's key, with the next write. It outlives the
+// SetPublicKey writes the gateway's key to the lease, with the next write. There it outlives the
 // gateway's state.
 func (l *Lease) SetPublicKey(k string) {
 	l.mu.Lock()
@@ -228,7 +228,7 @@ func (l *Lease) Run(ctx context.Context, active func(context.Context) error) err
 			return err
 		}
 		if err != nil {
-			l.logger.Warn("the gateway did not end well when it lost its role", slog.Any("error", err))
+			l.logger.Warn("gateway did not stop cleanly after losing its role", slog.Any("error", err))
 		}
 		notBefore = time.Now().Add(l.t.reclaiming)
 		if ctx.Err() != nil {

@@ -24,7 +24,7 @@ const waiting = "postern.dev/standby"
 // publicKey is that of the gateway which has the lease, or had it last.
 const publicKey = "postern.dev/public-key"
 
-// tells has a lease tell of the gateway's key; empty leaves it as it is.
+// tells has a lease report the gateway's key; empty leaves it as it is.
 func tells(x *coordinationv1.Lease, key string) {
 	if key == "" {
 		return

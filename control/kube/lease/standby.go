@@ -44,7 +44,7 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 		case <-timer.C:
 			var err error
 			if x, err = l.look(ctx); err != nil {
-				present.end() // else its connection is kept, which may lead nowhere
+				present.end() // otherwise its connection is kept, which may lead nowhere
 				if ctx.Err() == nil {
 					ailing.failed(l, "the lease cannot be read; this replica cannot take over", err)
 				}
@@ -73,7 +73,7 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 	}
 }
 
-// announce has the holder know that somebody waits. What fails is repeated at the next sign of
+// announce has the holder know that someone waits. What fails is repeated at the next sign of
 // the holder.
 func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	if x.Annotations[waiting] != "" {
@@ -82,7 +82,7 @@ func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
 	if _, err := l.api.update(ctx, announced(x, l.o.Identity)); err != nil && !apierrors.IsConflict(err) {
-		l.logger.Debug("the active replica cannot be told of this one", slog.Any("error", explain(err)))
+		l.logger.Debug("failed to announce this standby to the active replica", slog.Any("error", explain(err)))
 	}
 }
 
@@ -95,7 +95,7 @@ func (l *Lease) withdraw(ctx context.Context, x *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.t.request)
 	defer cancel()
 	if _, err := l.api.update(ctx, announced(x, "")); err != nil && !apierrors.IsConflict(err) {
-		l.logger.Debug("the active replica cannot be told that this one goes", slog.Any("error", explain(err)))
+		l.logger.Debug("failed to tell the active replica that this standby is leaving", slog.Any("error", explain(err)))
 	}
 }
 
@@ -139,7 +139,7 @@ func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outag
 	return gained{}, false
 }
 
-// watching is the present watch.
+// watching is the current watch.
 type watching struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -160,8 +160,8 @@ func (w *watching) end() {
 	}
 }
 
-// follow hands on what a watch tells of the lease, until ctx ends. Without a watch the lease is
-// asked for all the same, only more often.
+// follow hands on what a watch reports the lease, until ctx ends. Without a watch the lease is
+// asked for anyway, only more often.
 func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *coordinationv1.Lease) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -180,7 +180,7 @@ func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *co
 		})
 		present.end()
 		if err != nil && ctx.Err() == nil {
-			l.logger.Debug("the lease cannot be watched now", slog.Any("error", err))
+			l.logger.Debug("failed to watch the lease", slog.Any("error", err))
 		}
 		pause.Reset(l.t.rewatch)
 	}
@@ -191,7 +191,7 @@ type outage struct{ on bool }
 
 func (o *outage) failed(l *Lease, text string, err error) {
 	if !o.on {
-		l.logger.Warn("the API server gives no good answer about the lease",
+		l.logger.Warn("failed to read or renew the lease",
 			slog.String("lease", l.o.Name), slog.String("effect", text), slog.Any("error", explain(err)))
 	}
 	o.on = true
@@ -199,7 +199,7 @@ func (o *outage) failed(l *Lease, text string, err error) {
 
 func (o *outage) over(l *Lease) {
 	if o.on {
-		l.logger.Info("the API server answers about the lease again", slog.String("lease", l.o.Name))
+		l.logger.Info("lease is readable again", slog.String("lease", l.o.Name))
 	}
 	o.on = false
 }

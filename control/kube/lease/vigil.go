@@ -2,17 +2,17 @@ package lease
 
 import "time"
 
-// timing is what follows from the duration of a lease; see the package comment.
+// timing holds the durations derived from a lease's; see the package comment.
 type timing struct {
 	duration   time.Duration
-	renew      time.Duration // between two writes of the active one
-	retry      time.Duration // after one without an answer
+	renew      time.Duration // between two writes of the active replica
+	retry      time.Duration // after a write without an answer
 	request    time.Duration // for one request
-	suspicion  time.Duration // without a write, after which the API server is asked
-	look       time.Duration // between two such questions
-	gap        time.Duration // silence of the API server, after which nothing before it counts
+	suspicion  time.Duration // without a write, after which to ask the API server
+	look       time.Duration // between two such requests
+	gap        time.Duration // silence of the API server after which counting restarts
 	rewatch    time.Duration // between two attempts to watch
-	reclaiming time.Duration // for which one that was superseded does not take the lease
+	reclaiming time.Duration // how long a superseded replica does not take the lease
 }
 
 func timed(d time.Duration) timing {
@@ -22,18 +22,17 @@ func timed(d time.Duration) timing {
 	}
 }
 
-// vigil counts for how long a record has not changed while the API server answered. It
-// keeps no clock.
+// vigil counts how long a record has not changed while the API server answered. It has no clock.
 type vigil struct {
 	timing
-	// needed is how long it has to be quiet.
+	// needed is how long it must be quiet.
 	needed   time.Duration
 	record   string
 	quiet    time.Duration
 	answered time.Time
 }
 
-// heard takes an answer of the API server: what the record is at that moment.
+// heard handles an answer of the API server with the current record.
 func (v *vigil) heard(now time.Time, record string) {
 	since := now.Sub(v.answered)
 	switch {
@@ -45,10 +44,10 @@ func (v *vigil) heard(now time.Time, record string) {
 	v.record, v.answered = record, now
 }
 
-// over: the holder has had its time.
+// over reports whether the holder has had its time.
 func (v *vigil) over() bool { return v.quiet >= v.needed }
 
-// next is when the API server should be asked, if it says nothing by itself.
+// next is when to ask the API server, if it reports nothing by itself.
 func (v *vigil) next(now time.Time) time.Time {
 	if v.answered.IsZero() || now.Sub(v.answered) > v.gap {
 		return now.Add(v.look)

@@ -5,7 +5,7 @@
 // # Rules
 //
 // What was seen last stays so long as nothing newer is known: an API server that is away
-// takes nothing from anybody. That the copy may be old is said by [Mirror.Err]: why the
+// takes nothing from anyone. That the copy may be old is said by [Mirror.Err]: why the
 // objects are not watched at the moment. It is cleared by a watch that is open, not by a list
 // alone, so that a gateway which may list and not watch does not seem to be well every other
 // second. [Mirror.Denied] tells a refusal apart, which outlasts an outage. The reflector says a refusal again with each try: that is logged at debug level, and

@@ -42,7 +42,7 @@ const (
 
 // Gateway is what is watched; *gateway.Gateway is one.
 type Gateway interface {
-	// Checks gives what the checks found last, without making any.
+	// Checks returns what the checks found last, without making any.
 	Checks(context.Context) (api.CheckReport, error)
 }
 
@@ -124,7 +124,7 @@ func (n *Notices) Run(ctx context.Context) {
 		look.Reset(every)
 		report, err := n.o.Gateway.Checks(ctx)
 		if err != nil {
-			n.log.Debug("the verdicts cannot be read", "error", err)
+			n.log.Debug("failed to read the verdicts", "error", err)
 			continue
 		}
 		n.tell(report)
@@ -157,7 +157,7 @@ func (n *Notices) tell(report api.CheckReport) {
 			reason = ReasonWarning
 		}
 		if n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To fix it: %s", c.Code, c.Name, c.Cause, c.Fix)}) {
-			n.failed[key] = c // else it is tried at the next look
+			n.failed[key] = c // otherwise it is tried at the next look
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.failed)) {

@@ -72,7 +72,7 @@ func grouped(resource, group string) string {
 	return name
 }
 
-// Problems are the problems that requests of different kinds have at present. The zero value
+// Problems are the problems that requests of different kinds have currently. The zero value
 // has none. It is used by one goroutine.
 type Problems struct {
 	now, told map[string]check.OwnProblem // by what was asked
@@ -96,7 +96,7 @@ func (t *Problems) Note(what, resource, namespace string, err error, now time.Ti
 	t.now[what] = p
 }
 
-// Changed gives the problems, and those that were not there before, when they are others than
+// Changed returns the problems, and those that were not there before, when they are others than
 // the last time; changed is false when they are not.
 func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
 	same := maps.EqualFunc(t.now, t.told, func(a, b check.OwnProblem) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// admit judges the candidates beside each other, the oldest first, so that a newer object
-// never puts an older one out of force.
+// admit checks the candidates against each other, oldest first, so that a newer object never
+// disables an older one.
 func admit(list []*candidate, own peer.PublicKey) {
 	byAge := slices.Clone(list)
 	slices.SortStableFunc(byAge, func(a, b *candidate) int {
@@ -34,7 +34,7 @@ func admit(list []*candidate, own peer.PublicKey) {
 	}
 }
 
-// beside says why a candidate cannot be beside those before it; nil when it can.
+// beside returns the conflict of a candidate with earlier ones; nil if there is none.
 func beside(c *candidate, own peer.PublicKey, keys map[peer.PublicKey]string, before []config.Peer) *finding {
 	if c.peer.PublicKey == own && !own.IsZero() {
 		return duplicate(c.object, "this gateway itself")
@@ -78,25 +78,25 @@ func duplicate(o *v1alpha1.Peer, of string) *finding {
 	return f
 }
 
-// origin is how a peer came, if the object was made for one that joined; empty if it makes
-// the peer by itself.
+// origin returns how a peer was added, if the object was created for a joined peer; empty if the
+// object itself adds the peer.
 func origin(o *v1alpha1.Peer) string { return o.Labels[v1alpha1.LabelOrigin] }
 
-// fitJoined brings a candidate together with the peer of the same name in the gateway's
-// state; joined is nil when there is none.
+// fitJoined matches a candidate with the peer of the same name in the gateway's state; joined is
+// nil if there is none.
 func fitJoined(c *candidate, joined *state.Peer) {
 	switch {
 	case origin(c.object) == "":
-		// It makes the peer by itself. A pending one is not the gateway's yet, and one whose
-		// name the state has for another key must wait until that is removed.
+		// It adds the peer itself. A pending one is not the gateway's yet, and one whose name
+		// belongs to another key in the state must wait until that peer is removed.
 		c.apart = c.apart || c.refused == nil && (c.object.Spec.Pending || joined != nil && !c.peer.PublicKey.IsZero() && joined.PublicKey != c.peer.PublicKey)
 	case joined == nil:
 		c.refused = found(c.object, catalogue.PeerNotInState, "")
 	default:
-		// Its options must go to the peer that joined even when something is wrong with the
-		// object, or it would get back all that its ticket granted.
+		// Its options must reach the joined peer even if something is wrong with the object.
+		// Otherwise the peer would get back everything that its ticket granted.
 		p := config.Peer{Name: c.object.Name, PublicKey: joined.PublicKey, Joined: true}
-		// A peer may announce another key: then the object has the one before for a moment.
+		// A peer may announce another key: then the object has the old one for a moment.
 		agreed := c.peer.PublicKey == joined.PublicKey || !joined.ObjectKey.IsZero() && c.peer.PublicKey == joined.ObjectKey
 		switch {
 		case c.refused != nil:

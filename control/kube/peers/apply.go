@@ -11,22 +11,22 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// refusedAgain is when a set is offered again of which the gateway refused something: what
-// it depends on besides the objects (peers that joined) may have changed.
+// refusedAgain is when a set is applied again of which the gateway refused something: other
+// conditions (joined peers) may have changed.
 const refusedAgain = time.Minute
 
-// applied is what the gateway was last told.
+// applied is what was last applied to the gateway.
 type applied struct {
-	// want is what was asked for and given what the gateway took of it; refused says why
-	// it did not take the rest, by name.
+	// want is what was requested and given what the gateway accepted; refused says by name why it
+	// refused the rest.
 	want, given []config.Peer
 	refused     map[string]string
 	at          time.Time
 	known       bool
 }
 
-// chosen are the peers that the gateway is to have, by name. A joined peer is told its
-// options even when its object is refused: see fitJoined.
+// chosen returns the peers that the gateway should have, by name. A joined peer gets its options
+// even if its object is refused: see fitJoined.
 func chosen(list []*candidate) []config.Peer {
 	out := []config.Peer{}
 	for _, c := range list {
@@ -37,15 +37,15 @@ func chosen(list []*candidate) []config.Peer {
 	return out
 }
 
-// apply has the gateway take the candidates, unless nothing has changed, and marks those
-// that it refuses.
+// apply applies the candidates to the gateway, unless nothing has changed, and marks those that it
+// refuses.
 func (c *Controller) apply(ctx context.Context, list []*candidate) {
 	want := chosen(list)
 	stale := len(c.applied.refused) > 0 && time.Since(c.applied.at) >= refusedAgain
 	if !c.applied.known || stale || !reflect.DeepEqual(c.applied.want, want) {
 		next := applied{want: want, given: want, at: time.Now(), known: true}
 		if err := c.gateway.SetPeers(ctx, want); err != nil {
-			c.Log.Warn("the gateway refuses the peers of the cluster together; they are tried one by one", "error", err)
+			c.Log.Warn("cluster's peers rejected as a whole; trying them one by one", "error", err)
 			next.given, next.refused = c.applyEach(ctx, list)
 		}
 		if ctx.Err() != nil {
@@ -60,8 +60,8 @@ func (c *Controller) apply(ctx context.Context, list []*candidate) {
 	}
 }
 
-// applyEach finds out what the gateway refuses. Peers that it has and that are wanted as they
-// are stay; then the others are added, the oldest first.
+// applyEach finds out what the gateway refuses. Existing unchanged peers stay; then the others are
+// added, oldest first.
 func (c *Controller) applyEach(ctx context.Context, list []*candidate) (given []config.Peer, refused map[string]string) {
 	given, refused = []config.Peer{}, map[string]string{}
 	byAge := slices.Clone(list)
@@ -86,9 +86,9 @@ func (c *Controller) applyEach(ctx context.Context, list []*candidate) (given []
 		}
 		given = next
 	}
-	if len(refused) == len(added) { // nothing was added, and what is not wanted any more must go
+	if len(refused) == len(added) { // nothing was added, but unwanted peers must go
 		if err := c.gateway.SetPeers(ctx, given); err != nil && ctx.Err() == nil {
-			c.Log.Error("the gateway refuses even the peers that it has", "error", err)
+			c.Log.Error("peers that are already in force were rejected", "error", err)
 		}
 	}
 	return given, refused

@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// gather is how long is waited for more when something has changed: many objects applied
-	// at once become one change.
+	// gather is how long to wait for further changes: many objects applied at once become one
+	// change.
 	gather = 400 * time.Millisecond
-	// lookAgain is how often the gateway is looked at without being told: a round trip time
-	// changes without anything happening.
+	// lookAgain is how often to look at the gateway without a signal: a round trip time changes
+	// without an event.
 	lookAgain = 10 * time.Second
-	// leaveTimeout bounds what is written at the end: another replica may be waiting.
+	// leaveTimeout bounds the writes at the end: another replica may be waiting.
 	leaveTimeout = 2 * time.Second
 )
 
-// source is whose problems of the gateway these are.
+// source is the problem source of this package.
 const source = "peers"
 
-// Options of a controller. Cluster and Name are required, Gateway for Run.
+// Options configure a Controller. Cluster and Name are required, Gateway for Run.
 type Options struct {
 	Cluster controller.Cluster
 	Gateway Gateway
-	// Name is the gateway's, as events have it.
+	// Name is the gateway's, for events.
 	Name string
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -49,14 +49,14 @@ type Options struct {
 // base is what all controllers have in common.
 type base = controller.Controller[*v1alpha1.Peer]
 
-// Controller keeps a gateway's peers and the cluster's Peer objects the same. Its methods
-// other than Initial and Run are for the one goroutine of Run.
+// Controller keeps a gateway's peers and the cluster's Peer objects in sync. Methods other than
+// Initial and Run belong to Run's goroutine.
 type Controller struct {
 	*base
 	gateway  Gateway
 	resolver *resolver
 
-	// Of the goroutine of Run.
+	// Owned by Run's goroutine.
 	own         peer.PublicKey
 	applied     applied
 	candidates  []*candidate
@@ -65,17 +65,17 @@ type Controller struct {
 	complaints  map[string]metav1.StatusReason
 }
 
-// seen is what is remembered of an object.
+// seen is what is stored about an object.
 type seen struct {
 	// hadPeer: its peer was in the gateway's state.
 	hadPeer bool
-	// generation is that whose Secrets were read.
+	// generation is the one whose Secrets were read.
 	generation int64
-	// shown is what its status was to say last; nil before the first time.
+	// shown is the last written status; nil before the first write.
 	shown *v1alpha1.PeerStatus
 }
 
-// seen is what is remembered of an object.
+// seen returns what is stored about an object.
 func (c *Controller) seen(o *v1alpha1.Peer) *seen {
 	x := c.objectsSeen[o.UID]
 	if x == nil {
@@ -85,7 +85,7 @@ func (c *Controller) seen(o *v1alpha1.Peer) *seen {
 	return x
 }
 
-// New makes a controller. Nothing is asked of the cluster yet.
+// New returns a controller. It sends no request yet.
 func New(o Options) (*Controller, error) {
 	b, err := controller.New(controller.Options[*v1alpha1.Peer]{
 		Cluster: o.Cluster, Gateway: o.Gateway, Name: o.Name, Object: &v1alpha1.Peer{}, List: &v1alpha1.PeerList{},
@@ -100,10 +100,9 @@ func New(o Options) (*Controller, error) {
 	}, nil
 }
 
-// Initial reads the objects once, for the first roster of a gateway that is about to start:
-// with them its peers are dialled at once. The services that the gateway has are not known
-// yet, so grants of named ones follow when Run runs. Objects of peers that joined are
-// options of theirs.
+// Initial reads the objects once, for the first roster of a gateway that is about to start, so that
+// its peers are dialled at once. The gateway's services are unknown yet, so grants of named ones
+// follow when Run runs. Objects of joined peers hold their options.
 func (c *Controller) Initial(ctx context.Context) ([]config.Peer, error) {
 	list, err := c.Mirror.List(c.Context(ctx))
 	if err != nil {
@@ -127,8 +126,8 @@ func (c *Controller) Initial(ctx context.Context) ([]config.Peer, error) {
 	return chosen(found), nil
 }
 
-// Run does it until ctx ends. Then the objects say that no gateway looks at the peers, unless
-// another replica does ([lease.ErrLost]).
+// Run syncs until ctx ends. Then the objects say that no gateway watches the peers, unless another
+// replica does ([lease.ErrLost]).
 func (c *Controller) Run(ctx context.Context) {
 	c.base.Run(ctx, c.turn)
 	if !errors.Is(context.Cause(ctx), lease.ErrLost) {
@@ -136,7 +135,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// leave has the objects say that nothing is known any more: the gateway may never come back.
+// leave writes to the objects that their state is unknown: the gateway may never come back.
 func (c *Controller) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(c.Context(ctx), leaveTimeout)
 	defer cancel()
@@ -147,7 +146,7 @@ func (c *Controller) leave(ctx context.Context) {
 		}
 		is := c.writes.known(x.object.UID, x.object.Status, now)
 		if err := c.Objects.ApplyStatus(ctx, x.object, stopped(is, now)); err != nil {
-			c.Log.Debug("a Peer cannot be told that the gateway ends", "peer", x.object.Name, "error", err)
+			c.Log.Debug("failed to write to a Peer's status that the gateway is stopping", "peer", x.object.Name, "error", err)
 		}
 		if ctx.Err() != nil {
 			return
@@ -155,7 +154,7 @@ func (c *Controller) leave(ctx context.Context) {
 	}
 }
 
-// turn does what there is to do, and says when to come again at the latest.
+// turn does what is due, and returns when to call it again at the latest.
 func (c *Controller) turn(ctx context.Context) time.Duration {
 	list, synced := c.Mirror.Objects()
 	next := lookAgain
@@ -168,7 +167,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 			err = c.sync(ctx, list, status)
 		}
 		if err != nil && ctx.Err() == nil {
-			c.Log.Warn("the gateway does not say how its peers are", "error", err)
+			c.Log.Warn("failed to read the peers' status from the gateway", "error", err)
 		}
 		if err == nil && c.follow(ctx, c.candidates) {
 			c.Signal()
@@ -197,7 +196,7 @@ func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api
 	c.resolver.secrets.begin()
 	c.candidates = c.candidates[:0]
 	for _, o := range list {
-		if x := c.seen(o); x.generation != o.Generation { // whoever changes an object has put its Secrets right
+		if x := c.seen(o); x.generation != o.Generation { // whoever changes an object has fixed its Secrets
 			x.generation = o.Generation
 			c.resolver.secrets.forget(o.Spec.SecretRefs()...)
 		}
@@ -210,7 +209,7 @@ func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api
 	return nil
 }
 
-// show brings the objects' status up to date, and says when to come again.
+// show updates the objects' status, and returns when to call it again.
 func (c *Controller) show(ctx context.Context, status api.Status) time.Duration {
 	byName := map[string]*api.PeerStatus{}
 	for i := range status.Peers {
@@ -257,7 +256,7 @@ func (c *Controller) show(ctx context.Context, status api.Status) time.Duration 
 	return max(next, gather)
 }
 
-// note has the events written that a new status calls for.
+// note writes the events for a new status.
 func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
 	was, seen := x.object.Status, c.seen(x.object)
 	if seen.shown != nil {
@@ -273,8 +272,7 @@ func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
 	}
 }
 
-// complain logs that a peer that joined and its object could not be brought together, once
-// for each reason.
+// complain logs that a joined peer and its object could not be reconciled, once for each reason.
 func (c *Controller) complain(name string, err error) {
 	if err == nil {
 		delete(c.complaints, name)
@@ -285,5 +283,5 @@ func (c *Controller) complain(name string, err error) {
 		return
 	}
 	c.complaints[name] = reason
-	c.Log.Warn("a peer that joined and its object cannot be brought together; it is tried again", "peer", name, "error", err)
+	c.Log.Warn("failed to reconcile a joined peer with its object; will retry", "peer", name, "error", err)
 }

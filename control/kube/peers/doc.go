@@ -1,5 +1,5 @@
-// Package peers makes a cluster's Peer objects the peers of its gateway, and tells in the
-// objects' status and in Events what becomes of them.
+// Package peers makes a cluster's Peer objects the peers of its gateway, and reports their state in
+// the objects' status and in Events.
 //
 //	Peer objects ──▶ resolve ──▶ admit ──▶ Gateway.SetPeers
 //	                 (alone)    (together)
@@ -8,33 +8,32 @@
 //
 // # Rules
 //
-// An object is judged by itself and then beside the others, and what is wrong with it is its
-// own business: it is out of force, its condition TunnelReady says why, and the others work.
-// Of two with one key the older counts. If the gateway refuses a set nevertheless, the set is
-// built up one by one to find out whose fault it is.
+// An object is checked by itself and then against the others. A fault in it concerns only itself:
+// it is not in force, its condition TunnelReady says why, and the others work. Of two with one key
+// the older wins. If the gateway still refuses a set, the set is built up one by one to find the
+// faulty object.
 //
-// What was seen last is in force so long as nothing newer is known. An API server that is
-// away changes nothing; when it is back, what was missed is made good.
+// What was last seen is in force as long as nothing newer is known. If the API server is away
+// nothing changes; when it is back, the controller catches up.
 //
 // # Peers that joined
 //
 // A peer that joined by ticket, or was added by command, gets an object with the label
-// postern.dev/origin, once. From then on the object says what the peer may do, and the
-// gateway's state has what was agreed with it (preshared key, candidates). Neither is there
-// without the other for long: deleting the object removes the peer, also when the gateway did
-// not run at the time, because its state remembers that there was an object; and removing the
-// peer by command deletes the object. There are no finalizers: an uninstalled gateway leaves
-// nothing that cannot be deleted.
+// postern.dev/origin, once. From then on the object says what the peer may do, and the gateway's
+// state has what was agreed with it (preshared key, candidates). Neither exists for long without
+// the other. Deleting the object removes the peer, even if the gateway was down at the time,
+// because its state says that there was an object; and removing the peer by command deletes the
+// object. There are no finalizers: an uninstalled gateway leaves nothing that cannot be deleted.
 //
-// A peer that waits for approval has an object with pending: true. Whoever sets it to false
-// has approved the key that the object names, and no other.
+// A peer that waits for approval has an object with pending: true. Setting it to false approves the
+// key that the object names, and no other.
 //
 // # Status
 //
-// Status is written by server-side apply of the status subresource (field manager postern),
-// so that nobody else's fields are touched and no conflict is lost. A state or condition that
-// changed is written within a second, though not more often than [urgentEvery] for one peer
-// that keeps changing; a round trip time, a message's wording or a renewed identity at most
-// every [calmEvery], one peer at a time with [calmGap] between: 0.33 requests a second
-// however many peers there are.
+// The status is written by server-side apply of the status subresource (field manager postern), so
+// that it neither touches others' fields nor loses conflicts. A changed state or condition is
+// written within a second, but no more often than [urgentEvery] for one peer that keeps changing. A
+// round trip time, a message's wording or a renewed identity is written at most every [calmEvery],
+// one peer at a time with [calmGap] in between: 0.33 requests a second however many peers there
+// are.
 package peers

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Gateway is what the controller needs of the gateway it serves.
+// Gateway is what the controller needs of its gateway.
 type Gateway interface {
 	controller.Gateway
 	Status(ctx context.Context) (api.Status, error)
@@ -22,11 +22,11 @@ type Gateway interface {
 	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	// Joined lists the peers of the gateway's own state.
 	Joined() []state.Peer
-	// NoteObject remembers that such a peer has an object, and the key in it.
+	// NoteObject stores that such a peer has an object, and the key in it.
 	NoteObject(name string, key peer.PublicKey) error
 }
 
-// namedServices are those of the gateway's configuration, by which grants are judged.
+// namedServices returns those of the gateway's configuration, against which grants are checked.
 func namedServices(ctx context.Context, g Gateway) ([]config.NamedService, error) {
 	values, err := g.Config(ctx)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// noListener is what the gateway keeps instead of an address where none is wanted.
+// noListener is stored instead of an address if no listener is wanted.
 const noListener = "none"
 
-// follow brings the peers of the gateway's state and the objects together. It is called with
-// objects that were all seen, after these are in force, and reports whether it has changed
-// what was seen.
+// follow reconciles the peers of the gateway's state with the objects. It is called with a complete
+// list of objects, after these are in force, and reports whether it has changed any.
 func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool) {
 	byName := map[string]*candidate{}
 	for _, x := range list {
@@ -49,22 +48,22 @@ func (c *Controller) follow(ctx context.Context, list []*candidate) (again bool)
 			c.complain(o.Name, err)
 			if err == nil {
 				x.leaving = true
-				c.Log.Info("the object of a removed peer is deleted", "peer", o.Name)
+				c.Log.Info("deleted the object of a removed peer", "peer", o.Name)
 			}
 		}
 	}
 	return again
 }
 
-// withoutObject makes the object of a peer that has had none, and removes a peer whose object
+// withoutObject creates the object of a peer that never had one, and removes a peer whose object
 // was deleted.
 func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed bool, err error) {
 	if p.ObjectKey.IsZero() {
 		made, err := c.Objects.Create(ctx, objectFor(p, c.Objects.Namespace()))
 		if made {
-			c.Log.Info("a peer that joined has an object now", "peer", p.Name, "origin", string(p.Origin))
+			c.Log.Info("created an object for a joined peer", "peer", p.Name, "origin", string(p.Origin))
 		}
-		return false, err // it is noted when it is seen
+		return false, err // it is recorded when it is seen
 	}
 	if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
 		return false, err
@@ -72,11 +71,11 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 	if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 		return false, err
 	}
-	c.Log.Info("a peer whose object was deleted is removed", "peer", p.Name)
+	c.Log.Info("removed a peer whose object was deleted", "peer", p.Name)
 	return true, nil
 }
 
-// withObject settles where a peer and its object differ.
+// withObject resolves the differences between a peer and its object.
 func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate) (changed bool, err error) {
 	o := x.object
 	switch {
@@ -90,11 +89,11 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 		// The peer has announced another key under the old one.
 		return false, c.Objects.SetSpec(ctx, o, map[string]any{"publicKey": p.PublicKey.String()})
 	case origin(o) == "" && x.apart && !o.Spec.Pending:
-		// The operator has written another gateway into the object: the old one is gone.
+		// The operator has put another gateway into the object: the old one is gone.
 		if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 			return false, err
 		}
-		c.Log.Info("a peer whose object names another gateway is removed", "peer", p.Name, "publicKey", p.PublicKey.String())
+		c.Log.Info("removed a peer whose object names another gateway", "peer", p.Name, "publicKey", p.PublicKey.String())
 		return true, nil
 	default:
 		return false, nil // its condition says so
@@ -103,14 +102,14 @@ func (c *Controller) withObject(ctx context.Context, p state.Peer, x *candidate)
 	case origin(o) == "" || p.Pending == o.Spec.Pending:
 		return false, nil
 	case p.Pending:
-		c.Log.Info("a peer is let in by its object", "peer", p.Name)
-		// The object names the key that is let in, and no other is.
+		c.Log.Info("approved a peer by its object", "peer", p.Name)
+		// The object names the key that is approved, and no other is.
 		return true, c.gateway.PeerApprove(ctx, p.Name, api.PeerApproveRequest{Fingerprint: o.Spec.PublicKey})
 	}
 	return false, c.Objects.SetSpec(ctx, o, map[string]any{"pending": false})
 }
 
-// objectFor is the object of a peer that joined or was added.
+// objectFor returns the object for a peer that joined or was added.
 func objectFor(p state.Peer, namespace string) *v1alpha1.Peer {
 	o := &v1alpha1.Peer{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.PeerKind},

@@ -25,7 +25,7 @@ func heard(s v1alpha1.PeerStatus) bool {
 	return s.State == string(api.StateConnected) || s.State == string(api.StateUnconfirmed)
 }
 
-// notes are the events that tell of a status that was and one that is: what an operator
+// notes are the events that report a status that was and one that is: what an operator
 // should know, and what he was told of and is over.
 func notes(was, is v1alpha1.PeerStatus) []events.Event {
 	var out []events.Event

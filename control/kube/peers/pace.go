@@ -80,7 +80,7 @@ func (p *pace) due(uid types.UID, is, want v1alpha1.PeerStatus, now time.Time) (
 	return true, 0
 }
 
-// wrote notes a write that is under way, whether it succeeds or not: a failed one is made
+// wrote notes a write that is in progress, whether it succeeds or not: a failed one is made
 // again at the same pace.
 func (p *pace) wrote(uid types.UID, want v1alpha1.PeerStatus, now time.Time) {
 	x := p.objects[uid]

@@ -52,7 +52,7 @@ func newSecrets(client rest.Interface, namespace string) *secrets {
 	return &secrets{client: client, namespace: namespace, now: time.Now, read: map[string]*secret{}, wanted: map[string]bool{}}
 }
 
-// get gives a value. That the API server does not answer is no reason to forget one.
+// get returns a value. That the API server does not answer is no reason to forget one.
 func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) ([]byte, error) {
 	s.wanted[ref.Name] = true
 	have := s.read[ref.Name]
@@ -90,7 +90,7 @@ func (s *secrets) fetch(ctx context.Context, name string) *secret {
 }
 
 // refresh reads the one Secret again that is due first, if one is, and says when to come
-// again; 0 if there is none. What is not wanted any more is forgotten.
+// again; 0 if there is none. What is no longer wanted is forgotten.
 func (s *secrets) refresh(ctx context.Context) (next time.Duration) {
 	first, at := "", time.Time{}
 	for name, x := range s.read {

@@ -23,7 +23,7 @@ const (
 	reasonIssued     = "Issued"
 	reasonPending    = "WaitsForApproval"
 	reasonConnecting = "Connecting"
-	// reasonUnconfirmed: the peer was heard lately, and what is sent to it now has no answer.
+	// reasonUnconfirmed: the peer was heard recently, and what is sent to it now has no answer.
 	reasonUnconfirmed = "Unconfirmed"
 	reasonStopped     = "GatewayStopped"
 )
@@ -59,7 +59,7 @@ func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now t
 	}
 	if s != nil {
 		out.Address = s.Address
-		if s.LastHandshake != nil { // else there was none in this run
+		if s.LastHandshake != nil { // otherwise there was none in this run
 			out.LastSeen = seconds(s.LastHandshake)
 		}
 	}
@@ -91,7 +91,7 @@ func seconds(t *time.Time) *metav1.Time {
 }
 
 // ready sums up what a peer is used for: it is what fails first of the conditions, or else what
-// is not known. A service that the peer does not offer to us is not used.
+// is unknown. A service that the peer does not offer to us is not used.
 func ready(accepted metav1.Condition, list []metav1.Condition, is v1alpha1.PeerStatus) metav1.Condition {
 	used := []metav1.Condition{accepted}
 	for _, x := range list {
@@ -110,7 +110,7 @@ func ready(accepted metav1.Condition, list []metav1.Condition, is v1alpha1.PeerS
 	return metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the peer is reachable, and so is what it offers"}
 }
 
-// fill sums up what the gateway knows of a peer, and gives its conditions.
+// fill sums up what the gateway knows of a peer, and returns its conditions.
 func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	to := confirmed(s)
 	out.State = string(s.Shown())
@@ -255,7 +255,7 @@ func pendingCondition(c *candidate, s *api.PeerStatus) metav1.Condition {
 	return x
 }
 
-// unknownAfter are all conditions when that of the tunnel says why nothing is known of the
+// unknownAfter are all conditions when that of the tunnel says why nothing is known about the
 // others.
 func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 	list := []metav1.Condition{tunnel}

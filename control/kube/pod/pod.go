@@ -141,13 +141,13 @@ type pod struct {
 	o     Options
 	name  string
 	lease *lease.Lease
-	// owner has no UID while it is not known, and for a pod that belongs to nothing.
+	// owner has no UID while it is unknown, and for a pod that belongs to nothing.
 	owner metav1.OwnerReference
 	// askOwner asks for it; nil once there was an answer.
 	askOwner func(context.Context) (metav1.OwnerReference, error)
 	// address is the pod's own.
 	address netip.Addr
-	// before is the gateway that ran last in the present term.
+	// before is the gateway that ran last in the current term.
 	before atomic.Pointer[gateway.Gateway]
 	// probes answer while it stands by.
 	probes *metrics.Server
@@ -185,7 +185,7 @@ func (p *pod) learnOwner(ctx context.Context, limit time.Duration) {
 	defer cancel()
 	owner, err := p.askOwner(ctx)
 	if err != nil {
-		p.o.Logger.Warn("it is not known what this pod belongs to: what the gateway makes here is not removed with it, unless this is known at its next start",
+		p.o.Logger.Warn("cannot find this pod's owner; objects that the gateway creates will not be deleted with it",
 			"error", err)
 		return
 	}
@@ -217,7 +217,7 @@ func (p *pod) standBy(ctx context.Context) error {
 	return nil
 }
 
-// leaveStandby gives the address of the probes away.
+// leaveStandby gives up the address of the probes.
 func (p *pod) leaveStandby() {
 	if p.probes == nil {
 		return
@@ -225,7 +225,7 @@ func (p *pod) leaveStandby() {
 	ctx, cancel := context.WithTimeout(context.Background(), probesGrace)
 	defer cancel()
 	if err := p.probes.Shutdown(ctx); err != nil {
-		p.o.Logger.Debug("probes were cut off", "error", err)
+		p.o.Logger.Debug("health server did not shut down cleanly", "error", err)
 	}
 	p.probes = nil
 }
@@ -264,7 +264,7 @@ func (p *pod) serveNames(ctx context.Context) (quiet func(), err error) {
 	return func() { cancel(); running.Wait() }, nil
 }
 
-// seams are those of the present term.
+// seams are those of the current term.
 func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
 	p.learnOwner(ctx, ownerAgain)
@@ -312,7 +312,7 @@ func (p *pod) firstPeers(ctx context.Context, reader *peers.Controller) []config
 	defer cancel()
 	list, err := reader.Initial(ctx)
 	if err != nil {
-		p.o.Logger.Warn("the cluster's Peers cannot be read yet; the gateway starts with those it had, and with the peers that its state has", "error", err)
+		p.o.Logger.Warn("failed to read the cluster's Peers; starting with those from the stored state", "error", err)
 		if before := p.before.Load(); before != nil {
 			return before.ClusterPeers()
 		}

@@ -40,7 +40,7 @@ const (
 	between = "_"
 )
 
-// ErrNoPod: it is not known which pod this is.
+// ErrNoPod: it is unknown which pod this is.
 var ErrNoPod = errors.New("it is not known which pod this is")
 
 // Pod is the gateway's own. It is safe for concurrent use.

@@ -49,7 +49,7 @@ func NewCopy(c *kube.Cluster, release string) (Copy, error) {
 	return Copy{api, release}, err
 }
 
-// Backup gives the Secrets of the release as YAML, with what is in them and nothing that ties
+// Backup returns the Secrets of the release as YAML, with what is in them and nothing that ties
 // them to this cluster: neither owner, with whose end the garbage collector would take them, nor
 // writer.
 func (s Copy) Backup(ctx context.Context) ([]byte, error) {
@@ -87,7 +87,7 @@ func (s Copy) bare(part string, data map[string][]byte) corev1.Secret {
 	}
 }
 
-// Restore puts a backup in the place of the release's state, whose release it may be; what the
+// Restore puts a backup in place of the release's state, whose release it may be; what the
 // backup lacks is empty then. A gateway that runs starts again with it. Another private key is
 // only replaced by force.
 func (s Copy) Restore(ctx context.Context, backup []byte, force bool) error {
@@ -108,7 +108,7 @@ func (s Copy) Restore(ctx context.Context, backup []byte, force bool) error {
 	return nil
 }
 
-// read gives the files of a backup by the part that they are in.
+// read returns the files of a backup by the part that they are in.
 func (s Copy) read(backup []byte) (map[string]map[string][]byte, error) {
 	var l list
 	if err := yaml.Unmarshal(backup, &l); err != nil {

@@ -77,7 +77,7 @@ type Options struct {
 	Owner metav1.OwnerReference
 	// HadKey is the key that the release's gateway is known to have had; zero when none is.
 	HadKey peer.PublicKey
-	// OnFenced is called once, when somebody else has taken over. It must not block. nil: nobody
+	// OnFenced is called once, when someone else has taken over. It must not block. nil: nobody
 	// is told but whoever writes.
 	OnFenced func()
 	// Logger may be nil.
@@ -229,12 +229,12 @@ func (b *Backend) Save(ctx context.Context, file string, data []byte) error {
 	return b.settle(name, b.save(ctx, name, file, data))
 }
 
-// settle judges what came of a write. Somebody else's object ends this gateway, once. The
+// settle judges what came of a write. Someone else's object ends this gateway, once. The
 // caller has the turn.
 func (b *Backend) settle(name string, err error) error {
 	if errors.Is(err, state.ErrFenced) {
 		b.fenced = true
-		b.logger.Warn("another gateway has taken over the state; this one ends",
+		b.logger.Warn("another gateway has taken over the state; stopping",
 			slog.String("secret", name), slog.Any("error", err))
 		if b.o.OnFenced != nil {
 			b.o.OnFenced()
@@ -309,9 +309,9 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 			return false, nil
 		}
 		b.seen[name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type, Data: old.Data}
-		if old.ResourceVersion != "" { // else it was told before, and cannot be made yet
+		if old.ResourceVersion != "" { // otherwise it was told before, and cannot be made yet
 			b.made[name] = time.Now()
-			b.logger.Warn("a Secret of the gateway's state was deleted and is made again; to remove the gateway, uninstall it",
+			b.logger.Warn("recreated a deleted Secret of the gateway's state; to remove the gateway, uninstall it",
 				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))
 		}
 		return true, nil

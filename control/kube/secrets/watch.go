@@ -24,7 +24,7 @@ const (
 )
 
 // Watch looks until ctx ends whether the Secrets are as they were written, and writes again what
-// somebody deleted or changed: the next start would be without it. tell takes what is to be told
+// someone deleted or changed: the next start would be without it. tell takes what is to be told
 // of it, whenever that changes.
 func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 	var told []check.OwnProblem
@@ -38,7 +38,7 @@ func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 		}
 		for _, name := range Names(b.o.Release) {
 			if err := b.rewrite(ctx, name); err != nil && ctx.Err() == nil {
-				b.logger.Debug("whether a Secret of the state is as it was written is not known", slog.Any("error", err))
+				b.logger.Debug("failed to verify a Secret of the state", slog.Any("error", err))
 			}
 		}
 		if now := b.problems(ctx, time.Now()); !reflect.DeepEqual(now, told) {

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// invite takes an invitation one step further, and gives what its status should say. An
+// invite takes an invitation one step further, and returns what its status should say. An
 // error is a request to the API server that failed.
 func (c *Controller) invite(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	if terminal(o.Status.Phase) {
@@ -59,7 +59,7 @@ func (c *Controller) standing(o *v1alpha1.Ticket) (ticket.Standing, bool) {
 }
 
 // open sees to it that the text of an open ticket is in its Secret. One that is not cannot be
-// told to anybody: the ticket is revoked, and another made.
+// told to anyone: the ticket is revoked, and another made.
 func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.TicketStatus) (v1alpha1.TicketStatus, error) {
 	x, err := c.secrets.own(ctx, o)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.Ti
 		if err := c.revoke(s.ID); err != nil {
 			return o.Status, err
 		}
-		c.Log.Info("a ticket whose text is lost is revoked, and another made", "ticket", s.ID, "object", o.Name)
+		c.Log.Info("replaced a ticket whose text was lost", "ticket", s.ID, "object", o.Name)
 		return c.make(ctx, o)
 	}
 	s.Phase, s.SecretRef = v1alpha1.TicketOpen, &v1alpha1.SecretKey{Name: x.Name, Key: v1alpha1.SecretTicket}
@@ -149,10 +149,10 @@ func (c *Controller) revokeOrphans(list []*v1alpha1.Ticket) {
 			continue
 		}
 		if err := c.gateway.Revoke(s.ID.String()); err != nil {
-			c.Log.Warn("the ticket of a deleted object cannot be revoked; it is tried again", "ticket", s.ID.String(), "error", err)
+			c.Log.Warn("failed to revoke the ticket of a deleted object; will retry", "ticket", s.ID.String(), "error", err)
 			continue
 		}
-		c.Log.Info("the ticket of a deleted object is revoked", "ticket", s.ID.String())
+		c.Log.Info("revoked the ticket of a deleted object", "ticket", s.ID.String())
 	}
 }
 

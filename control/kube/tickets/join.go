@@ -50,7 +50,7 @@ type joined struct {
 	err    error
 }
 
-// join takes a join one step further, and gives what its status should say.
+// join takes a join one step further, and returns what its status should say.
 func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	if terminal(o.Status.Phase) {
 		return o.Status, c.tidy(ctx, o)
@@ -173,7 +173,7 @@ func (c *Controller) finish(ctx context.Context, r joined) {
 	switch r.answer.Outcome {
 	case api.JoinReply:
 		if err := c.secrets.put(ctx, o, map[string][]byte{v1alpha1.SecretReply: []byte(r.answer.Reply)}); err != nil {
-			c.Log.Warn("the reply to a ticket cannot be stored; it is tried again", "object", o.Name, "error", err)
+			c.Log.Warn("failed to store the reply to a ticket; will retry", "object", o.Name, "error", err)
 			j.after = time.Now().Add(refusalRetry)
 			return
 		}

@@ -92,7 +92,7 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return copy(b, p.b), net.UDPAddrFromAddrPort(p.from), err
 }
 
-// SetReadDeadline holds for reads that begin afterwards, and for the one under way when
+// SetReadDeadline holds for reads that begin afterwards, and for the one in progress when
 // the deadline comes nearer.
 func (c *packetConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()

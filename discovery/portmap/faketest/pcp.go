@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// askedAt5351 answers a datagram to port 5351, and says whether that is closed.
+// askedAt5351 answers a datagram to port 5351, and reports whether that is closed.
 func (r *Router) askedAt5351(b []byte) (answers [][]byte, refused bool) {
 	r.mu.Lock()
 	o, lies := r.o, r.lies

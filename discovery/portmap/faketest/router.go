@@ -120,7 +120,7 @@ func (r *Router) Forget() {
 	clear(r.table)
 }
 
-// Mappings are the present ones, by external port.
+// Mappings are the current ones, by external port.
 func (r *Router) Mappings() []Mapping {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +194,7 @@ func (r *Router) assign(client netip.Addr, internal, wanted uint16) uint16 {
 	}
 }
 
-// errElsewhere is what dialling anybody but the router gives: the test has no network.
+// errElsewhere is what dialling anyone but the router gives: the test has no network.
 var errElsewhere = errors.New("faketest: dialled somebody else than the router")
 
 // Dial is for portmap.Options.

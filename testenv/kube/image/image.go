@@ -69,7 +69,7 @@ func Compile(ctx context.Context, archive, name string, p scratch.Program, furth
 }
 
 // Write writes an image of programs that exist already, by their path in the image, to
-// an archive. All must be static and for this machine's architecture.
+// an archive. All must be static and for this host's architecture.
 func Write(archive, name, entrypoint string, programs map[string]string) error {
 	_, err := scratch.WriteFile(archive, scratch.Image{
 		Name:      name,

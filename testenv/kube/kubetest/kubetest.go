@@ -75,7 +75,7 @@ func (c Cluster) Administrator(t *testing.T) (token string) {
 	return c.Run(t, "", "create", "token", "administrator", "-n", "default")
 }
 
-// Define installs the definitions of Peer and Ticket that the chart ships, and gives what the API
+// Define installs the definitions of Peer and Ticket that the chart ships, and returns what the API
 // server said.
 func (c Cluster) Define(t *testing.T) (said string) {
 	t.Helper()

@@ -31,7 +31,7 @@ func Honest(request *stunwire.Message, from netip.AddrPort) []byte {
 // Silent answers nothing.
 func Silent(*stunwire.Message, netip.AddrPort) []byte { return nil }
 
-// Lying answers everybody with one address.
+// Lying answers everyone with one address.
 func Lying(mapped netip.AddrPort) Response {
 	return func(request *stunwire.Message, _ netip.AddrPort) []byte {
 		return orSilence(stunwire.BindingResponse(request.TxID, mapped))

@@ -43,7 +43,7 @@ func Main(name string, p Program) {
 	os.Exit(Run(ctx, name, p, os.Args[1:], Streams{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// Run runs p, says its error and gives the exit code. Packages begin their errors with
+// Run runs p, says its error and returns the exit code. Packages begin their errors with
 // their names, which may be the program's: it is not said twice.
 func Run(ctx context.Context, name string, p Program, args []string, s Streams) int {
 	err := p(ctx, args, s)
@@ -79,7 +79,7 @@ func Usagef(hint, format string, args ...any) error {
 // returned; every other error is a mistake of the command line. The flag set is to be one
 // that continues on errors.
 func Parse(flags *flag.FlagSet, args []string, help io.Writer, arguments ...string) error {
-	flags.SetOutput(io.Discard) // Else it writes all its flags beneath each mistake.
+	flags.SetOutput(io.Discard) // Otherwise it writes all its flags beneath each mistake.
 	err := flags.Parse(args)
 	flags.SetOutput(help)
 	switch {

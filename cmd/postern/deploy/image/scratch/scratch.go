@@ -50,7 +50,7 @@ type Image struct {
 type Platform struct {
 	// Arch is the architecture as GOARCH names it.
 	Arch string
-	// Programs are the paths of static executables on this machine by their absolute
+	// Programs are the paths of static executables on this host by their absolute
 	// path in the image.
 	Programs map[string]string
 	// Entrypoint is the path in the image of the program that is started.

@@ -54,7 +54,7 @@ func functionTable(path string) ([]byte, error) {
 	return data, errors.Join(err, program.Close())
 }
 
-// Has gives the version of a module in the program; empty without it.
+// Has returns the version of a module in the program; empty without it.
 func (p *Program) Has(module string) string { return p.versions[module] }
 
 // Function is the first function whose name begins with prefix; empty if there is none.
