@@ -290,10 +290,12 @@ func TestCopyingTheFix(t *testing.T) {
 	}
 	s.written.Reset()
 	s.press("k", "c").want("nothing to copy here")
-	for _, evil := range []string{"rm -rf /\n", "a\x1b]52;c;x\a", "a\u202eb", "a\u200bb", strings.Repeat("x", maxCopy+1)} {
+	for _, evil := range []string{"rm -rf /\n", "a\x1b]52;c;x\a", "a\u202eb", "a\u200bb"} {
 		s.do(s.copy(copyMsg{evil, "it"}))
 		s.want("not copied: the text holds what is not shown")
 	}
+	s.do(s.copy(copyMsg{strings.Repeat("x", maxCopy+1), "it"}))
+	s.want("not copied: terminals drop")
 	if s.written.Len() != 0 {
 		t.Errorf("wrote %q", s.written.String())
 	}
