@@ -68,7 +68,8 @@ func (term *terminal) said(text string, err error) string {
 func (term *terminal) typed(text string) {
 	term.t.Helper()
 	if command, ok := strings.CutPrefix(text, ":"); ok {
-		term.commands = append(term.commands, strings.Fields(command + " ")[0])
+		name, _, _ := strings.Cut(command, " ")
+		term.commands = append(term.commands, name)
 	}
 	term.must(term.screen.Type(term.ctx(), text))
 }
@@ -127,6 +128,12 @@ func (term *terminal) awaitGone(what string, words ...string) string {
 func (term *terminal) leaves() string {
 	term.t.Helper()
 	term.press("q")
+	return term.awaitShell()
+}
+
+// awaitShell waits for the shell's prompt.
+func (term *terminal) awaitShell() string {
+	term.t.Helper()
 	return term.shows("the shell again", func(s string) bool { return strings.HasSuffix(strings.TrimRight(s, "\n "), prompt) })
 }
 
