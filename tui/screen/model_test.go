@@ -3,6 +3,9 @@ package screen
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -456,5 +459,43 @@ func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {
 	}
 	if want := []string{"site-with-a-name-of-forty-characters-xyz"}; !slices.Equal(s.gateway.checked, want) {
 		t.Errorf("checked %q, want %q, once", s.gateway.checked, want)
+	}
+}
+
+// A screen that is open for days takes no more memory than one that is open for hours, whoever comes and
+// goes, and whatever is looked at.
+func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
+	const step, long = 30 * time.Second, 3 * time.Hour
+	s, r := play(t, many(20), 120, 40, true), rand.New(rand.NewPCG(1, 2))
+	names := 0
+	use := func() {
+		for end := s.clock.Add(long); s.clock.Before(end); {
+			f := s.gateway
+			f.checked, f.histories, f.pinged, f.changes = nil, nil, nil, nil
+			s.written.Reset()
+			f.status.Peers, f.report.Checks = slices.Clone(f.status.Peers), slices.Clone(f.report.Checks)
+			names++
+			p := &f.status.Peers[names%len(f.status.Peers)]
+			for i := range f.report.Checks {
+				if c := &f.report.Checks[i]; c.Peer == p.Name {
+					c.Peer = fmt.Sprint("guest-", names)
+				}
+			}
+			p.Name, p.PublicKey, p.Labels = fmt.Sprint("guest-", names), fmt.Sprint("key-", names), map[string]string{"floor": fmt.Sprint(names)}
+			s.pass(step).press(walk(r)[:2]...)
+		}
+	}
+	size := func() int {
+		s.press("esc", "1")
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	use()
+	before := size()
+	use()
+	if more, most := size()-before, before/8; more > most {
+		t.Errorf("it takes %d bytes more after %v, of %d before: want %d at most", more, long, before, most)
 	}
 }
