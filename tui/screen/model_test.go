@@ -465,8 +465,8 @@ func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {
 // A screen that is open for days takes no more memory than one that is open for hours, whoever comes and
 // goes, and whatever is looked at.
 func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
-	const step, long = 30 * time.Second, 3 * time.Hour
-	s, r := play(t, many(20), 120, 40, true), rand.New(rand.NewPCG(1, 2))
+	const step, long = 30 * time.Second, 2 * time.Hour
+	s, r := play(t, many(60), 80, 24, true), rand.New(rand.NewPCG(1, 2))
 	names := 0
 	use := func() {
 		for end := s.clock.Add(long); s.clock.Before(end); {
@@ -474,20 +474,24 @@ func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
 			f.checked, f.histories, f.pinged, f.changes = nil, nil, nil, nil
 			s.written.Reset()
 			f.status.Peers, f.report.Checks = slices.Clone(f.status.Peers), slices.Clone(f.report.Checks)
-			names++
-			p := &f.status.Peers[names%len(f.status.Peers)]
-			for i := range f.report.Checks {
-				if c := &f.report.Checks[i]; c.Peer == p.Name {
-					c.Peer = fmt.Sprint("guest-", names)
+			for i := range f.status.Peers {
+				names++
+				p, name := &f.status.Peers[i], fmt.Sprint("guest-", names)
+				for j := range f.report.Checks {
+					if c := &f.report.Checks[j]; c.Peer == p.Name {
+						c.Peer = name
+					}
 				}
+				p.Name, p.PublicKey, p.Labels = name, name, map[string]string{"floor": name}
 			}
-			p.Name, p.PublicKey, p.Labels = fmt.Sprint("guest-", names), fmt.Sprint("key-", names), map[string]string{"floor": fmt.Sprint(names)}
-			s.pass(step).press(walk(r)[:2]...)
+			s.data.frozen = false
+			s.pass(step).press(walk(r)[0])
 		}
 	}
 	size := func() int {
 		s.press("esc", "1")
 		runtime.GC()
+		runtime.GC() // what pools hold is freed by the second
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
@@ -495,7 +499,7 @@ func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
 	use()
 	before := size()
 	use()
-	if more, most := size()-before, before/8; more > most {
-		t.Errorf("it takes %d bytes more after %v, of %d before: want %d at most", more, long, before, most)
+	if more := size() - before; more > 1<<19 {
+		t.Errorf("it takes %d bytes more after %v, of %d before", more, long, before)
 	}
 }

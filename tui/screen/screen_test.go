@@ -180,7 +180,9 @@ func sizes() [][2]int { return [][2]int{{40, 10}, {40, 15}, {80, 24}, {120, 40},
 func TestPicturesOfEveryView(t *testing.T) {
 	type open = func(t *testing.T, width, height int, color bool) *stage
 	over := func(gateway func() *fake) open {
-		return func(t *testing.T, width, height int, color bool) *stage { return play(t, gateway(), width, height, color) }
+		return func(t *testing.T, width, height int, color bool) *stage {
+			return play(t, gateway(), width, height, color)
+		}
 	}
 	theFleet := func(t *testing.T, width, height int, color bool) *stage {
 		s, _ := fleetOf(t, width, height, color)
