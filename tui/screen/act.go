@@ -129,13 +129,16 @@ func without(list, other []string) []string {
 // standsStill is said where a change would be of what was there when the picture was stopped.
 const standsStill = "the picture stands still; press p first"
 
+// strangeName is said of a peer whose name could mean something else in a shell.
+const strangeName = "no command takes a peer of such a name"
+
 // actsOn offers what can be done with a peer, as it is now.
 func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 	if d.frozen {
 		return actedMsg(standsStill)
 	}
 	if api.CheckName(p.Name) != nil {
-		return actedMsg("no command takes a peer of such a name")
+		return actedMsg(strangeName)
 	}
 	offer := chooseMsg{from: d, title: "do what with " + p.Name + "?", does: "show what it does"}
 	add := func(text string, msg tea.Msg) { offer.choices = append(offer.choices, choice{text, msg}) }

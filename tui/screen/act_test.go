@@ -193,6 +193,8 @@ func TestPeersOfStrangeNamesAreNotChangedByCommand(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("j")
 	s.data.peers.choose("evil-key")
 	s.press("a").want("no command takes a peer of such a name")
+	s.notice = ""
+	s.typed(":measure").press("enter").want("no command takes a peer of such a name")
 }
 
 func TestTheMouseConfirmsNothing(t *testing.T) {

@@ -179,6 +179,9 @@ const throughputCheck = "throughput"
 // measure has the gateways measure what the path between them carries, which is asked first: it takes the
 // path from others for a moment.
 func (m *model) measure(name string) tea.Cmd {
+	if api.CheckName(name) != nil {
+		return m.say(strangeName)
+	}
 	source := m.sources[m.source].Source
 	return m.propose(change{
 		title: "measure the path to " + name, command: "postern check " + name + " --throughput",

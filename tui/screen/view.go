@@ -44,7 +44,7 @@ type (
 	pingMsg    struct{ peer string }
 	measureMsg struct{ peer string }
 	// copyMsg puts text on the clipboard (OSC 52). It must be rendered here, never be a
-	// peer's own words.
+	// peer's own words, unless these were asked for.
 	copyMsg struct{ text, what string }
 )
 
