@@ -226,7 +226,7 @@ bench-scale: build ## A gateway with 1 to 1,000 idle peers, all of them coming b
 
 .PHONY: bench-tui
 REST ?= 60s
-bench-tui: build ## The live screen of a gateway with 1,000 peers: processor, bytes a second, key to picture; REST (60s) each
+bench-tui: build ## The live screen of a gateway with 1,000 peers: processor, bytes a second, key to picture, also over a link of 300 ms; REST (60s) each
 	POSTERN_BENCH_TUI=$(REST) $(GO) test -count 1 -v -run TestAThousandPeers ./bench/screen
 
 # The CRDs and the copying methods of the types that they are made of.

@@ -36,6 +36,8 @@ const (
 	mostCPU   = 0.05
 	mostWait  = 50 * time.Millisecond
 	mostBytes = 20_000
+	// farAway is how long a byte takes to and from an operator who sits beyond a link of 300 ms.
+	farAway = 150 * time.Millisecond
 )
 
 // crowd is a gateway of many peers: copies of a real one, of which a quarter has other figures each time.
@@ -133,18 +135,26 @@ func (c *crowd) History(_ context.Context, r api.HistoryRequest) (api.History, e
 	return h, nil
 }
 
-// viewer is the screen's process, on a terminal that we hold the other end of.
+// viewer is the screen's process, on a terminal that we hold the other end of, beyond a link.
 type viewer struct {
 	*testing.T
 	terminal *os.File
 	process  *exec.Cmd
+	// delay is the link's, each way.
+	delay time.Duration
 
 	mu      sync.Mutex
 	written int64
-	news    chan string
+	news    chan arrival
 }
 
-func view(t *testing.T, c *crowd) *viewer {
+// arrival is what the screen wrote, and when it is there.
+type arrival struct {
+	text string
+	at   time.Time
+}
+
+func view(t *testing.T, c *crowd, delay time.Duration) *viewer {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "screen") // short enough for a socket
 	if err != nil {
@@ -157,7 +167,7 @@ func view(t *testing.T, c *crowd) *viewer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	v := &viewer{T: t, news: make(chan string, 1024), process: exec.CommandContext(context.WithoutCancel(t.Context()), "../../bin/postern", "--socket", socket, "tui")}
+	v := &viewer{T: t, delay: delay, news: make(chan arrival, 1024), process: exec.CommandContext(context.WithoutCancel(t.Context()), "../../bin/postern", "--socket", socket, "tui")}
 	v.process.Env = append(os.Environ(), "TERM=xterm-256color", "NO_COLOR=")
 	if v.terminal, err = pty.StartWithSize(v.process, &pty.Winsize{Rows: height, Cols: width}); err != nil {
 		t.Fatalf("%v (run make build)", err)
@@ -183,8 +193,13 @@ func (v *viewer) read() {
 		v.mu.Lock()
 		v.written += int64(n)
 		v.mu.Unlock()
-		v.news <- string(buf[:n])
+		v.news <- arrival{string(buf[:n]), time.Now().Add(v.delay)}
 	}
+}
+
+// press types keys, which take their time to get there.
+func (v *viewer) press(keys string) {
+	time.AfterFunc(v.delay, func() { _, _ = io.WriteString(v.terminal, keys) })
 }
 
 func (v *viewer) bytes() int64 {
@@ -200,7 +215,8 @@ func (v *viewer) await(text string) {
 	for seen := ""; !strings.Contains(seen, text); {
 		select {
 		case s := <-v.news:
-			seen = seen[max(0, len(seen)-len(text)):] + s
+			time.Sleep(time.Until(s.at))
+			seen = seen[max(0, len(seen)-len(text)):] + s.text
 		case <-limit:
 			v.Fatalf("%q was never written", text)
 		}
@@ -246,36 +262,59 @@ func TestAThousandPeers(t *testing.T) {
 	if err != nil {
 		t.Skip("POSTERN_BENCH_TUI is not how long to measure each view, such as 60s")
 	}
-	v := view(t, newCrowd(t))
-	v.await("▸ ")
+	c := newCrowd(t)
+	for _, link := range []struct {
+		name  string
+		delay time.Duration
+	}{{"at the gateway", 0}, {"over a link of 300 ms", farAway}} {
+		t.Run(link.name, func(t *testing.T) {
+			v := view(t, c, link.delay)
+			v.await("▸ ")
+			v.rests(during)
+			v.answers()
+		})
+	}
+}
+
+// rests measures the screen while nobody touches it, in the views that change the most.
+func (v *viewer) rests(during time.Duration) {
+	v.Helper()
 	for _, s := range []struct{ key, view string }{{"3", "Throughput"}, {"1", "Overview"}} {
-		_, _ = io.WriteString(v.terminal, s.key)
+		v.press(s.key)
 		v.await("[" + s.key + " " + s.view + "]")
 		v.drain(5 * time.Second)
 		before, used, start := v.bytes(), v.cpu(), time.Now()
 		v.drain(during)
 		took := time.Since(start).Seconds()
 		share, rate := (v.cpu()-used).Seconds()/took, float64(v.bytes()-before)/took
-		t.Logf("%-10s at rest: %.1f %% of a core (at most %.0f %%), %.1f kB/s written (at most %d)", s.view, 100*share, 100*mostCPU, rate/1000, mostBytes/1000)
+		v.Logf("%-10s at rest: %.1f %% of a core (at most %.0f %%), %.1f kB/s written (at most %d)", s.view, 100*share, 100*mostCPU, rate/1000, mostBytes/1000)
 		if rate == 0 || rate > mostBytes {
-			t.Errorf("%s writes %.0f bytes a second, want 1 to %d", s.view, rate, mostBytes)
+			v.Errorf("%s writes %.0f bytes a second, want 1 to %d", s.view, rate, mostBytes)
 		}
 		if share > 2*mostCPU {
-			t.Errorf("%s takes %.1f %% of a core, twice what it may", s.view, 100*share)
+			v.Errorf("%s takes %.1f %% of a core, twice what it may", s.view, 100*share)
 		}
 	}
+}
+
+// answers measures how long it takes from a key until what it did is seen, and how much is written for it.
+func (v *viewer) answers() {
+	v.Helper()
+	const keys = 60
 	var waits []time.Duration
-	for i := range 60 {
+	var written int64
+	for i := range keys {
 		v.drain(300 * time.Millisecond)
-		key := "j"
-		if i%2 == 1 {
-			key = "k"
-		}
-		start := time.Now()
-		_, _ = io.WriteString(v.terminal, key)
+		before, start := v.bytes(), time.Now()
+		v.press("jk"[i%2 : i%2+1])
 		v.await("▸") // the row that is selected now
 		waits = append(waits, time.Since(start))
+		written += v.bytes() - before
 	}
 	slices.Sort(waits)
-	t.Logf("from key to picture: median %v, 95 %% within %v, most %v (at most %v)", waits[30].Round(time.Millisecond), waits[57].Round(time.Millisecond), waits[59].Round(time.Millisecond), mostWait)
+	at := func(share float64) time.Duration { return waits[int(share*(keys-1))].Round(time.Millisecond) }
+	v.Logf("from key to picture: median %v, 95 %% within %v, most %v (at most %v); %d bytes a key", at(.5), at(.95), at(1), mostWait+2*v.delay, written/keys)
+	if at(.5) < 2*v.delay {
+		v.Errorf("half of the keys are answered sooner than the link permits")
+	}
 }

@@ -373,7 +373,7 @@ func (e *evidence) glance(g *gateway, term *terminal) {
 	e.run(g, "status", "-o", "json")
 	term.press("4", "r", "c") // whatever the fix is, it is copied, or what of it is asked
 	term.await("the checks", "[4 ")
-	e.add("tui, the checks", strip(term.tmux("capture-pane", "-p", "-e")))
+	e.add("tui, the checks", strip(term.styled()))
 }
 
 // gather runs every command that shows something, and looks at every view of the screen
@@ -411,7 +411,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 	for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
 		term.press(view)
 		term.await("view "+view, "["+view+" ")
-		e.add("tui, view "+view, strip(term.tmux("capture-pane", "-p", "-e")))
+		e.add("tui, view "+view, strip(term.styled()))
 	}
 }
 

@@ -3,22 +3,23 @@
 package e2e
 
 import (
-	"fmt"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/testenv/netlab"
+	"github.com/postern-dev/postern/testenv/tmux"
 )
 
-// terminal is a real one, tmux's, of a server of its own: a shell types in it, and what it
-// shows can be read. It has one window, whose size is the terminal's.
+// terminal is a real one: a shell types in it, and what it shows can be read.
 type terminal struct {
 	t      *testing.T
-	socket string
+	screen *tmux.Terminal
 	// written has every byte that programs sent to the terminal.
 	written string
+	// commands are those that were typed to the screen's palette.
+	commands []string
 }
 
 // prompt is the shell's in a terminal.
@@ -28,51 +29,54 @@ const prompt = "e2e>"
 // variables of its shell, NAME=VALUE.
 func newTerminal(t *testing.T, g *gateway, width, height int, env ...string) *terminal {
 	t.Helper()
-	dir := tempDir(t)
-	term := &terminal{t: t, socket: filepath.Join(dir, "tmux"), written: filepath.Join(dir, "written")}
-	// Not as a daemon, so that it ends with the test whatever happens.
-	server := g.host.Start(netlab.Command{Args: []string{"tmux", "-D", "-S", term.socket, "-f", "/dev/null"}})
-	eventually(within(t, patience), t, "tmux answers", func() (bool, string) {
-		select {
-		case <-server.Done():
-			t.Fatalf("tmux ended: %s%s", server.Stdout(), server.Stderr())
-		default:
-		}
-		_, err := os.Stat(term.socket)
-		return err == nil, fmt.Sprint(err)
-	})
-	// By env and not by a shell of tmux's, which would keep the prompt to itself.
-	args := []string{"new-session", "-d", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height), "env",
-		"PS1=" + prompt, "ENV=", "POSTERN_SOCKET=" + g.socket(), "PATH=" + filepath.Dir(g.bin) + ":" + os.Getenv("PATH")}
-	term.tmux(append(append(args, env...), "sh")...)
-	for _, option := range []string{"status off", "window-size manual", "escape-time 0"} {
-		name, value, _ := strings.Cut(option, " ")
-		term.tmux("set-option", "-g", name, value)
+	term := &terminal{t: t, written: filepath.Join(tempDir(t), "written")}
+	var err error
+	if term.screen, err = tmux.Open(t.Context(), tmux.Options{
+		Width: width, Height: height, Args: []string{"sh"},
+		Env: append([]string{"PS1=" + prompt, "ENV=", "POSTERN_SOCKET=" + g.socket(), "PATH=" + filepath.Dir(g.bin) + ":" + os.Getenv("PATH")}, env...),
+	}); err != nil {
+		t.Fatal(err)
 	}
-	term.resize(width, height) // the status line has left
+	t.Cleanup(func() {
+		if err := term.screen.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	term.await("the shell waits", prompt)
-	term.tmux("pipe-pane", "-o", "cat >>"+term.written)
+	term.must(term.screen.Copy(term.ctx(), term.written))
 	return term
 }
 
-func (term *terminal) tmux(args ...string) string {
+// ctx bounds one thing that is done.
+func (term *terminal) ctx() context.Context { return within(term.t, patience) }
+
+func (term *terminal) must(err error) {
 	term.t.Helper()
-	out, err := netlab.Run(within(term.t, patience), "", "", append([]string{"tmux", "-S", term.socket}, args...)...)
 	if err != nil {
 		term.t.Fatal(err)
 	}
-	return out
+}
+
+// said is what the terminal said, unless it failed.
+func (term *terminal) said(text string, err error) string {
+	term.t.Helper()
+	term.must(err)
+	return text
 }
 
 // typed sends characters as they are, press keys by tmux's names of them.
 func (term *terminal) typed(text string) {
 	term.t.Helper()
-	term.tmux("send-keys", "-l", "--", text)
+	if command, ok := strings.CutPrefix(text, ":"); ok {
+		name, _, _ := strings.Cut(command, " ")
+		term.commands = append(term.commands, name)
+	}
+	term.must(term.screen.Type(term.ctx(), text))
 }
 
 func (term *terminal) press(keys ...string) {
 	term.t.Helper()
-	term.tmux(append([]string{"send-keys", "--"}, keys...)...)
+	term.must(term.screen.Press(term.ctx(), keys...))
 }
 
 // run types a command line.
@@ -84,24 +88,21 @@ func (term *terminal) run(line string) {
 
 func (term *terminal) resize(width, height int) {
 	term.t.Helper()
-	term.tmux("resize-window", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height))
+	term.must(term.screen.Resize(term.ctx(), width, height))
 }
 
-// screen is what can be read now, line by line without spaces at their ends.
-func (term *terminal) screen() string {
-	term.t.Helper()
-	return term.tmux("capture-pane", "-p")
-}
+// text is what can be read now, line by line without spaces at their ends, and styled the same with
+// the sequences that set how it looks.
+func (term *terminal) text() string   { return term.said(term.screen.Text(term.ctx())) }
+func (term *terminal) styled() string { return term.said(term.screen.Styled(term.ctx())) }
 
 // shows waits until what can be read is as ok wants, and returns it.
-func (term *terminal) shows(what string, ok func(screen string) bool) string {
+func (term *terminal) shows(what string, ok func(screen string) bool) (text string) {
 	term.t.Helper()
-	var last string
-	eventually(within(term.t, patience), term.t, "the screen: "+what, func() (bool, string) {
-		last = term.screen()
-		return ok(last), "\n" + last
-	})
-	return last
+	if err := term.screen.Await(term.ctx(), func(s string) bool { text = s; return ok(s) }); err != nil {
+		term.t.Fatalf("the screen: %s: %v", what, err)
+	}
+	return text
 }
 
 // await waits until the screen has all the words.
@@ -127,13 +128,19 @@ func (term *terminal) awaitGone(what string, words ...string) string {
 func (term *terminal) leaves() string {
 	term.t.Helper()
 	term.press("q")
+	return term.awaitShell()
+}
+
+// awaitShell waits for the shell's prompt.
+func (term *terminal) awaitShell() string {
+	term.t.Helper()
 	return term.shows("the shell again", func(s string) bool { return strings.HasSuffix(strings.TrimRight(s, "\n "), prompt) })
 }
 
 // state is one of tmux's variables of the terminal, such as alternate_on.
 func (term *terminal) state(name string) string {
 	term.t.Helper()
-	return strings.TrimSpace(term.tmux("display-message", "-p", "#{"+name+"}"))
+	return term.said(term.screen.State(term.ctx(), name))
 }
 
 // bytes is all that programs have sent to the terminal.

@@ -133,7 +133,7 @@ func (f *faultLab) freeze(t *testing.T, term *terminal) {
 	case <-t.Context().Done():
 		t.Fatal(t.Context().Err())
 	}
-	if s := term.screen(); strings.Contains(s, newcomer) {
+	if s := term.text(); strings.Contains(s, newcomer) {
 		t.Errorf("a frozen screen shows what came after:\n%s", s)
 	}
 	term.press("p")

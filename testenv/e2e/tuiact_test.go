@@ -3,9 +3,12 @@
 package e2e
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/ticket"
@@ -28,7 +31,9 @@ func TestActingOnTheScreen(t *testing.T) {
 	cloud.press("a")
 	cloud.await("what can be done", "1  let it in")
 	cloud.press("1")
-	cloud.confirms("approve edge", "approved edge")
+	cloud.await("the question", "─ approve edge", "y do it")
+	cloud.dismisses("approve edge")
+	cloud.acts("approve edge", "approve edge", "approved edge")
 	p.cloud.waitConnected("edge")
 	cloud.await("it is in", "● connected")
 
@@ -36,6 +41,17 @@ func TestActingOnTheScreen(t *testing.T) {
 	if got, _ := p.cloud.peer("edge"); !slices.Equal(got.Allow, []string{api.ServiceAuth}) {
 		t.Errorf("edge may reach %q, want auth", got.Allow)
 	}
+	cloud.acts("undo", "allow edge", "edge may reach here: apiServer")
+	got, _ := p.cloud.peer("edge")
+	if !slices.Equal(got.Allow, []string{api.ServiceAPIServer}) {
+		t.Errorf("edge may reach %q, want apiServer again", got.Allow)
+	}
+	cloud.run(":copy address")
+	cloud.await("it is copied", "copied the address of edge")
+	if !strings.Contains(cloud.bytes(), ansi.SetSystemClipboard(got.Address)) {
+		t.Error("the terminal was not given the address of edge")
+	}
+	cloud.acts("measure edge", "measure the path to edge", "bit/s from it")
 	cloud.run(":ping edge")
 	cloud.await("an echo", "ping edge: ", " ms")
 	cloud.run(":probe edge")
@@ -72,24 +88,77 @@ func TestActingOnTheScreen(t *testing.T) {
 	p.cloud.waitConnected("site")
 	cloud.dismisses("invite a gateway")
 
-	cloud.press("b")
-	cloud.await("what to group by", "1  state")
-	cloud.press("1")
-	cloud.await("a group", "▼ ● connected · 1 peer")
-	cloud.run(":theme mine")
-	cloud.await("there is no such theme", `no theme is called "mine"`)
-	cloud.leaves()
+	// A configuration on trial is kept.
+	p.cloud.doc.Spec.Services.Named = nil
+	p.cloud.writeConfig()
+	p.cloud.must("config", "reload", "--confirm-within", "1h")
+	cloud.await("a configuration is on trial", "on trial")
+	cloud.acts("confirm", "keep the configuration", "the configuration stays")
+	if at := p.cloud.status().Gateway.ConfigUndoneAt; at != nil {
+		t.Errorf("the configuration is undone at %v, although it was confirmed", at)
+	}
+
+	// A gateway that nobody can reach dials by the reply of one that wants to join it.
+	edge.acts("remove cloud", "remove cloud", "removed cloud")
+	cloud.acts("remove site", "remove site", "removed site")
+	reply := p.cloud.postern(within(t, patience), "join", p.edge.invite("--name", "site"), "--wait", "1s").stdout
+	edge.acts(strings.TrimPrefix(strings.TrimSpace(reply), "postern "), "accept ", "connected to site")
+	p.edge.waitConnected("site")
+
+	cloud.looks()
+	cloud.commands = append(cloud.commands, edge.commands...)
+	cloud.knowsNoOther()
+	cloud.run(":quit")
+	cloud.awaitShell()
 
 	cloud.run("clear; postern tui --read-only")
-	cloud.await("the screen again", "site", "● connected")
-	cloud.run(":remove site")
-	cloud.await("the question", "$ postern peer remove site", "read-only")
+	cloud.await("the screen again", "edge", "● connected")
+	cloud.run(":remove edge")
+	cloud.await("the question", "$ postern peer remove edge", "read-only")
 	cloud.press("y")
-	cloud.dismisses("remove site")
+	cloud.dismisses("remove edge")
 	cloud.leaves()
-	if _, there := p.cloud.peer("site"); !there {
+	if _, there := p.cloud.peer("edge"); !there {
 		t.Error("a screen that only shows has removed a peer")
 	}
+}
+
+// looks does what changes nothing but the picture.
+func (term *terminal) looks() {
+	term.t.Helper()
+	for _, c := range []struct{ command, shows string }{
+		{"throughput", "[3 Throughput]"}, {"checks", "[4 Checks]"}, {"flows", "[5 Flows]"}, {"log", "[6 Log]"}, {"timeline", "[7 Timeline]"}, {"services", "[8 Services]"},
+		{"peer edge", "[2 Peer]"}, {"overview", "[1 Overview]"},
+		{"sort peer", "sorted by peer"}, {"group state", "▼ ● connected · 1 peer"}, {"group none", "by peer"},
+		{"filter nobody", "the filter picks no peer"}, {"filter", "▸ edge"},
+		{"wide", "←AUTH"}, {"wide", "→apg"}, {"mouse", "mouse off"},
+		{"graph ascii", "* connected"}, {"graph braille", "● connected"}, {"theme mine", `no theme is called "mine"`}, {"help", "moving"},
+	} {
+		term.run(":" + c.command)
+		term.await(":"+c.command, c.shows)
+	}
+	term.press("Escape")
+	term.awaitGone("the keys are away", "moving")
+	term.run(":freeze")
+	term.await(":freeze", "= frozen")
+	term.run(":freeze")
+	term.awaitGone(":freeze again", "= frozen")
+}
+
+// knowsNoOther: every command of the palette was typed.
+func (term *terminal) knowsNoOther() {
+	term.t.Helper()
+	term.resize(200, 60)
+	term.press(":")
+	_, listed, _ := strings.Cut(term.await("the palette", "─ commands", ":quit"), "─ commands")
+	for _, m := range regexp.MustCompile(`  :([a-z]+) `).FindAllStringSubmatch(listed, -1) {
+		if name := m[1]; name != "quit" && !slices.Contains(term.commands, name) {
+			term.t.Errorf("nobody has tried :%s", name)
+		}
+	}
+	term.press("Escape")
+	term.awaitGone("the palette is away", "─ commands")
+	term.resize(120, 40)
 }
 
 // dismisses ends a question, before anything else is typed: escape and a letter at once would be another key.

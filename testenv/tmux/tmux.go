@@ -64,20 +64,18 @@ func (t *Terminal) start(ctx context.Context, o Options) error {
 	}); err != nil {
 		return err
 	}
-	size := []string{"-x", strconv.Itoa(o.Width), "-y", strconv.Itoa(o.Height)}
 	for _, args := range [][]string{
-		slices.Concat([]string{"new-session", "-d"}, size, []string{"env"}, o.Env, o.Args),
+		slices.Concat([]string{"new-session", "-d", "-x", strconv.Itoa(o.Width), "-y", strconv.Itoa(o.Height), "env"}, o.Env, o.Args),
 		// The picture is the program's alone, of the size that was asked for.
 		{"set-option", "-g", "status", "off"},
 		{"set-option", "-g", "window-size", "manual"},
 		{"set-option", "-g", "escape-time", "0"},
-		append([]string{"resize-window"}, size...),
 	} {
 		if _, err := t.tmux(ctx, args...); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.Resize(ctx, o.Width, o.Height)
 }
 
 func (t *Terminal) socket() string { return filepath.Join(t.dir, "tmux") }
@@ -103,6 +101,18 @@ func (t *Terminal) Press(ctx context.Context, keys ...string) error {
 	return err
 }
 
+// Type types characters as they are.
+func (t *Terminal) Type(ctx context.Context, text string) error {
+	_, err := t.tmux(ctx, "send-keys", "-l", "--", text)
+	return err
+}
+
+// Resize makes it of another size.
+func (t *Terminal) Resize(ctx context.Context, width, height int) error {
+	_, err := t.tmux(ctx, "resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height))
+	return err
+}
+
 // Text is what can be read now, a line for each of the terminal's.
 func (t *Terminal) Text(ctx context.Context) (string, error) {
 	return t.tmux(ctx, "capture-pane", "-p")
@@ -113,13 +123,10 @@ func (t *Terminal) Styled(ctx context.Context) (string, error) {
 	return t.tmux(ctx, "capture-pane", "-p", "-e")
 }
 
-// PID is the program's process.
-func (t *Terminal) PID(ctx context.Context) (int, error) {
-	out, err := t.tmux(ctx, "display-message", "-p", "#{pane_pid}")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(out))
+// State is one of tmux's variables of the terminal, such as alternate_on.
+func (t *Terminal) State(ctx context.Context, name string) (string, error) {
+	out, err := t.tmux(ctx, "display-message", "-p", "#{"+name+"}")
+	return strings.TrimSpace(out), err
 }
 
 // Copy appends every byte that the program writes from now on to a file.

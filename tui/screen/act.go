@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -45,6 +46,7 @@ type outcome struct {
 	said string
 	copy copyMsg // what was made by it, if anything
 	code string  // the same for a QR code
+	undo string  // the command that takes it back, where the gateway can
 }
 
 // approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
@@ -78,8 +80,8 @@ func allow(p *api.PeerStatus, services []string) change {
 		command: "postern peer allow " + name + " " + argumentOf(services),
 		effect:  effect,
 		do: func(ctx context.Context, o Operator) (outcome, error) {
-			said := name + " may reach here: " + orNothing(services) + "; undo with :allow " + strings.TrimSpace(name+" "+before)
-			return outcome{said: said}, o.PeerAllow(ctx, name, api.PeerAllowRequest{Allow: services})
+			return outcome{said: name + " may reach here: " + orNothing(services) + "; :undo takes it back", undo: strings.TrimSpace("allow " + name + " " + before)},
+				o.PeerAllow(ctx, name, api.PeerAllowRequest{Allow: services})
 		},
 	}
 }
@@ -127,13 +129,16 @@ func without(list, other []string) []string {
 // standsStill is said where a change would be of what was there when the picture was stopped.
 const standsStill = "the picture stands still; press p first"
 
+// strangeName is said of a peer whose name could mean something else in a shell.
+const strangeName = "no command takes a peer of such a name"
+
 // actsOn offers what can be done with a peer, as it is now.
 func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 	if d.frozen {
 		return actedMsg(standsStill)
 	}
 	if api.CheckName(p.Name) != nil {
-		return actedMsg("no command takes a peer of such a name")
+		return actedMsg(strangeName)
 	}
 	offer := chooseMsg{from: d, title: "do what with " + p.Name + "?", does: "show what it does"}
 	add := func(text string, msg tea.Msg) { offer.choices = append(offer.choices, choice{text, msg}) }
@@ -147,6 +152,8 @@ func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 	}
 	add("remove it", remove(p))
 	add("ping it", pingMsg{p.Name})
+	add("measure what the path to it carries", measureMsg{p.Name})
+	add("copy its fix, addresses, key or JSON", offerCopies(d, p))
 	return offer
 }
 
@@ -196,6 +203,14 @@ func servicesIn(list string) ([]string, error) {
 }
 
 func removeByCommand(p *api.PeerStatus, _ string) (change, error) { return remove(p), nil }
+
+// commandUndo takes back the last change that can be: by another one, which asks as well.
+func (m *model) commandUndo(string) tea.Cmd {
+	if m.data.undo == "" {
+		return m.say("nothing to undo: of what is done here the gateway can take back :allow")
+	}
+	return m.execute(m.data.undo)
+}
 
 // progress is how far a change is.
 type progress int
@@ -318,6 +333,7 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 			m.mode, m.proposal = modeConfirm, p
 		}
 	}
+	p.of.undo = cmp.Or(p.outcome.undo, p.of.undo)
 	p.of.polledAt, p.of.checksAt = time.Time{}, time.Time{}
 	return m.poll()
 }

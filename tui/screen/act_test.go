@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
 
@@ -132,7 +133,9 @@ func TestChangesByCommand(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
 	enter := func(line string) *stage { return s.press(":").typed(line).press("enter") }
 	enter("allow branch auth,dns").want(`$ postern peer allow branch auth,dns`, "here: auth, dns. New: dns. No longer: apiServer;")
-	s.press("y").want("✓ branch may reach here: auth, dns; undo with :allow branch auth,apiServer")
+	s.press("y").want("✓ branch may reach here: auth, dns; :undo takes it back")
+	s.press("esc")
+	enter("undo").want(`$ postern peer allow branch auth,apiServer`)
 	s.press("esc")
 	enter("allow branch").want(`$ postern peer allow branch ""`, "here: nothing.")
 	s.press("y", "esc")
@@ -190,6 +193,8 @@ func TestPeersOfStrangeNamesAreNotChangedByCommand(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("j")
 	s.data.peers.choose("evil-key")
 	s.press("a").want("no command takes a peer of such a name")
+	s.notice = ""
+	s.typed(":measure").press("enter").want("no command takes a peer of such a name")
 }
 
 func TestTheMouseConfirmsNothing(t *testing.T) {
@@ -203,4 +208,16 @@ func TestTheMouseConfirmsNothing(t *testing.T) {
 		t.Errorf("a click changed the picture:\n%s", got)
 	}
 	s.wantChanges()
+}
+
+// Changes that the gateway can take back are taken back by another one, and that again.
+func TestUndo(t *testing.T) {
+	s := play(t, waiting(), 80, 24, false)
+	s.typed(":undo").press("enter").want("nothing to undo")
+	s.typed(":allow branch dns").press("enter", "y", "esc")
+	s.gateway.status.Peers[slices.IndexFunc(s.gateway.status.Peers, func(p api.PeerStatus) bool { return p.Name == "branch" })].Allow = []string{"dns"}
+	s.pass(time.Second).typed(":remove hub").press("enter", "y", "esc")
+	s.typed(":undo").press("enter").want(`$ postern peer allow branch auth,apiServer`)
+	s.press("y", "esc").typed(":undo").press("enter", "y")
+	s.wantChanges("allow branch [dns]", "remove hub false", "allow branch [auth apiServer]", "allow branch [dns]")
 }

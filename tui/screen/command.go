@@ -37,22 +37,28 @@ func (m *model) commands() []command {
 	return append(out, []command{
 		{"peer", "NAME", "show one peer", (*model).peerNames, (*model).commandPeer},
 		{"probe", "[NAME]", "check one peer now, or all", (*model).peerNames, (*model).commandProbe},
-		{"approve", "NAME", "let a peer in that waits for it", (*model).peerNames, commandChange(approveByCommand)},
-		{"allow", "NAME [SERVICES]", "set what a peer may reach here", (*model).peerNames, commandChange(allowByCommand)},
+		{"approve", "NAME", "let a waiting peer in", (*model).peerNames, commandChange(approveByCommand)},
+		{"allow", "NAME [SERVICES]", "what a peer may reach here", (*model).peerNames, commandChange(allowByCommand)},
 		{"remove", "NAME", "forget a peer", (*model).peerNames, commandChange(removeByCommand)},
-		{"ping", "[NAME]", "measure the round trip to a peer", (*model).peerNames, (*model).commandPing},
+		{"undo", "", "take the last :allow back", nil, (*model).commandUndo},
+		{"ping", "[NAME]", "round trip to a peer", (*model).peerNames, ofPeer((*model).ping)},
+		{"measure", "[NAME]", "what a peer's path carries", (*model).peerNames, ofPeer((*model).measure)},
+		{"copy", "[WHAT]", "copy fix, address, key, JSON", (*model).copyNames, (*model).commandCopy},
 		{"invite", "[NAME] [SERVICES]", "make a ticket for a gateway", nil, (*model).commandInvite},
 		{"join", "TICKET [SERVICES]", "redeem a ticket", nil, (*model).commandJoin},
-		{"accept", "REPLY", "dial a gateway that cannot reach here", nil, (*model).commandAccept},
+		{"accept", "REPLY", "dial who cannot reach here", nil, (*model).commandAccept},
 		{"rotate", "", "give this gateway another key", nil, (*model).commandRotate},
-		{"confirm", "", "keep the configuration on trial", nil, (*model).commandConfirm},
+		{"confirm", "", "keep a configuration on trial", nil, (*model).commandConfirm},
 		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
-		{"group", "BY", "by state, path, label NAME, or none", (*model).groupings, (*model).commandGroup},
-		{"filter", "[TEXT]", "show what has it, !TEXT what has not", nil, func(m *model, text string) tea.Cmd {
+		{"group", "BY", "by state, path, label or none", (*model).groupings, (*model).commandGroup},
+		{"filter", "[TEXT]", "show what has it, !TEXT: not", nil, func(m *model, text string) tea.Cmd {
 			m.data.filter = filter{text}
 			return nil
 		}},
-		{"graph", "STYLE", "draw charts as braille, block or ascii", func(*model) []string { return graphs() }, (*model).commandGraph},
+		{"wide", "", "more columns, or fewer", nil, func(m *model, _ string) tea.Cmd { m.widen(); return nil }},
+		{"freeze", "", "stop the picture, or go on", nil, func(m *model, _ string) tea.Cmd { return m.freeze() }},
+		{"mouse", "", "use the mouse, or leave it", nil, func(m *model, _ string) tea.Cmd { return m.switchMouse() }},
+		{"graph", "STYLE", "braille, block or ascii", func(*model) []string { return graphs() }, (*model).commandGraph},
 		{"theme", "NAME", "take other colours", func(m *model) []string { return m.themes.Names() }, (*model).commandTheme},
 		{"help", "", "show the keys", nil, func(m *model, _ string) tea.Cmd { m.mode, m.helpTop = modeHelp, 0; return nil }},
 		{"quit", "", "leave", nil, func(*model, string) tea.Cmd { return tea.Quit }},
@@ -103,6 +109,31 @@ func (m *model) completions(text string) []string {
 		}
 	}
 	return out
+}
+
+// palette says what the commands do that what was typed may become, in so many lines at most.
+func (m *model) palette(width, height int) []string {
+	name, _, spaced := strings.Cut(strings.TrimLeft(m.input.text(), " "), " ")
+	var entries [][2]string
+	for _, c := range m.commands() {
+		if c.name == name || !spaced && strings.HasPrefix(c.name, name) {
+			entries = append(entries, c.help())
+		}
+	}
+	if len(entries) == 0 || height < 2 {
+		return nil
+	}
+	p := m.data.paint
+	lines := append([]string{m.data.rule(p.Text(cell.Strong, "commands"), width)}, inColumns(entries, width, p)...)
+	if more := len(lines) - height; more > 0 {
+		lines = append(lines[:height-1], p.Text(cell.Quiet, "  … type on, or ? for all of them"))
+	}
+	return exactly(lines, width, len(lines))
+}
+
+// help is how the command is typed, and what it does.
+func (c *command) help() [2]string {
+	return [2]string{strings.TrimRight(":"+c.name+" "+c.argument, " "), c.does}
 }
 
 // commonPrefix is what all texts begin with.

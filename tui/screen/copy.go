@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -39,6 +40,69 @@ func copyFix(v *api.Verdict, of string) tea.Msg {
 	}
 	offer.choices = append(offer.choices, choice{words.text, words})
 	return offer
+}
+
+// copies is what there is to copy of a peer, by the names that :copy takes.
+func copies(d *data, p *api.PeerStatus) (names []string, all map[string]tea.Msg) {
+	all = map[string]tea.Msg{}
+	add := func(name, text string) {
+		if text != "" {
+			names, all[name] = append(names, name), copyMsg{text, "the " + name + " of " + p.Name}
+		}
+	}
+	if v := d.worst(p); v.Fix != "" {
+		names, all["fix"] = append(names, "fix"), copyFix(v, p.Name)
+	}
+	add("address", p.Address)
+	add("remote", p.Path.Remote)
+	add("key", p.PublicKey)
+	add("fingerprint", p.ApprovalFingerprint)
+	if text, err := json.Marshal(p); err == nil {
+		add("json", string(text))
+	}
+	return names, all
+}
+
+// offerCopies asks which of them.
+func offerCopies(d *data, p *api.PeerStatus) chooseMsg {
+	offer := chooseMsg{from: d, title: "copy what of " + p.Name + "?", does: "copy it"}
+	names, all := copies(d, p)
+	for _, name := range names {
+		text := name
+		if c, ok := all[name].(copyMsg); ok && len(c.text) <= longestShown {
+			text += ": " + c.text
+		}
+		offer.choices = append(offer.choices, choice{text, all[name]})
+	}
+	return offer
+}
+
+// longestShown bounds the texts that stand beside their names, in bytes.
+const longestShown = 100
+
+func (m *model) copyNames() []string {
+	p := m.data.peer()
+	if p == nil {
+		return nil
+	}
+	names, _ := copies(m.data, p)
+	return names
+}
+
+// commandCopy copies something of the selected peer by its name, or asks what.
+func (m *model) commandCopy(what string) tea.Cmd {
+	p := m.data.peer()
+	if p == nil {
+		return m.say("no peer is selected")
+	}
+	names, all := copies(m.data, p)
+	switch msg, known := all[what]; {
+	case what == "":
+		return m.update(offerCopies(m.data, p))
+	case known:
+		return m.update(msg)
+	}
+	return m.say("of " + p.Name + " there are to copy: " + strings.Join(names, ", "))
 }
 
 // chooseMsg asks for one of several, which a digit chooses.
@@ -91,8 +155,11 @@ func (m *model) copy(msg copyMsg) tea.Cmd {
 	if msg.text == "" {
 		return m.say("nothing to copy here")
 	}
-	if cell.Printable(msg.text) != msg.text || len(msg.text) > maxCopy {
+	switch {
+	case cell.Printable(msg.text) != msg.text:
 		return m.say("not copied: the text holds what is not shown")
+	case len(msg.text) > maxCopy:
+		return m.say(fmt.Sprintf("not copied: terminals drop what is longer than %d bytes", maxCopy))
 	}
 	out := m.out
 	return func() tea.Msg {

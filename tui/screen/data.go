@@ -49,6 +49,9 @@ type data struct {
 	// alarms are those of the gateway, the one that was raised last at the end.
 	alarms []api.Alarm
 
+	// undo is the command that takes the last change back; "" is none.
+	undo string
+
 	past remembered
 	// offered are the services of clusters.
 	offered offered

@@ -1,9 +1,11 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,17 +144,19 @@ const (
 	pingLayer = "overlay"
 )
 
-// commandPing measures the round trip to a peer, or the selected one.
-func (m *model) commandPing(name string) tea.Cmd {
-	if p := m.data.peer(); name == "" && p != nil {
-		name = p.Name
-	}
-	for _, p := range m.data.status.Peers {
-		if p.Name == name {
-			return m.ping(name)
+// ofPeer makes a command of what is done with a peer by its name: the selected one without.
+func ofPeer(do func(m *model, name string) tea.Cmd) func(*model, string) tea.Cmd {
+	return func(m *model, name string) tea.Cmd {
+		if p := m.data.peer(); name == "" && p != nil {
+			name = p.Name
 		}
+		for _, p := range m.data.status.Peers {
+			if p.Name == name {
+				return do(m, name)
+			}
+		}
+		return m.sayNoPeer(name)
 	}
-	return m.sayNoPeer(name)
 }
 
 func (m *model) ping(name string) tea.Cmd {
@@ -167,4 +171,35 @@ func (m *model) ping(name string) tea.Cmd {
 		}
 		return actedMsg(onOneLine([]string{"ping " + name + ": " + cell.RTT(r.RTTSeconds), r.Path + " " + r.Remote}))
 	}))
+}
+
+// throughputCheck is the check that measures what a path carries. It runs when it is asked for.
+const throughputCheck = "throughput"
+
+// measure has the gateways measure what the path between them carries, which is asked first: it takes the
+// path from others for a moment.
+func (m *model) measure(name string) tea.Cmd {
+	if api.CheckName(name) != nil {
+		return m.say(strangeName)
+	}
+	source := m.sources[m.source].Source
+	return m.propose(change{
+		title: "measure the path to " + name, command: "postern check " + name + " --throughput",
+		effect: "Send as much as the path carries, for a second each way and 64 MB at most. Others have less of it meanwhile.",
+		do: func(ctx context.Context, _ Operator) (outcome, error) {
+			r, err := source.Check(ctx, api.CheckRequest{Peer: name, Throughput: true})
+			if err != nil {
+				return outcome{}, err
+			}
+			i := slices.IndexFunc(r.Checks, func(c api.Check) bool { return c.Peer == name && c.Name == throughputCheck })
+			if i < 0 {
+				return outcome{}, errors.New("the gateway does not measure throughput: it runs an older version")
+			}
+			c := &r.Checks[i]
+			if c.Verdict.Verdict != api.OK {
+				return outcome{}, errors.New(onOneLine([]string{cmp.Or(c.Cause, "it depends on "+c.DependsOn), c.Fix}))
+			}
+			return outcome{said: c.Cause}, nil
+		},
+	})
 }

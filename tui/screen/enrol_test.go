@@ -2,7 +2,6 @@ package screen
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -114,8 +113,8 @@ func TestRotateSaysWhoIsNotTold(t *testing.T) {
 func TestPing(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
 	s.typed(":ping cloud").press("enter").want("ping cloud: 12 ms · direct 198.51.100.7:51820�[2J")
-	s.press("j", "a").want("ping it")
-	s.press(fmt.Sprint(len(s.offer.choices))).want("ping hub: 12 ms")
+	s.press("j", "a").want("4  ping it")
+	s.press("4").want("ping hub: 12 ms")
 	s.typed(":ping nobody").press("enter").want(`no peer is called "nobody"`)
 	if want := "cloud overlay, hub overlay"; strings.Join(s.gateway.pinged, ", ") != want {
 		t.Errorf("pinged %q, want %q", s.gateway.pinged, want)
@@ -130,4 +129,23 @@ func TestReadOnlyMakesNoTicket(t *testing.T) {
 		s.typed(":"+command).press("enter", "y").want("read-only").press("esc")
 	}
 	s.wantChanges()
+}
+
+// What the path carries is measured once that was agreed to, and why it was not is said.
+func TestMeasure(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("G", "a").want("measure what the path to it carries")
+	s.press("6").want("─ measure the path to cloud", "$ postern check cloud --throughput", "64 MB at most")
+	if len(s.gateway.checked) > 0 {
+		t.Error("it is measured before that was agreed to")
+	}
+	s.press("y").want("✗ not done: the gateway does not measure throughput").press("esc")
+	measured := func(v api.Verdict) {
+		s.gateway.report.Checks = []api.Check{{Name: throughputCheck, Peer: "cloud", Verdict: v}}
+		s.typed(":measure cloud").press("enter", "y")
+	}
+	measured(api.Verdict{Verdict: api.OK, Cause: "812 Mbit/s to cloud, 640 Mbit/s from it"})
+	s.want("✓ 812 Mbit/s to cloud, 640 Mbit/s from it").press("esc")
+	measured(api.Verdict{Verdict: api.Unknown, Cause: "cloud measures once in 10 s", Fix: "try again in 8s"})
+	s.want("✗ not done: cloud measures once in 10 s").want("try again in 8s").press("esc")
+	s.typed(":measure nobody").press("enter").want("no peer is called")
 }

@@ -41,13 +41,6 @@ func fleetOf(t *testing.T, width, height int, color bool) (s *stage, gateways []
 	return s, gateways
 }
 
-func TestPicturesOfTheFleet(t *testing.T) {
-	everySize(t, "fleet", func(t *testing.T, width, height int, color bool) *stage {
-		s, _ := fleetOf(t, width, height, color)
-		return s
-	})
-}
-
 func TestTheFleetShowsTheWorstFirst(t *testing.T) {
 	s, gateways := fleetOf(t, 120, 40, false)
 	s.want("4 gateways: ✗ 1 lost ! 1 trouble ✓ 2 well", "▸ gone", "no gateway answers on /run/gone.sock", "never")

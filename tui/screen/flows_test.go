@@ -53,10 +53,6 @@ func (f *fake) advance(change func(*api.PeerStatus, *api.Flow)) {
 	f.status.Peers = peers
 }
 
-func TestPicturesOfFlows(t *testing.T) {
-	everySize(t, "flows", connected, "j", "j")
-}
-
 // listed are the rows of the view: peer, direction, service and remote address each.
 func listed(s *stage) []flowRow { return s.views[4].(*flows).rows(s.data) }
 

@@ -41,6 +41,8 @@ func (m *model) picture() string {
 		switch m.mode {
 		case modeChoose:
 			panel = m.choiceLines(d.width)
+		case modeCommand:
+			panel = m.palette(d.width, len(body)/2)
 		case modeConfirm:
 			panel = m.proposalLines(d.width, len(body))
 			m.proposalCut = len(panel) > len(body)

@@ -120,7 +120,7 @@ func (w wild) gateway(f *fake) {
 
 // anyKey are keys by a byte of a script.
 var anyKey = func() (keys []tea.KeyMsg) {
-	for _, r := range "12345678jkgG?swprc+-=:/!lLfznamyhl q門é\u0301\x00 " {
+	for _, r := range "123456789jkgG?swbprc+-=:/!lLfznamyhl q門é\u0301\x00 " {
 		keys = append(keys, tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}})
 	}
 	for _, t := range []tea.KeyType{tea.KeyEnter, tea.KeyEsc, tea.KeyTab, tea.KeyShiftTab, tea.KeyUp, tea.KeyDown, tea.KeyLeft, tea.KeyRight, tea.KeyPgUp, tea.KeyPgDown,

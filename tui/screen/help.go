@@ -75,21 +75,26 @@ func (m *model) helpLines(width int) []string {
 	}
 	group("everywhere", helpOf(frame))
 	groups = append(groups, []string{p.Text(cell.Strong, "in one view")})
+	titles := 0
 	for _, v := range m.views {
-		groups[len(groups)-1] = append(groups[len(groups)-1], m.flowing(strings.ToLower(v.title()), helpOf(v.bindings()), width)...)
+		titles = max(titles, ansi.StringWidth(v.title()))
+	}
+	for _, v := range m.views {
+		title := cell.Pad("  "+strings.ToLower(v.title()), 2+titles)
+		groups[len(groups)-1] = append(groups[len(groups)-1], inFlow(title, helpOf(v.bindings()), width, p)...)
 	}
 	commands := [][2]string{{":VIEW", "show a view by its name"}}
 	for _, o := range m.commands() {
-		if o.name == "help" || o.name == "quit" {
+		if slices.Contains([]string{"wide", "freeze", "mouse", "help", "quit"}, o.name) {
 			continue // They have keys.
 		}
 		if slices.ContainsFunc(m.views, func(v view) bool { return strings.ToLower(v.title()) == o.name }) && o.argument == "" {
 			continue
 		}
-		commands = append(commands, [2]string{strings.TrimRight(":"+o.name+" "+o.argument, " "), o.does})
+		commands = append(commands, o.help())
 	}
 	group("commands (tab completes)", commands)
-	group("signs", signs())
+	groups = append(groups, append([]string{p.Text(cell.Strong, "signs")}, inFlow("", signs(), width, p)...))
 	all := joined(groups)
 	if width == whole {
 		return all
@@ -119,12 +124,12 @@ func joined(groups [][]string) []string {
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH ←AUTH", "we find, they report"},
-		{"✓ ok", "works"}, {"! warning", "works, with a problem"}, {"✗ error", "does not work"},
-		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
-		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},
-		{"! faulty", "something fails"}, {"✗ silent", "no longer answers"}, {"✗ broken", "cause is known"}, {"✗ failed", "and tried again"},
-		{"━ ┅", "was connected: direct, relay"},
+		{"→AUTH ←AUTH:", "found here, told by the peer"},
+		{"✓ ok:", "works"}, {"! warning:", "works, with a problem"}, {"✗ error:", "does not work"},
+		{"- off:", "not offered"}, {"? unknown:", "nobody could tell"},
+		{"● connected:", "end to end"}, {"◌ unconfirmed:", "no answer just now"}, {"◌ connecting:", "being tried"}, {"◇ pending:", "waits for approval"},
+		{"! faulty:", "something fails"}, {"✗ silent:", "no longer answers"}, {"✗ broken:", "cause is known"}, {"✗ failed:", "and tried again"},
+		{"━ ┅:", "was connected: direct, relay"},
 	}
 }
 
@@ -138,15 +143,11 @@ func helpOf(bindings []key.Binding) [][2]string {
 	return out
 }
 
-// flowing sets entries behind a title, one after the other.
-func (m *model) flowing(title string, entries [][2]string, width int) []string {
-	titles := 0
-	for _, v := range m.views {
-		titles = max(titles, ansi.StringWidth(v.title()))
-	}
-	p, indent := m.data.paint, strings.Repeat(" ", 2+titles)
+// inFlow sets entries behind a title, one after the other.
+func inFlow(title string, entries [][2]string, width int, p cell.Paint) []string {
+	indent := strings.Repeat(" ", ansi.StringWidth(title))
 	var lines []string
-	line := cell.Pad("  "+title, len(indent))
+	line := title
 	for _, e := range entries {
 		entry := "  " + p.Text(cell.Second, e[0]) + " " + e[1]
 		if ansi.StringWidth(line+entry) > width {

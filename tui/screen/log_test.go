@@ -41,7 +41,6 @@ func logged(t *testing.T, width, height int, color bool) *stage {
 }
 
 func TestPicturesOfTheLog(t *testing.T) {
-	everySize(t, "log", logged)
 	everySize(t, "log-still", logged, "L", "k", "k", "k", "z", "w")
 }
 

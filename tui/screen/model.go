@@ -163,6 +163,8 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		return m.probe(msg.peer)
 	case pingMsg:
 		return m.ping(msg.peer)
+	case measureMsg:
+		return m.measure(msg.peer)
 	case copyMsg:
 		return m.copy(msg)
 	case chooseMsg:

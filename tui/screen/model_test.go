@@ -3,6 +3,9 @@ package screen
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -290,10 +293,12 @@ func TestCopyingTheFix(t *testing.T) {
 	}
 	s.written.Reset()
 	s.press("k", "c").want("nothing to copy here")
-	for _, evil := range []string{"rm -rf /\n", "a\x1b]52;c;x\a", "a\u202eb", "a\u200bb", strings.Repeat("x", maxCopy+1)} {
+	for _, evil := range []string{"rm -rf /\n", "a\x1b]52;c;x\a", "a\u202eb", "a\u200bb"} {
 		s.do(s.copy(copyMsg{evil, "it"}))
 		s.want("not copied: the text holds what is not shown")
 	}
+	s.do(s.copy(copyMsg{strings.Repeat("x", maxCopy+1), "it"}))
+	s.want("not copied: terminals drop")
 	if s.written.Len() != 0 {
 		t.Errorf("wrote %q", s.written.String())
 	}
@@ -454,5 +459,47 @@ func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {
 	}
 	if want := []string{"site-with-a-name-of-forty-characters-xyz"}; !slices.Equal(s.gateway.checked, want) {
 		t.Errorf("checked %q, want %q, once", s.gateway.checked, want)
+	}
+}
+
+// A screen that is open for days takes no more memory than one that is open for hours, whoever comes and
+// goes, and whatever is looked at.
+func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
+	const step, long = 30 * time.Second, 2 * time.Hour
+	s, r := play(t, many(60), 80, 24, true), rand.New(rand.NewPCG(1, 2))
+	names := 0
+	use := func() {
+		for end := s.clock.Add(long); s.clock.Before(end); {
+			f := s.gateway
+			f.checked, f.histories, f.pinged, f.changes = nil, nil, nil, nil
+			s.written.Reset()
+			f.status.Peers, f.report.Checks = slices.Clone(f.status.Peers), slices.Clone(f.report.Checks)
+			for i := range f.status.Peers {
+				names++
+				p, name := &f.status.Peers[i], fmt.Sprint("guest-", names)
+				for j := range f.report.Checks {
+					if c := &f.report.Checks[j]; c.Peer == p.Name {
+						c.Peer = name
+					}
+				}
+				p.Name, p.PublicKey, p.Labels = name, name, map[string]string{"floor": name}
+			}
+			s.data.frozen = false
+			s.pass(step).press(walk(r)[0])
+		}
+	}
+	size := func() int {
+		s.press("esc", "1")
+		runtime.GC()
+		runtime.GC() // what pools hold is freed by the second
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	use()
+	before := size()
+	use()
+	if more := size() - before; more > 1<<19 {
+		t.Errorf("it takes %d bytes more after %v, of %d before", more, long, before)
 	}
 }

@@ -1,6 +1,8 @@
 package screen
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -163,6 +165,42 @@ func TestACommandIsChosenAmongThoseOfAFix(t *testing.T) {
 	s.want("▸ site-10")
 }
 
+// Whatever there is of a peer can be copied: from what can be done with it, and by name.
+func TestWhatThereIsOfAPeerIsCopied(t *testing.T) {
+	s := play(t, busy(), 80, 24, false).press("G", "a", "7")
+	s.want("copy what of cloud?", "1  fix: set services.apiServer", "2  address: fd1e:", "3  remote: 198.51.100.7:51820", "4  key: 3p7bf", "5  json").wantNot("{")
+	s.press("3").want("copied the remote of cloud")
+	s.typed(":copy key").press("enter").want("copied the key of cloud")
+	s.typed(":copy").press("enter", "2").want("copied the address of cloud")
+	want := ""
+	for _, text := range []string{"198.51.100.7:51820", "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=", "fd1e:d2b1:b1f0:8c5d:a39b:2a5c:a6f9:fc9f"} {
+		want += ansi.SetSystemClipboard(text)
+	}
+	if s.written.String() != want {
+		t.Errorf("wrote %q, want %q", s.written.String(), want)
+	}
+	s.written.Reset()
+	s.typed(":copy json").press("enter").want("copied the json of cloud")
+	text, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(strings.TrimPrefix(s.written.String(), "\x1b]52;c;"), "\a"))
+	var p api.PeerStatus
+	if err := errors.Join(err, json.Unmarshal(text, &p)); err != nil || p.Name != "cloud" || len(p.Candidates) != 2 {
+		t.Errorf("copied %q: %v", text, err)
+	}
+	s.typed(":copy it").press("enter").want("of cloud there are to copy: fix, address, remote, key, json")
+}
+
+// The palette says what each command does, and narrows to what was typed.
+func TestThePaletteHelps(t *testing.T) {
+	s := play(t, busy(), 200, 60, false).press(":")
+	for _, c := range s.commands() {
+		s.want(c.help()[0]+" ", c.does)
+	}
+	s.typed("me").want(":measure [NAME]  what a peer's path carries").wantNot(":ping")
+	s.typed("asure cl").want(":measure [NAME]", "cloud")
+	s.press("esc").wantNot("─ commands")
+	play(t, busy(), 80, 24, false).press(":").want("… type on, or ? for all of them")
+}
+
 func TestKeysAnswer(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
 	s.press("m").want("mouse on: shift selects text")
@@ -178,9 +216,20 @@ func TestKeysAnswer(t *testing.T) {
 	}
 }
 
-func TestTheHelpSheetFitsALargeScreen(t *testing.T) {
-	s := play(t, busy(), 120, 40, false).press("?")
-	s.want("moving", "✗ failed", ":filter", ":remove NAME", ":graph STYLE", "suspend")
+// The help sheet is there in full at 120x40, and to the width of 80, also over several gateways.
+func TestTheHelpSheetIsNotCut(t *testing.T) {
+	several, _ := fleetOf(t, 120, 40, false)
+	for _, s := range []*stage{play(t, busy(), 120, 40, false), several} {
+		s.press("?").want("moving", "✗ failed", ":filter", ":remove NAME", ":graph STYLE", "suspend")
+		s.wantNot("lines 1", "…")
+		s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+		for s.want("lines "); !s.shows("relay\n"); s.press("j") {
+			s.wantNot("…")
+			if s.helpTop > 100 {
+				t.Fatal("there is no end of it")
+			}
+		}
+	}
 }
 
 // What is wrong with the way to a peer, or with the gateway itself, is said with cause and fix, not named

@@ -82,25 +82,36 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	case key.Matches(msg, k.group):
 		return m.askGroup(), true
 	case key.Matches(msg, k.wide):
-		m.data.wide = !m.data.wide
+		m.widen()
 	case key.Matches(msg, k.freeze):
-		m.data.frozen = !m.data.frozen
-		m.data.now = m.now()
-		return m.poll(), true
+		return m.freeze(), true
 	case key.Matches(msg, k.gateway):
 		return m.nextGateway(), true
 	case key.Matches(msg, k.mouse):
-		m.mouse = !m.mouse
-		if m.mouse {
-			m.say("mouse on: shift selects text as usual, m switches it off")
-			return tea.EnableMouseCellMotion, true
-		}
-		m.say("mouse off")
-		return tea.DisableMouse, true
+		return m.switchMouse(), true
 	default:
 		return nil, false
 	}
 	return nil, true
+}
+
+func (m *model) widen() { m.data.wide = !m.data.wide }
+
+// freeze lets the picture stand still, or go on.
+func (m *model) freeze() tea.Cmd {
+	m.data.frozen = !m.data.frozen
+	m.data.now = m.now()
+	return m.poll()
+}
+
+func (m *model) switchMouse() tea.Cmd {
+	m.mouse = !m.mouse
+	if m.mouse {
+		m.say("mouse on: shift selects text as usual, m switches it off")
+		return tea.EnableMouseCellMotion
+	}
+	m.say("mouse off")
+	return tea.DisableMouse
 }
 
 // back undoes one thing: the way here, then the filter.

@@ -3,6 +3,8 @@ package screen
 import (
 	"math"
 	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -133,4 +135,72 @@ func TestTheReadmeShowsTheViewsAsTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Nothing is on the screen that a script cannot have: docs/screen.md has a row for each column and fact,
+// with where it is in the documents that commands print.
+func TestEachColumnIsInADocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/screen.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| view | shown | in JSON |")
+	in := map[[2]string]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (\w+) \| (.+) \| (.+) \|$`).FindAllStringSubmatch(table, -1) {
+		in[[2]string{row[1], row[2]}] = row[3]
+	}
+	s := play(t, busy(), 200, 60, false).press("w")
+	shown := map[string][]string{
+		titleOverview: titlesOf(overviewColumns(s.data, false, longName)), titleFlows: titlesOf((&flows{}).layout(s.data)),
+		titleServices: titlesOf(serviceColumns(true)), titleFleet: titlesOf(fleetColumns(s.data)),
+	}
+	for _, fact := range append(faring(s.data, s.data.peer()), about(s.data.peer())...) {
+		shown[titlePeer] = append(shown[titlePeer], fact[0])
+	}
+	documents := map[string]any{"Status": api.Status{}, "History": api.History{}, "ClusterServices": api.ClusterServices{}}
+	path := regexp.MustCompile("`(\\w+)\\.([^`]+)`")
+	for view, titles := range shown {
+		for _, title := range titles {
+			where := in[[2]string{strings.ToLower(view), title}]
+			if where == "" {
+				t.Errorf("docs/screen.md does not say where a script finds %s of %s", title, view)
+			}
+			delete(in, [2]string{strings.ToLower(view), title})
+			for _, p := range path.FindAllStringSubmatch(where, -1) {
+				if of := documents[p[1]]; of == nil || !within(reflect.TypeOf(of), p[2]) {
+					t.Errorf("%s of %s: there is no %s", title, view, p[0])
+				}
+			}
+		}
+	}
+	for gone := range in {
+		t.Errorf("there is no %s of %s any more", gone[1], gone[0])
+	}
+}
+
+func titlesOf[R any](columns []cell.Column[R]) (titles []string) {
+	for _, c := range columns {
+		titles = append(titles, c.Title)
+	}
+	return titles
+}
+
+// within reports whether documents of a type have a path of JSON names, with [] behind lists.
+func within(of reflect.Type, path string) bool {
+	name, rest, more := strings.Cut(path, ".")
+	name, list := strings.CutSuffix(name, "[]")
+	for _, f := range reflect.VisibleFields(of) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != name {
+			continue
+		}
+		in := f.Type
+		if list != (in.Kind() == reflect.Slice && more) {
+			return false
+		}
+		if list || in.Kind() == reflect.Pointer {
+			in = in.Elem()
+		}
+		return !more || within(in, rest)
+	}
+	return false
 }

@@ -176,17 +176,50 @@ func fits(t *testing.T, picture string, width, height int) {
 // a wide one, and all of a large screen.
 func sizes() [][2]int { return [][2]int{{40, 10}, {40, 15}, {80, 24}, {120, 40}, {200, 60}} }
 
+// Every view that there is has pictures, so that no new one is forgotten.
+func TestPicturesOfEveryView(t *testing.T) {
+	type open = func(t *testing.T, width, height int, color bool) *stage
+	over := func(gateway func() *fake) open {
+		return func(t *testing.T, width, height int, color bool) *stage {
+			return play(t, gateway(), width, height, color)
+		}
+	}
+	theFleet := func(t *testing.T, width, height int, color bool) *stage {
+		s, _ := fleetOf(t, width, height, color)
+		return s
+	}
+	// Those that show more of what they can than with the busy gateway, or after some keys.
+	better := map[string]struct {
+		open open
+		keys []string
+	}{
+		titleThroughput: {flowing, []string{"3", "+"}},
+		titleFlows:      {connected, []string{"j", "j"}},
+		titleLog:        {logged, nil},
+		titleTimeline:   {over(busy), []string{":", "p", "e", "e", "r", " ", "c", "l", "o", "u", "d", "enter", "7", "k", "k", "k"}},
+		titleFleet:      {theFleet, nil},
+	}
+	for i, v := range theFleet(t, 80, 24, false).views {
+		shown, ok := better[v.title()]
+		if !ok {
+			shown.open, shown.keys = over(busy), []string{fmt.Sprint(i + 1)}
+		}
+		everySize(t, strings.ToLower(v.title()), func(t *testing.T, width, height int, color bool) *stage {
+			s := shown.open(t, width, height, color).press(shown.keys...)
+			if s.view().title() != v.title() {
+				t.Fatalf("it is the view %s, want %s", s.view().title(), v.title())
+			}
+			return s
+		})
+	}
+}
+
 func TestPictures(t *testing.T) {
 	for name, keys := range map[string][]string{
-		"overview": nil,
 		"wide":     {"w"},
-		"services": {"8"},
 		"filtered": {"/", "c", "l", "o", "u", "d"},
 		"command":  {":", "s", "o", "r", "t", " "},
-		"peer":     {"enter"},
-		"checks":   {":", "c", "h", "e", "c", "k", "s", "enter"},
 		"help":     {"?"},
-		"timeline": {":", "p", "e", "e", "r", " ", "c", "l", "o", "u", "d", "enter", "7", "k", "k", "k"},
 	} {
 		pictures(t, name, busy, keys)
 	}

@@ -45,7 +45,6 @@ func flowing(t *testing.T, width, height int, color bool) *stage {
 }
 
 func TestPicturesOfThroughput(t *testing.T) {
-	everySize(t, "throughput", flowing, "3", "+")
 	everySize(t, "throughput-peer", flowing, "3", "j")
 	for _, g := range graphs() {
 		picture := flowing(t, 80, 24, false).press("3", "+", "+").typed(":graph " + g).press("enter").View()

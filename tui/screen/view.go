@@ -40,10 +40,11 @@ type (
 	openMsg struct{ title string }
 	// probeMsg runs the checks of one peer by its name, or all.
 	probeMsg struct{ peer string }
-	// pingMsg measures the round trip to a peer.
-	pingMsg struct{ peer string }
+	// pingMsg measures the round trip to a peer, and measureMsg what the path to it carries.
+	pingMsg    struct{ peer string }
+	measureMsg struct{ peer string }
 	// copyMsg puts text on the clipboard (OSC 52). It must be rendered here, never be a
-	// peer's own words.
+	// peer's own words, unless these were asked for.
 	copyMsg struct{ text, what string }
 )
 
