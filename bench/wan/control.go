@@ -28,7 +28,7 @@ const (
 func controlScenarios() (out []Scenario) {
 	for _, cell := range []string{cellControlIdle, cellControlBusy} {
 		s := named(cell, "50 requests a second to an API server over 100 Mbit/s, 20 ms, idle or beside four bulk streams, two each way, and 10,000 connections a minute to an imported service")
-		s.Scenario.Spec = bench.ControlSpec(cell == cellControlBusy)
+		s.Spec = bench.ControlSpec(cell == cellControlBusy)
 		s.Benchmark = "WAN/control-" + path.Base(cell)
 		s.Subjects, s.Reference = []string{bench.GatewaysControl, bench.GatewaysBeside}, ""
 		s.asked = []string{bench.GatewaysBeside} // What the busy machine alone costs.
