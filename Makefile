@@ -135,7 +135,7 @@ test-arm64: e2e-packages ## Unit tests as an arm64 program, emulated
 # What is in the images of the suite's pods.
 MCS_PACKAGES := socat netcat-openbsd bind9-dnsutils
 .PHONY: test-mcs
-test-mcs: build e2e-packages kube-binaries ## As root: the conformance suite of the Multi-Cluster Services API, two clusters; reports in dist/mcs-conformance
+test-mcs: build e2e-packages kube-binaries ## As root: the conformance suite of the Multi-Cluster Services API, two clusters and three; reports in dist/mcs-conformance
 	@missing=; for p in $(MCS_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; fi
 	$(GO) test -tags e2e,mcs -count 1 -v -timeout 1h -run TestMCSConformance ./testenv/e2e

@@ -61,6 +61,7 @@ func ownGateways() load.Subjects {
 // gateways are two, and what is behind the one.
 type gateways struct {
 	dir               string
+	via               string // A forwarder's address, which is each one's endpoint of the other; empty without one.
 	service, api      net.Listener
 	serving, dialling *gateway.Gateway
 	watch             sync.WaitGroup
@@ -70,7 +71,7 @@ type gateways struct {
 
 // newGateways brings them up for the subject that the spec names.
 func newGateways(ctx context.Context, spec load.Spec) (load.Ends, error) {
-	g := &gateways{cancel: func() {}}
+	g := &gateways{via: spec.Via, cancel: func() {}}
 	ends, err := g.start(ctx, spec)
 	if err != nil {
 		return load.Ends{}, errors.Join(err, g.close())
@@ -149,10 +150,19 @@ func (g *gateways) open(ctx context.Context, spec load.Spec) (err error) {
 		APIServer: &config.APIServer{Address: g.api.Addr().String()},
 		Named:     []config.NamedService{{Name: gatewaysName, Ports: api.PortsOf(servicePort), Address: g.service.Addr().String()}},
 	}
+	if g.via != "" { // It knows the ends by their first packets: both speak at once.
+		at, err := netip.ParseAddrPort(g.via)
+		if err != nil {
+			return fmt.Errorf("forwarder's address: %w", err)
+		}
+		serving.Endpoints, dialling.Endpoints = []netip.AddrPort{at}, []netip.AddrPort{at}
+	}
 	if g.serving, err = g.gateway(ctx, "serving", keys[0], offers, dialling, spec); err != nil {
 		return err
 	}
-	serving.Endpoints = []netip.AddrPort{netip.AddrPortFrom(loopback, g.serving.Port())}
+	if g.via == "" {
+		serving.Endpoints = []netip.AddrPort{netip.AddrPortFrom(loopback, g.serving.Port())}
+	}
 	g.dialling, err = g.gateway(ctx, "dialling", keys[1], config.Services{}, serving, spec)
 	return err
 }
@@ -177,6 +187,10 @@ func (g *gateways) gateway(ctx context.Context, name string, key peer.PrivateKey
 		Name: name, StateDir: filepath.Join(g.dir, name), PrivateKey: key, MTU: spec.MTU,
 		ConnectionRate: 100_000, Services: offers, Peers: []config.Peer{other},
 	}
+	addrs := []netip.Addr{loopback}
+	if g.via != "" { // They would find each other.
+		addrs = nil
+	}
 	if c.MTU == 0 {
 		c.MTU = gatewaysMTU
 	}
@@ -185,7 +199,7 @@ func (g *gateways) gateway(ctx context.Context, name string, key peer.PrivateKey
 	}
 	return gateway.Start(ctx, gateway.Options{
 		Config: c, Clusterset: &gateway.Clusterset{Namespace: "postern"},
-		HostAddrs:     func() ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
+		HostAddrs:     func() ([]netip.Addr, error) { return addrs, nil },
 		LANInterfaces: func() ([]lan.Interface, error) { return nil, nil },
 	})
 }
@@ -217,6 +231,9 @@ func (g *gateways) connected(ctx context.Context) error {
 		for _, p := range s.Peers {
 			if p.State != api.StateConnected {
 				return fmt.Errorf("peer %s is %s: %s", p.Name, p.State, p.Reason)
+			}
+			if g.via != "" && p.Path.Remote != g.via {
+				return fmt.Errorf("the path to %s is by %s, not by the forwarder", p.Name, p.Path.Remote)
 			}
 		}
 	}

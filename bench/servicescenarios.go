@@ -6,9 +6,6 @@ import "github.com/postern-dev/postern/bench/load"
 // connects to a local listener, and a service of the kernel's TCP is behind the tunnel.
 func serviceScenarios() []Scenario {
 	subjects := []string{GatewaysNamed, GatewaysImported, TsnetProxy, RemoteDialer, Loopback}
-	control := load.Spec{Load: load.LoadRequests, Size: objectSize, Streams: 4, Rate: 50}
-	busy := control
-	busy.Workloads = &load.Workloads{Streams: 4, Connections: 10_000. / 60}
 	return []Scenario{
 		{
 			Name: "service-download", Title: "one TCP stream from a service to its client", Default: true,
@@ -28,15 +25,24 @@ func serviceScenarios() []Scenario {
 		},
 		{
 			Name: "control-idle", Title: "50 requests a second to an API server on 4 connections, and nothing beside them", Default: true,
-			Benchmark: "Control/rate=50", Spec: control,
+			Benchmark: "Control/rate=50", Spec: ControlSpec(false),
 			Subjects: []string{GatewaysControl, GatewaysBeside}, Metrics: []Metric{P99, Median, Cores, PeakMemory},
 		},
 		{
 			Name: "control-busy", Title: "the same beside four bulk streams, two each way, and 10,000 connections a minute to an imported service", Default: true,
-			Benchmark: "Control/rate=50/streams=4/connections=10000", Spec: busy,
+			Benchmark: "Control/rate=50/streams=4/connections=10000", Spec: ControlSpec(true),
 			Subjects: []string{GatewaysControl, GatewaysBeside}, Metrics: []Metric{P99, Median, Bulk, Connections, Cores, PeakMemory},
 		},
 	}
+}
+
+// ControlSpec is of requests to an API server, with workloads beside them or nothing.
+func ControlSpec(busy bool) load.Spec {
+	s := load.Spec{Load: load.LoadRequests, Size: objectSize, Streams: 4, Rate: 50}
+	if busy {
+		s.Workloads = &load.Workloads{Streams: 4, Connections: 10_000. / 60}
+	}
+	return s
 }
 
 // serviceRequirements are promises about them.

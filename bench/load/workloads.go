@@ -15,7 +15,7 @@ type Workloads struct {
 }
 
 // callers make the connections: as many can be slow at the same time before one is late.
-const callers = 8
+const callers = 64
 
 // workloads sets them going until stop. The streams send both ways in turn, the first one from
 // the dialling end.

@@ -91,9 +91,10 @@ func milliseconds(m bench.Metric, unit string) bench.Metric {
 }
 
 // Scenarios returns all, in the order of the runs in a round: the grid, paths that do more
-// than lose, paths by their profiles, keystrokes, and flows that share a bottleneck.
+// than lose, paths by their profiles, keystrokes, requests beside workloads, and flows that share a
+// bottleneck.
 func Scenarios() []Scenario {
-	return slices.Concat(gridScenarios(), impairedScenarios(), profileScenarios(), keyScenarios(), duelScenarios())
+	return slices.Concat(gridScenarios(), impairedScenarios(), profileScenarios(), keyScenarios(), controlScenarios(), duelScenarios())
 }
 
 // stream is one TCP stream over a path.

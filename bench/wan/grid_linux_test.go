@@ -189,7 +189,7 @@ func TestScenariosCoverTheGrid(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"wan-1ms-0%", "wan-200ms-0.1%", "wan-100ms-3%", "wan-keys-idle", "wan-keys-busy", "wan-20ms-bursts", "wan-200ms-jitter-lossy",
+		"wan-1ms-0%", "wan-200ms-0.1%", "wan-100ms-3%", "wan-keys-idle", "wan-keys-busy", "wan-control-idle", "wan-control-busy", "wan-20ms-bursts", "wan-200ms-jitter-lossy",
 		"wan-100ms-reorder", "wan-100ms-policer", "wan-lte-down", "wan-geo-up", "wan-leo-down",
 		"wan-duel-alone-4ms", "wan-duel-streams-400ms", "wan-duel-self-40ms", "wan-duel-cubic-105ms", "wan-duel-bbr-15ms",
 	} {

@@ -30,7 +30,8 @@ func Requirements() (out []bench.Requirement) {
 	busy := of(cellKeysBusy)
 	out = append(out,
 		busy.over(keyP50, bench.PosternBefore, bench.Requirement{AtMost: 1}),
-		busy.over(keyP99, bench.PosternBefore, bench.Requirement{AtMost: 1}))
+		busy.over(keyP99, bench.PosternBefore, bench.Requirement{AtMost: 1}),
+		controlRequirement())
 	for _, queue := range duelQueues {
 		out = append(out, duelRequirements(queue)...)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,6 +46,9 @@ type liar struct {
 	client   *http.Client
 	accepted atomic.Int64 // messages, by cloud
 	asked    atomic.Int64 // messages of cloud, which it contradicts
+
+	mu sync.Mutex
+	at map[string]uint16 // of the services that it was told of, a port inside the tunnel
 }
 
 // Caller implements auth.Directory: whoever asks is cloud.
@@ -55,9 +59,10 @@ func (l *liar) Caller(netip.Addr) (auth.Caller, bool) {
 // newLiar makes mallory one, which cloud exchanges services of the namespace shop with.
 func newLiar(w *world) *liar {
 	w.t.Helper()
-	l := &liar{stranger: mallory(w), w: w}
+	l := &liar{stranger: mallory(w), w: w, at: map[string]uint16{}}
 	l.client = &http.Client{Transport: &http.Transport{DialContext: l.stack.DialContext}}
-	server, err := auth.NewServer(auth.ServerOptions{Name: "mallory", Directory: l, OnServices: func(peer.PublicKey, []byte) (string, error) {
+	server, err := auth.NewServer(auth.ServerOptions{Name: "mallory", Directory: l, OnServices: func(_ peer.PublicKey, body []byte) (string, error) {
+		l.hear(body)
 		return fmt.Sprintf("%032x", l.asked.Add(1)), nil
 	}})
 	if err != nil {
@@ -79,6 +84,83 @@ func newLiar(w *world) *liar {
 		g.Peers = append(g.Peers, api.Peer{Name: "mallory", Services: &api.PeerServices{Export: []string{"shop"}, Import: []string{"shop"}}})
 	})
 	return l
+}
+
+// hear takes in where the services of a message are.
+func (l *liar) hear(body []byte) {
+	var m struct {
+		Set []struct {
+			Name   string
+			Places []struct{ At []uint16 }
+		}
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		l.w.t.Error(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range m.Set {
+		if len(x.Places) > 0 && len(x.Places[0].At) > 0 {
+			l.at[x.Name] = x.Places[0].At[0]
+		}
+	}
+}
+
+// uses connects to a port of cloud's inside the tunnel, and says who answers.
+func (l *liar) uses(port uint16) (who string, err error) {
+	c, err := l.stack.DialContext(l.w.ctx, "tcp", netip.AddrPortFrom(peer.OverlayAddr(siteKey(l.w.Cloud)), port).String())
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, err = fmt.Fscanln(c, &who)
+	return who, err
+}
+
+// A peer that knows where services are, but is not granted them, or not any more, is refused there, with a
+// code in the audit log, and what is granted is not the worse for it.
+func TestAHostileImporter(t *testing.T) {
+	w := newWorld(t, clusters)
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "bank")
+	l := newLiar(w)
+	grant := func(patterns ...string) {
+		w.mustEdit(w.Cloud, func(g *api.GatewaySpec) {
+			for i := range g.Peers {
+				if g.Peers[i].Name == "mallory" {
+					g.Peers[i].Services.Export = patterns
+				}
+			}
+		})
+	}
+	grant("shop", "bank")
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, w.newPod("web")), export("bank", "vault", true, w.newPod("vault"))})
+	var shop, bank uint16
+	w.await("mallory knows where both are", func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if shop, bank = l.at["shop/web"], l.at["bank/vault"]; shop == 0 || bank == 0 {
+			return fmt.Sprint(l.at)
+		}
+		return ""
+	})
+	if who, err := l.uses(bank); who != "vault" {
+		t.Errorf("while it is granted: %q, %v", who, err)
+	}
+	grant("shop")
+	for what, port := range map[string]uint16{"another peer's service": bank, "none": mcs.LastPort, "SSH": 22} {
+		if who, err := l.uses(port); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %q, %v, want that it is refused", what, who, err)
+		}
+	}
+	if who, err := l.uses(shop); who != "web" {
+		t.Errorf("what it is granted: %q, %v", who, err)
+	}
+	w.audited(w.Cloud, "refuse", map[string]string{"peer": "mallory", "code": string(catalogue.NotGranted)})
+	if n := w.metric(w.Cloud, "postern_forward_refused_connections_total", `direction="inbound",reason="not_granted"`); n == 0 {
+		t.Error("what was refused is not counted")
+	}
 }
 
 // post sends a body as a part of its catalogue, and gives the answer.

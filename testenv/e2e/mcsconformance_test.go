@@ -49,6 +49,27 @@ func (s spec) required() bool {
 // TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, twice:
 // edge, behind the NAT, exports by the direct path, and cloud does by a relay.
 func TestMCSConformance(t *testing.T) {
+	c := newConformance(t, "edge", "cloud")
+	t.Run("edge-direct", func(t *testing.T) { c.run(t, "edge-direct", "edge,cloud") })
+	c.cutDirect(t)
+	t.Run("cloud-relayed", func(t *testing.T) { c.run(t, "cloud-relayed", "cloud,edge") })
+}
+
+// TestMCSConformanceOfThree runs it with three clusters: edge exports, the second one besides where two
+// have to, and all import.
+func TestMCSConformanceOfThree(t *testing.T) {
+	newConformance(t, "edge", "branch", "cloud").run(t, "three", "edge,branch,cloud")
+}
+
+// mcsSuite is what runs the suite.
+type mcsSuite struct {
+	*clusterset
+	suite, folder, kubeconfig string
+}
+
+// newConformance has clusters that may export and import everywhere, peered, with the suite's images.
+func newConformance(t *testing.T, names ...string) *mcsSuite {
+	t.Helper()
 	ctx := within(t, suiteTime)
 	suite, err := mcs.Suite(ctx, t.Output())
 	if err != nil {
@@ -58,34 +79,34 @@ func TestMCSConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newClusterset(t, images...)
 	folder, err := filepath.Abs(reports)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := s.kubeconfig(t)
-	for _, run := range []struct{ name, order string }{{"edge-direct", "edge,cloud"}, {"cloud-relayed", "cloud,edge"}} {
-		t.Run(run.name, func(t *testing.T) {
-			if strings.HasSuffix(run.name, "relayed") {
-				s.cutDirect(t)
-			}
-			// The suite leaves report.html and report.yaml where it runs.
-			here := filepath.Join(folder, run.name)
-			if err := os.MkdirAll(here, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			log, err := os.Create(filepath.Join(here, "output.txt"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer log.Close()
-			report := filepath.Join(here, "report.json")
-			p := s.operator.Start(netlab.Command{Dir: here, Log: log, Args: []string{suite, "-kubeconfig", kubeconfig, "-contexts", run.order,
-				"-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern"}})
-			_, err = p.Wait(ctx)
-			judge(t, report, err)
-		})
+	s := startClusterset(t, images, names...)
+	s.install("mcs.enabled=true", "mcs.allNamespaces=true")
+	s.peer()
+	return &mcsSuite{s, suite, folder, s.kubeconfig(t)}
+}
+
+// run runs the suite with clusters in an order, and judges its report.
+func (c *mcsSuite) run(t *testing.T, name, order string) {
+	t.Helper()
+	// The suite leaves report.html and report.yaml where it runs.
+	here := filepath.Join(c.folder, name)
+	if err := os.MkdirAll(here, 0o755); err != nil {
+		t.Fatal(err)
 	}
+	log, err := os.Create(filepath.Join(here, "output.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	report := filepath.Join(here, "report.json")
+	p := c.operator.Start(netlab.Command{Dir: here, Log: log, Args: []string{c.suite, "-kubeconfig", c.kubeconfig, "-contexts", order,
+		"-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report", report, "-test.timeout", suiteTime.String(), "-project", "postern"}})
+	_, err = p.Wait(within(t, suiteTime))
+	judge(t, report, err)
 }
 
 // judge reads a report: all that is required passes, and all else but onlyFlat.

@@ -26,8 +26,11 @@ const (
 	MaxTTL     = 24 * time.Hour
 	DefaultTTL = time.Hour
 
-	// issueTimeout bounds one Issue: the peer waits for it, 20 s at most.
+	// issueTimeout is how long one Issue looks for the certificate: the peer waits for it, 20 s at most.
 	issueTimeout = 15 * time.Second
+	// lastLook is what the look that began last may take beyond that: cut off, it would tell of its own
+	// end, and not what is missing.
+	lastLook = 2 * time.Second
 	// requestTimeout bounds one request to the API server.
 	requestTimeout = 5 * time.Second
 	// firstPoll and maxPoll pace the look for the certificate: a signer takes some
@@ -113,9 +116,9 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	if err := auth.CheckHolder(i.o.Ledger, s, time.Now()); err != nil {
 		return auth.Issuance{}, err
 	}
-	ctx, cancel := context.WithTimeout(i.logged(ctx), issueTimeout)
+	ctx, cancel := context.WithTimeout(i.logged(ctx), issueTimeout+lastLook)
 	defer cancel()
-	out, err := i.issue(ctx, s, request)
+	out, err := i.issue(ctx, s, request, time.After(issueTimeout))
 	i.signal() // the object is to be deleted in time
 	if !i.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
@@ -140,8 +143,8 @@ func wrapped(err error) error {
 	return fmt.Errorf("%w: %w", auth.ErrIssuer, err)
 }
 
-// issue goes on from wherever the object of the request is.
-func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.CertificateRequest) (auth.Issuance, error) {
+// issue goes on from wherever the object of the request is, until there is a certificate or enough is.
+func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.CertificateRequest, enough <-chan time.Time) (auth.Issuance, error) {
 	if err := i.guard.check(ctx, time.Now()); err != nil {
 		i.noteGuard(err)
 		return auth.Issuance{}, err
@@ -165,12 +168,14 @@ func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.Certif
 		}
 		select {
 		case <-time.After(pause.NextBackOff()):
+			continue
+		case <-enough:
 		case <-ctx.Done():
-			if err == nil {
-				return auth.Issuance{}, unsigned(want.Name)
-			}
-			return auth.Issuance{}, explain(err, want.Name)
 		}
+		if err == nil {
+			err = unsigned(want.Name)
+		}
+		return auth.Issuance{}, explain(err, want.Name)
 	}
 }
 

@@ -240,6 +240,23 @@ func TestWhatSignersDo(t *testing.T) {
 	}
 }
 
+// Whoever waits for a certificate that nobody signs is told that, and no less because the time was over
+// while it was looked for.
+func TestNobodySigns(t *testing.T) {
+	enough := make(chan time.Time, 1)
+	api := &fakeAPI{decide: func(*certificatesv1.CertificateSigningRequest) { enough <- time.Now() }}
+	i, _ := api.start(t)
+	request, err := auth.ExactRequest(requestFor(t, loneUser), loneUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = i.issue(t.Context(), lone, request, enough)
+	var p *problem
+	if !errors.As(err, &p) || p.code != catalogue.CSRUnsigned {
+		t.Errorf("got %v, want %s", err, catalogue.CSRUnsigned)
+	}
+}
+
 // Objects of earlier times are no obstacle.
 func TestStaleObjectsAreHealed(t *testing.T) {
 	old := metav1.NewTime(time.Now().Add(-2 * keepFor))

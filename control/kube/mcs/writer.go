@@ -235,16 +235,23 @@ func (w *writer) apply(o object, have mirror.Object) step {
 			return func(context.Context) error { return err }
 		}
 	}
+	status := func(ctx context.Context) error {
+		return w.patch(ctx, o.id, have, "status", map[string]any{"metadata": map[string]any{}, "status": o.status})
+	}
 	if o.body != nil {
 		body := stamped(o.body)
 		if !contains(body, is) {
-			return func(ctx context.Context) error { return w.patch(ctx, o.id, have, "", body) }
+			return func(ctx context.Context) error {
+				err := w.patch(ctx, o.id, have, "", body)
+				if err == nil && have == nil && o.status != nil { // It has none yet.
+					err = status(ctx)
+				}
+				return err
+			}
 		}
 	}
 	if o.status != nil && have != nil && !contains(o.status, is["status"]) {
-		return func(ctx context.Context) error {
-			return w.patch(ctx, o.id, have, "status", map[string]any{"metadata": map[string]any{}, "status": o.status})
-		}
+		return status
 	}
 	return nil
 }
