@@ -3,6 +3,7 @@ package netstack
 import (
 	"encoding/binary"
 	"io"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -458,9 +459,13 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 		}
 		return (after - before) / (2 * connections)
 	}
-	without, with := each(time.Hour), each(0)
-	t.Logf("an end of an idle connection takes %d bytes, %d with what sends its data", without, with)
-	if with-without > most {
-		t.Errorf("%d bytes more, want %d at most", with-without, most)
+	more := int64(math.MaxInt64)
+	for i := 0; i < 3 && more > most; i++ { // What ends meanwhile is in the heap, too.
+		without, with := each(time.Hour), each(0)
+		t.Logf("an end of an idle connection takes %d bytes, %d with what sends its data", without, with)
+		more = min(more, with-without)
+	}
+	if more > most {
+		t.Errorf("%d bytes more, want %d at most", more, most)
 	}
 }
