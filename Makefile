@@ -93,6 +93,11 @@ CONNECTIONS ?= 1000000
 test-interop: ## As root: CONNECTIONS (a million) over a bad path to the kernel's TCP, every byte compared
 	POSTERN_CONNECTIONS=$(CONNECTIONS) $(GO) test -tags e2e -count 1 -v -timeout 6h -run TestKernelTCP ./testenv/e2e
 
+.PHONY: test-lossy
+LOSSY ?= 3m
+test-lossy: build ## As root: gateways with 64 MiB and four bulk streams both ways over lossy paths of 100 and 200 ms, LOSSY (3m) each
+	POSTERN_LOSSY=$(LOSSY) $(GO) test -tags e2e -count 1 -v -timeout 1h -run TestSmallGatewaysOverALossyPath ./testenv/e2e
+
 # The package with the longest tests, which wait most of the time, runs beside all others.
 # A failing test's log comes with its result, among hundreds of lines; what every test
 # logged, the figures among it, is in dist/e2e.json.

@@ -83,6 +83,7 @@ func negotiated(ep tcpip.Endpoint) bool {
 // sendBelow makes package sender send a connection's data, below gVisor, until it ends.
 func (s *Stack) sendBelow(c *Conn, mss int, rtt time.Duration) *flow {
 	f := s.dev.flows.open(c.local, c.remote, rtt, mss)
+	f.wake = func() { c.wq.Notify(waiter.WritableEvents) }
 	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.dev.flows.close(f) })
 	c.wq.EventRegister(&entry)
 	if ended(c.ep) {
@@ -179,7 +180,8 @@ func (c *Conn) readOnce(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements net.Conn. It returns when everything is in the send buffer.
+// Write implements net.Conn. It returns when everything is in the send buffer, which over a long path
+// has room for little more than is on its way.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.share.writing.Lock()
 	defer c.share.writing.Unlock()
@@ -189,6 +191,9 @@ func (c *Conn) Write(b []byte) (int, error) {
 	for done < len(b) {
 		n := 0
 		err := c.await(waiter.WritableEvents, &c.write, func() tcpip.Error {
+			if c.share.full() && !ended(c.ep) { // Of an end gVisor tells, and nobody sends any more.
+				return &tcpip.ErrWouldBlock{}
+			}
 			now := time.Now()
 			c.share.beforeWrite(now)
 			c.congestion.look(now)
@@ -198,6 +203,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 			return err
 		})
 		done += n
+		c.share.afterWrite(n)
 		if err != nil {
 			return done, c.fail("write", c.fatal(err))
 		}

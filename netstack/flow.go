@@ -28,6 +28,10 @@ type flow struct {
 	last    sender.Seq          // how far that is sent
 	held    held
 	end     sender.Seq // of what gVisor handed over
+	start   sender.Seq // of the first data
+	written sender.Seq // how much the connection's user has written
+	resume  int        // with how little unsent a writer that waits goes on, in bytes; 0 is that nobody waits
+	wake    func()     // tells writers; immutable once there is something to write
 	mss     int        // the largest payload that gVisor put into a packet
 
 	// What each packet begins with: the headers of the last segment of gVisor's, with the newest
@@ -121,9 +125,37 @@ func setSeq(tcp []byte, to sender.Seq) {
 // begin starts with the first data.
 func (f *flow) begin(start sender.Seq, size int) {
 	f.mss = size
-	f.end = start
+	f.start, f.end = start, start
 	// gVisor hands over no more than the peer has room for, so that there is no window to watch.
 	f.sending = f.peer.path.Open(sender.Config{Start: start, MSS: max(size, 1), Window: 1 << 30})
+}
+
+// unsentPart is the part of a path's window that may be written and not sent: a writer that is woken
+// has half of it to come back in, on a path that is full an eighth of a round trip.
+const unsentPart = 8
+
+// unsent is how much is written and was never sent, in bytes.
+func (f *flow) unsent() int { return f.sending.Sent().To(f.start + f.written) }
+
+// full reports whether so much is written and unsent that more would only take memory, and be late:
+// what is in flight, and what waits behind a gap for its end, doesn't count. Least is what may always
+// be unsent, in bytes. Writers are woken when half of it is sent.
+func (f *flow) full(least int) bool {
+	f.peer.mu.Lock()
+	defer f.peer.mu.Unlock()
+	most := max(least, f.peer.path.Window()/unsentPart)
+	if f.sending == nil || f.ended || f.unsent() < most {
+		return false
+	}
+	f.resume = most / 2
+	return true
+}
+
+// wrote takes in that so many bytes were written.
+func (f *flow) wrote(n int) {
+	f.peer.mu.Lock()
+	f.written += sender.Seq(n)
+	f.peer.mu.Unlock()
 }
 
 // refresh takes over the headers of a segment: all of one with data, else just what changes.

@@ -318,9 +318,13 @@ func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 		resent := p.path.Resent()
 		k, done := p.resetLocked(bufs[n:], sizes[n:], offset)
 		n += k
-		n += p.sendLocked(now, bufs[n:], sizes[n:], offset)
+		k, writable := p.sendLocked(now, bufs[n:], sizes[n:], offset)
+		n += k
 		t.resent.Add(p.path.Resent() - resent)
 		p.mu.Unlock()
+		for _, f := range writable {
+			f.wake()
+		}
 		for _, f := range done {
 			t.forget(f)
 		}
@@ -332,17 +336,23 @@ func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 	return n
 }
 
-func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, offset int) (n int) {
+// sendLocked sends what is due, and gives the flows whose writers waited for that.
+func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, offset int) (n int, writable []*flow) {
 	for n < len(bufs) {
 		s, r, ok := p.path.Next(now)
 		if !ok {
 			break
 		}
-		sizes[n] = p.flows[s].write(bufs[n][offset:], r)
+		f := p.flows[s]
+		sizes[n] = f.write(bufs[n][offset:], r)
 		n++
+		if f.resume > 0 && f.unsent() <= f.resume {
+			f.resume = 0
+			writable = append(writable, f)
+		}
 	}
 	p.scheduleLocked()
-	return n
+	return n, writable
 }
 
 // resetLocked sends what the flows that are to be reset have never sent, and then the resets. Nothing of

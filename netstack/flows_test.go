@@ -3,6 +3,7 @@ package netstack
 import (
 	"encoding/binary"
 	"io"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -353,5 +354,118 @@ func TestSendBufferFollowsThePath(t *testing.T) {
 	defer p.a.memory.mu.Unlock()
 	if got := client.share.send; got > most {
 		t.Errorf("the send buffer has %d bytes, want %d at most", got, most)
+	}
+}
+
+// What is written waits in the writer's hands, not in a buffer, beyond a little more than what is in
+// flight; and the path has enough to carry all the same.
+func TestWritesWaitForWhatIsUnsent(t *testing.T) {
+	const least = 32 << 10
+	p := overLongPath(t, impairment{})
+	p.a.memory.shortPath = least
+	client, server := p.connect(t, b6)
+	f := client.share.below
+	var most atomic.Int64
+	go func() {
+		for b := make([]byte, 256<<10); ; {
+			if _, err := client.Write(b); err != nil {
+				return
+			}
+			f.peer.mu.Lock()
+			most.Store(max(most.Load(), int64(f.unsent()-max(least, f.peer.path.Window()/unsentPart))))
+			f.peer.mu.Unlock()
+		}
+	}()
+	if _, err := io.CopyN(io.Discard, server, 4<<20); err != nil {
+		t.Fatal(err)
+	}
+	// One piece may exceed the bound.
+	if got := most.Load(); got > int64(client.piece) {
+		t.Errorf("%d bytes more are written and unsent than there should be, want %d at most", got, client.piece)
+	}
+	client.Abort()
+}
+
+// A writer that waits for what is unsent ends with its connection, whoever ends it.
+func TestWritersThatWaitEndWithTheirConnection(t *testing.T) {
+	for name, end := range map[string]func(p pair, client, server *Conn){
+		"closed here":     func(_ pair, client, _ *Conn) { client.Close() },
+		"reset here":      func(_ pair, client, _ *Conn) { client.Abort() },
+		"reset there":     func(_ pair, _, server *Conn) { server.Abort() },
+		"peer taken away": func(p pair, _, _ *Conn) { p.a.AbortPeer(b6) },
+		"deadline":        func(_ pair, client, _ *Conn) { _ = client.SetWriteDeadline(time.Now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, Options{}, Options{}, impairment{delay: 5 * time.Millisecond, there: func(packet []byte) bool {
+				return len(packet) < 500 // No data passes.
+			}})
+			p.a.memory.shortPath = 32 << 10
+			client, server := p.connect(t, b6)
+			if _, err := client.Write([]byte{1}); err != nil { // It has begun to send.
+				t.Fatal(err)
+			}
+			if _, err := server.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { _, err := io.Copy(client, random(1)); done <- err }()
+			f := client.share.below
+			eventually(t, "the writer waits", func() bool {
+				f.peer.mu.Lock()
+				defer f.peer.mu.Unlock()
+				return f.resume > 0
+			})
+			end(p, client, server)
+			if err := <-done; err == nil {
+				t.Error("the write succeeded")
+			}
+			client.Abort()
+		})
+	}
+}
+
+// A connection that is idle costs little more for what sends its data.
+func TestIdleConnectionsCostLittle(t *testing.T) {
+	const connections, most = 1000, 1 << 10
+	each := func(long time.Duration) int64 {
+		p := newPair(t, Options{}, Options{}, impairment{})
+		p.a.long, p.b.long = long, long
+		l, addr := p.listen(t, b6)
+		before := heap()
+		conns := make([]*Conn, 0, 2*connections)
+		for range connections {
+			client, err := p.a.DialTCP(within(t), addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := c.(*Conn)
+			conns = append(conns, client, server)
+			for _, ends := range [][2]*Conn{{client, server}, {server, client}} {
+				if _, err := ends[0].Write([]byte{1}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := ends[1].Read(make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		after := heap()
+		for _, c := range conns {
+			c.Abort()
+		}
+		return (after - before) / (2 * connections)
+	}
+	more := int64(math.MaxInt64)
+	for i := 0; i < 3 && more > most; i++ { // What ends meanwhile is in the heap, too.
+		without, with := each(time.Hour), each(0)
+		t.Logf("an end of an idle connection takes %d bytes, %d with what sends its data", without, with)
+		more = min(more, with-without)
+	}
+	if more > most {
+		t.Errorf("%d bytes more, want %d at most", more, most)
 	}
 }

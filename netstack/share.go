@@ -88,6 +88,16 @@ func (s *share) beforeWrite(now time.Time) {
 	}
 }
 
+// full reports whether a write has to wait for what was written before it to be sent.
+func (s *share) full() bool { return s.below != nil && s.below.full(s.memory.shortPath) }
+
+// afterWrite takes in that n bytes were written.
+func (s *share) afterWrite(n int) {
+	if s.below != nil {
+		s.below.wrote(n)
+	}
+}
+
 // mostUseful returns the useful maximum of the send buffer, in bytes. gVisor's tuning has no limit
 // if data is sent below it, and most of a window may wait for a gap to be filled.
 func (s *share) mostUseful() int {

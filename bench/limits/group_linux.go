@@ -126,6 +126,18 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
+// Inside is the command line that runs args in the group, for who starts programs by other means.
+func (g *Group) Inside(args ...string) []string {
+	if len(g.folders) == 0 {
+		return args
+	}
+	var files []string
+	for _, dir := range g.folders {
+		files = append(files, filepath.Join(dir, "cgroup.procs"))
+	}
+	return append([]string{"sh", "-c", "echo $$ | tee " + strings.Join(files, " ") + ` >/dev/null && exec "$@"`, "sh"}, args...)
+}
+
 // startByThread starts cmd with version 1, where a new process is in the groups of the
 // thread that made it. So a thread joins them, makes it, and ends with the group: a
 // Pdeathsig of cmd is about this thread.

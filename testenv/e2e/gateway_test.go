@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/postern-dev/postern/bench/limits"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/netlab"
 )
@@ -33,6 +34,7 @@ type gateway struct {
 	bin  string
 	doc  api.Gateway
 	env  []string        // of the gateway, besides the test's
+	in   *limits.Group   // nil without limits
 	proc *netlab.Process // of the last start
 }
 
@@ -82,7 +84,11 @@ func (g *gateway) start() *gateway {
 // launch runs the gateway and waits for nothing.
 func (g *gateway) launch() {
 	g.t.Helper()
-	g.proc = g.host.Start(netlab.Command{Args: []string{g.bin, "gateway", "--config", g.configFile()}, Env: g.env})
+	args := []string{g.bin, "gateway", "--config", g.configFile()}
+	if g.in != nil {
+		args = g.in.Inside(args...)
+	}
+	g.proc = g.host.Start(netlab.Command{Args: args, Env: g.env})
 }
 
 func (g *gateway) waitReady() {

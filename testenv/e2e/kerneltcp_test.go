@@ -86,6 +86,27 @@ func carry(from, to tun.Device, f wireFaults, seed uint64) {
 	}
 }
 
+// longDevice gives a host an interface whose packets the test carries. The test closes it.
+func longDevice(t *testing.T, host *netlab.Host, addr netip.Prefix, mtu int) (device tun.Device) {
+	t.Helper()
+	if err := netlab.Do(host.Namespace(), func() (err error) {
+		device, err = tun.CreateTUN("long0", mtu)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	add := []string{"ip", "address", "add", addr.String(), "dev", "long0"}
+	if addr.Addr().Is6() {
+		add = append(add, "nodad")
+	}
+	for _, args := range [][]string{add, {"ip", "link", "set", "long0", "up"}} {
+		if out, err := host.Run(within(t, patience), args...); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	return device
+}
+
 // exchange sends so many bytes and a half-close, and reads what the other side sends up to its.
 func exchange(c net.Conn, sends int, seed byte) (received int, err error) {
 	type halfCloser interface{ CloseWrite() error }
@@ -126,21 +147,7 @@ func TestKernelTCP(t *testing.T) {
 	own, kernels := netip.MustParseAddr("fd00:0:0:7::1"), netip.MustParseAddr("fd00:0:0:7::2")
 	lab := netlab.New(t)
 	host := lab.Host("kernel")
-	var device tun.Device
-	if err := netlab.Do(host.Namespace(), func() (err error) {
-		device, err = tun.CreateTUN("long0", netstack.DefaultMTU)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"ip", "address", "add", kernels.String() + "/64", "dev", "long0", "nodad"},
-		{"ip", "link", "set", "long0", "up"},
-	} {
-		if out, err := host.Run(within(t, patience), args...); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	device := longDevice(t, host, netip.PrefixFrom(kernels, 64), netstack.DefaultMTU)
 	stack, err := netstack.New(netstack.Options{Addresses: []netip.Addr{own}})
 	if err != nil {
 		t.Fatal(err)
