@@ -225,3 +225,58 @@ func TestBesideFirstBBR(t *testing.T) {
 		})
 	}
 }
+
+// constantFlow sends packets at a rate, whatever becomes of them.
+type constantFlow struct {
+	s     *sim
+	id    int
+	rate  float64 // bits per second
+	until time.Duration
+	bytes int64
+}
+
+func (c *constantFlow) start() {
+	if c.s.now >= c.until {
+		return
+	}
+	c.s.send(c.id, simMSS, func() { c.bytes += simMSS })
+	c.s.at(c.s.now+time.Duration((simMSS+headers)*8/c.rate*1e9), c.start)
+}
+
+func (c *constantFlow) delivered() int64 { return c.bytes }
+
+// Traffic at a constant rate, such as video over UDP, holds a queue at a length, which may look like a
+// path that has become longer. It keeps nearly all that it sends, and when it is over, nothing that was
+// learned beside it remains: the losses were its queue's.
+func TestBesideAConstantRate(t *testing.T) {
+	for _, queue := range []time.Duration{20 * ms, 100 * ms, 400 * ms} {
+		for _, rate := range []float64{15e6, 19e6} {
+			t.Run(fmt.Sprintf("%v/%g", queue, rate/1e6), func(t *testing.T) {
+				t.Parallel()
+				s := newSim(simPath{rate: 20e6, rtt: 40 * ms, queue: queue, timers: ms}, 1)
+				own, other := &ownFlow{s: s}, &constantFlow{s: s, id: 1, rate: rate, until: 45 * time.Second}
+				s.at(0, own.start)
+				s.at(5*time.Second, other.start)
+				s.run(15 * time.Second)
+				s.forget()
+				s.run(other.until)
+				dropped := float64(s.dropped[1]) / float64(s.offered[1])
+				longer := own.on.path.control.path.longerAt
+				s.run(s.now + 5*time.Second)
+				before := own.delivered()
+				s.run(s.now + 10*time.Second)
+				mbit, st := float64(own.delivered()-before)*8/10e6, own.on.path.State(s.now)
+				t.Logf("it loses %.2f %%, the path was taken for longer at %v; afterwards %.1f Mbit/s of 18, %+v", dropped*100, longer, mbit, st)
+				if dropped > 0.05 {
+					t.Errorf("it loses %.1f %%, want 5 %% at most", dropped*100)
+				}
+				if mbit < 16 {
+					t.Errorf("%.1f Mbit/s when it is over, want 16 of 18", mbit)
+				}
+				if st.Loss > 0.005 {
+					t.Errorf("a loss of %.2f %% is taken for the path's own", st.Loss*100)
+				}
+			})
+		}
+	}
+}
