@@ -7,16 +7,23 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.zx2c4.com/wireguard/device"
+
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // sightings of another node, at its own address.
 func (n *node) sightings(of *node) Sightings { return n.Sightings(of.PublicKey(), nil) }
 
-// expectNothing fails if anything was sighted.
+// expectNothing fails if anything was sighted. An initiation may have waited for its path until the next
+// one was due, so a clock that is so far behind is none.
 func (n *node) expectNothing(of *node) {
 	n.t.Helper()
-	if got := n.sightings(of); !reflect.DeepEqual(got, Sightings{}) {
+	got := n.sightings(of)
+	if got.Skew.Abs() <= device.RekeyTimeout {
+		got.Skew = 0
+	}
+	if !reflect.DeepEqual(got, Sightings{}) {
 		n.t.Errorf("got %+v, want nothing", got)
 	}
 }
