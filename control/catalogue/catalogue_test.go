@@ -393,7 +393,7 @@ func TestEveryNoteHasItsTexts(t *testing.T) {
 
 // Sections that no place asks for would never be seen.
 func TestSectionsHaveKnownNames(t *testing.T) {
-	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|command)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
+	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|command|place)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
 	for name := range load().templates {
 		if !form.MatchString(name) {
 			t.Errorf("%q is no section", name)

@@ -123,8 +123,10 @@ type Own struct {
 	// Upstreams are the servers behind what this gateway offers.
 	Upstreams []Upstream
 	Sockets   Sockets
-	// TicketAlarmAt is when a ticket was last tried by a second key; zero = never.
+	// TicketAlarmAt is when a ticket was last tried by a second key, zero for never, and TicketAlarmOf
+	// the peer that has joined with it.
 	TicketAlarmAt time.Time
+	TicketAlarmOf string
 	// Mapping is the port that the router is asked for; nil when none is.
 	Mapping *Mapping
 	// LAN is about finding gateways on the local network; nil when that is off.

@@ -143,7 +143,7 @@ func (e evidence) otherKey(p *catalogue.Params) bool {
 	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
 		if e.counts(k.At) && e.isPeer(k.From) {
-			p.Key, p.Worked = k.Key, !e.LastHandshake.IsZero()
+			p.Key, p.Configured, p.Worked = k.Key, e.Key, !e.LastHandshake.IsZero()
 			return saw(p, k.Sight)
 		}
 	}
@@ -227,15 +227,24 @@ func (e evidence) heard(p *catalogue.Params) bool {
 	return !e.probed && e.unanswered(e.HeardUnanswered.At) && saw(p, e.HeardUnanswered)
 }
 
-// relayLost: relays are among the candidates, and without them there is no way.
+// relayLost: relays are among the candidates, and without them there is no way. Before the path is given
+// up, the relay in use has to say itself that it relays no more.
 func (e evidence) relayLost(p *catalogue.Params) bool {
 	i := slices.IndexFunc(e.Candidates, catalogue.Candidate.Relayed)
-	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
+	if !e.lost && !e.relayRefuses() || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
 		best(notRelayed(e.Candidates), e.Path.PeerNAT, e.networks()) != wayShut || e.own.direct().wayIn() == wayOpen {
 		return false
 	}
 	p.Relay = cmp.Or(e.Candidates[i].Relay, e.Candidates[i].Address)
 	return true
+}
+
+// relayRefuses reports whether the relay in use says that it relays no more.
+func (e evidence) relayRefuses() bool {
+	return e.gone && slices.ContainsFunc(e.Candidates, func(c catalogue.Candidate) bool {
+		r, refused := e.refusal(c.Address)
+		return c.Relayed() && (c.State == "selected" || c.State == "suspect") && refused && r.Reason == portUnreachable
+	})
 }
 
 // direct is what is known of this gateway but for relays.
