@@ -293,8 +293,14 @@ func (f *Pathfinder) Silent(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Silent(now) })
 }
 
-// Doubt tells that something sent to a peer has no answer yet: its path is probed at once.
+// Doubt tells that something sent to a peer has no answer yet: its path is probed at once, and its names
+// are resolved again, since it may have moved.
 func (f *Pathfinder) Doubt(k peer.PublicKey) {
+	f.mu.Lock()
+	if p := f.peers[k]; p != nil {
+		p.resolveSoon(time.Now())
+	}
+	f.mu.Unlock()
 	f.input(k, func(now time.Time, m *path.Machine) { m.Doubt(now) })
 }
 

@@ -122,6 +122,26 @@ func TestANameThatMovesIsFollowed(t *testing.T) {
 	})
 }
 
+func TestTheNamesOfAPeerInDoubtAreResolvedAgain(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		old, next := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.77")
+		p.setName("cloud.example.net", old)
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		edge.knowAs(cloud, []string{"cloud.example.net:51820"})
+		p.connected(3*time.Second, path.KindDirect, edge, cloud)
+		time.Sleep(10 * time.Second) // virtual: it was resolved just now
+		p.setName("cloud.example.net", next)
+		moved := func() bool { return len(edge.pf.Sight(cloud.public()).Moved) > 0 }
+		time.Sleep(time.Second)
+		if moved() {
+			t.Error("the name was resolved without a reason")
+		}
+		edge.pf.Doubt(cloud.public())
+		p.until(time.Second, "edge notices that the name leads elsewhere", moved)
+	})
+}
+
 func TestANameThatCannotBeResolvedIsNamed(t *testing.T) {
 	inParty(t, false, func(t *testing.T, p *party) {
 		cloud, edge := p.add("cloud", nil), p.add("edge", nil)

@@ -26,7 +26,7 @@ func dialBoth(t *testing.T, prepare func(n *memory, a, b *node), others ...peer.
 	n = newMemory()
 	n.stretch()
 	a, b = startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
-	if a.yields(b.PublicKey()) {
+	if handshake.Yields(a.publicKey, b.PublicKey()) {
 		a, b = b, a
 	}
 	prepare(n, a, b)
@@ -69,7 +69,7 @@ func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()
 		a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
-		if a.yields(b.PublicKey()) {
+		if handshake.Yields(a.publicKey, b.PublicKey()) {
 			a, b = b, a
 		}
 		a.set(b.managed("b", b.addr)) // b doesn't know a yet, and drops its initiation.
@@ -114,7 +114,7 @@ func TestInitiationsThatUndoEachOther(t *testing.T) {
 				n := newMemory()
 				n.stretch()
 				a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
-				if a.yields(b.PublicKey()) {
+				if handshake.Yields(a.publicKey, b.PublicKey()) {
 					a, b = b, a
 				}
 				a.set(b.managed("b"))
@@ -147,7 +147,7 @@ func TestADialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 		n := newMemory()
 		n.stretch()
 		a, b := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
-		if a.yields(b.PublicKey()) {
+		if handshake.Yields(a.publicKey, b.PublicKey()) {
 			a, b = b, a
 		}
 		a.set(b.managed("b"))

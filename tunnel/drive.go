@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -149,10 +148,6 @@ func (e *Engine) pollOne(now time.Time, k peer.PublicKey, p *peerState) (a hands
 	}
 	return a
 }
-
-// yields tells which of the two sides gives way to the other: the one with the greater
-// key.
-func (e *Engine) yields(to peer.PublicKey) bool { return bytes.Compare(e.publicKey[:], to[:]) > 0 }
 
 // observeNew tells the machines of a reading that they do not know. Engine.mu is held.
 func (e *Engine) observeNew(now time.Time, r reading) {

@@ -89,7 +89,7 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
 			p = &peerState{id: endpointID(c.PublicKey), config: c, wished: e.wish}
-			p.machine.Config = handshake.Config{Managed: c.Managed, Yields: e.yields(c.PublicKey)}
+			p.machine.Config = handshake.Config{Managed: c.Managed, Yields: handshake.Yields(e.publicKey, c.PublicKey)}
 			p.machine.Add(now)
 			e.peers[c.PublicKey] = p
 		} else if worthDialling(p.config, c) {

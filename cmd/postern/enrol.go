@@ -15,8 +15,6 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-const defaultTicketTTL = time.Hour
-
 func (a *app) inviteCommand() *cobra.Command {
 	r := api.InviteRequest{}
 	var (
@@ -45,7 +43,7 @@ func (a *app) inviteCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&r.Name, "name", "", "what the joiner will be called here (default: its own `name`)")
-	f.DurationVar(&ttl, "ttl", defaultTicketTTL, "how long the ticket is good")
+	f.DurationVar(&ttl, "ttl", ticket.DefaultTTL, "how long the ticket is good")
 	f.StringVar(&r.For, "for", "", "bind the ticket to one public `key`")
 	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "`services` here that the joiner may reach")
 	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after postern peer approve")

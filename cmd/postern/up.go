@@ -275,7 +275,7 @@ func (g *guided) peer(c *cobra.Command, fresh bool) error {
 		fmt.Fprintln(g.stderr, "Next: postern invite makes a ticket for another gateway, postern join TICKET joins one, postern status shows how it is.")
 		return nil
 	}
-	r := api.InviteRequest{Name: g.other, TTL: api.Duration(defaultTicketTTL), Allow: g.allow}
+	r := api.InviteRequest{Name: g.other, TTL: api.Duration(ticket.DefaultTTL), Allow: g.allow}
 	if !g.flags.Changed("allow") {
 		r.Allow = []string{api.ServiceAuth, api.ServiceAPIServer}
 	}

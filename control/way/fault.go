@@ -38,7 +38,7 @@ func (m *maker) put(c *api.Check) {
 	switch {
 	case at >= 0:
 		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
-	default: // What is in front of this side is on the edge where there is no NAT.
+	default: // What is in front of either side is on the edge where nothing is drawn there.
 		e := &m.Edges[m.between()]
 		e.Fault = graver(e.Fault, f)
 		if lost := m.Edges[m.outside].Path; lost != nil && s.at == Between && s.forth == "" {
@@ -186,7 +186,7 @@ func (m *maker) first() *Break {
 	for i, n := range m.Nodes {
 		take(n.Kind, n.Fault, func() (string, bool) {
 			if n.Kind == Far { // What is wrong there is the address, or what it leads to.
-				return "at the address of " + m.Peer, true
+				return m.atAddress(), true
 			}
 			return "at " + m.called(n), true
 		})
@@ -211,8 +211,12 @@ func (m *maker) first() *Break {
 // stretch is where the fault of an edge is, in words: from there on to the peer, as nobody between the two
 // can tell, or where not even that is known, from the last node that is known to work.
 func (m *maker) stretch(i int) (place string, located bool) {
-	if f := m.Edges[i].Fault; seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at == NAT {
+	f := m.Edges[i].Fault
+	switch seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at { // of which there is no node
+	case NAT:
 		return "in front of this gateway", true
+	case Far:
+		return m.atAddress(), true
 	}
 	from, last := i, len(m.Nodes)-1
 	if !m.Edges[i].located() {
@@ -227,6 +231,8 @@ func (m *maker) stretch(i int) (place string, located bool) {
 	}
 	return place, true
 }
+
+func (m *maker) atAddress() string { return "at the address of " + m.Peer }
 
 // called is what a node is called in a sentence.
 func (m *maker) called(n Node) string {

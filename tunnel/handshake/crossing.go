@@ -1,8 +1,11 @@
 package handshake
 
 import (
+	"bytes"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // Two initiations that cross undo each other: each device answers the other's, forgets its
@@ -27,6 +30,10 @@ const (
 	// after them goes to the device at once.
 	mostHeld = 8
 )
+
+// Yields reports whether own gives way to other when both dial at once: the greater key does, which
+// both sides know.
+func Yields(own, other peer.PublicKey) bool { return bytes.Compare(own[:], other[:]) > 0 }
 
 // held is an initiation that waits. A late one came after a response to ours.
 type held struct {
