@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -107,7 +108,8 @@ func (e evidence) unresolved(p *catalogue.Params) bool {
 	}
 	for _, n := range e.Unresolved {
 		p.Names = append(p.Names, n.Name)
-		p.Detail = cmp.Or(p.Detail, n.Err)
+		through := strings.Split(n.Err, ": ")
+		p.Detail = cmp.Or(p.Detail, through[len(through)-1])
 	}
 	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return slices.Contains(p.Names, c.Address) })
 	return true
