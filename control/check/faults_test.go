@@ -60,8 +60,8 @@ var gatewayFaults = []struct {
 	}, catalogue.NotHeardByPeer, StageProbe, []string{"is answered but by ICMP port unreachable: a firewall"}, []string{"at cloud let it in"}},
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
 		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
-		[]string{"run `postern check` at cloud", "PST0106", "let its answers in here, `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
-			"let them in there, `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "whether the gateway of cloud runs (`postern status` there), and start it if not"}},
+		[]string{"run `postern check` at cloud", "PST0106", "let its answers in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
+			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "whether the gateway of cloud runs (`postern status` there), and start it if not"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
@@ -143,7 +143,7 @@ var gatewayFaults = []struct {
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 	}, catalogue.HandshakeStale, StageHandshake, []string{"it cannot be told"},
-		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check` at cloud", "its NAT still forwards that port"}},
+		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check` at cloud", "whether the NAT of cloud still lets UDP 1025 through to it"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes, while probes are answered", func(f *Facts) {
