@@ -82,7 +82,7 @@ func faults() []fault {
 		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
-		{catalogue.RelayLost, StageProbe, api.Likely, evidence.relayLost},
+		{catalogue.RelayLost, StageProbe, "", evidence.relayLost},
 		{catalogue.PrivateAdvertised, StageProbe, api.Likely, evidence.private},
 		{catalogue.NoWayIn, StageProbe, api.Likely, evidence.shut},
 		{catalogue.PeerMustDial, StageProbe, api.Certain, evidence.noEndpoint},
