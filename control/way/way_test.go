@@ -96,6 +96,8 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | unknown/ok unknown | peer ok", "between the NAT here and cloud, including its firewall"},
 		{"the same as the peer reports it", nil, []api.Check{with(fails("inbound-gateway", catalogue.NotHeardByPeer, "probe"), func(c *api.Check) { c.Direction = api.DirectionInbound })},
 			"gateway ok | ok/ok ok | nat ok | ok/error error | peerEdge ok | ok/unknown unknown | peer ok", "between the NAT here and cloud, including its firewall"},
+		{"a code that knows the place", nil, []api.Check{with(fails("gateway", catalogue.RouterRefuses, "probe"), func(c *api.Check) { c.Place = "at the router 192.0.2.254" })},
+			"gateway ok | ok/ok ok | nat ok | error/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the router 192.0.2.254"},
 		{"the keys differ", nil, []api.Check{fails("gateway", catalogue.PresharedKeyDiffers, "handshake")},
 			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
 		{"its address is wrong", nil, []api.Check{fails("gateway", catalogue.NameUnknown, "resolve")},
