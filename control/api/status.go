@@ -269,8 +269,10 @@ type Verdict struct {
 	Confidence Confidence `json:"confidence,omitempty"`
 	Code       string     `json:"code,omitempty"`
 	Stage      string     `json:"stage,omitempty"`
-	Cause      string     `json:"cause,omitempty"`
-	Fix        string     `json:"fix,omitempty"`
+	// Place is where the fault is, in words, if the code tells; else it is on the way, which has its own.
+	Place string `json:"place,omitempty"`
+	Cause string `json:"cause,omitempty"`
+	Fix   string `json:"fix,omitempty"`
 	// Command is the one command or rule of Fix that is to be typed at this gateway, ready to
 	// be copied; empty where Fix is a decision, offers several, or sends to the other side.
 	Command    string     `json:"command,omitempty"`

@@ -45,21 +45,20 @@ func (s Shown) Has(address string) bool {
 		slices.ContainsFunc(s.Candidates, func(c Candidate) bool { return c.Address == address })
 }
 
-// Accounts are the addresses that were tried and what became of each.
+// Accounts are the addresses that were tried and what became of each. Where they are known from, and those
+// that are not tried, `postern path` shows.
 func (v *view) Accounts() string {
 	const most = 4
+	tried := slices.DeleteFunc(slices.Clone(v.Candidates), func(c Candidate) bool { return c.State == "frozen" })
 	var out []string
-	for i, c := range v.Candidates {
+	for i, c := range tried {
 		if i == most {
-			out = append(out, fmt.Sprintf("and %d more", len(v.Candidates)-most))
+			out = append(out, fmt.Sprintf("and %d more", len(tried)-most))
 			break
 		}
 		name := c.Address
 		if c.Relay != "" {
 			name += " via " + c.Relay
-		}
-		if c.Source != "" {
-			name += " (" + c.Source + ")"
 		}
 		out = append(out, name+" "+or(or(c.Reason, c.State), "did not answer"))
 	}

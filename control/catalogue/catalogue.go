@@ -22,6 +22,8 @@
 //	cause, fix     what is wrong, what is to be done
 //	command        what of the fix can be typed here as it is; nothing where that is empty,
 //	               or has a word to be replaced
+//	place          where the fault is, behind "where:", if the code tells more than the way does on
+//	               which it was found
 //	part NAME      a template for others: {{template "NAME" .}}
 //	severity       warning for what keeps no peer from being reached by itself; without it
 //	               an own check that finds the fault ends with an error
@@ -102,6 +104,10 @@ func Render(c Code, p Params) (cause, fix string) {
 	}
 	return all.section("cause", v) + all.part("beside", v), all.section("fix", known)
 }
+
+// Place is where a fault is, in words, if its code tells; empty where only the way on which it was found
+// does.
+func Place(c Code, p Params) string { return load().section("place", viewOf(c, p)) }
 
 // placeholder is a word in a command that its reader has to replace.
 var placeholder = regexp.MustCompile(`\b(NAME|FILE|DEVICE|ADDRESS|HOST|PORT|IP)\b`)

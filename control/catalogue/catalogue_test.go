@@ -391,9 +391,45 @@ func TestEveryNoteHasItsTexts(t *testing.T) {
 	}
 }
 
+// A place is told where a code knows more than the way on which the fault was found.
+func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
+	router, forged := Params{Peer: "cloud"}, Params{Peer: "cloud"}
+	router.Address, router.By, forged.Key = "198.51.100.7:51820", "192.0.2.254", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	host, open := router, Params{Peer: "cloud"}
+	host.By, open.Seen = "198.51.100.7", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		code Code
+		p    Params
+		want string
+	}{
+		{RouterRefuses, router, "at the router 192.0.2.254"},
+		{RouterRefuses, host, "at the host of cloud, 198.51.100.7"},
+		{RouterRefuses, Params{Peer: "cloud"}, ""},
+		{WrongPeerKey, forged, "in the configuration here (spec.peers[name=cloud].publicKey), unless an impostor is at the address of cloud"},
+		{WrongPeerKey, Params{Peer: "cloud"}, "in the configuration of cloud: its key for this gateway"},
+		{PeerSilent, open, "at this gateway or at cloud, as the path between them is open"},
+		{PeerSilent, Params{Peer: "cloud"}, ""},
+		{PacketsLost, full(), ""},
+	} {
+		if got := Place(c.code, c.p); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.code, got, c.want)
+		}
+	}
+}
+
+// A line is said to be full only where connections were seen to fill it.
+func TestAFullLineIsSaidAndNotAsked(t *testing.T) {
+	idle, busy := full(), full()
+	idle.Full, busy.Full = false, true
+	_, ask := Render(PacketsLost, idle)
+	if _, say := Render(PacketsLost, busy); !strings.HasPrefix(say, "limit what fills the line, as 20 Mbit/s") || strings.Contains(ask, "limit what") {
+		t.Errorf("full: %s\notherwise: %s", say, ask)
+	}
+}
+
 // Sections that no place asks for would never be seen.
 func TestSectionsHaveKnownNames(t *testing.T) {
-	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|command)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
+	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|command|place)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
 	for name := range load().templates {
 		if !form.MatchString(name) {
 			t.Errorf("%q is no section", name)

@@ -88,8 +88,9 @@ type GatewayParams struct {
 	Seen time.Time `json:"seen,omitzero" report:"fix" told:"ago"`
 	// By is who refused a datagram; empty where that was this machine, or is not known.
 	By string `json:"by,omitempty"`
-	// Key is a public key in base64.
-	Key string `json:"key,omitempty"`
+	// Key is a public key in base64, Configured the one that is configured in its place.
+	Key        string `json:"key,omitempty"`
+	Configured string `json:"configured,omitempty"`
 	// Own are addresses of this gateway as others see them, with the port; Port is the one
 	// it listens on.
 	Own  []string `json:"own,omitempty" report:"fix"`
@@ -109,9 +110,10 @@ type GatewayParams struct {
 	Lost   int           `json:"lost,omitempty" report:"fix" told:"count"`
 	Jitter time.Duration `json:"jitter,omitempty" report:"fix" told:"wait"`
 	// Loss is the share of packets that connections lose whatever the rate, Rate what passes a
-	// rate limiter, in bytes of payload per second.
+	// rate limiter, in bytes of payload per second. Full: connections fill the line, with that rate.
 	Loss float64 `json:"loss,omitempty"`
 	Rate float64 `json:"rate,omitempty"`
+	Full bool    `json:"full,omitempty"`
 	// MTU is the largest overlay packet that crosses the path, LinkMTU the overlay's own,
 	// Size the smallest that was seen to vanish; in bytes, 0 = not known.
 	MTU     int `json:"mtu,omitempty" report:"fix" told:"size"`

@@ -29,7 +29,7 @@ func letIn(port, from string) string {
 	if a, ok := special.Host(from); ok {
 		words = "from " + prefix(a)
 	}
-	return fmt.Sprintf("`%s` (in a cloud allow inbound UDP %s %s)", inRule(port, from), port, words)
+	return fmt.Sprintf("`%s` (security group: inbound UDP %s %s)", inRule(port, from), port, words)
 }
 
 // letOut is the rule that lets UDP to an address out; empty for what is no address.
@@ -39,7 +39,7 @@ func letOut(to string) string {
 		return ""
 	}
 	host, port := a.Addr().Unmap(), strconv.Itoa(int(a.Port()))
-	return fmt.Sprintf("`nft insert rule inet filter output %s daddr %s udp dport %s accept` (in a cloud allow outbound UDP %s to %s)",
+	return fmt.Sprintf("`nft insert rule inet filter output %s daddr %s udp dport %s accept` (security group: outbound UDP %s to %s)",
 		family(host), host, port, port, prefix(host))
 }
 
@@ -58,7 +58,7 @@ func letTCP(to string) string {
 // LetOutToServer is the rule that lets UDP to the server out whose address is not known.
 func (v *view) LetOutToServer(port string) string {
 	port = or(portOf(v.Server), port)
-	return fmt.Sprintf("`nft insert rule inet filter output udp dport %s accept` (in a cloud allow outbound UDP %s)", port, port)
+	return fmt.Sprintf("`nft insert rule inet filter output udp dport %s accept` (security group: outbound UDP %s)", port, port)
 }
 
 func family(a netip.Addr) string {

@@ -51,6 +51,7 @@ var methods = map[string]any{
 	"ByItself": (*view).ByItself, "OfCluster": (*view).OfCluster,
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
+	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "Outside": (*view).Outside,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
@@ -384,9 +385,37 @@ func (v *view) OwnPort() string {
 
 // The bounds that texts name.
 func (v *view) LeastMTU() int     { return LeastMTU }
-func (v *view) LeastLink() int    { return LeastMTU + 80 }
+func (v *view) LeastLink() int    { return LeastMTU + v.Headers() }
 func (v *view) SkewLimit() string { return Seconds(SkewLimit) }
 func (v *view) WantedBuffer() int { return WantedBuffer }
+
+// Headers are the bytes that the tunnel adds to a packet: of WireGuard, UDP, and IPv6 or what IP the address
+// in use is of.
+func (v *view) Headers() int {
+	const wireGuard, udp, ipv4, ipv6 = 32, 8, 20, 40
+	if a, ok := special.Host(v.Address); ok && a.Is4() {
+		return wireGuard + udp + ipv4
+	}
+	return wireGuard + udp + ipv6
+}
+
+// Outside is the size outside the tunnel of a packet inside, 0 if that is not known.
+func (v *view) Outside(inside int) int {
+	if inside == 0 {
+		return 0
+	}
+	return inside + v.Headers()
+}
+
+// Rejected reports whether what is sent to the peer is not only lost.
+func (v *view) Rejected() bool {
+	return slices.ContainsFunc(v.Candidates, func(c Candidate) bool { return c.Reason == "port unreachable" })
+}
+
+// BehindNAT reports whether a NAT is known to be there.
+func (v *view) BehindNAT(n NAT) bool {
+	return n.Mapping != "" && n.Mapping != "unknown" && n.Mapping != "none"
+}
 
 // MoreMiB is half as much again as the limit, in MiB.
 func (v *view) MoreMiB() uint64 { return v.Max/(1<<20) + v.Max/(1<<21) + 1 }

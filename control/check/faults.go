@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -80,7 +81,7 @@ func faults() []fault {
 		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
-		{catalogue.RelayLost, StageProbe, api.Likely, evidence.relayLost},
+		{catalogue.RelayLost, StageProbe, "", evidence.relayLost},
 		{catalogue.PrivateAdvertised, StageProbe, api.Likely, evidence.private},
 		{catalogue.NoWayIn, StageProbe, api.Likely, evidence.shut},
 		{catalogue.PeerMustDial, StageProbe, api.Certain, evidence.noEndpoint},
@@ -106,7 +107,8 @@ func (e evidence) unresolved(p *catalogue.Params) bool {
 	}
 	for _, n := range e.Unresolved {
 		p.Names = append(p.Names, n.Name)
-		p.Detail = cmp.Or(p.Detail, n.Err)
+		through := strings.Split(n.Err, ": ")
+		p.Detail = cmp.Or(p.Detail, through[len(through)-1])
 	}
 	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return slices.Contains(p.Names, c.Address) })
 	return true
@@ -142,7 +144,7 @@ func (e evidence) otherKey(p *catalogue.Params) bool {
 	}
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
 		if e.counts(k.At) && e.isPeer(k.From) {
-			p.Key, p.Worked = k.Key, !e.LastHandshake.IsZero()
+			p.Key, p.Configured, p.Worked = k.Key, e.Key, !e.LastHandshake.IsZero()
 			return saw(p, k.Sight)
 		}
 	}
@@ -225,15 +227,24 @@ func (e evidence) heard(p *catalogue.Params) bool {
 	return !e.probed && e.unanswered(e.HeardUnanswered.At) && saw(p, e.HeardUnanswered)
 }
 
-// relayLost: there are relays among the candidates, and no other way.
+// relayLost: there are relays among the candidates, and no other way. Before the path is given up, the
+// relay in use has to say itself that it no longer relays.
 func (e evidence) relayLost(p *catalogue.Params) bool {
 	i := slices.IndexFunc(e.Candidates, catalogue.Candidate.Relayed)
-	if !e.lost || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
+	if !e.lost && !e.relayRefuses() || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
 		best(notRelayed(e.Candidates), e.Path.PeerNAT, e.networks()) != wayShut || e.own.direct().wayIn() == wayOpen {
 		return false
 	}
 	p.Relay = cmp.Or(e.Candidates[i].Relay, e.Candidates[i].Address)
 	return true
+}
+
+// relayRefuses reports whether the relay in use says that it no longer relays.
+func (e evidence) relayRefuses() bool {
+	return e.gone && slices.ContainsFunc(e.Candidates, func(c catalogue.Candidate) bool {
+		r, refused := e.refusal(c.Address)
+		return c.Relayed() && (c.State == "selected" || c.State == "suspect") && refused && r.Reason == portUnreachable
+	})
 }
 
 // direct is what is known about this gateway, without relays.

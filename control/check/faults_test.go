@@ -51,21 +51,21 @@ var gatewayFaults = []struct {
 }{
 	{"UDP from us to the peer is blocked", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) },
 		catalogue.NotHeardByPeer, StageProbe,
-		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked", "no answer to 12 probes"},
-		[]string{"at cloud let it in: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
-			"here let it out: `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
+		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked"},
+		[]string{"at cloud let it in, ", "before it: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
+			"let it out here: `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
 	{"the peer's firewall rejects what we send", func(f *Facts) {
 		f.HeardUnanswered = seen(publicCloud)
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now()}}
-	}, catalogue.NotHeardByPeer, StageProbe, []string{"blocked on the way (" + publicCloud + " (advertised) port unreachable)"}, []string{"at cloud let it in"}},
+	}, catalogue.NotHeardByPeer, StageProbe, []string{"is answered but by ICMP port unreachable: a firewall"}, []string{"at cloud let it in"}},
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
-		[]string{"nothing has come from cloud in 1m", publicCloud + " (advertised) no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
-		[]string{"run `postern check` at cloud", "PST0106", "let them in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
-			"and in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "start the gateway there"}},
+		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
+		[]string{"run `postern check` at cloud", "PST0106", "let its answers in here: `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
+			"let them in there: `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "whether the gateway of cloud runs (`postern status` there), and start it if not"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
-		catalogue.HandshakeStale, StageProbe, []string{"no path to cloud has worked for 4", publicCloud}, []string{"`postern check` at cloud"}},
+		catalogue.HandshakeStale, StageProbe, []string{"no path to cloud has worked for 4"}, []string{"`postern check` at cloud"}},
 	{"neither can be dialled", func(f *Facts) {
 		behindNAT(f)
 		f.Candidates = []catalogue.Candidate{{Address: "10.1.0.5:51820", Source: api.SourceHost}, {Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "waits to be punched"}}
@@ -111,7 +111,7 @@ var gatewayFaults = []struct {
 	}, catalogue.StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud ", "`timedatectl set-ntp true`"}},
 	{"our clock went back", func(f *Facts) {
 		f.NoPath, f.Probed, f.Path.Kind, f.Path.Remote = "", time.Now(), api.PathDirect, publicCloud
-	}, catalogue.PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"`postern check` there", "PST0111", "`timedatectl set-ntp true`"}},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"`postern check` at cloud", "PST0111", "`timedatectl set-ntp true`"}},
 	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
 		behindNAT(f)
 		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"
@@ -135,8 +135,15 @@ var gatewayFaults = []struct {
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 		f.Unreachable = []Refusal{{To: "192.0.2.1:50000", Reason: "port unreachable", At: time.Now()}}
-	}, catalogue.HandshakeStale, StageHandshake, []string{"via turn.example.net:3478 (relay) port unreachable", "it cannot be told"},
-		[]string{"wait 10 s and run `postern check cloud` again", "the relay turn.example.net:3478 answers", "`postern netcheck`", "run `postern check` at cloud"}},
+	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`"}},
+	{"the relay in use is silent, and the path is not given up yet", func(f *Facts) {
+		behindNAT(f)
+		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-5*time.Second), "", time.Now().Add(-3*time.Second)
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "suspect"},
+			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+	}, catalogue.HandshakeStale, StageHandshake, []string{"it cannot be told"},
+		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check` at cloud", "whether the NAT of cloud still lets UDP 1025 through to it"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes, while probes are answered", func(f *Facts) {
@@ -148,7 +155,7 @@ var gatewayFaults = []struct {
 		f.Path.Remote = publicCloud
 	}, catalogue.Unanswered, StagePing, []string{"cloud does not answer at " + publicCloud, "last heard 5s ago", "too early to tell"}, []string{"wait 10 s", "`postern check cloud`"}},
 	{"this machine has no route", func(f *Facts) { f.Unreachable = []Refusal{here("network unreachable")} }, catalogue.NoRoute, StageProbe,
-		[]string{"no route to cloud", publicCloud + " (advertised) network unreachable"}, []string{"`ip route get 198.51.100.7`"}},
+		[]string{"no route to cloud", publicCloud + " network unreachable"}, []string{"`ip route get 198.51.100.7`"}},
 	{"a firewall of this machine prohibits", func(f *Facts) {
 		f.Unreachable = []Refusal{here("administratively prohibited")}
 		f.HeardUnanswered = seen(publicCloud) // it may be heard all the same
@@ -157,10 +164,10 @@ var gatewayFaults = []struct {
 		[]string{"the next hop", "does not answer"}, []string{"`ip neighbour`"}},
 	{"a router prohibits", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "192.0.2.254", At: time.Now()}}
-	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says that it cannot reach cloud at " + publicCloud}, []string{"on 192.0.2.254 let it through", "udp dport 51820"}},
+	}, catalogue.RouterRefuses, StageProbe, []string{"a filter of 192.0.2.254 rejects what is sent to cloud at " + publicCloud}, []string{"on 192.0.2.254 let it through", "udp dport 51820"}},
 	{"a router knows no such host", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "host unreachable", By: "192.0.2.254", At: time.Now()}}
-	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says", "ICMP host unreachable"}, []string{"its host or network is down", "`traceroute -n 198.51.100.7`"}},
+	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says", "ICMP host unreachable"}, []string{"whether the machine of cloud and its line are up", "`traceroute -n 198.51.100.7`"}},
 	{"the peer's own host rejects", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "198.51.100.7", At: time.Now()}}
 	}, catalogue.RouterRefuses, StageProbe, []string{"the host of cloud at " + publicCloud + " rejects"}, []string{"at cloud let it in"}},

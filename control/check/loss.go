@@ -131,6 +131,7 @@ func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 	}
 	var p catalogue.Params
 	p.Sent, p.Lost, p.Jitter, p.Address, p.Relay = l.sent, l.lost, l.jitter, f.Path.Remote, f.Path.Relay
+	p.Full, p.Rate = fills(f.Path.Traffic)
 	res := r.found(api.Warning, StagePing, catalogue.PacketsLost, p)
 	res.RTT = gateway.RTT
 	out := []verdict.Finding{res}

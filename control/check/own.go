@@ -183,7 +183,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	out = append(out, starvation(blamed)...)
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o.Found, now)...)
-	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, ""), Clock(skews)), nil)
+	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, o.TicketAlarmOf), Clock(skews)), nil)
 	return out
 }
 

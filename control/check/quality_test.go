@@ -117,7 +117,7 @@ func TestWhatSizesCross(t *testing.T) {
 		{"1280 bytes, and spec.mtu is at its least", direct(1216, 1280), 0, true, false, nil, ""},
 		{"a black hole that the path finder does not see", direct(0, 1420), 1300, true, true,
 			[]string{"packets of 1328 bytes", "are lost", "those of 1280 bytes pass"}, "set spec.mtu: 1280"},
-		{"a black hole below the least MTU", direct(1216, 1280), 1250, true, true, []string{"packets of 1280 bytes", "those of 1216 bytes pass"}, "mtu 1360"},
+		{"a black hole below the least MTU", direct(1216, 1280), 1250, true, true, []string{"packets of 1280 bytes", "those of 1216 bytes pass"}, "`traceroute -n -F 198.51.100.7 1340`"},
 		{"a black hole that is not measured", direct(0, 1420), 1300, false, false, nil, ""},
 		{"jumbo frames all the way", direct(8920, 8920), 0, true, false, nil, ""},
 		{"jumbo frames as far as a cloud's network", direct(8880, 8920), 0, true, false, nil, ""},

@@ -35,6 +35,8 @@ const (
 type Facts struct {
 	// Name is the peer's local name.
 	Name string
+	// Key is its public key, in base64.
+	Key string
 	// Address is its overlay address; invalid for a stock peer without one.
 	Address netip.Addr
 	// Stock marks a plain WireGuard peer: it has no postern services.

@@ -24,5 +24,7 @@ func Tickets(alarmAt time.Time, peer string) verdict.Finding {
 	if alarmAt.IsZero() || age >= ticketAlarmLife {
 		return r.ok(0)
 	}
-	return r.found(api.Warning, "", catalogue.TicketAlarm, catalogue.Params{Peer: peer, Age: max(age, time.Millisecond)})
+	p := catalogue.Params{Inbound: true, Age: max(age, time.Millisecond)}
+	p.PeerName = peer
+	return r.found(api.Warning, "", catalogue.TicketAlarm, p)
 }

@@ -19,9 +19,9 @@ func TestATicketAlarmIsShownForAnHour(t *testing.T) {
 		cause string
 	}{
 		{"never", 0, "", api.OK, ""},
-		{"a moment ago", time.Nanosecond, "cloud", api.Warning, "a ticket that cloud has redeemed was presented again with another key"},
+		{"a moment ago", time.Nanosecond, "cloud", api.Warning, "the ticket with which cloud joined was tried again by another key"},
 		{"within the hour", 59 * time.Minute, "cloud", api.Warning, "59m0s ago"},
-		{"by nobody that is known", 10 * time.Minute, "", api.Warning, "a ticket that one gateway has redeemed"},
+		{"by nobody that is known", 10 * time.Minute, "", api.Warning, "the ticket with which a peer joined"},
 		{"an hour ago", time.Hour, "cloud", api.OK, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

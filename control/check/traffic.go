@@ -36,6 +36,7 @@ func pathOf(f Facts) (verdict.Finding, bool) {
 	switch {
 	case t.LossSample >= lossSample && t.LossRatio >= lossNoticed:
 		p.Loss = t.LossRatio
+		p.Full, p.Rate = fills(t)
 		return r.fail(api.Warning, StageTraffic, catalogue.PacketsLost, p), true
 	case t.PolicedBytesPerSecond > 0:
 		p.Rate = t.PolicedBytesPerSecond
@@ -43,4 +44,12 @@ func pathOf(f Facts) (verdict.Finding, bool) {
 	}
 	r.passed(StageTraffic, p.Detail)
 	return r.ok(time.Duration(t.RTTSeconds * float64(time.Second))), true
+}
+
+// fills reports whether connections send as much as the line carries, and how much that is.
+func fills(t *api.Traffic) (full bool, bytesPerSecond float64) {
+	if t == nil || t.LimitedBy != api.LimitBandwidth && t.LimitedBy != api.LimitCongestion {
+		return false, 0
+	}
+	return true, t.BytesPerSecond
 }

@@ -17,7 +17,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		return check.Facts{}, false
 	}
 	f := check.Facts{
-		Name: m.Name, Address: m.Address(), Stock: m.Stock, Pending: m.Pending,
+		Name: m.Name, Key: m.Key.String(), Address: m.Address(), Stock: m.Stock, Pending: m.Pending,
 		Since: g.peers.Since(m.Key), ServiceFacts: check.ServiceFacts{Direct: m.Direct},
 	}
 	g.paths.AddFacts(m, &f)
@@ -41,7 +41,8 @@ func (g *Gateway) own() check.Own {
 	cfg := g.peers.Config()
 	o := g.paths.Own()
 	o.LAN = g.found.LANFacts(time.Now())
-	o.Networks, o.Links, o.TicketAlarmAt = g.networks(), g.links(), g.peers.Book().AlarmedAt()
+	o.Networks, o.Links = g.networks(), g.links()
+	o.TicketAlarmAt, o.TicketAlarmOf = g.peers.Book().LastAlarm()
 	o.Found = g.problems.all()
 	if a := cfg.Services.APIServer; a != nil {
 		o.Upstreams = append(o.Upstreams, check.Upstream{

@@ -190,7 +190,7 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	case !w.Removed.IsZero():
 		return api.StateConnecting, fmt.Sprintf("%s says that this gateway is none of its peers: if that is meant, postern peer remove %s; else join again with a new ticket", m.Name, m.Name)
 	case w.Found && w.Path.Selected.IsValid():
-		return api.StateConnecting, fmt.Sprintf("%s answers probes but not handshakes (%d unanswered): does it know this gateway's key, and the same preshared key?",
+		return api.StateConnecting, fmt.Sprintf("%s answers probes, but none of %d handshakes",
 			w.Shown(w.Path.Selected), t.Attempts)
 	case w.Path.RelayLost != nil:
 		return api.StateConnecting, w.Path.RelayLost.String()

@@ -68,8 +68,8 @@ type Book struct {
 	turn    chan struct{} // one slot: held by whoever changes the book
 	records atomic.Pointer[Records]
 	alarms  atomic.Uint64
-	alarmed atomic.Pointer[time.Time] // when the last alarm was
-	// unstored: memory is ahead of the storage.
+	alarmed atomic.Pointer[alarm] // the last one
+	// unstored: records are ahead of the storage.
 	unstored atomic.Bool
 
 	// Owned by the holder of turn.
@@ -230,10 +230,17 @@ func (b *Book) IsOneTime(k peer.PublicKey) bool {
 // Alarms returns the number of redemptions by a second key since the book was opened.
 func (b *Book) Alarms() uint64 { return b.alarms.Load() }
 
-// AlarmedAt is when the last of them was; zero if there was none.
-func (b *Book) AlarmedAt() time.Time {
-	if at := b.alarmed.Load(); at != nil {
-		return *at
+// alarm is when a ticket was tried by a second key, and which peer has joined with it.
+type alarm struct {
+	at     time.Time
+	joined string
+}
+
+// LastAlarm is when the last of them was, zero when there was none, and which peer has joined with the
+// ticket.
+func (b *Book) LastAlarm() (at time.Time, joined string) {
+	if a := b.alarmed.Load(); a != nil {
+		return a.at, a.joined
 	}
-	return time.Time{}
+	return time.Time{}, ""
 }

@@ -74,8 +74,8 @@ func TestASecondKeyIsRefusedAndAlarms(t *testing.T) {
 	if _, err := d.Accept(noon, d.reply(keys, ask(3, "other"))); !errors.Is(err, ErrAlreadyUsed) {
 		t.Errorf("a reply of another key: got %v, want %v", err, ErrAlreadyUsed)
 	}
-	if !d.AlarmedAt().Equal(noon) {
-		t.Errorf("the last alarm was at %s, want %s", d.AlarmedAt(), noon)
+	if at, joined := d.LastAlarm(); !at.Equal(noon) || joined != "edge" {
+		t.Errorf("the last alarm was at %s, of the ticket of %q", at, joined)
 	}
 	if got, want := d.Alarms(), uint64(MaxFailures+2); got != want {
 		t.Errorf("%d alarms were counted, want %d", got, want)

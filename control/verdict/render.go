@@ -17,7 +17,7 @@ func (f Finding) Verdict() api.Verdict {
 		v.CheckedAt = &at
 	}
 	own := f.words()
-	v.Cause, v.Fix, v.Command = own.cause, own.fix, own.command
+	v.Place, v.Cause, v.Fix, v.Command = own.place, own.cause, own.fix, own.command
 	if f.Because == nil {
 		if f.Faulty() && f.Direction != api.DirectionInbound {
 			v.Confidence = cmp.Or(f.Sure, api.Certain)
@@ -29,6 +29,7 @@ func (f Finding) Verdict() api.Verdict {
 	if f.Code == catalogue.NotTried {
 		p.Beside, p.BesideAddress = f.Params().Beside, f.Params().BesideAddress
 	}
+	v.Place = ""
 	v.Cause, v.Fix = catalogue.Render(catalogue.NotTried, p)
 	if f.Code != catalogue.NotTried {
 		v.Cause += ": " + own.cause
@@ -40,8 +41,8 @@ func (f Finding) Verdict() api.Verdict {
 // said caches a finding's own text. It is rendered on demand and kept, since long-lived findings
 // are shown again and again.
 type said struct {
-	once                sync.Once
-	cause, fix, command string
+	once                       sync.Once
+	place, cause, fix, command string
 }
 
 func (f Finding) words() *said {
@@ -52,7 +53,7 @@ func (f Finding) words() *said {
 	w.once.Do(func() {
 		if p := f.Params(); f.Code != "" && (f.Code != catalogue.NotTried || p.Root != "") {
 			w.cause, w.fix = catalogue.Render(f.Code, p)
-			w.command = catalogue.Command(f.Code, p)
+			w.command, w.place = catalogue.Command(f.Code, p), catalogue.Place(f.Code, p)
 		}
 	})
 	return w

@@ -15,7 +15,7 @@ func faulty(c *api.Check) bool {
 
 func faultOf(c *api.Check) *Fault {
 	return &Fault{Check: c.Name, Direction: c.Direction, Outcome: c.Verdict.Verdict, Confidence: c.Confidence, Code: c.Code,
-		Title: catalogue.Title(catalogue.Code(c.Code)), Cause: c.Cause, Fix: c.Fix, Command: c.Command}
+		Title: catalogue.Title(catalogue.Code(c.Code)), place: c.Place, Cause: c.Cause, Fix: c.Fix, Command: c.Command}
 }
 
 // put sets a check's fault into its place.
@@ -178,7 +178,9 @@ func (m *maker) first() *Break {
 	take := func(at Kind, f *Fault, place func() (string, bool)) {
 		if f != nil && (best == nil || severity(f.Outcome) < severity(best.Outcome)) {
 			best = &Break{At: at, Fault: *f}
-			best.Place, best.Located = place()
+			if best.Place, best.Located = place(); f.place != "" {
+				best.Place, best.Located = f.place, true
+			}
 		}
 	}
 	for i, n := range m.Nodes {
@@ -206,8 +208,8 @@ func (m *maker) first() *Break {
 	return best
 }
 
-// stretch is where the fault of an edge is, in words: on the edge, or where that is unknown, anywhere
-// from the last node that is known to work to the peer.
+// stretch is where the fault of an edge is, in words: anywhere from the edge to the peer, since nobody in
+// between can tell, or where not even that is known, from the last node that is known to work.
 func (m *maker) stretch(i int) (place string, located bool) {
 	f := m.Edges[i].Fault
 	switch seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at { // of which there is no node
@@ -216,14 +218,18 @@ func (m *maker) stretch(i int) (place string, located bool) {
 	case Far:
 		return m.atAddress(), true
 	}
-	if m.Edges[i].located() {
-		return "between " + m.called(m.Nodes[i]) + " and " + m.called(m.Nodes[i+1]), true
+	from, last := i, len(m.Nodes)-1
+	if !m.Edges[i].located() {
+		for from > 0 && m.Edges[from-1].unknown() {
+			from--
+		}
+		return "somewhere between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[last]), false
 	}
-	from := i
-	for from > 0 && m.Edges[from-1].unknown() {
-		from--
+	place = "between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[last])
+	if before := m.Nodes[last-1]; before.Kind == Far {
+		place += ", including its " + before.Name
 	}
-	return "somewhere between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[len(m.Nodes)-1]), false
+	return place, true
 }
 
 func (m *maker) atAddress() string { return "at the address of " + m.Peer }

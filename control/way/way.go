@@ -97,6 +97,8 @@ type Fault struct {
 	Cause   string `json:"cause,omitempty"`
 	Fix     string `json:"fix,omitempty"`
 	Command string `json:"command,omitempty"`
+	// place is where it is, if the code tells.
+	place string
 }
 
 // Break is a fault and where on the way it is, in words.

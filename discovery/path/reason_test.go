@@ -20,7 +20,7 @@ func TestWhyThereIsNoPathYet(t *testing.T) {
 	reason(b, "no candidate is known yet")
 	given(b, Candidate{direct1, SourceHost}, Candidate{direct2, SourceHost})
 	b.run(time.Second)
-	reason(b, "trying 2 addresses, none has answered yet")
+	reason(b, "trying 2 addresses, and no probe is answered yet")
 	b.run(time.Minute)
 	for range 100 {
 		if b.status(to(direct1)).State == Failed && b.status(to(direct2)).State == Failed {

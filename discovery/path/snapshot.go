@@ -75,7 +75,7 @@ func (m *Machine) whyNone(next time.Time) string {
 	case answered:
 		return n + " known, and what answered is not fit for use yet"
 	case probing:
-		return "trying " + n + ", none has answered yet"
+		return "trying " + n + ", and no probe is answered yet"
 	case failed && !next.IsZero():
 		return "none of " + n + " answers; tried again at " + next.UTC().Format("15:04:05 UTC")
 	case failed:

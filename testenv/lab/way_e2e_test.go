@@ -14,11 +14,11 @@ import (
 // What is drawn of the way breaks where the fault was made, at both sides.
 func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
 	for _, tc := range []struct{ scenario, edge, cloud string }{
-		{"blocked-outbound", "between this gateway and the firewall of cloud", "somewhere between this gateway and "},
-		{"psk-mismatch", "at cloud", "at edge"},
-		{"name-unknown", "at the address of cloud", "somewhere between this gateway and "},
+		{"blocked-outbound", "between this gateway and cloud, including its firewall", "somewhere between this gateway and "},
+		{"psk-mismatch", "in the configuration of this gateway or of cloud", "in the configuration of this gateway or of edge"},
+		{"name-unknown", "at the name clout.example.net", "somewhere between this gateway and "},
 		{"wrong-port", "at cloud", "somewhere between this gateway and "},
-		{"loss", "between this gateway and the firewall of cloud", "between this gateway and "},
+		{"loss", "between this gateway and cloud, including its firewall", "between this gateway and "},
 		{"relay-in-use", "at the relay 192.0.2.60:3478", "at the relay 192.0.2.60:"},
 		{"api-down", "at apiServer of cloud", "at apiServer of this gateway"},
 	} {

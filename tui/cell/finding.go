@@ -134,7 +134,7 @@ func CheckFinding(c *api.Check) (Finding, bool) {
 // NoFault stands where there is no finding of a peer that works.
 func NoFault(p *api.PeerStatus) Cell {
 	if p.Path.Kind == api.PathRelay {
-		return Cell{"✓ no fault found; its data goes over a relay", Good}
+		return Cell{"✓ no fault found; over a relay, as no direct path answers", Good}
 	}
 	return Cell{"✓ no fault found", Good}
 }
