@@ -278,7 +278,9 @@ func (e evidence) silent(p *catalogue.Params) bool {
 }
 
 func (e evidence) stale(p *catalogue.Params) bool {
-	e.quiet(p)
+	if e.quiet(p); p.From == "" { // a session may be older than the silence
+		p.Age = max(0, e.now.Sub(e.lastHeard()))
+	}
 	return e.gone || !e.youngSession()
 }
 

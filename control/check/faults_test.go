@@ -129,7 +129,8 @@ var gatewayFaults = []struct {
 	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
 	{"the relay in use says that it is gone, and the path is not given up yet", func(f *Facts) {
 		behindNAT(f)
-		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-10*time.Second), "", time.Now().Add(-5*time.Second)
+		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-time.Minute), "", time.Now().Add(-5*time.Second)
+		f.Probed = f.Path.Unanswered
 		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "suspect"},
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}

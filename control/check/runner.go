@@ -32,8 +32,8 @@ const (
 	// defaultRetry is the time to the next round after a failure; it doubles up to the
 	// interval while the failure lasts.
 	defaultRetry = 5 * time.Second
-	// A round that finds something tentative is followed by another after lookAgain, lookAgains times in a
-	// row: until then a path that is lost has been given up.
+	// A round that finds something tentative is followed by another after lookAgain, lookAgains times until
+	// nothing fails: a path that is lost has been given up by then.
 	lookAgain  = time.Second
 	lookAgains = 4
 	// jitter spreads rounds by a fifth each way, so that gateways that were started
@@ -293,7 +293,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 // pace is what one turn of a peer's checks leaves to the next.
 type pace struct {
 	retry  time.Duration // the pause after the next failure
-	looks  int           // how many tentative rounds there were in a row
+	looks  int           // how often one followed at once since something fails
 	fullAt time.Time     // when the next full round is due while all is well
 }
 
@@ -320,19 +320,17 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	if answer != nil {
 		answer <- rep
 	}
-	looks := p.looks
-	p.looks = 0
+	next := r.opts.Interval
 	switch {
-	case tentative(rep) && looks < lookAgains:
-		p.looks = looks + 1
-		return r.pause(min(lookAgain, p.retry))
+	case tentative(rep) && p.looks < lookAgains:
+		next = min(lookAgain, p.retry)
+		p.looks++
 	case failing(rep) || rep.delay > 0:
-		pause := p.retry
-		p.looks, p.retry = looks, min(2*p.retry, r.opts.Interval)
-		return r.pause(pause)
+		next, p.retry = p.retry, min(2*p.retry, r.opts.Interval)
+	default:
+		p.looks, p.retry = 0, r.opts.Retry
 	}
-	p.retry = r.opts.Retry
-	return r.pause(r.opts.Interval)
+	return r.pause(next)
 }
 
 // probed reports whether the path finder has just shown that a peer is there, while all

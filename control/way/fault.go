@@ -41,7 +41,7 @@ func (m *maker) put(c *api.Check) {
 	switch {
 	case at >= 0:
 		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
-	default: // What is in front of this side is on the edge where there is no NAT.
+	default: // What is in front of either side is on the edge where nothing is drawn there.
 		e := &m.Edges[m.between()]
 		e.Fault = graver(e.Fault, f)
 		if lost := m.Edges[m.outside].Path; lost != nil && s.at == Between && s.forth == "" {
@@ -233,8 +233,12 @@ func (m *maker) first() *Break {
 // stretch is where the fault of an edge is, in words: on the edge, or where that is not known, anywhere
 // from the last node that is known to work to the peer.
 func (m *maker) stretch(i int) (place string, located bool) {
-	if f := m.Edges[i].Fault; seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at == NAT {
+	f := m.Edges[i].Fault
+	switch seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at { // of which there is no node
+	case NAT:
 		return "in front of this gateway", true
+	case Far:
+		return "at the address of " + m.Peer, true
 	}
 	if m.Edges[i].located() {
 		return "between " + m.called(m.Nodes[i]) + " and " + m.called(m.Nodes[i+1]), true

@@ -108,6 +108,8 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			"gateway ok | ok/ok ok | nat ok | error/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and the firewall of cloud"},
 		{"its address is wrong", nil, []api.Check{fails("gateway", catalogue.NameUnknown, "resolve")},
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge error | unknown/unknown unknown | peer unknown", "at the address of cloud"},
+		{"its address is wrong, and it was reached without a NAT", func(_ *api.Status, p *api.PeerStatus) { p.Path.Source = api.SourceHost },
+			[]api.Check{fails("gateway", catalogue.NameMoved, "resolve")}, "gateway ok | unknown/unknown unknown | peer unknown", "at the address of cloud"},
 		{"a code of a later version", nil, []api.Check{fails("gateway", "PST9999", "ping")},
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "somewhere between the NAT here and cloud"},
 		{"another one, at a name", nil, []api.Check{fails("gateway", "PST9999", "resolve")},

@@ -72,9 +72,39 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The program's name, in parentheses, is field 2; utime and stime are 14 and 15.
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	return time.Duration(atoi(t, fields[14-3])+atoi(t, fields[15-3])) * clockTick
+	_, used := parseStat(t, string(b))
+	return used
+}
+
+// processorTimes are what all processes that run have used of all CPUs, by the program's name.
+func processorTimes(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]time.Duration{}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has just ended
+		}
+		program, d := parseStat(t, string(b))
+		if !strings.HasPrefix(program, "kworker/") { // they change their names
+			used[program] += d
+		}
+	}
+	return used
+}
+
+// parseStat finds in proc_pid_stat(5) the program's name and what it has used of all CPUs, in user and
+// kernel mode.
+func parseStat(t *testing.T, stat string) (program string, used time.Duration) {
+	t.Helper()
+	// The name, in parentheses, is field 2; utime and stime are 14 and 15.
+	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	fields := strings.Fields(stat[end+1:])
+	return stat[open+1 : end], time.Duration(atoi(t, fields[14-3])+atoi(t, fields[15-3])) * clockTick
 }
 
 // contextSwitches counts how often the threads of a process have given up a processor, by

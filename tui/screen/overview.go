@@ -225,9 +225,9 @@ func (o *overview) panes(d *data, width, height int) []string {
 		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	case tall(d, p, panes[0][:2], widths[1]) > height: // What to do comes before how much is sent.
 		below, panes = paneWay, [][]pane{panes[0][1:]}
-		room -= tall(d, p, []pane{below}, widths[0])
+		room = max(1, room-tall(d, p, []pane{below}, widths[0]))
 	}
-	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], max(1, room))...)
+	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], room)...)
 	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
 	columns := [][]string{left}
 	for i, p := range panes {
