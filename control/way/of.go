@@ -236,10 +236,10 @@ func (m *maker) serve() {
 // sight is how what a check found counts; see [See].
 func (m *maker) sight(c *api.Check) Sight {
 	gate := m.find(api.ServiceGateway)
-	if c.Name == gate.Name || c.Direction == api.DirectionOwn {
+	if c.Direction != api.DirectionInbound && service(c) == "" || c.Direction == api.DirectionOwn {
 		return Sight{Now: c.Verdict.Verdict}
 	}
-	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict))
+	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict, c.Target))
 }
 
 // date marks figures that are of before the way broke.

@@ -25,7 +25,7 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 		}
 		return s
 	}
-	s := sight(v, direction, target, broken(p, gate))
+	s := sight(v, direction, target, broken(p, gate, target))
 	if target == api.ServiceGateway && s.Now == api.Unknown && gate.Verdict == api.Error && seats[catalogue.Code(gate.Code)] == (seat{Between, api.Error, api.OK}) {
 		return Sight{Now: api.OK}
 	}
@@ -54,9 +54,10 @@ func silenced(p *api.PeerStatus) bool {
 	return doubted || p.Shown() == api.StateUnconfirmed || p.Path.Kind == api.PathNone
 }
 
-// broken reports whether the tunnel to a peer fails, by the verdict on its gateway among others.
-func broken(p *api.PeerStatus, gate *api.Verdict) bool {
-	return silenced(p) || gate.Verdict == api.Error || p.Reachability.Beside == api.Error
+// broken reports whether what was found at a target is of before the tunnel to a peer broke, by the verdict
+// on its gateway among others. A fault that is found beside that may be the one at the target.
+func broken(p *api.PeerStatus, gate *api.Verdict, target string) bool {
+	return silenced(p) || gate.Verdict == api.Error || target != api.ServiceGateway && p.Reachability.Beside == api.Error
 }
 
 // suspect is the candidate in use if it has stopped answering and nothing better is there.

@@ -100,6 +100,8 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
 		{"some packets are lost, so many that it is an error", nil, []api.Check{fails("gateway", catalogue.PacketsLost, "ping")},
 			"gateway ok | ok/ok ok | nat ok | error/error error | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and the firewall of cloud"},
+		{"the same, and status has it beside the gateway", func(_ *api.Status, p *api.PeerStatus) { p.Reachability.Beside = api.Error }, []api.Check{fails("path", catalogue.PacketsLost, "traffic")},
+			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and the firewall of cloud"},
 		{"a router refuses", nil, []api.Check{with(fails("gateway", catalogue.RouterRefuses, "probe"), func(c *api.Check) { c.By = "198.51.100.1" })},
 			"gateway ok | ok/ok ok | nat ok | ok/ok ok | router error | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the router 198.51.100.1"},
 		{"the one that refuses is in front of the peer", nil, []api.Check{with(fails("gateway", catalogue.RouterRefuses, "probe"), func(c *api.Check) { c.By = "203.0.113.10" })},

@@ -46,20 +46,20 @@ func PathOf(w *way.Way, path *api.Path, now time.Time) string {
 	return PathLine(&p, now)
 }
 
-// Carries is what connections have shown of a path, in figures; empty where nothing is known. Loss is left
-// out where it is of before the way broke, or a fault has a figure of its own.
-func Carries(w *way.Way, t *api.Traffic) string {
+// Carries is what connections have shown of a path, in figures; empty where nothing is known. Loss may be
+// left out.
+func Carries(t *api.Traffic, loss bool) string {
 	if t == nil || t.BytesPerSecond == 0 {
 		return ""
 	}
-	items := []string{"at most " + Size(t.BytesPerSecond) + "/s by its connections lately"}
+	items := []string{"bursts of up to " + Size(t.BytesPerSecond) + "/s by its connections"}
 	if t.PolicedBytesPerSecond > 0 {
 		items = append(items, "rate limiter at "+Size(t.PolicedBytesPerSecond)+"/s")
 	}
 	if t.BaseRTTSeconds > 0 {
 		items = append(items, "round trip "+RTT(t.RTTSeconds)+" ("+RTT(t.BaseRTTSeconds)+" without a queue)")
 	}
-	if f := Crossing(w); f != nil && f.LossRatio != nil {
+	if loss && t.LossSample > 0 {
 		items = append(items, fmt.Sprintf("%.2f%% lost and %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio))
 	}
 	if t.LimitedBy != "" {

@@ -171,7 +171,7 @@ func NoFault(p *api.PeerStatus) Finding {
 	f.Glyph.Text = f.Glyph.Sign()
 	if p.Path.Kind == api.PathRelay {
 		f.Cause += "; its data goes over a relay" + indirect(p)
-		f.Fix = "nothing has to be done; where the relay's delay or cost is not wanted, forward a UDP port to one of the two gateways: `postern netcheck` shows what the NAT here does"
+		f.Fix = "nothing has to be done, unless the relay's delay or cost is not wanted: then forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
 	}
 	return f
 }

@@ -193,7 +193,7 @@ func badge(s *api.Status, short bool) (cell.Cell, bool) {
 	if short {
 		return c, true
 	}
-	c.Text += " " + cmp.Or(ansi.Truncate(cell.Printable(worst.Peer), longName, "…"), "this gateway")
+	c.Text += " " + cmp.Or(ansi.Truncate(cell.Printable(worst.Peer), longName, "…"), "on this side")
 	if more > 0 {
 		c.Text += fmt.Sprintf(" +%d", more)
 	}

@@ -119,7 +119,7 @@ func joined(groups [][]string) []string {
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH ←AUTH", "we find, they report"},
+		{"→AUTH ←AUTH", "we use there, they use here"},
 		{"✓ ok", "works"}, {"! warning", "works, with a problem"}, {"✗ error", "does not work"},
 		{"- off", "not offered"}, {"? unknown", "nobody could tell"},
 		{"● connected", "end to end"}, {"◌ unconfirmed", "no answer just now"}, {"◌ connecting", "being tried"}, {"◇ pending", "waits for approval"},

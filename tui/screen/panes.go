@@ -255,15 +255,17 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 		trial = "changes to what it may reach are undone in " + countdown(*s.UndoneAt, d.now) + "; to keep it: postern peer confirm " + cell.Printable(s.Name)
 	}
 	w := d.way(s)
-	carries := "carries"
-	if figures := cell.Crossing(&w); figures != nil && figures.Before {
-		carries = "carried"
+	carries, loss := "carries", false
+	if f := cell.Crossing(&w); f != nil { // A fault may have a figure of its own, and what is dead has none.
+		if loss = f.LossRatio != nil; f.Before {
+			carries = "carried"
+		}
 	}
 	return [][2]string{
 		{"on trial", trial},
 		{"path", cell.PathOf(&w, &s.Path, d.now)},
 		{"why", why},
-		{carries, cell.Carries(&w, s.Path.Traffic)},
+		{carries, cell.Carries(s.Path.Traffic, loss)},
 		{"handshake", cell.HandshakeLine(s, d.now)},
 		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
 		{"identity", cell.IdentityLine(s, d.now)},
