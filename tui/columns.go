@@ -18,8 +18,6 @@ const maxName = 24
 func columns(now time.Time, wide bool) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
-	out := func(p peer) *api.Targets { return &p.Reachability.Outbound }
-	in := func(p peer) *api.Targets { return &p.Reachability.Inbound }
 	columns := []cell.Column[peer]{
 		{Title: "PEER", Cell: func(p peer) cell.Cell {
 			return cell.Cell{Text: ansi.Truncate(Printable(p.Name), maxName, "…"), Style: cell.Strong}
@@ -27,12 +25,12 @@ func columns(now time.Time, wide bool) []cell.Column[*api.PeerStatus] {
 		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.PeerState(p) }},
 		{Title: "PATH", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 5, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
-		{Title: "→AUTH", Rank: 3, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &out(p).Auth) }},
-		{Title: "→API", Rank: 2, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &out(p).APIServer) }},
-		{Title: "→GATEWAY", Rank: 4, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &out(p).Gateway) }},
-		{Title: "←AUTH", Rank: 9, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &in(p).Auth) }},
-		{Title: "←API", Rank: 8, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &in(p).APIServer) }},
-		{Title: "←GATEWAY", Rank: 10, Cell: func(p peer) cell.Cell { return cell.Verdict(p, &in(p).Gateway) }},
+		{Title: "→AUTH", Rank: 3, Cell: func(p peer) cell.Cell { return cell.Verdict(p, api.DirectionOutbound, api.ServiceAuth) }},
+		{Title: "→API", Rank: 2, Cell: func(p peer) cell.Cell { return cell.Verdict(p, api.DirectionOutbound, api.ServiceAPIServer) }},
+		{Title: "→GATEWAY", Rank: 4, Cell: func(p peer) cell.Cell { return cell.Verdict(p, api.DirectionOutbound, api.ServiceGateway) }},
+		{Title: "←AUTH", Rank: 9, Cell: func(p peer) cell.Cell { return cell.Verdict(p, api.DirectionInbound, api.ServiceAuth) }},
+		{Title: "←API", Rank: 8, Cell: func(p peer) cell.Cell { return cell.Verdict(p, api.DirectionInbound, api.ServiceAPIServer) }},
+		{Title: "←GATEWAY", Rank: 10, Cell: func(p peer) cell.Cell { return cell.Verdict(p, api.DirectionInbound, api.ServiceGateway) }},
 		{Title: "RX/s", Rank: 6, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
 		{Title: "TX/s", Rank: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
 		{Title: "HANDSHAKE", Rank: 11, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, now) }},

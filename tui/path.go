@@ -7,7 +7,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui/cell"
 )
@@ -24,7 +23,7 @@ func Path(s api.PeerStatus, width int, o Options) string {
 		lines[0] = strings.Replace(lines[0], ": "+Printable(s.Path.Kind), ": "+p.Text(kind, Printable(s.Path.Kind)), 1)
 		lines = append(lines, cell.Wrap("  why: ", Printable(s.Path.Reason), width, "       ")...)
 	}
-	if carries := Printable(catalogue.Seen(s.Path.Traffic)); carries != "" {
+	if carries := cell.Carries(s.Path.Traffic, true); carries != "" {
 		lines = append(lines, cell.Wrap("  carries: ", carries, width, "       ")...)
 	}
 	if s.NextTry != nil {

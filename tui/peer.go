@@ -7,7 +7,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -36,7 +35,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 	}
 	add("labels", cell.Labels(&s))
 	add("path", cell.PathLine(&s.Path, o.Now))
-	add("carries", Printable(catalogue.Seen(s.Path.Traffic)))
+	add("carries", cell.Carries(s.Path.Traffic, true))
 	add("handshake", cell.HandshakeLine(&s, o.Now))
 	add("received", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond)))
 	add("sent", fmt.Sprintf("%s (%s/s)", cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond)))

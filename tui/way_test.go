@@ -71,7 +71,7 @@ func TestWaysFitEveryWidth(t *testing.T) {
 func TestAWayOnOneLine(t *testing.T) {
 	all := ways()
 	for name, want := range map[string]string{
-		"blocked": "edge ─✓─ NAT ─→✗←✓─ firewall ─→?←✓─ cloud  PST0106  12 ms  auth →?←?",
+		"blocked": "edge ─✓─ NAT ─→✗←✓─ ? firewall ─→?←✓─ cloud  PST0106  12 ms  auth →?←?",
 		"warned":  "edge ─✓─ NAT ─✓─ firewall ─✓─ cloud  12 ms  auth →✓←✓  apiServer →!←-",
 	} {
 		w := all[name]
@@ -86,10 +86,10 @@ func TestChecksDrawTheWayToAPeerWithAnError(t *testing.T) {
 	s.Peers[0].Name = "site"
 	got := Checks(checked(), s, 80, Options{Now: now})
 	_, site, _ := strings.Cut(got, "\nsite\n")
-	if !strings.Contains(site, "┆  →? ←?") || !strings.Contains(site, "◄ PST0101") {
+	if !strings.Contains(site, "┆  out ? in ?") || !strings.Contains(site, "◄ PST0101") {
 		t.Errorf("the way to site is not drawn:\n%s", got)
 	}
-	if cloud, _, _ := strings.Cut(got, "\nsite\n"); strings.Contains(cloud, "→? ←?") || strings.Contains(cloud, "→✓ ←✓") {
+	if cloud, _, _ := strings.Cut(got, "\nsite\n"); strings.Contains(cloud, "out ? in ?") || strings.Contains(cloud, "out ✓ in ✓") {
 		t.Errorf("the way to a peer without an error is drawn:\n%s", got)
 	}
 }

@@ -230,6 +230,21 @@ type Reachability struct {
 	Beside Outcome `json:"beside,omitempty"`
 }
 
+// On is the verdict on one of the three endpoints in a direction.
+func (r *Reachability) On(direction, target string) *Verdict {
+	t := &r.Outbound
+	if direction == DirectionInbound {
+		t = &r.Inbound
+	}
+	switch target {
+	case ServiceAuth:
+		return &t.Auth
+	case ServiceAPIServer:
+		return &t.APIServer
+	}
+	return &t.Gateway
+}
+
 // Targets are the three endpoints that peering needs.
 type Targets struct {
 	Auth      Verdict `json:"auth"`
@@ -275,7 +290,9 @@ type Verdict struct {
 	Fix   string `json:"fix,omitempty"`
 	// Command is the one command or rule of Fix that is to be typed at this gateway, ready to
 	// be copied; empty where Fix is a decision, offers several, or sends to the other side.
-	Command    string     `json:"command,omitempty"`
+	Command string `json:"command,omitempty"`
+	// By is the address of the router that refuses what is sent, of PST0123; empty where it is not known.
+	By         string     `json:"by,omitempty"`
 	RTTSeconds float64    `json:"rttSeconds,omitempty"`
 	CheckedAt  *time.Time `json:"checkedAt,omitempty"`
 	Via        string     `json:"via,omitempty"` // "direct" or "in-band"

@@ -19,6 +19,7 @@ func (f Finding) Verdict() api.Verdict {
 	own := f.words()
 	v.Place, v.Cause, v.Fix, v.Command = own.place, own.cause, own.fix, own.command
 	if f.Because == nil {
+		v.By = f.Params().By
 		if f.Faulty() && f.Direction != api.DirectionInbound {
 			v.Confidence = cmp.Or(f.Sure, api.Certain)
 		}

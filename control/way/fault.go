@@ -20,11 +20,11 @@ func faultOf(c *api.Check) *Fault {
 
 // put sets a check's fault into its place.
 func (m *maker) put(c *api.Check) {
-	if !faulty(c) {
+	if !faulty(c) || m.sight(c).Now == api.Unknown {
 		return
 	}
 	s, f := seatOf(c), faultOf(c)
-	switch _, doubted := m.suspect(); {
+	switch _, doubted := suspect(m.peer); {
 	case doubted && c.Code == string(catalogue.PingLost):
 		s = seat{Between, api.Unknown, api.Unknown} // The handshake that passed was before.
 	case s.silent() && m.peer.Path.Proven != nil:
@@ -35,6 +35,9 @@ func (m *maker) put(c *api.Check) {
 		return
 	}
 	at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Kind == s.at })
+	if s.at == Router && at < 0 { // It is the one in front of the peer, or the peer's machine.
+		at = slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Kind == Far || n.Kind == There })
+	}
 	switch {
 	case at >= 0:
 		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
@@ -75,7 +78,9 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 	}
 	set := func(to *api.Outcome, o api.Outcome, i int) {
 		switch {
-		case o == "" || o == api.Warning && i != last:
+		case o == "" || o == api.Warning && i != last || s.partial() && i != last:
+		case at >= 0 && i > last:
+			*to = api.Unknown
 		case o == api.OK || i == last:
 			*to = o
 		case i < last && at < 0: // on this side of a relay that works
@@ -132,10 +137,28 @@ func (m *maker) nodes() {
 		switch {
 		case n.Fault != nil:
 			n.State = n.Fault.Outcome
-		case i > m.outside && (passes(m.Edges[i-1].Out) || passes(m.Edges[i-1].In)):
+		case i > m.outside && m.passed(i):
 			n.State = api.OK
 		}
+		if n.Kind == Far && n.Fault != nil && misdirects(n.Fault) {
+			n.Name = "address"
+		}
 	}
+}
+
+// passed reports whether something came from the peer, or passed in both directions what stands before it:
+// what lets one through may be what blocks the other.
+func (m *maker) passed(i int) bool {
+	before := &m.Edges[i-1]
+	if m.Nodes[i].Kind == There {
+		return passes(before.Out) || passes(before.In) || m.tunnel() == api.OK
+	}
+	return before.whole() || m.Edges[i].whole()
+}
+
+// misdirects reports whether a fault is that the peer is sought where it is not.
+func misdirects(f *Fault) bool {
+	return f.Code != string(catalogue.NoWayIn) && f.Code != string(catalogue.RouterRefuses)
 }
 
 // listeners are those here that could not be opened: their services cannot be used.
@@ -153,8 +176,12 @@ func (m *maker) listeners() {
 
 // unexplained puts the gateway's own words where no check has found yet why nothing gets through.
 func (m *maker) unexplained() {
-	e := &m.Edges[m.outside]
-	if m.first() != nil || passes(e.Out) && passes(e.In) || m.find(api.ServiceGateway).DependsOn != "" {
+	e, b := &m.Edges[m.outside], m.first()
+	if c, doubted := suspect(m.peer); doubted && (b == nil || b.Outcome != api.Error) {
+		e.Fault = m.soon("the path has stopped answering", c.Reason)
+		return
+	}
+	if b != nil || passes(e.Out) && passes(e.In) || m.find(api.ServiceGateway).DependsOn != "" {
 		return
 	}
 	if m.peer.UnconfirmedSince != nil && m.peer.Shown() == api.StateUnconfirmed {
@@ -185,9 +212,6 @@ func (m *maker) first() *Break {
 	}
 	for i, n := range m.Nodes {
 		take(n.Kind, n.Fault, func() (string, bool) {
-			if n.Kind == Far { // What is wrong there is the address, or what it leads to.
-				return m.atAddress(), true
-			}
 			return "at " + m.called(n), true
 		})
 		if i < len(m.Edges) {
@@ -216,7 +240,7 @@ func (m *maker) stretch(i int) (place string, located bool) {
 	case NAT:
 		return "in front of this gateway", true
 	case Far:
-		return m.atAddress(), true
+		return "at the address of " + m.Peer, true
 	}
 	from, last := i, len(m.Nodes)-1
 	if !m.Edges[i].located() {
@@ -232,8 +256,6 @@ func (m *maker) stretch(i int) (place string, located bool) {
 	return place, true
 }
 
-func (m *maker) atAddress() string { return "at the address of " + m.Peer }
-
 // called is what a node is called in a sentence.
 func (m *maker) called(n Node) string {
 	switch n.Kind {
@@ -243,6 +265,8 @@ func (m *maker) called(n Node) string {
 		return "the NAT here"
 	case Relay:
 		return "the relay " + n.Name
+	case Router:
+		return "the router " + n.Address
 	case Far:
 		return "the " + n.Name + " of " + m.Peer
 	}

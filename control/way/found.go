@@ -72,5 +72,5 @@ func checkedAt(c *api.Check) time.Time {
 
 // position is how far from this gateway a check's fault is.
 func position(c *api.Check) int {
-	return slices.Index([]Kind{Here, NAT, Between, Relay, Far, There, Service}, seatOf(c).at)
+	return slices.Index([]Kind{Here, NAT, Between, Router, Relay, Far, There, Service}, seatOf(c).at)
 }

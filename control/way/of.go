@@ -22,6 +22,7 @@ func Of(s *api.Status, p *api.PeerStatus, checks []api.Check) Way {
 	m.listeners()
 	m.unexplained()
 	m.Break = m.first()
+	m.date()
 	return m.Way
 }
 
@@ -74,6 +75,9 @@ func (m *maker) lay() {
 		add(Node{Kind: NAT, Name: "NAT", NAT: &g.NAT, Address: seenAt(g)})
 		m.outside = 1
 	}
+	if router, ok := m.router(); ok {
+		add(router)
+	}
 	if relay, ok := m.relay(); ok {
 		add(relay)
 	}
@@ -103,6 +107,22 @@ func seenAt(g *api.GatewayStatus) string {
 	return ""
 }
 
+// router is the one that refuses what is sent, if its address is known and not the peer's own.
+func (m *maker) router() (Node, bool) {
+	for i := range m.checks {
+		if c := &m.checks[i]; faulty(c) && seatOf(c).at == Router && !at(far(m.peer), c.By) {
+			return Node{Kind: Router, Name: "router", Address: c.By}, true
+		}
+	}
+	return Node{}, false
+}
+
+// at reports whether a node has an address, whatever the port.
+func at(n Node, address string) bool {
+	a, err := netip.ParseAddrPort(n.Address)
+	return err == nil && a.Addr().Unmap().String() == address
+}
+
 // relay is the one in use, or the one that something is wrong with.
 func (m *maker) relay() (Node, bool) {
 	p := m.peer
@@ -129,8 +149,12 @@ func far(p *api.PeerStatus) Node {
 	n := Node{Kind: Far, Name: "NAT or firewall"}
 	if p.Path.Kind == api.PathDirect {
 		n.Address, n.Source = p.Path.Remote, p.Path.Source
-	} else if i := slices.IndexFunc(p.Candidates, func(c api.Candidate) bool { return c.Source != api.SourceRelay && c.Relay == "" }); i >= 0 {
-		n.Address, n.Source = p.Candidates[i].Address, p.Candidates[i].Source
+	} else {
+		for _, c := range p.Candidates { // A private one tells nothing of what stands in front of it.
+			if c.Source != api.SourceRelay && c.Relay == "" && (n.Address == "" || !public(n.Address) && public(c.Address)) {
+				n.Address, n.Source = c.Address, c.Source
+			}
+		}
 	}
 	switch n.Source {
 	case api.SourceSTUN, api.SourcePortmap:
@@ -171,19 +195,13 @@ func (m *maker) cross() {
 		m.Nodes[1].State = own
 	}
 	m.Nodes[0].State = api.OK // It has answered.
-	if c, ok := m.suspect(); ok {
-		for i := m.outside; i < len(m.Edges); i++ {
-			m.Edges[i].Out, m.Edges[i].In = api.Unknown, api.Unknown
-		}
-		m.Edges[m.outside].Fault = m.soon("the path has stopped answering", c.Reason)
-	}
 }
 
 // tunnel is ok when what goes through it is answered, by the last that is known.
 func (m *maker) tunnel() api.Outcome {
 	c, p := m.find(api.ServiceGateway), m.peer
-	alive := p.Shown() == api.StateConnected && p.Path.Kind != "" && p.Path.Kind != api.PathNone
-	if c.DependsOn != "" || c.Verdict.Verdict == api.Error || !alive {
+	alive := p.Shown() == api.StateConnected && p.Path.Kind != "" && !silenced(p)
+	if c.DependsOn != "" || c.Verdict.Verdict == api.Error && !seatOf(c).partial() || !alive {
 		return api.Unknown
 	}
 	return api.OK
@@ -204,28 +222,29 @@ func (m *maker) leaves(tunnel api.Outcome) api.Outcome {
 	return api.Unknown
 }
 
-// suspect is the candidate in use if it has stopped answering and nothing better is there.
-func (m *maker) suspect() (api.Candidate, bool) {
-	for _, c := range m.peer.Candidates {
-		if c.State == "suspect" && c.Address == m.peer.Path.Remote && c.Relay == m.peer.Path.Relay {
-			return c, true
-		}
-	}
-	return api.Candidate{}, false
-}
-
-// serve makes the services of both ends. What a peer offers is not known to work while nothing
-// gets through.
+// serve makes the services of both ends.
 func (m *maker) serve() {
-	through := passes(m.Edges[m.outside].Out) && passes(m.Edges[m.outside].In)
 	for _, e := range ends(m.peer) {
 		for _, name := range []string{api.ServiceAuth, api.ServiceAPIServer} {
 			c := m.find(e.prefix + name)
-			n := Node{Kind: Service, Name: name, Direction: e.direction, State: c.Verdict.Verdict, RTTSeconds: c.RTTSeconds}
-			if !through && passes(n.State) {
-				n.State = api.Unknown
-			}
-			m.Services = append(m.Services, n)
+			s := m.sight(c)
+			m.Services = append(m.Services, Node{Kind: Service, Name: name, Direction: e.direction, State: s.Now, Before: s.Before, RTTSeconds: c.RTTSeconds})
 		}
+	}
+}
+
+// sight is how what a check found counts; see [See].
+func (m *maker) sight(c *api.Check) Sight {
+	gate := m.find(api.ServiceGateway)
+	if c.Direction != api.DirectionInbound && service(c) == "" || c.Direction == api.DirectionOwn {
+		return Sight{Now: c.Verdict.Verdict}
+	}
+	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict, c.Target))
+}
+
+// date marks figures that are of before the way broke.
+func (m *maker) date() {
+	if f := m.Edges[m.outside].Path; f != nil && m.tunnel() == api.Unknown {
+		f.Before, f.LossRatio = true, nil
 	}
 }

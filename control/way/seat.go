@@ -1,6 +1,7 @@
 package way
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/postern-dev/postern/control/api"
@@ -32,7 +33,7 @@ var seats = map[catalogue.Code]seat{
 	catalogue.ResolverSilent: {Here, api.Unknown, api.Unknown},
 	catalogue.NextHopSilent:  {Here, api.Unknown, api.Unknown},
 	catalogue.NothingAnswers: {NAT, api.Error, api.Error},
-	catalogue.RouterRefuses:  {Between, api.Error, api.Unknown},
+	catalogue.RouterRefuses:  {Router, api.OK, api.OK}, // It has answered.
 	// Where the peer is sought is wrong, or shut.
 	catalogue.NameUnknown:       {Far, api.Unknown, api.Unknown},
 	catalogue.NameMoved:         {Far, api.Unknown, api.Unknown},
@@ -60,6 +61,9 @@ var stages = map[string]seat{
 	oneWay:    {at: Between},
 }
 
+// partial reports whether of what is sent there only some does not arrive.
+func (s seat) partial() bool { return s.at == Between && s.forth == "" }
+
 // silent reports whether nothing is known but that no answer comes.
 func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
 
@@ -82,6 +86,9 @@ func seatOf(c *api.Check) seat {
 		return seat{at: Service}
 	}
 	if s, ok := seats[catalogue.Code(c.Code)]; ok {
+		if _, err := netip.ParseAddr(c.By); s.at == Router && err != nil {
+			return seat{Between, api.Error, api.Unknown}
+		}
 		if c.Direction == api.DirectionOwn && s.at == Far {
 			s.at = NAT // The same of this side.
 		}

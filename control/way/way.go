@@ -21,6 +21,7 @@ type Kind string
 const (
 	Here    Kind = "gateway"  // this gateway
 	NAT     Kind = "nat"      // the NAT in front of it
+	Router  Kind = "router"   // one on the way that says it refuses what is sent
 	Relay   Kind = "relay"    // a TURN server
 	Far     Kind = "peerEdge" // the NAT or firewall in front of the peer
 	There   Kind = "peer"     // the peer's gateway
@@ -53,6 +54,8 @@ type Node struct {
 	// Source is where an address is known from, as candidates have it.
 	Source string      `json:"source,omitempty"`
 	State  api.Outcome `json:"state"`
+	// Before is what was found of a service before the way broke, while its state is not known.
+	Before api.Outcome `json:"before,omitempty"`
 	// NAT is what this gateway's NAT does.
 	NAT     *api.NAT `json:"nat,omitempty"`
 	Version string   `json:"version,omitempty"`
@@ -81,6 +84,8 @@ type Path struct {
 	LossRatio *float64 `json:"lossRatio,omitempty"`
 	// MTU is of the overlay, in bytes.
 	MTU int `json:"mtu,omitempty"`
+	// Before: the figures are of before the way broke.
+	Before bool `json:"before,omitempty"`
 }
 
 // Fault is what a check found.
@@ -128,6 +133,9 @@ func (e Edge) located() bool {
 }
 
 func (e Edge) unknown() bool { return e.Out == api.Unknown && e.In == api.Unknown }
+
+// whole reports whether something gets over an edge in both directions.
+func (e Edge) whole() bool { return passes(e.Out) && passes(e.In) }
 
 // passes reports whether something gets over an edge in a direction.
 func passes(o api.Outcome) bool { return o == api.OK || o == api.Warning }

@@ -93,13 +93,23 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			[]api.Check{own("network", catalogue.NothingAnswers), follows("own/network")},
 			"gateway ok | error/error error | peerEdge unknown | unknown/unknown unknown | peer unknown", "in front of this gateway"},
 		{"heard, and not heard", nil, []api.Check{fails("gateway", catalogue.NotHeardByPeer, "probe")},
-			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | unknown/ok unknown | peer ok", "between the NAT here and cloud, including its firewall"},
+			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge unknown | unknown/ok unknown | peer ok", "between the NAT here and cloud, including its firewall"},
 		{"the same as the peer reports it", nil, []api.Check{with(fails("inbound-gateway", catalogue.NotHeardByPeer, "probe"), func(c *api.Check) { c.Direction = api.DirectionInbound })},
-			"gateway ok | ok/ok ok | nat ok | ok/error error | peerEdge ok | ok/unknown unknown | peer ok", "between the NAT here and cloud, including its firewall"},
+			"gateway ok | ok/ok ok | nat ok | ok/error error | peerEdge unknown | ok/unknown unknown | peer ok", "between the NAT here and cloud, including its firewall"},
 		{"a code that knows the place", nil, []api.Check{with(fails("gateway", catalogue.RouterRefuses, "probe"), func(c *api.Check) { c.Place = "at the router 192.0.2.254" })},
 			"gateway ok | ok/ok ok | nat ok | error/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the router 192.0.2.254"},
 		{"the keys differ", nil, []api.Check{fails("gateway", catalogue.PresharedKeyDiffers, "handshake")},
 			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer error", "at cloud"},
+		{"some packets are lost, so many that it is an error", nil, []api.Check{fails("gateway", catalogue.PacketsLost, "ping")},
+			"gateway ok | ok/ok ok | nat ok | error/error error | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and cloud, including its firewall"},
+		{"the same, and status has it beside the gateway", func(_ *api.Status, p *api.PeerStatus) { p.Reachability.Beside = api.Error }, []api.Check{fails("path", catalogue.PacketsLost, "traffic")},
+			"gateway ok | ok/ok ok | nat ok | error/ok error | peerEdge ok | ok/ok ok | peer ok", "between the NAT here and cloud, including its firewall"},
+		{"a router refuses", nil, []api.Check{with(fails("gateway", catalogue.RouterRefuses, "probe"), func(c *api.Check) { c.By = "198.51.100.1" })},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | router error | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the router 198.51.100.1"},
+		{"the one that refuses is in front of the peer", nil, []api.Check{with(fails("gateway", catalogue.RouterRefuses, "probe"), func(c *api.Check) { c.By = "203.0.113.10" })},
+			"gateway ok | ok/ok ok | nat ok | ok/ok ok | peerEdge error | unknown/unknown unknown | peer unknown", "at the firewall of cloud"},
+		{"nobody says which router refuses", nil, []api.Check{fails("gateway", catalogue.RouterRefuses, "probe")},
+			"gateway ok | ok/ok ok | nat ok | error/unknown error | peerEdge unknown | unknown/unknown unknown | peer unknown", "between the NAT here and cloud, including its firewall"},
 		{"its address is wrong", nil, []api.Check{fails("gateway", catalogue.NameUnknown, "resolve")},
 			"gateway ok | ok/ok ok | nat ok | unknown/unknown unknown | peerEdge error | unknown/unknown unknown | peer unknown", "at the address of cloud"},
 		{"its address is wrong, and it was reached without a NAT", func(_ *api.Status, p *api.PeerStatus) { p.Path.Source = api.SourceHost },
@@ -190,6 +200,44 @@ func TestServicesOfBothEnds(t *testing.T) {
 	const silent = "outbound auth unknown, outbound apiServer warning, inbound auth unknown, inbound apiServer off, outbound registry error"
 	if got := services(way.Of(s, p, nil)); got != silent {
 		t.Errorf("without a path: got  %s\nwant %s", got, silent)
+	}
+}
+
+// What the peer reported before it fell silent, and what follows from this side, says nothing of now: a
+// table has the same.
+func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
+	s := well()
+	p := &s.Peers[0]
+	p.Reachability.Outbound.Gateway = fails("gateway", catalogue.NothingAnswers, "probe").Verdict
+	p.Reachability.Inbound.Auth = p.Reachability.Outbound.Gateway
+	p.Reachability.Inbound.Gateway = fails("", catalogue.NotHeardByPeer, "probe").Verdict
+	for _, tc := range []struct {
+		direction, target string
+		want              way.Sight
+	}{
+		{api.DirectionOutbound, api.ServiceAuth, way.Sight{Now: api.Unknown, Before: api.OK}},
+		{api.DirectionOutbound, api.ServiceGateway, way.Sight{Now: api.Error}},
+		{api.DirectionInbound, api.ServiceAuth, way.Sight{Now: api.Unknown}},
+		{api.DirectionInbound, api.ServiceAPIServer, way.Sight{Now: api.Unknown, Before: api.OK}},
+	} {
+		if got := way.See(p, tc.direction, tc.target); got != tc.want {
+			t.Errorf("%s %s: got %v, want %v", tc.direction, tc.target, got, tc.want)
+		}
+	}
+	w := way.Of(s, p, nil)
+	for _, n := range w.Services {
+		if got := (way.Sight{Now: n.State, Before: n.Before}); got != way.See(p, n.Direction, n.Name) {
+			t.Errorf("%s %s is drawn as %v", n.Direction, n.Name, got)
+		}
+	}
+	if f := w.Edges[1].Path; !f.Before || f.LossRatio != nil {
+		t.Errorf("the figures of a path that is dead: %+v", f)
+	}
+	// Where its packets arrive and ours do not, that is known of it.
+	p.Reachability.Outbound.Gateway = fails("gateway", catalogue.NotHeardByPeer, "probe").Verdict
+	p.Reachability.Inbound.Gateway = api.Verdict{Verdict: api.Unknown}
+	if got := way.See(p, api.DirectionInbound, api.ServiceGateway); got.Now != api.OK {
+		t.Errorf("the peer's packets arrive: got %v", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/way"
 )
 
 // PathLine is the path in use on one line.
@@ -30,6 +31,41 @@ func PathLine(path *api.Path, now time.Time) string {
 		out += " since " + Age(now.Sub(*path.Since))
 	}
 	return out
+}
+
+// PathOf is the path in use on one line, where it breaks without figures of before, and without guesses
+// where it is known why there is none.
+func PathOf(w *way.Way, path *api.Path, now time.Time) string {
+	p := *path
+	if f := Crossing(w); f != nil && f.Before {
+		p.RTTSeconds = 0
+	}
+	if b := w.Break; b != nil && b.Code != "" && b.At != way.Service && b.Outcome == api.Error {
+		p.Reason = "see " + b.Code
+	}
+	return PathLine(&p, now)
+}
+
+// Carries is what connections have shown of a path, in figures; empty where nothing is known. Loss may be
+// left out.
+func Carries(t *api.Traffic, loss bool) string {
+	if t == nil || t.BytesPerSecond == 0 {
+		return ""
+	}
+	items := []string{"bursts of up to " + Size(t.BytesPerSecond) + "/s by its connections"}
+	if t.PolicedBytesPerSecond > 0 {
+		items = append(items, "rate limiter at "+Size(t.PolicedBytesPerSecond)+"/s")
+	}
+	if t.BaseRTTSeconds > 0 {
+		items = append(items, "round trip "+RTT(t.RTTSeconds)+" ("+RTT(t.BaseRTTSeconds)+" without a queue)")
+	}
+	if loss && t.LossSample > 0 {
+		items = append(items, fmt.Sprintf("%.2f%% lost and %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio))
+	}
+	if t.LimitedBy != "" {
+		return strings.Join(append(items, "limited by "+Printable(t.LimitedBy)), ", ")
+	}
+	return strings.Join(append(items, "idle for "+Age(time.Duration(t.IdleSeconds*float64(time.Second)))), ", ")
 }
 
 // Limit is what limits how fast a connection's data is sent; empty where nothing is on its way, or
@@ -84,19 +120,17 @@ func OrNothing(items []string) string {
 
 // Reachability is the table of the three endpoints in both directions.
 func Reachability(s *api.PeerStatus, p Paint) []string {
-	out, in := &s.Reachability.Outbound, &s.Reachability.Inbound
 	row := func(name string, a, b Cell) string {
 		pad := func(c Cell, n int) string {
 			return p.Cell(c) + strings.Repeat(" ", max(0, n-ansi.StringWidth(c.Text)))
 		}
 		return pad(Cell{Text: name}, 14) + pad(a, 12) + p.Cell(b)
 	}
-	return []string{
-		row("", Cell{"→ from here", Quiet}, Cell{"← from there", Quiet}),
-		row(api.ServiceAuth, Verdict(s, &out.Auth), Verdict(s, &in.Auth)),
-		row(api.ServiceAPIServer, Verdict(s, &out.APIServer), Verdict(s, &in.APIServer)),
-		row(api.ServiceGateway, Verdict(s, &out.Gateway), Verdict(s, &in.Gateway)),
+	rows := []string{row("", Cell{"→ from here", Quiet}, Cell{"← from there", Quiet})}
+	for _, name := range Endpoints() {
+		rows = append(rows, row(name, Verdict(s, api.DirectionOutbound, name), Verdict(s, api.DirectionInbound, name)))
 	}
+	return rows
 }
 
 // Listeners are the listeners here that lead to the peer, one a line.

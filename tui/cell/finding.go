@@ -104,6 +104,40 @@ func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	return f, len(words) > 0
 }
 
+// Named is a fault by its code, and the peer that it is about; empty of this gateway.
+type Named struct {
+	Code, Peer string
+	Outcome    api.Outcome
+}
+
+// Worst is the gravest fault that a status tells, and how many other codes there are. What is wrong with
+// this gateway comes before what follows from it.
+func Worst(s *api.Status) (worst Named, more int) {
+	codes := map[string]bool{}
+	add := func(peer, code string, o api.Outcome) {
+		if code == "" || o != api.Error && o != api.Warning {
+			return
+		}
+		if codes[code] = true; worst.Code == "" || worst.Outcome == api.Warning && o == api.Error {
+			worst = Named{code, peer, o}
+		}
+	}
+	for i := range s.Problems {
+		add(s.Problems[i].Peer, s.Problems[i].Code, s.Problems[i].Verdict.Verdict)
+	}
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		for _, d := range []string{api.DirectionOutbound, api.DirectionInbound} {
+			for _, target := range Endpoints() {
+				if v := p.Reachability.On(d, target); v.Code != "" {
+					add(p.Name, v.Code, way.See(p, d, target).Now)
+				}
+			}
+		}
+	}
+	return worst, max(0, len(codes)-1)
+}
+
 // Untold are the problems that the verdicts on the peers' endpoints do not tell.
 func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
 	told := map[string]bool{}
@@ -132,11 +166,24 @@ func CheckFinding(c *api.Check) (Finding, bool) {
 }
 
 // NoFault stands where there is no finding of a peer that works.
-func NoFault(p *api.PeerStatus) Cell {
+func NoFault(p *api.PeerStatus) Finding {
+	f := Finding{Glyph: Outcome(api.OK), Cause: "no fault found"}
+	f.Glyph.Text = f.Glyph.Sign()
 	if p.Path.Kind == api.PathRelay {
-		return Cell{"✓ no fault found; over a relay, as no direct path answers", Good}
+		f.Cause += "; its data goes over a relay" + indirect(p)
+		f.Fix = "nothing has to be done, unless the relay's delay or cost is not wanted: then forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
 	}
-	return Cell{"✓ no fault found", Good}
+	return f
+}
+
+// indirect says why there is no direct path, by the address that is most likely to be on one.
+func indirect(p *api.PeerStatus) string {
+	for _, c := range p.Candidates {
+		if c.Reason != "" && c.Relay == "" && c.Source != api.SourceRelay && c.Source != api.SourceHost && c.Source != api.SourceLAN {
+			return ", as " + Printable(c.Address) + " cannot be reached directly: " + Printable(c.Reason)
+		}
+	}
+	return ""
 }
 
 // Wrong is where the way to a peer breaks, and those findings that are not the same: a fault of the tunnel

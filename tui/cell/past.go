@@ -1,6 +1,8 @@
 package cell
 
 import (
+	"strings"
+
 	"github.com/postern-dev/postern/control/api"
 )
 
@@ -24,6 +26,19 @@ var glyphStyles = map[rune]Style{
 	'✓': Good, '!': Wary, '✗': Bad, '?': Quiet, '-': Quiet,
 	'━': Good, '┅': Wary, '◌': Wary, '◇': Wary,
 	'=': Good, '~': Wary, 'x': Bad, 'o': Wary, 'w': Wary,
+}
+
+// Legend says what the glyphs in a strip are, as far as they are there.
+func (l PastLines) Legend(strip string) []string {
+	var items []string
+	for _, g := range [][2]string{
+		{l.Direct, "works"}, {l.Relay, "over a relay"}, {l.Wary, "faulty"}, {l.Bad, "fails"}, {l.Tried, "being tried"}, {l.Waits, "waits"}, {l.Unknown, "not known"}, {l.Off, "off"},
+	} {
+		if strings.Contains(strip, g[0]) {
+			items = append(items, g[0]+" "+g[1])
+		}
+	}
+	return items
 }
 
 // Then is a peer as a point of its history has it, as far as that goes.

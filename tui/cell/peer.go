@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/way"
 )
 
 // State is a peer's state.
@@ -23,13 +24,24 @@ func State(s api.PeerState) Cell {
 	return Cell{"? " + Printable(string(s)), Quiet}
 }
 
-// Verdict is a verdict of a peer as it is shown: none is well that was found before the peer fell
-// silent.
-func Verdict(p *api.PeerStatus, v *api.Verdict) Cell {
-	if v.Verdict == api.OK && p.Shown() == api.StateUnconfirmed {
-		return Cell{"? was ok", Wary}
+// Verdict is the verdict on an endpoint of a peer as it counts now, see [way.See].
+func Verdict(p *api.PeerStatus, direction, target string) Cell {
+	s := way.See(p, direction, target)
+	if was := was(s.Before); was != "" {
+		return Cell{"? " + was, Quiet}
 	}
-	return Outcome(v.Verdict)
+	return Outcome(s.Now)
+}
+
+// was says what something was before the way broke; empty where that is not known.
+func was(before api.Outcome) string {
+	switch before {
+	case "":
+		return ""
+	case api.OK:
+		return "was ok"
+	}
+	return "was bad"
 }
 
 // Outcome is a verdict's glyph and word.

@@ -3,6 +3,7 @@ package cell
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +110,46 @@ func TestNATWords(t *testing.T) {
 		if got := NATWords(tc.nat); got != tc.want {
 			t.Errorf("%+v: got %q, want %q", tc.nat, got, tc.want)
 		}
+	}
+}
+
+func TestTheWorstOfAllIsNamed(t *testing.T) {
+	lost := api.Verdict{Verdict: api.Error, Code: "PST0106"}
+	own := api.Check{Name: "network", Direction: api.DirectionOwn, Verdict: api.Verdict{Verdict: api.Error, Code: "PST0125"}}
+	odd := api.Check{Name: "path", Peer: "cloud", Direction: api.DirectionOutbound, Verdict: api.Verdict{Verdict: api.Warning, Code: "PST0112"}}
+	peer := api.PeerStatus{Name: "cloud", State: api.StateConnected, Path: api.Path{Kind: api.PathDirect}}
+	broken := peer
+	broken.Reachability.Outbound.Gateway = lost
+	follows := peer
+	follows.Reachability.Outbound.Gateway, follows.Reachability.Inbound.Auth = own.Verdict, own.Verdict
+	for _, tc := range []struct {
+		what     string
+		problems []api.Check
+		peer     api.PeerStatus
+		want     Named
+		more     int
+	}{
+		{"nothing", nil, peer, Named{}, 0},
+		{"an error before a warning", []api.Check{odd}, broken, Named{"PST0106", "cloud", api.Error}, 1},
+		{"what follows is the same", []api.Check{own}, follows, Named{"PST0125", "", api.Error}, 0},
+	} {
+		got, more := Worst(&api.Status{Problems: tc.problems, Peers: []api.PeerStatus{tc.peer}})
+		if got != tc.want || more != tc.more {
+			t.Errorf("%s: got %v and %d more, want %v and %d", tc.what, got, more, tc.want, tc.more)
+		}
+	}
+}
+
+func TestALegendHasWhatIsThere(t *testing.T) {
+	if got, want := strings.Join(BoxPast.Legend("  ━━✗"), ", "), "━ works, ✗ fails"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAPeerOverARelaySaysWhy(t *testing.T) {
+	p := api.PeerStatus{Path: api.Path{Kind: api.PathRelay}, Candidates: []api.Candidate{
+		{Address: "192.168.1.2:1", Source: api.SourceHost, Reason: "may be tried"}, {Address: "198.51.100.7:2", Source: api.SourceSTUN, Reason: "no answer"}}}
+	if got := NoFault(&p).Text(); !strings.Contains(got, "198.51.100.7:2 cannot be reached directly: no answer") {
+		t.Errorf("got %q", got)
 	}
 }

@@ -20,14 +20,19 @@ func sign(o api.Outcome) Cell {
 // Strip is the six verdicts on a peer in nine cells: auth, API server and gateway as found there,
 // and as the peer reports them.
 func Strip(s *api.PeerStatus) Cell {
-	of := func(t *api.Targets) string {
+	of := func(direction string) string {
 		out := ""
-		for _, v := range []*api.Verdict{&t.Auth, &t.APIServer, &t.Gateway} {
-			out += Verdict(s, v).Sign()
+		for _, target := range Endpoints() {
+			out += Verdict(s, direction, target).Sign()
 		}
 		return out
 	}
-	return Cell{"→" + of(&s.Reachability.Outbound) + " ←" + of(&s.Reachability.Inbound), Signs}
+	return Cell{"→" + of(api.DirectionOutbound) + " ←" + of(api.DirectionInbound), Signs}
+}
+
+// Endpoints are those that peering needs, in the order in which they are shown.
+func Endpoints() []string {
+	return []string{api.ServiceAuth, api.ServiceAPIServer, api.ServiceGateway}
 }
 
 // Lines is what ways are drawn with.
@@ -42,7 +47,13 @@ var (
 // maxWayName is how much of a node's name a way shows, in cells.
 const maxWayName = 20
 
-func wayName(n *way.Node) string { return ansi.Truncate(Printable(n.Name), maxWayName, "…") }
+func wayName(n *way.Node) string {
+	name := Printable(n.Name)
+	if n.Kind == way.Relay { // Its name may be its address.
+		name = "relay"
+	}
+	return ansi.Truncate(name, maxWayName, "…")
+}
 
 // WayLine is a way on one line: its nodes, and what of the edges between them works in either
 // direction; then the code of the break, the round trip and the services, as far as there is room.
@@ -85,7 +96,7 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 	if b := w.Break; b != nil && b.Code != "" {
 		item(Cell{Printable(b.Code), Outcome(b.Outcome).Style})
 	}
-	if f := crossing(w); f != nil {
+	if f := Crossing(w); f != nil {
 		if rtt := RTT(f.RTTSeconds); rtt != "" {
 			item(Cell{Text: rtt})
 		}
@@ -102,8 +113,8 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 	return Fit(line.String(), width)
 }
 
-// crossing is what is known of the way in use; nil where there is none.
-func crossing(w *way.Way) *way.Path {
+// Crossing is what is known of the way in use; nil where there is none.
+func Crossing(w *way.Way) *way.Path {
 	for i := range w.Edges {
 		if f := w.Edges[i].Path; f != nil {
 			return f
@@ -225,11 +236,16 @@ func servicesOf(w *way.Way, direction string) []*way.Node {
 }
 
 func serviceRow(w *way.Way, n *way.Node, branch, rail string) wayRow {
-	var notes []Cell
-	if rtt := RTT(n.RTTSeconds); rtt != "" {
-		notes = append(notes, Cell{rtt, Quiet})
+	user := &w.Nodes[0]
+	if n.Direction == api.DirectionInbound {
+		user = &w.Nodes[len(w.Nodes)-1]
 	}
-	return wayRow{[]Cell{{Text: branch + " "}, sign(n.State), {Text: " " + arrow(n.Direction) + wayName(n)}}, Cell{Text: rail}, append(notes, faultNotes(w, n.Fault)...)}
+	use := "used by " + wayName(user)
+	if n.State == api.Off {
+		use = "off"
+	}
+	notes := oneNote([]string{use, was(n.Before), RTT(n.RTTSeconds)})
+	return wayRow{[]Cell{{Text: branch + " "}, sign(n.State), {Text: " " + wayName(n)}}, Cell{Text: rail}, append(notes, faultNotes(w, n.Fault)...)}
 }
 
 func edgeRow(w *way.Way, e *way.Edge, l Lines) wayRow {
@@ -241,7 +257,7 @@ func edgeRow(w *way.Way, e *way.Edge, l Lines) wayRow {
 	case api.Unknown:
 		rail = Cell{l.unknown, Quiet}
 	}
-	left := []Cell{rail, {Text: "  →"}, sign(e.Out), {Text: " ←"}, sign(e.In)}
+	left := []Cell{rail, {Text: "  out "}, sign(e.Out), {Text: " in "}, sign(e.In)}
 	return wayRow{left, rail, append(aboutPath(e.Path), faultNotes(w, e.Fault)...)}
 }
 
@@ -250,7 +266,11 @@ func aboutPath(f *way.Path) []Cell {
 	if f == nil {
 		return nil
 	}
-	items := []string{strings.TrimSpace(Printable(f.Kind) + " " + Printable(f.Address)), RTT(f.RTTSeconds)}
+	rtt := RTT(f.RTTSeconds)
+	if f.Before && rtt != "" {
+		rtt = "was " + rtt
+	}
+	items := []string{strings.TrimSpace(Printable(f.Kind) + " " + Printable(f.Address)), rtt}
 	if f.LossRatio != nil {
 		items = append(items, fmt.Sprintf("%.2f%% lost", 100**f.LossRatio))
 	}
@@ -267,6 +287,9 @@ func aboutNode(n *way.Node, now time.Time) []Cell {
 		items = append(items, strings.TrimPrefix(NATWords(*n.NAT), "NAT "))
 	}
 	address := Printable(n.Address)
+	if n.Kind == way.Relay && n.Name != n.Address && n.Name != wayName(n) {
+		items = append(items, Printable(n.Name))
+	}
 	switch {
 	case address != "" && n.Kind == way.NAT:
 		address = "seen at " + address

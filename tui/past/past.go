@@ -195,6 +195,18 @@ func (d Drawing) marks(p *api.PeerHistory, n int) string {
 	return string(marks)
 }
 
+// Legend says what the signs of a peer's state and the letters of what happened are, as far as they are
+// there.
+func (d Drawing) Legend(p *api.PeerHistory) string {
+	items := d.lines().Legend(d.Trail(p.Points, max(1, len(p.Points))))
+	for _, k := range []api.EventKind{api.EventVerdict, api.EventRestart, api.EventKey, api.EventJoined, api.EventPath} {
+		if slices.ContainsFunc(p.Events, func(e api.HistoryEvent) bool { return e.Kind == k }) {
+			items = append(items, string(letter(k))+" "+string(k))
+		}
+	}
+	return strings.Join(items, cell.Gap)
+}
+
 // ticks are the times between two labels of the axis.
 var ticks = []time.Duration{
 	time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
@@ -276,8 +288,11 @@ func (d Drawing) Event(e *api.HistoryEvent, width int) []string {
 
 // verdict is what was found and of what.
 func (d Drawing) verdict(e *api.HistoryEvent) string {
-	arrow := map[string]string{api.DirectionOutbound: "→", api.DirectionInbound: "←"}[e.Direction]
-	return cell.Outcome(e.Verdict).Sign() + " " + cell.Printable(e.Code) + " " + arrow + cell.Printable(strings.TrimPrefix(e.Check, "inbound-")) + " " + cell.Printable(e.Event)
+	return cell.Outcome(e.Verdict).Sign() + " " + cell.Printable(e.Code) + " " + arrow(e.Direction) + cell.Printable(strings.TrimPrefix(e.Check, "inbound-")) + " " + cell.Printable(e.Event)
+}
+
+func arrow(direction string) string {
+	return map[string]string{api.DirectionOutbound: "→", api.DirectionInbound: "←"}[direction]
 }
 
 // lasted is a duration in words, to the second.
@@ -306,16 +321,10 @@ func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
 		d.Paint.Cell(cell.PeerState(then)), d.Paint.Cell(cell.Path(x.Path)), "rtt " + cell.Dash(rtt).Text, "loss " + lost,
 		"rx " + chart.Rate(x.RxBytesPerSecond) + " tx " + chart.Rate(x.TxBytesPerSecond),
 	}, width)
-	for _, way := range []struct {
-		arrow   string
-		targets *api.Targets
-	}{{"→", &then.Reachability.Outbound}, {"←", &then.Reachability.Inbound}} {
+	for _, direction := range []string{api.DirectionOutbound, api.DirectionInbound} {
 		var items []string
-		for _, t := range []struct {
-			name    string
-			verdict *api.Verdict
-		}{{"auth", &way.targets.Auth}, {"api", &way.targets.APIServer}, {"gw", &way.targets.Gateway}} {
-			items = append(items, way.arrow+t.name+" "+d.Paint.Cell(cell.Verdict(then, t.verdict)))
+		for i, target := range cell.Endpoints() {
+			items = append(items, arrow(direction)+[]string{"auth", "api", "gw"}[i]+" "+d.Paint.Cell(cell.Verdict(then, direction, target)))
 		}
 		lines = append(lines, cell.Flow(items, width)...)
 	}

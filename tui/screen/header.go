@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -172,7 +173,7 @@ func (m *model) totalsLine(short bool) string {
 	d := m.data
 	p := d.paint
 	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), d.counted(len(d.status.Peers), d.count, short)}
-	if badge, wrong := badge(d.status.Problems, short); wrong {
+	if badge, wrong := badge(&d.status, short); wrong {
 		items = append(items, p.Cell(badge))
 	}
 	if d.stale() {
@@ -181,21 +182,19 @@ func (m *model) totalsLine(short bool) string {
 	return onOneLine(items)
 }
 
-// badge tells of the worst that is wrong beside the peers' endpoints, and how many more there are.
-func badge(problems []api.Check, short bool) (cell.Cell, bool) {
-	if len(problems) == 0 {
+// badge names the worst that is wrong, of which gateway, and how many other codes there are.
+func badge(s *api.Status, short bool) (cell.Cell, bool) {
+	worst, more := cell.Worst(s)
+	if worst.Code == "" {
 		return cell.Cell{}, false
 	}
-	c := cell.Cell{Text: "! ", Style: cell.Wary}
-	if problems[0].Verdict.Verdict == api.Error {
-		c = cell.Cell{Text: "✗ ", Style: cell.Bad}
-	}
+	c := cell.Outcome(worst.Outcome)
+	c.Text = c.Sign() + " " + cell.Printable(worst.Code)
 	if short {
-		c.Text += cell.Printable(problems[0].Code)
 		return c, true
 	}
-	c.Text += strings.TrimSpace(cell.Printable(problems[0].Code) + " " + cell.Subject(&problems[0], true))
-	if more := len(problems) - 1; more > 0 {
+	c.Text += " " + cmp.Or(ansi.Truncate(cell.Printable(worst.Peer), longName, "…"), "on this side")
+	if more > 0 {
 		c.Text += fmt.Sprintf(" +%d", more)
 	}
 	return c, true

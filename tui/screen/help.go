@@ -124,7 +124,7 @@ func joined(groups [][]string) []string {
 // signs explains the glyphs.
 func signs() [][2]string {
 	return [][2]string{
-		{"→AUTH ←AUTH:", "found here, told by the peer"},
+		{"→AUTH ←AUTH:", "we use there, they use here"},
 		{"✓ ok:", "works"}, {"! warning:", "works, with a problem"}, {"✗ error:", "does not work"},
 		{"- off:", "not offered"}, {"? unknown:", "nobody could tell"},
 		{"● connected:", "end to end"}, {"◌ unconfirmed:", "no answer just now"}, {"◌ connecting:", "being tried"}, {"◇ pending:", "waits for approval"},

@@ -167,8 +167,8 @@ func (o *overview) draw(d *data, width, height int) string {
 	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
 }
 
-// legend says what the arrows of verdicts are, and letters the letters of compact ones.
-const legend, letters = "→ found here  ← by the peer", "apg: auth, API, gateway  "
+// legend says what the arrows of verdicts are, and letters that of compact ones.
+const legend, letters = "→ what we use there  ← what the peer uses here", "apg: auth, API, gateway  → we use it  ← peer uses it"
 
 // lines are the titles and so many rows; compact ones have the verdicts as signs. A legend is
 // below the last if there is room.
@@ -191,12 +191,23 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 		}
 		lines = append(lines, marked(row, o.ids[i] == d.peers.id, width, d.paint))
 	}
-	if last-first < height {
-		text := legend
-		if compact {
-			text = letters + legend
+	texts := []string{legend}
+	if compact {
+		texts[0] = letters
+	}
+	if withHour {
+		var trails strings.Builder
+		for i := first; i < last; i++ {
+			if e := o.entries[i]; e.group == nil {
+				trails.WriteString(d.trail(o.rows[e.row], trailCells))
+			}
 		}
-		lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
+		texts = append(texts, strings.Join(d.pastLines().Legend(trails.String()), cell.Gap))
+	}
+	for _, text := range texts[:max(0, min(len(texts), height-last+first))] {
+		if text != "" {
+			lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
+		}
 	}
 	return lines
 }
@@ -316,10 +327,10 @@ const (
 func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
-	verdict := func(p peer, v *api.Verdict) cell.Cell {
-		c := cell.Verdict(p, v)
+	verdict := func(p peer, direction, target string) cell.Cell {
+		c := cell.Verdict(p, direction, target)
 		if short {
-			c.Text = shortened(v.Verdict, c.Text)
+			c.Text = shortened(c.Text)
 		}
 		return c
 	}
@@ -328,12 +339,12 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.PeerState(p) }},
 		{Title: "PATH", Rank: 4, Min: 6, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 8, Min: 6, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
-		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.Auth) }},
-		{Title: "→API", Rank: 1, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.APIServer) }},
-		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Outbound.Gateway) }},
-		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.Auth) }},
-		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.APIServer) }},
-		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p, &p.Reachability.Inbound.Gateway) }},
+		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionOutbound, api.ServiceAuth) }},
+		{Title: "→API", Rank: 1, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionOutbound, api.ServiceAPIServer) }},
+		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionOutbound, api.ServiceGateway) }},
+		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceAuth) }},
+		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceAPIServer) }},
+		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceGateway) }},
 		{Title: "RX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
 		{Title: "TX/s", Rank: 12, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
 		{Title: "TRAFFIC", Rank: 10, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
@@ -376,17 +387,17 @@ func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
 	return columns
 }
 
-// shortened is a verdict's word in four letters at most.
-func shortened(o api.Outcome, text string) string {
-	switch o {
-	case api.Warning:
+// shortened is a verdict's word in four letters at most, or in two words.
+func shortened(text string) string {
+	switch text {
+	case "! warning":
 		return "! warn"
-	case api.Error:
+	case "✗ error":
 		return "✗ fail"
-	case api.OK, api.Off:
-		return text
+	case "? unknown":
+		return "? unkn"
 	}
-	return "? unkn"
+	return text
 }
 
 // spark draws a peer's traffic in both directions, scaled to its own highest.

@@ -8,7 +8,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui/cell"
 	"github.com/postern-dev/postern/tui/past"
@@ -36,7 +35,7 @@ var (
 		return cell.WayDiagram(&w, width, d.paint, d.lines(), d.now)
 	}}
 	paneFindings   = pane{title: titled("what is wrong"), draw: findingLines}
-	paneHour       = pane{title: titled("the last hour"), draw: hourLines}
+	paneHour       = pane{title: hourTitle, draw: hourLines}
 	paneEvents     = pane{title: titled("what happened in the last hour"), draw: eventLines}
 	paneFaring     = pane{title: titled("path"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, faring(d, p), width) }}
 	paneChecks     = pane{title: titled("checks  → from here  ← as the peer reports"), draw: checkLines}
@@ -68,6 +67,14 @@ func (d *data) lines() cell.Lines {
 		return cell.ASCIILines
 	}
 	return cell.BoxLines
+}
+
+// pastLines are what strips of the past are drawn with.
+func (d *data) pastLines() cell.PastLines {
+	if d.graph == graphASCII {
+		return cell.ASCIIPast
+	}
+	return cell.BoxPast
 }
 
 // stack draws panes below each other, each under its title, in exactly so many lines. Those that
@@ -178,7 +185,7 @@ func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []
 	w := d.way(p)
 	wrong := cell.Wrong(&w, findings)
 	if len(wrong) == 0 && cell.StandingOf(p).Works() {
-		return []string{d.paint.Cell(cell.NoFault(p))}
+		return cell.NoFault(p).Lines(width, d.paint)
 	}
 	var lines []string
 	for _, f := range wrong {
@@ -207,6 +214,15 @@ func eventLines(d *data, p *api.PeerStatus, width, _ int) []string {
 		lines = append(lines, d.drawing(h.until, hour).Event(&h.Events[i], width)...)
 	}
 	return lines
+}
+
+// hourTitle says of the last hour what the signs and letters are that are drawn of it.
+func hourTitle(d *data, p *api.PeerStatus) string {
+	title := d.paint.Text(cell.Strong, "the last hour")
+	if h := d.past.hours[p.Name]; h != nil {
+		title += cell.Gap + d.paint.Text(cell.Quiet, d.drawing(h.until, hour).Legend(&h.PeerHistory))
+	}
+	return title
 }
 
 // hourHeight is how many lines the last hour takes among what else there is to say.
@@ -238,11 +254,18 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	if s.UndoneAt != nil {
 		trial = "changes to what it may reach are undone in " + countdown(*s.UndoneAt, d.now) + "; to keep it: postern peer confirm " + cell.Printable(s.Name)
 	}
+	w := d.way(s)
+	carries, loss := "carries", false
+	if f := cell.Crossing(&w); f != nil { // A fault may have a figure of its own, and what is dead has none.
+		if loss = f.LossRatio != nil; f.Before {
+			carries = "carried"
+		}
+	}
 	return [][2]string{
 		{"on trial", trial},
-		{"path", cell.PathLine(&s.Path, d.now)},
+		{"path", cell.PathOf(&w, &s.Path, d.now)},
 		{"why", why},
-		{"carries", cell.Printable(catalogue.Seen(s.Path.Traffic))},
+		{carries, cell.Carries(s.Path.Traffic, loss)},
 		{"handshake", cell.HandshakeLine(s, d.now)},
 		{"traffic", fmt.Sprintf("rx %s (%s/s), tx %s (%s/s)", cell.Size(float64(s.RxBytes)), cell.Size(s.RxBytesPerSecond), cell.Size(float64(s.TxBytes)), cell.Size(s.TxBytesPerSecond))},
 		{"identity", cell.IdentityLine(s, d.now)},

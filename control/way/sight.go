@@ -1,0 +1,71 @@
+package way
+
+import (
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// Sight is an outcome as it counts now. What was found before the tunnel broke is not known any more, and
+// Before says what it was.
+type Sight struct{ Now, Before api.Outcome }
+
+// See is how the verdict on an endpoint of a peer counts, by the peer's status: tables and pictures show
+// it so. Of its gateway it is the worst of what was found on the way there; of ours, where the peer's
+// packets arrive, that they do.
+func See(p *api.PeerStatus, direction, target string) Sight {
+	v := p.Reachability.On(direction, target)
+	gate := &p.Reachability.Outbound.Gateway
+	if v == gate {
+		s := Sight{Now: v.Verdict}
+		switch beside := p.Reachability.Beside; {
+		case v.Verdict == api.OK && silenced(p):
+			s = Sight{api.Unknown, v.Verdict}
+		case beside == api.Error || beside == api.Warning:
+			s.Now = worse(v.Verdict, beside)
+		}
+		return s
+	}
+	s := sight(v, direction, target, broken(p, gate, target))
+	if target == api.ServiceGateway && s.Now == api.Unknown && gate.Verdict == api.Error && seats[catalogue.Code(gate.Code)] == (seat{Between, api.Error, api.OK}) {
+		return Sight{Now: api.OK}
+	}
+	return s
+}
+
+// sight is how a verdict counts that is not on the peer's gateway.
+func sight(v *api.Verdict, direction, target string, broken bool) Sight {
+	inbound := direction == api.DirectionInbound
+	_, ofTunnel := seats[catalogue.Code(v.Code)]
+	switch o := v.Verdict; {
+	case faults(o) && ofTunnel && (broken || target != api.ServiceGateway): // It follows from that.
+		return Sight{Now: api.Unknown}
+	case broken && (o == api.OK || inbound && faults(o)):
+		return Sight{api.Unknown, o}
+	default:
+		return Sight{Now: o}
+	}
+}
+
+func faults(o api.Outcome) bool { return o == api.Error || o == api.Warning }
+
+// silenced reports whether a peer has stopped answering, whatever its checks found before.
+func silenced(p *api.PeerStatus) bool {
+	_, doubted := suspect(p)
+	return doubted || p.Shown() == api.StateUnconfirmed || p.Path.Kind == api.PathNone
+}
+
+// broken reports whether what was found at a target is of before the tunnel to a peer broke, by the verdict
+// on its gateway among others. A fault that is found beside that may be the one at the target.
+func broken(p *api.PeerStatus, gate *api.Verdict, target string) bool {
+	return silenced(p) || gate.Verdict == api.Error || target != api.ServiceGateway && p.Reachability.Beside == api.Error
+}
+
+// suspect is the candidate in use if it has stopped answering and nothing better is there.
+func suspect(p *api.PeerStatus) (api.Candidate, bool) {
+	for _, c := range p.Candidates {
+		if c.State == "suspect" && c.Address == p.Path.Remote && c.Relay == p.Path.Relay {
+			return c, true
+		}
+	}
+	return api.Candidate{}, false
+}
