@@ -296,7 +296,7 @@ func (f *Pathfinder) Silent(k peer.PublicKey) {
 func (f *Pathfinder) Doubt(k peer.PublicKey) {
 	f.mu.Lock()
 	if p := f.peers[k]; p != nil {
-		p.resolveSoon(time.Now())
+		p.resolveSoon(time.Now(), func(n *name) bool { return n.failures == 0 })
 	}
 	f.mu.Unlock()
 	f.input(k, func(now time.Time, m *path.Machine) { m.Doubt(now) })
@@ -335,7 +335,7 @@ func (f *Pathfinder) NetworkChanged() {
 	f.localDue = true
 	for _, p := range f.peers {
 		p.m.NetworkChanged(now)
-		p.resolveSoon(now)
+		p.resolveSoon(now, anyName)
 		f.dueLocked(p, now)
 	}
 	f.mu.Unlock()

@@ -145,10 +145,10 @@ func (p *pathPeer) unresolved() []Unresolved {
 	return out
 }
 
-// resolveSoon resolves names again, at a limited rate.
-func (p *pathPeer) resolveSoon(now time.Time) {
+// resolveSoon resolves those names again that are wanted, at a limited rate.
+func (p *pathPeer) resolveSoon(now time.Time, wanted func(*name) bool) {
 	for _, n := range p.names {
-		if at := n.at.Add(nameAgain); n.due.After(at) {
+		if at := n.at.Add(nameAgain); n.due.After(at) && wanted(n) {
 			n.due = at
 			if at.Before(now) {
 				n.due = now
@@ -156,6 +156,8 @@ func (p *pathPeer) resolveSoon(now time.Time) {
 		}
 	}
 }
+
+func anyName(*name) bool { return true }
 
 // deadlines is a heap of peers, the next due first.
 type deadlines []*pathPeer

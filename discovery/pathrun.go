@@ -156,7 +156,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 	if d.after = (shown{p.selected, p.label}); d.before.IsValid() != d.after.IsValid() {
 		d.reason = p.m.Snapshot().Reason
 		if !d.after.IsValid() {
-			p.resolveSoon(now)
+			p.resolveSoon(now, anyName)
 		}
 	}
 	var resolveAt time.Time

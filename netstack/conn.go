@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +35,7 @@ type Conn struct {
 	orphan time.Duration // how long a closed connection may make no progress; immutable
 
 	congestion *congestion // Under share.writing.
+	finished   atomic.Bool // nothing more may be written
 
 	mu     sync.Mutex
 	broken error // the first fatal error, which gVisor returns only once
@@ -191,7 +193,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	for done < len(b) {
 		n := 0
 		err := c.await(waiter.WritableEvents, &c.write, func() tcpip.Error {
-			if c.share.full() && !ended(c.ep) { // Of an end gVisor tells, and nobody sends any more.
+			if c.share.full() && !c.finished.Load() && !ended(c.ep) { // Of an end gVisor tells.
 				return &tcpip.ErrWouldBlock{}
 			}
 			now := time.Now()
@@ -216,6 +218,7 @@ func (c *Conn) CloseWrite() error {
 	if isClosed(c.closed) {
 		return c.fail("close", net.ErrClosed)
 	}
+	c.finished.Store(true) // before writers are woken
 	if err := c.ep.Shutdown(tcpip.ShutdownWrite); err != nil {
 		return c.fail("close", c.fatal(sysError(err)))
 	}

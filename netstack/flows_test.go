@@ -390,6 +390,7 @@ func TestWritesWaitForWhatIsUnsent(t *testing.T) {
 func TestWritersThatWaitEndWithTheirConnection(t *testing.T) {
 	for name, end := range map[string]func(p pair, client, server *Conn){
 		"closed here":     func(_ pair, client, _ *Conn) { client.Close() },
+		"no more to come": func(_ pair, client, _ *Conn) { _ = client.CloseWrite() },
 		"reset here":      func(_ pair, client, _ *Conn) { client.Abort() },
 		"reset there":     func(_ pair, _, server *Conn) { server.Abort() },
 		"peer taken away": func(p pair, _, _ *Conn) { p.a.AbortPeer(b6) },

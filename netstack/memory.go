@@ -49,8 +49,8 @@ const (
 	// buffersPerWindow is how much larger the buffers are: gVisor announces half of the
 	// receive buffer, and wakes a writer when half of the send buffer is free.
 	buffersPerWindow = 2
-	// gapWindows is how many of package sender's windows a send buffer holds. Twice the window in
-	// flight fills the path, and a segment that is lost twice delays the rest by two more.
+	// gapWindows is how many of package sender's windows a send buffer holds. The window is twice what
+	// fills the path, and a segment that is lost twice delays the rest by two more.
 	gapWindows = 2
 )
 

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -114,11 +115,15 @@ func (e evidence) unresolved(p *catalogue.Params) bool {
 	return true
 }
 
+// moved: the name of the peer led to the address in use, and does so no more.
 func (e evidence) moved(p *catalogue.Params) bool {
 	if e.probed || !e.gone {
 		return false
 	}
 	for _, n := range e.Moved {
+		if host, _, err := net.SplitHostPort(e.Path.Remote); err == nil && slices.Contains(n.Now, host) {
+			continue
+		}
 		if n.At.IsZero() || !n.At.Before(e.since.Add(-movedBefore)) {
 			p.Names, p.Was, p.Now, p.Seen = []string{n.Name}, n.Was, n.Now, n.At
 			return true

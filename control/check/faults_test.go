@@ -311,6 +311,10 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		{"a peer that was started again", func(f *Facts) {
 			f.Boots, f.BootsAt = []uint64{7, 8, 9}, []time.Time{time.Now(), time.Now(), time.Now()}
 		}, catalogue.PeerSilent},
+		{"a name that leads to more addresses, and still to the one in use", func(f *Facts) {
+			f.Path.Remote = "198.51.100.7:51820"
+			f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.7", "198.51.100.99"}, At: time.Now()}}
+		}, catalogue.PeerSilent},
 		{"a name that moved long before", func(f *Facts) {
 			f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"192.0.2.1"}, Now: []string{"198.51.100.7"}, At: time.Now().Add(-time.Hour)}}
 		}, catalogue.PeerSilent},

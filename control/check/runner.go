@@ -320,6 +320,9 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 		answer <- rep
 	}
 	next := r.opts.Interval
+	if !tentative(rep) {
+		p.looks = 0
+	}
 	switch {
 	case tentative(rep) && p.looks < lookAgains:
 		next = min(lookAgain, p.retry)
@@ -327,7 +330,7 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	case failing(rep) || rep.delay > 0:
 		next, p.retry = p.retry, min(2*p.retry, r.opts.Interval)
 	default:
-		p.looks, p.retry = 0, r.opts.Retry
+		p.retry = r.opts.Retry
 	}
 	return r.pause(next)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // facts returns the input of a peer's checks.
@@ -42,7 +43,10 @@ func (g *Gateway) own() check.Own {
 	o := g.paths.Own()
 	o.LAN = g.found.LANFacts(time.Now())
 	o.Networks, o.Links = g.networks(), g.links()
-	o.TicketAlarmAt, o.TicketAlarmOf = g.peers.Book().LastAlarm()
+	var joined peer.PublicKey
+	if o.TicketAlarmAt, joined = g.peers.Book().LastAlarm(); g.peers.Load().ByKey(joined) != nil {
+		o.TicketAlarmOf = g.peers.NameOf(joined)
+	}
 	o.Found = g.problems.all()
 	if a := cfg.Services.APIServer; a != nil {
 		o.Upstreams = append(o.Upstreams, check.Upstream{

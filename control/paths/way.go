@@ -175,7 +175,7 @@ func (w Way) proven(now time.Time) time.Time {
 	if !w.Path.Selected.IsValid() || !at.IsZero() && now.Sub(at) >= unansweredProbes {
 		return time.Time{}
 	}
-	return w.Path.Proven
+	return w.Path.Answered
 }
 
 // PeerState sums up the state of a peering, and says why it is not connected.

@@ -91,9 +91,9 @@ func TestAPathIsProvenWhileProbesAreAnswered(t *testing.T) {
 		path path.Snapshot
 		want time.Time
 	}{
-		"answered":                   {path.Snapshot{Selected: reached, Proven: answered}, answered},
-		"one has just been sent":     {path.Snapshot{Selected: reached, Proven: answered, Unanswered: now.Add(-time.Second)}, answered},
-		"they have no answer":        {path.Snapshot{Selected: reached, Proven: answered, Unanswered: now.Add(-unansweredProbes)}, time.Time{}},
+		"answered":                   {path.Snapshot{Selected: reached, Answered: answered}, answered},
+		"one has just been sent":     {path.Snapshot{Selected: reached, Answered: answered, Unanswered: now.Add(-time.Second)}, answered},
+		"they have no answer":        {path.Snapshot{Selected: reached, Answered: answered, Unanswered: now.Add(-unansweredProbes)}, time.Time{}},
 		"no path has been found yet": {path.Snapshot{}, time.Time{}},
 	} {
 		if got := (Way{Found: true, Path: c.path}).proven(now); !got.Equal(c.want) {

@@ -230,17 +230,17 @@ func (b *Book) IsOneTime(k peer.PublicKey) bool {
 // Alarms returns the number of redemptions by a second key since the book was opened.
 func (b *Book) Alarms() uint64 { return b.alarms.Load() }
 
-// alarm is when a ticket was tried by a second key, and which peer has joined with it.
+// alarm is when a ticket was tried by a second key, and the key that has joined with it.
 type alarm struct {
 	at     time.Time
-	joined string
+	joined peer.PublicKey
 }
 
-// LastAlarm is when the last of them was, zero when there was none, and which peer has joined with the
-// ticket.
-func (b *Book) LastAlarm() (at time.Time, joined string) {
+// LastAlarm returns when the last of them was, zero if there was none, and the key that has joined with
+// the ticket.
+func (b *Book) LastAlarm() (at time.Time, joined peer.PublicKey) {
 	if a := b.alarmed.Load(); a != nil {
 		return a.at, a.joined
 	}
-	return time.Time{}, ""
+	return time.Time{}, peer.PublicKey{}
 }

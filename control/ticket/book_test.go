@@ -74,8 +74,8 @@ func TestASecondKeyIsRefusedAndAlarms(t *testing.T) {
 	if _, err := d.Accept(noon, d.reply(keys, ask(3, "other"))); !errors.Is(err, ErrAlreadyUsed) {
 		t.Errorf("a reply of another key: got %v, want %v", err, ErrAlreadyUsed)
 	}
-	if at, joined := d.LastAlarm(); !at.Equal(noon) || joined != "edge" {
-		t.Errorf("the last alarm was at %s, of the ticket of %q", at, joined)
+	if at, joined := d.LastAlarm(); !at.Equal(noon) || joined != ask(1, "edge").PublicKey {
+		t.Errorf("the last alarm was at %s, of the ticket of %s", at, joined)
 	}
 	if got, want := d.Alarms(), uint64(MaxFailures+2); got != want {
 		t.Errorf("%d alarms were counted, want %d", got, want)

@@ -268,7 +268,7 @@ func printable(name string) string { return foreign.Of(name).Cut(64) }
 
 func (b *Book) alarm(now time.Time, way Way, r Record, q Request) {
 	b.alarms.Add(1)
-	b.alarmed.Store(&alarm{now, r.By.Name})
+	b.alarmed.Store(&alarm{now, r.By.PublicKey})
 	who := "a second key"
 	if q.checkProof(way, r.ID, b.o.Key) != nil {
 		who = "somebody who does not prove to hold this key"

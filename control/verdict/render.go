@@ -119,7 +119,7 @@ func (v *View) Add(p Peer, used func(target string) string) api.Reachability {
 	v.beside(in, Inbound)
 	r := api.Reachability{Outbound: Targets(out, used), Inbound: Targets(in, Inbound)}
 	for _, c := range v.problems[before:] {
-		if r.Beside != api.Error {
+		if c.Target == api.ServiceGateway && r.Beside != api.Error {
 			r.Beside = c.Verdict.Verdict
 		}
 	}

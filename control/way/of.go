@@ -239,7 +239,7 @@ func (m *maker) sight(c *api.Check) Sight {
 	if c.Direction != api.DirectionInbound && service(c) == "" || c.Direction == api.DirectionOwn {
 		return Sight{Now: c.Verdict.Verdict}
 	}
-	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict, c.Target))
+	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict))
 }
 
 // date marks figures that are of before the way broke.

@@ -25,15 +25,17 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 		}
 		return s
 	}
-	s := sight(v, direction, target, broken(p, gate, target))
+	s := sight(v, direction, target, broken(p, gate))
 	if target == api.ServiceGateway && s.Now == api.Unknown && gate.Verdict == api.Error && seats[catalogue.Code(gate.Code)] == (seat{Between, api.Error, api.OK}) {
 		return Sight{Now: api.OK}
 	}
 	return s
 }
 
-// sight is how a verdict counts that is not on the peer's gateway.
+// sight is how a verdict counts that is not on the peer's gateway. What is reached outside the tunnel does
+// not break with it.
 func sight(v *api.Verdict, direction, target string, broken bool) Sight {
+	broken = broken && v.Via != "direct"
 	inbound := direction == api.DirectionInbound
 	_, ofTunnel := seats[catalogue.Code(v.Code)]
 	switch o := v.Verdict; {
@@ -54,10 +56,10 @@ func silenced(p *api.PeerStatus) bool {
 	return doubted || p.Shown() == api.StateUnconfirmed || p.Path.Kind == api.PathNone
 }
 
-// broken reports whether what was found at a target is of before the tunnel to a peer broke, by the verdict
-// on its gateway among others. A fault that is found beside that may be the one at the target.
-func broken(p *api.PeerStatus, gate *api.Verdict, target string) bool {
-	return silenced(p) || gate.Verdict == api.Error || target != api.ServiceGateway && p.Reachability.Beside == api.Error
+// broken reports whether what was found inside the tunnel to a peer is of before it broke, by the verdict on
+// its gateway among others.
+func broken(p *api.PeerStatus, gate *api.Verdict) bool {
+	return silenced(p) || gate.Verdict == api.Error
 }
 
 // suspect is the candidate in use if it has stopped answering and nothing better is there.

@@ -41,6 +41,7 @@ func (m *Machine) Selection() Snapshot {
 	if p.class == classRelayed {
 		s.Kind = KindRelay
 	}
+	s.Answered = p.answered
 	if p.asked > 0 && m.judged(p) {
 		s.Unanswered = p.askedAt
 	}

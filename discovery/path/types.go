@@ -194,6 +194,7 @@ type Snapshot struct {
 	NextTry    time.Time      // of a path that does not currently work; zero = none is planned
 	Proven     time.Time      // our last round trip, or handshake
 	Heard      time.Time      // the last authenticated packet from the peer: Proven, or its own probe
+	Answered   time.Time      // when a probe on the selected path was last answered; zero = never
 	Unanswered time.Time      // since when probes on the selected path are unanswered; zero = they are answered
 	Probing    bool           // the peer has answered a probe, so it supports them
 	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
