@@ -48,7 +48,7 @@ func serviceIllnesses() []illness {
 			name:    "left's identity has expired",
 			setting: plain(func(f *faultLab) { f.right.issueBy(f.right.clientCA(shortTTL)) }),
 			harm:    func(f *faultLab) { f.right.trustIssuer() },
-			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("postern ping right --layer auth", "spec.services.auth.issuer")},
+			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("postern log", "spec.services.auth.issuer")},
 			right:   []diagnosis{inbound("PST0506", "inbound-apiServer").because("left", "valid until").until("spec.services.auth.issuer", "localCA", "expired")},
 			fix: func(f *faultLab, _, _ []api.Check) {
 				f.right.issueBy(f.right.clientCA(24 * time.Hour))
