@@ -23,6 +23,9 @@ type Finding struct {
 	Where string
 	Cause string
 	Fix   string // what to do, with commands between backticks
+	// Command is that of the fix which is to be typed at this gateway, as it was told: it may hold what is
+	// not shown.
+	Command string
 	// ofState is why a peer is in its state.
 	ofState bool
 }
@@ -212,8 +215,11 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	var out []Finding
 	switch {
 	case p.State == api.StatePending && p.ApprovalFingerprint != "":
-		out = append(out, Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint),
-			Fix: "compare it there, then: `postern peer approve " + name + "`"})
+		f := Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint)}
+		if api.CheckName(p.Name) == nil { // Any other could mean something else in a shell.
+			f.Fix = "compare it there, then: `postern peer approve " + name + "`"
+		}
+		out = append(out, f)
 	case p.UnconfirmedSince != nil && p.Shown() == api.StateUnconfirmed:
 		out = append(out, Finding{Glyph: Cell{"!", Wary}, Subject: name, Cause: "nothing sent since " + p.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered; the verdicts shown are older", ofState: true})
 	case p.State != api.StateConnected && p.Reason != "":
@@ -273,7 +279,7 @@ func ProblemFindings(problems []api.Check, peer string) []Finding {
 }
 
 func verdictFinding(v *api.Verdict) (Finding, bool) {
-	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Fix: Printable(v.Fix)}
+	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Fix: Printable(v.Fix), Command: v.Command}
 	switch v.Verdict {
 	case api.Error:
 		f.Glyph = Cell{"✗", Bad}

@@ -87,21 +87,9 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	case key.Matches(msg, k.act) && p != nil:
 		return ask(actsOn(d, p))
 	case key.Matches(msg, k.copy) && p != nil:
-		return ask(copyFix(d.worst(p), p.Name))
+		return ask(copyFix(d.fix(p), p.Name))
 	}
 	return nil
-}
-
-// worst is the verdict of a peer's worst check that has a fix.
-func (d *data) worst(p *api.PeerStatus) *api.Verdict {
-	for _, want := range []api.Outcome{api.Error, api.Warning} {
-		for i := range d.report.Checks {
-			if c := &d.report.Checks[i]; c.Peer == p.Name && c.Verdict.Verdict == want && c.Fix != "" {
-				return &c.Verdict
-			}
-		}
-	}
-	return &api.Verdict{}
 }
 
 // peerTexts are what a peer can be found by: all that identifies it, how it fares, and what is wrong.
