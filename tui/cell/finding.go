@@ -174,7 +174,7 @@ func NoFault(p *api.PeerStatus) Finding {
 	f.Glyph.Text = f.Glyph.Sign()
 	if p.Path.Kind == api.PathRelay {
 		f.Cause += "; its data goes over a relay" + indirect(p)
-		f.Fix = "nothing has to be done, unless the relay's delay or cost is not wanted: then forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
+		f.Fix = "none is needed; for a direct path, forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
 	}
 	return f
 }
@@ -182,7 +182,7 @@ func NoFault(p *api.PeerStatus) Finding {
 // indirect says why there is no direct path, by the address that is most likely to be on one.
 func indirect(p *api.PeerStatus) string {
 	for _, c := range p.Candidates {
-		if c.Reason != "" && c.Relay == "" && c.Source != api.SourceRelay && c.Source != api.SourceHost && c.Source != api.SourceLAN {
+		if c.State == "failed" && c.Reason != "" && c.Relay == "" && c.Source != api.SourceRelay && c.Source != api.SourceHost && c.Source != api.SourceLAN {
 			return ", as " + Printable(c.Address) + " cannot be reached directly: " + Printable(c.Reason)
 		}
 	}
