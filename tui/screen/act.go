@@ -175,9 +175,6 @@ type typeMsg string
 // commandChange makes a command of a change to the peer that is named first in its argument.
 func commandChange(of func(p *api.PeerStatus, rest string) (change, error)) func(*model, string) tea.Cmd {
 	return func(m *model, argument string) tea.Cmd {
-		if m.data.frozen {
-			return m.say(standsStill)
-		}
 		name, rest, _ := strings.Cut(argument, " ")
 		i := slices.IndexFunc(m.data.status.Peers, func(p api.PeerStatus) bool { return p.Name == name })
 		if i < 0 || api.CheckName(name) != nil {
@@ -308,8 +305,11 @@ func (p *proposal) ended() (text string, st cell.Style) {
 	return text, cell.Good
 }
 
-// propose shows a change. Nothing is done before it is confirmed.
+// propose shows a change, of what is so now. Nothing is done before it is confirmed.
 func (m *model) propose(c change) tea.Cmd {
+	if m.data.frozen {
+		return m.say(standsStill)
+	}
 	gateway := m.sources[m.source]
 	if len(m.sources) > 1 {
 		c.title += " at " + gateway.Name

@@ -114,8 +114,12 @@ func TestAChangeIsDoneAtTheGatewayOfItsPeer(t *testing.T) {
 
 func TestNothingIsDoneToAnOldPicture(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
-	s.press("p", "j", "j", "a").want("the picture stands still; press p first")
-	s.press(":").typed("remove hub").press("enter").want("the picture stands still; press p first")
+	const refusal = "the picture stands still; press p first"
+	s.press("p", "j", "j", "a").want(refusal)
+	for _, command := range []string{"remove hub", "allow hub auth", "measure cloud", "invite", "rotate"} {
+		s.notice = ""
+		s.typed(":" + command).press("enter").want(refusal)
+	}
 }
 
 // A question that another gateway's picture asked is not asked any more.
