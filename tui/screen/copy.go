@@ -57,7 +57,7 @@ func copies(d *data, p *api.PeerStatus) (names []string, all map[string]tea.Msg)
 	add("remote", p.Path.Remote)
 	add("key", p.PublicKey)
 	add("fingerprint", p.ApprovalFingerprint)
-	if text, err := json.Marshal(p); err == nil {
+	if text, err := json.Marshal(p); err == nil && len(text) <= maxCopy {
 		add("json", string(text))
 	}
 	return names, all
@@ -102,7 +102,7 @@ func (m *model) commandCopy(what string) tea.Cmd {
 	case known:
 		return m.update(msg)
 	}
-	return m.say("of " + p.Name + " there are to copy: " + strings.Join(names, ", "))
+	return m.say(p.Name + " has no " + what + " to copy; it has " + strings.Join(names, ", "))
 }
 
 // chooseMsg asks for one of several, which a digit chooses.
@@ -148,9 +148,8 @@ func (m *model) choiceLines(width int) []string {
 	return lines
 }
 
-// copy hands a text to the terminal's clipboard by OSC 52. A text that holds anything
-// but what the screen shows is not copied: pasted into a shell, a line end in it would
-// run what stands before it.
+// copy hands a text to the terminal's clipboard by OSC 52. A text with anything that a screen
+// cannot show is not copied: pasted into a shell, a line end in it would run what stands before it.
 func (m *model) copy(msg copyMsg) tea.Cmd {
 	if msg.text == "" {
 		return m.say("nothing to copy here")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,7 +187,10 @@ func TestWhatThereIsOfAPeerIsCopied(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal(text, &p)); err != nil || p.Name != "cloud" || len(p.Candidates) != 2 {
 		t.Errorf("copied %q: %v", text, err)
 	}
-	s.typed(":copy it").press("enter").want("of cloud there are to copy: fix, address, remote, key, json")
+	i := slices.IndexFunc(s.gateway.status.Peers, func(p api.PeerStatus) bool { return p.Name == "cloud" })
+	s.gateway.status.Peers[i].Flows = slices.Repeat(s.gateway.status.Peers[i].Flows, 100)
+	s.pass(time.Second).typed(":copy").press("enter").wantNot("5  json") // Terminals would drop it.
+	s.press("esc").typed(":copy name").press("enter").want("cloud has no name to copy; it has fix, address, remote, key")
 }
 
 // The palette says what each command does, and narrows to what was typed.
