@@ -97,7 +97,7 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 		item(Cell{Printable(b.Code), Outcome(b.Outcome).Style})
 	}
 	if f := Crossing(w); f != nil {
-		if rtt := RTT(f.RTTSeconds); rtt != "" {
+		if rtt := roundTrip(f); rtt != "" {
 			item(Cell{Text: rtt})
 		}
 	}
@@ -111,6 +111,15 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 		item(cells...)
 	}
 	return Fit(line.String(), width)
+}
+
+// roundTrip is that of a way in use, or what it was before the way broke; empty where it is not known.
+func roundTrip(f *way.Path) string {
+	rtt := RTT(f.RTTSeconds)
+	if f.Before && rtt != "" {
+		rtt = "was " + rtt
+	}
+	return rtt
 }
 
 // Crossing is what is known of the way in use; nil where there is none.
@@ -266,11 +275,7 @@ func aboutPath(f *way.Path) []Cell {
 	if f == nil {
 		return nil
 	}
-	rtt := RTT(f.RTTSeconds)
-	if f.Before && rtt != "" {
-		rtt = "was " + rtt
-	}
-	items := []string{strings.TrimSpace(Printable(f.Kind) + " " + Printable(f.Address)), rtt}
+	items := []string{strings.TrimSpace(Printable(f.Kind) + " " + Printable(f.Address)), roundTrip(f)}
 	if f.LossRatio != nil {
 		items = append(items, fmt.Sprintf("%.2f%% lost", 100**f.LossRatio))
 	}

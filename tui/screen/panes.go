@@ -38,7 +38,7 @@ var (
 	paneHour       = pane{title: hourTitle, draw: hourLines}
 	paneEvents     = pane{title: titled("what happened in the last hour"), draw: eventLines}
 	paneFaring     = pane{title: titled("path"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, faring(d, p), width) }}
-	paneChecks     = pane{title: titled("checks  → from here  ← as the peer reports"), draw: checkLines}
+	paneChecks     = pane{title: titled("checks  → from here  ← from there"), draw: checkLines}
 	paneCandidates = pane{title: titled("candidates"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string {
 		return cell.CandidateTable(p.Candidates, width, d.paint)
 	}}
