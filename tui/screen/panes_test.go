@@ -65,7 +65,6 @@ func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 	}
 }
 
-// Without Unicode the screen is as wide and says the same in signs that every terminal has.
 // What to do is shown whole where the screen has room for it: the way moves below the peers then.
 func TestALongFixTakesTheRoomOfTheThroughput(t *testing.T) {
 	s := play(t, blocked(), 120, 40, false)
@@ -89,6 +88,7 @@ func TestALongFixTakesTheRoomOfTheThroughput(t *testing.T) {
 	s.pass(time.Second).want("12. the last", "▸ site-10", "◄ PST0106", "peers 1 of 63")
 }
 
+// Without Unicode the screen is as wide and says the same in signs that every terminal has.
 func TestPicturesWithoutUnicode(t *testing.T) {
 	for name, gateway := range gateways() {
 		for _, size := range sizes() {
