@@ -146,6 +146,9 @@ func ends(at hop) func(evidence, *catalogue.Params) bool {
 		}
 		r, h := furthest(e.sentTo(), e.refusal)
 		r.explain(p)
+		if e.unanswered(e.HeardUnanswered.At) {
+			p.From = e.HeardUnanswered.From
+		}
 		return h == at
 	}
 }

@@ -51,7 +51,7 @@ func TestOwnUpstreams(t *testing.T) {
 			return apiServer(listen(t, secure(right(), greets)))
 		}, Network{}, api.Error, catalogue.TLSFailed, StageHTTP, "the API server of this gateway", "HTTPS"},
 		{"shows a certificate of another authority", func() Upstream { return apiServer(serveTLS(t, s.conf(t, s.other, catalogue.DefaultServerName), live)) }, Network{},
-			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but this gateway announces site-ca", "here set spec.services.apiServer.caFile"},
+			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but this gateway announces site-ca", "set spec.services.apiServer.caFile"},
 		{"shows a certificate for another name", func() Upstream { return apiServer(serveTLS(t, s.conf(t, s.ca, "api.example.net"), live)) }, Network{},
 			api.Error, catalogue.TLSWrongName, StageTLS, "valid for api.example.net, not for kubernetes.default.svc", "here set spec.services.apiServer.serverName: api.example.net"},
 		{"shows a certificate for the name that is set", func() Upstream {

@@ -375,11 +375,17 @@ func TestAReplyMakesTheInviterDial(t *testing.T) {
 	w.reach(patience, w.Cloud, w.Edge)
 	w.audited(w.Edge, "accept", map[string]string{"peer": "cloud"})
 
-	// Once more changes nothing, nor does a second try of the joiner.
+	// Once more changes nothing, nor does a second try of the joiner, once it has noted that edge has
+	// connected.
 	if _, err := w.Edge.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: got.Reply}); err != nil {
 		t.Errorf("accepting the same reply again: %v", err)
 	}
-	_, err = w.Cloud.Gateway.Join(w.ctx, api.JoinRequest{Ticket: text, Wait: api.Duration(time.Second)})
+	w.await("joining again is refused", func() string {
+		if _, err = w.Cloud.Gateway.Join(w.ctx, api.JoinRequest{Ticket: text, Wait: api.Duration(time.Second)}); err == nil {
+			return "it is not"
+		}
+		return ""
+	})
 	w.refused("joining again", err, false, "is a peer already")
 	w.reach(patience, w.Cloud, w.Edge)
 }
