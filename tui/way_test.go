@@ -71,7 +71,7 @@ func TestWaysFitEveryWidth(t *testing.T) {
 func TestAWayOnOneLine(t *testing.T) {
 	all := ways()
 	for name, want := range map[string]string{
-		"blocked": "edge ─✓─ NAT ─→✗←✓─ ? firewall ─→?←✓─ cloud  PST0106  12 ms  auth →?←?",
+		"blocked": "edge ─✓─ NAT ─→✗←✓─ ? firewall ─→?←✓─ cloud  PST0106  was 12 ms  auth →?←?",
 		"warned":  "edge ─✓─ NAT ─✓─ firewall ─✓─ cloud  12 ms  auth →✓←✓  apiServer →!←-",
 	} {
 		w := all[name]

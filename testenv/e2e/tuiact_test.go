@@ -151,7 +151,11 @@ func (term *terminal) knowsNoOther() {
 	term.resize(200, 60)
 	term.press(":")
 	_, listed, _ := strings.Cut(term.await("the palette", "─ commands", ":quit"), "─ commands")
-	for _, m := range regexp.MustCompile(`  :([a-z]+) `).FindAllStringSubmatch(listed, -1) {
+	commands := regexp.MustCompile(`  :([a-z]+) `).FindAllStringSubmatch(listed, -1)
+	if len(commands) < 20 {
+		term.t.Errorf("the palette lists %d commands, want all of them", len(commands))
+	}
+	for _, m := range commands {
 		if name := m[1]; name != "quit" && !slices.Contains(term.commands, name) {
 			term.t.Errorf("nobody has tried :%s", name)
 		}

@@ -23,6 +23,9 @@ type Finding struct {
 	Where string
 	Cause string
 	Fix   string // what to do, with commands between backticks
+	// Command is that of the fix which is to be typed at this gateway, as it was told: it may hold what is
+	// not shown.
+	Command string
 	// ofState is why a peer is in its state.
 	ofState bool
 }
@@ -171,7 +174,7 @@ func NoFault(p *api.PeerStatus) Finding {
 	f.Glyph.Text = f.Glyph.Sign()
 	if p.Path.Kind == api.PathRelay {
 		f.Cause += "; its data goes over a relay" + indirect(p)
-		f.Fix = "nothing has to be done, unless the relay's delay or cost is not wanted: then forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
+		f.Fix = "none is needed; for a direct path, forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
 	}
 	return f
 }
@@ -179,7 +182,7 @@ func NoFault(p *api.PeerStatus) Finding {
 // indirect says why there is no direct path, by the address that is most likely to be on one.
 func indirect(p *api.PeerStatus) string {
 	for _, c := range p.Candidates {
-		if c.Reason != "" && c.Relay == "" && c.Source != api.SourceRelay && c.Source != api.SourceHost && c.Source != api.SourceLAN {
+		if c.State == "failed" && c.Reason != "" && c.Relay == "" && c.Source != api.SourceRelay && c.Source != api.SourceHost && c.Source != api.SourceLAN {
 			return ", as " + Printable(c.Address) + " cannot be reached directly: " + Printable(c.Reason)
 		}
 	}
@@ -212,8 +215,11 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	var out []Finding
 	switch {
 	case p.State == api.StatePending && p.ApprovalFingerprint != "":
-		out = append(out, Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint),
-			Fix: "compare it there, then: `postern peer approve " + name + "`"})
+		f := Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint)}
+		if api.CheckName(p.Name) == nil { // Any other could mean something else in a shell.
+			f.Fix = "compare it there, then: `postern peer approve " + name + "`"
+		}
+		out = append(out, f)
 	case p.UnconfirmedSince != nil && p.Shown() == api.StateUnconfirmed:
 		out = append(out, Finding{Glyph: Cell{"!", Wary}, Subject: name, Cause: "nothing sent since " + p.UnconfirmedSince.UTC().Format(time.TimeOnly) + " UTC was answered; the verdicts shown are older", ofState: true})
 	case p.State != api.StateConnected && p.Reason != "":
@@ -273,7 +279,7 @@ func ProblemFindings(problems []api.Check, peer string) []Finding {
 }
 
 func verdictFinding(v *api.Verdict) (Finding, bool) {
-	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Fix: Printable(v.Fix)}
+	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Fix: Printable(v.Fix), Command: v.Command}
 	switch v.Verdict {
 	case api.Error:
 		f.Glyph = Cell{"✗", Bad}

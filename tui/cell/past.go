@@ -32,7 +32,7 @@ var glyphStyles = map[rune]Style{
 func (l PastLines) Legend(strip string) []string {
 	var items []string
 	for _, g := range [][2]string{
-		{l.Direct, "works"}, {l.Relay, "over a relay"}, {l.Wary, "faulty"}, {l.Bad, "fails"}, {l.Tried, "being tried"}, {l.Waits, "waits"}, {l.Unknown, "not known"}, {l.Off, "off"},
+		{l.Direct, "works"}, {l.Relay, "relay"}, {l.Wary, "faulty"}, {l.Bad, "fails"}, {l.Tried, "tried"}, {l.Waits, "waits"}, {l.Unknown, "unknown"}, {l.Off, "off"},
 	} {
 		if strings.Contains(strip, g[0]) {
 			items = append(items, g[0]+" "+g[1])

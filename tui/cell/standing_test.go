@@ -148,7 +148,9 @@ func TestALegendHasWhatIsThere(t *testing.T) {
 
 func TestAPeerOverARelaySaysWhy(t *testing.T) {
 	p := api.PeerStatus{Path: api.Path{Kind: api.PathRelay}, Candidates: []api.Candidate{
-		{Address: "192.168.1.2:1", Source: api.SourceHost, Reason: "may be tried"}, {Address: "198.51.100.7:2", Source: api.SourceSTUN, Reason: "no answer"}}}
+		{Address: "192.168.1.2:1", Source: api.SourceHost, State: "failed", Reason: "no answer"},
+		{Address: "198.51.100.6:2", Source: api.SourceSTUN, State: "standby", Reason: "slower than the relay"},
+		{Address: "198.51.100.7:2", Source: api.SourceSTUN, State: "failed", Reason: "no answer"}}}
 	if got := NoFault(&p).Text(); !strings.Contains(got, "198.51.100.7:2 cannot be reached directly: no answer") {
 		t.Errorf("got %q", got)
 	}

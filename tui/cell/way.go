@@ -97,7 +97,7 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 		item(Cell{Printable(b.Code), Outcome(b.Outcome).Style})
 	}
 	if f := Crossing(w); f != nil {
-		if rtt := RTT(f.RTTSeconds); rtt != "" {
+		if rtt := roundTrip(f); rtt != "" {
 			item(Cell{Text: rtt})
 		}
 	}
@@ -111,6 +111,15 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 		item(cells...)
 	}
 	return Fit(line.String(), width)
+}
+
+// roundTrip is that of a way in use, or what it was before the way broke; empty where it is not known.
+func roundTrip(f *way.Path) string {
+	rtt := RTT(f.RTTSeconds)
+	if f.Before && rtt != "" {
+		rtt = "was " + rtt
+	}
+	return rtt
 }
 
 // Crossing is what is known of the way in use; nil where there is none.
@@ -266,11 +275,7 @@ func aboutPath(f *way.Path) []Cell {
 	if f == nil {
 		return nil
 	}
-	rtt := RTT(f.RTTSeconds)
-	if f.Before && rtt != "" {
-		rtt = "was " + rtt
-	}
-	items := []string{strings.TrimSpace(Printable(f.Kind) + " " + Printable(f.Address)), rtt}
+	items := []string{strings.TrimSpace(Printable(f.Kind) + " " + Printable(f.Address)), roundTrip(f)}
 	if f.LossRatio != nil {
 		items = append(items, fmt.Sprintf("%.2f%% lost", 100**f.LossRatio))
 	}
@@ -332,7 +337,7 @@ func faultNotes(w *way.Way, f *way.Fault) []Cell {
 func BreakFinding(w *way.Way) Finding {
 	b := w.Break
 	f := Finding{Glyph: sign(b.Outcome), Subject: Printable(w.Peer), Check: b.Check, Direction: b.Direction, Code: Printable(b.Code),
-		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Fix: Printable(b.Fix)}
+		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Fix: Printable(b.Fix), Command: b.Command}
 	if !b.Located {
 		f.Where += ", place not known yet"
 	}

@@ -1,8 +1,8 @@
 package screen
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,17 +36,29 @@ const changeLimit, peersWait = 45 * time.Second, 30 * time.Second
 type change struct {
 	peer, key string // whom it is about, and that peer's public key; empty is the gateway itself
 	title     string
-	command   string // what does the same in a shell
-	effect    string // what comes of it
+	command   string   // what does the same in a shell
+	effect    string   // what comes of it
+	undoes    *allowed // by an earlier change
 	do        func(ctx context.Context, o Operator) (outcome, error)
 }
 
 // outcome is what came of a change.
 type outcome struct {
 	said string
-	copy copyMsg // what was made by it, if anything
-	code string  // the same for a QR code
-	undo string  // the command that takes it back, where the gateway can
+	copy copyMsg  // what was made by it, if anything
+	code string   // the same for a QR code
+	undo *allowed // what :undo takes back
+}
+
+// allowed is what a peer may reach here since a change, and what it might before: what :undo has to know.
+type allowed struct {
+	peer, key     string
+	before, after []string
+}
+
+// stands reports whether the peer may still reach what the change permitted.
+func (a *allowed) stands(p *api.PeerStatus) bool {
+	return len(without(p.Allow, a.after)) == 0 && len(without(a.after, p.Allow)) == 0
 }
 
 // approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
@@ -66,7 +78,7 @@ func approve(p *api.PeerStatus) change {
 
 // allow replaces what a peer may reach here.
 func allow(p *api.PeerStatus, services []string) change {
-	name, before := p.Name, strings.Join(p.Allow, ",")
+	name, undo := p.Name, &allowed{p.Name, p.PublicKey, append([]string{}, p.Allow...), services}
 	effect := "It may reach here: " + orNothing(services) + "."
 	if added := without(services, p.Allow); len(added) > 0 {
 		effect += " New: " + strings.Join(added, ", ") + "."
@@ -80,7 +92,7 @@ func allow(p *api.PeerStatus, services []string) change {
 		command: "postern peer allow " + name + " " + argumentOf(services),
 		effect:  effect,
 		do: func(ctx context.Context, o Operator) (outcome, error) {
-			return outcome{said: name + " may reach here: " + orNothing(services) + "; :undo takes it back", undo: strings.TrimSpace("allow " + name + " " + before)},
+			return outcome{said: name + " may reach here: " + orNothing(services), undo: undo},
 				o.PeerAllow(ctx, name, api.PeerAllowRequest{Allow: services})
 		},
 	}
@@ -163,9 +175,6 @@ type typeMsg string
 // commandChange makes a command of a change to the peer that is named first in its argument.
 func commandChange(of func(p *api.PeerStatus, rest string) (change, error)) func(*model, string) tea.Cmd {
 	return func(m *model, argument string) tea.Cmd {
-		if m.data.frozen {
-			return m.say(standsStill)
-		}
 		name, rest, _ := strings.Cut(argument, " ")
 		i := slices.IndexFunc(m.data.status.Peers, func(p api.PeerStatus) bool { return p.Name == name })
 		if i < 0 || api.CheckName(name) != nil {
@@ -204,13 +213,31 @@ func servicesIn(list string) ([]string, error) {
 
 func removeByCommand(p *api.PeerStatus, _ string) (change, error) { return remove(p), nil }
 
-// commandUndo takes back the last change that can be: by another one, which asks as well.
+// commandUndo takes the last :allow back, by another one, which asks as well. It is of what the last one
+// permitted: the picture may be older.
 func (m *model) commandUndo(string) tea.Cmd {
-	if m.data.undo == "" {
-		return m.say("nothing to undo: of what is done here the gateway can take back :allow")
+	undo := m.data.undo
+	if undo == nil {
+		return m.say("nothing to undo: it takes back an :allow that was done on this screen")
 	}
-	return m.execute(m.data.undo)
+	i := indexOf(m.data.status.Peers, undo.peer, undo.key)
+	if i < 0 {
+		return m.say("not undone: " + goneOrOther(undo.peer))
+	}
+	now := m.data.status.Peers[i]
+	now.Allow = undo.after
+	c := allow(&now, undo.before)
+	c.undoes = undo
+	return m.propose(c)
 }
+
+// indexOf is where a peer of a name and key is; -1 where there is none.
+func indexOf(peers []api.PeerStatus, name, key string) int {
+	return slices.IndexFunc(peers, func(p api.PeerStatus) bool { return p.Name == name && p.PublicKey == key })
+}
+
+// goneOrOther is said of a peer that is not the one it was.
+func goneOrOther(name string) string { return "peer " + name + " is gone, or has another key by now" }
 
 // progress is how far a change is.
 type progress int
@@ -233,14 +260,21 @@ type proposal struct {
 	err     error // why it failed
 }
 
-// carryOut does it, unless the name is another peer's by now: the gateway takes names.
+// carryOut does it, unless the name is another peer's by now, as the gateway takes names, or what it takes
+// back is not there any more.
 func (p *proposal) carryOut(ctx context.Context) (outcome, error) {
 	s, err := p.gateway.Source.Status(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
-	if p.peer != "" && !slices.ContainsFunc(s.Peers, func(x api.PeerStatus) bool { return x.Name == p.peer && x.PublicKey == p.key }) {
-		return outcome{}, fmt.Errorf("peer %s is gone, or has another key by now", p.peer)
+	if p.peer != "" {
+		i := indexOf(s.Peers, p.peer, p.key)
+		switch {
+		case i < 0:
+			return outcome{}, errors.New(goneOrOther(p.peer))
+		case p.undoes != nil && !p.undoes.stands(&s.Peers[i]):
+			return outcome{}, fmt.Errorf("what %s may reach here was changed since, and is now: %s", p.peer, orNothing(s.Peers[i].Allow))
+		}
 	}
 	return p.do(ctx, p.gateway.Operator)
 }
@@ -264,11 +298,18 @@ func (p *proposal) ended() (text string, st cell.Style) {
 	if p.stage == stageFailed {
 		return "✗ not done: " + p.err.Error(), cell.Bad
 	}
-	return "✓ " + p.outcome.said, cell.Good
+	text = "✓ " + p.outcome.said
+	if p.outcome.undo != nil {
+		text += "; :undo takes it back"
+	}
+	return text, cell.Good
 }
 
-// propose shows a change. Nothing is done before it is confirmed.
+// propose shows a change, of what is so now. Nothing is done before it is confirmed.
 func (m *model) propose(c change) tea.Cmd {
+	if m.data.frozen {
+		return m.say(standsStill)
+	}
 	gateway := m.sources[m.source]
 	if len(m.sources) > 1 {
 		c.title += " at " + gateway.Name
@@ -326,6 +367,12 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 	if msg.err != nil {
 		p.stage, p.outcome, p.err = stageFailed, outcome{}, msg.err
 	}
+	switch {
+	case p.stage == stageDone && p.undoes != nil:
+		p.outcome.undo, p.of.undo = nil, nil
+	case p.outcome.undo != nil:
+		p.of.undo = p.outcome.undo
+	}
 	if m.mode != modeConfirm || m.proposal != p {
 		text, _ := p.ended()
 		m.say(p.title + ": " + text)
@@ -333,7 +380,6 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 			m.mode, m.proposal = modeConfirm, p
 		}
 	}
-	p.of.undo = cmp.Or(p.outcome.undo, p.of.undo)
 	p.of.polledAt, p.of.checksAt = time.Time{}, time.Time{}
 	return m.poll()
 }

@@ -114,8 +114,12 @@ func TestAChangeIsDoneAtTheGatewayOfItsPeer(t *testing.T) {
 
 func TestNothingIsDoneToAnOldPicture(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
-	s.press("p", "j", "j", "a").want("the picture stands still; press p first")
-	s.press(":").typed("remove hub").press("enter").want("the picture stands still; press p first")
+	const refusal = "the picture stands still; press p first"
+	s.press("p", "j", "j", "a").want(refusal)
+	for _, command := range []string{"remove hub", "allow hub auth", "measure cloud", "invite", "rotate"} {
+		s.notice = ""
+		s.typed(":" + command).press("enter").want(refusal)
+	}
 }
 
 // A question that another gateway's picture asked is not asked any more.
@@ -210,14 +214,26 @@ func TestTheMouseConfirmsNothing(t *testing.T) {
 	s.wantChanges()
 }
 
-// Changes that the gateway can take back are taken back by another one, and that again.
+// The last :allow is taken back once, unless something else became of the peer or of what it may reach.
 func TestUndo(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
-	s.typed(":undo").press("enter").want("nothing to undo")
-	s.typed(":allow branch dns").press("enter", "y", "esc")
-	s.gateway.status.Peers[slices.IndexFunc(s.gateway.status.Peers, func(p api.PeerStatus) bool { return p.Name == "branch" })].Allow = []string{"dns"}
-	s.pass(time.Second).typed(":remove hub").press("enter", "y", "esc")
-	s.typed(":undo").press("enter").want(`$ postern peer allow branch auth,apiServer`)
-	s.press("y", "esc").typed(":undo").press("enter", "y")
-	s.wantChanges("allow branch [dns]", "remove hub false", "allow branch [auth apiServer]", "allow branch [dns]")
+	undo := func() *stage { return s.typed(":undo").press("enter") }
+	branch := &s.gateway.status.Peers[slices.IndexFunc(s.gateway.status.Peers, func(p api.PeerStatus) bool { return p.Name == "branch" })]
+	undo().want("nothing to undo")
+	s.typed(":allow branch dns").press("enter", "y").want("branch may reach here: dns; :undo takes it back").press("esc")
+	undo().want(`$ postern peer allow branch auth,apiServer`, "New: auth, apiServer. No longer: dns;") // though the picture is older
+	s.press("esc").typed(":remove hub").press("enter", "y", "esc")
+
+	branch.Allow = []string{"dns", "metrics"}
+	undo().press("y").want("✗ not done: what branch may reach here was changed since, and is now: dns").press("esc")
+	key := branch.PublicKey
+	branch.Allow, branch.PublicKey = []string{"dns"}, "another-key"
+	s.pass(time.Second)
+	undo().want("not undone: peer branch is gone, or has another key by now")
+	branch.PublicKey = key
+	s.pass(time.Second)
+	undo().press("y").want("✓ branch may reach here: auth, apiServer").wantNot("takes it back")
+	s.press("esc")
+	undo().want("nothing to undo")
+	s.wantChanges("allow branch [dns]", "remove hub false", "allow branch [auth apiServer]")
 }

@@ -46,10 +46,10 @@ func (m *model) commands() []command {
 		{"copy", "[WHAT]", "copy fix, address, key, JSON", (*model).copyNames, (*model).commandCopy},
 		{"invite", "[NAME] [SERVICES]", "make a ticket for a gateway", nil, (*model).commandInvite},
 		{"join", "TICKET [SERVICES]", "redeem a ticket", nil, (*model).commandJoin},
-		{"accept", "REPLY", "dial who cannot reach here", nil, (*model).commandAccept},
+		{"accept", "REPLY", "dial the gateway of a reply", nil, (*model).commandAccept},
 		{"rotate", "", "give this gateway another key", nil, (*model).commandRotate},
 		{"confirm", "", "keep a configuration on trial", nil, (*model).commandConfirm},
-		{"sort", "COLUMN", "sort; again to turn round", (*model).sortColumns, (*model).commandSort},
+		{"sort", "COLUMN", "sort; again: the other way", (*model).sortColumns, (*model).commandSort},
 		{"group", "BY", "by state, path, label or none", (*model).groupings, (*model).commandGroup},
 		{"filter", "[TEXT]", "show what has it, !TEXT: not", nil, func(m *model, text string) tea.Cmd {
 			m.data.filter = filter{text}

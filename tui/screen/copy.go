@@ -20,17 +20,17 @@ const maxCopy = 8 << 10
 // copiedMsg says how copying went.
 type copiedMsg string
 
-// copyFix is what is copied of a verdict: the command to be typed at this gateway. Where there is
+// copyFix is what is copied of a finding: the command to be typed at this gateway. Where there is
 // no such one it is chosen among the commands of the fix, which may be meant for the other side
 // or be several ways, and the fix in words. The words lose their backquotes: pasted into a shell
 // by mistake they would run all of these.
-func copyFix(v *api.Verdict, of string) tea.Msg {
-	if v.Command != "" {
-		return copyMsg{v.Command, "the command for " + of}
+func copyFix(f cell.Finding, of string) tea.Msg {
+	if f.Command != "" {
+		return copyMsg{f.Command, "the command for " + of}
 	}
-	words := copyMsg{strings.ReplaceAll(v.Fix, "`", "'"), "the fix for " + of + " in words"}
+	words := copyMsg{strings.ReplaceAll(f.Fix, "`", "'"), "the fix for " + of + " in words"}
 	offer := chooseMsg{title: "copy which?", does: "copy it"}
-	for i, part := range strings.Split(v.Fix, "`") {
+	for i, part := range strings.Split(f.Fix, "`") {
 		if i%2 == 1 && len(offer.choices) < maxChoices && !slices.ContainsFunc(offer.choices, func(c choice) bool { return c.text == part }) {
 			offer.choices = append(offer.choices, choice{part, copyMsg{part, "the command, for where the fix says"}})
 		}
@@ -50,14 +50,14 @@ func copies(d *data, p *api.PeerStatus) (names []string, all map[string]tea.Msg)
 			names, all[name] = append(names, name), copyMsg{text, "the " + name + " of " + p.Name}
 		}
 	}
-	if v := d.worst(p); v.Fix != "" {
-		names, all["fix"] = append(names, "fix"), copyFix(v, p.Name)
+	if f := d.fix(p); f.Fix != "" {
+		names, all["fix"] = append(names, "fix"), copyFix(f, p.Name)
 	}
 	add("address", p.Address)
 	add("remote", p.Path.Remote)
 	add("key", p.PublicKey)
 	add("fingerprint", p.ApprovalFingerprint)
-	if text, err := json.Marshal(p); err == nil {
+	if text, err := json.Marshal(p); err == nil && len(text) <= maxCopy {
 		add("json", string(text))
 	}
 	return names, all
@@ -102,7 +102,7 @@ func (m *model) commandCopy(what string) tea.Cmd {
 	case known:
 		return m.update(msg)
 	}
-	return m.say("of " + p.Name + " there are to copy: " + strings.Join(names, ", "))
+	return m.say(p.Name + " has no " + what + " to copy; it has " + strings.Join(names, ", "))
 }
 
 // chooseMsg asks for one of several, which a digit chooses.
@@ -148,9 +148,8 @@ func (m *model) choiceLines(width int) []string {
 	return lines
 }
 
-// copy hands a text to the terminal's clipboard by OSC 52. A text that holds anything
-// but what the screen shows is not copied: pasted into a shell, a line end in it would
-// run what stands before it.
+// copy hands a text to the terminal's clipboard by OSC 52. A text with anything that a screen
+// cannot show is not copied: pasted into a shell, a line end in it would run what stands before it.
 func (m *model) copy(msg copyMsg) tea.Cmd {
 	if msg.text == "" {
 		return m.say("nothing to copy here")

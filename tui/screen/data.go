@@ -49,8 +49,8 @@ type data struct {
 	// alarms are those of the gateway, the one that was raised last at the end.
 	alarms []api.Alarm
 
-	// undo is the command that takes the last change back; "" is none.
-	undo string
+	// undo is the last :allow that was done here, nil once it was taken back.
+	undo *allowed
 
 	past remembered
 	// offered are the services of clusters.

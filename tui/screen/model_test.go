@@ -12,8 +12,10 @@ import (
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // shows reports whether the picture has a text.
@@ -409,7 +411,7 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 // Pasted into a shell, a text with backquotes runs what is between them. What may be meant for the
 // other side is never copied unasked.
 func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
-	v := &api.Verdict{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`; or `nft one` again"}
+	v := cell.Finding{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`; or `nft one` again"}
 	got, ok := copyFix(v, "cloud").(chooseMsg)
 	if !ok || len(got.choices) != 3 || got.choices[0].text != "nft one" || got.choices[1].text != "nft two" {
 		t.Fatalf("got %+v", got)
@@ -417,9 +419,44 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 	if words := got.choices[2].msg.(copyMsg); strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
 		t.Errorf("got %+v", words)
 	}
-	v = &api.Verdict{Fix: "here let it in: `nft one`", Command: "nft one"}
+	v = cell.Finding{Fix: "here let it in: `nft one`", Command: "nft one"}
 	if got, ok := copyFix(v, "cloud").(copyMsg); !ok || got.text != "nft one" || !strings.Contains(got.what, "command") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// What is copied is what the screen says to do first, whatever found it: a state, the gateway itself, or the path.
+func TestTheFixThatIsShownIsCopied(t *testing.T) {
+	own := api.Check{Name: "ticket", Direction: api.DirectionOwn, Verdict: api.Verdict{
+		Verdict: api.Warning, Code: "PST0210", Cause: "the ticket was tried by a second key", Fix: "make another: `postern invite`", Command: "postern invite"}}
+	for name, test := range map[string]struct {
+		change func(s *api.Status, p *api.PeerStatus)
+		keys   []string
+		want   string
+	}{
+		"the gateway itself": {func(s *api.Status, _ *api.PeerStatus) { s.Problems = []api.Check{own} }, nil, "postern invite"},
+		"its state": {func(_ *api.Status, p *api.PeerStatus) {
+			p.State, p.ApprovalFingerprint = api.StatePending, "fcb4-8bb5-2120-8f10"
+		}, []string{"1"}, "postern peer approve cloud"},
+		"no fault, over a relay": {func(_ *api.Status, p *api.PeerStatus) { p.Path.Kind = api.PathRelay }, []string{"1"}, "postern netcheck"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := busy()
+			f.report.Checks = nil
+			ok := api.Verdict{Verdict: api.OK}
+			p := cloud(ok, ok, ok)
+			p.Local, p.Reachability.Outbound.APIServer = nil, ok
+			f.status.Peers = []api.PeerStatus{p}
+			test.change(&f.status, &f.status.Peers[0])
+			for _, copies := range [][]string{{"c"}, {":", "c", "o", "p", "y", " ", "f", "i", "x", "enter"}} {
+				s := play(t, f, 120, 40, false)
+				s.want(test.want)
+				s.press(copies...).press(test.keys...)
+				if want := ansi.SetSystemClipboard(test.want); s.written.String() != want {
+					t.Errorf("%q wrote %q, want %q", copies, s.written.String(), want)
+				}
+			}
+		})
 	}
 }
 

@@ -87,21 +87,9 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	case key.Matches(msg, k.act) && p != nil:
 		return ask(actsOn(d, p))
 	case key.Matches(msg, k.copy) && p != nil:
-		return ask(copyFix(d.worst(p), p.Name))
+		return ask(copyFix(d.fix(p), p.Name))
 	}
 	return nil
-}
-
-// worst is the verdict of a peer's worst check that has a fix.
-func (d *data) worst(p *api.PeerStatus) *api.Verdict {
-	for _, want := range []api.Outcome{api.Error, api.Warning} {
-		for i := range d.report.Checks {
-			if c := &d.report.Checks[i]; c.Peer == p.Name && c.Verdict.Verdict == want && c.Fix != "" {
-				return &c.Verdict
-			}
-		}
-	}
-	return &api.Verdict{}
 }
 
 // peerTexts are what a peer can be found by: all that identifies it, how it fares, and what is wrong.
@@ -195,21 +183,35 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	if compact {
 		texts[0] = letters
 	}
-	if withHour {
-		var trails strings.Builder
-		for i := first; i < last; i++ {
-			if e := o.entries[i]; e.group == nil {
-				trails.WriteString(d.trail(o.rows[e.row], trailCells))
-			}
+	var signs strings.Builder
+	for i := first; i < last; i++ {
+		if e := o.entries[i]; e.group == nil {
+			signs.WriteString(o.signs(d, table.Shown(), o.rows[e.row]))
 		}
-		texts = append(texts, strings.Join(d.pastLines().Legend(trails.String()), cell.Gap))
 	}
+	texts = append(texts, cell.Flow(d.pastLines().Legend(signs.String()), unmarked(width))...)
 	for _, text := range texts[:max(0, min(len(texts), height-last+first))] {
 		if text != "" {
 			lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
 		}
 	}
 	return lines
+}
+
+// signs are those that stand without words in the columns that are shown of a peer.
+func (o *overview) signs(d *data, shown []string, p *api.PeerStatus) string {
+	signs := ""
+	for title, of := range map[string]func() string{
+		titleHour:  func() string { return d.trail(p, trailCells) },
+		titleOut:   func() string { return d.direction(p, past.Outbound) },
+		titleIn:    func() string { return d.direction(p, past.Inbound) },
+		titleStrip: func() string { return cell.Strip(p).Text },
+	} {
+		if slices.Contains(shown, title) {
+			signs += of()
+		}
+	}
+	return signs
 }
 
 // panes has the peers at the left, above traffic, and the selected one at the right.
@@ -317,6 +319,9 @@ const (
 // trailCells and courseCells are the sizes of the strips of the last hour: state and path, and round trip.
 const (
 	titleHour    = "LAST HOUR"
+	titleOut     = "→ HOUR"
+	titleIn      = "← HOUR"
+	titleStrip   = "→apg ←apg"
 	trailCells   = 20
 	compactTrail = 10
 	courseCells  = 10
@@ -356,8 +361,8 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		return columns
 	}
 	return append(columns, []cell.Column[peer]{
-		{Title: "→ HOUR", Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Outbound), Style: cell.Signs} }},
-		{Title: "← HOUR", Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Inbound), Style: cell.Signs} }},
+		{Title: titleOut, Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Outbound), Style: cell.Signs} }},
+		{Title: titleIn, Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Inbound), Style: cell.Signs} }},
 		{Title: "REMOTE", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
 		{Title: "RX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
 		{Title: "TX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
@@ -370,7 +375,7 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 // compactColumns are those of a list beside other panes: the verdicts are one column.
 func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
-	strip := cell.Column[peer]{Title: "→apg ←apg", Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(p) }}
+	strip := cell.Column[peer]{Title: titleStrip, Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(p) }}
 	columns := []cell.Column[peer]{}
 	for _, c := range overviewColumns(d, true, shortName) {
 		switch {

@@ -38,7 +38,7 @@ var (
 	paneHour       = pane{title: hourTitle, draw: hourLines}
 	paneEvents     = pane{title: titled("what happened in the last hour"), draw: eventLines}
 	paneFaring     = pane{title: titled("path"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string { return factLines(d, faring(d, p), width) }}
-	paneChecks     = pane{title: titled("checks  → from here  ← as the peer reports"), draw: checkLines}
+	paneChecks     = pane{title: titled("checks  → from here  ← from there"), draw: checkLines}
 	paneCandidates = pane{title: titled("candidates"), draw: func(d *data, p *api.PeerStatus, width, _ int) []string {
 		return cell.CandidateTable(p.Candidates, width, d.paint)
 	}}
@@ -177,18 +177,37 @@ const besideGap = 3
 
 // findingLines have where the way breaks first, and what else is wrong below it.
 func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
-	return d.trouble(p, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...), width)
+	return drawn(d, d.wrong(p), width)
 }
 
-// trouble is what is wrong with a peer, where the way to it breaks first.
-func (d *data) trouble(p *api.PeerStatus, findings []cell.Finding, width int) []string {
+// wrong is all that is wrong with a peer.
+func (d *data) wrong(p *api.PeerStatus) []cell.Finding {
+	return d.wrongOf(p, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...))
+}
+
+// wrongOf is what is wrong with a peer, where the way to it breaks first; of one that works, that nothing is.
+func (d *data) wrongOf(p *api.PeerStatus, findings []cell.Finding) []cell.Finding {
 	w := d.way(p)
 	wrong := cell.Wrong(&w, findings)
 	if len(wrong) == 0 && cell.StandingOf(p).Works() {
-		return cell.NoFault(p).Lines(width, d.paint)
+		return []cell.Finding{cell.NoFault(p)}
 	}
+	return wrong
+}
+
+// fix is what the screen says to do first of a peer; without Fix, nothing.
+func (d *data) fix(p *api.PeerStatus) cell.Finding {
+	wrong := d.wrong(p)
+	if i := slices.IndexFunc(wrong, func(f cell.Finding) bool { return f.Fix != "" }); i >= 0 {
+		return wrong[i]
+	}
+	return cell.Finding{}
+}
+
+// drawn are findings below each other.
+func drawn(d *data, findings []cell.Finding, width int) []string {
 	var lines []string
-	for _, f := range wrong {
+	for _, f := range findings {
 		lines = append(lines, f.Lines(width, d.paint)...)
 	}
 	return lines

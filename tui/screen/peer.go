@@ -76,7 +76,7 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	head := p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.PeerState(s))
 	first := func(width int) []string {
 		lines := append([]string{head}, paneWay.draw(d, s, width, far)...)
-		if trouble := d.trouble(s, append(cell.StateFindings(s), cell.ProblemFindings(d.status.Problems, "")...), width); len(trouble) > 0 {
+		if trouble := drawn(d, d.wrongOf(s, append(cell.StateFindings(s), cell.ProblemFindings(d.status.Problems, "")...)), width); len(trouble) > 0 {
 			lines = append(append(lines, ""), trouble...)
 		}
 		return append(lines, sections(d, s, []pane{paneHour, paneChecks}, width)...)

@@ -167,7 +167,7 @@ func (v *services) update(msg tea.Msg, d *data) tea.Cmd {
 		}
 		r := d.offered.rows[i]
 		if key.Matches(msg, keys().copy) {
-			return ask(copyFix(&api.Verdict{Fix: r.Fix}, r.Service))
+			return ask(copyFix(cell.Finding{Fix: r.Fix}, r.Service))
 		}
 		if j := slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return p.Name == r.Peer }); j >= 0 {
 			d.peers.choose(peerID(&d.status.Peers[j]))
