@@ -165,17 +165,19 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	first, last := d.peers.window(o.ids, height)
 	table := o.measured(d, compact, unmarked(width))
 	lines := []string{"  " + table.Header(d.paint)}
-	withHour := slices.Contains(table.Shown(), titleHour)
+	shown := table.Shown()
+	var signs strings.Builder
 	for i := first; i < last; i++ {
 		row := ""
 		switch e := o.entries[i]; {
 		case e.group != nil:
 			row = o.titleLine(d, e.group, unmarked(width))
 		default:
-			if withHour {
+			if slices.Contains(shown, titleHour) {
 				d.hourOf(o.rows[e.row])
 			}
 			row = table.Row(d.paint, e.row)
+			signs.WriteString(signsIn(d, shown, o.rows[e.row]))
 		}
 		lines = append(lines, marked(row, o.ids[i] == d.peers.id, width, d.paint))
 	}
@@ -183,23 +185,15 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	if compact {
 		texts[0] = letters
 	}
-	var signs strings.Builder
-	for i := first; i < last; i++ {
-		if e := o.entries[i]; e.group == nil {
-			signs.WriteString(o.signs(d, table.Shown(), o.rows[e.row]))
-		}
-	}
 	texts = append(texts, cell.Flow(d.pastLines().Legend(signs.String()), unmarked(width))...)
 	for _, text := range texts[:max(0, min(len(texts), height-last+first))] {
-		if text != "" {
-			lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
-		}
+		lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
 	}
 	return lines
 }
 
-// signs are those that stand without words in the columns that are shown of a peer.
-func (o *overview) signs(d *data, shown []string, p *api.PeerStatus) string {
+// signsIn are those that stand without words in the columns that are shown of a peer.
+func signsIn(d *data, shown []string, p *api.PeerStatus) string {
 	signs := ""
 	for title, of := range map[string]func() string{
 		titleHour:  func() string { return d.trail(p, trailCells) },
