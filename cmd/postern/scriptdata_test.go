@@ -84,15 +84,7 @@ func leaves(v any) (all []string) {
 
 // Commands print all of what the screen is drawn from: whatever a gateway says, whatever its type gets.
 func TestCommandsPrintAllThatTheScreenHas(t *testing.T) {
-	program, err := exec.LookPath("postern")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "p") // a socket's path holds 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	program, dir := programAndDir(t)
 	server, err := admin.Listen(admin.ServerOptions{Socket: filepath.Join(dir, "s"), Backend: &scripted{dir: dir}})
 	if err != nil {
 		t.Fatal(err)

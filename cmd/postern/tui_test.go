@@ -15,18 +15,24 @@ import (
 	"github.com/postern-dev/postern/testenv/operator"
 )
 
-// A peer that waits is let in from the screen, by the key whose fingerprint was shown; a
-// screen that only shows asks nothing of the gateway.
-func TestActingFromTheScreen(t *testing.T) {
+// programAndDir returns the program, and a directory for its socket, whose path holds 107 bytes.
+func programAndDir(t *testing.T) (program, dir string) {
+	t.Helper()
 	program, err := exec.LookPath("postern")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "p") // a socket's path holds 107 bytes
-	if err != nil {
+	if dir, err = os.MkdirTemp("", "p"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return program, dir
+}
+
+// A peer that waits is let in from the screen, by the key whose fingerprint was shown; a
+// screen that only shows asks nothing of the gateway.
+func TestActingFromTheScreen(t *testing.T) {
+	program, dir := programAndDir(t)
 	status, err := json.Marshal(api.Status{Gateway: api.GatewayStatus{Name: "edge"}, Peers: []api.PeerStatus{{
 		Name: "cloud", PublicKey: bobPublic, State: api.StatePending, ApprovalFingerprint: "fcb4-8bb5-2120-8f10", Allow: []string{"auth"},
 	}}})

@@ -337,7 +337,7 @@ func (e evidence) sure(row fault) api.Confidence {
 	return api.Likely
 }
 
-// rests are the own checks that explain a path fault, most basic first. Without a link, or anyone
+// rests are the gateway's own checks that explain a path fault, most basic first. Without a link, or anyone
 // outside who answers, nothing is known about the peer; and a peer that must dial us and cannot is
 // not at fault.
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// ownState is the state of the own checks.
+// ownState is the state of the gateway's own checks.
 type ownState struct {
 	// checking is held during a round, so that two do not overlap.
 	checking sync.Mutex
@@ -38,7 +38,7 @@ func (r *Runner) ownFacts() *Own {
 	return &o
 }
 
-// startOwn starts the goroutine of the own checks, once; r.mu is held.
+// startOwn starts the goroutine of the gateway's own checks, once; r.mu is held.
 func (r *Runner) startOwn() {
 	if r.opts.Own == nil {
 		return

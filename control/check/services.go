@@ -5,7 +5,7 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// NameServices is the own check that shows problems with cluster services.
+// NameServices is the gateway's own check that shows problems with cluster services.
 const NameServices = "services"
 
 // OfServices converts problems with cluster services to own ones, the first of each kind and peer:

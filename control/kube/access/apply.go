@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// NameAccess is the own check that shows the problems.
+// NameAccess is the gateway's own check that shows the problems.
 const NameAccess = "peer-services"
 
 // kind is one of the kinds of objects.
