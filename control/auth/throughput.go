@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -17,7 +17,8 @@ const (
 	// find its rate on most paths, and a bounded cost.
 	loadTime  = time.Second
 	loadBytes = 32 << 20
-	// loadGrace is how long the last bytes may take to arrive on a slow path.
+	// loadGrace is how long the receiver waits for what is still under way on a slow path. The sender
+	// waits for its answer for as long again.
 	loadGrace = 2 * time.Second
 	// A measurement is two loads, one each way; a peer may have one in 10 s.
 	loadRate  = rate.Limit(0.2)
@@ -82,7 +83,7 @@ func (s *Server) throughput(_ context.Context, c *call, _ stream) (any, error) {
 		if err != nil {
 			return nil, newError(codeBadRequest, "the load did not arrive whole")
 		}
-		return loadAnswer{spoken: speaks, Bytes: got.Bytes, Seconds: got.Took.Seconds()}, nil
+		return loadAnswer{spoken: speaks, Bytes: got.Bytes, Seconds: min(got.Took, loadTime+loadGrace).Seconds()}, nil
 	})
 }
 
@@ -106,13 +107,14 @@ func (l *load) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// measure reads a load to its end.
+// measure reads a load to its end, or to the deadline if the path is too slow for all of it.
 func measure(r io.Reader) (Load, error) {
 	buffer := make([]byte, loadChunk)
 	var l Load
 	var first, last time.Time
 	for {
-		n, err := r.Read(buffer)
+		// Reading a chunked body waits for as much as was asked for, so ask for little at first.
+		n, err := r.Read(buffer[:min(len(buffer), 1<<10+int(l.Bytes))])
 		if n > 0 {
 			last = time.Now()
 			if first.IsZero() { // what came with the first read took an unknown time
@@ -123,12 +125,17 @@ func measure(r io.Reader) (Load, error) {
 			l.Took = last.Sub(first)
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), l.Bytes > 0 && timedOut(err):
 			return l, nil
 		case err != nil:
 			return l, err
 		}
 	}
+}
+
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
 }
 
 // Throughput measures what the path carries to the peer and from it, for a second each. A gateway
@@ -143,7 +150,7 @@ func (c *Client) Throughput(ctx context.Context) (to, from Load, err error) {
 
 // sendLoad makes the peer report what arrived: some may still be in flight.
 func (c *Client) sendLoad(ctx context.Context) (Load, error) {
-	ctx, cancel := context.WithTimeout(ctx, loadTime+loadGrace)
+	ctx, cancel := context.WithTimeout(ctx, loadTime+2*loadGrace)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+pathThroughput, newLoad())
 	if err != nil {
@@ -171,7 +178,7 @@ func (c *Client) takeLoad(ctx context.Context) (Load, error) {
 		}
 		var err error
 		l, err = measure(io.LimitReader(resp.Body, loadBytes))
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err != nil {
 			return c.unreachable(err)
 		}
 		return nil

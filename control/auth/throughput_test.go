@@ -1,9 +1,12 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,6 +40,43 @@ func TestALoadIsMeasuredBothWays(t *testing.T) {
 		}
 		s.stop()
 	})
+}
+
+// A path that is too slow for all that was sent is measured by what arrived.
+func TestASlowPathIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		c := s.client(edgeKey)
+		dial := c.dial
+		c.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return slowConn{conn}, err
+		}
+		to, err := c.sendLoad(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := to.BitsPerSecond(); got < 0.9*8*slowRate || got > 1.1*8*slowRate {
+			t.Errorf("%g bit/s, want about %d", got, 8*slowRate)
+		}
+		s.stop()
+	})
+}
+
+// slowConn sends slowRate bytes a second.
+type slowConn struct{ net.Conn }
+
+const slowRate = 4000
+
+func (c slowConn) Write(b []byte) (n int, err error) {
+	for part := range slices.Chunk(b, slowRate/100) {
+		time.Sleep(time.Second / 100) // virtual
+		m, err := c.Conn.Write(part)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 func TestOnlyPeersMayLoad(t *testing.T) {
