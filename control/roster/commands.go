@@ -232,7 +232,7 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 		return reg.inFile(m)
 	}
 	if n := len(reg.flows.List(name)); n > 0 && !force {
-		return admin.Conflict(fmt.Sprintf("peer %s has %d connections open, which would be reset", name, n),
+		return admin.Conflict(fmt.Sprintf("peer %s has connections open, and removing it would reset them: %d", name, n),
 			"postern peer remove "+name+" --force")
 	}
 	err = reg.Update(Update{
