@@ -104,6 +104,7 @@ func TestActingOnTheScreen(t *testing.T) {
 	reply := p.cloud.postern(within(t, patience), "join", p.edge.invite("--name", "site"), "--wait", "1s").stdout
 	edge.acts(strings.TrimPrefix(strings.TrimSpace(reply), "postern "), "accept ", "connected to site")
 	p.edge.waitConnected("site")
+	cloud.await("the peer by the reply", "▸ edge")
 
 	cloud.looks()
 	cloud.commands = append(cloud.commands, edge.commands...)
