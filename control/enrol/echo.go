@@ -22,13 +22,14 @@ const (
 )
 
 // echoUntil sends echoes to a peer until one is answered, which needs a tunnel in both directions,
-// or ctx ends.
+// or ctx ends. Its error says for how long, and why the last echo could not be sent.
 func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
 	var echoes sync.WaitGroup
 	defer echoes.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan error)
+	began := time.Now()
 	var last error
 	for pause := firstEchoPause; ; pause = min(2*pause, echoWait) {
 		echoes.Go(func() {
@@ -50,7 +51,11 @@ func echoUntil(ctx context.Context, stack pinger, k peer.PublicKey) error {
 			case <-next:
 				next = nil
 			case <-ctx.Done():
-				return fmt.Errorf("no echo in the time given: %w", errors.Join(context.Cause(ctx), last))
+				err := fmt.Errorf("no echo was answered in %s", time.Since(began).Round(time.Second/10))
+				if last == nil || errors.Is(last, context.DeadlineExceeded) {
+					return err
+				}
+				return fmt.Errorf("%w: %w", err, last)
 			}
 		}
 	}
