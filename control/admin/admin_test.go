@@ -177,6 +177,7 @@ func TestErrorsArriveWholeWithTheirStatus(t *testing.T) {
 		"notFound": {fmt.Errorf("ping: %w", NotFound("no peer x", "")), api.Problem{Message: "no peer x", Usage: true}, 404},
 		"conflict": {Conflict("busy", "use --force"), api.Problem{Message: "busy", Hint: "use --force"}, 409},
 		"other":    {errors.New("disk full"), api.Problem{Message: "disk full"}, 500},
+		"several":  {Failed(errors.Join(errors.New("disk full"), errors.New("no log")).Error(), ""), api.Problem{Message: "disk full; no log"}, 500},
 		"config": {config.Problems{{Path: "a", Message: "one", Origin: config.Origin{Source: config.FromFile, Name: "f", Line: 1}}, {Message: "two"}},
 			api.Problem{Message: "f:1: a: one; default: two", Hint: "the old configuration stays in force", Usage: true}, 400},
 	} {

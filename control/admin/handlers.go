@@ -121,7 +121,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.As(err, &e):
 	case errors.As(err, &problems):
-		e = Usage(strings.ReplaceAll(problems.Error(), "\n", "; "), "the old configuration stays in force")
+		e = Usage(problems.Error(), "the old configuration stays in force")
 	case errors.Is(err, context.Canceled): // if the client has gone, nobody reads this
 		e = Failed("the gateway is stopping", "")
 	default:
@@ -131,7 +131,9 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if status < http.StatusBadRequest {
 		status = http.StatusInternalServerError
 	}
-	s.write(w, status, e.Problem)
+	said := e.Problem
+	said.Message = strings.ReplaceAll(said.Message, "\n", "; ") // errors.Join puts each on a line
+	s.write(w, status, said)
 }
 
 func (s *Server) write(w http.ResponseWriter, status int, body any) {
