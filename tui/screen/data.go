@@ -68,10 +68,9 @@ type data struct {
 
 	// leads are the peers that titles of groups stand for, by what the titles are in peers.
 	leads map[string]string
-	// count and rate are of all peers of the snapshot, and taken is how many snapshots there were.
+	// count and rate are of all peers of the snapshot.
 	count  map[cell.Standing]int
 	rx, tx float64
-	taken  int
 
 	// Selections by identity: a peer's public key, check, flow and service as their views name
 	// them. They outlive refreshes, sorting and filters.
@@ -148,7 +147,6 @@ func (d *data) took(s api.Status, at time.Time) {
 	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
 	d.status, d.statusAt = s, at
 	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}
-	d.taken++
 	d.count, d.rx, d.tx = map[cell.Standing]int{}, 0, 0
 	for i := range s.Peers {
 		p := &s.Peers[i]

@@ -22,7 +22,11 @@ const titleOverview = "Overview"
 // where there is room for more of it.
 type overview struct {
 	sorting
-	listing
+	listing[*api.PeerStatus]
+	// entries are the lines that are shown of the rows, and table has their columns.
+	entries     []entry
+	table       *cell.Table[*api.PeerStatus]
+	tableMadeOf tableMadeOf
 	// grouping is what peers are gathered by, and folded are the groups whose peers are not shown.
 	grouping string
 	folded   map[string]bool
