@@ -64,7 +64,7 @@ func (m *model) look(i int) {
 // keysOf are what is pressed in a view to go through what it shows.
 func keysOf(title string) string {
 	if title == titleThroughput { // j leads to a single peer
-		return "+--+"
+		return "++--" // windows of 10 min, 1 h, 10 min, 1 min
 	}
 	return "jjjk"
 }
