@@ -23,11 +23,12 @@ type checksView struct {
 	// expanded are the checks whose stages are shown although they do not fail, and
 	// whose are not although they do.
 	expanded map[string]bool
-	// line is where in the window the selected check begins, height what the window has, blocks the places
-	// in it as drawn last, and first the check that the first one is of.
-	line, height int
-	blocks       []block
-	first        int
+	// line is where in the window the selected check begins, blocks are the places in it as drawn last, and
+	// first is the check that the first one is of.
+	line          int
+	blocks        []block
+	first         int
+	width, height int
 }
 
 // block is a check's place in the window, in lines; parts of it may be above the window and below it.
@@ -137,8 +138,13 @@ func (v *checksView) page(d *data, end, lines int) {
 	if end == d.checks.at {
 		end += cmp.Compare(lines, 0)
 	}
-	v.to(d, end)
-	v.line = max(0, -lines)
+	if end < 0 || end >= len(v.rows) {
+		return
+	}
+	d.checks.to(end, v.ids)
+	if v.line = 0; lines < 0 {
+		v.line = v.height - len(v.lines(d, d.checks.at))
+	}
 }
 
 func (v *checksView) mouse(msg tea.MouseMsg, d *data) {
@@ -193,7 +199,7 @@ func checkedAt(c *api.Check) time.Time {
 
 func (v *checksView) draw(d *data, width, height int) string {
 	v.list(d)
-	v.height, v.blocks = height, v.blocks[:0]
+	v.width, v.height, v.blocks = width, height, v.blocks[:0]
 	if len(v.rows) == 0 {
 		return strings.Join(exactly(cell.Wrap("", d.unchecked(), width, ""), width, height), "\n")
 	}
@@ -201,12 +207,12 @@ func (v *checksView) draw(d *data, width, height int) string {
 	if !d.checks.chosen {
 		v.line = 0
 	}
-	return strings.Join(exactly(v.window(d, width), width, height), "\n")
+	return strings.Join(exactly(v.window(d), width, height), "\n")
 }
 
 // window has the selected check in its place, all of it if it has room, and what is before and behind it.
-func (v *checksView) window(d *data, width int) []string {
-	lines := v.lines(d, d.checks.at, width)
+func (v *checksView) window(d *data) []string {
+	lines := v.lines(d, d.checks.at)
 	heights := []int{len(lines)}
 	room := v.height - len(lines)
 	v.line = min(max(v.line, min(room, 0)), max(room, 0))
@@ -217,12 +223,12 @@ func (v *checksView) window(d *data, width int) []string {
 		switch {
 		case above < v.line && v.first > 0:
 			v.first--
-			before := v.lines(d, v.first, width)
+			before := v.lines(d, v.first)
 			lines, heights, above = append(before, lines...), append([]int{len(before)}, heights...), above+len(before)
 		case above < v.line: // The first check begins at the top.
 			v.line = above
 		case gap > 0 && last < len(v.rows):
-			behind := v.lines(d, last, width)
+			behind := v.lines(d, last)
 			lines, heights = append(lines, behind...), append(heights, len(behind))
 		case gap > 0 && (v.first > 0 || above > v.line): // The last one ends at the bottom.
 			v.line += gap
@@ -238,12 +244,12 @@ func (v *checksView) window(d *data, width int) []string {
 }
 
 // lines draws a check.
-func (v *checksView) lines(d *data, at, width int) []string {
+func (v *checksView) lines(d *data, at int) []string {
 	c, selected := v.rows[at], at == d.checks.at
-	lines := cell.CheckLines(c, cell.Subject(c, true), unmarked(width), d.paint, d.now, v.expanded[v.ids[at]])
+	lines := cell.CheckLines(c, cell.Subject(c, true), unmarked(v.width), d.paint, d.now, v.expanded[v.ids[at]])
 	for i, l := range lines {
 		if i == 0 {
-			lines[i] = marked(l, selected, width, d.paint)
+			lines[i] = marked(l, selected, v.width, d.paint)
 		} else {
 			lines[i] = bar(selected, d.paint) + l
 		}

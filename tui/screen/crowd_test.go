@@ -16,7 +16,6 @@ func crowd(tb testing.TB, n, width, height int) (*model, *time.Time) {
 	f := many(n)
 	for i := range n {
 		p := &f.status.Peers[i]
-		p.RxBytes, p.TxBytes = 0, 0
 		f.services.Services = append(f.services.Services, api.ClusterService{
 			Service: fmt.Sprintf("shop/db-%d", i), Peer: p.Name, Direction: []string{api.ServiceExported, api.ServiceImported}[i%2], State: []string{api.ServiceInUse, api.ServiceWaiting, api.ServiceRefused}[i%3],
 			Connections: i % 7, Ports: []string{"5432"},
@@ -39,14 +38,14 @@ func crowd(tb testing.TB, n, width, height int) (*model, *time.Time) {
 	m := newModel(Options{Source: f, Color: true, Now: func() time.Time { return clock }}, tasks)
 	m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	m.Update(m.poll()())
-	for at := noon.Add(-keep); at.Before(noon); at = at.Add(3 * time.Second) {
-		for i := range m.data.status.Peers {
-			m.data.status.Peers[i].RxBytes += uint64(i+1) * 1000
-			m.data.status.Peers[i].TxBytes += uint64(i+1) * 100
+	for i := range m.data.status.Peers {
+		p := &m.data.status.Peers[i]
+		r := m.data.traffic[peerID(p)]
+		r.samples = r.samples[:0]
+		for at := noon.Add(-keep); !at.After(noon); at = at.Add(3 * time.Second) {
+			r.samples = append(r.samples, sample{at.UnixMilli(), float32(i) * 1000, float32(i) * 100})
 		}
-		m.data.took(m.data.status, at)
 	}
-	m.data.took(m.data.status, noon)
 	return m, &clock
 }
 
@@ -64,12 +63,36 @@ func (m *model) look(i int) {
 // keysOf are what is pressed in a view to go through what it shows.
 func keysOf(title string) string {
 	if title == titleThroughput { // j leads to a single peer
-		return "++--" // windows of 10 min, 1 h, 10 min, 1 min
+		return "++--"
 	}
 	return "jjjk"
 }
 
 func pressOf(k byte) tea.KeyMsg { return tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{rune(k)}} }
+
+// TestAPictureTakesNoMoreOfMorePeers counts what is allocated from a key to its picture: that is of what fits the
+// screen, and not of all that there is.
+func TestAPictureTakesNoMoreOfMorePeers(t *testing.T) {
+	for _, size := range [][2]int{{80, 24}, {200, 60}} {
+		allocated := map[string]float64{}
+		for _, n := range []int{100, 1000} {
+			m, _ := crowd(t, n, size[0], size[1])
+			for i := range m.views {
+				m.look(i)
+				title, keys := m.view().title(), 0
+				now := testing.AllocsPerRun(20, func() {
+					m.Update(pressOf(keysOf(title)[keys%4]))
+					m.View()
+					keys++
+				})
+				if of100 := allocated[title]; n == 1000 && now > of100*1.2+50 {
+					t.Errorf("%s at %dx%d: %.0f allocations from a key to its picture of 1,000 peers, %.0f of 100", title, size[0], size[1], now, of100)
+				}
+				allocated[title] = now
+			}
+		}
+	}
+}
 
 // BenchmarkView measures the picture of 1,000 peers after a key, after a letter of a filter, and after a snapshot.
 func BenchmarkView(b *testing.B) {
