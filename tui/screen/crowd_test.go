@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,5 +133,55 @@ func BenchmarkView(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// TestAListIsSortedOnce holds that a list is made again when what it depends on changes, and else never.
+func TestAListIsSortedOnce(t *testing.T) {
+	m, clock := crowd(t, 50, 80, 24)
+	of := func() any {
+		switch v := m.view().(type) {
+		case *overview:
+			return firstOf(v.rows)
+		case *checksView:
+			return firstOf(v.rows)
+		case *flows:
+			return firstOf(v.rows)
+		case *services:
+			return firstOf(v.rows)
+		}
+		return nil
+	}
+	for i := range m.views {
+		m.look(i)
+		title, last := m.view().title(), of()
+		if last == nil {
+			continue
+		}
+		again := func(what string, want bool) {
+			t.Helper()
+			m.View()
+			now := of()
+			if (now != last) != want {
+				t.Errorf("%s: made again after %s: %v", title, what, now != last)
+			}
+			last = now
+		}
+		for _, k := range "jjkGg" {
+			m.Update(pressOf(byte(k)))
+			again("a key", false)
+		}
+		m.Update(pressOf('s'))
+		again("another order", true)
+		m.Update(pressOf('/'))
+		m.Update(pressOf('1'))
+		again("a filter", true)
+		m.Update(tea.KeyMsg{Type: tea.KeyEsc})
+		again("no filter", true)
+		*clock = clock.Add(time.Minute)
+		f := m.sources[0].Source.(*fake)
+		f.report.Checks = slices.Clone(f.report.Checks) // as a gateway that is far away
+		m.Update(m.ask(*clock)())
+		again("news", true)
 	}
 }
