@@ -72,7 +72,7 @@ func TestTheWindowIsAPieceOfTheList(t *testing.T) {
 	s := play(t, busy(), width, 24, false).press("4")
 	v, d, r := s.view().(*checksView), s.data, rand.New(rand.NewPCG(1, 2))
 	height := 10
-	for step := range 2000 {
+	for step := range 500 {
 		var msg tea.Msg
 		switch k := "jjjjkkkkgG fbs\r\x00\x01"[r.IntN(17)]; k {
 		case 0:

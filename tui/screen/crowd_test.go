@@ -81,7 +81,7 @@ func TestAPictureTakesNoMoreOfMorePeers(t *testing.T) {
 			for i := range m.views {
 				m.look(i)
 				title, keys := m.view().title(), 0
-				now := testing.AllocsPerRun(20, func() {
+				now := testing.AllocsPerRun(4, func() {
 					m.Update(pressOf(keysOf(title)[keys%4]))
 					m.View()
 					keys++
