@@ -42,8 +42,8 @@ func (l PastLines) Legend(strip string) []string {
 }
 
 // Then is a peer as a point of its history has it, as far as that goes.
-func Then(x *api.HistoryPoint) *api.PeerStatus {
-	p := &api.PeerStatus{State: x.State, RxBytesPerSecond: x.RxBytesPerSecond, TxBytesPerSecond: x.TxBytesPerSecond}
+func Then(x *api.HistoryPoint) api.PeerStatus {
+	p := api.PeerStatus{State: x.State, RxBytesPerSecond: x.RxBytesPerSecond, TxBytesPerSecond: x.TxBytesPerSecond}
 	if x.State == api.StateUnconfirmed {
 		p.State, p.UnconfirmedSince = api.StateConnected, &x.At
 	}
@@ -57,7 +57,8 @@ func Then(x *api.HistoryPoint) *api.PeerStatus {
 
 // State is the glyph of a peer's standing at a time.
 func (l PastLines) State(x *api.HistoryPoint) string {
-	switch StandingOf(Then(x)) {
+	then := Then(x)
+	switch StandingOf(&then) {
 	case Failed, Silent, Broken:
 		return l.Bad
 	case Faulty:

@@ -18,7 +18,7 @@ type Column[T any] struct {
 	// Min is the width that it has at least, so that changing figures do not move what
 	// stands beside them.
 	Min int
-	// Max is where its texts are cut; 0 cuts none but those of rank 0.
+	// Max is where its texts are cut; 0 cuts none but those of rank 0. Where it is Min no text is measured.
 	Max   int
 	Right bool // flush right
 	Cell  func(row T) Cell
@@ -48,6 +48,9 @@ func Layout[T any](columns []Column[T], rows []T, width int) *Table[T] {
 			}
 		}
 		t.widths[i] = max(c.Min, ansi.StringWidth(c.Title))
+		if c.Min == c.Max && c.Max > 0 {
+			continue
+		}
 		for j := range rows {
 			t.widths[i] = max(t.widths[i], ansi.StringWidth(t.cell(i, j).Text))
 		}

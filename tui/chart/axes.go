@@ -21,10 +21,10 @@ const (
 // their labels: with fewer, half of a picture could be empty.
 const leastSteps = 3
 
-// Area draws series on top of each other over a common scale, the first at the bottom,
-// in exactly height lines of exactly width cells. Series beyond Layers are added to the
-// last layer. There are no lines where there is no size.
-func Area(series []Series, width, height int, o Options) []string {
+// Area draws rates on top of each other over a common scale, the first at the bottom, in
+// exactly height lines of exactly width cells. Those beyond Layers are not drawn. There
+// are no lines where there is no size.
+func Area(stack []Points, width, height int, o Options) []string {
 	if width <= 0 || height <= 0 {
 		return nil
 	}
@@ -39,7 +39,7 @@ func Area(series []Series, width, height int, o Options) []string {
 		g.columns = width - g.gutter
 	}
 	perCell, _ := o.Graph.resolution()
-	layers := g.layers(series, g.columns*perCell)
+	layers := g.layers(stack, g.columns*perCell)
 	g.scale = scaleFor(largest(layers), max(leastSteps, rows/3))
 	lines := g.draw(newField(o.Graph, layers, g.columns, rows, g.scale.top))
 	if withTime {
@@ -70,34 +70,16 @@ type grid struct {
 	scale         scale
 }
 
-// layers bins the series into at most Layers layers; there is always one.
-func (g *grid) layers(series []Series, n int) [][]float64 {
-	var out [][]float64
-	for _, s := range series {
-		bins := Bins(s.Points, g.options.Now, g.options.window(), n)
-		if len(out) < Layers {
-			out = append(out, bins)
-			continue
-		}
-		addTo(out[Layers-1], bins)
+// layers bins a stack; there is always a layer.
+func (g *grid) layers(stack []Points, n int) [][]float64 {
+	if len(stack) == 0 {
+		stack = []Points{nil}
 	}
-	if out == nil {
-		out = append(out, Bins(nil, g.options.Now, g.options.window(), n))
+	var out [][]float64
+	for _, points := range stack[:min(len(stack), Layers)] {
+		out = append(out, Bins(points, g.options.Now, g.options.window(), n))
 	}
 	return out
-}
-
-// addTo adds columns to others; what only one of them has measured counts.
-func addTo(sum, other []float64) {
-	for i, v := range other {
-		switch {
-		case math.IsNaN(v):
-		case math.IsNaN(sum[i]):
-			sum[i] = v
-		default:
-			sum[i] += v
-		}
-	}
 }
 
 // largest is the highest column of a stack.

@@ -54,14 +54,14 @@ func TestBins(t *testing.T) {
 
 func TestColumnsStandStillWhileTimeGoesOn(t *testing.T) {
 	const n = 60
-	before := Bins(peers()[0].Points, now, 10*time.Minute, n) // columns of 10 s
+	before := Bins(peers()[0], now, 10*time.Minute, n) // columns of 10 s
 	for ahead := time.Second; ahead < 10*time.Second; ahead += time.Second {
-		after := Bins(peers()[0].Points, now.Add(ahead), 10*time.Minute, n)
+		after := Bins(peers()[0], now.Add(ahead), 10*time.Minute, n)
 		if !same(before[:n-1], after[:n-1]) {
 			t.Fatalf("columns changed within %s", ahead)
 		}
 	}
-	after := Bins(peers()[0].Points, now.Add(10*time.Second), 10*time.Minute, n)
+	after := Bins(peers()[0], now.Add(10*time.Second), 10*time.Minute, n)
 	if !same(before[1:n-1], after[:n-2]) {
 		t.Error("columns did not move by one when the duration of one had passed")
 	}
@@ -82,29 +82,6 @@ func TestFigures(t *testing.T) {
 		got := FiguresOf(at(tt.points), now, time.Minute)
 		if !same([]float64{got.Now, got.Mean, got.Max}, []float64{tt.want.Now, tt.want.Mean, tt.want.Max}) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
-		}
-	}
-}
-
-func TestSumAddsWhatHasTheSameMoment(t *testing.T) {
-	sum := Sum([]Series{
-		{"a", at(map[float64]float64{3: 1, 2: 1, 1: math.NaN()})},
-		{"b", at(map[float64]float64{4: 10, 3: 10, 1: 10})},
-		{"c", nil},
-	})
-	got := map[int64]float64{}
-	var order []int64
-	for at, rate := range sum {
-		got[now.UnixMilli()-at] = rate
-		order = append(order, at)
-	}
-	want := map[int64]float64{4000: 10, 3000: 11, 2000: 1, 1000: 10}
-	if len(got) != len(want) || !slices.IsSorted(order) {
-		t.Errorf("got %v in the order %v", got, order)
-	}
-	for at, rate := range want {
-		if got[at] != rate {
-			t.Errorf("%d ms ago: got %v, want %v", at, got[at], rate)
 		}
 	}
 }

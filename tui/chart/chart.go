@@ -56,13 +56,6 @@ const longest = 10_000 * time.Hour
 // NaN and infinities are no measurement; a negative rate counts as zero.
 type Points = iter.Seq2[int64, float64]
 
-// Series is a named rate over time.
-type Series struct {
-	// Name is for the legend; it may come from others.
-	Name   string
-	Points Points
-}
-
 // Options say how a picture is drawn.
 type Options struct {
 	Graph Graph

@@ -69,10 +69,10 @@ func constant(n int, rate float64) Points {
 }
 
 // peers is a stack of more series than there are layers.
-func peers() []Series {
-	out := []Series{{"cloud", wave(3600, 4e5, 0, 260, 200)}, {"edge", wave(3600, 3e5, 1)}}
-	for i, name := range []string{"c", "d", "e", "f", "g", "h"} {
-		out = append(out, Series{name, wave(3600, 1e5, float64(2+i))})
+func peers() []Points {
+	out := []Points{wave(3600, 4e5, 0, 260, 200), wave(3600, 3e5, 1)}
+	for i := range Layers - len(out) {
+		out = append(out, wave(3600, 1e5, float64(2+i)))
 	}
 	return out
 }
@@ -178,16 +178,16 @@ func TestASizeIsKeptWhateverIsDrawn(t *testing.T) {
 			Window: windows[rng.IntN(len(windows))], Title: []string{"", "rx", "long title", "\x1b[2J"}[rng.IntN(4)],
 			Tint: Tint(rng.IntN(9)), NoTime: rng.IntN(3) == 0,
 		}
-		var series []Series
+		var stack []Points
 		var entries []Entry
 		for range rng.IntN(9) {
-			series = append(series, Series{"a", random()})
+			stack = append(stack, random())
 			entries = append(entries, Entry{strings.Repeat("名\x1b", rng.IntN(12)), "1 B/s"})
 		}
 		width, height := rng.IntN(130), rng.IntN(40)
-		exactly(t, Area(series, width, height, o), width, height)
+		exactly(t, Area(stack, width, height, o), width, height)
 		exactly(t, Legend(entries, width, height, o), width, height)
-		points := Sum(series)
+		points := random()
 		if got := ansi.StringWidth(Sparkline(points, o.Now, o.Window, width, o.Graph)); got != width {
 			t.Fatalf("a sparkline of %d cells is %d wide", width, got)
 		}
@@ -199,8 +199,8 @@ func TestASizeIsKeptWhateverIsDrawn(t *testing.T) {
 }
 
 func TestAreaOfNothing(t *testing.T) {
-	for _, series := range [][]Series{nil, {{"a", nil}}, {{"a", constant(0, math.NaN())}}} {
-		lines := Area(series, 30, 6, Options{Now: now})
+	for _, stack := range [][]Points{nil, {nil}, {constant(0, math.NaN())}} {
+		lines := Area(stack, 30, 6, Options{Now: now})
 		exactly(t, lines, 30, 6)
 		for _, l := range lines[:4] {
 			if _, plot, _ := strings.Cut(l, "│"); strings.TrimSpace(plot) != "" {
@@ -222,7 +222,7 @@ func TestZeroIsALineAndSilenceIsNone(t *testing.T) {
 		if silent := Sparkline(nil, now, time.Minute, 10, g); silent != strings.Repeat(" ", 10) {
 			t.Errorf("%s: silence is %q", g, silent)
 		}
-		last := Area([]Series{{"a", constant(60, 0)}}, 10, 3, Options{Graph: g, Now: now})[2]
+		last := Area([]Points{constant(60, 0)}, 10, 3, Options{Graph: g, Now: now})[2]
 		if strings.TrimSpace(last) == "" {
 			t.Errorf("%s: an area of zero shows nothing", g)
 		}
@@ -233,7 +233,7 @@ func TestSparklines(t *testing.T) {
 	for _, g := range graphs() {
 		var lines []string
 		for _, n := range []int{1, 8, 20} {
-			lines = append(lines, Sparkline(peers()[0].Points, now, 10*time.Minute, n, g),
+			lines = append(lines, Sparkline(peers()[0], now, 10*time.Minute, n, g),
 				Spark([]float64{1, 2, 3, math.NaN(), 5, 6, 7, 8}, n, g))
 		}
 		golden(t, "spark-"+string(g), lines)
@@ -241,22 +241,9 @@ func TestSparklines(t *testing.T) {
 }
 
 func BenchmarkArea(b *testing.B) {
-	series := []Series{{"a", wave(600, 4e5, 0)}}
+	stack := []Points{wave(600, 4e5, 0)}
 	b.ReportAllocs()
 	for b.Loop() {
-		Area(series, 120, 30, Options{Now: now, Window: 10 * time.Minute, Color: true})
-	}
-}
-
-// BenchmarkStack draws 100 peers over an hour.
-func BenchmarkStack(b *testing.B) {
-	var series []Series
-	for i := range 100 {
-		series = append(series, Series{"a", constant(3600, float64(i))})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		Area(series, 200, 50, Options{Now: now, Window: time.Hour, Color: true})
-		FiguresOf(Sum(series), now, time.Hour)
+		Area(stack, 120, 30, Options{Now: now, Window: 10 * time.Minute, Color: true})
 	}
 }

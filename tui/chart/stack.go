@@ -37,51 +37,6 @@ func Rank(weights []float64, n int) (shown, rest []int) {
 	return order[:max(0, n-1)], order[max(0, n-1):]
 }
 
-// Sum adds up series: at each moment that one of them has, what all have at that very
-// moment. The points of one snapshot have the same moment.
-func Sum(series []Series) Points {
-	return func(yield func(int64, float64) bool) {
-		for _, p := range sum(series) {
-			if !yield(p.at, p.rate) {
-				return
-			}
-		}
-	}
-}
-
-type point struct {
-	at   int64
-	rate float64
-}
-
-func sum(series []Series) []point {
-	var out []point
-	for _, s := range series {
-		if s.Points == nil {
-			continue
-		}
-		i, known := 0, len(out)
-		for at, rate := range s.Points {
-			v, ok := measured(rate)
-			if !ok {
-				continue
-			}
-			for i < known && out[i].at < at {
-				i++
-			}
-			if i < known && out[i].at == at {
-				out[i].rate += v
-			} else {
-				out = append(out, point{at, v})
-			}
-		}
-		if len(out) > known {
-			slices.SortFunc(out, func(a, b point) int { return cmp.Compare(a.at, b.at) })
-		}
-	}
-	return out
-}
-
 // Legend names the layers in exactly height lines of exactly width cells. Entries that
 // do not fit are counted at the end.
 func Legend(entries []Entry, width, height int, o Options) []string {

@@ -24,11 +24,11 @@ func TestLayersAreToldApartWithoutColour(t *testing.T) {
 	for _, g := range graphs() {
 		seen := map[string]int{}
 		for i := range Layers {
-			series := make([]Series, i+1)
+			series := make([]Points, i+1)
 			for j := range series {
-				series[j] = Series{"a", constant(60, 0)}
+				series[j] = constant(60, 0)
 			}
-			series[i] = Series{"a", constant(60, 1e6)}
+			series[i] = constant(60, 1e6)
 			o := Options{Graph: g, Now: now}
 			row := strings.TrimSpace(Area(series, 12, 6, o)[2])
 			if before, ok := seen[row]; ok {
@@ -42,14 +42,13 @@ func TestLayersAreToldApartWithoutColour(t *testing.T) {
 	}
 }
 
-// TestAStackIsAsHighAsTheSum has eight series, more than there are layers.
 func TestAStackIsAsHighAsTheSum(t *testing.T) {
-	var series []Series
-	for range 8 {
-		series = append(series, Series{"a", constant(60, 1e6)})
+	var stack []Points
+	for range Layers {
+		stack = append(stack, constant(60, 1e6))
 	}
-	one := Area([]Series{{"sum", constant(60, 8e6)}}, 30, 10, Options{Graph: ASCII, Now: now})
-	many := Area(series, 30, 10, Options{Graph: ASCII, Now: now})
+	one := Area([]Points{constant(60, Layers*1e6)}, 30, 10, Options{Graph: ASCII, Now: now})
+	many := Area(stack, 30, 10, Options{Graph: ASCII, Now: now})
 	for i := range one {
 		top := func(l string) string {
 			return strings.NewReplacer("#", "x", "+", "x", "o", "x", "-", "x", ":", "x", ".", "x").Replace(l)

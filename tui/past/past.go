@@ -318,13 +318,13 @@ func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
 		lost = fmt.Sprintf("%.1f%%", 100**x.LossRatio)
 	}
 	lines := cell.Flow([]string{
-		d.Paint.Cell(cell.PeerState(then)), d.Paint.Cell(cell.Path(x.Path)), "rtt " + cell.Dash(rtt).Text, "loss " + lost,
+		d.Paint.Cell(cell.PeerState(&then)), d.Paint.Cell(cell.Path(x.Path)), "rtt " + cell.Dash(rtt).Text, "loss " + lost,
 		"rx " + chart.Rate(x.RxBytesPerSecond) + " tx " + chart.Rate(x.TxBytesPerSecond),
 	}, width)
 	for _, direction := range []string{api.DirectionOutbound, api.DirectionInbound} {
 		var items []string
 		for i, target := range cell.Endpoints() {
-			items = append(items, arrow(direction)+[]string{"auth", "api", "gw"}[i]+" "+d.Paint.Cell(cell.Verdict(then, direction, target)))
+			items = append(items, arrow(direction)+[]string{"auth", "api", "gw"}[i]+" "+d.Paint.Cell(cell.Verdict(&then, direction, target)))
 		}
 		lines = append(lines, cell.Flow(items, width)...)
 	}

@@ -15,19 +15,23 @@ import (
 
 const titleChecks = "Checks"
 
-// checksView lists all checks, each as high as what there is to say of it.
+// checksView lists all checks, each as high as what there is to say of it. Only those in the window are drawn, and
+// how high the others are nobody knows: the selected one has its place, and the others are drawn around it.
 type checksView struct {
 	sorting
+	listing[*api.Check]
 	// expanded are the checks whose stages are shown although they do not fail, and
 	// whose are not although they do.
 	expanded map[string]bool
-	blocks   []block // as drawn last
-	ids      []string
-	top      int // first line shown
-	height   int
+	// line is where in the window the selected check begins, blocks are the places in it as drawn last, and
+	// first is the check that the first one is of.
+	line          int
+	blocks        []block
+	first         int
+	width, height int
 }
 
-// block is a check's place among all lines.
+// block is a check's place in the window, in lines; parts of it may be above the window and below it.
 type block struct{ from, to int }
 
 func newChecks() *checksView {
@@ -47,15 +51,6 @@ func (*checksView) bindings() []key.Binding {
 // checkID is a check's identity: unique in a report, and the same in the next.
 func checkID(c *api.Check) string { return c.Peer + "\x00" + c.Direction + "\x00" + c.Name }
 
-func (d *data) check(id string) *api.Check {
-	for i := range d.report.Checks {
-		if checkID(&d.report.Checks[i]) == id {
-			return &d.report.Checks[i]
-		}
-	}
-	return nil
-}
-
 func (v *checksView) update(msg tea.Msg, d *data) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.MouseMsg:
@@ -70,19 +65,23 @@ func (v *checksView) update(msg tea.Msg, d *data) tea.Cmd {
 
 func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 	k := keys()
-	c := d.check(d.checks.id)
+	var c *api.Check
+	if i := slices.Index(v.ids, d.checks.id); i >= 0 {
+		c = v.rows[i]
+	}
 	switch {
-	case key.Matches(msg, k.up), key.Matches(msg, k.down):
-		step := 1
-		if key.Matches(msg, k.up) {
-			step = -1
-		}
-		if !v.scrollWithin(d, step) {
-			d.checks.key(msg, v.ids)
-		}
-	case key.Matches(msg, k.pageUp), key.Matches(msg, k.pageDown):
-		v.page(d, key.Matches(msg, k.pageDown))
-	case d.checks.key(msg, v.ids):
+	case key.Matches(msg, k.up):
+		v.move(d, -1)
+	case key.Matches(msg, k.down):
+		v.move(d, 1)
+	case key.Matches(msg, k.pageUp):
+		v.page(d, v.first, -v.height)
+	case key.Matches(msg, k.pageDown):
+		v.page(d, v.first+len(v.blocks)-1, v.height)
+	case key.Matches(msg, k.first):
+		v.to(d, 0)
+	case key.Matches(msg, k.last):
+		v.to(d, far)
 	case key.Matches(msg, k.enter):
 		v.expanded[d.checks.id] = !v.expanded[d.checks.id]
 	case key.Matches(msg, k.probe):
@@ -100,73 +99,82 @@ func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 	return nil
 }
 
-// selected is the place of the selected check.
-func (v *checksView) selected(d *data) (block, bool) {
-	i := slices.Index(v.ids, d.checks.id)
-	if i < 0 || i >= len(v.blocks) {
-		return block{}, false
+// to selects the check at an index, or the nearest that there is. It stays where it is in the window; one
+// that is not there comes in at the nearer end.
+func (v *checksView) to(d *data, at int) {
+	d.checks.to(at, v.ids)
+	switch i := d.checks.at - v.first; {
+	case i < 0:
+		v.line = 0
+	case i < len(v.blocks):
+		v.line = v.blocks[i].from
+	default:
+		v.line = v.height
 	}
-	return v.blocks[i], true
 }
 
-// scrollWithin moves by a line inside a check that is higher than the screen, and
-// reports whether there was one to move by.
-func (v *checksView) scrollWithin(d *data, step int) bool {
-	b, ok := v.selected(d)
-	switch {
-	case !ok || b.to-b.from <= v.height:
+// move scrolls by so many lines within a check that is higher than the window, or selects the next one there.
+func (v *checksView) move(d *data, lines int) {
+	if !v.scroll(d, lines) {
+		v.to(d, d.checks.at+cmp.Compare(lines, 0))
+	}
+}
+
+// scroll moves within a check that is higher than the window, and reports whether there was anything to move by.
+func (v *checksView) scroll(d *data, lines int) bool {
+	i := d.checks.at - v.first
+	if i < 0 || i >= len(v.blocks) || lines < 0 && v.blocks[i].from >= 0 || lines > 0 && v.blocks[i].to <= v.height {
 		return false
-	case step > 0 && b.to > v.top+v.height, step < 0 && b.from < v.top:
-		v.top += step
-		return true
 	}
-	return false
+	v.line -= lines
+	return true
 }
 
-// page selects the check that is a screen further.
-func (v *checksView) page(d *data, down bool) {
-	b, ok := v.selected(d)
-	if !ok {
+// page goes on by a window: to the check at its end, which then is at the other end, or to the one behind that.
+func (v *checksView) page(d *data, end, lines int) {
+	if v.scroll(d, lines) {
 		return
 	}
-	line := b.from - v.height
-	if down {
-		line = b.from + v.height
+	if end == d.checks.at {
+		end += cmp.Compare(lines, 0)
 	}
-	for i, other := range v.blocks {
-		if other.to > max(0, line) || i == len(v.blocks)-1 {
-			d.checks.to(i, v.ids)
-			return
-		}
+	if end < 0 || end >= len(v.rows) {
+		return
+	}
+	d.checks.to(end, v.ids)
+	if v.line = 0; lines < 0 {
+		v.line = v.height - len(v.lines(d, d.checks.at))
 	}
 }
 
 func (v *checksView) mouse(msg tea.MouseMsg, d *data) {
 	switch {
 	case msg.Button == tea.MouseButtonWheelUp:
-		d.checks.to(d.checks.at-1, v.ids)
+		v.move(d, -wheel)
 	case msg.Button == tea.MouseButtonWheelDown:
-		d.checks.to(d.checks.at+1, v.ids)
+		v.move(d, wheel)
 	case msg.Button == tea.MouseButtonLeft && msg.Action == tea.MouseActionPress:
-		for i, b := range v.blocks {
-			if line := v.top + msg.Y; line >= b.from && line < b.to {
-				d.checks.to(i, v.ids)
-			}
+		if i := slices.IndexFunc(v.blocks, func(b block) bool { return msg.Y >= b.from && msg.Y < b.to }); i >= 0 {
+			v.to(d, v.first+i)
 		}
 	}
 }
 
-// list is what the filter picks, in its order.
-func (v *checksView) list(d *data) []*api.Check {
-	var out []*api.Check
+// list brings the list up to date: the checks that the filter picks, sorted.
+func (v *checksView) list(d *data) {
+	if !v.stale(listOf{firstOf(d.report.Checks), d.filter, v.column, v.descending, nil}) {
+		return
+	}
 	for i := range d.report.Checks {
 		c := &d.report.Checks[i]
 		if d.filter.match(c.Peer, c.Name, c.Target, c.Direction, string(c.Verdict.Verdict), c.Code, c.Stage, c.Cause) {
-			out = append(out, c)
+			v.rows = append(v.rows, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *api.Check) int { return v.directed(v.compare(a, b)) })
-	return out
+	slices.SortStableFunc(v.rows, func(a, b *api.Check) int { return v.directed(v.compare(a, b)) })
+	for _, c := range v.rows {
+		v.ids = append(v.ids, checkID(c))
+	}
 }
 
 func (v *checksView) compare(a, b *api.Check) int {
@@ -190,35 +198,63 @@ func checkedAt(c *api.Check) time.Time {
 }
 
 func (v *checksView) draw(d *data, width, height int) string {
-	checks := v.list(d)
-	v.ids, v.blocks, v.height = v.ids[:0], v.blocks[:0], height
-	if len(checks) == 0 {
+	v.list(d)
+	v.width, v.height, v.blocks = width, height, v.blocks[:0]
+	if len(v.rows) == 0 {
 		return strings.Join(exactly(cell.Wrap("", d.unchecked(), width, ""), width, height), "\n")
 	}
-	for _, c := range checks {
-		v.ids = append(v.ids, checkID(c))
-	}
+	d.checks.settle(v.ids)
 	if !d.checks.chosen {
-		v.top = 0
+		v.line = 0
 	}
-	d.checks.window(v.ids, height)
-	var lines []string
-	for i, c := range checks {
-		from := len(lines)
-		detail := v.expanded[v.ids[i]]
-		selected := v.ids[i] == d.checks.id
-		for n, l := range cell.CheckLines(c, cell.Subject(c, true), unmarked(width), d.paint, d.now, detail) {
-			if n == 0 {
-				l = marked(l, selected, width, d.paint)
-			} else {
-				l = bar(selected, d.paint) + l
+	return strings.Join(exactly(v.window(d), width, height), "\n")
+}
+
+// window has the selected check in its place, all of it if it has room, and what is before and behind it.
+func (v *checksView) window(d *data) []string {
+	lines := v.lines(d, d.checks.at)
+	heights := []int{len(lines)}
+	room := v.height - len(lines)
+	v.line = min(max(v.line, min(room, 0)), max(room, 0))
+	v.first = d.checks.at
+	for above := 0; ; { // lines before the selected check
+		last := v.first + len(heights)
+		gap := v.height - (v.line - above + len(lines))
+		switch {
+		case above < v.line && v.first > 0:
+			v.first--
+			before := v.lines(d, v.first)
+			lines, heights, above = append(before, lines...), append([]int{len(before)}, heights...), above+len(before)
+		case above < v.line: // The first check begins at the top.
+			v.line = above
+		case gap > 0 && last < len(v.rows):
+			behind := v.lines(d, last)
+			lines, heights = append(lines, behind...), append(heights, len(behind))
+		case gap > 0 && (v.first > 0 || above > v.line): // The last one ends at the bottom.
+			v.line += gap
+		default:
+			from := v.line - above
+			for _, n := range heights {
+				v.blocks = append(v.blocks, block{from, from + n})
+				from += n
 			}
-			lines = append(lines, l)
+			return lines[above-v.line:]
 		}
-		v.blocks = append(v.blocks, block{from, len(lines)})
 	}
-	v.follow(v.blocks[d.checks.at], len(lines))
-	return strings.Join(exactly(lines[v.top:], width, height), "\n")
+}
+
+// lines draws a check.
+func (v *checksView) lines(d *data, at int) []string {
+	c, selected := v.rows[at], at == d.checks.at
+	lines := cell.CheckLines(c, cell.Subject(c, true), unmarked(v.width), d.paint, d.now, v.expanded[v.ids[at]])
+	for i, l := range lines {
+		if i == 0 {
+			lines[i] = marked(l, selected, v.width, d.paint)
+		} else {
+			lines[i] = bar(selected, d.paint) + l
+		}
+	}
+	return lines
 }
 
 // bar stands at the left of the lines that belong to the selected check.
@@ -227,23 +263,6 @@ func bar(selected bool, p cell.Paint) string {
 		return "  "
 	}
 	return p.Text(cell.Quiet, "│ ")
-}
-
-// follow scrolls so that the selected check is seen, from its beginning if it is higher
-// than the screen and was not there before.
-func (v *checksView) follow(b block, lines int) {
-	v.top = min(v.top, max(0, lines-v.height))
-	switch {
-	case b.to-b.from > v.height:
-		if b.from > v.top+v.height-1 || b.to <= v.top {
-			v.top = b.from
-		}
-		v.top = min(max(v.top, b.from), b.to-v.height)
-	case b.from < v.top:
-		v.top = b.from
-	case b.to > v.top+v.height:
-		v.top = b.to - v.height
-	}
 }
 
 // unchecked says why there is no check to see.

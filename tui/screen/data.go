@@ -68,10 +68,11 @@ type data struct {
 
 	// leads are the peers that titles of groups stand for, by what the titles are in peers.
 	leads map[string]string
-	// count and rate are of all peers of the snapshot, and taken is how many snapshots there were.
+	// count, rates, the worst fault and the number of others are of all peers of the snapshot.
 	count  map[cell.Standing]int
 	rx, tx float64
-	taken  int
+	worst  cell.Named
+	others int
 
 	// Selections by identity: a peer's public key, check, flow and service as their views name
 	// them. They outlive refreshes, sorting and filters.
@@ -105,7 +106,12 @@ func (d *data) peer() *api.PeerStatus {
 // peerIndex is where the selected peer is among all; -1 when there is none.
 func (d *data) peerIndex() int {
 	id := cmp.Or(d.leads[d.peers.id], d.peers.id)
-	return slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return peerID(&p) == id })
+	for i := range d.status.Peers {
+		if peerID(&d.status.Peers[i]) == id {
+			return i
+		}
+	}
+	return -1
 }
 
 // selected is the selected peer, or the first where nobody has chosen yet, or it is gone; nil when there
@@ -148,8 +154,8 @@ func (d *data) took(s api.Status, at time.Time) {
 	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
 	d.status, d.statusAt = s, at
 	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}
-	d.taken++
 	d.count, d.rx, d.tx = map[cell.Standing]int{}, 0, 0
+	d.worst, d.others = cell.Worst(&s)
 	for i := range s.Peers {
 		p := &s.Peers[i]
 		r := d.traffic[peerID(p)]

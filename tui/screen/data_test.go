@@ -2,6 +2,7 @@ package screen
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +37,13 @@ func TestRatesAreAveragesOverWhatPassed(t *testing.T) {
 	r.add(at.Add(-time.Hour), &api.PeerStatus{RxBytes: 900})
 	if len(r.samples) != n {
 		t.Error("a sample was taken although no time passed")
+	}
+}
+
+func TestSamplesOfOneMomentAddUp(t *testing.T) {
+	got := together([][]sample{{{2, 1, 1}, {3, 1, 1}}, {{1, 10, 5}, {3, 10, 5}, {4, 10, 5}}, nil, {{2, 100, 0}}})
+	if want := []sample{{1, 10, 5}, {2, 101, 1}, {3, 11, 6}, {4, 10, 5}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -97,7 +97,7 @@ func (m *model) row(i int) *gatewayRow {
 		r.why, r.fix = v.Cause, v.Fix
 	}
 	if p := d.status.Problems; len(p) > 0 && (p[0].Verdict.Verdict == api.Error && r.standing > gatewayTrouble || r.standing == gatewayWell) {
-		r.worst, _ = badge(&d.status, false)
+		r.worst, _ = d.badge(false)
 		r.why, r.fix = p[0].Cause, p[0].Fix
 		if r.standing = gatewayWarning; p[0].Verdict.Verdict == api.Error {
 			r.standing = gatewayTrouble

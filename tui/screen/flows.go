@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
@@ -19,8 +18,8 @@ const titleFlows = "Flows"
 // flows lists the open connections through the tunnel, of all peers.
 type flows struct {
 	sorting
+	listing[flowRow]
 	meters meters
-	ids    []string // of the rows as drawn last
 }
 
 func newFlows() *flows {
@@ -68,20 +67,16 @@ func (v *flows) update(msg tea.Msg, d *data) tea.Cmd {
 		if d.flows.key(msg, v.ids) {
 			return nil
 		}
-		switch k := keys(); {
-		case key.Matches(msg, k.enter):
-			for _, r := range v.rows(d) {
-				if r.id == d.flows.id {
-					d.peers.choose(peerID(r.peer))
-					return ask(openMsg{titlePeer})
-				}
-			}
-		case key.Matches(msg, k.probe):
-			for _, r := range v.rows(d) {
-				if r.id == d.flows.id {
-					return ask(probeMsg{r.peer.Name})
-				}
-			}
+		i := slices.Index(v.ids, d.flows.id)
+		if i < 0 {
+			return nil
+		}
+		switch p := v.rows[i].peer; {
+		case key.Matches(msg, keys().enter):
+			d.peers.choose(peerID(p))
+			return ask(openMsg{titlePeer})
+		case key.Matches(msg, keys().probe):
+			return ask(probeMsg{p.Name})
 		}
 	}
 	return nil
@@ -93,11 +88,8 @@ const flowsTop = 2
 // draw implements view.
 func (v *flows) draw(d *data, width, height int) string {
 	v.meters.take(d)
-	rows := v.rows(d)
-	v.ids = v.ids[:0]
-	for i := range rows {
-		v.ids = append(v.ids, rows[i].id)
-	}
+	v.list(d)
+	rows := v.rows
 	lines := []string{cell.Fit(v.summary(d, rows), width)}
 	first, last := d.flows.window(v.ids, height-flowsTop)
 	if len(rows) == 0 {
@@ -143,9 +135,11 @@ func (v *flows) summary(d *data, rows []flowRow) string {
 	return onOneLine([]string{d.paint.Text(cell.Strong, count), "by " + v.column + " " + order, "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
 }
 
-// rows are the flows that the filter picks, sorted.
-func (v *flows) rows(d *data) []flowRow {
-	var rows []flowRow
+// list brings the list up to date: the flows that the filter picks, sorted.
+func (v *flows) list(d *data) {
+	if !v.stale(listOf{firstOf(d.status.Peers), d.filter, v.column, v.descending, nil}) {
+		return
+	}
 	for i := range d.status.Peers {
 		p := &d.status.Peers[i]
 		same := map[string]int{}
@@ -160,22 +154,24 @@ func (v *flows) rows(d *data) []flowRow {
 				continue
 			}
 			m, known := v.meters.of(id)
-			rows = append(rows, flowRow{id, p, f, m.rx, m.tx, known})
+			v.rows = append(v.rows, flowRow{id, p, f, m.rx, m.tx, known})
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b flowRow) int {
+	slices.SortStableFunc(v.rows, func(a, b flowRow) int {
 		// Equal ones must not change places from one snapshot to the next.
-		return cmp.Or(v.directed(v.compare(&a, &b, d.now)), cell.CompareNames(a.peer.Name, b.peer.Name), cmp.Compare(a.id, b.id))
+		return cmp.Or(v.directed(v.compare(&a, &b)), cell.CompareNames(a.peer.Name, b.peer.Name), cmp.Compare(a.id, b.id))
 	})
-	return rows
+	for i := range v.rows {
+		v.ids = append(v.ids, v.rows[i].id)
+	}
 }
 
-func (v *flows) compare(a, b *flowRow, now time.Time) int {
+func (v *flows) compare(a, b *flowRow) int {
 	switch v.column {
 	case sortBytes:
 		return cmp.Compare(a.flow.RxBytes+a.flow.TxBytes, b.flow.RxBytes+b.flow.TxBytes)
 	case sortAge:
-		return cmp.Compare(now.Sub(a.flow.StartedAt), now.Sub(b.flow.StartedAt))
+		return b.flow.StartedAt.Compare(a.flow.StartedAt)
 	case sortPeer:
 		return cell.CompareNames(a.peer.Name, b.peer.Name)
 	case sortService:

@@ -54,7 +54,11 @@ func (f *fake) advance(change func(*api.PeerStatus, *api.Flow)) {
 }
 
 // listed are the rows of the view: peer, direction, service and remote address each.
-func listed(s *stage) []flowRow { return s.views[4].(*flows).rows(s.data) }
+func listed(s *stage) []flowRow {
+	v := s.views[4].(*flows)
+	v.list(s.data)
+	return v.rows
+}
 
 func TestRatesOfFlowsAreDifferencesOfTheirCounters(t *testing.T) {
 	s := play(t, busy(), 120, 30, false).press("5")

@@ -37,30 +37,11 @@ type entry struct {
 	group *group // nil of a peer
 }
 
-// listing is the list as it was drawn last. Of 1,000 peers it takes longer than all the rest of a
-// picture, so it is made again only when something changes that it depends on.
-type listing struct {
-	madeOf listMadeOf
-	// rows are the peers that the filter picks, in their order, entries the lines that are shown of them,
-	// and ids name these.
-	rows    []*api.PeerStatus
-	entries []entry
-	ids     []string
-	// table has the rows.
-	table       *cell.Table[*api.PeerStatus]
-	tableMadeOf tableMadeOf
-}
-
-// What a list depends on, and the widths of its columns besides.
+// What the list of peers depends on besides, and the widths of its columns.
 type (
-	listMadeOf struct {
-		of         *data
-		taken      int
-		filter     filter
-		column     string
-		descending bool
-		grouping   string
-		folds      int
+	groupedBy struct {
+		grouping string
+		folds    int
 	}
 	tableMadeOf struct {
 		width         int
@@ -70,13 +51,12 @@ type (
 
 // list brings the list up to date.
 func (o *overview) list(d *data) {
-	now := listMadeOf{d, d.taken, d.filter, o.column, o.descending, o.grouping, o.folds}
-	if o.madeOf == now {
+	if !o.stale(listOf{firstOf(d.status.Peers), d.filter, o.column, o.descending, groupedBy{o.grouping, o.folds}}) {
 		return
 	}
-	o.listing = listing{madeOf: now}
+	o.entries, o.table = nil, nil
 	for i := range d.status.Peers {
-		if p := &d.status.Peers[i]; d.filter.match(peerTexts(p)...) {
+		if p := &d.status.Peers[i]; d.filter.text == "" || d.filter.match(peerTexts(p)...) {
 			o.rows = append(o.rows, p)
 		}
 	}

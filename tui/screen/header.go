@@ -8,7 +8,6 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
 )
 
@@ -173,7 +172,7 @@ func (m *model) totalsLine(short bool) string {
 	d := m.data
 	p := d.paint
 	items := []string{p.Text(cell.Strong, cell.Printable(d.status.Gateway.Name)), d.counted(len(d.status.Peers), d.count, short)}
-	if badge, wrong := badge(&d.status, short); wrong {
+	if badge, wrong := d.badge(short); wrong {
 		items = append(items, p.Cell(badge))
 	}
 	if d.stale() {
@@ -183,19 +182,18 @@ func (m *model) totalsLine(short bool) string {
 }
 
 // badge names the worst that is wrong, of which gateway, and how many other codes there are.
-func badge(s *api.Status, short bool) (cell.Cell, bool) {
-	worst, more := cell.Worst(s)
-	if worst.Code == "" {
+func (d *data) badge(short bool) (cell.Cell, bool) {
+	if d.worst.Code == "" {
 		return cell.Cell{}, false
 	}
-	c := cell.Outcome(worst.Outcome)
-	c.Text = c.Sign() + " " + cell.Printable(worst.Code)
+	c := cell.Outcome(d.worst.Outcome)
+	c.Text = c.Sign() + " " + cell.Printable(d.worst.Code)
 	if short {
 		return c, true
 	}
-	c.Text += " " + cmp.Or(ansi.Truncate(cell.Printable(worst.Peer), longName, "…"), "on this side")
-	if more > 0 {
-		c.Text += fmt.Sprintf(" +%d", more)
+	c.Text += " " + cmp.Or(ansi.Truncate(cell.Printable(d.worst.Peer), longName, "…"), "on this side")
+	if d.others > 0 {
+		c.Text += fmt.Sprintf(" +%d", d.others)
 	}
 	return c, true
 }

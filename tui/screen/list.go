@@ -8,6 +8,42 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
+// listing has the rows of a view as they were picked and sorted last. Of thousands that takes longer than all the
+// rest of a picture, so they are made again only when something changes that they depend on.
+type listing[T any] struct {
+	of   listOf
+	rows []T
+	ids  []string // of the lines, by which they are selected
+}
+
+// listOf is what a list depends on.
+type listOf struct {
+	// source points to the first of what the rows are made of, in a snapshot or report: these are replaced
+	// and never changed.
+	source     any
+	filter     filter
+	column     string
+	descending bool
+	more       any // that only this view has
+}
+
+// stale reports whether the list is to be made again, and empties it then.
+func (l *listing[T]) stale(of listOf) bool {
+	if l.of == of {
+		return false
+	}
+	*l = listing[T]{of: of}
+	return true
+}
+
+// firstOf points to the first of a list; nil of an empty one.
+func firstOf[S any](list []S) *S {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[0]
+}
+
 // marked puts a row behind the sign of the selection.
 func marked(row string, selected bool, width int, p cell.Paint) string {
 	if !selected {

@@ -22,7 +22,11 @@ const titleOverview = "Overview"
 // where there is room for more of it.
 type overview struct {
 	sorting
-	listing
+	listing[*api.PeerStatus]
+	// entries are the lines that are shown of the rows, and table has their columns.
+	entries     []entry
+	table       *cell.Table[*api.PeerStatus]
+	tableMadeOf tableMadeOf
 	// grouping is what peers are gathered by, and folded are the groups whose peers are not shown.
 	grouping string
 	folded   map[string]bool
@@ -346,17 +350,17 @@ func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerSt
 		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceGateway) }},
 		{Title: "RX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
 		{Title: "TX/s", Rank: 12, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
-		{Title: "TRAFFIC", Rank: 10, Min: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
-		{Title: titleHour, Rank: 9, Min: trailCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, trailCells), Style: cell.Signs} }},
-		{Title: "RTT/h", Rank: 12, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells), Style: cell.Second} }},
+		{Title: "TRAFFIC", Rank: 10, Min: sparkCells, Max: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
+		{Title: titleHour, Rank: 9, Min: trailCells, Max: trailCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, trailCells), Style: cell.Signs} }},
+		{Title: "RTT/h", Rank: 12, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells), Style: cell.Second} }},
 		{Title: "HANDSHAKE", Rank: 14, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
 	}
 	if !d.wide {
 		return columns
 	}
 	return append(columns, []cell.Column[peer]{
-		{Title: titleOut, Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Outbound), Style: cell.Signs} }},
-		{Title: titleIn, Rank: 13, Min: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Inbound), Style: cell.Signs} }},
+		{Title: titleOut, Rank: 13, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Outbound), Style: cell.Signs} }},
+		{Title: titleIn, Rank: 13, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Inbound), Style: cell.Signs} }},
 		{Title: "REMOTE", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
 		{Title: "RX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
 		{Title: "TX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
@@ -376,7 +380,7 @@ func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
 		case c.Title == "→AUTH":
 			columns = append(columns, strip)
 		case c.Title == titleHour:
-			c.Rank, c.Min = 3, compactTrail
+			c.Rank, c.Min, c.Max = 3, compactTrail, compactTrail
 			c.Cell = func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, compactTrail), Style: cell.Signs} }
 			columns = append(columns, c)
 		case !strings.ContainsAny(c.Title, "→←"):

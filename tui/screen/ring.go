@@ -1,6 +1,8 @@
 package screen
 
 import (
+	"cmp"
+	"slices"
 	"sort"
 	"time"
 
@@ -35,7 +37,7 @@ type ring struct {
 // nothing is lost to a pause; a counter that went back (the peer came again) and the
 // first sample take the gateway's own.
 func (r *ring) add(at time.Time, p *api.PeerStatus) {
-	s := sample{at.UnixMilli(), float32(p.RxBytesPerSecond), float32(p.TxBytesPerSecond)}
+	s := sample{at.UnixMilli(), rate(p.RxBytesPerSecond), rate(p.TxBytesPerSecond)}
 	if n := len(r.samples); n > 0 {
 		seconds := float32(s.unixMilli-r.samples[n-1].unixMilli) / 1000
 		if seconds <= 0 {
@@ -50,6 +52,32 @@ func (r *ring) add(at time.Time, p *api.PeerStatus) {
 		r.samples = append(r.samples[:0], r.samples[capacity:]...)
 	}
 	r.samples = append(r.samples, s)
+}
+
+// rate is one that a gateway told, between 0 and more than any link has: sums of such stay numbers.
+func rate(told float64) float32 { return float32(min(max(told, 0), 1e18)) }
+
+// together adds up the samples of several peers, at each moment those that there are. The samples of one snapshot
+// have the same moment.
+func together(peers [][]sample) []sample {
+	var sums []sample
+	for _, samples := range peers {
+		i, known := 0, len(sums)
+		for _, s := range samples {
+			for i < known && sums[i].unixMilli < s.unixMilli {
+				i++
+			}
+			if i < known && sums[i].unixMilli == s.unixMilli {
+				sums[i].rx, sums[i].tx = sums[i].rx+s.rx, sums[i].tx+s.tx
+			} else {
+				sums = append(sums, s)
+			}
+		}
+		if len(sums) > known {
+			slices.SortFunc(sums, func(a, b sample) int { return cmp.Compare(a.unixMilli, b.unixMilli) })
+		}
+	}
+	return sums
 }
 
 // since gives the samples after a moment, at most an hour of them.

@@ -128,7 +128,7 @@ var serviceCells = [...]cell.Cell{
 // services lists the services of clusters, in both directions.
 type services struct {
 	sorting
-	ids []string // of the rows as drawn last
+	listing[*serviceRow]
 }
 
 // What services are sorted by, besides what flows are.
@@ -161,11 +161,11 @@ func (v *services) update(msg tea.Msg, d *data) tea.Cmd {
 		if d.services.key(msg, v.ids) {
 			return nil
 		}
-		i := slices.IndexFunc(d.offered.rows, func(r *serviceRow) bool { return r.id == d.services.id })
-		if i < 0 || !slices.Contains(v.ids, d.services.id) {
+		i := slices.Index(v.ids, d.services.id)
+		if i < 0 {
 			return nil
 		}
-		r := d.offered.rows[i]
+		r := v.rows[i]
 		if key.Matches(msg, keys().copy) {
 			return ask(copyFix(cell.Finding{Fix: r.Fix}, r.Service))
 		}
@@ -183,11 +183,8 @@ const servicesTop = 2
 // draw implements view.
 func (v *services) draw(d *data, width, height int) string {
 	d.offered.wished = true
-	rows := v.rows(d)
-	v.ids = v.ids[:0]
-	for _, r := range rows {
-		v.ids = append(v.ids, r.id)
-	}
+	v.list(d)
+	rows := v.rows
 	if len(rows) == 0 {
 		return strings.Join(exactly(cell.Wrap("", d.noServices(), width, ""), width, height), "\n")
 	}
@@ -217,18 +214,22 @@ func (d *data) noServices() string {
 	return cell.NoServices(o.enabled)
 }
 
-// rows are the services that the filter picks, sorted.
-func (v *services) rows(d *data) []*serviceRow {
-	var rows []*serviceRow
+// list brings the list up to date: the services that the filter picks, sorted.
+func (v *services) list(d *data) {
+	if !v.stale(listOf{firstOf(d.offered.rows), d.filter, v.column, v.descending, nil}) {
+		return
+	}
 	for _, r := range d.offered.rows {
 		if d.filter.match(r.Service, r.Direction, r.Peer, serviceCells[r.standing()].Text, r.Code, r.Cause) {
-			rows = append(rows, r)
+			v.rows = append(v.rows, r)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b *serviceRow) int {
+	slices.SortStableFunc(v.rows, func(a, b *serviceRow) int {
 		return cmp.Or(v.directed(v.compare(a, b)), cell.CompareNames(a.Service, b.Service), cell.CompareNames(a.Peer, b.Peer))
 	})
-	return rows
+	for _, r := range v.rows {
+		v.ids = append(v.ids, r.id)
+	}
 }
 
 func (v *services) compare(a, b *serviceRow) int {

@@ -178,8 +178,9 @@ func windowName(w time.Duration) string {
 
 // traffic is what is drawn: a series for each peer in each direction, and their sums.
 type traffic struct {
-	rx, tx           []chart.Series
+	rx, tx           []chart.Points
 	legend           []chart.Entry
+	sum              []sample
 	rxBytes, txBytes uint64
 	options          chart.Options
 }
@@ -194,35 +195,39 @@ func (v *throughput) traffic(d *data) traffic {
 	if p := v.shown(d); p != nil {
 		peers = []*api.PeerStatus{p}
 	}
-	weights := make([]float64, len(peers))
-	rx, tx := make([]chart.Series, len(peers)), make([]chart.Series, len(peers))
-	sum := 0.0
+	samples, weights := make([][]sample, len(peers)), make([]float64, len(peers))
+	total := 0.0
 	for i, p := range peers {
-		samples := d.samples(peerID(p), d.now.Add(-window-chart.Hold))
-		rx[i] = chart.Series{Name: p.Name, Points: pointsOf(samples, func(s sample) float32 { return s.rx })}
-		tx[i] = chart.Series{Name: p.Name, Points: pointsOf(samples, func(s sample) float32 { return s.tx })}
-		for _, s := range samples {
+		samples[i] = d.samples(peerID(p), d.now.Add(-window-chart.Hold))
+		for _, s := range samples[i] {
 			weights[i] += float64(s.rx) + float64(s.tx)
 		}
-		sum += weights[i]
+		total += weights[i]
 		t.rxBytes += p.RxBytes
 		t.txBytes += p.TxBytes
 	}
 	shown, rest := chart.Rank(weights, chart.Layers)
 	slices.Sort(shown)
-	for _, i := range append(slices.Clone(shown), rest...) {
-		t.rx, t.tx = append(t.rx, rx[i]), append(t.tx, tx[i])
-	}
-	if len(peers) < 2 {
-		return t
-	}
-	others := sum
+	var layers, others [][]sample
+	left := total
 	for _, i := range shown {
-		others -= weights[i]
-		t.legend = append(t.legend, chart.Entry{Name: peers[i].Name, Value: share(weights[i], sum)})
+		layers = append(layers, samples[i])
+		left -= weights[i]
+		t.legend = append(t.legend, chart.Entry{Name: peers[i].Name, Value: share(weights[i], total)})
 	}
 	if len(rest) > 0 {
-		t.legend = append(t.legend, chart.Entry{Name: fmt.Sprintf("%d others", len(rest)), Value: share(others, sum)})
+		for _, i := range rest {
+			others = append(others, samples[i])
+		}
+		layers = append(layers, together(others))
+		t.legend = append(t.legend, chart.Entry{Name: fmt.Sprintf("%d others", len(rest)), Value: share(left, total)})
+	}
+	for _, l := range layers {
+		t.rx, t.tx = append(t.rx, rxOf(l)), append(t.tx, txOf(l))
+	}
+	t.sum = together(layers)
+	if len(peers) < 2 {
+		t.legend = nil
 	}
 	return t
 }
@@ -233,6 +238,14 @@ func share(part, sum float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.0f %%", max(0, 100*part/sum))
+}
+
+func rxOf(samples []sample) chart.Points {
+	return pointsOf(samples, func(s sample) float32 { return s.rx })
+}
+
+func txOf(samples []sample) chart.Points {
+	return pointsOf(samples, func(s sample) float32 { return s.tx })
 }
 
 func pointsOf(samples []sample, rate func(sample) float32) chart.Points {
@@ -281,8 +294,8 @@ type figureRow struct {
 // figures are a table, or a line for each direction.
 func (t traffic) figures(d *data, width int, roomy bool) []string {
 	rows := []figureRow{
-		{"rx", t.rxBytes, chart.FiguresOf(chart.Sum(t.rx), d.now, t.options.Window)},
-		{"tx", t.txBytes, chart.FiguresOf(chart.Sum(t.tx), d.now, t.options.Window)},
+		{"rx", t.rxBytes, chart.FiguresOf(rxOf(t.sum), d.now, t.options.Window)},
+		{"tx", t.txBytes, chart.FiguresOf(txOf(t.sum), d.now, t.options.Window)},
 	}
 	if !roomy {
 		var lines []string
