@@ -118,24 +118,39 @@ const frameBy = 50 * time.Millisecond
 func BenchmarkView(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		for i := range len(views()) {
-			tasks := newTasks(b.Context())
-			m := newModel(Options{Source: many(n), Color: true, Now: func() time.Time { return noon }}, tasks)
-			m.Update(tea.WindowSizeMsg{Width: 120, Height: 40})
-			m.Update(m.poll()())
-			for at := noon.Add(-keep); at.Before(noon); at = at.Add(10 * time.Second) {
-				m.data.took(m.data.status, at)
+			for _, size := range [][2]int{{120, 40}, {200, 60}} {
+				m := longPlayed(b, n)
+				m.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
+				m.show(i)
+				b.Run(fmt.Sprintf("%s/%d/%dx%d", m.view().title(), n, size[0], size[1]), func(b *testing.B) {
+					for b.Loop() {
+						m.View()
+					}
+					if frame := b.Elapsed() / time.Duration(b.N); n == 100 && frame > frameBy {
+						b.Errorf("a frame takes %v, want at most %v", frame, frameBy)
+					}
+				})
 			}
-			m.data.took(m.data.status, noon)
-			m.show(i)
-			b.Run(fmt.Sprintf("%s/%d", m.view().title(), n), func(b *testing.B) {
-				for b.Loop() {
-					m.View()
-				}
-				if frame := b.Elapsed() / time.Duration(b.N); n == 100 && frame > frameBy {
-					b.Errorf("a frame takes %v, want at most %v", frame, frameBy)
-				}
-			})
-			tasks.close()
 		}
 	}
+}
+
+// longPlayed is a screen of n peers of all of which the last hour is known.
+func longPlayed(b *testing.B, n int) *model {
+	tasks := newTasks(b.Context())
+	b.Cleanup(tasks.close)
+	m := newModel(Options{Source: many(n), Color: true, Now: func() time.Time { return noon }}, tasks)
+	m.Update(m.poll()())
+	for at := noon.Add(-keep); at.Before(noon); at = at.Add(10 * time.Second) {
+		m.data.took(m.data.status, at)
+	}
+	m.data.took(m.data.status, noon)
+	known := pastAnswer{history: api.History{To: noon}}
+	for _, p := range m.data.status.Peers {
+		hour := busyPast().Peers[0]
+		hour.Peer = p.Name
+		known.history.Peers = append(known.history.Peers, hour)
+	}
+	m.data.past.took(pastMsg{hours: &known})
+	return m
 }
