@@ -100,7 +100,7 @@ func (d Drawing) Spark(points []api.HistoryPoint, n int, figure func(*api.Histor
 			values[i] = math.NaN()
 		}
 	}
-	return chart.Spark(values, n, d.Graph)
+	return chart.Spark(values, n, d.Graph, d.Paint)
 }
 
 // Figures of points.
@@ -141,7 +141,7 @@ func (d Drawing) Strips(p *api.PeerHistory, width, height int) []string {
 			if most == 0 {
 				return "", ""
 			}
-			return d.Paint.Text(cell.Second, d.Spark(p.Points, n, figure)), "max " + words(most)
+			return d.Spark(p.Points, n, figure), "max " + words(most)
 		}
 	}
 	rows := []row{signs(State, 0)}

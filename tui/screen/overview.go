@@ -360,9 +360,9 @@ func overviewColumns(d *data, as wording, maxName int) []cell.Column[*api.PeerSt
 	}, verdicts, []column{
 		{Title: "RX/s", Rank: 13, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
 		{Title: "TX/s", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
-		{Title: "TRAFFIC", Rank: 12, Min: sparkCells, Max: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
+		{Title: "TRAFFIC", Rank: 12, Min: sparkCells, Max: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p)} }},
 	}, strips, []column{
-		{Title: "RTT/h", Rank: 14, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells), Style: cell.Second} }},
+		{Title: "RTT/h", Rank: 14, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells)} }},
 		{Title: "HANDSHAKE", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
 	})
 	if !d.wide {
@@ -401,5 +401,5 @@ func spark(d *data, p *api.PeerStatus) string {
 			}
 		}
 	}
-	return chart.Sparkline(points, d.now, sparkWindow, sparkCells, chart.Graph(d.graph))
+	return chart.Sparkline(points, d.now, sparkWindow, sparkCells, chart.Graph(d.graph), d.paint)
 }
