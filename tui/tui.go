@@ -14,6 +14,7 @@
 package tui
 
 import (
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -24,6 +25,16 @@ import (
 // set (no-color.org) and the terminal is not a dumb one.
 func ColorWanted(getenv func(string) string) bool {
 	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
+
+// TrueColor reports whether a terminal shows 16 million colours, as far as the environment tells: by COLORTERM,
+// which many set, or by the name. GNU screen, which passes COLORTERM on, has 256.
+func TrueColor(getenv func(string) string) bool {
+	term, told := getenv("TERM"), strings.ToLower(getenv("COLORTERM"))
+	if strings.HasPrefix(term, "screen") && getenv("TMUX") == "" {
+		return false
+	}
+	return told == "truecolor" || told == "24bit" || strings.HasSuffix(term, "-direct")
 }
 
 // Alarm is an alarm on one line; see [cell.Alarm].

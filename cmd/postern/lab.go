@@ -158,7 +158,7 @@ func (a *app) onTerminal() bool {
 
 // labScreen shows both gateways live until someone quits, below a note.
 func (a *app) labScreen(ctx context.Context, l *lab.Lab, note func() string, actions ...screen.Action) error {
-	o := screen.Options{Color: a.color(), Graph: a.graph(), Theme: a.theme(), Themes: a.themes(), Mouse: true, In: a.stdin, Out: a.stdout.to, Note: note, Actions: actions}
+	o := screen.Options{Color: a.color(), Graph: a.graph(), TrueColor: tui.TrueColor(a.getenv), Theme: a.theme(), Themes: a.themes(), Mouse: true, In: a.stdin, Out: a.stdout.to, Note: note, Actions: actions}
 	for _, site := range []*lab.Site{l.Edge, l.Cloud} {
 		o.Sources = append(o.Sources, screen.NamedSource{Name: site.Name, Source: inProcess{site}, Operator: admin.NewClient(site.Socket)})
 		o.Actions = append(o.Actions, screen.Action{

@@ -54,7 +54,7 @@ func (a *app) tuiCommand() *cobra.Command {
 				if plain {
 					return usagef("run one for each", "--plain follows one gateway, and --gateways shows several")
 				}
-				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
+				return a.fleet(c.Context(), gateways, screen.Options{Graph: graph, TrueColor: tui.TrueColor(a.getenv), Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
 			}
 			if plain {
 				if once {
@@ -69,7 +69,7 @@ func (a *app) tuiCommand() *cobra.Command {
 				}
 				return a.printStatus(s, "", formatTable)
 			}
-			return a.screen(c.Context(), screen.Options{Graph: graph, Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
+			return a.screen(c.Context(), screen.Options{Graph: graph, TrueColor: tui.TrueColor(a.getenv), Theme: colours, Themes: a.themes(), Mouse: mouse}, readOnly)
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")

@@ -230,33 +230,37 @@ func colours(written string) (found []string) {
 	return found
 }
 
-// TestColours: the terminal's own sixteen, or with NO_COLOR none.
+// TestColours: the terminal's own sixteen, with NO_COLOR none, and where there are 16 million also shades of charts.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	p := newPeers(t, newWorld(t))
 	for _, c := range []struct {
-		name   string
-		env    []string
-		colour bool
+		name           string
+		env            []string
+		colour, shades bool
 	}{
-		{"a terminal", nil, true},
-		{"NO_COLOR", []string{"NO_COLOR=1"}, false},
-		{"a dumb terminal", []string{"TERM=dumb"}, false},
-		{"one of many colours", []string{"COLORTERM=truecolor"}, true},
+		{"a terminal", []string{"COLORTERM="}, true, false},
+		{"one of 256 colours", []string{"COLORTERM=", "TERM=xterm-256color"}, true, false},
+		{"one of 16 million", []string{"COLORTERM=truecolor"}, true, true},
+		{"its theme without hues", []string{"COLORTERM=truecolor", "POSTERN_THEME=contrast"}, false, false},
+		{"NO_COLOR", []string{"NO_COLOR=1", "COLORTERM=truecolor"}, false, false},
+		{"a dumb terminal", []string{"TERM=dumb", "COLORTERM=truecolor"}, false, false},
 	} {
 		term := newTerminal(t, p.edge, 80, 24, c.env...)
 		term.run("postern tui")
 		term.await(c.name+": the overview", "cloud", "● connected")
 		term.press("4")
 		term.await(c.name+": the checks", "[4 Checks]", "gateway")
+		term.press("3")
+		term.await(c.name+": a chart", "[3 Throughput]", "SINCE START")
 		term.leaves()
 		written := term.bytes()
 		found := colours(written)
 		if (len(found) > 0) != c.colour {
 			t.Errorf("%s: colours %q were set, want some: %v", c.name, found, c.colour)
 		}
-		if slices.Contains(found, "38") || slices.Contains(found, "48") {
-			t.Errorf("%s: colours beyond the terminal's sixteen were set: %q", c.name, found)
+		if shades := strings.Contains(written, "\x1b[38;2;"); shades != c.shades || slices.Contains(found, "48") || slices.Contains(found, "38") && !shades {
+			t.Errorf("%s: there are shades: %v, want %v, and no other colours beyond the terminal's sixteen: %q", c.name, shades, c.shades, found)
 		}
 		asksNothing(t, written)
 	}

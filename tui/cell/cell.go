@@ -66,32 +66,36 @@ const (
 )
 
 // Paint dresses texts for a background, or leaves them as they are: the zero one, [Bare].
-type Paint struct{ *palette }
+type Paint struct {
+	*palette
+	rich bool // has its gradients
+}
 
 type palette struct {
 	looks map[Style]ansi.Style // a style that is not there is plain
 	// hues: what has no style of its own, as the lines of charts, may have colours. light: the background is.
 	hues, light bool
+	gradients   []Gradient
 }
 
 // Paints. Dark and Light use the terminal's own first eight colours, Light none that vanish on white.
-// Contrast has no hue and nothing faint: the terminal's own text and background, bold and reversed. In
+// Contrast has no hue, no gradient and nothing faint: the terminal's own text and background, bold and reversed. In
 // ColorBlind what is well is blue, what is not vermilion, and what is between yellow, which all eyes tell
 // apart.
 var (
 	Bare = Paint{}
-	Dark = Paint{&palette{hues: true, looks: map[Style]ansi.Style{
+	Dark = Paint{palette: &palette{hues: true, gradients: onDark, looks: map[Style]ansi.Style{
 		Good: colored(ansi.Green), Bad: colored(ansi.Red), Wary: colored(ansi.Yellow), Second: colored(ansi.Cyan),
 		Quiet: ansi.NewStyle().Faint(), Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
 	}}}
-	Light    = Dark.With(true, map[Style]ansi.Style{Wary: colored(ansi.Magenta), Second: colored(ansi.Blue)})
-	Contrast = Paint{&palette{looks: map[Style]ansi.Style{
+	Light    = Dark.With(true, map[Style]ansi.Style{Wary: colored(ansi.Magenta), Second: colored(ansi.Blue)}).Shaded(onLight)
+	Contrast = Paint{palette: &palette{looks: map[Style]ansi.Style{
 		Bad: ansi.NewStyle().Bold().Reverse(true), Wary: ansi.NewStyle().Bold(), Second: ansi.NewStyle().Bold(),
 		Strong: ansi.NewStyle().Bold(), Selected: ansi.NewStyle().Reverse(true),
 	}}}
 	ColorBlind = Dark.With(false, map[Style]ansi.Style{
 		Good: colored(ansi.IndexedColor(74)), Bad: colored(ansi.IndexedColor(202)).Bold(), Wary: colored(ansi.IndexedColor(227)), Second: colored(ansi.White),
-	})
+	}).Shaded(forAllEyes)
 )
 
 // Colors is what a text has where nobody chose, if it is to have colours.
@@ -106,7 +110,7 @@ func Colors(wanted bool) Paint {
 func (p Paint) With(light bool, looks map[Style]ansi.Style) Paint {
 	all := maps.Clone(p.looks)
 	maps.Copy(all, looks)
-	return Paint{&palette{all, p.hues, light}}
+	return Paint{&palette{all, p.hues, light, p.gradients}, p.rich}
 }
 
 // Hues reports whether a text may have colours that are no style's, and whether they are for a light

@@ -18,7 +18,8 @@ type Column[T any] struct {
 	// Min is the width that it has at least, so that changing figures do not move what
 	// stands beside them.
 	Min int
-	// Max is where its texts are cut; 0 cuts none but those of rank 0. Where it is Min no text is measured.
+	// Max is where its texts are cut; 0 cuts none but those of rank 0. Cells of a column whose Max is
+	// its Min are not measured.
 	Max   int
 	Right bool // flush right
 	Cell  func(row T) Cell
@@ -117,6 +118,17 @@ func (t *Table[T]) Header(p Paint) string {
 // Row is the line of the row with this index.
 func (t *Table[T]) Row(p Paint, index int) string {
 	return t.line(p, func(i int) Cell { return t.cell(i, index) })
+}
+
+// Styled is what the shown cells of a row say that are in a style.
+func (t *Table[T]) Styled(style Style, row int) string {
+	text := ""
+	for _, i := range t.keep {
+		if c := t.cell(i, row); c.Style == style {
+			text += c.Text
+		}
+	}
+	return text
 }
 
 func (t *Table[T]) line(p Paint, pick func(i int) Cell) string {

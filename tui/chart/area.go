@@ -204,15 +204,15 @@ func most(counts *[Layers]int) int {
 	return best
 }
 
-// dress joins a row's cells, with one change of colour a run.
-func (o Options) dress(row []glyph) string {
+// dress joins a row's cells, with one change of colour a run. share is where the row is on the scale.
+func (o Options) dress(row []glyph, share float64) string {
 	var out, run strings.Builder
 	layer := -1
 	flush := func() {
 		if layer < 0 {
 			out.WriteString(run.String())
 		} else {
-			out.WriteString(o.style(o.tintOf(layer), run.String()))
+			out.WriteString(o.shaded(o.tintOf(layer), share, run.String()))
 		}
 		run.Reset()
 	}

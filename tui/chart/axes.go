@@ -103,7 +103,7 @@ func (g *grid) draw(f *field) []string {
 	labels := g.rateLabels()
 	lines := make([]string, g.rows)
 	for i, row := range f.rows() {
-		lines[i] = o.dress(row)
+		lines[i] = o.dress(row, float64(g.rows-i)/float64(g.rows))
 		if g.gutter == 0 {
 			continue
 		}

@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // Graph says what characters a picture is made of.
@@ -63,6 +65,8 @@ type Options struct {
 	Color bool
 	// Light takes those of them that show on a light background.
 	Light bool
+	// Gradients shade the layers of these tints by the rate, where there are any.
+	Gradients []cell.Gradient
 	// Now is the right edge.
 	Now time.Time
 	// Window is the time from the left edge to the right one; a minute unless told.
@@ -106,6 +110,8 @@ func (o Options) style(t Tint, s string) string {
 	}
 	st := ansi.NewStyle()
 	switch {
+	case int(t) < len(o.Gradients):
+		return o.shaded(t, 1, s)
 	case o.Light && t == Yellow:
 		return st.ForegroundColor(ansi.Green).Styled(s)
 	case o.Light && t == White:
@@ -126,6 +132,15 @@ func (o Options) style(t Tint, s string) string {
 		st = st.Faint()
 	}
 	return st.Styled(s)
+}
+
+// shaded dresses text by the share of the scale that it stands for.
+func (o Options) shaded(t Tint, share float64, s string) string {
+	if int(t) >= len(o.Gradients) || !o.Color || s == "" {
+		return o.style(t, s)
+	}
+	g := o.Gradients[t]
+	return g.Text(g.Shade(share), s)
 }
 
 // tintOf is the colour of a layer.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 var writeGolden = flag.Bool("update", false, "write the golden files")
@@ -188,7 +190,7 @@ func TestASizeIsKeptWhateverIsDrawn(t *testing.T) {
 		exactly(t, Area(stack, width, height, o), width, height)
 		exactly(t, Legend(entries, width, height, o), width, height)
 		points := random()
-		if got := ansi.StringWidth(Sparkline(points, o.Now, o.Window, width, o.Graph)); got != width {
+		if got := ansi.StringWidth(Sparkline(points, o.Now, o.Window, width, o.Graph, cell.Bare)); got != width {
 			t.Fatalf("a sparkline of %d cells is %d wide", width, got)
 		}
 		f := FiguresOf(points, o.Now, o.Window)
@@ -215,11 +217,11 @@ func TestAreaOfNothing(t *testing.T) {
 
 func TestZeroIsALineAndSilenceIsNone(t *testing.T) {
 	for g, want := range map[Graph]string{Braille: "⣀⣀⣀", Block: "▁▁▁", ASCII: "___"} {
-		zero := Sparkline(constant(60, 0), now, time.Minute, 10, g)
+		zero := Sparkline(constant(60, 0), now, time.Minute, 10, g, cell.Bare)
 		if !strings.Contains(zero, want) {
 			t.Errorf("%s: a rate of zero is %q", g, zero)
 		}
-		if silent := Sparkline(nil, now, time.Minute, 10, g); silent != strings.Repeat(" ", 10) {
+		if silent := Sparkline(nil, now, time.Minute, 10, g, cell.Bare); silent != strings.Repeat(" ", 10) {
 			t.Errorf("%s: silence is %q", g, silent)
 		}
 		last := Area([]Points{constant(60, 0)}, 10, 3, Options{Graph: g, Now: now})[2]
@@ -233,8 +235,8 @@ func TestSparklines(t *testing.T) {
 	for _, g := range graphs() {
 		var lines []string
 		for _, n := range []int{1, 8, 20} {
-			lines = append(lines, Sparkline(peers()[0], now, 10*time.Minute, n, g),
-				Spark([]float64{1, 2, 3, math.NaN(), 5, 6, 7, 8}, n, g))
+			lines = append(lines, Sparkline(peers()[0], now, 10*time.Minute, n, g, cell.Bare),
+				Spark([]float64{1, 2, 3, math.NaN(), 5, 6, 7, 8}, n, g, cell.Bare))
 		}
 		golden(t, "spark-"+string(g), lines)
 	}
@@ -245,5 +247,30 @@ func BenchmarkArea(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Area(stack, 120, 30, Options{Now: now, Window: 10 * time.Minute, Color: true})
+	}
+}
+
+// With gradients a cell's colour is that of the rate that it stands for; the characters stay the same.
+func TestChartsAreShadedByTheRate(t *testing.T) {
+	g := cell.Gradient{Low: ansi.RGBColor{R: 0x10}, High: ansi.RGBColor{R: 0xf0}}
+	low, high := "\x1b[38;2;16;0;0m", "\x1b[38;2;240;0;0m"
+	o := Options{Graph: Block, Color: true, Now: now, NoTime: true}
+	series := []Points{constant(60, 8e5)}
+	flat := Area(series, 20, 8, o)
+	o.Gradients = []cell.Gradient{g}
+	shaded := Area(series, 20, 8, o)
+	if ansi.Strip(strings.Join(shaded, "\n")) != ansi.Strip(strings.Join(flat, "\n")) {
+		t.Errorf("shades change more than colours:\n%s", strings.Join(shaded, "\n"))
+	}
+	top, bottom := slices.IndexFunc(shaded, func(l string) bool { return strings.Contains(l, "█") }), len(shaded)-1
+	if !strings.Contains(shaded[bottom], "\x1b[38;2;48;0;0m") || shaded[top] == shaded[bottom] || strings.Contains(strings.Join(flat, ""), "38;2") {
+		t.Errorf("the rows are not shaded by the rate:\n%q\n%q", shaded, flat)
+	}
+	paint := cell.Dark.Shaded([]cell.Gradient{g})
+	if got, want := Spark([]float64{0, 5, 5, 10, math.NaN()}, 5, ASCII, paint.InTrueColor()), low+"_\x1b[m\x1b[38;2;144;0;0m==\x1b[m"+high+"#\x1b[m"+low+" \x1b[m"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if got, want := Spark([]float64{0, 10}, 2, ASCII, paint), paint.Text(cell.Second, "_#"); got != want {
+		t.Errorf("without so many colours: got %q, want %q", got, want)
 	}
 }

@@ -6,22 +6,24 @@ import (
 	"time"
 
 	"github.com/NimbleMarkets/ntcharts/canvas/runes"
+
+	"github.com/postern-dev/postern/tui/cell"
 )
 
 // Sparkline draws the window that ends at now in one line of n cells, scaled to the
 // highest of its own columns: it shows a course, not an amount. Nothing measured is a
 // space, zero a line along the bottom.
-func Sparkline(points Points, now time.Time, window time.Duration, n int, g Graph) string {
+func Sparkline(points Points, now time.Time, window time.Duration, n int, g Graph, p cell.Paint) string {
 	if n <= 0 {
 		return ""
 	}
-	return Spark(Bins(points, now, window, n*g.PerCell()), n, g)
+	return Spark(Bins(points, now, window, n*g.PerCell()), n, g, p)
 }
 
 // Spark draws values, the newest at the right, in one line of n cells: two values a cell
 // in braille, else one. NaN and infinities are spaces; older values that do not fit are
-// left out.
-func Spark(values []float64, n int, g Graph) string {
+// left out. A paint with gradients shades them by value, another has them in its second colour.
+func Spark(values []float64, n int, g Graph, p cell.Paint) string {
 	if n <= 0 {
 		return ""
 	}
@@ -36,14 +38,45 @@ func Spark(values []float64, n int, g Graph) string {
 	}
 	top := largest([][]float64{room})
 	if g == ASCII {
-		return asciiSpark(room, top)
+		return shaded(p, []rune(asciiSpark(room, top)), room, top)
 	}
 	if top == 0 {
 		top = 1
 	}
+	chars := make([]rune, n)
+	for i, c := range newField(g, [][]float64{room}, n, 1, top).rows()[0] {
+		chars[i] = c.char
+	}
+	return shaded(p, chars, room, top)
+}
+
+// shaded dresses the cells of a line, which have the same number of values each: a run of one shade at once.
+func shaded(p cell.Paint, chars []rune, values []float64, top float64) string {
+	gradients := p.Gradients()
+	if len(gradients) == 0 {
+		return p.Text(cell.Second, string(chars))
+	}
+	g, perCell := gradients[0], len(values)/len(chars)
+	shadeOf := func(i int) int {
+		most := 0.0
+		for _, v := range values[i*perCell : (i+1)*perCell] {
+			if !math.IsNaN(v) {
+				most = max(most, v)
+			}
+		}
+		if top <= 0 {
+			return 0
+		}
+		return g.Shade(most / top)
+	}
 	var b strings.Builder
-	for _, c := range newField(g, [][]float64{room}, n, 1, top).rows()[0] {
-		b.WriteRune(c.char)
+	for begin := 0; begin < len(chars); {
+		end, shade := begin+1, shadeOf(begin)
+		for end < len(chars) && shadeOf(end) == shade {
+			end++
+		}
+		b.WriteString(g.Text(shade, string(chars[begin:end])))
+		begin = end
 	}
 	return b.String()
 }

@@ -58,28 +58,35 @@ func (d Drawing) lines() cell.PastLines {
 	return cell.BoxPast
 }
 
-// Trail is the strip of a peer's state and path, in n cells.
-func (d Drawing) Trail(points []api.HistoryPoint, n int) string {
-	return d.strip(history.Columns(points, d.From, d.To, n), d.lines().State)
+// Strip is a line with a sign for each piece of time.
+type Strip struct {
+	Name string
+	sign func(cell.PastLines, *api.HistoryPoint) string
 }
 
-// Direction is the strip of the verdicts in one direction, in n cells: the worst of the three.
-func (d Drawing) Direction(points []api.HistoryPoint, n int, direction func(*api.HistoryPoint) *api.Outcomes) string {
-	l, worst := d.lines(), []api.Outcome{api.Off, api.OK, api.Unknown, api.Warning, api.Error}
-	return d.strip(history.Columns(points, d.From, d.To, n), func(x *api.HistoryPoint) string {
-		o := direction(x)
-		return l.Outcome(x, worst[max(slices.Index(worst, o.Auth), slices.Index(worst, o.APIServer), slices.Index(worst, o.Gateway), 0)])
-	})
+// State is the strip of a peer's state and path.
+var State = Strip{"state", cell.PastLines.State}
+
+// Verdicts are the strips of the three endpoints in the two directions, outbound first.
+var Verdicts = []Strip{
+	{"→auth", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Auth })},
+	{"→api", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.APIServer })},
+	{"→gw", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Gateway })},
+	{"←auth", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Auth })},
+	{"←api", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.APIServer })},
+	{"←gw", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Gateway })},
 }
 
-// The two directions of a point.
-func Outbound(x *api.HistoryPoint) *api.Outcomes { return &x.Outbound }
-func Inbound(x *api.HistoryPoint) *api.Outcomes  { return &x.Inbound }
+func sign(of func(*api.HistoryPoint) api.Outcome) func(cell.PastLines, *api.HistoryPoint) string {
+	return func(l cell.PastLines, x *api.HistoryPoint) string { return l.Outcome(x, of(x)) }
+}
 
-func (d Drawing) strip(columns []api.HistoryPoint, glyph func(*api.HistoryPoint) string) string {
+// Strip draws one of pieces of time, as history.Columns makes them: a sign for each.
+func (d Drawing) Strip(s Strip, pieces []api.HistoryPoint) string {
+	l := d.lines()
 	var b strings.Builder
-	for i := range columns {
-		b.WriteString(glyph(&columns[i]))
+	for i := range pieces {
+		b.WriteString(s.sign(l, &pieces[i]))
 	}
 	return b.String()
 }
@@ -93,7 +100,7 @@ func (d Drawing) Spark(points []api.HistoryPoint, n int, figure func(*api.Histor
 			values[i] = math.NaN()
 		}
 	}
-	return chart.Spark(values, n, d.Graph)
+	return chart.Spark(values, n, d.Graph, d.Paint)
 }
 
 // Figures of points.
@@ -111,7 +118,7 @@ func loss(x *api.HistoryPoint) float64 {
 type row struct {
 	name string
 	rank int
-	draw func(n int) (strip, figure string)
+	draw func() (strip, figure string)
 }
 
 // AllStrips is a height at which no strip is left out, and FewestStrips what they take at least.
@@ -120,46 +127,41 @@ const AllStrips, FewestStrips = 13, 3
 // Strips draws a peer's time in at most so many lines: a strip for each thing, what happened, and the
 // time. None is wider than the width.
 func (d Drawing) Strips(p *api.PeerHistory, width, height int) []string {
-	verdict := func(pick func(*api.HistoryPoint) api.Outcome) func(int) (string, string) {
-		return func(n int) (string, string) {
-			l := d.lines()
-			return d.Paint.Text(cell.Signs, d.strip(history.Columns(p.Points, d.From, d.To, n), func(x *api.HistoryPoint) string { return l.Outcome(x, pick(x)) })), ""
-		}
+	n := Columns(width)
+	pieces := history.Columns(p.Points, d.From, d.To, n)
+	signs := func(s Strip, rank int) row {
+		return row{s.Name, rank, func() (string, string) { return d.Paint.Text(cell.Signs, d.Strip(s, pieces)), "" }}
 	}
-	spark := func(figure func(*api.HistoryPoint) float64, words func(float64) string) func(int) (string, string) {
-		return func(n int) (string, string) {
+	spark := func(figure func(*api.HistoryPoint) float64, words func(float64) string) func() (string, string) {
+		return func() (string, string) {
 			most := 0.0
-			for _, x := range history.Columns(p.Points, d.From, d.To, n) {
-				most = max(most, figure(&x))
+			for i := range pieces {
+				most = max(most, figure(&pieces[i]))
 			}
 			if most == 0 {
 				return "", ""
 			}
-			return d.Paint.Text(cell.Second, d.Spark(p.Points, n, figure)), "max " + words(most)
+			return d.Spark(p.Points, n, figure), "max " + words(most)
 		}
 	}
-	rows := []row{
-		{"state", 0, func(n int) (string, string) { return d.Paint.Text(cell.Signs, d.Trail(p.Points, n)), "" }},
-		{"→auth", 2, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Auth })},
-		{"→api", 2, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.APIServer })},
-		{"→gw", 2, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Gateway })},
-		{"←auth", 3, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Auth })},
-		{"←api", 3, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.APIServer })},
-		{"←gw", 3, verdict(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Gateway })},
+	rows := []row{signs(State, 0)}
+	for i, s := range Verdicts {
+		rows = append(rows, signs(s, 2+i/3))
+	}
+	rows = append(rows, []row{
 		{"rtt", 1, spark(RTT, cell.RTT)},
 		{"loss", 6, spark(loss, func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) })},
 		{"rx", 4, spark(rx, chart.Rate)},
 		{"tx", 5, spark(tx, chart.Rate)},
-		{"events", 0, func(n int) (string, string) { return d.marks(p, n), "" }},
-	}
+		{"events", 0, func() (string, string) { return d.marks(p, n), "" }},
+	}...)
 	for len(rows)+1 > height && len(rows)+1 > FewestStrips {
 		last := slices.MaxFunc(rows, func(a, b row) int { return cmp.Compare(a.rank, b.rank) })
 		rows = slices.DeleteFunc(rows, func(r row) bool { return r.rank == last.rank })
 	}
-	n := Columns(width)
 	var lines []string
 	for _, r := range rows {
-		strip, figure := r.draw(n)
+		strip, figure := r.draw()
 		if strip == "" {
 			continue
 		}
@@ -198,7 +200,7 @@ func (d Drawing) marks(p *api.PeerHistory, n int) string {
 // Legend says what the signs of a peer's state and the letters of what happened are, as far as they are
 // there.
 func (d Drawing) Legend(p *api.PeerHistory) string {
-	items := d.lines().Legend(d.Trail(p.Points, max(1, len(p.Points))))
+	items := d.lines().Legend(d.Strip(State, history.Columns(p.Points, d.From, d.To, max(1, len(p.Points)))))
 	for _, k := range []api.EventKind{api.EventVerdict, api.EventRestart, api.EventKey, api.EventJoined, api.EventPath} {
 		if slices.ContainsFunc(p.Events, func(e api.HistoryEvent) bool { return e.Kind == k }) {
 			items = append(items, string(letter(k))+" "+string(k))

@@ -1,6 +1,7 @@
 package past_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/history"
 	"github.com/postern-dev/postern/tui/cell"
 	"github.com/postern-dev/postern/tui/chart"
 	"github.com/postern-dev/postern/tui/past"
@@ -64,16 +66,17 @@ func TestStripsShowWhatWas(t *testing.T) {
 	}
 }
 
-// The worst of the three counts; what is not offered is no fault.
-func TestADirectionIsOneStrip(t *testing.T) {
-	before := strings.Repeat(" ", 10) + strings.Repeat("=", 20) + "?????"
-	for _, c := range []struct {
-		direction func(*api.HistoryPoint) *api.Outcomes
-		want      string
-	}{{past.Outbound, before + strings.Repeat("!", 25)}, {past.Inbound, before + strings.Repeat("=", 25)}} {
-		if got := drawing(chart.ASCII).Direction(outage().Points, 60, c.direction); got != c.want {
-			t.Errorf("got  %q\nwant %q", got, c.want)
-		}
+// Each of the six directions has a strip of its own, in which a piece of time has the worst of what there was.
+func TestStripsOfVerdicts(t *testing.T) {
+	d := drawing(chart.ASCII)
+	pieces := history.Columns(outage().Points, d.From, d.To, 6)
+	got := map[string]string{}
+	for _, s := range append([]past.Strip{past.State}, past.Verdicts...) {
+		got[s.Name] = d.Strip(s, pieces)
+	}
+	want := map[string]string{"state": " ==x~~", "→auth": " ==?==", "→api": " ==!!!", "→gw": " ==?==", "←auth": " ==?==", "←api": " ==?--", "←gw": " ==?=="}
+	if !maps.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 

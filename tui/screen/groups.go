@@ -125,7 +125,7 @@ func (o *overview) measured(d *data, compact bool, width int) *cell.Table[*api.P
 	if o.table == nil || o.tableMadeOf != now {
 		o.tableMadeOf = now
 		if compact {
-			o.table = cell.Layout(o.titled(compactColumns(d)), o.rows, width)
+			o.table = cell.Layout(o.titled(overviewColumns(d, inSigns, shortName)), o.rows, width)
 		} else {
 			o.table = o.layout(d, width)
 		}

@@ -42,9 +42,11 @@ type model struct {
 	data     *data
 	actions  []Action
 	themes   theme.Dir
-	noteText func() string
-	now      func() time.Time
-	tasks    *tasks
+	// trueColor: the terminal has 16 million colours.
+	trueColor bool
+	noteText  func() string
+	now       func() time.Time
+	tasks     *tasks
 	// out takes what is no part of the picture: the clipboard's content.
 	out io.Writer
 
@@ -82,7 +84,7 @@ func newModel(o Options, t *tasks) *model {
 	if len(o.Sources) == 0 {
 		o.Sources = []NamedSource{{Source: o.Source, Operator: o.Operator}}
 	}
-	m := &model{checkFirst: o.Check, sources: o.Sources, actions: o.Actions, themes: o.Themes, mouse: o.Mouse, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
+	m := &model{checkFirst: o.Check, sources: o.Sources, actions: o.Actions, themes: o.Themes, trueColor: o.TrueColor, mouse: o.Mouse, noteText: o.Note, now: o.Now, tasks: t, out: o.Out, views: views()}
 	for range m.sources {
 		m.gateways = append(m.gateways, newData(o.Now()))
 	}
@@ -93,7 +95,7 @@ func newModel(o Options, t *tasks) *model {
 			m.say(err.Error())
 			paint = cell.Dark
 		}
-		m.data.paint = paint
+		m.dress(paint)
 	}
 	if o.Graph != "" {
 		m.data.graph = o.Graph

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/tui/cell"
+	"github.com/postern-dev/postern/tui/past"
 )
 
 // shows reports whether the picture has a text.
@@ -449,7 +451,7 @@ func TestTheFixThatIsShownIsCopied(t *testing.T) {
 			f.status.Peers = []api.PeerStatus{p}
 			test.change(&f.status, &f.status.Peers[0])
 			for _, copies := range [][]string{{"c"}, {":", "c", "o", "p", "y", " ", "f", "i", "x", "enter"}} {
-				s := play(t, f, 120, 40, false)
+				s := play(t, f, 160, 40, false) // wide enough for no command to be cut
 				s.want(test.want)
 				s.press(copies...).press(test.keys...)
 				if want := ansi.SetSystemClipboard(test.want); s.written.String() != want {
@@ -485,6 +487,22 @@ func TestPeersAreFoundByAnythingOfThem(t *testing.T) {
 
 func TestWideShowsTheLastHourOnATerminalOf80(t *testing.T) {
 	play(t, busy(), 80, 24, false).press("w").want("→apg ←apg", "LAST HOUR", "━")
+	// Beside each row as many of the six as there is room for, outbound first; beside the selected peer all.
+	for width, want := range map[int][]string{80: {"→auth", "→api", "→gw"}, 120: {"→auth"}, 150: {"→auth", "→api", "→gw"}, 200: {"→auth", "→api", "→gw", "←auth", "←api", "←gw"}} {
+		s := play(t, busy(), width, 40, false)
+		if width < twoColumns {
+			s.press("w")
+		}
+		titles := regexp.MustCompile("  PEER [^│]*").FindString(s.View())
+		for _, strip := range past.Verdicts {
+			if got := strings.Contains(titles, " "+strip.Name); got != slices.Contains(want, strip.Name) {
+				t.Errorf("at %d: the strip %s is shown: %v\n%s", width, strip.Name, got, titles)
+			}
+			if width >= twoColumns && !regexp.MustCompile("(?m)│ "+strip.Name+" ").MatchString(s.View()) {
+				t.Errorf("at %d: %s of the selected peer is not shown:\n%s", width, strip.Name, s.View())
+			}
+		}
+	}
 }
 
 func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {

@@ -136,10 +136,11 @@ func handshakeOf(p *api.PeerStatus) time.Time {
 // From these sizes of the view on, what is known of the selected peer stands beside the peers, in one
 // column or in two, unless it is the wide table that is wanted.
 const (
-	twoColumns, threeColumns = 110, 170
+	twoColumns, threeColumns = 110, 180
 	columnsHeight            = 24
-	// peersWidth is what the list of peers takes then, and widePeers beside two columns.
-	peersWidth, widePeers = 55, 72
+	// peersShare is what the list of peers takes of the width then, in percent, and lesserShare beside two
+	// columns.
+	peersShare, lesserShare = 55, 53
 )
 
 func (o *overview) draw(d *data, width, height int) string {
@@ -181,7 +182,7 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 				d.hourOf(o.rows[e.row])
 			}
 			row = table.Row(d.paint, e.row)
-			signs.WriteString(signsIn(d, shown, o.rows[e.row]))
+			signs.WriteString(table.Styled(cell.Signs, e.row))
 		}
 		lines = append(lines, marked(row, o.ids[i] == d.peers.id, width, d.paint))
 	}
@@ -196,35 +197,21 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	return lines
 }
 
-// signsIn are those that stand without words in the columns that are shown of a peer.
-func signsIn(d *data, shown []string, p *api.PeerStatus) string {
-	signs := ""
-	for title, of := range map[string]func() string{
-		titleHour:  func() string { return d.trail(p, trailCells) },
-		titleOut:   func() string { return d.direction(p, past.Outbound) },
-		titleIn:    func() string { return d.direction(p, past.Inbound) },
-		titleStrip: func() string { return cell.Strip(p).Text },
-	} {
-		if slices.Contains(shown, title) {
-			signs += of()
-		}
-	}
-	return signs
-}
-
 // panes has the peers at the left, above traffic, and the selected one at the right.
 func (o *overview) panes(d *data, width, height int) []string {
-	widths := []int{peersWidth, width - peersWidth - besideGap}
-	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}}
+	peers := width * peersShare / 100
+	widths := []int{peers, width - peers - besideGap}
+	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneHour, paneFaring, paneChecks}}
 	o.top = 2
 	room := height - o.top // of the rows
-	switch p := d.peer(); {
-	case width >= threeColumns:
-		rest := width - widePeers - 2*besideGap
-		widths = []int{widePeers, rest - rest*9/20, rest * 9 / 20}
-		below, panes = paneAllTraffic, [][]pane{{paneWay, paneFindings, paneFaring, paneHour, paneChecks}, {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
-	case tall(d, p, panes[0][:2], widths[1]) > height: // What to do comes before how much is sent.
-		below, panes = paneWay, [][]pane{panes[0][1:]}
+	if width >= threeColumns {
+		peers = width * lesserShare / 100
+		rest := width - peers - 2*besideGap
+		widths = []int{peers, rest - rest*9/20, rest * 9 / 20}
+		below, panes = paneAllTraffic, [][]pane{panes[0], {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
+	}
+	if p := d.peer(); tall(d, p, panes[0][:3], widths[1]) > height { // What to do, and what was, comes before how much is sent.
+		below, panes[0] = paneWay, panes[0][1:]
 		room = max(1, room-tall(d, p, []pane{below}, widths[0]))
 	}
 	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], room)...)
@@ -265,20 +252,20 @@ func (o *overview) position(d *data, width int) string {
 // layout takes short words for verdicts where that saves a column, and short names where
 // that saves a verdict.
 func (o *overview) layout(d *data, width int) *cell.Table[*api.PeerStatus] {
-	try := func(short bool, maxName int) *cell.Table[*api.PeerStatus] {
-		return cell.Layout(o.titled(overviewColumns(d, short, maxName)), o.rows, width)
+	try := func(as wording, maxName int) *cell.Table[*api.PeerStatus] {
+		return cell.Layout(o.titled(overviewColumns(d, as, maxName)), o.rows, width)
 	}
-	best := try(false, longName)
+	best := try(inWords, longName)
 	if best.Complete() {
 		return best
 	}
-	if short := try(true, longName); len(short.Shown()) > len(best.Shown()) {
+	if short := try(inShortWords, longName); len(short.Shown()) > len(best.Shown()) {
 		best = short
 	}
 	if slices.Contains(best.Shown(), lastVerdict) {
 		return best
 	}
-	if short := try(true, shortName); len(short.Shown()) > len(best.Shown()) {
+	if short := try(inShortWords, shortName); len(short.Shown()) > len(best.Shown()) {
 		best = short
 	}
 	return best
@@ -314,80 +301,85 @@ const (
 	sparkWindow = 20 * time.Second
 )
 
-// trailCells and courseCells are the sizes of the strips of the last hour: state and path, and round trip.
+// trailCells, stripCells and courseCells are the sizes of what is drawn of the last hour: of the state and path,
+// of each verdict, and of the round trip. trailSigns is the first where verdicts are signs.
 const (
-	titleHour    = "LAST HOUR"
-	titleOut     = "→ HOUR"
-	titleIn      = "← HOUR"
-	titleStrip   = "→apg ←apg"
-	trailCells   = 20
-	compactTrail = 10
-	courseCells  = 10
+	titleHour   = "LAST HOUR"
+	titleSigns  = "→apg ←apg"
+	trailCells  = 20
+	trailSigns  = 10
+	stripCells  = 5
+	courseCells = 10
+)
+
+// wording is how the verdicts of now are written in the list.
+type wording int
+
+const (
+	inWords      wording = iota
+	inShortWords         // of four letters at most
+	inSigns              // all in one column, which leaves room for the last hour
 )
 
 // overviewColumns lists the columns from left to right. An arrow to the right is what
 // this gateway finds at the peer, one to the left what the peer reports of this gateway.
-func overviewColumns(d *data, short bool, maxName int) []cell.Column[*api.PeerStatus] {
+func overviewColumns(d *data, as wording, maxName int) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
+	type column = cell.Column[peer]
 	text := func(s string) cell.Cell { return cell.Cell{Text: s} }
-	verdict := func(p peer, direction, target string) cell.Cell {
-		c := cell.Verdict(p, direction, target)
-		if short {
-			c.Text = shortened(c.Text)
-		}
-		return c
+	verdict := func(title string, rank int, direction, target string) column {
+		return column{Title: title, Rank: rank, Cell: func(p peer) cell.Cell {
+			c := cell.Verdict(p, direction, target)
+			if as == inShortWords {
+				c.Text = shortened(c.Text)
+			}
+			return c
+		}}
 	}
-	columns := []cell.Column[peer]{
+	strip := func(title string, rank, cells int, s past.Strip) column {
+		return column{Title: title, Rank: rank, Min: cells, Max: cells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.strip(p, s, cells), Style: cell.Signs} }}
+	}
+	verdicts := []column{
+		verdict("→AUTH", 2, api.DirectionOutbound, api.ServiceAuth),
+		verdict("→API", 1, api.DirectionOutbound, api.ServiceAPIServer),
+		verdict("→GW", 3, api.DirectionOutbound, api.ServiceGateway),
+		verdict("←AUTH", 6, api.DirectionInbound, api.ServiceAuth),
+		verdict("←API", 5, api.DirectionInbound, api.ServiceAPIServer),
+		verdict(lastVerdict, 7, api.DirectionInbound, api.ServiceGateway),
+	}
+	strips := []column{strip(titleHour, 9, trailCells, past.State)}
+	stripRanks := [...]int{10, 11} // by direction
+	if as == inSigns {
+		verdicts = []column{{Title: titleSigns, Rank: 1, Cell: cell.Strip}}
+		strips, stripRanks = []column{strip(titleHour, 2, trailSigns, past.State)}, [...]int{3, 5}
+	}
+	for i, s := range past.Verdicts {
+		strips = append(strips, strip(s.Name, stripRanks[i/3], stripCells, s))
+	}
+	columns := slices.Concat([]column{
 		{Title: "PEER", Max: maxName, Cell: func(p peer) cell.Cell { return cell.Cell{Text: cell.Printable(p.Name), Style: cell.Strong} }},
-		{Title: "STATE", Cell: func(p peer) cell.Cell { return cell.PeerState(p) }},
+		{Title: "STATE", Cell: cell.PeerState},
 		{Title: "PATH", Rank: 4, Min: 6, Cell: func(p peer) cell.Cell { return cell.Path(p.Path.Kind) }},
 		{Title: "RTT", Rank: 8, Min: 6, Right: true, Cell: func(p peer) cell.Cell { return cell.Dash(cell.RTT(p.Path.RTTSeconds)) }},
-		{Title: "→AUTH", Rank: 2, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionOutbound, api.ServiceAuth) }},
-		{Title: "→API", Rank: 1, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionOutbound, api.ServiceAPIServer) }},
-		{Title: "→GW", Rank: 3, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionOutbound, api.ServiceGateway) }},
-		{Title: "←AUTH", Rank: 6, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceAuth) }},
-		{Title: "←API", Rank: 5, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceAPIServer) }},
-		{Title: lastVerdict, Rank: 7, Cell: func(p peer) cell.Cell { return verdict(p, api.DirectionInbound, api.ServiceGateway) }},
-		{Title: "RX/s", Rank: 11, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
-		{Title: "TX/s", Rank: 12, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
-		{Title: "TRAFFIC", Rank: 10, Min: sparkCells, Max: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p), Style: cell.Second} }},
-		{Title: titleHour, Rank: 9, Min: trailCells, Max: trailCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, trailCells), Style: cell.Signs} }},
-		{Title: "RTT/h", Rank: 12, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells), Style: cell.Second} }},
-		{Title: "HANDSHAKE", Rank: 14, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
-	}
+	}, verdicts, []column{
+		{Title: "RX/s", Rank: 13, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.RxBytesPerSecond)) }},
+		{Title: "TX/s", Rank: 14, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(p.TxBytesPerSecond)) }},
+		{Title: "TRAFFIC", Rank: 12, Min: sparkCells, Max: sparkCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: spark(d, p)} }},
+	}, strips, []column{
+		{Title: "RTT/h", Rank: 14, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.rttCourse(p, courseCells)} }},
+		{Title: "HANDSHAKE", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Since(p.LastHandshake, d.now) }},
+	})
 	if !d.wide {
 		return columns
 	}
-	return append(columns, []cell.Column[peer]{
-		{Title: titleOut, Rank: 13, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Outbound), Style: cell.Signs} }},
-		{Title: titleIn, Rank: 13, Min: courseCells, Max: courseCells, Cell: func(p peer) cell.Cell { return cell.Cell{Text: d.direction(p, past.Inbound), Style: cell.Signs} }},
-		{Title: "REMOTE", Rank: 15, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
-		{Title: "RX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
-		{Title: "TX ALL", Rank: 16, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
-		{Title: "IDENTITY", Rank: 17, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
-		{Title: "VERSION", Rank: 18, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
-		{Title: "ADDRESS", Rank: 19, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
+	return append(columns, []column{
+		{Title: "REMOTE", Rank: 16, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Path.Remote)) }},
+		{Title: "RX ALL", Rank: 17, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.RxBytes))) }},
+		{Title: "TX ALL", Rank: 17, Min: 7, Right: true, Cell: func(p peer) cell.Cell { return text(cell.Size(float64(p.TxBytes))) }},
+		{Title: "IDENTITY", Rank: 18, Cell: func(p peer) cell.Cell { return cell.Left(p.Identity, d.now) }},
+		{Title: "VERSION", Rank: 19, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Version)) }},
+		{Title: "ADDRESS", Rank: 20, Cell: func(p peer) cell.Cell { return cell.Dash(cell.Printable(p.Address)) }},
 	}...)
-}
-
-// compactColumns are those of a list beside other panes: the verdicts are one column.
-func compactColumns(d *data) []cell.Column[*api.PeerStatus] {
-	type peer = *api.PeerStatus
-	strip := cell.Column[peer]{Title: titleStrip, Rank: 1, Cell: func(p peer) cell.Cell { return cell.Strip(p) }}
-	columns := []cell.Column[peer]{}
-	for _, c := range overviewColumns(d, true, shortName) {
-		switch {
-		case c.Title == "→AUTH":
-			columns = append(columns, strip)
-		case c.Title == titleHour:
-			c.Rank, c.Min, c.Max = 3, compactTrail, compactTrail
-			c.Cell = func(p peer) cell.Cell { return cell.Cell{Text: d.trail(p, compactTrail), Style: cell.Signs} }
-			columns = append(columns, c)
-		case !strings.ContainsAny(c.Title, "→←"):
-			columns = append(columns, c)
-		}
-	}
-	return columns
 }
 
 // shortened is a verdict's word in four letters at most, or in two words.
@@ -413,5 +405,5 @@ func spark(d *data, p *api.PeerStatus) string {
 			}
 		}
 	}
-	return chart.Sparkline(points, d.now, sparkWindow, sparkCells, chart.Graph(d.graph))
+	return chart.Sparkline(points, d.now, sparkWindow, sparkCells, chart.Graph(d.graph), d.paint)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/history"
 	"github.com/postern-dev/postern/tui/chart"
 	"github.com/postern-dev/postern/tui/past"
 )
@@ -42,6 +43,15 @@ type remembered struct {
 type lastHour struct {
 	api.PeerHistory
 	until, at time.Time
+	pieces    map[int][]api.HistoryPoint // by how many they are; made when they are drawn
+}
+
+// in is the hour cut into n pieces.
+func (h *lastHour) in(n int) []api.HistoryPoint {
+	if h.pieces[n] == nil {
+		h.pieces[n] = history.Columns(h.Points, h.until.Add(-hour), h.until, n)
+	}
+	return h.pieces[n]
 }
 
 // pastAnswer is a history, and what was asked when.
@@ -175,12 +185,14 @@ func (h *lastHour) extend(p api.PeerHistory, to time.Time) {
 	})
 	h.Events = append(h.Events, p.Events...)
 	slices.SortStableFunc(h.Events, func(a, b api.HistoryEvent) int { return a.At.Compare(b.At) })
-	h.Peer, h.until = p.Peer, to
+	h.Peer, h.until, h.pieces = p.Peer, to, map[int][]api.HistoryPoint{}
 }
 
 // hourOf is the last hour of a peer that is looked at; nil while there is none.
 func (d *data) hourOf(p *api.PeerStatus) *lastHour {
-	d.past.hourWish = append(d.past.hourWish, p.Name)
+	if !slices.Contains(d.past.hourWish, p.Name) {
+		d.past.hourWish = append(d.past.hourWish, p.Name)
+	}
 	return d.past.hours[p.Name]
 }
 
@@ -190,22 +202,15 @@ func (d *data) drawing(until time.Time, window time.Duration) past.Drawing {
 	return past.Drawing{From: until.Add(-window), To: until, Paint: d.paint, Graph: chart.Graph(d.graph)}
 }
 
-// trail is a peer's last hour in so many cells: its state and path, or its round trip.
-func (d *data) trail(p *api.PeerStatus, cells int) string {
+// strip is one of a peer's last hour in so many cells; empty while it is not there.
+func (d *data) strip(p *api.PeerStatus, s past.Strip, cells int) string {
 	if h := d.past.hours[p.Name]; h != nil {
-		return d.drawing(h.until, hour).Trail(h.Points, cells)
+		return d.drawing(h.until, hour).Strip(s, h.in(cells))
 	}
 	return ""
 }
 
-// direction is a peer's last hour of verdicts in one direction.
-func (d *data) direction(p *api.PeerStatus, which func(*api.HistoryPoint) *api.Outcomes) string {
-	if h := d.past.hours[p.Name]; h != nil {
-		return d.drawing(h.until, hour).Direction(h.Points, courseCells, which)
-	}
-	return ""
-}
-
+// rttCourse is a peer's round trip in the last hour.
 func (d *data) rttCourse(p *api.PeerStatus, cells int) string {
 	if h := d.past.hours[p.Name]; h != nil {
 		return d.drawing(h.until, hour).Spark(h.Points, cells, past.RTT)

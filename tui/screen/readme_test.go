@@ -151,7 +151,7 @@ func TestEachColumnIsInADocument(t *testing.T) {
 	}
 	s := play(t, busy(), 200, 60, false).press("w")
 	shown := map[string][]string{
-		titleOverview: titlesOf(overviewColumns(s.data, false, longName)), titleFlows: titlesOf((&flows{}).layout(s.data)),
+		titleOverview: titlesOf(overviewColumns(s.data, inWords, longName)), titleFlows: titlesOf((&flows{}).layout(s.data)),
 		titleServices: titlesOf(serviceColumns(true)), titleFleet: titlesOf(fleetColumns(s.data)),
 	}
 	for _, fact := range append(faring(s.data, s.data.peer()), about(s.data.peer())...) {

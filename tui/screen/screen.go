@@ -42,6 +42,8 @@ type Options struct {
 	Actions []Action
 	// Color uses the terminal's first eight colours; see tui.ColorWanted.
 	Color bool
+	// TrueColor shades charts by value, in themes that have gradients; see tui.TrueColor.
+	TrueColor bool
 	// Theme is one of Themes, by name or path; empty is dark.
 	Theme string
 	// Themes are the user's own, besides those that are built in.

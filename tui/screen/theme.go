@@ -42,6 +42,14 @@ func (m *model) commandTheme(name string) tea.Cmd {
 	case m.data.paint == cell.Bare:
 		return m.say("colours are off, by NO_COLOR or the kind of terminal")
 	}
-	m.data.paint = p
+	m.dress(p)
 	return nil
+}
+
+// dress takes other colours, as many as the terminal has.
+func (m *model) dress(p cell.Paint) {
+	if m.trueColor {
+		p = p.InTrueColor()
+	}
+	m.data.paint = p
 }

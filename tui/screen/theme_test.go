@@ -1,10 +1,13 @@
 package screen
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/tui/theme"
 )
@@ -23,6 +26,40 @@ func TestThemes(t *testing.T) {
 	s.press(":").typed("theme pink").press("enter").want(`no theme is called "pink" (there are:`, "dark, light)")
 	s = play(t, busy(), 80, 24, false).press(":").typed("theme light").press("enter")
 	s.want("colours are off, by NO_COLOR").wantNot("\x1b[3")
+}
+
+// With 16 million colours charts are shaded, and nothing else changes; with fewer, and in the theme without hues,
+// there is no such colour.
+func TestChartsInTrueColor(t *testing.T) {
+	var themes strings.Builder
+	for _, size := range sizes() {
+		for _, keys := range [][]string{{"1"}, {"1", "w"}, {"2"}, {"3"}, {"7"}} {
+			s := flowing(t, size[0], size[1], true).press(keys...)
+			for _, name := range theme.BuiltIn() {
+				of := fmt.Sprintf("%dx%d %s %s", size[0], size[1], strings.Join(keys, " "), name)
+				s.trueColor = false
+				s.commandTheme(name)
+				few := s.View()
+				s.trueColor = true
+				s.commandTheme(name)
+				many := s.View()
+				if ansi.Strip(few) != ansi.Strip(many) {
+					t.Errorf("%s: shades change more than colours:\n%s", of, ansi.Strip(many))
+				}
+				if strings.Contains(few, "38;2") || name == theme.Contrast && few != many {
+					t.Errorf("%s: there is a shade:\n%q", of, many)
+				}
+				if shaded := strings.Contains(many, "38;2"); keys[0] == "3" && size[1] >= 24 && shaded != (name != theme.Contrast) {
+					t.Errorf("%s: the chart is shaded: %v", of, shaded)
+				}
+				if name == theme.Dark && keys[0] == "3" {
+					golden(t, fmt.Sprintf("throughput-%dx%d-truecolor", size[0], size[1]), many)
+				}
+				fmt.Fprintf(&themes, "%s: %s\n", of, stylesOf(many))
+			}
+		}
+	}
+	golden(t, "truecolor-themes", themes.String())
 }
 
 // A theme of the user's own is taken by name while the screen runs, and one that is wrong says where.

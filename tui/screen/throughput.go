@@ -190,7 +190,7 @@ type traffic struct {
 func (v *throughput) traffic(d *data) traffic {
 	window := windows()[v.window]
 	coloured, light := d.paint.Hues()
-	t := traffic{options: chart.Options{Graph: chart.Graph(d.graph), Color: coloured, Light: light, Now: d.now, Window: window}}
+	t := traffic{options: chart.Options{Graph: chart.Graph(d.graph), Color: coloured, Light: light, Gradients: d.paint.Gradients(), Now: d.now, Window: window}}
 	peers := v.peers(d)
 	if p := v.shown(d); p != nil {
 		peers = []*api.PeerStatus{p}

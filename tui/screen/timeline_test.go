@@ -129,7 +129,8 @@ func TestThePastIsAskedForAsFarAsItIsNotThere(t *testing.T) {
 	}
 	f.past.To = noon.Add(12 * time.Second)
 	s.pass(6 * time.Second)
-	if last := f.histories[len(f.histories)-1]; len(f.histories) != n+1 || last.Since > 3*time.Minute || len(last.Peers) != len(first.Peers) {
+	// With the hour of the selected peer less room is left for rows, so that fewer are asked for.
+	if last := f.histories[len(f.histories)-1]; len(f.histories) != n+1 || last.Since > 3*time.Minute || len(last.Peers) == 0 || len(last.Peers) > len(first.Peers) {
 		t.Errorf("after 11 s %+v was asked", f.histories[n:])
 	}
 	h := s.data.past.hours[first.Peers[0]]

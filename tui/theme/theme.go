@@ -10,7 +10,8 @@
 //	quiet: faint
 //
 // A colour is one of the terminal's first sixteen by name (red, bright-red), one of its 256 by number, or
-// #RRGGBB, in quotes or not. Before it may stand bold, faint, underline and reverse, and behind it `on` and
+// #RRGGBB, in quotes or not. `low` and `high` are the ends of the gradient by which a terminal with 16 million
+// colours shades a chart's first line and sparklines: #RRGGBB alone, both or neither. Before it may stand bold, faint, underline and reverse, and behind it `on` and
 // the colour of the background. `plain` is the terminal's own text. A # with a space behind it begins a
 // comment.
 package theme
@@ -51,6 +52,9 @@ var builtIn = map[string]cell.Paint{Dark: cell.Dark, Light: cell.Light, Contrast
 var roles = map[string]cell.Style{
 	"good": cell.Good, "bad": cell.Bad, "wary": cell.Wary, "quiet": cell.Quiet, "strong": cell.Strong, "second": cell.Second, "selected": cell.Selected,
 }
+
+// The ends of the gradient of a chart's first line.
+const lowEnd, highEnd = "low", "high"
 
 // maxSize bounds a file, in bytes.
 const maxSize = 64 << 10
@@ -134,7 +138,7 @@ func read(file string) (text string, err error) {
 
 // Parse reads a file's text. An error begins with the line's number.
 func Parse(text string) (cell.Paint, error) {
-	base, looks := Dark, map[cell.Style]ansi.Style{}
+	base, looks, ends := Dark, map[cell.Style]ansi.Style{}, map[string]ansi.RGBColor{}
 	seen := map[string]int{}
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line+" ", "# ")
@@ -156,8 +160,15 @@ func Parse(text string) (cell.Paint, error) {
 			return bad("base: no theme that is built in is called %.40q (%s)", value, suggest.Hint(value, BuiltIn(), "there are: "))
 		case name == "base":
 			base = value
+		case name == lowEnd || name == highEnd:
+			c, _ := colourOf(value)
+			end, ok := c.(ansi.RGBColor)
+			if !ok {
+				return bad("%s: %.40q is no #RRGGBB", name, value)
+			}
+			ends[name] = end
 		case !known:
-			return bad("there is no role %.40q (%s)", name, suggest.Hint(name, append(slices.Collect(maps.Keys(roles)), "base"), "there are: "))
+			return bad("there is no role %.40q (%s)", name, suggest.Hint(name, append(slices.Collect(maps.Keys(roles)), "base", lowEnd, highEnd), "there are: "))
 		default:
 			look, err := styleOf(value)
 			if err != nil {
@@ -167,8 +178,15 @@ func Parse(text string) (cell.Paint, error) {
 		}
 		seen[name] = i + 1
 	}
-	p := builtIn[base]
-	return p.With(base == Light, looks), nil
+	p := builtIn[base].With(base == Light, looks)
+	switch len(ends) {
+	case 1:
+		return cell.Bare, fmt.Errorf("%d: a gradient has two ends (give low and high)", seen[lowEnd]+seen[highEnd])
+	case 2:
+		others := p.InTrueColor().Gradients()
+		p = p.Shaded(slices.Concat([]cell.Gradient{{Low: ends[lowEnd], High: ends[highEnd]}}, others[min(1, len(others)):]))
+	}
+	return p, nil
 }
 
 // styleOf reads a look: attributes, a colour, and one of the background.

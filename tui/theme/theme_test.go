@@ -1,10 +1,13 @@
 package theme
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/tui/cell"
 )
@@ -30,7 +33,9 @@ func TestRolesOfAFile(t *testing.T) {
 func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"\ngod: green":              `2: there is no role "god" (did you mean good?)`,
-		"nothing: green":            `1: there is no role "nothing" (there are: bad, base, good, quiet, second, selected, strong, wary)`,
+		"low: red\nhigh: #ffffff":   `1: low: "red" is no #RRGGBB`,
+		"\nhigh: #ffffff":           `2: a gradient has two ends (give low and high)`,
+		"nothing: green":            `1: there is no role "nothing" (there are: bad, base, good, high, low, quiet, second, selected, strong, wary)`,
 		"good: grean":               `1: good: "grean" is no colour (want black, red, green, yellow, blue, magenta, cyan, white with or without bright-, a number to 255, or #RRGGBB; before it bold, faint, underline or reverse)`,
 		"good: 256":                 `1: good: "256" is no colour`,
 		"good: #12345":              `1: good: "#12345" is no colour`,
@@ -44,6 +49,51 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		if _, err := Parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// Both ends of each gradient stand out from the background, the high one more; contrast has none, and a file may
+// have its own.
+func TestGradients(t *testing.T) {
+	luminance := func(c ansi.RGBColor) float64 { // WCAG 2
+		linear := func(v uint8) float64 {
+			if s := float64(v) / 255; s > 0.04045 {
+				return math.Pow((s+0.055)/1.055, 2.4)
+			}
+			return float64(v) / 255 / 12.92
+		}
+		return 0.2126*linear(c.R) + 0.7152*linear(c.G) + 0.0722*linear(c.B)
+	}
+	for name, want := range map[string]int{Dark: 5, Light: 5, ColorBlind: 5, Contrast: 0} {
+		p, err := Dir("").Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flat := p.Gradients(); flat != nil {
+			t.Errorf("%s has gradients where there are few colours: %v", name, flat)
+		}
+		gradients := p.InTrueColor().Gradients()
+		if len(gradients) != want {
+			t.Errorf("%s has %d gradients, want %d", name, len(gradients), want)
+		}
+		contrast := func(c ansi.RGBColor) float64 {
+			if name == Light {
+				return 1.05 / (luminance(c) + 0.05)
+			}
+			return (luminance(c) + 0.05) / 0.05
+		}
+		for i, g := range gradients {
+			if low, high := contrast(g.Low), contrast(g.High); low < 3 || high < 7 {
+				t.Errorf("%s, gradient %d: contrasts %.1f and %.1f, want 3 and 7 at least", name, i, low, high)
+			}
+		}
+	}
+	p, err := Parse("base: contrast\nlow: \"#010203\"\nhigh: #040506\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.InTrueColor().Gradients(), (cell.Gradient{Low: ansi.RGBColor{R: 1, G: 2, B: 3}, High: ansi.RGBColor{R: 4, G: 5, B: 6}}); len(got) != 1 || got[0] != want {
+		t.Errorf("the file's gradients are %v, want %v alone", got, want)
 	}
 }
 
