@@ -19,9 +19,11 @@ const (
 	restBytes = 1 << 20
 	// restPace is how often memory is given back at most, and restGrowth by how much more
 	// of it there must be than was left the last time. With a thousand peers that is a
-	// twentieth of a second of a processor a minute.
+	// twentieth of a second of a processor a minute. The last time may have been in the midst of
+	// work for the cluster, which is not counted here, so what was left then is no measure of
+	// what there has to be: growth is small, and up to that much may stay for good.
 	restPace   = time.Minute
-	restGrowth = 8 << 20
+	restGrowth = 4 << 20
 	// calmPercent is how far the heap may grow beyond what is alive (GOGC) while no more than
 	// calmBytes a second are carried, a tenth of what a core can. What there is room for is
 	// kept. A thousand peers that connect at the same time carry less than that and make much

@@ -59,8 +59,12 @@ func TestAGatewayThatRestsGivesMemoryBack(t *testing.T) {
 		want("at rest", 1, 1, calmPercent)
 		turns(300, 64<<10)
 		want("with nothing more to give", 1, 1, calmPercent)
-		m.held += 20 << 20
+		m.held += 3 << 20
+		turns(60, 0)
+		want("with little more", 1, 1, calmPercent)
+		m.held += 2 << 20
 		turns(1, 0)
+		want("with somewhat more", 2, 1, calmPercent)
 		m.held += 20 << 20
 		turns(50, 0)
 		want("with more garbage", 2, 1, calmPercent)

@@ -4,10 +4,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
@@ -48,6 +50,34 @@ func TestConnectionsApartAreDroppedWhenTold(t *testing.T) {
 		}
 		if ask(); connections.Load() != want {
 			t.Errorf("after request %d: %d connections, want %d", step, connections.Load(), want)
+		}
+	}
+}
+
+// Objects of Kubernetes' own kinds can come as protobuf; whoever reads JSON still gets that.
+func TestProtobufIsForWhoAsksForIt(t *testing.T) {
+	var accepted atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accepted.Store(r.Header.Get("Accept"))
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	c, err := newCluster(&rest.Config{Host: server.URL}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for _, x := range []struct {
+		cluster *Cluster
+		want    string
+	}{{c.WithProtobuf(), runtime.ContentTypeProtobuf}, {c, runtime.ContentTypeJSON}} {
+		client, err := x.cluster.Group(corev1.SchemeGroupVersion, &corev1.Service{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Get().Namespace("default").Resource("services").Name("x").Do(t.Context())
+		if got, _ := accepted.Load().(string); !strings.HasPrefix(got, x.want) {
+			t.Errorf("it accepts %q, want %q", got, x.want)
 		}
 	}
 }

@@ -147,7 +147,9 @@ func (c *Cluster) Group(version schema.GroupVersion, objects ...runtime.Object) 
 		config.APIPath = "/api"
 	}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.ContentType = runtime.ContentTypeJSON
+	if config.ContentType == "" {
+		config.ContentType = runtime.ContentTypeJSON
+	}
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", version, err)
@@ -161,6 +163,15 @@ func (c *Cluster) WithRate(rate float32, burst int) *Cluster {
 	next := *c
 	next.config = rest.CopyConfig(c.config)
 	next.config.QPS, next.config.Burst = rate, burst
+	return &next
+}
+
+// WithProtobuf returns the same cluster, whose clients of Kubernetes' own kinds get objects as its components
+// do: what the API server encodes for these is encoded once for all.
+func (c *Cluster) WithProtobuf() *Cluster {
+	next := *c
+	next.config = rest.CopyConfig(c.config)
+	next.config.ContentType = runtime.ContentTypeProtobuf
 	return &next
 }
 

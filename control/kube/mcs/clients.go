@@ -65,9 +65,10 @@ func newClients(c *kube.Cluster, version schema.GroupVersion) (clients, error) {
 			failed = append(failed, fmt.Errorf("mcs: %w", err))
 		}
 	}
-	client, err := c.Group(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Namespace{}, &corev1.NamespaceList{})
+	binary := c.WithProtobuf()
+	client, err := binary.Group(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Namespace{}, &corev1.NamespaceList{})
 	group(&out.core, client, err)
-	client, err = c.Group(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	client, err = binary.Group(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	group(&out.discovery, client, err)
 	client, err = c.Group(rbacv1.SchemeGroupVersion)
 	group(&out.rbac, client, err)

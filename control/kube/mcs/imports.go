@@ -180,6 +180,15 @@ func same(a, b services.Port) bool {
 	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port
 }
 
+// textOf is the same for the same ports.
+func textOf(ports []discoveryv1.EndpointPort) string {
+	var out []byte
+	for _, p := range ports {
+		out = fmt.Appendf(out, "%s %d %s %s,", *p.Name, *p.Port, *p.Protocol, value(p.AppProtocol))
+	}
+	return string(out)
+}
+
 func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
 	protocol, n := corev1.Protocol(p.Protocol), int32(number)
 	return discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &n, AppProtocol: pointer(p.AppProtocol)}
@@ -241,7 +250,7 @@ func (m *maker) endpoints(name services.Name, derived, cluster string, list []en
 	}
 	groups := map[group][]endpoint{}
 	for _, e := range list {
-		g := group{addressType(e.addr), fmt.Sprint(bodyOf(&discoveryv1.EndpointSlice{Ports: e.ports})["ports"])}
+		g := group{addressType(e.addr), textOf(e.ports)}
 		groups[g] = append(groups[g], e)
 	}
 	number := map[discoveryv1.AddressType]int{}
@@ -297,7 +306,7 @@ func (m *maker) serviceImport(i services.Import, derived string, ips []string, f
 		status.EndpointSliceObjects, status.Conditions = "", nil
 	}
 	m.make(importKind, x)
-	m.made[len(m.made)-1].status = bodyOf(status)
+	m.made[len(m.made)-1].status = status
 }
 
 // familiesOf are those of the addresses that DNS gives for a Headless import.
@@ -346,8 +355,8 @@ func (m *maker) meta(namespace, name string, labels map[string]string) metav1.Ob
 	return out
 }
 
-func (m *maker) make(k kind, x metav1.Object) {
-	m.made = append(m.made, object{id: id{k, x.GetNamespace(), x.GetName()}, body: bodyOf(x)})
+func (m *maker) make(k kind, x mirror.Object) {
+	m.made = append(m.made, object{id: id{k, x.GetNamespace(), x.GetName()}, body: x})
 }
 
 // merged is a with b in it, which counts.

@@ -1,8 +1,10 @@
 package mcs
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -36,14 +38,12 @@ func made(t *testing.T, i services.Import, own *services.Export, addresses ...st
 			continue
 		}
 		var ports []string
-		for _, p := range o.body["ports"].([]any) {
-			port := p.(map[string]any)
-			ports = append(ports, fmt.Sprintf("%v=%v/%v", port["name"], port["port"], port["protocol"]))
+		slice := o.body.(*discoveryv1.EndpointSlice)
+		for _, p := range slice.Ports {
+			ports = append(ports, fmt.Sprintf("%s=%d/%s", *p.Name, *p.Port, *p.Protocol))
 		}
-		endpoints := o.body["endpoints"].([]any)
-		first := endpoints[0].(map[string]any)["addresses"].([]any)[0]
-		out = append(out, fmt.Sprintf("%s %v+%d %s", o.body["metadata"].(map[string]any)["labels"].(map[string]any)[v1beta1.LabelSourceCluster],
-			first, len(endpoints)-1, strings.Join(ports, " ")))
+		out = append(out, fmt.Sprintf("%s %s+%d %s", slice.Labels[v1beta1.LabelSourceCluster],
+			slice.Endpoints[0].Addresses[0], len(slice.Endpoints)-1, strings.Join(ports, " ")))
 	}
 	slices.Sort(out)
 	return out
@@ -186,7 +186,6 @@ func TestBackendsOfAService(t *testing.T) {
 	}
 }
 
-// What is wanted has to be there; what others add may be.
 // An export says which ports are told who connects; where it is not certain which, nothing is exported.
 func TestPortsThatAreToldWhoConnects(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
@@ -212,27 +211,72 @@ func TestPortsThatAreToldWhoConnects(t *testing.T) {
 	}
 }
 
+// What is wanted has to be there; what others add may be.
 func TestContains(t *testing.T) {
-	m := func(v ...any) map[string]any {
-		out := map[string]any{}
-		for n := 0; n < len(v); n += 2 {
-			out[v[n].(string)] = v[n+1]
+	object := func(change func(*v1beta1.ServiceImport)) *v1beta1.ServiceImport {
+		policy := corev1.ServiceInternalTrafficPolicyCluster
+		x := &v1beta1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"tier": ""}},
+			Spec: v1beta1.ServiceImportSpec{Type: v1beta1.ClusterSetIP, InternalTrafficPolicy: &policy, IPs: []string{"10.96.0.7"},
+				Ports: []v1beta1.ServicePort{{Name: "http", Port: 80}}},
+			Status: v1beta1.ServiceImportStatus{Conditions: []metav1.Condition{{Type: "Ready", LastTransitionTime: metav1.Unix(1000, 0)}}},
 		}
-		return out
+		change(x)
+		return x
 	}
-	for _, c := range []struct {
-		want, have any
-		is         bool
+	other := corev1.ServiceInternalTrafficPolicyLocal
+	for what, c := range map[string]struct {
+		change func(*v1beta1.ServiceImport)
+		is     bool
 	}{
-		{m("a", int64(1)), m("a", int64(1), "b", "theirs"), true},
-		{m("a", int64(1)), m("a", int64(2)), false},
-		{m("a", m("b", "c")), m(), false},
-		{m("a", m()), m(), true},
-		{[]any{"a"}, []any{"a", "b"}, false},
-		{[]any{m("a", true)}, []any{m("a", true, "b", "default")}, true},
+		"the same":              {func(*v1beta1.ServiceImport) {}, true},
+		"another's label":       {func(x *v1beta1.ServiceImport) { x.Labels["theirs"] = "1" }, true},
+		"a field that defaults": {func(x *v1beta1.ServiceImport) { x.Spec.SessionAffinity = corev1.ServiceAffinityNone }, true},
+		"one in a list":         {func(x *v1beta1.ServiceImport) { x.Spec.Ports[0].Protocol = corev1.ProtocolTCP }, true},
+		"part of a second":      {func(x *v1beta1.ServiceImport) { x.Status.Conditions[0].LastTransitionTime = metav1.Unix(1000, 1) }, true},
+		"another value":         {func(x *v1beta1.ServiceImport) { x.Spec.Type = v1beta1.Headless }, false},
+		"no label":              {func(x *v1beta1.ServiceImport) { x.Labels = nil }, false},
+		"another label":         {func(x *v1beta1.ServiceImport) { x.Labels["tier"] = "front" }, false},
+		"another pointer":       {func(x *v1beta1.ServiceImport) { x.Spec.InternalTrafficPolicy = &other }, false},
+		"no pointer":            {func(x *v1beta1.ServiceImport) { x.Spec.InternalTrafficPolicy = nil }, false},
+		"more in a list":        {func(x *v1beta1.ServiceImport) { x.Spec.IPs = append(x.Spec.IPs, "10.96.0.8") }, false},
+		"less in a list":        {func(x *v1beta1.ServiceImport) { x.Spec.IPs = nil }, false},
+		"another in a list":     {func(x *v1beta1.ServiceImport) { x.Spec.Ports[0].Port = 81 }, false},
+		"another time":          {func(x *v1beta1.ServiceImport) { x.Status.Conditions[0].LastTransitionTime = metav1.Unix(1001, 0) }, false},
 	} {
-		if got := contains(c.want, c.have); got != c.is {
-			t.Errorf("%v in %v: got %v", c.want, c.have, got)
+		if got := contains(object(func(*v1beta1.ServiceImport) {}), object(c.change)); got != c.is {
+			t.Errorf("%s: got %v", what, got)
 		}
+	}
+}
+
+// What is kept of an object that was read is all of it but for what nobody reads, with no room to grow.
+func TestAKeptObjectIsSlim(t *testing.T) {
+	const text = `{"kind": "ServiceImport", "apiVersion": "multicluster.x-k8s.io/v1beta1", "metadata": {"name": "web", "namespace": "shop", "uid": "1",
+		"labels": {"app.kubernetes.io/name": "postern"}, "annotations": {"postern.dev/applied": "00"},
+		"ownerReferences": [{"apiVersion": "v1", "kind": "ClusterRole", "name": "postern", "uid": "2"}], "managedFields": [{"manager": "postern"}]},
+		"spec": {"type": "ClusterSetIP", "ips": ["10.96.0.7"], "ports": [{"name": "http", "port": 80}, {"name": "more", "port": 81}, {"name": "most", "port": 82}]},
+		"status": {"clusters": [{"cluster": "east"}], "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "it is"}]}}`
+	var x, want v1beta1.ServiceImport
+	for _, into := range []*v1beta1.ServiceImport{&x, &want} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want.TypeMeta, want.ManagedFields = metav1.TypeMeta{}, nil
+	got := slim(&x)
+	if !reflect.DeepEqual(got, &want) {
+		t.Errorf("got %+v\nwant %+v", got, &want)
+	}
+	for what, room := range map[string]int{
+		"owners": cap(got.OwnerReferences) - 1, "addresses": cap(got.Spec.IPs) - 1, "ports": cap(got.Spec.Ports) - 3,
+		"clusters": cap(got.Status.Clusters) - 1, "conditions": cap(got.Status.Conditions) - 1,
+	} {
+		if room > 0 {
+			t.Errorf("there is room for %d more %s", room, what)
+		}
+	}
+	if slim(got) != got {
+		t.Error("what is slim is copied")
 	}
 }

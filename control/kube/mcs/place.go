@@ -6,10 +6,12 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -75,10 +77,49 @@ func problemOf(err error, resource, namespace string) []check.OwnProblem {
 	return []check.OwnProblem{p}
 }
 
-// slim lets go of who wrote which field.
+// slim lets go of who wrote which field, and of the room that lists have to grow in. Texts that many objects
+// have are kept once.
 func slim[T mirror.Object](x T) T {
+	if x.GetManagedFields() == nil {
+		return x // it is slim, or too old to be one of many
+	}
 	x.SetManagedFields(nil)
+	x.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	x = x.DeepCopyObject().(T) // Its lists are as long as they have to be.
+	x.SetNamespace(shared(x.GetNamespace()))
+	x.SetLabels(sharedTexts(x.GetLabels()))
+	for i, o := range x.GetOwnerReferences() {
+		x.GetOwnerReferences()[i] = metav1.OwnerReference{APIVersion: shared(o.APIVersion), Kind: shared(o.Kind), Name: shared(o.Name), UID: shared(o.UID),
+			Controller: o.Controller, BlockOwnerDeletion: o.BlockOwnerDeletion}
+	}
+	switch x := any(x).(type) {
+	case *v1beta1.ServiceExport:
+		shareTexts(x.Status.Conditions)
+	case *v1beta1.ServiceImport:
+		shareTexts(x.Status.Conditions)
+	}
 	return x
+}
+
+// shared is a text that is kept once.
+func shared[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
+
+func sharedTexts(texts map[string]string) map[string]string {
+	if len(texts) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(texts))
+	for k, v := range texts {
+		out[shared(k)] = shared(v)
+	}
+	return out
+}
+
+func shareTexts(list []metav1.Condition) {
+	for i := range list {
+		c := &list[i]
+		c.Type, c.Reason, c.Message, c.Status = shared(c.Type), shared(c.Reason), shared(c.Message), shared(c.Status)
+	}
 }
 
 // slimService keeps of somebody else's Service what an export is made of.

@@ -32,7 +32,7 @@ func statusesOf(list []export, state services.State, now time.Time) []object {
 			conditions = append(conditions, objects.Since(was, x))
 		}
 		out = append(out, object{id: id{exportKind, e.object.Namespace, e.object.Name},
-			status: bodyOf(&v1beta1.ServiceExportStatus{Conditions: conditions})})
+			status: &v1beta1.ServiceExportStatus{Conditions: conditions}})
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
@@ -30,14 +32,14 @@ import (
 // somebody else's, and stays, or was ours, and goes when it is applied again.
 const annotationApplied = "postern.dev/applied"
 
-// object is one that should be, or of a ServiceExport the status alone. Both are in the API's
-// form.
+// object is one that should be, or of a ServiceExport the status alone.
 type object struct {
 	id
-	body, status map[string]any // nil is not ours to write
+	body   mirror.Object // nil is not ours to write
+	status any           // a pointer to the kind's status; nil is not ours to write
 }
 
-// bodyOf is a value in the API's form. Only types of the API are given, so it cannot fail.
+// bodyOf is a value as it is applied. Only types of the API are given, so it cannot fail.
 func bodyOf(x any) map[string]any {
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
 	if err != nil {
@@ -225,24 +227,17 @@ func (w *writer) problems() []check.OwnProblem {
 
 // apply is what brings an object to what it should be; nil if it is so.
 func (w *writer) apply(o object, have mirror.Object) step {
-	is := map[string]any{}
-	if have != nil {
-		if have.GetDeletionTimestamp() != nil {
-			return nil
-		}
-		var err error
-		if is, err = runtime.DefaultUnstructuredConverter.ToUnstructured(have); err != nil {
-			return func(context.Context) error { return err }
-		}
+	if have != nil && have.GetDeletionTimestamp() != nil {
+		return nil
 	}
 	status := func(ctx context.Context) error {
-		return w.patch(ctx, o.id, have, "status", map[string]any{"metadata": map[string]any{}, "status": o.status})
+		return w.patch(ctx, o.id, have, "status", map[string]any{"metadata": map[string]any{}, "status": bodyOf(o.status)})
 	}
 	if o.body != nil {
-		body := stamped(o.body)
-		if !contains(body, is) {
+		stamp(o.body)
+		if have == nil || !contains(o.body, have) {
 			return func(ctx context.Context) error {
-				err := w.patch(ctx, o.id, have, "", body)
+				err := w.patch(ctx, o.id, have, "", bodyOf(o.body))
 				if err == nil && have == nil && o.status != nil { // It has none yet.
 					err = status(ctx)
 				}
@@ -250,46 +245,76 @@ func (w *writer) apply(o object, have mirror.Object) step {
 			}
 		}
 	}
-	if o.status != nil && have != nil && !contains(o.status, is["status"]) {
+	if o.status != nil && have != nil && !contains(o.status, statusOf(have)) {
 		return status
 	}
 	return nil
 }
 
-// stamped is a body with the sum of it.
-func stamped(body map[string]any) map[string]any {
-	plain, err := json.Marshal(body)
-	if err != nil {
-		panic(err) // it came of types of the API
+// statusOf is a pointer to an object's status.
+func statusOf(x mirror.Object) any {
+	switch x := x.(type) {
+	case *v1beta1.ServiceExport:
+		return &x.Status
+	case *v1beta1.ServiceImport:
+		return &x.Status
 	}
-	sum := sha256.Sum256(plain)
-	out, meta := maps.Clone(body), maps.Clone(body["metadata"].(map[string]any))
-	annotations, _ := meta["annotations"].(map[string]any)
-	annotations = maps.Clone(annotations)
-	if annotations == nil {
-		annotations = map[string]any{}
-	}
-	annotations[annotationApplied] = hex.EncodeToString(sum[:8])
-	meta["annotations"], out["metadata"] = annotations, meta
-	return out
+	return nil
 }
 
-// contains reports whether all that is wanted is there. Lists must be the same.
-func contains(want, have any) bool {
-	switch w := want.(type) {
-	case map[string]any:
-		h, _ := have.(map[string]any)
-		for k, v := range w {
-			if !contains(v, h[k]) {
+// stamp notes the sum of a body in it.
+func stamp(body mirror.Object) {
+	sum := sha256.New()
+	if err := json.NewEncoder(sum).Encode(body); err != nil {
+		panic(err) // it is of a type of the API
+	}
+	body.SetAnnotations(merged(body.GetAnnotations(), map[string]string{annotationApplied: hex.EncodeToString(sum.Sum(nil)[:8])}))
+}
+
+// contains reports whether all that is wanted of an object or a status is there, which are of one type.
+// Lists must be the same. What JSON would leave out is not wanted.
+func contains(want, have any) bool { return within(reflect.ValueOf(want), reflect.ValueOf(have)) }
+
+func within(want, have reflect.Value) bool {
+	switch want.Kind() {
+	case reflect.Pointer:
+		switch {
+		case want.IsNil() || have.IsNil():
+			return want.IsNil()
+		case want.Elem().Kind() == reflect.Struct:
+			return within(want.Elem(), have.Elem())
+		}
+		return want.Elem().Equal(have.Elem())
+	case reflect.Struct:
+		if t, is := reflect.TypeAssert[metav1.Time](want); is {
+			h, _ := reflect.TypeAssert[metav1.Time](have)
+			return t.IsZero() || t.Unix() == h.Unix()
+		}
+		for i := range want.NumField() {
+			if !within(want.Field(i), have.Field(i)) {
 				return false
 			}
 		}
-		return h != nil || len(w) == 0
-	case []any:
-		h, _ := have.([]any)
-		return slices.EqualFunc(w, h, contains)
+		return true
+	case reflect.Map:
+		for k, v := range want.Seq2() {
+			if h := have.MapIndex(k); !h.IsValid() || !v.Equal(h) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		if want.IsNil() {
+			return true
+		}
+		for i := range want.Len() {
+			if want.Len() != have.Len() || !within(want.Index(i), have.Index(i)) {
+				return false
+			}
+		}
+		return want.Len() == have.Len()
 	}
-	return want == have
+	return want.IsZero() || want.Equal(have)
 }
 
 // patch applies a body to the object that was seen, or to none that was.
