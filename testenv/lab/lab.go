@@ -1,16 +1,16 @@
 // Package lab is the demonstration: two gateways, two API servers and the internet between them,
 // in one process and without privileges. A [Scenario] describes the internet and what is shown.
-// The default is
+// The default is:
 //
 //	edge 192.168.7.2 ──── NAT 198.51.100.7 ──── internet ──── cloud 203.0.113.10
 //	                      port-restricted           │
 //	                                    stun 192.0.2.53, 192.0.2.54
 //
-// Real are: both gateways with all their parts (configuration files, state directories,
-// WireGuard, the network stack, tickets, issued certificates, admin sockets), the TLS and client
-// certificates of the API endpoints, and the TURN server that is the relay of some scenarios.
-// Simulated are: the internet, NATs and firewalls (testenv/simnet), and the API endpoints'
-// backends (testenv/apiserver; no etcd, no scheduler).
+// Both gateways are real and complete (configuration files, state directories, WireGuard, the
+// network stack, tickets, issued certificates, admin sockets). So are the TLS and client
+// certificates of the API endpoints, and the TURN server that is the relay of some scenarios. The
+// internet, NATs and firewalls are simulated (testenv/simnet), and so are the backends of the API
+// endpoints (testenv/apiserver; no etcd, no scheduler).
 package lab
 
 import (
