@@ -1,22 +1,21 @@
-// Package bench measures postern against what a user could pick instead, and against
-// what bounds every one of them.
+// Package bench compares postern with what a user could use instead, and with the limits that
+// apply to all of them.
 //
-// # How it measures
+// # Method
 //
-// A [Scenario] is a load ("one TCP stream"), a [Subject] is what bears it ("postern"),
-// and the two make a cell. A run of a cell is a process of its own (see package load),
-// so memory and processor time are the subject's alone. Runs are interleaved: every
-// round makes one run of every cell, so that a machine that grows slower or busier does
-// so for all alike, and every other round makes them in reverse order, since a run may
-// also fare by what ran before it. A ratio is therefore taken within a round,
-// and what is reported is the median of the rounds' ratios with the least and the
-// greatest; absolute figures are of that machine at that minute and no more.
+// A [Scenario] is a load ("one TCP stream"), and a [Subject] is what carries it ("postern"). A
+// cell is one scenario with one subject. Each run of a cell is a separate process (see package
+// load), so its memory and processor time are the subject's alone. Runs are interleaved: each
+// round runs every cell once, so that a slower or busier machine affects all cells alike. Every
+// other round runs the cells in reverse order, because a run may be affected by the one before
+// it. Ratios are therefore taken within a round. Reports show the median, minimum and maximum
+// over the rounds. Absolute figures only hold for that machine at that time.
 //
 // A subject that cannot run stays in the report, with the reason.
 //
-// # Growing it
+// # Extending it
 //
-// A new load is a line in [Scenarios] and a function in package load; a new subject is
-// a line in [Subjects] and a function in the program that holds it; a new promise is a
-// line in [Requirements]. Tables, JSON and benchstat output follow from these.
+// A new load is an entry in [Scenarios] and a function in package load. A new subject is an entry
+// in [Subjects] and a function in the program that runs it. A new promise is an entry in
+// [Requirements]. The tables, JSON and benchstat output need no change.
 package bench

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// WriteBenchstat writes every run as a line in the Go project's benchmark data format
+// WriteBenchstat writes each run as a line in the Go project's benchmark data format
 // (golang.org/design/14313-benchmark-format), for golang.org/x/perf/cmd/benchstat:
 //
 //	BenchmarkTCP/streams=1/subject=postern-2  1  3.96e+09 bit/s  …
 //
-// so that `benchstat -col /subject FILE` compares subjects and `benchstat OLD NEW` two
-// reports. Failed runs become comment lines, which benchstat passes over.
+// `benchstat -col /subject FILE` then compares subjects, and `benchstat OLD NEW` two reports.
+// Failed runs become comment lines, which benchstat ignores.
 func (r *Report) WriteBenchstat(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\npkg: github.com/postern-dev/postern/bench\n", r.Machine.OS, r.Machine.Arch)

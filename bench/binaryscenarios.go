@@ -5,7 +5,7 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// The metrics of gateways as processes.
+// Metrics of gateways that run as processes.
 var (
 	JoinTime = Metric{
 		Name: "join", Unit: binary.UnitJoin, Better: Lower, Of: func(r load.Result) float64 { return r.Values[binary.UnitJoin] },
@@ -27,8 +27,8 @@ var (
 	}
 )
 
-// binaryScenarios are of what users run. The cores and the memory are those of the two
-// processes alone, where subjects that live in the load's are counted with it.
+// binaryScenarios measure the program that users run. Cores and memory are those of the two
+// gateway processes. For subjects that run in the load's process they include the load.
 func binaryScenarios() []Scenario {
 	subjects := []string{PosternBinary, WireGuardGo, WireGuardTUN, Loopback}
 	return []Scenario{
@@ -75,7 +75,7 @@ func binaryScenarios() []Scenario {
 	}
 }
 
-// binaryRequirements are promises about them.
+// binaryRequirements are the promises about these scenarios.
 func binaryRequirements() []Requirement {
 	through, bounded := CellName{"binary-tcp-1", PosternBinary}, CellName{"binary-tcp-1", Postern64MiB}
 	return []Requirement{

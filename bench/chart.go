@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// The least and the usual width of a chart, in characters.
+// Minimum and default width of a chart, in characters.
 const (
 	leastChart   = 40
 	DefaultChart = 80
 )
 
-// WriteChart writes a bar for every subject of every scenario, of the first metric's
-// median, as text of at most width characters a line and without colours. Bars of one
-// scenario are of one scale, which begins at 0.
+// WriteChart draws, for each scenario, a bar for each subject's median of the first metric. Lines
+// have at most width characters and no colours. The bars of one scenario share a scale that
+// begins at 0.
 func (r *Report) WriteChart(w io.Writer, width int) error {
 	var b strings.Builder
 	for i, c := range r.Cells {
@@ -32,7 +32,7 @@ func (r *Report) WriteChart(w io.Writer, width int) error {
 	return nil
 }
 
-// scenarioChart writes a scenario's bars under its name.
+// scenarioChart draws a scenario's bars below its name.
 func (r *Report) scenarioChart(b *strings.Builder, sc Scenario, width int) {
 	if len(sc.Metrics) == 0 {
 		fmt.Fprintf(b, "%s: %s\n", sc.Name, sc.Title)
@@ -66,7 +66,7 @@ func (r *Report) scenarioChart(b *strings.Builder, sc Scenario, width int) {
 		numbers = max(numbers, utf8.RuneCountInString(one.value))
 		greatest = max(greatest, one.median)
 	}
-	// Two blanks, the name, the bar and the number, a blank between each.
+	// Two spaces, then name, bar and number, separated by a space each.
 	room := max(width-2-names-1-1-numbers, 1)
 	for _, one := range rows {
 		name := one.subject + strings.Repeat(" ", names-utf8.RuneCountInString(one.subject))
@@ -74,8 +74,8 @@ func (r *Report) scenarioChart(b *strings.Builder, sc Scenario, width int) {
 	}
 }
 
-// bar is a bar of up to room characters for a share of the greatest value, in eighths of a
-// character, with a blank behind it; of nothing it is nothing.
+// bar returns a bar of up to room characters for v's share of greatest, in eighths of a
+// character, and a space. It returns "" for 0.
 func bar(v, greatest float64, room int) string {
 	if v <= 0 || greatest <= 0 {
 		return ""

@@ -13,11 +13,12 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// packetSize is the inner packet that WireGuard encrypts at the default MTU, in bytes.
+// packetSize is the size, in bytes, of the inner packet that WireGuard encrypts at the default
+// MTU.
 const packetSize = 1420
 
-// runCipher seals and opens packets of one size in place, on one goroutine: the work
-// per packet that no tunnel avoids when both its ends are on this host.
+// runCipher seals and opens packets of one size in place, on one goroutine. No tunnel with both
+// ends on this host can avoid this work per packet.
 func runCipher(_ context.Context, spec load.Spec) (load.Result, error) {
 	key := make([]byte, chacha20poly1305.KeySize)
 	if _, err := rand.Read(key); err != nil {
@@ -45,8 +46,8 @@ func runCipher(_ context.Context, spec load.Spec) (load.Result, error) {
 	return r, err
 }
 
-// sealAndOpen counts the plain text's bytes until stop, with WireGuard's nonces: four
-// zero bytes and a counter (whitepaper §5.4.6).
+// sealAndOpen counts bytes of plain text until stop. Like WireGuard it uses nonces of four zero
+// bytes and a counter (whitepaper §5.4.6).
 func sealAndOpen(aead cipher.AEAD, done *atomic.Uint64, stop *atomic.Bool) error {
 	packet := make([]byte, packetSize, packetSize+chacha20poly1305.Overhead)
 	nonce := make([]byte, chacha20poly1305.NonceSize)

@@ -7,32 +7,31 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// ComparisonKind and ComparisonVersion head the JSON form.
+// Values of kind and version in a comparison's JSON form.
 const (
 	ComparisonKind    = "BenchComparison"
 	ComparisonVersion = 1
 )
 
-// Alpha is the probability with which a change is claimed where there is none, of one
-// value: of a hundred that are compared, five differ by chance.
+// Alpha is the significance level: the probability of reporting a change of one value where there
+// is none. Of a hundred unchanged values, five are reported as changed.
 const Alpha = 0.05
 
-// Comparison is what differs between two reports.
+// Comparison holds the differences between two reports.
 type Comparison struct {
 	Kind    string `json:"kind"`
 	Version int    `json:"version"`
-	// Unlike says what the reports differ in besides what they measured: of another
-	// machine, or of runs of another length or within other limits, figures differ by
+	// Unlike lists differences of machine, run length or limits, which change the figures by
 	// themselves.
 	Unlike []string `json:"unlike,omitempty"`
-	// Changes are of every metric of every cell that both reports have, in the order of
-	// the newer one.
+	// Changes has every metric of every cell that is in both reports, in the order of the newer
+	// report.
 	Changes []Change `json:"changes"`
-	// Missing are the cells that only one of them has, or has a result of, with which.
+	// Missing lists the cells that only one report has a result for, and which report that is.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Change is of one metric of one cell.
+// Change is the change of one metric of one cell.
 type Change struct {
 	Scenario string    `json:"scenario"`
 	Subject  string    `json:"subject"`
@@ -41,19 +40,19 @@ type Change struct {
 	Better   Direction `json:"better"`
 	Before   Summary   `json:"before"`
 	After    Summary   `json:"after"`
-	// P is the probability that runs of the same thing differ as much as these, by the
-	// Mann-Whitney U test.
+	// P is the probability that runs without a change differ this much, by the Mann-Whitney U
+	// test.
 	P      float64 `json:"p"`
 	Effect Effect  `json:"effect"`
 
 	metric Metric
 }
 
-// Effect is what a change amounts to.
+// Effect classifies a change.
 type Effect string
 
-// The effects. Noise is a difference that the runs of one report have among themselves;
-// TooFew, one that they are too few to tell from it: it takes four of each.
+// The effects. Noise means a difference within the spread of the runs. TooFew means that there
+// are too few runs to decide: each report needs four.
 const (
 	Improved Effect = "better"
 	Worsened Effect = "worse"
@@ -61,7 +60,7 @@ const (
 	TooFew   Effect = "too few runs"
 )
 
-// Compare tells what changed from one report to another beyond noise.
+// Compare returns the changes from one report to another that exceed noise.
 func Compare(before, after *Report) Comparison {
 	c := Comparison{
 		Kind: ComparisonKind, Version: ComparisonVersion,
@@ -86,7 +85,7 @@ func Compare(before, after *Report) Comparison {
 	return c
 }
 
-// onlyOne says which of two cells alone has a result, and why not the other.
+// onlyOne says which of two cells has a result, and why the other has none.
 func onlyOne(was, now Cell) string {
 	failedBefore, whyBefore := was.Failures()
 	failedAfter, whyAfter := now.Failures()
@@ -99,7 +98,7 @@ func onlyOne(was, now Cell) string {
 	return ""
 }
 
-// changes are those of a cell.
+// changes compares the metrics of a cell.
 func changes(was, now Cell) []Change {
 	var out []Change
 	for _, m := range now.scenario.Metrics {
@@ -116,7 +115,7 @@ func changes(was, now Cell) []Change {
 	return out
 }
 
-// effect tests whether two samples are of one distribution.
+// effect tests whether two samples come from one distribution.
 func effect(m Metric, before, after Summary) (p float64, e Effect) {
 	thresholds := benchmath.DefaultThresholds
 	thresholds.CompareAlpha = Alpha
@@ -125,7 +124,7 @@ func effect(m Metric, before, after Summary) (p float64, e Effect) {
 	}
 	test := benchmath.AssumeNothing.Compare(sample(before), sample(after))
 	switch {
-	case test.P < Alpha && after.Median == before.Median: // spread otherwise, which is no change of the figure
+	case test.P < Alpha && after.Median == before.Median: // only the spread differs, which is no change of the figure
 		return test.P, Noise
 	case test.P < Alpha && (after.Median > before.Median) == (m.Better == Higher):
 		return test.P, Improved
@@ -137,7 +136,7 @@ func effect(m Metric, before, after Summary) (p float64, e Effect) {
 	return test.P, Noise
 }
 
-// unlike says in what two reports differ that makes figures differ.
+// unlike lists the differences between two reports that change the figures by themselves.
 func unlike(a, b *Report) []string {
 	var out []string
 	differ := func(what string, before, after any) {

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// streamsReport has one scenario with a subject for each list of throughputs in Gbit/s.
+// streamsReport returns a report of one scenario with a subject for each list of throughputs in
+// Gbit/s.
 func streamsReport(by map[string][]float64) *Report {
 	all := Scenarios()
 	sc := all[slices.IndexFunc(all, func(s Scenario) bool { return s.Name == "tcp-1" })]
@@ -54,7 +55,7 @@ func TestCompareTellsChangeFromNoise(t *testing.T) {
 				t.Errorf("got %+v, want one change: %s", got.Changes, c.want)
 			}
 			if len(got.Unlike) > 0 || len(got.Missing) > 0 {
-				t.Errorf("got %q and %q besides", got.Unlike, got.Missing)
+				t.Errorf("got unlike %q and missing %q, want neither", got.Unlike, got.Missing)
 			}
 		})
 	}
@@ -93,7 +94,7 @@ func TestComparisonTable(t *testing.T) {
 	}
 	golden(t, "comparison.table", got.String())
 	if !strings.HasPrefix(got.String(), "These reports are not of the same machine") {
-		t.Error("reports of two machines are compared without a word")
+		t.Error("comparing reports of two machines gives no warning")
 	}
 }
 
@@ -117,7 +118,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// golden compares what people read with a file.
+// golden compares text output with a file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)

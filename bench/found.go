@@ -21,15 +21,14 @@ import (
 const (
 	// pathTimeout bounds the time until both ends have a path.
 	pathTimeout = time.Minute
-	// clock is how often a gateway looks at its counters and tells the path finder that
-	// there is traffic.
+	// clock is how often a gateway reads its counters and reports traffic to the path finder.
 	clock = time.Second
-	// renewAfter is how long a gateway lets the peer begin a handshake.
+	// renewAfter is how long a gateway waits for the peer to begin a handshake.
 	renewAfter = time.Second
 )
 
-// newFound connects what newPostern connects, over a path that path finders have found
-// and keep alive by probes while the load runs.
+// newFound is newPostern over a path that path finders discover, and keep alive with probes while
+// the load runs.
 func newFound(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	a, b, err := newFinders(ctx, spec.MTU)
 	if err != nil {
@@ -38,10 +37,10 @@ func newFound(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	return service(a.end, b.end, func() error { return errors.Join(a.close(), b.close()) })
 }
 
-// found is an end with a path finder, joined to it as a gateway joins them.
+// found is an end with a path finder, connected as in a gateway.
 type found struct {
 	*end
-	mtu      int // The overlay's, which the path may lower.
+	mtu      int // the overlay's, which the path may lower
 	finder   *discovery.Pathfinder
 	selected chan struct{} // closed once there is a path
 	once     sync.Once
@@ -49,7 +48,7 @@ type found struct {
 	workers  sync.WaitGroup
 }
 
-// newFinders brings up two ends and waits until both have selected a path to the other.
+// newFinders starts two ends and waits until each has selected a path to the other.
 func newFinders(ctx context.Context, mtu int) (a, b *found, err error) {
 	if a, err = newFinder(mtu); err != nil {
 		return nil, nil, fmt.Errorf("dialling end: %w", err)
@@ -71,7 +70,7 @@ func newFinders(ctx context.Context, mtu int) (a, b *found, err error) {
 	return a, b, nil
 }
 
-// newFinder brings an end up, without peers.
+// newFinder starts an end without peers.
 func newFinder(mtu int) (*found, error) {
 	key, err := peer.NewPrivateKey()
 	if err != nil {
@@ -94,7 +93,7 @@ func newFinder(mtu int) (*found, error) {
 	return f, nil
 }
 
-// find has a path found to the other end, the only peer.
+// find makes other the only peer and starts the search for a path to it.
 func (f *found) find(other *found) error {
 	if err := f.manage(other.end); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (f *found) find(other *found) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
-	f.workers.Go(func() { _ = f.finder.Run(ctx) }) // It fails with the context alone.
+	f.workers.Go(func() { _ = f.finder.Run(ctx) }) // only fails with the context
 	f.workers.Go(func() { f.beat(ctx, k) })
 	return nil
 }
@@ -124,7 +123,7 @@ func (f *found) wait(ctx context.Context) error {
 	}
 }
 
-// beat does what a gateway does each second for its path finder.
+// beat does a gateway's periodic work for its path finder.
 func (f *found) beat(ctx context.Context, k peer.PublicKey) {
 	tick := time.NewTicker(clock)
 	defer tick.Stop()
@@ -148,7 +147,7 @@ func (f *found) send(packet []byte, to peer.Path, ttl int, dontFragment bool) er
 	return f.bind.WriteProbe(packet, to, underlay.SendOptions{TTL: ttl, DontFragment: dontFragment})
 }
 
-// route takes the path finder's choice. The only peer is never gone meanwhile.
+// route applies the path finder's choice. It ignores errors: the only peer is never removed.
 func (f *found) route(k peer.PublicKey, r path.Routing) {
 	_ = f.engine.SetPaths(k, tunnel.Paths{Initiate: r.Initiate, Selected: r.Selected})
 	f.stack.SetPathMTU(peer.OverlayAddr(k), min(r.MTU, f.mtu))

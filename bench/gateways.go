@@ -22,9 +22,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// The subjects that are two gateways in the run's process, by what is used through them: as
-// clusters have them, but without Kubernetes, which tells the one what is exported and has
-// the other say where it listens.
+// The subjects that run two gateways in the run's process, by the service that is used. The
+// gateways are those of clusters without Kubernetes: the exports and the imports' listen
+// addresses are set directly.
 const (
 	GatewaysNamed    = "gateways-named"
 	GatewaysImported = "gateways-imported"
@@ -33,14 +33,14 @@ const (
 )
 
 const (
-	gatewaysName = "bench" // Of the named service, and of the namespace and name of the exported one.
-	// gatewaysMTU is that of the subjects that they are compared with.
+	gatewaysName = "bench" // name of the named service, and namespace and name of the exported one
+	// gatewaysMTU is the MTU of the subjects that these are compared with.
 	gatewaysMTU = 1420
-	// gatewaysTimeout bounds the time until all is there, on a busy machine.
+	// gatewaysTimeout bounds the start, on a busy machine.
 	gatewaysTimeout = 60 * time.Second
-	// gatewaysLook is the pause between two looks whether something is there.
+	// gatewaysLook is the polling interval during the start.
 	gatewaysLook = 10 * time.Millisecond
-	// statusInterval is how often the peers' states are looked at while the load runs.
+	// statusInterval is how often the peers' states are checked while the load runs.
 	statusInterval = 100 * time.Millisecond
 )
 
@@ -58,18 +58,18 @@ func ownGateways() load.Subjects {
 	return load.Subjects{GatewaysNamed: newGateways, GatewaysImported: newGateways, GatewaysControl: newGateways, GatewaysBeside: newGateways}
 }
 
-// gateways are two, and what is behind the one.
+// gateways are two gateways and the service behind one of them.
 type gateways struct {
 	dir               string
-	via               string // A forwarder's address, which is each one's endpoint of the other; empty without one.
+	via               string // the forwarder that each uses as the other's endpoint; empty for none
 	service, api      net.Listener
 	serving, dialling *gateway.Gateway
 	watch             sync.WaitGroup
 	cancel            context.CancelFunc
-	lost              error // Why a peer was not connected while the load ran.
+	lost              error // why a peer was disconnected during the load
 }
 
-// newGateways brings them up for the subject that the spec names.
+// newGateways starts the gateways for the spec's subject.
 func newGateways(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	g := &gateways{via: spec.Via, cancel: func() {}}
 	ends, err := g.start(ctx, spec)
@@ -118,9 +118,9 @@ func (g *gateways) ends(l net.Listener, at string) load.Ends {
 	}
 }
 
-// open starts both gateways and what is behind them.
+// open starts both gateways and the service.
 func (g *gateways) open(ctx context.Context, spec load.Spec) (err error) {
-	_ = tunnel.UseSmallPages() // as gateways do, and like them without it if that is forbidden
+	_ = tunnel.UseSmallPages() // as gateways do; optional there, too
 	if g.dir, err = os.MkdirTemp("", "pb"); err != nil {
 		return fmt.Errorf("make folder for two gateways: %w", err)
 	}
@@ -150,7 +150,7 @@ func (g *gateways) open(ctx context.Context, spec load.Spec) (err error) {
 		APIServer: &config.APIServer{Address: g.api.Addr().String()},
 		Named:     []config.NamedService{{Name: gatewaysName, Ports: api.PortsOf(servicePort), Address: g.service.Addr().String()}},
 	}
-	if g.via != "" { // It knows the ends by their first packets: both speak at once.
+	if g.via != "" { // a forwarder learns the ends from their first packets, so both must speak
 		at, err := netip.ParseAddrPort(g.via)
 		if err != nil {
 			return fmt.Errorf("forwarder's address: %w", err)
@@ -167,7 +167,8 @@ func (g *gateways) open(ctx context.Context, spec load.Spec) (err error) {
 	return err
 }
 
-// backendAddress is one of this host's that is not loopback, which no backend may have.
+// backendAddress returns an address of this host other than loopback, which backends may not
+// have.
 func backendAddress() (netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -181,14 +182,14 @@ func backendAddress() (netip.Addr, error) {
 	return netip.Addr{}, errors.New("this machine has no address but loopback, which no backend of an exported service may have")
 }
 
-// gateway starts one, which knows its peer and looks for nobody.
+// gateway starts a gateway that knows its peer and discovers no others.
 func (g *gateways) gateway(ctx context.Context, name string, key peer.PrivateKey, offers config.Services, other config.Peer, spec load.Spec) (*gateway.Gateway, error) {
 	c := &config.Resolved{
 		Name: name, StateDir: filepath.Join(g.dir, name), PrivateKey: key, MTU: spec.MTU,
 		ConnectionRate: 100_000, Services: offers, Peers: []config.Peer{other},
 	}
 	addrs := []netip.Addr{loopback}
-	if g.via != "" { // They would find each other.
+	if g.via != "" { // otherwise they would find each other directly
 		addrs = nil
 	}
 	if c.MTU == 0 {
@@ -204,7 +205,7 @@ func (g *gateways) gateway(ctx context.Context, name string, key peer.PrivateKey
 	})
 }
 
-// until waits until there is nothing that is missing.
+// until waits until missing returns nil.
 func until(ctx context.Context, missing func() error) error {
 	tick := time.NewTicker(gatewaysLook)
 	defer tick.Stop()
@@ -221,7 +222,7 @@ func until(ctx context.Context, missing func() error) error {
 	}
 }
 
-// connected says which gateway is not connected to the other.
+// connected returns an error that names the gateway that is not connected to the other.
 func (g *gateways) connected(ctx context.Context) error {
 	for _, one := range []*gateway.Gateway{g.serving, g.dialling} {
 		s, err := one.Status(ctx)
@@ -240,7 +241,7 @@ func (g *gateways) connected(ctx context.Context) error {
 	return nil
 }
 
-// local is the listener for a service that is offered by name.
+// local returns the local listener of a named service.
 func (g *gateways) local(ctx context.Context, service string) (at string, err error) {
 	err = until(ctx, func() error {
 		s, err := g.dialling.Status(ctx)
@@ -259,7 +260,8 @@ func (g *gateways) local(ctx context.Context, service string) (at string, err er
 	return at, err
 }
 
-// imported exports the service at the one gateway, and is where the other listens for it.
+// imported exports the service from one gateway and returns the address at which the other
+// listens for it.
 func (g *gateways) imported(ctx context.Context) (at string, err error) {
 	backend := g.service.Addr().(*net.TCPAddr).AddrPort()
 	g.serving.Services().SetExports([]mcs.Export{{
@@ -284,7 +286,7 @@ func (g *gateways) imported(ctx context.Context) (at string, err error) {
 	}
 }
 
-// watchStatus looks at the peers' states until the ends are closed.
+// watchStatus checks the peers' states until the ends are closed.
 func (g *gateways) watchStatus() {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
@@ -304,8 +306,8 @@ func (g *gateways) watchStatus() {
 	})
 }
 
-// close ends everything, also after half a start, and reports whether a peer was not connected
-// meanwhile.
+// close stops everything, also after a failed start. It returns an error if a peer was
+// disconnected during the load.
 func (g *gateways) close() error {
 	g.cancel()
 	g.watch.Wait()
@@ -319,7 +321,7 @@ func (g *gateways) close() error {
 	}
 	for _, l := range []net.Listener{g.service, g.api} {
 		if l != nil {
-			_ = l.Close() // Again, when the load has closed it.
+			_ = l.Close() // the load may have closed it already
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(g.dir))...)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// processorModel is the first "model name" of /proc/cpuinfo; empty where there is none
-// (as on many ARM machines).
+// processorModel returns the first "model name" in /proc/cpuinfo, or "" if there is none, as on
+// many ARM machines.
 func processorModel() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

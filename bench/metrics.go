@@ -6,36 +6,36 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// Metric is a quantity that runs are compared by.
+// Metric is a quantity by which runs are compared.
 type Metric struct {
-	// Name is used in JSON and as table heading.
+	// Name is the name in JSON and in table headings.
 	Name string
-	// Unit is benchstat's: it tells values apart and how to scale them.
+	// Unit is the unit in benchstat's sense: it identifies the value and determines its scaling.
 	Unit string
-	// Better tells benchstat which direction is an improvement.
+	// Better says which direction is an improvement.
 	Better Direction
-	// Of reads the metric from a run. NaN means not measured, and so does 0, unless Zero.
+	// Of returns a run's value. NaN means not measured, and so does 0 unless Zero is set.
 	Of   func(load.Result) float64
 	Zero bool
-	// Scale and Digits turn a value into the number that tables show, in TableUnit.
+	// Scale and Digits convert a value to the number shown in tables, in TableUnit.
 	Scale     float64
 	Digits    int
 	TableUnit string
 }
 
-// Direction is the way in which a metric improves.
+// Direction says whether higher or lower values are better.
 type Direction string
 
-// The two directions, as benchstat spells them.
+// The directions, spelled as in benchstat.
 const (
 	Higher Direction = "higher"
 	Lower  Direction = "lower"
 )
 
-// measured reports whether a value of the metric was measured.
+// measured reports whether v is a measured value.
 func (m Metric) measured(v float64) bool { return v > 0 || m.Zero && v == 0 }
 
-// valueOf reads one of the load's own quantities.
+// valueOf returns a function that reads one of the load's own values.
 func valueOf(unit string) func(load.Result) float64 {
 	return func(r load.Result) float64 {
 		if v, ok := r.Values[unit]; ok {
@@ -45,7 +45,7 @@ func valueOf(unit string) func(load.Result) float64 {
 	}
 }
 
-// The metrics of any load. Units are base units; tables scale them.
+// Metrics of every load. Units are base units; tables scale them.
 var (
 	Throughput = Metric{
 		Name: "throughput", Unit: "bit/s", Better: Higher, Of: load.Result.BitsPerSecond,
@@ -69,15 +69,15 @@ var (
 		Of:    func(r load.Result) float64 { return float64(r.PeakAnon) },
 		Scale: 1e-6, Digits: 0, TableUnit: "MB anon",
 	}
-	// IdleCores is Cores where nothing is sent: the clock of processor time may not have
-	// ticked, so 0 is a value.
+	// IdleCores is Cores for loads that send nothing: the clock of processor time may not have
+	// ticked, so 0 is a valid value.
 	IdleCores = Metric{
 		Name: "busy cores", Unit: "cores", Better: Lower, Of: load.Result.Cores, Zero: true,
 		Scale: 100, Digits: 2, TableUnit: "% of a core",
 	}
 )
 
-// The metrics of some loads.
+// Metrics of particular loads.
 var (
 	Median = Metric{
 		Name: "median delay", Unit: load.UnitMedian, Better: Lower, Of: valueOf(load.UnitMedian),

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/discovery/relay"
 )
 
-// Own are the runs that a program of this module makes when [Subjects] starts it.
+// Own returns the runs that a program of this module performs when [Subjects] starts it.
 func Own() load.Program {
 	p := load.Program{
 		Subjects: load.Subjects{
@@ -31,7 +31,7 @@ func Own() load.Program {
 	return p
 }
 
-// newLoopback is the kernel's TCP and UDP, without any tunnel.
+// newLoopback is the kernel's TCP and UDP without a tunnel.
 func newLoopback(ctx context.Context, _ load.Spec) (load.Ends, error) {
 	const anyPort = "127.0.0.1:0"
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", anyPort)
@@ -52,7 +52,7 @@ func newLoopback(ctx context.Context, _ load.Spec) (load.Ends, error) {
 			return new(net.Dialer).DialContext(ctx, "udp", p.LocalAddr().String())
 		},
 		Close: func() error {
-			_ = p.Close() // Again, when the load has closed it.
+			_ = p.Close() // the load may have closed it already
 			return nil
 		},
 	}, nil

@@ -11,12 +11,12 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// TestOwnSubjectsCarryTraffic makes the shortest of runs of every subject that lives in
-// its process: each must connect, say what it measured, and leave nothing behind.
+// TestOwnSubjectsCarryTraffic makes a very short run of every subject of this process: each must
+// connect, report its measurement and leave nothing running.
 func TestOwnSubjectsCarryTraffic(t *testing.T) {
 	own := Own()
 	for name := range ownBinary() {
-		delete(own.Subjects, name) // They need the postern program.
+		delete(own.Subjects, name) // they need the postern program
 	}
 	if _, err := backendAddress(); err != nil {
 		for name := range ownGateways() {
@@ -39,7 +39,7 @@ func TestOwnSubjectsCarryTraffic(t *testing.T) {
 				sum += n
 			}
 			if sum != r.Bytes || r.Seconds < 0.02 {
-				t.Errorf("got %d bytes, %d over the streams, in %v s; want equal sums over at least 0.02 s", r.Bytes, sum, r.Seconds)
+				t.Errorf("got %d bytes, %d over the streams, in %v s; want equal and positive sums over at least 0.02 s", r.Bytes, sum, r.Seconds)
 			}
 		})
 	}
@@ -56,13 +56,13 @@ func TestOwnSubjectsCarryDatagrams(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Values[load.UnitLost] == 1 || r.Values[load.UnitSent] == 0 {
-				t.Errorf("got %v, want some that were sent and some that arrived", r.Values)
+				t.Errorf("got %v, want packets sent and received", r.Values)
 			}
 		})
 	}
 }
 
-// TestPosternTakesAnMTU makes sure that scenarios of other MTUs measure these.
+// TestPosternTakesAnMTU checks that the MTU of a scenario takes effect.
 func TestPosternTakesAnMTU(t *testing.T) {
 	for _, mtu := range []int{1280, 8920} {
 		a, b, err := newEnds(sizes{mtu: mtu})
@@ -80,8 +80,8 @@ func TestPosternTakesAnMTU(t *testing.T) {
 	}
 }
 
-// TestWorkloadsBesideTheControlPlane makes sure that what is measured beside them is under way,
-// and that the run says what became of it.
+// TestWorkloadsBesideTheControlPlane checks that the workloads run during the measurement and are
+// reported.
 func TestWorkloadsBesideTheControlPlane(t *testing.T) {
 	if _, err := backendAddress(); err != nil {
 		t.Skip(err)
@@ -91,7 +91,7 @@ func TestWorkloadsBesideTheControlPlane(t *testing.T) {
 		Subject: GatewaysControl, Load: load.LoadRequests, Size: 1000, Rate: 50,
 		Workloads: &load.Workloads{Streams: 2, Connections: 40},
 	}
-	// A busy machine may need a longer window for something of each to arrive.
+	// On a busy machine a longer window may be needed for each workload to transfer something.
 	for spec.Duration = 300 * time.Millisecond; ; spec.Duration *= 4 {
 		r, err := Own().Run(t.Context(), spec)
 		if err != nil {

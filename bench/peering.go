@@ -2,15 +2,15 @@ package bench
 
 import "github.com/postern-dev/postern/bench/load"
 
-// The loads of a live peering, which its gateway puts on it when it is asked.
+// The loads of a live peering, which its gateway generates on request.
 const (
-	PeerOverlay    = "overlay"    // Echoes between the two gateways.
-	PeerAuth       = "auth"       // New connections to the peer's auth service.
-	PeerAPIServer  = "apiServer"  // The same to its API server.
-	PeerThroughput = "throughput" // A stream there and one back.
+	PeerOverlay    = "overlay"    // echoes between the two gateways
+	PeerAuth       = "auth"       // new connections to the peer's auth service
+	PeerAPIServer  = "apiServer"  // new connections to the peer's API server
+	PeerThroughput = "throughput" // one stream to the peer and one from it
 )
 
-// The units of what is measured of a peering, beside load's.
+// Units of a peering's measurements, besides those of package load.
 const (
 	UnitLeast      = "min-sec"
 	UnitGreatest   = "max-sec"
@@ -19,7 +19,7 @@ const (
 	UnitFrom       = "from-bit/s"
 )
 
-// PeerScenarios are those of a live peering. Their subject is the peer, by its name.
+// PeerScenarios are the scenarios of a live peering. Their subject is the peer's name.
 func PeerScenarios() []Scenario {
 	named := func(unit string) func(load.Result) float64 {
 		return func(r load.Result) float64 { return r.Values[unit] }

@@ -13,10 +13,10 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// wireguardGoPackage is wireguard-go's own program.
+// wireguardGoPackage is the package of wireguard-go's own program.
 const wireguardGoPackage = "golang.zx2c4.com/wireguard"
 
-// peerSubjects are what postern is compared with.
+// peerSubjects are the programs that postern is compared with.
 func peerSubjects(p Programs) []Subject {
 	peers, tsnet, remoteDialer, wireguardGo := p.peers(".", "."), p.peers("tsnet", "."), p.peers("remotedialer", "."), p.peers(".", wireguardGoPackage)
 	return []Subject{
@@ -82,16 +82,16 @@ func peerSubjects(p Programs) []Subject {
 	}
 }
 
-// peerProgram is one that a module of the peers' builds.
+// peerProgram is a program built from one of the peers' modules.
 type peerProgram struct {
-	source, pkg, program string // The module's folder, the package in it, the program's file.
+	source, pkg, program string // the module's folder, the package in it, the program's file
 	run                  runFunc
 	once                 sync.Once
 	err                  error
 }
 
-// peers is the program of a package in the module in a folder of the peers', which may be
-// the package of another module that this one requires: it is built at the version of that.
+// peers returns the program of a package in one of the peers' modules. The package may belong to
+// a dependency of the module, and is then built at the version that the module requires.
 func (p Programs) peers(folder, pkg string) *peerProgram {
 	if p.Peers == "" {
 		return &peerProgram{}
@@ -101,7 +101,7 @@ func (p Programs) peers(folder, pkg string) *peerProgram {
 	return &peerProgram{source: source, pkg: pkg, program: program, run: process([]string{program})}
 }
 
-// build compiles it, once for all its subjects.
+// build compiles it once for all its subjects.
 func (p *peerProgram) build(ctx context.Context) error {
 	if p.source == "" {
 		return errors.New("its source is in postern's repository alone (make bench)")
@@ -110,7 +110,7 @@ func (p *peerProgram) build(ctx context.Context) error {
 	return p.err
 }
 
-// build compiles a package's program in a module.
+// build compiles the program of a package in a module.
 func build(ctx context.Context, source, pkg, program string) error {
 	program, err := filepath.Abs(program)
 	if err != nil {

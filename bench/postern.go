@@ -15,16 +15,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// servicePort is the overlay TCP port that the load goes to.
+// servicePort is the overlay TCP port that receives the load.
 const servicePort = 5201
 
-// viaKeepalive is the ends' keepalive where a forwarder is between them.
+// viaKeepalive is the ends' keepalive if a forwarder is between them.
 const viaKeepalive = 25 * time.Second
 
-// loopback is the address at which ends, and relays, are reached.
+// loopback is the underlay address of ends and relays.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// end is one gateway's data path.
+// end is the data path of one gateway.
 type end struct {
 	key    peer.PrivateKey
 	stack  *netstack.Stack
@@ -32,22 +32,22 @@ type end struct {
 	engine *tunnel.Engine
 }
 
-// hooks are what is told of by an end; each may be nil.
+// hooks are an end's callbacks; each may be nil.
 type hooks struct {
 	onSTUN  func(packet []byte, from peer.Path)
 	onEvent func(tunnel.Event)
 }
 
-// sizes of an end's, in bytes; 0 is the default: of the overlay's MTU, and of the buffers of
-// the underlay's sockets. One socket's receive buffer has most at most.
+// sizes are sizes in bytes; 0 means the default. mtu is the overlay's, most the maximum receive
+// buffer of an underlay socket, send the send buffer.
 type sizes struct{ mtu, most, send int }
 
-// newEnd brings one up on a free UDP port, without peers.
+// newEnd starts an end on a free UDP port, without peers.
 func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
 	e := &end{key: key, bind: underlay.New(underlay.Options{
 		OnSTUN: h.onSTUN, MostPerSocket: s.most, SendBuffer: s.send,
 	})}
-	_ = tunnel.UseSmallPages() // as gateways do, and like them without it if that is forbidden
+	_ = tunnel.UseSmallPages() // as gateways do; optional there, too
 	var err error
 	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: s.mtu}); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
 	return e, nil
 }
 
-// newEnds brings up two that are told of nothing.
+// newEnds starts two ends without hooks.
 func newEnds(s sizes) (dialling, serving *end, err error) {
 	var ends [2]*end
 	for i := range ends {
@@ -79,13 +79,13 @@ func newEnds(s sizes) (dialling, serving *end, err error) {
 	return ends[0], ends[1], nil
 }
 
-// addr is the overlay address.
+// addr returns the overlay address.
 func (e *end) addr() netip.Addr { return peer.OverlayAddr(e.key.Public()) }
 
-// at is the address of the socket.
+// at returns the underlay address.
 func (e *end) at() netip.AddrPort { return netip.AddrPortFrom(loopback, e.bind.Port()) }
 
-// manage makes other the only peer, with a path that someone chooses.
+// manage makes other the only peer, with paths set by SetPaths.
 func (e *end) manage(other *end) error {
 	return e.setPeer(peer.Config{PublicKey: other.key.Public(), Managed: true})
 }
@@ -100,25 +100,25 @@ func (e *end) setPeer(c peer.Config) error {
 
 func (e *end) close() error { return errors.Join(e.engine.Close(), e.stack.Close()) }
 
-// newPostern connects two gateways' data paths, with the options that gateways use, over
-// the loopback interface: a dials, b serves. A forwarder at spec.Via stands for each of
-// them to the other.
+// newPostern connects the data paths of two gateways over the loopback interface, with the
+// options of gateways: a dials, b serves. If spec.Via is set, they reach each other through the
+// forwarder there.
 func newPostern(_ context.Context, spec load.Spec) (load.Ends, error) {
 	return connectPostern(spec, sizes{mtu: spec.MTU})
 }
 
-// grantedBuffer is the greatest socket buffer, in bytes, that Linux grants to anyone unless
-// it is told otherwise: net.core.rmem_max and wmem_max of a 64-bit kernel with 4 KiB pages
-// (SK_RMEM_MAX, include/net/sock.h).
+// grantedBuffer is the largest socket buffer, in bytes, that Linux grants without privileges by
+// default: net.core.rmem_max and wmem_max of a 64-bit kernel with 4 KiB pages (SK_RMEM_MAX,
+// include/net/sock.h).
 const grantedBuffer = 212_992
 
-// newUnprivileged is newPostern with the socket buffers that there are without NET_ADMIN,
-// by which gateways get greater ones.
+// newUnprivileged is newPostern with the socket buffers that are available without NET_ADMIN.
+// Gateways use NET_ADMIN to get larger ones.
 func newUnprivileged(_ context.Context, spec load.Spec) (load.Ends, error) {
 	return connectPostern(spec, sizes{mtu: spec.MTU, most: grantedBuffer, send: grantedBuffer})
 }
 
-// connectPostern connects two ends directly, or by the forwarder at spec.Via.
+// connectPostern connects two ends directly, or through the forwarder at spec.Via.
 func connectPostern(spec load.Spec, s sizes) (load.Ends, error) {
 	var via []netip.AddrPort
 	if spec.Via != "" {
@@ -136,8 +136,8 @@ func connectPostern(spec load.Spec, s sizes) (load.Ends, error) {
 	toA, toB := peer.Config{PublicKey: a.key.Public()}, peer.Config{PublicKey: b.key.Public(), Endpoints: []netip.AddrPort{b.at()}}
 	if via != nil {
 		toA.Endpoints, toB.Endpoints = via, via
-		// The forwarder knows the ends by their first packets: both are to speak at once, the
-		// dialling one before the other.
+		// The forwarder learns the ends from their first packets, so both must speak at once, the
+		// dialling one first.
 		toA.Keepalive, toB.Keepalive = viaKeepalive, viaKeepalive
 	}
 	if err := errors.Join(a.setPeer(toB), b.setPeer(toA)); err != nil {
@@ -146,7 +146,7 @@ func connectPostern(spec load.Spec, s sizes) (load.Ends, error) {
 	return service(a, b, closeBoth)
 }
 
-// service is a service at b that a dials. When it fails, both ends are closed.
+// service listens at b and dials from a. On an error it closes both ends.
 func service(a, b *end, closeBoth func() error) (load.Ends, error) {
 	at := netip.AddrPortFrom(b.addr(), servicePort)
 	listener, err := b.stack.Listen(at)

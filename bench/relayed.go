@@ -15,17 +15,16 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// The account at the servers that are measured.
+// The account at the measured TURN servers.
 const (
 	relayUser     = "bench"
 	relayPassword = "bench"
 )
 
-// allocateTimeout bounds the time until there is an allocation.
+// allocateTimeout bounds the time until the allocation exists.
 const allocateTimeout = time.Minute
 
-// newRelayed connects what newPostern connects, by way of the TURN server at spec.Relay,
-// which another process is.
+// newRelayed is newPostern through the TURN server at spec.Relay, which is another process.
 func newRelayed(transport string) load.Subject {
 	return func(ctx context.Context, spec load.Spec) (load.Ends, error) {
 		return connectRelayed(ctx, spec.MTU, relay.Server{
@@ -34,9 +33,9 @@ func newRelayed(transport string) load.Subject {
 	}
 }
 
-// connectRelayed connects two ends as a gateway that needs a relay and one that does not:
-// the dialling end, which sends the load, has an allocation and sends by it alone, and
-// the serving end sends to the relayed address.
+// connectRelayed connects two ends of which one needs a relay: the dialling end, which sends the
+// load, has an allocation and only sends through it, and the serving end sends to the relayed
+// address.
 func connectRelayed(ctx context.Context, mtu int, server relay.Server) (load.Ends, error) {
 	a, b, err := newEnds(sizes{mtu: mtu})
 	if err != nil {
@@ -57,7 +56,7 @@ func connectRelayed(ctx context.Context, mtu int, server relay.Server) (load.End
 	return service(a, b, closeBoth)
 }
 
-// route sets the one path to a managed peer.
+// route sets the only path to a managed peer.
 func (e *end) route(other *end, p peer.Path) error {
 	err := e.engine.SetPaths(other.key.Public(), tunnel.Paths{Initiate: []peer.Path{p}, Selected: p})
 	if err != nil {
@@ -66,7 +65,7 @@ func (e *end) route(other *end, p peer.Path) error {
 	return nil
 }
 
-// relayed is an allocation that is kept until it is closed.
+// relayed is an allocation that is refreshed until it is closed.
 type relayed struct {
 	relay.Allocation
 	client *relay.Client
@@ -74,13 +73,12 @@ type relayed struct {
 	ended  chan error
 }
 
-// socket is an end's as a relay's client wants it.
+// socket adapts an end's bind to the interface of the relay client.
 type socket struct{ *underlay.Bind }
 
 func (s socket) WriteTo(b []byte, to netip.AddrPort) error { return s.Bind.WriteTo(b, peer.Direct(to)) }
 
-// allocate makes an allocation for an end's socket, which lets in what comes from this
-// machine.
+// allocate makes an allocation for an end's socket that permits packets from this machine.
 func allocate(ctx context.Context, bind *underlay.Bind, server relay.Server) (*relayed, error) {
 	var ids atomic.Uint64
 	changed := make(chan struct{}, 1)
@@ -119,8 +117,8 @@ func allocate(ctx context.Context, bind *underlay.Bind, server relay.Server) (*r
 	}
 }
 
-// close gives the allocation back. It fails when that is not the one that there was in
-// the beginning: what was measured then is an interruption.
+// close releases the allocation. It fails if the allocation has changed since the beginning: the
+// measurement then includes an interruption.
 func (r *relayed) close() error {
 	var err error
 	if now, ok := r.client.Allocation(); !ok || now.ID != r.ID {

@@ -76,7 +76,7 @@ func TestARunWhoseAllocationIsLostFails(t *testing.T) {
 		}
 	}
 	if err := r.close(); err == nil || !strings.Contains(err.Error(), "was lost meanwhile") {
-		t.Errorf("got %v, want an error that says that the allocation was lost", err)
+		t.Errorf("got %v, want an error about the lost allocation", err)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestNoRelayNoRun(t *testing.T) {
 	}
 }
 
-// relayArgs are this test binary as a TURN server.
+// relayArgs returns the command line of this test binary as a TURN server.
 func relayArgs(t *testing.T) func(netip.AddrPort) []string {
 	program := self(t)[0]
 	return func(at netip.AddrPort) []string { return []string{program, relayArg, at.String()} }
@@ -112,33 +112,33 @@ func TestARelayLivesAsLongAsTheRun(t *testing.T) {
 		return load.Result{Bytes: uint64(spec.Streams)}, connect(ctx, at)
 	})(t.Context(), load.Spec{Streams: 3})
 	if err != nil || got.Bytes != 3 {
-		t.Fatalf("got %d bytes, %v; want the 3 that the run made of the spec", got.Bytes, err)
+		t.Fatalf("got %d bytes, %v; want the 3 of the spec", got.Bytes, err)
 	}
 	if err := connect(t.Context(), at); err == nil {
-		t.Errorf("something takes connections at %s after the run", at)
+		t.Errorf("%s accepts connections after the run", at)
 	}
 }
 
 func TestARelayThatEndsIsTheRunsFailure(t *testing.T) {
 	fails := func(netip.AddrPort) []string { return append(self(t), "not JSON") }
 	_, err := through(fails, func(context.Context, load.Spec) (load.Result, error) {
-		t.Error("the run was made all the same")
+		t.Error("the run took place")
 		return load.Result{}, nil
 	})(t.Context(), load.Spec{})
 	if err == nil || !strings.Contains(err.Error(), "ended at once") || !strings.Contains(err.Error(), "not JSON") {
-		t.Errorf("got %v, want an error with what the program said", err)
+		t.Errorf("got %v, want an error with the program's output", err)
 	}
 }
 
 func TestCoturnThatIsNotInstalledIsSaidSo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if err := findCoturn(t.Context()); err == nil || !strings.Contains(err.Error(), "coturn is not installed") {
-		t.Errorf("got %v, want that it is not installed", err)
+		t.Errorf("got %v, want an error that it is not installed", err)
 	}
 	if err := os.WriteFile(os.Getenv("PATH")+"/"+coturnProgram, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := findCoturn(t.Context()); err != nil {
-		t.Errorf("got %v for an installed one", err)
+		t.Errorf("got %v for an installed coturn", err)
 	}
 }

@@ -18,13 +18,12 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// relayBuffer is the receive buffer of a relayed address, in bytes: a relay in Go that
-// drops by the system's small default would be measured for that alone.
+// relayBuffer is the receive buffer of a relayed address, in bytes. With the small system
+// default, a relay in Go would drop packets, and the benchmark would measure that.
 const relayBuffer = 4 << 20
 
-// ServeRelay is a TURN server at an address of the loopback interface, over UDP and TCP,
-// until reading from until ends. It is what a program of this module does when [Subjects]
-// starts it as relay.
+// ServeRelay runs a TURN server at a loopback address, over UDP and TCP, until reading from until
+// ends. A program of this module calls it when [Subjects] starts the program as a relay.
 func ServeRelay(address string, until io.Reader) error {
 	tcp, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", address)
 	if err != nil {
@@ -61,8 +60,8 @@ func listenRelay(address string) (net.PacketConn, error) {
 	return conn, err
 }
 
-// coturn returns the arguments with which the TURN server of Debian's package serves
-// address, with its files in dir.
+// coturn returns the arguments with which Debian's coturn serves an address, with its files in
+// dir.
 func coturn(dir string) func(at netip.AddrPort) []string {
 	return func(at netip.AddrPort) []string {
 		return []string{
@@ -74,10 +73,10 @@ func coturn(dir string) func(at netip.AddrPort) []string {
 	}
 }
 
-// coturnProgram is coturn's, in PATH.
+// coturnProgram is the name of coturn's program, in PATH.
 const coturnProgram = "turnserver"
 
-// findCoturn reports whether it is installed.
+// findCoturn returns an error if coturn is not installed.
 func findCoturn(context.Context) error {
 	if _, err := exec.LookPath(coturnProgram); err != nil {
 		return errors.New("coturn is not installed (no turnserver in PATH)")
@@ -85,12 +84,12 @@ func findCoturn(context.Context) error {
 	return nil
 }
 
-// serveTimeout bounds the time until a server takes connections.
+// serveTimeout bounds the time until a server accepts connections.
 const serveTimeout = time.Minute
 
-// through makes a run with a TURN server beside it: a process that lives as long, whose
-// memory and processor time are not the run's. Server gives its arguments; it ends with
-// its standard input, or is killed.
+// through runs a TURN server during a run, as a separate process whose memory and processor time
+// are not counted. server returns its arguments. The process ends with its standard input, or is
+// killed.
 func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 	return func(ctx context.Context, spec load.Spec) (r load.Result, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +103,7 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Stdout, cmd.Stderr = &out, &out
 		child.EndWithParent(cmd)
-		if _, err := cmd.StdinPipe(); err != nil { // Closed when this process ends; coturn does not read it.
+		if _, err := cmd.StdinPipe(); err != nil { // closed when this process ends; coturn does not read it
 			return load.Result{}, fmt.Errorf("start relay: %w", err)
 		}
 		if err := cmd.Start(); err != nil {
@@ -129,11 +128,11 @@ func through(server func(at netip.AddrPort) []string, run runFunc) runFunc {
 	}
 }
 
-// portAttempts bound the search for a port that is free for TCP and UDP: one that is free
-// for TCP seldom has a UDP socket of someone else.
+// portAttempts bounds the search for a port that is free for both TCP and UDP. A free TCP port is
+// rarely in use by a UDP socket.
 const portAttempts = 16
 
-// freePort is an address at which nothing listens, neither for TCP nor for UDP.
+// freePort returns an address that is free for TCP and UDP.
 func freePort(ctx context.Context) (at netip.AddrPort, err error) {
 	for range portAttempts {
 		if at, err = freeForBoth(ctx); err == nil {
@@ -143,7 +142,7 @@ func freePort(ctx context.Context) (at netip.AddrPort, err error) {
 	return netip.AddrPort{}, fmt.Errorf("find a free port: %w", err)
 }
 
-// freeForBoth takes the system's choice for TCP, and fails when that is not free for UDP.
+// freeForBoth lets the system choose a TCP port, and fails if that is not free for UDP.
 func freeForBoth(ctx context.Context) (netip.AddrPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", netip.AddrPortFrom(loopback, 0).String())
 	if err != nil {
@@ -158,8 +157,8 @@ func freeForBoth(ctx context.Context) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(l.Addr().String())
 }
 
-// serves waits until something takes connections at an address, unless it ends before;
-// what it ended with is put back.
+// serves waits until a server accepts connections at an address, or has ended. It puts the value
+// that it takes from ended back.
 func serves(ctx context.Context, at netip.AddrPort, ended chan error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, serveTimeout, fmt.Errorf("no connection to %s within %s", at, serveTimeout))
 	defer cancel()

@@ -12,24 +12,24 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// ReportKind and ReportVersion head the JSON form. A greater version is not read by
-// older programs; additions do not change it.
+// Values of kind and version in a report's JSON form. Older programs refuse a greater version.
+// Additions do not change the version.
 const (
 	ReportKind    = "BenchReport"
 	ReportVersion = 2
 )
 
-// Report is what a run of the benchmarks measured. Its JSON form holds every run's raw
-// result, from which everything else is computed.
+// Report holds the measurements of a run of the benchmarks. Its JSON form contains the raw result
+// of every run; everything else is computed from these.
 type Report struct {
-	APIVersion string  `json:"apiVersion,omitempty"` // [api.Version]; the format's own is Version
+	APIVersion string  `json:"apiVersion,omitempty"` // [api.Version]; Version is the format's
 	Kind       string  `json:"kind"`
 	Version    int     `json:"version"`
 	Machine    Machine `json:"machine"`
 	Rounds     int     `json:"rounds"`
 	Seconds    float64 `json:"secondsPerRun"`
 	Warmup     float64 `json:"warmupSeconds"`
-	// CPUs, in cores, and Memory, in bytes, are the limits of [Options]; 0 is no limit.
+	// CPUs, in cores, and Memory, in bytes, are the limits of [Options]; 0 means none.
 	CPUs     float64 `json:"cpus,omitempty"`
 	Memory   uint64  `json:"memoryBytes,omitempty"`
 	Subjects []About `json:"subjects"`
@@ -37,10 +37,10 @@ type Report struct {
 	Cells []Cell `json:"cells"`
 }
 
-// limits are those of subjects that have none of their own.
+// limits returns the limits of subjects without their own.
 func (r *Report) limits() limits.Limits { return limits.Limits{CPUs: r.CPUs, Memory: r.Memory} }
 
-// Machine is what the figures were measured on.
+// Machine describes where a report was measured.
 type Machine struct {
 	OS     string `json:"os"`
 	Arch   string `json:"arch"`
@@ -57,13 +57,13 @@ func thisMachine() Machine {
 	}
 }
 
-// About is a subject's line in the report.
+// About describes a subject.
 type About struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 }
 
-// Cell is a scenario borne by a subject, with a run for every round.
+// Cell is a scenario with a subject, and has a run for each round.
 type Cell struct {
 	Scenario string `json:"scenario"`
 	Subject  string `json:"subject"`
@@ -72,13 +72,13 @@ type Cell struct {
 	scenario Scenario
 }
 
-// Run is one run: a result, or the reason that there is none.
+// Run is one run: a result, or the reason why there is none.
 type Run struct {
 	Result *load.Result `json:"result,omitempty"`
 	Error  string       `json:"error,omitempty"`
 }
 
-// Values are a metric's values by round, NaN where there is none.
+// Values returns a metric's value in each round, NaN where there is none.
 func (c Cell) Values(m Metric) []float64 {
 	out := make([]float64, len(c.Runs))
 	for i, r := range c.Runs {
@@ -93,12 +93,12 @@ func (c Cell) Values(m Metric) []float64 {
 	return out
 }
 
-// Summary of a metric over the rounds that have a value.
+// Summary summarizes a metric over the rounds that have a value.
 func (c Cell) Summary(m Metric) Summary {
 	return Summarize(slices.DeleteFunc(c.Values(m), math.IsNaN))
 }
 
-// Failures counts the rounds without a result and returns the last one's reason.
+// Failures returns the number of rounds without a result and the reason of the last one.
 func (c Cell) Failures() (n int, reason string) {
 	for _, r := range c.Runs {
 		if r.Result == nil {
@@ -109,7 +109,7 @@ func (c Cell) Failures() (n int, reason string) {
 	return n, reason
 }
 
-// Cell finds a cell; ok is false when it was not among the runs.
+// Cell returns a cell; ok is false if the report has none.
 func (r *Report) Cell(scenario, subject string) (c Cell, ok bool) {
 	for _, c := range r.Cells {
 		if c.Scenario == scenario && c.Subject == subject {
@@ -119,17 +119,17 @@ func (r *Report) Cell(scenario, subject string) (c Cell, ok bool) {
 	return Cell{}, false
 }
 
-// Ratio of one cell's metric to another's, by round.
+// Ratio returns the ratio of one cell's metric to another's, by round.
 func (r *Report) Ratio(m Metric, of, to CellName) Summary {
 	return Summarize(Ratios(r.pairs(m, of, to)))
 }
 
-// Difference of one cell's metric from another's, by round.
+// Difference returns one cell's metric minus another's, by round.
 func (r *Report) Difference(m Metric, of, to CellName) Summary {
 	return Summarize(Differences(r.pairs(m, of, to)))
 }
 
-// pairs are a metric's values in two cells, by round; none where a cell was not run.
+// pairs returns a metric's values in two cells, by round; none for a cell that was not run.
 func (r *Report) pairs(m Metric, of, to CellName) (a, b []float64) {
 	cellA, okA := r.Cell(of.Scenario, of.Subject)
 	cellB, okB := r.Cell(to.Scenario, to.Subject)
@@ -139,10 +139,10 @@ func (r *Report) pairs(m Metric, of, to CellName) (a, b []float64) {
 	return cellA.Values(m), cellB.Values(m)
 }
 
-// CellName names a cell.
+// CellName identifies a cell.
 type CellName struct{ Scenario, Subject string }
 
-// ReadReport reads the JSON form of a report with the scenarios of this package, or more.
+// ReadReport reads a report's JSON form. It knows the scenarios of this package and of more.
 func ReadReport(from io.Reader, more ...Scenario) (*Report, error) {
 	r := new(Report)
 	if err := json.NewDecoder(from).Decode(r); err != nil {
@@ -165,14 +165,14 @@ func ReadReport(from io.Reader, more ...Scenario) (*Report, error) {
 	return r, nil
 }
 
-// Document is the JSON form: a report with what follows from it.
+// Document is the JSON form: a report and what is computed from it.
 type Document struct {
 	*Report
 	Metrics      []MetricSummary `json:"metrics"`
 	Requirements []Outcome       `json:"requirements"`
 }
 
-// MetricSummary is a cell's.
+// MetricSummary is the summary of one cell's metric.
 type MetricSummary struct {
 	Scenario string  `json:"scenario"`
 	Subject  string  `json:"subject"`
@@ -181,7 +181,7 @@ type MetricSummary struct {
 	Summary  Summary `json:"summary"`
 }
 
-// Document is the report with its metrics and what became of the requirements.
+// Document returns the report with its metrics and the outcomes of the requirements.
 func (r *Report) Document(requirements []Requirement) Document {
 	d := Document{Report: r, Requirements: Judge(r, requirements)}
 	for _, c := range r.Cells {
@@ -194,10 +194,10 @@ func (r *Report) Document(requirements []Requirement) Document {
 	return d
 }
 
-// WriteJSON writes the report with the requirements' outcome.
+// WriteJSON writes the report with the outcomes of the requirements.
 func (r *Report) WriteJSON(w io.Writer) error { return EncodeJSON(r.Document(Requirements()), w) }
 
-// EncodeJSON writes a document, or one with more in it.
+// EncodeJSON writes a document, or a type that embeds one.
 func EncodeJSON(document any, w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// run with the given rate over a window of 2 s and one busy core.
+// run returns a run with the given rate over a window of 2 s and one busy core.
 func run(gbits float64, mb uint64) Run {
 	return Run{Result: &load.Result{
 		Bytes: uint64(gbits * 2e9 / 8), Seconds: 2, UserSeconds: 1.5, SystemSeconds: 0.5,
@@ -23,22 +23,23 @@ func run(gbits float64, mb uint64) Run {
 	}}
 }
 
-// answers is a run of requests with the given median, in seconds, too few for the rest.
+// answers returns a run of requests with the given median, in seconds. It has too few requests
+// for the other quantiles.
 func answers(median float64) Run {
 	return Run{Result: &load.Result{
 		Bytes: 1e6, Seconds: 2, Values: map[string]float64{load.UnitMedian: median, load.UnitRequests: 50}, UserSeconds: 0.2, PeakRSS: 30e6,
 	}}
 }
 
-// losses is a run of datagrams of which a share was lost.
+// losses returns a run of datagrams with the given loss ratio.
 func losses(ratio float64) Run {
 	return Run{Result: &load.Result{
 		Bytes: 1e6, Seconds: 2, Values: map[string]float64{load.UnitLost: ratio, load.UnitPackets: 10_000 * (1 - ratio)}, UserSeconds: 0.2, PeakRSS: 30e6,
 	}}
 }
 
-// sample is a report with a subject that always runs, one that failed once and one
-// that cannot run.
+// sample returns a report with a subject that always runs, one that failed once and one that
+// cannot run.
 func sample() *Report {
 	scenarios := Scenarios()
 	cell := func(name, subject string, runs ...Run) Cell {
@@ -89,7 +90,7 @@ func TestRatioSkipsRoundsWithoutBothSides(t *testing.T) {
 		t.Errorf("ratios: -want +got:\n%s", d)
 	}
 	if s := sample().Ratio(Throughput, CellName{"tcp-1", Postern}, CellName{"tcp-9", Stock}); len(s.Values) != 0 {
-		t.Errorf("ratio to a cell that was not run: got %v, want none", s.Values)
+		t.Errorf("ratio to a missing cell: got %v, want none", s.Values)
 	}
 }
 
@@ -143,11 +144,11 @@ func TestAReportOfLimitedRunsSaysSoAndIsNotJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(got.String(), c.want) || strings.Contains(got.String(), "PASS") {
-			t.Errorf("%s: got %s\nwant %q in it, and no verdict", c.name, got.String(), c.want)
+			t.Errorf("%s: got %s\nwant it to contain %q and no verdict", c.name, got.String(), c.want)
 		}
 	}
 	if got, want := Compare(sample(), limited).Unlike, []string{"limits: no limits before, 0.5 CPU, 64 MiB after"}; !slices.Equal(got, want) {
-		t.Errorf("compared with one without limits: got %q, want %q", got, want)
+		t.Errorf("compared with a report without limits: got %q, want %q", got, want)
 	}
 }
 
@@ -168,7 +169,7 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff(tables[0].String(), tables[1].String()); d != "" {
-		t.Errorf("the table of what was read: -want +got:\n%s", d)
+		t.Errorf("table of the decoded report: -want +got:\n%s", d)
 	}
 }
 
@@ -184,8 +185,8 @@ func TestOtherFilesAreNoReports(t *testing.T) {
 	}
 }
 
-// TestDefinitionsFitTogether keeps the tables of scenarios, subjects and requirements
-// consistent: a name that leads nowhere would be an empty row that nobody notices.
+// TestDefinitionsFitTogether checks the tables of scenarios, subjects and requirements for names
+// that do not exist: such a row would be empty and easy to miss.
 func TestDefinitionsFitTogether(t *testing.T) {
 	cells := make(map[CellName]bool)
 	subjects := Subjects(Programs{Self: []string{"self"}, Relay: []string{"relay"}, Peers: "peers", Dir: t.TempDir()})

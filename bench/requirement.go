@@ -2,32 +2,32 @@ package bench
 
 import "slices"
 
-// By is how the values of two cells are compared.
+// By says how the values of two cells are compared.
 type By int
 
-// The ways to compare: ByEachWay takes half the difference, which is what a one-way trip adds
-// to a delay there and back. Differences are in the metric's base unit.
+// The ways to compare. ByEachWay is half the difference: the delay that is added one way to a
+// round trip. Differences are in the metric's base unit.
 const (
 	ByRatio By = iota
 	ByDifference
 	ByEachWay
 )
 
-// Requirement is a promise about two cells of one report, or about the values of one cell.
+// Requirement is a promise about two cells of a report, or about one cell's values.
 type Requirement struct {
-	// Name says what is promised, in words.
+	// Name is the promise in words.
 	Name   string
 	Metric Metric
-	// Of is the cell, and To the one that it is compared with; zero for the value itself.
+	// Of is the cell and To the one that it is compared with; zero To means the value itself.
 	Of, To CellName
 	By     By
-	// AtLeast bounds the median from below, AtMost from above; 0 for no bound. Quantile is
-	// bounded instead of the median; 0 for that.
+	// AtLeast is the lower bound of the median, AtMost the upper bound; 0 means none. Quantile,
+	// if not 0, is bounded instead of the median.
 	AtLeast, AtMost, Quantile float64
 }
 
-// Requirements are what postern promises of every machine, because both sides of each
-// are measured on it.
+// Requirements are the promises of postern. They hold on every machine, because both sides of
+// each are measured there.
 func Requirements() []Requirement {
 	var (
 		one, four    = CellName{"tcp-1", Postern}, CellName{"tcp-4", Postern}
@@ -57,32 +57,32 @@ func Requirements() []Requirement {
 			Metric: Throughput, Of: CellName{"path", PosternPaths}, To: fixed, AtLeast: 0.97,
 		},
 		{
-			// Per core of the two ends: coturn's processor time is not the run's.
+			// Per core of the two ends: coturn's processor time is not counted.
 			Name:   "throughput per core through coturn over UDP, over a fixed endpoint's",
 			Metric: Efficiency, Of: CellName{"path", CoturnUDP}, To: fixed, AtLeast: 0.5,
 		},
 	}, slices.Concat(binaryRequirements(), serviceRequirements())...)
 }
 
-// Verdict of a requirement.
+// Verdict is the result of a requirement.
 type Verdict string
 
-// The verdicts: Unknown is for one of which a side was not measured as it is meant.
+// The verdicts. Unknown means that one side was not measured, or not as intended.
 const (
 	Pass    Verdict = "PASS"
 	Fail    Verdict = "FAIL"
 	Unknown Verdict = "UNKNOWN"
 )
 
-// Outcome is a requirement and what was measured.
+// Outcome is a requirement with its measurement.
 type Outcome struct {
 	Name    string  `json:"name"`
 	AtLeast float64 `json:"atLeast,omitempty"`
 	AtMost  float64 `json:"atMost,omitempty"`
-	// Quantile is the one that is bounded, and AtQuantile what it is; 0 for the median.
+	// Quantile is the bounded quantile and AtQuantile its value; 0 means the median.
 	Quantile   float64 `json:"quantile,omitempty"`
 	AtQuantile float64 `json:"atQuantile,omitempty"`
-	// Unit is that of the bounds and of what was measured; empty for a ratio.
+	// Unit is the unit of the bounds and the measurement; empty for a ratio.
 	Unit     string  `json:"unit,omitempty"`
 	Measured Summary `json:"measured"`
 	Verdict  Verdict `json:"verdict"`
@@ -90,8 +90,8 @@ type Outcome struct {
 	metric Metric
 }
 
-// Judge holds a report against requirements, in their order. They are of runs without
-// limits but those of the subjects themselves: of a report with others all are unknown.
+// Judge evaluates requirements in order. They apply to runs without limits other than a subject's
+// own: with limits, every verdict is Unknown.
 func Judge(r *Report, requirements []Requirement) []Outcome {
 	out := make([]Outcome, 0, len(requirements))
 	for _, q := range requirements {

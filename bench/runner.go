@@ -12,21 +12,21 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Options say how much is measured.
+// Options configure the runs.
 type Options struct {
-	Runs     int           // Rounds, hence runs of each cell; at least 1.
-	Duration time.Duration // Window of one run.
-	Warmup   time.Duration // Before it.
-	// Limits bound every run or, of subjects that are processes of a program, each process.
-	// Subjects that have limits of their own keep those alone.
+	Runs     int           // rounds, and so runs of each cell; at least 1
+	Duration time.Duration // the window of a run
+	Warmup   time.Duration // the time before it
+	// Limits apply to each run or, if a subject is processes of a program, to each process.
+	// Subjects with their own limits only use those.
 	Limits limits.Limits
-	// ProfileDir gets a CPU and a heap profile of each run; empty for none.
+	// ProfileDir receives a CPU and a heap profile of each run; empty means none.
 	ProfileDir string
-	// Progress is told of every run when it ends; nil for no one.
+	// Progress is called after each run; it may be nil.
 	Progress func(Progress)
 }
 
-// Progress is one run that ended.
+// Progress describes a finished run.
 type Progress struct {
 	Done, Of          int
 	Scenario, Subject string
@@ -35,10 +35,10 @@ type Progress struct {
 	metrics []Metric
 }
 
-// progressMetrics is how many metrics are said of a run when it ends.
+// progressMetrics is the number of metrics in a progress line.
 const progressMetrics = 3
 
-// String is a line about the run: its first metrics, or why it failed.
+// String returns a line about the run: its first metrics, or why it failed.
 func (p Progress) String() string {
 	head := fmt.Sprintf("[%d/%d] %s %s: ", p.Done, p.Of, p.Scenario, p.Subject)
 	if p.Run.Result == nil {
@@ -53,16 +53,15 @@ func (p Progress) String() string {
 	return head + strings.Join(values, ", ")
 }
 
-// Runner makes the runs. It is used once.
+// Runner makes the runs. It can be used once.
 type Runner struct {
 	Scenarios []Scenario
 	Subjects  []Subject
 	Options   Options
 }
 
-// Run makes every run, every other round in reverse order, and returns what they measured.
-// It fails only when there is nothing to do or ctx ends: a subject that fails is part of
-// the report.
+// Run makes all runs, in reverse order every other round, and returns the measurements. It only
+// fails if there is nothing to do or ctx ends: the failure of a subject is part of the report.
 func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	if r.Options.Runs < 1 || r.Options.Duration <= 0 || r.Options.Warmup < 0 {
 		return nil, fmt.Errorf("bench: %d runs of %s after %s: want at least one run of some length",
@@ -97,8 +96,8 @@ func (r *Runner) Run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// Limitable reports whether any run would be within the limits of [Options]: false when every
-// subject of the scenarios has limits of its own.
+// Limitable reports whether the limits of [Options] would apply to any run. They do not if every
+// subject of the scenarios has its own.
 func (r *Runner) Limitable() bool {
 	return slices.ContainsFunc(r.Scenarios, func(sc Scenario) bool {
 		return slices.ContainsFunc(sc.Subjects, func(name string) bool {
@@ -108,7 +107,7 @@ func (r *Runner) Limitable() bool {
 	})
 }
 
-// newReport lays out the cells in the order in which they will be run.
+// newReport creates the cells in the order of the runs.
 func (r *Runner) newReport() (*Report, error) {
 	report := &Report{
 		APIVersion: api.Version, Kind: ReportKind, Version: ReportVersion,
@@ -133,7 +132,7 @@ func (r *Runner) newReport() (*Report, error) {
 	return report, nil
 }
 
-// prepare builds each subject that is needed, once, and tells which cannot be.
+// prepare prepares each needed subject once, and returns the errors of those that failed.
 func (r *Runner) prepare(ctx context.Context, report *Report) (broken map[string]error, err error) {
 	broken = make(map[string]error)
 	for _, s := range r.Subjects {
@@ -154,7 +153,7 @@ func (r *Runner) prepare(ctx context.Context, report *Report) (broken map[string
 	return broken, nil
 }
 
-// once makes one run of a cell, unless its subject is known to be broken.
+// once makes one run of a cell, unless preparing its subject failed.
 func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) Run {
 	if broken != nil {
 		return Run{Error: broken.Error()}
@@ -173,7 +172,7 @@ func (r *Runner) once(ctx context.Context, round int, cell *Cell, broken error) 
 	spec.CPUs, spec.Memory = within.CPUs, within.Memory
 	result, err := subject.Run(ctx, spec)
 	if err != nil {
-		_ = limits.Sweep() // A run that was killed cannot; where there are no groups there is nothing to do.
+		_ = limits.Sweep() // a killed run cannot do this itself; without control groups there is nothing to do
 		return Run{Error: err.Error()}
 	}
 	return Run{Result: &result}

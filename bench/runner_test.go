@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// recorder is a set of fake subjects that write down who ran.
+// recorder provides fake subjects and records which of them ran.
 type recorder struct{ log []string }
 
 func (r *recorder) subject(name string, err error) Subject {
@@ -53,10 +53,10 @@ func TestRunnerInterleavesRoundsAndTurnsEveryOther(t *testing.T) {
 		t.Fatal("no cell s/a in the report")
 	}
 	if got, want := cell.Values(Throughput), []float64{8, 48}; !cmp.Equal(got, want) {
-		t.Errorf("values of s/a: got %v, want %v (the first and the last run)", got, want)
+		t.Errorf("values of s/a: got %v, want those of the first and last run, %v", got, want)
 	}
 	if len(report.Subjects) != 3 {
-		t.Errorf("subjects in the report: got %v, want the three that ran", report.Subjects)
+		t.Errorf("subjects in the report: got %v, want the three of the scenarios", report.Subjects)
 	}
 }
 

@@ -8,27 +8,28 @@ import (
 
 // Scenario is a load.
 type Scenario struct {
-	// Name is what -scenario takes.
+	// Name is the argument of -scenario.
 	Name string
-	// Title says what is done, in a table's heading.
+	// Title says what the scenario does; tables use it as heading.
 	Title string
-	// Benchmark is its name in benchstat's format, without "Benchmark".
+	// Benchmark is the name in benchstat's format, without "Benchmark".
 	Benchmark string
-	// Default has it run when no scenario is asked for: it is what a requirement needs.
+	// Default includes the scenario if none is selected. It is set for those that a requirement
+	// needs.
 	Default bool
-	// Spec is what its runs are to do. The runner says of whom, how long, and where
-	// profiles go.
+	// Spec describes the runs. The runner fills in the subject, the durations and the profile
+	// files.
 	Spec load.Spec
-	// Subjects are the names of those that bear it, in the order of the runs.
+	// Subjects are the names of the subjects, in the order of the runs.
 	Subjects []string
-	// Reference is the one that tables compare the others with; empty for none.
+	// Reference is the subject that tables compare the others with; empty means none.
 	Reference string
-	// Metrics are what is told of each subject, in the order of the columns. Ratios and
-	// charts are of the first.
+	// Metrics are shown for each subject, in the order of the columns. Ratios and charts use the
+	// first.
 	Metrics []Metric
 }
 
-// Scenarios returns every scenario, in the order of the runs in a round.
+// Scenarios returns all scenarios, in the order of the runs of a round.
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, some := range [][]Scenario{streamScenarios(), delayScenarios(), packetScenarios(), binaryScenarios(), serviceScenarios(), otherScenarios()} {
@@ -37,7 +38,7 @@ func Scenarios() []Scenario {
 	return all
 }
 
-// streamScenarios are of bulk TCP.
+// streamScenarios are those of bulk TCP.
 func streamScenarios() []Scenario {
 	everyone := []string{Postern, Tsnet, WireGuardTUN, Stock, Loopback}
 	userspace := []string{Postern, Tsnet, Stock}
@@ -80,18 +81,18 @@ func streamScenarios() []Scenario {
 	return all
 }
 
-// Sizes of what is asked for in the scenarios of delays.
+// Sizes, in bytes, in the delay scenarios.
 const (
-	// objectSize is that of a response: an API object such as a Pod with its status.
+	// objectSize is the size of a response: an API object such as a Pod with its status.
 	objectSize = 4096
-	// eventSize is that of an event of a watch: a Lease, which is what changes most.
+	// eventSize is the size of a watch event: a Lease, the object that changes most often.
 	eventSize = 1024
 )
 
-// delayScenarios are of what the clients of an API server wait for.
+// delayScenarios measure the delays that clients of an API server see.
 func delayScenarios() []Scenario {
 	all := []string{Postern, Tsnet, WireGuardTUN, Stock, Loopback}
-	few := []string{Postern, Tsnet, Stock, Loopback} // What requirements need.
+	few := []string{Postern, Tsnet, Stock, Loopback} // those that requirements need
 	return []Scenario{
 		{
 			Name: "requests", Title: "HTTP/1.1 requests for an object of 4 KiB, one after the other", Default: true,
@@ -127,11 +128,11 @@ func delayScenarios() []Scenario {
 	}
 }
 
-// lossRate is what is offered where loss is measured, in packets a second: 112 Mbit/s,
-// which every subject can carry, so that what is lost is not for want of processor time.
+// lossRate is the offered rate, in packets a second, for measuring loss: 112 Mbit/s. Every
+// subject can carry that, so losses are not caused by a lack of processor time.
 const lossRate = 10_000
 
-// packetScenarios are of UDP.
+// packetScenarios are those of UDP.
 func packetScenarios() []Scenario {
 	subjects := []string{Postern, Tsnet, WireGuardTUN, Stock, Loopback}
 	var all []Scenario
@@ -149,7 +150,7 @@ func packetScenarios() []Scenario {
 	})
 }
 
-// otherScenarios are of no tunnel.
+// otherScenarios use no tunnel.
 func otherScenarios() []Scenario {
 	return []Scenario{{
 		Name: "cipher", Title: "the limit: ChaCha20-Poly1305 seal and open of 1,420 B packets, on one core", Default: true,

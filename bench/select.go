@@ -8,10 +8,9 @@ import (
 // AllScenarios is the name that selects every scenario.
 const AllScenarios = "all"
 
-// Select keeps the scenarios and, within them, the subjects of the given names; an empty
-// list of scenarios keeps those of the default set, and an empty
-// list of subjects keeps all. A name that nothing has is an error, so that a misspelt one
-// does not look like a short report.
+// Select returns the named scenarios and, within them, the named subjects. No scenario names mean
+// the default set, no subject names mean all. An unknown name is an error, so that a typo does
+// not result in a short report.
 func Select(all []Scenario, scenarios, subjects []string) ([]Scenario, error) {
 	for _, name := range scenarios {
 		if name != AllScenarios && !slices.ContainsFunc(all, func(s Scenario) bool { return s.Name == name }) {

@@ -2,8 +2,8 @@ package bench
 
 import "github.com/postern-dev/postern/bench/load"
 
-// serviceScenarios are of services that programs use without knowing of a tunnel: each
-// connects to a local listener, and a service of the kernel's TCP is behind the tunnel.
+// serviceScenarios measure services whose clients do not know of the tunnel: they connect to a
+// local listener, and the service behind the tunnel uses the kernel's TCP.
 func serviceScenarios() []Scenario {
 	subjects := []string{GatewaysNamed, GatewaysImported, TsnetProxy, RemoteDialer, Loopback}
 	return []Scenario{
@@ -36,7 +36,7 @@ func serviceScenarios() []Scenario {
 	}
 }
 
-// ControlSpec is of requests to an API server, with workloads beside them or nothing.
+// ControlSpec describes requests to an API server, beside workloads if busy.
 func ControlSpec(busy bool) load.Spec {
 	s := load.Spec{Load: load.LoadRequests, Size: objectSize, Streams: 4, Rate: 50}
 	if busy {
@@ -45,7 +45,7 @@ func ControlSpec(busy bool) load.Spec {
 	return s
 }
 
-// serviceRequirements are promises about them.
+// serviceRequirements are the promises about these scenarios.
 func serviceRequirements() []Requirement {
 	const download, requests = "service-download", "service-requests"
 	return []Requirement{

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Summary is what is told of a metric's values over the rounds.
+// Summary summarizes a metric's values over the rounds.
 type Summary struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Values are in the order of the rounds, those of failed runs left out.
+	// Values are in the order of the rounds, without failed runs.
 	Values []float64 `json:"values"`
 }
 
-// Summarize takes the median and the extremes. Of no values everything is 0.
+// Summarize computes median and extremes. Without values all are 0.
 func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -29,8 +29,7 @@ func Summarize(values []float64) Summary {
 	}
 }
 
-// Quantile is the value that a share q of them don't exceed, between two where it falls
-// between them; 0 of none.
+// Quantile returns the q-quantile, interpolated linearly between two values; 0 without values.
 func (s Summary) Quantile(q float64) float64 {
 	sorted := slices.Sorted(slices.Values(s.Values))
 	if len(sorted) == 0 {
@@ -42,7 +41,7 @@ func (s Summary) Quantile(q float64) float64 {
 	return sorted[low] + (sorted[high]-sorted[low])*(at-float64(low))
 }
 
-// Scaled is the summary of the values times a positive factor.
+// Scaled returns the summary of the values multiplied by a positive factor.
 func (s Summary) Scaled(by float64) Summary {
 	out := Summary{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by}
 	for _, v := range s.Values {
@@ -51,7 +50,7 @@ func (s Summary) Scaled(by float64) Summary {
 	return out
 }
 
-// Spread is half the range over the median: 0.1 reads "± 10 %".
+// Spread is half the range divided by the median: 0.1 is shown as "± 10 %".
 func (s Summary) Spread() float64 {
 	if s.Median == 0 {
 		return 0
@@ -59,8 +58,8 @@ func (s Summary) Spread() float64 {
 	return (s.Max - s.Min) / 2 / s.Median
 }
 
-// Ratios divides round by round; rounds in which either value is missing (NaN), or 0, are
-// left out, because a ratio across rounds would compare two states of the machine.
+// Ratios divides round by round. It skips rounds in which a value is missing (NaN) or 0: a ratio
+// across rounds would compare two states of the machine.
 func Ratios(numerators, denominators []float64) []float64 {
 	var out []float64
 	for i := range min(len(numerators), len(denominators)) {
@@ -71,8 +70,7 @@ func Ratios(numerators, denominators []float64) []float64 {
 	return out
 }
 
-// Differences subtracts round by round; rounds in which either value is missing (NaN) are
-// left out.
+// Differences subtracts round by round. It skips rounds in which a value is missing (NaN).
 func Differences(minuends, subtrahends []float64) []float64 {
 	var out []float64
 	for i := range min(len(minuends), len(subtrahends)) {

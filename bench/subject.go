@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// The subjects' names.
+// Names of the subjects.
 const (
 	Postern        = "postern"
 	PosternBefore  = "postern-before"
@@ -39,14 +39,14 @@ const (
 	Cipher         = "chacha20poly1305"
 )
 
-// Subject bears scenarios, in a process per run.
+// Subject carries scenarios, each run in a new process.
 type Subject struct {
 	Name string
-	// About says in a line what it is.
+	// About describes it in a line.
 	About string
-	// Limits are its own, which belong to what it is: those of [Options] do not change them.
+	// Limits are part of what the subject is. Those of [Options] do not replace them.
 	Limits limits.Limits
-	// Prepare builds what Run needs; nil for nothing. It is called once.
+	// Prepare builds what Run needs; nil means nothing. It is called once.
 	Prepare func(context.Context) error
 	// Run makes one run.
 	Run runFunc
@@ -55,29 +55,30 @@ type Subject struct {
 // runFunc makes a run.
 type runFunc = func(context.Context, load.Spec) (load.Result, error)
 
-// runGrace is what a run may take beyond its warm-up and its window, before it counts
-// as hung: connecting, closing, writing profiles, on a machine that is busy.
+// runGrace is the time that a run may take besides warm-up and window: to connect, close and
+// write profiles on a busy machine. After that it counts as hung.
 const runGrace = 2 * time.Minute
 
-// Programs are what subjects run in.
+// Programs are the programs that subjects run in.
 type Programs struct {
-	// Self is the program that answers to a spec as its last argument for the subjects
-	// of postern's own module (see [Own]), with the arguments that make it do so.
+	// Self is the command line of the program that makes runs of the subjects of postern's own
+	// module (see [Own]). The spec is appended as last argument.
 	Self []string
-	// Before is a program like Self, built of another commit; empty when there is none.
+	// Before is a program like Self, built from another commit; empty means none.
 	Before []string
-	// Postern is the file of the postern program; empty when there is none.
+	// Postern is the file of the postern program; empty means none.
 	Postern string
-	// Relay is the one that is a TURN server ([ServeRelay]) at its last argument.
+	// Relay is the command line of the program that runs [ServeRelay] at the address in its last
+	// argument.
 	Relay []string
-	// Peers is the folder of the peers' modules; empty when there are none.
+	// Peers is the folder of the peers' modules; empty means none.
 	Peers string
-	// Dir is for files: the peers' programs, which are built when the first subject of
-	// each is prepared, and what coturn writes.
+	// Dir is for files: the peers' programs, each built when its first subject is prepared, and
+	// coturn's files.
 	Dir string
 }
 
-// Subjects returns every subject.
+// Subjects returns all subjects.
 func Subjects(p Programs) []Subject {
 	own := process(p.Self)
 	return slices.Concat(relayedSubjects(p), binarySubjects(p), peerSubjects(p), gatewaySubjects(p), []Subject{
@@ -110,7 +111,7 @@ func Subjects(p Programs) []Subject {
 	})
 }
 
-// before is postern as another program has it.
+// before is postern built from another commit.
 func before(argv []string) Subject {
 	return Subject{
 		Name:  PosternBefore,
@@ -128,7 +129,7 @@ func before(argv []string) Subject {
 	}
 }
 
-// relayedSubjects are postern by way of TURN servers, each in a process of its own.
+// relayedSubjects are postern through TURN servers, each in a separate process.
 func relayedSubjects(p Programs) []Subject {
 	own := process(p.Self)
 	pion := func(at netip.AddrPort) []string {
@@ -160,7 +161,7 @@ func relayedSubjects(p Programs) []Subject {
 	}
 }
 
-// process runs argv with the spec as one more argument and reads the result.
+// process runs argv with the spec as additional argument and reads the result.
 func process(argv []string) runFunc {
 	return func(ctx context.Context, spec load.Spec) (load.Result, error) {
 		text, err := json.Marshal(spec)
@@ -183,12 +184,12 @@ func process(argv []string) runFunc {
 	}
 }
 
-// memoryShare of a limit is what the Go runtime of a limited run may use, as gateways have
-// it of theirs.
+// memoryShare is the share of a memory limit that the Go runtime of a limited run may use, as in
+// gateways.
 const memoryShare = 0.9
 
-// runWithin runs cmd within the spec's limits. Where the run starts processes of a program,
-// those are limited, and the run is not.
+// runWithin runs cmd within the spec's limits. If the run starts processes of a program, the
+// limits apply to these and not to the run.
 func runWithin(cmd *exec.Cmd, spec load.Spec) (err error) {
 	l := limits.Limits{CPUs: spec.CPUs, Memory: spec.Memory}
 	if !l.Any() || spec.Program != "" {
@@ -213,7 +214,7 @@ func runWithin(cmd *exec.Cmd, spec load.Spec) (err error) {
 	return cmd.Wait()
 }
 
-// parseResult reads the one line that a run prints.
+// parseResult parses the single line that a run prints.
 func parseResult(out []byte) (load.Result, error) {
 	var r load.Result
 	d := json.NewDecoder(bytes.NewReader(out))
@@ -230,7 +231,7 @@ func parseResult(out []byte) (load.Result, error) {
 	return r, nil
 }
 
-// quoted is the end of a program's output, as an addition to an error.
+// quoted returns the end of a program's output as a suffix for an error.
 func quoted(out []byte) string {
 	const most = 400
 	text := strings.TrimSpace(string(out))

@@ -14,8 +14,7 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// childArg makes the test binary a run's process, and relayArg a TURN server, as they do
-// in cmd/bench.
+// childArg makes the test binary the process of a run, relayArg a TURN server, as in cmd/bench.
 const (
 	childArg = "-run-subject"
 	relayArg = "-serve-relay"
@@ -69,7 +68,7 @@ func TestProcessReturnsTheChildsResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Bytes != 4 {
-		t.Errorf("got %d bytes, want the 4 that the child made of the spec", got.Bytes)
+		t.Errorf("got %d bytes, want the 4 of the spec", got.Bytes)
 	}
 }
 
@@ -79,7 +78,7 @@ func TestWhatWasBeforeIsPosternOfItsProgram(t *testing.T) {
 	}
 	_, err := before(self(t)).Run(t.Context(), load.Spec{Subject: PosternBefore, Duration: time.Second})
 	if err == nil || !strings.Contains(err.Error(), `no subject "postern" in this program`) {
-		t.Errorf("got %v, want that the program was asked for postern", err)
+		t.Errorf("got %v, want an error from the program about postern", err)
 	}
 }
 
@@ -108,8 +107,8 @@ func TestProcessEndsAChildWithItsContext(t *testing.T) {
 	}
 }
 
-// The processes of wireguard-go are in no control group: without a word they would be
-// compared with some that are.
+// The processes of wireguard-go are in no control group. They must not be compared with processes
+// that are, without notice.
 func TestWireguardGoIsNotRunWithinLimits(t *testing.T) {
 	r := Runner{Subjects: Subjects(Programs{Peers: "peers", Dir: t.TempDir()})}
 	subject, ok := r.subject(WireGuardGo)
@@ -151,7 +150,7 @@ func TestQuotedKeepsTheEndOfLongOutput(t *testing.T) {
 	}
 }
 
-// TestPeersUseTheSameLoad makes sure that the peers' modules compile these very files.
+// TestPeersUseTheSameLoad checks that the peers' modules compile the files of this package.
 func TestPeersUseTheSameLoad(t *testing.T) {
 	files, err := filepath.Glob("load/*.go")
 	if err != nil || len(files) == 0 {

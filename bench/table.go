@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// WriteTable writes the report for people: a table a scenario, each subject's metrics as
-// median ± half the range in per cent, its throughput over the reference subject's as
-// ratio [least–greatest], and the requirements with their verdicts.
+// WriteTable writes the report as text: a table for each scenario with each subject's metrics as
+// median ± half the range in per cent and its throughput relative to the reference subject as
+// ratio [min–max], then the requirements with their verdicts.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	m := r.Machine
@@ -36,8 +36,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// measured reports whether any requirement was, so that a run of one scenario does not
-// end in a column of UNKNOWN.
+// measured reports whether the report has a verdict on any requirement. If not, the column of
+// UNKNOWNs is left out.
 func (r *Report) measured(outcomes []Outcome) bool {
 	for _, o := range outcomes {
 		if o.Verdict != Unknown {
@@ -82,13 +82,13 @@ func (r *Report) scenarioTable(b *strings.Builder, sc Scenario) {
 	}
 }
 
-// reference is the subject that others are compared with, where it takes part.
+// reference returns the subject that others are compared with; ok is false if it was not run.
 func (r *Report) reference(sc Scenario) (name string, ok bool) {
 	_, ok = r.Cell(sc.Name, sc.Reference)
 	return sc.Reference, ok
 }
 
-// valueText is "3.96 ± 4 %", or a dash.
+// valueText formats a summary as "3.96 ± 4 %", or a dash.
 func valueText(s Summary, m Metric) string {
 	switch len(s.Values) {
 	case 0:
@@ -99,7 +99,7 @@ func valueText(s Summary, m Metric) string {
 	return fmt.Sprintf("%.*f ± %.0f %%", m.Digits, s.Median*m.Scale, s.Spread()*100)
 }
 
-// ratioText is "4.51 [4.32–4.80]", or a dash.
+// ratioText formats a summary as "4.51 [4.32–4.80]", or a dash.
 func ratioText(s Summary) string {
 	switch len(s.Values) {
 	case 0:
@@ -110,7 +110,7 @@ func ratioText(s Summary) string {
 	return fmt.Sprintf("%.2f [%.2f–%.2f]", s.Median, s.Min, s.Max)
 }
 
-// WriteOutcomes writes a line for each that is known.
+// WriteOutcomes writes a line for each outcome that is not Unknown.
 func WriteOutcomes(b *strings.Builder, outcomes []Outcome) {
 	writeRows(b, outcomeRows(slices.DeleteFunc(slices.Clone(outcomes), func(o Outcome) bool { return o.Verdict == Unknown })))
 }
@@ -138,10 +138,10 @@ func outcomeRows(outcomes []Outcome) [][]string {
 	return rows
 }
 
-// lastWord of "p50 µs" is the unit.
+// lastWord returns the unit of a heading such as "p50 µs".
 func lastWord(s string) string { return s[strings.LastIndexByte(s, ' ')+1:] }
 
-// writeRows aligns columns by their width in characters, two blanks apart.
+// writeRows aligns columns by their width in characters, separated by two spaces.
 func writeRows(b *strings.Builder, rows [][]string) {
 	var widths []int
 	for _, row := range rows {

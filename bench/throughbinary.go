@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// The subjects that are two processes of the program that users run, without and with
-// limits for each.
+// The subjects that run two processes of the program that users run, without and with limits for
+// each.
 const (
 	PosternBinary = "postern-binary"
 	Postern64MiB  = "postern-64MiB"
@@ -19,14 +19,15 @@ const (
 	PosternRoomy  = "postern-roomy"
 )
 
-// roomy limits nothing. A group has the scheduler's weight of one process, whatever runs in
-// it: beside others a limited gateway can only be compared with one that is in a group, too.
+// roomy is a control group without effective limits. The scheduler gives a group the weight of
+// one process, whatever runs in it. A limited gateway beside other load can therefore only be
+// compared with one that is in a group, too.
 func roomy() limits.Limits { return limits.Limits{CPUs: float64(runtime.NumCPU())} }
 
-// small is the machine that the control plane is to do with.
+// small is a machine that must be enough for the control plane.
 var small = limits.Limits{CPUs: 0.5, Memory: 64 << 20}
 
-// binarySubjects are those of p.Postern.
+// binarySubjects run p.Postern.
 func binarySubjects(p Programs) []Subject {
 	subject := func(name, about string, own limits.Limits) Subject {
 		run := process(p.Self)
@@ -48,7 +49,7 @@ func binarySubjects(p Programs) []Subject {
 	}
 }
 
-// hasPostern reports what lacks for gateways with such limits.
+// hasPostern returns an error that says what is missing to run gateways with such limits.
 func (p Programs) hasPostern(l limits.Limits) error {
 	if p.Postern == "" {
 		return errors.New("no postern program was named")

@@ -1,20 +1,20 @@
-// Package binary measures what a user runs: two postern processes with a configuration
-// each, joined by a ticket, and a named TCP service of the one that the other has a local
-// listener for.
+// Package binary measures what a user runs: two postern processes, each with a configuration
+// file, joined by a ticket. One offers a named TCP service, for which the other has a local
+// listener.
 //
-// # The way of the load
+// # Path of the load
 //
 //	load → kernel TCP → local listener → gateway → UDP on loopback → gateway → kernel TCP → load
 //
-// The service is the load's own listener. A gateway also checks now and then that what
-// it offers answers, by a connection that it closes at once; so every connection of the
-// load begins with one byte by which the listener knows it.
+// The service is the load's own listener. A gateway also checks from time to time that its
+// services answer, with a connection that it closes at once. So every connection of the load
+// begins with one byte by which the listener recognises it.
 //
-// # What is counted
+// # Accounting
 //
-// Processor time and memory are those of the two gateways together, without the load's.
-// Bytes on the wire are those of WireGuard's messages as the gateways count them, without
-// UDP's and IP's headers (28 or 48 bytes a packet).
+// Processor time and memory are those of the two gateways together, without the load's. Bytes on
+// the wire are those of WireGuard's messages as the gateways count them, without UDP and IP
+// headers (28 or 48 bytes a packet).
 package binary
 
 import (
@@ -29,21 +29,19 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// service is the named service that the load goes to.
+// service is the named service that receives the load.
 const service = "bench"
 
-// UnitJoin is the time that `postern join` takes, from its start until the peer is
-// connected, in seconds.
+// UnitJoin is the time, in seconds, from the start of `postern join` until the peer is connected.
 const UnitJoin = "join-sec"
 
-// startTimeout bounds the start of a gateway and the join, with half a core for each.
+// startTimeout bounds the start of a gateway and the join, with half a core each.
 const startTimeout = 60 * time.Second
 
-// Subject brings up two gateways of spec.Program, within spec.CPUs and spec.Memory each, on
-// loopback. The ends began when `postern join` was called: what is before it, a user has
-// running.
+// Subject starts two gateways of spec.Program on loopback, each within spec.CPUs and spec.Memory.
+// The ends count from the call of `postern join`: a user's gateways run before that.
 func Subject(ctx context.Context, spec load.Spec) (load.Ends, error) {
-	dir, err := os.MkdirTemp("", "pb") // Short: a socket's path holds 107 bytes.
+	dir, err := os.MkdirTemp("", "pb") // short: a socket's path holds 107 bytes
 	if err != nil {
 		return load.Ends{}, fmt.Errorf("make folder for two gateways: %w", err)
 	}
@@ -96,8 +94,8 @@ func (p *pair) start(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	return p.join(ctx, spec.MTU)
 }
 
-// join makes a ticket and redeems it, as users do. An overlay MTU that is asked for is there
-// when it returns.
+// join makes a ticket and redeems it, as users do. If an overlay MTU is requested, it is in
+// effect on return.
 func (p *pair) join(ctx context.Context, mtu int) (load.Ends, error) {
 	ticket, err := p.serving.command(ctx, "invite", "--allow", service)
 	if err != nil {
@@ -132,7 +130,7 @@ func (p *pair) join(ctx context.Context, mtu int) (load.Ends, error) {
 	}, nil
 }
 
-// counters are what both gateways have counted, their groups' too.
+// counters returns the sums of both gateways' counters, and of their groups'.
 func (p *pair) counters() (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -145,11 +143,11 @@ func (p *pair) counters() (map[string]float64, error) {
 	return out, nil
 }
 
-// close ends everything, also after half a start.
+// close stops everything, also after a failed start.
 func (p *pair) close() error {
 	var errs []error
 	if p.service != nil {
-		_ = p.service.Close() // Again, when the load has closed it.
+		_ = p.service.Close() // the load may have closed it already
 	}
 	var running []*gateway
 	for _, g := range []*gateway{p.dialling, p.serving} {
@@ -164,8 +162,8 @@ func (p *pair) close() error {
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
 }
 
-// freePort finds a UDP port that nobody has. It must be known before the gateway starts,
-// which announces it.
+// freePort returns an unused UDP port. The gateway announces its port, so it must be known before
+// the start.
 func freePort(ctx context.Context) (int, error) {
 	var lc net.ListenConfig
 	c, err := lc.ListenPacket(ctx, "udp", ":0")

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What is written for the gateways is what a gateway reads, without a warning.
+// A gateway accepts the generated configuration files without a warning.
 func TestConfigurationsAreAccepted(t *testing.T) {
 	for _, c := range []configuration{
 		{name: "serving", port: 41820, service: "127.0.0.1:5201"},
@@ -48,7 +48,7 @@ func TestTheEnvironmentDoesNotConfigureGateways(t *testing.T) {
 	}
 }
 
-// A program that does not start is told of with what it said, and nothing is left of it.
+// If a program does not start, the error contains its output, and nothing is left of it.
 func TestAGatewayThatEndsIsToldOf(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -58,7 +58,7 @@ func TestAGatewayThatEndsIsToldOf(t *testing.T) {
 	}
 	_, err := Subject(t.Context(), load.Spec{Program: program, Duration: time.Second})
 	if err == nil || !strings.Contains(err.Error(), "gateway serving ended: exit status 2: postern: no luck today") {
-		t.Errorf("got %v, want what the program said", err)
+		t.Errorf("got %v, want the program's output", err)
 	}
 	if left, _ := os.ReadDir(temporary); len(left) > 0 {
 		t.Errorf("left: %v", left)

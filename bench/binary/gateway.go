@@ -20,41 +20,40 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// The counters of a run with their units in benchstat's format.
+// Counters of a run, by unit in benchstat's format.
 const (
-	// UnitWire is WireGuard's messages, both gateways' sending, in bytes.
+	// UnitWire is the bytes of WireGuard messages that both gateways sent.
 	UnitWire = "wire-bytes"
-	// UnitThrottled is the scheduler's periods in which a limited gateway had to wait.
+	// UnitThrottled is the number of scheduler periods in which a limited gateway was throttled.
 	UnitThrottled = "throttled-periods"
-	// UnitPeriods is all periods in which one ran.
+	// UnitPeriods is the number of periods in which one ran.
 	UnitPeriods = "periods"
-	// UnitReclaims is how often the kernel had to find memory for a limited gateway.
+	// UnitReclaims is how often the kernel had to reclaim memory of a limited gateway.
 	UnitReclaims = "memory-reclaims"
 )
 
 const (
-	// defaultMTU is that of WireGuard interfaces unless told otherwise, and of the
-	// subjects that this one is compared with; the gateway's own default follows the
-	// machine's interfaces.
+	// defaultMTU is the default of WireGuard interfaces, which the subjects that this one is
+	// compared with use. The gateway's own default follows the machine's interfaces.
 	defaultMTU = 1420
-	// endTimeout bounds how long a gateway takes to end after SIGTERM: it waits 10 s for
-	// open connections.
+	// endTimeout bounds how long a gateway takes to end after SIGTERM: it waits 10 s for open
+	// connections.
 	endTimeout = 30 * time.Second
-	// upPoll is the pause between two looks whether a gateway answers.
+	// upPoll is the pause between two status requests.
 	upPoll = 10 * time.Millisecond
 )
 
-// configuration is what distinguishes the two gateways.
+// configuration holds what differs between the two gateways.
 type configuration struct {
 	name string
-	// port is the UDP port, which is announced on loopback; 0 takes a free one, unannounced.
+	// port is the UDP port, announced on loopback; 0 means any free port, unannounced.
 	port int
 	mtu  int
-	// service is the named service's upstream; empty for none.
+	// service is the named service's upstream; empty means none.
 	service string
 }
 
-// write makes the gateway's file. JSON is YAML.
+// write writes the gateway's configuration file as JSON, which is valid YAML.
 func (c configuration) write(dir string) (file, socket string, err error) {
 	socket = filepath.Join(dir, c.name+".sock")
 	spec := map[string]any{
@@ -62,7 +61,7 @@ func (c configuration) write(dir string) (file, socket string, err error) {
 		"listen":   map[string]any{"port": c.port},
 		"mtu":      c.mtu,
 		"admin":    map[string]any{"socket": socket},
-		"limits":   map[string]any{"connectionsPerSecond": 100_000}, // of which some loads are
+		"limits":   map[string]any{"connectionsPerSecond": 100_000}, // some loads only make connections
 	}
 	if c.mtu == 0 {
 		spec["mtu"] = defaultMTU
@@ -97,7 +96,7 @@ type gateway struct {
 	err                   error         // why, once it has
 }
 
-// start runs a gateway. It is not up yet.
+// start starts a gateway, without waiting until it answers.
 func start(dir, program string, l limits.Limits, c configuration) (*gateway, error) {
 	file, socket, err := c.write(dir)
 	if err != nil {
@@ -132,7 +131,7 @@ func start(dir, program string, l limits.Limits, c configuration) (*gateway, err
 	return g, nil
 }
 
-// environment is ours without what would configure the gateway or its runtime.
+// environment removes the variables that configure the gateway or the Go runtime.
 func environment(ours []string) []string {
 	return slices.DeleteFunc(slices.Clone(ours), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -147,16 +146,16 @@ func (g *gateway) up(ctx context.Context) error {
 	return g.until(ctx, "does not answer", func(api.Status) bool { return true })
 }
 
-// carries waits until the path to the other gateway is known to take packets as large as
-// the overlay's MTU: connections that are opened before keep to less.
+// carries waits until the gateway knows that its path carries packets of the overlay's MTU.
+// Connections opened before that use smaller ones.
 func (g *gateway) carries(ctx context.Context, mtu int) error {
 	return g.until(ctx, fmt.Sprintf("has no path for packets of %d bytes", mtu), func(s api.Status) bool {
 		return slices.ContainsFunc(s.Peers, func(p api.PeerStatus) bool { return p.Path.MTU >= mtu })
 	})
 }
 
-// until waits until the gateway's status is as wanted, and says what it is like if it does not
-// become so.
+// until waits until wanted is true of the gateway's status. Its error uses unlike to say what was
+// wrong.
 func (g *gateway) until(ctx context.Context, unlike string, wanted func(api.Status) bool) error {
 	tick := time.NewTicker(upPoll)
 	defer tick.Stop()
@@ -185,7 +184,7 @@ func (g *gateway) command(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// local is where this gateway listens for a service of the other one.
+// local returns the address of the local listener for a service of the other gateway.
 func (g *gateway) local(ctx context.Context, service string) (string, error) {
 	s, err := admin.NewClient(g.socket).Status(ctx)
 	if err != nil {
@@ -201,7 +200,7 @@ func (g *gateway) local(ctx context.Context, service string) (string, error) {
 	return "", fmt.Errorf("gateway %s has no local listener for %s%s", g.name, service, g.said())
 }
 
-// count adds what this gateway has counted so far.
+// count adds this gateway's counters to into.
 func (g *gateway) count(ctx context.Context, into map[string]float64) error {
 	s, err := admin.NewClient(g.socket).Status(ctx)
 	if err != nil {
@@ -219,13 +218,13 @@ func (g *gateway) count(ctx context.Context, into map[string]float64) error {
 	return nil
 }
 
-// terminate asks it to end.
+// terminate sends SIGTERM.
 func (g *gateway) terminate() {
-	_ = g.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 }
 
-// close waits for its end, brings it about when it takes too long, and says when it was not
-// a regular one.
+// close waits for the process to end, kills it after a timeout, and returns an error if it did
+// not exit cleanly.
 func (g *gateway) close() error {
 	limit := time.NewTimer(endTimeout)
 	defer limit.Stop()
@@ -250,7 +249,7 @@ func (g *gateway) close() error {
 	return errors.Join(err, g.log.Close())
 }
 
-// said is the last that the gateway logged, as an addition to an error.
+// said returns the last line of the gateway's log as a suffix for an error.
 func (g *gateway) said() string {
 	text, err := os.ReadFile(g.log.Name())
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {

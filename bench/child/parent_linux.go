@@ -1,5 +1,5 @@
-// Package child has processes end with the one that started them, so that a benchmark
-// that is killed leaves nothing running.
+// Package child makes processes end with the process that started them, so that a killed
+// benchmark leaves nothing running.
 package child
 
 import (
@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// EndWithParent has the kernel kill cmd's process when the one that starts it is gone. It
-// is called before cmd is started.
+// EndWithParent makes the kernel kill cmd's process when its parent ends. Call it before starting
+// cmd.
 func EndWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package child
 
 import "os/exec"
 
-// EndWithParent does nothing where the kernel cannot: what a killed benchmark started is
-// left for someone to end.
+// EndWithParent does nothing: only Linux can do this. The processes of a killed benchmark keep
+// running.
 func EndWithParent(*exec.Cmd) {}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Group bounds the processes that are started in it, and theirs.
+// Group limits the processes started in it and their children.
 type Group struct {
 	in      hierarchy
 	folders []string
@@ -27,17 +27,17 @@ type Group struct {
 }
 
 const (
-	// label begins the names of groups; the maker's process and chance follow.
+	// label begins the names of groups, followed by the owner's process ID and a random suffix.
 	label = "postern-bench-"
-	// removeTime bounds the wait for the end of a group's processes, which are killed:
-	// milliseconds unless the machine stands still.
+	// removeTime bounds the wait for a group's killed processes to end, which normally takes
+	// milliseconds.
 	removeTime = 20 * time.Second
-	// removePoll is the pause before another attempt: the kernel takes a process out of its
-	// group a moment after its end was told.
+	// removePoll is the pause between attempts to remove a group: the kernel removes a process
+	// from its group shortly after reporting its end.
 	removePoll = 10 * time.Millisecond
 )
 
-// New makes a group. Whoever makes it closes it.
+// New creates a group. The caller must close it.
 func New(l Limits) (*Group, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func New(l Limits) (*Group, error) {
 		return nil, err
 	}
 	for _, dir := range h.left(running) {
-		_ = h.empty(dir) // One that cannot be removed is no reason not to measure.
+		_ = h.empty(dir) // measure even if a stale group cannot be removed
 	}
 	return h.newGroup(l)
 }
 
-// Sweep removes the groups whose makers have ended without closing them, with what runs in
-// them. It is for who starts such makers and may have to kill them.
+// Sweep removes the groups whose owners ended without closing them, and kills the processes in
+// them. It is for programs that start such owners and may have to kill them.
 func Sweep() error {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -82,13 +82,13 @@ func (h hierarchy) newGroup(l Limits) (*Group, error) {
 	return &Group{in: h, folders: made, closed: make(chan struct{})}, nil
 }
 
-// running reports whether a process is there.
+// running reports whether a process exists.
 func running(pid int) bool {
 	_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
 	return err == nil
 }
 
-// left are the groups whose maker has ended.
+// left returns the groups whose owner has ended.
 func (h hierarchy) left(running func(pid int) bool) []string {
 	var out []string
 	for _, mount := range h.mounts() {
@@ -126,7 +126,8 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// Inside is the command line that runs args in the group, for who starts programs by other means.
+// Inside returns the command line that runs args in the group, for programs that are started by
+// other means.
 func (g *Group) Inside(args ...string) []string {
 	if len(g.folders) == 0 {
 		return args
@@ -138,16 +139,17 @@ func (g *Group) Inside(args ...string) []string {
 	return append([]string{"sh", "-c", "echo $$ | tee " + strings.Join(files, " ") + ` >/dev/null && exec "$@"`, "sh"}, args...)
 }
 
-// startByThread starts cmd with version 1, where a new process is in the groups of the
-// thread that made it. So a thread joins them, makes it, and ends with the group: a
-// Pdeathsig of cmd is about this thread.
+// startByThread starts cmd with version 1. There a new process inherits the groups of the thread
+// that forks it. So a thread joins the groups, starts cmd, and lives as long as the group: a
+// Pdeathsig of cmd refers to this thread.
 func (g *Group) startByThread(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // For good: the thread ends with its goroutine.
+		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
 		thread := syscall.Gettid()
 		if thread == os.Getpid() {
-			// To the memory controller the first thread is the process, and it cannot end.
+			// The memory controller identifies the process with its first thread, which cannot
+			// end.
 			result <- g.startByThread(cmd)
 			runtime.UnlockOSThread()
 			return
@@ -164,7 +166,7 @@ func (g *Group) startByThread(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// Events are what was counted so far.
+// Events returns what was counted so far.
 func (g *Group) Events() Events {
 	var e Events
 	for _, dir := range g.folders {
@@ -185,7 +187,7 @@ func (g *Group) Events() Events {
 	return e
 }
 
-// read takes the number behind a field's name, or the only one.
+// read returns the number after a field's name, or the file's only number.
 func read(file, field string) (uint64, bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -204,7 +206,7 @@ func read(file, field string) (uint64, bool) {
 	return 0, false
 }
 
-// Close kills what still runs in the group and removes it.
+// Close kills the processes that still run in the group and removes it.
 func (g *Group) Close() error {
 	g.closing.Do(func() { close(g.closed) })
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
@@ -218,7 +220,7 @@ func (g *Group) Close() error {
 		}
 		err := errors.Join(errs...)
 		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			return err // the latter are of someone else, such as root's killed runs
+			return err // the latter belong to others, such as root's killed runs
 		}
 		select {
 		case <-tick.C:
@@ -228,7 +230,7 @@ func (g *Group) Close() error {
 	}
 }
 
-// empty kills the processes of a group and tries to remove it. That it is gone is fine.
+// empty kills the processes of a group and tries to remove it. A missing group is no error.
 func (h hierarchy) empty(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -238,7 +240,8 @@ func (h hierarchy) empty(dir string) error {
 		return err
 	}
 	for _, word := range strings.Fields(string(procs)) {
-		// A process that this namespace does not see is 0, which kill(2) would take for all.
+		// A process outside this PID namespace is listed as 0, for which kill(2) would kill the
+		// whole process group.
 		if pid, err := strconv.Atoi(word); err == nil && pid > 0 && pid != os.Getpid() {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}

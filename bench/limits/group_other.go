@@ -4,21 +4,21 @@ package limits
 
 import "os/exec"
 
-// Group bounds the processes that are started in it, where there are control groups.
+// Group limits the processes started in it. Only Linux has control groups.
 type Group struct{}
 
-// New says that there are none.
+// New returns an error that wraps [ErrUnavailable].
 func New(Limits) (*Group, error) {
 	return nil, unavailable("control groups are Linux's")
 }
 
-// Sweep says that there are none.
+// Sweep returns an error that wraps [ErrUnavailable].
 func Sweep() error { return unavailable("control groups are Linux's") }
 
-// Start starts cmd as if there were no group.
+// Start starts cmd without limits.
 func (*Group) Start(cmd *exec.Cmd) error { return cmd.Start() }
 
-// Events counts nothing.
+// Events returns the zero value.
 func (*Group) Events() Events { return Events{} }
 
 // Close does nothing.

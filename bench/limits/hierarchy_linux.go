@@ -11,37 +11,38 @@ import (
 	"syscall"
 )
 
-// asRoot is what to do about missing rights.
+// asRoot is the advice for missing rights.
 const asRoot = "run it as root, or limit everything together: systemd-run --user --scope -p CPUQuota=50% -p MemoryMax=64M postern bench run …"
 
-// hierarchy is where groups are made.
+// hierarchy says where control groups are mounted.
 type hierarchy struct {
 	folders
-	// unified is the mount of version 2, and empty when version 1 is in use.
+	// unified is the mount point of version 2; empty if version 1 is in use.
 	unified string
-	// cpu and memory are the mounts of version 1's controllers; empty for none.
+	// cpu and memory are the mount points of version 1's controllers; empty if not mounted.
 	cpu, memory string
 }
 
-// folders makes and removes groups, which are folders that the kernel fills and empties.
+// folders creates and removes groups. These are folders whose files the kernel creates and
+// removes.
 type folders interface {
 	mkdir(dir string) error
 	rmdir(dir string) error
 }
 
-// kernelFolders are those of a mounted hierarchy.
+// kernelFolders creates folders in a mounted hierarchy.
 type kernelFolders struct{}
 
 func (kernelFolders) mkdir(dir string) error { return os.Mkdir(dir, 0o755) }
 func (kernelFolders) rmdir(dir string) error { return os.Remove(dir) }
 
-// mounts are those of version 2, or of version 1's controllers.
+// mounts returns the mount points of version 2, or of version 1's controllers.
 func (h hierarchy) mounts() []string {
 	return slices.DeleteFunc([]string{h.unified, h.cpu, h.memory}, func(at string) bool { return at == "" })
 }
 
-// findHierarchy reads a table of mounts, proc_pid_mounts(5): device, mount point, type and
-// options, separated by spaces.
+// findHierarchy parses a mount table (proc_pid_mounts(5)): device, mount point, type and options,
+// separated by spaces.
 func findHierarchy(mounts string) (hierarchy, error) {
 	h := hierarchy{folders: kernelFolders{}}
 	for line := range strings.Lines(mounts) {
@@ -60,7 +61,7 @@ func findHierarchy(mounts string) (hierarchy, error) {
 		}
 	}
 	switch {
-	case h.cpu != "" || h.memory != "": // A controller that version 1 has, version 2 has not.
+	case h.cpu != "" || h.memory != "": // a controller is either in version 1 or in version 2
 		h.unified = ""
 	case h.unified == "":
 		return hierarchy{}, unavailable("no control groups are mounted (mount -t cgroup2 none /sys/fs/cgroup)")
@@ -68,18 +69,17 @@ func findHierarchy(mounts string) (hierarchy, error) {
 	return h, nil
 }
 
-// setting is a file of a group and what is written to it. One that is optional may lack in
-// the kernel.
+// setting is a file of a group and the value to write to it. The kernel may lack an optional one.
 type setting struct {
 	file, value string
 	optional    bool
 }
 
-// period is the scheduler's for quotas, in microseconds: its default, which containers have.
+// period is the scheduler's quota period in microseconds: the default, which containers use.
 const period = 100_000
 
-// create makes a group of the name with the limits and returns its folders, one a
-// controller with version 1. When it fails nothing is left.
+// create creates a group with the limits and returns its folders: one for each controller with
+// version 1. On an error it removes what it created.
 func (h hierarchy) create(name string, l Limits) (made []string, err error) {
 	plan := h.planV1
 	if h.unified != "" {
@@ -105,7 +105,7 @@ func (h hierarchy) create(name string, l Limits) (made []string, err error) {
 	return made, nil
 }
 
-// placed is what is set of a group in one hierarchy.
+// placed is a group's settings in one hierarchy.
 type placed struct {
 	mount    string
 	settings []setting
@@ -138,7 +138,7 @@ func (h hierarchy) planV1(l Limits) (groups []placed, err error) {
 		if h.memory == "" {
 			return nil, errNoMemory()
 		}
-		// Memory and swap together cannot be less than the memory, hence the order.
+		// Memory and swap together cannot be less than memory alone, hence the order.
 		groups = append(groups, placed{h.memory, []setting{
 			{"memory.limit_in_bytes", fmt.Sprint(l.Memory), false}, {"memory.memsw.limit_in_bytes", fmt.Sprint(l.Memory), true},
 		}})
@@ -146,14 +146,14 @@ func (h hierarchy) planV1(l Limits) (groups []placed, err error) {
 	return groups, nil
 }
 
-// quota is the processor time a period, in microseconds.
+// quota returns the processor time for each period, in microseconds.
 func quota(l Limits) int64 { return int64(l.CPUs * period) }
 
 func errNoMemory() error {
 	return unavailable("the kernel's memory controller is off (on a Raspberry Pi: add cgroup_enable=memory to /boot/firmware/cmdline.txt and restart)")
 }
 
-// enable has version 2 give the controllers to the root's groups.
+// enable makes the controllers available to the root's child groups (version 2).
 func (h hierarchy) enable(l Limits) error {
 	text, err := os.ReadFile(filepath.Join(h.unified, "cgroup.controllers"))
 	if err != nil {

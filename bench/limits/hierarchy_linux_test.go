@@ -37,7 +37,7 @@ func TestWhichVersionIsInUse(t *testing.T) {
 	}
 }
 
-// fakeFolders fill a new group with the files that the kernel would, and empty it.
+// fakeFolders creates a new group's files as the kernel would, and removes them.
 type fakeFolders struct{ files []string }
 
 func (f fakeFolders) mkdir(dir string) error {
@@ -54,7 +54,7 @@ func (f fakeFolders) mkdir(dir string) error {
 
 func (f fakeFolders) rmdir(dir string) error { return os.RemoveAll(dir) }
 
-// fakeV2 is a hierarchy of version 2 with these controllers.
+// fakeV2 returns a hierarchy of version 2 with these controllers.
 func fakeV2(t *testing.T, controllers string) hierarchy {
 	t.Helper()
 	root := t.TempDir()
@@ -87,12 +87,12 @@ func TestVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(g.folders) != 1 || !strings.HasPrefix(filepath.Base(g.folders[0]), fmt.Sprintf("postern-bench-%d-", os.Getpid())) {
-		t.Fatalf("got %v, want one folder with a name of this process's", g.folders)
+		t.Fatalf("got %v, want one folder named after this process", g.folders)
 	}
 	dir := g.folders[0]
 	wantFiles(t, dir, map[string]string{"cpu.max": "50000 100000", "memory.max": "67108864", "memory.swap.max": "0"})
 	control, err := os.ReadFile(filepath.Join(h.unified, "cgroup.subtree_control"))
-	if err != nil || string(control) != "+memory" { // The kernel's file collects them; this one has the last.
+	if err != nil || string(control) != "+memory" { // the kernel's file accumulates them; this one has the last
 		t.Errorf("subtree_control: got %q and %v, want the controllers switched on, memory last", control, err)
 	}
 
@@ -160,7 +160,7 @@ func TestWhatLacksIsSaid(t *testing.T) {
 	}
 }
 
-// deniedFolders are of somebody else.
+// deniedFolders fails for lack of permission.
 type deniedFolders struct{ fakeFolders }
 
 func (deniedFolders) mkdir(dir string) error {

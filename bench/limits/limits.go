@@ -1,17 +1,17 @@
-// Package limits runs a program with less processor time and memory than the machine
-// has: in a control group of its own, as a container's.
+// Package limits runs a program with less processor time and memory than the machine has: in its
+// own control group, like a container.
 //
-// # What it stands on
+// # Control groups
 //
-// Version 2 of control groups has one hierarchy (cgroup-v2.rst in the kernel's
-// documentation), version 1 one for each controller (cgroup-v1/*.rst and
-// scheduler/sched-bwc.rst); where both are mounted, memory and cpu are of the version that
-// lists them. A group is made below the root of the hierarchy, which needs root, with a name that holds the
-// process that made it. It is removed with whatever still runs in it; one whose maker was
-// killed is removed by the next.
+// Version 2 has one hierarchy (cgroup-v2.rst in the kernel's documentation), version 1 has one
+// for each controller (cgroup-v1/*.rst and scheduler/sched-bwc.rst). If both are mounted, memory
+// and cpu belong to the version that lists them. Groups are created below the root of the
+// hierarchy, which requires root. The name contains the owner's process ID. Removing a group
+// kills the processes in it. Groups whose owner was killed are removed when the next one is
+// created.
 //
-// A program is started inside its group, not moved there, because the Go runtime looks for
-// its processors once, when it starts, and so do gateways for their memory.
+// Programs are started in their group instead of being moved there: the Go runtime determines its
+// number of processors only at its start, and gateways their memory.
 package limits
 
 import (
@@ -22,19 +22,19 @@ import (
 	"strings"
 )
 
-// Limits bound a program; zero values bound nothing.
+// Limits limits a program; zero values mean no limit.
 type Limits struct {
-	// CPUs is processor time per time: 0.5 is half a core's.
+	// CPUs is the number of cores: 0.5 is half a core.
 	CPUs float64
-	// Memory is in bytes, page cache and the kernel's socket buffers included. What is
-	// over it is not swapped.
+	// Memory is in bytes, including page cache and the kernel's socket buffers. Nothing is
+	// swapped.
 	Memory uint64
 }
 
-// Any reports whether something is bounded.
+// Any reports whether there is any limit.
 func (l Limits) Any() bool { return l.CPUs > 0 || l.Memory > 0 }
 
-// String is "0.5 CPU, 64 MiB", and "no limits".
+// String formats limits as "0.5 CPU, 64 MiB", or "no limits".
 func (l Limits) String() string {
 	var parts []string
 	if l.CPUs > 0 {
@@ -49,15 +49,15 @@ func (l Limits) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Bounds of what is accepted: the kernel takes no quota below 1 ms a period, and a Go
-// program with a tunnel does not start in less memory.
+// Accepted range: the kernel accepts no quota below 1 ms a period, and a Go program with a tunnel
+// does not start with less memory.
 const (
 	leastCPUs   = 0.01
 	mostCPUs    = 4096
 	leastMemory = 16 << 20
 )
 
-// Check refuses limits that no run can keep.
+// Check returns an error for limits that no run can keep.
 func (l Limits) Check() error {
 	if math.IsNaN(l.CPUs) || l.CPUs < 0 || l.CPUs > 0 && l.CPUs < leastCPUs || l.CPUs > mostCPUs {
 		return fmt.Errorf("%g CPUs: want %g to %d, such as 0.5", l.CPUs, leastCPUs, mostCPUs)
@@ -77,7 +77,7 @@ var units = []struct {
 	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1}, {"", 1},
 }
 
-// ParseMemory reads a size such as "64MiB", "64Mi", "64M" or a number of bytes.
+// ParseMemory parses a size such as "64MiB", "64Mi", "64M" or a number of bytes.
 func ParseMemory(text string) (uint64, error) {
 	for _, u := range units {
 		number, ok := strings.CutSuffix(text, u.suffix)
@@ -93,23 +93,23 @@ func ParseMemory(text string) (uint64, error) {
 	return 0, fmt.Errorf("%q is no amount of memory: want a number and a unit, such as 64MiB", text)
 }
 
-// Events are what a group counted since it was made; 0 also where the kernel does not say.
+// Events are a group's counters; 0 where the kernel does not provide one.
 type Events struct {
-	// Peak is the most memory that was in use, in bytes.
+	// Peak is the peak memory use in bytes.
 	Peak uint64
-	// Reclaims is how often the limit was reached and the kernel had to find memory, Kills
-	// how many processes it ended because there was none.
+	// Reclaims is how often the limit was reached and the kernel had to reclaim memory. Kills is
+	// the number of processes that it killed for lack of memory.
 	Reclaims, Kills uint64
-	// Periods of the scheduler (100 ms) in which something ran, and those of them in which
-	// it was made to wait.
+	// Periods is the number of scheduler periods (100 ms) in which something ran, Throttled the
+	// number of those in which it was throttled.
 	Periods, Throttled uint64
 }
 
-// ErrUnavailable says that no group with limits can be made here. The errors that wrap it
-// say why, and what to do.
+// ErrUnavailable says that processes cannot be limited here. Errors that wrap it say why, and
+// what to do.
 var ErrUnavailable = errors.New("processes cannot be limited here")
 
-// unavailable words one for people.
+// unavailable wraps ErrUnavailable with the reason.
 func unavailable(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, fmt.Errorf(format, args...))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// childVariable makes this program say what it sees of its limits.
+// childVariable makes this program print the limits that it finds.
 const childVariable = "POSTERN_LIMITS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	fmt.Println(runtime.GOMAXPROCS(0), memory, err)
 }
 
-// A program that is started in a group finds its limits as gateways do: the Go runtime
-// its processors, of which it takes at least two, and memlimit the memory.
+// A program in a group finds its limits as gateways do: the Go runtime its processors, of which
+// it uses at least two, and memlimit the memory.
 func TestAProgramInAGroupSeesItsLimits(t *testing.T) {
 	g, err := New(Limits{CPUs: 0.5, Memory: 64 << 20})
 	if err != nil {
@@ -46,12 +46,12 @@ func TestAProgramInAGroupSeesItsLimits(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if e := g.Events(); e.Peak == 0 || e.Kills > 0 {
-		t.Errorf("events: got %+v, want memory that was used, and nothing killed", e)
+		t.Errorf("events: got %+v, want a memory peak and no kills", e)
 	}
 	wantGone(t, g)
 }
 
-// What is still running when the group is closed ends with it.
+// Close kills the processes that still run.
 func TestCloseKillsWhatRuns(t *testing.T) {
 	g, err := New(Limits{CPUs: 1, Memory: 64 << 20})
 	if err != nil {
@@ -67,7 +67,7 @@ func TestCloseKillsWhatRuns(t *testing.T) {
 	}
 }
 
-// The group takes what is started in it and leaves this process where it is.
+// Start puts only the new process into the group, not this one.
 func TestThisProcessIsNotMoved(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -102,7 +102,7 @@ func wantGone(t *testing.T, g *Group) {
 	}
 }
 
-// Groups whose maker was killed are removed with what runs in them, those of others are not.
+// Sweep removes the groups whose owner was killed with their processes, and no others.
 func TestSweepRemovesWhatKilledMakersLeft(t *testing.T) {
 	mine, err := New(Limits{Memory: 64 << 20})
 	if err != nil {

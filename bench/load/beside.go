@@ -7,19 +7,17 @@ import (
 	"time"
 )
 
-// WatchInterval is the time from one event of a watch to its next, beside requests: with
-// two watchers for each of 100 pods that change every 5 s there are 40 events a second.
+// WatchInterval is the interval of each watch's events when watches run beside requests. Two
+// watchers for each of 100 pods that change every 5 s get 40 events a second.
 const WatchInterval = 5 * time.Second
 
-// UnitEventP99 is the 99th percentile of the time that an event takes to its watcher,
-// beside requests.
+// UnitEventP99 is the 99th percentile of the events' delay, beside requests.
 const UnitEventP99 = "event-p99-sec"
 
-// besides are watches beside another load; nil stands for none.
+// besides are watches beside another load; nil means none.
 type besides struct{ *fanout }
 
-// watchBeside connects so many watches and has events sent to them, one after the other,
-// until ctx ends.
+// watchBeside connects n watches and sends them events in turn until ctx ends.
 func watchBeside(ctx context.Context, n, size int, ends Ends, w *workers) (*besides, error) {
 	if n == 0 {
 		return nil, nil
@@ -38,7 +36,7 @@ func watchBeside(ctx context.Context, n, size int, ends Ends, w *workers) (*besi
 	return b, nil
 }
 
-// trickle sends an event to the next watcher every so often.
+// trickle sends an event to the next watcher at each interval.
 func (b *besides) trickle(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -58,7 +56,7 @@ func (b *besides) trickle(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// report adds what became of the window's events.
+// report adds the delays of the window's events to r.
 func (b *besides) report(r *Result, win window) {
 	if b == nil {
 		return

@@ -19,10 +19,11 @@ func TestRequestsBesideWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		if dialled != 12 || !near(r.Values[UnitRequests], 50) || !near(float64(r.Bytes), 60*50*300) {
-			t.Errorf("got %d connections, %v requests a second, %d bytes; want one to wake, ten watches, one for 50 requests a second, whose objects alone count",
+			t.Errorf("got %d connections, %v requests a second, %d bytes; want 12 (wake-up, ten watches, requests), 50 requests a second and only their objects' bytes",
 				dialled, r.Values[UnitRequests], r.Bytes)
 		}
-		// Each of ten has an event in 5 s, which takes the server the millisecond of a write.
+		// Each of ten watches gets an event every 5 s, which takes the server the millisecond of
+		// a write.
 		if rate, p99 := r.Values[UnitEvents], r.Values[UnitEventP99]; rate < 1.9 || rate > 2.1 || !near(p99, 0.001) {
 			t.Errorf("events: got %v a second, 99th percentile %v s; want 2 and 0.001", rate, p99)
 		}
@@ -39,7 +40,8 @@ func TestWatchesBesideRequestsNeedRoomForTheirStamp(t *testing.T) {
 	})
 }
 
-// What bears the subject is counted in this process's place, and counts by itself too.
+// If bearers are given, they are counted instead of this process, and their counters and values
+// are added.
 func TestBearersOfARunAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
@@ -56,7 +58,7 @@ func TestBearersOfARunAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Values["wire-bytes"] != 21 || r.Values["join-sec"] != 0.5 {
-			t.Errorf("got %v, want the counter's growth and the value", r.Values)
+			t.Errorf("got %v, want the counter's increase and the value", r.Values)
 		}
 		if r.CPUSeconds() != 0 || r.PeakRSS != 0 {
 			t.Errorf("got %v s and %d bytes, want nothing of this process", r.CPUSeconds(), r.PeakRSS)

@@ -8,8 +8,8 @@ import (
 	"net"
 )
 
-// Proxied puts the kernel's TCP on loopback before the end that dials and behind the one that
-// accepts: a local listener, whose connections are carried to a service.
+// Proxied adds kernel TCP on loopback at both ends of a tunnel: a local listener whose
+// connections are forwarded to a service.
 func Proxied(ctx context.Context, tunnel Ends) (Ends, error) {
 	service, err := listenLocal(ctx)
 	if err != nil {
@@ -19,7 +19,7 @@ func Proxied(ctx context.Context, tunnel Ends) (Ends, error) {
 	return Before(ctx, service, tunnel)
 }
 
-// Before puts a local listener before a dialling end that leads to service.
+// Before adds a local listener in front of a dialling end that leads to service.
 func Before(ctx context.Context, service net.Listener, tunnel Ends) (Ends, error) {
 	front, err := listenLocal(ctx)
 	if err != nil {
@@ -51,8 +51,8 @@ func dialLocal(at string) func(context.Context) (net.Conn, error) {
 }
 
 // carryAll accepts connections until the listener is closed, dials for each, and copies both ways
-// with [io.Copy] until one end has ended, as tailscaled does for its SOCKS proxy and for what
-// it serves (net/socks5, ipn/ipnlocal).
+// with [io.Copy] until one end has ended, as tailscaled does for its SOCKS proxy and served ports
+// (net/socks5, ipn/ipnlocal).
 func carryAll(l net.Listener, dial func(context.Context) (net.Conn, error)) {
 	for {
 		c, err := l.Accept()

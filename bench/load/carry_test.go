@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is sent to the local listener passes the tunnel.
+// Data sent to the local listener goes through the tunnel.
 func TestLocalListenerAndServiceAreCarried(t *testing.T) {
 	for name, spec := range map[string]Spec{
 		"streams":     {Streams: 2, Direction: Both},
@@ -13,7 +13,7 @@ func TestLocalListenerAndServiceAreCarried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec.Duration = 200 * time.Millisecond
-			for tries := 0; ; tries++ { // a busy machine may carry nothing in that time
+			for tries := 0; ; tries++ { // on a busy machine nothing may arrive in that time
 				p := newPipes()
 				closed := false
 				ends, err := Proxied(t.Context(), Ends{Listener: p, Dial: p.dial, Close: func() error { closed = true; return p.Close() }})

@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// Bearers are what bears a subject beside this process. The zero value stands for a
-// subject that this process bears alone.
+// Bearers describes the processes that carry a subject. The zero value means this process.
 type Bearers struct {
-	// Processes are counted in this one's place: their processor time and memory are
-	// those of the run, each summed, and the load's own are not.
+	// Processes are counted instead of this process: their processor time and memory are summed,
+	// and the load's are not included.
 	Processes []int
-	// Counters are what the subject counts by itself, by units of benchstat's format. What
-	// they grow by in the window goes to [Result.Values].
+	// Counters returns the subject's own counters, by unit in benchstat's format. Their increase
+	// in the window is added to [Result.Values].
 	Counters func() (map[string]float64, error)
-	// Values go there as they are: what bringing the ends up took.
+	// Values are added to [Result.Values] unchanged, such as the time to start the ends.
 	Values map[string]float64
 }
 
-// processorTime is what the bearers have used so far.
+// processorTime returns the processor time used so far.
 func (b *Bearers) processorTime() (user, system time.Duration) {
 	if b == nil || len(b.Processes) == 0 {
 		return processorTime()
@@ -31,7 +30,8 @@ func (b *Bearers) processorTime() (user, system time.Duration) {
 	return user, system
 }
 
-// memory of the bearers. The peak is the sum of theirs, hence no less than that of the sum.
+// memory returns the memory in use. The peak is the sum of the processes' peaks, which may exceed
+// the peak of the sum.
 func (b *Bearers) memory() usage {
 	if b == nil || len(b.Processes) == 0 {
 		return memory()
@@ -44,7 +44,7 @@ func (b *Bearers) memory() usage {
 	return sum
 }
 
-// counters reads them; without any there are none.
+// counters reads the counters; nil if there are none.
 func (b *Bearers) counters() (map[string]float64, error) {
 	if b == nil || b.Counters == nil {
 		return nil, nil
@@ -56,7 +56,7 @@ func (b *Bearers) counters() (map[string]float64, error) {
 	return c, nil
 }
 
-// growth is what counters gained, by unit.
+// growth returns the increase of each counter.
 func growth(before, after map[string]float64) map[string]float64 {
 	out := maps.Clone(after)
 	for unit := range out {
@@ -65,7 +65,7 @@ func growth(before, after map[string]float64) map[string]float64 {
 	return out
 }
 
-// with adds values to the result's.
+// with adds values to those of the result.
 func (r *Result) with(values map[string]float64) {
 	if len(values) == 0 {
 		return

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// UnitConnections is the number of connections made, used and closed, by second.
+// UnitConnections is the number of connections made, used and closed each second.
 const UnitConnections = "conns/s"
 
-// connections makes new TCP connections from the dialling end, each of spec.Streams
-// clients (one if 0) one after the other: connect, a byte there, a byte back, close. It
-// measures how many there are and how long each takes until its byte has come back.
+// connections makes TCP connections from the dialling end with spec.Streams clients (0 means 1).
+// Each client makes one after the other: connect, send a byte, receive a byte, close. It measures
+// the number of connections and how long each takes until its byte is back.
 func connections(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err := wake(ctx, ends); err != nil {
 		return Result{}, err
@@ -23,7 +23,7 @@ func connections(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := newWorkers()
 	defer func() {
-		w.closing.Store(true) // Before the errors that come of it.
+		w.closing.Store(true) // before the errors that this causes
 		cancel()
 		_ = ends.Listener.Close()
 		w.close()
@@ -53,7 +53,7 @@ func connections(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 // calls are the connections of a run.
 type calls struct {
 	delays *delays
-	bytes  atomic.Uint64 // That came back.
+	bytes  atomic.Uint64 // bytes that came back
 	ends   Ends
 }
 
@@ -83,7 +83,7 @@ func (c *calls) one(ctx context.Context, w *workers) error {
 	return nil
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (c *calls) accept(w *workers) {
 	for {
 		conn, err := c.ends.Listener.Accept()
@@ -96,7 +96,7 @@ func (c *calls) accept(w *workers) {
 	}
 }
 
-// echo sends a byte back and closes when the other end has.
+// echo sends a byte back, and closes after the other end does.
 func echo(conn net.Conn, w *workers) {
 	defer w.closed(conn)
 	b := make([]byte, 1)

@@ -12,38 +12,36 @@ import (
 	"time"
 )
 
-// The units of datagrams' values.
+// Units of the datagrams' values.
 const (
-	// UnitPackets is what arrived in the window, by second; UnitSent what was sent.
+	// UnitPackets is the rate of received packets in the window, UnitSent that of sent ones.
 	UnitPackets = "packets/s"
 	UnitSent    = "sent-packets/s"
-	// UnitLost is the share of what was sent in the window that never arrived, and
-	// UnitReordered the share of what arrived that came after a later one.
+	// UnitLost is the share of the window's packets that never arrived. UnitReordered is the
+	// share of the received packets that arrived after a later one.
 	UnitLost      = "lost-ratio"
 	UnitReordered = "reordered-ratio"
 )
 
 const (
-	// maxDatagram is the greatest UDP payload in bytes (RFC 768, over IPv4).
+	// maxDatagram is the maximum UDP payload in bytes (RFC 768, over IPv4).
 	maxDatagram = 65507
-	// numberSize is that of the sequence number that heads a datagram, in bytes: with
-	// less there is no telling what was lost.
+	// numberSize is the size, in bytes, of a datagram's sequence number, which is needed to
+	// detect losses.
 	numberSize = 8
-	// pace is the least time between two bursts of an offered rate: shorter ones a timer
-	// does not keep.
+	// pace is the minimum time between two bursts at a given rate. Timers are not more precise.
 	pace = time.Millisecond
-	// behind is how much of an offered rate is made up for: what the machine kept the
-	// sender from sending for longer is not offered at all, since a burst of it would
-	// only show how long a queue is.
+	// behind is how much of a given rate is sent later if the sender was delayed. Anything beyond
+	// that is skipped: a longer burst would only measure the length of a queue.
 	behind = 5 * time.Millisecond
-	// What was sent in the window counts as lost when nothing has arrived for quiet after
-	// it, at the latest after afterwards.
+	// After the window, the run waits until nothing has arrived for quiet, or for afterwards at
+	// most. Then missing packets count as lost.
 	quiet, afterwards = 300 * time.Millisecond, 10 * time.Second
 )
 
-// datagrams sends UDP payloads of spec.Size bytes from the dialling end to the accepting
-// one and counts what arrives: as fast as the subject takes them, or spec.Rate each second,
-// in bursts a millisecond apart.
+// datagrams sends UDP payloads of spec.Size bytes from the dialling end to the accepting one and
+// counts those that arrive. It sends as fast as the subject accepts them, or spec.Rate each
+// second in bursts a millisecond apart.
 func datagrams(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Size < numberSize || spec.Size > maxDatagram || spec.Rate < 0 {
 		return Result{}, fmt.Errorf("datagrams of %d bytes at %g a second asked for; want %d to %d bytes", spec.Size, spec.Rate, numberSize, maxDatagram)
@@ -73,18 +71,18 @@ func datagrams(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	return f.measure(spec, w)
 }
 
-// flood is the state of a run. Numbers are those of datagrams, from 0.
+// flood is the state of a run. Numbers are sequence numbers, from 0.
 type flood struct {
-	sent            atomic.Uint64 // The next number.
+	sent            atomic.Uint64 // the next number
 	arrived         atomic.Uint64
 	bytes           atomic.Uint64
-	late            atomic.Uint64 // Arrived after one with a greater number.
-	from, to        atomic.Uint64 // Numbers sent in the window.
+	late            atomic.Uint64 // arrived after one with a greater number
+	from, to        atomic.Uint64 // numbers sent in the window
 	arrivedOfWindow atomic.Uint64
-	ended           atomic.Bool // Nothing is sent any more.
+	ended           atomic.Bool // nothing more is sent
 }
 
-// measure meters the run, then waits for what is still on its way.
+// measure meters the run, then waits for packets in flight.
 func (f *flood) measure(spec Spec, w *workers) (Result, error) {
 	var arrived, late [2]uint64
 	look := 0
@@ -152,7 +150,7 @@ func (f *flood) receive(w *workers, in net.PacketConn) {
 
 func (f *flood) send(w *workers, out net.Conn, spec Spec) {
 	packet := make([]byte, spec.Size)
-	last, due := time.Now(), 0.0 // Due is what is offered and not sent yet.
+	last, due := time.Now(), 0.0 // due is the number of packets that are due and not sent yet
 	for !f.ended.Load() && !w.closing.Load() {
 		burst := 1
 		if spec.Rate > 0 {
@@ -164,7 +162,7 @@ func (f *flood) send(w *workers, out net.Conn, spec Spec) {
 		}
 		for range burst {
 			binary.BigEndian.PutUint64(packet, f.sent.Add(1)-1)
-			// What a full queue refuses is lost like what it drops.
+			// A packet that a full queue refuses is lost, like one that it drops.
 			if _, err := out.Write(packet); err != nil && !errors.Is(err, syscall.ENOBUFS) {
 				w.fail("send packets", err)
 				return

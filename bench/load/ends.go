@@ -8,35 +8,33 @@ import (
 	"time"
 )
 
-// connectTimeout bounds the time until a connection is up, the tunnel's handshake included.
+// connectTimeout bounds the time until a connection is up, including the tunnel's handshake.
 const connectTimeout = time.Minute
 
-// Ends are the two sides of a subject: what is dialled here is accepted there.
+// Ends are the two sides of a subject. Connections dialled at one are accepted at the other.
 type Ends struct {
 	Listener net.Listener
 	Dial     func(context.Context) (net.Conn, error)
-	// ListenPacket opens the UDP socket of the accepting side, once, and DialPacket one
-	// of the dialling side that is connected to it. Both are nil for a subject that
-	// carries no UDP.
+	// ListenPacket opens the UDP socket of the accepting side, once. DialPacket opens one of the
+	// dialling side that is connected to it. Both are nil for a subject without UDP.
 	ListenPacket func() (net.PacketConn, error)
 	DialPacket   func(context.Context) (net.Conn, error)
-	// Workloads are where other traffic goes, beside the load; nil for a subject that has no such
-	// ends.
+	// Workloads are the ends for other traffic beside the load; nil if the subject has none.
 	Workloads *Ends
-	// Close ends the subject after its last connection. It may be nil.
+	// Close closes the subject after its last connection. It may be nil.
 	Close func() error
-	// Began is when bringing the ends up began: before the subject was asked for them,
-	// unless the subject says otherwise, because it had to prepare something that a user
-	// has running.
+	// Began is when the start of the ends began. By default that is when the subject is called. A
+	// subject that first has to start things that a user would already have running sets a later
+	// time.
 	Began time.Time
-	// Bearers are the processes that bear the subject, when this one does not.
+	// Bearers are the processes that carry the subject, if not this one.
 	Bearers
 }
 
-// Run fills the ends with what spec.Load names, measures what arrives, and closes them.
+// Run applies the load spec.Load to the ends, measures, and closes them.
 func Run(ctx context.Context, spec Spec, ends Ends) (r Result, err error) {
 	defer func() {
-		_ = ends.Listener.Close() // Again, when the load has closed it.
+		_ = ends.Listener.Close() // the load may have closed it already
 		if ends.Close != nil {
 			err = errors.Join(err, ends.Close())
 		}
@@ -62,8 +60,9 @@ func Run(ctx context.Context, spec Spec, ends Ends) (r Result, err error) {
 	return Result{}, fmt.Errorf("no load %q", spec.Load)
 }
 
-// wake connects once and hangs up, so that the load finds a tunnel that is up: a handshake
-// would count into the first stream's round-trip time, by which TCP sets itself up.
+// wake makes one connection and closes it, so that the tunnel is up for the load. Otherwise the
+// handshake would be part of the first stream's round-trip time, which TCP uses for its initial
+// state.
 func wake(ctx context.Context, ends Ends) error {
 	out, in, err := connect(ctx, ends)
 	if err != nil {
@@ -74,8 +73,8 @@ func wake(ctx context.Context, ends Ends) error {
 	return nil
 }
 
-// connect makes a connection and returns its two ends. When it fails the listener is
-// closed, since nothing else ends the goroutine that accepts.
+// connect makes a connection and returns both ends. On an error it closes the listener: nothing
+// else ends the accepting goroutine.
 func connect(ctx context.Context, ends Ends) (out, in net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -99,7 +98,7 @@ func connect(ctx context.Context, ends Ends) (out, in net.Conn, err error) {
 		return nil, nil, err
 	}
 	if out, err = ends.Dial(ctx); err != nil {
-		out = nil // It may hold a nil pointer of the subject's type.
+		out = nil // it may hold a nil pointer of the subject's type
 		return giveUp(fmt.Errorf("dial: %w", err))
 	}
 	select {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// UnitFirstByte is the time from nothing to the first byte, in seconds.
+// UnitFirstByte is the time from the start of the subject to the first byte, in seconds.
 const UnitFirstByte = "first-byte-sec"
 
-// firstByte measures how long it takes from nothing until a byte has come through: keys,
-// sockets, stacks, the handshake and a TCP connection. It happens once in a run, so there
-// is neither a warm-up nor a window; processor time is all that there was.
+// firstByte measures the time from the start of the subject until a byte has arrived: keys,
+// sockets, stacks, handshake and a TCP connection. This happens once in a run, so there is no
+// warm-up and no window. Processor time is that of the whole run.
 func firstByte(ctx context.Context, ends Ends) (Result, error) {
 	w := newWorkers()
 	defer w.close()

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// greeting is the first byte of the load's connections, where others connect, too: a gateway
-// checks now and then that what it offers answers.
+// greeting is the first byte of the load's connections, for listeners to which others connect,
+// too: a gateway checks from time to time that its services answer.
 const greeting = 'b'
 
-// greetTimeout bounds the wait for it: the byte comes with the connection, but the machine
-// may stand still.
+// greetTimeout bounds the wait for the greeting. It is sent with the connection, but the machine
+// may be busy.
 const greetTimeout = 20 * time.Second
 
 // DialGreeting connects to a TCP address and sends the greeting.
@@ -30,10 +30,10 @@ func DialGreeting(ctx context.Context, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// Greeted accepts the load's connections and drops others.
+// Greeted only accepts the load's connections and closes others.
 type Greeted struct{ net.Listener }
 
-// Accept waits for the next connection that begins with the greeting.
+// Accept returns the next connection that begins with the greeting.
 func (g Greeted) Accept() (net.Conn, error) {
 	for {
 		c, err := g.Listener.Accept()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A gateway that checks its upstream connects and hangs up: the load does not see it.
+// The load does not see the connections of a gateway that checks its upstream.
 func TestOnlyTheLoadsConnectionsAreAccepted(t *testing.T) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -41,6 +41,6 @@ func TestOnlyTheLoadsConnectionsAreAccepted(t *testing.T) {
 	defer c.Close()
 	got := make([]byte, 4)
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != "load" {
-		t.Errorf("got %q and %v, want what the load sent behind the greeting", got, err)
+		t.Errorf("got %q and %v, want the load's data after the greeting", got, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// idle keeps one TCP connection on which nothing is sent, and measures what that costs. A
-// byte afterwards shows that the subject was there all the time.
+// idle measures the cost of one TCP connection on which nothing is sent. A byte after the window
+// verifies that the subject still works.
 func idle(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	w := newWorkers()
 	defer w.close()
@@ -28,7 +28,7 @@ func idle(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	return r, nil
 }
 
-// sendByte sends one from one end of a connection to the other.
+// sendByte sends a byte from one end of a connection to the other.
 func (w *workers) sendByte(out, in net.Conn) error {
 	if err := in.SetReadDeadline(time.Now().Add(connectTimeout)); err != nil {
 		return err

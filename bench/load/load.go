@@ -1,20 +1,18 @@
-// Package load is the inside of one measured run: a process of its own in which both
-// ends of one subject live, filled with traffic for a while and asked what it cost.
+// Package load makes one measured run: a process that contains both ends of one subject, sends
+// traffic through them for a while and measures the cost.
 //
-// # The run
+// # Run
 //
-// A run is told what to do by one JSON document, [Spec], in its last argument, and
-// answers with one JSON line, [Result], on standard output. Everything else it has to
-// say goes to standard error, and a run that could not be made exits 1. So a subject
-// may be any program, in any module, with any dependencies.
+// A run gets a JSON document, [Spec], as its last argument, and writes one line of JSON,
+// [Result], to standard output. Everything else goes to standard error. A failed run exits with
+// code 1. So a subject may be any program, in any module, with any dependencies.
 //
-// Because a run is a process, its memory and processor time are the subject's: the
-// operating system counts them, whatever the subject is written in, and nothing of
-// another subject's garbage is left in it.
+// Because a run is a process, its memory and processor time are the subject's: the operating
+// system measures them, in whatever language the subject is written, and no garbage of another
+// subject is included.
 //
-// The package imports nothing but the standard library: the module of the peers for
-// comparison compiles this very folder (through a symbolic link), so that every subject
-// is loaded and measured by the same lines of code.
+// The package only imports the standard library. The module of the peers for comparison compiles
+// this folder through a symbolic link, so all subjects are loaded and measured by the same code.
 package load
 
 import (
@@ -24,77 +22,76 @@ import (
 	"time"
 )
 
-// Spec says what one run is to do.
+// Spec describes a run.
 type Spec struct {
-	// Subject is the name of what is measured, as in the report.
+	// Subject is the subject's name, as in the report.
 	Subject string `json:"subject"`
-	// Load is what is sent; empty means [LoadStreams].
+	// Load is the load; empty means [LoadStreams].
 	Load string `json:"load,omitempty"`
-	// Streams is the number of TCP connections of LoadStreams and LoadRequests, of clients
-	// of LoadConnections and of watches of LoadWatches.
+	// Streams is the number of TCP connections of LoadStreams and LoadRequests, of clients of
+	// LoadConnections and of watches of LoadWatches.
 	Streams int `json:"streams,omitempty"`
-	// Direction is the one in which LoadStreams sends; empty means [Forward].
+	// Direction is the direction in which LoadStreams sends; empty means [Forward].
 	Direction string `json:"direction,omitempty"`
-	// Size is that of a datagram's payload, a response's body or an event, in bytes.
+	// Size is the size of a datagram's payload, a response's body or an event, in bytes.
 	Size int `json:"sizeBytes,omitempty"`
-	// Rate is what is offered each second, datagrams or requests; 0 means datagrams as
-	// fast as they are taken, and requests one after the other.
+	// Rate is the number of datagrams or requests each second; 0 means datagrams as fast as they
+	// are accepted, and requests one after the other.
 	Rate float64 `json:"ratePerSecond,omitempty"`
-	// Busy has LoadRequests made beside one bulk stream.
+	// Busy adds a bulk stream to LoadRequests.
 	Busy bool `json:"busy,omitempty"`
-	// Workloads has LoadRequests made beside what goes through [Ends.Workloads]; nil for nothing.
+	// Workloads adds traffic through [Ends.Workloads] to LoadRequests; nil means none.
 	Workloads *Workloads `json:"workloads,omitempty"`
-	// Watches has LoadRequests made beside so many watches, each of which gets an event of
-	// Size bytes every WatchInterval.
+	// Watches adds this many watches to LoadRequests. Each gets an event of Size bytes every
+	// WatchInterval.
 	Watches int `json:"watches,omitempty"`
-	// MTU of the overlay in bytes; 0 means the subject's own default.
+	// MTU of the overlay in bytes; 0 means the subject's default.
 	MTU int `json:"mtuBytes,omitempty"`
-	// Via is the address, IP:port, of a forwarder that stands for the other end's
-	// underlay address; empty for a direct way. The dialling end is to speak to it first:
-	// that is how it knows which way is which.
+	// Via is the IP:port of a forwarder to be used as the other end's underlay address; empty
+	// means a direct path. The dialling end should speak to it first: this tells the forwarder
+	// the directions.
 	Via string `json:"via,omitempty"`
-	// Relay is the address, IP:port, of the TURN server that was started for the run;
-	// empty for subjects that need none.
+	// Relay is the IP:port of the TURN server that was started for the run; empty for subjects
+	// that need none.
 	Relay string `json:"relay,omitempty"`
-	// Program is the file of the program whose processes the subject is; empty for subjects
-	// that live in the run's.
+	// Program is the file of the program whose processes are the subject; empty for subjects in
+	// the run's process.
 	Program string `json:"program,omitempty"`
-	// CPUs, in cores, and Memory, in bytes, bound each process of the subject; 0 means no
-	// bound.
+	// CPUs, in cores, and Memory, in bytes, limit each process of the subject; 0 means no limit.
 	CPUs   float64 `json:"cpus,omitempty"`
 	Memory uint64  `json:"memoryBytes,omitempty"`
-	// Warmup passes before anything is counted; Duration is what is counted. From is when
-	// counting begins instead of after Warmup, for runs that are to be counted at once.
+	// Warmup is the time before the window, Duration the window's length. From, if set, is the
+	// window's beginning instead, for runs with a common window.
 	Warmup   time.Duration `json:"warmupNanoseconds"`
 	From     time.Time     `json:"from,omitzero"`
 	Duration time.Duration `json:"durationNanoseconds"`
-	// CPUProfile (of the window) and HeapProfile (live at its end, and allocated since
-	// the start) are files to be written, in pprof's format; empty for none.
+	// CPUProfile (of the window) and HeapProfile (live memory at the window's end, and
+	// allocations since the start) are files to write in pprof's format; empty means none.
 	CPUProfile  string `json:"cpuProfile,omitempty"`
 	HeapProfile string `json:"heapProfile,omitempty"`
 
-	bearers *Bearers // Of the run's ends; nil for none.
+	bearers *Bearers // of the run's ends; nil means this process
 }
 
 // The loads.
 const (
-	LoadStreams     = "streams"     // Bulk TCP.
-	LoadDatagrams   = "datagrams"   // UDP.
-	LoadRequests    = "requests"    // HTTP/1.1 requests on a connection that is kept.
-	LoadConnections = "connections" // New TCP connections, one after the other.
-	LoadWatches     = "watches"     // Long responses to which every event is written.
-	LoadFirstByte   = "first-byte"  // From nothing to the first byte.
-	LoadIdle        = "idle"        // One TCP connection on which nothing is sent.
+	LoadStreams     = "streams"     // bulk TCP
+	LoadDatagrams   = "datagrams"   // UDP
+	LoadRequests    = "requests"    // HTTP/1.1 requests on persistent connections
+	LoadConnections = "connections" // new TCP connections, one after the other
+	LoadWatches     = "watches"     // long responses, each with every event
+	LoadFirstByte   = "first-byte"  // from the start to the first byte
+	LoadIdle        = "idle"        // one TCP connection on which nothing is sent
 )
 
 // The directions of streams, seen from the dialling end.
 const (
-	Forward = "forward" // It sends.
-	Reverse = "reverse" // It receives.
-	Both    = "both"    // Each stream carries as much as it can both ways.
+	Forward = "forward" // it sends
+	Reverse = "reverse" // it receives
+	Both    = "both"    // each stream carries as much as possible both ways
 )
 
-// ParseSpec reads a spec and refuses one that asks for nothing.
+// ParseSpec parses a spec. It refuses one without a duration.
 func ParseSpec(text string) (Spec, error) {
 	var s Spec
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -106,22 +103,21 @@ func ParseSpec(text string) (Spec, error) {
 	return s, nil
 }
 
-// Result is what one run measured. Everything is of the measured window, but for the
-// peaks, which are of the whole run: what a process needed once must be there for it.
+// Result is the measurement of a run. It covers the window, except for the peaks, which cover the
+// whole run.
 type Result struct {
-	// Bytes is the payload that arrived, over all streams, in Seconds.
+	// Bytes is the payload received over all streams in Seconds.
 	Bytes   uint64  `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 	// StreamBytes is the same for each stream, to show how evenly they shared.
 	StreamBytes []uint64 `json:"streamBytes,omitempty"`
-	// Values are the load's own quantities, by their units in benchstat's format
-	// ("p99-sec", "packets/s").
+	// Values are the load's own values, by unit in benchstat's format ("p99-sec", "packets/s").
 	Values map[string]float64 `json:"values,omitempty"`
 	// Processor time of the process (both ends), in seconds.
 	UserSeconds   float64 `json:"userSeconds"`
 	SystemSeconds float64 `json:"systemSeconds"`
-	// PeakRSS is the greatest resident memory in bytes (VmHWM). PeakAnon is its part
-	// that is not backed by files, sampled every SampleInterval.
+	// PeakRSS is the peak resident memory in bytes (VmHWM). PeakAnon is the peak of the part not
+	// backed by files, sampled every SampleInterval.
 	PeakRSS  uint64 `json:"peakRSSBytes"`
 	PeakAnon uint64 `json:"peakAnonBytes"`
 }
@@ -129,14 +125,14 @@ type Result struct {
 // CPUSeconds is the processor time, user and system.
 func (r Result) CPUSeconds() float64 { return r.UserSeconds + r.SystemSeconds }
 
-// BitsPerSecond is the payload's rate, 0 for an empty window.
+// BitsPerSecond is the payload's rate; 0 for an empty window.
 func (r Result) BitsPerSecond() float64 { return perUnit(float64(r.Bytes)*8, r.Seconds) }
 
-// BitsPerCPUSecond is the payload's rate over the cores that were busy, both ends
-// together; 0 where processor time is unknown.
+// BitsPerCPUSecond is the payload for each second of processor time of both ends; 0 if that is
+// unknown.
 func (r Result) BitsPerCPUSecond() float64 { return perUnit(float64(r.Bytes)*8, r.CPUSeconds()) }
 
-// Cores is the number of cores that were busy on average.
+// Cores is the average number of busy cores.
 func (r Result) Cores() float64 { return perUnit(r.CPUSeconds(), r.Seconds) }
 
 func perUnit(v, unit float64) float64 {
@@ -146,7 +142,7 @@ func perUnit(v, unit float64) float64 {
 	return v / unit
 }
 
-// Write puts the result on one line.
+// Write writes the result as one line.
 func (r Result) Write(w io.Writer) error {
 	if err := json.NewEncoder(w).Encode(r); err != nil {
 		return fmt.Errorf("run: write result: %w", err)

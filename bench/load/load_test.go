@@ -20,7 +20,7 @@ import (
 func TestMeasureCountsTheWindowAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		// Two streams that receive a byte and two bytes each millisecond.
+		// Two streams that receive one and two bytes each millisecond.
 		count := func() []uint64 {
 			ms := uint64(time.Since(start).Milliseconds())
 			return []uint64{ms, 2 * ms}
@@ -44,7 +44,7 @@ func TestMeasureBeginsWhenItIsToldTo(t *testing.T) {
 			t.Errorf("got %d bytes, %v after %s; want 3 after 8 s", r.Bytes, err, time.Since(start))
 		}
 		if _, err := Measure(spec, count, nil); err == nil || !strings.Contains(err.Error(), "connected 3s after the window began") {
-			t.Errorf("too late: got %v, want how late", err)
+			t.Errorf("too late: got %v, want an error that says how late", err)
 		}
 	})
 }
@@ -84,12 +84,12 @@ func TestMeasureWritesTheProfilesAskedFor(t *testing.T) {
 	}
 	spec.CPUProfile = filepath.Join(dir, "none", "cpu")
 	if _, err := Measure(spec, func() []uint64 { return nil }, nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("profile in a folder that is not there: got %v, want %v", err, os.ErrNotExist)
+		t.Errorf("profile in a missing folder: got %v, want %v", err, os.ErrNotExist)
 	}
 }
 
-// pipes is a listener whose connections are in memory. Writes take a millisecond each,
-// so that a bubble's time passes.
+// pipes is a listener with in-memory connections. Each write takes a millisecond, so that a
+// bubble's time advances.
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -131,7 +131,7 @@ func (w slowWriter) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// dyingWriter fails after some writes.
+// dyingWriter fails after a number of writes.
 type dyingWriter struct {
 	net.Conn
 	left int
@@ -158,7 +158,7 @@ func TestStreamsCountsEveryStream(t *testing.T) {
 			t.Fatalf("got %d streams, want 3", len(r.StreamBytes))
 		}
 		for i, n := range r.StreamBytes {
-			// One block a millisecond, give or take the one at either end of the window.
+			// One block each millisecond, ± 1 for the ends of the window.
 			if blocks := n / BlockSize; blocks < 199 || blocks > 201 {
 				t.Errorf("stream %d: got %d blocks in 200 ms, want 200", i, blocks)
 			}

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Every write takes a millisecond in these tests, which are of pipes in a bubble: figures
-// are exact, but for what happens in the very moment in which a window begins or ends.
+// In these tests each write to a pipe in a bubble takes a millisecond. So figures are exact,
+// except for events at the very beginning or end of a window.
 
-// near is the same but for that.
+// near allows for these.
 func near(got, want float64) bool { return math.Abs(got-want) <= 0.005*want }
 
 func TestStreamsGoTheWayAskedFor(t *testing.T) {
@@ -40,7 +40,7 @@ func TestStreamsGoTheWayAskedFor(t *testing.T) {
 	}
 }
 
-// lossy is a socket that loses every tenth datagram and turns the last two of ten around.
+// lossy is a socket that loses every tenth datagram and swaps the last two of ten.
 type lossy struct {
 	net.Conn
 	got  chan []byte
@@ -112,7 +112,7 @@ func TestDatagramsThatAreLostAreCounted(t *testing.T) {
 				for unit, want := range map[string]float64{
 					UnitSent: c.sent, UnitPackets: 0.9 * c.sent, UnitLost: 0.1, UnitReordered: 1. / 9,
 				} {
-					if got := r.Values[unit]; math.Abs(got-want) > 0.02*want { // One of 90 may be at the window's end.
+					if got := r.Values[unit]; math.Abs(got-want) > 0.02*want { // one of 90 may be at the window's end
 						t.Errorf("%s: got %v, want %v", unit, got, want)
 					}
 				}
@@ -132,7 +132,7 @@ func TestRequestsFollowEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A request and an answer are a write each.
+		// A request and its answer are one write each.
 		for unit, want := range map[string]float64{UnitRequests: 500, UnitMedian: 0.002, UnitP99: 0.002, UnitP999: 0.002} {
 			if got := r.Values[unit]; !near(got, want) {
 				t.Errorf("%s: got %v, want %v", unit, got, want)
@@ -144,7 +144,7 @@ func TestRequestsFollowEachOther(t *testing.T) {
 	})
 }
 
-// stalling is a connection whose writes wait while it stalls.
+// stalling is a connection whose writes wait while it is stalled.
 type stalling struct {
 	net.Conn
 	from, to time.Time
@@ -157,9 +157,9 @@ func (s stalling) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// TestAStallShowsInEveryRequestThatItHeldUp is what makes the figures honest: requests
-// that were due while the connection stalled count from when they were due, also those
-// that are answered after the window.
+// TestAStallShowsInEveryRequestThatItHeldUp checks that delays are not underestimated: requests
+// that were due during a stall count from when they were due, including those answered after the
+// window.
 func TestAStallShowsInEveryRequestThatItHeldUp(t *testing.T) {
 	for name, begins := range map[string]time.Duration{"within the window": 200 * time.Millisecond, "over its end": 700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestRequestsBesideABulkStream(t *testing.T) {
 			t.Errorf("got %v bit/s beside them, want %v", got, want)
 		}
 		if dialled != 3 || !near(r.Values[UnitRequests], 500) || !near(float64(r.Bytes), 500*300) {
-			t.Errorf("got %d connections, %v requests a second, %d bytes; want one to wake, one for the bulk, one for 500 requests, whose objects alone count",
+			t.Errorf("got %d connections, %v requests a second, %d bytes; want 3 (wake-up, bulk, requests), 500 requests a second and only their objects' bytes",
 				dialled, r.Values[UnitRequests], r.Bytes)
 		}
 	})
@@ -243,7 +243,7 @@ func TestConnectionsAreMadeOneAfterTheOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A byte there and a byte back are a write each.
+		// The byte and its echo are one write each.
 		if got := r.Values[UnitConnections]; !near(got, 1000) {
 			t.Errorf("got %v connections a second, want 1,000 of two clients", got)
 		}
@@ -261,7 +261,7 @@ func TestEveryWatcherGetsEveryEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// An event is one write for each watcher, all at the same time.
+		// An event is one write to each watcher, all at the same time.
 		if got := r.Values[UnitEvents]; !near(got, 1000) {
 			t.Errorf("got %v events a second, want 1,000", got)
 		}
@@ -286,12 +286,12 @@ func TestFirstByteCountsFromNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.Values[UnitFirstByte]; got != 1.001 || r.Seconds != got || r.Bytes != 1 {
-			t.Errorf("got %v s for %d bytes, want a second to bring it up and a millisecond for the byte", got, r.Bytes)
+			t.Errorf("got %v s for %d bytes, want a second for the start and a millisecond for the byte", got, r.Bytes)
 		}
 	})
 }
 
-// mortal is a listener whose connections all close at a time.
+// mortal is a listener whose connections all close at a given time.
 type mortal struct {
 	*pipes
 	end time.Time

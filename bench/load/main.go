@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Subject brings up the two ends of what is measured. What is sent through them is this
-// package's affair, the same lines for all. It may ask of the spec what the ends are to
-// be like: MTU, Relay, Via.
+// Subject starts the two ends of what is measured. This package generates the load, with the same
+// code for all subjects. A subject only uses the spec for the properties of its ends: MTU, Relay,
+// Via.
 type Subject = func(context.Context, Spec) (Ends, error)
 
-// Subjects are those of a program, by their names.
+// Subjects are a program's subjects by name.
 type Subjects map[string]Subject
 
-// Alone makes a run that is no load between two ends: of a cipher, say.
+// Alone makes a run that has no two ends, such as that of a cipher.
 type Alone = func(context.Context, Spec) (Result, error)
 
-// Program is what a program can run. No name is in both.
+// Program is what a program can run. A name is only in one of the two.
 type Program struct {
 	Subjects Subjects
 	Alone    map[string]Alone
 }
 
-// Main makes the run that text, a [Spec], asks for, and writes its result to out.
+// Main makes the run that text, a [Spec], describes, and writes its result to out.
 func (s Subjects) Main(ctx context.Context, text string, out io.Writer) error {
 	return Program{Subjects: s}.Main(ctx, text, out)
 }
 
-// Main makes the run that text, a [Spec], asks for, and writes its result to out.
+// Main makes the run that text, a [Spec], describes, and writes its result to out.
 func (p Program) Main(ctx context.Context, text string, out io.Writer) error {
 	spec, err := ParseSpec(text)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p Program) Main(ctx context.Context, text string, out io.Writer) error {
 	return r.Write(out)
 }
 
-// Run makes one run of the subject that the spec names.
+// Run makes one run of the spec's subject.
 func (p Program) Run(ctx context.Context, spec Spec) (Result, error) {
 	if alone, ok := p.Alone[spec.Subject]; ok {
 		return alone(ctx, spec)

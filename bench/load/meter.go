@@ -9,23 +9,22 @@ import (
 	"time"
 )
 
-// SampleInterval is the time between two looks at the process's anonymous memory: a
-// window of 3 s gives 60, each of about 30 µs.
+// SampleInterval is the interval at which the process's anonymous memory is sampled: 60 times in
+// a window of 3 s, for about 30 µs each.
 const SampleInterval = 50 * time.Millisecond
 
-// Measure lets the subject warm up, then meters the process for the length of the
-// window. Count tells what has arrived so far, one number a stream; it is called at
-// both ends of the window and from one goroutine only. What fails while the window
-// is open (the load died) is sent to failed.
+// Measure waits for the warm-up, then meters the process for the length of the window. count
+// returns what has arrived so far, one number for each stream. It is called at the window's
+// beginning and end, from one goroutine. An error sent to failed ends the measurement.
 func Measure(spec Spec, count func() []uint64, failed <-chan error) (Result, error) {
 	r, _, err := measure(spec, count, failed)
 	return r, err
 }
 
-// window is the time that was metered.
+// window is the metered time.
 type window struct{ from, to time.Time }
 
-// measure is [Measure], and tells the window.
+// measure is [Measure] and also returns the window.
 func measure(spec Spec, count func() []uint64, failed <-chan error) (Result, window, error) {
 	warmup := spec.Warmup
 	if !spec.From.IsZero() {
@@ -68,7 +67,7 @@ func measure(spec Spec, count func() []uint64, failed <-chan error) (Result, win
 	return r, window{start, end}, nil
 }
 
-// wait passes d, looking at sample meanwhile, or ends early with what failed.
+// wait waits for d, calling sample meanwhile, or until something fails.
 func wait(d time.Duration, failed <-chan error, sample func()) error {
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -88,8 +87,7 @@ func wait(d time.Duration, failed <-chan error, sample func()) error {
 	}
 }
 
-// startProfiles begins what the spec asks for. The function it returns ends it and
-// writes the files.
+// startProfiles starts the spec's profiles. The returned function ends them and writes the files.
 func startProfiles(spec Spec) (stop func() error, err error) {
 	var cpu *os.File
 	if spec.CPUProfile != "" {
@@ -113,9 +111,9 @@ func startProfiles(spec Spec) (stop func() error, err error) {
 	}, nil
 }
 
-// writeHeapProfile writes what is live and what was allocated since the start.
+// writeHeapProfile writes live memory and allocations since the start.
 func writeHeapProfile(path string) error {
-	runtime.GC() // The profile shows the heap as of the last collection.
+	runtime.GC() // the profile shows the heap as of the last collection
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("heap profile: %w", err)
@@ -126,8 +124,8 @@ func writeHeapProfile(path string) error {
 	return f.Close()
 }
 
-// usage is a process's memory in bytes; zero where the system does not tell.
+// usage is a process's memory in bytes; zero if the system does not provide it.
 type usage struct {
-	peak uint64 // Greatest resident set since the process began.
-	anon uint64 // Anonymous part of the resident set, now.
+	peak uint64 // peak resident set since the process began
+	anon uint64 // anonymous part of the resident set now
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// processorTime is what this process has used so far.
+// processorTime returns what this process has used so far.
 func processorTime() (user, system time.Duration) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -20,10 +20,10 @@ func processorTime() (user, system time.Duration) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
-// tick is the unit of times in /proc: USER_HZ is 100 on every platform that Go has.
+// tick is the unit of times in /proc: USER_HZ is 100 on all Go platforms.
 const tick = time.Second / 100
 
-// processorTimeOf is what another process has used so far, in whole ticks; zero when it has
+// processorTimeOf returns what another process has used so far, in whole ticks; zero if it has
 // ended.
 func processorTimeOf(pid int) (user, system time.Duration) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -33,11 +33,11 @@ func processorTimeOf(pid int) (user, system time.Duration) {
 	return parseStat(b)
 }
 
-// parseStat finds the fields utime and stime, the 14th and 15th (proc_pid_stat(5)). The
-// second one, the name in brackets, may hold anything.
+// parseStat returns the fields utime and stime, the 14th and 15th (proc_pid_stat(5)). The second
+// field, the name in parentheses, may contain any characters.
 func parseStat(b []byte) (user, system time.Duration) {
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 13 { // The first of them is the third.
+	if len(f) < 13 { // the first of them is the third field
 		return 0, 0
 	}
 	u, errU := strconv.ParseUint(string(f[11]), 10, 32)
@@ -48,10 +48,10 @@ func parseStat(b []byte) (user, system time.Duration) {
 	return time.Duration(u) * tick, time.Duration(s) * tick
 }
 
-// memory is this process's.
+// memory returns that of this process.
 func memory() usage { return memoryOf(os.Getpid()) }
 
-// memoryOf reads a process's /proc/PID/status (proc_pid_status(5)).
+// memoryOf reads /proc/PID/status (proc_pid_status(5)).
 func memoryOf(pid int) usage {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -60,7 +60,7 @@ func memoryOf(pid int) usage {
 	return parseStatus(b)
 }
 
-// parseStatus finds VmHWM and RssAnon, which the kernel gives in kB of 1,024 bytes.
+// parseStatus returns VmHWM and RssAnon, which the kernel prints in kB of 1,024 bytes.
 func parseStatus(b []byte) usage {
 	var u usage
 	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {

@@ -40,7 +40,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Processes that bear a subject are summed, and what is not there costs nothing.
+// The figures of bearers are summed. A missing process counts as zero.
 func TestBearersAreSummed(t *testing.T) {
 	self := os.Getpid()
 	b := &Bearers{Processes: []int{self}}
@@ -52,7 +52,7 @@ func TestBearersAreSummed(t *testing.T) {
 	}
 	b.Processes = b.Processes[1:]
 	for user, system := b.processorTime(); user+system == 0; user, system = b.processorTime() {
-		// A tick is 10 ms of this.
+		// A tick is 10 ms of processor time.
 	}
 }
 

@@ -4,8 +4,7 @@ package load
 
 import "time"
 
-// These answer zero, "unknown": the figures that matter are
-// compared on Linux, where gateways run.
+// Zero means unknown. Figures are only compared on Linux, where gateways run.
 func processorTime() (user, system time.Duration) { return 0, 0 }
 
 func memory() usage { return usage{} }

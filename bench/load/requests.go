@@ -11,21 +11,20 @@ import (
 	"time"
 )
 
-// The units of requests' values, besides those of delays.
+// Units of the requests' values, besides those of delays.
 const (
-	UnitRequests = "requests/s" // Answered.
-	UnitBulk     = "bulk-bit/s" // What the bulk stream beside them carried.
+	UnitRequests = "requests/s" // answered requests
+	UnitBulk     = "bulk-bit/s" // rate of the bulk stream beside them
 )
 
-// requests makes HTTP/1.1 requests from the dialling end for an object of spec.Size bytes,
-// on spec.Streams connections that are kept (one if 0), and measures how long each takes
-// until the last byte of its answer.
+// requests makes HTTP/1.1 requests from the dialling end for an object of spec.Size bytes, on
+// spec.Streams persistent connections (0 means 1), and measures the time until the last byte of
+// the answer.
 //
-// At a rate, every connection has its timetable, and a request that is late because the
-// one before was not answered yet counts from when it was due: a stall then shows in every
-// request that it held up, not in one. Without a rate the next request follows an answer.
-// spec.Watches has watches beside them, spec.Busy a bulk stream, and
-// spec.Workloads other traffic.
+// With a rate, each connection has a timetable. A request that is late because the one before was
+// not answered yet counts from when it was due: a stall then shows in all requests that it
+// delayed, not in only one. Without a rate the next request follows the answer. spec.Watches adds
+// watches, spec.Busy a bulk stream, and spec.Workloads other traffic.
 func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Size < 0 || spec.Rate < 0 {
 		return Result{}, fmt.Errorf("objects of %d bytes at %g a second asked for; neither may be negative", spec.Size, spec.Rate)
@@ -33,7 +32,7 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	w := newWorkers()
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
-		w.closing.Store(true) // Before the errors that come of it.
+		w.closing.Store(true) // before the errors that this causes
 		cancel()
 		if ends.Workloads != nil {
 			_ = ends.Workloads.Listener.Close()
@@ -63,7 +62,7 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err := p.start(ctx, spec, ends, w); err != nil {
 		return Result{}, err
 	}
-	var carried []uint64 // By the bulk stream until either end of the window.
+	var carried []uint64 // bytes of the bulk stream at the window's beginning and end
 	r, win, err := measure(spec, func() []uint64 {
 		carried = append(carried, bulk.sum())
 		return []uint64{p.bytes.Load()}
@@ -71,7 +70,7 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	p.stop.at(win.to) // What was due until then has its answer.
+	p.stop.at(win.to) // requests due until then have been answered
 	if err := await(p.done, w.failed, "requests"); err != nil {
 		return Result{}, err
 	}
@@ -91,13 +90,13 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 // polling are the clients of a run.
 type polling struct {
 	delays  *delays
-	bytes   atomic.Uint64 // Bodies that arrived.
+	bytes   atomic.Uint64 // bytes of the bodies that arrived
 	stop    *stop
-	running atomic.Int64  // Clients that have not ended.
-	done    chan struct{} // Closed when all have.
+	running atomic.Int64  // clients that have not ended
+	done    chan struct{} // closed when all have ended
 }
 
-// start connects the clients and sets them going.
+// start connects and starts the clients.
 func (p *polling) start(ctx context.Context, spec Spec, ends Ends, w *workers) error {
 	n := max(spec.Streams, 1)
 	p.running.Store(int64(n))
@@ -130,7 +129,7 @@ func (p *polling) start(ctx context.Context, spec Spec, ends Ends, w *workers) e
 	return nil
 }
 
-// client makes requests by a timetable until that ends.
+// client makes requests by a timetable until it ends.
 func (p *polling) client(ctx context.Context, c net.Conn, t *timetable) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://upstream/api/v1/object", http.NoBody)
 	if err != nil {
@@ -156,7 +155,7 @@ func (p *polling) client(ctx context.Context, c net.Conn, t *timetable) error {
 	return nil
 }
 
-// serve answers requests with an object of some size.
+// serve answers requests with an object of the given size.
 func (w *workers) serve(c net.Conn, size int) {
 	in, out := bufio.NewReader(c), bufio.NewWriter(c)
 	header := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
@@ -166,7 +165,7 @@ func (w *workers) serve(c net.Conn, size int) {
 			w.fail("read request", err)
 			return
 		}
-		// A writer keeps its first error until Flush.
+		// The writer keeps its first error until Flush.
 		_, _ = out.WriteString(header)
 		_, _ = out.Write(object)
 		if err := out.Flush(); err != nil {

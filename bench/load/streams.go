@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// BlockSize is the length of one write and of one read in bytes: iperf3's default for
-// TCP, so that its figures and these are of the same load.
+// BlockSize is the size of a write and of a read in bytes: iperf3's default for TCP, so that its
+// figures can be compared.
 const BlockSize = 128 << 10
 
-// bulk sends as fast as the subject takes it over spec.Streams connections and measures
-// what arrives.
+// bulk sends as fast as the subject accepts over spec.Streams connections, and measures what
+// arrives.
 func bulk(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Streams < 1 {
 		return Result{}, fmt.Errorf("%d streams asked for; at least 1 is needed", spec.Streams)
@@ -33,7 +33,7 @@ func bulk(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	return Measure(spec, received.load, w.failed)
 }
 
-// counts are of the bytes that have arrived, one a stream and direction.
+// counts are the received bytes, one counter for each stream and direction.
 type counts []*atomic.Uint64
 
 func (c counts) load() []uint64 {
@@ -51,8 +51,8 @@ func (c counts) sum() (bytes uint64) {
 	return bytes
 }
 
-// stream connects one stream and sets it going, each way with a goroutine at either end
-// and a count of what arrives.
+// stream starts one stream. Each direction has a goroutine at either end and a counter of
+// received bytes.
 func (w *workers) stream(ctx context.Context, ends Ends, direction string) (received counts, err error) {
 	out, in, err := w.connect(ctx, ends)
 	if err != nil {

@@ -5,21 +5,20 @@ import (
 	"time"
 )
 
-// answerTimeout is how long after the window the last answers may take.
+// answerTimeout bounds the wait for the last answers after the window.
 const answerTimeout = time.Minute
 
-// timetable says when something is due that is done again and again, by one goroutine.
+// timetable says when one goroutine's next repetition is due.
 type timetable struct {
 	stop     *stop
-	interval time.Duration // 0: when the one before is done.
-	next     time.Time     // When the next one is due.
-	start    time.Time     // From when the current one counts.
+	interval time.Duration // 0: when the one before is done
+	next     time.Time     // when the next one is due
+	start    time.Time     // from when the current one counts
 }
 
-// wait waits until the next one is due, or returns false when none is any more. What is
-// late because the one before took too long counts from when it was due, and is still due
-// when that was before the end. What the timer wakes late counts from when it is awake:
-// that lateness is not the subject's.
+// wait waits until the next one is due; false after the last. If the one before took too long,
+// the next counts from when it was due, and is still made if it was due before the end. If the
+// timer is late, the next counts from when the timer fired: the subject did not cause that delay.
 func (t *timetable) wait() bool {
 	if t.interval == 0 {
 		t.start = time.Now()
@@ -43,13 +42,13 @@ func (t *timetable) wait() bool {
 
 // stop ends timetables.
 type stop struct {
-	end  time.Time // Is set before done is closed.
+	end  time.Time // set before done is closed
 	done chan struct{}
 }
 
 func newStop() *stop { return &stop{done: make(chan struct{})} }
 
-// at tells that nothing is due that was not due before end.
+// at ends the timetables: nothing is due from end on.
 func (s *stop) at(end time.Time) {
 	s.end = end
 	close(s.done)
@@ -64,7 +63,7 @@ func (s *stop) stopped() bool {
 	}
 }
 
-// await waits for what was begun in the window and has not ended.
+// await waits for the operations that began in the window.
 func await(done <-chan struct{}, failed <-chan error, what string) error {
 	limit := time.NewTimer(answerTimeout)
 	defer limit.Stop()

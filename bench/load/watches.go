@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// UnitEvents is the number of events that every watcher got, by second.
+// UnitEvents is the number of events each second that every watcher received.
 const UnitEvents = "events/s"
 
-// stampSize is what an event begins with, in bytes: when it was sent, in nanoseconds since
-// the run began.
+// stampSize is the size, in bytes, of an event's first field: when it was sent, in nanoseconds
+// since the run began.
 const stampSize = 8
 
-// watches has spec.Streams HTTP/1.1 requests answered without end, as by an API server to
-// those who watch, and sends every event, of spec.Size bytes, to all of them as a chunk;
-// the next one follows when all have it. It measures how many events there are, and how
-// long each takes to each watcher.
+// watches makes spec.Streams HTTP/1.1 requests whose responses do not end, as an API server's
+// watches, and sends each event, of spec.Size bytes, to all of them as a chunk. The next event
+// follows when all have received it. It measures the number of events, and how long each takes to
+// each watcher.
 func watches(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if spec.Streams < 1 || spec.Size < stampSize {
 		return Result{}, fmt.Errorf("%d watches, events of %d bytes asked for; want at least 1, and %d bytes", spec.Streams, spec.Size, stampSize)
@@ -62,11 +62,11 @@ type fanout struct {
 	size   int
 	delays *delays
 	queues []chan []byte
-	got    atomic.Uint64 // Events that arrived, at all watchers together.
-	left   atomic.Int64  // Watchers that have not got the newest event.
-	all    chan struct{} // Told when none is left.
+	got    atomic.Uint64 // events that arrived, over all watchers
+	left   atomic.Int64  // watchers without the newest event
+	all    chan struct{} // signalled when none is left
 	stop   *stop
-	done   chan struct{} // Closed when no event is on its way any more.
+	done   chan struct{} // closed when no event is in flight any more
 }
 
 // add connects a watcher.
@@ -86,7 +86,7 @@ func (f *fanout) add(ctx context.Context, ends Ends, w *workers) error {
 	return nil
 }
 
-// run makes events until the end.
+// run sends events until the end.
 func (f *fanout) run(ctx context.Context) {
 	defer close(f.done)
 	for t := (timetable{stop: f.stop}); t.wait(); {
@@ -94,7 +94,7 @@ func (f *fanout) run(ctx context.Context) {
 		event := make([]byte, f.size)
 		binary.BigEndian.PutUint64(event, uint64(t.start.Sub(f.delays.began)))
 		for _, queue := range f.queues {
-			queue <- event // Its watcher has taken the one before.
+			queue <- event // never blocks: the watcher has taken the one before
 		}
 		select {
 		case <-f.all:
@@ -113,7 +113,7 @@ func answer(ctx context.Context, c net.Conn, queue <-chan []byte) error {
 	chunks := httputil.NewChunkedWriter(out)
 	_, _ = out.WriteString("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 	for {
-		// A writer keeps its first error until Flush.
+		// The writer keeps its first error until Flush.
 		if err := out.Flush(); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func answer(ctx context.Context, c net.Conn, queue <-chan []byte) error {
 	}
 }
 
-// watch takes events until that fails, as it does when the run ends.
+// watch receives events until an error, such as the end of the run.
 func (f *fanout) watch(ctx context.Context, c net.Conn) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://upstream/api/v1/objects?watch=1", http.NoBody)
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// workers are the goroutines of a run and the connections that they use.
+// workers are the goroutines of a run and their connections.
 type workers struct {
 	sync.WaitGroup
 	closing atomic.Bool
-	failed  chan error // Holds the first failure.
+	failed  chan error // holds the first failure
 
 	mu    sync.Mutex
 	conns map[conn]struct{}
 }
 
-// conn is a connection or a socket without one.
+// conn is a connection or an unconnected socket.
 type conn interface {
 	SetDeadline(time.Time) error
 	Close() error
@@ -37,7 +37,7 @@ func (w *workers) connect(ctx context.Context, ends Ends) (out, in net.Conn, err
 	return out, in, err
 }
 
-// own has connections closed with the workers, hence now if these are.
+// own makes the workers' close close connections; if they are closed already, it closes them now.
 func (w *workers) own(conns ...conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +57,7 @@ func (w *workers) closed(c conn) {
 	_ = c.Close()
 }
 
-// fail reports an error that nobody meant to cause; the first one counts.
+// fail reports an unexpected error. Only the first is kept.
 func (w *workers) fail(what string, err error) {
 	if w.closing.Load() {
 		return
@@ -68,7 +68,7 @@ func (w *workers) fail(what string, err error) {
 	}
 }
 
-// close ends every connection and waits for the goroutines.
+// close closes all connections and waits for the goroutines.
 func (w *workers) close() {
 	w.closing.Store(true)
 	w.mu.Lock()
@@ -79,8 +79,8 @@ func (w *workers) close() {
 	w.Wait()
 }
 
-// end closes a connection, and what blocks in it first, also where Close waits for a last
-// packet. Errors of closing say nothing about a measurement.
+// end closes a connection and unblocks its readers and writers, even if Close waits for a last
+// packet. Errors of closing do not matter to a measurement.
 func end(c conn) {
 	_ = c.SetDeadline(time.Unix(1, 0))
 	_ = c.Close()

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Workloads are bulk streams, and connections that are made, used for a byte each way, and
-// closed.
+// Workloads are bulk streams and connections that carry a byte each way.
 type Workloads struct {
 	Streams     int     `json:"streams"`
 	Connections float64 `json:"connectionsPerSecond"`
 }
 
-// callers make the connections: as many can be slow at the same time before one is late.
+// callers is the number of goroutines that make connections: only if as many are slow at once is
+// one late.
 const callers = 64
 
-// workloads sets them going until stop. The streams send both ways in turn, the first one from
-// the dialling end.
+// workloads starts them and runs until stop. The streams alternate in direction; the first one
+// sends from the dialling end.
 func (w *workers) workloads(ctx context.Context, spec Workloads, ends *Ends, stop *stop) (bulk counts, c *calls, err error) {
 	if ends == nil {
 		return nil, nil, errors.New("the subject has no ends for them")

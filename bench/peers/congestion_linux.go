@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// available lists what the kernel has, but for modules that it would load.
+// available lists the kernel's congestion controls, without modules that it would load.
 const available = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 
-// congestionControl is one by its name in the kernel; empty for the kernel's choice. It is
-// set on sockets, and those that a listener accepts have the listener's: as the choice of a
-// network namespace (net.ipv4.tcp_congestion_control) the kernel only takes one that is
-// allowed on the whole machine.
+// congestionControl is the kernel's name of a congestion control; empty means the kernel's
+// default. It is set on sockets, and accepted sockets inherit the listener's. It is not set for
+// the network namespace (net.ipv4.tcp_congestion_control), because there the kernel only accepts
+// those allowed for the whole machine.
 type congestionControl string
 
 // set is a Control function of package net.

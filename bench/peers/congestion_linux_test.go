@@ -12,11 +12,12 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// Both ends of a connection have what was asked for, and the machine what it had.
+// Both ends of a connection have the requested congestion control, and the machine's setting is
+// unchanged.
 func TestConnectionsHaveTheCongestionControlOfTheirSubject(t *testing.T) {
 	const machines = "/proc/sys/net/ipv4/tcp_congestion_control"
 	if _, ok := subjects(t)["wireguard-tun"]; !ok {
-		return // It cannot run here, which subjects has said.
+		return // it cannot run here, as subjects has logged
 	}
 	before := read(t, machines)
 	for _, name := range strings.Fields(read(t, available)) {
@@ -66,7 +67,7 @@ func read(t *testing.T, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// controlOf asks the kernel about a connection.
+// controlOf asks the kernel for a connection's congestion control.
 func controlOf(t *testing.T, c net.Conn) (name string) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
@@ -74,7 +75,7 @@ func controlOf(t *testing.T, c net.Conn) (name string) {
 		t.Fatal(err)
 	}
 	err = raw.Control(func(fd uintptr) {
-		// The kernel fills 16 bytes, and what is behind the name is zero.
+		// The kernel fills 16 bytes. Those after the name are zero.
 		if name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil {
 			t.Error(err)
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// forwarder moves datagrams between the first two addresses that speak to it, as the one
-// of the WAN scenarios does, and counts them.
+// forwarder forwards datagrams between the first two addresses that speak to it, like that of the
+// WAN scenarios, and counts bytes.
 type forwarder struct {
 	conn  *net.UDPConn
 	bytes atomic.Int64
@@ -33,8 +33,8 @@ func newForwarder(t *testing.T) *forwarder {
 
 func (f *forwarder) at() string { return f.conn.LocalAddr().String() }
 
-// run forwards until the socket is closed. What the first end says before the second one
-// has spoken is lost.
+// run forwards until the socket is closed. Datagrams of the first end are lost until the second
+// one has spoken.
 func (f *forwarder) run() {
 	var ends []netip.AddrPort
 	packet := make([]byte, 1<<16)

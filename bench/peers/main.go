@@ -1,16 +1,14 @@
-// Command peers runs what postern is measured against: tunnels that a user could pick
-// instead, each in a process with both ends, or in two that it starts, under the load of
-// package load.
+// Command peers runs the tunnels that postern is compared with, under the load of package load.
+// Each runs in one process with both ends, or in two processes that it starts.
 //
-// It is a module of its own, so that every peer is built with the dependencies that it
-// asks for itself, at the versions it was released with, and nothing of them reaches
-// postern's module. Peers whose dependencies would raise another's are modules in folders
-// below. The folder load holds symbolic links to postern's bench/load: one text, compiled
-// into all programs.
+// It is a separate module, so that every peer is built with the dependency versions that it
+// requires, and none of these affect postern's module. Peers whose dependencies would raise
+// another's are modules in subfolders. The folder load contains symbolic links to postern's
+// bench/load.
 //
 //	go run . SPEC
 //
-// SPEC is a load.Spec as JSON; one load.Result as JSON comes back on standard output.
+// SPEC is a load.Spec as JSON. The output is a load.Result as JSON.
 package main
 
 import (

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace without a name. A thread holds it while it is open, and
-// the sockets and devices that were made in it; so the kernel takes it away, with all that
-// is in it, when the process ends, however that happens.
+// namespace is an unnamed network namespace. A thread keeps it alive while it is open, as do the
+// sockets and devices made in it. So the kernel removes it and its contents when the process ends
+// in any way.
 type namespace struct {
-	file   *os.File // Of the namespace, to put devices into it.
+	file   *os.File // of the namespace, to move devices into it
 	work   chan func()
 	thread sync.WaitGroup
 }
 
-// newNamespace makes one, in which nothing is but a loopback interface that is down. It
+// newNamespace creates a namespace that contains only a loopback interface, which is down. It
 // needs CAP_SYS_ADMIN.
 func newNamespace() (*namespace, error) {
 	n := &namespace{work: make(chan func())}
 	made := make(chan error)
 	n.thread.Go(func() {
-		runtime.LockOSThread() // Not unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
 		err := n.enter()
 		made <- err
 		if err != nil {
@@ -56,8 +56,8 @@ func (n *namespace) enter() error {
 	return nil
 }
 
-// in calls f in the namespace, and returns when f does. Sockets that f makes belong to the
-// namespace for good, and can be used from anywhere.
+// in calls f in the namespace and waits for it. Sockets that f makes stay in the namespace, and
+// can be used from anywhere.
 func (n *namespace) in(f func()) {
 	done := make(chan struct{})
 	n.work <- func() {
@@ -67,7 +67,7 @@ func (n *namespace) in(f func()) {
 	<-done
 }
 
-// close lets go of the namespace. Nothing may be called in it any more.
+// close releases the namespace. in must not be called any more.
 func (n *namespace) close() error {
 	close(n.work)
 	n.thread.Wait()

@@ -15,7 +15,7 @@ func TestANamespaceHasOnlyItsLoopback(t *testing.T) {
 		if os.Geteuid() == 0 || !strings.Contains(err.Error(), "needs root") {
 			t.Fatal(err)
 		}
-		return // As it should be.
+		return // as it should be
 	}
 	var inside []string
 	n.in(func() { inside = interfaces(t) })
@@ -30,7 +30,7 @@ func TestANamespaceHasOnlyItsLoopback(t *testing.T) {
 	}
 }
 
-// interfaces are those that the thread sees.
+// interfaces returns those that the thread sees.
 func interfaces(t *testing.T) (names []string) {
 	t.Helper()
 	all, err := net.Interfaces()

@@ -13,14 +13,14 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// A window of shortest is enough for something to arrive. On a machine that is busy with
-// something else it may not be, so windows grow up to longest.
+// In a window of shortest, something normally arrives. On a busy machine it may not, so windows
+// grow up to longest.
 const (
 	shortest = 100 * time.Millisecond
 	longest  = time.Minute
 )
 
-// subjects are those that this machine can bear.
+// subjects returns those that this machine can run.
 func subjects(t *testing.T) map[string]load.Subject {
 	t.Helper()
 	s, program := map[string]load.Subject{"stock": newStock}, wireguardGo(t)
@@ -47,7 +47,7 @@ func subjects(t *testing.T) map[string]load.Subject {
 	return s
 }
 
-// wireguardGo builds wireguard-go's own program, of the version that go.mod names.
+// wireguardGo builds wireguard-go's own program, at the version in go.mod.
 func wireguardGo(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "wireguard")
@@ -75,7 +75,7 @@ func TestSubjectsBearLoads(t *testing.T) {
 func TestEverythingPassesTheForwarder(t *testing.T) {
 	for name, subject := range subjects(t) {
 		if name == "wireguard-go" {
-			continue // Its processes are where no forwarder is.
+			continue // its processes are in namespaces without a forwarder
 		}
 		t.Run(name, func(t *testing.T) {
 			f := newForwarder(t)
@@ -90,7 +90,7 @@ func TestEverythingPassesTheForwarder(t *testing.T) {
 	}
 }
 
-// bear has a subject bear a load, of which something must arrive.
+// bear runs a load over a subject. Something must arrive.
 func bear(t *testing.T, subject load.Subject, spec load.Spec) load.Result {
 	t.Helper()
 	for window := shortest; window < longest; window *= 10 {

@@ -24,25 +24,25 @@ import (
 )
 
 const (
-	// listenPort is the UDP port of both, each in its own namespace.
+	// listenPort is the UDP port of both processes, each in its own namespace.
 	listenPort = 51820
-	// runDir is where wireguard-go keeps its sockets, in a folder of its own.
+	// runDir is the parent of wireguard-go's socket folder.
 	runDir = "/var/run"
 	// answerTimeout bounds the start of a process and its answers.
 	answerTimeout = 30 * time.Second
-	// upPoll is the pause between two looks whether a process answers.
+	// upPoll is the pause between attempts to connect to a process.
 	upPoll = 10 * time.Millisecond
 	// endTimeout bounds how long a process takes to end after SIGTERM.
 	endTimeout = 30 * time.Second
 )
 
-// process is one of spec.Program, wireguard-go's own, at its site.
+// process is a wireguard-go process, spec.Program, at its site.
 type process struct {
 	site
-	name  string // Of its interface, and of the socket by which it is configured.
+	name  string // of its interface and its configuration socket
 	cmd   *exec.Cmd
-	ended chan struct{} // Closed when the process has ended.
-	err   error         // Why, once it has.
+	ended chan struct{} // closed when the process has ended
+	err   error         // the reason, after that
 }
 
 // processes are two of them.
@@ -51,10 +51,10 @@ type processes struct {
 	both [2]*process
 }
 
-// newProcesses is wireguard-go as wg-quick starts it where the kernel has no WireGuard: its
-// own program, a process for each end, configured by its socket. Each is in a network
-// namespace of its own, which a veth pair joins to the other one, and the kernel's TCP is
-// in this process. Theirs alone is counted.
+// newProcesses runs wireguard-go as wg-quick does if the kernel has no WireGuard: its own
+// program, one process for each end, configured through its socket. Each is in its own network
+// namespace. A veth pair connects the two. The kernel's TCP is used by this process. Only the two
+// processes are counted.
 func newProcesses(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	switch {
 	case spec.Program == "":
@@ -81,7 +81,7 @@ func (p *processes) start(ctx context.Context, spec load.Spec) (load.Ends, error
 	if err := p.join(mtu); err != nil {
 		return load.Ends{}, err
 	}
-	began := time.Now() // There are machines now to start wireguard-go on.
+	began := time.Now() // the machines to start wireguard-go on exist now
 	var keys [2]*ecdh.PrivateKey
 	for i := range keys {
 		var err error
@@ -109,14 +109,15 @@ func (p *processes) start(ctx context.Context, spec load.Spec) (load.Ends, error
 	return ends, err
 }
 
-// startProcess starts one at a site, where it makes its interface. It is ended with this
-// process, however that ends.
+// startProcess starts a process at a site, where it creates its interface. It ends with this
+// process.
 func startProcess(s site, program, name string) (*process, error) {
 	p := &process{site: s, name: name, ended: make(chan struct{})}
 	p.cmd = exec.Command(program, "--foreground", name) //nolint:noctx // close ends it, with time to clean up
-	// Nothing of ours configures it or its runtime; the variable spares the advice to use the kernel's.
+	// It inherits no settings of ours. The variable suppresses the advice to use the kernel's
+	// WireGuard.
 	p.cmd.Env = []string{"WG_PROCESS_FOREGROUND=1"}
-	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr // Standard output is the result's.
+	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr // standard output is for the result
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
 	s.in(func() {
@@ -134,8 +135,8 @@ func startProcess(s site, program, name string) (*process, error) {
 	return p, nil
 }
 
-// hideRunDir gives the thread, and what it starts, an empty folder of their own for runDir:
-// a socket there is then nobody else's, and gone with them.
+// hideRunDir mounts an empty folder on runDir for the thread and the processes that it starts. So
+// sockets there are private to them, and removed with them.
 func hideRunDir() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
@@ -149,8 +150,8 @@ func hideRunDir() error {
 	return nil
 }
 
-// configure waits until the process answers and has it take lines of WireGuard's
-// cross-platform configuration protocol.
+// configure waits until the process answers and sends it lines of WireGuard's cross-platform
+// configuration protocol.
 func (p *process) configure(ctx context.Context, lines string) error {
 	conn, err := p.open(ctx)
 	if err != nil {
@@ -173,7 +174,7 @@ func (p *process) configure(ctx context.Context, lines string) error {
 	return nil
 }
 
-// open connects to the process's socket, which is there once the process has its interface.
+// open connects to the process's socket, which exists once the process has its interface.
 func (p *process) open(ctx context.Context) (net.Conn, error) {
 	at := filepath.Join(runDir, "wireguard", p.name+".sock")
 	tick := time.NewTicker(upPoll)
@@ -193,12 +194,12 @@ func (p *process) open(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// close ends the processes and lets go of the namespaces.
+// close ends the processes and releases the namespaces.
 func (p *processes) close() error {
 	var running []*process
 	for _, one := range p.both {
 		if one != nil {
-			_ = one.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+			_ = one.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 			running = append(running, one)
 		}
 	}
@@ -209,8 +210,8 @@ func (p *processes) close() error {
 	return errors.Join(append(errs, p.sites.close())...)
 }
 
-// wait waits for the end after SIGTERM, brings it about when it takes too long, and says
-// when it was not a regular one.
+// wait waits for the process to end after SIGTERM, kills it after a timeout, and returns an error
+// if it did not exit cleanly.
 func (p *process) wait() error {
 	limit := time.NewTimer(endTimeout)
 	defer limit.Stop()
@@ -221,7 +222,7 @@ func (p *process) wait() error {
 		}
 		return nil
 	case <-limit.C:
-		_ = p.cmd.Process.Kill() // It may end just now.
+		_ = p.cmd.Process.Kill() // it may end just now
 		<-p.ended
 		return fmt.Errorf("wireguard-go for %s: still running %s after SIGTERM", p.name, endTimeout)
 	}

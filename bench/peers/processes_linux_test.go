@@ -18,8 +18,8 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// keepArg, followed by wireguard-go's program, makes the test binary a process that keeps
-// two of it running, says so with a line on standard output, and is there to be killed.
+// keepArg, followed by wireguard-go's program, makes the test binary a process that runs two of
+// them, prints a line when they run, and waits to be killed.
 const keepArg = "-keep-processes"
 
 func TestMain(m *testing.M) {
@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// What is counted is the two processes that spec.Program is, and nothing of this one.
+// Only the two processes of spec.Program are counted, not this one.
 func TestTheProcessesAloneAreCounted(t *testing.T) {
 	subject, ok := subjects(t)["wireguard-go"]
 	if !ok {
-		return // It cannot run here, which subjects has said.
+		return // it cannot run here, as subjects has logged
 	}
 	var program string
 	var pids []int
@@ -65,7 +65,7 @@ func TestTheProcessesAloneAreCounted(t *testing.T) {
 	}
 }
 
-// The processes hold this one's standard error, so its end shows that all of them ended.
+// The processes inherit this one's standard error, so its end shows that all of them ended.
 func TestProcessesEndWithTheOneThatIsKilled(t *testing.T) {
 	if _, ok := subjects(t)["wireguard-go"]; !ok {
 		return
@@ -98,9 +98,9 @@ func TestProcessesEndWithTheOneThatIsKilled(t *testing.T) {
 	if err == nil {
 		err = cmd.Process.Kill()
 	}
-	text, left := io.ReadAll(said) // To its end: nobody holds it any more.
+	text, left := io.ReadAll(said) // ends when no process holds it any more
 	if err != nil || line != "running\n" {
-		t.Fatalf("got %q and %v, want that it runs: %s", line, err, text)
+		t.Fatalf("got %q and %v, want the line that it runs: %s", line, err, text)
 	}
 	if left != nil {
 		t.Errorf("standard error after the kill: %v, want its end", left)
@@ -116,7 +116,7 @@ func TestProcessesEndWithTheOneThatIsKilled(t *testing.T) {
 	}
 }
 
-// sockets are those of this machine's wireguard-go.
+// sockets returns those of this machine's wireguard-go.
 func sockets(t *testing.T) (names []string) {
 	t.Helper()
 	all, err := os.ReadDir(filepath.Join(runDir, "wireguard"))
@@ -132,7 +132,7 @@ func sockets(t *testing.T) (names []string) {
 	})
 }
 
-// A program that does not start is told of, and nothing is left of it.
+// If a program does not start, an error says so, and nothing is left of it.
 func TestAProcessThatEndsIsToldOf(t *testing.T) {
 	if _, ok := subjects(t)["wireguard-go"]; !ok {
 		return

@@ -12,27 +12,27 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// The names of interfaces. TUN devices differ between the two namespaces, since
-// wireguard-go takes names for unique on a machine; the ends of a veth pair do too, since
-// it is born in one of them.
+// Names of interfaces. The two TUN devices have different names, because wireguard-go requires
+// names that are unique on the machine. So do the ends of a veth pair, because both are created
+// in the same namespace.
 var (
 	tunNames  = [2]string{"wg-dialling", "wg-serving"}
 	vethNames = [2]string{"veth-dialling", "veth-serving"}
-	// Both networks are the namespaces' own, so any addresses will do.
+	// Both networks only exist in the namespaces, so any addresses will do.
 	overlayAddrs  = [2]netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}
 	underlayAddrs = [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
 )
 
-// prefixBits is the length of both networks' prefix.
+// prefixBits is the prefix length of both networks.
 const prefixBits = 24
 
-// site is one end with the kernel that it belongs to.
+// site is one end with its kernel's network stack.
 type site struct {
 	*namespace
-	congestion congestionControl // Of its TCP.
+	congestion congestionControl // for its TCP connections
 }
 
-// sites are the two.
+// sites are the two ends.
 type sites [2]site
 
 func newSites() (s sites, err error) {
@@ -44,8 +44,8 @@ func newSites() (s sites, err error) {
 	return s, nil
 }
 
-// join lays a veth pair between them that lets the packets of an overlay with that MTU
-// through whole.
+// join connects the sites by a veth pair that carries packets of an overlay with that MTU without
+// fragmentation.
 func (s sites) join(overlayMTU int) (err error) {
 	attrs, mtu := netlink.NewLinkAttrs(), overlayMTU+overhead
 	attrs.Name, attrs.MTU = vethNames[0], mtu
@@ -66,7 +66,7 @@ func (s sites) join(overlayMTU int) (err error) {
 	return nil
 }
 
-// setUp gives an interface its address and MTU, and sets it up.
+// setUp sets an interface's address and MTU, and brings it up.
 func (s site) setUp(name string, addr netip.Addr, mtu int) (err error) {
 	s.in(func() {
 		var link netlink.Link
@@ -89,7 +89,7 @@ func (s site) setUp(name string, addr netip.Addr, mtu int) (err error) {
 	return nil
 }
 
-// ends are the kernels' TCP and UDP, by way of the overlay.
+// ends uses the kernels' TCP and UDP over the overlay.
 func (s sites) ends() (load.Ends, error) {
 	dialling, serving := s[0], s[1]
 	at := netip.AddrPortFrom(overlayAddrs[1], servicePort).String()
@@ -123,7 +123,7 @@ func (s site) dial(ctx context.Context, network, at string) (c net.Conn, err err
 	return c, err
 }
 
-// close lets go of the namespaces that there are.
+// close releases the namespaces that were created.
 func (s sites) close() error {
 	var errs []error
 	for _, one := range s {

@@ -13,9 +13,9 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// newStock is wireguard-go as programs embed it (wireproxy and others do): its own network
-// stack tun/netstack, its own bind, no setting changed but the MTU where one is asked for.
-// Two devices are connected over the loopback interface.
+// newStock is wireguard-go as programs such as wireproxy embed it: with its own network stack
+// tun/netstack and its own bind, and default settings except for the MTU if requested. Two
+// devices are connected over the loopback interface.
 func newStock(_ context.Context, spec load.Spec) (load.Ends, error) {
 	var (
 		addrs = [2]netip.Addr{netip.MustParseAddr("fd00::a"), netip.MustParseAddr("fd00::b")}
@@ -55,7 +55,7 @@ func newStock(_ context.Context, spec load.Spec) (load.Ends, error) {
 		DialPacket: func(context.Context) (net.Conn, error) {
 			return nets[0].DialUDPAddrPort(netip.AddrPort{}, target)
 		},
-		// The devices end with the process: netTun.Close closes a channel that its
-		// stack still sends to, which panics now and then after a bulk transfer.
+		// The devices end with the process: netTun.Close closes a channel to which its stack
+		// still sends, which sometimes panics after a bulk transfer.
 	}, nil
 }

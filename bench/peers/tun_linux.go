@@ -14,21 +14,21 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// devices are two of wireguard-go in this process, each at a site of its own.
+// devices are two wireguard-go devices in this process, each at its own site.
 type devices struct {
 	sites
 	both [2]*end
 }
 
-// newTUN is wireguard-go on TUN devices, under the kernel's own TCP; two of them, each in a
-// network namespace of its own, and both in this process. A veth pair joins the namespaces.
-// By way of a forwarder, spec.Via, there is none: the devices' sockets are then where the
-// forwarder is, in the namespace of the process.
+// newTUN is wireguard-go on TUN devices, with the kernel's TCP: two devices in this process, each
+// in its own network namespace. A veth pair connects the namespaces. With a forwarder, spec.Via,
+// there is none: the devices' sockets are then in the process's namespace, where the forwarder
+// is.
 func newTUN(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	return newTUNWith("")(ctx, spec)
 }
 
-// newTUNWith is newTUN with a congestion control by its name in the kernel.
+// newTUNWith is newTUN with the given congestion control.
 func newTUNWith(name string) load.Subject {
 	return func(_ context.Context, spec load.Spec) (load.Ends, error) {
 		s, err := newSites()
@@ -54,7 +54,7 @@ func (d *devices) start(spec load.Spec) (load.Ends, error) {
 			return load.Ends{}, err
 		}
 	}
-	began := time.Now() // There are machines now to start wireguard-go on.
+	began := time.Now() // the machines to start wireguard-go on exist now
 	var at [2]netip.AddrPort
 	for i := range d.both {
 		if err := d.startOne(i, mtu, spec.Via == ""); err != nil {
@@ -74,8 +74,8 @@ func (d *devices) start(spec load.Spec) (load.Ends, error) {
 	return ends, err
 }
 
-// startOne makes a TUN device and wireguard-go on it. Its socket is in the namespace if
-// inside.
+// startOne creates a TUN device and runs wireguard-go on it. If inside, its socket is in the
+// namespace.
 func (d *devices) startOne(i, mtu int, inside bool) (err error) {
 	s := d.sites[i]
 	var t tun.Device
@@ -93,7 +93,7 @@ func (d *devices) startOne(i, mtu int, inside bool) (err error) {
 	return s.setUp(tunNames[i], overlayAddrs[i], mtu)
 }
 
-// close ends the devices and lets go of the namespaces.
+// close ends the devices and releases the namespaces.
 func (d *devices) close() error {
 	for _, e := range d.both {
 		if e != nil {
@@ -103,8 +103,8 @@ func (d *devices) close() error {
 	return d.sites.close()
 }
 
-// insideBind is a bind whose sockets are in a namespace. The device opens them when it
-// comes up, from whichever goroutine notices that.
+// insideBind is a bind with sockets in a namespace. The device opens them when it comes up, from
+// whichever goroutine notices that.
 type insideBind struct {
 	conn.Bind
 	ns *namespace
@@ -115,8 +115,8 @@ func (b insideBind) Open(port uint16) (receive []conn.ReceiveFunc, actual uint16
 	return receive, actual, err
 }
 
-// fixedMTU is a TUN device that knows its MTU. tun's own asks the kernel for an interface
-// of its name, from a thread that is in another namespace.
+// fixedMTU is a TUN device with a known MTU. Package tun asks the kernel for an interface of that
+// name, from a thread in another namespace.
 type fixedMTU struct {
 	tun.Device
 	mtu int

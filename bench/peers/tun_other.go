@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/bench/peers/load"
 )
 
-// errNamespaces says what these subjects need.
+// errNamespaces says what these subjects require.
 var errNamespaces = errors.New("needs Linux, for network namespaces")
 
 func newTUN(context.Context, load.Spec) (load.Ends, error) { return load.Ends{}, errNamespaces }

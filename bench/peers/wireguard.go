@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// servicePort is the overlay port that the load goes to, TCP and UDP.
+	// servicePort is the overlay port that receives the load, TCP and UDP.
 	servicePort = 5201
-	// defaultMTU is what WireGuard's tools set and what the gateway uses.
+	// defaultMTU is the default of WireGuard's tools and of the gateway.
 	defaultMTU = 1420
-	// overhead is what WireGuard adds to a packet over IPv6, in bytes: IPv6 40, UDP 8, its
-	// header 16, tag 16. The tools subtract it from the link's MTU, 1,500.
+	// overhead is what WireGuard adds to a packet over IPv6, in bytes: IPv6 40, UDP 8, header 16,
+	// tag 16. The tools subtract it from the link's MTU, 1,500.
 	overhead = 80
 )
 
@@ -30,11 +30,11 @@ const (
 type end struct {
 	*device.Device
 	key  *ecdh.PrivateKey
-	addr netip.Addr // In the overlay.
+	addr netip.Addr // in the overlay
 }
 
-// newEnd starts a device with a key of its own, on a free UDP port, without peers. It owns
-// the TUN device from then on.
+// newEnd starts a device with a new key, on a free UDP port, without peers. It takes ownership of
+// the TUN device.
 func newEnd(t tun.Device, bind conn.Bind, addr netip.Addr) (*end, error) {
 	key, err := newKey()
 	if err != nil {
@@ -58,14 +58,14 @@ func newKey() (*ecdh.PrivateKey, error) {
 	return key, nil
 }
 
-// logger writes errors to standard error: standard output, which device.NewLogger takes,
-// is the result's.
+// logger writes errors to standard error. device.NewLogger writes to standard output, which is
+// for the result.
 func logger() *device.Logger {
 	return &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.New(os.Stderr, "wireguard: ", 0).Printf}
 }
 
-// connect makes other the only peer, at a fixed address. An end that speaks first sends a
-// packet at once, and says which address it has.
+// connect makes other the only peer, at a fixed address. If first, the end sends a packet at
+// once, from which the other learns its address.
 func (e *end) connect(other *end, at netip.AddrPort, first bool) error {
 	keepalive := 0
 	if first {
@@ -77,16 +77,16 @@ func (e *end) connect(other *end, at netip.AddrPort, first bool) error {
 	return nil
 }
 
-// peerLines are a peer at a fixed address in WireGuard's cross-platform configuration
-// protocol, with its one address in the overlay and the seconds between keepalives, 0 for none.
+// peerLines describes a peer at a fixed address in WireGuard's cross-platform configuration
+// protocol, with its one overlay address and the keepalive interval in seconds, 0 for none.
 func peerLines(key *ecdh.PublicKey, at netip.AddrPort, overlay netip.Addr, keepalive int) string {
 	return fmt.Sprintf("public_key=%s\nendpoint=%s\nallowed_ip=%s\npersistent_keepalive_interval=%d\n",
 		hex.EncodeToString(key.Bytes()), at, netip.PrefixFrom(overlay, overlay.BitLen()), keepalive)
 }
 
-// connectBoth makes two ends each other's peer: at the addresses where they are, or by way
-// of the forwarder at via, unless that is empty. A forwarder must hear of both ends before
-// it can forward, so then both speak.
+// connectBoth makes two ends each other's peer: at their own addresses, or through the forwarder
+// at via if that is set. A forwarder must hear from both ends before it can forward, so then both
+// speak.
 func connectBoth(ends [2]*end, at [2]netip.AddrPort, via string) error {
 	if via != "" {
 		forwarder, err := netip.ParseAddrPort(via)
@@ -103,7 +103,7 @@ func connectBoth(ends [2]*end, at [2]netip.AddrPort, via string) error {
 	return nil
 }
 
-// port asks the device which UDP port the system gave it.
+// port returns the UDP port that the system gave the device.
 func (e *end) port() (uint16, error) {
 	state, err := e.IpcGet()
 	if err != nil {

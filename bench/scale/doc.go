@@ -1,23 +1,23 @@
-// Package scale measures one gateway, the hub, that has very many peers: what idle ones
-// cost, how fast all of them are back after the hub was restarted, and what a flood of
-// handshake initiations does to a transfer.
+// Package scale measures one gateway, the hub, with very many peers: what idle peers cost, how
+// quickly all of them are back after a restart of the hub, and how a flood of handshake
+// initiations affects a transfer.
 //
-// # What is real
+// # Setup
 //
-// The hub is a process of its own, `postern gateway` with a configuration file that lists
-// the peers, so that its memory and processor time are its alone. Each peer is a whole
-// gateway as well (control/gateway), with its own key, state directory, UDP sockets,
-// network stack, path finder and checks; all of them share one process, the one that
-// measures. A new peer that is timed has a process of its own ([Join]), in which a gateway
-// has been started before. What passes between hub and peers is therefore what passes
-// between gateways that nobody uses: probes, checks, handshakes when a session is over.
+// The hub is a separate process, `postern gateway` with a configuration file that lists the
+// peers, so its memory and processor time can be measured. Each peer is a complete gateway
+// (control/gateway), with its own key, state directory, UDP sockets, network stack, path finder
+// and checks. All peers share the measuring process. A new peer that is timed has its own process
+// ([Join]), in which a gateway has already been started once. So the traffic between hub and
+// peers is that of gateways that are not used: probes, checks, and handshakes when a session
+// expires.
 //
-// Everything goes over the loopback interface, so all peers have one source address and
-// differ by their ports, as behind one NAT.
+// Everything uses the loopback interface. All peers have the same source address and different
+// ports, as behind one NAT.
 //
-// # What is measured
+// # Measurement
 //
-// The hub's resident memory (RssAnon above all: what it has allocated, without the program
-// file) and processor time come from /proc (proc_pid_status(5), proc_pid_stat(5)): a busy
-// neighbour makes a run longer and costs the hub nothing by that account.
+// The hub's resident memory (mainly RssAnon: allocated memory, without the program file) and
+// processor time come from /proc (proc_pid_status(5), proc_pid_stat(5)). Other load on the
+// machine makes a run longer without adding to them.
 package scale

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// starters is how many peers are started at the same time: starting is work for a
-	// processor, and there are few of those.
+	// starters is the number of peers that are started concurrently. Starting needs processor
+	// time, and there are few cores.
 	starters = 4
-	// look is how often it is looked whether something has come about.
+	// look is the usual polling interval.
 	look = 20 * time.Millisecond
-	// closeLook is how often it is when a peer is timed that takes tens of milliseconds.
+	// closeLook is the polling interval for a peer that connects within tens of milliseconds.
 	closeLook = time.Millisecond
 )
 
@@ -46,14 +46,14 @@ func newMembers(n int) ([]member, error) {
 	return out, nil
 }
 
-// Peer is a gateway that has the hub as its only peer.
+// Peer is a gateway whose only peer is the hub.
 type Peer struct {
 	*gateway.Gateway
 	name string
 }
 
-// startPeer starts one, with a folder of its own below dir. local are listeners for the
-// hub's services.
+// startPeer starts a peer with its own folder below dir. local are its listeners for the hub's
+// services.
 func startPeer(ctx context.Context, dir string, m member, hub *Hub, local map[string]api.ListenAddress) (*Peer, error) {
 	c := newConfig(dir, m)
 	c.Peers = []config.Peer{{
@@ -62,7 +62,7 @@ func startPeer(ctx context.Context, dir string, m member, hub *Hub, local map[st
 	return start(ctx, c, m)
 }
 
-// newConfig is what each peer's file would say except for its peers.
+// newConfig returns a peer's configuration without its peers.
 func newConfig(dir string, m member) *config.Resolved {
 	return &config.Resolved{Name: m.name, StateDir: filepath.Join(dir, m.name), PrivateKey: m.key}
 }
@@ -78,7 +78,7 @@ func start(ctx context.Context, c *config.Resolved, m member) (*Peer, error) {
 	return &Peer{Gateway: g, name: m.name}, nil
 }
 
-// hub is how the peer sees the hub.
+// hub returns the peer's status of the hub.
 func (p *Peer) hub(ctx context.Context) (api.PeerStatus, error) {
 	s, err := p.Status(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (p *Peer) hub(ctx context.Context) (api.PeerStatus, error) {
 	return s.Peers[0], nil
 }
 
-// connected waits until the peer is.
+// connected waits until the peer is connected.
 func (p *Peer) connected(ctx context.Context) error {
 	tick := time.NewTicker(closeLook)
 	defer tick.Stop()
@@ -112,7 +112,7 @@ type Fleet struct {
 	peers []*Peer
 }
 
-// startFleet starts all members. On an error those that were started are closed.
+// startFleet starts all members. On an error it closes those that it started.
 func startFleet(ctx context.Context, dir string, members []member, hub *Hub, local map[string]api.ListenAddress) (*Fleet, error) {
 	f := &Fleet{peers: make([]*Peer, len(members))}
 	errs := make([]error, len(members))
@@ -147,7 +147,7 @@ func each(n int, do func(i int)) {
 	workers.Wait()
 }
 
-// close ends all peers, without waiting for anything in the network.
+// close closes all peers, without waiting for the network.
 func (f *Fleet) close() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -21,29 +21,29 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Flood is what handshake initiations of strangers do to a transfer.
+// Flood is the effect of strangers' handshake initiations on a transfer.
 type Flood struct {
-	// Kind says who floods: see floods.
+	// Kind says who sends the flood: see floods.
 	Kind string `json:"kind"`
-	// Sent is how many initiations a second were sent.
+	// Sent is the number of initiations sent each second.
 	Sent float64 `json:"sentPerSecond"`
-	// Alone is the transfer's rate before and after, Under while it is flooded, in bit/s.
+	// Alone is the transfer's rate before and after the flood, Under that during the flood, in
+	// bit/s.
 	Alone float64 `json:"aloneBitsPerSecond"`
 	Under float64 `json:"underBitsPerSecond"`
-	// AnonAlone and AnonUnder are the most anonymous memory of the hub that was seen, in
-	// bytes.
+	// AnonAlone and AnonUnder are the hub's peak anonymous memory, in bytes.
 	AnonAlone uint64 `json:"anonAloneBytes"`
 	AnonUnder uint64 `json:"anonUnderBytes"`
-	// HubAlone and HubUnder are the processor time that the hub takes, and Sender that of
-	// whoever floods and of the kernel on its behalf (on the loopback interface the sender
-	// delivers), in cores. Cores is how many there are for all of it.
+	// HubAlone and HubUnder are the hub's processor time, in cores. Sender is that of the sender,
+	// including the kernel's on its behalf: on the loopback interface the sender delivers
+	// packets. Cores is the machine's number of cores.
 	HubAlone float64 `json:"hubAloneCores"`
 	HubUnder float64 `json:"hubUnderCores"`
 	Sender   float64 `json:"senderCores"`
 	Cores    int     `json:"cores"`
 }
 
-// Kept is the share of the rate that is left.
+// Kept is the share of the rate that remains.
 func (f Flood) Kept() float64 {
 	if f.Alone == 0 {
 		return 0
@@ -51,8 +51,8 @@ func (f Flood) Kept() float64 {
 	return f.Under / f.Alone
 }
 
-// KeptOfRest is the share of the rate that is left, of what there would be on the processors
-// that the sender leaves: a stranger is elsewhere.
+// KeptOfRest is the share that remains of the rate possible with the cores that the sender
+// leaves: a real attacker uses another machine.
 func (f Flood) KeptOfRest() float64 {
 	rest := float64(f.Cores) - f.Sender
 	if rest <= 0 {
@@ -61,34 +61,34 @@ func (f Flood) KeptOfRest() float64 {
 	return f.Kept() * float64(f.Cores) / rest
 }
 
-// FloodOptions describe the measurement of a flood.
+// FloodOptions configure the measurement of a flood.
 type FloodOptions struct {
 	Options
-	// Rate is how many initiations a second are sent.
+	// Rate is the number of initiations each second.
 	Rate int
-	// Window is how long each of the measurements alone and under the flood takes.
+	// Window is the length of each measurement, without and with the flood.
 	Window time.Duration
 }
 
 const (
-	// blob is the hub's service that is downloaded from.
+	// blob is the hub's service for downloads.
 	blob     = "blob"
 	blobPort = 7000
-	block    = 128 << 10 // bytes, of a write or a read
+	block    = 128 << 10 // bytes in a write or a read
 
-	// initiationSize and macOffset are of the message and of mac1 in it (WireGuard
-	// whitepaper §5.4.2), in bytes.
+	// initiationSize is the size of the message and macOffset that of mac1 in it, in bytes
+	// (WireGuard whitepaper §5.4.2).
 	initiationSize = 148
 	macOffset      = 116
 	labelMAC1      = "mac1----"
-	// messages is how many different initiations are sent over and over: more than the
-	// gateway remembers of anything.
+	// messages is the number of different initiations, which are sent repeatedly. It exceeds all
+	// caches of the gateway.
 	messages = 8192
-	// burst is sent at once.
+	// burst is the number of messages sent at once.
 	burst = 50
 )
 
-// floods are who sends. All messages have a valid mac1.
+// floods are the kinds of senders. All messages have a valid mac1.
 var floods = []struct {
 	kind    string
 	sources int // addresses of the loopback network
@@ -131,7 +131,7 @@ func MeasureFlood(ctx context.Context, o FloodOptions) (out []Flood, err error) 
 	return out, nil
 }
 
-// flood measures the transfer alone, under the flood and alone again.
+// flood measures the transfer before, during and after the flood.
 func (w *world) flood(ctx context.Context, o FloodOptions, d *download, sources int) (Flood, error) {
 	if err := sleep(ctx, o.Window/2); err != nil { // TCP's window grows
 		return Flood{}, err
@@ -161,10 +161,10 @@ func (w *world) flood(ctx context.Context, o FloodOptions, d *download, sources 
 	}, nil
 }
 
-// rate is a download over a window.
+// rate is a download's rate in a window.
 type rate struct {
 	bits float64 // per second
-	anon uint64  // the most memory of the hub, in bytes
+	anon uint64  // the hub's peak memory, in bytes
 	hub  float64 // the hub's processor time, in cores
 }
 
@@ -189,7 +189,7 @@ func (w *world) rate(ctx context.Context, d *download, window time.Duration) (r 
 	return r, nil
 }
 
-// source sends without end to whoever connects.
+// source sends endlessly on every connection.
 type source struct {
 	listener net.Listener
 	workers  sync.WaitGroup
@@ -211,7 +211,7 @@ func startBlob(ctx context.Context) (*source, error) {
 				defer c.Close()
 				for zeros := make([]byte, block); ; {
 					if _, err := c.Write(zeros); err != nil {
-						return // The other end has gone.
+						return // the other end has closed
 					}
 				}
 			})
@@ -222,13 +222,13 @@ func startBlob(ctx context.Context) (*source, error) {
 
 func (s *source) address() string { return s.listener.Addr().String() }
 
-// close is for when the hub is gone, and with it the connections.
+// close must be called when the hub has ended, and with it the connections.
 func (s *source) close() {
 	s.listener.Close()
 	s.workers.Wait()
 }
 
-// download reads from the hub's service, as any program does: from the peer's listener.
+// download reads from the hub's service through the peer's local listener, as programs do.
 type download struct {
 	conn  net.Conn
 	bytes atomic.Uint64
@@ -253,7 +253,7 @@ func startDownload(ctx context.Context, p *Peer) (*download, error) {
 			n, err := d.conn.Read(b)
 			d.bytes.Add(uint64(n))
 			if err != nil {
-				return // What is missing shows in the rate.
+				return // missing data shows in the rate
 			}
 		}
 	}()
@@ -262,20 +262,20 @@ func startDownload(ctx context.Context, p *Peer) (*download, error) {
 
 func (d *download) close() { d.conn.Close(); <-d.ended }
 
-// strangers send initiations that nobody can verify but by working for it.
+// strangers send initiations that only take effort to verify.
 type strangers struct {
 	quit chan struct{}
 	done chan sent
 }
 
-// sent is what strangers have sent, and the processor time that it took.
+// sent is the number of messages sent, and the processor time used.
 type sent struct {
 	messages int
 	took     time.Duration
 	err      error
 }
 
-// startStrangers has rate initiations a second sent from as many addresses.
+// startStrangers starts sending rate initiations a second from the given number of addresses.
 func startStrangers(h *Hub, sources, rate int) (*strangers, error) {
 	all := initiations(h.public, messages)
 	var conns []*net.UDPConn
@@ -296,7 +296,7 @@ func startStrangers(h *Hub, sources, rate int) (*strangers, error) {
 	s := &strangers{quit: make(chan struct{}), done: make(chan sent, 1)}
 	go func() {
 		defer closeAll()
-		runtime.LockOSThread() // and its time is the sender's
+		runtime.LockOSThread() // so that the thread's time is the sender's
 		defer runtime.UnlockOSThread()
 		before, err := threadTime()
 		n := s.send(conns, all, rate)
@@ -306,13 +306,12 @@ func startStrangers(h *Hub, sources, rate int) (*strangers, error) {
 	return s, nil
 }
 
-// send sends until quit, and tells how many.
+// send sends until quit, and returns the number of messages.
 func (s *strangers) send(conns []*net.UDPConn, all [][]byte, rate int) (n int) {
 	for begun := time.Now(); ; {
 		for n < int(time.Since(begun).Seconds()*float64(rate)) {
 			for range burst {
-				// Replies that nobody reads, and refusals of a port that was closed, are no
-				// reason to stop.
+				// Ignore replies, and ECONNREFUSED for a closed port.
 				_, err := conns[n%len(conns)].Write(all[n%len(all)])
 				if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
 					return n
@@ -328,14 +327,14 @@ func (s *strangers) send(conns []*net.UDPConn, all [][]byte, rate int) (n int) {
 	}
 }
 
-// stop ends it.
+// stop stops sending.
 func (s *strangers) stop() sent {
 	close(s.quit)
 	return <-s.done
 }
 
-// initiations are n for the owner of a key, with a valid mac1 and random content otherwise:
-// that nobody has made them shows only once a shared secret has been computed.
+// initiations returns n initiations to the owner of a key, with a valid mac1 and random content
+// otherwise: the hub must compute a shared secret to detect them.
 func initiations(to peer.PublicKey, n int) [][]byte {
 	key := blake2s.Sum256(append([]byte(labelMAC1), to[:]...))
 	random := rand.NewChaCha8([32]byte(to))
@@ -343,12 +342,12 @@ func initiations(to peer.PublicKey, n int) [][]byte {
 	for i := range out {
 		m := make([]byte, initiationSize)
 		if _, err := io.ReadFull(random, m[:macOffset]); err != nil {
-			panic(err) // ChaCha8 has no errors.
+			panic(err) // ChaCha8 never fails
 		}
 		binary.LittleEndian.PutUint32(m, 1) // type
 		mac, err := blake2s.New128(key[:])
 		if err != nil {
-			panic(err) // The key has the right length.
+			panic(err) // the key has a valid length
 		}
 		mac.Write(m[:macOffset])
 		copy(m[macOffset:], mac.Sum(nil))

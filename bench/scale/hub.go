@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// hubName is what peers call the hub.
+	// hubName is the peers' name for the hub.
 	hubName = "hub"
-	// stopTime bounds the time that the hub takes to end when it is asked to.
+	// stopTime bounds how long the hub takes to end after a signal.
 	stopTime = 60 * time.Second
 )
 
 // loopback is the address of everything here.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// Hub is the gateway that is measured: a process, and the folder with what it is to do. It
-// is for one goroutine, but for Status.
+// Hub is the measured gateway: a process and the folder of its configuration. It is for one
+// goroutine, except for Status.
 type Hub struct {
 	program []string // ends with the flag that takes the configuration file
 	dir     string
@@ -49,21 +49,21 @@ type Hub struct {
 	ended chan struct{} // closed when that has ended
 }
 
-// hubOptions describe a hub.
+// hubOptions configure a hub.
 type hubOptions struct {
 	// program is the command line of a gateway, up to its configuration file.
 	program []string
 	// dir is an empty folder.
 	dir string
-	// peers are the keys of those that it has, in its file.
+	// peers are the hub's peers, listed in its file.
 	peers []member
 	// services that each of them may reach.
 	services []api.NamedService
-	// log takes what the hub says; nil: nothing does.
+	// log receives the hub's log; it may be nil.
 	log io.Writer
 }
 
-// newHub writes a configuration, and starts nothing.
+// newHub writes a configuration without starting the hub.
 func newHub(o hubOptions) (*Hub, error) {
 	key, err := peer.NewPrivateKey()
 	if err != nil {
@@ -95,7 +95,7 @@ func newHub(o hubOptions) (*Hub, error) {
 	for _, p := range o.peers {
 		doc.Spec.Peers = append(doc.Spec.Peers, api.Peer{Name: p.name, PublicKey: p.key.Public().String(), Allow: allow})
 	}
-	text, err := json.Marshal(doc) // is YAML as well
+	text, err := json.Marshal(doc) // JSON is valid YAML
 	if err != nil {
 		return nil, fmt.Errorf("write the hub's configuration: %w", err)
 	}
@@ -105,7 +105,7 @@ func newHub(o hubOptions) (*Hub, error) {
 	return h, nil
 }
 
-// freePorts are a UDP and a TCP port that nobody has now.
+// freePorts returns a UDP and a TCP port that are free now.
 func freePorts() (udp, tcp uint16, err error) {
 	u, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
 	if err != nil {
@@ -123,7 +123,7 @@ func freePorts() (udp, tcp uint16, err error) {
 func (h *Hub) socket() string { return filepath.Join(h.dir, "admin.sock") }
 func (h *Hub) file() string   { return filepath.Join(h.dir, "hub.yaml") }
 
-// start runs the hub. It does not wait until the hub answers.
+// start starts the hub, without waiting until it answers.
 func (h *Hub) start() error {
 	args := append(h.program[1:len(h.program):len(h.program)], h.file())
 	cmd, ended := exec.Command(h.program[0], args...), make(chan struct{}) //nolint:noctx // its life is the Hub's
@@ -135,12 +135,12 @@ func (h *Hub) start() error {
 	h.cmd, h.ended = cmd, ended
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // Whoever ends it knows how; if it ends by itself, its log says why.
+		_ = cmd.Wait() // stop handles the error; if it ends by itself, its log says why
 	}()
 	return nil
 }
 
-// stop ends the hub by a signal, and waits for its end.
+// stop sends the hub a signal and waits for it to end.
 func (h *Hub) stop(s syscall.Signal) error {
 	if h.cmd == nil {
 		return nil
@@ -165,17 +165,17 @@ func (h *Hub) stop(s syscall.Signal) error {
 	return errors.Join(fmt.Errorf("the hub did not end within %v of %v", stopTime, s), err)
 }
 
-// close ends the hub at once.
+// close kills the hub.
 func (h *Hub) close() error {
 	h.client.Close()
 	return h.stop(syscall.SIGKILL)
 }
 
-// errEnded says that the hub is gone although nobody ended it.
+// errEnded is returned if the hub has ended unexpectedly.
 var errEnded = errors.New("the hub has ended by itself (its log says why)")
 
-// status asks over the admin socket, as `postern status` does. It fails with errEnded once
-// there is nobody to ask.
+// status asks over the admin socket, as `postern status` does. It fails with errEnded if the hub
+// has ended.
 func (h *Hub) status(ctx context.Context) (api.Status, error) {
 	select {
 	case <-h.ended:
@@ -185,10 +185,10 @@ func (h *Hub) status(ctx context.Context) (api.Status, error) {
 	}
 }
 
-// usage is what the hub uses.
+// usage returns what the hub uses.
 func (h *Hub) usage() (Usage, error) { return usageOf(h.cmd.Process.Pid) }
 
-// metric reads a metric without labels from the hub's own HTTP server.
+// metric reads a metric without labels from the hub's HTTP server.
 func (h *Hub) metric(ctx context.Context, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.http+"/metrics", nil)
 	if err != nil {
@@ -207,7 +207,7 @@ func (h *Hub) metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("the hub has no metric %s", name)
 }
 
-// connectedIn counts the peers of a status that are connected.
+// connectedIn returns the number of connected peers.
 func connectedIn(s api.Status) (n int) {
 	for _, p := range s.Peers {
 		if p.State == api.StateConnected {

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// connectTimeout bounds the time until all peers are connected. The fleet starts on the
-// same processors.
+// connectTimeout bounds the time until all peers are connected. The peers start on the same
+// cores.
 const connectTimeout = 10 * time.Minute
 
-// Idle is what a hub costs whose peers do nothing.
+// Idle is the cost of a hub with idle peers.
 type Idle struct {
 	Peers int `json:"peers"`
-	// Anon and RSS are of the end of the window, in bytes.
+	// Anon and RSS are measured at the end of the window, in bytes.
 	Anon uint64 `json:"anonBytes"`
 	RSS  uint64 `json:"rssBytes"`
-	// CPU is the share of one core over the window.
+	// CPU is the average use over the window, in cores.
 	CPU        float64 `json:"cpuCores"`
 	Goroutines int     `json:"goroutines"`
-	// Status is how long `status` takes, the median of those asked after the window.
+	// Status is the median time of a `status` request after the window.
 	Status time.Duration `json:"statusNanoseconds"`
-	// Joins are how long new peers took, one after the other: from the command that adds the
-	// peer at the hub to the peer's being connected.
+	// Joins are the times that new peers took, one after the other: from the command that adds
+	// the peer at the hub until it is connected.
 	Joins []time.Duration `json:"joinNanoseconds"`
 }
 
-// Join is the median of Joins, 0 when there are none.
+// Join is the median of Joins, 0 if there are none.
 func (i Idle) Join() time.Duration { return median(i.Joins) }
 
-// median of a list that may be empty.
+// median returns 0 for an empty list.
 func median(list []time.Duration) time.Duration {
 	if len(list) == 0 {
 		return 0
@@ -40,15 +40,15 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// IdleOptions describe the measurement of idle peers.
+// IdleOptions configure the measurement of idle peers.
 type IdleOptions struct {
 	Options
-	// Counts are the numbers of peers, each a hub of its own.
+	// Counts are the numbers of peers. Each is measured with a new hub.
 	Counts []int
-	// Settle passes between the last peer's being connected and the window: what follows a
-	// connection is no idleness yet.
+	// Settle is the time between the last connection and the window: peers are still busy for a
+	// while after connecting.
 	Settle, Window time.Duration
-	// Joins is how many new peers are timed after the window.
+	// Joins is the number of new peers that are timed after the window.
 	Joins int
 }
 
@@ -121,7 +121,7 @@ func (w *world) watch(ctx context.Context, window time.Duration) (Idle, error) {
 	}, nil
 }
 
-// statusTime is the median time of an answer to `status`.
+// statusTime returns the median time of a `status` request.
 func (w *world) statusTime(ctx context.Context) (time.Duration, error) {
 	const times = 9
 	var all []time.Duration
@@ -135,7 +135,7 @@ func (w *world) statusTime(ctx context.Context) (time.Duration, error) {
 	return median(all), nil
 }
 
-// sleep waits, unless ctx ends.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -18,32 +18,30 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// What passes between a joiner and the process that measures, a line each, after the
-// invitation.
+// Lines exchanged between a joiner and the measuring process, after the invitation.
 const (
-	lineReady     = "ready"     // by the joiner: all is done that may be before
-	lineStart     = "start"     // to the joiner: it is to start its gateway
+	lineReady     = "ready"     // by the joiner: prepared
+	lineStart     = "start"     // to the joiner: start the gateway
 	lineConnected = "connected" // by the joiner
 )
 
-// joinerTime bounds the time that a joiner takes to end when its standard input has ended.
+// joinerTime bounds how long a joiner takes to end after its standard input is closed.
 const joinerTime = 10 * time.Second
 
-// invitation is what a joiner is told.
+// invitation is the input of a joiner.
 type invitation struct {
 	Name string `json:"name"`
-	// Dir is the joiner's own.
+	// Dir is the joiner's private folder.
 	Dir string `json:"dir"`
-	// PrivateKey is in Base64: a key as JSON does not say what it is.
+	// PrivateKey is in Base64: the JSON form of a key is redacted.
 	PrivateKey string         `json:"privateKey"`
 	Hub        peer.PublicKey `json:"hub"`
 	At         netip.AddrPort `json:"at"`
 }
 
-// Join is one new peer: it reads its invitation from in, says on out that it is ready, starts
-// when it is told to, and says when it is connected. It ends with in, and fails when that
-// comes before the connection. It is what a program does that a measurement starts by
-// Options.Joiner.
+// Join runs one new peer. It reads its invitation from in, writes to out when it is ready, starts
+// when told to, and writes when it is connected. It ends when in ends, and fails if that is
+// before the connection. The program named by Options.Joiner calls it.
 func Join(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	i, m, err := invited(lines)
@@ -61,14 +59,14 @@ func Join(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // Ends with the process: a read of standard input cannot be interrupted.
+	go func() { // ends with the process: a read of standard input cannot be interrupted
 		defer cancel()
 		_, _ = io.Copy(io.Discard, in)
 	}()
 	return i.join(ctx, m, out)
 }
 
-// join has m be a peer until ctx ends, and says on out when it is connected.
+// join runs m as a peer until ctx ends, and writes to out when it is connected.
 func (i invitation) join(ctx context.Context, m member, out io.Writer) error {
 	p, err := startPeer(ctx, i.Dir, m, &Hub{public: i.Hub, at: i.At}, nil)
 	if err != nil {
@@ -82,8 +80,8 @@ func (i invitation) join(ctx context.Context, m member, out io.Writer) error {
 	return errors.Join(err, f.close())
 }
 
-// warmUp starts a gateway without peers and ends it: what is loaded and made once in a
-// process is no part of joining.
+// warmUp starts a gateway without peers and ends it, so that the process's one-time
+// initialisation is not measured.
 func warmUp(ctx context.Context, dir string) error {
 	ms, err := newMembers(1)
 	if err != nil {
@@ -97,7 +95,7 @@ func warmUp(ctx context.Context, dir string) error {
 	return f.close()
 }
 
-// invited reads an invitation, and for whom it is.
+// invited reads an invitation and returns the invited member.
 func invited(lines *bufio.Scanner) (i invitation, m member, err error) {
 	text, err := next(lines)
 	if err == nil {
@@ -124,7 +122,7 @@ func next(lines *bufio.Scanner) (string, error) {
 	return "", io.ErrUnexpectedEOF
 }
 
-// expect reads a line that is to be want.
+// expect reads a line that must equal want.
 func expect(lines *bufio.Scanner, want string) error {
 	got, err := next(lines)
 	if err != nil {
@@ -136,18 +134,18 @@ func expect(lines *bufio.Scanner, want string) error {
 	return nil
 }
 
-// joiner is a process that is one new peer, so that it does not share collections and
-// a scheduler with the others. It is for one goroutine.
+// joiner is the process of one new peer. It is separate so that it does not share a garbage
+// collector and scheduler with the others. It is for one goroutine.
 type joiner struct {
 	name  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines *bufio.Scanner
-	said  *strings.Builder // on standard error
+	said  *strings.Builder // written to standard error
 }
 
-// startJoiner starts a program that calls Join, for m, and waits until it is ready. It is
-// told to end when ctx ends, and killed when it does not. dir is to be its own.
+// startJoiner starts a program that calls Join for m, and waits until it is ready. When ctx ends,
+// its input is closed, and later it is killed. dir must not be used by others.
 func startJoiner(ctx context.Context, program []string, dir string, m member, hub *Hub) (*joiner, error) {
 	text, err := json.Marshal(invitation{Name: m.name, Dir: dir, PrivateKey: m.key.Base64(), Hub: hub.public, At: hub.at})
 	if err != nil {
@@ -169,7 +167,7 @@ func startJoiner(ctx context.Context, program []string, dir string, m member, hu
 	return j, nil
 }
 
-// start runs the process, and leaves both ends of what is said in j.
+// start starts the process with pipes for its input and output in j.
 func (j *joiner) start() (err error) {
 	if j.in, err = j.cmd.StdinPipe(); err != nil {
 		return err
@@ -179,11 +177,11 @@ func (j *joiner) start() (err error) {
 		return err
 	}
 	j.lines, j.cmd.Stderr = bufio.NewScanner(out), j.said
-	j.cmd.Cancel, j.cmd.WaitDelay = j.in.Close, joinerTime // Killed at once it could not say how far it is.
+	j.cmd.Cancel, j.cmd.WaitDelay = j.in.Close, joinerTime // not killed at once, so that it can report how far it came
 	return j.cmd.Start()
 }
 
-// connect has the joiner start its gateway, and waits until that is connected.
+// connect tells the joiner to start its gateway, and waits until that is connected.
 func (j *joiner) connect(ctx context.Context) error {
 	if err := j.tell(lineStart); err != nil {
 		return err
@@ -199,7 +197,7 @@ func (j *joiner) tell(line string) error {
 	return nil
 }
 
-// await waits for a line of the process, which ends with ctx.
+// await waits for a line from the process, which ends with ctx.
 func (j *joiner) await(ctx context.Context, line string) error {
 	err := expect(j.lines, line)
 	if err == nil {
@@ -211,10 +209,10 @@ func (j *joiner) await(ctx context.Context, line string) error {
 	return fmt.Errorf("hear from the process of %s: %w", j.name, err)
 }
 
-// end has the process close its gateway and end, kills it when it takes too long, and says
-// how it ended when that was no success.
+// end tells the process to close its gateway and end, kills it after a timeout, and returns an
+// error if it failed.
 func (j *joiner) end() error {
-	_ = j.in.Close() // It is closed already when the context has ended.
+	_ = j.in.Close() // it is closed already if the context has ended
 	late := time.AfterFunc(joinerTime, func() { _ = j.cmd.Process.Kill() })
 	defer late.Stop()
 	err := j.cmd.Wait()
@@ -227,8 +225,8 @@ func (j *joiner) end() error {
 	return nil
 }
 
-// join adds a peer to the running hub, by command, has it connect and removes it again. Its
-// process is ready before the clock starts.
+// join adds a peer to the running hub, lets it connect and removes it again. The process is ready
+// before the time is taken.
 func (w *world) join(ctx context.Context, name string) (took time.Duration, err error) {
 	ms, err := newMembers(1)
 	if err != nil {
@@ -251,7 +249,7 @@ func (w *world) join(ctx context.Context, name string) (took time.Duration, err 
 	return took, errors.Join(err, j.end(), w.remove(ctx, name))
 }
 
-// remove takes a peer from the running hub.
+// remove removes a peer from the running hub.
 func (w *world) remove(ctx context.Context, name string) error {
 	if err := w.hub.client.PeerRemove(ctx, name, true); err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// nobody is a new peer, and a hub that does not run.
+// nobody returns a new peer, and a hub that is not running.
 func nobody(t *testing.T) (member, *Hub) {
 	t.Helper()
 	ms, err := newMembers(2)
@@ -74,11 +74,11 @@ func TestAPeerWhoseProcessFailsIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.join(ctx, "new"); err == nil || !strings.Contains(err.Error(), "end the process of new: exit status 1: out of luck") {
-		t.Errorf("got %v, want what the process said", err)
+		t.Errorf("got %v, want the process's error", err)
 	}
 	s, err := w.hub.status(ctx)
 	if err != nil || len(s.Peers) != 1 || s.Peers[0].Name != w.members[0].name {
-		t.Errorf("got %v, %v; want the hub to have its first peer alone", names(s), err)
+		t.Errorf("got %v, %v; want only the hub's first peer", names(s), err)
 	}
 }
 
@@ -105,8 +105,8 @@ func TestAJoinerEndsWithItsContext(t *testing.T) {
 	if err := j.await(ctx, lineConnected); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
-	// It may have been about to start its gateway, or have waited for the connection.
+	// It was either about to start its gateway or waiting for the connection.
 	if err := j.end(); err == nil || !strings.Contains(err.Error(), "exit status 1: ") || !strings.Contains(err.Error(), m.name) {
-		t.Errorf("got %v, want how far it came", err)
+		t.Errorf("got %v, want an error that says how far it came", err)
 	}
 }

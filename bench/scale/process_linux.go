@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clockTick is the unit of processor times in /proc: USER_HZ is 100 on every Linux port
-// that Go runs on.
+// clockTick is the unit of processor times in /proc: USER_HZ is 100 on every Linux port of Go.
 const clockTick = time.Second / 100
 
-// Usage is what a process has at a moment, and what it has used until then.
+// Usage is a process's current memory and its processor time so far.
 type Usage struct {
 	// Anon is RssAnon and RSS is VmRSS, in bytes.
 	Anon, RSS uint64
@@ -23,7 +22,7 @@ type Usage struct {
 	CPU time.Duration
 }
 
-// usageOf reads what the kernel counts of a process.
+// usageOf reads a process's usage.
 func usageOf(pid int) (Usage, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -40,7 +39,7 @@ func usageOf(pid int) (Usage, error) {
 	return u, nil
 }
 
-// threadTime is the user and system time of the calling thread (RUSAGE_THREAD of
+// threadTime returns the user and system time of the calling thread (RUSAGE_THREAD of
 // getrusage(2)).
 func threadTime() (time.Duration, error) {
 	var u unix.Rusage
@@ -50,8 +49,7 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// parseStatus finds the memory in proc_pid_status(5), which is given in units of 1,024
-// bytes.
+// parseStatus parses the memory in proc_pid_status(5), in units of 1,024 bytes.
 func parseStatus(text []byte) (u Usage) {
 	for line := range bytes.Lines(text) {
 		name, value, _ := strings.Cut(string(line), ":")
@@ -69,8 +67,8 @@ func parseStatus(text []byte) (u Usage) {
 	return u
 }
 
-// parseStat finds utime and stime in proc_pid_stat(5): fields 14 and 15, where field 2 is
-// the program's name in parentheses, with any characters in it.
+// parseStat parses utime and stime in proc_pid_stat(5): fields 14 and 15. Field 2 is the
+// program's name in parentheses and may contain any characters.
 func parseStat(text []byte) (time.Duration, error) {
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 13 {

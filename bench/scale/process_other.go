@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Usage is what a process has at a moment, and what it has used until then.
+// Usage is a process's current memory and its processor time so far.
 type Usage struct {
 	Anon, RSS uint64
 	CPU       time.Duration
 }
 
-// usageOf reads /proc, which other systems do not have.
+// usageOf fails: it needs /proc.
 func usageOf(int) (Usage, error) { return Usage{}, errors.New("only Linux tells what a process uses") }
 
-// threadTime is what the calling thread has used.
+// threadTime fails: it needs Linux.
 func threadTime() (time.Duration, error) {
 	return 0, errors.New("only Linux tells what a thread uses")
 }

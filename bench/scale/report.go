@@ -11,7 +11,7 @@ import (
 // chartWidth is the length of the longest bar, in characters.
 const chartWidth = 50
 
-// Report is what was measured; what was not asked for is empty.
+// Report contains the measurements; those not requested are empty.
 type Report struct {
 	Idle  []Idle  `json:"idle,omitempty"`
 	Storm []Storm `json:"storm,omitempty"`
@@ -34,7 +34,7 @@ func (r Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// table lines rows up, columns apart by two spaces.
+// table aligns rows in columns separated by two spaces.
 func table(b *strings.Builder, rows func(row func(cells ...any))) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	rows(func(cells ...any) {
@@ -46,10 +46,10 @@ func table(b *strings.Builder, rows func(row func(cells ...any))) {
 		}
 		fmt.Fprintln(t)
 	})
-	_ = t.Flush() // A strings.Builder has no errors.
+	_ = t.Flush() // a strings.Builder never fails
 }
 
-// writeIdle returns what peers cost, each more than the smallest number of them.
+// writeIdle writes what peers cost, relative to the smallest number of them.
 func writeIdle(b *strings.Builder, list []Idle) {
 	fmt.Fprintln(b, "\nidle peers: what the hub takes")
 	table(b, func(row func(...any)) {
@@ -115,7 +115,7 @@ func writeFlood(b *strings.Builder, list []Flood) {
 	})
 }
 
-// short writes a duration with three digits.
+// short formats a duration with three digits.
 func short(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:

@@ -14,11 +14,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// What makes the test's program another one.
+// First arguments of the test binary that select another program.
 const (
 	serveArg  = "-serve-hub"
 	joinArg   = "-join-hub"
-	brokenArg = "-broken" // says the next argument, and fails
+	brokenArg = "-broken" // prints the next argument, and fails
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// testOptions have the test's program as gateway and as joiner.
+// testOptions use the test binary as gateway and as joiner.
 func testOptions(t *testing.T) (context.Context, Options) {
 	t.Helper()
 	self, err := os.Executable()
@@ -61,10 +61,10 @@ func TestIdlePeersAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 1 || got[0].Peers != 3 || got[0].Anon == 0 || got[0].RSS < got[0].Anon || got[0].Goroutines == 0 {
-		t.Fatalf("got %+v, want three peers with memory and goroutines", got)
+		t.Fatalf("got %+v, want three peers, memory and goroutines", got)
 	}
 	if j := got[0].Joins; len(j) != 2 || j[0] <= 0 || j[1] <= 0 {
-		t.Errorf("got %v, want the times of two new peers", j)
+		t.Errorf("got %v, want two join times", j)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestPeersComeBackToARestartedHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 2 || got[0].Killed || !got[1].Killed {
-		t.Fatalf("got %+v, want a restart that was asked for and one that was not", got)
+		t.Fatalf("got %+v, want a clean restart and one after a kill", got)
 	}
 	for _, s := range got {
 		if s.Back < s.Most || s.Most <= 0 || s.Asked == 0 || s.PeakAnon == 0 {
@@ -84,7 +84,7 @@ func TestPeersComeBackToARestartedHub(t *testing.T) {
 	}
 }
 
-// What the flood sends must look to the gateway as what is for it, or it measures nothing.
+// The hub must accept the flood's mac1. Otherwise nothing is measured.
 func TestInitiationsAreForTheHub(t *testing.T) {
 	key, err := peer.NewPrivateKey()
 	if err != nil {

@@ -17,11 +17,12 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 )
 
-// profileSocket is beside the hub's configuration.
+// profileSocket is in the folder of the hub's configuration.
 const profileSocket = "profile.sock"
 
-// Serve is a gateway that can be profiled, which the binary cannot: it runs the file's
-// until ctx ends, and answers with net/http/pprof on a Unix socket beside the file.
+// Serve runs a gateway that can be profiled, which the binary cannot: it runs the gateway of a
+// configuration file until ctx ends, and serves net/http/pprof on a Unix socket in the same
+// folder.
 func Serve(ctx context.Context, file string) (err error) {
 	_ = tunnel.UseSmallPages() // as the binary does
 	cfg, err := config.Load(file, config.Overrides{})
@@ -65,6 +66,6 @@ func serveProfiles(ctx context.Context, socket string) (*http.Server, error) {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	s := &http.Server{Handler: mux}       //nolint:gosec // a socket of our own
-	go func() { _ = s.Serve(listener) }() // It ends with Close.
+	go func() { _ = s.Serve(listener) }() // it ends with Close
 	return s, nil
 }

@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// Storm is how all peers came back to a hub that was restarted.
+// Storm describes how all peers came back after a restart of the hub.
 type Storm struct {
 	Peers int `json:"peers"`
-	// Killed says that the hub was not asked to end.
+	// Killed says that the hub was killed instead of terminated.
 	Killed bool `json:"killed"`
-	// Down is from the signal to the next start, Answers from there to the first answer to
-	// `status`.
+	// Down is the time from the signal to the next start, Answers from then to the first answer
+	// to `status`.
 	Down    time.Duration `json:"downNanoseconds"`
 	Answers time.Duration `json:"answersNanoseconds"`
-	// Back is from the start to the moment at which 90 %, and all, peers are connected, as
-	// the hub says.
+	// Most and Back are the times from the start until 90 % and all of the peers are connected,
+	// according to the hub.
 	Most time.Duration `json:"mostNanoseconds"`
 	Back time.Duration `json:"backNanoseconds"`
-	// Slowest is the longest that an answer to `status` took from then on, of Asked.
+	// Slowest is the slowest of the Asked `status` requests since the start.
 	Slowest time.Duration `json:"slowestNanoseconds"`
 	Asked   int           `json:"asked"`
-	// CPU is what the hub used until then, PeakAnon the most memory that was seen, in bytes.
+	// CPU is the hub's processor time until then, PeakAnon its peak memory, in bytes.
 	CPU      time.Duration `json:"cpuNanoseconds"`
 	PeakAnon uint64        `json:"peakAnonBytes"`
 }
 
-// StormOptions describe the measurement of a storm.
+// StormOptions configure the measurement of a storm.
 type StormOptions struct {
 	Options
 	Peers int
-	// Settle passes between the last peer's being connected and the restart.
+	// Settle is the time between the last connection and the restart.
 	Settle time.Duration
 }
 
-// statusEvery is how often the hub is asked meanwhile.
+// statusEvery is the interval of the status requests during the restart.
 const statusEvery = 100 * time.Millisecond
 
-// MeasureStorm restarts a hub with its peers connected: once as a rolling update does, and
-// once as power does.
+// MeasureStorm restarts a hub with connected peers: once by SIGTERM, as a rolling update does,
+// and once by SIGKILL, as a power failure does.
 func MeasureStorm(ctx context.Context, o StormOptions) (out []Storm, err error) {
 	w, err := newWorld(o.Options, o.Peers, nil)
 	if err != nil {

@@ -13,19 +13,18 @@ import (
 
 // Options are common to all measurements.
 type Options struct {
-	// Gateway is the command line of a gateway, up to the flag that takes the configuration
-	// file: bin/postern gateway --config.
+	// Gateway is the command line of a gateway, up to the flag for the configuration file:
+	// bin/postern gateway --config.
 	Gateway []string
-	// Joiner is the command line of a program that calls Join, for each new peer that is
-	// timed.
+	// Joiner is the command line of a program that calls Join, for each new peer that is timed.
 	Joiner []string
-	// Log is the folder for what hubs say; empty: nowhere.
+	// Log is the folder for the hubs' logs; empty means none.
 	Log string
-	// Progress is told what happens; nil: nobody is.
+	// Progress is called with progress messages; it may be nil.
 	Progress func(string)
 }
 
-// world is a hub with its peers, in a folder that goes with them.
+// world is a hub with its peers, in a temporary folder.
 type world struct {
 	Options
 	dir     string
@@ -33,10 +32,10 @@ type world struct {
 	hub     *Hub
 	fleet   *Fleet
 	log     *os.File
-	local   map[string]api.ListenAddress // what each peer listens at for the hub's services
+	local   map[string]api.ListenAddress // each peer's listeners for the hub's services
 }
 
-// newWorld describes a hub with n peers, and starts nothing.
+// newWorld prepares a hub with n peers without starting anything.
 func newWorld(o Options, n int, services []api.NamedService) (*world, error) {
 	dir, err := os.MkdirTemp("", "postern-scale-")
 	if err != nil {
@@ -65,8 +64,8 @@ func newWorld(o Options, n int, services []api.NamedService) (*world, error) {
 	return w, nil
 }
 
-// up starts hub and peers and waits until all are connected, as the hub sees it. It gives
-// the time that took.
+// up starts hub and peers, waits until all are connected according to the hub, and returns the
+// time that this took.
 func (w *world) up(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -107,7 +106,7 @@ func (w *world) say(format string, a ...any) {
 	}
 }
 
-// close ends everything and removes the folder.
+// close stops everything and removes the folder.
 func (w *world) close() error {
 	var errs []error
 	if w.fleet != nil {

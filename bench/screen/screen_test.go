@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package screen measures `postern tui` as its users run it: a process on a terminal, over a gateway of a
-// thousand peers whose values change. The gateway is a stand-in behind a real admin socket: a thousand
-// real ones would be measured instead of the screen.
+// Package screen measures `postern tui` as users run it: a process on a terminal, connected to a
+// gateway with a thousand peers whose values change. The gateway is a fake behind a real admin
+// socket: a thousand real gateways would dominate the measurement.
 package screen
 
 import (
@@ -31,18 +31,18 @@ import (
 const (
 	peers         = 1000
 	width, height = 200, 60
-	// Bounds: of a core while nobody touches it, of a key to the picture that shows what it did, and of
-	// what is written while nobody touches it, which slow links have to carry.
+	// Bounds: cores in use at rest, time from a key to the screen that shows its effect, and
+	// bytes a second written at rest, which slow links have to carry.
 	mostCPU   = 0.05
 	mostWait  = 50 * time.Millisecond
 	mostBytes = 20_000
-	// farAway is how long a byte takes to and from an operator who sits beyond a link of 300 ms.
+	// farAway is the one-way delay to an operator behind a link of 300 ms.
 	farAway = 150 * time.Millisecond
 )
 
-// crowd is a gateway of many peers: copies of a real one, of which a quarter has other figures each time.
+// crowd is a gateway with many peers: copies of a real one. A quarter of them change each time.
 type crowd struct {
-	admin.Backend // what the screen does not ask for
+	admin.Backend // methods that the screen does not call
 	status        api.Status
 	report        api.CheckReport
 	past          *history.History
@@ -52,7 +52,7 @@ type crowd struct {
 	bytes []uint64
 }
 
-// newCrowd copies the peer of a lab, with an hour of its past.
+// newCrowd copies a lab's peer, with an hour of history.
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	l, err := lab.Build(t.Context(), lab.Options{Version: "test"})
@@ -135,12 +135,12 @@ func (c *crowd) History(_ context.Context, r api.HistoryRequest) (api.History, e
 	return h, nil
 }
 
-// viewer is the screen's process, on a terminal that we hold the other end of, beyond a link.
+// viewer is the screen's process. The test holds the other end of its terminal, behind a link.
 type viewer struct {
 	*testing.T
 	terminal *os.File
 	process  *exec.Cmd
-	// delay is the link's, each way.
+	// delay is the link's, one way.
 	delay time.Duration
 
 	mu      sync.Mutex
@@ -148,7 +148,7 @@ type viewer struct {
 	news    chan arrival
 }
 
-// arrival is what the screen wrote, and when it is there.
+// arrival is output of the screen, and when it arrives.
 type arrival struct {
 	text string
 	at   time.Time
@@ -156,7 +156,7 @@ type arrival struct {
 
 func view(t *testing.T, c *crowd, delay time.Duration) *viewer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "screen") // short enough for a socket
+	dir, err := os.MkdirTemp("", "screen") // short: it contains a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func (v *viewer) read() {
 	}
 }
 
-// press types keys, which take their time to get there.
+// press types keys, which arrive after the delay.
 func (v *viewer) press(keys string) {
 	time.AfterFunc(v.delay, func() { _, _ = io.WriteString(v.terminal, keys) })
 }
@@ -208,7 +208,7 @@ func (v *viewer) bytes() int64 {
 	return v.written
 }
 
-// await waits until a text is written, and drops what comes before.
+// await waits until text has been written, and drops the output before it.
 func (v *viewer) await(text string) {
 	v.Helper()
 	limit := time.After(time.Minute)
@@ -223,7 +223,7 @@ func (v *viewer) await(text string) {
 	}
 }
 
-// drain drops what was written until now, and rests for a while: how long says whoever measures.
+// drain drops the output until now, then waits for the given time.
 func (v *viewer) drain(during time.Duration) {
 	end := time.After(during)
 	for {
@@ -235,10 +235,10 @@ func (v *viewer) drain(during time.Duration) {
 	}
 }
 
-// cpu is what the process has used.
+// cpu returns the processor time that the process has used.
 func (v *viewer) cpu() time.Duration {
 	v.Helper()
-	const ticks = 100 // a second, of Linux on all that we build for
+	const ticks = 100 // a second, on all Linux platforms that we build for
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.process.Process.Pid))
 	if err != nil {
 		v.Fatal(err)
@@ -255,12 +255,13 @@ func (v *viewer) cpu() time.Duration {
 	return sum
 }
 
-// TestAThousandPeers prints what the screen takes; see `make bench-tui`. What is written does not depend
-// on the machine and is held anywhere, what it takes of a processor with a margin for one that is slow.
+// TestAThousandPeers prints the screen's costs; see `make bench-tui`. The number of bytes written
+// does not depend on the machine and is always checked. Processor time has a margin for slow
+// machines.
 func TestAThousandPeers(t *testing.T) {
 	during, err := time.ParseDuration(os.Getenv("POSTERN_BENCH_TUI"))
 	if err != nil {
-		t.Skip("POSTERN_BENCH_TUI is not how long to measure each view, such as 60s")
+		t.Skip("set POSTERN_BENCH_TUI to the time for which to measure each view, such as 60s")
 	}
 	c := newCrowd(t)
 	for _, link := range []struct {
@@ -276,7 +277,7 @@ func TestAThousandPeers(t *testing.T) {
 	}
 }
 
-// rests measures the screen while nobody touches it, in the views that change the most.
+// rests measures the screen at rest, in the views that change most.
 func (v *viewer) rests(during time.Duration) {
 	v.Helper()
 	for _, s := range []struct{ key, view string }{{"3", "Throughput"}, {"1", "Overview"}} {
@@ -292,12 +293,12 @@ func (v *viewer) rests(during time.Duration) {
 			v.Errorf("%s writes %.0f bytes a second, want 1 to %d", s.view, rate, mostBytes)
 		}
 		if share > 2*mostCPU {
-			v.Errorf("%s takes %.1f %% of a core, twice what it may", s.view, 100*share)
+			v.Errorf("%s takes %.1f %% of a core, more than twice the bound", s.view, 100*share)
 		}
 	}
 }
 
-// answers measures how long it takes from a key until what it did is seen, and how much is written for it.
+// answers measures the time from a key until its effect is visible, and the bytes written for it.
 func (v *viewer) answers() {
 	v.Helper()
 	const keys = 60
@@ -315,6 +316,6 @@ func (v *viewer) answers() {
 	at := func(share float64) time.Duration { return waits[int(share*(keys-1))].Round(time.Millisecond) }
 	v.Logf("from key to picture: median %v, 95 %% within %v, most %v (at most %v); %d bytes a key", at(.5), at(.95), at(1), mostWait+2*v.delay, written/keys)
 	if at(.5) < 2*v.delay {
-		v.Errorf("half of the keys are answered sooner than the link permits")
+		v.Errorf("half of the keys are answered sooner than the link's delay")
 	}
 }

@@ -14,24 +14,24 @@ import (
 const (
 	// gridRate is the rate of the grid's paths, in bits per second.
 	gridRate = 1e9
-	// gridWarmup is what slow start has before the window: twelve round trips of 200 ms
-	// double a window of 10 packets to 40,000, which is twice what 1 Gbit/s holds.
+	// gridWarmup is long enough for slow start: twelve round trips of 200 ms double a window of
+	// 10 packets to 40,000, twice what 1 Gbit/s needs.
 	gridWarmup = 4 * time.Second
 	gridWindow = 10 * time.Second
-	// lossyRuns is the number of runs where chance decides, and lossyWindow what each
-	// measures: with 1 % of loss runs of 10 s of one subject differ by a half, and nine of them
-	// told a ratio of 0.8 at 200 ms where fifteen of 25 s told 1.2.
+	// lossyRuns and lossyWindow are for paths with random loss. With 1 % of loss, runs of 10 s of
+	// one subject differ by half. At 200 ms, nine of these measured a ratio of 0.8, and fifteen
+	// of 25 s measured 1.2.
 	lossyRuns   = 9
 	lossyWindow = 25 * time.Second
-	// cleanRuns is the number elsewhere.
+	// cleanRuns is for other paths.
 	cleanRuns = 3
 
-	// The link of the keystrokes: a home's uplink. Its queue is the least that a [Path] has,
-	// 105 ms of it.
+	// The link of the keystrokes is a home's uplink. Its queue is the minimum of a [Path], 105 ms
+	// at this rate.
 	keysRate = 20e6
 	keysRTT  = 40 * time.Millisecond
-	// A fast typist's 8 keys a second; the window has 240 of them, so that the 99th
-	// percentile is the third slowest.
+	// 8 keys a second is a fast typist. The window has 240 of them, so the 99th percentile is the
+	// third slowest.
 	keysPerSecond = 8
 	keysWindow    = 30 * time.Second
 	keySize       = 64
@@ -43,10 +43,10 @@ var (
 	gridLosses = []float64{0, 0.001, 0.01, 0.03}
 )
 
-// promisedRTT is the least round-trip time of what is promised about losses.
+// promisedRTT is the shortest round-trip time for which there are promises about losses.
 const promisedRTT = 20 * time.Millisecond
 
-// The cells of keystrokes.
+// Cells of the keystrokes.
 const (
 	cellKeysIdle = "keys/idle"
 	cellKeysBusy = "keys/busy"
@@ -55,44 +55,43 @@ const (
 // Scenario is a load over a path.
 type Scenario struct {
 	bench.Scenario
-	// Cell is what it is called in tables, and what patterns are matched with: words between
-	// slashes.
+	// Cell is the name in tables and for patterns: words separated by slashes.
 	Cell string
-	// Family is the heading of a table, which scenarios with the same one share.
+	// Family is the heading of a table. Scenarios with the same one share the table.
 	Family string
 	Path   Path
-	// Runs is the number of rounds that tell enough.
+	// Runs is the number of rounds needed.
 	Runs   int
 	warmup time.Duration
 	window time.Duration
-	// asked are subjects that run when they are named, and not else.
+	// asked are subjects that only run if selected by name.
 	asked []string
-	// duel is who shares the path; nil where that is not what is measured.
+	// duel says who shares the path; nil if that is not measured.
 	duel *duel
 }
 
-// Base is the subject that the others are compared with, unless another one is named.
+// Base is the default subject that the others are compared with.
 const Base = bench.WireGuardBBR
 
-// throughput is bench's, on the scale of long paths.
+// throughput is bench's, in the unit of long paths.
 func throughput() bench.Metric {
 	m := bench.Throughput
 	m.Scale, m.Digits, m.TableUnit = 1e-6, 1, "Mbit/s"
 	return m
 }
 
-// keyP50 and keyP99 are how long keystrokes take, until the echo is there.
+// keyP50 and keyP99 are the times from a keystroke to its echo.
 var keyP50, keyP99 = milliseconds(bench.Median, "ms p50"), milliseconds(bench.P99, "ms p99")
 
-// milliseconds puts a delay on the scale of long paths.
+// milliseconds returns m in milliseconds.
 func milliseconds(m bench.Metric, unit string) bench.Metric {
 	m.Scale, m.Digits, m.TableUnit = 1e3, 1, unit
 	return m
 }
 
-// Scenarios returns all, in the order of the runs in a round: the grid, paths that do more
-// than lose, paths by their profiles, keystrokes, requests beside workloads, and flows that share a
-// bottleneck.
+// Scenarios returns all scenarios, in the order of the runs of a round: the grid, paths with more
+// impairments than loss, profiles of paths, keystrokes, requests beside workloads, and flows that
+// share a bottleneck.
 func Scenarios() []Scenario {
 	return slices.Concat(gridScenarios(), impairedScenarios(), profileScenarios(), keyScenarios(), controlScenarios(), duelScenarios())
 }
@@ -140,25 +139,25 @@ func gridScenarios() (out []Scenario) {
 	return out
 }
 
-// impairments are what a path may do besides losing packets one by one. Each is combined
-// with round-trip times of the grid.
+// impairments are what a path may do besides losing single packets. Each is combined with
+// round-trip times of the grid.
 var impairments = []struct {
 	name string
 	path Path
 }{
 	{"jitter", Path{Jitter: 30 * time.Millisecond}},
 	{"jitter-lossy", Path{Jitter: 30 * time.Millisecond, Loss: 0.01}},
-	// 5 ms are 400 full packets at 1 Gbit/s, and a quarter of the shortest round trip: as much
-	// as RACK allows for at first (RFC 8985, section 6.2).
+	// 5 ms are 400 full packets at 1 Gbit/s, and a quarter of the shortest round trip: the
+	// initial tolerance of RACK (RFC 8985, section 6.2).
 	{"reorder", Path{Reorder: 0.01, ReorderBy: 5 * time.Millisecond}},
 	{"reorder-lossy", Path{Reorder: 0.01, ReorderBy: 5 * time.Millisecond, Loss: 0.01}},
 	{"bursts", Path{Loss: 0.01, Burst: 8}},
-	// A bucket of 100 ms. How policers are met with on the internet, and what they do to TCP:
-	// Flach et al., "An Internet-Wide Analysis of Traffic Policing", SIGCOMM 2016.
+	// A bucket of 100 ms. Policers on the internet and their effect on TCP: Flach et al., "An
+	// Internet-Wide Analysis of Traffic Policing", SIGCOMM 2016.
 	{policed, Path{Police: 50e6, PoliceBurst: 50e6 / 8 / 10}},
 }
 
-// policed is the impairment about which nothing is promised.
+// policed is the impairment without promises.
 const policed = "policer"
 
 func impairedScenarios() (out []Scenario) {
@@ -198,9 +197,9 @@ func bulk() bench.Metric {
 	return m
 }
 
-// Select keeps the scenarios of the given names, and those whose cells the patterns match,
-// and within them the subjects of the given names, as [bench.Select] does. A pattern is
-// [path.Match]'s for a cell or for its first words: "100ms" is all cells of 100 ms.
+// Select returns the named scenarios and those whose cells match a pattern, and within them the
+// named subjects, as [bench.Select] does. Patterns are [path.Match]'s, for a cell or its first
+// words: "100ms" matches all cells of 100 ms.
 func Select(all []Scenario, scenarios, patterns, subjects []string) ([]Scenario, error) {
 	plain := make([]bench.Scenario, len(all))
 	names := slices.Clone(scenarios)
@@ -235,7 +234,7 @@ func Select(all []Scenario, scenarios, patterns, subjects []string) ([]Scenario,
 	return out, nil
 }
 
-// Without are the scenarios without a subject.
+// Without returns the scenarios without a subject.
 func Without(all []Scenario, subject string) []Scenario {
 	out := slices.Clone(all)
 	for i, s := range out {

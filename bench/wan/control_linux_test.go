@@ -8,13 +8,13 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// Two gateways reach each other by the path alone, and what is measured beside workloads is under way.
+// Two gateways only reach each other over the path, and the workloads run during the measurement.
 func TestRequestsBesideWorkloadsOverAPath(t *testing.T) {
 	const rtt = 4 * time.Millisecond
 	f := serve(t, Path{RTT: rtt, Rate: controlRate}, 1)
 	spec := bench.ControlSpec(true)
 	spec.Subject, spec.Via = bench.GatewaysControl, f.at[0]
-	// A busy machine may need a longer window for something of each to arrive.
+	// On a busy machine a longer window may be needed for each workload to transfer something.
 	for spec.Duration = 2 * time.Second; ; spec.Duration *= 2 {
 		r, err := bench.Own().Run(t.Context(), spec)
 		if err != nil {
@@ -22,7 +22,7 @@ func TestRequestsBesideWorkloadsOverAPath(t *testing.T) {
 		}
 		if r.Values[load.UnitBulk] > 0 && r.Values[load.UnitConnections] > 0 && r.Values[load.UnitMedian] > 0 {
 			if took := r.Values[load.UnitMedian]; took < rtt.Seconds() {
-				t.Errorf("a request took %g s, less than the path does", took)
+				t.Errorf("a request took %g s, less than the path's delay", took)
 			}
 			break
 		}

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// jitterHold is how long packets are delayed alike: a radio's scheduler serves a station
-// every some milliseconds, and a frame of LTE lasts 10 (3GPP TS 36.211, section 4).
+// jitterHold is how long packets have the same delay: a radio's scheduler serves a station every
+// few milliseconds, and an LTE frame takes 10 (3GPP TS 36.211, section 4).
 const jitterHold = 10 * time.Millisecond
 
-// jitter is a delay that changes with time, and not with who is looking: in a period it is
-// one of 0 to most, all alike. Where it falls, packets would overtake those before; the
-// link keeps the order, so they arrive together.
+// jitter is a delay that only depends on time: a random value from 0 to most for each period.
+// When it decreases, packets would overtake earlier ones. The link keeps the order, so they
+// arrive together.
 type jitter struct {
 	seed   uint64
 	most   time.Duration
 	period uint64
-	delay  time.Duration // In the period.
+	delay  time.Duration // in the period
 }
 
 func (j *jitter) at(t time.Duration) time.Duration {
@@ -31,11 +31,11 @@ func (j *jitter) at(t time.Duration) time.Duration {
 	return j.delay
 }
 
-// strays are the packets that have fallen behind, few of them, by when they are due.
+// strays are the few packets that have fallen behind, sorted by due time.
 type strays struct {
 	random *rand.Rand
 	chance float64
-	most   time.Duration // By which one falls behind.
+	most   time.Duration // the maximum additional delay
 	all    []stray
 }
 
@@ -49,7 +49,7 @@ func newStrays(p Path) strays {
 	return strays{random: rand.New(rand.NewPCG(p.Seed, 1)), chance: p.Reorder, most: p.ReorderBy}
 }
 
-// next tells by how much the next packet falls behind, 0 for not at all.
+// next returns the next packet's additional delay, 0 for most.
 func (s *strays) next() time.Duration {
 	if s.chance == 0 || s.random.Float64() >= s.chance {
 		return 0
@@ -57,7 +57,7 @@ func (s *strays) next() time.Duration {
 	return 1 + time.Duration(s.random.Int64N(int64(s.most)))
 }
 
-// push keeps a copy of a packet.
+// push stores a copy of a packet.
 func (s *strays) push(packet []byte, tunnel int, due time.Duration) {
 	i, _ := slices.BinarySearchFunc(s.all, due, func(one stray, due time.Duration) int {
 		if one.due <= due {
@@ -68,7 +68,7 @@ func (s *strays) push(packet []byte, tunnel int, due time.Duration) {
 	s.all = slices.Insert(s.all, i, stray{due, tunnel, slices.Clone(packet)})
 }
 
-// due is the first packet's time.
+// due returns when the first packet is due.
 func (s *strays) due() (time.Duration, bool) {
 	if len(s.all) == 0 {
 		return 0, false
@@ -76,7 +76,7 @@ func (s *strays) due() (time.Duration, bool) {
 	return s.all[0].due, true
 }
 
-// pop takes the first packet.
+// pop removes the first packet.
 func (s *strays) pop() stray {
 	first := s.all[0]
 	s.all = slices.Delete(s.all, 0, 1)

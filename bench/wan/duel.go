@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// duelRate and duelRTT are those of the bottleneck: the keystrokes' link.
+	// duelRate and duelRTT are those of the bottleneck: the link of the keystrokes.
 	duelRate = keysRate
 	duelRTT  = keysRTT
-	// duelHeadStart is enough to find the rate.
+	// duelHeadStart is long enough to find the rate.
 	duelHeadStart = 5 * time.Second
-	// duelWarmup is what both have until the window. CUBIC takes 8 s to come back to a window
-	// of the path and a queue of 400 ms (RFC 9438, section 4.2: K is the third root of
+	// duelWarmup is the time that both have before the window. CUBIC needs 8 s to get back to a
+	// window of the path and a queue of 400 ms (RFC 9438, section 4.2: K is the third root of
 	// 0.3/0.4 of 760 packets).
 	duelWarmup = 15 * time.Second
 	duelWindow = 45 * time.Second
-	// duelRuns are two each way round.
+	// duelRuns is two in each order.
 	duelRuns = 4
-	// duelStartup is what the processes have to start, and their tunnels to come up.
+	// duelStartup is for starting the processes and their tunnels.
 	duelStartup = 5 * time.Second
 )
 
-// duelQueues are those of the bottleneck: from six packets to what bufferbloat has.
+// duelQueues are the bottleneck's: from six packets to bufferbloat.
 var duelQueues = []time.Duration{
 	4 * time.Millisecond, 15 * time.Millisecond, 40 * time.Millisecond, 105 * time.Millisecond, 400 * time.Millisecond,
 }
 
-// The kinds of duels: who shares the bottleneck with the subject's stream.
+// The kinds of duels: what shares the bottleneck with the subject's stream.
 const (
-	duelAlone   = "alone"   // Nobody.
-	duelStreams = "streams" // Another one in the same tunnel.
-	duelSelf    = "self"    // One in another tunnel of the same subject.
-	duelCUBIC   = "cubic"   // The kernel's.
-	duelBBR     = "bbr"     // The kernel's.
+	duelAlone   = "alone"   // nothing
+	duelStreams = "streams" // another stream in the same tunnel
+	duelSelf    = "self"    // one in another tunnel of the same subject
+	duelCUBIC   = "cubic"   // the kernel's
+	duelBBR     = "bbr"     // the kernel's
 )
 
-// rivals are the subjects of the other tunnel by the kind of duel; self is the same one, and
-// an empty name none.
+// rivals are the subjects of the other tunnel by kind of duel; self is the same subject, and ""
+// means none.
 var rivals = []struct{ kind, subject string }{
 	{duelAlone, ""}, {duelStreams, ""}, {duelSelf, self}, {duelCUBIC, bench.WireGuardCUBIC}, {duelBBR, bench.WireGuardBBR},
 }
@@ -51,20 +51,20 @@ var rivals = []struct{ kind, subject string }{
 // self stands for the subject.
 const self = "self"
 
-// duel is a path whose bottleneck is looked at in the window, and who shares it.
+// duel describes what shares the bottleneck.
 type duel struct {
-	rival string // A subject's name, self, or empty for nobody else.
-	// headStart is what one tunnel has before the other one begins: the rival's, and in every
-	// other round the subject's. Both have startup before they warm up.
+	rival string // a subject's name, self, or empty for none
+	// headStart is the time by which one tunnel begins earlier: the rival's, and in every other
+	// round the subject's. Both have startup before their warm-up.
 	headStart, startup time.Duration
 }
 
-// Units of what a duel tells, in a [load.Result].
+// Units of a duel's values, in a [load.Result].
 const (
-	unitShare = "share"      // Of what all flows get.
-	unitJain  = "jain-index" // (Σx)²/(n·Σx²) of all flows.
-	unitDrops = "path-drops" // Of the subject's packets, those that the bottleneck dropped.
-	unitUse   = "path-use"   // Of the bottleneck's rate, headers included.
+	unitShare = "share"      // of what all flows get
+	unitJain  = "jain-index" // (Σx)²/(n·Σx²) of all flows
+	unitDrops = "path-drops" // share of the subject's packets that the bottleneck dropped
+	unitUse   = "path-use"   // of the bottleneck's rate, headers included
 )
 
 var (
@@ -94,7 +94,7 @@ func duelScenarios() (out []Scenario) {
 		for _, queue := range duelQueues {
 			s := named(duelCell(rival.kind, queue), "Flows that share a bottleneck of 20 Mbit/s, 40 ms, duel/who besides/queue",
 				bench.WireGuardBBR, bench.WireGuardCUBIC)
-			s.asked = []string{bench.WireGuardBBR, bench.WireGuardCUBIC} // How they fare is no question of postern's.
+			s.asked = []string{bench.WireGuardBBR, bench.WireGuardCUBIC} // their own results are not postern's concern
 			s.Spec = load.Spec{Streams: 1}
 			s.Metrics = []bench.Metric{throughput(), shareMetric, jainMetric, dropsMetric, useMetric}
 			switch rival.kind {
@@ -113,8 +113,8 @@ func duelScenarios() (out []Scenario) {
 	return out
 }
 
-// run makes runs at once over the path of a forwarder, the subject's and its rival's if it
-// has one, and looks at the path in their window. Who is behind begins later.
+// run makes the runs of the subject and its rival, if any, at the same time over a forwarder's
+// path, and measures the path in their window. The run with index behind begins later.
 func (d *duel) run(ctx context.Context, f *Forwarder, p Path, spec load.Spec, runs []runFunc, behind int) (load.Result, error) {
 	begin := time.Now()
 	spec.From = begin.Add(d.headStart + d.startup + spec.Warmup)
@@ -129,7 +129,7 @@ func (d *duel) run(ctx context.Context, f *Forwarder, p Path, spec load.Spec, ru
 		all.Go(func() {
 			if sleepUntil(ctx, at) {
 				if err := do(); err != nil {
-					cancel(err) // The first one counts.
+					cancel(err) // the first one counts
 				}
 			}
 		})
@@ -138,7 +138,7 @@ func (d *duel) run(ctx context.Context, f *Forwarder, p Path, spec load.Spec, ru
 		spec, at := spec, begin
 		spec.Via = f.At[i].String()
 		if i > 0 {
-			spec.CPUProfile, spec.HeapProfile = "", "" // They are of the subject.
+			spec.CPUProfile, spec.HeapProfile = "", "" // profiles are only those of the subject
 		}
 		if len(runs) > 1 && i == behind {
 			at = begin.Add(d.headStart)
@@ -167,7 +167,7 @@ func (d *duel) run(ctx context.Context, f *Forwarder, p Path, spec load.Spec, ru
 	return r, nil
 }
 
-// shares are how the flows of the subject, the first one, and its rival shared.
+// shares computes how the flows of the subject, which are first, and its rival shared.
 func shares(results []load.Result) map[string]float64 {
 	var n, sum, squares float64
 	for _, r := range results {
@@ -178,7 +178,7 @@ func shares(results []load.Result) map[string]float64 {
 	return map[string]float64{unitShare: float64(results[0].Bytes) / sum, unitJain: sum * sum / (n * squares)}
 }
 
-// bottleneck is what became of the packets from the ends that send, between two looks.
+// bottleneck computes what happened to the packets of the sending ends between two readings.
 func bottleneck(p Path, window time.Duration, from, to Traffic) map[string]float64 {
 	var bits float64
 	for i, t := range to.Tunnels {
@@ -192,7 +192,7 @@ func bottleneck(p Path, window time.Duration, from, to Traffic) map[string]float
 	}
 }
 
-// sleepUntil waits for a time; false if the context ends before.
+// sleepUntil waits until a time; false if the context ends first.
 func sleepUntil(ctx context.Context, at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()

@@ -3,29 +3,29 @@ package wan
 import "time"
 
 const (
-	// blockSize is the memory that packets are put in one after the other, in bytes: some
-	// hundred full ones.
+	// blockSize is the size of the memory blocks that contain packets, in bytes: some hundred
+	// full packets.
 	blockSize = 1 << 20
-	// runPackets and runBytes are what every kernel with UDP_SEGMENT takes in one call: 64
-	// datagrams (UDP_MAX_SEGMENTS before Linux 6.9), and the greatest UDP payload over
-	// IPv4, 65535 - 20 - 8 bytes.
+	// runPackets and runBytes are what every kernel with UDP_SEGMENT accepts in one call: 64
+	// datagrams (UDP_MAX_SEGMENTS before Linux 6.9), and the maximum UDP payload over IPv4, 65535
+	// - 20 - 8 bytes.
 	runPackets = 64
 	runBytes   = 65507
 )
 
-// fifo is a queue of packets, each with the time at which it leaves. Packets lie in
-// blocks in the order of arrival, so that neighbours of one size are one piece of memory.
-// Blocks that have been emptied are used again.
+// fifo is a queue of packets, each with the time at which it is due. Packets are stored in blocks
+// in the order of arrival, so that adjacent packets of one size are contiguous. Empty blocks are
+// reused.
 type fifo struct {
-	packets []stored // A ring.
+	packets []stored // a ring
 	head    int
 	count   int
 
-	blocks []*block // Those with packets, and the one being filled, which is the last.
+	blocks []*block // those with packets; the last one is being filled
 	spare  []*block
 }
 
-// stored is a packet: a piece of a block.
+// stored is a packet: a part of a block.
 type stored struct {
 	due    time.Duration
 	tunnel int
@@ -39,7 +39,7 @@ type block struct {
 	used   int
 }
 
-// push appends a copy of a packet, which is not empty and no longer than 64 KiB.
+// push appends a copy of a packet of 1 byte to 64 KiB.
 func (q *fifo) push(packet []byte, tunnel int, due time.Duration) {
 	b := q.blockFor(len(packet))
 	if q.count == len(q.packets) {
@@ -50,7 +50,7 @@ func (q *fifo) push(packet []byte, tunnel int, due time.Duration) {
 	b.used += copy(b.memory[b.used:], packet)
 }
 
-// blockFor is one with room.
+// blockFor returns a block with enough room.
 func (q *fifo) blockFor(size int) *block {
 	if n := len(q.blocks); n > 0 && q.blocks[n-1].used+size <= blockSize {
 		return q.blocks[n-1]
@@ -72,7 +72,7 @@ func (q *fifo) grow() {
 	q.packets, q.head = bigger, 0
 }
 
-// due is the first packet's time.
+// due returns when the first packet is due.
 func (q *fifo) due() (time.Duration, bool) {
 	if q.count == 0 {
 		return 0, false
@@ -80,8 +80,8 @@ func (q *fifo) due() (time.Duration, bool) {
 	return q.packets[q.head].due, true
 }
 
-// pop takes a run of a tunnel's packets that are due and lie together: of one size, only
-// the last may be shorter. The memory is valid until the next call.
+// pop removes a run of a tunnel's packets that are due and contiguous: all of one size, except
+// that the last may be shorter. The memory is valid until the next call.
 func (q *fifo) pop(until time.Duration) (run []byte, size, tunnel, n int) {
 	q.recycle()
 	if q.count == 0 || q.packets[q.head].due > until {
@@ -105,8 +105,8 @@ func (q *fifo) pop(until time.Duration) (run []byte, size, tunnel, n int) {
 	return first.block.memory[first.at:end], first.size, first.tunnel, n
 }
 
-// recycle keeps the blocks before the first packet's for use again. The last one is being
-// filled, even when it is empty.
+// recycle reuses the blocks before that of the first packet. The last block is being filled, even
+// if it is empty.
 func (q *fifo) recycle() {
 	for len(q.blocks) > 1 && (q.count == 0 || q.packets[q.head].block != q.blocks[0]) {
 		q.spare = append(q.spare, q.blocks[0])

@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// tick is how long the forwarder sleeps at least. What becomes due within the next half
-	// of it goes out at once, so that deliveries are early as often as late; 100 µs are 8
-	// full packets at 1 Gbit/s, for which one system call will do.
+	// tick is the minimum time that the forwarder sleeps. Packets that are due within half a tick
+	// are sent at once, so deliveries are as often early as late. 100 µs are 8 full packets at 1
+	// Gbit/s, which one system call can send.
 	tick = 100 * time.Microsecond
-	// receiveBuffer is asked for, in bytes: what two ends can send at the speed of memory
-	// while the forwarder is not on a processor.
+	// receiveBuffer is the requested size in bytes: what two ends can send at memory speed while
+	// the forwarder is not scheduled.
 	receiveBuffer = 16 << 20
-	// patient is how many times the socket is read before deliveries are looked at again.
+	// patient is how many times the socket is read before deliveries are checked again.
 	patient = 8
-	// priority of the forwarder's thread among those of real time, where it is allowed: the
-	// lowest. It sleeps most of the time, and a late forwarder is a longer path.
+	// priority of the forwarder's thread as a real-time thread, if permitted: the lowest. It
+	// mostly sleeps, and a late forwarder lengthens the path.
 	priority = 1
-	// fullSize is the size, in bytes, from which on a datagram shows that its sender is the end
-	// that dials, and so the one that sends: handshakes, keepalives and acknowledgements are
-	// smaller. Which end speaks first is chance.
+	// fullSize is the minimum size, in bytes, of a datagram that identifies its sender as the
+	// dialling end, which sends the load: handshakes, keepalives and acknowledgements are
+	// smaller. Which end speaks first is random.
 	fullSize = 900
-	// late is the lateness from which on a delivery counts as late.
+	// late is the minimum lateness for a delivery to count as late.
 	late = time.Millisecond
 )
 
-// forwarder is the loop of [Serve]. One thread has it.
+// forwarder is the loop of [Serve]. It runs on one thread.
 type forwarder struct {
 	tunnels []tunnel
-	links   [2]*Link // By the end that sends.
+	links   [2]*Link // by the end that sends
 	began   time.Time
 
 	buffer  [1 << 16]byte
@@ -52,16 +52,16 @@ type forwarder struct {
 type tunnel struct {
 	socket int
 	ends   [2]unix.RawSockaddrInet4
-	known  int      // Ends that have spoken.
-	turned bool     // It is known which end sends: the first.
-	early  [][]byte // What the first has said before the second has.
+	known  int      // number of ends that have spoken
+	turned bool     // it is known which end sends: the first
+	early  [][]byte // datagrams of the first end before the second has spoken
 }
 
-// forward moves datagrams between the first two addresses that speak to a socket at
-// 127.0.0.1, one for each tunnel, until ctx ends. It writes the sockets' addresses to lines,
-// what it has done whenever it is asked, and again at the end.
+// forward forwards datagrams between the first two addresses that speak to each socket, one for
+// each tunnel, at 127.0.0.1, until ctx ends. It writes the sockets' addresses to lines, then its
+// traffic whenever asked, and at the end.
 func forward(ctx context.Context, p plan, asked <-chan struct{}, lines *json.Encoder) error {
-	runtime.LockOSThread() // Not unlocked: the thread's priority and timers are its own.
+	runtime.LockOSThread() // not unlocked: the thread has its own priority and timer slack
 	f := &forwarder{began: time.Now()}
 	for i := range f.links {
 		path := p.Path
@@ -74,8 +74,8 @@ func forward(ctx context.Context, p plan, asked <-chan struct{}, lines *json.Enc
 		}
 	}
 	ahead := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: priority}
-	_ = unix.SchedSetAttr(0, &ahead, 0)                // Of this thread; fails without CAP_SYS_NICE.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // 50 µs otherwise.
+	_ = unix.SchedSetAttr(0, &ahead, 0)                // of this thread; fails without CAP_SYS_NICE
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // 50 µs by default
 	defer f.close()
 	var at ready
 	for range p.Tunnels {
@@ -101,7 +101,7 @@ func forward(ctx context.Context, p plan, asked <-chan struct{}, lines *json.Enc
 			case <-ctx.Done():
 				ended = true
 			}
-			_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // Only fails when it is full.
+			_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // only fails if it is full
 		}
 	})
 	if err := lines.Encode(at); err != nil {
@@ -111,7 +111,7 @@ func forward(ctx context.Context, p plan, asked <-chan struct{}, lines *json.Enc
 		if err := f.loop(wake); err != nil {
 			return err
 		}
-		ended = ctx.Err() != nil // Before the answer, after which that may be.
+		ended = ctx.Err() != nil // read before the answer, after which it may change
 		if err := lines.Encode(f.traffic()); err != nil {
 			return fmt.Errorf("wan: tell traffic: %w", err)
 		}
@@ -119,7 +119,7 @@ func forward(ctx context.Context, p plan, asked <-chan struct{}, lines *json.Enc
 	return nil
 }
 
-// open makes a tunnel's socket.
+// open creates a tunnel's socket.
 func (f *forwarder) open() (netip.AddrPort, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -154,7 +154,7 @@ func (f *forwarder) close() {
 	}
 }
 
-// loop delivers, sleeps and receives until wake is readable, which it reads.
+// loop delivers, sleeps and receives until wake is readable, and reads it.
 func (f *forwarder) loop(wake int) error {
 	fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}
 	for _, t := range f.tunnels {
@@ -194,7 +194,7 @@ func (f *forwarder) loop(wake int) error {
 
 func (f *forwarder) now() time.Duration { return time.Since(f.began) }
 
-// deliver sends what is due, and tells when something is again.
+// deliver sends what is due, and returns when something is due next.
 func (f *forwarder) deliver() (next time.Duration, any bool, err error) {
 	for i, l := range f.links {
 		for {
@@ -220,7 +220,7 @@ func (f *forwarder) deliver() (next time.Duration, any bool, err error) {
 	return next, any, nil
 }
 
-// send makes one call for datagrams of a size, of which the last may be shorter.
+// send makes one call for datagrams of a size; the last may be shorter.
 func (f *forwarder) send(socket int, to *unix.RawSockaddrInet4, packets []byte, size int) error {
 	iov := unix.Iovec{Base: &packets[0]}
 	iov.SetLen(len(packets))
@@ -246,8 +246,8 @@ func (f *forwarder) send(socket int, to *unix.RawSockaddrInet4, packets []byte, 
 	}
 }
 
-// receive offers the datagrams of one call to their link; false if there were none. Until
-// the second end has spoken they wait for it.
+// receive passes the datagrams of one call to their link; false if there were none. Datagrams
+// wait until the second end has spoken.
 func (f *forwarder) receive(number int) (more bool, err error) {
 	t := &f.tunnels[number]
 	var from unix.RawSockaddrInet4
@@ -294,7 +294,7 @@ func (f *forwarder) receive(number int) (more bool, err error) {
 	return true, nil
 }
 
-// endOf is the number of the end at an address, -1 for a third.
+// endOf returns the index of the end at an address, -1 for any other address.
 func (t *tunnel) endOf(from *unix.RawSockaddrInet4) int {
 	for i := range t.known {
 		if t.ends[i].Addr == from.Addr && t.ends[i].Port == from.Port {
@@ -309,7 +309,7 @@ func (t *tunnel) endOf(from *unix.RawSockaddrInet4) int {
 	return t.known - 1
 }
 
-// segmentSize is the size of the datagrams that UDP_GRO joined, or of the only one.
+// segmentSize returns the size of the datagrams that UDP_GRO joined, or of the only one.
 func segmentSize(control []byte, only int) int {
 	for len(control) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(control)
@@ -326,12 +326,13 @@ func segmentSize(control []byte, only int) int {
 	return only
 }
 
-// traffic is what has been moved.
+// traffic returns the traffic so far.
 func (f *forwarder) traffic() Traffic {
 	t := Traffic{Late: f.late, Latest: f.latest}
 	for i, one := range f.tunnels {
 		t.Tunnels = append(t.Tunnels, TunnelTraffic{f.links[0].Counters()[i], f.links[1].Counters()[i]})
-		// SO_MEMINFO's last number is the socket's count of datagrams that found no room.
+		// The last value of SO_MEMINFO is the number of datagrams that the socket dropped for
+		// lack of room.
 		var info [unix.SK_MEMINFO_VARS]uint32
 		size := uint32(unsafe.Sizeof(info))
 		if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(one.socket), unix.SOL_SOCKET, unix.SO_MEMINFO,

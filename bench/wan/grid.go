@@ -11,18 +11,19 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// Grid makes the runs. It is used once.
+// Grid makes the runs. It can be used once.
 type Grid struct {
 	Scenarios []Scenario
 	Subjects  []bench.Subject
-	// Forwarder is the program that calls [Serve] with its last argument.
+	// Forwarder is the command line of the program that calls [Serve] with its last argument.
 	Forwarder []string
-	// Runs, Duration and Warmup are instead of the scenarios' own, unless they are 0. The rest is as for a [bench.Runner].
+	// Runs, Duration and Warmup replace the scenarios' own unless they are 0. The rest is as for
+	// a [bench.Runner].
 	Options bench.Options
 }
 
-// Run makes every run. Rounds are interleaved and turned as a [bench.Runner]'s are; in a
-// round all subjects meet the same losses, by the packets' numbers.
+// Run makes all runs. Rounds are interleaved, and every other one is reversed, as a
+// [bench.Runner]'s. In a round all subjects have the same losses, by the packets' numbers.
 func (g *Grid) Run(ctx context.Context) (*bench.Report, error) {
 	subjects := preparedOnce(g.Subjects)
 	rounds, total := 0, 0
@@ -105,7 +106,7 @@ func (g *Grid) once(ctx context.Context, s Scenario, subjects []bench.Subject, t
 	return (&bench.Runner{Scenarios: []bench.Scenario{s.Scenario}, Subjects: over, Options: o}).Run(ctx)
 }
 
-// find is the subject of a name; none for no name, or for self.
+// find returns a subject by name; the zero value for "" and self.
 func find(subjects []bench.Subject, name string) (bench.Subject, error) {
 	if name == "" || name == self {
 		return bench.Subject{}, nil
@@ -124,7 +125,7 @@ func prepare(ctx context.Context, s bench.Subject) error {
 	return s.Prepare(ctx)
 }
 
-// Units of what the forwarder has seen of a run, in a [load.Result].
+// Units of what the forwarder measures during a run, in a [load.Result].
 const (
 	unitLost     = "path-lost-packets"
 	unitPoliced  = "path-policed-packets"
@@ -136,8 +137,8 @@ const (
 // runFunc makes a run.
 type runFunc = func(context.Context, load.Spec) (load.Result, error)
 
-// over makes a run over a path, and at the same time its rival's if it has one: in a turned
-// round the subject begins before that.
+// over makes a run over a path and, if there is a rival, a run of that at the same time. If
+// turned, the subject begins first.
 func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, subject, rival bench.Subject, turned bool) (r load.Result, err error) {
 	runs := []runFunc{subject.Run}
 	if rival.Run != nil {
@@ -176,7 +177,7 @@ func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, subject, ri
 	return r, nil
 }
 
-// as makes a subject's runs by specs that were meant for another one.
+// as makes a subject's runs from specs of another subject.
 func as(s bench.Subject) runFunc {
 	return func(ctx context.Context, spec load.Spec) (load.Result, error) {
 		spec.Subject = s.Name
@@ -184,7 +185,7 @@ func as(s bench.Subject) runFunc {
 	}
 }
 
-// preparedOnce are subjects that are prepared when they are first, and never again.
+// preparedOnce returns subjects whose Prepare only runs once.
 func preparedOnce(subjects []bench.Subject) []bench.Subject {
 	out := slices.Clone(subjects)
 	for i, s := range out {
@@ -201,7 +202,7 @@ func preparedOnce(subjects []bench.Subject) []bench.Subject {
 	return out
 }
 
-// merge adds a report's runs to what there is.
+// merge adds a report's runs to another's.
 func merge(all, part *bench.Report) *bench.Report {
 	if all == nil {
 		return part
@@ -222,7 +223,7 @@ func merge(all, part *bench.Report) *bench.Report {
 	return all
 }
 
-// order sorts the cells as the scenarios have them, whatever ran first.
+// order sorts the cells in the order of the scenarios.
 func (g *Grid) order(r *bench.Report) {
 	rank := func(c bench.Cell) int {
 		i := slices.IndexFunc(g.Scenarios, func(s Scenario) bool { return s.Name == c.Scenario })

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/bench/load"
 )
 
-// fake is a subject whose two ends exchange one datagram by way of the forwarder.
+// fake is a subject whose two ends exchange one datagram through the forwarder.
 func fake(name string, mbit float64, log *[]string) bench.Subject {
 	return bench.Subject{Name: name, Run: func(ctx context.Context, spec load.Spec) (load.Result, error) {
 		*log = append(*log, name)
@@ -92,7 +92,7 @@ func TestGridRunsEverySubjectOverThePath(t *testing.T) {
 	}
 }
 
-// A report that was saved is shown as it was, with the base that is asked for.
+// A saved report is shown unchanged, with the requested base.
 func TestAReportIsReadAgain(t *testing.T) {
 	cell := func(subject string, mbits ...float64) bench.Cell {
 		c := bench.Cell{Scenario: "wan-100ms-1%", Subject: subject}
@@ -159,7 +159,7 @@ func TestAFailedRunIsToldOf(t *testing.T) {
 }
 
 func TestKeystrokesAreJudgedByIdleAndQueue(t *testing.T) {
-	// 105 ms of queue and twice the idle 50 ms: 205 ms are allowed.
+	// 105 ms of queue and twice the idle 50 ms allow 205 ms.
 	for busy, want := range map[float64]string{0.200: "PASS: at most 205 allowed", 0.210: "FAIL: at most 205 allowed"} {
 		r := &bench.Report{}
 		for cell, p99 := range map[string]float64{cellKeysIdle: 0.050, cellKeysBusy: busy} {
@@ -201,7 +201,7 @@ func TestScenariosCoverTheGrid(t *testing.T) {
 		t.Errorf("two scenarios have one name: %v", names)
 	}
 	if _, err := Select(Scenarios(), []string{"wan-3ms-0%"}, nil, nil); err == nil {
-		t.Error("a scenario that is not there: got no error")
+		t.Error("unknown scenario: got no error")
 	}
 }
 
@@ -234,7 +234,7 @@ func TestTheKernelDuelsWhenItIsNamed(t *testing.T) {
 	}
 }
 
-// Each requirement is about cells that there are, and subjects that they have.
+// Each requirement is about existing cells and their subjects.
 func TestRequirementsAreOfCells(t *testing.T) {
 	for _, q := range Requirements() {
 		for _, c := range []bench.CellName{q.Of, q.To} {
@@ -247,7 +247,7 @@ func TestRequirementsAreOfCells(t *testing.T) {
 	}
 }
 
-// flow is a subject whose dialling end sends datagrams to the other one through the window.
+// flow is a subject whose dialling end sends datagrams to the other one during the window.
 func flow(name string, bytes uint64, began chan<- string) bench.Subject {
 	return bench.Subject{Name: name, Run: func(ctx context.Context, spec load.Spec) (load.Result, error) {
 		began <- spec.Subject
@@ -276,7 +276,7 @@ func flow(name string, bytes uint64, began chan<- string) bench.Subject {
 	}}
 }
 
-// duelOf is a grid of one short duel.
+// duelOf returns a grid of one short duel.
 func duelOf(subject, rival bench.Subject) *Grid {
 	s := named("duel/test/10ms", "A duel", subject.Name)
 	s.Subjects = []string{subject.Name}
@@ -302,14 +302,15 @@ func TestADuelTellsHowTwoTunnelsShare(t *testing.T) {
 		order = append(order, <-began)
 	}
 	if want := []string{"b", "a", "a", "b"}; !slices.Equal(order, want) {
-		t.Errorf("order of beginning: got %v, want the head start in turn: %v", order, want)
+		t.Errorf("order of starts: got %v, want alternating head starts: %v", order, want)
 	}
 	for _, run := range report.Cells[0].Runs {
 		v := run.Result.Values
 		if v[unitShare] != 0.75 || v[unitJain] != 0.8 { // 400²/(2·(300²+100²))
 			t.Errorf("share %g, Jain's index %g; want 0.75 and 0.8", v[unitShare], v[unitJain])
 		}
-		// Each offers up to 8 Mbit/s to 4, so at least half of one is lost, unless this process sleeps.
+		// Each offers up to 8 Mbit/s to 4, so at least half of one is lost unless this process is
+		// delayed.
 		if v[unitDrops] <= 0 || v[unitDrops] > 0.9 || v[unitUse] <= 0.5 || v[unitUse] > 1.2 {
 			t.Errorf("%g of the packets dropped, %g of the rate used", v[unitDrops], v[unitUse])
 		}
@@ -326,6 +327,6 @@ func TestADuelWithoutItsRivalSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, reason := report.Cells[0].Failures(); reason != "no BBR here" {
-		t.Errorf("got %q, want what the rival says", reason)
+		t.Errorf("got %q, want the rival's reason", reason)
 	}
 }

@@ -2,42 +2,42 @@ package wan
 
 import "time"
 
-// Counters are a link's packets by what became of them.
+// Counters count a link's packets by what happened to them.
 type Counters struct {
-	Forwarded uint64 `json:"forwarded"` // Delivered.
-	Bytes     uint64 `json:"bytes"`     // Their payload.
-	Lost      uint64 `json:"lost"`      // By chance.
-	Policed   uint64 `json:"policed"`   // By the policer.
-	Overflow  uint64 `json:"overflow"`  // Because the queue was full.
+	Forwarded uint64 `json:"forwarded"` // delivered
+	Bytes     uint64 `json:"bytes"`     // payload of these
+	Lost      uint64 `json:"lost"`      // by chance
+	Policed   uint64 `json:"policed"`   // by the policer
+	Overflow  uint64 `json:"overflow"`  // because the queue was full
 }
 
-// plus are both together.
+// plus returns the sum of c and o.
 func (c Counters) plus(o Counters) Counters {
 	return Counters{c.Forwarded + o.Forwarded, c.Bytes + o.Bytes, c.Lost + o.Lost, c.Policed + o.Policed, c.Overflow + o.Overflow}
 }
 
-// minus is what there is since o.
+// minus returns c - o.
 func (c Counters) minus(o Counters) Counters {
 	return Counters{c.Forwarded - o.Forwarded, c.Bytes - o.Bytes, c.Lost - o.Lost, c.Policed - o.Policed, c.Overflow - o.Overflow}
 }
 
-// Link is one direction of a path, for one tunnel or more that share it. Times are
-// durations since any one moment, and don't go back. It is not safe for concurrent use.
+// Link is one direction of a path, shared by one or more tunnels. Times are durations since some
+// moment, and must not decrease. It is not safe for concurrent use.
 type Link struct {
 	path     Path
-	queue    time.Duration // Of a full queue.
+	queue    time.Duration // delay of a full queue
 	losses   losses
 	policer  policer
 	jitter   jitter
-	free     time.Duration // When the transmitter will have sent all that it was given.
-	latest   time.Duration // When the last of those that keep the order is due.
+	free     time.Duration // when the transmitter will have sent all packets so far
+	latest   time.Duration // when the last packet that keeps the order is due
 	packets  fifo
 	strays   strays
-	counters []Counters // By tunnel.
+	counters []Counters // by tunnel
 }
 
-// NewLink makes an empty link for tunnels, numbered from 0. Both directions of a path lose
-// the packets of the same numbers, so that it doesn't matter which end spoke first.
+// NewLink returns an empty link for tunnels, numbered from 0. Both directions of a path lose
+// packets of the same numbers, so it does not matter which end spoke first.
 func NewLink(p Path, tunnels int) (*Link, error) {
 	if err := p.check(); err != nil {
 		return nil, err
@@ -49,14 +49,14 @@ func NewLink(p Path, tunnels int) (*Link, error) {
 	}, nil
 }
 
-// Offer gives a tunnel's packet, UDP payload, to the link at a time. It is copied if it is
-// kept. Empty ones are ignored: they would be no segment of a run.
+// Offer passes a tunnel's packet, a UDP payload, to the link. A queued packet is copied. Empty
+// packets are ignored: they cannot be a segment of a run.
 func (l *Link) Offer(now time.Duration, tunnel int, packet []byte) {
 	if len(packet) == 0 {
 		return
 	}
 	c := &l.counters[tunnel]
-	lost, behind := l.losses.next(), l.strays.next() // For every packet, so that numbers decide.
+	lost, behind := l.losses.next(), l.strays.next() // for every packet, so that only numbers decide
 	if lost {
 		c.Lost++
 		return
@@ -68,7 +68,7 @@ func (l *Link) Offer(now time.Duration, tunnel int, packet []byte) {
 	}
 	begin := max(l.free, now)
 	end := begin + l.path.transmission(size)
-	if end-now > l.queue { // What waits is what the transmitter has still to send.
+	if end-now > l.queue { // the queue is what the transmitter has still to send
 		c.Overflow++
 		return
 	}
@@ -82,7 +82,7 @@ func (l *Link) Offer(now time.Duration, tunnel int, packet []byte) {
 	l.packets.push(packet, tunnel, due)
 }
 
-// Next is when the next packet is to be delivered; ok is false while there is none.
+// Next returns when the next packet is due; ok is false if there is none.
 func (l *Link) Next() (due time.Duration, ok bool) {
 	due, ok = l.packets.due()
 	if behind, any := l.strays.due(); any && (!ok || behind < due) {
@@ -91,10 +91,9 @@ func (l *Link) Next() (due time.Duration, ok bool) {
 	return due, ok
 }
 
-// Take returns what is due of one tunnel, up to a time, in order: packets of a size, of
-// which only the last may be shorter, one after the other, as many as one UDP_SEGMENT call
-// can send. It is empty when nothing is due. The memory is valid until the next call of
-// Take.
+// Take returns packets of one tunnel that are due, in order and contiguous: all of one size,
+// except that the last may be shorter, and as many as one UDP_SEGMENT call can send. It is empty
+// if nothing is due. The memory is valid until the next call of Take.
 func (l *Link) Take(until time.Duration) (packets []byte, size, tunnel int) {
 	var n int
 	behind, any := l.strays.due()
@@ -112,5 +111,5 @@ func (l *Link) Take(until time.Duration) (packets []byte, size, tunnel int) {
 	return packets, size, tunnel
 }
 
-// Counters are those so far, by tunnel.
+// Counters returns the counters so far, by tunnel.
 func (l *Link) Counters() []Counters { return l.counters }

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// arrival is a packet that a link has delivered.
+// arrival is a packet delivered by a link.
 type arrival struct {
 	number int
 	at     time.Duration
 }
 
-// packet is one of a size that carries its number.
+// packet returns a packet of a size that contains its number.
 func packet(number, size int) []byte {
 	b := bytes.Repeat([]byte{byte(number)}, max(size, 4))
 	b[0], b[1], b[2] = byte(number>>16), byte(number>>8), byte(number)
 	return b
 }
 
-// drain takes what is due up to a time, each packet at the moment it is due.
+// drain takes what is due up to a time, each packet when it is due.
 func drain(t *testing.T, l *Link, until time.Duration) []arrival {
 	t.Helper()
 	var out []arrival
@@ -94,7 +94,7 @@ func TestTheQueueTakesJustWhatItHolds(t *testing.T) {
 	l.Offer(30*time.Microsecond, 0, packet(16, size))
 	got := drain(t, l, forever)
 	if c := l.Counters()[0]; len(got) != 12 || c.Overflow != 5 || c.Forwarded != 12 || c.Bytes != 12*size {
-		t.Errorf("got %d packets, counters %+v; want 10 and 2 more, 5 too many", len(got), c)
+		t.Errorf("got %d packets, counters %+v; want 12 packets and an overflow of 5", len(got), c)
 	}
 	if got[10].number != 15 {
 		t.Errorf("after the queue had room: got packet %d, want 15", got[10].number)
@@ -140,8 +140,8 @@ func TestLossIsByPacketAndRepeats(t *testing.T) {
 	}
 }
 
-// TestLinkAgainstAnOracle compares with a model that keeps every packet's times in a list,
-// for random sizes and arrivals.
+// TestLinkAgainstAnOracle compares with a model that stores each packet's times in a list, for
+// random sizes and arrivals.
 func TestLinkAgainstAnOracle(t *testing.T) {
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -195,7 +195,7 @@ func TestLinkAgainstAnOracle(t *testing.T) {
 	}
 }
 
-// offer gives a link packets of a size, one every so often, and returns those that arrive.
+// offer offers a link packets of a size at an interval, and returns those that arrive.
 func offer(t *testing.T, l *Link, n, size int, every time.Duration) []arrival {
 	t.Helper()
 	var got []arrival
@@ -223,7 +223,7 @@ func TestBurstsHaveTheirMeans(t *testing.T) {
 			t.Errorf("loss %g in bursts of %g: %g got lost", c.loss, c.burst, got)
 		}
 		if got := lost / float64(bursts); c.loss > 0 && math.Abs(got-c.burst) > 0.1*c.burst {
-			t.Errorf("loss %g in bursts of %g: a burst has %g packets", c.loss, c.burst, got)
+			t.Errorf("loss %g in bursts of %g: a mean burst has %g packets", c.loss, c.burst, got)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func TestTunnelsShareALinkAndNoRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 6 { // Five find room.
+	for i := range 6 { // five find room
 		l.Offer(0, i/2%2, packet(i, 1222))
 	}
 	for _, want := range [][2]int{{2 * 1222, 0}, {2 * 1222, 1}, {1222, 0}} {
@@ -330,7 +330,7 @@ func TestTunnelsShareALinkAndNoRun(t *testing.T) {
 	}
 }
 
-// What leaves together must be what one UDP_SEGMENT call takes.
+// The packets of one Take must be valid for one UDP_SEGMENT call.
 func TestRunsAreWhatOneCallSends(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -2,18 +2,18 @@ package wan
 
 import "math/rand/v2"
 
-// losses decides which packets get lost, by their numbers alone.
+// losses decides which packets get lost, only by their numbers.
 //
-// Losses in bursts follow Gilbert's model (Gilbert, "Capacity of a Burst-Noise Channel",
-// 1960; Elliott's adds losses in the good state, and here are none): a chain of two states
-// that may change with each packet, of which the bad one loses all. The mean burst is
-// 1/leave, and enter/(enter+leave) of the packets get lost.
+// Losses in bursts follow Gilbert's model (Gilbert, "Capacity of a Burst-Noise Channel", 1960;
+// Elliott adds losses in the good state, which are not used here): a Markov chain of two states,
+// with a transition for each packet. The bad state loses all packets. The mean burst is 1/leave,
+// and enter/(enter+leave) of the packets get lost.
 type losses struct {
 	random *rand.Rand
-	loss   float64 // Of packets that are lost one by one.
+	loss   float64 // of packets that are lost singly
 
 	bursts       bool
-	enter, leave float64 // The probabilities with which the bad state is.
+	enter, leave float64 // transition probabilities of the bad state
 	bad          bool
 }
 

@@ -7,46 +7,45 @@ import (
 )
 
 const (
-	// headers is what each datagram has on the wire besides its payload, in bytes: IPv4 20,
-	// UDP 8. The rate counts them.
+	// headers is the size of a datagram's headers on the wire in bytes: IPv4 20, UDP 8. The rate
+	// includes them.
 	headers = 28
-	// leastQueue is the least queue of a path that states none: what a small router has. A
-	// queue of one bandwidth-delay product at 1 Gbit/s and 1 ms would be 125 KB, which is
-	// two of the bursts that segmentation offload makes.
+	// leastQueue is the minimum queue of a path without an explicit one: that of a small router.
+	// One bandwidth-delay product at 1 Gbit/s and 1 ms would be 125 KB, just two of the bursts of
+	// segmentation offload.
 	leastQueue = 256 << 10
 )
 
-// Path is what lies between two ends. Both directions are alike, but for their rates.
+// Path describes what is between two ends. Both directions are alike, except for their rates.
 type Path struct {
 	// RTT is the round-trip time of an empty path; each direction takes half of it.
 	RTT time.Duration `json:"rttNanoseconds"`
 	// Rate of each direction in bits per second, IP and UDP headers included.
 	Rate float64 `json:"rateBitsPerSecond"`
-	// BackRate is instead of Rate on the way to the end that sends; 0 means Rate.
+	// BackRate replaces Rate towards the end that sends; 0 means Rate.
 	BackRate float64 `json:"backRateBitsPerSecond,omitempty"`
-	// Loss is the probability that a packet gets lost before it reaches the queue, and Burst
-	// the mean number of packets that get lost in a row; 0 means that each is lost or not
-	// whatever became of the one before.
+	// Loss is the probability that a packet gets lost before it reaches the queue. Burst is the
+	// mean number of packets lost in a row; 0 means independent losses.
 	Loss  float64 `json:"loss"`
 	Burst float64 `json:"burstPackets,omitempty"`
-	// Jitter is the most that a round trip takes in addition, half of it each way.
+	// Jitter is the maximum increase of a round trip, half of it each way.
 	Jitter time.Duration `json:"jitterNanoseconds,omitempty"`
-	// Reorder is the probability that a packet falls behind: it takes up to ReorderBy
-	// longer, and those after it don't wait.
+	// Reorder is the probability that a packet falls behind: it takes up to ReorderBy longer, and
+	// later packets do not wait.
 	Reorder   float64       `json:"reorder,omitempty"`
 	ReorderBy time.Duration `json:"reorderByNanoseconds,omitempty"`
-	// Police is the rate, in bits per second with headers, beyond which a policer drops what
-	// PoliceBurst, in bytes, doesn't cover; 0 means that there is none.
+	// Police is the rate, in bits per second with headers, above which a policer drops packets.
+	// PoliceBurst is its bucket in bytes. 0 means no policer.
 	Police      float64 `json:"policeBitsPerSecond,omitempty"`
 	PoliceBurst int     `json:"policeBurstBytes,omitempty"`
 	// Queue is how long the last byte of a full queue waits for the transmitter; 0 means one
-	// bandwidth-delay product, and 256 KiB at least.
+	// bandwidth-delay product, but at least 256 KiB.
 	Queue time.Duration `json:"queueNanoseconds,omitempty"`
-	// Seed decides what chance does.
+	// Seed is the seed of all random decisions.
 	Seed uint64 `json:"seed"`
 }
 
-// QueueDelay is how long the last byte of a full queue waits.
+// QueueDelay returns how long the last byte of a full queue waits.
 func (p Path) QueueDelay() time.Duration {
 	if p.Queue > 0 {
 		return p.Queue
@@ -54,12 +53,12 @@ func (p Path) QueueDelay() time.Duration {
 	return max(p.RTT, p.transmission(leastQueue))
 }
 
-// transmission is how long the transmitter takes for some bytes.
+// transmission returns how long the transmitter takes for a number of bytes.
 func (p Path) transmission(bytes int) time.Duration {
 	return time.Duration(math.Round(float64(bytes) * 8 / p.Rate * float64(time.Second)))
 }
 
-// back is the path as it is for the end that spoke second.
+// back returns the path for the end that spoke second.
 func (p Path) back() Path {
 	if p.BackRate > 0 {
 		p.Rate = p.BackRate

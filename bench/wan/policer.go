@@ -2,13 +2,13 @@ package wan
 
 import "time"
 
-// policer is a token bucket that drops what it has no tokens for: a token is a byte with
-// its headers. It begins full. The zero value lets everything pass.
+// policer is a token bucket that drops packets without enough tokens. A token is a byte, headers
+// included. The bucket starts full. The zero value drops nothing.
 type policer struct {
-	rate   float64 // Tokens a second.
-	burst  float64 // The most that there are.
+	rate   float64 // tokens a second
+	burst  float64 // maximum number of tokens
 	tokens float64
-	at     time.Duration // When there were so many.
+	at     time.Duration // when there were so many tokens
 }
 
 func newPolicer(p Path) policer {
@@ -16,7 +16,7 @@ func newPolicer(p Path) policer {
 	return policer{rate: p.Police / 8, burst: burst, tokens: burst}
 }
 
-// pass reports whether a packet of a size passes.
+// pass reports whether a packet passes.
 func (p *policer) pass(now time.Duration, size int) bool {
 	if p.rate == 0 {
 		return true

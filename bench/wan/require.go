@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// fullLine is the payload of a line of [gridRate] that is full, in bits per second: what
-	// is left beside the headers of IP, UDP, WireGuard and TCP.
+	// fullLine is the payload of a full line of [gridRate], in bits per second: without the
+	// headers of IP, UDP, WireGuard and TCP.
 	fullLine = 895e6
-	// lowerQuartile and upperQuartile are quantiles of rounds. Of duels they are about the
-	// medians of those rounds in which one side, or the other one, began first.
+	// lowerQuartile and upperQuartile are quantiles over rounds. In duels they approximate the
+	// medians of the rounds in which one or the other side began first.
 	lowerQuartile, upperQuartile = 0.25, 0.75
 )
 
-// Requirements are what postern promises of long and lossy paths.
+// Requirements are postern's promises about long and lossy paths.
 func Requirements() (out []bench.Requirement) {
 	for _, rtt := range gridRTTs {
 		for _, loss := range gridLosses {
@@ -77,17 +77,17 @@ func duelRequirements(queue time.Duration) []bench.Requirement {
 	}
 }
 
-// of is postern in a cell, by the name of which requirements are made.
+// of is the name of a cell, and stands for postern in that cell.
 type of string
 
-// itself bounds a value.
+// itself returns a requirement on a value.
 func (cell of) itself(m bench.Metric, q bench.Requirement) bench.Requirement {
 	q.Name, q.Metric = string(cell)+": "+m.Name, m
 	q.Of = bench.CellName{Scenario: scenarioName(string(cell)), Subject: bench.Postern}
 	return q
 }
 
-// over bounds a ratio to another subject.
+// over returns a requirement on the ratio to another subject.
 func (cell of) over(m bench.Metric, subject string, q bench.Requirement) bench.Requirement {
 	q = cell.itself(m, q)
 	q.Name += " over " + subject + "'s"

@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// Traffic is what a forwarder has done.
+// Traffic is what a forwarder has forwarded.
 type Traffic struct {
-	// Tunnels are those that share the path, in the order of their addresses.
+	// Tunnels share the path. They are in the order of their addresses.
 	Tunnels []TunnelTraffic `json:"tunnels"`
-	// Missed are datagrams that the forwarder's sockets had no room for, because it was not
-	// on a processor for too long: losses that nobody asked for.
+	// Missed is the number of datagrams that the forwarder's sockets dropped, because it was not
+	// scheduled in time: unwanted losses.
 	Missed uint64 `json:"missed"`
-	// Late are the deliveries that were more than a millisecond late, each of a few
-	// packets, and Latest is the greatest lateness.
+	// Late is the number of deliveries, of a few packets each, that were more than a millisecond
+	// late. Latest is the maximum lateness.
 	Late   uint64        `json:"late"`
 	Latest time.Duration `json:"latestNanoseconds"`
 	// CPU is the forwarder's processor time.
 	CPU time.Duration `json:"cpuNanoseconds"`
 }
 
-// TunnelTraffic is one tunnel's. Forward is from the end that sends: see fullSize.
+// TunnelTraffic is the traffic of one tunnel. Forward is from the end that sends: see fullSize.
 type TunnelTraffic struct {
 	Forward  Counters `json:"forward"`
 	Backward Counters `json:"backward"`
 }
 
-// sum is that of all tunnels, both ways.
+// sum returns the sum over all tunnels and both directions.
 func (t Traffic) sum() (all Counters) {
 	for _, one := range t.Tunnels {
 		all = all.plus(one.Forward).plus(one.Backward)
@@ -42,21 +42,21 @@ func (t Traffic) sum() (all Counters) {
 	return all
 }
 
-// plan is what a forwarder is to do: the path, and how many tunnels share it.
+// plan configures a forwarder: the path, and the number of tunnels that share it.
 type plan struct {
 	Path
 	Tunnels int `json:"tunnels"`
 }
 
-// ready is the first line of a forwarder's output. After it come lines with its [Traffic].
+// ready is the first line of a forwarder's output. Lines with its [Traffic] follow.
 type ready struct {
-	Addresses []netip.AddrPort `json:"addresses"` // By tunnel.
+	Addresses []netip.AddrPort `json:"addresses"` // by tunnel
 }
 
-// Serve forwards over the path that text, a plan as JSON, describes, until reading from
-// until ends. It writes a line of JSON with its addresses to out when it is ready, one with
-// its [Traffic] so far for every line that it reads, and one at the end. It is what a
-// program does that [Start] starts.
+// Serve forwards over the path that text, a plan as JSON, describes, until reading from until
+// ends. When ready it writes a line of JSON with its addresses to out. For each line that it
+// reads it writes one with its [Traffic] so far, and another at the end. The program that [Start]
+// starts calls it.
 func Serve(ctx context.Context, text string, until io.Reader, out io.Writer) error {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -65,7 +65,7 @@ func Serve(ctx context.Context, text string, until io.Reader, out io.Writer) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	asked := make(chan struct{})
-	go func() { // Ends with the process: a read of standard input cannot be interrupted.
+	go func() { // ends with the process: a read of standard input cannot be interrupted
 		defer cancel()
 		for lines := bufio.NewScanner(until); lines.Scan(); {
 			select {
@@ -79,7 +79,7 @@ func Serve(ctx context.Context, text string, until io.Reader, out io.Writer) err
 
 // Forwarder is a process that forwards.
 type Forwarder struct {
-	// At are its addresses, by tunnel, each for both ends.
+	// At are its addresses, by tunnel. Both ends use the same one.
 	At []netip.AddrPort
 
 	input  io.WriteCloser
@@ -89,11 +89,12 @@ type Forwarder struct {
 	wait   func() error
 }
 
-// stopTimeout bounds how long a forwarder takes to end when it is told to.
+// stopTimeout bounds how long a forwarder takes to end when requested.
 const stopTimeout = 20 * time.Second
 
-// Start starts a forwarder for tunnels that share a path: argv with that as one more
-// argument, whose program calls [Serve]. It ends with ctx, with this process, or by Stop.
+// Start starts a forwarder for tunnels that share a path. argv is a program that calls [Serve];
+// the plan is appended as last argument. The forwarder ends with ctx, with this process, or by
+// Stop.
 func Start(ctx context.Context, argv []string, p Path, tunnels int) (*Forwarder, error) {
 	text, err := json.Marshal(plan{p, tunnels})
 	if err != nil {
@@ -133,7 +134,7 @@ func (f *Forwarder) line(v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// ended waits for the process and adds to err what there is to say.
+// ended waits for the process, and adds its error output to err.
 func (f *Forwarder) ended(err error) error {
 	err = errors.Join(err, f.wait())
 	if text := strings.TrimSpace(f.errors.String()); text != "" && err != nil {
@@ -142,7 +143,7 @@ func (f *Forwarder) ended(err error) error {
 	return err
 }
 
-// Traffic asks for what the forwarder has done so far.
+// Traffic asks for the traffic so far.
 func (f *Forwarder) Traffic() (Traffic, error) {
 	var t Traffic
 	_, err := io.WriteString(f.input, "\n")
@@ -152,7 +153,7 @@ func (f *Forwarder) Traffic() (Traffic, error) {
 	return t, nil
 }
 
-// Stop ends the forwarder and returns what it has done.
+// Stop ends the forwarder and returns its traffic.
 func (f *Forwarder) Stop() (Traffic, error) {
 	defer f.kill()
 	defer time.AfterFunc(stopTimeout, f.kill).Stop()

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// pathArg makes the test's program a forwarder.
+// pathArg makes the test binary a forwarder.
 const pathArg = "-serve-path"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds waiting; it only matters when something is broken.
+// patience bounds all waits. It only matters if something is broken.
 const patience = 90 * time.Second
 
 // served is a forwarder in this process, for tunnels that share a path.
@@ -87,7 +87,7 @@ func serve(t *testing.T, p Path, tunnels int) served {
 	return s
 }
 
-// dial is an end.
+// dial returns an end.
 func dial(t *testing.T, at string) net.Conn {
 	t.Helper()
 	c, err := new(net.Dialer).DialContext(t.Context(), "udp4", at)
@@ -124,7 +124,7 @@ func TestDatagramsPassBetweenTheFirstTwo(t *testing.T) {
 	const rtt = 30 * time.Millisecond
 	s := serve(t, Path{RTT: rtt, Rate: 1e9}, 1)
 	a, b, stranger := dial(t, s.at[0]), dial(t, s.at[0]), dial(t, s.at[0])
-	send(t, a, "one") // Waits until there is another end.
+	send(t, a, "one") // waits until there is another end
 	send(t, a, "two!")
 	send(t, b, "back")
 	expect(t, b, "one")
@@ -138,7 +138,7 @@ func TestDatagramsPassBetweenTheFirstTwo(t *testing.T) {
 	for i := range 100 {
 		expect(t, b, strings.Repeat("x", 100+i))
 		if took := time.Since(began); i == 0 && took < rtt/2-tick {
-			t.Errorf("the first arrived after %s, sooner than half the round-trip time", took)
+			t.Errorf("the first packet arrived after %s, less than half the round-trip time", took)
 		}
 	}
 	traffic := s.end()
@@ -146,12 +146,12 @@ func TestDatagramsPassBetweenTheFirstTwo(t *testing.T) {
 		t.Errorf("got %+v, want 102 packets forward and 1 backward", traffic)
 	}
 	if traffic.Missed != 0 || traffic.CPU <= 0 {
-		t.Errorf("got %+v, want nothing missed and some processor time", traffic)
+		t.Errorf("got %+v, want none missed and some processor time", traffic)
 	}
 }
 
-// Two tunnels share the path: what one sends delays the other, and goes nowhere but to its
-// own other end.
+// Two tunnels share the path: each one's packets delay those of the other, and only reach its own
+// other end.
 func TestTunnelsShareThePath(t *testing.T) {
 	const size, packets = 1222, 80 // 1,250 bytes on the wire: 10 ms at 1 Mbit/s.
 	s := serve(t, Path{Rate: 1e6, Queue: time.Minute}, 2)
@@ -169,8 +169,8 @@ func TestTunnelsShareThePath(t *testing.T) {
 	}
 	send(t, ends[1][0], "after you")
 	expect(t, ends[1][1], "after you")
-	// The forwarder looks at its sockets in turn. Where it is kept from that, the packet meets one of
-	// the others at least.
+	// The forwarder checks its sockets in turn. If it is delayed, the packet only waits for at
+	// least one of the others.
 	if took, least := time.Since(began), 10*time.Millisecond; took < least {
 		t.Errorf("the other tunnel's packet took %s, want %s and more behind the queue", took, least)
 	}
@@ -186,7 +186,7 @@ func TestTunnelsShareThePath(t *testing.T) {
 	}
 }
 
-// Which end speaks first is chance: forward is from the one that sends large packets.
+// Which end speaks first is random: forward is from the one that sends large packets.
 func TestForwardIsFromTheEndThatSends(t *testing.T) {
 	s := serve(t, Path{RTT: time.Millisecond, Rate: 1e9}, 1)
 	a, b := dial(t, s.at[0]), dial(t, s.at[0])
@@ -217,9 +217,9 @@ func TestServeRefusesWhatMakesNoSense(t *testing.T) {
 func TestStartSaysWhyItFailed(t *testing.T) {
 	_, err := Start(t.Context(), []string{"sh", "-c", "echo no path today >&2; exit 3"}, Path{Rate: 1}, 1)
 	if err == nil || !strings.Contains(err.Error(), "no path today") {
-		t.Errorf("got %v, want what the program said", err)
+		t.Errorf("got %v, want the program's output", err)
 	}
 	if _, err := Start(t.Context(), []string{"/nonexistent/forwarder"}, Path{Rate: 1}, 1); err == nil {
-		t.Error("a program that is not there: got no error")
+		t.Error("missing program: got no error")
 	}
 }

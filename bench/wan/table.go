@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/bench"
 )
 
-// View is a report as it is shown: with ratios to a base subject.
+// View presents a report with ratios to a base subject.
 type View struct {
 	*bench.Report
 	Base string
@@ -26,7 +26,7 @@ func ReadReport(from io.Reader) (*bench.Report, error) {
 	return bench.ReadReport(from, known...)
 }
 
-// ratio is that of a cell's first metric to the base's, by round.
+// ratio returns the ratio of a cell's first metric to the base's, by round.
 func (v View) ratio(s Scenario, subject string) bench.Summary {
 	if subject == v.Base {
 		return bench.Summary{}
@@ -34,8 +34,8 @@ func (v View) ratio(s Scenario, subject string) bench.Summary {
 	return v.Ratio(s.Metrics[0], bench.CellName{Scenario: s.Name, Subject: subject}, bench.CellName{Scenario: s.Name, Subject: v.Base})
 }
 
-// WriteJSON writes the report in bench's form, with the ratios of each cell's first metric
-// to the base's.
+// WriteJSON writes the report in bench's form, with the ratios of each cell's first metric to the
+// base's.
 func (v View) WriteJSON(w io.Writer) error {
 	type ratio struct {
 		Scenario      string        `json:"scenario"`
@@ -59,7 +59,7 @@ func (v View) WriteJSON(w io.Writer) error {
 	return bench.EncodeJSON(out, w)
 }
 
-// subjects are those with a cell of the scenario.
+// subjects returns those with a cell of the scenario.
 func (v View) subjects(s Scenario) (names []string) {
 	for _, c := range v.Cells {
 		if c.Scenario == s.Name {
@@ -69,9 +69,9 @@ func (v View) subjects(s Scenario) (names []string) {
 	return names
 }
 
-// WriteTable writes the report for people: a table for each family of scenarios, with the
-// medians of each subject's metrics, and the median and the lower quartile of its ratios to
-// the base. Then what keystrokes may take, what is required, and what puts runs in doubt.
+// WriteTable writes the report as text: a table for each family of scenarios with the medians of
+// each subject's metrics, and the median and lower quartile of its ratios to the base. Then come
+// the limits of keystrokes, the requirements, and reasons to doubt runs.
 func (v View) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s, %d cores; %d rounds at most; medians; × %s: median and lower quartile of the first column's ratio by round\n",
@@ -101,7 +101,7 @@ func (v View) WriteTable(w io.Writer) error {
 
 func known(o bench.Outcome) bool { return o.Verdict != bench.Unknown }
 
-// writeFamily writes the table of scenarios whose columns are the first metrics of any.
+// writeFamily writes a table. Its columns are the first metrics of any of the scenarios.
 func (v View) writeFamily(scenarios []Scenario, b *strings.Builder) error {
 	var columns []bench.Metric
 	for _, s := range scenarios {
@@ -149,7 +149,7 @@ func has(metrics []bench.Metric, m bench.Metric) bool {
 	return slices.ContainsFunc(metrics, func(o bench.Metric) bool { return o.Unit == m.Unit })
 }
 
-// median is a cell's, in the metric's table unit.
+// median returns a cell's median in the metric's table unit.
 func (v View) median(scenario, subject string, m bench.Metric) string {
 	c, ok := v.Cell(scenario, subject)
 	if !ok {
@@ -162,8 +162,8 @@ func (v View) median(scenario, subject string, m bench.Metric) string {
 	return fmt.Sprintf("%.*f", m.Digits, s.Median*m.Scale)
 }
 
-// writeKeys writes what the 99th percentile of keystrokes beside a bulk stream may be: twice
-// the idle one and the link's queue.
+// writeKeys writes the limit of the 99th percentile of keystrokes beside a bulk stream: twice the
+// idle one plus the link's queue.
 func (v View) writeKeys(b *strings.Builder) {
 	queue := Path{RTT: keysRTT, Rate: keysRate}.QueueDelay()
 	for _, subject := range []string{bench.Postern, bench.Tsnet} {
@@ -181,7 +181,7 @@ func (v View) writeKeys(b *strings.Builder) {
 	}
 }
 
-// keySeconds is the median of a cell's 99th percentiles, 0 if there is none.
+// keySeconds returns the median of a cell's 99th percentiles, 0 if there is none.
 func (v View) keySeconds(cell, subject string) float64 {
 	c, ok := v.Cell(scenarioName(cell), subject)
 	if !ok {
@@ -190,8 +190,7 @@ func (v View) keySeconds(cell, subject string) float64 {
 	return c.Summary(keyP99).Median
 }
 
-// writeDoubts reports runs that failed, and of those in which the forwarder itself lost
-// packets.
+// writeDoubts reports failed runs, and runs in which the forwarder itself lost packets.
 func (v View) writeDoubts(b *strings.Builder) {
 	for _, c := range v.Cells {
 		if n, reason := c.Failures(); n > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// app is what every command needs of the world.
+// app is the environment of all commands.
 type app struct {
 	stdin  io.Reader
 	stdout *output
@@ -26,13 +26,13 @@ type app struct {
 
 	// socket is the value of --socket.
 	socket string
-	// cluster says which gateway in a cluster is asked instead.
+	// cluster selects a gateway in a cluster instead.
 	cluster inCluster
 	// patience is how long a gateway may take to start; see [app.waits].
 	patience time.Duration
-	// asked is the client of the gateway, once there is one.
+	// asked is the client of the gateway; nil before the first request.
 	asked *admin.Client
-	// parsed: the command line made sense. An error before that is one of usage.
+	// parsed: the command line was valid. An earlier error is a usage error.
 	parsed bool
 }
 
@@ -46,7 +46,7 @@ func execute(ctx context.Context, a *app, args []string) int {
 	return a.run(ctx, root, args)
 }
 
-// run runs one command line of a tree of commands.
+// run runs one command line with a tree of commands.
 func (a *app) run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	if completing(args) {
@@ -121,7 +121,7 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
-// The groups that help lists commands in.
+// The groups of commands in help.
 const (
 	groupRun  = "run"
 	groupPeer = "peer"
@@ -129,7 +129,7 @@ const (
 	groupTool = "tool"
 )
 
-// commands lists every command, group by group.
+// commands returns all commands, group by group.
 func (a *app) commands() []*cobra.Command {
 	in := func(group string, commands ...*cobra.Command) []*cobra.Command {
 		for _, c := range commands {
@@ -146,7 +146,7 @@ func (a *app) commands() []*cobra.Command {
 	return append(all, in(groupTool, a.benchCommand(), a.versionCommand(), a.completionCommand(), a.manCommand())...)
 }
 
-// socketPath is where the running gateway is asked.
+// socketPath returns the running gateway's admin socket.
 func (a *app) socketPath() string {
 	if a.socket != "" {
 		return a.socket
@@ -157,13 +157,13 @@ func (a *app) socketPath() string {
 	return config.DefaultSocket
 }
 
-// terminal returns the file behind a stream when that is a terminal.
+// terminal returns the file behind a stream if that is a terminal.
 func terminal(stream any) (*os.File, bool) {
 	f, ok := file(stream)
 	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
-// file is the one behind a stream, if any.
+// file returns the file behind a stream, if any.
 func file(stream any) (*os.File, bool) {
 	if o, ok := stream.(*output); ok {
 		stream = o.to
@@ -175,8 +175,8 @@ func file(stream any) (*os.File, bool) {
 // maxSecret bounds what is read from stdin in bytes. Tickets have a few hundred.
 const maxSecret = 64 << 10
 
-// secretArgument is the arguments as one text, as they may be a pasted command, or, for a
-// single "-", what is on stdin.
+// secretArgument returns the arguments as one text, because they may be a pasted command. For a
+// single "-" it returns stdin.
 func (a *app) secretArgument(args []string, what string) (string, error) {
 	text, from := strings.Join(args, " "), "in the argument"
 	if text == "-" {

@@ -51,7 +51,7 @@ func (a *app) peerApprove() *cobra.Command {
 	return c
 }
 
-// approveWaiting lets a peer in that joined by a ticket, and whose key was compared first.
+// approveWaiting approves a peer that joined by a ticket, after its key was compared.
 func (a *app) approveWaiting(ctx context.Context, name, fingerprint string) error {
 	if _, asks := terminal(a.stdin); asks && fingerprint == "" {
 		st, err := a.client().Status(ctx)
@@ -59,7 +59,7 @@ func (a *app) approveWaiting(ctx context.Context, name, fingerprint string) erro
 			return err
 		}
 		i := slices.IndexFunc(st.Peers, func(p api.PeerStatus) bool { return p.Name == name && p.ApprovalFingerprint != "" })
-		if i >= 0 { // otherwise the gateway says what is wrong
+		if i >= 0 { // otherwise the gateway reports what is wrong
 			fingerprint = st.Peers[i].ApprovalFingerprint
 			if err := a.confirmKey(ctx, name, fmt.Sprintf("%s waits for approval, and its key has the fingerprint %s.\n"+
 				"Anybody with the ticket could take this name: `postern join` at the other gateway has to have printed the same.\n",
@@ -75,7 +75,7 @@ func (a *app) approveWaiting(ctx context.Context, name, fingerprint string) erro
 	return nil
 }
 
-// approveFound makes a peer of a gateway that was found, whose key was compared first.
+// approveFound adds a discovered gateway as a peer, after its key was compared.
 func (a *app) approveFound(ctx context.Context, name string, r api.DiscoveredApproveRequest) error {
 	if r.Fingerprint == "" {
 		d, err := a.client().Discovered(ctx)
@@ -101,15 +101,14 @@ func (a *app) approveFound(ctx context.Context, name string, r api.DiscoveredApp
 	return nil
 }
 
-// called reports whether an operator may mean a gateway that was found by a name: its own, or
-// the fingerprint of its key.
+// called reports whether a name may refer to a discovered gateway: by its own name, or by the
+// fingerprint of its key.
 func called(g api.Discovered, name string) bool {
 	return g.Name.RawUnsafe() == name || g.Name.String() == name || g.Fingerprint != "" && g.Fingerprint == name
 }
 
-// theOneFound is the gateway that was found by a name, by the fingerprint of its key, or by
-// what it would be called here.
-// Those that announce no key that can be used do not count.
+// theOneFound returns the discovered gateway with a name, a key's fingerprint, or its future name
+// here. Gateways that announce no usable key do not count.
 func theOneFound(d api.DiscoveredList, name string) (api.Discovered, error) {
 	var fit []api.Discovered
 	var all, prints []string
@@ -140,7 +139,7 @@ func theOneFound(d api.DiscoveredList, name string) (api.Discovered, error) {
 // maxAnswer bounds the answer to a question, in bytes.
 const maxAnswer = 1 << 10
 
-// confirmFound shows the key of a gateway that was found, and asks whether it is the right one.
+// confirmFound shows the key of a discovered gateway, and asks whether it is correct.
 func (a *app) confirmFound(ctx context.Context, g api.Discovered) error {
 	if _, asks := terminal(a.stdin); !asks {
 		return usagef("compare what `postern discover` shows here with what it shows of itself there, then add --fingerprint FINGERPRINT",
@@ -152,13 +151,13 @@ func (a *app) confirmFound(ctx context.Context, g api.Discovered) error {
 		cmp.Or(tui.Printable(strings.Join(g.Addresses, ", ")), "no address"), tui.Printable(g.Fingerprint)))
 }
 
-// confirmKey asks at the terminal whether a key is the right one, after what is known about it.
+// confirmKey asks at the terminal whether a key is correct, after showing what is known about it.
 func (a *app) confirmKey(ctx context.Context, name, known string) error {
 	fmt.Fprint(a.stderr, known+"Is it the same? [y/N] ")
-	// A read from a terminal cannot be called off: after a signal it ends with the process.
+	// A read from a terminal cannot be cancelled: after a signal it ends with the process.
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n') // An error is no yes.
+		line, _ := bufio.NewReader(io.LimitReader(a.stdin, maxAnswer)).ReadString('\n') // an error is not a yes
 		answer <- line
 	}()
 	select {
@@ -172,8 +171,8 @@ func (a *app) confirmKey(ctx context.Context, name, known string) error {
 	return failedf("", "approve %q: its key was not confirmed, and nothing was changed", name)
 }
 
-// completeApprove completes the names of peers, which may wait for approval, and of the
-// gateways found that are none: of one whose name could not be a peer's, the fingerprint.
+// completeApprove completes the names of peers, which may be pending, and of discovered gateways
+// that are not peers. For one whose name is not valid for a peer it offers the fingerprint.
 func (a *app) completeApprove(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 	names, directive := a.completePeer(c, args, text)
 	if len(args) > 0 {

@@ -23,12 +23,12 @@ const (
 
 // Defaults of `bench run`.
 const (
-	benchRuns     = 4               // Every other round is in reverse, so an even number.
+	benchRuns     = 4               // even, because every other round is in reverse order
 	benchDuration = 3 * time.Second // 150 requests of the scenario small: enough for a 99th percentile
 	benchWarmup   = time.Second
 )
 
-// benchFlags are those of `bench run`.
+// benchFlags are the flags of `bench run`.
 type benchFlags struct {
 	scenarios, subjects []string
 	runs                int
@@ -41,7 +41,7 @@ type benchFlags struct {
 
 func (a *app) benchCommand() *cobra.Command {
 	run := a.benchRunCommand()
-	a.reaching(run) // bench run --peer asks a gateway.
+	a.reaching(run) // bench run --peer uses a gateway
 	return group("bench", "Measure what this machine, or a peering, carries", run, a.benchCompareCommand())
 }
 
@@ -84,7 +84,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.StringSliceVar(&f.scenarios, "scenario", nil, "only these `scenarios` (--list shows them)")
 	fl.StringSliceVar(&f.subjects, "subject", nil, "only these `subjects`")
 	fl.IntVar(&f.runs, "runs", benchRuns, "rounds; each makes one run of everything")
-	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // What help says.
+	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // shown in help
 	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run; not with --peer")
 	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the unmeasured part before it; not with --peer")
 	fl.Float64Var(&f.cpus, "cpus", 0, "CPU time a gateway or a run may use, in `cores`, unless its subject has limits of its own (default no limit)")
@@ -102,10 +102,10 @@ func (a *app) benchRunCommand() *cobra.Command {
 	return c
 }
 
-// reportWriter writes a report in one of the formats.
+// reportWriter writes a report in a format.
 type reportWriter = func(*bench.Report, io.Writer) error
 
-// check refuses what makes no sense and returns the format's writer; width is the terminal's.
+// check checks the flags and returns the format's writer; width is the terminal's.
 func (f benchFlags) check(width int) (reportWriter, error) {
 	switch {
 	case f.runs < 1:
@@ -122,7 +122,7 @@ func (f benchFlags) check(width int) (reportWriter, error) {
 	case formatBenchstat:
 		return (*bench.Report).WriteBenchstat, nil
 	case formatChart:
-		if width == 0 { // There is no terminal.
+		if width == 0 { // there is no terminal
 			width = bench.DefaultChart
 		}
 		return func(r *bench.Report, w io.Writer) error { return r.WriteChart(w, width) }, nil
@@ -130,7 +130,7 @@ func (f benchFlags) check(width int) (reportWriter, error) {
 	return (*bench.Report).WriteTable, nil
 }
 
-// limits of each gateway, or run.
+// limits returns the limits of each gateway, or run.
 func (f benchFlags) limits() (limits.Limits, error) {
 	l := limits.Limits{CPUs: f.cpus}
 	if f.memory != "" {
@@ -145,7 +145,7 @@ func (f benchFlags) limits() (limits.Limits, error) {
 	return l, nil
 }
 
-// benchRun runs everything in processes of this program's.
+// benchRun runs everything in child processes.
 func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) error {
 	scenarios, err := bench.Select(bench.Scenarios(), f.scenarios, f.subjects)
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) er
 // benchProgress reports each run when it ends.
 func (a *app) benchProgress(p bench.Progress) { fmt.Fprintln(a.stderr, tui.Printable(p.String())) }
 
-// benchFailure is the command's failure: nothing was measured.
+// benchFailure returns an error if nothing was measured.
 func benchFailure(r *bench.Report) error {
 	reason := "nothing was run"
 	for _, c := range r.Cells {

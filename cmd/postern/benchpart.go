@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/bench"
 )
 
-// partSubcommand makes this program a part of a run, in a process of its own.
+// partSubcommand makes this program a part of a run, as a separate process.
 const partSubcommand = "bench-part"
 
-// The parts. Each has an argument.
+// The parts. Each takes an argument.
 const (
 	partRun   = "run"
 	partRelay = "relay"
 )
 
-// benchPartCommand is what runs are made of; the program starts itself with it.
+// benchPartCommand runs a part; the program starts itself with it.
 func (a *app) benchPartCommand() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
@@ -27,7 +27,7 @@ func (a *app) benchPartCommand() *cobra.Command {
 		Args:   cobra.ExactArgs(2),
 		Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			// What a killed part leaves there, the program that started it removes.
+			// The program that started a part removes the files of a killed one.
 			if err := os.Setenv("TMPDIR", dir); err != nil {
 				return fmt.Errorf("name the folder for files: %w", err)
 			}

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// peerPings are made in each round, one after the other.
+	// peerPings is the number of pings in each round, one after the other.
 	peerPings = 20
-	// peerPause is between them, so that a round is no flood.
+	// peerPause is the pause between them.
 	peerPause = 50 * time.Millisecond
-	// peerLoadPause is what the other gateway wants between two measurements of throughput,
-	// and a little.
+	// peerLoadPause is the other gateway's minimum pause between two throughput measurements,
+	// plus a margin.
 	peerLoadPause = 10500 * time.Millisecond
-	// peerLoadBytes bounds one of them, both ways together (control/auth).
+	// peerLoadBytes bounds one of them, in both directions together (control/auth).
 	peerLoadBytes = 64 << 20
 	// throughputCheck is the name of the check that measures.
 	throughputCheck = "throughput"
@@ -29,16 +29,15 @@ const (
 	peerRuns = 3
 )
 
-// peering measures one of a running gateway's.
+// peering measures one peering of a running gateway.
 type peering struct {
 	app  *app
 	name string
-	// loaded is when throughput was measured last.
+	// loaded is when throughput was last measured.
 	loaded time.Time
 }
 
-// notWithPeer are the flags of `bench run` that a peering has no use for, each with the
-// reason.
+// notWithPeer are the flags of `bench run` that do not apply to a peering, with the reasons.
 var notWithPeer = []struct{ flag, why string }{
 	{"scenario", nothingStarted}, {"subject", nothingStarted}, {"cpus", nothingStarted}, {"memory", nothingStarted},
 	{"duration", roundIsFixed}, {"warmup", roundIsFixed},
@@ -49,8 +48,8 @@ const (
 	roundIsFixed   = "with --peer a round's work is fixed: echoes, and a stream of at most a second each way"
 )
 
-// forPeer makes the flags those of a measurement of a peering; given reports whether the
-// user set one.
+// forPeer adapts the flags to a measurement of a peering; given reports whether the user set a
+// flag.
 func (f *benchFlags) forPeer(given func(flag string) bool) error {
 	for _, n := range notWithPeer {
 		if given(n.flag) {
@@ -63,7 +62,7 @@ func (f *benchFlags) forPeer(given func(flag string) bool) error {
 	return nil
 }
 
-// benchPeer says what it will do, does it, and reports.
+// benchPeer announces the measurement, performs it, and writes the report.
 func (a *app) benchPeer(ctx context.Context, f benchFlags, write reportWriter) error {
 	s, err := a.client().Status(ctx)
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *app) benchPeer(ctx context.Context, f benchFlags, write reportWriter) e
 			Name: f.peer, About: "the peering with " + f.peer + ", " + p.Path.Kind + " path by " + p.Path.Remote,
 			Run: m.run,
 		}},
-		// Nothing warms up, and a round ends when its work is done.
+		// There is no warm-up, and a round ends when its work is done.
 		Options: bench.Options{Runs: f.runs, Duration: peerPings * peerPause, Progress: a.benchProgress},
 	}
 	report, err := runner.Run(ctx)
@@ -99,7 +98,7 @@ func (a *app) benchPeer(ctx context.Context, f benchFlags, write reportWriter) e
 	return benchFailure(report)
 }
 
-// peerScenarios are what can be measured of this peer.
+// peerScenarios returns the scenarios that can be measured with this peer.
 func peerScenarios(p *api.PeerStatus) []bench.Scenario {
 	can := []string{bench.PeerOverlay, bench.PeerThroughput}
 	for load, service := range map[string]string{bench.PeerAuth: api.ServiceAuth, bench.PeerAPIServer: api.ServiceAPIServer} {
@@ -117,7 +116,7 @@ func peerScenarios(p *api.PeerStatus) []bench.Scenario {
 	return out
 }
 
-// announce says beforehand what will be done, for how long, and how much is sent at most.
+// announce prints what will be done, for how long, and how much is sent at most.
 func (m *peering) announce(runs int, scenarios []bench.Scenario, p *api.PeerStatus) {
 	took := time.Duration(runs)*time.Duration(len(scenarios)-1)*peerPings*peerPause + time.Duration(runs-1)*peerLoadPause + 2*time.Second
 	fmt.Fprintf(m.app.stderr, "Measuring %s (%s path by %s) for about %s. Rounds: %d, in each %d echoes at each of %d layers "+
@@ -167,9 +166,9 @@ func (m *peering) echoes(ctx context.Context, layer string) (load.Result, error)
 	}}, nil
 }
 
-// throughput has the gateways measure what the path carries.
+// throughput makes the gateways measure the path's throughput.
 func (m *peering) throughput(ctx context.Context) (load.Result, error) {
-	pause := time.NewTimer(time.Until(m.loaded.Add(peerLoadPause))) // At once the first time.
+	pause := time.NewTimer(time.Until(m.loaded.Add(peerLoadPause))) // at once the first time
 	defer pause.Stop()
 	select {
 	case <-pause.C:

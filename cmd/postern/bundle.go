@@ -71,11 +71,11 @@ func (a *app) bundle(ctx context.Context, file string) error {
 	return nil
 }
 
-// bundledStep is how fine the past of all peers is in a bundle.
+// bundledStep is the resolution of the history in a bundle.
 const bundledStep = 5 * time.Minute
 
-// collect asks the gateway for everything. What it does not answer is a file that says so:
-// half a bundle is better than none.
+// collect requests everything from the gateway. A failed request becomes a file with the error: a
+// partial bundle is better than none.
 func (a *app) collect(ctx context.Context, status api.Status, now time.Time) []member {
 	client := a.client()
 	var files []member
@@ -118,7 +118,7 @@ func (a *app) collect(ctx context.Context, status api.Status, now time.Time) []m
 	return files
 }
 
-// bundleName is a name fit for a file.
+// bundleName returns a valid file name.
 func bundleName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
@@ -128,8 +128,8 @@ func bundleName(name string) string {
 	}, name)
 }
 
-// logText writes the alarms, which the records may no longer have, and the records, a line
-// each, oldest first.
+// logText writes the alarms, whose records may have been dropped, and the records, one a line,
+// oldest first.
 func logText(l api.Log) []byte {
 	var b bytes.Buffer
 	for i := range l.Alarms {
@@ -154,7 +154,7 @@ func bundleFile(name string, files []member, now time.Time) (err error) {
 	}
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(name) // half an archive is of no use
+			_ = os.Remove(name) // a partial archive is useless
 		}
 	}()
 	return writeBundle(f, files, now)
@@ -175,7 +175,7 @@ func writeBundle(w io.Writer, files []member, now time.Time) error {
 	return errors.Join(tw.Close(), zw.Close())
 }
 
-// publicKeys are the keys that a bundle may show.
+// publicKeys returns the keys that a bundle may show.
 func publicKeys(s api.Status) map[string]bool {
 	keys := map[string]bool{s.Gateway.PublicKey: true}
 	for _, p := range s.Peers {

@@ -24,7 +24,7 @@ const (
 // checkRetry is the pause between two rounds of `check --wait`.
 const checkRetry = time.Second
 
-// checkFlags are those of `postern check`.
+// checkFlags are the flags of `postern check`.
 type checkFlags struct {
 	format, failOn string
 	predict        []string
@@ -101,7 +101,7 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 	return checkFailure(r, f.failOn)
 }
 
-// printChecks writes a report for people, with the way to each peer that has an error.
+// printChecks writes a report as text, with the way to each peer that has an error.
 func (a *app) printChecks(ctx context.Context, r api.CheckReport) error {
 	var s api.Status
 	if tui.HasError(r) {
@@ -114,8 +114,8 @@ func (a *app) printChecks(ctx context.Context, r api.CheckReport) error {
 	return err
 }
 
-// checkUntilFine repeats the checks while one fails or has no result yet, for as long as it
-// may: right after a start nobody knows, and that is not fine.
+// checkUntilFine repeats the checks while one fails or has no result yet, until the timeout:
+// right after a start there are no results, which does not count as success.
 func (a *app) checkUntilFine(ctx context.Context, name string, f checkFlags) (api.CheckReport, error) {
 	until := time.Now().Add(f.wait)
 	for {
@@ -131,14 +131,14 @@ func (a *app) checkUntilFine(ctx context.Context, name string, f checkFlags) (ap
 	}
 }
 
-// undecided reports whether a check has no result that it does not owe to another one.
+// undecided reports whether a check has no result, other than because of another check.
 func undecided(r api.CheckReport) bool {
 	return slices.ContainsFunc(r.Checks, func(c api.Check) bool {
 		return c.Verdict.Verdict == api.Unknown && c.DependsOn == ""
 	})
 }
 
-// checkFailure is the command's failure, if the report is one.
+// checkFailure returns an error if the report counts as a failure.
 func checkFailure(r api.CheckReport, failOn string) error {
 	warnings := failOn == failOnWarning
 	if r.Summary.Error == 0 && (!warnings || r.Summary.Warning == 0) {
@@ -157,8 +157,8 @@ func checkFailure(r api.CheckReport, failOn string) error {
 	return failedf("postern check shows cause and fix of each", "check: %s", strings.Join(found, ", "))
 }
 
-// checkPlace says what a check is about: "cloud → apiServer", "cloud ← auth" or a name of
-// this gateway's own.
+// checkPlace returns what a check is about: "cloud → apiServer", "cloud ← auth" or the name of an
+// own check.
 func checkPlace(c api.Check) string {
 	switch {
 	case c.Peer == "":

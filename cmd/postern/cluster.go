@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/pod"
 )
 
-// newClusterIssuer makes the issuer of spec.services.auth.issuer.serviceAccount, or of csr, in
+// newClusterIssuer creates the issuer of spec.services.auth.issuer.serviceAccount, or of csr, in
 // the cluster that this gateway runs in or beside.
 func newClusterIssuer(o gateway.ClusterIssuerOptions) (gateway.ClusterIssuer, error) {
 	c, err := kube.Connect("postern/" + buildVersion().Version)

@@ -11,25 +11,25 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Completion scripts hand the line back to the shell's eval at the next TAB, and fish does so
-// without the quotes of the words before. A word that is offered is therefore a part of a
-// program that the operator's shell runs, and many words come from others: peers, gateways
-// that strangers announce, a gateway in someone else's cluster.
+// Completion scripts pass the line to the shell's eval at the next TAB, and fish does so without
+// the quotes of earlier words. So an offered word is part of a program that the operator's shell
+// runs, and many words come from others: peers, gateways announced by strangers, a gateway in
+// someone else's cluster.
 //
-// So everything that a shell is offered, whoever offers it, passes through [offers]: it is
-// what cobra's completion command writes to.
+// Therefore everything that is offered to a shell passes through [offers]: cobra's completion
+// command writes to it.
 
-// completing reports whether a command line is a shell's question for completions.
+// completing reports whether a command line is a shell's request for completions.
 func completing(args []string) bool {
 	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 }
 
-// offers passes on the completions that are safe in a shell: a line for each, a word and,
-// after a tab, what is said of it; and last the directive.
+// offers passes on completions that are safe in a shell: a line for each with a word and, after a
+// tab, its description, and finally the directive.
 type offers struct {
 	to io.Writer
-	// flags: the word that is being completed is a flag. Where it is none, a word that begins
-	// with a hyphen would become one.
+	// flags: a flag is being completed. Otherwise a word that begins with a hyphen would become a
+	// flag.
 	flags bool
 	rest  []byte
 	seen  map[string]bool
@@ -39,7 +39,7 @@ func newOffers(to io.Writer, args []string) *offers {
 	return &offers{to: to, flags: strings.HasPrefix(args[len(args)-1], "-"), seen: map[string]bool{}}
 }
 
-// Write takes whole lines, and keeps the beginning of one.
+// Write passes on complete lines, and buffers the beginning of one.
 func (o *offers) Write(b []byte) (int, error) {
 	o.rest = append(o.rest, b...)
 	for {
@@ -59,9 +59,9 @@ func (o *offers) Write(b []byte) (int, error) {
 // directive is the last line of cobra's answer.
 var directive = regexp.MustCompile(`^:[0-9]{1,3}$`)
 
-// line is a line as it may be offered; false for one that may not. A word is offered once:
-// what two entries have in common is typed for the operator, and of two that differ in
-// nothing but what is said of them that would be typed, too.
+// line returns a line as it may be offered; false if it may not. Each word is offered once: the
+// shell types the common prefix of two entries, which for entries that only differ in their
+// descriptions would include the word.
 func (o *offers) line(s string) (string, bool) {
 	if directive.MatchString(s) {
 		return s, true
@@ -77,7 +77,7 @@ func (o *offers) line(s string) (string, bool) {
 	return word + "\t" + about, true
 }
 
-// plain is a description without what any shell acts on.
+// plain returns a description without characters that any shell interprets.
 func plain(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
@@ -90,8 +90,8 @@ func plain(s string) string {
 	}, foreign.Of(s).String()))
 }
 
-// fishScript is cobra's script for fish, which evaluates the words before the one that is
-// completed without their quotes; here they get them back.
+// fishScript returns cobra's script for fish, changed to keep the quotes of the words before the
+// completed one. Cobra's evaluates them without.
 func fishScript(script string) string {
 	const words = "set -l args (commandline -opc)\n"
 	return strings.Replace(script, words, words+"    set args $args[1] (string escape -- $args[2..-1])\n", 1)

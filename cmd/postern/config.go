@@ -144,7 +144,7 @@ func (a *app) configSchema() *cobra.Command {
 	}
 }
 
-// loadConfig reads a configuration. A file that cannot be read is a mistake of usage.
+// loadConfig reads a configuration. An unreadable file is a usage error.
 func loadConfig(path string, o config.Overrides) (*config.Resolved, error) {
 	r, err := config.Load(path, o)
 	if err == nil || errorsAsProblems(err) {

@@ -57,7 +57,7 @@ func (a *app) discoverCommand() *cobra.Command {
 	return c
 }
 
-// writeDiscovered prints who was found, and below why others may not be.
+// writeDiscovered prints the discovered gateways, and below why others may be missing.
 func writeDiscovered(out io.Writer, d api.DiscoveredList) error {
 	self := fmt.Sprintf("this gateway: %s, fingerprint %s", tui.Printable(d.Name), d.Fingerprint)
 	if d.AnnouncedAs != "" && d.AnnouncedAs != d.Name {
@@ -90,7 +90,7 @@ func writeDiscovered(out io.Writer, d api.DiscoveredList) error {
 	return nil
 }
 
-// nobodyFound says where was looked in vain.
+// nobodyFound says where no gateway was found.
 func nobodyFound(d api.DiscoveredList) string {
 	if len(d.Looking) == 0 && len(d.Problems) == 0 {
 		return "gateways are not looked for: set spec.discovery.lan: {enabled: true}, or spec.discovery.dns.domains"
@@ -117,7 +117,7 @@ func discoveredCells(g api.Discovered) []string {
 	}
 }
 
-// watchDiscovered goes on until it is interrupted, with a look a second.
+// watchDiscovered polls every second until it is interrupted.
 func (a *app) watchDiscovered(ctx context.Context, d api.DiscoveredList, format string) error {
 	if format == formatJSON {
 		if err := a.printLine("DiscoveredList", d); err != nil {
@@ -154,7 +154,7 @@ func (a *app) watchDiscovered(ctx context.Context, d api.DiscoveredList, format 
 	}
 }
 
-// discoveredChanges say what came, changed and went. An age alone is no change.
+// discoveredChanges returns what was added, changed and removed. A different age is no change.
 func discoveredChanges(before, after api.DiscoveredList) []string {
 	lines := func(d api.DiscoveredList) []string {
 		var out []string

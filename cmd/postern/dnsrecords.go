@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// defaultRecordTTL is how long others may keep to old addresses after a change.
+	// defaultRecordTTL is how long others may use old addresses after a change.
 	defaultRecordTTL = 5 * time.Minute
 	minRecordTTL     = 5 * time.Second
 	maxRecordTTL     = 24 * time.Hour
@@ -53,7 +53,7 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 				}
 			}
 			client := a.client()
-			if _, err := client.NetCheck(c.Context()); err != nil { // has servers and router answer again
+			if _, err := client.NetCheck(c.Context()); err != nil { // queries servers and router again
 				return err
 			}
 			s, err := client.Status(c.Context())
@@ -115,7 +115,7 @@ func (a *app) printRecords(g api.GatewayStatus, names, literal []string, o recor
 	return nil
 }
 
-// adviseRecords says what to do with the records.
+// adviseRecords prints what to do with the records.
 func (a *app) adviseRecords(z dnssd.Zone) {
 	say := func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
 	where, domain := "the zone", "DOMAIN"
@@ -132,7 +132,7 @@ func (a *app) adviseRecords(z dnssd.Zone) {
 	}
 }
 
-// advertised takes spec.discovery.advertise apart: host names need no addresses in the zone.
+// advertised splits spec.discovery.advertise: host names need no addresses in the zone.
 func advertised(values []config.Value) (names, literal []string) {
 	for _, v := range values {
 		if !strings.HasPrefix(v.Path, "spec.discovery.advertise[") || v.Value == "" {
@@ -147,8 +147,8 @@ func advertised(values []config.Value) (names, literal []string) {
 	return names, literal
 }
 
-// announceable are the candidates that others may find in DNS, the best first; the notes
-// say which are left out, and why.
+// announceable returns the candidates that others may find in DNS, best first. The notes say
+// which are left out, and why.
 func announceable(g api.GatewayStatus, private bool) (out []netip.AddrPort, notes []string) {
 	left := map[string][]string{}
 	var reasons []string
@@ -181,8 +181,8 @@ func announceable(g api.GatewayStatus, private bool) (out []netip.AddrPort, note
 	return out, notes
 }
 
-// onlyInside reports whether an address means something in a private network alone: RFC 1918,
-// RFC 4193, and RFC 6598's for carrier-grade NAT.
+// onlyInside reports whether an address is only meaningful in a private network: RFC 1918, RFC
+// 4193, and RFC 6598 for carrier-grade NAT.
 func onlyInside(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10).Contains(a)

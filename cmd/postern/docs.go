@@ -61,11 +61,10 @@ type page struct {
 	shared *pflag.FlagSet // flags of many commands, which are described once
 }
 
-// control is what troff would take for a request, at the beginning of a line.
+// control matches what troff would interpret as a request at the beginning of a line.
 var control = regexp.MustCompile(`(?m)^([.'])`)
 
-// roff is a text as it is: troff reads backslashes as escapes, and makes dashes of hyphens
-// that are to be typed.
+// roff escapes a text: troff interprets backslashes as escapes, and turns hyphens into dashes.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	return control.ReplaceAllString(s, `\&$1`)
@@ -85,7 +84,7 @@ func (p *page) text(s string) {
 	p.WriteString(roff(strings.TrimSpace(s)) + "\n")
 }
 
-// typed writes lines as they are typed.
+// typed writes lines literally.
 func (p *page) typed(s string) {
 	p.macro("EX")
 	for line := range strings.Lines(s) {
@@ -94,14 +93,14 @@ func (p *page) typed(s string) {
 	p.macro("EE")
 }
 
-// item writes what a term means.
+// item writes a term and its meaning.
 func (p *page) item(term, meaning string) {
 	p.macro("TP")
 	p.macro("B", term)
 	p.text(meaning)
 }
 
-// manual is the program's page: every command with its flags and examples.
+// manual returns the program's page: every command with its flags and examples.
 func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	p := &page{shared: cluster}
 	p.macro("TH", strings.ToUpper(root.Name()), "1", buildDate(), "postern "+buildVersion().Version, "User Commands")
@@ -146,7 +145,7 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	return p.String()
 }
 
-// commands writes those below c, each with what it does.
+// commands writes the commands below c with their descriptions.
 func (p *page) commands(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		if sub.Hidden || !sub.IsAvailableCommand() {
@@ -193,8 +192,7 @@ func (p *page) flag(f *pflag.Flag) {
 	p.item(term, usage+".")
 }
 
-// buildDate is the day of the commit that the program was built from; empty where that is not
-// known.
+// buildDate returns the date of the commit that the program was built from; empty if unknown.
 func buildDate() string {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {

@@ -73,7 +73,7 @@ func (a *app) invite(ctx context.Context, r api.InviteRequest, format string, co
 	return nil
 }
 
-// ticketCode draws a ticket as a QR code, which has upper case: it takes less room, and means the same.
+// ticketCode draws a ticket as a QR code, in upper case: this takes less room, and is equivalent.
 func (a *app) ticketCode(ticket string) string {
 	width, height := 0, 0
 	err, there := terminal(a.stderr)
@@ -108,7 +108,7 @@ func checkOptionalName(name string) error {
 	return nil
 }
 
-// inviteAdvice says on stderr what to do with the ticket.
+// inviteAdvice prints to stderr what to do with the ticket.
 func (a *app) inviteAdvice(r api.InviteRequest, answer api.InviteResponse) {
 	e := a.stderr
 	fmt.Fprintf(e, "At the other gateway, before %s: postern join TICKET (or postern join - with the ticket on stdin).\n",
@@ -135,7 +135,7 @@ func (a *app) inviteAdvice(r api.InviteRequest, answer api.InviteResponse) {
 	}
 }
 
-// userAdvice says on stderr what RBAC knows a peer by.
+// userAdvice prints to stderr the peer's user name in RBAC.
 func (a *app) userAdvice(who, user string) {
 	if user != "" {
 		fmt.Fprintf(a.stderr, "In this cluster %s is the user %s.\n", who, tui.Printable(user))

@@ -29,7 +29,7 @@ const (
 	exitInterrupted = 130
 )
 
-// commandError is an error with its exit code and what to do about it.
+// commandError is an error with its exit code and advice.
 type commandError struct {
 	code int
 	err  error
@@ -39,18 +39,18 @@ type commandError struct {
 func (e *commandError) Error() string { return e.err.Error() }
 func (e *commandError) Unwrap() error { return e.err }
 
-// usagef is a mistake of the command line. The hint may be empty.
+// usagef returns a usage error. The hint may be empty.
 func usagef(hint, format string, args ...any) error {
 	return &commandError{exitUsage, fmt.Errorf(format, args...), hint}
 }
 
-// failedf says that the asked-for state was not reached. The hint may be empty.
+// failedf returns an error for a requested state that was not reached. The hint may be empty.
 func failedf(hint, format string, args ...any) error {
 	return &commandError{exitFailed, fmt.Errorf(format, args...), hint}
 }
 
-// usageError is what the command line's parser objects to, with the command to ask for
-// help.
+// usageError returns the usage error for an error of the command line's parser, with the command
+// for help.
 func usageError(err error, root *cobra.Command, args []string) error {
 	var own *commandError
 	if errors.As(err, &own) {
@@ -60,7 +60,7 @@ func usageError(err error, root *cobra.Command, args []string) error {
 	if findErr != nil {
 		c = root
 	}
-	first, _, _ := strings.Cut(err.Error(), "\n") // Cobra adds suggestions on lines of their own.
+	first, _, _ := strings.Cut(err.Error(), "\n") // Cobra adds suggestions on separate lines
 	hint := "see " + c.CommandPath() + " --help"
 	if word := meant(first, c); word != "" {
 		hint = "did you mean " + word + "? See" + hint[len("see"):]
@@ -68,13 +68,13 @@ func usageError(err error, root *cobra.Command, args []string) error {
 	return &commandError{exitUsage, errors.New(first), hint}
 }
 
-// unknownWord and unknownFlag are how the parser's messages begin.
+// unknownWord and unknownFlag match the beginnings of the parser's messages.
 var (
 	unknownWord = regexp.MustCompile(`^(?:unknown command|invalid argument) "([^"]*)" for `)
 	unknownFlag = regexp.MustCompile(`^unknown flag: --(\S*)`)
 )
 
-// meant is the command, argument or flag of c that the parser's message is probably about.
+// meant returns the command, argument or flag of c that the parser's message is probably about.
 func meant(message string, c *cobra.Command) string {
 	if m := unknownWord.FindStringSubmatch(message); m != nil {
 		known := slices.Clone(c.ValidArgs)
@@ -97,8 +97,8 @@ func meant(message string, c *cobra.Command) string {
 	return ""
 }
 
-// explain returns the exit code of an error and the lines to print. socket is empty when a
-// gateway in a cluster was asked.
+// explain returns the exit code of an error and the lines to print. socket is empty if a gateway
+// in a cluster was used.
 func explain(err error, socket string) (int, []string) {
 	var (
 		own      *commandError
@@ -151,7 +151,7 @@ func noGatewayHint(err error, socket string) string {
 	return "start one with postern gateway --config FILE, or correct --socket or POSTERN_SOCKET"
 }
 
-// group makes a command that only holds others.
+// group returns a command that only contains others.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -13,12 +13,12 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// memoryShare of the cgroup's limit is what the Go runtime may use: the rest is the
-// kernel's socket buffers and what the runtime does not count.
+// memoryShare of the cgroup's limit is what the Go runtime may use. The rest is for the kernel's
+// socket buffers and for what the runtime does not count.
 const memoryShare = 0.9
 
-// drainTime is how long open connections may go on after SIGTERM. Kubernetes kills
-// after 30 s and systemd after 90 s unless told otherwise.
+// drainTime is how long open connections may continue after SIGTERM. By default Kubernetes kills
+// after 30 s and systemd after 90 s.
 const drainTime = 10 * time.Second
 
 func (a *app) gatewayCommand() *cobra.Command {
@@ -57,7 +57,7 @@ func (a *app) gatewayCommand() *cobra.Command {
 	choiceFlag(c, &format, "log-format", "", or(a.getenv("POSTERN_LOG_FORMAT"), formatText), "log format", formatText, formatJSON)
 	f.StringVar(&level, "log-level", or(a.getenv("POSTERN_LOG_LEVEL"), "info"), "debug, info, warn or error")
 	for _, s := range config.Settings() {
-		if s.Flag != "socket" { // Every command has that one.
+		if s.Flag != "socket" { // all commands have that one
 			settings[s.Flag] = f.String(s.Flag, "", s.Usage)
 		}
 	}
@@ -71,7 +71,7 @@ func or(s, otherwise string) string {
 	return otherwise
 }
 
-// logger writes to stderr.
+// logger returns a logger that writes to stderr.
 func (a *app) logger(format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -87,8 +87,8 @@ func (a *app) logger(format, level string) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.stderr, o)), nil
 }
 
-// gateway reads the configuration and runs until ctx ends. SIGTERM is how a gateway is
-// meant to end, and no failure.
+// gateway reads the configuration and runs until ctx ends. SIGTERM is the normal way to end a
+// gateway, and no failure.
 func (a *app) gateway(ctx context.Context, load func() (*config.Resolved, error), log *slog.Logger) error {
 	cfg, err := load()
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) gateway(ctx context.Context, load func() (*config.Resolved, error)
 	}
 	logWarnings(log, cfg)
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(memlimit.FromCgroup))
-	if err != nil { // There is no cgroup, or none with a limit that can be read.
+	if err != nil { // there is no cgroup, or none with a readable limit
 		log.Debug("failed to read the memory limit", "error", err)
 	} else {
 		log.Debug("memory limit", "bytes", limit)

@@ -12,7 +12,7 @@ import (
 // helpWidth is the width of help in characters: every terminal has it.
 const helpWidth = 80
 
-// wrapHelp has every command's help fit a terminal.
+// wrapHelp makes every command's help fit a terminal.
 func (a *app) wrapHelp(root *cobra.Command) {
 	whole := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
@@ -31,8 +31,8 @@ func (a *app) wrapHelp(root *cobra.Command) {
 	})
 }
 
-// wrap breaks a line between words. What follows is below the last column, which is what
-// stands after several blanks. A word that is too long keeps its length.
+// wrap breaks a line between words. Continuation lines are indented to the last column, which
+// starts after several spaces. A word that is too long is not broken.
 func wrap(line string, width int) string {
 	if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) <= width {
 		return line

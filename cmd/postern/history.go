@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// defaultPast is how far back history goes by default.
+// defaultPast is the default period of history.
 const defaultPast = time.Hour
 
 func (a *app) historyCommand() *cobra.Command {

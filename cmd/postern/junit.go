@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// The form that continuous-integration systems read: a suite for this gateway and one for
-// each peer, a case for each check. Warnings are passed cases with a system-out.
+// The format of continuous-integration systems: a suite for this gateway and one for each peer, a
+// case for each check. Warnings are passed cases with a system-out.
 type (
 	junitSuites struct {
 		XMLName  xml.Name     `xml:"testsuites"`

@@ -102,7 +102,7 @@ func (a *app) keyRotate() *cobra.Command {
 	return c
 }
 
-// printRotation says who was told, and what is left to be done.
+// printRotation says which peers know the new key, and what is left to do.
 func (a *app) printRotation(r api.KeyRotateResponse) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PEER\tNEXT KEY")
@@ -125,7 +125,7 @@ func (a *app) printRotation(r api.KeyRotateResponse) error {
 	return nil
 }
 
-// readSecretFile reads a small file, or stdin for "-", without the white space around.
+// readSecretFile reads a small file, or stdin for "-", without surrounding white space.
 func (a *app) readSecretFile(path, what string) (string, error) {
 	in := a.stdin
 	if path != "-" {

@@ -19,14 +19,14 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// execAPIVersion is that of kubectl's credential plugins (client-go v1.22 and later).
+// execAPIVersion is the API version of kubectl's credential plugins (client-go v1.22 and later).
 const execAPIVersion = "client.authentication.k8s.io/v1"
 
-// kubeconfigPrefix begins every name in a kubeconfig of ours, which is how one is told
-// from the user's own.
+// kubeconfigPrefix is the prefix of every name in our kubeconfigs, which distinguishes them from
+// the user's own.
 const kubeconfigPrefix = "postern-"
 
-// The parts of a kubeconfig (apiVersion v1, kind Config) that are written here.
+// The written parts of a kubeconfig (apiVersion v1, kind Config).
 type (
 	kubeconfigFile struct {
 		APIVersion     string         `yaml:"apiVersion"`
@@ -125,7 +125,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 	return c
 }
 
-// credentialPlugin is how kubectl asks for the identity of the moment.
+// credentialPlugin returns the command with which kubectl gets the current identity.
 func (a *app) credentialPlugin(name string) (execPlugin, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -162,7 +162,7 @@ func renderKubeconfig(name string, k api.Kubeconfig, plugin execPlugin) ([]byte,
 	return data, nil
 }
 
-// mayReplace refuses to overwrite a file that is not a kubeconfig of ours.
+// mayReplace refuses to overwrite a file that is not one of our kubeconfigs.
 func mayReplace(path string) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,7 +179,7 @@ func mayReplace(path string) error {
 	return nil
 }
 
-// writeAtomically replaces a file whole or not at all.
+// writeAtomically replaces a file completely or not at all.
 func writeAtomically(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // Mode 0600.
 	if err != nil {
@@ -200,7 +200,7 @@ func writeAtomically(path string, data []byte) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// execCredential is what kubectl expects of a credential plugin.
+// execCredential is the output that kubectl expects from a credential plugin.
 type execCredential struct {
 	APIVersion string               `json:"apiVersion"`
 	Kind       string               `json:"kind"`

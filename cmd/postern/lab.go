@@ -77,7 +77,7 @@ func scenarioNames() []string {
 	return names
 }
 
-// listScenarios has the networks first, then the faults.
+// listScenarios lists the networks first, then the faults.
 func (a *app) listScenarios() {
 	story := a.labStory(formatTable)
 	for _, group := range []struct {
@@ -93,8 +93,8 @@ func (a *app) listScenarios() {
 	}
 }
 
-// lab plays a scenario, then keeps it on the screen if there is one. A fault is made on the
-// screen, where it can be watched.
+// lab plays a scenario, then shows it on the screen if there is a terminal. A fault is caused
+// while the screen is shown.
 func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string) (err error) {
 	start := time.Now()
 	l, err := lab.Build(ctx, lab.Options{Version: buildVersion().Version, Scenario: s})
@@ -149,14 +149,14 @@ func (a *app) labTables(gateways []api.Status, took time.Duration) {
 	fmt.Fprintf(a.stdout, "\n%.1f s in all\n", took.Seconds())
 }
 
-// onTerminal reports whether there is someone to show a screen to.
+// onTerminal reports whether a screen can be shown.
 func (a *app) onTerminal() bool {
 	_, in := terminal(a.stdin)
 	_, out := terminal(a.stdout)
 	return in && out
 }
 
-// labScreen shows both gateways live until someone quits, below a note.
+// labScreen shows both gateways live, below a note, until someone quits.
 func (a *app) labScreen(ctx context.Context, l *lab.Lab, note func() string, actions ...screen.Action) error {
 	o := screen.Options{Color: a.color(), Graph: a.graph(), TrueColor: tui.TrueColor(a.getenv), Theme: a.theme(), Themes: a.themes(), Mouse: true, In: a.stdin, Out: a.stdout.to, Note: note, Actions: actions}
 	for _, site := range []*lab.Site{l.Edge, l.Cloud} {

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// labStory tells what happens in the lab, a step a line. On a terminal it shows the step
-// that is in progress as well, and wraps sentences.
+// labStory prints what happens in the lab, one step a line. On a terminal it also shows the step
+// in progress, and wraps sentences.
 type labStory struct {
 	out   io.Writer
 	width int // of the terminal, 0 when there is none
@@ -69,7 +69,7 @@ func (s labStory) end(step api.LabStep) {
 	}
 }
 
-// print writes text behind a prefix, wrapped at the terminal's width.
+// print writes text after a prefix, wrapped to the terminal's width.
 func (s labStory) print(prefix, text string) {
 	indent := utf8.RuneCountInString(prefix)
 	line, used := prefix, indent

@@ -12,16 +12,15 @@ import (
 	"github.com/postern-dev/postern/tui/screen"
 )
 
-// wellFor is how long the screen shows a pair that is well before the fault is made.
+// wellFor is how long the screen shows a healthy pair before the fault is caused.
 const wellFor = 4 * time.Second
 
-// inProcess is a gateway of the lab as the screen asks it; there is none while it is being
-// restarted.
+// inProcess provides the screen with a gateway of the lab, which does not exist during a restart.
 type inProcess struct{ site *lab.Site }
 
 var errRestarting = errors.New("the gateway is being restarted")
 
-// ofRunning is the answer of the running gateway.
+// ofRunning returns the answer of the running gateway.
 func ofRunning[T any](p inProcess, ask func(screen.Source) (T, error)) (t T, err error) {
 	g := p.site.Running()
 	if g == nil {
@@ -67,15 +66,15 @@ type training struct {
 
 	mu    sync.Mutex
 	note  string
-	made  bool // the fault is there
+	made  bool // the fault was caused
 	steps []api.LabStep
-	// stop ends the part that is played, and ended tells that it has.
+	// stop ends the current phase, and ended is closed when it has ended.
 	stop  context.CancelFunc
 	ended chan struct{}
 }
 
-// train shows the screen, makes the fault on it, and fixes it when told to. What happened
-// is told again afterwards.
+// train shows the screen, causes the fault, and fixes it on request. Afterwards it prints what
+// happened.
 func (a *app) train(ctx context.Context, l *lab.Lab, s lab.Scenario) error {
 	t := newTraining(ctx, l, s)
 	err := a.labScreen(ctx, l, t.text, screen.Action{
@@ -89,7 +88,7 @@ func (a *app) train(ctx context.Context, l *lab.Lab, s lab.Scenario) error {
 	return err
 }
 
-// newTraining begins one. The fault is made in a while.
+// newTraining starts a training. The fault is caused after a while.
 func newTraining(ctx context.Context, l *lab.Lab, s lab.Scenario) *training {
 	t := &training{lab: l, name: s.Name, ended: make(chan struct{})}
 	t.say("%s.", s.Before())
@@ -101,13 +100,13 @@ func newTraining(ctx context.Context, l *lab.Lab, s lab.Scenario) *training {
 	return t
 }
 
-// end stops what is being played, and waits for it.
+// end stops the current phase, and waits for it.
 func (t *training) end() {
 	t.stop()
 	<-t.ended
 }
 
-// text is what the screen shows above all else.
+// text returns the note at the top of the screen.
 func (t *training) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +119,7 @@ func (t *training) say(format string, args ...any) {
 	t.note = t.name + ": " + fmt.Sprintf(format, args...)
 }
 
-// harm makes the fault, and waits until both sides have found it.
+// harm causes the fault, and waits until both sides have found it.
 func (t *training) harm(ctx context.Context) {
 	wait := time.NewTimer(wellFor)
 	defer wait.Stop()
@@ -152,14 +151,14 @@ func (t *training) harm(ctx context.Context) {
 	}
 }
 
-// add keeps a step, to be told again.
+// add stores a step, to be printed afterwards.
 func (t *training) add(s api.LabStep) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.steps = append(t.steps, s)
 }
 
-// fix does what the fix says, and waits until nothing is wrong any more.
+// fix follows the fix, and waits until nothing is wrong any more.
 func (t *training) fix(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	made := t.made

@@ -2,9 +2,9 @@
 // reach each other's auth service and API server through one UDP port, and the commands
 // to run, enrol and observe it.
 //
-// The package holds the command line and nothing else: flags, what is printed where, and
-// exit codes. Each file is one group of commands. What they do is done by the gateway
-// (control/gateway), asked over its admin socket (control/admin).
+// The package only contains the command line: flags, output and exit codes. Each file is a group
+// of commands. The gateway (control/gateway) does the work; commands use its admin socket
+// (control/admin).
 package main
 
 import (
@@ -35,13 +35,12 @@ func run() int {
 	return execute(ctx, a, args)
 }
 
-// interrupted is the cause of a context that a signal ended.
+// interrupted is the cause of a context that was ended by a signal.
 type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return fmt.Sprintf("interrupted by %s", i.signal) }
 
-// signalContext ends at the first SIGINT or SIGTERM. The second one ends the process at
-// once, as if nobody listened.
+// signalContext ends at the first SIGINT or SIGTERM. The second one ends the process at once.
 func signalContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -40,7 +40,7 @@ func (a *app) netCheckCommand() *cobra.Command {
 	return c
 }
 
-// silentServer is the failure of the first server that does not serve.
+// silentServer returns an error about the first server that does not work.
 func silentServer(n api.NetCheck) error {
 	const hint = "postern netcheck shows all of them"
 	for _, s := range n.STUNServers {

@@ -26,14 +26,13 @@ const (
 	formatText  = "text"
 )
 
-// output is stdout. It keeps the first error of a write, which fails a command that has not
-// noticed.
+// output is stdout. It keeps the first write error, which then fails a command that ignored it.
 type output struct {
 	to  io.Writer
 	err error
 }
 
-// Write passes on.
+// Write writes to the underlying writer.
 func (o *output) Write(b []byte) (int, error) {
 	n, err := o.to.Write(b)
 	if err != nil && o.err == nil {
@@ -42,7 +41,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// choice is the value of a flag that is one of a few words.
+// choice is a flag value that is one of a few words.
 type choice struct {
 	flag    string // as it is typed
 	value   *string
@@ -52,14 +51,14 @@ type choice struct {
 func (c *choice) String() string { return *c.value }
 func (c *choice) Type() string   { return "string" }
 
-// Set refuses what is none of the choices.
+// Set refuses other words.
 func (c *choice) Set(s string) error {
 	*c.value = s
 	return oneOf(c.flag, s, c.choices...)
 }
 
-// choiceFlag defines a flag whose value is one of the choices, which help lists and shells
-// complete. The usage is what stands before them, with the value's name in backquotes.
+// choiceFlag defines a flag whose value is one of the choices, which are listed in help and
+// completed by shells. usage precedes them, with the value's name in backquotes.
 func choiceFlag(c *cobra.Command, value *string, name, short, initial, usage string, choices ...string) {
 	typed := "--" + name
 	if short != "" {
@@ -78,7 +77,7 @@ func outputFlag(c *cobra.Command, format *string, choices ...string) {
 	choiceFlag(c, format, "output", "o", choices[0], "output `format`", choices...)
 }
 
-// oneOf reports a value that is none of the choices.
+// oneOf returns an error for a value that is none of the choices.
 func oneOf(flag, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
@@ -122,8 +121,8 @@ func (a *app) printLine(kind string, document any) error {
 	return err
 }
 
-// headed is a document in JSON that begins with its apiVersion and kind, which it may have
-// itself. A list has neither, and stays one: scripts rely on that.
+// headed returns a document as JSON that begins with its apiVersion and kind, unless it has them.
+// A list has neither, and is not changed, because scripts rely on that.
 func headed(kind string, document any) ([]byte, error) {
 	data, err := json.Marshal(document)
 	if err != nil {
@@ -149,8 +148,8 @@ func headed(kind string, document any) ([]byte, error) {
 	return []byte("{" + strings.Join(head, ",") + "}"), nil
 }
 
-// yamlOf turns JSON into YAML and keeps the order of the fields, which JSON, being a
-// part of YAML, carries through the parser.
+// yamlOf converts JSON to YAML and keeps the order of the fields: JSON is valid YAML, whose
+// parser preserves it.
 func yamlOf(data []byte) ([]byte, error) {
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {
@@ -164,7 +163,7 @@ func yamlOf(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// plainStyle takes off braces, and quotes where none are needed.
+// plainStyle removes braces, and quotes that are not needed.
 func plainStyle(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// pathDocument is what `path -o json` prints.
+// pathDocument is the output of `path -o json`.
 type pathDocument struct {
 	Kind       string          `json:"kind"`
 	Peer       string          `json:"peer"`
@@ -64,7 +64,8 @@ func (a *app) pathCommand() *cobra.Command {
 	return c
 }
 
-// printWay writes the way to a peer as a drawing, or with all else that is known of it as a document.
+// printWay writes the way to a peer as a drawing, or as a document with everything that is known
+// about it.
 func (a *app) printWay(ctx context.Context, format string, s api.Status, p api.PeerStatus) error {
 	r, err := a.client().Checks(ctx)
 	if err != nil {

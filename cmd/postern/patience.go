@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// settling is how long a command waits for what was started just before it: a gateway, or
-	// a peering. On a busy machine either takes seconds.
+	// settling is how long a command waits for something that was just started: a gateway, or a
+	// peering. On a busy machine either takes seconds.
 	settling = 10 * time.Second
-	// askAgain is the pause between two tries.
+	// askAgain is the pause between two attempts.
 	askAgain = 200 * time.Millisecond
 )
 
-// waits makes commands that are typed right after `postern gateway &` wait for it.
+// waits makes commands typed right after `postern gateway &` wait for the gateway.
 func (a *app) waits(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
 		run := c.RunE
@@ -30,7 +30,7 @@ func (a *app) waits(commands ...*cobra.Command) []*cobra.Command {
 	return commands
 }
 
-// soon asks again while the gateway says that what is asked for is on its way.
+// soon retries while the gateway says that the result is still being prepared.
 func soon[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for until := time.Now().Add(settling); ; {
 		got, err := ask()

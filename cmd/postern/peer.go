@@ -197,13 +197,14 @@ func (a *app) peerAllow() *cobra.Command {
 	return c
 }
 
-// confirmFlag is of changes that whoever makes them through the tunnel may cut himself off by.
+// confirmFlag is for changes by which an operator who makes them through the tunnel may cut it
+// off.
 func confirmFlag(c *cobra.Command, within *time.Duration) {
 	c.Flags().DurationVar(within, "confirm-within", 0, "undo it after this `time`, such as 2m, unless confirmed by then with postern peer confirm")
 }
 
-// change makes a change of a peer. Of one that is undone unless it is confirmed it gives a line that
-// says so.
+// change changes a peer. If the change is undone unless confirmed, it returns a line that says
+// so.
 func (a *app) change(ctx context.Context, name string, r api.PeerTryRequest) (undone string, err error) {
 	switch {
 	case r.Within != 0:
@@ -270,7 +271,7 @@ func (a *app) peerLocal() *cobra.Command {
 	return c
 }
 
-// tellLocal says what became of listeners that were asked for.
+// tellLocal prints the state of requested listeners.
 func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
 	var missing error
 	for _, service := range slices.Sorted(maps.Keys(asked)) {
@@ -297,7 +298,7 @@ func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
 	return missing
 }
 
-// parseLocal reads SERVICE=IP:PORT items.
+// parseLocal parses SERVICE=IP:PORT items.
 func parseLocal(items []string, mayRemove bool) (map[string]string, error) {
 	if len(items) == 0 {
 		return nil, nil
@@ -347,8 +348,8 @@ func (a *app) peerRemove() *cobra.Command {
 	return c
 }
 
-// autoPeered says where in the configuration a peer's key is listed as that of a gateway
-// that becomes a peer by itself; empty when it is nowhere, or cannot be told.
+// autoPeered returns where in the configuration a peer's key is listed as one that becomes a peer
+// automatically; empty if nowhere, or if unknown.
 func (a *app) autoPeered(ctx context.Context, name string) string {
 	values, err := a.client().Config(ctx)
 	if err != nil {
@@ -374,7 +375,7 @@ func (a *app) autoPeered(ctx context.Context, name string) string {
 	return ""
 }
 
-// completeAllow completes the name of a peer, and then the services here.
+// completeAllow completes the name of a peer, then the local services.
 func (a *app) completeAllow(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 1 {
 		return a.servicesHere(c, nil, typed)
@@ -382,7 +383,7 @@ func (a *app) completeAllow(c *cobra.Command, args []string, typed string) ([]st
 	return a.completePeer(c, args, typed)
 }
 
-// completeServices completes a flag that takes services here.
+// completeServices completes a flag with local services.
 func (a *app) completeServices(c *cobra.Command, flag string) {
 	if err := c.RegisterFlagCompletionFunc(flag, a.servicesHere); err != nil {
 		panic(err) // the flag is not defined: a mistake of this program

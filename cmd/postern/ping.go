@@ -22,7 +22,7 @@ const (
 	layerOverlay = "overlay"
 )
 
-// defaultCount lets a command in a script end by itself.
+// defaultCount makes a command in a script end by itself.
 const defaultCount = 4
 
 func (a *app) pingCommand() *cobra.Command {
@@ -48,7 +48,7 @@ func (a *app) pingCommand() *cobra.Command {
 			}
 			p := pinger{app: a, peer: args[0], layer: layer, json: format == formatJSON, untilDirect: untilDirect}
 			if untilDirect && !c.Flags().Changed("count") {
-				count = 60 // a minute, within which a second coordinated punch has been tried
+				count = 60 // a minute, enough for a second coordinated punch
 			}
 			return p.run(c.Context(), count, pause)
 		},
@@ -58,11 +58,11 @@ func (a *app) pingCommand() *cobra.Command {
 	f.IntVarP(&count, "count", "c", defaultCount, "how many; 0 for no limit")
 	f.BoolVar(&untilDirect, "until-direct", false, "stop at the first answer over a direct path (60 tries unless -c says otherwise)")
 	f.DurationVar(&pause, "interval", time.Second, "time between two")
-	outputFlag(c, &format, formatText, formatJSON) // a line a reply
+	outputFlag(c, &format, formatText, formatJSON) // a line for each reply
 	return c
 }
 
-// pinger sends echoes and keeps the score.
+// pinger sends echoes and keeps statistics.
 type pinger struct {
 	app         *app
 	peer, layer string
@@ -75,7 +75,7 @@ type pinger struct {
 	lastError      string
 }
 
-// run pings count times. An interrupt ends it with what there is.
+// run pings count times. An interrupt ends it with the results so far.
 func (p *pinger) run(ctx context.Context, count int, pause time.Duration) error {
 	tick := time.NewTicker(max(pause, time.Millisecond))
 	defer tick.Stop()

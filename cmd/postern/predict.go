@@ -16,15 +16,15 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// maxPredict bounds a file that is read for a prediction, in bytes: two Status documents
-// of a thousand peers.
+// maxPredict bounds the size of a file for a prediction, in bytes: two Status documents of a
+// thousand peers.
 const maxPredict = 4 << 20
 
 // maxProse is the width in characters beyond which sentences are hard to read.
 const maxProse = 100
 
-// predict says what will work between two clusters. What the sources do not describe is
-// asked of the running gateway.
+// predict predicts what will work between two clusters. It asks the running gateway for what the
+// sources do not describe.
 func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	if len(args) > 0 {
 		return usagef("leave PEER out: the clusters are those of the files", "check --predict and PEER do not go together")
@@ -77,8 +77,7 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	return nil
 }
 
-// exposures reads a source: a ticket, a file, or - for either on stdin, or the cluster of a
-// context.
+// exposures reads a source: a ticket, a file, - for either on stdin, or the cluster of a context.
 func (a *app) exposures(ctx context.Context, source string) ([]predict.Exposure, error) {
 	var data []byte
 	switch {
@@ -110,7 +109,7 @@ func (a *app) exposures(ctx context.Context, source string) ([]predict.Exposure,
 	return predict.ReadClusters(source, data)
 }
 
-// ticketExposure is what a ticket says of its inviter.
+// ticketExposure returns the inviter's exposure according to a ticket.
 func ticketExposure(text string) ([]predict.Exposure, error) {
 	t, err := ticket.Decode(text)
 	if err != nil {
@@ -126,7 +125,7 @@ func ticketExposure(text string) ([]predict.Exposure, error) {
 	return []predict.Exposure{predict.FromCandidates(t.Name, candidates)}, nil
 }
 
-// ownExposure is what the running gateway shows of itself.
+// ownExposure returns the running gateway's exposure.
 func (a *app) ownExposure(ctx context.Context) (predict.Exposure, error) {
 	s, err := a.client().Status(ctx)
 	if err != nil {

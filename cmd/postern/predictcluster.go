@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// contextPrefix begins a source of check --predict that is a context of the kubeconfig.
+	// contextPrefix is the prefix of a source of check --predict that is a context of the
+	// kubeconfig.
 	contextPrefix = "context:"
 	// readClusterTimeout bounds the reading of one cluster.
 	readClusterTimeout = 20 * time.Second
 )
 
-// errUnread: the cluster is known, and does not tell how it is exposed.
+// errUnread: the cluster does not say how it is exposed.
 var errUnread = errors.New("it is not known how the cluster is exposed")
 
-// clusterExposure reads what a cluster exposes: source is context:NAME or
-// context:NAME/NAMESPACE. What could not be read, or is wrong there already, goes to
-// stderr.
+// clusterExposure reads a cluster's exposure: source is context:NAME or context:NAME/NAMESPACE.
+// What could not be read, and existing problems, are printed to stderr.
 func (a *app) clusterExposure(ctx context.Context, source string) ([]predict.Exposure, error) {
 	name, namespace, _ := strings.Cut(strings.TrimPrefix(source, contextPrefix), "/")
 	chosen := a.cluster.chosen
@@ -52,7 +52,7 @@ func (a *app) clusterExposure(ctx context.Context, source string) ([]predict.Exp
 	return []predict.Exposure{e}, nil
 }
 
-// clusterName makes a DNS label of a context's name, which may be anything.
+// clusterName converts a context's name, which may be any text, to a DNS label.
 func clusterName(s string) string {
 	label := strings.Map(func(r rune) rune {
 		switch {
@@ -64,7 +64,7 @@ func clusterName(s string) string {
 		return '-'
 	}, s)
 	if cut := len(label) - api.MaxNameLength; cut > 0 {
-		label = label[cut:] // what tells contexts apart is at the end, as a rule
+		label = label[cut:] // contexts usually differ at the end
 	}
 	return strings.Trim(label, "-")
 }

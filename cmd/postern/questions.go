@@ -11,21 +11,21 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// maxMistakes is how often a question is asked again.
+// maxMistakes is how often a question is repeated.
 const maxMistakes = 5
 
 var errNoAnswer = errors.New("the input ended, and nothing was changed")
 
-// questions are asked at a terminal. Whatever is answered, what was typed ahead, or pasted with
-// an answer, answers the next.
+// questions are asked at a terminal. Input that was typed ahead, or pasted with an answer,
+// answers the next question.
 type questions struct {
 	ctx   context.Context
 	out   io.Writer
 	lines chan string
 }
 
-// newQuestions begins to read. A read from a terminal cannot be called off: after a signal it
-// ends with the process.
+// newQuestions starts to read. A read from a terminal cannot be cancelled: after a signal it ends
+// with the process.
 func newQuestions(ctx context.Context, in io.Reader, out io.Writer) *questions {
 	q := &questions{ctx: ctx, out: out, lines: make(chan string)}
 	go func() {
@@ -56,7 +56,8 @@ func (q *questions) line(question string) (string, error) {
 	}
 }
 
-// until asks until the answer is right. An empty one is the default, if there is one.
+// until repeats a question until the answer is valid. An empty answer means the default, if there
+// is one.
 func (q *questions) until(question, otherwise string, answer *string, check func(string) error) error {
 	if otherwise != "" {
 		question += " [" + otherwise + "]"
@@ -96,7 +97,7 @@ func (q *questions) yes(question string, otherwise bool) (bool, error) {
 	return strings.HasPrefix(strings.ToLower(answer), "y"), err
 }
 
-// ticket asks for a ticket, which may come in several lines; empty is none.
+// ticket asks for a ticket, which may span several lines; empty means none.
 func (q *questions) ticket() (string, error) {
 	var pasted strings.Builder
 	question := "Ticket of the other gateway (enter makes one here)? "
@@ -115,7 +116,7 @@ func (q *questions) ticket() (string, error) {
 		if err == nil {
 			return found, nil
 		}
-		if line == "" { // the end of what was pasted
+		if line == "" { // the end of the pasted text
 			fmt.Fprintf(q.out, "%v\n", err)
 			pasted.Reset()
 			question = "Ticket of the other gateway (enter makes one here)? "

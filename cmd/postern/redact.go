@@ -7,33 +7,34 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// hidden takes the place of what looks like a secret.
+// hidden replaces what looks like a secret.
 const hidden = "(hidden)"
 
-// What secrets look like. Nothing that the gateway reports itself contains one; this is
-// the second lock on the same door, for texts of libraries and of other programs.
+// Forms of secrets. The gateway's own reports contain none. This is a second line of defence, for
+// texts of libraries and other programs.
 var (
 	pemSecret  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
 	ticketText = regexp.MustCompile(`postern1[0-9A-Za-z_-]{8,}`)
 	// webToken is a JSON Web Token (RFC 7519): a ServiceAccount's token.
 	webToken = regexp.MustCompile(`eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+\.[0-9A-Za-z_-]*`)
-	// bearerText and passwordText are named as such.
+	// bearerText and passwordText match secrets with a label.
 	bearerText   = regexp.MustCompile(`(?i)\b(bearer|basic) [0-9A-Za-z+/=._~-]+`)
 	passwordText = regexp.MustCompile(`(?i)\b(password|passwd|secret|token|client-key-data|clientKey)(\\?["']?\s*[=:]\s*)("[^"]*"|'[^']*'|\\"[^"]*\\"|[^\s"',}]+)`)
-	// pemBase64 is a PEM text in Base64, as kubeconfigs have keys; a certificate is one too,
-	// but nobody misses it.
+	// pemBase64 is a PEM text in Base64, the format of keys in kubeconfigs. It also matches
+	// certificates, which are not needed.
 	pemBase64 = regexp.MustCompile(`LS0tLS1CRUdJTi[0-9A-Za-z+/=]*`)
 	// userinfo is the name and password in a URL (RFC 3986 §3.2.1).
 	userinfo = regexp.MustCompile(`(://)[^/\s@"']*:[^/\s@"']*@`)
-	// bootstrap is a token by which nodes join a cluster.
+	// bootstrap is a token with which nodes join a cluster.
 	bootstrap = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
-	// hexKey is 32 bytes in hexadecimal, as WireGuard's configuration protocol writes keys.
+	// hexKey is 32 bytes in hexadecimal, the format of keys in WireGuard's configuration
+	// protocol.
 	hexKey = regexp.MustCompile(`\b[0-9a-fA-F]{64}\b`)
-	// keyText is 32 bytes in Base64, as WireGuard writes keys of every kind.
+	// keyText is 32 bytes in Base64, the format of all WireGuard keys.
 	keyText = regexp.MustCompile(`[0-9A-Za-z+/]{43}=`)
 )
 
-// redact hides what looks like a secret. Keys in known are public and stay.
+// redact hides what looks like a secret. Keys in known are public and are kept.
 func redact(text []byte, known map[string]bool) []byte {
 	s := string(text)
 	s = pemSecret.ReplaceAllString(s, hidden)

@@ -20,20 +20,20 @@ import (
 	"github.com/postern-dev/postern/control/kube/remote"
 )
 
-// inCluster says which gateway in a cluster is asked: flags named as kubectl's are.
+// inCluster selects a gateway in a cluster, with flags named as kubectl's.
 type inCluster struct {
 	flags   *pflag.FlagSet // of chosen and release
 	chosen  kubeconfig.Flags
 	release string
-	// plugin: kubectl runs this program, so that a gateway in a cluster is meant unless a
-	// socket is named.
+	// plugin: kubectl runs this program, so it uses a gateway in a cluster unless a socket is
+	// given.
 	plugin bool
 
 	mu   sync.Mutex
 	held *remote.Gateway
 }
 
-// reaching returns the flags to commands that ask a gateway.
+// reaching adds the flags to commands that use a gateway.
 func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
 	c := &a.cluster
 	first := c.flags == nil
@@ -59,7 +59,7 @@ func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
 	return commands
 }
 
-// inCluster reports whether a gateway in a cluster is asked, and not the one of a socket.
+// inCluster reports whether a gateway in a cluster is used, instead of a socket.
 func (a *app) inCluster() bool {
 	c := &a.cluster
 	given := false
@@ -69,7 +69,7 @@ func (a *app) inCluster() bool {
 	return given || c.plugin && a.socket == "" && a.getenv("POSTERN_SOCKET") == ""
 }
 
-// onePlace refuses a command line that names two gateways.
+// onePlace refuses a command line that selects two gateways.
 func (a *app) onePlace() error {
 	if a.socket != "" && a.inCluster() {
 		return usagef("give either", "--socket names a gateway of this machine, and --context, --kubeconfig, --release and the like one in a cluster")
@@ -77,7 +77,7 @@ func (a *app) onePlace() error {
 	return nil
 }
 
-// place is the socket that is asked; empty when it is a gateway in a cluster.
+// place returns the socket in use; empty for a gateway in a cluster.
 func (a *app) place() string {
 	if a.inCluster() {
 		return ""
@@ -85,7 +85,7 @@ func (a *app) place() string {
 	return a.socketPath()
 }
 
-// client asks the gateway that the command line names.
+// client returns the client of the selected gateway.
 func (a *app) client() *admin.Client {
 	if a.asked == nil && a.inCluster() {
 		a.asked = admin.NewClientVia("the gateway in the cluster", func(ctx context.Context) (net.Conn, error) {
@@ -115,7 +115,7 @@ func (a *app) gatewayInCluster() (*remote.Gateway, error) {
 	return g, err
 }
 
-// clusterOptions are for the cluster that the flags choose.
+// clusterOptions returns the options for the cluster that the flags select.
 func (a *app) clusterOptions() remote.Options {
 	_, interactive := terminal(a.stdin)
 	return remote.Options{
@@ -123,7 +123,7 @@ func (a *app) clusterOptions() remote.Options {
 	}
 }
 
-// close ends what the command kept open.
+// close closes what the command kept open.
 func (a *app) close() {
 	if a.asked != nil {
 		a.asked.Close()
@@ -135,8 +135,8 @@ func (a *app) close() {
 	}
 }
 
-// forwarded makes what a gateway in a cluster says of its listener fit for this host: the
-// listener is in the pod, to which kubectl forwards a port.
+// forwarded adapts the data about a listener of a gateway in a cluster to this host: the listener
+// is in the pod, to which kubectl forwards a port.
 func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlugin) error {
 	g, err := a.gatewayInCluster()
 	if err != nil {
@@ -182,7 +182,7 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	return nil
 }
 
-// fromHere lets the credential plugin find the gateway that was asked now.
+// fromHere makes the credential plugin find the same gateway.
 func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
 	if name := g.Context(); name != "" {
 		plugin.Args = append(plugin.Args, "--context", name)
@@ -200,8 +200,8 @@ func (a *app) fromHere(g *remote.Gateway, plugin *execPlugin) {
 	}
 }
 
-// asCalled tells by the name of the program that kubectl runs it, and returns its arguments. kubectl
-// has kubectl_complete-NAME complete the command line of plugin NAME.
+// asCalled reports whether kubectl runs the program, according to its name, and returns its
+// arguments. kubectl runs kubectl_complete-NAME to complete the command line of plugin NAME.
 func asCalled(argv []string) (plugin bool, args []string) {
 	name := argv[0][strings.LastIndexAny(argv[0], `/\`)+1:]
 	if strings.HasPrefix(name, "kubectl_complete-") {
@@ -210,14 +210,14 @@ func asCalled(argv []string) (plugin bool, args []string) {
 	return strings.HasPrefix(name, "kubectl-"), argv[1:]
 }
 
-// pluginName is what users type when kubectl runs this program.
+// pluginName is what users type if kubectl runs this program.
 const pluginName = "kubectl postern"
 
-// typed is this program's name where texts show a command: in quotes, at the beginning of an
-// example, or after what a shell joins commands with.
+// typed matches this program's name in commands in texts: in quotes, at the beginning of an
+// example, or after a shell's command separator.
 var typed = regexp.MustCompile("(?m)(`|^ *|[|&;<(] *)postern ")
 
-// asPlugin makes help say what users of the plugin type.
+// asPlugin makes help show what users of the plugin type.
 func asPlugin(root *cobra.Command) {
 	if root.Annotations == nil {
 		root.Annotations = map[string]string{}

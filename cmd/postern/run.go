@@ -17,10 +17,10 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 )
 
-// runGateway runs a gateway with its admin socket until ctx ends, and drains it. One that
-// wants to be restarted is.
+// runGateway runs a gateway with its admin socket until ctx ends, and drains it. It restarts the
+// gateway on request.
 func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), log *slog.Logger) error {
-	hangups := make(chan os.Signal, 1) // Taken first: unhandled, a SIGHUP would kill.
+	hangups := make(chan os.Signal, 1) // first: an unhandled SIGHUP would kill the process
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	if cfg.Kubernetes != nil {
@@ -31,7 +31,7 @@ func runGateway(ctx context.Context, cfg *config.Resolved, load func() (*config.
 	})
 }
 
-// runAgain runs a gateway as often as it wants to be restarted.
+// runAgain runs a gateway repeatedly as long as it requests a restart.
 func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Resolved, error), once func(*config.Resolved) (again bool, err error)) error {
 	for {
 		again, err := once(cfg)
@@ -44,18 +44,17 @@ func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Re
 	}
 }
 
-// answerTime is how long commands that a gateway answers may take to be answered when it
-// restarts.
+// answerTime bounds the wait for answers to commands when the gateway restarts.
 const answerTime = 2 * time.Second
 
-// handOverTime is how long open connections may go on where another replica waits for the
-// role: a watch never ends by itself, and new connections are not served until it is over.
+// handOverTime is how long open connections may continue if another replica waits for the role: a
+// watch never ends by itself, and new connections are only served afterwards.
 const handOverTime = 2 * time.Second
 
-// attachFunc joins a gateway to what runs beside it, until detach is called.
+// attachFunc attaches a gateway to what runs beside it, until detach is called.
 type attachFunc func(*gateway.Gateway) (detach func(), err error)
 
-// runOnce runs a gateway until ctx ends or it wants to be restarted. attach may be nil.
+// runOnce runs a gateway until ctx ends or it requests a restart. attach may be nil.
 func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, attach attachFunc) (again bool, err error) {
 	cfg := o.Config
 	o.Version, o.Root, o.NewClusterIssuer = buildVersion().Version, os.DirFS("/"), newClusterIssuer
@@ -74,12 +73,12 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	}
 	server, err := admin.Listen(admin.ServerOptions{Socket: cfg.AdminSocket, Backend: g, Logger: o.Logger})
 	if err == nil {
-		if again = reloadOn(ctx, hangups, g); again { // whoever wanted it has yet to be answered
+		if again = reloadOn(ctx, hangups, g); again { // the command that requested it still needs its answer
 			answering, cancel := context.WithTimeout(ctx, answerTime)
-			_ = server.Shutdown(answering) // what is left is ended
+			_ = server.Shutdown(answering) // the rest is closed
 			cancel()
 		}
-		if errors.Is(context.Cause(ctx), lease.ErrLost) { // another replica is at work: the port first
+		if errors.Is(context.Cause(ctx), lease.ErrLost) { // another replica is active: release the port first
 			err = g.Close(ctx)
 		}
 		err = errors.Join(err, server.Close())
@@ -90,7 +89,7 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	wait := drainTime
 	switch {
 	case again:
-		wait = 0 // connections end with the key: nothing is gained by waiting
+		wait = 0 // connections end with the key, so waiting is useless
 	case cfg.Kubernetes != nil:
 		wait = handOverTime
 	}
@@ -99,8 +98,8 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	return again, errors.Join(err, g.Close(drain))
 }
 
-// reloadOn reads the configuration again at every hang-up until ctx ends, or the gateway
-// wants to be restarted. The gateway itself logs what came of it.
+// reloadOn reloads the configuration at every SIGHUP until ctx ends, or the gateway requests a
+// restart. The gateway logs the result.
 func reloadOn(ctx context.Context, hangups <-chan os.Signal, g *gateway.Gateway) (again bool) {
 	for {
 		select {

@@ -43,7 +43,7 @@ func (a *app) servicesCommand() *cobra.Command {
 	return c
 }
 
-// writeServices prints them, and below why some are not there.
+// writeServices prints the services, and below why some are missing.
 func writeServices(out io.Writer, s api.ClusterServices) error {
 	if !s.Enabled || len(s.Services) == 0 {
 		_, err := fmt.Fprintln(out, cell.NoServices(s.Enabled))
@@ -76,7 +76,7 @@ func writeServices(out io.Writer, s api.ClusterServices) error {
 
 func word(s string) string { return cmp.Or(tui.Printable(s), "–") }
 
-// few are the first of a list, and how many more there are.
+// few returns the first items of a list, and the number of the others.
 func few(list []string) string {
 	const most = 3
 	if len(list) <= most {

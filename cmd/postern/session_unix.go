@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ofItsOwn makes a process one of a session of its own, which no terminal ends.
+// ofItsOwn starts a process in a new session, which does not end with the terminal.
 func ofItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// unread reports whether nobody can read any more what is written to a pipe.
+// unread reports whether a pipe has no reader any more.
 func unread(f *os.File) bool {
 	gone := false
 	c, err := f.SyscallConn()
@@ -26,5 +26,5 @@ func unread(f *os.File) bool {
 	return err == nil && gone
 }
 
-// noFollow has a symbolic link refused when a file is opened.
+// noFollow refuses to open a symbolic link.
 const noFollow = syscall.O_NOFOLLOW

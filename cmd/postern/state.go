@@ -98,10 +98,10 @@ func (a *app) stateRestore() *cobra.Command {
 	return c
 }
 
-// release is that of the command line.
+// release returns the command line's release.
 func (a *app) release() string { return cmp.Or(a.cluster.release, remote.DefaultRelease) }
 
-// stateCopy copies the state of the release that the command line names.
+// stateCopy returns a Copy of the state of the command line's release.
 func (a *app) stateCopy() (secrets.Copy, error) {
 	cluster, err := kube.ConnectContext(a.cluster.chosen, "postern/"+buildVersion().Version)
 	if err != nil {

@@ -47,7 +47,7 @@ func (a *app) statusCommand() *cobra.Command {
 	return c
 }
 
-// status asks the gateway; a name leaves only that peer.
+// status requests the status; with a name it only keeps that peer.
 func (a *app) status(ctx context.Context, name string) (api.Status, error) {
 	s, err := a.client().Status(ctx)
 	if err != nil {
@@ -78,8 +78,8 @@ func (a *app) printStatus(s api.Status, name, format string) error {
 	return err
 }
 
-// watchStatus shows the status until someone quits. Without a terminal a table is
-// printed once, while JSON goes on, a line a second, for whoever reads the pipe.
+// watchStatus shows the status until someone quits. Without a terminal it prints a table once, or
+// JSON continuously, one line a second.
 func (a *app) watchStatus(ctx context.Context, name, format string) error {
 	switch format {
 	case formatJSON:
@@ -122,7 +122,7 @@ func (a *app) streamStatus(ctx context.Context, name string) error {
 	}
 }
 
-// width is the terminal's, or 0 where stdout is none.
+// width returns the terminal's width, or 0 if stdout is not a terminal.
 func (a *app) width() int {
 	out, ok := terminal(a.stdout)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/remote"
 )
 
-// stdioCommand is what commands elsewhere run in the gateway's pod.
+// stdioCommand is run in the gateway's pod by commands elsewhere.
 func (a *app) stdioCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    remote.Subcommand,
@@ -25,7 +25,7 @@ func (a *app) stdioCommand() *cobra.Command {
 	}
 }
 
-// stdio copies both ways until either side ends, and says first that the gateway is there.
+// stdio reports that the gateway is reachable, then copies both ways until either side ends.
 func (a *app) stdio(ctx context.Context) error {
 	socket := a.socketPath()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -37,7 +37,7 @@ func (a *app) stdio(ctx context.Context) error {
 	if _, err := io.WriteString(a.stdout, remote.Greeting); err != nil {
 		return fmt.Errorf("greet: %w", err)
 	}
-	// Nobody can end a read from stdin: the goroutine goes with the process.
+	// A read from stdin cannot be cancelled: the goroutine ends with the process.
 	go func() {
 		_, _ = io.Copy(conn, a.stdin)
 		conn.Close()
@@ -52,7 +52,7 @@ func (a *app) stdio(ctx context.Context) error {
 	return fmt.Errorf("copy from the admin socket: %w", err)
 }
 
-// dialCause is why there is no connection, without what was dialled.
+// dialCause returns the reason of a failed connection, without the address.
 func dialCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

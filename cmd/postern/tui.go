@@ -92,7 +92,7 @@ func (a *app) tuiCommand() *cobra.Command {
 	return c
 }
 
-// fleet runs the live screen over several gateways. One that does not answer is shown as such.
+// fleet runs the live screen for several gateways. One that does not answer is shown as such.
 func (a *app) fleet(ctx context.Context, names []string, o screen.Options, readOnly bool) (err error) {
 	if a.socket != "" || a.cluster.chosen.CurrentContext != "" {
 		return usagef("give either", "--gateways names the gateways, and --socket or --context another one")
@@ -126,13 +126,14 @@ func (a *app) fleet(ctx context.Context, names []string, o screen.Options, readO
 	return err
 }
 
-// isSocket tells a socket's path from a context, which may have slashes in its name as well (EKS,
-// OpenShift).
+// isSocket distinguishes a socket's path from a context, whose name may contain slashes as well
+// (EKS, OpenShift).
 func (a *app) isSocket(name string) bool {
 	return strings.ContainsRune(name, os.PathSeparator) && !slices.Contains(a.cluster.chosen.Names("context"), name)
 }
 
-// named is the gateway of a socket, or of a context of the kubeconfig, and what ends it.
+// named returns the client for a socket, or for a context of the kubeconfig, and a function that
+// closes it.
 func (a *app) named(name string) (*admin.Client, func(), error) {
 	if a.isSocket(name) {
 		client := admin.NewClient(name)
@@ -148,8 +149,8 @@ func (a *app) named(name string) (*admin.Client, func(), error) {
 	return client, func() { client.Close(); _ = g.Close() }, nil
 }
 
-// screen runs the live screen over the admin socket. A gateway that is not there at the
-// start is an error; one that goes away later is waited for.
+// screen runs the live screen over the admin socket. A gateway that is missing at the start is an
+// error; if it goes away later, the screen waits for it.
 func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error {
 	client := a.client()
 	if _, err := client.Status(ctx); err != nil {
@@ -166,26 +167,26 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	return err
 }
 
-// graph is what charts and signs are drawn with by default.
+// graph returns the default style of charts and signs.
 func (a *app) graph() string { return or(a.getenv("POSTERN_GRAPH"), screen.GraphFor(a.getenv)) }
 
-// theme is the default one.
+// theme returns the default theme.
 func (a *app) theme() string { return or(a.getenv("POSTERN_THEME"), screen.ThemeFor(a.getenv)) }
 
-// themes are the user's own.
+// themes returns the folder of the user's themes.
 func (a *app) themes() theme.Dir { return theme.DirFor(a.getenv) }
 
-// source asks a gateway for what the screen shows.
+// source provides the screen with a gateway's data.
 type source struct{ *admin.Client }
 
-// Status is sorted by peer.
+// Status returns the status with peers sorted by name.
 func (s source) Status(ctx context.Context) (api.Status, error) {
 	status, err := s.Client.Status(ctx)
 	sortPeers(&status)
 	return status, err
 }
 
-// follow says what changes, for as long as someone reads it: there may be nothing to write for days.
+// follow prints changes while someone reads them: there may be none for days.
 func (a *app) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

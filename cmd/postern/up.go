@@ -25,25 +25,25 @@ type guided struct {
 	ask  *questions // nil without a terminal
 	file string     // of the configuration
 	want firstConfig
-	// issuer: a CA is made that issues identities for the API server.
+	// issuer: create a CA that issues identities for the API server.
 	issuer bool
-	// ticket is the other gateway's; empty makes one.
+	// ticket is the other gateway's; empty means to create one.
 	ticket string
-	// other is what the other gateway is called here, allow what it may reach; nil is what
-	// invite and join take by default.
+	// other is the local name of the other gateway, allow what it may reach; nil means the
+	// defaults of invite and join.
 	other string
 	allow []string
 	flags *pflag.FlagSet
 }
 
-// described is a flag that says what a configuration has.
+// described is a flag that describes a part of the configuration.
 type described struct {
 	flag string
 	same func(g *guided, cfg *config.Resolved) bool
 }
 
-// describing are these flags, and whether one that is there has the same: a command that is run again,
-// as by a tool that sets up machines, is no mistake.
+// describing are these flags, with functions that report whether an existing configuration
+// agrees: repeating a command, as provisioning tools do, is no error.
 var describing = []described{
 	{"name", func(g *guided, cfg *config.Resolved) bool { return g.want.name == cfg.Name }},
 	{"state-dir", func(g *guided, cfg *config.Resolved) bool { return g.want.stateDir == cfg.StateDir }},
@@ -154,7 +154,7 @@ func (g *guided) run(c *cobra.Command) error {
 	return g.peer(c, true)
 }
 
-// known is the configuration that is there, nil without one. It is used as it is.
+// known returns the existing configuration unchanged, nil if there is none.
 func (g *guided) known(found existing) (*config.Resolved, error) {
 	if found != present {
 		return nil, nil
@@ -175,7 +175,7 @@ func (g *guided) known(found existing) (*config.Resolved, error) {
 	return cfg, nil
 }
 
-// running is the name of the gateway that answers; empty when none does.
+// running returns the name of the running gateway; empty if none answers.
 func (g *guided) running(ctx context.Context) string {
 	st, err := admin.NewClient(g.socketPath()).Status(ctx)
 	if err != nil {
@@ -184,7 +184,7 @@ func (g *guided) running(ctx context.Context) string {
 	return st.Gateway.Name
 }
 
-// configure asks for what is missing, and writes the configuration.
+// configure asks for missing values, and writes the configuration.
 func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	if g.want.name == "" && g.ask == nil {
 		return nil, usagef("--name edge, for example; postern up --help lists the other flags", "up: there is no terminal to ask, and --name is missing")
@@ -220,7 +220,7 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	return cfg, nil
 }
 
-// askConfig asks for what no flag said.
+// askConfig asks for values without a flag.
 func (g *guided) askConfig() error {
 	if g.ask == nil {
 		return nil
@@ -260,7 +260,7 @@ func (g *guided) askConfig() error {
 	return err
 }
 
-// peer makes a ticket, or joins.
+// peer creates a ticket, or joins.
 func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	if g.ticket == "" && g.ask != nil {
 		var err error
@@ -282,7 +282,7 @@ func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	return g.invite(c.Context(), r, formatText, false)
 }
 
-// start runs the gateway until it answers.
+// start starts the gateway and waits until it answers.
 func (g *guided) start(ctx context.Context, cfg *config.Resolved) error {
 	how := starterOf(ctx, g.file)
 	ended, err := how.start(ctx, cfg)

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tui"
 )
 
-// defaultConfig is where the packages have the configuration, and their unit looks for it.
+// defaultConfig is where the packages and their unit have the configuration.
 const defaultConfig = "/etc/postern/gateway.yaml"
 
 // shippedConfig is the configuration that the packages install: all fields that matter at first,
@@ -24,16 +24,16 @@ const defaultConfig = "/etc/postern/gateway.yaml"
 //go:embed deploy/package/gateway.yaml
 var shippedConfig []byte
 
-// existing is what there is at the place of the configuration.
+// existing is what exists at the configuration's path.
 type existing int
 
 const (
 	absent  existing = iota
-	shipped          // what a package installed, untouched
-	present          // someone's
+	shipped          // installed by a package, unchanged
+	present          // written by someone
 )
 
-// lookAt says what is at the place of the configuration.
+// lookAt returns what exists at the configuration's path.
 func lookAt(path string) (existing, error) {
 	data, err := os.ReadFile(path)
 	switch {
@@ -47,7 +47,8 @@ func lookAt(path string) (existing, error) {
 	return present, nil
 }
 
-// firstConfig is what `postern up` writes into a configuration; what is empty keeps its default.
+// firstConfig are the values that `postern up` writes into a configuration; empty ones keep their
+// defaults.
 type firstConfig struct {
 	name, stateDir, socket, httpAddress string
 	port                                uint16
@@ -60,7 +61,7 @@ type firstConfig struct {
 
 type certificateFiles struct{ cert, key string }
 
-// render writes the values into the configuration as it is shipped, with its comments.
+// render inserts the values into the shipped configuration, with its comments.
 func (f firstConfig) render() []byte {
 	out := shippedConfig
 	set := func(field string, given bool, format string, values ...any) {
@@ -93,8 +94,8 @@ func (f firstConfig) render() []byte {
 	return out
 }
 
-// check reports whether the configuration is right except for the files that are yet to be made, beside
-// its place.
+// check reports whether the configuration is valid except for files that have yet to be created,
+// in the same directory.
 func (f firstConfig) check(path string, o config.Overrides) error {
 	f.issuer = certificateFiles{}
 	return f.draft(path, func(draft string) error {
@@ -103,7 +104,7 @@ func (f firstConfig) check(path string, o config.Overrides) error {
 	})
 }
 
-// write puts the configuration in its place once it is known to be right. Nobody reads half of it.
+// write validates the configuration and puts it in place atomically.
 func (f firstConfig) write(path string, o config.Overrides) (cfg *config.Resolved, err error) {
 	err = f.draft(path, func(draft string) error {
 		if _, err := loadConfig(draft, o); err != nil {
@@ -118,7 +119,7 @@ func (f firstConfig) write(path string, o config.Overrides) (cfg *config.Resolve
 	return cfg, err
 }
 
-// draft writes the configuration beside its place, for use.
+// draft writes the configuration to a temporary file in the same directory, for use.
 func (f firstConfig) draft(path string, use func(draft string) error) error {
 	draft, err := writeBeside(path, f.render())
 	if err != nil {
@@ -128,8 +129,8 @@ func (f firstConfig) draft(path string, use func(draft string) error) error {
 	return use(draft)
 }
 
-// writeBeside writes a file that everyone may read, of a name that nobody knows before, into the
-// directory of path.
+// writeBeside writes a file that everyone may read, with a random name, into the directory of
+// path.
 func writeBeside(path string, data []byte) (string, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".*-"+filepath.Base(path))
 	if err != nil {
@@ -143,8 +144,8 @@ func writeBeside(path string, data []byte) (string, error) {
 	return file.Name(), nil
 }
 
-// apiServers are where distributions of Kubernetes have the certificate of their API server's
-// authority, and where it answers.
+// apiServers are the paths of the API server's CA certificate, and its addresses, in
+// distributions of Kubernetes.
 var apiServers = []struct{ ca, address string }{
 	{"/var/lib/rancher/k3s/server/tls/server-ca.crt", "127.0.0.1:6443"},
 	{"/var/lib/rancher/rke2/server/tls/server-ca.crt", "127.0.0.1:6443"},
@@ -153,7 +154,7 @@ var apiServers = []struct{ ca, address string }{
 	{"/var/snap/microk8s/current/certs/ca.crt", "127.0.0.1:16443"},
 }
 
-// apiServerHere is the API server of this host, if one is seen.
+// apiServerHere returns the API server of this host, if there seems to be one.
 func apiServerHere() (address, ca string) {
 	for _, s := range apiServers {
 		if _, err := os.Stat(s.ca); err == nil {
@@ -163,9 +164,9 @@ func apiServerHere() (address, ca string) {
 	return "", ""
 }
 
-// prepare makes the files that the configuration names: a copy of the API server's authorities,
-// which the gateway's user may not be able to read where they are, and the issuer's CA. What is
-// there already stays.
+// prepare creates the files that the configuration refers to: a copy of the API server's
+// authorities, which the gateway's user may not be able to read at their original place, and the
+// issuer's CA. It keeps existing files.
 func (f *firstConfig) prepare(dir string, issuer bool, make func(name string) (cert, key []byte, err error), group int) error {
 	if f.apiServerCA != "" {
 		data, err := os.ReadFile(f.apiServerCA)
@@ -206,7 +207,7 @@ func (f *firstConfig) prepare(dir string, issuer bool, make func(name string) (c
 	return nil
 }
 
-// writeNew writes a file that was not there, for its owner and a group; -1 is none.
+// writeNew creates a file, for its owner and a group; -1 means no group.
 func writeNew(path string, data []byte, group int) error {
 	mode := os.FileMode(0o600)
 	if group >= 0 {
@@ -226,7 +227,7 @@ func writeNew(path string, data []byte, group int) error {
 	return nil
 }
 
-// notWritable is what an error of writing files means for who runs `postern up`.
+// notWritable returns what a failure to write files means for the user of `postern up`.
 func notWritable(err error, path string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return usagef("run it as root, or name other places with --config, --state-dir and --socket", "up: %s cannot be written: %w", tui.Printable(path), err)

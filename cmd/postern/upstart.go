@@ -14,18 +14,19 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// starter starts a gateway that goes on when its command has ended.
+// starter starts a gateway that continues after its command has ended.
 type starter interface {
-	// start returns a channel that gets an error if the gateway ends soon; nil = nobody tells.
+	// start returns a channel that gets an error if the gateway ends soon; nil if that is
+	// unknown.
 	start(ctx context.Context, cfg *config.Resolved) (ended <-chan error, err error)
 	// how says how it runs, log where it says what is wrong.
 	how(cfg *config.Resolved) string
 	log(cfg *config.Resolved) string
-	// group is whose members read its secrets; -1 is nobody.
+	// group is the group that may read its secrets; -1 means none.
 	group() int
 }
 
-// starterOf is the unit that a package installed for a configuration or, without one or without
+// starterOf returns the unit that a package installed for a configuration or, without unit or
 // systemd, the background.
 func starterOf(ctx context.Context, file string) starter {
 	if file == defaultConfig && isDir("/run/systemd/system") && exec.CommandContext(ctx, "systemctl", "cat", unitName).Run() == nil {
@@ -42,7 +43,7 @@ func isDir(path string) bool {
 // unitName is the packages' unit, whose user and group are called postern.
 const unitName = "postern.service"
 
-// startTime bounds what systemd takes to start it.
+// startTime bounds how long systemd takes to start it.
 const startTime = 30 * time.Second
 
 type unit struct{}
@@ -76,12 +77,12 @@ func (unit) group() int {
 
 type background struct{}
 
-// logFile is where the gateway's log goes.
+// logFile returns the path of the gateway's log.
 func (background) logFile(cfg *config.Resolved) string {
 	return filepath.Join(cfg.StateDir, "gateway.log")
 }
 
-// openLog opens a log to be written on.
+// openLog opens a log for appending.
 func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
 }
@@ -108,7 +109,7 @@ func (b background) start(_ context.Context, cfg *config.Resolved) (<-chan error
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_ = c.Wait() // what it ended with is in the state
+		_ = c.Wait() // the exit status is in the process state
 		ended <- fmt.Errorf("it ended at once (%v)", c.ProcessState)
 	}()
 	return ended, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// versionDocument is `version -o json`.
+// versionDocument is the output of `version -o json`.
 type versionDocument struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -55,7 +55,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return c
 }
 
-// printVersion is the version on one line.
+// printVersion prints the version on one line.
 func (a *app) printVersion() error {
 	v := buildVersion()
 	line := fmt.Sprintf("postern %s (%s, %s", v.Version, v.Go, v.Platform)

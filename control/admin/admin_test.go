@@ -281,7 +281,7 @@ func TestWaitingEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// waitFor polls: what it waits for happens in another goroutine that tells nobody.
+// waitFor polls, because the condition changes in another goroutine without an event.
 func waitFor(t *testing.T, done func() bool, what string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -291,7 +291,7 @@ func waitFor(t *testing.T, done func() bool, what string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timeout waiting for %s", what)
 		}
 	}
 }

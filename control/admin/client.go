@@ -263,7 +263,7 @@ func (c *Client) PeerTry(ctx context.Context, name string, r api.PeerTryRequest)
 	return ask[api.PeerTryResponse](ctx, c, http.MethodPost, peerPath(name, "try"), r)
 }
 
-// PeerConfirm has what was tried stay.
+// PeerConfirm keeps the change that was tried.
 func (c *Client) PeerConfirm(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodPost, peerPath(name, "confirm"), nil, nil)
 }
@@ -273,7 +273,7 @@ func (c *Client) PeerApprove(ctx context.Context, name string, r api.PeerApprove
 	return c.do(ctx, http.MethodPost, peerPath(name, "approve"), r, nil)
 }
 
-// ClusterServices asks for the services of clusters; of one peer, if it is named.
+// ClusterServices asks for the services of clusters, or only of the named peer.
 func (c *Client) ClusterServices(ctx context.Context, peer string) (api.ClusterServices, error) {
 	path := "/v1/services"
 	if peer != "" {
@@ -282,12 +282,12 @@ func (c *Client) ClusterServices(ctx context.Context, peer string) (api.ClusterS
 	return ask[api.ClusterServices](ctx, c, http.MethodGet, path, nil)
 }
 
-// Discovered asks for the gateways that were found.
+// Discovered asks for the discovered gateways.
 func (c *Client) Discovered(ctx context.Context) (api.DiscoveredList, error) {
 	return ask[api.DiscoveredList](ctx, c, http.MethodGet, "/v1/discovered", nil)
 }
 
-// DiscoveredApprove makes a peer of a gateway that was found.
+// DiscoveredApprove makes a discovered gateway a peer.
 func (c *Client) DiscoveredApprove(ctx context.Context, name string, r api.DiscoveredApproveRequest) (api.DiscoveredApproveResponse, error) {
 	return ask[api.DiscoveredApproveResponse](ctx, c, http.MethodPost, "/v1/discovered/"+url.PathEscape(name)+"/approve", r)
 }
@@ -297,7 +297,7 @@ func (c *Client) PeerToken(ctx context.Context, name string, r api.PeerTokenRequ
 	return ask[api.PeerTokenResponse](ctx, c, http.MethodPost, peerPath(name, "token"), r)
 }
 
-// PeerRemove forgets a peer.
+// PeerRemove removes a peer.
 func (c *Client) PeerRemove(ctx context.Context, name string, force bool) error {
 	path := peerPath(name, "")
 	if force {
@@ -321,7 +321,7 @@ func (c *Client) Credential(ctx context.Context, name string) (api.Credential, e
 	return ask[api.Credential](ctx, c, http.MethodGet, peerPath(name, "credential"), nil)
 }
 
-// NetCheck asks what the network around the gateway is like.
+// NetCheck asks for the properties of the gateway's network.
 func (c *Client) NetCheck(ctx context.Context) (api.NetCheck, error) {
 	return ask[api.NetCheck](ctx, c, http.MethodPost, "/v1/netcheck", nil)
 }
@@ -331,12 +331,12 @@ func (c *Client) Check(ctx context.Context, r api.CheckRequest) (api.CheckReport
 	return ask[api.CheckReport](ctx, c, http.MethodPost, "/v1/check", r)
 }
 
-// Checks asks what the checks found last.
+// Checks asks for the latest results of the checks.
 func (c *Client) Checks(ctx context.Context) (api.CheckReport, error) {
 	return ask[api.CheckReport](ctx, c, http.MethodGet, "/v1/checks", nil)
 }
 
-// History asks for what became of peers recently.
+// History asks for the recent history of peers.
 func (c *Client) History(ctx context.Context, r api.HistoryRequest) (api.History, error) {
 	q := url.Values{"peer": r.Peers}
 	for name, d := range map[string]time.Duration{"since": r.Since, "step": r.Step} {
@@ -347,7 +347,7 @@ func (c *Client) History(ctx context.Context, r api.HistoryRequest) (api.History
 	return ask[api.History](ctx, c, http.MethodGet, "/v1/history?"+q.Encode(), nil)
 }
 
-// Log asks for the recent log after a record.
+// Log asks for the records of the recent log after a record number.
 func (c *Client) Log(ctx context.Context, after uint64) (api.Log, error) {
 	return ask[api.Log](ctx, c, http.MethodGet, fmt.Sprintf("/v1/log?after=%d", after), nil)
 }
@@ -362,7 +362,7 @@ func (c *Client) ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.Con
 	return ask[api.ConfigTryResponse](ctx, c, http.MethodPost, "/v1/config/try", r)
 }
 
-// ConfigConfirm has the configuration stay that was tried.
+// ConfigConfirm keeps the configuration that was tried.
 func (c *Client) ConfigConfirm(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/config/confirm", nil, nil)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// fake records what it was asked and answers what it was told to.
+// fake records its calls and returns preset answers.
 type fake struct {
 	mu    sync.Mutex
 	calls []string

@@ -13,14 +13,14 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// A process that was stopped takes connections and says nothing. Nobody waits for it longer
-// than a gateway may take.
+// A stopped process accepts connections and does not answer. A client must not wait longer than a
+// gateway may take.
 func TestAGatewayThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClientVia("s", func(context.Context) (net.Conn, error) {
-			time.Sleep(time.Hour) // to reach it does not count
+			time.Sleep(time.Hour) // the time to connect does not count
 			here, there := net.Pipe()
-			go func() { // it takes whatever comes
+			go func() { // read everything
 				b := make([]byte, 4096)
 				for err := error(nil); err == nil; {
 					_, err = there.Read(b)

@@ -1,13 +1,13 @@
-// Package audit writes the record of every decision about who may reach what: one
-// structured log record an event, with the same keys wherever it comes from, so that
-// a collector can pick them out of the gateway's log (`msg == "audit"`) and a person
-// can answer "who let this peer in, when, and what was it given?".
+// Package audit writes an audit record of each decision about access: one structured log record
+// for each event, with the same keys regardless of its source. So a collector can select the
+// records in the gateway's log (`msg == "audit"`), and a person can find out who admitted a peer,
+// when, and with which grants.
 //
-// What someone can cause as often as he likes is bounded by the handler that the records
-// go through, as all of a gateway's log is (package logtail): what is left out is counted.
+// Events that others can cause without limit are bounded by the log handler (package logtail),
+// which counts the records that it leaves out.
 //
-// A record says what was decided, never a secret: keys are public keys, tickets are
-// ticket ids, certificates are serial numbers.
+// A record contains no secrets: keys are public keys, tickets are ticket IDs, certificates are
+// serial numbers.
 package audit
 
 import (
@@ -22,7 +22,7 @@ import (
 // Message is the log message of every audit record.
 const Message = "audit"
 
-// Event names what was decided. Names are stable.
+// Event names the kind of a decision. Names are stable.
 type Event string
 
 // Events.
@@ -35,13 +35,13 @@ const (
 	Accept Event = "accept"
 	// Approve: an operator confirmed a pending peer's key.
 	Approve Event = "approve"
-	// Expire: a ticket's time ran out unredeemed.
+	// Expire: a ticket expired unredeemed.
 	Expire Event = "expire"
-	// Burn: a ticket was given up after too many failed redemptions.
+	// Burn: a ticket was disabled after too many failed redemptions.
 	Burn Event = "burn"
-	// Grant: what a peer may reach here was set or changed.
+	// Grant: a peer's grants here were set or changed.
 	Grant Event = "grant"
-	// Issue: a peer was given an identity for the API server.
+	// Issue: an identity for the API server was issued to a peer.
 	Issue Event = "issue"
 	// Revoke: a peer lost the right to further identities.
 	Revoke Event = "revoke"
@@ -50,21 +50,21 @@ const (
 	// Connect and Disconnect: a flow through the tunnel began or ended.
 	Connect    Event = "connect"
 	Disconnect Event = "disconnect"
-	// Reload: the configuration was read again.
+	// Reload: the configuration was reloaded.
 	Reload Event = "reload"
-	// Rotate: a gateway's key, or a peer's, takes the place of another.
+	// Rotate: a key of the gateway or of a peer replaces another.
 	Rotate Event = "rotate"
-	// Refuse: someone asked for what is not theirs.
+	// Refuse: someone requested something without permission.
 	Refuse Event = "refuse"
-	// Alarm: a ticket was tried by a second key; an operator should look.
+	// Alarm: a second key tried a ticket; an operator should look.
 	Alarm Event = api.EventAlarm
 )
 
-// Frequent reports whether an event comes as often as someone asks for something. Such
-// events may be left out of the log when there are too many, and are counted then. All others
-// grant or change something: each follows from an operator, from a ticket, or from a request
-// with a rate of its own ([Issue] and [Rotate]: 8 in a row and one every 10 s for a peer), and
-// each is recorded. An [Alarm] is told apart by package logtail, which keeps it.
+// Frequent reports whether others can cause an event as often as they send requests. If there are
+// too many of them, such events may be left out of the log, and are counted instead. All other
+// events grant or change something: each results from an operator, a ticket, or a rate-limited
+// request ([Issue] and [Rotate]: for each peer a burst of 8 and one every 10 s), and is always
+// recorded. Package logtail handles [Alarm] specially and keeps it.
 func (e Event) Frequent() bool {
 	return e == Refuse || e == Connect || e == Disconnect || e == Alarm
 }
@@ -89,15 +89,15 @@ const (
 	KeyNotAfter    = "notAfter"
 	KeyExpiresAt   = "expiresAt"
 	KeyCount       = "count"
-	// KeyUnrecorded counts records like this one that were left out since the last, because
-	// there were too many (package logtail).
+	// KeyUnrecorded is the number of similar records that were left out since the last one
+	// because there were too many (package logtail).
 	KeyUnrecorded = "unrecorded"
 )
 
 // Log writes audit records. A nil *Log discards them. It is safe for concurrent use.
 type Log struct{ logger *slog.Logger }
 
-// New makes a log that writes through logger; nil discards.
+// New returns a log that writes to logger; nil discards.
 func New(logger *slog.Logger) *Log {
 	if logger == nil {
 		return nil
@@ -105,7 +105,7 @@ func New(logger *slog.Logger) *Log {
 	return &Log{logger: logger}
 }
 
-// Record writes one event. Refusals and alarms are warnings, the rest information.
+// Record writes an event: refusals and alarms as warnings, others as information.
 func (l *Log) Record(ctx context.Context, event Event, attrs ...slog.Attr) {
 	if l == nil {
 		return
@@ -120,19 +120,19 @@ func (l *Log) Record(ctx context.Context, event Event, attrs ...slog.Attr) {
 	l.logger.LogAttrs(ctx, level, Message, all...)
 }
 
-// Peer is the name by which a peer is known here.
+// Peer is the local name of a peer.
 func Peer(name string) slog.Attr { return slog.String(KeyPeer, name) }
 
 // PublicKey is a peer's key.
 func PublicKey(k peer.PublicKey) slog.Attr { return slog.String(KeyPublicKey, k.String()) }
 
-// Ticket is a ticket's id, which is no secret.
+// Ticket is a ticket's ID, which is not secret.
 func Ticket(id string) slog.Attr { return slog.String(KeyTicket, id) }
 
-// Services are the names of what was granted.
+// Services are the names of the granted services.
 func Services(names []string) slog.Attr { return slog.Any(KeyServices, names) }
 
-// Reason says why, in a sentence.
+// Reason is the reason, in a sentence.
 func Reason(text string) slog.Attr { return slog.String(KeyReason, text) }
 
 // Code is a stable PST code.

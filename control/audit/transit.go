@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// transitQueue is how many reports may wait to be recorded. netstack gives at most one a
-// second and source, so only a log that stands still fills it.
+// transitQueue is how many reports may wait to be recorded. netstack sends at most one each
+// second for each source, so the queue only fills if the log blocks.
 const transitQueue = 64
 
-// TransitLog records the packets by which one peer tries to reach another through us. It
-// is told of them on WireGuard's receiving goroutine, which must not wait for a log: a
-// report that finds the queue full is dropped and counted.
+// TransitLog records packets by which one peer tries to reach another through this gateway.
+// Report is called on WireGuard's receiving goroutine, which must not wait for a log: if the
+// queue is full, it drops and counts the report.
 type TransitLog struct {
 	log     *Log
 	whose   func(netip.Addr) string
@@ -23,7 +23,7 @@ type TransitLog struct {
 
 type transit struct{ src, dst netip.Addr }
 
-// NewTransitLog makes a log that run writes; whose names the peer of an address.
+// NewTransitLog returns a log; whose returns the peer's name for an address. Run must be called.
 func NewTransitLog(a *Log, whose func(netip.Addr) string) *TransitLog {
 	return &TransitLog{log: a, whose: whose, queue: make(chan transit, transitQueue)}
 }
@@ -49,7 +49,7 @@ func (l *TransitLog) Run(ctx context.Context) {
 	}
 }
 
-// record says also of how many packets it tells, if others were lost before.
+// record writes a report, with the number of reports lost before it.
 func (l *TransitLog) record(ctx context.Context, t transit) {
 	attrs := []slog.Attr{Peer(l.whose(t.src)), Reason("sent a packet for " + t.dst.String() +
 		", which is not this gateway: nothing is carried from one peer to another")}

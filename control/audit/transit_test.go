@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// stalled is an output that takes nothing until it is released.
+// stalled is an output that blocks until it is released.
 type stalled struct {
 	bytes.Buffer
-	entered chan struct{} // one for each record that begins to be written
+	entered chan struct{} // one for each record whose writing has begun
 	release chan struct{}
-	written chan struct{} // one for each that was
+	written chan struct{} // one for each written record
 }
 
 func (s *stalled) Write(p []byte) (int, error) {
@@ -38,10 +38,10 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 
 	src, dst := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
 	reported := make(chan struct{})
-	go func() { // as WireGuard's receiving goroutine
+	go func() { // like WireGuard's receiving goroutine
 		defer close(reported)
 		l.Report(src, dst)
-		<-out.entered // that one is being written, and the queue is empty
+		<-out.entered // this one is being written, and the queue is empty
 		for range transitQueue + lost {
 			l.Report(src, dst)
 		}
@@ -52,7 +52,7 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 		t.Error("reports wait for the log")
 	}
 	close(out.release)
-	for range 1 + transitQueue { // those that were not lost
+	for range 1 + transitQueue { // the reports that were not lost
 		select {
 		case <-out.written:
 		case <-time.After(30 * time.Second):
@@ -62,7 +62,7 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 	cancel()
 	running.Wait()
 	if n := l.dropped.Load(); n != 0 {
-		t.Errorf("%d lost reports were not told of", n)
+		t.Errorf("%d lost reports are missing in the record", n)
 	}
 	if text := out.String(); !strings.Contains(text, "count=8") || !strings.Contains(text, "peer=mallory") || !strings.Contains(text, dst.String()) {
 		t.Errorf("the log does not tell of 7 lost reports of mallory:\n%s", text)

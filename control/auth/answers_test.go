@@ -24,7 +24,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// answering gives a client of a gateway that answers everything with the same bytes.
+// answering returns a client of a gateway that answers everything with the same bytes.
 func answering(answer []byte) *Client {
 	return NewClient(serverIP, func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -41,13 +41,13 @@ func answering(answer []byte) *Client {
 	})
 }
 
-// reply is an answer of a gateway of ours.
+// reply returns an answer of a postern gateway.
 func reply(status int, body string, headers ...string) []byte {
 	return fmt.Appendf(nil, "HTTP/1.1 %d X\r\n%s: 1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n%s",
 		status, VersionHeader, len(body), strings.Join(headers, ""), body)
 }
 
-// asked is every question that there is, with a check that its answer is within bounds.
+// asked is each kind of request, with a check that its answer is within bounds.
 var asked = map[string]func(context.Context, *Client) error{
 	"hello": func(ctx context.Context, c *Client) error {
 		h, err := c.Hello(ctx)
@@ -127,7 +127,7 @@ func TestAnswersOutOfBoundsAreNotTaken(t *testing.T) {
 			t.Errorf("%s: the error has %d bytes", c.name, len(err.Error()))
 		}
 	}
-	// What is no service is no grant.
+	// Invalid service names are not grants.
 	r, err := answering(reply(200, redeemed(`["auth","\u001b[2J","$(reboot)","registry","auth"]`))).Redeem(t.Context(), ticket.Request{PublicKey: edgeKey})
 	if err != nil || strings.Join(r.Granted, " ") != "auth registry" {
 		t.Errorf("granted %q, %v", r.Granted, err)
@@ -155,7 +155,7 @@ func TestErrorsOutOfBoundsAreShort(t *testing.T) {
 	}
 }
 
-// Of a hostile gateway's identity nothing is stored but what can be one.
+// A hostile gateway's identity is only stored if it is a possible one.
 func TestNothingOversizedIsStored(t *testing.T) {
 	dir := t.TempDir()
 	store, err := state.Open(dir, nil)
@@ -196,7 +196,7 @@ func TestNothingOversizedIsStored(t *testing.T) {
 		}
 		stop()
 	})
-	// What was stored by an earlier version is not used, and asked for again.
+	// An oversized identity stored by an earlier version is not used but requested again.
 	if err := store.SetIdentity(peer.PublicKey{9}, []byte(block("CERTIFICATE", 700<<10)), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestNothingOversizedIsStored(t *testing.T) {
 	}
 }
 
-// FuzzAnswers has a gateway answer each question with anything.
+// FuzzAnswers answers each request with arbitrary data.
 func FuzzAnswers(f *testing.F) {
 	f.Add(uint16(200), []byte(`{"version":"1.0","name":"cloud","peer":"edge","granted":["auth"],"presharedKey":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","capabilities":["path"],"offers":["auth","x"],"ports":{"x":1}}`))
 	f.Add(uint16(200), []byte(`{"version":"1.0","certificate":"x","notAfter":"2026-03-02T12:00:00Z"}`))

@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// to gives a client of whatever answers HTTP, over loopback.
+// to returns a client of an arbitrary HTTP handler, over loopback.
 func to(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -28,7 +28,7 @@ func to(t *testing.T, h http.HandlerFunc) *Client {
 	})
 }
 
-// says answers with a body, as a postern gateway does.
+// says answers with a body, like a postern gateway.
 func says(status int, body string, headers ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(VersionHeader, ProtocolVersion)

@@ -55,13 +55,14 @@ func TestConnectionsAreBoundedByWhoseTheyAre(t *testing.T) {
 	}
 }
 
-// public is auth outside the tunnel behind a proxy that ends TLS, with connections in memory.
+// public is auth outside the tunnel behind a proxy that terminates TLS, with connections in
+// memory.
 type public struct {
 	*outside
 	net *overlay
 }
 
-// servePublic serves edge and berlin. wrap is what the connections go through, or nil.
+// servePublic serves edge and berlin. wrap, if not nil, wraps the listener.
 func servePublic(t *testing.T, wrap func(net.Listener) net.Listener) *public {
 	t.Helper()
 	p := &public{outside: newOutside(t, nil), net: newOverlay()}
@@ -84,7 +85,7 @@ func (o *overlay) connect(t *testing.T, from string) net.Conn {
 	return c
 }
 
-// hello asks on a connection, and gives the answer's status.
+// hello sends a request on a connection, and returns the answer's status.
 func hello(c net.Conn, token Token) (int, error) {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", HelloPath, string(token)); err != nil {
 		return 0, err
@@ -98,13 +99,14 @@ func hello(c net.Conn, token Token) (int, error) {
 	return answer.StatusCode, err
 }
 
-// Nobody who holds connections outside the tunnel keeps a peer out, whose address is 192.0.2.1.
+// Others who hold connections outside the tunnel must not lock out a peer, whose address is
+// 192.0.2.1.
 func TestStrangersDoNotKeepPeersOut(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		from func(i int) string
-		by   peer.PublicKey // whose token they have
-		// flooded: a peer that has asked nothing yet may be displaced.
+		by   peer.PublicKey // the owner of their tokens
+		// flooded: a peer that has not sent a request yet may be displaced.
 		flooded bool
 	}{
 		{name: "one address", from: func(int) string { return "198.51.100.1" }},
@@ -147,7 +149,8 @@ func TestStrangersDoNotKeepPeersOut(t *testing.T) {
 	}
 }
 
-// Inside, those who hold tickets or wait for approval may have more keys than there are connections.
+// Inside the tunnel, ticket holders and pending peers may have more keys than there are
+// connections.
 func TestThoseWhoAreNoPeersYetDoNotKeepPeersOut(t *testing.T) {
 	for _, caller := range []Caller{{Kind: KindOneTime}, {Name: "new", Pending: true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -167,14 +170,14 @@ func TestThoseWhoAreNoPeersYetDoNotKeepPeersOut(t *testing.T) {
 	}
 }
 
-// A stranger who is displaced and does not read TLS's goodbye holds up nobody.
+// Displacing a stranger who does not read TLS's close_notify must not block others.
 func TestDisplacingWaitsForNoStranger(t *testing.T) {
 	file, _ := certificate(t)
 	synctest.Test(t, func(t *testing.T) {
 		p := servePublic(t, file.Listen)
 		start := time.Now()
 		for range 2 {
-			// In TLS 1.2 the server is done when the client is.
+			// In TLS 1.2 the server finishes the handshake when the client does.
 			c := tls.Client(p.net.connect(t, "198.51.100.1"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 			if err := c.HandshakeContext(t.Context()); err != nil {
 				t.Fatal(err)
@@ -189,7 +192,7 @@ func TestDisplacingWaitsForNoStranger(t *testing.T) {
 	})
 }
 
-// Who says nothing outside the tunnel does not keep a connection for long.
+// Silent clients outside the tunnel lose their connections after a short time.
 func TestSilentStrangersAreHungUpOn(t *testing.T) {
 	o := serveOutside(t)
 	start := time.Now()

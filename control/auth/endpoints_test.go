@@ -23,13 +23,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// An endpoint that leaves something open cannot be added to the table.
+// Every endpoint of the table must be complete.
 func TestEveryEndpointSaysWhoMayAskAndHowMuch(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range endpoints {
 		name := e.method + " " + e.path
 		if seen[name] {
-			t.Errorf("%s is there twice", name)
+			t.Errorf("%s is duplicate", name)
 		}
 		seen[name] = true
 		p := e.pace
@@ -76,7 +76,7 @@ func TestEveryEndpointSaysWhoMayAskAndHowMuch(t *testing.T) {
 		}
 	}
 	if Serves(KindStock) || !Serves(KindPeer) || !Serves(KindOneTime) {
-		t.Error("somebody else than peers and the holders of tickets is served")
+		t.Error("others than peers and ticket holders are served")
 	}
 }
 
@@ -89,7 +89,7 @@ func readme(t *testing.T) []byte {
 	return b
 }
 
-// row is an endpoint as README shows it.
+// row returns an endpoint's row in the README.
 func row(e endpoint) string {
 	var who []string
 	for i, name := range []string{"peer", "pending", "ticket", "stock"} {
@@ -117,13 +117,13 @@ func row(e endpoint) string {
 		size(e.body), size(e.answer), []string{"", "none", "read", "write"}[e.cost], float64(p.rate), p.burst)
 }
 
-// hostile are texts that must not come back as they are.
+// hostile are texts that must not be repeated in answers.
 var hostile = []string{"\x1b[2J", "$(reboot)", "`reboot`", "'; rm -rf /", "\u202egnp", "\x00", "../../etc/passwd", "postern:peer:berlin"}
 
-// changed counts what handlers were given to keep.
+// changed counts the calls of handlers.
 type changed struct{ redeemed, issued, rotated, paths, reports int }
 
-// everything is a gateway that has all there is.
+// everything returns a gateway with all optional parts.
 func everything(dir Directory, log *audit.Log, n *changed) *Server {
 	s, err := NewServer(ServerOptions{
 		Name: "cloud", Software: "postern test", Directory: dir, Audit: log,
@@ -134,7 +134,7 @@ func everything(dir Directory, log *audit.Log, n *changed) *Server {
 		}),
 		OnPath: func(_ peer.PublicKey, b []byte) error {
 			n.paths++
-			return bounded.ErrMalformed // what the reader of the gateway says to all that follows
+			return bounded.ErrMalformed // as the gateway's reader answers what follows
 		},
 		OnReport: func(_ peer.PublicKey, b []byte) error { n.reports++; return bounded.ErrMalformed },
 		OnRotation: func(context.Context, Announcement) error {
@@ -148,7 +148,7 @@ func everything(dir Directory, log *audit.Log, n *changed) *Server {
 	return s
 }
 
-// counting is an issuer that refuses as the real ones do, and counts what it would issue.
+// counting is an issuer that rejects like the real ones, and counts what it would issue.
 type counting struct{ n *int }
 
 func (counting) Tokens() bool          { return false }
@@ -162,7 +162,7 @@ func (c counting) Issue(_ context.Context, s Subject, csrPEM []byte) (Issuance, 
 }
 func (counting) Revoke(Subject) Revocation { return Revocation{} }
 
-// kinds are callers of every kind.
+// kinds returns callers of every kind.
 func kinds() (*directory, map[string]Caller) {
 	dir := &directory{callers: map[netip.Addr]Caller{}}
 	list := map[string]Caller{
@@ -179,8 +179,8 @@ func kinds() (*directory, map[string]Caller) {
 	return dir, list
 }
 
-// bodies are hostile ones of every kind for an endpoint: each has one thing wrong with an
-// otherwise good request.
+// bodies returns hostile bodies of every kind for an endpoint: each has one defect in an
+// otherwise valid request.
 func bodies(e endpoint) map[string]string {
 	good := map[string]string{
 		pathRedeem:   fmt.Sprintf(`"version":"1.0","publicKey":%q,"name":"edge"`, edgeKey),
@@ -213,7 +213,7 @@ func bodies(e endpoint) map[string]string {
 	if e.request.Kind() != reflect.Struct {
 		return out
 	}
-	// Each field with each thing that it cannot hold.
+	// Each field with each value that it must not have.
 	var fields func(t reflect.Type)
 	fields = func(t reflect.Type) {
 		for i := range t.NumField() {
@@ -273,7 +273,7 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 	}
 }
 
-// ask has a server answer one request of a caller.
+// ask makes a server answer one request of a caller.
 func ask(s http.Handler, from peer.PublicKey, method, path, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, "http://x"+path, strings.NewReader(body))
 	r.RemoteAddr = netip.AddrPortFrom(peer.OverlayAddr(from), 40000).String()
@@ -282,8 +282,7 @@ func ask(s http.Handler, from peer.PublicKey, method, path, body string) *httpte
 	return w
 }
 
-// Whoever sends whatever to whichever endpoint is refused in the one form, and nothing comes of
-// it.
+// Hostile requests to every endpoint are refused in the documented form, without effect.
 func TestHostileBodiesAreRefusedEverywhere(t *testing.T) {
 	for _, e := range endpoints {
 		if !e.isMessage() {
@@ -296,16 +295,16 @@ func TestHostileBodiesAreRefusedEverywhere(t *testing.T) {
 				s := everything(dir, nil, &n)
 				w := ask(s, c.PublicKey, e.method, e.path, body)
 				checkRefusal(t, fmt.Sprintf("%s %s, %s, %s", e.method, e.path, kind, what), w)
-				n.paths, n.reports = 0, 0 // whose readers refuse what is left
+				n.paths, n.reports = 0, 0 // their readers refuse the rest
 				if n != (changed{}) {
-					t.Errorf("%s %s, %s, %s: it came to %+v", e.method, e.path, kind, what, n)
+					t.Errorf("%s %s, %s, %s: got effects %+v", e.method, e.path, kind, what, n)
 				}
 			}
 		}
 	}
 }
 
-// checkRefusal wants a documented refusal that repeats nothing.
+// checkRefusal checks for a documented refusal that repeats nothing of the request.
 func checkRefusal(t *testing.T, what string, w *httptest.ResponseRecorder) {
 	t.Helper()
 	var b errorBody
@@ -320,14 +319,14 @@ func checkRefusal(t *testing.T, what string, w *httptest.ResponseRecorder) {
 	if len(b.Message) > maxMessage+10 {
 		t.Errorf("%s: the message has %d bytes", what, len(b.Message))
 	}
-	for _, s := range hostile[:7] { // the last is what callers are told to be called
+	for _, s := range hostile[:7] { // the last is a caller's own name
 		if strings.Contains(b.Message, s) {
 			t.Errorf("%s: %q comes back: %q", what, s, b.Message)
 		}
 	}
 }
 
-// Who may ask what is what the table says, in each tunnel and outside of them all.
+// The table determines who may send which request, in each tunnel and outside.
 func TestTheTableSaysWhoMayAsk(t *testing.T) {
 	for _, e := range endpoints {
 		dir, callers := kinds()
@@ -346,7 +345,7 @@ func TestTheTableSaysWhoMayAsk(t *testing.T) {
 				t.Errorf("%s %s, %s: %d refusals were recorded", e.method, e.path, kind, got)
 			}
 		}
-		// Other methods of its path are told those that there are.
+		// A wrong method gets a list of the path's methods.
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "BREW"} {
 			if x, methods := lookup(method, e.path); x == nil {
 				w := ask(everything(dir, nil, new(changed)), edgeKey, method, e.path, "")
@@ -375,7 +374,7 @@ func TestTheTableSaysWhoMayAsk(t *testing.T) {
 	}
 }
 
-// However often a ticket's holders ask, there is at most a write a second for them to cause, and
+// Ticket holders can cause at most a write a second in total, however often they ask, and
 // strangers cost no more than a few answers.
 func TestNobodyCausesMoreThanAWriteASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -414,7 +413,7 @@ func TestNobodyCausesMoreThanAWriteASecond(t *testing.T) {
 	})
 }
 
-// FuzzEndpoints sends anything to each endpoint from each kind of caller.
+// FuzzEndpoints sends arbitrary data to each endpoint from each kind of caller.
 func FuzzEndpoints(f *testing.F) {
 	for i, e := range endpoints {
 		for _, body := range bodies(e) {
@@ -448,7 +447,7 @@ func FuzzEndpoints(f *testing.F) {
 	})
 }
 
-// Plain WireGuard peers, with as many addresses as they like, share the connections of strangers.
+// Plain WireGuard peers, with any number of addresses, share the connection limit of strangers.
 func TestStockPeersShareTheConnectionsOfStrangers(t *testing.T) {
 	dir, _ := kinds()
 	s := everything(dir, nil, new(changed))

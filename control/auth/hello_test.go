@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// block is a PEM block of a type with n bytes in it.
+// block returns a PEM block of a type with n bytes of data.
 func block(kind string, n int) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: make([]byte, n)}))
 }
 
-// helloWith is a hello whose API server has this CA.
+// helloWith returns a hello whose API server has this CA.
 func helloWith(ca string) []byte {
 	b, err := json.Marshal(Hello{Version: "1.0", Name: "cloud", APIServer: &APIServer{CAData: ca}})
 	if err != nil {
@@ -48,8 +48,8 @@ func TestAHelloIsSafeToShow(t *testing.T) {
 	}
 }
 
-// Older gateways know one TCP port a service, and must not take UDP for it; newer ones may write
-// what is not known here.
+// Older gateways know one TCP port for each service, and must not take UDP ports for TCP. Newer
+// ones may write an unknown format.
 func TestPortsThatOlderGatewaysDoNotKnow(t *testing.T) {
 	told := Hello{Version: "1.0", Name: "cloud", Offers: []string{"web", "dns", "media", "ftp"}}
 	want := map[string]string{"web": "8080", "dns": "53/UDP", "media": "5000-5010/UDP", "ftp": "2000-2100"}
@@ -118,7 +118,7 @@ func TestHellosThatAreRefused(t *testing.T) {
 	}
 }
 
-// Other versions leave the number of a start out, or say more beside it.
+// Other versions may omit the start number or have additional fields.
 func TestAHelloTellsOfAStart(t *testing.T) {
 	for _, c := range []struct {
 		name, number string

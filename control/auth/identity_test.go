@@ -66,7 +66,7 @@ func TestIdentityWithoutIssuer(t *testing.T) {
 	}
 }
 
-// removing is an issuer during whose work the peer is removed.
+// removing is an issuer that removes the peer while it works.
 type removing struct {
 	Issuer
 	dir *directory

@@ -27,7 +27,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// newKey makes a P-256 key.
+// newKey returns a P-256 key.
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -51,7 +51,7 @@ func keyPEM(t testing.TB, k crypto.Signer) []byte {
 	return pemOf(t, "PRIVATE KEY", b, err)
 }
 
-// authority is a CA's template; tests change it.
+// authority returns a CA's template; tests change it.
 func authority() *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "postern peers"},
@@ -113,7 +113,7 @@ var subject = Subject{Name: "edge", PublicKey: edgeKey}
 func TestTheIssuerWritesTheSubject(t *testing.T) {
 	ca := loadCA(t, nil)
 	k := newKey(t)
-	// What the peer would like: another subject is refused, so it tries the rest.
+	// A peer may try everything except another subject, which is refused.
 	uri := &x509.CertificateRequest{
 		Subject:  pkix.Name{OrganizationalUnit: []string{"admins"}, SerialNumber: "7", Country: []string{"XX"}},
 		DNSNames: []string{"kubernetes"}, EmailAddresses: []string{"admin@example.net"},
@@ -129,7 +129,7 @@ func TestTheIssuerWritesTheSubject(t *testing.T) {
 	}
 	c := parse(t, out.CertificatePEM)
 	if got, want := c.Subject.String(), "CN=postern:peer:edge"; got != want || len(c.Subject.Names) != 1 {
-		t.Errorf("subject: got %q, want %q alone", got, want)
+		t.Errorf("subject: got %q, want only %q", got, want)
 	}
 	if !sameKey(c.PublicKey, k.Public()) {
 		t.Error("the certificate is not for the request's key")
@@ -138,7 +138,7 @@ func TestTheIssuerWritesTheSubject(t *testing.T) {
 		t.Error("the certificate is not marked as no CA")
 	}
 	if len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth || len(c.UnknownExtKeyUsage) > 0 || c.KeyUsage != x509.KeyUsageDigitalSignature {
-		t.Errorf("usage: %v %v %v, want client authentication alone", c.ExtKeyUsage, c.UnknownExtKeyUsage, c.KeyUsage)
+		t.Errorf("usage: %v %v %v, want only client authentication", c.ExtKeyUsage, c.UnknownExtKeyUsage, c.KeyUsage)
 	}
 	if n := len(c.DNSNames) + len(c.EmailAddresses) + len(c.IPAddresses) + len(c.URIs); n > 0 {
 		t.Errorf("%d alternative names got in", n)
@@ -222,7 +222,7 @@ func TestTheSameRequestGetsTheSameCertificate(t *testing.T) {
 	}
 	first := issue(subject)
 	now = noon.Add(repeatFor)
-	again := issue(subject) // the request is signed again, but its key is the same
+	again := issue(subject) // the request is signed again, but with the same key
 	if !bytes.Equal(first.CertificatePEM, again.CertificatePEM) || first.Again || !again.Again {
 		t.Error("a repeated request got another certificate")
 	}
@@ -267,7 +267,7 @@ func TestRequestsAtOnceAreSignedOnce(t *testing.T) {
 	}
 }
 
-// ledger is a Ledger that can be out of order.
+// ledger is a Ledger that can fail.
 type ledger struct {
 	mu      sync.Mutex
 	entries []entry
@@ -320,7 +320,7 @@ func TestRevokeTellsWhatIsOutstanding(t *testing.T) {
 	issue()
 	now = now.Add(30 * time.Minute)
 	ledger.err = errors.New("no space left on device")
-	issue() // a full disk must not cut the peer off
+	issue() // a full disk must not lock out the peer
 	if r := ca.Revoke(subject); r.Outstanding != 2 || !r.NotAfter.Equal(noon.Add(90*time.Minute)) {
 		t.Errorf("outstanding: %+v, want 2 until %v", r, noon.Add(90*time.Minute))
 	}

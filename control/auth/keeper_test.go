@@ -47,7 +47,7 @@ func TestKeeperRenewsAfterTwoThirds(t *testing.T) {
 			t.Error("all renewals are equally far apart")
 		}
 		if len(told) != len(at) || !told[len(told)-1].Equal(k.NotAfter()) {
-			t.Errorf("told of %d identities, want %d", len(told), len(at))
+			t.Errorf("got %d identities, want %d", len(told), len(at))
 		}
 		for i := 1; i < len(o.csrs); i++ {
 			if bytes.Equal(o.csrs[i], o.csrs[i-1]) {
@@ -74,7 +74,7 @@ func TestKeeperStartsWithWhatIsStored(t *testing.T) {
 		}
 		time.Sleep(life / 4)
 		if n := len(o.times(time.Now())); n != 2 {
-			t.Errorf("asked %d times in three quarters of a life, want twice", n)
+			t.Errorf("got %d requests in three quarters of a lifetime, want 2", n)
 		}
 		stop()
 	})
@@ -156,7 +156,7 @@ func TestKeeperBacksOff(t *testing.T) {
 				}
 				for i := 1; i < len(at); i++ {
 					if at[i]-at[i-1] < c.gap {
-						t.Errorf("asked again after %v, want %v", at[i]-at[i-1], c.gap)
+						t.Errorf("got a retry after %v, want %v", at[i]-at[i-1], c.gap)
 					}
 				}
 				next, err := k.LastError()
@@ -207,7 +207,8 @@ func TestWakeDoesNotWait(t *testing.T) {
 	})
 }
 
-// An identity that was to be replaced and is not is in doubt; one that is only due is good yet.
+// An identity that should have been replaced, but was not, is in doubt. One that is merely due
+// for renewal is not.
 func TestAnIdentityThatCannotBeReplacedIsInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 24 * time.Hour
@@ -226,7 +227,7 @@ func TestAnIdentityThatCannotBeReplacedIsInDoubt(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				doubts++
-				k.Wake() // the peer is looked at, and answers
+				k.Wake() // the peer is checked, and answers
 			}
 		})
 		want := func(when string, least, most int) {
@@ -235,7 +236,7 @@ func TestAnIdentityThatCannotBeReplacedIsInDoubt(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if doubts < least || doubts > most {
-				t.Errorf("%s: told of doubts %d times, want %d to %d", when, doubts, least, most)
+				t.Errorf("%s: got %d doubts, want %d to %d", when, doubts, least, most)
 			}
 			doubts = 0
 		}
@@ -286,7 +287,7 @@ func TestClocksThatDisagree(t *testing.T) {
 				if len(at) < 14 || len(at) > 41 {
 					t.Errorf("asked %d times in ten lives, want at least 14 and no flood: %v", len(at), at)
 				}
-				// By the issuer's clock the identity was never out.
+				// By the issuer's clock the identity has always been valid.
 				if left := k.NotAfter().Sub(time.Now().Add(skew)); left <= 0 {
 					t.Errorf("the identity has been out for %v", -left)
 				}
@@ -295,8 +296,8 @@ func TestClocksThatDisagree(t *testing.T) {
 	}
 }
 
-// The API server refuses such a certificate for hours, and the issuer's clock may be set right
-// within minutes. The one that is stored is no better after a restart.
+// The API server rejects such a certificate for hours, although the issuer's clock may be
+// corrected within minutes. A restart with the stored certificate does not help.
 func TestACertificateOfAClockThatWasAheadIsReplaced(t *testing.T) {
 	for name, restart := range map[string]bool{"in one run": false, "after a restart": true} {
 		t.Run(name, func(t *testing.T) {
@@ -402,7 +403,7 @@ func TestKeeperEndsInTheMiddleOfARequest(t *testing.T) {
 	})
 }
 
-// TestRenewalInBand has keeper, client, server and CA play together for a week.
+// TestRenewalInBand runs keeper, client, server and CA together for a week.
 func TestRenewalInBand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := loadCA(t, func(o *LocalCAOptions) {
@@ -425,7 +426,7 @@ func TestRenewalInBand(t *testing.T) {
 				t.Fatalf("hour %d: %v", hour, err)
 			}
 		}
-		// Removed, it gets no more, and knows why.
+		// A removed peer gets no more identities, and learns why.
 		s.dir.remove(edgeKey)
 		last := k.NotAfter()
 		time.Sleep(24 * time.Hour)
@@ -440,7 +441,7 @@ func TestRenewalInBand(t *testing.T) {
 	})
 }
 
-// How often an identity has to be renewed is up to whoever issues it, and each is a write.
+// The issuer determines the lifetime of an identity, and each renewal is a write.
 func TestIdentitiesThatEndAtOnceAreNotRenewedAllTheTime(t *testing.T) {
 	for name, c := range map[string]struct{ life, skew time.Duration }{
 		"of a second":        {time.Second, 0},

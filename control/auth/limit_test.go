@@ -47,7 +47,7 @@ func TestEachPeerHasItsOwnRate(t *testing.T) {
 	})
 }
 
-// A catalogue that comes faster than it may leaves the peer its other requests.
+// A catalogue sent too fast does not use up the peer's other requests.
 func TestACatalogueTakesNothingOfOtherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken atomic.Int64

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A CA that is made here issues identities that an API server takes that trusts it, and signs
-// no other CA.
+// A CA created by MakeLocalCA issues identities that an API server accepts if it trusts the CA,
+// and cannot sign other CAs.
 func TestAMadeCAIssues(t *testing.T) {
 	cert, key, err := MakeLocalCA("cloud")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// cabinet is an IdentityStore that can be out of order.
+// cabinet is an IdentityStore that can fail.
 type cabinet struct {
 	mu        sync.Mutex
 	cert, key []byte
@@ -36,12 +36,11 @@ func (c *cabinet) SetIdentity(_ peer.PublicKey, certPEM, keyPEM []byte) error {
 	return c.err
 }
 
-// office stands for the peer: it notes when it was asked, and signs unless it is told
-// otherwise.
+// office simulates the peer: it records when it was asked, and signs unless told otherwise.
 type office struct {
 	t    *testing.T
 	life time.Duration
-	skew time.Duration // of its clock against ours
+	skew time.Duration // of its clock relative to ours
 	ca   *LocalCA
 
 	mu    sync.Mutex
@@ -82,7 +81,7 @@ func (o *office) Request(_ context.Context, csrPEM []byte) ([]byte, error) {
 	return pemOf(o.t, "CERTIFICATE", der, err), nil
 }
 
-// times are when it was asked, since the start.
+// times returns the times of the requests since the start.
 func (o *office) times(start time.Time) []time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,7 +92,7 @@ func (o *office) times(start time.Time) []time.Duration {
 	return out
 }
 
-// keep runs a keeper of certificates until the test, or stop, ends it.
+// keep runs a keeper of certificates until the end of the test, or stop.
 func keep(t *testing.T, request func(context.Context, []byte) ([]byte, error), store IdentityStore, change func(*KeeperOptions)) (k *Keeper, stop func()) {
 	t.Helper()
 	return keepAny(t, func(ctx context.Context, csrPEM []byte) (Grant, error) {
@@ -102,7 +101,7 @@ func keep(t *testing.T, request func(context.Context, []byte) ([]byte, error), s
 	}, store, change)
 }
 
-// keepAny is keep for whatever is granted.
+// keepAny is keep for any grant.
 func keepAny(t *testing.T, request func(context.Context, []byte) (Grant, error), store IdentityStore, change func(*KeeperOptions)) (k *Keeper, stop func()) {
 	t.Helper()
 	o := KeeperOptions{Peer: peer.PublicKey{9}, Name: "cloud", Request: request, Store: store}

@@ -26,7 +26,8 @@ type outside struct {
 	*site
 	tokens *DirectTokens
 	handle *OutOfBand
-	// url and address are where it listens, ca is whose certificate it has; empty without TLS.
+	// url and address are where it listens, ca is the authority of its certificate; empty without
+	// TLS.
 	url, address string
 	ca           []byte
 }
@@ -69,7 +70,7 @@ func serveOutside(t *testing.T) *outside {
 	return o
 }
 
-// certificate is one for 127.0.0.1, and its authority's.
+// certificate returns one for 127.0.0.1, and its authority's.
 func certificate(t *testing.T) (file *FileCertificate, ca []byte) {
 	t.Helper()
 	authority, err := pki.NewCA("outside")
@@ -141,7 +142,7 @@ func TestTokensMakePeersKnownOutsideTheTunnel(t *testing.T) {
 	}
 }
 
-// An Ingress that ends TLS changes nothing for either side, but that it is who is trusted.
+// An Ingress that terminates TLS changes nothing for either side, except that it must be trusted.
 func TestTLSMayEndBefore(t *testing.T) {
 	o := serveOutside(t)
 	plain := httptest.NewServer(o.handle)
@@ -166,7 +167,7 @@ func TestTLSMayEndBefore(t *testing.T) {
 	}
 }
 
-// Whoever has no good token is told one thing, whatever is wrong with it.
+// All callers without a valid token get the same answer, regardless of the reason.
 func TestStrangersAreToldNothing(t *testing.T) {
 	o := serveOutside(t)
 	good := o.token(t, edgeKey, time.Now())
@@ -246,7 +247,7 @@ func TestStrangersAreBoundedAndPeersAreNot(t *testing.T) {
 	}
 }
 
-// Tickets, paths and reports are for tunnels.
+// Tickets, paths and reports are only available in tunnels.
 func TestOnlyHelloAndIdentityAreOutside(t *testing.T) {
 	o := serveOutside(t)
 	for _, path := range []string{pathRedeem, pathPath, pathReport, "/"} {
@@ -262,7 +263,7 @@ func TestOnlyHelloAndIdentityAreOutside(t *testing.T) {
 	}
 }
 
-// A removed peer's token is good for nothing.
+// A removed peer's token is invalid.
 func TestRemovedPeersHaveNoTokens(t *testing.T) {
 	o := serveOutside(t)
 	token := o.token(t, edgeKey, time.Now())
@@ -274,7 +275,7 @@ func TestRemovedPeersHaveNoTokens(t *testing.T) {
 	}
 }
 
-// A token that leaked is ended by removing the peer, though it comes again with its key.
+// Removing a peer invalidates a leaked token, even if the peer is added again with the same key.
 func TestTokensEndWithThePeerThoughItComesAgain(t *testing.T) {
 	o := serveOutside(t)
 	came := time.Now().Add(-time.Minute)
@@ -301,7 +302,7 @@ func TestTokensEndWithThePeerThoughItComesAgain(t *testing.T) {
 	}
 }
 
-// The token is a secret: it must not be sent to a server that does not prove who it is.
+// The token is a secret: it must not be sent to a server before verifying its certificate.
 func TestTokenIsSentOnlyToWhoProvesItself(t *testing.T) {
 	o := serveOutside(t)
 	asked := make(chan struct{}, 1)

@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// overlay stands in for the tunnel: connections in memory that come from whatever
-// overlay address they are said to come from.
+// overlay simulates the tunnel: connections in memory with arbitrary overlay addresses.
 type overlay struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -43,7 +42,7 @@ func (o *overlay) Close() error {
 
 func (o *overlay) Addr() net.Addr { return addr("[fd00::1]:80") }
 
-// dialFrom gives the dialer of the gateway with an address.
+// dialFrom returns the dialer of the gateway with an address.
 func (o *overlay) dialFrom(from netip.Addr) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -70,7 +69,7 @@ type addr string
 func (addr) Network() string  { return "tcp" }
 func (a addr) String() string { return string(a) }
 
-// directory is a Directory that a test fills.
+// directory is a Directory filled by a test.
 type directory struct {
 	mu      sync.Mutex
 	callers map[netip.Addr]Caller
@@ -97,7 +96,7 @@ func (d *directory) remove(k peer.PublicKey) {
 	delete(d.callers, peer.OverlayAddr(k))
 }
 
-// records keeps a log to look into.
+// records keeps a log for inspection.
 type records struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -115,7 +114,7 @@ func (r *records) String() string {
 	return r.b.String()
 }
 
-// events lists the audit records of a kind.
+// events returns the audit records of a kind.
 func (r *records) events(kind audit.Event) []map[string]any {
 	var out []map[string]any
 	for _, line := range bytes.Split([]byte(r.String()), []byte("\n")) {
@@ -127,7 +126,7 @@ func (r *records) events(kind audit.Event) []map[string]any {
 	return out
 }
 
-// redeemer is a Redeemer of one function.
+// redeemer adapts a function to a Redeemer.
 type redeemer func(oneTime peer.PublicKey, q ticket.Request) (ticket.Grant, error)
 
 func (f redeemer) Redeem(_ context.Context, k peer.PublicKey, q ticket.Request) (ticket.Grant, error) {
@@ -180,10 +179,10 @@ func serve(t *testing.T, change func(*ServerOptions)) *site {
 	return s
 }
 
-// client is that of the gateway with a key.
+// client returns the client of the gateway with a key.
 func (s *site) client(k peer.PublicKey) *Client {
 	return NewClient(serverIP, s.net.dialFrom(peer.OverlayAddr(k)))
 }
 
-// jsonLogger writes records.
+// jsonLogger returns a logger that writes to records.
 func jsonLogger(to *records) *slog.Logger { return slog.New(slog.NewJSONHandler(to, nil)) }

@@ -7,8 +7,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A message about paths is taken from every peer, whatever it is granted, and from nobody
-// else.
+// Path messages are accepted from every peer, regardless of grants, and from no one else.
 func TestPathMessagesAreTakenFromPeersAlone(t *testing.T) {
 	got := map[peer.PublicKey]string{}
 	bad := errors.New("not\x1b[31m a message")

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A report is taken from every peer, whatever it is granted, and from nobody else.
+// Reports are accepted from every peer, regardless of grants, and from no one else.
 func TestReportsAreTakenFromPeersAlone(t *testing.T) {
 	got := map[peer.PublicKey]string{}
 	s := serve(t, func(o *ServerOptions) {
@@ -87,7 +87,7 @@ func TestALargeReportIsRefused(t *testing.T) {
 			o.OnReport = func(peer.PublicKey, []byte) error { taken = true; return nil }
 		})
 		err := s.client(edgeKey).Report(t.Context(), []byte(`"`+strings.Repeat("x", size-2)+`"`))
-		// A server that has heard enough may reset while the caller still writes.
+		// A server that has read enough may reset the connection while the caller still writes.
 		if taken || !errors.Is(err, ErrRequest) && !errors.Is(err, ErrUnreachable) {
 			t.Errorf("%d bytes: taken is %v, error %v, want %v", size, taken, err, ErrRequest)
 		}

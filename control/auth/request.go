@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// RequestIssuer is an [Issuer] that hands signing requests on to an authority that signs
-// them as they are, subject included. It decides the subject anyway: a peer is told
-// which user to ask for, and a request for anything else is refused.
+// RequestIssuer is an [Issuer] that passes signing requests to an authority which signs them
+// unchanged, including the subject. The issuer still determines the subject: it tells a peer
+// which user to request, and refuses any other.
 type RequestIssuer interface {
 	Issuer
-	// Verbatim marks it. A peer has to ask for what User gives.
+	// Verbatim marks such an issuer. A peer has to request what User returns.
 	Verbatim()
 }
 
-// ExactRequest reads a signing request that may be handed on: its subject is the user
-// and nothing else, it asks for no extension, and its key is of ECDSA P-256, which is what
-// peers make. Its error is an [ErrCSR] or an [ErrCSRSubject].
+// ExactRequest parses a signing request that may be passed on: its subject is only the user, it
+// requests no extensions, and its key is ECDSA P-256, as peers use. Its error is an [ErrCSR] or
+// an [ErrCSRSubject].
 func ExactRequest(csrPEM []byte, user string) (*x509.CertificateRequest, error) {
 	csr, err := parseCSR(csrPEM)
 	if err != nil {
@@ -39,8 +39,8 @@ func ExactRequest(csrPEM []byte, user string) (*x509.CertificateRequest, error) 
 	return csr, nil
 }
 
-// userWanted is whom a peer has to ask for, if its request asks for nobody yet and the
-// issuer does not write subjects itself.
+// userWanted returns the user that a peer has to request, if its request has no user yet and the
+// issuer does not set the subject itself.
 func userWanted(i Issuer, s Subject, csrPEM []byte) string {
 	r, ok := i.(RequestIssuer)
 	if !ok {
@@ -48,7 +48,7 @@ func userWanted(i Issuer, s Subject, csrPEM []byte) string {
 	}
 	csr, err := parseCSR(csrPEM)
 	if err != nil || len(csr.Subject.Names) > 0 {
-		return "" // the issuer says what is wrong with it
+		return "" // the issuer will report what is wrong
 	}
 	return r.User(s)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 )
 
-// asIs is an issuer whose authority signs requests as they are.
+// asIs is an issuer whose authority signs requests unchanged.
 type asIs struct{ *LocalCA }
 
 func (asIs) Verbatim() {}
@@ -34,7 +34,7 @@ func serveAsIs(t *testing.T) *site {
 	return serve(t, func(o *ServerOptions) { o.Issuer = func() Issuer { return asIs{ca} } })
 }
 
-// A peer learns whom to ask for by asking, and asks for that.
+// A peer's first request is answered with the user to request, and it then requests that.
 func TestPeersAreToldWhomToAskFor(t *testing.T) {
 	s := serveAsIs(t)
 	requests := 0
@@ -53,7 +53,7 @@ func TestPeersAreToldWhomToAskFor(t *testing.T) {
 	}
 	stop()
 	if requests != 2 {
-		t.Errorf("%d requests, want two: one that is told, and one that asks for it", requests)
+		t.Errorf("%d requests, want two: one to learn the user, and one with it", requests)
 	}
 	if n := len(s.log.events(audit.Issue)); n != 1 {
 		t.Errorf("%d identities were issued, want 1", n)
@@ -63,8 +63,8 @@ func TestPeersAreToldWhomToAskFor(t *testing.T) {
 	}
 }
 
-// The user is remembered for renewals, and forgotten when the gateway does not want it any
-// more: the peer may have another name there.
+// The user is kept for renewals, and dropped if the gateway denies it: the peer may have another
+// name there now.
 func TestKeeperRemembersWhomToAskForUntilDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffice(t, time.Hour)
@@ -97,7 +97,7 @@ func TestKeeperRemembersWhomToAskForUntilDenied(t *testing.T) {
 		name.Store("berlin")
 		time.Sleep(time.Hour)
 		if n := asked.Load(); n < 6 {
-			t.Errorf("with another name %d requests, want 6: a denied one, one that is told, one that asks", n)
+			t.Errorf("with another name %d requests, want 6: a denied one, one to learn the user, one with it", n)
 		}
 		stop()
 		if last := len(o.csrs) - 1; last < 2 {
@@ -108,7 +108,7 @@ func TestKeeperRemembersWhomToAskForUntilDenied(t *testing.T) {
 	})
 }
 
-// A gateway that tells us to ask for an administrator must not get such a request.
+// A gateway must not be able to make us request an administrator's certificate.
 func TestKeeperAsksForNobodyElse(t *testing.T) {
 	for _, user := range []string{"kubernetes-admin", "postern:peer:", "postern:peer:a b", "system:postern:peer:edge"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -90,9 +90,9 @@ func TestANextKeyThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// Both sides compute the same proof, and nobody does without one of the two private keys.
+// Both sides compute the same proof, which requires one of the two private keys.
 func TestTheProofIsOfTheNextKey(t *testing.T) {
-	keys := make([]peer.PrivateKey, 3) // of the peer's next key, of the gateway, of somebody else
+	keys := make([]peer.PrivateKey, 3) // of the peer's next key, of the gateway, and an unrelated one
 	for i := range keys {
 		var err error
 		if keys[i], err = peer.NewPrivateKey(); err != nil {

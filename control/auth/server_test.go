@@ -173,7 +173,7 @@ func TestRefusalsKeepTheirKindOnTheWay(t *testing.T) {
 	}
 }
 
-// bookStore is what a real ticket book needs.
+// bookStore is the storage of a real ticket book.
 type bookStore struct {
 	mu sync.Mutex
 	r  ticket.Records
@@ -230,7 +230,7 @@ func TestAThiefRacesTheOwnerInBand(t *testing.T) {
 				winners++
 			case errors.Is(err, ticket.ErrAlreadyUsed):
 				late++
-			case !errors.Is(err, ErrRateLimited): // all have the ticket, and so one allowance
+			case !errors.Is(err, ErrRateLimited): // all hold the ticket, and so share an allowance
 				t.Errorf("racer %d: %v", i, err)
 			}
 		}
@@ -244,7 +244,7 @@ func TestAThiefRacesTheOwnerInBand(t *testing.T) {
 	})
 }
 
-// raw sends bytes and gives the answer's status, headers and body.
+// raw sends bytes and returns the answer's status, headers and body.
 func (s *site) raw(from peer.PublicKey, request string) (int, http.Header, errorBody) {
 	s.t.Helper()
 	c, err := s.net.dialFrom(peer.OverlayAddr(from))(s.t.Context(), "tcp", "")
@@ -304,7 +304,7 @@ func TestBadRequestsGetOneFormOfAnswer(t *testing.T) {
 			t.Errorf("%s: headers %v", c.name, headers)
 		}
 	}
-	// A newer minor version brings fields that we do not know.
+	// A newer minor version has unknown fields.
 	newer := post(pathRedeem, "{"+strings.Replace(good, "1.0", "1.9", 1)+`,"later":true}`, "Postern-Version: 1.9\r\n")
 	if status, _, _ := s.raw(ticketKey, newer); status != http.StatusOK {
 		t.Errorf("a newer minor version: got status %d, want 200", status)
@@ -316,6 +316,6 @@ func TestServerOptionsAreChecked(t *testing.T) {
 		t.Error("no directory: no error")
 	}
 	if _, err := NewServer(ServerOptions{Name: "Not A Name", Directory: &directory{}}); err == nil {
-		t.Error("a name that is none: no error")
+		t.Error("an invalid name: no error")
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A load ends by its size when the path is fast, and all of it arrives but what came
-// first.
+// On a fast path a load ends by its size, and everything except the first read is counted.
 func TestALoadIsMeasuredBothWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, nil)
@@ -91,7 +90,7 @@ func TestOnlyPeersMayLoad(t *testing.T) {
 	}
 }
 
-// One peer's measurement is not disturbed by another's.
+// Concurrent measurements by peers must not affect each other.
 func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, nil)
@@ -125,7 +124,7 @@ func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
 	})
 }
 
-// A load that stands still is given up, and says so.
+// A stalled load ends with an error.
 func TestALoadThatStopsIsGivenUp(t *testing.T) {
 	clock := time.Now()
 	l := newLoad()

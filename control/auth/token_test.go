@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// mint makes a token as Kubernetes does, with a signature that nobody verifies here.
+// mint returns a token like Kubernetes', with an unverified signature.
 func mint(from time.Time, life time.Duration, id string) Token {
 	claims, err := json.Marshal(map[string]any{
 		"sub": "system:serviceaccount:postern-peers:postern-peer-edge", "jti": id,
@@ -86,8 +86,8 @@ func TestTokensAreIssuedToThoseWhoTakeThem(t *testing.T) {
 	}
 }
 
-// An older gateway asks without saying what it accepts. What it makes of the answer
-// depends on codes and statuses that it knows.
+// An older gateway does not say what it accepts. How it interprets the answer depends on the
+// codes and statuses that it knows.
 func TestAnOlderJoinerIsToldThatItCannotTakeTokens(t *testing.T) {
 	m := &mintIssuer{life: time.Hour}
 	s := serveTokens(t, m)
@@ -100,7 +100,7 @@ func TestAnOlderJoinerIsToldThatItCannotTakeTokens(t *testing.T) {
 		t.Errorf("got %v, want %v that says what to do", err, ErrIncompatible)
 	}
 	if m.issued != 0 {
-		t.Error("a token was issued that nobody can use")
+		t.Error("got a token that the caller cannot use")
 	}
 	older := &Error{Status: http.StatusNotImplemented, Code: "unknown to it", Message: "upgrade"}
 	if !errors.Is(older, ErrNoIssuer) {
@@ -148,13 +148,13 @@ func TestKeeperRenewsTokensWithoutABreak(t *testing.T) {
 		}
 		stop()
 
-		// After a restart the stored one serves, and is renewed when it is due.
+		// After a restart the stored one is used, and renewed when it is due.
 		k, stop = keepAny(t, s.client(edgeKey).AnyIdentity, store, nil)
 		again, ok := k.Current()
 		if !ok || again.Token != id.Token || !again.NotAfter.Equal(id.NotAfter) || !again.NotBefore.Equal(id.NotBefore) {
 			t.Errorf("after a restart: %v until %v, want the same until %v", again, again.NotAfter, id.NotAfter)
 		}
-		// Rejected, it is replaced at once.
+		// A rejected token is replaced at once.
 		issued := m.issued
 		time.Sleep(10 * time.Second) // virtual; the allowance of identities
 		k.Renew()

@@ -1,22 +1,21 @@
-// Package bounded reads JSON that someone else wrote. Whatever it lets through is small: one
-// document in UTF-8, no larger, deeper or fuller than is allowed, without a key that is there
-// twice, and with each field of the type that it is read into within the bounds that the type
-// states. Fields that the type does not have are passed over, within the same bounds.
+// Package bounded parses untrusted JSON. It accepts one document in UTF-8 with limited size,
+// depth and number of values, and without duplicate keys. Each field of the destination type must
+// be within the bounds in its tag. Unknown fields are ignored, subject to the same limits.
 //
 // # Bounds of a field
 //
-// The tag max gives them. Of a text it is the number of bytes, of a number the highest, and no
-// number is below 0. Of a list it is how many there may be, and behind an x the bound of each; of
-// a map how many, and of each key and value.
+// The tag max has the bounds: of a text the number of bytes, of a number the maximum (the minimum
+// is 0). Of a list it is the number of elements, followed by x and the bound of each. Of a map it
+// is the number of entries, followed by the bound of each key and value.
 //
 //	Name  string            `json:"name" max:"40"`
 //	Wants []string          `json:"wants" max:"32x40"`
 //	Ports map[string]uint16 `json:"ports" max:"256x40"`
 //
-// A bool and an unsigned number are bounded by their types. A field without a bound is read from
-// nobody; [Unbounded] finds it in a test.
+// A bool and an unsigned number are bounded by their types. A field without a bound is an error;
+// tests can find such fields with [Unbounded].
 //
-// Errors name fields of the type, and repeat nothing of what was read.
+// Errors name fields of the type, and never repeat input.
 package bounded
 
 import (
@@ -32,8 +31,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of every document. The messages of this version are at most 5 deep and have some
-// hundreds of values; the rest is for newer versions.
+// Bounds of every document. The messages of this version are at most 5 deep and have some hundred
+// values; the rest is reserved for newer versions.
 const (
 	maxDepth  = 16
 	maxValues = 8192
@@ -47,9 +46,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Unmarshal reads a document of at most max bytes into v, a pointer to a struct whose fields
-// have bounds or to a [json.RawMessage]. After an error, which is an [ErrMalformed], nothing of
-// v is to be used.
+// Unmarshal parses a document of at most max bytes into v, a pointer to a struct whose fields
+// have bounds or to a [json.RawMessage]. Errors are an [ErrMalformed], and v is then undefined.
 func Unmarshal(data []byte, max int, v any) error {
 	if err := Check(data, max); err != nil {
 		return err
@@ -67,13 +65,13 @@ func Unmarshal(data []byte, max int, v any) error {
 	return within(reflect.ValueOf(v), "", nil)
 }
 
-// object is a JSON object, or an array, that is not closed yet.
+// object is an open JSON object or array.
 type object struct {
 	keys  map[string]bool // nil: an array
-	value bool            // a key was read, and its value is next
+	value bool            // a key was read, and its value follows
 }
 
-// Check reports why a text is not one document within the bounds that hold for all.
+// Check returns an error if a text is not a single document within the common bounds.
 func Check(data []byte, max int) error {
 	if len(data) > max {
 		return malformed("it is longer than %d bytes", max)
@@ -120,7 +118,7 @@ func Check(data []byte, max int) error {
 	}
 }
 
-// add notes a key. Those are equal that encoding/json takes for one field.
+// add records a key. Keys are compared as encoding/json matches fields.
 func (o *object) add(key string) error {
 	if len(key) > maxKey {
 		return malformed("a key is longer than %d bytes", maxKey)
@@ -133,7 +131,7 @@ func (o *object) add(key string) error {
 	return nil
 }
 
-// within holds a value to its bounds.
+// within checks a value against its bounds.
 func within(v reflect.Value, field string, bounds []uint64) error {
 	over := func(n int) error {
 		switch {
@@ -201,7 +199,7 @@ func within(v reflect.Value, field string, bounds []uint64) error {
 	return malformed("%s has no bound", field)
 }
 
-// path is what a field is called in errors.
+// path returns a field's name in errors.
 func path(parent string, f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	switch {
@@ -216,7 +214,7 @@ func path(parent string, f reflect.StructField) string {
 	return parent + "." + name
 }
 
-// boundsOf are those of a field's tag; none where it has none or one that is no list of numbers.
+// boundsOf returns the bounds in a field's tag; nil if it has none or an invalid one.
 func boundsOf(f reflect.StructField) []uint64 {
 	var out []uint64
 	for s := range strings.SplitSeq(f.Tag.Get("max"), "x") {
@@ -229,10 +227,10 @@ func boundsOf(f reflect.StructField) []uint64 {
 	return out
 }
 
-// Unbounded lists the fields of a message that have no bound.
+// Unbounded returns the fields of a message that have no bounds.
 func Unbounded(message reflect.Type) []string {
 	if message == reflect.TypeFor[json.RawMessage]() {
-		return nil // its reader has the bounds
+		return nil // its own parser checks the bounds
 	}
 	return unbounded(message, "", nil)
 }

@@ -94,7 +94,7 @@ func TestWhatIsBeyondTheBoundsIsNot(t *testing.T) {
 			t.Errorf("%s: got %v, want one that says %q", name, err, c.tells)
 		}
 		if err != nil && strings.ContainsAny(err.Error(), "\x1b$\"") {
-			t.Errorf("%s: the error repeats what was read: %q", name, err)
+			t.Errorf("%s: the error repeats the input: %q", name, err)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestAFieldWithoutABoundIsReadFromNobody(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal holds that what is read is within the bounds, whatever comes.
+// FuzzUnmarshal checks that every accepted document is within the bounds.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte(`{"version":"1.0","names":["a"],"items":[{"address":"192.0.2.1:1","source":"host"}],"ports":{"a":1}}`))
 	f.Add([]byte(`{"version":"1","version":"2"}`))

@@ -1,5 +1,5 @@
-// Package idle keeps the process's memory small while nothing much is carried, and gives back
-// what was needed while it was busy.
+// Package idle keeps the process's memory small while there is little traffic, and returns to the
+// system what a busy period needed.
 package idle
 
 import (
@@ -12,57 +12,56 @@ import (
 )
 
 const (
-	// restAfter is how long nothing much must have been carried before the process rests,
-	// and restBytes how much a second is nothing much: checks and keepalives of a thousand
-	// peers are a tenth of it, and below it a collection more costs nobody anything.
+	// restAfter is how long traffic must be low before the process rests, and restBytes the
+	// maximum of low traffic in bytes a second. Checks and keepalives of a thousand peers are a
+	// tenth of that. Below it, an additional collection costs users nothing.
 	restAfter = time.Minute
 	restBytes = 1 << 20
-	// restPace is how often memory is given back at most, and restGrowth by how much more
-	// of it there must be than was left the last time. With a thousand peers that is a
-	// twentieth of a second of a processor a minute. The last time may have been in the midst of
-	// work for the cluster, which is not counted here, so what was left then is no measure of
-	// what there has to be: growth is small, and up to that much may stay for good.
+	// restPace is the minimum interval between returns of memory. restGrowth is how much memory must
+	// have grown since the last one, in bytes. With a thousand peers this takes a twentieth of a
+	// second of processor time a minute. The last return may have come in the middle of work for the
+	// cluster, which is not counted here, so up to restGrowth may stay for good: it is small.
 	restPace   = time.Minute
 	restGrowth = 4 << 20
-	// calmPercent is how far the heap may grow beyond what is alive (GOGC) while no more than
-	// calmBytes a second are carried, a tenth of what a core can. What there is room for is
-	// kept. A thousand peers that connect at the same time carry less than that and make much
-	// garbage, between which what stays is put: the less of it there is at a time, the fewer
-	// gaps it leaves for good (40 MB instead of 65).
+	// calmPercent is the heap's growth (GOGC) while at most calmBytes a second are carried, a
+	// tenth of what a core can carry. A thousand peers that connect at the same time carry less than
+	// that and produce much garbage, with long-lived objects in between. A smaller heap leaves
+	// fewer permanent gaps (40 MB instead of 65).
 	calmPercent = 40
 	calmBytes   = 8 << 20
 )
 
-// Rest keeps memory small while nothing much is carried, and gives back what a gateway needed
-// while it was busy: WireGuard's buffers of 64 KiB above all, which all peers that connect at
-// the same time leave behind, and which Go drops with the second collection after that, and
-// returns to the system minutes later. turn is for one goroutine.
+// Rest keeps memory small during low traffic, and returns memory that a busy gateway needed. That
+// is mainly WireGuard's buffers of 64 KiB, which many concurrent handshakes leave behind. Go
+// frees them with the second following collection, and returns them to the system minutes later.
+// Turn must be called from one goroutine.
 type Rest struct {
 	Memory memory
 	work   sync.WaitGroup
 
-	at    time.Time // of the last turn
-	bytes uint64    // by then
-	quiet time.Time // since when there is nothing much to do
-	// calm: little is carried, and percent is GOGC of when it is more.
+	at    time.Time // of the last Turn
+	bytes uint64    // at that time
+	quiet time.Time // since when traffic has been low
+	// calm: traffic is low, and percent is the GOGC of other times.
 	calm    bool
 	percent int
-	gave    time.Time // memory back, last
+	gave    time.Time // when memory was last returned
 	left    atomic.Uint64
 	giving  atomic.Bool
 }
 
-// memory is the process's.
+// memory is the process's memory.
 type memory interface {
-	// Held is what the heap has of the system, in bytes.
+	// Held returns the size of the heap in bytes, as obtained from the system.
 	Held() uint64
-	// SetPercent sets GOGC and returns the one before.
+	// SetPercent sets GOGC and returns the previous value.
 	SetPercent(percent int) int
-	// GiveBack collects and returns what is free; thoroughly: what is in pools as well.
+	// GiveBack collects garbage and returns free memory to the system. If thoroughly, it empties
+	// pools first.
 	GiveBack(thoroughly bool)
 }
 
-// Turn is called every second or so with all bytes that peers have been sent and have sent.
+// Turn must be called about every second with the total bytes sent to and received from peers.
 func (r *Rest) Turn(now time.Time, bytes uint64) {
 	if r.at.IsZero() {
 		r.at, r.bytes, r.quiet = now, bytes, now
@@ -95,7 +94,7 @@ func (r *Rest) Turn(now time.Time, bytes uint64) {
 	})
 }
 
-// save has the heap kept small, unless whoever set GOGC wants it smaller.
+// save reduces GOGC, unless it is already lower.
 func (r *Rest) save() {
 	if r.calm {
 		return
@@ -106,7 +105,7 @@ func (r *Rest) save() {
 	}
 }
 
-// spend ends that: there is better to do than to collect.
+// spend restores GOGC.
 func (r *Rest) spend() {
 	if r.calm {
 		r.calm = false
@@ -114,13 +113,13 @@ func (r *Rest) spend() {
 	}
 }
 
-// Close waits for what is in progress.
+// Close waits for work in progress.
 func (r *Rest) Close() {
 	r.spend()
 	r.work.Wait()
 }
 
-// processMemory is that of this process, which has no other gateway.
+// Process is the memory of this process, which has no other gateway.
 type Process struct{}
 
 func (Process) Held() (sum uint64) {
@@ -139,7 +138,7 @@ func (Process) Held() (sum uint64) {
 func (Process) SetPercent(percent int) int { return debug.SetGCPercent(percent) }
 
 func (Process) GiveBack(thoroughly bool) {
-	if thoroughly { // A sync.Pool keeps for one collection what it drops.
+	if thoroughly { // a sync.Pool keeps dropped objects for one collection
 		runtime.GC()
 	}
 	debug.FreeOSMemory()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// fakeMemory counts. What is given back is there again whenever the test says so.
+// fakeMemory records calls. The test decides when memory grows again.
 type fakeMemory struct {
 	held            uint64
 	percent         int
@@ -80,7 +80,7 @@ func TestAGatewayThatRestsGivesMemoryBack(t *testing.T) {
 	})
 }
 
-// Who sets GOGC lower, or off, knows why.
+// A lower GOGC, or off, is kept.
 func TestAStricterGOGCStays(t *testing.T) {
 	for _, percent := range []int{-1, 10} {
 		m := &fakeMemory{percent: percent}
@@ -99,7 +99,7 @@ func TestAStricterGOGCStays(t *testing.T) {
 	}
 }
 
-// What the process holds is known, and giving it back can be survived.
+// Process can measure and return this process's memory.
 func TestTheProcessHasMemory(t *testing.T) {
 	var m Process
 	m.GiveBack(true)

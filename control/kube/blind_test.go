@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// records keeps a log to look into while it is written.
+// records is a log that can be read while it is written.
 type records struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -32,8 +32,8 @@ func (r *records) String() string {
 	return r.b.String()
 }
 
-// Rights from before accounts were watched: that is said once, with what fixes it, and what the
-// lists say counts all the same.
+// Without the permission to watch accounts, as in older roles, there is one message with the fix,
+// and the lists still count.
 func TestAMissingRightToWatchIsExplainedOnce(t *testing.T) {
 	log := &records{}
 	refused := make(chan struct{}, 64)
@@ -78,7 +78,7 @@ func TestAMissingRightToWatchIsExplainedOnce(t *testing.T) {
 	}
 }
 
-// What is fixed is said, and complained of again when it comes again.
+// A fix is logged, and a later failure is logged again.
 func TestBlindnessIsToldByItsKind(t *testing.T) {
 	var log bytes.Buffer
 	s := &scripted{}

@@ -26,7 +26,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
 var (
@@ -65,14 +65,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// kubectl runs it as the administrator.
+// kubectl runs kubectl as the administrator.
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	return w.cluster.Run(t, stdin, args...)
 }
 
-// config is that of whoever has a token, or of the administrator. server is where to ask;
-// "" is the API server itself.
+// config returns a configuration with a token, or the administrator's. server is the URL; ""
+// means that of the API server.
 func (w *world) config(t *testing.T, token, server string) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig())
@@ -91,14 +91,14 @@ func (w *world) config(t *testing.T, token, server string) *rest.Config {
 	return config
 }
 
-// site is an issuer at work.
+// site is a running issuer.
 type site struct {
 	*TokenIssuer
 	log  *records
 	stop func()
 }
 
-// issuer starts one. Its peer is edge.
+// issuer starts an issuer. Its peer is edge.
 func (w *world) issuer(t *testing.T, config *rest.Config, namespace string) *site {
 	t.Helper()
 	c, err := newCluster(config, "default")
@@ -119,7 +119,7 @@ func (w *world) issuer(t *testing.T, config *rest.Config, namespace string) *sit
 	return s
 }
 
-// get asks the API server with a token, and gives the status and the body.
+// get sends a request with a token, and returns the status and the body.
 func (w *world) get(ctx context.Context, token auth.Token, path string) (int, string, error) {
 	return w.ask(ctx, token, http.MethodGet, path, "", nil)
 }
@@ -147,7 +147,7 @@ func (w *world) ask(ctx context.Context, token auth.Token, method, path, body st
 	return resp.StatusCode, string(b), err
 }
 
-// user is who the API server takes the bearer of a token for; empty when for nobody.
+// user returns the user of a token according to the API server; empty if it is rejected.
 func (w *world) user(t *testing.T, token auth.Token) string {
 	t.Helper()
 	status, body, err := w.ask(within(t, patience), token, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
@@ -169,7 +169,7 @@ func (w *world) user(t *testing.T, token auth.Token) string {
 	return out.Status.UserInfo.Username
 }
 
-// waitDead waits until the API server takes the token no more, and tells how long it took.
+// waitDead waits until the API server rejects the token, and returns how long that took.
 func (w *world) waitDead(t *testing.T, token auth.Token) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -180,7 +180,7 @@ func (w *world) waitDead(t *testing.T, token auth.Token) time.Duration {
 	return time.Since(start)
 }
 
-// poll is the pause between two looks at what offers no event.
+// poll is the polling interval for conditions without an event.
 const poll = 100 * time.Millisecond
 
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
@@ -201,8 +201,8 @@ func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	}
 }
 
-// gate leads to the API server while it is open. Shut, it ends what is open and accepts
-// connections without a word, as a server does that hangs.
+// gate forwards to the API server while it is open. When closed, it ends connections and accepts
+// new ones without answering, like a server that hangs.
 type gate struct {
 	listener net.Listener
 	to       string
@@ -241,7 +241,7 @@ func (g *gate) setShut(shut bool) {
 	clear(g.conns)
 }
 
-// hold remembers a connection, to be closed by the next change; false while shut.
+// hold stores a connection, to be closed by the next change; false while the gate is closed.
 func (g *gate) hold(c net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -274,20 +274,20 @@ func (g *gate) serve() {
 	}
 }
 
-// namespace makes one, by the test's name.
+// namespace creates a namespace, named after the test.
 func (w *world) namespace(t *testing.T, name string) string {
 	t.Helper()
 	w.kubectl(t, "", "create", "namespace", name)
 	return name
 }
 
-// uid of an account; empty when there is none.
+// uid returns an account's UID; empty if there is none.
 func (w *world) uid(t *testing.T, namespace, account string) string {
 	t.Helper()
 	return w.kubectl(t, "", "get", "serviceaccount", "-n", namespace, account, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
 }
 
-// account is a manifest of one.
+// account returns an account's manifest.
 func account(namespace, name string, labels map[string]string, key string) string {
 	b, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ServiceAccount",
@@ -299,7 +299,7 @@ func account(namespace, name string, labels map[string]string, key string) strin
 	return string(b)
 }
 
-// manifest is one of those that are shipped.
+// manifest returns a shipped manifest.
 func manifest(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile("../../cmd/postern/deploy/rbac/" + name)

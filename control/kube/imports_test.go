@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Kubernetes' libraries are large and change often: whoever else needs something of a
-// cluster asks this package. Test environments may be built of them.
+// Kubernetes' libraries are large and change often: other packages use this one instead. Test
+// environments may import them.
 func TestKubernetesIsImportedHereAndNowhereElse(t *testing.T) {
 	const module = "github.com/postern-dev/postern/"
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"...")
@@ -41,6 +41,6 @@ func TestKubernetesIsImportedHereAndNowhereElse(t *testing.T) {
 		}
 	}
 	if found == 0 {
-		t.Error("nobody imports Kubernetes, not even this package: the search found nothing")
+		t.Error("the search found no imports of Kubernetes, not even in this package")
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// testIncarnation: whoever deletes an account is seen to, and another one is another.
+// testIncarnation: the deletion of an account is noticed, and a new account has a different
+// incarnation.
 func testIncarnation(t *testing.T, w *world) {
 	ns := w.namespace(t, "incarnation")
 	s := w.issuer(t, w.config(t, "", ""), ns)
@@ -31,7 +32,7 @@ func testIncarnation(t *testing.T, w *world) {
 		t.Fatalf("the account is still %s", first)
 	}
 	is("another one is seen", second)
-	// One of an earlier peer of the name is nobody's.
+	// An earlier peer's account with the same name does not count.
 	other := edge
 	other.PublicKey[0] ^= 0xff
 	if id, known := s.Incarnation(other); id != "" || !known {

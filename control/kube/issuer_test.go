@@ -17,8 +17,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// TestTokens plays against a real kube-apiserver, which all the tests share; each has a
-// namespace of its own.
+// TestTokens uses a real kube-apiserver, shared by all subtests; each has its own namespace.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
@@ -102,7 +101,7 @@ func testLife(t *testing.T, w *world) {
 	}
 }
 
-// renewals are how often a token is replaced while it is in use.
+// renewals is how often a token is replaced while it is in use.
 const renewals = 5
 
 type memory struct{}
@@ -160,8 +159,8 @@ func testRenewal(t *testing.T, w *world) {
 	}
 }
 
-// testSelfNamed: a binding for an account that is to come, or was left behind, is not for a peer
-// that gives itself the name, nor does that take the account of the peer which has it.
+// testSelfNamed: a binding for a future or deleted account does not apply to a peer that chose
+// that name itself, and such a peer does not get another's account.
 func testSelfNamed(t *testing.T, w *world) {
 	ns := w.namespace(t, "selfnamed")
 	w.kubectl(t, "", "create", "clusterrolebinding", ns, "--clusterrole=cluster-admin", "--serviceaccount="+ns+":postern-peer-edge")
@@ -190,7 +189,7 @@ func testStale(t *testing.T, w *world) {
 	ns := w.namespace(t, "stale")
 	old := auth.Subject{Name: "edge", PublicKey: peer.PublicKey{7}}
 	s := w.issuer(t, w.config(t, "", ""), ns)
-	s.stop() // nobody cleans up: what is left of the old peer stays
+	s.stop() // without cleanup: the old peer's account stays
 	s.SetPeers([]auth.Subject{old})
 	was := s.issueTo(t, old)
 	uid := w.uid(t, ns, "postern-peer-edge")
@@ -283,7 +282,7 @@ func testOutage(t *testing.T, w *world) {
 	s.issueTo(t, edge) // nothing of the outage is left
 }
 
-// run does what an error tells to do, as an administrator at a shell would.
+// run runs the commands in an error, as an administrator would.
 func (w *world) run(t *testing.T, err error) {
 	t.Helper()
 	_, command, ok := strings.Cut(err.Error(), "(kubectl ")
@@ -339,13 +338,13 @@ func testNoNamespace(t *testing.T, w *world) {
 func testQuota(t *testing.T, w *world) {
 	ns := w.namespace(t, "quota")
 	w.kubectl(t, "", "create", "quota", "-n", ns, "none", "--hard=count/serviceaccounts=0")
-	// There is no controller to work out the status, which is what admission goes by.
+	// No controller computes the status, which admission uses.
 	w.kubectl(t, "", "patch", "quota", "-n", ns, "none", "--subresource=status", "--type=merge",
 		`-p={"status":{"hard":{"count/serviceaccounts":"0"},"used":{"count/serviceaccounts":"0"}}}`)
 	s := w.issuer(t, w.config(t, "", ""), ns)
 	eventually(t, "the quota is enforced", func() (bool, string) {
 		_, err := s.Issue(within(t, patience), edge, nil)
-		if err == nil { // admission goes by a cache
+		if err == nil { // admission uses a cache
 			w.kubectl(t, "", "delete", "serviceaccount", "-n", ns, "postern-peer-edge")
 			return false, "an account was made"
 		}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// testOpenWatch holds what README.md says of a peer whose connections do not go through the tunnel:
-// the API server asks who somebody is when a request begins, so a watch that is open goes on
-// when the account is gone, with every right that it had.
+// testOpenWatch verifies what README.md says about peers whose connections bypass the tunnel: the
+// API server authenticates a request only at its start, so an open watch continues after the
+// account is deleted, with all its permissions.
 func testOpenWatch(t *testing.T, w *world) {
 	ns := w.namespace(t, "openwatch")
 	w.kubectl(t, "", "create", "role", "watcher", "-n", ns, "--verb=get,list,watch", "--resource=configmaps")

@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/control/kube/guard/guardtest"
 )
 
-// testRole shows that the shipped role suffices for all that the issuer does, and for
-// nothing that would make the gateway mightier.
+// testRole verifies that the shipped role is sufficient for the issuer, and permits no
+// escalation.
 func testRole(t *testing.T, w *world) {
 	const ns = "postern-peers"
 	w.kubectl(t, manifest(t, "peer-accounts.yaml"), "apply", "-f", "-")
@@ -42,7 +42,7 @@ func testRole(t *testing.T, w *world) {
 			t.Errorf("%s: got %d %v, want %d: %.300s", e.name, status, err, http.StatusForbidden, body)
 		}
 	}
-	// The same requests are not refused for being malformed.
+	// The same requests are valid: the administrator may send them.
 	admin := w.cluster.AdminClient()
 	defer admin.CloseIdleConnections()
 	for _, e := range escalations {
@@ -78,7 +78,7 @@ func binding(kind, namespace string) string {
 
 const tokenRequest = `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":600}}`
 
-// escalations are ways for whoever has the gateway's token to become mightier.
+// escalations are ways to use the gateway's token to get more permissions.
 var escalations = []struct {
 	name, method, path, body string
 	header                   http.Header

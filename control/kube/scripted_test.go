@@ -20,13 +20,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// What a real API server does is tested against one, with the tag e2e. Here are the
-// answers that it cannot be made to give.
+// A real API server is tested with the tag e2e. These tests use answers that a real one does not
+// give on demand.
 
 var edgePeer = auth.Subject{Name: "edge", PublicKey: peer.PublicKey{1}}
 
-// scripted is an API server that answers as it is told. WATCH is a method here, and ALL a list
-// for a watch to begin with.
+// scripted is an API server with scripted answers. WATCH is a method here, and ALL is the list
+// with which a watch begins.
 type scripted struct {
 	mu      sync.Mutex
 	answers map[string][]answer // by method and end of the path; the last one stays
@@ -78,7 +78,7 @@ func (s *scripted) count(what string) int {
 	return n
 }
 
-// failure is a Status, as API servers answer.
+// failure returns a Status like that of an API server.
 func failure(code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) metav1.Status {
 	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
@@ -192,8 +192,8 @@ func TestATokenThatIsNoneIsAnError(t *testing.T) {
 	}
 }
 
-// A peer may be removed while its account is being made: then the account was not there
-// yet when those of strangers were deleted.
+// A peer may be removed while its account is being created: then the account did not exist yet
+// when those of others were deleted.
 func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 	var i *TokenIssuer
 	deleted := make(chan struct{})
@@ -210,7 +210,7 @@ func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 	good := tokenAnswer("secret-token")
 	good.do = func() {
 		i.Revoke(edgePeer)
-		<-i.wake // as Run does, before the account is there
+		<-i.wake // as Run does, before the account exists
 		if err := i.reconcile(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -230,7 +230,7 @@ func TestAPeerRemovedWhileATokenIsMadeGetsNone(t *testing.T) {
 	<-done
 }
 
-// An outage is one warning, however long it is and whatever the ports in its errors.
+// An outage causes one warning, however long it takes and whatever ports its errors contain.
 func TestAnOutageIsComplainedOfOnce(t *testing.T) {
 	log := &records{}
 	tried := make(chan struct{}, 16)
@@ -292,7 +292,7 @@ func TestOnlyARemovalIsWorthALook(t *testing.T) {
 		peers []auth.Subject
 		want  bool
 	}{
-		{[]auth.Subject{edgePeer}, true}, // the first: what is left of the last run
+		{[]auth.Subject{edgePeer}, true}, // the first: accounts left from the last run
 		{[]auth.Subject{edgePeer}, false},
 		{[]auth.Subject{edgePeer, other}, false},
 		{[]auth.Subject{edgePeer}, true},

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// maxPerCode is how many subjects of one code are kept apart, and maxCodes of how many
-	// codes they are: what is beyond is counted together. The codes are ours (control/catalogue),
-	// some 150 of them; few can have more than a subject or two.
+	// maxPerCode is the number of subjects that are kept separately for each code, and maxCodes
+	// the number of codes. Others are counted together. There are some 150 codes
+	// (control/catalogue); few can have more than one or two subjects.
 	maxPerCode = 64
 	maxCodes   = 256
-	// maxDecided is how many subjects of a code are kept apart whose alarms are decisions
-	// ([audit.Alarm]): each is a ticket, and none may hide another's. It is more than a
-	// gateway remembers tickets, which bounds them. A record is some 500 bytes.
+	// maxDecided is the number of subjects for codes whose alarms are decisions ([audit.Alarm]):
+	// each is a ticket, and none may hide another. It exceeds the number of tickets that a
+	// gateway stores. A record takes some 500 bytes.
 	maxDecided = 2048
-	// staleAfter is for how long an alarm that is not raised again keeps its place from
-	// another.
+	// staleAfter is the age after which an alarm that has not been raised again may be dropped
+	// for another.
 	staleAfter = time.Hour
-	// others is the subject of what has no place of its own.
+	// others is the subject of alarms that are counted together.
 	others = "others"
 )
 
-// alarms are the warnings with a code, each once, so that no flood can wash them away. It is
-// safe for concurrent use.
+// alarms are the warnings with a code, each once, so that a flood of records cannot displace
+// them. It is safe for concurrent use.
 type alarms struct {
 	mu     sync.Mutex
 	byCode map[string]map[subject]*api.Alarm
@@ -38,12 +38,12 @@ type alarms struct {
 
 func newAlarms() *alarms { return &alarms{byCode: map[string]map[subject]*api.Alarm{}} }
 
-// isAlarm reports whether a record is one.
+// isAlarm reports whether a record is an alarm.
 func (s summary) isAlarm() bool {
 	return s.level >= slog.LevelWarn && strings.HasPrefix(s.code, "PST")
 }
 
-// raise counts an alarm and reports whether it is new. The record is asked for then.
+// raise counts an alarm and reports whether it is new. Only then does it call record.
 func (a *alarms) raise(s summary, now time.Time, record func() api.LogRecord) (fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *alarms) raise(s summary, now time.Time, record func() api.LogRecord) (f
 	return fresh
 }
 
-// drop makes room by what was raised last longest ago, if that is long ago.
+// drop makes room by removing the alarm with the oldest last occurrence, if that is stale.
 func drop(of map[subject]*api.Alarm, now time.Time) bool {
 	var oldest subject
 	var last time.Time
@@ -90,7 +90,7 @@ func drop(of map[subject]*api.Alarm, now time.Time) bool {
 	return true
 }
 
-// list returns all, those that were raised last at the end.
+// list returns all alarms, the latest last.
 func (a *alarms) list() []api.Alarm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,6 +106,6 @@ func (a *alarms) list() []api.Alarm {
 	return out
 }
 
-// Alarms returns the warnings with a code since the start, whether or not their records are
-// kept: one of each code and subject, with the first record of it.
+// Alarms returns the warnings with a code since the start, even if their records have been
+// dropped: one for each code and subject, with its first record.
 func (t *Tail) Alarms() []api.Alarm { return t.shared.alarms.list() }

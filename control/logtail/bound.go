@@ -12,52 +12,50 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 )
 
-// rate is how many records may come at once, and how long it takes until there may be one
-// more.
+// rate is a burst of records, and the time until one more is allowed.
 type rate struct {
 	burst float64
 	every time.Duration
 }
 
-// Rates, from the narrowest to the widest. A record has to be within each that applies to it.
-// The burst of a subject, what follows within a second, and the identities and rotations that a
-// peer may have in a row (package auth), which are always recorded, are 20 together: what the log
-// may have of one peer in a second.
+// Rates, from the narrowest to the widest. A record has to be within all that apply. In a second,
+// the log can have 20 records about one peer: a subject's burst, those that follow within a
+// second, and the bursts of identities and rotations (package auth), which are always recorded.
 var (
-	// kindInfo and kindWarn are for one kind of record of one subject. What is refused again
-	// and again says nothing new; who connects does.
+	// kindInfo and kindWarn are for one kind of record of one subject. Repeated refusals contain
+	// no news; connections do.
 	kindInfo = rate{10, 500 * time.Millisecond}
 	kindWarn = rate{10, 10 * time.Second}
-	// perSubject is for all that one peer, ticket or address has us write.
+	// perSubject is for all records that one peer, ticket or address causes.
 	perSubject = rate{11, 500 * time.Millisecond}
-	// perMessage is for one kind of all those subjects that anyone can invent, and of those
-	// records that have none.
+	// perMessage is for one message with all subjects that anyone can invent, and for records
+	// without a subject.
 	perMessage = rate{60, time.Second}
 	// perGateway is for all subjects together. A restart with 1,000 peers is within it.
 	perGateway = rate{2000, 10 * time.Millisecond}
 )
 
 const (
-	// maxCounted bounds the memory for counting, some 200 bytes each.
+	// maxCounted bounds the number of counts, which take some 200 bytes each.
 	maxCounted = 8192
-	// settleAfter is how long nothing of a kind has to be left out for its flood to be over,
-	// and maxSettled how many ends of floods are told of at a time.
+	// settleAfter is how long no record of a kind has to be left out for a flood to be over.
+	// maxSettled bounds how many ended floods are reported at a time.
 	settleAfter = 10 * time.Second
 	maxSettled  = 20
 )
 
-// subject is whom or what a record is about: who is to blame for it, where anyone is.
+// subject is whom or what a record is about: the one that caused it, if known.
 type subject struct{ key, value string }
 
-// subjectKeys are the attributes that name a subject, in the order in which they are asked.
-// One of a ticket comes first, since who redeems it may call itself anything; then what
-// operators have named. The rest can be invented.
+// subjectKeys are the attributes that identify a subject, in order of preference. A ticket comes
+// first, because a joiner can choose its own name. Then come names that operators have chosen.
+// The rest can be invented.
 var subjectKeys = []struct {
 	key      string
 	invented bool
 }{{audit.KeyTicket, false}, {audit.KeyPeer, false}, {"target", false}, {audit.KeyAddress, true}, {"name", true}}
 
-// summary is what bounds and alarms need to know of a record.
+// summary is what bounds and alarms need of a record.
 type summary struct {
 	message, event, code string
 	level                slog.Level
@@ -65,7 +63,7 @@ type summary struct {
 	invented             bool
 }
 
-// summarise reads a record; given are the attributes of its logger.
+// summarise summarises a record; given are the attributes of its logger.
 func summarise(r slog.Record, given []slog.Attr) summary {
 	s := summary{message: r.Message, level: r.Level}
 	best := len(subjectKeys)
@@ -95,10 +93,10 @@ func summarise(r slog.Record, given []slog.Attr) summary {
 	return s
 }
 
-// maxSubject bounds what is remembered of a subject, in bytes.
+// maxSubject bounds the stored text of a subject, in bytes.
 const maxSubject = 256
 
-// host leaves the port of an address out, which is another with each connection.
+// host removes the port of an address, which differs for each connection.
 func host(v string) string {
 	if a, err := netip.ParseAddrPort(v); err == nil {
 		return a.Addr().String()
@@ -106,17 +104,16 @@ func host(v string) string {
 	return v
 }
 
-// counted is a kind of records: those of one message, event and subject. What is empty stands
-// for all there are.
+// counted is a kind of records: those with one message, event and subject. Empty fields match
+// all.
 type counted struct {
 	message, event string
 	subject        subject
 }
 
-// count is how far a kind is within its rate, and what was left out of it. A record is held
-// against several counts before it is taken from any, under the lock of all: a limiter of
-// x/time/rate each would lock twice for that, and make the memory of maxCounted kinds larger by
-// half.
+// count is the state of a kind's rate, and the number of records that were left out. A record is
+// checked against several counts before it is charged to any, under a common lock. A limiter of
+// x/time/rate for each would lock twice, and increase the memory of maxCounted kinds by half.
 type count struct {
 	rate       rate
 	left       float64
@@ -126,7 +123,7 @@ type count struct {
 	level      slog.Level
 }
 
-// fill adds what time has brought. A clock that goes back brings nothing.
+// fill adds the allowance for the time since the last call. It ignores clocks that go back.
 func (c *count) fill(now time.Time) {
 	if d := now.Sub(c.at); d > 0 {
 		c.left = min(c.rate.burst, c.left+float64(d)/float64(c.rate.every))
@@ -134,25 +131,25 @@ func (c *count) fill(now time.Time) {
 	c.at = now
 }
 
-// bound says which records are too many. It is safe for concurrent use.
+// bound decides which records are too many. It is safe for concurrent use.
 type bound struct {
 	mu     sync.Mutex
 	counts map[counted]*count
 	swept  time.Time
-	total  uint64 // of what was left out
+	total  uint64 // of records left out
 }
 
 func newBound() *bound { return &bound{counts: map[counted]*count{}} }
 
-// admit reports whether a record is to be written, and how many of its kind were not since
-// the last one.
+// admit reports whether to write a record, and how many of its kind were left out since the last
+// one.
 func (b *bound) admit(s summary, now time.Time) (unrecorded uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.event != "" && s.message == audit.Message && !audit.Event(s.event).Frequent() {
 		return 0, true
 	}
-	// The widest is looked at first: who invents subjects is not remembered by each of them.
+	// The widest comes first, so that invented subjects are not all remembered.
 	kind := counted{s.message, s.event, s.subject}
 	anyone := s.invented || s.subject == subject{}
 	teller := kind
@@ -190,8 +187,8 @@ func (b *bound) admit(s summary, now time.Time) (unrecorded uint64, ok bool) {
 	return unrecorded, true
 }
 
-// of is the count of a kind. When there are too many, those that have no news make room; if
-// there are none, the kind is counted with all others.
+// of returns the count of a kind. If there are too many counts, it drops those with nothing to
+// report; if there are none, it returns a count shared by all others.
 func (b *bound) of(k counted, r rate, now time.Time) *count {
 	if c := b.counts[k]; c != nil {
 		return c
@@ -214,8 +211,8 @@ func (b *bound) of(k counted, r rate, now time.Time) *count {
 	return c
 }
 
-// settled returns the kinds of which nothing has been left out for a while, and forgets what
-// was; those of longest ago come first, and all of them at the end.
+// settled returns the kinds of which no record has been left out for a while, and resets them,
+// the oldest first; with end it returns all.
 func (b *bound) settled(now time.Time, end bool) []leftOut {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,13 +230,13 @@ func (b *bound) settled(now time.Time, end bool) []leftOut {
 	return out
 }
 
-// leftOut is a kind of records and how many of it were left out.
+// leftOut is a kind of records and how many of them were left out.
 type leftOut struct {
 	counted
 	count
 }
 
-// record says so.
+// record returns a log record about it.
 func (x leftOut) record(now time.Time) slog.Record {
 	r := slog.NewRecord(now, x.level, "records were left out of the log: too many of a kind", 0)
 	r.AddAttrs(slog.String("record", cmp.Or(x.message, "any")))
@@ -253,22 +250,22 @@ func (x leftOut) record(now time.Time) slog.Record {
 	return r
 }
 
-// Unrecorded is how many records were left out since the start.
+// Unrecorded returns the number of records left out since the start.
 func (t *Tail) Unrecorded() uint64 {
 	t.shared.bound.mu.Lock()
 	defer t.shared.bound.mu.Unlock()
 	return t.shared.bound.total
 }
 
-// Settle reports the floods that are over: how many records were left out that no later
-// record has told of. Call it every second or so.
+// Settle logs ended floods: how many records were left out that no later record reported. Call it
+// about every second.
 func (t *Tail) Settle(ctx context.Context, now time.Time) { t.settle(ctx, now, false) }
 
-// End reports those that are not over, too. The process ends.
+// End also logs those that are not over. Call it when the process ends.
 func (t *Tail) End(ctx context.Context, now time.Time) { t.settle(ctx, now, true) }
 
 func (t *Tail) settle(ctx context.Context, now time.Time, end bool) {
 	for _, x := range t.shared.bound.settled(now, end) {
-		_ = t.pass(ctx, x.record(now)) // nobody hears of a log that cannot be written
+		_ = t.pass(ctx, x.record(now)) // there is nowhere to report a log that cannot be written
 	}
 }

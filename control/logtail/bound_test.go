@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// clock hands records to a Tail at times of the test's own.
+// clock passes records to a Tail at times set by the test.
 type clock struct {
 	tail *Tail
 	now  time.Time
@@ -37,7 +37,7 @@ func (c *clock) audit(e audit.Event, attrs ...slog.Attr) {
 	c.log(l, audit.Message, append(attrs, slog.String(audit.KeyEvent, string(e)))...)
 }
 
-// written counts the records since, and those that they say were left out.
+// written returns the number of records since then, and of those that they report as left out.
 func (c *clock) written(after uint64) (records int, unrecorded uint64) {
 	for _, r := range c.tail.After(after) {
 		records++
@@ -51,8 +51,8 @@ func (c *clock) written(after uint64) (records int, unrecorded uint64) {
 	return records, unrecorded
 }
 
-// TestAMinuteOfEachFlood has somebody provoke 500 records a second for a minute, in each way
-// there is. All that was not written is told of in the end.
+// TestAMinuteOfEachFlood causes 500 records a second for a minute, in each possible way. All
+// unwritten records must be reported in the end.
 func TestAMinuteOfEachFlood(t *testing.T) {
 	const perSecond, seconds = 500, 60
 	edge := audit.Peer("edge")
@@ -95,14 +95,14 @@ func TestAMinuteOfEachFlood(t *testing.T) {
 				t.Errorf("%d records tell of %d, want of all %d", n, all, perSecond*seconds)
 			}
 			if got := c.tail.Unrecorded(); got != unrecorded {
-				t.Errorf("%d are counted as left out, and %d told of", got, unrecorded)
+				t.Errorf("%d records are counted as left out, %d reported", got, unrecorded)
 			}
 			t.Logf("%d records", n)
 		})
 	}
 }
 
-// aSecondAgo is the number of the last record that is older than that.
+// aSecondAgo returns the number of the last record older than a second.
 func (c *clock) aSecondAgo() uint64 {
 	last := uint64(0)
 	for _, r := range c.tail.After(0) {
@@ -113,7 +113,7 @@ func (c *clock) aSecondAgo() uint64 {
 	return last
 }
 
-// closing counts the records that stand for no event of their own.
+// closing counts the records that only report records left out.
 func (c *clock) closing() (n uint64) {
 	for _, r := range c.tail.After(0) {
 		if strings.HasPrefix(r.Message, "records were left out") {
@@ -135,7 +135,7 @@ func TestAFloodOfInventedSubjectsIsBounded(t *testing.T) {
 	if n := len(c.tail.shared.bound.counts); n > 1000 {
 		t.Errorf("%d subjects are remembered, of which most had no record", n)
 	}
-	// It hides nothing else, and is told of when it is over.
+	// It hides nothing else, and is reported when it is over.
 	c.log(slog.LevelInfo, "gateway found in DNS", slog.String("name", "gw-1"))
 	c.now = c.now.Add(settleAfter)
 	c.tail.Settle(context.Background(), c.now)
@@ -190,7 +190,7 @@ func TestDecisionsAreNeverLeftOut(t *testing.T) {
 
 func TestAFewConnectionsAreAllRecorded(t *testing.T) {
 	c := newClock()
-	for range 60 { // one a second, as a script may make
+	for range 60 { // one a second, as from a script
 		c.audit(audit.Connect, audit.Peer("edge"))
 		c.audit(audit.Disconnect, audit.Peer("edge"))
 		c.now = c.now.Add(time.Second)
@@ -222,8 +222,8 @@ func TestAnAlarmIsNotWashedAway(t *testing.T) {
 	}
 }
 
-// Each ticket that a book remembers can have an alarm, and none hides another. Warnings of the
-// same code take no place of theirs.
+// Each ticket that a book stores can have an alarm, and none hides another. Other warnings with
+// the same code do not take their places.
 func TestEachTicketKeepsItsAlarm(t *testing.T) {
 	const tickets = ticket.MaxOpen + ticket.MaxRemembered
 	c := newClock()
@@ -280,7 +280,7 @@ func TestDifferentAlarmsWithoutEndAreBounded(t *testing.T) {
 	if most := maxPerCode + 1 + maxCodes + 1; len(all) > most {
 		t.Errorf("%d alarms are kept, want at most %d", len(all), most)
 	}
-	// An hour later others have their place.
+	// An hour later others can take their places.
 	c.now = c.now.Add(2 * staleAfter)
 	c.log(slog.LevelWarn, "what a gateway announces cannot be used", slog.String("name", "late"), audit.Code("PST0431"))
 	all = c.tail.Alarms()

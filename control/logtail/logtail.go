@@ -1,29 +1,28 @@
-// Package logtail is what a gateway's log goes through: it bounds how much anyone can have
-// written, keeps the last records in memory, so that a screen or a support bundle can show
-// them (a gateway in a pod has no log file to read), and keeps alarms apart from them.
+// Package logtail is the handler of a gateway's log. It bounds how many records others can cause,
+// keeps the last records in memory for the screen and for support bundles (a gateway in a pod has
+// no log file), and keeps alarms separately.
 //
-// A [Tail] is a [slog.Handler] before another one.
+// A [Tail] is a [slog.Handler] that wraps another one.
 //
 // # Bounds
 //
-// A record of level info or above is written if it is within the rate of its kind (message,
-// event and subject), of its subject (a ticket, a peer, an address), and of all subjects
-// together. Where anyone can invent subjects, there is a rate for the message as well. What
-// is beyond is counted: the next record that passes has the number as "unrecorded", and where
-// none comes, [Tail.Settle] writes a closing one. Decisions of the audit log that are not
-// [audit.Event.Frequent] always pass: they are bounded by the rate of the requests that cause
-// them. So does the first record of an alarm.
+// A record of level info or above is written if it is within the rate of its kind (message, event
+// and subject), of its subject (a ticket, a peer, an address), and of all subjects together.
+// Where anyone can invent subjects, there is a rate for the message as well. Other records are
+// counted: the next record that passes has their number as "unrecorded", and if none follows,
+// [Tail.Settle] writes one. Audit records that are not [audit.Event.Frequent] always pass,
+// because the requests that cause them are rate-limited. So does the first record of an alarm.
 //
 // # Alarms
 //
-// A warning with a PST code is an alarm: it is counted by code and subject, and [Tail.Alarms]
-// returns it with its first record however many records come after it.
+// A warning with a PST code is an alarm. It is counted by code and subject, and [Tail.Alarms]
+// returns it with its first record, however many records follow.
 //
 // # Records
 //
-// What is kept is bounded by number and by the length of each text; the rest of a long value
-// is cut. Values are kept as the text handler of log/slog would write them, so that secrets
-// that redact themselves there do so here.
+// The number of kept records is bounded, and so is the length of each text; longer values are
+// cut. Values are formatted as log/slog's text handler would write them, so that secrets which
+// redact themselves there do so here.
 package logtail
 
 import (
@@ -41,8 +40,8 @@ import (
 )
 
 const (
-	// kept is the number of records: some 10 minutes of a busy gateway at level info, and
-	// at most 1.5 MB were all of them as long as they may be.
+	// kept is the number of records: some 10 minutes of a busy gateway at level info, and at most
+	// 1.5 MB if all are of maximum size.
 	kept = 500
 	// maxAttrs and maxText bound one record, in attributes and bytes.
 	maxAttrs = 24
@@ -51,44 +50,43 @@ const (
 	maxRecord = 3 << 10
 )
 
-// Tail passes records on and keeps the last of them. It is safe for concurrent use.
+// Tail passes records on and keeps the last ones. It is safe for concurrent use.
 type Tail struct {
 	next   slog.Handler
 	shared *shared
-	// attrs and prefix are those of WithAttrs and WithGroup; given are attrs as they were
-	// given outside of groups.
+	// attrs and prefix are those of WithAttrs and WithGroup. given are the attributes that were
+	// added outside groups, in their original form.
 	attrs  []api.LogAttr
 	given  []slog.Attr
 	prefix string
 }
 
-// shared is what a Tail and those derived from it have in common.
+// shared is the common state of a Tail and those derived from it.
 type shared struct {
 	ring   ring
 	bound  *bound
 	alarms *alarms
 }
 
-// ring is the last records.
+// ring contains the last records.
 type ring struct {
 	mu      sync.Mutex
-	records []api.LogRecord // the oldest at seq % kept once it is full
+	records []api.LogRecord // the oldest at seq % kept if it is full
 	seq     uint64
 }
 
-// New puts a Tail before next. What is kept is what next takes, and whatever is of level
+// New returns a Tail that wraps next. It keeps the records that next accepts, and all of level
 // info or above.
 func New(next slog.Handler) *Tail {
 	return &Tail{next: next, shared: &shared{bound: newBound(), alarms: newAlarms()}}
 }
 
-// After returns the records that are kept and came after the one with that number, the
-// oldest first; 0 gives all.
+// After returns the kept records after the one with that number, the oldest first; 0 returns all.
 func (t *Tail) After(seq uint64) []api.LogRecord {
 	r := &t.shared.ring
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if seq >= r.seq { // of a process before this one, perhaps
+	if seq >= r.seq { // perhaps of an earlier process
 		return nil
 	}
 	n := uint64(len(r.records))
@@ -100,12 +98,12 @@ func (t *Tail) After(seq uint64) []api.LogRecord {
 	return out
 }
 
-// Enabled holds for what is kept.
+// Enabled reports whether a level is kept.
 func (t *Tail) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelInfo || t.next.Enabled(ctx, level)
 }
 
-// Handle keeps the record and passes it on, unless it is one too many.
+// Handle keeps the record and passes it on, unless it exceeds the bounds.
 func (t *Tail) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelInfo {
 		return t.pass(ctx, r)
@@ -136,7 +134,7 @@ func (t *Tail) pass(ctx context.Context, r slog.Record) error {
 	return t.next.Handle(ctx, r)
 }
 
-// record is a record as it is kept.
+// record converts a record to its stored form.
 func (t *Tail) record(r slog.Record) api.LogRecord {
 	room := maxRecord
 	cut := func(s string) string {
@@ -171,7 +169,7 @@ func (r *ring) add(rec api.LogRecord) {
 	r.records[(r.seq-1)%kept] = rec
 }
 
-// WithAttrs returns a Tail whose records carry these.
+// WithAttrs returns a Tail whose records have these attributes.
 func (t *Tail) WithAttrs(attrs []slog.Attr) slog.Handler {
 	out := &Tail{next: t.next.WithAttrs(attrs), shared: t.shared, attrs: slices.Clone(t.attrs), given: t.given, prefix: t.prefix}
 	for _, a := range attrs {
@@ -183,7 +181,7 @@ func (t *Tail) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return out
 }
 
-// WithGroup returns a Tail whose attributes from now on are named within the group.
+// WithGroup returns a Tail whose further attributes are in the group.
 func (t *Tail) WithGroup(name string) slog.Handler {
 	out := &Tail{next: t.next.WithGroup(name), shared: t.shared, attrs: t.attrs, given: t.given, prefix: t.prefix}
 	if name != "" {
@@ -192,7 +190,7 @@ func (t *Tail) WithGroup(name string) slog.Handler {
 	return out
 }
 
-// flatten appends an attribute, and of a group its members.
+// flatten appends an attribute, or the members of a group.
 func flatten(to []api.LogAttr, prefix string, a slog.Attr) []api.LogAttr {
 	v := a.Value.Resolve()
 	switch {
@@ -210,8 +208,8 @@ func flatten(to []api.LogAttr, prefix string, a slog.Attr) []api.LogAttr {
 	return append(to, api.LogAttr{Key: prefix + a.Key, Value: text(v)})
 }
 
-// text writes a value as slog's text handler does, which survives the methods of values
-// that panic: nil pointers, mostly.
+// text formats a value as slog's text handler does, which recovers from panics in a value's
+// methods, mostly of nil pointers.
 func text(v slog.Value) (out string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -235,7 +233,7 @@ func text(v slog.Value) (out string) {
 	return fmt.Sprintf("%+v", v.Any())
 }
 
-// shorten cuts a text to so many bytes, not within a character.
+// shorten cuts a text to at most most bytes, at a character boundary.
 func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -246,7 +244,7 @@ func shorten(s string, most int) string {
 	return s[:most]
 }
 
-// level names a level as api.LogRecord does.
+// level returns the name of a level in api.LogRecord.
 func level(l slog.Level) string {
 	switch {
 	case l < slog.LevelInfo:

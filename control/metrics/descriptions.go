@@ -2,8 +2,8 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// descriptions are the metrics' names, help texts and labels. README.md lists them too;
-// a test keeps the two equal.
+// descriptions are the metrics' names, help texts and labels. README.md lists them, too; a test
+// compares the two.
 type descriptions struct {
 	build                       *prometheus.Desc
 	received, transmitted       *prometheus.Desc

@@ -2,13 +2,13 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// dns is the collector of a replica that stands by: it serves names and nothing else.
+// dns is the collector of a standby replica, which only serves DNS.
 type dns struct {
 	desc    *prometheus.Desc
 	queries func() map[string]uint64
 }
 
-// NewDNSCollector makes a collector of [Counters].DNSQueries alone.
+// NewDNSCollector returns a collector of only [Counters].DNSQueries.
 func NewDNSCollector(queries func() map[string]uint64) prometheus.Collector {
 	return dns{describe().dnsQueries, queries}
 }

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Heartbeat reports whether a loop still turns: the loop beats, /livez looks.
+// Heartbeat detects a stopped loop: the loop calls Beat, /livez calls Check.
 type Heartbeat struct {
 	limit time.Duration
 	start time.Time
-	last  atomic.Int64 // nanoseconds after start, by the monotonic clock
+	last  atomic.Int64 // nanoseconds since start, by the monotonic clock
 }
 
-// NewHeartbeat makes a heartbeat that counts as stopped after limit without a beat.
+// NewHeartbeat returns a heartbeat that counts as stopped after limit without a beat.
 func NewHeartbeat(limit time.Duration) *Heartbeat {
 	return &Heartbeat{limit: limit, start: time.Now()}
 }
 
-// Beat says that the loop is alive.
+// Beat records that the loop is running.
 func (h *Heartbeat) Beat() { h.last.Store(int64(time.Since(h.start))) }
 
-// Check reports a loop that has stopped, or nil.
+// Check returns an error if the loop has stopped.
 func (h *Heartbeat) Check() error {
 	silent := time.Since(h.start) - time.Duration(h.last.Load())
 	if silent > h.limit {

@@ -1,16 +1,16 @@
-// Package metrics serves a gateway's metrics to Prometheus, and the liveness and
-// readiness that a kubelet asks for.
+// Package metrics serves a gateway's metrics to Prometheus, and the liveness and readiness probes
+// of a kubelet.
 //
-// A Collector makes the metrics from one snapshot a scrape: the Status that every other
-// reader sees, and the counters of the packages below. Nothing is registered globally.
-// Rules that it keeps (README.md, "In an outage"; Prometheus naming conventions):
+// A Collector creates the metrics from one snapshot for each scrape: the Status that other
+// readers see, and the counters of other packages. Nothing is registered globally. Its rules
+// (README.md, "In an outage"; Prometheus naming conventions):
 //
 //   - base units, bytes and seconds; counters end in _total;
-//   - a series is there from the start and stays through an outage, so that rate() and
-//     alerts mean something: a counter keeps its value, and a gauge that has none then is
-//     0 where that is the truth and NaN where it is not;
+//   - a series exists from the start and stays through an outage, so that rate() and
+//     alerts are meaningful: a counter keeps its value, and a gauge without a value is
+//     0 if that is true and NaN otherwise;
 //   - labels are names from the configuration and words from fixed lists: never a key,
-//     an endpoint or anything else that a stranger could make up.
+//     an endpoint or anything else that a stranger could invent.
 package metrics
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Snapshot is what one scrape shows.
+// Snapshot is the content of one scrape.
 type Snapshot struct {
 	Status   api.Status
 	Counters Counters
 }
 
-// Counters are the running totals that Status does not have. The keys of the maps are
-// label values; a caller lists all that can occur, also those that are still 0.
+// Counters are the totals that Status does not contain. The keys of the maps are label values; a
+// caller includes all possible ones, even if they are 0.
 type Counters struct {
 	// RoundTrips of probes, in seconds, by peer.
 	RoundTrips map[string]Histogram
@@ -58,40 +58,40 @@ type Counters struct {
 	RefusedConnections map[Refusal]uint64
 	// OpenConnections by direction.
 	OpenConnections map[string]int
-	// UDPFlows, RefusedUDPFlows and OpenUDPFlows are the same of flows of datagrams.
+	// UDPFlows, RefusedUDPFlows and OpenUDPFlows are the same for UDP flows.
 	UDPFlows        map[string]uint64
 	RefusedUDPFlows map[Refusal]uint64
 	OpenUDPFlows    map[string]int
 	// DroppedDatagrams of open flows, by reason.
 	DroppedDatagrams map[string]uint64
-	// Services of clusters as they are used, of a bounded number, and the backends of exported
-	// ones that are ready, by name.
+	// Services is the use of a bounded number of cluster services. Ready is the number of ready
+	// backends of exported ones, by name.
 	Services      []Service
 	ReadyBackends map[string]int
-	// DNSQueries for names of such services, by the response code that they got, or why they got
-	// none; nil where they are not served.
+	// DNSQueries for names of such services, by response code or by the reason for no response;
+	// nil if DNS is not served.
 	DNSQueries map[string]uint64
 }
 
-// Histogram are values that were observed.
+// Histogram is a histogram of observed values.
 type Histogram struct {
 	Count uint64
 	Sum   float64
-	// Within counts those that are at most the key.
+	// Within counts the values that do not exceed the key.
 	Within map[float64]uint64
 }
 
-// Service is a service of a cluster as a peer uses it, or as it is used at one.
+// Service is a cluster service as a peer uses it, or as it is used at a peer.
 type Service struct {
 	Direction, Peer string
-	// Name is NAMESPACE/NAME; empty are all that are not counted by themselves.
+	// Name is NAMESPACE/NAME; empty for services that are not counted separately.
 	Name                          string
 	Open                          int
 	Connections, RxBytes, TxBytes uint64
 	Failures                      map[string]uint64 // by reason
 }
 
-// Refusal is why a connection or a flow of datagrams was not carried, and in which direction.
+// Refusal is why a connection or a UDP flow was refused, and in which direction.
 type Refusal struct{ Direction, Reason string }
 
 // Results of a reload.
@@ -100,31 +100,30 @@ const (
 	ReloadError   = "error"
 )
 
-// Build is what postern_build_info says.
+// Build is the content of postern_build_info.
 type Build struct{ Version, Revision, GoVersion string }
 
-// Collector makes metrics from snapshots. It is safe for concurrent use.
+// Collector creates metrics from snapshots. It is safe for concurrent use.
 type Collector struct {
 	build    Build
 	snapshot func() Snapshot
 	desc     descriptions
 
 	mu sync.Mutex
-	// told are the checks that had a result once. Nobody knows what became of them while
-	// a peer is away, and that must not look as if they were no more.
+	// told are the checks that have had a result. While a peer is away they have none, but their
+	// series must not disappear.
 	told map[checked]bool
 }
 
-// checked names a check.
+// checked identifies a check.
 type checked struct{ peer, target, direction string }
 
-// NewCollector makes a collector; snapshot is called once a scrape.
+// NewCollector returns a collector; snapshot is called for each scrape.
 func NewCollector(b Build, snapshot func() Snapshot) *Collector {
 	return &Collector{build: b, snapshot: snapshot, desc: describe(), told: make(map[checked]bool)}
 }
 
-// NewRegistry makes a registry with the collector and those of the process and the Go
-// runtime.
+// NewRegistry returns a registry with the collector and those of the process and the Go runtime.
 func NewRegistry(c *Collector) (*prometheus.Registry, error) {
 	r := prometheus.NewRegistry()
 	for _, x := range []prometheus.Collector{c, collectors.NewGoCollector(),
@@ -169,7 +168,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	e.counters(c.desc.dnsQueries, n.DNSQueries)
 }
 
-// collectServices emits what became of connections to services of clusters.
+// collectServices emits the metrics of connections to cluster services.
 func (c *Collector) collectServices(e emitter, list []Service, ready map[string]int) {
 	for _, s := range list {
 		labels := []string{s.Direction, s.Peer, s.Name}
@@ -186,7 +185,7 @@ func (c *Collector) collectServices(e emitter, list []Service, ready map[string]
 	}
 }
 
-// forwarded emits what became of connections, or of flows of datagrams.
+// forwarded emits the metrics of connections, or of UDP flows.
 func (e emitter) forwarded(carried, refused, open *prometheus.Desc, n map[string]uint64, r map[Refusal]uint64, now map[string]int) {
 	e.counters(carried, n)
 	for r, v := range r {
@@ -197,7 +196,7 @@ func (e emitter) forwarded(carried, refused, open *prometheus.Desc, n map[string
 	}
 }
 
-// collectPeers emits what is known about the peers, and forgets those that are no more.
+// collectPeers emits the metrics of the peers, and forgets removed ones.
 func (c *Collector) collectPeers(e emitter, peers []api.PeerStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +208,7 @@ func (c *Collector) collectPeers(e emitter, peers []api.PeerStatus) {
 	maps.DeleteFunc(c.told, func(k checked, _ bool) bool { return !there[k.peer] })
 }
 
-// collectPeer emits what is known about one peer. A peer that is not connected keeps all
-// its series.
+// collectPeer emits the metrics of one peer. A peer that is not connected keeps all its series.
 func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 	e.counter(c.desc.received, p.RxBytes, p.Name)
 	e.counter(c.desc.transmitted, p.TxBytes, p.Name)
@@ -227,7 +225,7 @@ func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 	}
 	e.gauge(c.desc.handshake, handshake, p.Name)
 	e.gauge(c.desc.path, 1, p.Name, oneOf(p.Path.Kind, api.PathNone, api.PathDirect, api.PathRelay))
-	rtt := math.NaN() // There is nothing to measure, and 0 would be the best of all.
+	rtt := math.NaN() // there is nothing to measure, and 0 would be the best value
 	if p.Path.RTTSeconds > 0 && p.Path.Kind != api.PathNone {
 		rtt = p.Path.RTTSeconds
 	}
@@ -245,7 +243,7 @@ func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 	c.collectChecks(e, p.Name, api.DirectionInbound, &p.Reachability.Inbound)
 }
 
-// collectTraffic emits what connections have shown of a peer's path.
+// collectTraffic emits measurements by connections of a peer's path.
 func (c *Collector) collectTraffic(e emitter, p *api.PeerStatus) {
 	var t api.Traffic
 	if p.Path.Traffic != nil {
@@ -266,10 +264,10 @@ func (c *Collector) collectTraffic(e emitter, p *api.PeerStatus) {
 	e.gauge(c.desc.pathLimit, 1, p.Name, oneOf(t.LimitedBy, "none", api.LimitData, api.LimitBandwidth, api.LimitCongestion, api.LimitPolicer))
 }
 
-// unix is a moment in seconds.
+// unix converts a time to seconds since 1970.
 func unix(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
-// oneOf keeps a label to a fixed list; what is not on it becomes other.
+// oneOf returns value if it is in the list, else other.
 func oneOf(value, other string, list ...string) string {
 	if slices.Contains(list, value) {
 		return value
@@ -302,14 +300,15 @@ func (c *Collector) collectChecks(e emitter, peer, direction string, t *api.Targ
 	}
 }
 
-// isCode tells a code (docs/troubleshooting.md) from what a peer may have made up.
+// isCode reports whether a text is a possible code (docs/troubleshooting.md), because a peer may
+// have invented it.
 func isCode(s string) bool {
 	digits, ok := strings.CutPrefix(s, "PST")
 	return ok && len(digits) == 4 && strings.Trim(digits, "0123456789") == ""
 }
 
-// success is 1 for what works, 0 for what fails or could not be tried because something
-// else fails. What is not offered, and what was never checked, has no result.
+// success returns 1 for a target that works, and 0 for one that fails or could not be tried
+// because another check fails. Targets that are not offered or were never checked have no result.
 func success(v *api.Verdict) (value float64, told bool) {
 	switch v.Verdict {
 	case api.OK, api.Warning:
@@ -322,7 +321,7 @@ func success(v *api.Verdict) (value float64, told bool) {
 	return 0, false
 }
 
-// emitter writes metrics of constant value.
+// emitter emits constant metrics.
 type emitter struct{ ch chan<- prometheus.Metric }
 
 func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
@@ -347,7 +346,8 @@ func (e emitter) histogram(d *prometheus.Desc, h Histogram, labels ...string) {
 	e.ch <- m
 }
 
-// emit turns a mistake (a label that is not UTF-8) into a failed scrape, not a panic.
+// emit turns an invalid metric (a label that is not UTF-8) into a failed scrape instead of a
+// panic.
 func (e emitter) emit(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
 	m, err := prometheus.NewConstMetric(d, t, v, labels...)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connected is a snapshot in which every metric has a value.
+// connected returns a snapshot in which every metric has a value.
 func connected() Snapshot {
 	at := time.Unix(1_700_000_000, 500_000_000)
 	ok := api.Verdict{Verdict: api.OK, CheckedAt: &at}
@@ -57,7 +57,7 @@ func connected() Snapshot {
 	}
 }
 
-// collector serves what snap points at.
+// collector returns a collector of snap.
 func collector(snap *Snapshot) *Collector {
 	return NewCollector(Build{Version: "v1", Revision: "abc", GoVersion: "go1"}, func() Snapshot { return *snap })
 }
@@ -142,7 +142,7 @@ postern_service_transmit_bytes_total{direction="outbound",peer="cloud",service="
 	}
 }
 
-// TestSeriesStayWhileAPeerIsAway loses a peer in each of the ways that there are.
+// TestSeriesStayWhileAPeerIsAway loses a peer in each possible way.
 func TestSeriesStayWhileAPeerIsAway(t *testing.T) {
 	never := api.Targets{Auth: api.Verdict{Verdict: api.Unknown}, APIServer: api.Verdict{Verdict: api.Unknown}, Gateway: api.Verdict{Verdict: api.Unknown}}
 	for name, lose := range map[string]func(p *api.PeerStatus){
@@ -216,7 +216,7 @@ func TestCheckThatNobodyCanTellAnyMoreFails(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.why, got, step.want)
 		}
 	}
-	// A peer that is removed and joins again has a new life.
+	// A peer that is removed and joins again starts anew.
 	targets.Auth = api.Verdict{Verdict: api.OK}
 	value()
 	peers := snap.Status.Peers
@@ -231,7 +231,7 @@ func TestCheckThatNobodyCanTellAnyMoreFails(t *testing.T) {
 
 func TestRTTIsNotANumberWithoutAPath(t *testing.T) {
 	snap := connected()
-	snap.Status.Peers[0].Path.Kind = api.PathNone // with the last round trip still there
+	snap.Status.Peers[0].Path.Kind = api.PathNone // with the last round trip still set
 	const want = `
 # HELP postern_peer_rtt_seconds Round-trip time of the path in use; NaN while there is none.
 # TYPE postern_peer_rtt_seconds gauge
@@ -242,7 +242,7 @@ postern_peer_rtt_seconds{peer="cloud"} NaN
 	}
 }
 
-// A peer whose answers are missed is not shown as one that answers.
+// A peer with unanswered requests is not shown as connected.
 func TestAnUnconfirmedPeerHasAStateOfItsOwn(t *testing.T) {
 	snap := connected()
 	snap.Status.Peers[0].UnconfirmedSince = new(time.Now())
@@ -256,7 +256,7 @@ postern_peer_state_info{peer="cloud",state="unconfirmed"} 1
 	}
 }
 
-// TestLabelsComeFromFixedLists has a status in which words are made up.
+// TestLabelsComeFromFixedLists uses a status with invented words.
 func TestLabelsComeFromFixedLists(t *testing.T) {
 	snap := connected()
 	p := &snap.Status.Peers[0]
@@ -281,7 +281,7 @@ func TestLabelsComeFromFixedLists(t *testing.T) {
 	}
 }
 
-// series counts the series of each metric.
+// series returns the number of series of each metric.
 func series(t *testing.T, g prometheus.Gatherer) map[string]int {
 	t.Helper()
 	families, err := g.Gather()

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// scrape gives the metrics that a scraper sees of a gateway whose every metric has a
-// value, and their labels; job and instance are the scraper's own.
+// scrape returns the metrics and labels that a scraper sees of a gateway whose every metric has a
+// value; job and instance are added by the scraper.
 func scrape(t *testing.T) map[string][]string {
 	t.Helper()
 	snap := connected()
@@ -39,8 +39,8 @@ func scrape(t *testing.T) map[string][]string {
 	return out
 }
 
-// TestScrapesFollowTheNamingConventions lints what the server sends, as `promtool check
-// metrics` would.
+// TestScrapesFollowTheNamingConventions lints the server's output, as `promtool check metrics`
+// would.
 func TestScrapesFollowTheNamingConventions(t *testing.T) {
 	status, body := request(t, serve(t, nil, nil), http.MethodGet, "/metrics")
 	if status != http.StatusOK || !strings.Contains(body, "postern_build_info") || !strings.Contains(body, "go_goroutines") {
@@ -55,7 +55,7 @@ func TestScrapesFollowTheNamingConventions(t *testing.T) {
 	}
 }
 
-// dashboard is what is read of a Grafana dashboard.
+// dashboard is the part of a Grafana dashboard that the tests read.
 type dashboard struct {
 	UID        string  `json:"uid"`
 	Panels     []panel `json:"panels"`
@@ -104,8 +104,8 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// Parts of PromQL that hold no names of metrics: strings, ranges, lists of labels, and
-// names of functions; and its words.
+// Parts of PromQL that contain no names of metrics: strings, ranges, lists of labels, names of
+// functions, and keywords.
 var (
 	quotes    = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	ranges    = regexp.MustCompile(`\[[^\]]*\]`)
@@ -117,10 +117,9 @@ var (
 	words     = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// metricsOf are the names of metrics in an expression, with the labels that their
-// matchers name.
+// metricsOf returns the names of metrics in an expression, with the labels in their matchers.
 func metricsOf(expr string) map[string][]string {
-	expr = strings.ReplaceAll(quotes.ReplaceAllString(expr, "''"), "_bucket{", "{") // of a histogram's series the histogram
+	expr = strings.ReplaceAll(quotes.ReplaceAllString(expr, "''"), "_bucket{", "{") // a histogram's series by the histogram's name
 	out := make(map[string][]string)
 	for _, m := range matchers.FindAllStringSubmatch(expr, -1) {
 		out[m[1]] = append(out[m[1]], names.FindAllString(m[2], -1)...)
@@ -147,7 +146,7 @@ func TestMetricsOfAnExpression(t *testing.T) {
 	}
 }
 
-// asker looks whether metrics that somebody asks for are exported.
+// asker checks whether queried metrics are exported.
 type asker struct {
 	t        *testing.T
 	families map[string][]string
@@ -198,8 +197,8 @@ func TestDashboardAsksForMetricsThatExist(t *testing.T) {
 	}
 }
 
-// Alerts are tested with promtool (make alerts), which believes that any metric exists; and
-// README.md lists them.
+// Alerts are tested with promtool (make alerts), which does not know which metrics exist.
+// README.md must list them.
 func TestAlertsAskForMetricsThatExist(t *testing.T) {
 	text, err := os.ReadFile("../../cmd/postern/deploy/alerts/postern.yaml")
 	if err != nil {
@@ -227,7 +226,7 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 		if !strings.Contains(string(readme), "| `"+r.Alert+"` |") {
 			t.Errorf("README.md does not list %s", r.Alert)
 		}
-		if n := strings.Count(string(tests), "alertname: "+r.Alert); n < 3 { // before, while and after
+		if n := strings.Count(string(tests), "alertname: "+r.Alert); n < 3 { // before, during and after
 			t.Errorf("%s is tested at %d moments", r.Alert, n)
 		}
 	}
@@ -236,10 +235,10 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsEveryMetric keeps a new metric from being forgotten. Those of the
-// process and the Go runtime are not postern's.
+// TestDashboardShowsEveryMetric ensures that no new metric is forgotten. It ignores those of the
+// process and the Go runtime.
 func TestDashboardShowsEveryMetric(t *testing.T) {
-	// leftOut are metrics of postern that no panel shows: none.
+	// leftOut are postern's metrics that no panel shows: none.
 	var leftOut []string
 	shown := make(map[string]bool)
 	for _, p := range readDashboard(t).Panels {
@@ -301,8 +300,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 	}
 }
 
-// TestReadmeMapsToMetricsThatExist reads the rules that keep the predecessor's names
-// alive.
+// TestReadmeMapsToMetricsThatExist checks the rules that map the predecessor's names.
 func TestReadmeMapsToMetricsThatExist(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

@@ -16,27 +16,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Limits of the HTTP server. It is for scrapers and kubelets, which ask for little and
-// often: a request that takes longer than these is no such.
+// Limits of the HTTP server. Scrapers and kubelets send small, frequent requests, which never
+// take this long.
 const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
-	idleTimeout    = 2 * time.Minute // scrapers come back each 15 to 60 s
+	idleTimeout    = 2 * time.Minute // scrapers return every 15 to 60 s
 	maxHeader      = 8 << 10
-	maxScrapes     = 4 // at once
+	maxScrapes     = 4 // concurrent
 )
 
-// ServerOptions are what a Server needs of the gateway.
+// ServerOptions configure a Server.
 type ServerOptions struct {
 	// Address is host:port to listen on.
 	Address  string
 	Gatherer prometheus.Gatherer
-	// Live reports why the process should be restarted, or nil; usually a Heartbeat's
-	// Check.
+	// Live returns an error if the process should be restarted; usually a Heartbeat's Check.
 	Live func() error
-	// Ready reports why the gateway cannot take traffic yet, or nil. Peers have no part
-	// in it: a gateway whose peers are all away is ready, or it would be taken out of
-	// service for what it cannot fix.
+	// Ready returns an error if the gateway cannot take traffic yet. It does not depend on peers:
+	// otherwise a gateway whose peers are all away would be taken out of service for something
+	// that it cannot fix.
 	Ready  func() error
 	Logger *slog.Logger
 }
@@ -48,8 +47,8 @@ type Server struct {
 	done chan struct{}
 }
 
-// Serve listens and serves until Shutdown. The error of an address that cannot be
-// listened on says which and what to do. ctx bounds the start.
+// Serve listens and serves until Shutdown. If it cannot listen, the error contains the address
+// and advice. ctx bounds the start.
 func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", o.Address)
@@ -76,10 +75,10 @@ func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the host:port that is listened on.
+// Addr returns the host:port that it listens on.
 func (s *Server) Addr() string { return s.addr }
 
-// Shutdown lets requests finish until ctx ends, then cuts them off.
+// Shutdown waits for requests until ctx ends, then closes their connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Handler answers the three paths, to GET and HEAD only.
+// Handler serves the three paths, for GET and HEAD only.
 func Handler(o ServerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
@@ -119,7 +118,7 @@ func probe(check func() error) http.Handler {
 	})
 }
 
-// logWriter turns what promhttp logs into warnings.
+// logWriter logs promhttp's messages as warnings.
 type logWriter struct{ l *slog.Logger }
 
 func (w logWriter) Write(b []byte) (int, error) {
@@ -127,7 +126,7 @@ func (w logWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// cause strips what net repeats (the operation and the address).
+// cause removes what package net repeats (operation and address).
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -136,7 +135,7 @@ func cause(err error) error {
 	return err
 }
 
-// hint says what to do about an address that cannot be listened on.
+// hint returns advice about an address that cannot be listened on.
 func hint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

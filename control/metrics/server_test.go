@@ -34,7 +34,7 @@ func serve(t *testing.T, live, ready func() error) *Server {
 	return s
 }
 
-// request asks the server and gives status and body.
+// request sends a request and returns status and body.
 func request(t *testing.T, s *Server, method, path string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr()+path, nil)

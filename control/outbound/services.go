@@ -38,7 +38,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Checks tells what was found about peers.
+// Checks provides the checks' findings about peers.
 type Checks interface {
 	// Finding returns the latest one about a target.
 	Finding(peer, target string) verdict.Finding
@@ -146,7 +146,7 @@ func (s *Services) KeepLast() { s.rememberPorts(s.last) }
 // Locals returns the listeners.
 func (s *Services) Locals() []forward.LocalState { return s.out.Locals() }
 
-// Counters count connections, UDPCounters flows of datagrams.
+// Counters count connections, UDPCounters UDP flows.
 func (s *Services) Counters() forward.Counters    { return s.out.Counters() }
 func (s *Services) UDPCounters() forward.Counters { return s.out.UDPCounters() }
 

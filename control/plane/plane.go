@@ -1,5 +1,5 @@
-// Package plane opens one WireGuard key's data plane: the network stack, the device over
-// it and the socket below.
+// Package plane opens the data plane of one WireGuard key: the network stack, the device on top
+// of the socket, and the socket.
 package plane
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// Plane is one WireGuard key's data plane: the network stack, the device over it and
-// the socket below. A gateway has one; a join makes a second, short-lived one, since a
-// WireGuard device has exactly one static key.
+// Plane is the data plane of one WireGuard key: the network stack, the WireGuard device and the
+// socket. A gateway has one. A join creates a second, short-lived one, because a WireGuard device
+// has exactly one static key.
 type Plane struct {
 	Stack  *netstack.Stack
 	Bind   *underlay.Bind
@@ -27,7 +27,7 @@ type Plane struct {
 	MTU int
 }
 
-// Options of a plane. The callbacks may be nil.
+// Options configure a plane. The callbacks may be nil.
 type Options struct {
 	Key         peer.PrivateKey
 	Port        uint16
@@ -36,14 +36,14 @@ type Options struct {
 	OnSTUN      func(packet []byte, from peer.Path)
 	OnEvent     func(tunnel.Event)
 	OnTCP       func(*netstack.Incoming)
-	// OnUDP and OnUDPRefused are [netstack.Options]'.
+	// OnUDP and OnUDPRefused are those of [netstack.Options].
 	OnUDP        func(remote, local netip.AddrPort, payload []byte) bool
 	OnUDPRefused func(remote, local netip.AddrPort)
 	OnTransit    func(src, dst netip.Addr)
 	Logger       *slog.Logger
 }
 
-// Open brings the plane up without peers. On an error nothing is left open.
+// Open creates the plane without peers. On an error nothing is left open.
 func Open(o Options) (*Plane, error) {
 	o.MTU = cmp.Or(o.MTU, netstack.DefaultMTU)
 	stack, err := netstack.New(netstack.Options{
@@ -74,13 +74,13 @@ func Open(o Options) (*Plane, error) {
 	return &Plane{Stack: stack, Bind: bind, Engine: engine, MTU: o.MTU}, nil
 }
 
-// PathMTU is the largest packet, in bytes, for a path that was measured to take so large ones;
-// 0 = it was not measured yet.
+// PathMTU returns the size of the largest packet, in bytes, to send over a path that was measured
+// to carry that size; 0 means not measured yet.
 func (p *Plane) PathMTU(measured int) int {
 	return min(cmp.Or(measured, path.UnmeasuredOverlayMTU(p.MTU)), p.MTU)
 }
 
-// Close ends the device first, so that nothing is written to a closed stack.
+// Close closes the device first, so that nothing is written to a closed stack.
 func (p *Plane) Close() error {
 	return errors.Join(p.Engine.Close(), p.Stack.Close())
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// FromStatus is what a gateway shows of its own exposure. Of auth and the API server it
-// shows nothing: out-of-band stays conditional.
+// FromStatus returns a gateway's exposure according to its status. It contains nothing about auth
+// and the API server, so out-of-band stays conditional.
 func FromStatus(s api.Status) Exposure {
 	e := FromCandidates(s.Gateway.Name, s.Gateway.Candidates)
 	e.Gateway.NAT = NAT{Mapping: s.Gateway.NAT.Mapping, Filtering: s.Gateway.NAT.Filtering}
 	return e
 }
 
-// FromNetCheck is what a gateway found of the network around it.
+// FromNetCheck returns a gateway's exposure according to its network check.
 func FromNetCheck(name string, n api.NetCheck) Exposure {
 	e := Exposure{Name: name, Gateway: Gateway{NAT: NAT{Mapping: n.Mapping, Filtering: n.Filtering}}}
 	if n.Mapping == "none" {
@@ -26,9 +26,9 @@ func FromNetCheck(name string, n api.NetCheck) Exposure {
 	return e
 }
 
-// FromCandidates is what the addresses in a ticket, or in a Status, say of a gateway. An
-// address that the operator or a Service announces is taken to lead to it; one that was
-// only seen from outside says that there is a NAT, and not how it behaves.
+// FromCandidates returns a gateway's exposure according to the addresses in a ticket or a Status.
+// An address that the operator or a Service announces is assumed to lead to the gateway. One that
+// was only seen from outside indicates a NAT, but not its behaviour.
 func FromCandidates(name string, candidates []api.Candidate) Exposure {
 	e := Exposure{Name: name}
 	for _, c := range candidates {
@@ -49,7 +49,7 @@ func FromCandidates(name string, candidates []api.Candidate) Exposure {
 	return e
 }
 
-// expose notes an address that is meant to be dialled, before those that just are there.
+// expose adds an address that is meant to be dialled, before others.
 func (e *Exposure) expose(how, address string) {
 	if e.Gateway.Exposure == "" || scopeOf(address) == anywhere {
 		e.Gateway.Exposure = how

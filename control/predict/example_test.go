@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The README's example is what the program says.
+// The README's example matches the program's output.
 func TestTheExampleOfTheREADME(t *testing.T) {
 	b, err := os.ReadFile("README.md")
 	if err != nil {
@@ -14,7 +14,7 @@ func TestTheExampleOfTheREADME(t *testing.T) {
 	}
 	parts := strings.Split(string(b), "```")
 	if len(parts) < 5 {
-		t.Fatalf("the README has %d parts between fences, want the file and what is said of it", len(parts))
+		t.Fatalf("the README has %d parts between fences, want the file and the output", len(parts))
 	}
 	x, y, err := Read("README.md", []byte(strings.TrimPrefix(parts[1], "yaml\n")))
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	ClusterIP      = "ClusterIP"
 	PortForwarding = "port-forwarding"
 
-	// Of API servers alone.
+	// Only for API servers.
 	Provider         = "provider" // the cloud's managed endpoint
 	Public           = "public"
 	Private          = "private"
@@ -36,8 +36,7 @@ const (
 // Exposure is how one cluster can be reached.
 type Exposure struct {
 	Name string `json:"name" yaml:"name"`
-	// LAN names the broadcast domain that the cluster is in; two of the same name are on
-	// one LAN.
+	// LAN names the cluster's broadcast domain; two clusters with the same name are on one LAN.
 	LAN string `json:"lan,omitempty" yaml:"lan"`
 	// Relay: the gateway has a TURN server.
 	Relay     bool    `json:"relay,omitempty" yaml:"relay"`
@@ -49,22 +48,21 @@ type Exposure struct {
 // Service is how auth or the API server is exposed. An empty Exposure is unknown.
 type Service struct {
 	Exposure string `json:"exposure,omitempty" yaml:"exposure"`
-	// Address (host:port) is what peers are told to dial.
+	// Address (host:port) is the address that peers dial.
 	Address string `json:"address,omitempty" yaml:"address"`
-	// TLS is what an Ingress does with it.
+	// TLS is what an Ingress does with TLS.
 	TLS string `json:"tls,omitempty" yaml:"tls"`
 }
 
 // Gateway is how the gateway's UDP port is exposed.
 type Gateway struct {
 	Exposure string `json:"exposure,omitempty" yaml:"exposure"`
-	// Addresses (host:port) are what peers are told to dial.
+	// Addresses (host:port) are the addresses that peers dial.
 	Addresses []string `json:"addresses,omitempty" yaml:"addresses"`
 	NAT       NAT      `json:"nat,omitzero" yaml:"nat"`
 }
 
-// NAT is the behaviour of the NAT before a gateway in the words of RFC 4787; empty is not
-// known.
+// NAT is the behaviour of a gateway's NAT in the terms of RFC 4787; empty means unknown.
 type NAT struct {
 	Mapping   string `json:"mapping,omitempty" yaml:"mapping"`
 	Filtering string `json:"filtering,omitempty" yaml:"filtering"`
@@ -73,7 +71,7 @@ type NAT struct {
 	AnswersStrays bool `json:"answersStrays,omitempty" yaml:"answersStrays"`
 }
 
-// Check reports the first thing that is wrong with an exposure, naming the field.
+// Check returns the first error in an exposure, with the field.
 func (e Exposure) Check() error {
 	if err := api.CheckName(e.Name); err != nil {
 		return fmt.Errorf("name: %w", err)
@@ -112,12 +110,12 @@ func (e Exposure) Check() error {
 type scope int
 
 const (
-	absent scope = iota // there is none
-	nearby              // on the same LAN alone
+	absent scope = iota // there is no address
+	nearby              // only on the same LAN
 	anywhere
 )
 
-// scopeOf is an address's. A host name is taken at its word.
+// scopeOf returns the scope of an address. A host name is assumed to be public.
 func scopeOf(address string) scope {
 	if address == "" {
 		return absent

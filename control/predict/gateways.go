@@ -10,11 +10,11 @@ import (
 type end struct {
 	Exposure
 	open openness
-	// known is false when open is the worst that is usual.
+	// known is false if open is the usual worst case.
 	known bool
-	// address is where it can be dialled, if that is known.
+	// address is where it can be dialled, if known.
 	address string
-	// lacks is why it cannot be dialled although it is meant to be, fix what fixes that.
+	// lacks is why it cannot be dialled although it should be, fix what fixes that.
 	lacks, fix string
 	// pending: it can be dialled as soon as it has an address.
 	pending bool
@@ -51,7 +51,7 @@ func endOf(e Exposure, near bool) end {
 	return out
 }
 
-// predictGateways says how the gateways will reach each other.
+// predictGateways predicts how the gateways will reach each other.
 func predictGateways(a, b Exposure) Mode {
 	m := Mode{Mode: api.ModeInBand}
 	near := sameLAN(a, b)
@@ -77,7 +77,7 @@ func predictGateways(a, b Exposure) Mode {
 	return m
 }
 
-// dialled: one gateway at least has an address that can be dialled, which is enough.
+// dialled: at least one gateway has an address that can be dialled, which is enough.
 func (m *Mode) dialled(x, y end) {
 	m.Path = Path{Kind: PathDirect, Dialer: Both}
 	switch {
@@ -166,7 +166,7 @@ func (m *Mode) lackRelay(x, y end, path outcome) {
 	}
 }
 
-// unsure says what is unknown and could make it better.
+// unsure adds what is unknown and could improve the answer.
 func (m *Mode) unsure(x, y end, path outcome) {
 	if path == direct {
 		return

@@ -1,19 +1,19 @@
 package predict
 
-// openness is how far a gateway can be reached from the outside, in the rows and columns of
-// the table below.
+// openness is how well a gateway can be reached from outside: rows and columns of the table
+// below.
 type openness int
 
 const (
 	dial              openness = iota // a public address, a Service or a forwarded port
 	fullCone                          // its NAT lets anyone in
-	addressRestricted                 // … whoever it has sent to
-	portRestricted                    // … from the very port that it has sent to
+	addressRestricted                 // … addresses that it has sent to
+	portRestricted                    // … addresses and ports that it has sent to
 	straysAnswered                    // the same, and strays change its mapping
-	symmetric                         // its NAT maps each destination to another port
+	symmetric                         // its NAT maps each destination to a different port
 )
 
-// outcome is the path that a pair comes to.
+// outcome is the path of a pair.
 type outcome int
 
 const (
@@ -22,7 +22,8 @@ const (
 	relayed
 )
 
-// table says which pairs come to what: discovery/path/README.md, "Measured in virtual time". It is symmetrical.
+// table returns a pair's outcome: discovery/path/README.md, "Measured in virtual time". It is
+// symmetric.
 func table(a, b openness) outcome {
 	if a > b {
 		a, b = b, a
@@ -38,16 +39,16 @@ func table(a, b openness) outcome {
 	}[a][b]
 }
 
-// openness is a gateway's by its NAT alone. What is unknown is taken for the worst that
-// is usual, and sure is false.
+// openness returns a gateway's openness based only on its NAT. For unknown properties it assumes
+// the usual worst case, and sure is false.
 func (n NAT) openness() (o openness, sure bool) {
 	switch n.Mapping {
 	case "", "unknown":
-		return symmetric, false // pods usually sit behind a NAT that maps at random
+		return symmetric, false // pods are usually behind a NAT that maps at random
 	case "address-dependent", "address-and-port-dependent", "endpoint-dependent":
 		return symmetric, true
 	}
-	// Without a NAT, too, a firewall filters.
+	// A firewall filters even without a NAT.
 	switch n.Filtering {
 	case "none", "endpoint-independent":
 		if n.Mapping == "none" {

@@ -6,11 +6,10 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Answer is whether a mode will work.
+// Answer says whether a mode will work.
 type Answer string
 
-// Answers. Conditional: it works if what the needs name holds or is set, of which the
-// exposures say nothing.
+// The answers. Conditional: it works if the needs are met, about which the exposures say nothing.
 const (
 	Works       Answer = "works"
 	Conditional Answer = "conditional"
@@ -25,7 +24,7 @@ const (
 	PathNone   = "none"
 )
 
-// Prediction is what will become of a peering (kind: Prediction).
+// Prediction predicts a peering (kind: Prediction).
 type Prediction struct {
 	Kind string `json:"kind"`
 	// A and B are the clusters' names.
@@ -35,41 +34,40 @@ type Prediction struct {
 	Modes []Mode `json:"modes"`
 }
 
-// Mode is what will become of one mode.
+// Mode predicts one mode.
 type Mode struct {
 	Mode   string `json:"mode"`
 	Answer Answer `json:"answer"`
 	Path   Path   `json:"path"`
-	// Reasons say why, a sentence each.
+	// Reasons are sentences that explain the answer.
 	Reasons []string `json:"reasons"`
-	// Needs are what is missing, or what it depends on. Without any, it works as it is.
+	// Needs are what is missing, or what the answer depends on. Without any, it works.
 	Needs []Need `json:"needs"`
 }
 
 // Path is how the gateways will reach each other.
 type Path struct {
 	Kind string `json:"kind"`
-	// Dialer is the cluster whose gateway dials; "both", when both can or must.
+	// Dialer is the cluster whose gateway dials; "both" if both can or must.
 	Dialer string `json:"dialer,omitempty"`
-	// Address is where it dials, if that is known.
+	// Address is where it dials, if known.
 	Address string `json:"address,omitempty"`
 }
 
-// Need is what one service of one cluster lacks, and what fixes it.
+// Need is what one service of one cluster lacks, and its fix.
 type Need struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"` // gateway, auth or apiServer
 	Lacks   string `json:"lacks"`
 	Fix     string `json:"fix"`
-	// Answer is Fails for what keeps the mode from working, Conditional for what it
-	// depends on.
+	// Answer is Fails if the mode cannot work without it, Conditional if that depends.
 	Answer Answer `json:"answer"`
 }
 
-// Both is the dialer where either gateway can dial, or both must at a time.
+// Both is the dialer if either gateway can dial, or both must at the same time.
 const Both = "both"
 
-// Predict says what will become of a peering of two clusters.
+// Predict predicts a peering of two clusters.
 func Predict(a, b Exposure) Prediction {
 	inBand := predictGateways(a, b)
 	outOfBand := Mode{Mode: api.ModeOutOfBand, Path: inBand.Path, Reasons: append([]string{}, inBand.Reasons...), Needs: append([]Need{}, inBand.Needs...)}
@@ -95,7 +93,7 @@ func (p Prediction) Mode(name string) Mode {
 	return Mode{Mode: name}
 }
 
-// settle makes the answer of the needs.
+// settle determines the answer from the needs.
 func (m *Mode) settle() {
 	m.Answer = Works
 	for _, n := range m.Needs {
@@ -116,7 +114,7 @@ func (m *Mode) need(answer Answer, cluster, service, lacks, fix string) {
 	m.Needs = append(m.Needs, Need{Cluster: cluster, Service: service, Lacks: lacks, Fix: fix, Answer: answer})
 }
 
-// service notes what is known about one service out-of-band.
+// service adds what is known about one service out-of-band.
 func (m *Mode) service(x Exposure, service string, r reach) {
 	if r.reason != "" {
 		m.because("%s of %s %s", service, x.Name, r.reason)

@@ -17,19 +17,19 @@ const (
 	symmetricNAT      = "nat: {mapping: address-and-port-dependent, filtering: address-and-port-dependent}"
 )
 
-// cluster writes a document; auth, API server and gateway are given in flow style.
+// cluster returns a document; auth, API server and gateway are in flow style.
 func cluster(name, auth, apiServer, gateway string, more ...string) string {
 	return "name: " + name + "\nauth: {" + auth + "}\napiServer: {" + apiServer + "}\ngateway: {" + gateway + "}\n" + strings.Join(more, "\n") + "\n"
 }
 
-// scenario is a row of the domain's table of scenarios, or one of its pitfalls.
+// scenario is a typical pair of clusters, or a pitfall.
 type scenario struct {
 	name string
 	a, b string
-	// inBand and outOfBand are the answers, path what the gateways come to.
+	// inBand and outOfBand are the answers, path the gateways' path.
 	inBand, outOfBand Answer
 	path, dialer      string
-	// says must be among the reasons, needs and fixes of out-of-band or in-band.
+	// says must be in the reasons, needs and fixes of out-of-band or in-band.
 	says []string
 }
 
@@ -145,7 +145,7 @@ func TestEveryScenarioHasItsAnswerAndReason(t *testing.T) {
 	}
 }
 
-// mirrored: which cluster is named first changes nothing.
+// mirrored checks that the order of the clusters does not matter.
 func mirrored(t *testing.T, c scenario, a, b Exposure) {
 	t.Helper()
 	p := Predict(b, a)
@@ -154,7 +154,7 @@ func mirrored(t *testing.T, c scenario, a, b Exposure) {
 	}
 }
 
-// wellFormed: whoever is told that something does not work is told why and what fixes it.
+// wellFormed checks that each failure has a reason and a fix.
 func wellFormed(t *testing.T, name string, p Prediction) {
 	t.Helper()
 	for _, m := range p.Modes {
@@ -163,7 +163,7 @@ func wellFormed(t *testing.T, name string, p Prediction) {
 		}
 		for _, n := range m.Needs {
 			if n.Cluster == "" || n.Service == "" || n.Lacks == "" || n.Fix == "" {
-				t.Errorf("%s: a need lacks something: %+v", name, n)
+				t.Errorf("%s: incomplete need: %+v", name, n)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func wellFormed(t *testing.T, name string, p Prediction) {
 	}
 }
 
-// fits: no line is wider than a terminal.
+// fits checks that no line is wider than a terminal.
 func fits(t *testing.T, name string, p Prediction) {
 	t.Helper()
 	for _, line := range strings.Split(p.Text(80), "\n") {

@@ -14,18 +14,18 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// maxFile bounds what is read, in bytes; two Status documents of many peers fit.
+// maxFile bounds the input, in bytes: enough for two Status documents of many peers.
 const maxFile = 4 << 20
 
-// document is one of a YAML file: a cluster, or both.
+// document is a document of a YAML file: a cluster, or both.
 type document struct {
 	Clusters []Exposure `yaml:"clusters"`
 	Exposure `yaml:",inline"`
 }
 
-// Read reads the exposures of two clusters from a file: YAML as the package's documentation
-// has it, or the JSON of `postern status -o json` or `postern netcheck -o json`, one
-// document after the other. name is the file's, for errors; they name the line too.
+// Read parses the exposures of two clusters in a file: YAML as in the package's documentation, or
+// the concatenated JSON of `postern status -o json` or `postern netcheck -o json`. name is the
+// file's name, for errors, which also contain the line.
 func Read(name string, data []byte) (a, b Exposure, err error) {
 	found, err := ReadClusters(name, data)
 	if err != nil {
@@ -34,7 +34,7 @@ func Read(name string, data []byte) (a, b Exposure, err error) {
 	return Pair(name, found)
 }
 
-// ReadClusters is Read for a file that may describe one cluster, or more.
+// ReadClusters is Read for a file with any number of clusters.
 func ReadClusters(name string, data []byte) ([]Exposure, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %d bytes, and at most %d are read", name, len(data), maxFile)
@@ -45,7 +45,7 @@ func ReadClusters(name string, data []byte) ([]Exposure, error) {
 	return readYAML(name, data)
 }
 
-// Pair returns the two clusters that a prediction is about. name says where they come from.
+// Pair returns the two clusters of a prediction. name is their source.
 func Pair(name string, found []Exposure) (a, b Exposure, err error) {
 	switch {
 	case len(found) != 2:
@@ -83,7 +83,7 @@ func readYAML(name string, data []byte) (out []Exposure, err error) {
 
 var unknownField = regexp.MustCompile(`^line (\d+): field (.+) not found in type .*$`)
 
-// plain makes one line of the library's errors, without the names of our types.
+// plain returns the library's errors as one line, without the names of our types.
 func plain(err error) string {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) {

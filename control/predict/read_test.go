@@ -70,7 +70,7 @@ func TestWhatGatewaysShowIsEnoughToPredictInBand(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	if m := p.Mode(api.ModeOutOfBand); m.Answer != Conditional {
-		t.Errorf("what is not known of auth and the API server: got %+v", m)
+		t.Errorf("unknown auth and API server: got %+v", m)
 	}
 }
 

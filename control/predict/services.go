@@ -2,11 +2,11 @@ package predict
 
 import "fmt"
 
-// reach is whether a service can be reached outside the tunnel.
+// reach says whether a service can be reached outside the tunnel.
 type reach struct {
-	// reason says why it can, after the service's name.
+	// reason says why it can be reached, following the service's name.
 	reason string
-	// lacks and fix are empty when it can as it is.
+	// lacks and fix are empty if nothing has to change.
 	lacks, fix string
 	answer     Answer
 }
@@ -36,7 +36,7 @@ func auth(x Exposure, other string, near bool) reach {
 	case at == absent && s.Exposure == NodePort:
 		return depends("the node's address is not given, and those of nodes are often private", public)
 	case at == absent && s.Exposure == LoadBalancer:
-		// What a LoadBalancer is for.
+		// This is the purpose of a LoadBalancer.
 		return reachable("is reached by its LoadBalancer; let TCP to it through")
 	case s.Exposure == Ingress && s.TLS == Terminated:
 		return depends("its Ingress ends TLS, and auth speaks TLS itself",
@@ -86,7 +86,7 @@ func apiServer(x Exposure, other string, near bool) reach {
 	return reachable("is reached%s; let TCP to it through", given(s.Address))
 }
 
-// atAddress is from where the service's address can be dialled, seen by the other cluster.
+// atAddress returns from where the service's address can be dialled, seen from the other cluster.
 func atAddress(s Service, near bool) scope {
 	at := scopeOf(s.Address)
 	if at == nearby && near {

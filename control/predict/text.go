@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text is the prediction for people, in lines of at most width characters where words
-// allow; 0 takes 80.
+// Text returns the prediction as text, in lines of at most width characters if the words permit;
+// 0 means 80.
 func (p Prediction) Text(width int) string {
 	if width <= 0 {
 		width = 80
@@ -64,7 +64,7 @@ func (p Path) words() string {
 	return "direct: " + who
 }
 
-// wrap writes a text after a label, its further lines below the first.
+// wrap writes a text after a label, with further lines below the first.
 func wrap(b *strings.Builder, width int, label, text string) {
 	indent := utf8.RuneCountInString(label)
 	b.WriteString(label)

@@ -1,12 +1,11 @@
-// Package report is what a gateway tells a peer of reaching it: whether the peer's
-// gateway, auth and API server answer, seen from the other end. A report is a peer's
-// claim about its view of this gateway and of nothing else, and its reader trusts it so
-// far and no further.
+// Package report defines what a gateway reports to a peer about reaching it: whether the peer's
+// gateway, auth and API server answer, seen from the other end. A report is a peer's claim, and
+// is only trusted about the writer's view of the reader.
 //
 // # Wire format
 //
-// One JSON document of at most 16 KB in UTF-8, handed over inside the tunnel by POST
-// /v1/report and with the answer to a hello (package auth). Version 1.1:
+// One JSON document of at most 16 KB in UTF-8. It is sent inside the tunnel by POST /v1/report
+// and in the answer to a hello (package auth). Version 1.1:
 //
 //	{"version":"1.1","at":"2026-03-02T12:00:00Z","gateway":"edge",
 //	 "verdicts":[
@@ -18,27 +17,27 @@
 //	 "nat":{"mapping":"endpoint-independent","filtering":"address-and-port-dependent"},
 //	 "offers":"0f3a9c","identity":"77e1b2"}
 //
-//	version   major.minor of the writer. A newer minor is accepted and what it adds is
-//	          passed over; another major is refused.
-//	at        the writer's clock as it wrote; all else is told in ages, in seconds, so
-//	          that clocks need not agree.
-//	gateway   what the writer calls itself, a DNS label of at most 40 characters.
-//	verdicts  at most one each for the targets gateway, auth and apiServer; others are
-//	          passed over. outcome is ok, warning, error, unknown or off, and unknown if
-//	          it is another word. rtt is that of the check.
-//	hears     how long ago the writer had a handshake, an authenticated answer to a
-//	          probe and a report of the reader; absent: never. A report without the last
-//	          asks for one.
-//	nat       the writer's NAT in the words of RFC 4787.
-//	offers    since 1.1: a mark, up to 16 of 0-9 a-f, of what the writer offers the
-//	          reader. Another one than before says that a hello has news, and so does
-//	          the first, unless it came with one.
-//	identity  since 1.1: a mark of what the identity hangs on that the writer has issued
-//	          to the reader, "0" while there is nothing. Another one than before, unless
-//	          that was "0", says that the identity is good no more. A mark that is
-//	          absent, or is none, says nothing.
+//	version   major.minor of the writer. A newer minor version is accepted and its additions
+//	          are ignored; another major version is refused.
+//	at        the writer's clock at the time of writing. All other times are ages in seconds,
+//	          so that clocks need not agree.
+//	gateway   the writer's own name, a DNS label of at most 40 characters.
+//	verdicts  at most one for each of the targets gateway, auth and apiServer; others are
+//	          ignored. outcome is ok, warning, error, unknown or off; any other word means
+//	          unknown. rtt is that of the check.
+//	hears     how long ago the writer had a handshake, an authenticated answer to a probe
+//	          and a report from the reader; absent: never. A report without the last one
+//	          requests one.
+//	nat       the writer's NAT in the terms of RFC 4787.
+//	offers    since 1.1: a mark, up to 16 of 0-9 a-f, of what the writer offers the reader.
+//	          A mark other than the previous one means that a hello has news. So does the
+//	          first mark, unless it came with a hello.
+//	identity  since 1.1: a mark of what the identity depends on that the writer has issued
+//	          to the reader, "0" if there is nothing. A mark other than the previous one,
+//	          unless that was "0", means that the identity is no longer valid. An absent or
+//	          invalid mark means nothing.
 //
-// The parameters have types, by the tags of catalogue.Params; all may be absent:
+// The parameters have types, by the tags of catalogue.Params. All are optional:
 //
 //	address besideAddress relay     IP:port without a zone, or a host name with a port
 //	remote from                     IP:port
@@ -56,22 +55,22 @@
 //	version ownVersion              major.minor
 //	limit sent lost                 counts
 //	mtu linkMtu size                bytes, at most 65535
-//	peerShut                        true: what the reader announces is dialled in vain
-//	token                           true: the writer shows a token, no certificate
+//	peerShut                        true: the reader's announced addresses cannot be dialled
+//	token                           true: the writer uses a token instead of a certificate
 //
 // # What a peer can put on a screen
 //
-// A report carries no sentence. The reader makes findings of it (Report.Findings), whose cause
-// and fix come from its own table out of the code and these parameters, and only for codes that
-// say something about reaching the reader inside the tunnel: a peer can invent nothing about
-// third parties. A text (the name in a certificate, its issuer) is at most 64 characters of
-// A-Z a-z 0-9 . * _ - : and, of authorities, @; one that holds anything else is "?" as a
-// whole. So there are no blanks, slashes, quotes, pipes, control or bidi characters in it.
+// A report contains no sentences. The reader converts it to findings (Report.Findings). Their
+// causes and fixes come from its own catalogue, by the code and these parameters, and only for
+// codes about reaching the reader inside the tunnel: a peer cannot invent anything about third
+// parties. A text (the name in a certificate, its issuer) is at most 64 characters of A-Z a-z 0-9
+// . * _ - : and, for authorities, @; any other text is replaced by "?". So texts contain no
+// spaces, slashes, quotes, pipes, control or bidi characters.
 //
-// The parameters end in causes, as what the peer says: they are marked as heard, and package
-// catalogue takes no more of them into a fix than the schema allows. A fix is made of what the reader
-// knows: its own port, addresses and NAT (Reader), and no address, name or number that came
-// with a report but a packet size between 1280 and 1500. What the writer may reach here is
-// the reader's decision too: a report that asks for more is answered with what is granted,
-// and no command that grants more comes of it.
+// Parameters only appear in causes, as the peer's statements: they are marked as heard, and
+// package catalogue only takes those into a fix that the schema allows. A fix uses what the
+// reader knows: its own port, addresses and NAT (Reader). The only value of a report in a fix is
+// a packet size between 1280 and 1500. What the writer may reach here is the reader's decision,
+// too: a report that asks for more is answered with what is granted, and never leads to a command
+// that grants more.
 package report

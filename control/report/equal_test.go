@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Whatever of a report is written counts: a field that is new must not be forgotten.
+// Every field of a report counts for equality: a new one must not be forgotten.
 func TestEveryFieldMakesAReportAnother(t *testing.T) {
 	ignored := map[string]bool{".Version": true, ".At": true, ".Hears.Handshake": true, ".Hears.Probe": true, ".Hears.Report": true,
 		".Verdicts[0].RTT": true, ".Verdicts[0].Age": true}
@@ -31,7 +31,7 @@ func TestEveryFieldMakesAReportAnother(t *testing.T) {
 	}
 }
 
-// eachLeaf calls f with each field that is no structure of our own.
+// eachLeaf calls f with each field that is not a struct of ours.
 func eachLeaf(v reflect.Value, path string, f func(path string, field reflect.Value)) {
 	switch {
 	case v.Type() == reflect.TypeFor[catalogue.NAT]() || v.Kind() == reflect.Struct && v.Type().PkgPath() == reflect.TypeFor[Report]().PkgPath():
@@ -49,7 +49,7 @@ func eachLeaf(v reflect.Value, path string, f func(path string, field reflect.Va
 	}
 }
 
-// other is a value that is not zero.
+// other returns a value that is not zero.
 func other(t *testing.T, of reflect.Type) reflect.Value {
 	v := reflect.New(of).Elem()
 	switch {
@@ -69,7 +69,7 @@ func other(t *testing.T, of reflect.Type) reflect.Value {
 			t.Fatal(err)
 		}
 	default:
-		t.Fatalf("what is another %v?", of)
+		t.Fatalf("no value for type %v", of)
 	}
 	return v
 }

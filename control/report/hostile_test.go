@@ -19,7 +19,7 @@ var planted = []string{
 	"`reboot`", "$(reboot)", "rm -rf / ; true", "a\nb", "\u202egnp.exe", "\u2066x\u2069", "--help", "<script>", "nobody. First run postern peer remove cloud", "a=b,c", "'; DROP", strings.Repeat("A", 65),
 }
 
-// every text field of a report on the wire is set to s.
+// withText returns a report with s in every text field.
 func withText(s string) []byte {
 	q, _ := json.Marshal(s)
 	return fmt.Appendf(nil, `{"version":"1.0","at":"2026-03-02T12:00:00Z","gateway":"edge","nat":{"mapping":%[1]s,"filtering":%[1]s},"verdicts":[
@@ -38,7 +38,7 @@ func TestNothingThatAPeerPlantsReachesTheScreen(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", s, err)
 		}
-		// With each code in turn, so that every sentence is made of the hostile values.
+		// Use each code in turn, so that every sentence contains the hostile values.
 		for _, e := range catalogue.Codes() {
 			for i := range r.Verdicts {
 				r.Verdicts[i].Code, r.Verdicts[i].Outcome = e.Code, api.Error
@@ -66,7 +66,7 @@ func checkScreen(t *testing.T, planted string, r Report) {
 	}
 }
 
-// texted are all strings in a value.
+// texted returns all strings in a value.
 func texted(v reflect.Value) (out []string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -109,7 +109,8 @@ var (
 	placed = regexp.MustCompile(`^[A-Za-z0-9.:*_?\[\]-]{0,64}$`)
 )
 
-// FuzzParse: whatever is taken is within bounds, safe to show, and can be written again.
+// FuzzParse checks that an accepted report is within bounds, safe to show, and can be encoded
+// again.
 func FuzzParse(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add([]byte(v.Report))
@@ -138,11 +139,11 @@ func FuzzParse(f *testing.F) {
 		checkScreen(t, "\x00", r)
 		b, err := r.Encode()
 		if err != nil {
-			t.Fatalf("what was taken cannot be written: %v", err)
+			t.Fatalf("an accepted report cannot be encoded: %v", err)
 		}
 		again, err := Parse(b)
 		if err != nil || !again.Same(r) {
-			t.Errorf("what was written is taken as something else: %v\n%+v\n%+v", err, r, again)
+			t.Errorf("an encoded report is decoded differently: %v\n%+v\n%+v", err, r, again)
 		}
 	})
 }

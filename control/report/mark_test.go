@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a mark says: that something is another thing, unless either says nothing.
+// A different mark means a change, unless either is empty.
 func TestMarksTellOfChanges(t *testing.T) {
 	a, b := MarkOf("auth"), MarkOf("auth", "apiServer")
 	if a == b || MarkOf("ab", "c") == MarkOf("a", "bc") || a != MarkOf("auth") {
@@ -42,7 +42,7 @@ func TestMarksTellOfChanges(t *testing.T) {
 	}
 }
 
-// A mark that is none says nothing, and is no reason to refuse the rest.
+// An invalid mark means nothing, and is no reason to refuse the rest.
 func TestAMarkThatIsNoneSaysNothing(t *testing.T) {
 	for _, s := range []string{"0123456789abcdef0", "rm -rf", "ABCD", "é"} {
 		r := full()

@@ -10,28 +10,29 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// mostMTU bounds the packet size that a report can bring into a fix: what is wider than
-// Ethernet is no narrow link. The least is the table's, which goes no lower than IPv6 may.
+// mostMTU bounds the packet size that a report can put into a fix: a larger link than Ethernet is
+// not narrow. The minimum is the catalogue's, that of IPv6.
 const mostMTU = 1500
 
-// Reader is the gateway that reads a report, as it knows itself.
+// Reader is the gateway that reads a report.
 type Reader struct {
-	// Peer is what the writer is called here.
+	// Peer is the reader's name for the writer.
 	Peer string
-	// Offers are the services that the writer may reach here, nil if that is unknown.
+	// Offers are the services that the writer may reach here; nil if unknown.
 	Offers []string
-	// User is the peer's user at this gateway's API server; empty when it has none.
+	// User is the peer's user at this gateway's API server; empty if it has none.
 	User string
-	// Own is called when something fails, for what is known about this gateway; nil knows nothing.
+	// Own is called if something fails, and returns what is known about this gateway; nil means
+	// nothing.
 	Own func() catalogue.Shown
 }
 
-// Without are the findings of a reader that has no report, for the reason that a note gives.
+// Without returns the findings of a reader without a report, with the reason as a note.
 func (r Reader) Without(why catalogue.Code) []verdict.Finding {
 	return r.each(func(f verdict.Finding) verdict.Finding { return note(f, why) })
 }
 
-// each makes the findings on the three targets of which nothing is known yet.
+// each returns findings for the three targets, initially unknown.
 func (r Reader) each(find func(verdict.Finding) verdict.Finding) []verdict.Finding {
 	var out []verdict.Finding
 	for _, target := range targets {
@@ -40,14 +41,14 @@ func (r Reader) each(find func(verdict.Finding) verdict.Finding) []verdict.Findi
 	return out
 }
 
-// note makes a finding one that says why there is none.
+// note turns a finding into a note that says why there is no verdict.
 func note(f verdict.Finding, why catalogue.Code) verdict.Finding {
 	f.Outcome, f.Code, f.Stage = api.Unknown, why, ""
 	return f
 }
 
-// Findings are what the writer found of the gateway that the report is about, and that reads
-// it. arrived is when the report came. What is too old is unknown, and says so.
+// Findings returns what the writer found about the reader. arrived is when the report arrived.
+// Outdated verdicts become unknown, with a note.
 func (r Report) Findings(reader Reader, arrived, now time.Time) []verdict.Finding {
 	return reader.each(func(f verdict.Finding) verdict.Finding {
 		f.Heard = arrived
@@ -58,7 +59,7 @@ func (r Report) Findings(reader Reader, arrived, now time.Time) []verdict.Findin
 		}
 		if before := r.failing(f.Target); f.Outcome == api.Unknown && len(before) > 0 {
 			f.Rests = before
-			if f.Code == catalogue.ReportUnsure { // most often it was not tried
+			if f.Code == catalogue.ReportUnsure { // usually it was not tried
 				f.Code = catalogue.NotTried
 				f = f.With(func(p *catalogue.Params) { p.Root = before[0] })
 			}
@@ -92,14 +93,15 @@ func (r Report) finding(f verdict.Finding, v Verdict, reader Reader, now time.Ti
 	return f
 }
 
-// take makes a finding of a verdict with a code. The values are the writer's word, and so marked.
+// take converts a verdict with a code to a finding. Its values are marked as the writer's
+// statements.
 func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 	if off, disputed, is := r.denied(v.Code, f.Target); is {
 		f.Outcome, f.Code, f.Stage, f.RTT = api.Off, off, "", 0
 		f.Args = &catalogue.Params{Inbound: true, Peer: r.Peer, Service: f.Target, Disputed: disputed}
 		return f
 	}
-	if f.Outcome == api.Off { // a word for what is not offered, and for nothing else
+	if f.Outcome == api.Off { // this outcome is only for services that are not offered
 		f.Outcome = api.Unknown
 	}
 	var own catalogue.Shown
@@ -114,9 +116,9 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 	return f
 }
 
-// told are the parameters as they are read here. What has two ends changes them: the
-// writer's NAT is the peer's. Own and Port are never a writer's, and of the addresses at
-// which it sought this gateway only those are named that are.
+// told returns the parameters as seen by the reader: the writer's NAT is the peer's. Own and Port
+// are never those of the writer. Of the addresses at which the writer tried to reach this
+// gateway, only its own are kept.
 func (r Reader) told(target string, p catalogue.Params, own catalogue.Shown) catalogue.Params {
 	p.Heard, p.Inbound, p.Peer, p.Service, p.User = true, true, r.Peer, target, r.User
 	p.Own, p.Set, p.Port, p.NAT, p.PeerNAT = own.SeenAs(), own.Set(), own.Port, own.NAT, p.NAT
@@ -126,10 +128,9 @@ func (r Reader) told(target string, p catalogue.Params, own catalogue.Shown) cat
 	return p
 }
 
-// denied answers a report that the writer may not reach something here: what it may is
-// decided here, and known. It gives the code of that, and whether the writer is wrong as far as
-// is known. is is false where the code is about something else, or the services are granted and
-// what fails is how they are used.
+// denied handles a report that the writer may not reach something here, which is decided here. It
+// returns the code, and whether the writer is wrong as far as is known. is is false if the code
+// is about something else, or if the services are granted and their use fails.
 func (r Reader) denied(c catalogue.Code, target string) (off catalogue.Code, disputed, is bool) {
 	needs := []string{target}
 	switch c {
@@ -154,7 +155,7 @@ func (r Report) verdict(target string) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// failing are the checks of the targets before another one that fail.
+// failing returns the failing checks of the targets before this one.
 func (r Report) failing(target string) (out []string) {
 	for _, before := range targets[:min(2, slices.Index(targets, target))] {
 		if v, found := r.verdict(before); found && v.Outcome == api.Error {
@@ -164,15 +165,15 @@ func (r Report) failing(target string) (out []string) {
 	return out
 }
 
-// about reports whether a code can say something about reaching a target inside the tunnel,
-// as seen from a peer. What else goes wrong at the peer is its own affair, and what goes
-// wrong here it cannot know. Reports are of no check outside the tunnel, whose settings are
-// the peer's; auth inside has no TLS.
+// about reports whether a code can say something about reaching a target inside the tunnel, as
+// seen from a peer. The peer's other problems do not concern this gateway, and about problems
+// here it knows nothing. Reports do not cover checks outside the tunnel, which depend on the
+// peer's settings. auth inside the tunnel has no TLS.
 func about(target string, c catalogue.Code) bool {
 	switch c {
 	case catalogue.TicketAlarm, catalogue.StunUnreachable, catalogue.StunOutvoted, catalogue.TurnUnreachable, catalogue.ProxyRefuses, catalogue.ClockSkew: // our own affairs
 		return false
-	case catalogue.AuthURLUnreachable, catalogue.AuthTokenRejected: // of a URL of theirs
+	case catalogue.AuthURLUnreachable, catalogue.AuthTokenRejected: // about a URL of theirs
 		return false
 	}
 	ranges := map[string][]string{

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// Version is what this package writes.
+	// Version is the version that this package writes.
 	Version      = "1.1"
 	versionMajor = 1
 	// MaxSize bounds a report, in bytes.
 	MaxSize = 16 << 10
-	// StaleAfter is the age at which a verdict of a peer says nothing any more. Peers
-	// renew theirs within 6 min, and their checks within 6 more.
+	// StaleAfter is the age after which a peer's verdict is ignored. Peers send a report at least
+	// every 6 min, and their checks are at most 6 min old.
 	StaleAfter = 15 * time.Minute
 
-	maxVerdicts = 16 // of targets that are passed over, too
+	maxVerdicts = 16 // including those of ignored targets
 	maxAge      = 10 * 365 * 24 * time.Hour
 	maxWait     = time.Hour
 )
@@ -33,40 +33,41 @@ const (
 var (
 	// ErrTooLarge: the report is larger than MaxSize.
 	ErrTooLarge = errors.New("the report is too large")
-	// ErrVersion: the writer speaks another major version.
+	// ErrVersion: the writer uses another major version.
 	ErrVersion = errors.New("incompatible version of reports")
-	// ErrMalformed: it is no report, or one with values out of bounds.
+	// ErrMalformed: it is not a report, or has values out of bounds.
 	ErrMalformed = errors.New("not a report")
 )
 
-// Report is one gateway's view of reaching its reader. The documentation of the package
-// has its wire format.
+// Report is one gateway's view of reaching its reader. The package documentation describes its
+// wire format.
 type Report struct {
 	// Version is the writer's; Encode writes this package's.
 	Version string
-	// At is the writer's clock as it wrote.
+	// At is the writer's clock at the time of writing.
 	At time.Time
-	// Gateway is what the writer calls itself.
+	// Gateway is the writer's own name.
 	Gateway string
-	// Verdicts are at most one for each of gateway, auth and apiServer.
+	// Verdicts has at most one entry for each of gateway, auth and apiServer.
 	Verdicts []Verdict
 	Hears    Hears
 	// NAT is the writer's.
 	NAT catalogue.NAT
-	// Offers and Identity report changes that the reader has to ask for.
+	// Offers and Identity indicate changes, about which the reader has to ask.
 	Offers, Identity Mark
 }
 
-// Mark stands for something that may change: another mark, another thing. Empty says nothing.
+// Mark identifies the state of something: a different mark means a different state. Empty means
+// unknown.
 type Mark string
 
-// NoIdentity is the mark while nothing is there that an identity could hang on.
+// NoIdentity is the mark if there is nothing that an identity could depend on.
 const NoIdentity Mark = "0"
 
 // maxMark is the length of a mark.
 const maxMark = 16
 
-// MarkOf makes the mark of what is written in parts.
+// MarkOf returns the mark of a text in parts.
 func MarkOf(parts ...string) Mark {
 	h := sha256.New()
 	for _, part := range parts {
@@ -75,7 +76,7 @@ func MarkOf(parts ...string) Mark {
 	return Mark(hex.EncodeToString(h.Sum(nil)[:maxMark/2]))
 }
 
-// mark is a mark that may be one; else empty.
+// mark returns s if it is a valid mark, else "".
 func mark(s Mark) Mark {
 	if len(s) > maxMark || strings.Trim(string(s), "0123456789abcdef") != "" {
 		return ""
@@ -83,47 +84,46 @@ func mark(s Mark) Mark {
 	return s
 }
 
-// OffersChanged reports whether a report says that the writer offers something else than by the
-// one before. So does the first that says anything: what it stands for may be newer than the
-// last hello.
+// OffersChanged reports whether the writer's offers have changed since the previous report. The
+// first mark counts as a change, because it may be newer than the last hello.
 func (r Report) OffersChanged(before Report) bool {
 	return r.Offers != "" && r.Offers != before.Offers
 }
 
-// IdentityEnded reports whether a report says that an identity that was there by the one before
-// is good no more.
+// IdentityEnded reports whether an identity that existed at the previous report is no longer
+// valid.
 func (r Report) IdentityEnded(before Report) bool {
 	return r.Identity != "" && before.Identity != "" && before.Identity != NoIdentity && r.Identity != before.Identity
 }
 
-// Verdict is what a check of one target came to.
+// Verdict is the result of a check of one target.
 type Verdict struct {
 	Target  string
 	Outcome api.Outcome
-	// Code is empty where there is nothing to explain, and of the form PSTnnnn else.
+	// Code is empty if there is nothing to explain, otherwise of the form PSTnnnn.
 	Code   catalogue.Code
 	Stage  string
 	Params catalogue.Told
 	RTT    time.Duration
-	// Age is how long before the report was written the check ended.
+	// Age is the time between the end of the check and the writing of the report.
 	Age time.Duration
 }
 
-// Never is the age of what has not happened.
+// Never is the age of an event that has not happened.
 const Never time.Duration = -1
 
-// Hears says how long ago the writer had an authenticated sign of the reader: a
-// handshake, an answer to a probe, a report. It is Never for what it never had.
+// Hears is how long ago the writer last had an authenticated sign of the reader: a handshake, an
+// answer to a probe, a report. Each may be Never.
 type Hears struct {
 	Handshake, Probe, Report time.Duration
 }
 
-// Skew is how much the writer's clock is ahead of ours, given when its report arrived. It
-// is off by the time the report was in progress: some seconds at worst.
+// Skew is how far the writer's clock is ahead of ours. Its error is the time that the report took
+// to arrive: at most some seconds.
 func (r Report) Skew(arrived time.Time) time.Duration { return r.At.Sub(arrived) }
 
-// Same reports whether two reports say the same: the same verdicts for the same reasons,
-// whatever the times.
+// Same reports whether two reports have the same verdicts for the same reasons, regardless of
+// times.
 func (r Report) Same(other Report) bool {
 	return r.Gateway == other.Gateway && r.NAT == other.NAT && r.Offers == other.Offers && r.Identity == other.Identity &&
 		slices.EqualFunc(r.Verdicts, other.Verdicts, func(a, b Verdict) bool {
@@ -131,8 +131,8 @@ func (r Report) Same(other Report) bool {
 		})
 }
 
-// Tell makes what can be told of the findings on a peer: of each target that of the check named
-// after it. Every free text stays here.
+// Tell converts findings about a peer to verdicts: for each target, the finding of the check
+// named after it. It drops all free texts.
 func Tell(found []verdict.Finding, now time.Time) []Verdict {
 	var out []Verdict
 	for _, target := range targets {

@@ -38,19 +38,19 @@ func vectors(t testing.TB) []vector {
 	return out
 }
 
-// Targets are what a reader is shown of a report while its tunnel works.
+// Targets returns what a reader shows of a report while its tunnel works.
 func (r Report) Targets(reader Reader, arrived, now time.Time) api.Targets {
 	tunnel := []verdict.Finding{{Name: api.ServiceGateway, Outcome: api.OK}}
 	_, in := verdict.Correlate(now, nil, tunnel, r.Findings(reader, arrived, now))
 	return verdict.Targets(in, verdict.Inbound)
 }
 
-// VerdictOf is what is told of one finding.
+// VerdictOf returns the reported verdict of one finding.
 func VerdictOf(target string, v api.Verdict, p catalogue.Params, now time.Time) Verdict {
 	return Tell([]verdict.Finding{{Name: target, Outcome: v.Verdict, Code: catalogue.Code(v.Code), Stage: v.Stage, Args: &p}}, now)[0]
 }
 
-// summary is a verdict in a word or three.
+// summary returns a verdict in a few words.
 func summary(v api.Verdict) string {
 	return strings.Join(strings.Fields(fmt.Sprint(v.Verdict, " ", v.Code, " ", v.Stage)), " ")
 }
@@ -82,7 +82,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// reading is a gateway that offers everything, and that is known at its public address.
+// reading returns a gateway that offers everything, and that is known at its public address.
 func reading() Reader {
 	return Reader{Peer: "edge", Offers: []string{api.ServiceAuth, api.ServiceAPIServer}, Own: func() catalogue.Shown {
 		return catalogue.Shown{Port: 51999, NAT: catalogue.NAT{Mapping: "none"}, Candidates: []catalogue.Candidate{
@@ -91,7 +91,7 @@ func reading() Reader {
 	}}
 }
 
-// everything are parameters of which every one that may be told is set, and in its form.
+// everything returns parameters with a valid value for each one that may be reported.
 func everything() catalogue.Params {
 	p := catalogue.Params{
 		Address: "api.example.net:6443", Endpoints: []string{"192.0.2.1:51820"},
@@ -112,7 +112,7 @@ func everything() catalogue.Params {
 	return p
 }
 
-// full is a report with every value set.
+// full returns a report with every value set.
 func full() Report {
 	return Report{
 		Version: Version, At: noon, Gateway: "edge",
@@ -152,8 +152,8 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 	}
 }
 
-// What has two ends is turned: the writer's NAT is the peer's here, and of the addresses only
-// those are named that are the reader's.
+// Parameters are converted to the reader's view: the writer's NAT is the peer's, and only the
+// reader's own addresses are named.
 func TestParametersAreReadFromThisEnd(t *testing.T) {
 	own := catalogue.Shown{NAT: catalogue.NAT{Mapping: "address-dependent"}, Port: 51999, Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}}}
 	got := reading().told("gateway", everything(), own)
@@ -163,9 +163,10 @@ func TestParametersAreReadFromThisEnd(t *testing.T) {
 	}
 }
 
-// What a check finds is either told or kept here, and somebody has decided which.
+// Each parameter is either reported or kept here, by an explicit decision.
 func TestEveryParameterIsToldOrKept(t *testing.T) {
-	// What a cluster, a zone, the LAN and a router say is in own checks, of which no peer is told.
+	// What clusters, zones, the LAN and routers say is only in own checks, which are not reported
+	// to peers.
 	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped Loss Rate By Unit"
 	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Full Configured Signed Direct Own Set Port Skew Worked User Heard Disputed Root RootCode RootOutcome")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
@@ -175,7 +176,7 @@ func TestEveryParameterIsToldOrKept(t *testing.T) {
 	}
 }
 
-// The largest report that our own checks can lead to fits.
+// The largest report of our own checks fits.
 func TestTheLargestReportFits(t *testing.T) {
 	long := strings.Repeat("a", 1000)
 	p := catalogue.Params{Address: long, ServerName: long, Issuer: strings.Repeat("a", 64), Detail: long}
@@ -247,8 +248,7 @@ func TestWhatIsOldIsUnknownAndSaysHowOld(t *testing.T) {
 	}
 }
 
-// A peer tells of reaching us. Of anything else it can say nothing here, whatever code it
-// sends.
+// A peer can only report about reaching us, whatever code it sends.
 func TestAPeerInventsNothingAboutOthers(t *testing.T) {
 	seen := map[string]int{}
 	for _, e := range catalogue.Codes() {
@@ -281,7 +281,7 @@ func TestACodeThatIsNotKnownIsNamed(t *testing.T) {
 	}
 }
 
-// What a peer did not try follows from what it reports to fail before.
+// If a peer's check fails, those that depend on it were not tried.
 func TestWhatWasNotTriedFollowsFromWhatFails(t *testing.T) {
 	for _, c := range []struct {
 		name    string

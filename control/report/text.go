@@ -12,7 +12,7 @@ var (
 	versionForm = regexp.MustCompile(`^[0-9]{1,5}\.[0-9]{1,5}$`)
 )
 
-// code is a code by its form, empty for what is none.
+// code returns c if it has the form of a code, else "".
 func code(c catalogue.Code) catalogue.Code {
 	if !codeForm.MatchString(string(c)) {
 		return ""
@@ -22,7 +22,7 @@ func code(c catalogue.Code) catalogue.Code {
 
 func isVersion(s string) bool { return versionForm.MatchString(s) }
 
-// outcome is one of the words for it.
+// outcome returns o if it is a known outcome, else unknown.
 func outcome(o api.Outcome) api.Outcome {
 	switch o {
 	case api.OK, api.Warning, api.Error, api.Off:
@@ -31,7 +31,7 @@ func outcome(o api.Outcome) api.Outcome {
 	return api.Unknown
 }
 
-// stage is one of the stages that this version knows, else empty.
+// stage returns s if it is a stage that this version knows, else "".
 func stage(s string) string {
 	switch s {
 	case "dns", "tcp", "tls", "http", "auth", "resolve", "probe", "handshake", "ping", "mtu":
@@ -40,5 +40,5 @@ func stage(s string) string {
 	return ""
 }
 
-// targets are what verdicts are about, in the order in which one needs the other.
+// targets are the targets of verdicts, in the order of their dependence.
 var targets = []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer}

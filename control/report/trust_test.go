@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// claims are values that a peer chose, none of which is one of the reader's.
+// claims are values chosen by a peer, none of which is one of the reader's.
 const claims = `{"address":"evil.example:4443","besideAddress":"evil.example:4444","remote":"192.0.2.66:4666",
 	"endpoints":["192.0.2.66:4999"],"serverName":"evil-name.example","names":["evil.example:4022","evil"],"issuer":"evil-ca","authorities":["evil-root"],
 	"from":"192.0.2.66:4077","seen":3,"own":["192.0.2.66:4022"],"port":4022,"direct":true,
@@ -20,7 +20,7 @@ const claims = `{"address":"evil.example:4443","besideAddress":"evil.example:444
 	"sent":200,"lost":9,"mtu":65000,"linkMtu":65001,"size":65002,"relay":"evil.example:4024","age":33,"timeout":5,"version":"66.4","ownVersion":"66.5",
 	"nat":{"mapping":"endpoint-dependent"},"peerNat":{"mapping":"address-dependent"},"failure":"timeout","beside":"works","status":403}`
 
-// claimed is the verdict that a reader makes of a code with those values.
+// claimed returns the verdict that a reader makes of a code with those values.
 func claimed(t *testing.T, reader Reader, target, outcome string, c catalogue.Code) api.Verdict {
 	t.Helper()
 	r, err := Parse(fmt.Appendf(nil, `{"version":"1.0","at":"2026-03-02T12:00:00Z","gateway":"evil","verdicts":[{"target":%q,"outcome":%q,"code":%q,"age":1,"params":%s}]}`,
@@ -32,7 +32,7 @@ func claimed(t *testing.T, reader Reader, target, outcome string, c catalogue.Co
 	return map[string]api.Verdict{api.ServiceGateway: got.Gateway, api.ServiceAuth: got.Auth, api.ServiceAPIServer: got.APIServer}[target]
 }
 
-// Fixes are pasted into a shell and a configuration: what a peer says ends in no fix.
+// Fixes are pasted into shells and configurations: no value of a report may appear in one.
 func TestNoValueOfAReportIsInAFix(t *testing.T) {
 	theirs := regexp.MustCompile(`evil[-.]|192\.0\.2\.66|\b40[0-9][0-9]\b|\b4[4-9][0-9][0-9]\b|\b6500[0-9]|\b66\.`)
 	for _, e := range catalogue.Codes() {
@@ -46,7 +46,7 @@ func TestNoValueOfAReportIsInAFix(t *testing.T) {
 	}
 }
 
-// What the reader knows of itself takes their place.
+// Fixes use what the reader knows about itself instead.
 func TestFixesAreMadeOfWhatTheReaderKnows(t *testing.T) {
 	for c, want := range map[catalogue.Code]string{
 		catalogue.PrivateAdvertised: `here set spec.discovery.advertise: ["203.0.113.9:51999"]`,
@@ -64,7 +64,7 @@ func TestFixesAreMadeOfWhatTheReaderKnows(t *testing.T) {
 	}
 }
 
-// What the reader has set already is no advice: then the peer does not know of it.
+// A fix does not advise what the reader has already set: then the peer does not know of it.
 func TestNoFixSetsWhatIsSet(t *testing.T) {
 	r := reading()
 	known := r.Own()
@@ -76,7 +76,7 @@ func TestNoFixSetsWhatIsSet(t *testing.T) {
 	}
 }
 
-// The writer's NAT is its own, and the one here is known here.
+// The writer's NAT is the peer's; this gateway knows its own.
 func TestEachNATIsThatOfItsGateway(t *testing.T) {
 	v := claimed(t, reading(), api.ServiceGateway, "warning", catalogue.RelayInUse)
 	if want := "edge is behind a NAT with endpoint-dependent mapping (symmetric), this gateway behind no NAT"; !strings.Contains(v.Cause, want) {
@@ -84,7 +84,8 @@ func TestEachNATIsThatOfItsGateway(t *testing.T) {
 	}
 }
 
-// Of the addresses at which a peer sought this gateway no others than its own are used, here for its port.
+// Of the addresses at which a peer tried to reach this gateway, only its own are used, here for
+// the port.
 func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
 	var p catalogue.Params
 	p.Candidates = []catalogue.Candidate{{Address: "192.0.2.66:1"}, {Address: "203.0.113.9:51999", State: "failed"}}
@@ -98,7 +99,7 @@ func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
 	}
 }
 
-// What may be reached here is decided here: a report grants nothing, and asks for nothing.
+// What may be reached here is decided here: a report grants nothing, and requests nothing.
 func TestAReportAsksForNoRights(t *testing.T) {
 	only := func(offers ...string) Reader { return Reader{Peer: "edge", Offers: offers} }
 	all := only(api.ServiceAuth, api.ServiceAPIServer)
@@ -133,8 +134,7 @@ func TestAReportAsksForNoRights(t *testing.T) {
 	}
 }
 
-// A peer tries the other ways outside the tunnel by its own settings, of which it says
-// nothing here.
+// Access outside the tunnel depends on the peer's own settings, and is not reported.
 func TestNothingIsToldOfChecksOutsideTheTunnel(t *testing.T) {
 	for target, codes := range map[string][]catalogue.Code{
 		api.ServiceAuth:      {catalogue.AuthURLUnreachable, catalogue.AuthTokenRejected, catalogue.TLSWrongName, catalogue.TLSUnknownCA},
@@ -149,7 +149,7 @@ func TestNothingIsToldOfChecksOutsideTheTunnel(t *testing.T) {
 	}
 }
 
-// The stamp of a handshake and the dates of a certificate are whatever their maker likes.
+// The timestamp of a handshake and the dates of a certificate can have any value.
 func TestNoTimeKeepsAReportFromBeingWritten(t *testing.T) {
 	for _, at := range []time.Time{time.Date(292_277_026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), time.Unix(1<<62, 0)} {
 		p := catalogue.Params{NotBefore: at, NotAfter: at}

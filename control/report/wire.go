@@ -46,8 +46,7 @@ type seconds float64
 
 func toSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
 
-// Encode writes the report. It is never larger than MaxSize: a report that is out of
-// bounds is an error.
+// Encode encodes the report. It is at most MaxSize: a report out of bounds is an error.
 func (r Report) Encode() ([]byte, error) {
 	w := wireReport{
 		Version: Version, At: r.At.UTC().Truncate(time.Second), Gateway: r.Gateway, Verdicts: []wireVerdict{},
@@ -70,7 +69,7 @@ func (r Report) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// ago is nil for what never was.
+// ago returns nil for Never.
 func ago(d time.Duration) *seconds {
 	if d < 0 {
 		return nil
@@ -79,8 +78,8 @@ func ago(d time.Duration) *seconds {
 	return &s
 }
 
-// Parse reads a report of a peer. What it gives is within all bounds and safe to show;
-// the errors, too, repeat nothing of the report but its version.
+// Parse parses a peer's report. The result is within all bounds and safe to show. Errors repeat
+// nothing of the report except its version.
 func Parse(body []byte) (Report, error) {
 	if len(body) > MaxSize {
 		return Report{}, fmt.Errorf("%w: %d bytes, and at most %d are taken", ErrTooLarge, len(body), MaxSize)
@@ -94,7 +93,7 @@ func Parse(body []byte) (Report, error) {
 	if err := json.Unmarshal(body, &v); err != nil {
 		return Report{}, fmt.Errorf("%w: it is not the JSON that is wanted here", ErrMalformed)
 	}
-	// The version first: of another major, nothing else need be as it is here.
+	// Check the version first: with another major version, everything else may be different.
 	if !isVersion(v.Version) {
 		return Report{}, fmt.Errorf("%w: it gives no version such as %s", ErrMalformed, Version)
 	}
@@ -150,7 +149,7 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 		Target: w.Target, Outcome: outcome(api.Outcome(w.Outcome)), Stage: stage(w.Stage),
 		RTT: n.within("rtt", w.RTT, maxWait), Age: n.within("age", w.Age, maxAge),
 	}
-	if out.Outcome == api.OK { // which needs no explanation
+	if out.Outcome == api.OK { // needs no explanation
 		return out
 	}
 	out.Code = code(catalogue.Code(w.Code))
@@ -162,7 +161,7 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 	return out
 }
 
-// ago returns an age, Never where there is none.
+// ago returns an age, Never if there is none.
 func (n *notes) ago(field string, s *seconds) time.Duration {
 	if s == nil {
 		return Never
@@ -170,7 +169,7 @@ func (n *notes) ago(field string, s *seconds) time.Duration {
 	return n.within(field, *s, maxAge)
 }
 
-// notes read values and keep the first that is out of bounds.
+// notes reads values and keeps the first error about bounds.
 type notes struct{ err error }
 
 func (n *notes) failed(err error) {

@@ -23,19 +23,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// errBroken is what a cell that is broken answers.
+// errBroken is the error of a broken cell.
 var errBroken = errors.New("the API server is away")
 
-// cell is a backend in memory whose faults are set by tests.
+// cell is an in-memory backend whose faults are set by tests.
 type cell struct {
 	mu    sync.Mutex
 	files map[string][]byte
 	term  string
-	// hadKey is what it is a witness of.
+	// hadKey is the result of HadKey.
 	hadKey peer.PublicKey
 	saves  map[string]int
-	// load and save decide what becomes of a call; nil: it is done. after: the call is
-	// done all the same, and nobody hears of it.
+	// load and save determine the result of a call; nil means success. after: the call takes
+	// effect, but returns an error.
 	load func() error
 	save func(ctx context.Context, name string) (err error, after bool)
 }
@@ -75,7 +75,7 @@ func (c *cell) Save(ctx context.Context, name string, data []byte) error {
 	return err
 }
 
-// setSave sets what becomes of saves, "" of any file.
+// setSave sets the result of saves, "" means any file.
 func (c *cell) setSave(f func(ctx context.Context, name string) (error, bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *cell) count(name string) int {
 
 func refuse(context.Context, string) (error, bool) { return errBroken, false }
 
-// lose does what is asked and lets nobody know.
+// lose makes a call take effect and return an error.
 func lose(context.Context, string) (error, bool) { return errBroken, true }
 
 func hang(ctx context.Context, _ string) (error, bool) {
@@ -98,7 +98,7 @@ func hang(ctx context.Context, _ string) (error, bool) {
 	return ctx.Err(), false
 }
 
-// fresh is a directory that is nobody's but ours, so that nobody is warned.
+// fresh returns a directory that only we may enter, so that there is no warning.
 func fresh(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "state")
@@ -114,7 +114,7 @@ func openWith(t *testing.T, dir string, c *cell) *Store {
 	return s
 }
 
-// elsewhere is what a gateway with an empty directory finds.
+// elsewhere opens the cell with an empty directory, as another pod does.
 func elsewhere(t *testing.T, c *cell) *Store {
 	t.Helper()
 	c.setSave(nil)
@@ -234,14 +234,14 @@ func TestWhatTheBackendDoesNotTakeDoesNotCount(t *testing.T) {
 			mustClose(t, s)
 			s = elsewhere(t, c)
 			if _, _, ok := s.Identity(peer.PublicKey{1}); ok || s.Peers().Len() != 1 || len(s.Tickets().List) != 0 {
-				t.Error("what was refused came back with the next start")
+				t.Error("a refused change is in force after the next start")
 			}
 		})
 	}
 }
 
-// A gateway is told that its change did not count. However often, and wherever, that
-// happens: who comes after finds what was acknowledged, and nothing else.
+// If a change is not in force, the gateway gets an error. However often and wherever this
+// happens, the next gateway finds exactly what was acknowledged.
 func TestEveryFailurePoint(t *testing.T) {
 	const steps = 12
 	for at := 0; at < steps; at += everyStep {
@@ -293,8 +293,8 @@ func remove(s *Store) error {
 func TestARemovalThatTheBackendDoesNotTakeLasts(t *testing.T) {
 	for name, c := range map[string]struct {
 		term   string
-		others bool // somebody else wrote the peers meanwhile
-		there  bool // edge is there again
+		others bool // another gateway has written the peers in between
+		there  bool // edge exists again
 	}{
 		"in the same term":                        {term: "a"},
 		"in another, if nobody wrote":             {term: "b"},
@@ -340,7 +340,7 @@ func TestWhatAnotherGatewayDidIsNotUndoneByAnOldDirectory(t *testing.T) {
 	if err := s.SaveTickets(ticket.Records{List: records().List[:1]}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 9 { // the old directory counts far
+	for i := range 9 { // the old directory has a high generation
 		put(t, s, Peer{Name: "berlin", PublicKey: peer.PublicKey{9}, Ticket: fmt.Sprint(i)})
 	}
 	mustClose(t, s)
@@ -414,7 +414,7 @@ func TestABackendThatIsAwayAtTheStart(t *testing.T) {
 	if _, err := s.PrivateKey(); err != nil || s.Peers().Len() != 1 || !strings.Contains(out.String(), CodeNotKept) {
 		t.Errorf("%d peers (%v), log %q; want one and a warning", s.Peers().Len(), err, out.String())
 	}
-	put(t, s, Peer{Name: "berlin", PublicKey: peer.PublicKey{9}}) // it is back
+	put(t, s, Peer{Name: "berlin", PublicKey: peer.PublicKey{9}}) // the peer exists again
 	mustClose(t, s)
 	c.load = nil
 	if n := elsewhere(t, c).Peers().Len(); n != 2 {
@@ -484,7 +484,7 @@ func TestNobodyWaitsLongForABackendThatHangs(t *testing.T) {
 		put(t, s, edge())
 		c.setSave(hang)
 		berlin := func(p *Peers) error { return p.Put(Peer{Name: "berlin", PublicKey: peer.PublicKey{9}}) }
-		for i, longest := range []time.Duration{saveTimeout, briefTimeout, briefTimeout} { // they may wait for a probe
+		for i, longest := range []time.Duration{saveTimeout, briefTimeout, briefTimeout} { // these may wait for a probe
 			start := time.Now()
 			if err := s.Update(berlin); !errors.Is(err, ErrBackend) {
 				t.Errorf("got %v, want %v", err, ErrBackend)
@@ -502,7 +502,7 @@ func TestNobodyWaitsLongForABackendThatHangs(t *testing.T) {
 			t.Errorf("a removal took %v, want at most 5s", took)
 		}
 		start = time.Now()
-		for i := range 100 { // what can be learned again, and readers, wait for nothing
+		for i := range 100 { // readers, and writes of what can be learned again, wait for nothing
 			if err := s.Proven(peer.PublicKey{1}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1), time.Now()); err != nil {
 				t.Error(err)
 			}
@@ -532,7 +532,7 @@ func TestWhoeverMustEndNowWaitsForNothing(t *testing.T) {
 		if err := <-result; !errors.Is(err, ErrBackend) || time.Since(start) > 0 {
 			t.Errorf("got %v after %v, want %v at once", err, time.Since(start), ErrBackend)
 		}
-		if err := remove(s); err != nil { // it is not there
+		if err := remove(s); err != nil { // it does not exist
 			t.Error(err)
 		}
 		if err := s.SaveTickets(records()); !errors.Is(err, ErrBackend) || time.Since(start) > 0 {
@@ -541,7 +541,7 @@ func TestWhoeverMustEndNowWaitsForNothing(t *testing.T) {
 		c.setSave(nil)
 		mustClose(t, s)
 		if elsewhere(t, c).Peers().Len() != 0 {
-			t.Error("what was refused is there")
+			t.Error("a refused change is in force")
 		}
 	})
 }
@@ -566,7 +566,7 @@ func TestWhatCanBeLearnedAgainIsSavedSeldom(t *testing.T) {
 		c := newCell()
 		s := openWith(t, fresh(t), c)
 		start := time.Now()
-		for i := range 600 { // ten minutes, a change a second
+		for i := range 600 { // ten minutes with a change a second
 			if err := s.Proven(peer.PublicKey{1}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1), time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -663,16 +663,16 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// moment is what a kill leaves: the directory and the backend.
+// moment is the state after a kill: the directory and the backend.
 type moment struct {
 	dir   string
 	files map[string][]byte
-	step  int // that was under way
+	step  int // that was in progress
 }
 
-// TestAKillAtEveryMoment has the process and the pod end before and after each Save, and after
-// each change. What is found then is what was acknowledged, or the change that was under way
-// as well.
+// TestAKillAtEveryMoment ends the process and the pod before and after each Save, and after each
+// change. The next gateway must find what was acknowledged, with or without the change in
+// progress.
 func TestAKillAtEveryMoment(t *testing.T) {
 	c, dir := newCell(), fresh(t)
 	s := openWith(t, dir, c)

@@ -34,7 +34,7 @@ func write(t *testing.T, file string, b []byte) {
 	}
 }
 
-// files lists a directory with its content.
+// files returns the files of a directory with their content.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -48,7 +48,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// two makes a directory with two generations of peers.json: edge, then edge and berlin.
+// two returns a directory with two generations of peers.json: edge, then edge and berlin.
 func two(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func TestNoGatewayStartsWithoutThePeersItHad(t *testing.T) {
 			spoil(t, file)
 			previous(t, file+".previous")
 			before := files(t, dir)
-			for range 2 { // the second start must not find nothing and be content
+			for range 2 { // the second start must not accept that there is nothing
 				s, err := Open(dir, nil)
 				if !errors.Is(err, ErrDamaged) {
 					t.Fatalf("got %v, %v; want %v", s, err, ErrDamaged)
@@ -237,7 +237,7 @@ func TestWhatCanBeLearnedAgainStartsEmpty(t *testing.T) {
 	}
 }
 
-// rewrite gives a file another version in its header.
+// rewrite changes the version in a file's header.
 func rewrite(t *testing.T, file, version string, body func([]byte) []byte) {
 	t.Helper()
 	line, rest, _ := bytes.Cut(read(t, file), []byte("\n"))
@@ -292,7 +292,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestWhatANewerVersionWroteStays: a gateway that is rolled back and forward again has lost nothing.
+// TestWhatANewerVersionWroteStays: a gateway that is rolled back and forward again has lost
+// nothing.
 func TestWhatANewerVersionWroteStays(t *testing.T) {
 	dir := two(t)
 	s := mustOpen(t, dir)
@@ -323,7 +324,7 @@ func TestWhatANewerVersionWroteStays(t *testing.T) {
 		}
 	}
 
-	s = mustOpen(t, dir) // the fields go with their peer, and do not come back with its name
+	s = mustOpen(t, dir) // the fields are removed with their peer, and do not return with its name
 	again := Peer{Name: first.Name, PublicKey: first.PublicKey}
 	if err := s.Update(func(p *Peers) error { p.Remove(first.Name); return nil }); err != nil {
 		t.Fatal(err)
@@ -334,7 +335,7 @@ func TestWhatANewerVersionWroteStays(t *testing.T) {
 	}
 	mustClose(t, s)
 	if got := string(read(t, filepath.Join(dir, "peers.json"))); strings.Contains(got, "mood") || !strings.Contains(got, "wind") {
-		t.Errorf("after the peer was removed and came again:\n%s", got)
+		t.Errorf("after the peer was removed and added again:\n%s", got)
 	}
 }
 
@@ -380,7 +381,7 @@ func FuzzParse(f *testing.F) {
 		if _, err := d.parse(b); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewerVersion) {
 			t.Errorf("an error of neither kind: %v", err)
 		}
-		// Behind a checksum that fits, which chance does not find.
+		// Test data behind a valid checksum, which random data practically never has.
 		_, _ = decodePeers(b)
 		_, _ = decodeBook(b)
 	})

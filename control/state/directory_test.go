@@ -30,7 +30,7 @@ func TestWhoMayShareAStateDirectory(t *testing.T) {
 		{"another user's", 0o700, them, us, refused},
 		{"another user's, and a group's", 0o770, them, us, refused},
 		{"another user's, as root", 0o700, them, root, refused},
-		{"root's alone", 0o700, root, us, private}, // opening the files fails, and says why
+		{"root's alone", 0o700, root, us, private}, // opening the files fails, with the reason
 	} {
 		if got := expose(c.mode, c.owner, c.self); got != c.want {
 			t.Errorf("%s (%04o of %d, used by %d): got %d, want %d", c.name, c.mode, c.owner, c.self, got, c.want)
@@ -45,7 +45,7 @@ func TestAnOpenStateDirectoryIsTightened(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(dir, mode); err != nil { // whatever the umask
+			if err := os.Chmod(dir, mode); err != nil { // regardless of the umask
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
@@ -76,7 +76,7 @@ func TestAnOpenStateDirectoryIsTightened(t *testing.T) {
 
 func TestAnotherUsersStateDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil { // so that root's is refused as well
+	if err := os.Chmod(dir, 0o777); err != nil { // so that a directory of root is refused as well
 		t.Fatal(err)
 	}
 	owner := os.Geteuid()

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A name of identities is its key's for as long as one of them is valid, whatever becomes of
-// the peer.
+// An identity name belongs to its key as long as one of its identities is valid, even if the peer
+// is removed.
 func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
@@ -20,11 +20,11 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 		}
 	}
 	note(1, "edge", "a", 3*time.Hour)
-	for range maxIssued { // those that end first are forgotten first
+	for range maxIssued { // those that end first are dropped first
 		note(1, "edge", time.Now().String(), time.Hour)
 	}
 	note(1, "edge", "b", 2*time.Hour)
-	note(2, "", "c", time.Hour) // as an older version noted it
+	note(2, "", "c", time.Hour) // as recorded by an older version
 	for name, k := range map[string]byte{"edge": 1, "paris": 2} {
 		if err := s.Forget(name, peer.PublicKey{k}); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	holds("berlin", 9, 0, 0, 0)
 	holds("paris", 9, 0, 2, time.Hour)
 
-	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil { // and again, as a change that is repeated does
+	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil { // repeated, as a repeated change does
 		t.Fatal(err)
 	}
 	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil {
@@ -58,8 +58,8 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	holds("edge", 1, 0, 3, 3*time.Hour)
 }
 
-// A configured peer with another key is the same one, across a restart too, unless it was
-// removed in between. Peers may exchange their keys.
+// A configured peer with another key is the same peer, also across a restart, unless it was
+// removed in between. Peers may swap keys.
 func TestAConfiguredPeersNextKeyInherits(t *testing.T) {
 	now := time.Now()
 	dir := t.TempDir()

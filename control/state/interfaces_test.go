@@ -5,7 +5,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// What the store is made for.
+// The interfaces that the store implements.
 var (
 	_ ticket.Storage     = (*Store)(nil)
 	_ auth.IdentityStore = (*Store)(nil)

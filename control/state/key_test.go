@@ -76,7 +76,7 @@ func TestPrivateKeyRefusals(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(file, c.mode); err != nil { // the umask leaves this alone
+			if err := os.Chmod(file, c.mode); err != nil { // the umask does not affect this
 				t.Fatal(err)
 			}
 			_, err := EnsurePrivateKey(file)
@@ -102,7 +102,7 @@ func TestPrivateKeyInADirectoryThatIsMissing(t *testing.T) {
 	}
 }
 
-// Whoever loses the key must not become another gateway without a word.
+// A lost key must not be replaced silently.
 func TestALostKeyIsNotMadeAnew(t *testing.T) {
 	dir := fresh(t)
 	start := func() (peer.PrivateKey, error) {
@@ -145,7 +145,7 @@ func TestALostKeyIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// A pod whose Secret was deleted while it was away.
+// The Secret of a pod is deleted while the pod is stopped.
 func TestAKeyThatTheBackendLost(t *testing.T) {
 	c := newCell()
 	dir := fresh(t)
@@ -164,8 +164,8 @@ func TestAKeyThatTheBackendLost(t *testing.T) {
 	if len(c.files[keyFile]) > 0 {
 		t.Error("another key was made")
 	}
-	// The directory of a term before still has it.
+	// The directory of an earlier term still has it.
 	if again, err := openWith(t, dir, c).PrivateKey(); err != nil || !again.Equal(key) || len(c.files[keyFile]) == 0 {
-		t.Errorf("with the directory of before: got %v, want the same key, kept again", err)
+		t.Errorf("with the earlier directory: got %v, want the same key, stored again", err)
 	}
 }

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// step is the i-th change of the writer: it adds, changes or removes one of 16 peers
-// and notes i in one that is always there.
+// step is the i-th change of the writer: it adds, changes or removes one of 16 peers and stores i
+// in a peer that always exists.
 func step(p *Peers, i int) error {
 	name := "p" + strconv.Itoa(i%16)
 	if i%5 == 0 {
@@ -44,7 +44,7 @@ func step(p *Peers, i int) error {
 	return p.Put(Peer{Name: "count", PublicKey: peer.PublicKey{2}, Ticket: strconv.Itoa(i)})
 }
 
-// done is the last step that the set has seen.
+// done returns the last step in the set.
 func done(p Peers) (int, error) {
 	c, ok := p.Get("count")
 	if !ok {
@@ -53,7 +53,7 @@ func done(p Peers) (int, error) {
 	return strconv.Atoi(c.Ticket)
 }
 
-// writeForEver goes on from where the directory is and prints each step that Update
+// writeForEver continues from the directory's state and prints each step that Update
 // acknowledged.
 func writeForEver(dir string) error {
 	s, err := Open(dir, nil)
@@ -75,8 +75,8 @@ func writeForEver(dir string) error {
 	}
 }
 
-// TestKillDuringWritesLosesNothing kills a writer without warning at a random moment,
-// again and again, and compares what is on disk with what was acknowledged.
+// TestKillDuringWritesLosesNothing repeatedly kills a writer at a random moment, and compares the
+// disk's content with what was acknowledged.
 func TestKillDuringWritesLosesNothing(t *testing.T) {
 	const workers = 4
 	var rounds, unacknowledged atomic.Int64
@@ -120,8 +120,8 @@ func TestKillDuringWritesLosesNothing(t *testing.T) {
 	t.Logf("%d rounds; in %d of them the last write was on disk but not acknowledged", rounds.Load(), unacknowledged.Load())
 }
 
-// runAndKill starts a writer, lets it acknowledge some steps, kills it some microseconds
-// later, and gives the last step that it acknowledged.
+// runAndKill starts a writer, lets it acknowledge some steps, kills it some microseconds later,
+// and returns the last step that it acknowledged.
 func runAndKill(t *testing.T, dir string, r *rand.Rand) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$") //nolint:noctx // it is killed below
@@ -143,7 +143,7 @@ func runAndKill(t *testing.T, dir string, r *rand.Rand) int {
 		}
 		n, err := strconv.Atoi(strings.TrimSpace(lines.Text()))
 		if err != nil {
-			return false // half a line
+			return false // an incomplete line
 		}
 		last = n
 		return true
@@ -159,13 +159,13 @@ func runAndKill(t *testing.T, dir string, r *rand.Rand) int {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for next() { // what it said before it died
+	for next() { // what it printed before it died
 	}
 	_ = cmd.Wait() // killed
 	return last
 }
 
-// reopen reads the directory as the next gateway would, without any complaint.
+// reopen opens the directory like the next gateway, and requires that nothing is logged.
 func reopen(t *testing.T, dir string) Peers {
 	t.Helper()
 	var log bytes.Buffer

@@ -12,15 +12,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// fill makes every write to the peers' file fail as on a full disk, and gives what frees
-// space again.
+// fill makes every write to the peers' file fail as on a full disk; free restores it.
 func fill(s *Store) (free func()) {
 	d := s.peers.disk
 	s.peers.disk.write = func(*os.File, []byte) error { return syscall.ENOSPC }
 	return func() { s.peers.disk = d }
 }
 
-// remaining is what a later gateway finds in the directory, by peer.
+// remaining returns what the next gateway finds in the directory, by peer.
 func remaining(t *testing.T, s *Store, suffix string) map[string][]string {
 	t.Helper()
 	c, err := s.peers.read(suffix)
@@ -42,7 +41,7 @@ func TestAFullDiskKeepsNobodyIn(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Peers) error
-		edge   []string // what edge may reach then; nil: it is gone
+		edge   []string // what edge may reach then; nil: it is removed
 		berlin bool
 	}{
 		{"a peer is removed", func(p *Peers) error { p.Remove("edge"); return nil }, nil, true},
@@ -82,14 +81,14 @@ func TestAFullDiskKeepsNobodyIn(t *testing.T) {
 			}
 			check("at once", grants(s.Peers()))
 			if !s.Unstored() || s.Lingers("edge") != (c.edge == nil) || s.Lingers("berlin") == c.berlin {
-				t.Error("the store does not know what the file still has")
+				t.Error("the store does not know that the file is behind")
 			}
 			if err := s.Flush(); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("Flush on a full disk: got %v, want %v", err, syscall.ENOSPC)
 			}
 			free()
 			if err := s.Flush(); err != nil || s.Unstored() || s.Lingers("edge") {
-				t.Errorf("Flush when there is room again: %v, and there is more to store: %v", err, s.Unstored())
+				t.Errorf("Flush with free space: error %v, unstored %v", err, s.Unstored())
 			}
 			check("in the file", remaining(t, s, ""))
 			check("in the generation before", remaining(t, s, previous))
@@ -119,7 +118,7 @@ func TestAFullDiskLetsNobodyIn(t *testing.T) {
 			defer fill(s)()
 			err := s.Restrict(change)
 			if errors.Is(err, ErrNotStored) || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "nothing was changed") {
-				t.Errorf("got %v, want that nothing was changed", err)
+				t.Errorf("got %v, want no change", err)
 			}
 			after := s.peers.load()
 			if x, _ := after.Get("edge"); after.Len() != before.Len() || !x.Pending || len(x.Allow) != 2 || s.Unstored() {
@@ -134,7 +133,7 @@ func TestALaterChangeStoresWhatARestrictionCouldNot(t *testing.T) {
 	s := mustOpen(t, dir)
 	free := fill(s)
 	remove := func(p *Peers) error { p.Remove("edge"); return nil }
-	for range 2 { // a command that is repeated says the same
+	for range 2 { // a repeated command gets the same result
 		if err := s.Restrict(remove); !errors.Is(err, ErrNotStored) {
 			t.Errorf("got %v, want %v", err, ErrNotStored)
 		}
@@ -156,7 +155,7 @@ func TestAPeerThatComesBackUnstoredIsTheOneOfTheFile(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrNotStored)
 	}
 	if err := s.Update(func(p *Peers) error { *p = was; return nil }); err != nil || s.Unstored() || s.Peers().Len() != 2 {
-		t.Errorf("what the file says cannot be said without writing it: %v", err)
+		t.Errorf("an unchanged file must not be written: %v", err)
 	}
 }
 
@@ -170,6 +169,6 @@ func TestClosingStoresWhatARestrictionCouldNot(t *testing.T) {
 	free()
 	mustClose(t, s)
 	if p := mustOpen(t, filepath.Clean(dir)).Peers(); p.Len() != 1 {
-		t.Errorf("after a restart there are %d peers, want berlin alone", p.Len())
+		t.Errorf("after a restart there are %d peers, want only berlin", p.Len())
 	}
 }

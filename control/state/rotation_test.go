@@ -28,7 +28,7 @@ func TestTheNextKeyTakesThePlaceOfTheKey(t *testing.T) {
 		t.Fatalf("the next key is the old one, or %v", err)
 	}
 	if again, err := s.NextKey(); err != nil || !again.Equal(next) {
-		t.Errorf("asked again there is another next key, or %v", err)
+		t.Errorf("the second call returns another next key, or error %v", err)
 	}
 	if announced, _ := s.OwnKeys(); announced != next.Public() {
 		t.Errorf("the key to come is %s, want %s", announced, next.Public())

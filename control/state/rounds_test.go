@@ -5,5 +5,5 @@ package state
 // killRounds is how often the writer is killed.
 const killRounds = 1000
 
-// everyStep is the distance of the steps at which a backend fails.
+// everyStep is the interval of the steps at which a backend fails.
 const everyStep = 1

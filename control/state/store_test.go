@@ -292,7 +292,7 @@ func TestProvenEndpoints(t *testing.T) {
 	}
 }
 
-// Each hello of a peer says again what it offers, and the file has all peers in it.
+// Each hello of a peer repeats what it offers, and the file contains all peers.
 func TestWhatWasObservedBeforeCostsNoCopyOfAllPeers(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	err := s.observed.update(func(o *observed) error {
@@ -310,11 +310,11 @@ func TestWhatWasObservedBeforeCostsNoCopyOfAllPeers(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(5, func() { hello("auth") }); n > 100 {
-		t.Errorf("what is known already costs %v allocations", n)
+		t.Errorf("a known observation costs %v allocations", n)
 	}
 	hello("auth", "blob")
 	if got := s.Observed(peer.PublicKey{1}).Offers; len(got) != 2 {
-		t.Errorf("what is new is not kept: %v", got)
+		t.Errorf("a new observation is not stored: %v", got)
 	}
 }
 

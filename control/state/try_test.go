@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What somebody removes while the gateway runs is there again for the next start.
+// Files that are deleted while the gateway runs are restored for the next start.
 func TestWhatIsRemovedIsWrittenAgain(t *testing.T) {
 	dir := two(t)
 	s, err := Open(dir, nil)

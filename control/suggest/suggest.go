@@ -1,5 +1,5 @@
-// Package suggest finds what was meant by a word that is unknown: a field, a flag, a
-// command, a peer.
+// Package suggest finds the known word that an unknown one was probably meant to be: a field, a
+// flag, a command, a peer.
 package suggest
 
 import (
@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// maxSlips is how many characters may be wrong, missing, too many or, two at a time,
-	// exchanged: more make another word.
+	// maxSlips is how many characters may be wrong, missing, additional or swapped with the next
+	// one.
 	maxSlips = 2
-	// maxWord is longer than any word that is known.
+	// maxWord is longer than any known word.
 	maxWord = 64
-	// maxListed is how many names are listed where none is near.
+	// maxListed is how many names are listed if none is near.
 	maxListed = 12
 )
 
-// Nearest is the known word that got was probably meant to be, whatever the case of either;
-// empty when none is near. Of two that are equally near it is the first by name.
+// Nearest returns the known word that got was probably meant to be, ignoring case; empty if none
+// is near. If two are equally near, it returns the first by name.
 func Nearest(got string, known []string) string {
 	if len(got) > maxWord {
 		return ""
 	}
 	best, least := "", maxSlips+1
 	for _, word := range slices.Sorted(slices.Values(known)) {
-		// Half of a short word may not be wrong.
+		// At most half of a short word may be wrong.
 		if n := distance(strings.ToLower(got), strings.ToLower(word)); n < least && 2*n < max(len(got), len(word)) {
 			best, least = word, n
 		}
@@ -36,7 +36,7 @@ func Nearest(got string, known []string) string {
 	return best
 }
 
-// Hint asks whether the nearest word was meant, or lists all, with what stands before them.
+// Hint asks whether the nearest word was meant, or lists all words, each preceded by before.
 func Hint(got string, known []string, before string) string {
 	if word := Nearest(got, known); word != "" {
 		return "did you mean " + word + "?"
@@ -48,7 +48,7 @@ func Hint(got string, known []string, before string) string {
 	return before + strings.Join(names, ", ")
 }
 
-// Peer is the problem with a name that no peer has.
+// Peer returns the problem of an unknown peer name.
 func Peer(got string, peers []string) api.Problem {
 	hint := "there are none yet: `postern invite` makes a ticket for one"
 	if len(peers) > 0 {
@@ -57,8 +57,8 @@ func Peer(got string, peers []string) api.Problem {
 	return api.Problem{Message: fmt.Sprintf("no peer is called %.*q", maxWord, got), Hint: hint, Usage: true}
 }
 
-// distance is that of Damerau and Levenshtein: what has to be typed otherwise to make one
-// of the other (its restricted form: nothing is changed twice).
+// distance returns the Damerau–Levenshtein distance: the number of edits to turn one into the
+// other (the restricted form: nothing is edited twice).
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

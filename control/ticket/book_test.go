@@ -66,7 +66,7 @@ func TestASecondKeyIsRefusedAndAlarms(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())
 	d.mustRedeem(noon, keys, ask(1, "edge"))
-	for range MaxFailures + 1 { // refusals after the redemption must not take it back
+	for range MaxFailures + 1 { // refusals after the redemption must not undo it
 		if _, err := d.redeem(noon, keys, ask(2, "thief")); !errors.Is(err, ErrAlreadyUsed) {
 			t.Fatalf("second key: got %v, want %v", err, ErrAlreadyUsed)
 		}
@@ -164,8 +164,8 @@ func TestRedeemRefuses(t *testing.T) {
 	}
 }
 
-// A name that the inviter gave may be somebody's by then. Nobody who comes with the ticket can
-// help that, so it is not given up.
+// The name that the inviter chose may be taken by now. The joiner cannot change that, so the
+// ticket is not burned.
 func TestATakenNameThatTheInviterGaveBurnsNothing(t *testing.T) {
 	d := newDesk(t, noon)
 	d.names["edge"] = key(9)
@@ -180,7 +180,7 @@ func TestATakenNameThatTheInviterGaveBurnsNothing(t *testing.T) {
 	d.mustRedeem(noon, keys, ask(1, "berlin"))
 }
 
-// A name that an open ticket was made out for is kept for whoever has that ticket.
+// The name in an open ticket is reserved for that ticket's joiner.
 func TestNobodyTakesTheNameOfAnOpenTicket(t *testing.T) {
 	d := newDesk(t, noon)
 	_, named := d.invite(noon, Invitation{Name: "edge"})
@@ -231,7 +231,7 @@ func TestWantsNarrowTheGrant(t *testing.T) {
 	_, keys := d.invite(noon, Invitation{Allow: []string{"auth", "apiServer", "registry"}})
 	g := d.mustRedeem(noon, keys, Request{PublicKey: key(1), Name: "edge", Wants: []string{"registry"}})
 	if !slices.Equal(g.Allow, []string{"registry"}) {
-		t.Errorf("granted %v, want registry alone", g.Allow)
+		t.Errorf("granted %v, want only registry", g.Allow)
 	}
 }
 
@@ -277,12 +277,12 @@ func TestAFinishedTicketAnswersUntilItsDeadline(t *testing.T) {
 	}
 	d.reopen(noon)
 	if len(d.OneTimePeers(noon)) != 1 {
-		t.Error("the one-time peer is gone, so a thief meets silence and nobody hears of it")
+		t.Error("the one-time peer is gone, so a thief gets no answer and causes no alarm")
 	}
 	if _, err := d.redeem(noon, keys, ask(2, "thief")); !errors.Is(err, ErrAlreadyUsed) || d.Alarms() != 1 {
 		t.Errorf("another key: got %v and %d alarms, want %v and 1", err, d.Alarms(), ErrAlreadyUsed)
 	}
-	// A preshared key in use is told to nobody, even under the right name.
+	// A preshared key in use is never sent, even to the right name.
 	if g, err := d.redeem(noon, keys, ask(1, "edge")); !errors.Is(err, ErrJoined) || !g.PresharedKey.IsZero() || d.Alarms() != 1 {
 		t.Errorf("the same key: got %v and %d alarms, want %v and still 1", err, d.Alarms(), ErrJoined)
 	}
@@ -409,7 +409,7 @@ func TestARemovedPeerIsForgottenThoughItCannotBeStored(t *testing.T) {
 		t.Error("the ticket still answers")
 	}
 	if _, err := d.redeem(noon, keys, ask(1, "edge")); !errors.Is(err, ErrClosed) {
-		t.Errorf("the removed peer asks again: got %v, want %v", err, ErrClosed)
+		t.Errorf("the removed peer's next request: got %v, want %v", err, ErrClosed)
 	}
 	if _, err := d.Expire(noon); !errors.Is(err, ErrStorage) || !d.Unstored() {
 		t.Errorf("Expire while nothing can be stored: got %v, want %v", err, ErrStorage)

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// reseal changes the bytes of a text and puts a right checksum on the result.
+// reseal changes the bytes of a text and recomputes the checksum.
 func reseal(t testing.TB, text string, change func([]byte) []byte) string {
 	t.Helper()
 	b, err := encoding.DecodeString(strings.TrimPrefix(text, Prefix))
@@ -89,7 +89,7 @@ func TestDecodeTellsApartWhatIsWrong(t *testing.T) {
 	}
 }
 
-// swapAt changes the i-th character for another of the alphabet.
+// swapAt replaces the i-th character by another of the alphabet.
 func swapAt(s string, i int) string {
 	c := byte('a')
 	if s[i] == 'a' {

@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// memory is a Storage that can be out of order.
+// memory is a Storage that can fail.
 type memory struct {
 	mu      sync.Mutex
 	records Records
@@ -40,7 +40,7 @@ func (m *memory) SaveTickets(r Records) error {
 	return nil
 }
 
-// names are the peers that a gateway has besides the book's.
+// names are the gateway's peers, besides those of the book.
 type names map[string]peer.PublicKey
 
 func (n names) Reserve(name string, key peer.PublicKey, _ bool) error {
@@ -50,7 +50,7 @@ func (n names) Reserve(name string, key peer.PublicKey, _ bool) error {
 	return nil
 }
 
-// desk is a book with all that it needs.
+// desk is a book with everything that it needs.
 type desk struct {
 	*Book
 	t     *testing.T
@@ -70,7 +70,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// events lists the audit records' events.
+// events returns the events of the audit records.
 func (l *lockedBuffer) events() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,12 +94,12 @@ func count(list []string, what audit.Event) int {
 	return n
 }
 
-// private are keys that tests hold, by number.
+// private returns a key by number.
 func private(b byte) peer.PrivateKey { return peer.PrivateKeyFromBytes([32]byte{16: b}) }
 
 func key(b byte) peer.PublicKey { return private(b).Public() }
 
-// privates are those of all, by the public key.
+// privates are all of these keys by public key.
 var privates = sync.OnceValue(func() map[peer.PublicKey]peer.PrivateKey {
 	out := map[peer.PublicKey]peer.PrivateKey{}
 	for b := range byte(255) {
@@ -117,7 +117,7 @@ func newDesk(t *testing.T, now time.Time) *desk {
 	return d
 }
 
-// reopen is a restart of the gateway.
+// reopen simulates a restart of the gateway.
 func (d *desk) reopen(now time.Time) {
 	d.t.Helper()
 	b, err := OpenBook(now, Options{
@@ -130,7 +130,7 @@ func (d *desk) reopen(now time.Time) {
 	d.Book = b
 }
 
-// invite makes a ticket and gives its keys.
+// invite creates a ticket and returns its keys.
 func (d *desk) invite(now time.Time, v Invitation) (Ticket, Keys) {
 	d.t.Helper()
 	k, _, err := d.Invite(now, v)
@@ -148,11 +148,11 @@ func ask(key byte, name string) Request {
 	return Request{PublicKey: private(key).Public(), Name: name}
 }
 
-// proven gives a request its proof, if the tests hold its key and it has none.
+// proven adds the proof to a request, if the test knows its key and it has none.
 func (d *desk) proven(way Way, k Keys, q Request) Request {
 	d.t.Helper()
 	if held, ok := privates()[q.PublicKey]; ok && q.Proof == nil {
-		if proven, err := q.Prove(way, k.ID, self, held); err == nil { // else the book says what is wrong with it
+		if proven, err := q.Prove(way, k.ID, self, held); err == nil { // otherwise the book reports what is wrong with it
 			return proven
 		}
 	}

@@ -88,7 +88,7 @@ func TestAClockThatIsSetBackRevivesNothing(t *testing.T) {
 	if _, err := d.redeem(back, gone, ask(1, "edge")); !errors.Is(err, ErrExpired) {
 		t.Errorf("the expired one: got %v, want %v", err, ErrExpired)
 	}
-	// The other had 50 minutes left when the clock was last seen, and has them still.
+	// The other had 50 minutes left when the clock was last seen, and still has them.
 	at, _ := d.NextDeadline()
 	if want := back.Add(50 * time.Minute); !at.Equal(want) {
 		t.Errorf("the open one's deadline: got %v, want %v", at, want)
@@ -143,7 +143,7 @@ func TestTimeSeenIsStoredWhileTicketsAreOpen(t *testing.T) {
 	}
 	saves := d.store.saves
 	if _, err := d.Expire(at.Add(time.Second)); err != nil || d.store.saves != saves {
-		t.Errorf("a second later the book was written again (%v)", err)
+		t.Errorf("the book was written a second later (%v)", err)
 	}
 }
 
@@ -182,8 +182,8 @@ func TestNotTooManyEndedTicketsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestBookAgainstOracle drives the book with random events and compares it with a
-// model of one ticket that is written down in the plainest way.
+// TestBookAgainstOracle applies random events to the book and compares it with a simple model of
+// one ticket.
 func TestBookAgainstOracle(t *testing.T) {
 	const rounds = 100
 	for seed := range uint64(rounds) {

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A ticket is a text that one operator hands to another. What is in it can be read without
-// a gateway, and damage is told from a text that is something else.
+// A ticket is a text that one operator gives to another. It can be decoded without a gateway, and
+// damage is distinguished from other texts.
 func ExampleDecode() {
 	inviter, err := peer.ParsePublicKey("hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=")
 	if err != nil {

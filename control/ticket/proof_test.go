@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// full is a request with something in every field.
+// full returns a request with a value in every field.
 func full() Request {
 	return Request{
 		PublicKey: key(1), Name: "edge", Wants: []string{"auth"}, Grants: []string{"registry"},
@@ -56,18 +56,18 @@ func TestAProofGoesForOneRequestAlone(t *testing.T) {
 		}
 	}
 	if err := good.checkProof(InBand, keys.ID, selfKey); err != nil {
-		t.Errorf("as it is: %v", err)
+		t.Errorf("unchanged: %v", err)
 	}
 }
 
-// The proof is the first thing that is looked at: no name, grant or key is told without.
+// The proof is checked first: without it no name, grant or key is disclosed.
 func TestATicketIsRedeemedWithAProofOnly(t *testing.T) {
 	for name, c := range map[string]struct {
 		proof []byte
 		want  error
 		burns bool
 	}{
-		"none":        {[]byte{}, ErrNoProof, false}, // an older joiner comes again when it is upgraded
+		"none":        {[]byte{}, ErrNoProof, false}, // an older joiner returns after its upgrade
 		"a false one": {make([]byte, proofSize), ErrProof, true},
 		"a short one": {make([]byte, proofSize-1), ErrRequest, true},
 		"a long one":  {make([]byte, proofSize+1), ErrRequest, true},
@@ -76,7 +76,7 @@ func TestATicketIsRedeemedWithAProofOnly(t *testing.T) {
 			d := newDesk(t, noon)
 			d.names["taken"] = key(9)
 			_, keys := d.invite(noon, Invitation{For: key(2)})
-			for range MaxFailures { // whoever comes here has the ticket
+			for range MaxFailures { // only ticket holders get here
 				_, err := d.redeem(noon, keys, Request{PublicKey: key(1), Name: "taken", Wants: []string{"auth"}, Proof: c.proof})
 				if !errors.Is(err, c.want) {
 					t.Fatalf("got %v, want %v", err, c.want)
@@ -107,7 +107,7 @@ func TestAReplyIsAcceptedWithAProofOnly(t *testing.T) {
 	}
 }
 
-// Whoever has a used ticket and calls itself by its redeemer's key is a thief.
+// A joiner with a used ticket that claims its redeemer's key is a thief.
 func TestAFalseProofToAUsedTicketAlarms(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())

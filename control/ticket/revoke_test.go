@@ -29,7 +29,7 @@ func TestARevokedTicketIsExpiredAndNobodyRedeemsIt(t *testing.T) {
 			t.Errorf("ticket %d: got %+v, want %+v", i, got, want)
 		}
 	}
-	// What was redeemed stays, and what is not known is none of ours.
+	// A redeemed ticket stays, and an unknown one is ignored.
 	for _, id := range []ID{other.ID, {9}} {
 		if err := d.Revoke(later, id); err != nil {
 			t.Error(err)

@@ -1,20 +1,20 @@
-// Package ticket enrols a peer with a text that one operator hands to another: its
-// format, the keys that follow from it, and the inviter's book of open tickets.
+// Package ticket enrols a peer with a text that one operator gives to another. It defines the
+// format, the keys derived from it, and the inviter's book of open tickets.
 //
-// # The text
+// # Format
 //
 // A ticket is "postern1" followed by base32 (RFC 4648 §6, lower case, no padding) of
 //
-//	version   1 byte   major in the high four bits, minor in the low four: 0x10 of a
-//	                   ticket, 0x11 of a reply
+//	version   1 byte   major in the high four bits, minor in the low four: 0x10 for a
+//	                   ticket, 0x11 for a reply
 //	kind      1 byte   1 ticket, 2 reply
-//	length    2 bytes  of the whole, checksum included
-//	body               as below
-//	checksum  4 bytes  first four of SHA-256 over all before
+//	length    2 bytes  of the whole, including the checksum
+//	body               see below
+//	checksum  4 bytes  first four of SHA-256 over everything before
 //
-// Integers are big-endian. These five are the same in every version, so that damage
-// is told from a text that is merely newer. White space is ignored wherever it stands
-// and letters may be of either case: tickets are pasted from chats and mails.
+// Integers are big-endian. These five fields are the same in every version, so that a damaged
+// text can be distinguished from a newer one. White space is ignored everywhere and letters may
+// be of either case, because tickets are pasted from chats and mails.
 //
 // A ticket's body:
 //
@@ -31,25 +31,23 @@
 //	ticket       8 bytes  id of the ticket that it answers
 //	joiner      32 bytes  public key
 //	name         text     the joiner's name
-//	wants        list     services it asks for; none: all that the ticket grants
+//	wants        list     requested services; none: all that the ticket grants
 //	grants       list     services that the inviter may reach at the joiner
 //	candidates   list     where the joiner may be reached
 //	proof       32 bytes  that the joiner holds its key, see [Request.Prove]; since 1.1
 //	mac         16 bytes  first half of HMAC-SHA256 over all before, header included
 //
-// A text is one length byte and as many bytes; a list is one count byte and its
-// elements. A service is the byte 1 (auth), 2 (apiServer), or 0 and a text. A
-// candidate is a byte (bit 7: IPv6; the rest its source, see sources), the address's
-// 4 or 16 bytes, and the port's 2. A later minor version appends to the body (in a
-// reply, before the mac); a reader passes over what it does not know.
+// A text is a length byte and as many bytes; a list is a count byte and its elements. A service
+// is the byte 1 (auth), 2 (apiServer), or 0 and a text. A candidate is a byte (bit 7: IPv6; the
+// rest its source, see sources), the address's 4 or 16 bytes, and the port's 2. A later minor
+// version appends to the body (in a reply, before the mac); readers ignore unknown parts.
 //
 // # Keys
 //
-// HKDF-SHA256 (RFC 5869, no salt) of the seed gives everything else; see [Keys].
+// All keys are derived from the seed by HKDF-SHA256 (RFC 5869, no salt); see [Keys].
 //
-// A ticket is a secret: whoever has it can redeem it, once. [Ticket] and [Reply]
-// print as placeholders, and the inviter keeps the derived keys it needs but never the
-// seed.
+// A ticket is a secret: its holder can redeem it, once. [Ticket] and [Reply] print as
+// placeholders. The inviter stores the derived keys that it needs, but never the seed.
 package ticket
 
 import (
@@ -75,14 +73,14 @@ const (
 // Candidate is an underlay address at which a gateway may be reached.
 type Candidate struct {
 	Addr netip.AddrPort
-	// Source is one of api's Source constants, or empty when unknown.
+	// Source is one of api's Source constants, or empty if unknown.
 	Source string
 }
 
-// Seed is what all keys of a ticket follow from. It redacts itself.
+// Seed is the secret from which all keys of a ticket are derived. It redacts itself.
 type Seed struct{ b [32]byte }
 
-// NewSeed makes a seed from the system's randomness.
+// NewSeed returns a random seed.
 func NewSeed() (Seed, error) {
 	var s Seed
 	if _, err := rand.Read(s.b[:]); err != nil {
@@ -91,7 +89,7 @@ func NewSeed() (Seed, error) {
 	return s, nil
 }
 
-// SeedFromBytes wraps 32 bytes of secret material.
+// SeedFromBytes returns a seed with the given bytes.
 func SeedFromBytes(b [32]byte) Seed { return Seed{b} }
 
 // Format makes every fmt verb print a placeholder.
@@ -105,11 +103,11 @@ func (s Seed) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 const hidden = "(hidden)"
 
-// Ticket is a one-time invitation. It is a secret and prints as a placeholder;
-// [Ticket.Encode] is the only way out.
+// Ticket is a one-time invitation. It is a secret and prints as a placeholder; only
+// [Ticket.Encode] reveals it.
 type Ticket struct {
 	Seed Seed
-	// Inviter is the public key of the gateway that made the ticket.
+	// Inviter is the public key of the gateway that issued the ticket.
 	Inviter peer.PublicKey
 	// Name is the inviter's name.
 	Name string
@@ -117,15 +115,14 @@ type Ticket struct {
 	Expires time.Time
 	// Allow lists the services that the joiner may reach at the inviter.
 	Allow []string
-	// Approve: the joining counts only after the inviter's operator confirmed the
-	// joiner's key.
+	// Approve: the inviter's operator has to confirm the joiner's key.
 	Approve bool
-	// Candidates are where the inviter may be reached, best first.
+	// Candidates are the inviter's addresses, best first.
 	Candidates []Candidate
 }
 
-// Check reports whether the ticket has expired by the given clock. The inviter decides
-// by its own; a joiner's check only spares a useless try.
+// Check returns an error if the ticket has expired by the given clock. The inviter decides by its
+// own clock; a joiner's check only avoids a useless attempt.
 func (t Ticket) Check(now time.Time) error {
 	if !now.Before(t.Expires) {
 		return &ExpiredError{At: t.Expires}
@@ -133,7 +130,7 @@ func (t Ticket) Check(now time.Time) error {
 	return nil
 }
 
-// String is a placeholder with what is no secret.
+// String returns a placeholder with the public part.
 func (t Ticket) String() string { return fmt.Sprintf("(ticket of %s, hidden)", t.Name) }
 
 // Format makes every fmt verb print the placeholder.
@@ -145,23 +142,23 @@ func (t Ticket) LogValue() slog.Value { return slog.StringValue(t.String()) }
 // MarshalText makes JSON and YAML encode the placeholder.
 func (t Ticket) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Request is what a joiner asks: in-band when it redeems, or by a reply.
+// Request is a joiner's request, sent in-band or in a reply.
 type Request struct {
-	// PublicKey is the joiner's own, lasting key.
+	// PublicKey is the joiner's own, permanent key.
 	PublicKey peer.PublicKey
-	// Name is what the joiner calls itself.
+	// Name is the joiner's own name.
 	Name string
-	// Wants are the services it asks for; none means all that the ticket grants.
+	// Wants are the requested services; none means all that the ticket grants.
 	Wants []string
 	// Grants are the services that the inviter may reach at the joiner.
 	Grants []string
-	// Candidates are where the joiner may be reached.
+	// Candidates are the joiner's addresses.
 	Candidates []Candidate
-	// Proof is what [Request.Prove] gives; empty from a joiner older than that.
+	// Proof is the result of [Request.Prove]; empty from an older joiner.
 	Proof []byte
 }
 
-// check reports what makes the request unusable whatever the ticket says.
+// check returns what makes the request invalid for any ticket.
 func (r Request) check() error {
 	if r.PublicKey.IsZero() {
 		return fmt.Errorf("%w: no public key", ErrRequest)
@@ -183,7 +180,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// checkServices reports a list that is too long or holds what names no service.
+// checkServices returns an error for a list that is too long or has an invalid service name.
 func checkServices(names []string) error {
 	if len(names) > MaxServices {
 		return fmt.Errorf("%d services, at most %d", len(names), MaxServices)
@@ -199,8 +196,8 @@ func checkServices(names []string) error {
 	return nil
 }
 
-// checkCandidates reports addresses that cannot be sent to. Whether a valid one should
-// be sent to (loopback, own ranges) is decided where it is dialled.
+// checkCandidates returns an error for addresses that cannot be dialled. Whether a valid one
+// should be dialled (loopback, own ranges) is decided by the dialling code.
 func checkCandidates(list []Candidate) error {
 	if len(list) > MaxCandidates {
 		return fmt.Errorf("%d candidates, at most %d", len(list), MaxCandidates)

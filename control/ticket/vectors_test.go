@@ -15,9 +15,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// vector is one entry of testdata/vectors.json. The file was computed by a program
-// that shares nothing with this package (Python's hashlib and hmac, and RFC 7748's
-// ladder), from the format in the package comment.
+// vector is an entry of testdata/vectors.json. The file was computed from the format in the
+// package comment by an independent program (Python's hashlib and hmac, and RFC 7748's ladder).
 type vector struct {
 	Seed       string            `json:"seed"`
 	Inviter    peer.PublicKey    `json:"inviter"`

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// What a status costs for a peer that does not answer: of a thousand such peers it is made for
-// each metric that is read, and for each screen every second.
+// The cost of a status for a peer that does not answer. With a thousand such peers it is computed
+// for each scrape of the metrics, and every second for each screen.
 func BenchmarkStatusOfASilentPeer(b *testing.B) {
 	silent := found("gateway", api.Error, catalogue.PeerSilent).With(func(p *catalogue.Params) { p.Endpoints = []string{"198.51.100.7:51820"} })
 	out, _ := Correlate(noon, nil, []Finding{silent, found("auth", api.Unknown, catalogue.NotTried, "gateway"),

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// found is a finding about the peer cloud: own, inbound or outbound by its name.
+// found returns a finding about the peer cloud: own, inbound or outbound by its name.
 func found(name string, o api.Outcome, c catalogue.Code, rests ...string) Finding {
 	f := Finding{Name: name, Target: api.ServiceGateway, Peer: "cloud", Direction: api.DirectionOutbound, Outcome: o, Code: c, Rests: rests, Stage: "probe", At: noon}
 	for _, target := range []string{api.ServiceAuth, api.ServiceAPIServer} {
@@ -34,13 +34,13 @@ func found(name string, o api.Outcome, c catalogue.Code, rests ...string) Findin
 	return f
 }
 
-// since makes a finding one of a moment later.
+// since returns a finding made a moment later.
 func since(f Finding) Finding {
 	f.At = f.At.Add(time.Second)
 	return f
 }
 
-// inShort is "NAME OUTCOME" and the code, or with an arrow the root.
+// inShort formats findings as "NAME OUTCOME" with the code, or with an arrow and the root.
 func inShort(list []Finding) string {
 	var out []string
 	for _, f := range list {
@@ -126,16 +126,16 @@ func TestTheFirstThatFailsIsTheRoot(t *testing.T) {
 		again, heard := Correlate(noon, c.own, out, in)
 		for i, f := range slices.Concat(out, in) {
 			if same := slices.Concat(again, heard)[i]; !reflect.DeepEqual(same.Check(), f.Check()) {
-				t.Errorf("%s: it changes when it is correlated again: %+v", c.name, same)
+				t.Errorf("%s: a second correlation changes it: %+v", c.name, same)
 			}
 		}
 		if after := fmt.Sprintf("%+v", [][]Finding{c.own, c.out, c.in}); after != given {
-			t.Errorf("%s: what was given has changed", c.name)
+			t.Errorf("%s: the arguments have changed", c.name)
 		}
 	}
 }
 
-// What follows names its root, and is fixed by the root's fix.
+// A dependent finding names its root, and has the root's fix.
 func TestWordsOfWhatFollows(t *testing.T) {
 	gateway := found("gateway", api.Error, catalogue.PeerSilent)
 	_, fix := catalogue.Render(catalogue.PeerSilent, catalogue.Params{Peer: "cloud"})
@@ -155,11 +155,11 @@ func TestWordsOfWhatFollows(t *testing.T) {
 		}
 	}
 	if in[0].Stage != "" || !in[0].At.Equal(noon) {
-		t.Errorf("of a report that says nothing any more there is %+v", in[0])
+		t.Errorf("an outdated report results in %+v", in[0])
 	}
 }
 
-// Reports are counted, and have of this gateway what something follows from.
+// Reports are counted, and include those of this gateway's findings on which others depend.
 func TestAReportOnOnePeer(t *testing.T) {
 	own := []Finding{found("own/exposure", api.Error, catalogue.NoWayIn), found("own/clock", api.OK, "")}
 	peers := []Peer{{Name: "cloud", Outbound: []Finding{found("gateway", api.Error, catalogue.PeerMustDial, "own/exposure")}}}
@@ -171,8 +171,7 @@ func TestAReportOnOnePeer(t *testing.T) {
 	}
 }
 
-// A status has the root in the place of what follows from this gateway's own fault, and says of what
-// else is wrong that it is.
+// In a status, dependents of this gateway's own fault show that root, as in a check.
 func TestAStatusShowsTheSameRootAsACheck(t *testing.T) {
 	own := []Finding{found("own/network", api.Error, catalogue.LinkDown), found("own/exposure", api.OK, "")}
 	v := NewView(noon, own)
@@ -200,7 +199,7 @@ func TestAStatusShowsTheSameRootAsACheck(t *testing.T) {
 	}
 }
 
-// What keeps a peer from being reached is an error, so that nobody takes it for a side issue.
+// A fault that makes a peer unreachable is an error, so that it is not overlooked.
 func TestARootOfAnUnreachablePeerIsAnError(t *testing.T) {
 	own := []Finding{found("own/exposure-turn", api.Warning, catalogue.TurnUnreachable)}
 	for _, c := range []struct {
@@ -216,11 +215,11 @@ func TestARootOfAnUnreachablePeerIsAnError(t *testing.T) {
 		}
 	}
 	if own[0].Outcome != api.Warning {
-		t.Error("what was given has changed")
+		t.Error("the arguments have changed")
 	}
 }
 
-// Words come last: neither checks nor the reader of reports make any, or look into them.
+// Rendering comes last: neither checks nor the reader of reports produce or parse texts.
 func TestFindingsArePutIntoWordsHereAlone(t *testing.T) {
 	words := regexp.MustCompile(`catalogue\.(Render|Command)\(|api\.(Verdict|Targets|Check)\b|\.(Cause|Fix) ?[+:=]?= `)
 	for _, p := range []string{"check", "report"} {

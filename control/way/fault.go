@@ -18,7 +18,7 @@ func faultOf(c *api.Check) *Fault {
 		Title: catalogue.Title(catalogue.Code(c.Code)), place: c.Place, Cause: c.Cause, Fix: c.Fix, Command: c.Command}
 }
 
-// put sets a check's fault into its place.
+// put places a check's fault.
 func (m *maker) put(c *api.Check) {
 	if !faulty(c) || m.sight(c).Now == api.Unknown {
 		return
@@ -26,32 +26,32 @@ func (m *maker) put(c *api.Check) {
 	s, f := seatOf(c), faultOf(c)
 	switch _, doubted := suspect(m.peer); {
 	case doubted && c.Code == string(catalogue.PingLost):
-		s = seat{Between, api.Unknown, api.Unknown} // The handshake that passed was before.
+		s = seat{Between, api.Unknown, api.Unknown} // an earlier handshake passed
 	case s.silent() && m.peer.Path.Proven != nil:
-		s = seat{There, api.OK, api.OK} // Probes are answered all the same.
+		s = seat{There, api.OK, api.OK} // probes are still answered
 	}
 	if s.at == Service {
 		m.serviceFails(c, f)
 		return
 	}
 	at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Kind == s.at })
-	if s.at == Router && at < 0 { // It is the one in front of the peer, or the peer's machine.
+	if s.at == Router && at < 0 { // it is the one in front of the peer, or the peer's machine
 		at = slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Kind == Far || n.Kind == There })
 	}
 	switch {
 	case at >= 0:
 		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
-	default: // What is in front of either side is on the edge where nothing is drawn there.
+	default: // a node in front of either side that is not drawn is represented by the edge there.
 		e := &m.Edges[m.between()]
 		e.Fault = graver(e.Fault, f)
 		if lost := m.Edges[m.outside].Path; lost != nil && s.at == Between && s.forth == "" {
-			lost.LossRatio = nil // The fault has a figure of its own, of packets of every kind.
+			lost.LossRatio = nil // the fault has its own figure, for packets of all kinds
 		}
 	}
 	m.tell(s, at, c)
 }
 
-// between is the edge of what lies somewhere between: behind a relay that works.
+// between returns the edge between the two sides, behind a relay that works.
 func (m *maker) between() int {
 	next := m.outside + 1
 	if m.Nodes[next].Kind == Relay && next < len(m.Edges) && m.own("exposure-turn") == api.OK {
@@ -60,8 +60,8 @@ func (m *maker) between() int {
 	return m.outside
 }
 
-// tell says of the edges what a fault tells of them. What comes behind the place where a
-// direction fails is unknown.
+// tell sets the edges' states according to a fault. What comes after the place where a direction
+// fails is unknown.
 func (m *maker) tell(s seat, at int, c *api.Check) {
 	forth, back := s.forth, s.back
 	switch {
@@ -69,7 +69,7 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 		if forth = c.Verdict.Verdict; c.Stage != oneWay {
 			back = forth
 		}
-	case c.Verdict.Verdict == api.Warning: // Packets pass.
+	case c.Verdict.Verdict == api.Warning: // packets pass
 		return
 	}
 	last := at - 1 // the last edge before the fault
@@ -103,7 +103,7 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 	}
 }
 
-// serviceFails sets a fault of a service: of one that has no node it makes one.
+// serviceFails places a fault of a service. If the service has no node, it creates one.
 func (m *maker) serviceFails(c *api.Check, f *Fault) {
 	direction := c.Direction
 	if direction == api.DirectionOwn {
@@ -113,7 +113,7 @@ func (m *maker) serviceFails(c *api.Check, f *Fault) {
 	n.State, n.Fault = worse(n.State, f.Outcome), graver(n.Fault, f)
 }
 
-// service is the node of a service, made where there is none.
+// service returns the node of a service, creating it if necessary.
 func (m *maker) service(name, direction string) *Node {
 	i := slices.IndexFunc(m.Services, func(n Node) bool { return n.Name == name && n.Direction == direction })
 	if i < 0 {
@@ -130,7 +130,8 @@ func graver(a, b *Fault) *Fault {
 	return a
 }
 
-// nodes says of the nodes what their faults do, and of the others whether something passed them.
+// nodes sets the nodes' states: of faulty ones by their faults, of others by whether something
+// passed them.
 func (m *maker) nodes() {
 	for i := range m.Nodes {
 		n := &m.Nodes[i]
@@ -146,8 +147,8 @@ func (m *maker) nodes() {
 	}
 }
 
-// passed reports whether something came from the peer, or passed in both directions what stands before it:
-// what lets one through may be what blocks the other.
+// passed reports whether something arrived from the peer, or passed everything before the node in
+// both directions. One direction is not enough: the node may block the other.
 func (m *maker) passed(i int) bool {
 	before := &m.Edges[i-1]
 	if m.Nodes[i].Kind == There {
@@ -156,12 +157,12 @@ func (m *maker) passed(i int) bool {
 	return before.whole() || m.Edges[i].whole()
 }
 
-// misdirects reports whether a fault is that the peer is sought where it is not.
+// misdirects reports whether a fault means that the peer's address is wrong.
 func misdirects(f *Fault) bool {
 	return f.Code != string(catalogue.NoWayIn) && f.Code != string(catalogue.RouterRefuses)
 }
 
-// listeners are those here that could not be opened: their services cannot be used.
+// listeners adds the local listeners that could not be opened: their services cannot be used.
 func (m *maker) listeners() {
 	for _, l := range m.peer.Local {
 		if l.Error == "" {
@@ -174,7 +175,7 @@ func (m *maker) listeners() {
 	}
 }
 
-// unexplained puts the gateway's own words where no check has found yet why nothing gets through.
+// unexplained uses the gateway's own reason if no check has found yet why nothing gets through.
 func (m *maker) unexplained() {
 	e, b := &m.Edges[m.outside], m.first()
 	if c, doubted := suspect(m.peer); doubted && (b == nil || b.Outcome != api.Error) {
@@ -193,13 +194,13 @@ func (m *maker) unexplained() {
 	}
 }
 
-// soon is a fault of which nothing more is known in its first seconds than that there is one.
+// soon returns a fault about which nothing is known yet.
 func (m *maker) soon(title, cause string) *Fault {
 	command := "postern check " + m.Peer
 	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Fix: catalogue.Wait() + ", then run: `" + command + "`", Command: command}
 }
 
-// first is the fault to look at first.
+// first returns the fault to look at first.
 func (m *maker) first() *Break {
 	var best *Break
 	take := func(at Kind, f *Fault, place func() (string, bool)) {
@@ -232,11 +233,12 @@ func (m *maker) first() *Break {
 	return best
 }
 
-// stretch is where the fault of an edge is, in words: anywhere from the edge to the peer, since nobody in
-// between can tell, or where not even that is known, from the last node that is known to work.
+// stretch describes where the fault of an edge is: anywhere from the edge to the peer, because
+// nothing in between can tell, or if even that is unknown, from the last node that is known to
+// work.
 func (m *maker) stretch(i int) (place string, located bool) {
 	f := m.Edges[i].Fault
-	switch seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at { // of which there is no node
+	switch seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at { // these have no node
 	case NAT:
 		return "in front of this gateway", true
 	case Far:
@@ -256,7 +258,7 @@ func (m *maker) stretch(i int) (place string, located bool) {
 	return place, true
 }
 
-// called is what a node is called in a sentence.
+// called returns a node's name in a sentence.
 func (m *maker) called(n Node) string {
 	switch n.Kind {
 	case Here:

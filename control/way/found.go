@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// ends are the two ends' services, with how their checks are named.
+// ends returns the services of both ends, with the names of their checks.
 func ends(p *api.PeerStatus) []end {
 	return []end{
 		{api.DirectionOutbound, "", &p.Reachability.Outbound},
@@ -21,9 +21,9 @@ type end struct {
 	targets           *api.Targets
 }
 
-// found are the checks that tell something of the way to a peer: its own, with the verdicts of
-// status where those are newer, and those of this gateway that these depend on or that are about
-// what the peer may use here. Those that are nearer to this gateway come after the others.
+// found returns the checks that are relevant to the path to a peer: those about the peer, with
+// newer verdicts of status, and those of this gateway on which these depend or that are about
+// what the peer may use here. Those nearer to this gateway come last.
 func found(p *api.PeerStatus, checks []api.Check) []api.Check {
 	var out []api.Check
 	for _, e := range ends(p) {
@@ -70,7 +70,7 @@ func checkedAt(c *api.Check) time.Time {
 	return *c.CheckedAt
 }
 
-// position is how far from this gateway a check's fault is.
+// position returns the distance of a check's fault from this gateway.
 func position(c *api.Check) int {
 	return slices.Index([]Kind{Here, NAT, Between, Router, Relay, Far, There, Service}, seatOf(c).at)
 }

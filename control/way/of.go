@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Of draws the way to a peer of a gateway. The checks are those of the gateway's last report; of
-// what they lack, or what is newer, status has the verdicts.
+// Of returns the way from a gateway to a peer. checks are those of the gateway's last report;
+// missing or newer verdicts are taken from status.
 func Of(s *api.Status, p *api.PeerStatus, checks []api.Check) Way {
 	m := maker{Way: Way{Peer: p.Name, Services: []Node{}}, status: s, peer: p, checks: found(p, checks), report: checks}
 	m.lay()
@@ -32,13 +32,13 @@ type maker struct {
 	status *api.Status
 	peer   *api.PeerStatus
 	checks []api.Check
-	// outside is the edge by which packets leave this side.
+	// outside is the edge on which packets leave this side.
 	outside int
-	// report has all checks, those included that are not about this peer.
+	// report has all checks, including those about other peers.
 	report []api.Check
 }
 
-// own is the outcome of a check of this gateway.
+// own returns the outcome of a check of this gateway.
 func (m *maker) own(name string) api.Outcome {
 	for i := range m.report {
 		if c := &m.report[i]; c.Direction == api.DirectionOwn && c.Name == name {
@@ -48,7 +48,7 @@ func (m *maker) own(name string) api.Outcome {
 	return api.Unknown
 }
 
-// find is a check by its name.
+// find returns a check by name.
 func (m *maker) find(name string) *api.Check {
 	i := slices.IndexFunc(m.checks, func(c api.Check) bool { return c.Name == name })
 	if i < 0 {
@@ -57,12 +57,12 @@ func (m *maker) find(name string) *api.Check {
 	return &m.checks[i]
 }
 
-// local reports whether the two meet on one network, without a NAT or firewall between them.
+// local reports whether the two are on one network, without NAT or firewall between them.
 func local(p *api.Path) bool {
 	return p.Kind == api.PathDirect && (p.Source == api.SourceHost || p.Source == api.SourceLAN)
 }
 
-// lay makes the nodes, and the edges between them.
+// lay creates the nodes and edges.
 func (m *maker) lay() {
 	g, p := &m.status.Gateway, m.peer
 	add := func(n Node) { n.State = api.Unknown; m.Nodes = append(m.Nodes, n) }
@@ -92,7 +92,7 @@ func (m *maker) lay() {
 	m.Edges[m.outside].Path = figures(&p.Path)
 }
 
-// seenAt is where others see this gateway.
+// seenAt returns this gateway's address as seen by others.
 func seenAt(g *api.GatewayStatus) string {
 	for _, source := range []string{api.SourcePortmap, api.SourceSTUN} {
 		for _, c := range g.Candidates {
@@ -107,7 +107,7 @@ func seenAt(g *api.GatewayStatus) string {
 	return ""
 }
 
-// router is the one that refuses what is sent, if its address is known and not the peer's own.
+// router returns the router that rejects packets, if its address is known and not the peer's own.
 func (m *maker) router() (Node, bool) {
 	for i := range m.checks {
 		if c := &m.checks[i]; faulty(c) && seatOf(c).at == Router && !at(far(m.peer), c.By) {
@@ -117,13 +117,13 @@ func (m *maker) router() (Node, bool) {
 	return Node{}, false
 }
 
-// at reports whether a node has an address, whatever the port.
+// at reports whether a node has an address, regardless of the port.
 func at(n Node, address string) bool {
 	a, err := netip.ParseAddrPort(n.Address)
 	return err == nil && a.Addr().Unmap().String() == address
 }
 
-// relay is the one in use, or the one that something is wrong with.
+// relay returns the relay in use, or the one with a fault.
 func (m *maker) relay() (Node, bool) {
 	p := m.peer
 	n := Node{Kind: Relay, Name: p.Path.Relay}
@@ -144,13 +144,13 @@ func (m *maker) relay() (Node, bool) {
 	return n, true
 }
 
-// far is what stands in front of the peer, as far as its address tells.
+// far returns what is in front of the peer, as far as its address shows.
 func far(p *api.PeerStatus) Node {
 	n := Node{Kind: Far, Name: "NAT or firewall"}
 	if p.Path.Kind == api.PathDirect {
 		n.Address, n.Source = p.Path.Remote, p.Path.Source
 	} else {
-		for _, c := range p.Candidates { // A private one tells nothing of what stands in front of it.
+		for _, c := range p.Candidates { // a private one shows nothing about that
 			if c.Source != api.SourceRelay && c.Relay == "" && (n.Address == "" || !public(n.Address) && public(c.Address)) {
 				n.Address, n.Source = c.Address, c.Source
 			}
@@ -172,7 +172,7 @@ func public(address string) bool {
 	return err == nil && !a.Addr().IsPrivate()
 }
 
-// figures are those of the path in use; nil where there is none.
+// figures returns those of the path in use; nil if there is none.
 func figures(p *api.Path) *Path {
 	if p.Kind == "" || p.Kind == api.PathNone {
 		return nil
@@ -184,7 +184,7 @@ func figures(p *api.Path) *Path {
 	return out
 }
 
-// cross says of the edges what is known without a fault.
+// cross sets the edges' states that are known without a fault.
 func (m *maker) cross() {
 	tunnel := m.tunnel()
 	for i := m.outside; i < len(m.Edges); i++ {
@@ -194,10 +194,10 @@ func (m *maker) cross() {
 		m.Edges[0].Out, m.Edges[0].In = own, own
 		m.Nodes[1].State = own
 	}
-	m.Nodes[0].State = api.OK // It has answered.
+	m.Nodes[0].State = api.OK // it has answered
 }
 
-// tunnel is ok when what goes through it is answered, by the last that is known.
+// tunnel returns OK if the last known request through the tunnel was answered.
 func (m *maker) tunnel() api.Outcome {
 	c, p := m.find(api.ServiceGateway), m.peer
 	alive := p.Shown() == api.StateConnected && p.Path.Kind != "" && !silenced(p)
@@ -207,8 +207,8 @@ func (m *maker) tunnel() api.Outcome {
 	return api.OK
 }
 
-// leaves is ok when something gets out of this side and back: to this peer, to another, or to
-// a server that says where we are seen.
+// leaves returns OK if packets leave this side and answers return: from this peer, another one,
+// or a server that reports our address.
 func (m *maker) leaves(tunnel api.Outcome) api.Outcome {
 	if tunnel == api.OK || m.Nodes[1].Address != "" && m.own("exposure-stun") != api.Warning {
 		return api.OK
@@ -222,7 +222,7 @@ func (m *maker) leaves(tunnel api.Outcome) api.Outcome {
 	return api.Unknown
 }
 
-// serve makes the services of both ends.
+// serve creates the services of both ends.
 func (m *maker) serve() {
 	for _, e := range ends(m.peer) {
 		for _, name := range []string{api.ServiceAuth, api.ServiceAPIServer} {
@@ -233,7 +233,7 @@ func (m *maker) serve() {
 	}
 }
 
-// sight is how what a check found counts; see [See].
+// sight returns how a check's outcome counts; see [See].
 func (m *maker) sight(c *api.Check) Sight {
 	gate := m.find(api.ServiceGateway)
 	if c.Direction != api.DirectionInbound && service(c) == "" || c.Direction == api.DirectionOwn {
@@ -242,7 +242,7 @@ func (m *maker) sight(c *api.Check) Sight {
 	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict))
 }
 
-// date marks figures that are of before the way broke.
+// date marks figures measured before the way broke.
 func (m *maker) date() {
 	if f := m.Edges[m.outside].Path; f != nil && m.tunnel() == api.Unknown {
 		f.Before, f.LossRatio = true, nil

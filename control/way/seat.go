@@ -8,24 +8,24 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// seat is where a fault is, and if it is an error what it tells of the edges between the sides:
-// in the direction in which it was found, and in the other. Where both are empty, what fails is
-// the round trip, or the direction alone if the stage is oneWay.
+// seat is the place of a fault. For an error it also has the states of the edges between the
+// sides: in the direction in which it was found, and in the other. If both are empty, the round
+// trip fails, or only the direction if the stage is oneWay.
 type seat struct {
 	at          Kind
 	forth, back api.Outcome
 }
 
-// seats are those of codes whose stage does not tell.
+// seats are those of codes whose stage does not determine the place.
 var seats = map[catalogue.Code]seat{
-	// From one side it cannot be told which direction is blocked, or whether anyone is there.
+	// One side cannot tell which direction is blocked, or whether the peer is there at all.
 	catalogue.PeerSilent:     {Between, api.Unknown, api.Unknown},
 	catalogue.HandshakeStale: {Between, api.Unknown, api.Unknown},
 	catalogue.PeerMustDial:   {Between, api.Unknown, api.Unknown},
 	catalogue.NotHeardByPeer: {Between, api.Error, api.OK},
 	catalogue.PacketsLost:    {at: Between},
 	catalogue.RateLimited:    {at: Between},
-	// What is sent does not leave this side, or ends on the way.
+	// Packets do not leave this side, or are lost on the way.
 	catalogue.NoRoute:        {Here, api.Unknown, api.Unknown},
 	catalogue.LinkDown:       {Here, api.Unknown, api.Unknown},
 	catalogue.SendProhibited: {Here, api.Unknown, api.Unknown},
@@ -33,13 +33,13 @@ var seats = map[catalogue.Code]seat{
 	catalogue.ResolverSilent: {Here, api.Unknown, api.Unknown},
 	catalogue.NextHopSilent:  {Here, api.Unknown, api.Unknown},
 	catalogue.NothingAnswers: {NAT, api.Error, api.Error},
-	catalogue.RouterRefuses:  {Router, api.OK, api.OK}, // It has answered.
-	// Where the peer is sought is wrong, or shut.
+	catalogue.RouterRefuses:  {Router, api.OK, api.OK}, // it has answered
+	// The peer's address is wrong, or closed.
 	catalogue.NameUnknown:       {Far, api.Unknown, api.Unknown},
 	catalogue.NameMoved:         {Far, api.Unknown, api.Unknown},
 	catalogue.PrivateAdvertised: {Far, api.Unknown, api.Unknown},
 	catalogue.NoWayIn:           {Far, api.Unknown, api.Unknown},
-	// Something of the peer's came through.
+	// Something from the peer arrived.
 	catalogue.NothingListens:      {There, api.OK, api.Unknown},
 	catalogue.WrongPeerKey:        {There, api.Unknown, api.OK},
 	catalogue.AwaitingApproval:    {There, api.OK, api.OK},
@@ -53,34 +53,33 @@ var seats = map[catalogue.Code]seat{
 	catalogue.ProxyRefuses:        {Here, api.Unknown, api.Unknown},
 }
 
-// stages are the seats of what else checks of the tunnel find. Of any other stage nobody can tell
-// what it passed.
+// stages are the seats of other findings about the tunnel. For any other stage it is unknown what
+// was passed.
 var stages = map[string]seat{
 	"resolve": {Far, api.Unknown, api.Unknown},
 	"mtu":     {at: Between},
 	oneWay:    {at: Between},
 }
 
-// partial reports whether of what is sent there only some does not arrive.
+// partial reports whether only some packets are lost.
 func (s seat) partial() bool { return s.at == Between && s.forth == "" }
 
-// silent reports whether nothing is known but that no answer comes.
+// silent reports whether it is only known that there is no answer.
 func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
 
-// Silent reports whether nothing is known about a peer but that it does not answer, by the verdict on its
-// gateway.
+// Silent reports whether it is only known about a peer that it does not answer, by the verdict on
+// its gateway.
 func Silent(v *api.Verdict) bool {
 	return v.Verdict == api.Error && seatOf(&api.Check{Target: api.ServiceGateway, Verdict: *v}).silent()
 }
 
-// oneWay is the stage of what connections show of the direction in which they send.
+// oneWay is the stage of what connections measure of their sending direction.
 const oneWay = "traffic"
 
-// outward are this gateway's own checks, by how their names begin, that look at what is in front
-// of it.
+// outward are prefixes of the names of this gateway's own checks about what is in front of it.
 var outward = []string{"exposure", "portmap", "service", "node-addresses"}
 
-// seatOf is where what a check found is.
+// seatOf returns the place of a check's finding.
 func seatOf(c *api.Check) seat {
 	if service(c) != "" {
 		return seat{at: Service}
@@ -90,7 +89,7 @@ func seatOf(c *api.Check) seat {
 			return seat{Between, api.Error, api.Unknown}
 		}
 		if c.Direction == api.DirectionOwn && s.at == Far {
-			s.at = NAT // The same of this side.
+			s.at = NAT // the same for this side
 		}
 		return s
 	}
@@ -108,10 +107,11 @@ func seatOf(c *api.Check) seat {
 	return seat{Between, api.Unknown, api.Unknown}
 }
 
-// upstream begins the names of the checks of the servers behind services of this gateway.
+// upstream is the prefix of the names of checks of the servers behind this gateway's services.
 const upstream = "upstream-"
 
-// service is the name of the service that a check is about; empty of what is about the tunnel.
+// service returns the name of the service that a check is about; empty for those about the
+// tunnel.
 func service(c *api.Check) string {
 	switch {
 	case c.Direction == api.DirectionOwn:

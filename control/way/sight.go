@@ -5,13 +5,13 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Sight is an outcome as it counts now. What was found before the tunnel broke is not known any more, and
-// Before says what it was.
+// Sight is an outcome as it counts now. Findings from before the tunnel broke are no longer
+// known; Before contains them.
 type Sight struct{ Now, Before api.Outcome }
 
-// See is how the verdict on an endpoint of a peer counts, by the peer's status: tables and pictures show
-// it so. Of its gateway it is the worst of what was found on the way there; of ours, where the peer's
-// packets arrive, that they do.
+// See returns how the verdict on an endpoint of a peer counts, according to the peer's status.
+// Tables and pictures show the result. For the peer's gateway it is the worst finding on the way
+// there. For ours it is OK if the peer's packets arrive.
 func See(p *api.PeerStatus, direction, target string) Sight {
 	v := p.Reachability.On(direction, target)
 	gate := &p.Reachability.Outbound.Gateway
@@ -32,14 +32,14 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 	return s
 }
 
-// sight is how a verdict counts that is not on the peer's gateway. What is reached outside the tunnel does
-// not break with it.
+// sight returns how a verdict counts that is not about the peer's gateway. Services reached
+// outside the tunnel do not break with it.
 func sight(v *api.Verdict, direction, target string, broken bool) Sight {
 	broken = broken && v.Via != "direct"
 	inbound := direction == api.DirectionInbound
 	_, ofTunnel := seats[catalogue.Code(v.Code)]
 	switch o := v.Verdict; {
-	case faults(o) && ofTunnel && (broken || target != api.ServiceGateway): // It follows from that.
+	case faults(o) && ofTunnel && (broken || target != api.ServiceGateway): // it follows from that
 		return Sight{Now: api.Unknown}
 	case broken && (o == api.OK || inbound && faults(o)):
 		return Sight{api.Unknown, o}
@@ -50,19 +50,19 @@ func sight(v *api.Verdict, direction, target string, broken bool) Sight {
 
 func faults(o api.Outcome) bool { return o == api.Error || o == api.Warning }
 
-// silenced reports whether a peer has stopped answering, whatever its checks found before.
+// silenced reports whether a peer has stopped answering, regardless of earlier findings.
 func silenced(p *api.PeerStatus) bool {
 	_, doubted := suspect(p)
 	return doubted || p.Shown() == api.StateUnconfirmed || p.Path.Kind == api.PathNone
 }
 
-// broken reports whether what was found inside the tunnel to a peer is of before it broke, by the verdict on
-// its gateway among others.
+// broken reports whether findings inside the tunnel to a peer are from before it broke, mainly by
+// the verdict on its gateway.
 func broken(p *api.PeerStatus, gate *api.Verdict) bool {
 	return silenced(p) || gate.Verdict == api.Error
 }
 
-// suspect is the candidate in use if it has stopped answering and nothing better is there.
+// suspect returns the candidate in use if it has stopped answering and there is no better one.
 func suspect(p *api.PeerStatus) (api.Candidate, bool) {
 	for _, c := range p.Candidates {
 		if c.State == "suspect" && c.Address == p.Path.Remote && c.Relay == p.Path.Relay {

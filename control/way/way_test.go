@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// well is a gateway behind a NAT with a peer at a public address, and all of it works.
+// well returns a gateway behind a NAT with a peer at a public address, all of which works.
 func well() *api.Status {
 	ok := api.Verdict{Verdict: api.OK, CheckedAt: &noon}
 	all := api.Targets{Auth: ok, APIServer: ok, Gateway: ok}
@@ -32,7 +32,7 @@ func well() *api.Status {
 	}
 }
 
-// drawn is a way as one line.
+// drawn formats a way as one line.
 func drawn(w way.Way) string {
 	var b strings.Builder
 	for i, n := range w.Nodes {
@@ -52,7 +52,7 @@ func services(w way.Way) string {
 	return strings.Join(out, ", ")
 }
 
-// fails is a check of cloud that fails.
+// fails returns a failing check of cloud.
 func fails(name string, code catalogue.Code, stage string) api.Check {
 	later := noon.Add(time.Second)
 	return api.Check{Name: name, Peer: "cloud", Target: api.ServiceGateway, Direction: api.DirectionOutbound,
@@ -195,7 +195,7 @@ func TestServicesOfBothEnds(t *testing.T) {
 	if w.Break.Place != "at this gateway" || w.Break.Outcome != api.Error {
 		t.Errorf("the break is %+v, want the error at registry before the warning", w.Break)
 	}
-	// What was well a while ago is not known while nothing gets through.
+	// A service that worked before is unknown while nothing gets through.
 	p.Path.Kind = api.PathNone
 	const silent = "outbound auth unknown, outbound apiServer warning, inbound auth unknown, inbound apiServer off, outbound registry error"
 	if got := services(way.Of(s, p, nil)); got != silent {
@@ -203,8 +203,8 @@ func TestServicesOfBothEnds(t *testing.T) {
 	}
 }
 
-// What the peer reported before it fell silent, and what follows from this side, says nothing of now: a
-// table has the same.
+// What the peer reported before it stopped answering, and what follows from this side, says
+// nothing about now. A table shows the same.
 func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 	s := well()
 	p := &s.Peers[0]
@@ -233,7 +233,7 @@ func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 	if f := w.Edges[1].Path; !f.Before || f.LossRatio != nil {
 		t.Errorf("the figures of a path that is dead: %+v", f)
 	}
-	// Where its packets arrive and ours do not, that is known of it.
+	// If its packets arrive and ours do not, that is known about it.
 	p.Reachability.Outbound.Gateway = fails("gateway", catalogue.NotHeardByPeer, "probe").Verdict
 	p.Reachability.Inbound.Gateway = api.Verdict{Verdict: api.Unknown}
 	if got := way.See(p, api.DirectionInbound, api.ServiceGateway); got.Now != api.OK {
@@ -241,7 +241,7 @@ func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 	}
 }
 
-// A listener that could not be opened is a fault of this gateway, whatever it leads to.
+// A listener that could not be opened is a fault of this gateway, whatever its target.
 func TestAListenerFailsHere(t *testing.T) {
 	s := well()
 	s.Peers[0].Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000", Error: "address already in use"}}
@@ -251,7 +251,7 @@ func TestAListenerFailsHere(t *testing.T) {
 	}
 }
 
-// Status and the last report of checks are taken at different moments: the newer counts.
+// Status and the last report of checks are from different moments: the newer one counts.
 func TestTheNewerVerdictCounts(t *testing.T) {
 	s := well()
 	old := fails("gateway", catalogue.PeerSilent, "probe")
@@ -280,8 +280,8 @@ func TestFiguresAreOnTheEdgeThatLeavesThisSide(t *testing.T) {
 	}
 }
 
-// Whatever documents say, a way is a chain, what is broken is never drawn as whole, and each
-// fault leads to a break.
+// For arbitrary documents, a way is a chain, a broken one is never drawn as whole, and each fault
+// leads to a break.
 func TestEveryWayIsAChain(t *testing.T) {
 	outcomes := []api.Outcome{api.OK, api.Warning, api.Error, api.Unknown, api.Off, "", "odd"}
 	var codes []string

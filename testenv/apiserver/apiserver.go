@@ -1,13 +1,13 @@
-// Package apiserver is a stand-in for a Kubernetes API server where the real one is
-// too heavy (the lab, unit tests): real TLS, real client certificates, and the few
-// paths that a reachability check and a demonstration need:
+// Package apiserver is a fake Kubernetes API server for the lab and for unit tests, where a real
+// one is too heavy. It has real TLS, real client certificates, and the few paths that a
+// reachability check and a demonstration need:
 //
-//	GET /livez /readyz /version     for everybody, as Kubernetes allows by default
+//	GET /livez /readyz /version     for everyone, as Kubernetes allows by default
 //	GET /api/v1/namespaces          for users that the authority vouches for; else 401
 //
-// It is no fake of the API's semantics; tests of those run against kube-apiserver. What
-// goes wrong with real ones it does when told to: it is down, slow, answers with an error,
-// or shows another certificate.
+// It does not implement the API's semantics; tests of these use kube-apiserver. It can simulate
+// failures of real servers: it can be down, be slow, return errors, or present another
+// certificate.
 package apiserver
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// ServerName is the name in the certificate, the one in-cluster clients use.
+// ServerName is the name in the certificate, which in-cluster clients use.
 const ServerName = "kubernetes.default.svc"
 
 // Server is a running endpoint. Its methods are safe for concurrent use.
@@ -36,21 +36,21 @@ type Server struct {
 	users   map[string]int
 	cert    tls.Certificate
 	clients *x509.CertPool
-	status  int           // of every answer; 0 = what is right
-	delay   time.Duration // of every answer
-	ahead   time.Duration // of the clock that answers show
+	status  int           // of every response; 0 means the correct one
+	delay   time.Duration // before every response
+	ahead   time.Duration // added to the clock shown in responses
 	run     *running      // nil while it is down
 }
 
-// running is a server that listens.
+// running is a server that is listening.
 type running struct {
 	http *http.Server
 	done chan struct{}
 }
 
-// Start listens on a free loopback port. serving signs the server's certificate,
-// clients are the authorities whose client certificates are believed; namespaces is
-// what a list returns. The context bounds only the start.
+// Start listens on a free loopback port. serving signs the server's certificate, clients are the
+// trusted authorities of client certificates, and namespaces is the result of a list request. ctx
+// only bounds the start.
 func Start(ctx context.Context, serving *pki.CA, clients *x509.CertPool, namespaces ...string) (*Server, error) {
 	pair, err := serving.Server(ServerName, "localhost", "127.0.0.1")
 	if err != nil {
@@ -68,15 +68,14 @@ func Start(ctx context.Context, serving *pki.CA, clients *x509.CertPool, namespa
 	return s, nil
 }
 
-// Addr is the host:port it listens on; it stays the same over Restart.
+// Addr returns the host:port that it listens on, which Restart does not change.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addr
 }
 
-// Requests is how many authenticated requests the user (a certificate's common name)
-// has made.
+// Requests returns the number of authenticated requests by a user (a certificate's common name).
 func (s *Server) Requests(user string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

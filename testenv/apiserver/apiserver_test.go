@@ -27,7 +27,8 @@ func TestListNeedsACertificateOfTheAuthority(t *testing.T) {
 	get := func(path string, certs ...tls.Certificate) (int, string, error) {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{
 			RootCAs: serving.Pool(), ServerName: ServerName,
-			// Unlike Certificates, this sends the certificate even if the server names other authorities.
+			// Unlike Certificates, this sends the certificate even if the server lists other
+			// authorities.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				if len(certs) == 0 {
 					return &tls.Certificate{}, nil
@@ -56,7 +57,7 @@ func TestListNeedsACertificateOfTheAuthority(t *testing.T) {
 		t.Errorf("list without a certificate: got %d %v, want 401", code, err)
 	}
 	if _, _, err := get("/api/v1/namespaces", client(t, strangers, "alice")); err == nil {
-		t.Error("list with a stranger's certificate: got an answer, want the handshake to fail")
+		t.Error("list with a stranger's certificate: got a response, want a handshake error")
 	}
 	code, body, err := get("/api/v1/namespaces", client(t, clients, "alice"))
 	if code != 200 || !strings.Contains(body, `"name":"shop"`) {

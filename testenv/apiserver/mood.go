@@ -13,35 +13,35 @@ import (
 	"time"
 )
 
-// Answer makes every answer come after a delay and with a status; 0 is what is right.
+// Answer sets the status and delay of every response; status 0 means the correct one.
 func (s *Server) Answer(status int, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status, s.delay = status, delay
 }
 
-// Ahead makes the server's clock, as its answers show it, so much ahead.
+// Ahead sets how far the clock shown in responses is ahead.
 func (s *Server) Ahead(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead = by
 }
 
-// Present makes new connections get another certificate.
+// Present sets the certificate for new connections.
 func (s *Server) Present(cert tls.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cert = cert
 }
 
-// Trust makes new connections' client certificates be believed by other authorities.
+// Trust sets the authorities of client certificates for new connections.
 func (s *Server) Trust(clients *x509.CertPool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clients = clients
 }
 
-// Restart listens at the same address as before. The context bounds only the start.
+// Restart listens at the same address as before. ctx only bounds the start.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the server and every connection to it; Restart starts it again.
+// Close closes the server and all its connections. Restart starts it again.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	r := s.run
@@ -85,7 +85,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// config is that of the next connection.
+// config returns the TLS configuration of the next connection.
 func (s *Server) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,12 +94,12 @@ func (s *Server) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 		ClientAuth:   tls.VerifyClientCertIfGiven,
 		ClientCAs:    s.clients,
 		MinVersion:   tls.VersionTLS12,
-		// Sessions would be resumed under the certificate before.
+		// Resumed sessions would use the previous certificate.
 		SessionTicketsDisabled: true,
 	}, nil
 }
 
-// moody answers as it was told to, or as next does.
+// moody applies the delay and status that were set, or calls next.
 func (s *Server) moody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

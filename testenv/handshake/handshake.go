@@ -1,6 +1,6 @@
-// Package handshake makes WireGuard handshake initiations for tests: by whom, for whom and
-// with which timestamp the test likes, as no device would. Message and key derivation are
-// those of the WireGuard whitepaper, sections 5.4 and 5.4.2.
+// Package handshake makes WireGuard handshake initiations for tests, with any sender, recipient
+// and timestamp, unlike a real device. Messages and key derivation follow the WireGuard
+// whitepaper, sections 5.4 and 5.4.2.
 package handshake
 
 import (
@@ -22,15 +22,15 @@ const (
 	labelMAC1    = "mac1----"
 
 	typeInitiation = 1
-	// sender is the index that the initiation's maker goes by. Its responses lead nowhere.
+	// sender is the sender index. Responses to it are not processed.
 	sender = 0x1234
-	// tai64 is 1970 in TAI64 labels (https://cr.yp.to/libtai/tai64.html), as WireGuard's
-	// implementations count: without leap seconds.
+	// tai64 is 1970 in TAI64 labels (https://cr.yp.to/libtai/tai64.html) without leap seconds, as
+	// in WireGuard implementations.
 	tai64 = 0x400000000000000a
 )
 
-// Initiation makes an initiation by the owner of from for the owner of to, with any
-// timestamp. It has no mac2, which is wanted only under load.
+// Initiation returns an initiation by the owner of from for the owner of to, with the given
+// timestamp. It has no mac2, which is only needed under load.
 func Initiation(from, ephemeral peer.PrivateKey, to peer.PublicKey, stamp time.Time) ([]byte, error) {
 	n := noise{chain: sum([]byte(construction))}
 	n.transcript = sum(n.chain[:], []byte(identifier))
@@ -68,10 +68,10 @@ func Initiation(from, ephemeral peer.PrivateKey, to peer.PublicKey, stamp time.T
 // noise is the state of a handshake: chaining key and transcript hash.
 type noise struct{ chain, transcript [blake2s.Size]byte }
 
-// mix adds to the transcript.
+// mix adds part to the transcript.
 func (n *noise) mix(part []byte) { n.transcript = sum(n.transcript[:], part) }
 
-// derive moves the chaining key on and returns the key that is derived with it.
+// derive advances the chaining key and returns the derived key.
 func (n *noise) derive(input []byte) []byte {
 	extracted := keyed(n.chain[:], input)
 	chain := keyed(extracted, []byte{1})
@@ -98,12 +98,12 @@ func sum(parts ...[]byte) [blake2s.Size]byte {
 	return blake2s.Sum256(all)
 }
 
-// keyed is HMAC-BLAKE2s, of which the whitepaper's KDF is made (RFC 5869).
+// keyed is HMAC-BLAKE2s, on which the whitepaper's KDF is based (RFC 5869).
 func keyed(key, input []byte) []byte {
 	h := hmac.New(func() hash.Hash {
 		h, err := blake2s.New256(nil)
 		if err != nil {
-			panic(err) // It has no key that could be too long.
+			panic(err) // without a key it cannot fail
 		}
 		return h
 	}, key)
@@ -111,7 +111,7 @@ func keyed(key, input []byte) []byte {
 	return h.Sum(nil)
 }
 
-// tai64n is a timestamp's external form, 12 bytes.
+// tai64n returns the external form of a timestamp, 12 bytes.
 func tai64n(t time.Time) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(tai64+t.Unix()))
 	return binary.BigEndian.AppendUint32(b, uint32(t.Nanosecond()))

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// pathLost cuts the direct path under the transfer, and fixes it later.
+// pathLost cuts the direct path during the transfer, and fixes it later.
 func (l *Lab) pathLost() []step {
 	return append(l.meet(), l.direct(),
 		step{"cut", "", func(context.Context) (string, error) {
@@ -34,7 +34,7 @@ func (l *Lab) pathLost() []step {
 		l.verified())
 }
 
-// natReboot has the NAT forget its mappings under the transfer.
+// natReboot makes the NAT forget its mappings during the transfer.
 func (l *Lab) natReboot() []step {
 	var before string
 	return append(l.meet(), l.direct(),
@@ -63,8 +63,7 @@ func (l *Lab) natReboot() []step {
 		l.verified())
 }
 
-// restart ends cloud's gateway under the transfer and starts it with what its state
-// directory holds.
+// restart stops cloud's gateway during the transfer and starts it again with its state directory.
 func (l *Lab) restart() []step {
 	return append(l.meet(), l.direct(),
 		step{"stop", "", func(context.Context) (string, error) {
@@ -80,8 +79,8 @@ func (l *Lab) restart() []step {
 		l.verified())
 }
 
-// recovers waits for a state and for the transfer to flow in it, and says how long the
-// transfer had to wait.
+// recovers waits for a state in which the transfer continues, and says how long the transfer
+// paused.
 func (l *Lab) recovers(ctx context.Context, state func(context.Context) (string, error)) (string, error) {
 	start := time.Now()
 	text, err := state(ctx)

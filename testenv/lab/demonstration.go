@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// demonstration is the default: invite, join, identities, a list through the tunnel each
-// way.
+// demonstration is the default: invite, join, identities, and a list request through the tunnel
+// in each direction.
 func (l *Lab) demonstration() []step {
 	steps := []step{l.invite(), {"join", "edge redeems the ticket", func(ctx context.Context) (string, error) {
 		return "edge redeemed it through the NAT and switched to its own key", l.join(ctx)
@@ -32,7 +32,7 @@ func (l *Lab) apiServers() []step {
 	}
 }
 
-// invite has cloud make a ticket, which join redeems.
+// invite makes cloud create a ticket, which join redeems.
 func (l *Lab) invite() step {
 	return step{"invite", "cloud makes a ticket", func(ctx context.Context) (string, error) {
 		allow := []string{api.ServiceAuth, api.ServiceAPIServer}
@@ -51,7 +51,7 @@ func (l *Lab) invite() step {
 	}}
 }
 
-// join has edge redeem the ticket.
+// join makes edge redeem the ticket.
 func (l *Lab) join(ctx context.Context) error {
 	r, err := l.Edge.Gateway.Join(ctx, l.joinRequest())
 	if err == nil && r.Outcome != api.JoinConnected {
@@ -104,9 +104,8 @@ func (l *Lab) awaitVerdicts(ctx context.Context) (string, error) {
 	return "auth, API server and gateway are ok both ways", err
 }
 
-// list asks the other cluster's API server for its namespaces as kubectl would: through
-// the local listener, with the CA and server name the peer announced and the identity
-// it issued.
+// list lists the namespaces of the other cluster like kubectl: through the local listener, with
+// the CA and server name that the peer announced and the identity that it issued.
 func list(ctx context.Context, from, to *Site) (string, error) {
 	k, err := from.Gateway.Kubeconfig(ctx, to.Name)
 	if err != nil {
@@ -162,7 +161,7 @@ func list(ctx context.Context, from, to *Site) (string, error) {
 	return fmt.Sprintf("namespaces of %s through %s as %s: %v", to.Name, k.Server, user, names), nil
 }
 
-// userAt is who a gateway is at another's API server, as the identity says that it was issued.
+// userAt returns a gateway's user name at another's API server, according to its issued identity.
 func userAt(ctx context.Context, from, to *Site) (string, error) {
 	st, err := from.Gateway.Status(ctx)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// A disk of a site is a small tmpfs. Root alone can make one: `make faults` does so in a mount
-// namespace of its own.
+// A site's disk is a small tmpfs, which only root can mount: `make faults` does so in its own
+// mount namespace.
 
-// filler is the file that makes a disk full.
+// filler is the file that fills a disk.
 const filler = "filler"
 
-// disksOfTheirOwn reports whether there can be any.
+// disksOfTheirOwn reports whether sites can have disks.
 func disksOfTheirOwn() bool { return os.Geteuid() == 0 }
 
-// mountDisk makes a disk at dir, until the function that it gives is called.
+// mountDisk mounts a disk at dir until undo is called.
 func mountDisk(dir string) (undo func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -26,14 +26,14 @@ func mountDisk(dir string) (undo func(), err error) {
 		return nil, fmt.Errorf("mount a disk at %s: %w", dir, err)
 	}
 	return func() {
-		for unmount(dir) == nil { // it may be there twice
+		for unmount(dir) == nil { // it may be mounted twice
 		}
 	}, nil
 }
 
 func unmount(dir string) error { return syscall.Unmount(dir, syscall.MNT_DETACH) }
 
-// fill leaves no room on the disk of dir.
+// fill fills the disk of dir.
 func fill(dir string) error {
 	f, err := os.Create(filepath.Join(dir, filler))
 	if err != nil {
@@ -50,7 +50,7 @@ func fill(dir string) error {
 	return nil
 }
 
-// forbidWriting has nothing written to dir any more, until it is unmounted once.
+// forbidWriting makes dir read-only until it is unmounted once.
 func forbidWriting(dir string) error {
 	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s again: %w", dir, err)

@@ -14,46 +14,45 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// fault is what goes wrong in a scenario: how it is made, what each side's checks must name
-// as the root, and what fixes it, as the printed fix says.
+// fault is a scenario's fault: how to cause it, the root that each side's checks must find, and
+// how to fix it, as the printed fix says.
 type fault struct {
-	// slip puts a mistake into the files by which the two are peered, and says which: the
-	// two do not work from the start. Without it they are well until harm.
+	// slip writes a mistake into the files by which the two are peered, and describes it: the two
+	// do not work from the start. Without it they are healthy until harm.
 	slip func(context.Context, *Lab) (string, error)
-	// harm makes the fault while both gateways run; nil where the slip is the fault.
+	// harm causes the fault while both gateways run; nil if the slip is the fault.
 	harm func(context.Context, *Lab) (string, error)
-	// ripens is how long after slip or harm it is before anything is wrong.
+	// ripens is the time after slip or harm until anything is wrong.
 	ripens time.Duration
-	// cloud and edge are the codes that each side finds, in the order of their numbers.
+	// cloud and edge are the codes that each side finds, sorted.
 	cloud, edge []catalogue.Code
-	// turns says that the fault comes and goes by its nature: each side finds its codes at
-	// some look, which need not be one at which the other does.
+	// turns means that the fault comes and goes by its nature: each side finds its codes in some
+	// check, not necessarily in the same one.
 	turns bool
-	// fix does what a fix says, and tells what that was.
+	// fix follows the printed fix, and describes what it did.
 	fix func(context.Context, *Lab) (string, error)
-	// stays are the codes that may still be shown when the fault is fixed, and stay says
-	// for how long and why.
+	// stays are the codes that may still be shown after the fix. stay says for how long and why.
 	stays []catalogue.Code
 	stay  string
-	// byTicket: the two are peered by a ticket rather than by files.
+	// byTicket means that the two are peered by a ticket instead of by files.
 	byTicket bool
-	// ill: the network does not let the two be well at any time.
+	// ill means that the network never lets the two be healthy.
 	ill bool
-	// forwarded: cloud's NAT forwards the gateway's port to it, until harm.
+	// forwarded means that cloud's NAT forwards the gateway's port until harm.
 	forwarded bool
-	// named is a host name by which edge knows cloud; empty is by address.
+	// named is the host name by which edge knows cloud; empty means by address.
 	named string
 }
 
-// faultState is what a fault's functions need to remember.
+// faultState is the state that a fault's functions share.
 type faultState struct {
 	// double is a copy of edge.
 	double *Site
-	// servers are those that it started.
+	// servers are the servers that the fault started.
 	servers []io.Closer
 }
 
-// steps are those of a phase.
+// steps returns the steps of a phase.
 func (f *fault) steps(l *Lab, phase Phase) []step {
 	switch phase {
 	case Prepare:
@@ -65,7 +64,7 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 			met = step{"connected", "both wait for an authenticated answer", l.awaitMet}
 		}
 		steps := append(f.peer(l), met)
-		if f.byTicket { // what is known about the other's NAT comes with its reports
+		if f.byTicket { // the state of the other's NAT comes with its reports
 			steps = append(steps, step{"reports", "each tells the other what it reaches", l.awaitReports})
 		}
 		return steps
@@ -93,7 +92,7 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 	return nil
 }
 
-// peer makes the two know each other.
+// peer makes the two known to each other.
 func (f *fault) peer(l *Lab) []step {
 	if f.byTicket {
 		return []step{l.invite(), {"join", "edge redeems the ticket", func(ctx context.Context) (string, error) {
@@ -105,7 +104,7 @@ func (f *fault) peer(l *Lab) []step {
 	}}}
 }
 
-// peer has both gateways read their files.
+// peer makes both gateways read their files.
 func (l *Lab) peer(ctx context.Context) error {
 	for _, s := range l.pair() {
 		if err := s.reload(ctx); err != nil {
@@ -115,20 +114,20 @@ func (l *Lab) peer(ctx context.Context) error {
 	return nil
 }
 
-// pair are the two sites, in the order in which they are told of.
+// pair returns the two sites in display order.
 func (l *Lab) pair() []*Site { return []*Site{l.Cloud, l.Edge} }
 
-// diagnosis is what the checks of a site find.
+// diagnosis is the result of a site's checks.
 type diagnosis struct {
 	site   *Site
 	report api.CheckReport
 	err    error
 }
 
-// diagnoser returns what the checks of both sites find.
+// diagnoser returns the results of both sites' checks.
 type diagnoser func(context.Context) (cloud, edge diagnosis)
 
-// diagnose runs the checks of both sites at the same time.
+// diagnose runs the checks of both sites concurrently.
 func (l *Lab) diagnose(ctx context.Context) (cloud, edge diagnosis) {
 	cloud, edge = diagnosis{site: l.Cloud}, diagnosis{site: l.Edge}
 	var both sync.WaitGroup
@@ -139,8 +138,8 @@ func (l *Lab) diagnose(ctx context.Context) (cloud, edge diagnosis) {
 	return cloud, edge
 }
 
-// known is what the checks found that the gateways run by themselves. They measure neither
-// loss nor sizes, and cost next to nothing.
+// known returns the results of the gateways' periodic checks. These measure neither loss nor
+// sizes, and are cheap.
 func (l *Lab) known(ctx context.Context) (cloud, edge diagnosis) {
 	cloud, edge = diagnosis{site: l.Cloud}, diagnosis{site: l.Edge}
 	for _, d := range []*diagnosis{&cloud, &edge} {
@@ -149,8 +148,8 @@ func (l *Lab) known(ctx context.Context) (cloud, edge diagnosis) {
 	return cloud, edge
 }
 
-// patient is known for a while, in which the gateways' own checks mostly come to an end,
-// and then diagnose.
+// patient is known for a while, in which the gateways' own checks usually finish, and then
+// diagnose.
 func (l *Lab) patient() diagnoser {
 	const enough = 8 * time.Second
 	start := time.Now()
@@ -162,14 +161,14 @@ func (l *Lab) patient() diagnoser {
 	}
 }
 
-// roots are the checks that name something to fix.
+// roots returns the checks that name something to fix.
 func (d diagnosis) roots() []api.Check {
 	return slices.DeleteFunc(slices.Clone(d.report.Checks), func(c api.Check) bool {
 		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning
 	})
 }
 
-// codes are those of the roots, sorted.
+// codes returns the codes of the roots, sorted.
 func (d diagnosis) codes() []catalogue.Code {
 	var out []catalogue.Code
 	for _, c := range d.roots() {
@@ -179,7 +178,7 @@ func (d diagnosis) codes() []catalogue.Code {
 	return out
 }
 
-// String has a line for each root's cause and one for its fix.
+// String returns a line for each root's cause and one for its fix.
 func (d diagnosis) String() string {
 	var lines []string
 	for _, c := range d.roots() {
@@ -195,10 +194,10 @@ func (d diagnosis) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// awaitFound waits until each side finds what it should, and nothing else. What depends on
-// time, such as whether a peer is still heard, may take more than one look.
+// awaitFound waits until each side finds its codes and no others. What depends on time, such as
+// whether a peer is still heard, may take several checks.
 func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
-	var found [2]string // what was found by cloud and by edge, while it counts
+	var found [2]string // what cloud and edge have found, while it counts
 	return awaitDiagnosis(ctx, l.diagnose, func(cloud, edge diagnosis) string {
 		for i, fits := range []bool{
 			slices.Equal(cloud.codes(), f.cloud),
@@ -218,8 +217,7 @@ func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
 	}, func(_, _ diagnosis) string { return found[0] + "\n" + found[1] })
 }
 
-// awaitClean waits until neither side finds anything wrong but what stays, and all targets
-// are reached.
+// awaitClean waits until neither side finds anything except stays, and all targets are reached.
 func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...catalogue.Code) (string, error) {
 	return awaitDiagnosis(ctx, look, func(cloud, edge diagnosis) string {
 		for _, d := range []diagnosis{cloud, edge} {
@@ -236,8 +234,8 @@ func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...catalogue
 	})
 }
 
-// awaitReports waits until each has told the other what it reaches, and what its NAT is
-// like.
+// awaitReports waits until each has reported to the other what it reaches and how its NAT
+// behaves.
 func (l *Lab) awaitReports(ctx context.Context) (string, error) {
 	return awaitDiagnosis(ctx, l.known, func(cloud, edge diagnosis) string {
 		for _, d := range []diagnosis{cloud, edge} {
@@ -253,7 +251,7 @@ func (l *Lab) awaitReports(ctx context.Context) (string, error) {
 	})
 }
 
-// waits is a check of the peer that has no verdict yet.
+// waits returns a check of the peer that has no verdict yet.
 func (d diagnosis) waits() string {
 	for _, c := range d.report.Checks {
 		if c.Direction == api.DirectionOutbound && c.Verdict.Verdict == api.Unknown && c.DependsOn == "" {
@@ -263,8 +261,7 @@ func (d diagnosis) waits() string {
 	return ""
 }
 
-// between is how long gateways are left alone between two looks: a full check sends
-// hundreds of packets.
+// between is the pause between two checks: a full check sends hundreds of packets.
 const between = 500 * time.Millisecond
 
 func rest(ctx context.Context) {
@@ -276,7 +273,7 @@ func rest(ctx context.Context) {
 	}
 }
 
-// awaitDiagnosis looks at the checks until missing says nothing.
+// awaitDiagnosis repeats the checks until missing returns "".
 func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(cloud, edge diagnosis) string) (string, error) {
 	var cloud, edge diagnosis
 	before := "no report came"
@@ -284,7 +281,7 @@ func awaitDiagnosis(ctx context.Context, look diagnoser, missing, text func(clou
 		cloud, edge = look(ctx)
 		select {
 		case <-ctx.Done():
-			return before, nil // it was cut short
+			return before, nil // the check was cut short
 		default:
 		}
 		if err := errors.Join(cloud.err, edge.err); err != nil {

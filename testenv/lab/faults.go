@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// codes are what a side finds.
+// codes returns a list of codes.
 func codes(c ...catalogue.Code) []catalogue.Code { return c }
 
-// faults are the scenarios that show a fault each: of firewalls, of addresses, of keys, of
-// clocks, of the way, and of API servers.
+// faults are the scenarios that show one fault each: of firewalls, addresses, keys, clocks, the
+// path, and API servers.
 func faults() []Scenario {
 	var all []Scenario
 	for _, some := range [][]Scenario{blocked(), addresses(), keys(), clocks(), quality(), apiServers()} {
@@ -48,8 +48,8 @@ func blocked() []Scenario {
 	}
 }
 
-// drops makes a firewall before cloud's line, or edge's, that lets nothing through from one
-// address to another.
+// drops sets up a firewall at cloud's or edge's line that drops everything from one address to
+// another.
 func drops(text string, from, to netip.Addr) func(context.Context, *Lab) (string, error) {
 	return func(_ context.Context, l *Lab) (string, error) {
 		at := l.Cloud
@@ -63,14 +63,14 @@ func drops(text string, from, to netip.Addr) func(context.Context, *Lab) (string
 	}
 }
 
-// betweenHosts drops everything from either of two addresses to the other.
+// betweenHosts matches everything between two addresses, in both directions.
 func betweenHosts(a, b netip.Addr) func(simnet.Datagram, bool) bool {
 	return func(d simnet.Datagram, _ bool) bool {
 		return d.Src.Addr() == a && d.Dst.Addr() == b || d.Src.Addr() == b && d.Dst.Addr() == a
 	}
 }
 
-// letIn is the rule that the fix of a blocked way prints.
+// letIn applies the firewall rule that the fix of a blocked path prints.
 func letIn(where string, from netip.Addr) func(context.Context, *Lab) (string, error) {
 	return func(_ context.Context, l *Lab) (string, error) {
 		for _, s := range l.pair() {
@@ -83,10 +83,10 @@ func letIn(where string, from netip.Addr) func(context.Context, *Lab) (string, e
 	}
 }
 
-// addresses are endpoints that lead nowhere.
+// addresses are wrong endpoints.
 func addresses() []Scenario {
 	const name, typo = "cloud.example.net", "clout.example.net"
-	alone := []catalogue.Code{catalogue.PeerMustDial} // cloud, which does not know where edge is
+	alone := []catalogue.Code{catalogue.PeerMustDial} // for cloud, which does not know where edge is
 	right := func(ctx context.Context, l *Lab) (string, error) {
 		at := endpoint(cloudAddr)
 		return fmt.Sprintf("at edge: spec.peers[name=cloud].endpoints: [%q], and reload", at), l.Edge.learn(ctx, dial(at))
@@ -132,7 +132,7 @@ func addresses() []Scenario {
 
 func dial(at string) func(*api.Peer) { return func(p *api.Peer) { p.Endpoints = []string{at} } }
 
-// dials is a mistake in edge's file.
+// dials is a wrong endpoint in edge's file.
 func dials(at, text string) func(context.Context, *Lab) (string, error) {
 	return func(_ context.Context, l *Lab) (string, error) { return text, l.Edge.know(dial(at)) }
 }

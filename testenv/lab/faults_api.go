@@ -12,12 +12,11 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// late is how slow an API server is that answers yet: more than the second from which that
-// is worth a warning.
+// late is the response time of a slow API server: above the second from which on checks warn.
 const late = 1500 * time.Millisecond
 
-// apiServers are faults of cloud's API server. Edge sees them through the tunnel, and cloud
-// itself.
+// apiServers are faults of cloud's API server. Edge sees them through the tunnel, and cloud sees
+// them itself.
 func apiServers() []Scenario {
 	const otherName = "api.example.net"
 	act := func(text string, do func(ctx context.Context, l *Lab) error) func(context.Context, *Lab) (string, error) {
@@ -78,7 +77,7 @@ func apiServers() []Scenario {
 	}
 }
 
-// present has the API server show a certificate by an authority that ends in a while.
+// present makes the API server present a certificate of an authority that expires after a while.
 func (s *Site) present(ca *pki.CA, name string, ends time.Duration) error {
 	now := time.Now()
 	pair, err := ca.ServerBetween(now.Add(-48*time.Hour), now.Add(ends), name)

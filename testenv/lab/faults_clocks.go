@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// wasAhead is how far a clock was ahead before it was set right: longer than anyone
-	// watches.
+	// wasAhead is how far a clock was ahead before it was corrected: longer than anyone watches.
 	wasAhead = time.Hour
-	// ending is how long an authority is still valid: long enough for an identity to be
-	// issued by it on a machine that is slow.
+	// ending is the remaining validity of an authority: long enough for it to issue an identity
+	// on a slow machine.
 	ending = time.Minute
 )
 
-// clocks are clocks and what ends by them. All gateways here have one clock, the machine's:
-// what a second one would have brought about is brought about by what it leaves, a handshake
-// with its stamp, and an authority that ends soon.
+// clocks are faults of clocks and expiry. All gateways of the lab use the machine's clock. What a
+// second clock would cause is caused by its traces instead: a handshake with its timestamp, and
+// an authority that expires soon.
 func clocks() []Scenario {
 	return []Scenario{
 		{Name: "clock-back", Summary: "edge's clock was an hour ahead and was set right: cloud takes its handshakes for replays",
@@ -55,8 +54,8 @@ func clocks() []Scenario {
 	}
 }
 
-// clockBack starts edge again after it has sent a handshake with a stamp of the future. What
-// cloud begins does not reach it: that would fix what edge's handshakes can't.
+// clockBack restarts edge after it has sent a handshake with a timestamp in the future. Cloud's
+// own handshakes are dropped: they would fix what edge's handshakes cannot.
 func clockBack(ctx context.Context, l *Lab) (string, error) {
 	if err := l.Edge.halt(); err != nil {
 		return "", err
@@ -67,7 +66,7 @@ func clockBack(ctx context.Context, l *Lab) (string, error) {
 	if err := l.Edge.greet(l.Cloud, time.Now().Add(wasAhead)); err != nil {
 		return "", err
 	}
-	if _, err := l.Cloud.Gateway.Check(ctx, api.CheckRequest{}); err != nil { // it takes note of the stamp
+	if _, err := l.Cloud.Gateway.Check(ctx, api.CheckRequest{}); err != nil { // it notes the timestamp
 		return "", err
 	}
 	l.Edge.Host.Link().SetFirewall(simnet.Firewall{Drop: func(d simnet.Datagram, _ bool) bool {
@@ -77,8 +76,8 @@ func clockBack(ctx context.Context, l *Lab) (string, error) {
 		l.Edge.Start(ctx)
 }
 
-// greet sends the other gateway an initiation from where this one listens, while it does
-// not, and waits for the answer.
+// greet sends the other gateway an initiation from this one's address, while this one is stopped,
+// and waits for the response.
 func (s *Site) greet(other *Site, stamp time.Time) error {
 	ephemeral, err := peer.NewPrivateKey()
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *Site) greet(other *Site, stamp time.Time) error {
 		return fmt.Errorf("send a handshake to %s: %w", to, err)
 	}
 	var answer [1500]byte
-	for answer[0] != device.MessageResponseType { // probes come as well
+	for answer[0] != device.MessageResponseType { // probes arrive, too
 		if _, _, err := c.ReadFromUDPAddrPort(answer[:]); err != nil {
 			return fmt.Errorf("wait for the answer of %s to a handshake: %w", to, err)
 		}
@@ -109,7 +108,7 @@ func (s *Site) greet(other *Site, stamp time.Time) error {
 	return nil
 }
 
-// issueUntil gives the issuer an authority that ends, which the API server believes.
+// issueUntil gives the issuer an authority that expires and that the API server trusts.
 func (s *Site) issueUntil(end time.Time) error {
 	ca, err := pki.NewCABetween(time.Now().Add(-time.Hour), end, s.Name+"-peers-ca")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// keys are keys and tickets.
+// keys are faults of keys and tickets.
 func keys() []Scenario {
 	return []Scenario{pskMismatch(), wrongKey(), duplicateKey(), ticketUsed()}
 }

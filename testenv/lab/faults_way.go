@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// lossRate each way loses 10 % of the round trips.
+	// lossRate in each direction loses 10 % of the round trips.
 	lossRate = 0.05
-	// narrow is the MTU of a line that is narrower than others, in bytes: as of a tunnel
+	// narrow is the MTU of a line that is smaller than usual, in bytes, such as that of a tunnel
 	// within a tunnel.
 	narrow = 1400
-	// narrowOverlay is what is left of it for packets in the tunnel, rounded down to
-	// WireGuard's padding: headers of IPv4 (20), UDP (8) and WireGuard (32).
+	// narrowOverlay is the rest for packets in the tunnel, rounded down to WireGuard's padding:
+	// without the headers of IPv4 (20), UDP (8) and WireGuard (32).
 	narrowOverlay = (narrow - 60) &^ 15
 )
 
-// quality are ways that work badly.
+// quality are paths that work badly.
 func quality() []Scenario {
 	return []Scenario{
 		noWayIn(),
@@ -92,7 +92,7 @@ func quality() []Scenario {
 	}
 }
 
-// noWayIn is a pair that only a forwarded port joined.
+// noWayIn is a pair that is only connected by a forwarded port.
 func noWayIn() Scenario {
 	return Scenario{Name: "no-way-in", Summary: "both are behind symmetric NATs without a relay, and the port is forwarded no more that joined them",
 		cloud: symmetric, edge: symmetric,
@@ -101,19 +101,19 @@ func noWayIn() Scenario {
 			harm: func(ctx context.Context, l *Lab) (string, error) {
 				l.cloudNAT.Unforward(gatewayPort)
 				l.cloudNAT.Reboot()
-				_, err := l.Cloud.Gateway.NetCheck(ctx) // or it would find out in minutes
+				_, err := l.Cloud.Gateway.NetCheck(ctx) // otherwise it would take minutes to notice
 				return fmt.Sprintf("cloud's router was replaced: it forwards UDP %d no more; postern netcheck at cloud shows it", gatewayPort), err
 			},
 			cloud: codes(catalogue.NoWayIn), edge: codes(catalogue.HandshakeStale),
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort))
-				l.cloudNAT.Reboot() // what is in progress would go on through the mappings before
+				l.cloudNAT.Reboot() // existing mappings would keep working
 				return fmt.Sprintf("cloud's router forwards UDP %d again", gatewayPort), err
 			},
 		}}
 }
 
-// forward gives cloud a port that anyone can dial.
+// forward forwards a port to cloud that anyone can dial.
 func (l *Lab) forward(ctx context.Context) (string, error) {
 	at := netip.AddrPortFrom(cloudNATAddr, gatewayPort).String()
 	if err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort)); err != nil {
@@ -125,7 +125,7 @@ func (l *Lab) forward(ctx context.Context) (string, error) {
 	return fmt.Sprintf("cloud's router forwards UDP %d; at cloud: spec.discovery.advertise: [%q], and reload", gatewayPort, at), l.Cloud.reload(ctx)
 }
 
-// lines changes edge's line.
+// lines changes the conditions of edge's line.
 func lines(text string, c simnet.Conditions) func(context.Context, *Lab) (string, error) {
 	return func(_ context.Context, l *Lab) (string, error) {
 		for _, way := range []simnet.Direction{simnet.Up, simnet.Down} {

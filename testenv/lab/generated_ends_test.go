@@ -31,7 +31,7 @@ func sides() []side {
 	return []side{{"cloud", func(l *Lab) *Site { return l.Cloud }}, {"edge", func(l *Lab) *Site { return l.Edge }}}
 }
 
-// finds is a fault that one side alone finds of itself.
+// finds returns a fault that only this side finds, about itself.
 func (s side) finds(e endFault, c catalogue.Code) endFault {
 	e.name = s.name + " " + e.name
 	if s.name == "cloud" {
@@ -42,8 +42,8 @@ func (s side) finds(e endFault, c catalogue.Code) endFault {
 	return e
 }
 
-// failOver has another process take cloud's place, with the state that the first one left, as a
-// standby does, and waits until all is well.
+// failOver replaces cloud's process by another with the same state, like a standby, and waits
+// until all is well.
 func (l *Lab) failOver(ctx context.Context) error {
 	if err := l.Cloud.restart(ctx); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (l *Lab) failOver(ctx context.Context) error {
 	return err
 }
 
-// relayFaults are those of the relay, which is spare: the two meet without it.
+// relayFaults are faults of the relay. The two meet without it.
 func relayFaults() []endFault {
 	out := []endFault{{
 		name: "TURN server, down", relay: true, cloud: codes(catalogue.TurnUnreachable), edge: codes(catalogue.TurnUnreachable),
@@ -62,7 +62,7 @@ func relayFaults() []endFault {
 			return l.relay.Close()
 		},
 		fix: func(_ context.Context, l *Lab) error {
-			if l.relay != nil { // both sides say so
+			if l.relay != nil { // both sides report it
 				return nil
 			}
 			return l.serveRelay()
@@ -76,7 +76,7 @@ func relayFaults() []endFault {
 	return out
 }
 
-// relayFaults are those that one side has with the relay.
+// relayFaults are one side's faults with the relay.
 func (s side) relayFaults() []endFault {
 	filter := func(l *Lab, f simnet.Firewall) error {
 		s.of(l).Host.Link().SetFirewall(f)
@@ -101,7 +101,7 @@ func (s side) relayFaults() []endFault {
 	}
 }
 
-// password gives a site another password at the relay.
+// password changes a site's password for the relay.
 func (s *Site) password(ctx context.Context, word string) error {
 	if err := os.WriteFile(s.Spec().Discovery.TURNServers[0].PasswordFile, []byte(word), 0o600); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *Site) password(ctx context.Context, word string) error {
 	return s.reload(ctx)
 }
 
-// relayExpired has a site use a relay over TLS whose certificate ended an hour ago.
+// relayExpired makes a site use a relay over TLS whose certificate expired an hour ago.
 func relayExpired(ctx context.Context, l *Lab, site *Site) error {
 	const name = "turn.example.net"
 	ca, err := pki.NewCA("relay-ca")
@@ -124,7 +124,7 @@ func relayExpired(ctx context.Context, l *Lab, site *Site) error {
 	if err != nil {
 		return err
 	}
-	server, err := apiserver.Start(ctx, ca, ca.Pool()) // TLS is all that is spoken to it
+	server, err := apiserver.Start(ctx, ca, ca.Pool()) // only TLS is spoken to it
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func relayExpired(ctx context.Context, l *Lab, site *Site) error {
 	return site.reload(ctx)
 }
 
-// diskFaults are those of a gateway's state directory; as root also those of a disk.
+// diskFaults are faults of a gateway's state directory, and as root also those of a disk.
 func diskFaults() (out []endFault) {
 	for _, s := range sides() {
 		if disksOfTheirOwn() {
@@ -178,7 +178,8 @@ func diskFaults() (out []endFault) {
 	return out
 }
 
-// clockFaults are those of a clock that is shown: by an API server, whose gateway and peer both see it.
+// clockFaults are faults of the clock that an API server shows, which its gateway and its peer
+// both see.
 func clockFaults() (out []endFault) {
 	for _, s := range sides() {
 		for by, says := range map[time.Duration]string{10 * time.Minute: "ahead", -10 * time.Minute: "behind"} {
@@ -191,21 +192,21 @@ func clockFaults() (out []endFault) {
 	return out
 }
 
-// objects keep a gateway's state in the place of a cluster's Secrets.
+// objects stores a gateway's state in memory instead of a cluster's Secrets.
 type objects struct {
 	mu    sync.Mutex
 	files map[string][]byte
 	err   error
 }
 
-// Load gives what was saved.
+// Load returns the saved files.
 func (o *objects) Load(context.Context) (map[string][]byte, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.files), o.err
 }
 
-// Save takes one file.
+// Save saves one file.
 func (o *objects) Save(_ context.Context, name string, data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -216,7 +217,8 @@ func (o *objects) Save(_ context.Context, name string, data []byte) error {
 	return nil
 }
 
-// objectFaults are those of what a cluster keeps for a gateway, found when something is to be written.
+// objectFaults are faults of a gateway's stored state in its cluster. They are found on the next
+// write.
 func objectFaults() (out []endFault) {
 	for _, s := range sides() {
 		for name, cause := range map[string]error{

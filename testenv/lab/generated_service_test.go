@@ -23,7 +23,7 @@ import (
 	"github.com/postern-dev/postern/discovery"
 )
 
-// serviceFaults are those of cloud's Service in a cluster, which leads strangers to cloud.
+// serviceFaults are faults of cloud's Service, through which strangers reach cloud.
 func serviceFaults() []endFault {
 	change := func(kind watch.EventType, next func(*corev1.Service)) func(context.Context, *Lab) error {
 		return func(ctx context.Context, l *Lab) error {
@@ -53,7 +53,8 @@ func serviceFaults() []endFault {
 	}
 }
 
-// gatewayService is a Service as the chart makes it, of a cloud that has given it an address.
+// gatewayService returns a Service as the chart creates it, with an address from its cloud
+// provider.
 func gatewayService() corev1.Service {
 	return corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
@@ -66,7 +67,7 @@ func gatewayService() corev1.Service {
 	}
 }
 
-// cluster is an API server with one Service, and the watcher of it that tells cloud what leads to it.
+// cluster is an API server with one Service, and the watcher that tells cloud about it.
 type cluster struct {
 	server   *httptest.Server
 	stop     context.CancelFunc
@@ -80,7 +81,7 @@ type cluster struct {
 	gone    bool
 }
 
-// startCluster has cloud's gateway run in a cluster, and waits until it knows its Service.
+// startCluster runs cloud's gateway in a cluster, and waits until it knows its Service.
 func (l *Lab) startCluster(ctx context.Context) (*cluster, error) {
 	c := &cluster{service: gatewayService(), version: 1, told: make(chan exposure.Exposure), events: make(chan metav1.WatchEvent)}
 	c.server = httptest.NewServer(c)
@@ -111,7 +112,7 @@ clusters: [{name: lab, cluster: {server: "%s"}}], contexts: [{name: lab, context
 	return c, c.awaitTold(ctx)
 }
 
-// expose tells the gateway how its cluster leads to it, as package pod does.
+// expose tells the gateway how its cluster exposes it, as package pod does.
 func (s *Site) expose(e exposure.Exposure) {
 	var list []discovery.ServiceEndpoint
 	for _, x := range e.Endpoints {
@@ -152,14 +153,14 @@ func (c *cluster) change(ctx context.Context, kind watch.EventType, next func(*c
 	return c.awaitTold(ctx)
 }
 
-// current is the Service as it is now; its caller has mu.
+// current returns the Service; the caller must hold mu.
 func (c *cluster) current() corev1.Service {
 	s := *c.service.DeepCopy()
 	s.ResourceVersion = fmt.Sprint(c.version)
 	return s
 }
 
-// ServeHTTP lists and watches the Service; there is nothing else.
+// ServeHTTP serves list and watch of the Service, and nothing else.
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	query, resource := r.URL.Query(), path.Base(r.URL.Path)
@@ -171,7 +172,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !known:
 		w.WriteHeader(http.StatusNotFound)
 	case query.Get("sendInitialEvents") == "true":
-		w.WriteHeader(http.StatusUnprocessableEntity) // as a server does that knows no such lists
+		w.WriteHeader(http.StatusUnprocessableEntity) // like a server that does not support such lists
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
 			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 	case query.Get("watch") == "true":
@@ -203,7 +204,7 @@ func (c *cluster) watch(w io.Writer, r *http.Request, resource string) {
 	}
 }
 
-// Close ends the watcher, and the server.
+// Close stops the watcher and the server.
 func (c *cluster) Close() error {
 	c.stop()
 	c.watching.Wait()

@@ -28,11 +28,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Faults are generated: a place, a kind, a direction, whom it hits and when. Its right answer, what
-// each side can know by its own evidence, follows from these, so that nobody can list the faults
-// that the diagnosis was made for. See the README.
+// Faults are generated from a place, a kind, a direction, the affected hosts and a time. The
+// right answer for each side is derived from what it can know by its own evidence. So the test is
+// not a list of the faults that the diagnosis was made for. See the README.
 
-// spot is where something goes wrong on the way, from edge to cloud.
+// spot is the place of a fault on the path, from edge to cloud.
 type spot int
 
 const (
@@ -55,12 +55,12 @@ const (
 	rejectedHost      // ICMP: host unreachable
 	rejectedRule      // ICMP: administratively prohibited
 	lossy             // three packets of ten are lost
-	narrowed          // packets of more than 600 bytes vanish
+	narrowed          // packets of more than 600 bytes are dropped silently
 	policed           // what exceeds 50 kbit/s is dropped
-	uneven            // 100 ms later, and up to 100 ms more, some out of order: no fault
+	uneven            // delay of 100 to 200 ms, with reordering: no fault
 	cut               // the link is down
 	noRoute           // the machine has no route
-	noLeave           // its firewall lets nothing out
+	noLeave           // its firewall drops everything that leaves
 )
 
 func (k kind) String() string {
@@ -69,7 +69,7 @@ func (k kind) String() string {
 
 func (k kind) rejects() bool { return k >= rejectedNet && k <= rejectedRule }
 
-// direction is what is hit: from edge to cloud, from cloud to edge, or both.
+// direction is the affected direction: from edge to cloud, from cloud to edge, or both.
 type direction int
 
 const (
@@ -80,7 +80,7 @@ const (
 
 func (d direction) String() string { return [...]string{"", "to cloud", "to edge", "both ways"}[d] }
 
-// when is when it goes wrong.
+// when is when the fault begins.
 type when int
 
 const (
@@ -91,34 +91,34 @@ const (
 
 func (w when) String() string { return [...]string{"", "from the start", "after a failover"}[w] }
 
-// generatedFault is one of them.
+// generatedFault is a generated fault.
 type generatedFault struct {
 	spot
 	kind
 	direction
 	when
-	all bool // everybody is hit that edge speaks to, not cloud alone
+	all bool // everything that edge speaks to is affected, not only cloud
 	nat bool // edge is behind a NAT
-	// end is a fault at an end instead of on the way, also one beside that.
+	// end is a fault at an end instead of on the path. also is one in addition.
 	end, also *endFault
-	// rules are those that fixes have inserted.
+	// rules are the rules that fixes have inserted.
 	rules *rules
 }
 
-// endFault is at the end of a way: a process, a key, a server.
+// endFault is a fault at an end of the path: a process, a key, a server.
 type endFault struct {
 	name        string
 	do          func(context.Context, *Lab) error
 	cloud, edge []catalogue.Code
-	// says is what the cause or fix of each side's root has to name; empty is nothing.
+	// says is what the cause or fix of each side's root must contain; empty means nothing.
 	says string
-	// fix does what says names; nil where that takes judgement.
+	// fix does what says names; nil if that takes judgement.
 	fix func(context.Context, *Lab) error
-	// relay: there is a relay, which both may use.
+	// relay means that there is a relay, which both may use.
 	relay bool
-	// disk is the site whose files are on a small disk of their own; empty is none.
+	// disk is the site whose files are on their own small disk; empty means none.
 	disk string
-	// adjust changes the gateways' options before they start; nil leaves them.
+	// adjust changes the gateways' options before they start; it may be nil.
 	adjust func(site string, o *gateway.Options)
 }
 
@@ -144,7 +144,7 @@ func (g generatedFault) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// generate gives every fault that there can be, in an order that is always the same.
+// generate returns all faults, always in the same order.
 func generate() (out []generatedFault) {
 	for at := edgeHost; at <= cloudHost; at++ {
 		for k := dropped; k <= noLeave; k++ {
@@ -186,7 +186,7 @@ func generate() (out []generatedFault) {
 // possible reports whether the parts of a fault fit together.
 func (g generatedFault) possible() bool {
 	switch {
-	case g.all && g.spot > edgeRouter: // others do not pass there
+	case g.all && g.spot > edgeRouter: // traffic to others does not pass there
 		return false
 	case g.kind == cut:
 		return g.direction == bothWays && (g.all || g.spot == cloudHost) && g.spot != transit && (g.spot != edgeRouter || g.nat)
@@ -200,20 +200,20 @@ func (g generatedFault) possible() bool {
 	return true
 }
 
-// passes reports whether something comes through in spite of the fault.
+// passes reports whether some packets get through in spite of the fault.
 func (g generatedFault) passes() bool {
 	return g.kind == lossy || g.kind == narrowed || g.kind == policed || g.kind == uneven
 }
 
-// cuts reports whether the two do not reach each other.
+// cuts reports whether the two cannot reach each other.
 func (g generatedFault) cuts() bool { return g.end == nil && !g.passes() }
 
-// answers are the codes that are right for each side; none where nothing is wrong from there.
+// answers returns the right codes for each side; none if nothing is wrong for it.
 func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 	if g.end != nil {
 		return g.end.cloud, g.end.edge
 	}
-	if both := g.also; both != nil { // the nearer, and at cloud its own server
+	if both := g.also; both != nil { // edge names the nearer one, cloud its own server
 		g.also = nil
 		cloud, edge = g.answers()
 		if cloud = append(cloud, both.cloud...); g.passes() {
@@ -230,7 +230,7 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		return codes(catalogue.PacketsLost), codes(catalogue.PacketsLost)
 	case narrowed:
 		return codes(catalogue.PathMTUSmall), codes(catalogue.PathMTUSmall)
-	case policed: // only connections tell a limiter from a lossy line, and there are none
+	case policed: // only connections distinguish a limiter from a lossy line, and there are none
 		both := codes(catalogue.PacketsLost, catalogue.RateLimited)
 		return both, both
 	case uneven:
@@ -268,7 +268,7 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 	return cloud, edge
 }
 
-// refused is the answer for whose packets are rejected.
+// refused returns the codes for the side whose packets are rejected.
 func (g generatedFault) refused(host spot) []catalogue.Code {
 	if g.spot == host { // its own firewall
 		return codes(catalogue.SendProhibited)
@@ -276,7 +276,7 @@ func (g generatedFault) refused(host spot) []catalogue.Code {
 	return codes(catalogue.RouterRefuses)
 }
 
-// make makes the fault.
+// make causes the fault.
 func (g generatedFault) make(ctx context.Context, l *Lab) error {
 	if g.end != nil {
 		return g.end.do(ctx, l)
@@ -354,7 +354,7 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// processFaults are those of gateways and STUN servers.
+// processFaults are faults of gateways and STUN servers.
 func processFaults() []endFault {
 	both := func(name string, c catalogue.Code, do func(context.Context, *Lab) error) endFault {
 		return endFault{name: name, do: do, cloud: codes(c), edge: codes(c)}
@@ -418,7 +418,7 @@ func processFaults() []endFault {
 	}
 }
 
-// nameFaults are those of names by which edge, behind a NAT, knows cloud from the start.
+// nameFaults are faults of names by which edge, behind a NAT, knows cloud from the start.
 func nameFaults() []endFault {
 	const name = "cloud.example.net"
 	dials := func(l *Lab) error { return l.Edge.know(dial(name + ":51820")) }
@@ -448,26 +448,26 @@ func serverFaults() (out []endFault) {
 	return out
 }
 
-// says reports whether a root names what it has to.
+// says reports whether a root contains what it must.
 func (d diagnosis) says(g generatedFault) bool {
 	return g.end == nil || g.end.says == "" || slices.ContainsFunc(d.roots(), func(c api.Check) bool {
 		return strings.Contains(c.Cause+" "+c.Fix, g.end.says)
 	})
 }
 
-// outcome is how right a verdict is.
+// outcome is how correct a verdict is.
 type outcome int
 
 const (
 	wrong outcome = iota
-	half          // nothing that is false, and not all that can be known
+	half          // nothing false, but not everything that can be known
 	right
 )
 
 func (o outcome) String() string { return [...]string{"wrong", "half", "right"}[o] }
 
-// judge compares what a side found with what is right. Only what says that it does not know
-// counts as half, and roots beside the right one are wrong.
+// judge compares what a side found with what is right. A verdict that says that it does not know
+// counts as half. Additional roots beside the right one are wrong.
 func judge(found, want []catalogue.Code) outcome {
 	silence := codes(catalogue.Unanswered, catalogue.HandshakeStale, catalogue.PeerSilent)
 	in := func(list []catalogue.Code) func(catalogue.Code) bool {
@@ -485,7 +485,7 @@ func judge(found, want []catalogue.Code) outcome {
 	return wrong
 }
 
-// scored is what a side came to.
+// scored is the result for one side.
 type scored struct {
 	fault          generatedFault
 	side           string
@@ -493,26 +493,26 @@ type scored struct {
 	first, settled []catalogue.Code
 	atFirst        outcome
 	outcome                      // once settled
-	after          time.Duration // until it was right; 0 for never
+	after          time.Duration // time until it was right; 0 for never
 	exit           bool          // an unreachable peer without an error
-	green          bool          // an unreachable peer that a status shows as connected, when it is to be known
-	other          bool          // a status shows another root of the peer's silence, once settled
+	green          bool          // a status shows an unreachable peer as connected although it could know
+	other          bool          // a status shows another root of the peer's silence once settled
 	silent         time.Duration // the longest check while the peer was silent
-	wrong          []string      // what was false at any check
-	log            *record       // both gateways'
+	wrong          []string      // what was false in any check
+	log            *record       // that of both gateways
 	repair                       // of both sides
-	fixes          []string      // of this one
-	starved        bool          // this machine was too busy for its timers, by the gateway's own word
+	fixes          []string      // of this side
+	starved        bool          // the gateway reports that this machine was too busy for its timers
 }
 
 const (
-	// soon is when a verdict is to be right, once what is asked shows the fault.
+	// soon is when a verdict should be right after the requested check shows the fault.
 	soon = 5 * time.Second
-	// settleTime is how long verdicts have to settle.
+	// settleTime is the time after which verdicts must be settled.
 	settleTime = 50 * time.Second
 )
 
-// scenario is the fault as one of the lab's.
+// scenario returns the fault as a scenario of the lab.
 func (g generatedFault) scenario() Scenario {
 	s := Scenario{Name: g.String(), cloud: public, edge: public, fault: new(fault)}
 	s.fault.cloud, s.fault.edge = g.answers()
@@ -542,7 +542,7 @@ func (g generatedFault) scenario() Scenario {
 	return s
 }
 
-// options are those of the lab that it is made in.
+// options returns the options of the fault's lab.
 func (g generatedFault) options() Options {
 	o := Options{Version: "test", Scenario: g.scenario(), StepLimit: patience}
 	if g.end != nil {
@@ -551,7 +551,8 @@ func (g generatedFault) options() Options {
 	return o
 }
 
-// play makes a fault on a new pair and looks at what both sides find, at once and until it is right.
+// play causes a fault on a new pair and reads what both sides find, at once and until it is
+// right.
 func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err error) {
 	log := &record{}
 	o := g.options()
@@ -585,7 +586,7 @@ func (g generatedFault) play(ctx context.Context, dir string) (out []scored, err
 	return out, err
 }
 
-// harm makes the fault, and does not wait until it is found.
+// harm causes the fault, without waiting until it is found.
 func (l *Lab) harm(ctx context.Context) (string, error) { return l.steps(Harm)[0].do(ctx) }
 
 func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
@@ -609,7 +610,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 				d.report, d.err = d.site.Gateway.Check(ctx, api.CheckRequest{})
 				errs[i], found[i] = d.err, d
 				silent := unreached(d.report)
-				if silent && !slices.Contains(d.codes(), catalogue.PacketsLost) { // such a peer is heard now and then
+				if silent && !slices.Contains(d.codes(), catalogue.PacketsLost) { // such a peer is heard occasionally
 					s.silent = max(s.silent, time.Since(asked))
 				}
 				s.settled = d.codes()
@@ -656,7 +657,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 			}
 			all = all && s.after > 0 && time.Since(start)-s.after > time.Second
 		}
-		quiet := len(cloud)+len(edge) == 0 && round < 3 // that nothing is found takes longer to see
+		quiet := len(cloud)+len(edge) == 0 && round < 3 // finding nothing takes longer to confirm
 		if all && !quiet || time.Since(start) > settleTime {
 			done, err := g.applyFixes(ctx, l, found)
 			for i := range out {
@@ -671,7 +672,7 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 	}
 }
 
-// goError are words of Go's errors, which nobody is to be shown.
+// goError matches Go's error texts, which must not be shown to users.
 var goError = regexp.MustCompile(`context (deadline exceeded|canceled)|netstack:|(dial|read|write) (tcp|udp)|sendmsg|i/o timeout`)
 
 // unreached reports whether a peer's tunnel does not work.
@@ -681,7 +682,7 @@ func unreached(r api.CheckReport) bool {
 	})
 }
 
-// sample draws n of all faults, the same each time, or of those that POSTERN_FAULTS_OF picks.
+// sample draws n of all faults, the same each time, or of those that match POSTERN_FAULTS_OF.
 func sample(n int) []generatedFault {
 	only := regexp.MustCompile(os.Getenv("POSTERN_FAULTS_OF"))
 	all := slices.DeleteFunc(generate(), func(g generatedFault) bool { return !only.MatchString(g.String()) })
@@ -690,12 +691,12 @@ func sample(n int) []generatedFault {
 	return all[:min(n, len(all))]
 }
 
-// The sample is drawn of all faults; see `make faults`. Verdicts may be half right while nothing is
-// false, and 9 of 10 are to be right once they have settled.
+// The sample is drawn from all faults; see `make faults`. Verdicts may be half right as long as
+// nothing is false. Once settled, 9 of 10 must be right.
 func TestGeneratedFaultsAreNamed(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("POSTERN_FAULTS"))
 	if err != nil {
-		t.Skip("POSTERN_FAULTS is not the size of a sample")
+		t.Skip("set POSTERN_FAULTS to the size of a sample")
 	}
 	all := sample(n)
 	var mu sync.Mutex
@@ -736,7 +737,7 @@ func TestGeneratedFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// confusion is the matrix of what is right and what was found, and the share that is right once
+// confusion returns the matrix of right and found codes, and the share that is right once
 // settled.
 func confusion(scores []scored) (string, float64) {
 	var b strings.Builder
@@ -813,12 +814,12 @@ func confusion(scores []scored) (string, float64) {
 	}
 	fmt.Fprintf(w, "the fix applied as printed\thelped %d\tdid not %d\ttakes judgement %d\n", repairs[helpful], repairs[useless], repairs[notMechanical])
 	byTime(w, scores)
-	_ = w.Flush() // into memory
+	_ = w.Flush() // in memory
 	return b.String(), float64(count[right]) / n
 }
 
-// byTime tells of each kind of fault which share of the verdicts was right, to stay so, when so
-// long had passed since the fault.
+// byTime writes, for each kind of fault, the share of verdicts that were right by a time after
+// the fault and stayed right.
 func byTime(w io.Writer, scores []scored) {
 	within := []time.Duration{soon, 15 * time.Second, settleTime}
 	kinds := map[string][]scored{"all": scores}
@@ -844,7 +845,7 @@ func byTime(w io.Writer, scores []scored) {
 	fmt.Fprintln(w)
 }
 
-// sort is what faults are told apart by in the table of times.
+// sort returns the group of a fault in the table of times.
 func (g generatedFault) sort() string {
 	switch {
 	case g.end != nil:
@@ -866,14 +867,14 @@ func text(c []catalogue.Code) string {
 	return strings.Join(out, " ")
 }
 
-// Whatever is generated has a name of its own and an answer, in which no side is told of what it
-// cannot know.
+// Every generated fault has a unique name and an answer, which tells no side of what it cannot
+// know.
 func TestGeneratedFaultsHaveAnswers(t *testing.T) {
 	names := map[string]bool{}
 	for _, g := range generate() {
 		cloud, edge := g.answers()
 		if names[g.String()] || len(cloud)+len(edge) == 0 && g.kind != uneven {
-			t.Errorf("%s is there twice or has no answer", g)
+			t.Errorf("%s is duplicate or has no answer", g)
 		}
 		names[g.String()] = true
 		if own := codes(catalogue.LinkDown, catalogue.NoRoute, catalogue.SendProhibited); g.spot < transit && g.end == nil &&
@@ -882,7 +883,7 @@ func TestGeneratedFaultsHaveAnswers(t *testing.T) {
 		}
 	}
 	if len(names) < 100 {
-		t.Errorf("there are only %d", len(names))
+		t.Errorf("got only %d faults", len(names))
 	}
 	for _, c := range []struct {
 		found, want []catalogue.Code

@@ -17,14 +17,14 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// healthyVariable is for how long pairs are to be well; see `make test-healthy-real`. testenv/e2e looks
-// at one pair for a while.
+// healthyVariable sets how long pairs must stay healthy; see `make test-healthy-real`.
+// testenv/e2e runs one pair for a shorter time.
 const healthyVariable = "POSTERN_HEALTHY_REAL"
 
-// badLine is what each direction of edge's line does to its packets.
+// badLine is the impairment of each direction of edge's line.
 var badLine = simnet.Conditions{Delay: wanDelay, Jitter: 100 * time.Millisecond, Loss: 0.02}
 
-// natPairs are the pairs of places, each pair once.
+// natPairs returns each pair of places once.
 func natPairs() (out []Scenario) {
 	places := []place{public, fullCone, addrRestricted, portRestricted, poisonable, symmetric}
 	for i, cloud := range places {
@@ -37,13 +37,13 @@ func natPairs() (out []Scenario) {
 	return out
 }
 
-// Pairs that are well stay so for all checks, those that gateways run by themselves and `postern check`
-// once a minute, over a line that loses 2 % of the packets each way and delays them by up to 100 ms
-// more. That packets are lost is true, and so is that a relay is in use.
+// Healthy pairs stay so in all checks, those of the gateways and a `postern check` a minute, over
+// a line that loses 2 % of the packets each way and delays them by up to 100 ms more. It is
+// correct to report lost packets, and that a relay is in use.
 func TestHealthyPairsHaveNoFault(t *testing.T) {
 	healthyFor, err := time.ParseDuration(os.Getenv(healthyVariable))
 	if err != nil {
-		t.Skip(healthyVariable + " is no time")
+		t.Skip("set " + healthyVariable + " to a duration")
 	}
 	for _, s := range natPairs() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestHealthyPairsHaveNoFault(t *testing.T) {
 	}
 }
 
-// meetOnABadLine has edge join cloud, and waits until all is well.
+// meetOnABadLine makes edge join cloud, and waits until all is well.
 func (l *Lab) meetOnABadLine(ctx context.Context) error {
 	link := l.Edge.Host.Link()
 	if l.NAT != nil {
@@ -93,7 +93,8 @@ func (l *Lab) meetOnABadLine(ctx context.Context) error {
 	return err
 }
 
-// watchHealth reads what both sides know for as long, each second, and has them check each minute.
+// watchHealth reads both sides' results each second for the given time, and runs a check each
+// minute.
 func (l *Lab) watchHealth(ctx context.Context, healthyFor time.Duration) (looks, starved int, wrong []string) {
 	var mu sync.Mutex
 	var both sync.WaitGroup
@@ -124,14 +125,14 @@ func (l *Lab) watchHealth(ctx context.Context, healthyFor time.Duration) (looks,
 	return looks, starved, wrong
 }
 
-// falseAlarms are what is said of a healthy pair and is not true.
+// falseAlarms returns false statements about a healthy pair.
 func (d diagnosis) falseAlarms(status api.Status, err error) (out []string) {
 	if err != nil {
 		return []string{err.Error()}
 	}
 	starved := slices.Contains(d.codes(), catalogue.ProcessStarved)
 	for _, p := range status.Peers {
-		// On a line that loses 2 % each way it is true now and then that nothing was answered for a moment.
+		// With a loss of 2 % each way, it can be true for a moment that nothing was answered.
 		moment := p.Shown() == api.StateUnconfirmed && time.Since(*p.UnconfirmedSince) < soon
 		if p.Shown() != api.StateConnected && !moment && !starved {
 			out = append(out, fmt.Sprintf("%s shows %s as %s", d.site.Name, p.Name, p.Shown()))

@@ -1,17 +1,16 @@
-// Package lab is the demonstration: two gateways, two API servers and the internet between
-// them, in one process and without privileges. What the internet is like, and what is
-// shown there, is a [Scenario]; the default one is
+// Package lab is the demonstration: two gateways, two API servers and the internet between them,
+// in one process and without privileges. A [Scenario] describes the internet and what is shown.
+// The default is:
 //
 //	edge 192.168.7.2 ──── NAT 198.51.100.7 ──── internet ──── cloud 203.0.113.10
 //	                      port-restricted           │
 //	                                    stun 192.0.2.53, 192.0.2.54
 //
-// What is real: both gateways are complete (configuration files, state directories,
-// WireGuard, the network stack, tickets, issued certificates, admin sockets), and so are
-// the TLS and the client certificates of the API endpoints, and the TURN server that is
-// the relay of some scenarios. What is simulated: the internet, NATs and firewalls
-// (testenv/simnet), and what stands behind the API endpoints (testenv/apiserver; no etcd,
-// no scheduler).
+// Both gateways are real and complete (configuration files, state directories, WireGuard, the
+// network stack, tickets, issued certificates, admin sockets). So are the TLS and client
+// certificates of the API endpoints, and the TURN server that is the relay of some scenarios. The
+// internet, NATs and firewalls are simulated (testenv/simnet), and so are the backends of the API
+// endpoints (testenv/apiserver; no etcd, no scheduler).
 package lab
 
 import (
@@ -30,19 +29,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Addresses of the lab's internet: documentation ranges (RFC 5737) outside, private ones
-// behind NATs.
+// Addresses of the lab's internet: documentation ranges (RFC 5737) outside, private ones behind
+// NATs.
 var (
-	cloudAddr    = netip.MustParseAddr("203.0.113.10") // where it has no NAT
+	cloudAddr    = netip.MustParseAddr("203.0.113.10") // if it has no NAT
 	cloudNATAddr = netip.MustParseAddr("198.51.100.10")
 	cloudInside  = netip.MustParseAddr("192.168.10.2")
 	natAddr      = netip.MustParseAddr("198.51.100.7")
 	edgeAddr     = netip.MustParseAddr("192.168.7.2")
-	edgePublic   = netip.MustParseAddr("203.0.113.7") // where it has no NAT
+	edgePublic   = netip.MustParseAddr("203.0.113.7") // if it has no NAT
 	copyAddr     = netip.MustParseAddr("203.0.113.8")
-	movedAddr    = netip.MustParseAddr("203.0.113.20") // where cloud moves to
-	elsewhere    = netip.MustParseAddr("203.0.113.99") // where nobody is
-	besideAddr   = netip.MustParseAddr("192.168.7.3")  // cloud's on edge's network
+	movedAddr    = netip.MustParseAddr("203.0.113.20") // cloud's new address when it moves
+	elsewhere    = netip.MustParseAddr("203.0.113.99") // an unused address
+	besideAddr   = netip.MustParseAddr("192.168.7.3")  // cloud's if it is on edge's network
 	relayAddr    = netip.MustParseAddr("192.0.2.60")
 	stunAddrs    = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
 	testerAddrs  = [2]netip.Addr{netip.MustParseAddr("192.0.2.55"), netip.MustParseAddr("192.0.2.56")}
@@ -50,33 +49,33 @@ var (
 
 const stunPort = 3478
 
-// wanDelay is the one-way delay of each site's access line: a round trip of 20 ms, as
-// between two cities of a country.
+// wanDelay is the one-way delay of each site's access line. A round trip takes 20 ms, as between
+// two cities of a country.
 const wanDelay = 5 * time.Millisecond
 
-// drainTime is how long closing waits for open connections.
+// drainTime is how long Close waits for open connections.
 const drainTime = 2 * time.Second
 
-// Options of a lab.
+// Options configure a lab.
 type Options struct {
-	// Dir holds configurations and state; empty makes a temporary one, removed by Close.
+	// Dir is for configurations and state; empty means a temporary one, which Close removes.
 	Dir     string
 	Version string
-	// Scenario is what to build and play; the zero value is the default one.
+	// Scenario is what to build and play; the zero value means the default.
 	Scenario Scenario
-	// Logger gets what all gateways log; nil discards.
+	// Logger receives the logs of all gateways; nil discards them.
 	Logger *slog.Logger
-	// Adjust changes the options of each gateway before it starts, by the site's name;
-	// nil leaves them as they are.
+	// Adjust changes the options of each gateway before it starts, by the site's name; it may be
+	// nil.
 	Adjust func(site string, o *gateway.Options)
-	// StepLimit bounds each step of the scenario; 0 is two minutes.
+	// StepLimit bounds each step of the scenario; 0 means two minutes.
 	StepLimit time.Duration
 }
 
 // Lab is a running demonstration.
 type Lab struct {
 	Internet *simnet.Internet
-	NAT      *simnet.NAT // before edge; nil where it has none
+	NAT      *simnet.NAT // in front of edge; nil if it has none
 	Cloud    *Site
 	Edge     *Site
 
@@ -88,21 +87,21 @@ type Lab struct {
 	tester    *stunserver.BehaviourServer
 	relay     *turnserver.Server
 	relayHost *simnet.Host // nil without a relay
-	cloudNAT  *simnet.NAT  // nil where it has none
+	cloudNAT  *simnet.NAT  // nil if it has none
 	others    []*Site
 	load      load
 	names     names
-	ticket    string // the latest that cloud made
+	ticket    string // cloud's latest ticket
 	fault     faultState
 }
 
-// load is what the transfer of a scenario goes through.
+// load is the transfer of a scenario and its server.
 type load struct {
 	echo     *echo
 	transfer *transfer
 }
 
-// Build starts everything; nothing is peered yet. On an error nothing is left behind.
+// Build starts everything, without peering the sites. On an error it cleans up.
 func Build(ctx context.Context, o Options) (*Lab, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -154,7 +153,7 @@ func (l *Lab) build(ctx context.Context) error {
 	return nil
 }
 
-// AddSite starts one more cluster on a host of the lab's internet.
+// AddSite starts another cluster on a host of the lab's internet.
 func (l *Lab) AddSite(ctx context.Context, o simnet.HostOptions) (*Site, error) {
 	host, err := l.Internet.AddHost(o)
 	if err != nil {
@@ -167,7 +166,7 @@ func (l *Lab) AddSite(ctx context.Context, o simnet.HostOptions) (*Site, error) 
 	return s, err
 }
 
-// Close ends everything and removes the temporary directory.
+// Close stops everything and removes the temporary directory.
 func (l *Lab) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -194,7 +193,7 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeServers ends what only some scenarios have.
+// closeServers stops the servers that only some scenarios have.
 func (l *Lab) closeServers() error {
 	var errs []error
 	if l.load.echo != nil {

@@ -14,11 +14,10 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// patience bounds each step. It is for what hangs, not for what is slow.
+// patience bounds each step. It is for steps that hang, not for slow ones.
 const patience = 8 * time.Minute
 
-// TestMain has more tests run at once than there are processors: most of the time they
-// wait.
+// TestMain runs more tests concurrently than there are processors: they mostly wait.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "100"); err != nil {
 		panic(err)
@@ -26,11 +25,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestScenariosSucceed plays each once: no step may fail, and nothing be left. Without the
-// build tag e2e these are a few of each kind, for the race detector.
+// TestScenariosSucceed plays each scenario once: no step may fail, and no goroutine may leak.
+// Without the build tag e2e it plays a few of each kind, for the race detector.
 func TestScenariosSucceed(t *testing.T) {
-	// Those that wait until a path or a peer counts as lost take longest, and do least
-	// meanwhile. Of the others only so many run at once that no gateway finds itself slow.
+	// Scenarios that wait until a path or a peer counts as lost take longest and need little
+	// processor time. Of the others, only a few run concurrently, so that no gateway reports a
+	// slow machine.
 	waiting := []string{"blocked-outbound", "blocked-inbound", "blocked-both", "name-moved", "duplicate-key", "wrong-key", "no-way-in", "relay-lost", "relay-in-use"}
 	working := make(chan struct{}, 3)
 	for _, s := range played() {
@@ -59,7 +59,7 @@ func TestScenariosSucceed(t *testing.T) {
 	}
 }
 
-// record keeps what was logged, for a scenario that fails.
+// record keeps the log for a scenario that fails.
 type record struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// names is the lab's DNS: no gateway asks the system's. The zero value has no records. It
-// is safe for concurrent use.
+// names is the lab's DNS: gateways do not use the system's. The zero value has no records. It is
+// safe for concurrent use.
 type names struct {
 	mu      sync.Mutex
 	records map[string]netip.Addr
-	silent  bool // nobody answers
+	silent  bool // no query is answered
 }
 
-// set makes or changes a record.
+// set creates or changes a record.
 func (n *names) set(host string, a netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -25,7 +25,7 @@ func (n *names) set(host string, a netip.Addr) {
 	n.records[host] = a
 }
 
-// silence has nobody answer from now on.
+// silence makes the DNS stop answering.
 func (n *names) silence() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

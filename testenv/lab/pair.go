@@ -12,10 +12,10 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// gatewayPort is where gateways listen unless told otherwise.
+// gatewayPort is the gateways' default port.
 const gatewayPort = 51820
 
-// introduce writes into each site's file what it needs to know of the other.
+// introduce writes into each site's file what it needs to know about the other.
 func (l *Lab) introduce() error {
 	for _, p := range []struct{ s, other *Site }{{l.Cloud, l.Edge}, {l.Edge, l.Cloud}} {
 		other := api.Peer{Name: p.other.Name, PublicKey: p.other.key.Public().String(), Allow: []string{api.ServiceAuth, api.ServiceAPIServer}}
@@ -35,16 +35,16 @@ func (l *Lab) introduce() error {
 
 func endpoint(a netip.Addr) string { return netip.AddrPortFrom(a, gatewayPort).String() }
 
-// know changes what a site's file says of the other site.
+// know changes what a site's file says about the other site.
 func (s *Site) know(change func(*api.Peer)) error {
 	change(&s.other)
 	return s.Edit(func(spec *api.GatewaySpec) { spec.Peers = []api.Peer{s.other} })
 }
 
-// reload has the gateway read its file.
+// reload makes the gateway read its file.
 func (s *Site) reload(ctx context.Context) error { return s.Gateway.Reload(ctx) }
 
-// learn is know, and the gateway reads it.
+// learn is know and reload.
 func (s *Site) learn(ctx context.Context, change func(*api.Peer)) error {
 	if err := s.know(change); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *Site) learn(ctx context.Context, change func(*api.Peer)) error {
 	return s.reload(ctx)
 }
 
-// presharedKey writes a file with a new one.
+// presharedKey writes a file with a new preshared key.
 func (s *Site) presharedKey() (string, error) {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails

@@ -11,22 +11,22 @@ import (
 	"github.com/postern-dev/postern/testenv/tmux"
 )
 
-// recorded are the faults that the documentation has recordings of, from five sorts.
+// recorded are the faults with recordings in the documentation, of five kinds.
 var recorded = []string{"blocked-outbound", "no-way-in", "api-expired", "api-down", "loss"}
 
-// Recordings of the live screen: all is well, the fault is made, it is seen, it is fixed as the screen
+// Records the live screen: all is well, the fault is caused, is seen, and is fixed as the screen
 // says. See `make pictures`.
 func TestPicturesOfFaults(t *testing.T) {
 	dir := os.Getenv("POSTERN_PICTURES")
 	if dir == "" {
-		t.Skip("POSTERN_PICTURES names no directory for them")
+		t.Skip("set POSTERN_PICTURES to a directory")
 	}
 	const width, height = 110, 36
 	for _, name := range recorded {
 		t.Run(name, func(t *testing.T) {
 			s, ok := FindScenario(name)
 			if !ok {
-				t.Fatal("there is no such scenario")
+				t.Fatal("no such scenario")
 			}
 			w := watchLab(t, Options{Version: "1.0.0", Scenario: s, StepLimit: patience})
 			w.open(t, width, height)
@@ -48,7 +48,7 @@ func TestPicturesOfFaults(t *testing.T) {
 			}
 			after(t, 2*time.Second)
 			take(3*time.Second, "%s", fault)
-			if err := w.screen.Press(t.Context(), "r"); err != nil { // what an operator does who was told of a fault
+			if err := w.screen.Press(t.Context(), "r"); err != nil { // as an operator does who was told of a fault
 				t.Fatal(err)
 			}
 			after(t, 8*time.Second)

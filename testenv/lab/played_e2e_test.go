@@ -2,5 +2,5 @@
 
 package lab
 
-// played are all scenarios.
+// played returns all scenarios.
 func played() []Scenario { return Scenarios() }

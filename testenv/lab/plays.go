@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// dialWait is how long edge tries to reach an inviter that lets nothing in.
+// dialWait is how long edge tries to reach an inviter whose firewall blocks it.
 const dialWait = 3 * time.Second
 
 // directFromTheStart meets without a relay.
@@ -23,7 +23,7 @@ func (l *Lab) directFromTheStart() []step {
 // relayThenDirect meets over the relay, and shows the change to a direct path.
 func (l *Lab) relayThenDirect() []step { return l.directFromTheStart() }
 
-// orderedPunching shows how two NATs are opened that an unasked datagram would poison.
+// orderedPunching shows how to open two NATs that an unsolicited datagram would poison.
 func (l *Lab) orderedPunching() []step {
 	return append(l.meet(),
 		step{"proposed", "one side proposes to punch, over the relay", func(ctx context.Context) (string, error) {
@@ -35,7 +35,7 @@ func (l *Lab) orderedPunching() []step {
 		l.direct(), l.verified())
 }
 
-// relayStays shows a pair that no direct path can join.
+// relayStays shows a pair that cannot have a direct path.
 func (l *Lab) relayStays() []step {
 	return append(l.meet(),
 		step{"why", "both find out that no direct path can be had", func(ctx context.Context) (string, error) {
@@ -63,7 +63,8 @@ func (l *Lab) relayStays() []step {
 		l.verified())
 }
 
-// heldBack is an address of the peer that is not tried because of the NATs, or nothing.
+// heldBack returns an address of the peer that is not tried because of the NATs; the zero value
+// if there is none.
 func heldBack(p api.PeerStatus) api.Candidate {
 	for _, c := range p.Candidates {
 		if c.State == "frozen" && strings.Contains(c.Reason, "another port for each destination") {
@@ -73,7 +74,7 @@ func heldBack(p api.PeerStatus) api.Candidate {
 	return api.Candidate{}
 }
 
-// oneWay has the inviter dial, since nobody can dial it.
+// oneWay makes the inviter dial, because it cannot be dialled.
 func (l *Lab) oneWay() []step {
 	var reply string
 	steps := []step{l.invite(), {"join", "edge dials cloud, whose firewall drops it", func(ctx context.Context) (string, error) {
@@ -112,7 +113,7 @@ func (l *Lab) sameNetwork() []step {
 	return append(l.meet(), near, l.verified())
 }
 
-// meet has edge join cloud, and starts the transfer as soon as there is any path.
+// meet makes edge join cloud, and starts the transfer as soon as there is a path.
 func (l *Lab) meet() []step {
 	var steps []step
 	if l.scenario.tested {
@@ -126,7 +127,7 @@ func (l *Lab) meet() []step {
 		step{"transfer", "a client of edge begins a transfer with a service of cloud", l.beginTransfer})
 }
 
-// awaitMet waits until there is any path.
+// awaitMet waits until there is a path.
 func (l *Lab) awaitMet(ctx context.Context) (string, error) {
 	all, err := l.awaitBoth(ctx, func(p api.PeerStatus) string {
 		if p.State != api.StateConnected || p.Path.Kind == api.PathNone {
@@ -180,7 +181,7 @@ func (l *Lab) beginTransfer(ctx context.Context) (string, error) {
 	}
 	l.load.transfer = startTransfer(address)
 	err = l.load.transfer.flows(ctx)
-	l.load.transfer.measure() // not what it took to begin
+	l.load.transfer.measure() // without the time that the start took
 	return fmt.Sprintf("bytes flow through %s at edge to cloud and back", address), err
 }
 
@@ -208,7 +209,7 @@ func (l *Lab) verified() step {
 	}}
 }
 
-// pathsAre waits until both paths are of that kind.
+// pathsAre waits until both paths are of a kind.
 func (l *Lab) pathsAre(ctx context.Context, kind string) (string, error) {
 	all, err := l.awaitBoth(ctx, func(p api.PeerStatus) string {
 		if p.State != api.StateConnected || p.Path.Kind != kind {
@@ -219,8 +220,8 @@ func (l *Lab) pathsAre(ctx context.Context, kind string) (string, error) {
 	return paths(all), err
 }
 
-// awaitEvent waits until the path's history has an event, at both gateways or at any, and
-// tells what was noted and how long after the history's beginning.
+// awaitEvent waits until the history of the path has an event, at both gateways or at one, and
+// returns the event and its time since the beginning of the history.
 func (l *Lab) awaitEvent(ctx context.Context, event string, both bool) (string, error) {
 	var seen []string
 	err := poll(ctx, func() (string, error) {

@@ -14,26 +14,26 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// A fix is applied as it is printed, where that takes no judgement: a rule is put before those that
-// drop, a link is switched on, a route is added. What else a fix says is done if it says it
+// Fixes that take no judgement are applied as printed: a rule is inserted before those that drop,
+// a link is switched on, a route is added. Others are applied if the fix names them
 // (endFault.fix).
 
-// repair is what became of that.
+// repair is the result of applying fixes.
 type repair int
 
 const (
-	notMechanical repair = iota // nothing in the fixes can be done without judgement
-	useless                     // it was done, and did not help
+	notMechanical repair = iota // no fix can be applied without judgement
+	useless                     // a fix was applied and did not help
 	helpful
 )
 
-// rules are what the firewall at the place of a fault lets through before it drops anything.
+// rules are what the firewall at the place of a fault accepts before it drops anything.
 type rules struct {
 	mu     sync.Mutex
 	accept []rule
 }
 
-// rule is one of nftables': of UDP, from and to what it names, and any if it names none.
+// rule is an nftables rule for UDP; zero fields match anything.
 type rule struct {
 	from, to netip.Addr
 	port     uint16
@@ -45,7 +45,7 @@ var (
 	wayForm  = regexp.MustCompile(`ip route add default via ROUTER dev DEVICE`)
 )
 
-// accepts reports whether a rule lets a datagram through.
+// accepts reports whether a rule accepts a datagram.
 func (r *rules) accepts(from, to netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *rules) accepts(from, to netip.AddrPort) bool {
 	return false
 }
 
-// insert inserts the rules that a fix prints, and gives their number.
+// insert inserts the rules that a fix prints, and returns their number.
 func (r *rules) insert(fix string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,14 +73,14 @@ func (r *rules) insert(fix string) (n int) {
 	return n
 }
 
-// applyFixes does what both sides' fixes say.
+// applyFixes applies the fixes of both sides.
 func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosis) (repair, error) {
 	done := false
 	for i, d := range found {
 		for _, c := range d.roots() {
 			switch {
 			case strings.Contains(c.Fix, "run `postern check` at") && len(found) > 1 && tellsMore(found[1-i].codes()):
-				// and what that names is to be fixed
+				// the cause that it names will be fixed
 			case g.end != nil:
 				if g.end.fix == nil || !strings.Contains(c.Fix, g.end.says) {
 					continue
@@ -106,7 +106,7 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 	ctx, cancel := context.WithTimeout(ctx, fixTime)
 	defer cancel()
 	stays := codes(catalogue.StateDeleted, catalogue.ProcessStarved)
-	if g.also != nil { // which nobody has fixed
+	if g.also != nil { // which is not fixed yet
 		stays = slices.Concat(stays, g.also.cloud, g.also.edge)
 	}
 	_, err := l.awaitClean(ctx, l.diagnose, stays...)
@@ -119,16 +119,16 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 	return helpful, nil
 }
 
-// tellsMore reports whether what the other side found names another cause than silence.
+// tellsMore reports whether the other side found a cause other than silence.
 func tellsMore(c []catalogue.Code) bool {
 	silence := codes(catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer)
 	return slices.ContainsFunc(c, func(c catalogue.Code) bool { return !slices.Contains(silence, c) })
 }
 
-// fixTime is how long a pair may take to be well again. A relay is asked again after 30 s.
+// fixTime is how long a pair may take to recover. A relay is retried after 30 s.
 const fixTime = 75 * time.Second
 
-// filter is what drops, but for what the rules let through.
+// filter drops what hit matches unless a rule accepts it.
 func (r *rules) filter(hit func(simnet.Datagram, bool) bool) func(simnet.Datagram, bool) bool {
 	return func(d simnet.Datagram, out bool) bool { return hit(d, out) && !r.accepts(d.Src, d.Dst) }
 }

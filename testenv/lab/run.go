@@ -10,42 +10,41 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// defaultStepLimit bounds each step unless told otherwise: a punch that fails is repeated
-// after 38 s, and a machine may be busy.
+// defaultStepLimit bounds each step by default: a failed punch is repeated after 38 s, and a
+// machine may be busy.
 const defaultStepLimit = 2 * time.Minute
 
 func (l *Lab) stepLimit() time.Duration { return cmp.Or(l.opts.StepLimit, defaultStepLimit) }
 
-// look is how often a step looks whether what it waits for has come.
+// look is the polling interval of steps.
 const look = 20 * time.Millisecond
 
-// step is one thing that a scenario does or waits for.
+// step is an action or a wait of a scenario.
 type step struct {
 	name string
-	// doing says what is going on meanwhile.
+	// doing describes what is in progress.
 	doing string
-	// do returns what came of it, in a sentence.
+	// do returns the result, in a sentence.
 	do func(context.Context) (string, error)
 }
 
 // Phase is a part of a scenario.
 type Phase int
 
-// The phases, in order. All but faults have the first alone.
+// The phases, in order. Scenarios without a fault only have the first.
 const (
-	Prepare Phase = iota // until the gateways are as they should be
-	Harm                 // the fault is made, and found
-	Fix                  // it is fixed, and gone
+	Prepare Phase = iota // until the gateways work as intended
+	Harm                 // the fault is caused and found
+	Fix                  // it is fixed and gone
 )
 
-// Progress is told of the steps; either function may be nil.
+// Progress reports the steps; either function may be nil.
 type Progress struct {
 	Begin func(name, doing string)
 	End   func(api.LabStep)
 }
 
-// Run plays the whole scenario. The error is that of the first step that failed; later
-// ones are not tried.
+// Run plays the whole scenario. It stops at the first step that fails and returns its error.
 func (l *Lab) Run(ctx context.Context, p Progress) error {
 	for _, phase := range []Phase{Prepare, Harm, Fix} {
 		if err := l.Play(ctx, phase, p); err != nil {
@@ -95,7 +94,7 @@ func (s step) play(ctx context.Context, p Progress, limit time.Duration) error {
 	return nil
 }
 
-// Statuses are those of cloud and edge.
+// Statuses returns those of cloud and edge.
 func (l *Lab) Statuses(ctx context.Context) ([]api.Status, error) {
 	var out []api.Status
 	for _, s := range []*Site{l.Cloud, l.Edge} {
@@ -108,8 +107,8 @@ func (l *Lab) Statuses(ctx context.Context) ([]api.Status, error) {
 	return out, nil
 }
 
-// poll looks until missing says nothing, or fails, or ctx ends; then the error says what
-// was missing.
+// poll calls missing until it returns "", or fails, or ctx ends. The error then says what was
+// missing.
 func poll(ctx context.Context, missing func() (string, error)) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
@@ -129,8 +128,8 @@ func poll(ctx context.Context, missing func() (string, error)) error {
 	}
 }
 
-// awaitBoth waits until every peer of both gateways satisfies ready, which says what is
-// missing otherwise.
+// awaitBoth waits until every peer of both gateways satisfies ready, which otherwise says what is
+// missing.
 func (l *Lab) awaitBoth(ctx context.Context, ready func(api.PeerStatus) string) (all []api.Status, err error) {
 	err = poll(ctx, func() (string, error) {
 		if all, err = l.Statuses(ctx); err != nil {

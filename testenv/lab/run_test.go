@@ -21,7 +21,7 @@ func TestAStepThatFailsEndsTheScenario(t *testing.T) {
 			{"good", "waits", func(context.Context) (string, error) { return "came", nil }},
 			{"bad", "waits", func(context.Context) (string, error) { return "nearly", fault }},
 			{"never", "waits", func(context.Context) (string, error) {
-				t.Error("a step was tried after one that failed")
+				t.Error("a step ran after one that failed")
 				return "", nil
 			}},
 		}
@@ -49,7 +49,7 @@ func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
 		if seen[s.Name] || s.Name == "" || s.Summary == "" || strings.Contains(s.Summary, "\n") {
-			t.Errorf("scenario %q, %q: want a name of its own and one line", s.Name, s.Summary)
+			t.Errorf("scenario %q, %q: want a unique name and one line", s.Name, s.Summary)
 		}
 		seen[s.Name] = true
 	}
@@ -58,13 +58,13 @@ func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// forwarder passes connections on to an echo server until told to do otherwise.
+// forwarder forwards connections to an echo server.
 type forwarder struct {
 	listener net.Listener
 	running  sync.WaitGroup
 }
 
-// forward starts one; back copies what the echo server sends.
+// forward starts a forwarder; back copies what the echo server sends.
 func forward(t *testing.T, to string, back func(client, server net.Conn)) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

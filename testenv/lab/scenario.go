@@ -6,33 +6,32 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// DefaultScenario is what a lab plays unless told otherwise.
+// DefaultScenario is the scenario that a lab plays by default.
 const DefaultScenario = "one-nat"
 
-// Scenario is a network with two gateways in it, and what is shown there.
+// Scenario is a network with two gateways, and what is shown there.
 type Scenario struct {
 	Name string
-	// Summary is one line that says what is between the gateways and what to expect.
+	// Summary says in one line what is between the gateways and what to expect.
 	Summary string
 
 	cloud, edge place
-	// relay says that there is a TURN server, which both gateways may use.
+	// relay adds a TURN server, which both gateways may use.
 	relay bool
-	// tested says that a STUN server offers the tests of RFC 5780, so that the gateways
-	// know how their NATs filter.
+	// tested adds a STUN server with the tests of RFC 5780, from which the gateways learn how
+	// their NATs filter.
 	tested bool
-	// transfer says that bytes are sent to an echo server of cloud meanwhile.
+	// transfer adds a transfer to an echo server of cloud.
 	transfer bool
 	play     func(*Lab) []step
-	// fault is what goes wrong; nil in scenarios in which nothing has to be fixed.
+	// fault is the fault to show; nil if there is none.
 	fault *fault
 }
 
-// Fault reports whether the scenario shows a fault, how both sides find it, and what
-// fixes it.
+// Fault reports whether the scenario shows a fault, how both sides find it, and its fix.
 func (s Scenario) Fault() bool { return s.fault != nil }
 
-// Before says how things are before the fault is made; empty without a fault.
+// Before describes the state before the fault is caused; empty without a fault.
 func (s Scenario) Before() string {
 	switch {
 	case s.fault == nil:
@@ -45,15 +44,14 @@ func (s Scenario) Before() string {
 	return "all is well; something goes wrong in a moment"
 }
 
-// place is where a gateway stands. The zero value is a public address with nothing
-// before it.
+// place is where a gateway is. The zero value is a public address without NAT or firewall.
 type place struct {
-	// nat is the behaviour of the NAT before it, and kind what that is called.
+	// nat is the behaviour of its NAT, and kind the name of that.
 	nat  func() simnet.Behaviour
 	kind string
-	// firewall lets in only what answers something sent out.
+	// firewall only lets in answers to outbound traffic.
 	firewall bool
-	// beside says that it is on the other gateway's network, behind the same NAT.
+	// beside puts it on the other gateway's network, behind the same NAT.
 	beside bool
 }
 
@@ -69,10 +67,10 @@ var (
 	symmetric      = place{nat: simnet.Symmetric, kind: "symmetric NAT"}
 )
 
-// Scenarios lists them in the order to be shown, the default first and the faults last.
+// Scenarios lists all scenarios in display order, the default first and the faults last.
 func Scenarios() []Scenario { return append(networks(), faults()...) }
 
-// networks are the scenarios that show what networks make of a peering.
+// networks are the scenarios that show the effects of networks on a peering.
 func networks() []Scenario {
 	return []Scenario{
 		{Name: DefaultScenario, cloud: public, edge: portRestricted, play: (*Lab).demonstration,
@@ -102,7 +100,7 @@ func networks() []Scenario {
 	}
 }
 
-// FindScenario returns the one with a name.
+// FindScenario returns a scenario by name.
 func FindScenario(name string) (Scenario, bool) {
 	for _, s := range Scenarios() {
 		if s.Name == name {
@@ -136,7 +134,7 @@ func (s Scenario) Network() string {
 	return text + "; no relay"
 }
 
-// Real and Simulated say what is as in the field, and what is not.
+// Real lists what is as in production.
 func (s Scenario) Real() string {
 	real := "gateways, WireGuard, network stack, tickets, certificates, TLS"
 	if s.relay {
@@ -145,7 +143,7 @@ func (s Scenario) Real() string {
 	return real
 }
 
-// Simulated is the rest.
+// Simulated lists the rest.
 func (s Scenario) Simulated() string {
 	parts := []string{"the internet"}
 	switch {

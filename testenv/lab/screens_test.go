@@ -15,15 +15,15 @@ import (
 	"github.com/postern-dev/postern/testenv/tmux"
 )
 
-// watched is a fault that somebody watches on the live screen of one of the two gateways.
+// watched is a fault that is watched on the live screen of one of the gateways.
 type watched struct {
 	*Lab
 	site   *Site
 	screen *tmux.Terminal
 }
 
-// watchLab builds what a fault is made in, and makes both gateways well. The screen is that of the one which
-// finds something: of edge, if both do.
+// watchLab builds a fault's lab, and makes both gateways healthy. The screen is that of a gateway
+// which finds something: of edge, if both do.
 func watchLab(t *testing.T, o Options) watched {
 	t.Helper()
 	l, err := Build(t.Context(), o)
@@ -63,7 +63,7 @@ func (w *watched) open(t *testing.T, width, height int) {
 	})
 }
 
-// await waits until the screen has a text.
+// await waits until the screen shows a text.
 func (w watched) await(t *testing.T, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -73,7 +73,7 @@ func (w watched) await(t *testing.T, text string) {
 	}
 }
 
-// after lets time pass.
+// after waits.
 func after(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -83,12 +83,12 @@ func after(t *testing.T, d time.Duration) {
 	}
 }
 
-// What an operator sees who opens the screen because of a fault, 10 s after it, and what is right in
-// another file: nothing is judged here. See `make screens`.
+// Writes what an operator sees who opens the screen 10 s after a fault, and the right answers to
+// another file, for a person to judge. See `make screens`.
 func TestScreensOfFaults(t *testing.T) {
 	dir := os.Getenv("POSTERN_SCREENS")
 	if dir == "" {
-		t.Skip("POSTERN_SCREENS names no directory for them")
+		t.Skip("set POSTERN_SCREENS to a directory")
 	}
 	const generated, width, height, late = 20, 120, 40, 10 * time.Second
 	var all []Options
@@ -96,11 +96,11 @@ func TestScreensOfFaults(t *testing.T) {
 		all = append(all, Options{Version: "test", Scenario: s, StepLimit: patience})
 	}
 	for _, g := range sample(generated) {
-		if g.end == nil || g.end.disk == "" { // it would want a disk of its own
+		if g.end == nil || g.end.disk == "" { // it would need its own disk
 			all = append(all, g.options())
 		}
 	}
-	order := rand.New(rand.NewPCG(24, 120)).Perm(len(all)) // whose names tell nothing
+	order := rand.New(rand.NewPCG(24, 120)).Perm(len(all)) // so that names give nothing away
 	answers := make([]string, len(all))
 	t.Run("all", func(t *testing.T) {
 		turns := make(chan struct{}, 3)
@@ -129,13 +129,13 @@ func TestScreensOfFaults(t *testing.T) {
 			})
 		}
 	})
-	answers = slices.DeleteFunc(answers, func(a string) bool { return a == "" }) // -run has left some out
+	answers = slices.DeleteFunc(answers, func(a string) bool { return a == "" }) // those that -run excludes
 	if err := os.WriteFile(strings.TrimRight(dir, "/")+"-answers.txt", []byte(strings.Join(answers, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// answer says what is wrong, whose screen it is, and by which codes it is right there.
+// answer says what is wrong, whose screen it is, and the right codes there.
 func (w watched) answer(done string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "screen of %s; %s: %s\n", w.site.Name, w.scenario.Name, done)

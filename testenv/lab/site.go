@@ -29,12 +29,12 @@ type Site struct {
 	Name string
 	Host *simnet.Host
 	API  *apiserver.Server
-	// Gateway runs between Start and Stop. Whoever may ask while a scenario restarts it uses
+	// Gateway runs between Start and Stop. Callers that may run during a restart must use
 	// Running.
 	Gateway *gateway.Gateway
-	// File is the gateway's configuration; Reload reads it again.
+	// File is the gateway's configuration file, which Reload reads again.
 	File string
-	// Socket is where `postern --socket` reaches the gateway.
+	// Socket is the gateway's admin socket, for `postern --socket`.
 	Socket string
 
 	running  atomic.Pointer[gateway.Gateway]
@@ -43,22 +43,22 @@ type Site struct {
 	pki      authorities
 	document api.Gateway
 	admin    *admin.Server
-	// refuses is what the machine does not send.
+	// refuses simulates send errors of the machine.
 	refuses atomic.Pointer[func(netip.AddrPort) error]
-	// key is the gateway's where it is told its key; zero where it makes its own.
+	// key is the gateway's key if it is given one; zero if it makes its own.
 	key peer.PrivateKey
-	// other is what the file says of the other site, in scenarios without tickets.
+	// other is what the file says about the other site, in scenarios without tickets.
 	other api.Peer
 }
 
-// authorities are a cluster's own.
+// authorities are a cluster's certificate authorities.
 type authorities struct {
-	serving *pki.CA // signs what its API server shows
+	serving *pki.CA // signs its API server's certificate
 	peers   *pki.CA // signs the identities of peers
 }
 
-// newSite brings one site up: authorities, API endpoint, configuration file, gateway. With
-// a zero key the gateway makes one for itself.
+// newSite starts a site: authorities, API endpoint, configuration file, gateway. With a zero key
+// the gateway makes its own.
 func (l *Lab) newSite(ctx context.Context, host *simnet.Host, key peer.PrivateKey, namespaces ...string) (*Site, error) {
 	s := &Site{Name: host.Name(), Host: host, opts: l.opts, names: &l.names, key: key}
 	dir := filepath.Join(l.dir, s.Name)
@@ -88,20 +88,20 @@ func (l *Lab) newSite(ctx context.Context, host *simnet.Host, key peer.PrivateKe
 	return s, nil
 }
 
-// Spec is what the configuration file says. It is a copy: changing it changes nothing.
+// Spec returns a copy of the configuration file's spec.
 func (s *Site) Spec() api.GatewaySpec {
 	var doc api.Gateway
 	text, err := yaml.Marshal(s.document)
 	if err == nil {
 		err = yaml.Unmarshal(text, &doc)
 	}
-	if err != nil { // it was written as YAML before
+	if err != nil { // it was valid YAML before
 		return s.document.Spec
 	}
 	return doc.Spec
 }
 
-// Edit changes the configuration file; a running gateway hears of it by Reload.
+// Edit changes the configuration file; a running gateway needs a Reload.
 func (s *Site) Edit(change func(*api.GatewaySpec)) error {
 	change(&s.document.Spec)
 	return s.write()
@@ -115,7 +115,7 @@ func (s *Site) write() error {
 	return os.WriteFile(s.File, text, 0o600)
 }
 
-// Start starts the gateway with what its state directory holds.
+// Start starts the gateway with its state directory.
 func (s *Site) Start(ctx context.Context) error {
 	read := func() (*config.Resolved, error) { return config.Load(s.File, config.Overrides{}) }
 	cfg, err := read()
@@ -150,10 +150,10 @@ func (s *Site) Start(ctx context.Context) error {
 	return nil
 }
 
-// Running is the gateway, nil while there is none. It may be called at any time.
+// Running returns the gateway, or nil if it is stopped. It may be called at any time.
 func (s *Site) Running() *gateway.Gateway { return s.running.Load() }
 
-// Stop stops the gateway; connections that are open when ctx ends are reset.
+// Stop stops the gateway; connections still open when ctx ends are reset.
 func (s *Site) Stop(ctx context.Context) error {
 	var errs []error
 	if s.admin != nil {
@@ -191,12 +191,12 @@ func (s *Site) close(ctx context.Context) error {
 	return err
 }
 
-// issuerFiles are the authority that issues identities to peers, and the one that signed
-// the API server's certificate.
+// issuerFiles are the files of the authority that issues identities to peers, and of the one that
+// signed the API server's certificate.
 type issuerFiles struct{ cert, key, clusterCA string }
 
-// startAPI makes the cluster's two authorities, one for its API server's own certificate
-// and one for the identities of peers, and the API endpoint that trusts the latter.
+// startAPI makes the cluster's two authorities, one for its API server's certificate and one for
+// the identities of peers, and starts the API endpoint, which trusts the latter.
 func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (issuerFiles, error) {
 	var err error
 	if s.pki.serving, err = pki.NewCA(s.Name + "-cluster-ca"); err != nil {
@@ -217,7 +217,7 @@ func (s *Site) startAPI(ctx context.Context, dir string, namespaces []string) (i
 	return f, err
 }
 
-// writeIssuer puts an authority where the issuer of identities reads it.
+// writeIssuer writes an authority to the files that the issuer reads.
 func writeIssuer(ca *pki.CA, dir string) (certFile, keyFile string, err error) {
 	pair, err := ca.Pair()
 	if err != nil {
@@ -226,8 +226,8 @@ func writeIssuer(ca *pki.CA, dir string) (certFile, keyFile string, err error) {
 	return pair.Write(dir, "issuer")
 }
 
-// issueBy gives the issuer another authority, which the API server believes; the gateway
-// hears of it by Reload.
+// issueBy gives the issuer another authority, which the API server trusts; the gateway needs a
+// Reload.
 func (s *Site) issueBy(ca *pki.CA) error {
 	s.pki.peers = ca
 	_, _, err := writeIssuer(ca, filepath.Dir(s.File))
@@ -235,7 +235,7 @@ func (s *Site) issueBy(ca *pki.CA) error {
 	return err
 }
 
-// describe is the gateway's configuration.
+// describe returns the gateway's configuration.
 func (s *Site) describe(dir string, f issuerFiles) api.Gateway {
 	doc := api.Gateway{APIVersion: api.Version, Kind: "Gateway", Metadata: api.Metadata{Name: s.Name}}
 	doc.Spec.StateDir = filepath.Join(dir, "state")
@@ -247,7 +247,7 @@ func (s *Site) describe(dir string, f issuerFiles) api.Gateway {
 	return doc
 }
 
-// offerServers names the STUN servers, the relay and the echo server of the scenario.
+// offerServers configures the STUN servers, the relay and the echo server of the scenario.
 func (l *Lab) offerServers(dir string, doc *api.Gateway) error {
 	servers := stunAddrs
 	if l.tester != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// socket is a gateway's socket: simnet's, which also reports ICMP errors, as a kernel does that
-// was asked for them, and refuses what the site's machine does not send.
+// socket is a gateway's socket: simnet's, with ICMP errors as from a kernel that was asked for
+// them, and with the site's simulated send errors.
 type socket struct {
 	*simnet.Conn
 	site    *Site
@@ -26,8 +26,8 @@ func (s *Site) listen(port uint16) (underlay.PacketConn, error) {
 	return &socket{Conn: c, site: s, closed: make(chan struct{})}, nil
 }
 
-// Refuse makes the site's machine refuse to send to what why gives an error for, as a kernel does
-// without a route or by its firewall; nil ends that.
+// Refuse makes sending fail with the errors that why returns, as a kernel without a route or with
+// a firewall does; nil ends that.
 func (s *Site) Refuse(why func(to netip.AddrPort) error) { s.refuses.Store(&why) }
 
 // WriteToUDPAddrPort sends a datagram.
@@ -35,7 +35,8 @@ func (s *socket) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	return s.WriteWith(b, to, 0, false)
 }
 
-// WriteWith sends one with a TTL, 0 for the usual one, and perhaps not to be cut.
+// WriteWith sends a datagram with a TTL, 0 for the default, and optionally with the
+// don't-fragment bit.
 func (s *socket) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
 	if why := s.site.refuses.Load(); why != nil && *why != nil {
 		if err := (*why)(to); err != nil {
@@ -45,7 +46,7 @@ func (s *socket) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bo
 	return s.Conn.WriteWith(b, to, ttl, dontFragment)
 }
 
-// OnUnreachable tells f until Close.
+// OnUnreachable calls f for each ICMP error until Close.
 func (s *socket) OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string)) {
 	s.telling.Go(func() {
 		for {
@@ -63,7 +64,7 @@ func (s *socket) OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason s
 	})
 }
 
-// Close closes the socket, and waits until nobody is told any more.
+// Close closes the socket, and waits for running callbacks.
 func (s *socket) Close() error {
 	s.closing.Do(func() { close(s.closed) })
 	err := s.Conn.Close()

@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// echoService is what cloud offers for the transfer, at the port of RFC 862.
+// echoService is cloud's service for the transfer, at the port of RFC 862.
 const (
 	echoService = "echo"
 	echoPort    = 7
 )
 
-// A transfer sends a block each blockEvery (0.8 MB/s), which leaves a small machine room
-// for the gateways, and at most window bytes ahead of what came back.
+// A transfer sends a block every blockEvery (0.8 MB/s), so that a small machine has time for the
+// gateways, and is at most window bytes ahead of what came back.
 const (
 	blockSize  = 16 << 10
 	blockEvery = 20 * time.Millisecond
 	window     = 128 << 10
-	// flow is what must come back to show that bytes flow: more than can be in progress.
+	// flow is how much must come back to prove that bytes flow: more than can be in flight.
 	flow = 2 * window
-	// attempt is how long a new connection may take until its first block is back.
+	// attempt bounds the time until the first block of a new connection is back.
 	attempt = 5 * time.Second
 )
 
-// transfer is a client that sends bytes to an echo server behind the peer's gateway,
-// through a local listener, and checks each that comes back. When its connection ends it
-// makes another and goes on after the last block that was verified.
+// transfer is a client that sends bytes to an echo server behind the peer's gateway, through a
+// local listener, and verifies what comes back. When its connection ends it makes another, and
+// continues after the last verified block.
 type transfer struct {
 	address string
 	cancel  context.CancelFunc
@@ -40,10 +40,10 @@ type transfer struct {
 
 	mu          sync.Mutex
 	verified    int64
-	last        time.Time     // when something came back
-	pause       time.Duration // the longest without, since it was asked for
+	last        time.Time     // when something last came back
+	pause       time.Duration // the longest pause since measure
 	connections int
-	err         error // bytes that differ; it ends the transfer
+	err         error // bytes that differ; this ends the transfer
 }
 
 func startTransfer(address string) *transfer {
@@ -71,7 +71,7 @@ func (t *transfer) run(ctx context.Context) {
 			t.mu.Unlock()
 			return
 		}
-		select { // a listener that refuses is not asked as fast as can be
+		select { // retry a listener that refuses only at intervals
 		case <-ticker.C:
 		case <-ctx.Done():
 		}
@@ -158,7 +158,7 @@ func (t *transfer) check(conn net.Conn, n int64) error {
 	}
 }
 
-// block is what is sent as number n: no two are alike.
+// block returns block n: no two are alike.
 func block(n int64) []byte {
 	var seed [32]byte
 	for i := range 8 {
@@ -177,28 +177,28 @@ func (t *transfer) heard() {
 	t.last = now
 }
 
-// measure begins again to look for the longest pause; the current one counts.
+// measure starts to look for the longest pause again; the current one counts.
 func (t *transfer) measure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pause = 0
 }
 
-// longest is the longest pause since measure.
+// longest returns the longest pause since measure.
 func (t *transfer) longest() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(t.pause, time.Since(t.last))
 }
 
-// progress is how many bytes came back right, and over how many connections.
+// progress returns the number of verified bytes, and of connections.
 func (t *transfer) progress() (verified int64, connections int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.verified, t.connections, t.err
 }
 
-// flows waits until bytes that were sent from now on have come back.
+// flows waits until bytes sent from now on have come back.
 func (t *transfer) flows(ctx context.Context) error {
 	start, _, _ := t.progress()
 	return poll(ctx, func() (string, error) {
@@ -211,7 +211,7 @@ func (t *transfer) flows(ctx context.Context) error {
 	})
 }
 
-// echo is a server that sends back what it gets: what the transfers go to.
+// echo is the server of the transfers. It sends back what it receives.
 type echo struct {
 	listener net.Listener
 	cancel   context.CancelFunc
@@ -243,7 +243,7 @@ func startEcho(ctx context.Context) (*echo, error) {
 	return e, nil
 }
 
-// Close ends the server and every connection to it.
+// Close closes the server and all its connections.
 func (e *echo) Close() error {
 	err := e.listener.Close()
 	e.cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// What is drawn of the way breaks where the fault was made, at both sides.
+// The drawn path breaks where the fault is, at both sides.
 func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
 	for _, tc := range []struct{ scenario, edge, cloud string }{
 		{"blocked-outbound", "between this gateway and cloud, including its firewall", "somewhere between this gateway and "},
@@ -26,7 +26,7 @@ func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
 			t.Parallel()
 			s, ok := FindScenario(tc.scenario)
 			if !ok {
-				t.Fatal("there is no such scenario")
+				t.Fatal("no such scenario")
 			}
 			l, err := Build(t.Context(), Options{Scenario: s, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
@@ -45,7 +45,7 @@ func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
 			for site, want := range map[*Site]string{l.Edge: tc.edge, l.Cloud: tc.cloud} {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				for { // The gateways' own checks go on, and may see less of it for a moment.
+				for { // the gateways' own checks continue, and may see less for a moment
 					status, err := site.Gateway.Status(ctx)
 					if err != nil {
 						t.Fatal(err)

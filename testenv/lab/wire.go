@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// wire makes the internet of the scenario: hosts, NATs, STUN servers and the relay.
+// wire creates the internet of the scenario: hosts, NATs, STUN servers and the relay.
 func (l *Lab) wire() (cloud, edge *simnet.Host, err error) {
 	if edge, l.NAT, err = l.put("edge", l.scenario.edge, ways{public: edgePublic, nat: natAddr, inside: edgeAddr}); err != nil {
 		return nil, nil, err
@@ -31,13 +31,13 @@ func (l *Lab) wire() (cloud, edge *simnet.Host, err error) {
 	return cloud, edge, nil
 }
 
-// ways are the addresses that a gateway has or is seen from, by where it stands.
+// ways are the addresses of a gateway, or those it is seen from, depending on its place.
 type ways struct{ public, nat, inside netip.Addr }
 
-// line is an access line.
+// line returns the options of an access line.
 func line() simnet.LinkOptions { return simnet.Both(simnet.Conditions{Delay: wanDelay}) }
 
-// put makes the host of a gateway, and the NAT before it if there is one.
+// put creates the host of a gateway, and its NAT if there is one.
 func (l *Lab) put(name string, p place, at ways) (*simnet.Host, *simnet.NAT, error) {
 	o := simnet.HostOptions{Name: name, Addrs: []netip.Addr{at.public}, Link: line()}
 	o.Link.Firewall.Stateful = p.firewall
@@ -61,8 +61,8 @@ func (l *Lab) put(name string, p place, at ways) (*simnet.Host, *simnet.NAT, err
 	return host, nat, err
 }
 
-// addSTUN starts two plain servers, or one that has two addresses and offers the tests of
-// RFC 5780 beside a plain one.
+// addSTUN starts two plain servers, or a plain one and one with two addresses and the tests of
+// RFC 5780.
 func (l *Lab) addSTUN() error {
 	host, err := l.Internet.AddHost(simnet.HostOptions{Name: "stun", Addrs: stunAddrs, Link: line()})
 	if err != nil {
@@ -87,7 +87,7 @@ func (l *Lab) addSTUN() error {
 	return err
 }
 
-// addRelay starts a TURN server where each gateway has a user.
+// addRelay starts a TURN server with a user for each gateway.
 func (l *Lab) addRelay() error {
 	host, err := l.Internet.AddHost(simnet.HostOptions{Name: "relay", Addrs: []netip.Addr{relayAddr}, Link: line()})
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Lab) addRelay() error {
 	return l.serveRelay()
 }
 
-// serveRelay starts its server.
+// serveRelay starts the relay's server.
 func (l *Lab) serveRelay() (err error) {
 	l.relay, err = turnserver.ServeHost(l.relayHost, relayAddr, turnserver.Options{
 		Users: map[string]string{"cloud": relayPassword("cloud"), "edge": relayPassword("edge")},
@@ -108,5 +108,5 @@ func (l *Lab) serveRelay() (err error) {
 	return nil
 }
 
-// relayPassword is a user's at the relay; nothing outside this process can use it.
+// relayPassword returns a user's password at the relay. It is useless outside this process.
 func relayPassword(user string) string { return user + " at the lab's relay" }

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package mcs has what the conformance suite of the Multi-Cluster Services API (KEP-1645) needs
-// in test clusters: the suite itself as a program, its images and the API's definitions.
+// Package mcs provides what the conformance suite of the Multi-Cluster Services API (KEP-1645)
+// needs in test clusters: the suite as a program, its images and the API's definitions.
 package mcs
 
 import (
@@ -19,24 +19,24 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/image"
 )
 
-// Suite returns the path of the suite, built when missing: folder conformance, which is
-// kubernetes-sigs/mcs-api's own, unmodified, and a module of its own.
+// Suite returns the path of the suite, and builds it if necessary. Its source, in folder
+// conformance, is the unmodified suite of kubernetes-sigs/mcs-api, as a separate module.
 func Suite(ctx context.Context, log io.Writer) (string, error) {
 	return kube.Program{Folder: "mcs/conformance", Name: "mcs-conformance", Package: ".", Test: true, LDFlags: "-s -w"}.Built(ctx, log)
 }
 
-// Names of the images of the suite's pods. It names these; the programs in them are Debian's.
+// Names of the images that the suite's pods use. The programs in them are Debian's.
 const (
 	socatImage    = "docker.io/alpine/socat:1.7.4.4"
 	netshootImage = "docker.io/nicolaka/netshoot:v0.15"
 )
 
-// busybox is where Debian's busybox-static puts its program, which behaves as the one by whose
-// name it is called. As a shell it runs its own nslookup and nc, whatever there are besides.
+// busybox is the path of the program of Debian's busybox-static. It behaves as the program by
+// whose name it is called. As a shell it runs its own nslookup and nc.
 const busybox = "/bin/busybox"
 
-// Images writes the images of the suite's pods to archives in a folder. Their entry point starts
-// what it is given, since the suite's images have none.
+// Images writes the images of the suite's pods to archives in a folder. Their entry point runs
+// its arguments, because the suite's images have none.
 func Images(ctx context.Context, dir string) (archives []string, err error) {
 	for _, i := range []struct {
 		name              string
@@ -70,8 +70,7 @@ func Images(ctx context.Context, dir string) (archives []string, err error) {
 	return archives, nil
 }
 
-// librariesOf are the shared libraries that a program is loaded with, the loader included, by
-// their paths.
+// librariesOf returns the paths of a program's shared libraries, including the loader.
 func librariesOf(ctx context.Context, program string) (map[string]string, error) {
 	out, err := exec.CommandContext(ctx, "ldd", program).Output()
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Avahi is avahi-daemon on a host, with a message bus of its own.
+// Avahi is avahi-daemon on a host, with its own message bus.
 type Avahi struct {
 	host *Host
 	env  []string
 }
 
-// busConfig lets everyone on the bus do everything: only the test's own programs are.
+// busConfig permits everything: only the test's programs use the bus.
 const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
   <listen>unix:path=%s</listen>
@@ -43,8 +43,8 @@ publish-workstation=no
 publish-hinfo=no
 `
 
-// StartAvahi starts avahi-daemon on the host's interface eth0, which goes with the test,
-// and waits until it has registered its own name.
+// StartAvahi starts avahi-daemon on the host's interface eth0 for the duration of the test, and
+// waits until it has registered its name.
 func (h *Host) StartAvahi() *Avahi {
 	t := h.lab.t
 	t.Helper()
@@ -71,7 +71,7 @@ func (h *Host) StartAvahi() *Avahi {
 	if _, err := daemon.WaitStdout(ctx, func(s string) bool { return strings.Contains(s, bus) }); err != nil {
 		t.Fatalf("netlab: dbus-daemon on %s: %v", h.name, err)
 	}
-	// Its pid file and socket have fixed places, so each has a /run of its own.
+	// The paths of its pid file and socket are fixed, so each daemon has its own /run.
 	avahi := h.Start(Command{Env: a.env, Args: []string{"unshare", "--mount", "sh", "-c",
 		"mount -t tmpfs tmpfs /run && exec avahi-daemon --no-drop-root --no-rlimits --no-chroot --file " + filepath.Join(dir, "avahi.conf")}})
 	if _, err := avahi.WaitStderr(ctx, func(log string) bool { return strings.Contains(log, "Server startup complete") }); err != nil {
@@ -80,8 +80,8 @@ func (h *Host) StartAvahi() *Avahi {
 	return a
 }
 
-// Browse lists the services of a type that avahi-browse finds and resolves, one a line, in
-// its form for programs: event;interface;protocol;name;type;domain;host;address;port;txt.
+// Browse lists the services of a type that avahi-browse finds and resolves, one a line, in its
+// parsable format: event;interface;protocol;name;type;domain;host;address;port;txt.
 func (a *Avahi) Browse(ctx context.Context, service string) ([]string, error) {
 	p, err := Start(Command{Namespace: a.host.namespace, Env: a.env, Args: []string{"avahi-browse", "--resolve", "--parsable", "--terminate", service}})
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *Avahi) Browse(ctx context.Context, service string) ([]string, error) {
 	return out, nil
 }
 
-// Publish announces a service until the process is killed, which the test's end does.
+// Publish announces a service until the process is killed, at the latest at the test's end.
 func (a *Avahi) Publish(name, service string, port uint16, txt ...string) *Process {
 	a.host.lab.t.Helper()
 	args := append([]string{"avahi-publish", "--service", name, service, fmt.Sprint(port)}, txt...)

@@ -9,23 +9,22 @@ import (
 	"strings"
 )
 
-// Count is a number of packets and their bytes, IP headers included.
+// Count is a number of packets and of bytes, IP headers included.
 type Count struct{ Packets, Bytes uint64 }
 
-// Traffic is what crossed a router's outer interface: In came from outside, whether it
-// was let through or not, Out left for outside.
+// Traffic counts what crossed a router's outer interface. In is what arrived from outside,
+// including dropped packets, and Out is what left.
 type Traffic struct {
 	UDPIn, UDPOut Count
 	TCPIn, TCPOut Count
-	// OtherIn and OtherOut are ICMP and every other IPv4 protocol but IGMP, which hosts
-	// speak with their own network (RFC 3376 §4: TTL 1) and which never crosses.
+	// OtherIn and OtherOut are ICMP and all other IPv4 protocols except IGMP, which hosts only
+	// speak on their own network (RFC 3376 §4: TTL 1).
 	OtherIn, OtherOut Count
-	// Strays are packets from outside that belonged to no flow and met no rule that
-	// lets them in.
+	// Strays are packets from outside that belonged to no flow and that no rule accepted.
 	Strays Count
 }
 
-// Protocols that are counted apart, in each direction.
+// meterProtocols are counted separately, in each direction.
 var meterProtocols = []string{"udp", "tcp", "other"}
 
 // meterCounters declares the counters of meterChains.
@@ -39,8 +38,8 @@ func meterCounters() string {
 	return b.String()
 }
 
-// meterChains counts at the outermost hooks, before any rule can drop a packet that
-// comes in and after every rule that could drop one that goes out.
+// meterChains counts at the outermost hooks: arriving packets before any rule can drop them,
+// leaving packets after all rules that could.
 func meterChains() string {
 	b := &strings.Builder{}
 	chain := func(name, hook, dir, match string) {
@@ -100,15 +99,15 @@ func (h *Host) counters(ctx context.Context, family, table string) (map[string]C
 	return counts, nil
 }
 
-// Meter counts the UDP datagrams that a host receives on, and sends from, one port. A
-// scanner that is never answered shows as a count out of 0.
+// Meter counts the UDP datagrams that a host receives and sends on one port. It shows, for
+// example, that a scanner got no response.
 type Meter struct {
 	host          *Host
 	family, table string
 }
 
-// MeterUDP starts counting datagrams to and from the host's port, with the given
-// address at the other end. One meter per address and port.
+// MeterUDP starts counting datagrams between the host's port and the given remote address. There
+// may be one meter for each address and port.
 func (h *Host) MeterUDP(port uint16, remote string) *Meter {
 	h.lab.t.Helper()
 	m := &Meter{host: h, family: "ip", table: fmt.Sprintf("meter_%d_%s", port, strings.ReplaceAll(remote, ".", "_"))}
@@ -128,7 +127,7 @@ func (h *Host) MeterUDP(port uint16, remote string) *Meter {
 	return m
 }
 
-// Read returns what was counted since the meter was made.
+// Read returns the counts since the meter was created.
 func (m *Meter) Read(ctx context.Context) (in, out Count, err error) {
 	counts, err := m.host.counters(ctx, m.family, m.table)
 	return counts["in"], counts["out"], err

@@ -24,12 +24,12 @@ type Zone struct {
 	serial int
 	signed bool
 	proc   *Process
-	// load has the server take up what the file says.
+	// load makes the server load the zone's text.
 	load func(text string)
 }
 
-// StartNamed serves a domain by BIND: authoritative, at port 53 of all addresses of the
-// host, of which addr is written into the zone. It ends with the test.
+// StartNamed serves a domain with BIND, authoritatively, at port 53 of all addresses of the host.
+// addr is the name server's address in the zone. It ends with the test.
 func (h *Host) StartNamed(domain string, addr netip.Addr, text string) *Zone {
 	h.lab.t.Helper()
 	z := h.zone(domain, addr)
@@ -38,8 +38,8 @@ func (h *Host) StartNamed(domain string, addr netip.Addr, text string) *Zone {
 	return z
 }
 
-// StartSignedNamed is StartNamed with a zone that BIND signs, with keys of its own making.
-// The records may be there a moment before their signatures.
+// StartSignedNamed is StartNamed with a zone that BIND signs with generated keys. Records may be
+// visible shortly before their signatures.
 func (h *Host) StartSignedNamed(domain string, addr netip.Addr, text string) *Zone {
 	h.lab.t.Helper()
 	z := h.zone(domain, addr)
@@ -48,7 +48,7 @@ func (h *Host) StartSignedNamed(domain string, addr netip.Addr, text string) *Zo
 	return z
 }
 
-// Anchor is the public key of a signed zone, as "257 3 13 BASE64".
+// Anchor returns the public key of a signed zone, as "257 3 13 BASE64".
 func (z *Zone) Anchor() string {
 	t := z.host.lab.t
 	t.Helper()
@@ -67,8 +67,8 @@ func (z *Zone) Anchor() string {
 	return strings.TrimSpace(key)
 }
 
-// StartValidator runs BIND as a resolver that asks one server about a domain and validates
-// what it says by a key, on the host's loopback and at addr.
+// StartValidator runs BIND as a resolver on the host's loopback and at addr. It queries one
+// server for a domain and validates the answers with a key.
 func (h *Host) StartValidator(domain string, server, addr netip.Addr, anchor string) {
 	t := h.lab.t
 	t.Helper()
@@ -89,8 +89,8 @@ zone %q { type forward; forward only; forwarders { %s; }; };
 	z.await("running", "named", "-g", "-n", "1", "-c", conf)
 }
 
-// StartDnsmasq serves a domain by dnsmasq, which knows no zone files: records of the types
-// PTR, SRV, TXT, A, AAAA and CNAME become its options.
+// StartDnsmasq serves a domain with dnsmasq, which does not read zone files: records of the types
+// PTR, SRV, TXT, A, AAAA and CNAME are converted to its options.
 func (h *Host) StartDnsmasq(domain string, addr netip.Addr, text string) *Zone {
 	h.lab.t.Helper()
 	z := h.zone(domain, addr)
@@ -114,18 +114,18 @@ func (h *Host) zone(domain string, addr netip.Addr) *Zone {
 	return &Zone{host: h, domain: domain, dir: dir, addr: addr}
 }
 
-// Set replaces the records, written as in zone files, relative to the domain, and waits
-// until the server has them..
+// Set replaces the records, in the format of zone files and relative to the domain, and waits
+// until the server has loaded them.
 func (z *Zone) Set(text string) {
 	z.host.lab.t.Helper()
 	z.serial++
 	z.load(text)
 }
 
-// Log is what the server has said since it was started last.
+// Log returns the server's output since its last start.
 func (z *Zone) Log() string { return z.proc.Stderr() }
 
-// Stop ends the server until the next Set.
+// Stop stops the server until the next Set.
 func (z *Zone) Stop() {
 	z.proc.Kill()
 	z.proc = nil
@@ -140,8 +140,7 @@ func (z *Zone) write(name, text string) string {
 	return file
 }
 
-// await starts the server, or tells the running one to look again, and waits for a line
-// that it had not said before.
+// await starts the server, or makes the running one reload, and waits for a new line of output.
 func (z *Zone) await(line string, args ...string) {
 	t := z.host.lab.t
 	t.Helper()
@@ -179,7 +178,7 @@ zone %q { type primary; file %q; %s};
 	z.await(fmt.Sprintf("zone %s/IN%s: loaded serial %d", z.domain, which, z.serial), "named", "-g", "-n", "1", "-c", conf)
 }
 
-// loadDnsmasq restarts the server: it reads its options only then.
+// loadDnsmasq restarts the server, because it only reads its options at the start.
 func (z *Zone) loadDnsmasq(text string) {
 	z.host.lab.t.Helper()
 	if z.proc != nil {
@@ -191,7 +190,7 @@ func (z *Zone) loadDnsmasq(text string) {
 	z.await("started", "dnsmasq", "--keep-in-foreground", "--log-facility=-", "--conf-file="+conf)
 }
 
-// dnsmasqRecords writes records as dnsmasq(8) wants them.
+// dnsmasqRecords converts records to options of dnsmasq(8).
 func dnsmasqRecords(t testing.TB, domain, text string) []string {
 	t.Helper()
 	name := func(s string) string { return strings.TrimSuffix(s, ".") }

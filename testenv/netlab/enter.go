@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do runs fn with the calling goroutine's thread inside a named network namespace; ""
-// stays where it is. Sockets that fn itself opens (not goroutines it starts) belong to
-// the namespace for as long as they live, so a test can listen, dial and send from
-// inside without a helper process. fn must not start processes.
+// Do runs fn in a network namespace, on the calling goroutine's thread; "" means the current one.
+// Sockets that fn opens, but not goroutines that it starts, stay in the namespace. So a test can
+// listen, dial and send there without a helper process. fn must not start processes.
 func Do(namespace string, fn func() error) error {
 	if namespace == "" {
 		return fn()
@@ -38,17 +37,17 @@ func Do(namespace string, fn func() error) error {
 	}
 	fnErr := fn()
 	if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-		// The goroutine stays locked to the thread, so the runtime ends the thread
-		// with the goroutine instead of running others in the wrong namespace.
+		// The goroutine stays locked to the thread, so the runtime ends the thread with the
+		// goroutine instead of running others in the wrong namespace.
 		return fmt.Errorf("leave network namespace %s: %w", namespace, err)
 	}
 	runtime.UnlockOSThread()
 	return fnErr
 }
 
-// enter is the command line that runs args inside a namespace; "" stays outside.
-// nsenter replaces itself by the program, so the process id is the program's. `ip netns
-// exec` would do too, but remounts /sys and hides the cgroup mounts.
+// enter returns the command line that runs args in a namespace; "" means outside. nsenter execs
+// the program, so the process ID is the program's. `ip netns exec` would remount /sys and hide
+// the cgroup mounts.
 func enter(namespace string, args []string) []string {
 	if namespace == "" {
 		return args

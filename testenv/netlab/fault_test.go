@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// awaits looks until ok holds, for what offers no event.
+// awaits polls until ok returns true, for conditions without an event.
 func awaits(t *testing.T, what string, ok func(context.Context) bool) {
 	t.Helper()
 	ctx := deadline(t)
@@ -23,18 +23,17 @@ func awaits(t *testing.T, what string, ok func(context.Context) bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: not so in time", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// isStray tells whether a datagram from outside to a mapping is dropped as unsolicited.
+// isStray reports whether a datagram from outside to a mapping is dropped as unsolicited.
 func (b *natBench) isStray(t *testing.T, c *net.UDPConn, mapped netip.AddrPort) bool {
 	t.Helper()
 	before := b.strays(t)
 	send(t, c, "late", mapped)
-	// The inside can't be asked for what does not come; the counter and the inside's
-	// socket are the two places where the datagram can end.
+	// The datagram ends either in the counter or in the inside's socket, so check both.
 	if err := b.inside.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +64,7 @@ func TestMappingsExpireAsAsked(t *testing.T) {
 		return err == nil && !strings.Contains(flows, insideAddr)
 	})
 	if !b.isStray(t, b.a1, m) {
-		t.Error("something gets in through an expired mapping")
+		t.Error("a datagram gets in through an expired mapping")
 	}
 }
 
@@ -74,7 +73,7 @@ func TestForgottenMappingsLetNothingIn(t *testing.T) {
 	m := b.mappedTo(t, b.a1)
 	b.nat.Restart()
 	if !b.isStray(t, b.a1, m) {
-		t.Error("something gets in after every mapping was dropped")
+		t.Error("a datagram gets in after all mappings were dropped")
 	}
 	if again := b.mappedTo(t, b.a1); again != m {
 		t.Errorf("mapped to %s afterwards, want %s again", again, m)
@@ -86,7 +85,7 @@ func TestRebindingChangesThePort(t *testing.T) {
 	m := b.mappedTo(t, b.a1)
 	b.nat.Rebind(30000, 30999)
 	if !b.isStray(t, b.a1, m) {
-		t.Error("something gets in by the port from before")
+		t.Error("a datagram gets in through the previous port")
 	}
 	if p := b.mappedTo(t, b.a1).Port(); p < 30000 || p > 30999 {
 		t.Errorf("mapped to port %d, want one of 30000-30999", p)
@@ -114,7 +113,7 @@ func TestAddressesChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	send(t, c, "moved", local(b.a1)) // by the default route, which must still be there
+	send(t, c, "moved", local(b.a1)) // over the default route, which must still exist
 	if d := receive(t, b.a1); d.text != "moved" || d.from.Addr() != addr(other) {
 		t.Errorf("received %q from %s, want \"moved\" from %s", d.text, d.from, other)
 	}
@@ -238,8 +237,8 @@ func newNarrowPath(t *testing.T) *narrowPath {
 	return p
 }
 
-// setDiscover sets a socket's IP_MTU_DISCOVER (ip(7)): with IP_PMTUDISC_PROBE it sets the
-// don't-fragment bit whatever the route's MTU is, with IP_PMTUDISC_DONT it never does.
+// setDiscover sets a socket's IP_MTU_DISCOVER (ip(7)). IP_PMTUDISC_PROBE always sets the
+// don't-fragment bit, regardless of the route's MTU, and IP_PMTUDISC_DONT never does.
 func setDiscover(t *testing.T, c *net.UDPConn, mode int) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -278,7 +277,7 @@ func TestANarrowNetworkCutsOrDrops(t *testing.T) {
 		p := newNarrowPath(t)
 		setDiscover(t, p.near, syscall.IP_PMTUDISC_DONT)
 		if !p.arrives(t, p.tooLarge) {
-			t.Error("a datagram that may be cut does not arrive")
+			t.Error("a datagram that may be fragmented does not arrive")
 		}
 	})
 	t.Run("tells the sender", func(t *testing.T) {
@@ -289,7 +288,7 @@ func TestANarrowNetworkCutsOrDrops(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := p.near.ReadFromUDPAddrPort(make([]byte, 16)); !errors.Is(err, syscall.EMSGSIZE) {
-			t.Errorf("the sender was told %v, want EMSGSIZE", err)
+			t.Errorf("the sender got %v, want EMSGSIZE", err)
 		}
 	})
 	t.Run("black hole", func(t *testing.T) {
@@ -314,11 +313,11 @@ func TestAForwardedPortLetsEverybodyIn(t *testing.T) {
 	b := newNATBench(t, Symmetric)
 	outside := netip.AddrPortFrom(addr(natOutside), 40000)
 	if !b.isStray(t, b.a1, outside) {
-		t.Fatal("something gets in through a port that leads nowhere")
+		t.Fatal("a datagram gets in through a port that is not forwarded")
 	}
 	inside := netip.AddrPortFrom(addr(insideAddr), insidePort)
 	b.nat.Forward(outside.Port(), inside)
 	if b.isStray(t, b.a1, outside) {
-		t.Error("nothing gets in through the forwarded port")
+		t.Error("no datagram gets in through the forwarded port")
 	}
 }

@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// Filter drops packets in the lab's networks until it is removed, and counts them. What
-// it drops its sender never hears of: no error, no ICMP.
+// Filter drops packets in the lab's networks until it is removed, and counts them. It drops
+// silently: the sender gets no error and no ICMP.
 type Filter struct {
 	host          *Host
 	family, table string
 }
 
-// Hooks that filters sit at: on a router before connection tracking (priority -200), so
-// that a dropped packet leaves no entry there; on a network where frames change ports.
+// Hooks of filters: on a router before connection tracking (priority -200), so that a dropped
+// packet leaves no entry; on a network where frames are forwarded between ports.
 const (
 	routerHook  = "type filter hook prerouting priority -320;"
 	networkHook = "type filter hook forward priority 0;"
 )
 
-// Drop drops what arrives at the host, on any interface, and fits one of the nftables
-// matches (family ip), such as "udp dport 53". On a router that is what it forwards as
-// well, with the addresses it arrives with.
+// Drop drops packets that arrive at the host, on any interface, and match one of the nftables
+// matches (family ip), such as "udp dport 53". On a router this includes forwarded packets, with
+// the addresses that they arrive with.
 func (h *Host) Drop(matches ...string) *Filter {
 	h.lab.t.Helper()
 	return h.newFilter("ip", routerHook, matches)
 }
 
-// Drop drops what crosses the network and fits one of the nftables matches (family
-// bridge, so "ip protocol udp" comes before what is only UDP's).
+// Drop drops packets that cross the network and match one of the nftables matches (family bridge,
+// so "ip protocol udp" must precede matches on UDP fields).
 func (n *Network) Drop(matches ...string) *Filter {
 	n.lab.t.Helper()
 	return n.host.newFilter("bridge", networkHook, matches)
@@ -50,20 +50,20 @@ func (h *Host) newFilter(family, hook string, matches []string) *Filter {
 	return f
 }
 
-// Remove lets everything through again.
+// Remove removes the filter.
 func (f *Filter) Remove() {
 	f.host.lab.t.Helper()
 	f.host.mustRun("", "nft", "delete", "table", f.family, f.table)
 }
 
-// Dropped reads how many packets the filter has dropped.
+// Dropped returns the number of packets that the filter has dropped.
 func (f *Filter) Dropped(ctx context.Context) (Count, error) {
 	counts, err := f.host.counters(ctx, f.family, f.table)
 	return counts["dropped"], err
 }
 
-// DropICMPErrors makes a router tell nobody what it could not forward (RFC 792 type 3,
-// "packet too big" among them, and type 11), as firewalls do that filter all ICMP.
+// DropICMPErrors makes a router send no ICMP errors about packets that it could not forward (RFC
+// 792 type 3, including "packet too big", and type 11), like firewalls that filter all ICMP.
 func (h *Host) DropICMPErrors() {
 	h.lab.t.Helper()
 	h.mustRun(fmt.Sprintf(`table ip %s {
@@ -75,8 +75,8 @@ func (h *Host) DropICMPErrors() {
 `, h.tableName("noicmp")), "nft", "-f", "-")
 }
 
-// DropFragments makes a router drop IPv4 fragments that arrive, before connection
-// tracking can put them together (priority -400).
+// DropFragments makes a router drop arriving IPv4 fragments before connection tracking can
+// reassemble them (priority -400).
 func (h *Host) DropFragments() {
 	h.lab.t.Helper()
 	const fragment = "ip frag-off & 0x3fff != 0 drop" // more fragments, or an offset
@@ -89,8 +89,8 @@ func (h *Host) DropFragments() {
 `, h.tableName("nofrag"), fragment), "nft", "-f", "-")
 }
 
-// MeterSent starts counting the UDP datagrams that the host itself sends and that fit
-// one of the nftables matches (family inet), to its own addresses included.
+// MeterSent starts counting the UDP datagrams that the host itself sends, also to its own
+// addresses, and that match one of the nftables matches (family inet).
 func (h *Host) MeterSent(matches ...string) *Meter {
 	h.lab.t.Helper()
 	m := &Meter{host: h, family: "inet", table: h.tableName("sent")}

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Forward leads a UDP port of the router's outer address to an inside host, for everyone
-// outside: what people call port forwarding. It goes with ChangeWANAddress.
+// Forward forwards a UDP port of the router's outer address to an inside host, for all remote
+// addresses. ChangeWANAddress removes it.
 func (n *NAT) Forward(port uint16, to netip.AddrPort) {
 	n.lab.t.Helper()
 	n.mustRun(fmt.Sprintf(`insert rule ip %s inbound iifname %q udp dport %d dnat to %s

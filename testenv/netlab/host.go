@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// Host is a machine of the lab: a network namespace. Its file system and users are the
-// test's own. Its methods are safe for concurrent use.
+// Host is a machine of the lab: a network namespace. File system and users are the test's. Its
+// methods are safe for concurrent use.
 type Host struct {
 	lab       *Lab
 	name      string
@@ -24,14 +24,14 @@ type Host struct {
 	router   netip.Addr          // of the default route
 }
 
-// Name is the host's name within the lab.
+// Name returns the host's name within the lab.
 func (h *Host) Name() string { return h.name }
 
-// Namespace is the name of the host's network namespace, as `ip netns` knows it.
+// Namespace returns the name of the host's network namespace, for `ip netns`.
 func (h *Host) Namespace() string { return h.namespace }
 
-// Attach plugs the host into a network with an interface of that name and an address
-// of the network's prefix.
+// Attach connects the host to a network with an interface of that name and an address in the
+// network's prefix.
 func (h *Host) Attach(iface string, n *Network, addr netip.Addr) {
 	h.lab.t.Helper()
 	if !n.prefix.Contains(addr) {
@@ -39,7 +39,7 @@ func (h *Host) Attach(iface string, n *Network, addr netip.Addr) {
 	}
 	port := n.port()
 	l := h.lab
-	// Both ends are made in their namespaces, so their names need be unique only there.
+	// Both ends are created in their namespaces, so their names only need to be unique there.
 	mtu := fmt.Sprint(n.mtu)
 	l.must("ip", "link", "add", iface, "mtu", mtu, "netns", h.namespace, "type", "veth", "peer", "name", port, "mtu", mtu, "netns", n.host.namespace)
 	l.must("ip", "-n", n.host.namespace, "link", "set", port, "master", "br0", "up")
@@ -50,8 +50,8 @@ func (h *Host) Attach(iface string, n *Network, addr netip.Addr) {
 	h.networks[iface] = n
 }
 
-// ChangeAddress gives an interface another address of its network instead of all it
-// had, as DHCP or a provider does. The default route stays.
+// ChangeAddress replaces all addresses of an interface by another of its network, as DHCP or a
+// provider does. The default route stays.
 func (h *Host) ChangeAddress(iface string, addr netip.Addr) {
 	h.lab.t.Helper()
 	h.mu.Lock()
@@ -62,12 +62,12 @@ func (h *Host) ChangeAddress(iface string, addr netip.Addr) {
 	}
 	h.lab.must("ip", "-n", h.namespace, "address", "flush", "dev", iface)
 	h.AddAddress(iface, netip.PrefixFrom(addr, n.prefix.Bits()))
-	if router.IsValid() { // The kernel took the route away with the address.
+	if router.IsValid() { // the kernel removed the route with the address
 		h.DefaultRoute(router)
 	}
 }
 
-// tableName names a new nftables table of the host.
+// tableName returns the name of a new nftables table of the host.
 func (h *Host) tableName(what string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,17 +75,17 @@ func (h *Host) tableName(what string) string {
 	return fmt.Sprintf("%s%d", what, h.tables)
 }
 
-// AddAddress gives an interface one more address.
+// AddAddress adds an address to an interface.
 func (h *Host) AddAddress(iface string, addr netip.Prefix) {
 	h.lab.t.Helper()
 	args := []string{"ip", "-n", h.namespace, "address", "add", addr.String(), "dev", iface}
 	if addr.Addr().Is6() {
-		args = append(args, "nodad") // otherwise the address can't be used for a second
+		args = append(args, "nodad") // otherwise the address is unusable for a second
 	}
 	h.lab.must(args...)
 }
 
-// DefaultRoute sends everything that isn't on a network of the host to a router.
+// DefaultRoute routes everything that is not on a network of the host to a router.
 func (h *Host) DefaultRoute(via netip.Addr) {
 	h.lab.t.Helper()
 	h.lab.must("ip", "-n", h.namespace, "route", "replace", "default", "via", via.String())
@@ -94,19 +94,19 @@ func (h *Host) DefaultRoute(via netip.Addr) {
 	h.router = via
 }
 
-// Route sends what is for a prefix to a router.
+// Route routes a prefix to a router.
 func (h *Host) Route(to netip.Prefix, via netip.Addr) {
 	h.lab.t.Helper()
 	h.lab.must("ip", "-n", h.namespace, "route", "replace", to.String(), "via", via.String())
 }
 
-// Sysctl sets a network sysctl of this host alone, such as "net.ipv4.ip_forward".
+// Sysctl sets a network sysctl of this host only, such as "net.ipv4.ip_forward".
 func (h *Host) Sysctl(name, value string) {
 	h.lab.t.Helper()
 	h.mustRun("", "sysctl", "-qw", name+"="+value)
 }
 
-// Run runs a program on the host to its end and returns what it printed.
+// Run runs a program on the host and returns its output.
 func (h *Host) Run(ctx context.Context, args ...string) (string, error) {
 	out, err := Run(ctx, h.namespace, "", args...)
 	if err != nil {
@@ -115,8 +115,8 @@ func (h *Host) Run(ctx context.Context, args ...string) (string, error) {
 	return out, nil
 }
 
-// Start starts a program on the host and kills it when the test ends; c.Namespace is
-// ignored. When the test has failed by then, the end of its output is logged.
+// Start starts a program on the host and kills it when the test ends; c.Namespace is ignored. If
+// the test has failed by then, the end of its output is logged.
 func (h *Host) Start(c Command) *Process {
 	t := h.lab.t
 	t.Helper()
@@ -160,13 +160,13 @@ func (h *Host) Listen(ctx context.Context, addr netip.AddrPort) (net.Listener, e
 	return l, nil
 }
 
-// DialContext connects from the host. It has the form that net/http wants; the address
-// must be an IP address and port, since a look-up could leave the namespace.
+// DialContext connects from the host. It has the signature that net/http needs. The address must
+// be an IP address and port, because a name lookup could leave the namespace.
 func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return DialContext(ctx, h.namespace, network, address)
 }
 
-// DialContext connects from inside a named network namespace to an IP address and port.
+// DialContext connects from a network namespace to an IP address and port.
 func DialContext(ctx context.Context, namespace, network, address string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(address); err != nil {
 		return nil, fmt.Errorf("dial from namespace %s: %w", namespace, err)
@@ -179,7 +179,7 @@ func DialContext(ctx context.Context, namespace, network, address string) (net.C
 	return c, err
 }
 
-// mustRun runs a command that builds the host and ends the test when it fails.
+// mustRun runs a command that builds the host, and fails the test on an error.
 func (h *Host) mustRun(stdin string, args ...string) {
 	h.lab.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)

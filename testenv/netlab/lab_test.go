@@ -39,7 +39,7 @@ func TestHostsOfANetworkReachEachOther(t *testing.T) {
 	}
 	defer in.Close()
 	if got := in.RemoteAddr().String(); !strings.HasPrefix(got, "192.0.2.1:") {
-		t.Errorf("b is called from %s, want 192.0.2.1", got)
+		t.Errorf("b sees a connection from %s, want 192.0.2.1", got)
 	}
 }
 
@@ -79,8 +79,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// TestNewLabRemovesWhatDeadTestsLeft makes namespaces in the name of a process that has
-// ended, and of one that runs.
+// TestNewLabRemovesWhatDeadTestsLeft creates namespaces in the name of a process that has ended
+// and of one that is running.
 func TestNewLabRemovesWhatDeadTestsLeft(t *testing.T) {
 	child := exec.CommandContext(deadline(t), "sleep", "600")
 	if err := child.Start(); err != nil {
@@ -117,14 +117,14 @@ func TestRateIsBounded(t *testing.T) {
 	a, b := lab.Host("a"), lab.Host("b")
 	a.Attach("eth0", n, addr("192.0.2.1"))
 	b.Attach("eth0", n, addr("192.0.2.2"))
-	const rate, size = 16_000_000, 1 << 20 // bit/s, bytes: 0.4 s past the burst
+	const rate, size = 16_000_000, 1 << 20 // bit/s, bytes: 0.4 s beyond the burst
 	a.LimitRate("eth0", rate)
 	l, err := b.Listen(deadline(t), netip.MustParseAddrPort("192.0.2.2:8080"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	start := time.Now() // not when it is accepted: much may have come by then
+	start := time.Now() // not when it is accepted: much may have arrived by then
 	go func() {
 		c, err := a.DialContext(deadline(t), "tcp", "192.0.2.2:8080")
 		if err != nil {
@@ -144,7 +144,7 @@ func TestRateIsBounded(t *testing.T) {
 	defer c.Close()
 	got, err := readAll(c)
 	if err != nil || got != size {
-		t.Fatalf("received %d bytes, %v; want %d", got, err, size)
+		t.Fatalf("received %d bytes, error %v; want %d", got, err, size)
 	}
 	burst := rate / 8 / 10
 	if took, least := time.Since(start), time.Duration(size-burst)*8*time.Second/rate*9/10; took < least {

@@ -8,32 +8,31 @@ import (
 	"strings"
 )
 
-// NATKind is how a router translates UDP, in the terms of RFC 4787: mapping (§4.1) says
-// whether one inside socket keeps one outside port towards everyone, filtering (§5) who
-// may send to that port.
+// NATKind is how a router translates UDP, in the terms of RFC 4787. Mapping (§4.1) says whether
+// an inside socket has the same outside port for all destinations, filtering (§5) who may send to
+// that port.
 type NATKind int
 
-// Kinds of NAT. All are nftables rules; TCP is masqueraded by every one of them.
+// The kinds of NAT. All are nftables rules; all masquerade TCP.
 const (
-	// FullCone maps endpoint-independently, keeps the port and lets anyone in. It
-	// does so for Inside alone; other hosts get PortRestricted.
+	// FullCone maps endpoint-independently, keeps the port and lets anyone in. This only applies
+	// to Inside; other hosts get PortRestricted.
 	FullCone NATKind = iota
-	// AddressRestricted maps endpoint-independently, keeps the port, and lets in any
-	// port of an address that Inside sent to in the last 30 s. It does so for Inside
-	// alone; other hosts get PortRestricted.
+	// AddressRestricted maps endpoint-independently, keeps the port, and lets in any port of an
+	// address that Inside sent to in the last 30 s. This only applies to Inside; other hosts get
+	// PortRestricted.
 	AddressRestricted
-	// PortRestricted maps endpoint-independently, keeps the port where it is free, and
-	// lets in only what was sent to. It drops the rest in silence.
+	// PortRestricted maps endpoint-independently, keeps the port if it is free, and only lets in
+	// endpoints that were sent to. It drops other packets silently.
 	PortRestricted
-	// PortRestrictedStray is PortRestricted without a firewall on the router itself:
-	// strays are answered with ICMP "port unreachable", and the connection tracking
-	// entry that a stray leaves makes the inside's later packet to the same remote
-	// leave from another port (a poisoned mapping).
+	// PortRestrictedStray is PortRestricted without a firewall on the router itself. Strays are
+	// answered with ICMP "port unreachable" and leave a connection tracking entry. Later packets
+	// from the inside to the same remote then leave from another port (a poisoned mapping).
 	PortRestrictedStray
 	// Symmetric maps address- and port-dependently: a random port for each remote.
 	Symmetric
-	// PortChanging maps endpoint-independently, but to a port of 20000–29999 instead
-	// of the inside's own, and filters as PortRestricted does.
+	// PortChanging maps endpoint-independently, to a port of 20000–29999 instead of the inside
+	// port, and filters like PortRestricted.
 	PortChanging
 )
 
@@ -46,12 +45,12 @@ var natNames = map[NATKind]string{
 	PortChanging:        "endpoint-independent, port not kept",
 }
 
-// NATKinds lists every kind.
+// NATKinds returns all kinds.
 func NATKinds() []NATKind {
 	return []NATKind{FullCone, AddressRestricted, PortRestricted, PortRestrictedStray, Symmetric, PortChanging}
 }
 
-// String names the kind as people do.
+// String returns the common name of the kind.
 func (k NATKind) String() string {
 	if s, ok := natNames[k]; ok {
 		return s
@@ -59,14 +58,14 @@ func (k NATKind) String() string {
 	return fmt.Sprintf("NATKind(%d)", int(k))
 }
 
-// Names of a router's interfaces, and of the table that holds its rules.
+// Names of a router's interfaces, and of the table with its rules.
 const (
 	wanInterface = "w0"
 	lanInterface = "l0"
 	natTable     = "nat"
 )
 
-// NATOptions describe a router between an outer and an inner network.
+// NATOptions configure a router between an outer and an inner network.
 type NATOptions struct {
 	Kind     NATKind
 	WAN      *Network
@@ -74,30 +73,26 @@ type NATOptions struct {
 	LAN      *Network
 	LANAddr  netip.Addr // IPv4
 	Firewall []string   // further nftables statements for the forward chain, tried first
-	// Inside is the one UDP socket that FullCone and AddressRestricted speak of;
-	// required for them, unused by others.
+	// Inside is the UDP socket to which FullCone and AddressRestricted apply; required for these,
+	// ignored by others.
 	Inside netip.AddrPort
-	// Hairpin lets inside hosts meet by their outside addresses: what one sends to an
-	// outside port goes to the last inside host that used this port, and appears there
-	// with its sender's outside address. For kinds that keep the port.
+	// Hairpin lets inside hosts reach each other by their outside addresses. What one sends to an
+	// outside port goes to the last inside host that used this port, and has the sender's outside
+	// address there. Only for kinds that keep the port.
 	Hairpin bool
-	// UDPTimeout and UDPStreamTimeout are the seconds after which an idle mapping is
-	// forgotten that saw no answer, or traffic both ways; 0 keeps the kernel's 30 and
-	// 120.
+	// UDPTimeout and UDPStreamTimeout are the idle times in seconds after which a mapping without
+	// an answer, and one with traffic both ways, expire; 0 means the kernel's 30 and 120.
 	UDPTimeout, UDPStreamTimeout int
 }
 
-// NAT is a router with network address translation. It counts what crosses its outer
-// interface.
+// NAT is a router with network address translation. It counts what crosses its outer interface.
 type NAT struct {
 	*Host
-	// options are what the rules were made of; only the test's own goroutine changes
-	// them.
+	// options are those of the current rules. Only the test's own goroutine changes them.
 	options NATOptions
 }
 
-// NAT makes a router. Hosts of the inner network still need a default route to
-// o.LANAddr.
+// NAT creates a router. Hosts of the inner network still need a default route to o.LANAddr.
 func (l *Lab) NAT(name string, o NATOptions) *NAT {
 	l.t.Helper()
 	rules, err := natRules(o)
@@ -105,7 +100,7 @@ func (l *Lab) NAT(name string, o NATOptions) *NAT {
 		l.t.Fatalf("netlab: NAT %s: %v", name, err)
 	}
 	n := &NAT{Host: l.Router(name), options: o}
-	// The counters speak of IPv4 alone; a router without IPv6 has nothing else to count.
+	// The counters only count IPv4, so the router must have no IPv6.
 	n.Sysctl("net.ipv6.conf.all.disable_ipv6", "1")
 	n.Sysctl("net.ipv6.conf.default.disable_ipv6", "1")
 	n.mustRun(rules, "nft", "-f", "-")
@@ -115,9 +110,9 @@ func (l *Lab) NAT(name string, o NATOptions) *NAT {
 	return n
 }
 
-// natRecipe holds the statements that tell one kind from another.
+// natRecipe contains the statements in which the kinds differ.
 type natRecipe struct {
-	remember string // in postrouting before translation: what inbound rules go by
+	remember string // in postrouting before translation: state for the inbound rules
 	snat     string // outbound translation, before the general masquerade
 	dnat     string // inbound translation
 	inbound  string // in the forward chain: new flows from outside
@@ -156,8 +151,8 @@ func recipe(o NATOptions) (natRecipe, error) {
 	}
 }
 
-// hairpin turns round what inside hosts send to the outside address (RFC 4787 §6). The
-// map knows for each outside port who sent from it last.
+// hairpin returns the rules that redirect what inside hosts send to the outside address (RFC 4787
+// §6). The map contains, for each outside port, the host that last sent from it.
 func hairpin(o NATOptions) (natRecipe, error) {
 	if !o.Hairpin {
 		return natRecipe{}, nil
@@ -172,7 +167,7 @@ func hairpin(o NATOptions) (natRecipe, error) {
 	}, nil
 }
 
-// natRules writes the router's whole rule set.
+// natRules returns the router's complete rule set.
 func natRules(o NATOptions) (string, error) {
 	r, err := recipe(o)
 	if err != nil {

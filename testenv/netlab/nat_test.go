@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Addresses of every NAT test: a host behind the router, and one host outside with two
-// addresses.
+// Addresses of every NAT test: a host behind the router, and one outside with two addresses.
 const (
 	insideAddr = "192.168.7.2"
 	secondAddr = "192.168.7.3"
@@ -90,7 +89,7 @@ func newNATBench(t *testing.T, kind NATKind, change ...func(*NATOptions)) *natBe
 	return b
 }
 
-// listenAt opens a socket that goes with the test.
+// listenAt opens a socket that is closed with the test.
 func listenAt(t *testing.T, h *Host, a string, port uint16) *net.UDPConn {
 	t.Helper()
 	c, err := h.ListenUDP(netip.AddrPortFrom(addr(a), port))
@@ -103,7 +102,7 @@ func listenAt(t *testing.T, h *Host, a string, port uint16) *net.UDPConn {
 
 func local(c *net.UDPConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// mappedTo sends from inside to an outside socket and returns where it seems to come from.
+// mappedTo sends from inside to an outside socket and returns the source address seen there.
 func (b *natBench) mappedTo(t *testing.T, c *net.UDPConn) netip.AddrPort {
 	t.Helper()
 	send(t, b.inside, "out", local(c))
@@ -114,14 +113,14 @@ func (b *natBench) mappedTo(t *testing.T, c *net.UDPConn) netip.AddrPort {
 	return d.from
 }
 
-// passes tells whether an unsolicited datagram from c reaches the inside: it sends one,
-// then one from a socket that may, and sees which arrive.
+// passes reports whether an unsolicited datagram from c reaches the inside: it sends one, then
+// one from a socket that is allowed, and checks which arrive.
 func (b *natBench) passes(t *testing.T, c *net.UDPConn, allowed *net.UDPConn, mapped netip.AddrPort) bool {
 	t.Helper()
 	before := b.strays(t)
 	send(t, c, "stray", mapped)
-	// The same socket's packets keep their order; different sockets' nearly always do,
-	// and the counter of strays catches the rest.
+	// Packets of one socket stay in order. Those of different sockets nearly always do, and the
+	// counter of strays covers the rest.
 	send(t, allowed, "answer", mapped)
 	first := receive(t, b.inside)
 	if first.text == "stray" {
@@ -150,7 +149,7 @@ func TestNATKindsMapAndFilterAsNamed(t *testing.T) {
 	for _, c := range []struct {
 		kind              NATKind
 		port              string
-		otherPort, anyone bool // whether a stranger passes, by how strange it is
+		otherPort, anyone bool // whether a stranger passes, by kind of stranger
 	}{
 		{FullCone, kept, true, true},
 		{AddressRestricted, kept, true, false},
@@ -198,7 +197,7 @@ func TestOnlyTheStrayKindAnswersAndIsPoisoned(t *testing.T) {
 		t.Run(c.kind.String(), func(t *testing.T) {
 			b := newNATBench(t, c.kind)
 			send(t, b.a1, "stray", netip.AddrPortFrom(addr(natOutside), insidePort))
-			for b.strays(t) == 0 { // not yet there
+			for b.strays(t) == 0 { // not counted yet
 				if err := deadline(t).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -217,7 +216,7 @@ func TestStraysAreAnsweredByTheStrayKindAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// IP_RECVERR hands ICMP errors to an unconnected socket.
+	// IP_RECVERR passes ICMP errors to an unconnected socket.
 	var sockErr error
 	if err := raw.Control(func(fd uintptr) {
 		sockErr = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_RECVERR, 1)
@@ -229,7 +228,7 @@ func TestStraysAreAnsweredByTheStrayKindAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := b.a1.ReadFromUDPAddrPort(make([]byte, 16)); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a stray brought %v, want ECONNREFUSED", err)
+		t.Errorf("a stray got %v, want ECONNREFUSED", err)
 	}
 }
 
@@ -246,7 +245,7 @@ func TestCountersTellUDPFromTCP(t *testing.T) {
 	if want := (Traffic{UDPOut: Count{1, 31}, UDPIn: Count{1, 34}}); traffic != want {
 		t.Errorf("counted %+v, want %+v", traffic, want)
 	}
-	// A TCP connection that nobody accepts still crosses: SYN out, RST in.
+	// A refused TCP connection still crosses the router: SYN out, RST in.
 	var d net.Dialer
 	err = Do(b.nat.namespace, func() error {
 		_, err := d.DialContext(deadline(t), "tcp", outsideA+":1")

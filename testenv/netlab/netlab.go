@@ -1,20 +1,17 @@
 //go:build linux
 
-// Package netlab builds small internets out of Linux network namespaces for tests that
-// run the real programs: hosts, switched networks and routers with NAT, joined by veth
-// pairs, with the kernel's own IP stack, conntrack and nftables in between. It needs
-// root, iproute2 and nftables, and touches nothing outside the namespaces it makes: not
-// the machine's own interfaces, routes, rules or sysctls.
+// Package netlab builds small internets out of Linux network namespaces, for tests that run the
+// real programs: hosts, switched networks and routers with NAT, connected by veth pairs, with the
+// kernel's IP stack, conntrack and nftables. It needs root, iproute2 and nftables, and changes
+// nothing outside its namespaces: not the machine's interfaces, routes, rules or sysctls.
 //
-// A [Lab] belongs to one test. Everything it makes goes when the test ends: processes
-// first, by their id, then namespaces (and with them every interface, rule and counter
-// inside). A test process that is killed cannot clean up; its children die with it
-// (PR_SET_PDEATHSIG), and the namespaces it left carry its process id and start time in
-// their names, so that the next lab on the machine removes them.
+// A [Lab] belongs to one test. When the test ends, everything is removed: first processes, by ID,
+// then namespaces with their interfaces, rules and counters. A killed test process cannot clean
+// up. Its children die with it (PR_SET_PDEATHSIG). The names of its namespaces contain its
+// process ID and start time, so that the next lab on the machine can remove them.
 //
-// Building methods end the test on failure, since a lab that cannot be built proves
-// nothing; commands run inside the lab return errors that show the command and what it
-// printed.
+// Methods that build the lab fail the test on an error. Commands run in the lab return errors
+// with the command and its output.
 package netlab
 
 import (
@@ -30,26 +27,26 @@ import (
 	"time"
 )
 
-// setupTimeout bounds one command that builds or removes a part of a lab. Each takes
-// milliseconds; the bound is for a machine in trouble.
+// setupTimeout bounds one command that builds or removes a part of a lab. Each normally takes
+// milliseconds.
 const setupTimeout = time.Minute
 
-// Lab is an internet of namespaces that belongs to one test. Its methods are safe for
-// concurrent use, but must be called before the test ends.
+// Lab is an internet of namespaces that belongs to one test. Its methods are safe for concurrent
+// use, but must be called before the test ends.
 type Lab struct {
 	t      testing.TB
-	prefix string // of the names of all namespaces of this lab
+	prefix string // of the names of all this lab's namespaces
 
 	mu    sync.Mutex
 	hosts map[string]bool
 }
 
-// labs counts the labs of this process, which differ in it: by chance two of hundreds would
-// have one name now and then, and each other's namespaces.
+// labs counts the labs of this process and makes their names unique. Random names would sometimes
+// collide.
 var labs atomic.Uint64
 
-// New makes an empty lab and removes namespaces that dead test processes left behind.
-// It fails the test when it isn't run by root.
+// New creates an empty lab and removes namespaces that dead test processes left behind. It fails
+// the test if it is not run as root.
 func New(t testing.TB) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -67,8 +64,8 @@ func New(t testing.TB) *Lab {
 	return l
 }
 
-// remove deletes every namespace whose name begins as this lab's do, whatever the lab
-// remembers of having made.
+// remove deletes all namespaces with this lab's name prefix, not only those that the lab knows
+// of.
 func (l *Lab) remove() {
 	names, err := namespaces()
 	if err != nil {
@@ -84,8 +81,8 @@ func (l *Lab) remove() {
 	}
 }
 
-// Host makes a host: a namespace with its loopback up and no other interface. The name
-// is for people; it must be unique in the lab.
+// Host creates a host: a namespace with its loopback up and no other interface. The name is for
+// display; it must be unique in the lab.
 func (l *Lab) Host(name string) *Host {
 	l.t.Helper()
 	l.mu.Lock()
@@ -101,13 +98,13 @@ func (l *Lab) Host(name string) *Host {
 	return h
 }
 
-// Network is a switched network (a bridge in a namespace of its own, without an
-// address): every host attached to it reaches every other directly.
+// Network is a switched network (a bridge in its own namespace, without an address): all attached
+// hosts reach each other directly.
 type Network struct {
 	lab    *Lab
 	host   *Host
 	prefix netip.Prefix
-	mtu    int // bytes of IP packets
+	mtu    int // size of IP packets in bytes
 
 	mu    sync.Mutex
 	ports int
@@ -116,15 +113,15 @@ type Network struct {
 // defaultMTU is Ethernet's, in bytes of IP packets.
 const defaultMTU = 1500
 
-// Network makes a network with the given prefix.
+// Network creates a network with the given prefix.
 func (l *Lab) Network(name string, prefix netip.Prefix) *Network {
 	l.t.Helper()
 	return l.NarrowNetwork(name, prefix, defaultMTU)
 }
 
-// NarrowNetwork makes a network that takes IP packets of at most mtu bytes. Every
-// interface on it has that MTU, so a router between it and a wider one cuts what is too
-// large or says so; see [Host.DropICMPErrors] and [Host.DropFragments].
+// NarrowNetwork creates a network for IP packets of at most mtu bytes. All its interfaces have
+// that MTU, so a router to a wider network fragments larger packets or reports an error; see
+// [Host.DropICMPErrors] and [Host.DropFragments].
 func (l *Lab) NarrowNetwork(name string, prefix netip.Prefix, mtu int) *Network {
 	l.t.Helper()
 	h := l.Host("net-" + name)
@@ -133,7 +130,7 @@ func (l *Lab) NarrowNetwork(name string, prefix netip.Prefix, mtu int) *Network 
 	return &Network{lab: l, host: h, prefix: prefix, mtu: mtu}
 }
 
-// Router makes a host that forwards IPv4 between the networks it is attached to.
+// Router creates a host that forwards IPv4 between its networks.
 func (l *Lab) Router(name string) *Host {
 	l.t.Helper()
 	h := l.Host(name)
@@ -141,7 +138,7 @@ func (l *Lab) Router(name string) *Host {
 	return h
 }
 
-// port names a new port of the bridge.
+// port returns the name of a new port of the bridge.
 func (n *Network) port() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -149,8 +146,7 @@ func (n *Network) port() string {
 	return fmt.Sprintf("p%d", n.ports)
 }
 
-// must runs a command that builds the lab, in no namespace, and ends the test when it
-// fails.
+// must runs a command that builds the lab, in no namespace, and fails the test on an error.
 func (l *Lab) must(args ...string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)

@@ -13,25 +13,25 @@ import (
 	"strings"
 )
 
-// netnsDir is where `ip netns` keeps its named namespaces.
+// netnsDir contains the named namespaces of `ip netns`.
 const netnsDir = "/run/netns"
 
-// label begins the name of every namespace made here.
+// label is the common prefix of the names of all namespaces created here.
 const label = "plab-"
 
-// owner is the process that made a namespace. The start time (clock ticks since boot)
-// tells it from a later process with the same id.
+// owner is the process that created a namespace. The start time (clock ticks since boot)
+// distinguishes it from a later process with the same ID.
 type owner struct {
 	pid   int
 	start uint64
 }
 
-// namePrefix is how the names of the owner's namespaces begin.
+// namePrefix returns the prefix of the names of the owner's namespaces.
 func (o owner) namePrefix() string {
 	return label + strconv.Itoa(o.pid) + "-" + strconv.FormatUint(o.start, 36) + "-"
 }
 
-// parseOwner reads the owner from a namespace's name; false for one not made here.
+// parseOwner parses the owner in a namespace's name; false for other namespaces.
 func parseOwner(namespace string) (owner, bool) {
 	rest, ok := strings.CutPrefix(namespace, label)
 	if !ok {
@@ -62,9 +62,8 @@ func processOwner(pid int) (owner, error) {
 	if err != nil {
 		return owner{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
-	// The second field is the program's name in parentheses and may hold anything;
-	// what follows its last parenthesis begins with field 3. The start time is field
-	// 22 (proc_pid_stat(5)).
+	// The second field is the program's name in parentheses and may contain any characters. Field
+	// 3 follows its last parenthesis. The start time is field 22 (proc_pid_stat(5)).
 	_, rest, ok := cutLast(string(b), ") ")
 	fields := strings.Fields(rest)
 	const startField = 22 - 3
@@ -95,7 +94,7 @@ func (o owner) alive() bool {
 	return err != nil || now == o // in doubt, leave its namespaces alone
 }
 
-// sweep removes the namespaces of owners that are gone.
+// sweep removes the namespaces of dead owners.
 func sweep() error {
 	names, err := namespaces()
 	if err != nil {
@@ -113,7 +112,7 @@ func sweep() error {
 	return nil
 }
 
-// namespaces lists the named network namespaces of the machine.
+// namespaces lists the machine's named network namespaces.
 func namespaces() ([]string, error) {
 	entries, err := os.ReadDir(netnsDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +128,7 @@ func namespaces() ([]string, error) {
 	return names, nil
 }
 
-// deleteNamespace removes a namespace; that another process was faster is no failure.
+// deleteNamespace removes a namespace. It is no error if another process has removed it.
 func deleteNamespace(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()

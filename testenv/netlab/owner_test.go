@@ -17,7 +17,7 @@ func TestNamespaceNamesTellTheirOwner(t *testing.T) {
 	}
 	for _, name := range []string{"", "k-edge", "plab", "plab-", "plab-x-1-a", "plab-12", "plab-12-1", "plab--1-a", "plab-0-1-a", "plab-5-?-a"} {
 		if o, ok := parseOwner(name); ok {
-			t.Errorf("namespace %q is taken for one of %+v", name, o)
+			t.Errorf("namespace %q: got owner %+v, want none", name, o)
 		}
 	}
 }
@@ -28,12 +28,12 @@ func TestOwnerIsAliveOnlyAsTheSameProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !own.alive() {
-		t.Error("this process is taken for dead")
+		t.Error("this process: got dead")
 	}
 	if later := (owner{pid: own.pid, start: own.start + 1}); later.alive() {
-		t.Error("another process with this id is taken for this one")
+		t.Error("another process with this ID: got alive")
 	}
 	if none := (owner{pid: math.MaxInt32, start: 1}); none.alive() {
-		t.Error("a process that cannot exist is taken for alive")
+		t.Error("impossible process: got alive")
 	}
 }

@@ -19,15 +19,15 @@ import (
 
 // Command is a program to start.
 type Command struct {
-	// Namespace is the network namespace to run in; "" is the test's own.
+	// Namespace is the network namespace to run in; "" means the test's own.
 	Namespace string
 	Args      []string
 	// Env is added to the test's own environment.
 	Env []string
-	// Dir is the working directory; "" is the test's own.
+	// Dir is the working directory; "" means the test's own.
 	Dir   string
 	Stdin string
-	// Log, when set, receives a copy of both outputs.
+	// Log, if set, receives a copy of both outputs.
 	Log io.Writer
 }
 
@@ -40,18 +40,18 @@ type Process struct {
 	err            error         // of Wait; valid once done is closed
 }
 
-// drainTimeout bounds the wait for output after a program ended while a child of its
+// drainTimeout bounds the wait for output after the program has ended and one of its children
 // still holds the pipes.
 const drainTimeout = 5 * time.Second
 
-// Start starts a program that dies with the test process at the latest. The caller must
-// end it with [Process.Kill] or see it end with [Process.Wait].
+// Start starts a program that dies at the latest with the test process. The caller must call
+// [Process.Kill], or [Process.Wait] until the program ends.
 func Start(c Command) (*Process, error) {
 	args := enter(c.Namespace, c.Args)
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // its life is the Process's
 	cmd.Env = append(environ(c.Namespace), c.Env...)
 	cmd.Dir = c.Dir
-	// A group of its own, so that Kill also reaches what the program started.
+	// Its own process group, so that Kill also reaches its children.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if c.Stdin != "" {
 		cmd.Stdin = strings.NewReader(c.Stdin)
@@ -69,7 +69,7 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// environ is the test's own environment. A proxy in it is outside of the lab.
+// environ is the test's environment. In a namespace a proxy cannot be used, so it is removed.
 func environ(namespace string) []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -77,19 +77,19 @@ func environ(namespace string) []string {
 	})
 }
 
-// PID is the program's process id.
+// PID returns the program's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Stdout is what the program has printed so far.
+// Stdout returns the program's standard output so far.
 func (p *Process) Stdout() string { return p.stdout.String() }
 
-// Stderr is what the program has complained of so far.
+// Stderr returns the program's standard error so far.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Signal sends a signal to the program alone.
+// Signal sends a signal to the program, but not to its children.
 func (p *Process) Signal(s syscall.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		return fmt.Errorf("signal %s to %s: %w", s, p.args[0], err)
@@ -97,21 +97,21 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the program and its children at once, and waits until it is gone. It may be
-// called more than once.
+// Kill kills the program and its children, and waits until it has ended. It may be called more
+// than once.
 func (p *Process) Kill() {
 	select {
 	case <-p.done:
 		return
 	default:
 	}
-	// The group id is the process id; it fails only when the program is gone already.
+	// The group ID is the process ID. It only fails if the program has ended.
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
 	<-p.done
 }
 
-// Wait waits for the program to end and returns its exit code: -1 when a signal ended
-// it. The error is set when ctx ended first or the program couldn't be waited for.
+// Wait waits for the program to end and returns its exit code, or -1 if a signal ended it. It
+// returns an error if ctx ends first or waiting fails.
 func (p *Process) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-p.done:
@@ -125,13 +125,13 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 	return p.cmd.ProcessState.ExitCode(), nil
 }
 
-// WaitStdout waits until match accepts all that the program has printed so far, and
-// returns that. It fails when the program ends before.
+// WaitStdout waits until match accepts the standard output so far, and returns that output. It
+// fails if the program ends first.
 func (p *Process) WaitStdout(ctx context.Context, match func(string) bool) (string, error) {
 	return p.waitOutput(ctx, p.stdout, match)
 }
 
-// WaitStderr is WaitStdout for the other output, where gateways log.
+// WaitStderr is WaitStdout for standard error, to which gateways log.
 func (p *Process) WaitStderr(ctx context.Context, match func(string) bool) (string, error) {
 	return p.waitOutput(ctx, p.stderr, match)
 }
@@ -142,7 +142,7 @@ func (p *Process) waitOutput(ctx context.Context, o *output, match func(string) 
 		ended := false
 		select {
 		case <-p.done:
-			ended = true // look once more: the last lines may have come since
+			ended = true // check once more: the last lines may have arrived since
 		default:
 		}
 		if s := o.String(); match(s) {
@@ -160,7 +160,7 @@ func (p *Process) waitOutput(ctx context.Context, o *output, match func(string) 
 	}
 }
 
-// tail is the end of both outputs, for errors.
+// tail returns the end of both outputs, for errors.
 func (p *Process) tail() string { return tail("stdout", p.Stdout()) + tail("stderr", p.Stderr()) }
 
 // tailSize bounds each output in an error, in bytes: about forty lines.
@@ -177,8 +177,8 @@ func tail(name, s string) string {
 	return "\n--- " + name + ":\n" + s
 }
 
-// Run runs a program to its end inside a namespace ("" is the test's own), feeds it
-// stdin, and returns what it printed. A failure shows the command and both outputs.
+// Run runs a program in a namespace ("" means the test's own) with stdin as its input, and
+// returns its output. Errors contain the command and both outputs.
 func Run(ctx context.Context, namespace, stdin string, args ...string) (string, error) {
 	p, err := Start(Command{Namespace: namespace, Args: args, Stdin: stdin})
 	if err != nil {
@@ -195,8 +195,7 @@ func Run(ctx context.Context, namespace, stdin string, args ...string) (string, 
 	return p.Stdout(), nil
 }
 
-// output keeps what a program printed and tells waiters of more. One exec goroutine
-// writes, anyone reads.
+// output stores a program's output and wakes waiters. One exec goroutine writes, anyone may read.
 type output struct {
 	copyTo io.Writer
 
@@ -209,7 +208,7 @@ func newOutput(copyTo io.Writer) *output {
 	return &output{copyTo: copyTo, grown: make(chan struct{})}
 }
 
-// Write never fails: a program must not be stopped by a test that cannot log.
+// Write never fails: a log error in the test must not stop the program.
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

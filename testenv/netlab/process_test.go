@@ -41,7 +41,7 @@ func TestFailureShowsCommandCodeAndOutput(t *testing.T) {
 
 func TestProgramThatIsNotThere(t *testing.T) {
 	if _, err := Run(deadline(t), "", "", "no-such-program"); err == nil || !strings.Contains(err.Error(), "no-such-program") {
-		t.Errorf("got %v, want an error that names the program", err)
+		t.Errorf("got %v, want an error with the program's name", err)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestOutputCanBeWaitedFor(t *testing.T) {
 		t.Errorf("after SIGTERM: exit code %d, %v; want -1", code, err)
 	}
 	if _, err := p.WaitStdout(deadline(t), func(s string) bool { return strings.Contains(s, "never") }); err == nil || !strings.Contains(err.Error(), "ended") {
-		t.Errorf("waiting for output of a dead program: got %v, want an error that says so", err)
+		t.Errorf("waiting for output of a dead program: got %v, want an error about that", err)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestKillReachesChildren(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Kill()
-	// Its parent is gone too, so its end is nobody's to wait for.
+	// Its parent has ended, too, so this process cannot wait for it.
 	ctx := deadline(t)
 	for {
 		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(out) + "/stat")
@@ -87,7 +87,7 @@ func TestKillReachesChildren(t *testing.T) {
 			return
 		}
 		if _, rest, _ := cutLast(string(stat), ") "); strings.HasPrefix(rest, "Z") {
-			return // dead, and the system's to bury
+			return // dead: a zombie until the system reaps it
 		}
 		if ctx.Err() != nil {
 			t.Fatalf("the child is still there: %s", stat)
@@ -104,6 +104,6 @@ func TestWaitGivesUpWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Wait(ctx); err == nil || !strings.Contains(err.Error(), "sleep") {
-		t.Errorf("got %v, want an error that names the program", err)
+		t.Errorf("got %v, want an error with the program's name", err)
 	}
 }

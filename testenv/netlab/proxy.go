@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// ProxyOptions describe an HTTP proxy that takes CONNECT.
+// ProxyOptions configure an HTTP proxy with CONNECT.
 type ProxyOptions struct {
 	// Program is squid or tinyproxy.
 	Program string
-	// Listen is where it answers.
+	// Listen is the address that it listens on.
 	Listen netip.AddrPort
-	// Username and Password are wanted of everyone; both empty wants none.
+	// Username and Password are required from clients; both empty means no authentication.
 	Username, Password string
-	// Ports are those that it connects to.
+	// Ports are the ports that it connects to.
 	Ports []uint16
 }
 
-// StartProxy starts a proxy that goes with the test, and waits until it answers.
+// StartProxy starts a proxy for the duration of the test, and waits until it answers.
 func (h *Host) StartProxy(o ProxyOptions) *Process {
 	t := h.lab.t
 	t.Helper()
@@ -35,7 +35,7 @@ func (h *Host) StartProxy(o ProxyOptions) *Process {
 		t.Fatalf("netlab: a folder for the proxy: %v", err)
 	}
 	t.Cleanup(func() {
-		shared, err := filepath.Glob("/dev/shm/" + filepath.Base(dir) + "-*") // squid's, which was killed
+		shared, err := filepath.Glob("/dev/shm/" + filepath.Base(dir) + "-*") // of squid, which was killed
 		for _, file := range append(shared, dir) {
 			err = errors.Join(err, os.RemoveAll(file))
 		}
@@ -43,7 +43,7 @@ func (h *Host) StartProxy(o ProxyOptions) *Process {
 			t.Errorf("netlab: remove the proxy's files: %v", err)
 		}
 	})
-	if err := os.Chmod(dir, 0o777); err != nil { // squid becomes another user
+	if err := os.Chmod(dir, 0o777); err != nil { // squid changes to another user
 		t.Fatalf("netlab: the proxy's folder: %v", err)
 	}
 	write := map[string]func(*Host, string) ([]string, string){"squid": o.squid, "tinyproxy": o.tinyproxy}[o.Program]
@@ -62,7 +62,7 @@ func (h *Host) StartProxy(o ProxyOptions) *Process {
 		}
 		select {
 		case <-p.Done():
-			log, _ := os.ReadFile(filepath.Join(dir, "log")) // for the message alone
+			log, _ := os.ReadFile(filepath.Join(dir, "log")) // only for the message
 			t.Fatalf("netlab: the proxy on %s ended at its start%s\n%s", h.name, p.tail(), log)
 		case <-ctx.Done():
 			t.Fatalf("netlab: the proxy on %s does not answer: %v%s", h.name, err, p.tail())
@@ -71,7 +71,7 @@ func (h *Host) StartProxy(o ProxyOptions) *Process {
 	}
 }
 
-// squid is its command line and configuration, as Debian's is: CONNECT to some ports alone.
+// squid returns its command line and a configuration like Debian's: CONNECT only to some ports.
 func (o ProxyOptions) squid(h *Host, dir string) (args []string, conf string) {
 	t := h.lab.t
 	t.Helper()
@@ -100,7 +100,7 @@ func (o ProxyOptions) squid(h *Host, dir string) (args []string, conf string) {
 	return []string{"squid", "-N", "-n", filepath.Base(dir), "-f", filepath.Join(dir, "conf")}, strings.Join(lines, "\n") + "\n"
 }
 
-// tinyproxy is its command line and configuration.
+// tinyproxy returns its command line and configuration.
 func (o ProxyOptions) tinyproxy(_ *Host, dir string) (args []string, conf string) {
 	lines := []string{fmt.Sprintf("Listen %s", o.Listen.Addr()), "Port " + portText(o.Listen.Port()), "Timeout 600", "LogLevel Error"}
 	for _, p := range o.Ports {

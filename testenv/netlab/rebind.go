@@ -7,12 +7,12 @@ import (
 	"net/netip"
 )
 
-// What befalls a router while flows cross it: lost and expired mappings, other ports,
-// another address.
+// What may happen to a router with active flows: lost and expired mappings, other ports, another
+// address.
 
-// SetTimeouts sets after how many seconds an idle UDP mapping is forgotten that saw no
-// answer, or traffic both ways; 0 leaves one as it is. Mappings get the new time with
-// their next packet.
+// SetTimeouts sets the idle times in seconds after which a UDP mapping without an answer, and one
+// with traffic both ways, expire; 0 leaves one unchanged. A mapping gets the new time with its
+// next packet.
 func (n *NAT) SetTimeouts(unreplied, stream int) {
 	n.lab.t.Helper()
 	if unreplied > 0 {
@@ -23,17 +23,17 @@ func (n *NAT) SetTimeouts(unreplied, stream int) {
 	}
 }
 
-// Restart drops every mapping and flow that the router knows, and for AddressRestricted
-// whom the inside has sent to.
+// Restart drops all mappings and flows of the router and, for AddressRestricted, the addresses
+// that the inside has sent to.
 func (n *NAT) Restart() {
 	n.lab.t.Helper()
 	n.mustRun("", "conntrack", "-F")
 	n.mustRun(fmt.Sprintf("flush set ip %s seen\nflush map ip %s owner\n", natTable, natTable), "nft", "-f", "-")
 }
 
-// Rebind drops every mapping and gives those that follow ports of a range instead of
-// their own: flows go on from ports that their peers don't know. A NAT that was
-// symmetric no longer is; FullCone and AddressRestricted lose their open port.
+// Rebind drops all mappings, and gives later ones ports of a range instead of the inside port:
+// flows continue from ports that their peers do not know. A symmetric NAT is no longer symmetric;
+// FullCone and AddressRestricted lose their open port.
 func (n *NAT) Rebind(first, last uint16) {
 	n.lab.t.Helper()
 	n.mustRun(fmt.Sprintf(`flush chain ip %s outbound
@@ -44,8 +44,8 @@ add rule ip %s outbound oifname %q masquerade
 	n.Restart()
 }
 
-// ChangeWANAddress gives the router another outer address, as providers do overnight.
-// Every mapping is lost; counters begin again.
+// ChangeWANAddress gives the router another outer address, as some providers do every night. All
+// mappings are lost; counters start at 0.
 func (n *NAT) ChangeWANAddress(addr netip.Addr) {
 	n.lab.t.Helper()
 	n.options.WANAddr = addr

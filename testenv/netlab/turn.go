@@ -13,39 +13,39 @@ import (
 	"time"
 )
 
-// TURNOptions describe a coturn server.
+// TURNOptions configure a coturn server.
 type TURNOptions struct {
-	// Listen are the addresses it serves STUN and TURN on, over UDP and TCP. With two it
-	// answers RFC 5780's tests, on Port and the port after.
+	// Listen are the addresses for STUN and TURN, over UDP and TCP. With two of them the server
+	// supports the tests of RFC 5780, on Port and the next port.
 	Listen []netip.Addr
-	Port   uint16 // 0 = 3478
-	// Relay is where relayed addresses are; zero = the first of Listen.
+	Port   uint16 // 0 means 3478
+	// Relay is the address of relayed addresses; zero means the first of Listen.
 	Relay netip.Addr
-	// External is the public address that Relay is known by behind a one-to-one NAT.
+	// External is the public address of Relay behind a one-to-one NAT.
 	External netip.Addr
-	// Username and Password are long-term credentials; both empty make a STUN server
-	// that relays for nobody.
+	// Username and Password are long-term credentials; both empty means a STUN server without
+	// relaying.
 	Username, Password string
-	// DeniedPeers are address ranges ("10.0.0.0-10.255.255.255") that it relays nothing to.
+	// DeniedPeers are address ranges ("10.0.0.0-10.255.255.255") that it does not relay to.
 	DeniedPeers []string
-	// CertFile and KeyFile turn TLS on, at TLSPort (0 = 5349).
+	// CertFile and KeyFile enable TLS, at TLSPort (0 means 5349).
 	CertFile, KeyFile string
 	TLSPort           uint16
-	// NoUDP serves clients over TCP and TLS alone.
+	// NoUDP serves clients only over TCP and TLS.
 	NoUDP bool
-	// FirstPort and LastPort bound the relayed ports; 0 = coturn's 49152 to 65535.
+	// FirstPort and LastPort bound the relayed ports; 0 means coturn's 49152 to 65535.
 	FirstPort, LastPort uint16
-	// MaxLifetime bounds allocations; 0 = coturn's hour.
+	// MaxLifetime bounds allocations; 0 means coturn's hour.
 	MaxLifetime time.Duration
-	// Verbose makes it report every request and answer.
+	// Verbose logs all requests and responses.
 	Verbose bool
-	// UserQuota bounds allocations of a user; 0 = none.
+	// UserQuota bounds a user's allocations; 0 means no bound.
 	UserQuota int
 }
 
-// PrivateRanges are what a careful operator of a TURN server denies: private, shared,
-// link-local and loopback addresses (RFC 6890), so that nobody reaches the operator's
-// own networks through it.
+// PrivateRanges returns what a careful operator of a TURN server denies: private, shared,
+// link-local and loopback addresses (RFC 6890), so that nobody reaches the operator's own
+// networks through it.
 func PrivateRanges() []string {
 	return []string{
 		"0.0.0.0-0.255.255.255", "10.0.0.0-10.255.255.255", "100.64.0.0-100.127.255.255",
@@ -68,7 +68,7 @@ const (
 	realm    = "netlab"
 )
 
-// StartTURN starts a coturn server that goes with the test, and waits until it answers.
+// StartTURN starts a coturn server for the duration of the test, and waits until it answers.
 func (h *Host) StartTURN(o TURNOptions) *TURN {
 	t := h.lab.t
 	t.Helper()
@@ -98,23 +98,23 @@ func (h *Host) StartTURN(o TURNOptions) *TURN {
 	return s
 }
 
-// Addr is where the server serves clients over UDP and TCP.
+// Addr returns the address for clients over UDP and TCP.
 func (s *TURN) Addr() netip.AddrPort { return netip.AddrPortFrom(s.options.Listen[0], s.options.Port) }
 
-// AltAddr is where it serves them besides, when it has two addresses to listen on.
+// AltAddr returns the second such address, if it has two addresses.
 func (s *TURN) AltAddr() netip.AddrPort {
 	return netip.AddrPortFrom(s.options.Listen[len(s.options.Listen)-1], s.options.Port)
 }
 
-// TLSAddr is where it serves clients over TLS.
+// TLSAddr returns the address for clients over TLS.
 func (s *TURN) TLSAddr() netip.AddrPort {
 	return netip.AddrPortFrom(s.options.Listen[0], s.options.TLSPort)
 }
 
-// Log is what the running server has printed.
+// Log returns the output of the running server.
 func (s *TURN) Log() string { return s.proc.Stdout() }
 
-// Stop kills the server; every allocation is gone.
+// Stop kills the server; all allocations are lost.
 func (s *TURN) Stop() { s.proc.Kill() }
 
 // Start starts the server after Stop, and waits until it answers.
@@ -138,8 +138,7 @@ func (s *TURN) Start() {
 	}
 }
 
-// args is coturn's command line (turnserver(1)). What it would write elsewhere it writes
-// into its own folder.
+// args returns coturn's command line (turnserver(1)). All its files are in its own folder.
 func (s *TURN) args() []string {
 	o := s.options
 	args := []string{
@@ -187,11 +186,11 @@ func (s *TURN) args() []string {
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
 
-// bindingRequest is the shortest STUN message (RFC 8489 §5): type 1, no attributes, the
-// magic cookie, a transaction id.
+// bindingRequest is the shortest STUN message (RFC 8489 §5): type 1, no attributes, the magic
+// cookie, a transaction ID.
 const bindingRequest = "\x00\x01\x00\x00\x21\x12\xa4\x42netlab------"
 
-// answers asks the server for a binding, over TCP when it serves no UDP.
+// answers sends the server a binding request, over TCP if it does not serve UDP.
 func (s *TURN) answers(ctx context.Context) error {
 	network := "udp"
 	if s.options.NoUDP {

@@ -14,7 +14,7 @@ import (
 
 const turnAddr, turnAltAddr = "198.51.100.3", "198.51.100.4"
 
-// newTURNBench is a NAT, a host behind it, and a host for a TURN server with two addresses.
+// newTURNBench returns a NAT, a host behind it, and a host for a TURN server with two addresses.
 func newTURNBench(t *testing.T, kind NATKind) (b *natBench, server *Host) {
 	t.Helper()
 	b = newNATBench(t, kind)
@@ -28,7 +28,7 @@ func plainTURN() TURNOptions {
 	return TURNOptions{Listen: []netip.Addr{addr(turnAddr), addr(turnAltAddr)}, Username: "u", Password: "p", Verbose: true}
 }
 
-// TestRFC5780NamesNATKinds asks coturn's own client what it takes each NAT for: a second
+// TestRFC5780NamesNATKinds compares the NATs with the results of coturn's own client: a second
 // opinion on the rules, and on the server's two addresses.
 func TestRFC5780NamesNATKinds(t *testing.T) {
 	for _, c := range []struct {
@@ -45,9 +45,9 @@ func TestRFC5780NamesNATKinds(t *testing.T) {
 			t.Parallel()
 			b, server := newTURNBench(t, c.kind)
 			server.StartTURN(plainTURN())
-			b.inside.Close() // the tool speaks from its port
-			// One at a time: the test of mapping speaks to all the server's addresses,
-			// after which none is a stranger to the NAT.
+			b.inside.Close() // the tool uses its port
+			// One at a time: the mapping test sends to all addresses of the server, after which
+			// the NAT no longer filters them.
 			for option, want := range map[string]string{
 				"-m": "NAT with " + c.mapping + " Mapping",
 				"-f": "NAT with " + c.filtering + " Filtering",
@@ -66,13 +66,13 @@ func TestRFC5780NamesNATKinds(t *testing.T) {
 	}
 }
 
-// TestAllocationsRelay lets coturn's own client talk to itself by two relayed addresses.
+// TestAllocationsRelay makes coturn's own client talk to itself through two relayed addresses.
 func TestAllocationsRelay(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*TURNOptions)
 		client []string
-		fails  string // in what the client or the server says
+		fails  string // in the output of the client or the server
 	}{
 		{"UDP", func(*TURNOptions) {}, nil, ""},
 		{"TCP alone", func(o *TURNOptions) { o.NoUDP = true }, []string{"-t"}, ""},
@@ -89,7 +89,7 @@ func TestAllocationsRelay(t *testing.T) {
 			args := append([]string{"turnutils_uclient", "-y", "-u", "u", "-w", "p", "-n", "5", "-m", "1"}, c.client...)
 			p := b.insideHost.Start(Command{Args: append(args, turnAddr), Dir: t.TempDir()})
 			if c.fails != "" {
-				// The client tries for ever; the server says what it answers.
+				// The client retries forever; the server logs its response.
 				if _, err := server.proc.WaitStdout(deadline(t), func(s string) bool { return strings.Contains(s, c.fails) }); err != nil {
 					t.Error(err)
 				}
@@ -108,7 +108,7 @@ func TestTURNServerRestarts(t *testing.T) {
 	s := host.StartTURN(plainTURN())
 	s.Stop()
 	if _, err := b.insideHost.DialContext(deadline(t), "tcp", s.Addr().String()); err == nil {
-		t.Error("a stopped server takes connections")
+		t.Error("a stopped server accepts connections")
 	}
 	s.Start()
 	for _, a := range []netip.AddrPort{s.Addr(), s.AltAddr()} {

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// UPnPOptions describe miniupnpd on a router. The router's outer address must be a public
-// one: miniupnpd maps nothing behind private and documentation addresses.
+// UPnPOptions configure miniupnpd on a router. The router's outer address must be public:
+// miniupnpd refuses mappings behind private and documentation addresses.
 type UPnPOptions struct {
-	// NoPCP closes port 5351, which leaves UPnP IGD alone.
+	// NoPCP closes port 5351, which leaves only UPnP IGD.
 	NoPCP bool
-	// NoUPnP leaves PCP and NAT-PMP alone.
+	// NoUPnP leaves only PCP and NAT-PMP.
 	NoUPnP bool
-	// Refuse has it refuse every mapping.
+	// Refuse makes it refuse all mappings.
 	Refuse bool
-	// Lifetime is the longest lease in seconds; 0 = a day.
+	// Lifetime is the maximum lease in seconds; 0 means a day.
 	Lifetime int
-	// Claim is what it says that its outer address is; zero = the truth.
+	// Claim is the outer address that it reports; zero means the real one.
 	Claim netip.Addr
 }
 
@@ -37,7 +37,7 @@ type UPnP struct {
 
 const upnpTable = "miniupnpd"
 
-// PortMapped is what has a NAT let in what miniupnpd forwards: for [NATOptions].Firewall.
+// PortMapped makes a NAT accept what miniupnpd forwards: for [NATOptions].Firewall.
 func PortMapped() string { return `iifname "` + wanInterface + `" ct status dnat accept` }
 
 // upnpRules are the chains that miniupnpd fills (its nft_init.sh).
@@ -51,7 +51,7 @@ const upnpRules = `table inet ` + upnpTable + ` {
 }
 `
 
-// StartUPnP starts miniupnpd on the router, which goes with the test, and waits until it
+// StartUPnP starts miniupnpd on the router for the duration of the test, and waits until it
 // listens.
 func (n *NAT) StartUPnP(o UPnPOptions) *UPnP {
 	t := n.lab.t
@@ -101,7 +101,7 @@ func upnpConfig(n NATOptions, o UPnPOptions) string {
 	}, "\n")
 }
 
-// Stop kills the daemon, and with it go all its mappings, as when a router restarts.
+// Stop kills the daemon and removes its mappings, as when a router restarts.
 func (u *UPnP) Stop() {
 	u.nat.lab.t.Helper()
 	u.proc.Kill()
@@ -110,7 +110,7 @@ func (u *UPnP) Stop() {
 		"flush chain inet "+upnpTable+" postrouting_miniupnpd\n", "nft", "-f", "-")
 }
 
-// Start starts the daemon, again after Stop, and waits until it listens.
+// Start starts the daemon, also after Stop, and waits until it listens.
 func (u *UPnP) Start() {
 	t := u.nat.lab.t
 	t.Helper()
@@ -122,10 +122,10 @@ func (u *UPnP) Start() {
 	}
 }
 
-// Log is what the running daemon has said.
+// Log returns the log of the running daemon.
 func (u *UPnP) Log() string { return u.proc.Stderr() }
 
-// Mappings are the rules that translate, one a mapping, as nft prints them.
+// Mappings returns the translating rules, one for each mapping, as nft prints them.
 func (u *UPnP) Mappings(ctx context.Context) ([]string, error) {
 	out, err := u.nat.Run(ctx, "nft", "list", "chain", "inet", upnpTable, "prerouting_miniupnpd")
 	if err != nil {

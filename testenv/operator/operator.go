@@ -1,4 +1,4 @@
-// Package operator plays someone who types at a terminal and reads what it shows.
+// Package operator simulates a person at a terminal, who types and reads the screen.
 package operator
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/creack/pty"
 )
 
-// patience bounds what is waited for; it only matters when something is broken.
+// patience bounds all waits. It only matters if something is broken.
 const patience = 90 * time.Second
 
-// Operator is someone at a terminal. What was typed clears the screen.
+// Operator is a person at a terminal. Typing clears the recorded screen.
 type Operator struct {
 	t        testing.TB
 	name     string
@@ -80,7 +80,7 @@ func (o *Operator) Types(after, line string) {
 	}
 }
 
-// Words is how many were typed.
+// Words returns the number of typed words.
 func (o *Operator) Words() int { return o.words }
 
 // Sees waits until the screen shows a pattern, and returns its last group.

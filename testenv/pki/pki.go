@@ -1,5 +1,5 @@
-// Package pki makes certificate authorities and certificates for tests and the lab:
-// ECDSA P-256, valid from an hour ago for a day, nothing that outlives a run.
+// Package pki creates certificate authorities and certificates for tests and the lab: ECDSA
+// P-256, valid from an hour ago for a day.
 package pki
 
 import (
@@ -24,16 +24,16 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Pair is a certificate and its key, both PEM.
+// Pair is a certificate and its key, both in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// NewCA makes a self-signed authority.
+// NewCA creates a self-signed authority.
 func NewCA(commonName string) (*CA, error) {
 	now := time.Now()
 	return NewCABetween(now.Add(-time.Hour), now.Add(24*time.Hour), commonName)
 }
 
-// NewCABetween makes one that is valid between two moments.
+// NewCABetween creates a self-signed authority with the given validity.
 func NewCABetween(notBefore, notAfter time.Time, commonName string) (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,28 +58,28 @@ func NewCABetween(notBefore, notAfter time.Time, commonName string) (*CA, error)
 	return &CA{cert: cert, key: key}, nil
 }
 
-// Pair is the authority's own certificate and key.
+// Pair returns the authority's own certificate and key.
 func (ca *CA) Pair() (Pair, error) { return encode(ca.cert.Raw, ca.key) }
 
-// CertPEM is the authority's certificate.
+// CertPEM returns the authority's certificate.
 func (ca *CA) CertPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
 }
 
-// Pool holds the authority alone.
+// Pool returns a pool with only this authority.
 func (ca *CA) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(ca.cert)
 	return p
 }
 
-// Server makes a server certificate for the names and IP addresses.
+// Server creates a server certificate for names and IP addresses.
 func (ca *CA) Server(names ...string) (Pair, error) {
 	now := time.Now()
 	return ca.ServerBetween(now.Add(-time.Hour), now.Add(24*time.Hour), names...)
 }
 
-// ServerBetween makes one that is valid between two moments.
+// ServerBetween is Server with the given validity.
 func (ca *CA) ServerBetween(notBefore, notAfter time.Time, names ...string) (Pair, error) {
 	t, err := template(pkix.Name{CommonName: names[0]})
 	if err != nil {
@@ -97,7 +97,7 @@ func (ca *CA) ServerBetween(notBefore, notAfter time.Time, names ...string) (Pai
 	return ca.sign(t)
 }
 
-// Client makes a client certificate for the subject.
+// Client creates a client certificate for the subject.
 func (ca *CA) Client(subject pkix.Name) (Pair, error) {
 	t, err := template(subject)
 	if err != nil {
@@ -120,10 +120,10 @@ func (ca *CA) sign(t *x509.Certificate) (Pair, error) {
 	return encode(der, key)
 }
 
-// TLS is the pair in the form of crypto/tls.
+// TLS returns the pair as a crypto/tls certificate.
 func (p Pair) TLS() (tls.Certificate, error) { return tls.X509KeyPair(p.Cert, p.Key) }
 
-// Write puts the pair into dir as NAME.crt and NAME.key (mode 0600) and returns both paths.
+// Write writes the pair to dir as NAME.crt and NAME.key (mode 0600) and returns both paths.
 func (p Pair) Write(dir, name string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	if err := os.WriteFile(certFile, p.Cert, 0o644); err != nil {

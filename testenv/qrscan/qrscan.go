@@ -12,10 +12,10 @@ import (
 	"github.com/makiuchi-d/gozxing/qrcode"
 )
 
-// Scan finds the code in a picture of a terminal and reads it, as a camera sees it: blocks are of a light
-// ink on a dark ground, and so little of other characters is inked that they count as ground.
+// Scan finds the QR code in a terminal's text and decodes it, as a camera would: blocks are light
+// on a dark background, and other characters are so sparse that they count as background.
 func Scan(picture string) (string, error) {
-	const scale = 3 // pixels of a module
+	const scale = 3 // pixels for a module
 	lines := strings.Split(ansi.Strip(picture), "\n")
 	width := 0
 	for _, l := range lines {

@@ -9,7 +9,7 @@ import (
 // randomTries is how many random ports are tried before the range is searched in order.
 const randomTries = 64
 
-// allocate makes the mapping for a datagram from src to dst.
+// allocate creates the mapping for a datagram from src to dst.
 func (t *translator) allocate(now time.Time, src, dst netip.AddrPort) (*mapping, Reason) {
 	addr := t.outsideFor(src.Addr())
 	if !addr.IsValid() {
@@ -20,7 +20,7 @@ func (t *translator) allocate(now time.Time, src, dst netip.AddrPort) (*mapping,
 	}
 	remote := t.mapKey(dst)
 	if m := t.byInside[insideKey{src, remote}]; m != nil {
-		if m.alive(now) { // It is poisoned for this destination, which gets one for itself.
+		if m.alive(now) { // it is poisoned for this destination, which gets its own
 			remote = dst
 		} else {
 			t.remove(m)
@@ -43,7 +43,7 @@ func (t *translator) allocate(now time.Time, src, dst netip.AddrPort) (*mapping,
 	return m, ""
 }
 
-// request is what a new mapping is for.
+// request describes a new mapping.
 type request struct {
 	now              time.Time
 	src, remote, dst netip.AddrPort
@@ -75,8 +75,8 @@ func (t *translator) choosePort(addr netip.Addr, want request) (uint16, bool) {
 	return 0, false
 }
 
-// free reports whether an outside endpoint can serve a new mapping besides those it
-// already serves.
+// free reports whether an outside endpoint can serve a new mapping in addition to its current
+// ones.
 func (t *translator) free(outside netip.AddrPort, want request) bool {
 	if t.strays[stray{want.dst, outside}].After(want.now) {
 		return false
@@ -104,7 +104,7 @@ func overlap(a, b netip.AddrPort) bool {
 	return a.Addr() == b.Addr() && (a.Port() == b.Port() || a.Port() == 0 || b.Port() == 0)
 }
 
-// outsideFor returns the outside address of an inside one.
+// outsideFor returns the outside address for an inside one.
 func (t *translator) outsideFor(inside netip.Addr) netip.Addr {
 	var fit []netip.Addr
 	for _, a := range t.outside {
@@ -135,14 +135,14 @@ func (t *translator) remove(m *mapping) {
 	}
 }
 
-// sweep removes what has expired, now and then.
+// sweep removes expired entries, at intervals.
 func (t *translator) sweep(now time.Time) {
 	if now.Sub(t.swept) < sweepInterval {
 		return
 	}
 	t.swept = now
 	for _, ms := range t.byOutside {
-		for _, m := range slices.Clone(ms) { // remove rearranges ms
+		for _, m := range slices.Clone(ms) { // remove changes ms
 			if !m.alive(now) {
 				t.remove(m)
 				continue

@@ -8,16 +8,16 @@ import (
 // Dependence is what a NAT's mapping or filtering depends on (RFC 4787 §4.1 and §5).
 type Dependence uint8
 
-// Dependences. As mapping: which datagrams of one inside endpoint leave from the same
-// outside port. As filtering: whose datagrams to that port are let in, once the inside
-// endpoint has sent something.
+// The dependences. For mapping: which datagrams of one inside endpoint leave from the same
+// outside port. For filtering: who may send to that port, once the inside endpoint has sent
+// something.
 const (
-	EndpointIndependent     Dependence = iota // all; anyone's
-	AddressDependent                          // those to one address; from an address it sent to
-	AddressAndPortDependent                   // those to one address and port; from such
+	EndpointIndependent     Dependence = iota // all; anyone
+	AddressDependent                          // those to one address; an address that it sent to
+	AddressAndPortDependent                   // those to one address and port; an address and port that it sent to
 )
 
-// String is the term of RFC 4787.
+// String returns the term of RFC 4787.
 func (d Dependence) String() string {
 	switch d {
 	case EndpointIndependent:
@@ -33,41 +33,41 @@ func (d Dependence) String() string {
 // PortAllocation is how a NAT chooses outside ports (RFC 4787 §4.2).
 type PortAllocation uint8
 
-// Port allocations.
+// The port allocations.
 const (
-	PreservePorts   PortAllocation = iota // the inside port where it is free, else a random one
+	PreservePorts   PortAllocation = iota // the inside port if free, else a random one
 	RandomPorts                           // a random port for each mapping
 	SequentialPorts                       // the next port for each mapping
 )
 
-// Behaviour is how a NAT maps and filters. The zero value is a full cone NAT with
-// Linux's timeouts; the functions below give the usual kinds.
+// Behaviour is how a NAT maps and filters. The zero value is a full cone NAT with Linux's
+// timeouts; the functions below return the usual kinds.
 type Behaviour struct {
 	Mapping   Dependence
 	Filtering Dependence
 	Ports     PortAllocation
-	// PortMin and PortMax bound ports that are not the inside port; 0 = 1024 and 65535.
+	// PortMin and PortMax bound ports other than the inside port; 0 means 1024 and 65535.
 	PortMin, PortMax uint16
-	// Overload lets several inside endpoints leave from one outside port as long as
-	// they send to different destinations ("port overloading", RFC 4787 §4.2.1). It
-	// needs a mapping that depends on the destination. Linux's conntrack does this.
+	// Overload lets several inside endpoints share an outside port if they send to different
+	// destinations ("port overloading", RFC 4787 §4.2.1). It requires a mapping that depends on
+	// the destination. Linux's conntrack does this.
 	Overload bool
-	// AnswersStrays is a Linux router that does not drop unsolicited datagrams in its
-	// input chain: it answers port unreachable and keeps a conntrack entry for
-	// Unreplied, renewed by every further stray. While that entry lives, what an inside
-	// endpoint sends to the stray's source cannot leave from the port that the stray was
-	// sent to and gets another: the NAT is poisoned for that pair.
+	// AnswersStrays simulates a Linux router that does not drop unsolicited datagrams in its
+	// input chain: it replies port unreachable and keeps a conntrack entry for Unreplied, which
+	// every further stray renews. While that entry exists, datagrams of an inside endpoint to the
+	// stray's source cannot leave from the port that the stray was sent to, and get another: the
+	// NAT is poisoned for that pair.
 	AnswersStrays bool
-	// Hairpin lets inside hosts meet by their outside addresses; each sees the other's
-	// outside address and port (RFC 4787 §6). Without it such datagrams are dropped.
+	// Hairpin lets inside hosts reach each other by their outside addresses; each sees the
+	// other's outside address and port (RFC 4787 §6). Without it such datagrams are dropped.
 	Hairpin bool
-	// Unreplied is how long a mapping lives that nothing came back through, Timeout
-	// how long it lives after; 0 = 30 s and 120 s, as Linux has it.
+	// Unreplied is the lifetime of a mapping without a reply, Timeout the lifetime after one; 0
+	// means 30 s and 120 s, as in Linux.
 	Unreplied, Timeout time.Duration
-	// OutboundRefreshOnly says that inbound datagrams do not prolong a mapping, as
-	// RFC 4787 §4.3 allows.
+	// OutboundRefreshOnly means that inbound datagrams do not refresh a mapping, as RFC 4787 §4.3
+	// allows.
 	OutboundRefreshOnly bool
-	// MaxMappings bounds the table, strays included; 0 = 65536.
+	// MaxMappings bounds the table, including strays; 0 means 65536.
 	MaxMappings int
 }
 
@@ -94,14 +94,14 @@ func PortChanging() Behaviour {
 	return Behaviour{Filtering: AddressAndPortDependent, Ports: RandomPorts, PortMin: 20000, PortMax: 29999}
 }
 
-// Symmetric takes a random port for every destination.
+// Symmetric uses a random port for every destination.
 func Symmetric() Behaviour {
 	return Behaviour{Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent, Ports: RandomPorts}
 }
 
-// Conntrack is nftables' `masquerade` behind an input chain that drops: each flow is
-// mapped by itself but keeps its port where it can, so that it looks port-restricted
-// until two inside hosts use one port towards one destination.
+// Conntrack is nftables' `masquerade` behind an input chain that drops. Each flow has its own
+// mapping, but keeps its port if possible. So it looks port-restricted until two inside hosts use
+// the same port for one destination.
 func Conntrack() Behaviour {
 	return Behaviour{Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent, Overload: true}
 }

@@ -13,16 +13,15 @@ import (
 
 var errClosed = net.ErrClosed
 
-// DefaultTTL is the TTL of datagrams that are sent without one.
+// DefaultTTL is the TTL of datagrams sent without one.
 const DefaultTTL = 64
 
-// Conn is a UDP socket of a simulated host. It has the methods of net.PacketConn and
-// those of *net.UDPConn that take netip addresses, and is safe for concurrent use.
-// Errors of use after Close satisfy errors.Is(err, net.ErrClosed), those of a deadline
-// errors.Is(err, os.ErrDeadlineExceeded).
+// Conn is a UDP socket of a simulated host. It has the methods of net.PacketConn and the methods
+// of *net.UDPConn for netip addresses. It is safe for concurrent use. Errors after Close satisfy
+// errors.Is(err, net.ErrClosed), those of a deadline errors.Is(err, os.ErrDeadlineExceeded).
 type Conn struct {
 	host  *Host
-	bound netip.AddrPort // address invalid = all
+	bound netip.AddrPort // invalid address means all
 	icmp  chan ICMP
 
 	overflows atomic.Uint64
@@ -43,7 +42,7 @@ func newConn(h *Host, bound netip.AddrPort) *Conn {
 	return c
 }
 
-// LocalAddr is the address the socket is bound to, a *net.UDPAddr: [::] when to all.
+// LocalAddr returns the bound address, a *net.UDPAddr: [::] if bound to all.
 func (c *Conn) LocalAddr() net.Addr {
 	addr := c.bound.Addr()
 	if !addr.IsValid() {
@@ -52,8 +51,8 @@ func (c *Conn) LocalAddr() net.Addr {
 	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, c.bound.Port()))
 }
 
-// ICMP tells what ICMP errors the socket's datagrams met. What is not read is lost
-// beyond 16. It is never closed.
+// ICMP returns a channel of ICMP errors for the socket's datagrams. It buffers 16; further ones
+// are dropped. It is never closed.
 func (c *Conn) ICMP() <-chan ICMP { return c.icmp }
 
 func (c *Conn) tell(e ICMP) {
@@ -63,29 +62,28 @@ func (c *Conn) tell(e ICMP) {
 	}
 }
 
-// Overflows counts datagrams that were dropped since nobody read fast enough.
+// Overflows returns the number of datagrams dropped because the receive buffer was full.
 func (c *Conn) Overflows() uint64 { return c.overflows.Load() }
 
-// WriteToUDPAddrPort sends a datagram. It never blocks; what the network then loses is
-// no error.
+// WriteToUDPAddrPort sends a datagram. It never blocks. Loss in the network is no error.
 func (c *Conn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	return c.WriteWith(b, to, DefaultTTL, false)
 }
 
-// WriteToTTL sends a datagram that takes at most ttl hops: every NAT on the way and the
-// public internet itself take one, links as many as their Conditions say.
+// WriteToTTL sends a datagram with a TTL. Each NAT on the path and the public internet decrement
+// it by one, links by the Hops of their Conditions.
 func (c *Conn) WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error) {
 	return c.WriteWith(b, to, int(ttl), false)
 }
 
-// WriteWithTTL is WriteToTTL with the TTL as an int; 0 is the default.
+// WriteWithTTL is WriteToTTL with the TTL as an int; 0 means the default.
 func (c *Conn) WriteWithTTL(b []byte, to netip.AddrPort, ttl int) (int, error) {
 	return c.WriteWith(b, to, ttl, false)
 }
 
-// WriteWith sends a datagram with a TTL (1 to 255; 0 is the default) and, if asked, with
-// the don't-fragment bit: no link then cuts it, and what our own link does not take is
-// ErrTooLarge.
+// WriteWith sends a datagram with a TTL (1 to 255; 0 means the default) and optionally the
+// don't-fragment bit: then no link fragments it, and the result is ErrTooLarge if it exceeds the
+// MTU of the host's own link.
 func (c *Conn) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bool) (int, error) {
 	if ttl == 0 {
 		ttl = DefaultTTL
@@ -137,7 +135,7 @@ func (c *Conn) send(p *packet) error {
 	return nil
 }
 
-// enqueue hands a packet to the reader; false when the buffer is full or closed.
+// enqueue appends a packet to the queue; false if the buffer is full or closed.
 func (c *Conn) enqueue(p *packet) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +153,7 @@ func (c *Conn) enqueue(p *packet) bool {
 	return true
 }
 
-// maxQueued bounds the datagrams in a socket, since empty ones cost memory too.
+// maxQueued bounds the datagrams in a socket, because empty ones need memory, too.
 const maxQueued = 1 << 16
 
 func (c *Conn) grow() {
@@ -166,7 +164,7 @@ func (c *Conn) grow() {
 	c.queue, c.first = bigger, 0
 }
 
-// ReadFromUDPAddrPort waits for a datagram. What does not fit b is cut off, as a kernel
+// ReadFromUDPAddrPort waits for a datagram. It truncates datagrams that do not fit b, as a kernel
 // does.
 func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	p, err := c.dequeue()
@@ -226,7 +224,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// SetReadDeadline makes reads fail from t on; zero = never.
+// SetReadDeadline makes reads fail after t; zero means never.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +249,7 @@ func (c *Conn) wake() {
 	c.readable.Broadcast()
 }
 
-// SetWriteDeadline does nothing: writes never wait.
+// SetWriteDeadline does nothing: writes never block.
 func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
 
 // SetDeadline is SetReadDeadline.

@@ -53,7 +53,7 @@ func TestSockets(t *testing.T) {
 			t.Errorf("a closed port: got %+v", e)
 		}
 		if _, err := a.WriteTo([]byte("x"), &net.TCPAddr{}); err == nil {
-			t.Error("an address of another kind was accepted")
+			t.Error("an address of another type was accepted")
 		}
 	})
 }
@@ -103,6 +103,6 @@ func TestNamesAndAddressesAreUnique(t *testing.T) {
 				t.Errorf("%s: want an error", name)
 			}
 		}
-		in.host("b", "192.0.2.2", nil, simnet.Conditions{}) // What failed left nothing behind.
+		in.host("b", "192.0.2.2", nil, simnet.Conditions{}) // failed calls left nothing behind
 	})
 }

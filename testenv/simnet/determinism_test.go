@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// run sends through chance of every kind and returns the trace.
+// run makes random decisions of all kinds and returns the trace.
 func run(t *testing.T, seed uint64) string {
 	var trace bytes.Buffer
 	virtually(t, seed, func(t *testing.T, in internet) {
@@ -43,7 +43,7 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 		t.Errorf("the same seed gave another trace:\n%s\nbefore:\n%s", second, first)
 	}
 	if other := run(t, 2); other == first {
-		t.Error("another seed gave the same trace")
+		t.Error("a different seed gave the same trace")
 	}
 }
 

@@ -5,13 +5,14 @@ import (
 	"net/netip"
 )
 
-// flowCounters is how many counters a dice keeps. Flows share one when there are more,
-// which couples their luck but bounds memory when a scanner sends from every port.
+// flowCounters is the number of counters of a dice. If there are more flows, some share a
+// counter: their random numbers then depend on each other, but memory stays bounded when a
+// scanner sends from every port.
 const flowCounters = 4096
 
-// dice draws chance that depends on the seed, its owner's name, a key and on how often
-// that key was drawn before, but on no other key: see Determinism in the package
-// comment. It is not safe for concurrent use.
+// dice returns random numbers that depend on the seed, its owner's name, a key and the number of
+// earlier draws of that key, but on no other key: see Determinism in the package comment. It is
+// not safe for concurrent use.
 type dice struct {
 	seed  uint64
 	count [flowCounters]uint32

@@ -6,24 +6,24 @@ import (
 	"syscall"
 )
 
-// Errors that sockets and builders return, to be compared with errors.Is. Those that
-// a kernel would give wrap its number.
+// Errors of sockets and builders, for errors.Is. Those that correspond to a kernel's wrap its
+// error number.
 var (
-	// ErrUnreachable is returned by a write for whose destination the host has no
-	// address of that family, or no route.
+	// ErrUnreachable is returned by a write if the host has no address of the destination's
+	// family, or no route.
 	ErrUnreachable = fmt.Errorf("simnet: no route to the destination: %w", syscall.ENETUNREACH)
 	// ErrTooLarge is returned by a write that exceeds the MTU of the host's own link.
 	ErrTooLarge = fmt.Errorf("simnet: datagram exceeds the MTU of the link: %w", syscall.EMSGSIZE)
 	// ErrPortInUse is returned by ListenUDP.
 	ErrPortInUse = fmt.Errorf("simnet: port in use: %w", syscall.EADDRINUSE)
-	// ErrAddress reports an address that is not valid where it is used, or taken.
+	// ErrAddress reports an address that is invalid in its place, or taken.
 	ErrAddress = errors.New("simnet: address cannot be used")
 )
 
 // Reason says why a datagram was dropped.
 type Reason string
 
-// Reasons for which datagrams are dropped.
+// The reasons.
 const (
 	DropLoss           Reason = "loss"
 	DropLinkDown       Reason = "link down"
@@ -36,7 +36,7 @@ const (
 	DropFirewall       Reason = "firewall"
 	DropNoMapping      Reason = "NAT has no mapping"
 	DropFiltered       Reason = "NAT filters this sender"
-	DropStray          Reason = "NAT answered a stray" // and keeps it in mind: see Behaviour.AnswersStrays
+	DropStray          Reason = "NAT answered a stray" // and remembers it: see Behaviour.AnswersStrays
 	DropHairpin        Reason = "NAT does not hairpin"
 	DropNoPort         Reason = "NAT has no free port"
 	DropTableFull      Reason = "NAT table full"

@@ -6,42 +6,42 @@ import (
 	"time"
 )
 
-// Firewall is what a link's firewall lets through, seen from the host or NAT at the
-// link's end: out is what that sends. The zero value lets everything through.
+// Firewall is a link's firewall, seen from the host or NAT at the link's end: out is traffic that
+// this end sends. The zero value passes everything.
 type Firewall struct {
 	// DropOut and DropIn drop everything in that direction.
 	DropOut, DropIn bool
-	// Stateful lets in only what answers something sent out: same addresses and ports,
-	// within Timeout of the last datagram of the flow (0 = 120 s).
+	// Stateful only lets in replies to outbound traffic: same addresses and ports, within Timeout
+	// of the flow's last datagram (0 means 120 s).
 	Stateful bool
 	Timeout  time.Duration
-	// AllowPorts are destination ports that are let in whatever DropIn and Stateful say.
+	// AllowPorts are destination ports that are let in regardless of DropIn and Stateful.
 	AllowPorts []uint16
-	// Drop drops whatever it says true to, in either direction. It must not block, call
-	// into the package, or keep the payload.
+	// Drop drops datagrams for which it returns true, in either direction. It must not block,
+	// call into the package, or keep the payload.
 	Drop func(d Datagram, out bool) bool
-	// Reject is what the sender of a dropped datagram is told; nil is nothing.
+	// Reject is what the sender of a dropped datagram receives; nil means nothing.
 	Reject *Rejection
 }
 
-// Rejection is how a firewall answers.
+// Rejection is a firewall's response.
 type Rejection struct {
 	Kind ICMPKind
 	By   netip.Addr // the firewall's own address
 }
 
-// Datagram is a datagram on its way, as firewalls and taps see it.
+// Datagram is a datagram in flight, as firewalls and taps see it.
 type Datagram struct {
-	ID       uint64 // the same all the way, also through NATs
+	ID       uint64 // constant over the whole path, also through NATs
 	Src, Dst netip.AddrPort
 	TTL      uint8
 	Payload  []byte
 }
 
-// firewall is the model of a [Firewall] in use. It holds no clock.
+// firewall is the model of an active [Firewall]. It has no clock.
 type firewall struct {
 	Firewall
-	flows map[flow]time.Time // by inside and remote endpoint, until when
+	flows map[flow]time.Time // by inside and remote endpoint: the time of expiry
 	swept time.Time
 }
 
@@ -84,7 +84,7 @@ func (f *firewall) passesOut(now time.Time, d Datagram) bool {
 	return true
 }
 
-// answers reports whether an inbound datagram belongs to a flow, and renews the flow.
+// answers reports whether an inbound datagram belongs to a flow, and refreshes the flow.
 func (f *firewall) answers(now time.Time, d Datagram) bool {
 	k := flow{d.Dst, d.Src}
 	if !f.flows[k].After(now) {

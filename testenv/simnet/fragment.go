@@ -1,15 +1,15 @@
 package simnet
 
-// Sizes of fragmentation: IPv4 fragments carry multiples of 8 bytes (RFC 791 §3.2), IPv6
-// ones have a header of 8 bytes besides (RFC 8200 §4.5).
+// Sizes of fragments: IPv4 fragments carry multiples of 8 bytes (RFC 791 §3.2), IPv6 ones have an
+// additional header of 8 bytes (RFC 8200 §4.5).
 const (
 	fragmentUnit       = 8
 	ipv6FragmentHeader = 8
 )
 
-// fragments says as how many IP packets a datagram travels and their bytes in all and
-// of the largest, headers included. Nobody on the way puts fragments together again but
-// to cut them the same: the receiver's kernel does, and NATs, which need the ports.
+// fragments returns the number of IP packets in which a datagram travels, their total bytes and
+// the bytes of the largest, headers included. Only the receiver's kernel reassembles fragments,
+// and NATs, which need the ports. NATs then fragment them again in the same way.
 func (p *packet) fragments() (count, bytes, largest int) {
 	whole := p.ipSize()
 	if p.cutTo == 0 || whole <= p.cutTo {
@@ -25,8 +25,8 @@ func (p *packet) fragments() (count, bytes, largest int) {
 	return count, body + count*header, header + min(room, body)
 }
 
-// fit makes a packet fit the direction, cutting it if it may be cut: false if it is too
-// large. Routers never cut IPv6 (RFC 8200 §5), only the sending host does.
+// fit makes a packet fit the direction, fragmenting it if permitted; false if it is too large.
+// Only the sending host fragments IPv6, never routers (RFC 8200 §5).
 func (d *direction) fit(p *packet) bool {
 	if _, _, largest := p.fragments(); largest <= d.MTU {
 		return true

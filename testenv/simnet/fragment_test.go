@@ -11,15 +11,15 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// A path that takes less than the senders' own links, and what becomes of a datagram of
-// 1400 bytes of payload on it.
+// A path with a smaller MTU than the senders' own links, and what happens to a datagram with 1400
+// bytes of payload.
 func TestTooLargeForThePath(t *testing.T) {
 	const fits, tooLarge = 1280 - 28, 1400
 	for _, c := range []struct {
 		name                string
 		narrow              simnet.Conditions
 		plain, dontFragment bool // whether it arrives
-		icmp                bool // whether an ICMP error tells of what does not
+		icmp                bool // whether an ICMP error reports those that do not
 	}{
 		{"cut", simnet.Conditions{MTU: 1280, Fragment: true}, true, false, true},
 		{"cut, ICMP filtered", simnet.Conditions{MTU: 1280, Fragment: true, SilentMTU: true}, true, false, false},
@@ -40,7 +40,7 @@ func TestTooLargeForThePath(t *testing.T) {
 						t.Errorf("with the don't-fragment bit %v: arrives %v, want %v", dontFragment, arrived, want)
 					}
 					if told, wantTold := in.told(a), !want && c.icmp; told != wantTold {
-						t.Errorf("with the don't-fragment bit %v: told too big %v, want %v", dontFragment, told, wantTold)
+						t.Errorf("with the don't-fragment bit %v: got too big %v, want %v", dontFragment, told, wantTold)
 					}
 				}
 			})
@@ -48,7 +48,7 @@ func TestTooLargeForThePath(t *testing.T) {
 	}
 }
 
-// write sends a datagram of size bytes of payload.
+// write sends a datagram with size bytes of payload.
 func (in internet) write(c *simnet.Conn, size int, to string, dontFragment bool) {
 	in.t.Helper()
 	b := []byte(strings.Repeat("x", size))
@@ -57,7 +57,7 @@ func (in internet) write(c *simnet.Conn, size int, to string, dontFragment bool)
 	}
 }
 
-// told says whether an ICMP error "packet too big" waits at the socket.
+// told reports whether an ICMP error "packet too big" is waiting at the socket.
 func (in internet) told(c *simnet.Conn) bool {
 	select {
 	case e := <-c.ICMP():
@@ -90,13 +90,13 @@ func TestOnlyTheSendingHostCutsIPv6(t *testing.T) {
 		in.write(b, 1400, "[2001:db8::1]:1", false) // a's link is narrow on the way back as well
 		in.nothing(a)
 		if !in.told(b) {
-			t.Error("the sender was not told of the MTU on the way")
+			t.Error("the sender got no error about the path's MTU")
 		}
 	})
 }
 
-// What was cut weighs as its fragments do: 1400 bytes of payload through an MTU of 600
-// are 1408 bytes of UDP in pieces of at most 576, so three packets and 1468 bytes.
+// A fragmented datagram counts as its fragments: 1400 bytes of payload through an MTU of 600 are
+// 1408 bytes of UDP in fragments of at most 576, so three packets and 1468 bytes.
 func TestFragmentsCountAndStayCut(t *testing.T) {
 	virtually(t, 1, func(t *testing.T, in internet) {
 		ha, hb := in.host("a", "192.0.2.1", nil, simnet.Conditions{MTU: 600, Fragment: true}), in.host("b", "192.0.2.2", nil, simnet.Conditions{})

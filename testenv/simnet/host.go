@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// HostOptions describe a host.
+// HostOptions configure a host.
 type HostOptions struct {
 	Name string
-	// Network is what the host is attached to; nil = the public internet.
+	// Network is the network that the host is attached to; nil means the public internet.
 	Network *Network
 	Addrs   []netip.Addr
 	Link    LinkOptions
-	// ReceiveBuffer bounds what waits in a socket to be read, in bytes of payload;
-	// 0 = 4 MiB.
+	// ReceiveBuffer bounds the unread datagrams in a socket, in bytes of payload; 0 means 4 MiB.
 	ReceiveBuffer int
 }
 
@@ -28,7 +27,7 @@ type Host struct {
 	receiveBuffer int
 	ifaces        []*Interface // the first with a route wins
 	conns         map[netip.AddrPort]*Conn
-	nextPort      uint16 // of sockets that leave the choice to us
+	nextPort      uint16 // for sockets without an explicit port
 }
 
 // Interface attaches a host to a network.
@@ -39,10 +38,10 @@ type Interface struct {
 	addrs   []netip.Addr
 }
 
-// First port that is given to a socket which asked for none, as IANA has it (RFC 6335 §6).
+// firstEphemeralPort is IANA's first dynamic port (RFC 6335 §6).
 const firstEphemeralPort = 49152
 
-// AddHost makes a host with one interface.
+// AddHost creates a host with one interface.
 func (in *Internet) AddHost(o HostOptions) (*Host, error) {
 	if o.ReceiveBuffer <= 0 {
 		o.ReceiveBuffer = defaultReceiveBuffer
@@ -57,9 +56,9 @@ func (in *Internet) AddHost(o HostOptions) (*Host, error) {
 	return h, nil
 }
 
-// AddInterface attaches the host to one more network (nil = the public internet), by a
-// link of that name. What is sent to an address on an interface's own network leaves
-// there, all else through the first interface that has an address of the family.
+// AddInterface attaches the host to another network (nil means the public internet) by a link of
+// that name. Datagrams to an address on an interface's own network leave there, all others
+// through the first interface with an address of the family.
 func (h *Host) AddInterface(name string, network *Network, addrs []netip.Addr, o LinkOptions) (*Interface, error) {
 	addrs, err := checkAddrs(name, addrs)
 	if err != nil {
@@ -86,13 +85,13 @@ func (h *Host) AddInterface(name string, network *Network, addrs []netip.Addr, o
 	return i, nil
 }
 
-// Name is the host's name.
+// Name returns the host's name.
 func (h *Host) Name() string { return h.name }
 
-// Link is the link of the first interface.
+// Link returns the link of the first interface.
 func (h *Host) Link() *Link { return h.ifaces[0].link }
 
-// Addrs are the addresses of all interfaces.
+// Addrs returns the addresses of all interfaces.
 func (h *Host) Addrs() []netip.Addr {
 	h.in.mu.Lock()
 	defer h.in.mu.Unlock()
@@ -106,10 +105,10 @@ func (h *Host) Addrs() []netip.Addr {
 // SetAddrs changes the addresses of the first interface.
 func (h *Host) SetAddrs(addrs ...netip.Addr) error { return h.ifaces[0].SetAddrs(addrs...) }
 
-// Link is the interface's link.
+// Link returns the interface's link.
 func (i *Interface) Link() *Link { return i.link }
 
-// SetAddrs changes the interface's addresses. What is on its way to an old one is lost.
+// SetAddrs changes the interface's addresses. Datagrams in flight to an old one are lost.
 func (i *Interface) SetAddrs(addrs ...netip.Addr) error {
 	addrs, err := checkAddrs(i.link.name, addrs)
 	if err != nil {
@@ -124,7 +123,7 @@ func (i *Interface) SetAddrs(addrs ...netip.Addr) error {
 	return nil
 }
 
-// addrFor is the interface's address to send from, invalid if it has none of the family.
+// addrFor returns the interface's source address, invalid if it has none of the family.
 func (i *Interface) addrFor(dst netip.Addr) netip.Addr {
 	for _, a := range i.addrs {
 		if a.Is4() == dst.Is4() {
@@ -134,8 +133,8 @@ func (i *Interface) addrFor(dst netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// routeLocked chooses the interface and the source address for a destination. A socket
-// that is bound to an address sends from there.
+// routeLocked returns the interface and the source address for a destination. A socket that is
+// bound to an address sends from there.
 func (h *Host) routeLocked(dst, bound netip.Addr) (*Interface, netip.Addr) {
 	var first *Interface
 	var src netip.Addr
@@ -164,9 +163,9 @@ func (h *Host) ownsLocked(a netip.Addr) bool {
 	return slices.ContainsFunc(h.ifaces, func(i *Interface) bool { return slices.Contains(i.addrs, a) })
 }
 
-// receive takes a packet that has arrived.
+// receive handles an arriving packet.
 func (h *Host) receive(now time.Time, p *packet) {
-	if !h.ownsLocked(p.dst.Addr()) { // The address was changed meanwhile.
+	if !h.ownsLocked(p.dst.Addr()) { // the address has changed in the meantime
 		h.in.drop(now, h.name, p, DropNoRoute)
 		return
 	}
@@ -178,7 +177,7 @@ func (h *Host) receive(now time.Time, p *packet) {
 		h.in.refuse(now, h.name, p, DropPortClosed, ICMP{Kind: PortUnreachable, By: p.dst.Addr()})
 		return
 	}
-	e := *p // The reader may give the packet back before the trace has it.
+	e := *p // the reader may release the packet before it is traced
 	if !c.enqueue(p) {
 		h.in.drop(now, h.name, p, DropReceiveBuffer)
 		return
@@ -186,13 +185,13 @@ func (h *Host) receive(now time.Time, p *packet) {
 	h.in.trace.add(now, Delivered, h.name, &e, "")
 }
 
-// ListenUDP opens a socket on all addresses, present and future; port 0 = any free one.
+// ListenUDP opens a socket on all present and future addresses; port 0 means any free one.
 func (h *Host) ListenUDP(port uint16) (*Conn, error) {
 	return h.ListenAddrPort(netip.AddrPortFrom(netip.Addr{}, port))
 }
 
-// ListenAddrPort opens a socket on one of the host's addresses, or on all of them if the
-// address is not valid or unspecified.
+// ListenAddrPort opens a socket on one of the host's addresses, or on all of them if the address
+// is invalid or unspecified.
 func (h *Host) ListenAddrPort(at netip.AddrPort) (*Conn, error) {
 	addr := at.Addr().Unmap()
 	if addr.IsValid() && addr.IsUnspecified() {
@@ -221,8 +220,8 @@ func (h *Host) ListenAddrPort(at netip.AddrPort) (*Conn, error) {
 	return c, nil
 }
 
-// portTakenLocked reports whether a socket clashes: same port, and same address or either
-// on all addresses.
+// portTakenLocked reports whether a socket conflicts with another: same port, and same address or
+// either on all addresses.
 func (h *Host) portTakenLocked(key netip.AddrPort) bool {
 	for k := range h.conns {
 		if k.Port() == key.Port() && (k.Addr() == key.Addr() || !k.Addr().IsValid() || !key.Addr().IsValid()) {

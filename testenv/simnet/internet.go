@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Options of an [Internet].
+// Options configure an [Internet].
 type Options struct {
-	// Seed decides all that is left to chance.
+	// Seed determines all random decisions.
 	Seed uint64
-	// Trace is how many events are kept; 0 = 4096, negative = none.
+	// Trace is how many events are kept; 0 means 4096, a negative value none.
 	Trace int
 }
 
 const defaultTrace = 4096
 
-// Internet is everything together. It is safe for concurrent use; [Internet.Close]
-// ends it and the goroutine that it owns.
+// Internet is the whole simulation. It is safe for concurrent use. [Internet.Close] ends it and
+// its goroutine.
 type Internet struct {
 	seed   uint64
 	public *Network
@@ -34,7 +34,7 @@ type Internet struct {
 	dropped map[Reason]uint64
 }
 
-// New makes an internet of nothing but its public network.
+// New creates an internet with only its public network.
 func New(o Options) *Internet {
 	limit := o.Trace
 	switch {
@@ -55,11 +55,11 @@ func New(o Options) *Internet {
 	return in
 }
 
-// Public is the network that public addresses are in.
+// Public returns the network of public addresses.
 func (in *Internet) Public() *Network { return in.public }
 
-// Close closes all sockets, drops what is on its way and waits for the internet's
-// goroutine. It may be called twice.
+// Close closes all sockets, drops what is in flight and waits for the internet's goroutine. It
+// may be called twice.
 func (in *Internet) Close() {
 	in.mu.Lock()
 	var conns []*Conn
@@ -74,14 +74,15 @@ func (in *Internet) Close() {
 	in.sched.stop()
 }
 
-// Dropped counts the dropped datagrams by reason.
+// Dropped returns the number of dropped datagrams by reason.
 func (in *Internet) Dropped() map[Reason]uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return maps.Clone(in.dropped)
 }
 
-// claimLocked takes a name, which must be unique since chance and the trace go by it.
+// claimLocked reserves a name. Names must be unique, because random decisions and the trace
+// depend on them.
 func (in *Internet) claimLocked(name string) error {
 	if name == "" || in.names[name] {
 		return fmt.Errorf("simnet: the name %q is empty or taken", name)
@@ -97,14 +98,14 @@ func (in *Internet) release(p *packet) {
 	in.pool.Put(p)
 }
 
-// drop ends a packet's way.
+// drop drops a packet.
 func (in *Internet) drop(now time.Time, where string, p *packet, reason Reason) {
 	in.dropped[reason]++
 	in.trace.add(now, Dropped, where, p, reason)
 	in.release(p)
 }
 
-// refuse ends a packet's way and tells its sender.
+// refuse drops a packet and sends an ICMP error to its sender.
 func (in *Internet) refuse(now time.Time, where string, p *packet, reason Reason, e ICMP) {
 	if p.origin != nil {
 		e.To = p.sentTo
@@ -113,7 +114,7 @@ func (in *Internet) refuse(now time.Time, where string, p *packet, reason Reason
 	in.drop(now, where, p, reason)
 }
 
-// hop takes one from the TTL; false when that ended the packet's way.
+// hop decrements the TTL; false if the packet was dropped.
 func (in *Internet) hop(now time.Time, where string, p *packet, hops uint8) bool {
 	if p.ttl <= hops {
 		in.refuse(now, where, p, DropTTL, ICMP{Kind: TimeExceeded})
@@ -123,7 +124,7 @@ func (in *Internet) hop(now time.Time, where string, p *packet, hops uint8) bool
 	return true
 }
 
-// checkAddrs checks the addresses of a host or NAT and brings them to their short form.
+// checkAddrs checks the addresses of a host or NAT and unmaps them.
 func checkAddrs(name string, addrs []netip.Addr) ([]netip.Addr, error) {
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("%w: %s has none", ErrAddress, name)

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// LinkOptions describe a link at its making. Up is from the host or NAT towards the
-// network, Down the other way.
+// LinkOptions configure a new link. Up is from the host or NAT towards the network, Down the
+// other direction.
 type LinkOptions struct {
 	Up, Down Conditions
 	Firewall Firewall
 }
 
-// Both is a link with the same conditions each way.
+// Both returns options with the same conditions in both directions.
 func Both(c Conditions) LinkOptions { return LinkOptions{Up: c, Down: c} }
 
-// Link joins a host or NAT to a network.
+// Link connects a host or NAT to a network.
 type Link struct {
 	in       *Internet
 	name     string
@@ -28,13 +28,13 @@ type Link struct {
 // Direction is a direction of a link.
 type Direction bool
 
-// Directions.
+// The directions.
 const (
 	Up   Direction = true  // from the host or NAT towards the network
 	Down Direction = false // from the network to the host or NAT
 )
 
-// String is "up" or "down".
+// String returns "up" or "down".
 func (d Direction) String() string {
 	if d == Up {
 		return "up"
@@ -50,7 +50,7 @@ type direction struct {
 	to   node
 	shaper
 	counters
-	pending int // packets that the scheduler holds
+	pending int // packets in the scheduler
 }
 
 type counters struct {
@@ -58,9 +58,9 @@ type counters struct {
 	dropped        map[Reason]uint64
 }
 
-// Counters count what was sent into one direction of a link.
+// Counters count the datagrams sent into one direction of a link.
 type Counters struct {
-	Packets uint64 // IP packets: a datagram that was cut counts as its fragments
+	Packets uint64 // IP packets: a fragmented datagram counts as its fragments
 	Bytes   uint64 // of IP packets
 	Dropped map[Reason]uint64
 }
@@ -91,7 +91,7 @@ func newLink(in *Internet, name string, o LinkOptions, end, network node) (*Link
 	return l, nil
 }
 
-// transmit sends a packet into a direction. It is called with the Internet locked.
+// transmit sends a packet in a direction. The Internet must be locked.
 func (d *direction) transmit(now time.Time, p *packet) {
 	l := d.link
 	fits := d.fit(p)
@@ -134,7 +134,7 @@ func (d *direction) transmit(now time.Time, p *packet) {
 	l.in.sched.push(arrives, d, p)
 }
 
-// discard drops a packet; the sender is told only if it was too large.
+// discard drops a packet; the sender only gets an error if it was too large.
 func (d *direction) discard(now time.Time, p *packet, reason Reason, e ICMP) {
 	d.dropped[reason]++
 	if reason == DropTooLarge && !d.SilentMTU {
@@ -151,7 +151,7 @@ func (l *Link) direction(way Direction) *direction {
 	return l.down
 }
 
-// SetConditions changes one direction. What is on its way already is not affected.
+// SetConditions changes one direction. It does not affect datagrams in flight.
 func (l *Link) SetConditions(way Direction, c Conditions) error {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -163,14 +163,14 @@ func (l *Link) SetConditions(way Direction, c Conditions) error {
 	return nil
 }
 
-// Conditions are those of one direction, defaults filled in.
+// Conditions returns those of one direction, including defaults.
 func (l *Link) Conditions(way Direction) Conditions {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
 	return l.direction(way).Conditions
 }
 
-// SetDown cuts the link, both ways, or fixes it.
+// SetDown cuts or restores the link in both directions.
 func (l *Link) SetDown(down bool) {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
@@ -184,14 +184,14 @@ func (l *Link) Down() bool {
 	return l.isDown
 }
 
-// SetFirewall replaces the firewall; its flows are forgotten.
+// SetFirewall replaces the firewall and forgets its flows.
 func (l *Link) SetFirewall(f Firewall) {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
 	l.firewall = newFirewall(f)
 }
 
-// Counters are those of one direction.
+// Counters returns those of one direction.
 func (l *Link) Counters(way Direction) Counters {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()
@@ -199,9 +199,8 @@ func (l *Link) Counters(way Direction) Counters {
 	return Counters{Packets: c.packets, Bytes: c.bytes, Dropped: maps.Clone(c.dropped)}
 }
 
-// Tap shows every datagram that is sent into the link to f, also those that the link
-// then drops, until the returned function is called. f must not block, call into the
-// package, or keep the payload.
+// Tap calls f with every datagram sent into the link, also those that the link then drops, until
+// the returned function is called. f must not block, call into the package, or keep the payload.
 func (l *Link) Tap(f func(Datagram, Direction)) (remove func()) {
 	l.in.mu.Lock()
 	defer l.in.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// pair is two hosts, the first behind a NAT, with a socket each.
+// pair returns two hosts, the first behind a NAT, with a socket each.
 func pair(tb testing.TB, c simnet.Conditions) (in *simnet.Internet, a, b *simnet.Conn) {
 	tb.Helper()
 	in = simnet.New(simnet.Options{Seed: 1})
@@ -32,8 +32,8 @@ func pair(tb testing.TB, c simnet.Conditions) (in *simnet.Internet, a, b *simnet
 	return in, a, b
 }
 
-// Several writers and one reader, in real time: whatever is not counted as dropped
-// arrives, whole and from the right place.
+// Several writers and one reader, in real time: everything that is not counted as dropped
+// arrives, intact and with the right source.
 func TestConcurrentWriters(t *testing.T) {
 	const writers, each = 4, 2000
 	in, a, b := pair(t, simnet.Conditions{Delay: 1, Loss: 0.1})
@@ -70,7 +70,7 @@ func TestConcurrentWriters(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	for range 100 { // One of them gets through.
+	for range 100 { // one of them gets through
 		if _, err := a.WriteToUDPAddrPort([]byte{0}, to); err != nil {
 			t.Error(err)
 		}
@@ -120,8 +120,8 @@ func benchmarkThroughput(b *testing.B, c simnet.Conditions) {
 	b.ReportMetric(100*float64(read)/float64(b.N), "%read")
 }
 
-// BenchmarkThroughput carries datagrams of 1450 bytes through a NAT, without any delay
-// and with one that takes them through the scheduler.
+// BenchmarkThroughput sends datagrams of 1450 bytes through a NAT, without delay and with one,
+// which uses the scheduler.
 func BenchmarkThroughput(b *testing.B) {
 	b.Run("direct", func(b *testing.B) { benchmarkThroughput(b, simnet.Conditions{}) })
 	b.Run("delayed", func(b *testing.B) { benchmarkThroughput(b, simnet.Conditions{Delay: 1e6}) })

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// NATOptions describe a NAT.
+// NATOptions configure a NAT.
 type NATOptions struct {
 	Name string
-	// Network is what the NAT's outside is attached to; nil = the public internet.
-	// The inside of another NAT makes it a carrier-grade one.
+	// Network is the network of the NAT's outside; nil means the public internet. The inside of
+	// another NAT makes that a carrier-grade one.
 	Network *Network
-	// Addrs are its outside addresses. A family without any is not translated: its
-	// datagrams are dropped unless Routed.
+	// Addrs are its outside addresses. Without an address of a family, its datagrams are dropped
+	// unless Routed.
 	Addrs     []netip.Addr
 	Behaviour Behaviour
-	// Routed are inside prefixes that pass untranslated both ways, as a site's IPv6
-	// does; put a stateful Firewall on the link to protect them.
+	// Routed are inside prefixes that pass untranslated in both directions, as a site's IPv6
+	// does. A stateful Firewall on the link can protect them.
 	Routed []netip.Prefix
 	Link   LinkOptions
 }
 
-// NAT is a network address translator, or with nothing but Routed a plain router.
+// NAT is a network address translator or, if it only has Routed prefixes, a plain router.
 type NAT struct {
 	in     *Internet
 	name   string
@@ -34,7 +34,7 @@ type NAT struct {
 	routed []netip.Prefix
 }
 
-// AddNAT makes a NAT with an empty network behind it.
+// AddNAT creates a NAT with an empty network behind it.
 func (in *Internet) AddNAT(o NATOptions) (*NAT, error) {
 	addrs := []netip.Addr{}
 	if len(o.Addrs) > 0 || len(o.Routed) == 0 {
@@ -68,31 +68,31 @@ func (in *Internet) AddNAT(o NATOptions) (*NAT, error) {
 	return n, nil
 }
 
-// Name is the NAT's name.
+// Name returns the NAT's name.
 func (n *NAT) Name() string { return n.name }
 
-// Inside is the network behind the NAT.
+// Inside returns the network behind the NAT.
 func (n *NAT) Inside() *Network { return n.inside }
 
-// Link is the link of the NAT's outside.
+// Link returns the link of the NAT's outside.
 func (n *NAT) Link() *Link { return n.link }
 
-// Addrs are the outside addresses.
+// Addrs returns the outside addresses.
 func (n *NAT) Addrs() []netip.Addr {
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
 	return slices.Clone(n.model.outside)
 }
 
-// Reboot forgets all mappings and strays. Port forwards stay.
+// Reboot drops all mappings and strays. Port forwards remain.
 func (n *NAT) Reboot() {
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
 	n.model.reboot()
 }
 
-// SetAddrs changes the outside addresses, as a provider does overnight: all mappings
-// are lost, and port forwards of addresses that are gone with them.
+// SetAddrs changes the outside addresses, as some providers do every night: all mappings are
+// lost, and port forwards of addresses that no longer exist.
 func (n *NAT) SetAddrs(addrs ...netip.Addr) error {
 	addrs, err := checkAddrs(n.name, addrs)
 	if err != nil {
@@ -113,8 +113,8 @@ func (n *NAT) SetAddrs(addrs ...netip.Addr) error {
 	return nil
 }
 
-// Forward binds an outside port to an inside endpoint: whatever arrives there goes in,
-// and what the endpoint sends leaves from that port.
+// Forward forwards an outside port to an inside endpoint, for all remotes. What the endpoint
+// sends leaves from that port.
 func (n *NAT) Forward(port uint16, to netip.AddrPort) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	n.in.mu.Lock()
@@ -127,7 +127,7 @@ func (n *NAT) Forward(port uint16, to netip.AddrPort) error {
 	return nil
 }
 
-// Unforward ends the port forwards of a port.
+// Unforward removes the port forwards of a port.
 func (n *NAT) Unforward(port uint16) {
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
@@ -140,14 +140,14 @@ func (n *NAT) isRouted(a netip.Addr) bool {
 	return slices.ContainsFunc(n.routed, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// leave takes a packet from the inside that is for somewhere else.
+// leave handles a packet from the inside to another network.
 func (n *NAT) leave(now time.Time, p *packet) {
 	if slices.Contains(n.model.outside, p.dst.Addr()) {
 		n.hairpin(now, p)
 		return
 	}
-	// Forwarding takes from the TTL before conntrack confirms a mapping: a datagram
-	// that ends here leaves no mapping.
+	// Forwarding decrements the TTL before conntrack confirms a mapping: a datagram that is
+	// dropped here leaves no mapping.
 	if !n.in.hop(now, n.name, p, 1) {
 		return
 	}
@@ -163,7 +163,7 @@ func (n *NAT) leave(now time.Time, p *packet) {
 	n.link.up.transmit(now, p)
 }
 
-// receive takes a packet from the outside.
+// receive handles a packet from the outside.
 func (n *NAT) receive(now time.Time, p *packet) {
 	if n.isRouted(p.dst.Addr()) {
 		if n.in.hop(now, n.name, p, 1) {
@@ -171,14 +171,14 @@ func (n *NAT) receive(now time.Time, p *packet) {
 		}
 		return
 	}
-	if !slices.Contains(n.model.outside, p.dst.Addr()) { // The address was changed meanwhile.
+	if !slices.Contains(n.model.outside, p.dst.Addr()) { // the address has changed in the meantime
 		n.in.drop(now, n.name, p, DropNoRoute)
 		return
 	}
 	n.translateIn(now, p)
 }
 
-// hairpin turns a packet from the inside round that is for an outside address.
+// hairpin handles a packet from the inside to an outside address.
 func (n *NAT) hairpin(now time.Time, p *packet) {
 	if !n.model.Hairpin {
 		n.in.drop(now, n.name, p, DropHairpin)

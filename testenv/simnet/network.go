@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Network is what hosts and NATs attach to: the public internet, or the inside of a NAT.
+// Network connects hosts and NATs: the public internet, or the inside of a NAT.
 type Network struct {
 	in   *Internet
 	name string
-	// gateway is the NAT whose inside this is; nil for the public internet.
+	// gateway is the NAT to whose inside it belongs; nil for the public internet.
 	gateway *NAT
 
 	links  []*Link
@@ -19,7 +19,7 @@ type Network struct {
 	routes []route // longest prefix first
 }
 
-// route leads a prefix to a NAT that passes it on untranslated.
+// route leads a prefix to a NAT that passes it untranslated.
 type route struct {
 	prefix netip.Prefix
 	link   *Link
@@ -29,10 +29,10 @@ func newNetwork(in *Internet, name string, gateway *NAT) *Network {
 	return &Network{in: in, name: name, gateway: gateway, byAddr: make(map[netip.Addr]*Link)}
 }
 
-// Name is "internet" or the name of the NAT whose inside the network is.
+// Name returns "internet" or the name of the network's NAT.
 func (n *Network) Name() string { return n.name }
 
-// attachLocked adds a link's end with its addresses; all or nothing.
+// attachLocked attaches a link's end with all its addresses, or fails without effect.
 func (n *Network) attachLocked(l *Link, addrs []netip.Addr, routed []netip.Prefix) error {
 	for i, a := range addrs {
 		if other := n.byAddr[a]; other != nil && other != l || slices.Contains(addrs[:i], a) {
@@ -57,8 +57,8 @@ func (n *Network) attachLocked(l *Link, addrs []netip.Addr, routed []netip.Prefi
 	return nil
 }
 
-// receive takes a packet from a link. The public internet is a router; the inside of a
-// NAT is a switch that takes nothing from the TTL.
+// receive handles a packet from a link. The public internet is a router. The inside of a NAT is a
+// switch, which does not decrement the TTL.
 func (n *Network) receive(now time.Time, p *packet) {
 	if n.gateway == nil && !n.in.hop(now, n.name, p, 1) {
 		return
@@ -74,7 +74,7 @@ func (n *Network) receive(now time.Time, p *packet) {
 	n.in.drop(now, n.name, p, DropNoRoute)
 }
 
-// find returns the link that leads to an address, nil when none does.
+// find returns the link to an address, or nil.
 func (n *Network) find(a netip.Addr) *Link {
 	if l := n.byAddr[a]; l != nil {
 		return l
@@ -87,7 +87,7 @@ func (n *Network) find(a netip.Addr) *Link {
 	return nil
 }
 
-// allConns lists the sockets of all hosts on the network and behind it.
+// allConns returns the sockets of all hosts on the network and behind it.
 func (n *Network) allConns() []*Conn {
 	var out []*Conn
 	for _, l := range n.links {

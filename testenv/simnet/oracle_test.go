@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// oracle is the definitions of RFC 4787 applied to the list of everything sent.
+// oracle applies the definitions of RFC 4787 to the list of everything sent.
 type oracle struct {
 	b    Behaviour
 	sent []sending
@@ -25,8 +25,8 @@ func related(d Dependence, a, b netip.AddrPort) bool {
 	return d == EndpointIndependent || a.Addr() == b.Addr() && (d == AddressDependent || a.Port() == b.Port())
 }
 
-// TestAgainstAnOracle compares the NAT with a list of everything that was sent. Inbound
-// datagrams renew nothing here, so that the list of sendings is all there is to know.
+// TestAgainstAnOracle compares the NAT with a list of everything that was sent. Inbound datagrams
+// refresh nothing here, so the list of sent datagrams is sufficient.
 func TestAgainstAnOracle(t *testing.T) {
 	kinds := []Dependence{EndpointIndependent, AddressDependent, AddressAndPortDependent}
 	for i := range 9 {
@@ -68,14 +68,14 @@ func (o *oracle) checkOutbound(t *testing.T, n *translator, step int, s sending)
 		}
 	}
 	o.sent = append(slices.DeleteFunc(o.sent, func(x sending) bool {
-		return s.at.Sub(x.at) > 2*o.b.Timeout // Kept for a while to ask for what has expired.
+		return s.at.Sub(x.at) > 2*o.b.Timeout // kept for a while, to ask for expired ones
 	}), s)
 }
 
 func (o *oracle) checkInbound(t *testing.T, n *translator, step int, now time.Time, from, to netip.AddrPort) {
 	t.Helper()
 	var want netip.AddrPort
-	owner := make(map[netip.AddrPort]bool) // of the outside port at present
+	owner := make(map[netip.AddrPort]bool) // current owner of the outside port
 	for _, x := range o.sent {
 		if o.live(x, now) && x.outside == to {
 			owner[x.src] = true

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// packet is a datagram on its way. Whoever ends its way (a drop or the reader of a
-// socket) gives it back with Internet.release.
+// packet is a datagram in flight. Whoever ends it (a drop or the reader of a socket) must call
+// Internet.release.
 type packet struct {
 	id       uint64
-	src, dst netip.AddrPort // as they are at this point of the way
-	sentTo   netip.AddrPort // as the sender wrote it
+	src, dst netip.AddrPort // at this point of the path
+	sentTo   netip.AddrPort // as the sender addressed it
 	ttl      uint8
 	payload  []byte
 	origin   *Conn
 
 	dontFragment bool
-	cutTo        int // bytes of the IP packets it was cut to on the way; 0 = whole
+	cutTo        int // size in bytes of the IP packets into which it was fragmented; 0 means whole
 }
 
 // IP and UDP header sizes in bytes (RFC 791, RFC 8200, RFC 768).
@@ -26,7 +26,7 @@ const (
 	udpHeader  = 8
 )
 
-// ipSize is the size of the whole IP packet in bytes.
+// ipSize returns the size of the unfragmented IP packet in bytes.
 func (p *packet) ipSize() int { return headerSize(p.dst.Addr()) + len(p.payload) }
 
 func headerSize(dst netip.Addr) int {
@@ -43,7 +43,7 @@ func (p *packet) datagram() Datagram {
 // ICMPKind is the kind of an ICMP error.
 type ICMPKind uint8
 
-// ICMP errors that sockets are told.
+// The ICMP errors that sockets receive.
 const (
 	PortUnreachable ICMPKind = iota
 	TimeExceeded
@@ -53,7 +53,7 @@ const (
 	Prohibited
 )
 
-// String names the error.
+// String returns the error's name.
 func (k ICMPKind) String() string {
 	switch k {
 	case PortUnreachable:
@@ -72,16 +72,16 @@ func (k ICMPKind) String() string {
 	return "unknown"
 }
 
-// ICMP is an error that came back for a datagram that a socket sent.
+// ICMP is an error about a datagram that a socket sent.
 type ICMP struct {
 	Kind ICMPKind
-	To   netip.AddrPort // where the socket had sent the datagram
-	By   netip.Addr     // who says so; invalid where nothing on the way has an address
-	MTU  int            // of PacketTooBig: what the link takes, in bytes of IP packets
+	To   netip.AddrPort // the datagram's destination
+	By   netip.Addr     // the error's source; invalid if the sender has no address
+	MTU  int            // of PacketTooBig: the link's MTU, in bytes of IP packets
 }
 
-// node is what a packet can arrive at. receive is called with the Internet locked; now
-// is the time of arrival.
+// node is a destination of packets. receive is called with the Internet locked; now is the time
+// of arrival.
 type node interface {
 	receive(now time.Time, p *packet)
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The recipe of a poisoned NAT as it was seen on Linux: the first unsolicited datagram
-// that the router answers leaves a conntrack entry, on whose account the inside host's
-// own datagram leaves from another port.
+// How a NAT is poisoned on Linux, as observed: the router replies to an unsolicited datagram and
+// keeps a conntrack entry. Because of that entry, the inside host's own datagram leaves from
+// another port.
 func TestAPoisonedNAT(t *testing.T) {
 	const s = time.Second
 	kept := netip.AddrPortFrom(wan, 51820)
@@ -31,7 +31,7 @@ func TestAPoisonedNAT(t *testing.T) {
 				if moved == kept {
 					t.Fatal("the mapping kept its port")
 				}
-				want := kept // Only the flow in question is moved, unless all share one mapping.
+				want := kept // only this flow is moved, unless all share one mapping
 				if b.Mapping == EndpointIndependent {
 					want = moved
 				}
@@ -44,7 +44,7 @@ func TestAPoisonedNAT(t *testing.T) {
 				if !admits(t, n, at(2*s), remote1, moved, inside1) {
 					t.Error("an answer to the moved port does not get in")
 				}
-				stray(t, n, 3*s) // The peer still sends to the old port.
+				stray(t, n, 3*s) // the peer still sends to the old port
 			})
 			t.Run("a mapping that is there already moves for this flow alone", func(t *testing.T) {
 				n := newModel(t, b)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// scheduler delivers what has to wait, in the order of arrival. Its heap is guarded by
-// the Internet's lock.
+// scheduler delivers delayed packets in the order of arrival. Its heap is guarded by the
+// Internet's lock.
 type scheduler struct {
 	in   *Internet
 	heap []arrival // a binary heap by (at, seq)
 	seq  uint64
 
-	wake     chan struct{} // the first arrival changed
+	wake     chan struct{} // signals that the first arrival has changed
 	done     chan struct{}
 	stopOnce sync.Once
 	running  sync.WaitGroup
@@ -20,7 +20,7 @@ type scheduler struct {
 
 type arrival struct {
 	at  time.Time
-	seq uint64 // keeps those of one moment in the order they were sent
+	seq uint64 // keeps packets with the same arrival in the order of sending
 	d   *direction
 	p   *packet
 }
@@ -32,7 +32,7 @@ func (a arrival) before(b arrival) bool {
 	return a.at.Before(b.at)
 }
 
-// maxBatch bounds the deliveries made without letting writers have the lock.
+// maxBatch bounds the deliveries before the lock is released for writers.
 const maxBatch = 256
 
 func startScheduler(in *Internet) *scheduler {
@@ -46,7 +46,7 @@ func (s *scheduler) stop() {
 	s.running.Wait()
 }
 
-// push takes a packet that arrives later. The Internet is locked.
+// push adds a packet that arrives later. The Internet must be locked.
 func (s *scheduler) push(at time.Time, d *direction, p *packet) {
 	s.seq++
 	s.heap = append(s.heap, arrival{at, s.seq, d, p})
@@ -67,7 +67,7 @@ func (s *scheduler) push(at time.Time, d *direction, p *packet) {
 	}
 }
 
-// pop takes the first arrival off the heap, which must not be empty.
+// pop removes the first arrival from the heap, which must not be empty.
 func (s *scheduler) pop() arrival {
 	first := s.heap[0]
 	last := len(s.heap) - 1
@@ -108,7 +108,7 @@ func (s *scheduler) run() {
 	}
 }
 
-// deliver delivers what is due and says how long until the next, if there is any.
+// deliver delivers what is due and returns the time until the next arrival, if any.
 func (s *scheduler) deliver() (wait time.Duration, any bool) {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
@@ -122,14 +122,14 @@ func (s *scheduler) deliver() (wait time.Duration, any bool) {
 		}
 		a := s.pop()
 		a.d.pending--
-		// The time of arrival, not the present: a late timer must not slow the rest
-		// of the way down.
+		// Use the time of arrival, not the current time: a late timer must not delay the rest of
+		// the path.
 		a.d.to.receive(a.at, a.p)
 	}
 	return 0, true
 }
 
-// discard ends the way of everything that has not arrived.
+// discard drops everything that has not arrived.
 func (s *scheduler) discard() {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()

@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Conditions are what one direction of a link does to datagrams. The zero value is a
-// perfect wire: no limit, no delay, no loss.
+// Conditions are the properties of one direction of a link. The zero value is perfect: no limit,
+// no delay, no loss.
 type Conditions struct {
-	// Rate in bit/s of IP packets; 0 = no limit.
+	// Rate in bit/s of IP packets; 0 means unlimited.
 	Rate int64
-	// Queue in bytes of IP packets that wait for the rate; 0 = 50 ms' worth, at least
-	// 64 KiB. What does not fit is dropped. Without Rate nothing waits.
+	// Queue in bytes of IP packets that wait for the rate; 0 means 50 ms' worth, but at least 64
+	// KiB. What does not fit is dropped. Without Rate nothing waits.
 	Queue int
 	// Delay is the one-way propagation time.
 	Delay time.Duration
-	// Jitter is added to the delay, uniformly from 0 to Jitter. It keeps the order.
+	// Jitter is added to the delay, uniformly from 0 to Jitter. It does not reorder datagrams.
 	Jitter time.Duration
 	// Loss is the probability that a datagram is lost, 0 to 1.
 	Loss float64
-	// Reorder is the probability that a datagram is held back by ReorderDelay while
-	// later ones overtake it.
+	// Reorder is the probability that a datagram is delayed by ReorderDelay while later ones
+	// overtake it.
 	Reorder      float64
-	ReorderDelay time.Duration // 0 = 2 ms
-	// MTU in bytes of IP packets; 0 = 1500. What exceeds it is dropped with an ICMP
-	// error unless the next two say otherwise.
+	ReorderDelay time.Duration // 0 means 2 ms
+	// MTU in bytes of IP packets; 0 means 1500. Larger ones are dropped with an ICMP error,
+	// subject to the next two fields.
 	MTU int
-	// Fragment cuts what exceeds the MTU, unless it was sent with the don't-fragment
-	// bit or is IPv6 on its way; without it the network passes no fragments. A datagram
-	// that was cut is lost with any of its fragments.
+	// Fragment fragments what exceeds the MTU, except for datagrams with the don't-fragment bit
+	// and forwarded IPv6. Without it the network passes no fragments. A fragmented datagram is
+	// lost if any of its fragments is.
 	Fragment bool
 	// SilentMTU drops what exceeds the MTU without an ICMP error: a black hole.
 	SilentMTU bool
-	// Hops is the number of routers on the way, each of which takes one from the TTL.
+	// Hops is the number of routers on the link, each of which decrements the TTL.
 	Hops uint8
 }
 
@@ -64,18 +64,18 @@ func (c Conditions) withDefaults() (Conditions, error) {
 	return c, nil
 }
 
-// shaper is the arithmetic of one direction of a link. It holds no clock.
+// shaper is the arithmetic of one direction of a link. It has no clock.
 type shaper struct {
 	Conditions
 	dice *dice
-	// busyUntil is when the last datagram taken has left the transmitter.
+	// busyUntil is when the transmitter will have sent all datagrams so far.
 	busyUntil time.Time
-	// lastArrival is the latest arrival of those not held back.
+	// lastArrival is the latest arrival of datagrams that were not reordered.
 	lastArrival time.Time
 }
 
-// send takes a datagram of so many IP packets and bytes in all at now and says when all
-// of it has arrived, or why not.
+// send sends a datagram of the given number of IP packets and total bytes at now. It returns when
+// all of it has arrived, or why it was dropped.
 func (s *shaper) send(now time.Time, size, pieces int, flow uint64) (time.Time, Reason) {
 	departs := now
 	if s.Rate > 0 {
@@ -93,8 +93,8 @@ func (s *shaper) send(now time.Time, size, pieces int, flow uint64) (time.Time, 
 	if s.Loss == 0 && s.Jitter == 0 && s.Reorder == 0 {
 		return s.inOrder(arrives), ""
 	}
-	// The draws are the same in number whatever the conditions are, so that changing
-	// one of them does not reshuffle the others.
+	// Always draw the same number of values, so that changing one condition does not affect the
+	// others.
 	r := s.dice.roll(flow)
 	lost, jitter, reorder := r.float(), r.float(), r.float()
 	if lost < 1-math.Pow(1-s.Loss, float64(pieces)) {
@@ -107,7 +107,7 @@ func (s *shaper) send(now time.Time, size, pieces int, flow uint64) (time.Time, 
 	return s.inOrder(arrives), ""
 }
 
-// inOrder keeps a datagram behind those sent before it.
+// inOrder keeps a datagram behind earlier ones.
 func (s *shaper) inOrder(arrives time.Time) time.Time {
 	if s.lastArrival.After(arrives) {
 		return s.lastArrival

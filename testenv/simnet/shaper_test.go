@@ -17,7 +17,7 @@ func newShaper(t *testing.T, c Conditions) *shaper {
 
 func TestRateAndDelay(t *testing.T) {
 	const ms = time.Millisecond
-	// 1250 bytes take 10 ms at 1 Mbit/s; the queue takes two beside the one being sent.
+	// 1250 bytes take 10 ms at 1 Mbit/s; the queue holds two besides the one being sent.
 	s := newShaper(t, Conditions{Rate: 1e6, Delay: 50 * ms, Queue: 3750})
 	for i, c := range []struct {
 		at, want time.Duration
@@ -29,7 +29,7 @@ func TestRateAndDelay(t *testing.T) {
 		{0, 0, DropQueueFull},
 		{10 * ms, 90 * ms, ""},
 		{10 * ms, 0, DropQueueFull},
-		{100 * ms, 160 * ms, ""}, // idle meanwhile
+		{100 * ms, 160 * ms, ""}, // idle before
 	} {
 		got, reason := s.send(epoch.Add(c.at), 1250, 1, 1)
 		if reason != c.reason || reason == "" && got.Sub(epoch) != c.want {

@@ -17,13 +17,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// internet is an Internet with makers that fail the test.
+// internet is an Internet with constructors that fail the test.
 type internet struct {
 	*simnet.Internet
 	t *testing.T
 }
 
-// virtually runs f in virtual time; a failure draws the trace.
+// virtually runs f in virtual time; a failure prints the trace.
 func virtually(t *testing.T, seed uint64, f func(t *testing.T, in internet)) {
 	synctest.Test(t, func(t *testing.T) {
 		in := internet{simnet.New(simnet.Options{Seed: seed}), t}
@@ -80,7 +80,7 @@ func (in internet) send(c *simnet.Conn, text, to string) {
 	}
 }
 
-// receive waits for a datagram with that text and gives its source.
+// receive waits for a datagram with that text and returns its source.
 func (in internet) receive(c *simnet.Conn, text string) netip.AddrPort {
 	in.t.Helper()
 	got, from := in.read(c, time.Minute)
@@ -90,7 +90,7 @@ func (in internet) receive(c *simnet.Conn, text string) netip.AddrPort {
 	return from
 }
 
-// nothing waits a minute of virtual time for nothing to arrive.
+// nothing checks for a minute of virtual time that nothing arrives.
 func (in internet) nothing(c *simnet.Conn) {
 	in.t.Helper()
 	if got, from := in.read(c, time.Minute); got != "" {
@@ -212,8 +212,8 @@ func TestPortForwardAndNewAddress(t *testing.T) {
 	})
 }
 
-// Two gateways behind NATs, one of which answers strays: dialling it unasked poisons it,
-// openers that die between the two NATs do not.
+// Two gateways behind NATs, one of which replies to strays: unsolicited dialling poisons it,
+// openers that expire between the two NATs do not.
 func TestLowTTLOpenersAvoidPoisoning(t *testing.T) {
 	for _, openers := range []bool{false, true} {
 		virtually(t, 1, func(t *testing.T, in internet) {
@@ -242,13 +242,13 @@ func TestLowTTLOpenersAvoidPoisoning(t *testing.T) {
 				in.receive(a, "probe")
 				return
 			}
-			for range 10 { // Retries do not heal it.
+			for range 10 { // retries do not heal it
 				in.send(a, "probe", toB.String())
 				in.send(b, "probe", toA.String())
 				time.Sleep(time.Second) // virtual
 			}
 			in.nothing(a)
-			in.send(b, "probe", toA.String()) // Silence did.
+			in.send(b, "probe", toA.String()) // silence did
 			in.send(a, "probe", toB.String())
 			in.receive(b, "probe")
 		})

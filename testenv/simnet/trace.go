@@ -11,7 +11,7 @@ import (
 // EventKind is what happened to a datagram.
 type EventKind uint8
 
-// Kinds of events.
+// The kinds of events.
 const (
 	Sent EventKind = iota
 	Translated
@@ -31,7 +31,7 @@ type Event struct {
 	Reason   Reason // of Dropped
 }
 
-// String is the event as one line.
+// String formats the event as one line.
 func (e Event) String() string {
 	head := fmt.Sprintf("%12s #%-5d", e.At.Round(time.Microsecond), e.ID)
 	way := fmt.Sprintf("%v → %v", e.Src, e.Dst)
@@ -47,7 +47,7 @@ func (e Event) String() string {
 	}
 }
 
-// tracer is a ring of the latest events.
+// tracer is a ring buffer of the latest events.
 type tracer struct {
 	start  time.Time
 	events []Event // grows to its limit, then wraps
@@ -71,7 +71,7 @@ func (t *tracer) add(now time.Time, kind EventKind, where string, p *packet, rea
 	t.next = (t.next + 1) % t.limit
 }
 
-// Trace returns the latest events, oldest first: [Options.Trace] of them at most.
+// Trace returns the latest events, at most [Options.Trace], oldest first.
 func (in *Internet) Trace() []Event {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -79,7 +79,7 @@ func (in *Internet) Trace() []Event {
 	return append(append([]Event(nil), t.events[t.next:]...), t.events[:t.next]...)
 }
 
-// WriteTrace draws the trace, for a test that fails.
+// WriteTrace prints the trace, for a failed test.
 func (in *Internet) WriteTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for _, e := range in.Trace() {

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// translator is the NAT model: addresses and `now` in, addresses or a reason out. It
-// holds no clock, starts nothing and is not safe for concurrent use.
+// translator is the NAT model: it takes addresses and the time, and returns addresses or a
+// reason. It has no clock and no goroutine, and is not safe for concurrent use.
 type translator struct {
 	Behaviour
 	dice *dice
-	// outside are the NAT's own addresses. An inside address is always given the same
-	// one of its family ("paired" pooling, RFC 4787 §4.1).
+	// outside are the NAT's own addresses. An inside address always gets the same one of its
+	// family ("paired" pooling, RFC 4787 §4.1).
 	outside []netip.Addr
 
 	byInside  map[insideKey]*mapping
 	byOutside map[netip.AddrPort][]*mapping
-	// strays are the conntrack entries of unsolicited datagrams and when they expire.
+	// strays are the conntrack entries of unsolicited datagrams, with their expiry.
 	strays   map[stray]time.Time
 	nextPort uint16 // of SequentialPorts
 	swept    time.Time
 }
 
-// insideKey finds the mapping of an outbound datagram. remote is as much of the
-// destination as the mapping depends on: nothing, an address with port 0, or all.
+// insideKey identifies the mapping of an outbound datagram. remote is the part of the destination
+// on which the mapping depends: nothing, an address with port 0, or all.
 type insideKey struct {
 	inside, remote netip.AddrPort
 }
@@ -33,7 +33,7 @@ type stray struct {
 	remote, outside netip.AddrPort
 }
 
-// mapping binds an inside endpoint to an outside one, for the remote of its key.
+// mapping maps an inside endpoint to an outside one, for the remote of its key.
 type mapping struct {
 	insideKey
 	outside netip.AddrPort
@@ -48,7 +48,7 @@ type session struct {
 	replied bool
 }
 
-// sweepInterval bounds how long expired entries take up memory.
+// sweepInterval bounds how long expired entries remain in memory.
 const sweepInterval = 10 * time.Second
 
 func newTranslator(b Behaviour, d *dice, outside []netip.Addr) *translator {
@@ -57,7 +57,7 @@ func newTranslator(b Behaviour, d *dice, outside []netip.Addr) *translator {
 	return t
 }
 
-// reboot forgets all but the port forwards.
+// reboot drops everything but the port forwards.
 func (t *translator) reboot() {
 	forwards := t.forwards()
 	t.byInside = make(map[insideKey]*mapping)
@@ -68,7 +68,7 @@ func (t *translator) reboot() {
 	}
 }
 
-// forwards lists the port forwards.
+// forwards returns the port forwards.
 func (t *translator) forwards() []*mapping {
 	var out []*mapping
 	for _, ms := range t.byOutside {
@@ -81,7 +81,7 @@ func (t *translator) forwards() []*mapping {
 	return out
 }
 
-// outbound translates the source of a datagram that leaves.
+// outbound translates the source of an outbound datagram.
 func (t *translator) outbound(now time.Time, src, dst netip.AddrPort) (netip.AddrPort, Reason) {
 	t.sweep(now)
 	m := t.find(now, src, dst)
@@ -98,8 +98,8 @@ func (t *translator) outbound(now time.Time, src, dst netip.AddrPort) (netip.Add
 	return m.outside, ""
 }
 
-// find returns the live mapping for an outbound datagram: the one that a poisoned NAT
-// made for this destination alone, a port forward, or the regular one.
+// find returns the live mapping for an outbound datagram: the one that a poisoned NAT made only
+// for this destination, a port forward, or the regular one.
 func (t *translator) find(now time.Time, src, dst netip.AddrPort) *mapping {
 	for _, remote := range [...]netip.AddrPort{dst, {}, t.mapKey(dst)} {
 		m := t.byInside[insideKey{src, remote}]
@@ -113,7 +113,7 @@ func (t *translator) find(now time.Time, src, dst netip.AddrPort) *mapping {
 	return nil
 }
 
-// mapKey is as much of a destination as the mapping depends on.
+// mapKey returns the part of a destination on which the mapping depends.
 func (t *translator) mapKey(dst netip.AddrPort) netip.AddrPort {
 	switch t.Mapping {
 	case EndpointIndependent:
@@ -125,13 +125,13 @@ func (t *translator) mapKey(dst netip.AddrPort) netip.AddrPort {
 	}
 }
 
-// poisoned reports whether a stray's entry stands in the way of a new session of m.
+// poisoned reports whether a stray's entry prevents a new session of m.
 func (t *translator) poisoned(now time.Time, m *mapping, dst netip.AddrPort) bool {
 	s := m.sessions[dst]
 	return (s == nil || !s.expires.After(now)) && t.strays[stray{dst, m.outside}].After(now)
 }
 
-// touch renews the session of an outbound datagram (RFC 4787 REQ-6).
+// touch refreshes the session of an outbound datagram (RFC 4787 REQ-6).
 func (t *translator) touch(now time.Time, m *mapping, dst netip.AddrPort) {
 	s := m.sessions[dst]
 	if s == nil {
@@ -145,8 +145,7 @@ func (t *translator) touch(now time.Time, m *mapping, dst netip.AddrPort) {
 	m.renew(s.expires)
 }
 
-// inbound translates the destination of a datagram that arrives at one of the NAT's
-// own addresses.
+// inbound translates the destination of a datagram that arrives at one of the NAT's addresses.
 func (t *translator) inbound(now time.Time, remote, outside netip.AddrPort) (netip.AddrPort, Reason) {
 	t.sweep(now)
 	var best *mapping
@@ -173,8 +172,8 @@ func (t *translator) inbound(now time.Time, remote, outside netip.AddrPort) (net
 	}
 }
 
-// admits ranks how well a mapping fits an inbound datagram: 0 when its filter refuses,
-// more for a session with just that endpoint than for one with its address.
+// admits ranks how well a mapping fits an inbound datagram: 0 if its filter refuses, higher for a
+// session with exactly that endpoint than for one with its address.
 func (t *translator) admits(now time.Time, m *mapping, remote netip.AddrPort) int {
 	if s := m.sessions[remote]; s != nil && s.expires.After(now) {
 		return 3
@@ -196,7 +195,7 @@ func (t *translator) admits(now time.Time, m *mapping, remote netip.AddrPort) in
 	return 0
 }
 
-// answered notes an inbound datagram that was let in.
+// answered records an inbound datagram that was let in.
 func (t *translator) answered(now time.Time, m *mapping, remote netip.AddrPort) {
 	s := m.sessions[remote]
 	if s != nil && s.expires.After(now) {
@@ -211,8 +210,8 @@ func (t *translator) answered(now time.Time, m *mapping, remote netip.AddrPort) 
 	m.renew(now.Add(t.Timeout))
 }
 
-// keepStray makes or renews a stray's entry. The router's own answer does not count as
-// a reply: it is an ICMP error.
+// keepStray creates or refreshes a stray's entry. The router's own reply does not count as one:
+// it is an ICMP error.
 func (t *translator) keepStray(now time.Time, s stray) Reason {
 	if _, known := t.strays[s]; !known && len(t.byInside)+len(t.strays) >= t.MaxMappings {
 		return DropTableFull
@@ -221,7 +220,7 @@ func (t *translator) keepStray(now time.Time, s stray) Reason {
 	return DropStray
 }
 
-// forward binds an outside port to an inside endpoint, both ways, for good.
+// forward maps an outside port to an inside endpoint permanently, in both directions.
 func (t *translator) forward(outside, inside netip.AddrPort) {
 	t.unforward(outside)
 	t.insert(&mapping{
@@ -230,7 +229,7 @@ func (t *translator) forward(outside, inside netip.AddrPort) {
 	})
 }
 
-// unforward ends a port forward and reports whether there was one.
+// unforward removes a port forward and reports whether there was one.
 func (t *translator) unforward(outside netip.AddrPort) bool {
 	for _, m := range t.byOutside[outside] {
 		if m.static {
@@ -248,7 +247,7 @@ func (t *translator) lifetime(s *session) time.Duration {
 	return t.Unreplied
 }
 
-// renew prolongs a session; a shorter lifetime never cuts it short.
+// renew extends a session; it never shortens one.
 func (s *session) renew(now time.Time, d time.Duration) {
 	if e := now.Add(d); e.After(s.expires) {
 		s.expires = e

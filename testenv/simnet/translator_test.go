@@ -27,7 +27,7 @@ func newModel(t *testing.T, b Behaviour) *translator {
 	return newTranslator(b, newDice(1, "nat"), []netip.Addr{wan})
 }
 
-// out sends outbound and must succeed.
+// out sends an outbound datagram and requires success.
 func out(t *testing.T, n *translator, now time.Time, src, dst netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	got, reason := n.outbound(now, src, dst)
@@ -40,7 +40,7 @@ func out(t *testing.T, n *translator, now time.Time, src, dst netip.AddrPort) ne
 	return got
 }
 
-// admits says whether a datagram from the outside gets in, and to whom.
+// admits reports whether a datagram from the outside gets in, and checks the destination.
 func admits(t *testing.T, n *translator, now time.Time, from, to, want netip.AddrPort) bool {
 	t.Helper()
 	got, reason := n.inbound(now, from, to)
@@ -57,7 +57,7 @@ func TestMappingAndFilteringFollowRFC4787(t *testing.T) {
 			t.Run(fmt.Sprintf("%v mapping, %v filtering", m, f), func(t *testing.T) {
 				n := newModel(t, Behaviour{Mapping: m, Filtering: f, Ports: RandomPorts})
 				first := out(t, n, epoch, inside1, remote1)
-				// §5: who gets in to a mapping made by sending to remote1 alone.
+				// §5: who gets in to a mapping made by sending only to remote1.
 				for _, c := range []struct {
 					name string
 					from netip.AddrPort
@@ -100,7 +100,7 @@ func TestMappingsExpire(t *testing.T) {
 		name    string
 		b       Behaviour
 		traffic func(n *translator, outside netip.AddrPort)
-		lives   time.Duration // from epoch: the last moment that something gets in
+		lives   time.Duration // from epoch: the last moment at which a datagram gets in
 	}{
 		{"nothing came back", PortRestricted(), func(*translator, netip.AddrPort) {}, 30 * s},
 		{"an answer", PortRestricted(), func(n *translator, o netip.AddrPort) {
@@ -150,7 +150,7 @@ func TestAnAnswerThatIsTooLateRevivesNothing(t *testing.T) {
 	outside := out(t, n, epoch, inside1, remote1)
 	for _, d := range []time.Duration{0, time.Second} {
 		if admits(t, n, epoch.Add(defaultUnreplied+d), remote1, outside, inside1) {
-			t.Errorf("%v after the mapping ended something gets in", d)
+			t.Errorf("%v after the mapping expired a datagram gets in", d)
 		}
 	}
 }
@@ -163,8 +163,8 @@ func TestANewSessionStartsUnreplied(t *testing.T) {
 	}{{151*s - 1, true}, {151 * s, false}} {
 		n := newModel(t, PortRestricted())
 		outside := out(t, n, epoch, inside1, remote1)
-		admits(t, n, epoch, remote1, outside, inside1)  // Answered: the session lives 120 s.
-		out(t, n, epoch.Add(119*s), inside1, otherAddr) // The mapping lives on.
+		admits(t, n, epoch, remote1, outside, inside1)  // answered: the session lives 120 s
+		out(t, n, epoch.Add(119*s), inside1, otherAddr) // the mapping lives on
 		if got := out(t, n, epoch.Add(121*s), inside1, remote1); got != outside {
 			t.Fatalf("the mapping moved from %v to %v", outside, got)
 		}

@@ -13,30 +13,31 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Frame is what a terminal showed for a while.
+// Frame is a screen that a terminal shows for some time.
 type Frame struct {
-	// Caption is what is said of it above, in a line.
+	// Caption is a line above it.
 	Caption string
-	// Screen is as [Terminal.Styled] gives it.
+	// Screen is the output of [Terminal.Styled].
 	Screen string
 	For    time.Duration
 }
 
-// Cells are so large, in the units of the picture: the fonts of terminals are mostly 0.6 em wide.
+// Sizes in the units of the picture. Terminal fonts are usually 0.6 em wide.
 const (
 	cellWidth, cellHeight = 8.4, 18
 	margin, bar           = 12, 30
 )
 
-// The colours are those of a dark terminal, on a ground of their own, so that the page may be light or
-// dark. A font that is not there is replaced by the next, and textLength keeps the columns in place.
+// The colours are those of a dark terminal with its own background, for light and dark pages. A
+// missing font is replaced by the next, and textLength keeps the columns aligned.
 const style = `text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono","Liberation Mono",monospace;fill:#d0d7de;white-space:pre}
 .c{fill:#e6edf3;font-weight:bold}.b{font-weight:bold}.f{fill:#8b949e}.v{fill:#0d1117}.u{text-decoration:underline}
 .w{fill:#d0d7de}.k1{fill:#ff7b72}.k2{fill:#56d364}.k3{fill:#e3b341}.k4{fill:#79c0ff}.k5{fill:#d2a8ff}.k6{fill:#56d4dd}
 `
 
-// SVG draws frames of a terminal's size one after the other, again and again; who wants no motion gets
-// the one that is shown the longest. It refers to nothing, and what frames have in common is in it once.
+// SVG returns an animation that repeats frames of a terminal of the given size. Readers who
+// prefer reduced motion get the frame with the longest duration. The file has no external
+// references, and contains common parts of the frames once.
 func SVG(width, height int, title string, frames []Frame) []byte {
 	w, h := float64(width)*cellWidth+2*margin, float64(height*cellHeight+bar+2*margin)
 	bodies := bySet(height, frames)
@@ -56,8 +57,8 @@ func SVG(width, height int, title string, frames []Frame) []byte {
 	return b.Bytes()
 }
 
-// bySet are the captions and characters of all frames, each once, by the set of frames that they are
-// in, bit i of which is frame i.
+// bySet returns the captions and characters of all frames, each once, by the set of frames that
+// contain them: bit i means frame i.
 func bySet(height int, frames []Frame) map[uint64]string {
 	in := map[string]uint64{}
 	var drawn []string
@@ -70,7 +71,7 @@ func bySet(height int, frames []Frame) map[uint64]string {
 	for i, f := range frames {
 		add(i, fmt.Sprintf("<text x=\"%d\" y=\"%d\" class=\"c\">%s</text>\n", margin, bar-10, html.EscapeString(f.Caption)))
 		lines := strings.Split(strings.TrimRight(f.Screen, "\n"), "\n")
-		var now look // it goes on from line to line
+		var now look // it continues from line to line
 		for row, line := range lines[:min(height, len(lines))] {
 			for _, r := range runs(line, &now) {
 				add(i, r.drawn(row))
@@ -84,7 +85,7 @@ func bySet(height int, frames []Frame) map[uint64]string {
 	return bodies
 }
 
-// writeTimes says when what is in a set of frames is seen.
+// writeTimes writes when the parts of a set of frames are visible.
 func writeTimes(b *bytes.Buffer, set uint64, frames []Frame) {
 	if set == 1<<len(frames)-1 {
 		return // always
@@ -111,21 +112,21 @@ func writeTimes(b *bytes.Buffer, set uint64, frames []Frame) {
 	b.WriteString("}\n")
 }
 
-// look is how characters look.
+// look is the appearance of characters.
 type look struct {
-	colour, ground              int // 1 to 7 of the terminal's first eight; 0 is its own
+	colour, ground              int // 1 to 7 of the terminal's first eight colours; 0 means the default
 	bold, faint, reverse, under bool
 }
 
-// run are characters that look the same, from a column on.
+// run is a sequence of characters with the same look, starting at a column.
 type run struct {
 	look
 	column int
 	text   string
 }
 
-// runs are those of a line that begins with a look, which is then the one after them. Two spaces end a
-// run, so that columns stay in place.
+// runs splits a line that begins with a look, and updates that look. Two spaces end a run, so
+// that columns stay aligned.
 func runs(line string, now *look) (out []run) {
 	column := 0
 	for len(line) > 0 {
@@ -151,7 +152,7 @@ func runs(line string, now *look) (out []run) {
 	return out
 }
 
-// cutSequence takes a sequence that sets a look from the start of a line: its parameters.
+// cutSequence cuts an SGR sequence from the start of a line and returns its parameters.
 func cutSequence(line string) (parameters, rest string, ok bool) {
 	body, ok := strings.CutPrefix(line, "\x1b[")
 	if !ok {
@@ -160,7 +161,7 @@ func cutSequence(line string) (parameters, rest string, ok bool) {
 	return strings.Cut(body, "m")
 }
 
-// after is the look when a sequence has come (ECMA-48, SGR); what is unknown changes nothing.
+// after returns the look after an SGR sequence (ECMA-48). It ignores unknown parameters.
 func (l look) after(parameters string) look {
 	for p := range strings.SplitSeq(parameters, ";") {
 		n, err := strconv.Atoi(p)
@@ -194,7 +195,7 @@ func (l look) after(parameters string) look {
 	return l
 }
 
-// drawn is the run in a row; empty where there is nothing to see.
+// drawn returns the run's SVG in a row; "" if nothing is visible.
 func (r run) drawn(row int) string {
 	var b strings.Builder
 	top := float64(row*cellHeight + bar + margin)
@@ -223,7 +224,7 @@ func (r run) drawn(row int) string {
 
 func at(column int) float64 { return margin + float64(column)*cellWidth }
 
-// behind is the class of the ground.
+// behind returns the class of the background.
 func (l look) behind() string {
 	switch {
 	case l.reverse && l.colour > 0 && l.colour < 7:
@@ -234,7 +235,7 @@ func (l look) behind() string {
 	return fmt.Sprint("k", l.ground)
 }
 
-// class is that of the characters.
+// class returns the class of the characters.
 func (l look) class() string {
 	var c []string
 	if l.bold {

@@ -1,5 +1,5 @@
-// Package tmux is a terminal that nobody sits at: tmux's, of a server of its own. A program runs in
-// it, keys are typed, and what it shows is read, and drawn by [SVG].
+// Package tmux runs a program in a terminal without a user: that of a private tmux server. It can
+// type keys and read the screen, and draw it with [SVG].
 package tmux
 
 import (
@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Options say what runs in which terminal.
+// Options configure a terminal.
 type Options struct {
 	// Width and Height are in cells.
 	Width, Height int
-	// Args are the program and its arguments, and Env what it has in its environment besides this
-	// process's, NAME=VALUE.
+	// Args are the program and its arguments. Env is added to this process's environment, as
+	// NAME=VALUE.
 	Args, Env []string
 }
 
-// Terminal is one that a program runs in. It ends with the program.
+// Terminal is a terminal in which a program runs. It ends with the program.
 type Terminal struct {
 	dir    string
 	server *exec.Cmd
@@ -33,14 +33,14 @@ type Terminal struct {
 	ended  chan struct{}
 }
 
-// Open starts the program. The terminal needs tmux, and ends with ctx at the latest.
+// Open starts the program. It needs tmux. The terminal ends at the latest with ctx.
 func Open(ctx context.Context, o Options) (*Terminal, error) {
 	dir, err := os.MkdirTemp("", "terminal-")
 	if err != nil {
 		return nil, err
 	}
 	t := &Terminal{dir: dir, ended: make(chan struct{})}
-	// Not as a daemon, so that it ends with this process's context whatever happens.
+	// Not as a daemon, so that it always ends with ctx.
 	t.server = exec.CommandContext(ctx, "tmux", "-D", "-S", t.socket(), "-f", os.DevNull)
 	t.server.Stdout, t.server.Stderr = &t.said, &t.said
 	if err := t.server.Start(); err != nil {
@@ -48,7 +48,7 @@ func Open(ctx context.Context, o Options) (*Terminal, error) {
 	}
 	go func() {
 		defer close(t.ended)
-		_ = t.server.Wait() // what it said tells more
+		_ = t.server.Wait() // its output is more informative
 	}()
 	if err := t.start(ctx, o); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -66,7 +66,7 @@ func (t *Terminal) start(ctx context.Context, o Options) error {
 	}
 	for _, args := range [][]string{
 		slices.Concat([]string{"new-session", "-d", "-x", strconv.Itoa(o.Width), "-y", strconv.Itoa(o.Height), "env"}, o.Env, o.Args),
-		// The picture is the program's alone, of the size that was asked for.
+		// Show only the program, at the requested size.
 		{"set-option", "-g", "status", "off"},
 		{"set-option", "-g", "window-size", "manual"},
 		{"set-option", "-g", "escape-time", "0"},
@@ -95,47 +95,48 @@ func (t *Terminal) tmux(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Press types keys by tmux's names of them, such as Enter, or single characters.
+// Press types keys by their tmux names, such as Enter, or single characters.
 func (t *Terminal) Press(ctx context.Context, keys ...string) error {
 	_, err := t.tmux(ctx, append([]string{"send-keys", "--"}, keys...)...)
 	return err
 }
 
-// Type types characters as they are.
+// Type types text literally.
 func (t *Terminal) Type(ctx context.Context, text string) error {
 	_, err := t.tmux(ctx, "send-keys", "-l", "--", text)
 	return err
 }
 
-// Resize makes it of another size.
+// Resize changes the terminal's size.
 func (t *Terminal) Resize(ctx context.Context, width, height int) error {
 	_, err := t.tmux(ctx, "resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height))
 	return err
 }
 
-// Text is what can be read now, a line for each of the terminal's.
+// Text returns the visible text, with a line for each of the terminal's.
 func (t *Terminal) Text(ctx context.Context) (string, error) {
 	return t.tmux(ctx, "capture-pane", "-p")
 }
 
-// Styled is the same with the sequences of colours and weights that [SVG] reads.
+// Styled returns the visible text with the sequences for colours and weights that [SVG] parses.
 func (t *Terminal) Styled(ctx context.Context) (string, error) {
 	return t.tmux(ctx, "capture-pane", "-p", "-e")
 }
 
-// State is one of tmux's variables of the terminal, such as alternate_on.
+// State returns one of the terminal's tmux variables, such as alternate_on.
 func (t *Terminal) State(ctx context.Context, name string) (string, error) {
 	out, err := t.tmux(ctx, "display-message", "-p", "#{"+name+"}")
 	return strings.TrimSpace(out), err
 }
 
-// Copy appends every byte that the program writes from now on to a file.
+// Copy appends everything that the program writes from now on to a file.
 func (t *Terminal) Copy(ctx context.Context, file string) error {
 	_, err := t.tmux(ctx, "pipe-pane", "-o", "cat >>'"+file+"'")
 	return err
 }
 
-// Await waits until what can be read is as ok wants, or ctx ends; then the error has what was read last.
+// Await waits until ok accepts the visible text, or ctx ends. The error then contains the last
+// text.
 func (t *Terminal) Await(ctx context.Context, ok func(text string) bool) error {
 	var last string
 	err := t.until(ctx, func() (done bool, err error) {
@@ -151,7 +152,7 @@ func (t *Terminal) Await(ctx context.Context, ok func(text string) bool) error {
 	return nil
 }
 
-// until looks, often, until something is done.
+// until polls look until it returns done.
 func (t *Terminal) until(ctx context.Context, look func() (done bool, err error)) error {
 	const often = 10 * time.Millisecond
 	tick := time.NewTicker(often)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// drawnText is what a picture says, element by element, in the order of its lines; it fails unless the
-// picture is XML.
+// drawnText returns the texts of a picture, element by element, sorted by line. It fails if the
+// picture is not XML.
 func drawnText(t *testing.T, svg []byte) string {
 	t.Helper()
 	var b strings.Builder
@@ -42,7 +42,7 @@ func TestAPictureHasWhatTheTerminalShowed(t *testing.T) {
 	svg := SVG(20, 3, "a <title>", []Frame{{"before", first, time.Second}, {"after", second, 3 * time.Second}})
 	text := drawnText(t, svg)
 	for _, want := range []string{
-		"a <title>", "|12.0plain", "|12.0other", "|70.8|b k2green <&>", "|12.0|vreversed", "|96.0|ffaint", "|12.0|fstill so", // what is set stays set
+		"a <title>", "|12.0plain", "|12.0other", "|70.8|b k2green <&>", "|12.0|vreversed", "|96.0|ffaint", "|12.0|fstill so", // attributes persist
 		".s1{visibility:hidden}", "4s step-end", "25%{visibility:visible}",
 	} {
 		if !strings.Contains(text, want) {
@@ -51,7 +51,7 @@ func TestAPictureHasWhatTheTerminalShowed(t *testing.T) {
 	}
 	for what, n := range map[string]int{"still so": 1, "faint": 1, "plain": 1, "href": 0, "script": 0, ".s2{visibility": 0} {
 		if got := strings.Count(string(svg), what); got != n {
-			t.Errorf("%q is there %d times, want %d", what, got, n)
+			t.Errorf("got %q %d times, want %d", what, got, n)
 		}
 	}
 }

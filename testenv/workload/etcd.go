@@ -15,47 +15,48 @@ import (
 )
 
 const (
-	// workers write beside each other, each its own keys, with a pause after each.
+	// workers write concurrently, each its own keys, with a pause after each.
 	workers = 4
 	pause   = 20 * time.Millisecond
-	// attempt bounds one request; a server that does not answer is asked again.
+	// attempt bounds one request; unanswered requests are retried.
 	attempt = 3 * time.Second
-	// reconnect is how soon the client dials again at the latest: by default it waits longer each time, up to
-	// minutes, and it is not its patience that is tested.
+	// reconnect is the client's maximum backoff. By default it increases to minutes, and the test
+	// is not about that.
 	reconnect = time.Second
-	// told is from when on a time without an answer is told of.
+	// told is the minimum time without an answer that is logged.
 	told = time.Second
-	// prefix is that of all keys.
+	// prefix is the common prefix of all keys.
 	prefix = "w/"
-	// most of what is wrong is told.
+	// most bounds the reported errors.
 	most = 20
 )
 
-// report is what came of it.
+// report is the result.
 type report struct {
-	// Acknowledged writes, each read again at once, and requests that failed and were made again.
+	// Acknowledged is the number of acknowledged writes, each read back at once. Failed is that
+	// of failed attempts, which were retried.
 	Acknowledged, Failed int
-	// Watched is how many of the writes the watch told of.
+	// Watched is the number of writes that the watch reported.
 	Watched int
-	// Longest time without any answer.
+	// Longest is the longest time without any answer.
 	Longest time.Duration
-	// Wrong answers.
+	// Wrong lists wrong answers.
 	Wrong []string
 }
 
-// etcd is a client's work.
+// etcd is the work of a client.
 type etcd struct {
 	client *clientv3.Client
 
 	mu     sync.Mutex
 	report report
-	writes map[string]int64 // the acknowledged ones, by key, with the revision of each
-	last   time.Time        // of an answer
+	writes map[string]int64 // acknowledged writes with their revisions, by key
+	last   time.Time        // time of the last answer
 }
 
-// useEtcd has each worker write one key after the other for d. A write whose outcome is unknown is
-// made again, and does nothing if the key is there. What was acknowledged has to be read at once, be told
-// of by a watch that goes on over all connections, and be there at the end, alone.
+// useEtcd makes each worker write one key after the other for d. A write with an unknown outcome
+// is retried, and does nothing if the key exists. Acknowledged keys must be readable at once, be
+// reported by a watch that survives all connections, and be the only keys at the end.
 func useEtcd(ctx context.Context, endpoint string, d time.Duration, out io.Writer) error {
 	again := backoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = pause, reconnect
@@ -89,7 +90,7 @@ func useEtcd(ctx context.Context, endpoint string, d time.Duration, out io.Write
 	return json.NewEncoder(out).Encode(e.report)
 }
 
-// write makes one key, whatever it takes, and reads it.
+// write writes one key, with as many attempts as necessary, and reads it back.
 func (e *etcd) write(ctx context.Context, key string) {
 	put := clientv3.OpPut(key, key)
 	get := clientv3.OpGet(key)
@@ -100,7 +101,7 @@ func (e *etcd) write(ctx context.Context, key string) {
 		return
 	}
 	revision := made.Header.Revision
-	if !made.Succeeded { // an attempt that was not answered did it
+	if !made.Succeeded { // an earlier attempt without an answer wrote it
 		revision = made.Responses[0].GetResponseRange().Kvs[0].ModRevision
 	}
 	e.mu.Lock()
@@ -119,7 +120,7 @@ func (e *etcd) write(ctx context.Context, key string) {
 	}
 }
 
-// try makes a request until it is answered; false is that ctx ended before.
+// try retries a request until it is answered; false if ctx ends first.
 func try[T any](ctx context.Context, e *etcd, request func(context.Context) (T, error)) (T, bool) {
 	for {
 		once, cancel := context.WithTimeout(ctx, attempt)
@@ -146,7 +147,7 @@ func try[T any](ctx context.Context, e *etcd, request func(context.Context) (T, 
 	}
 }
 
-// watch collects what a watch reports, until that is as many as are wanted or ctx ends.
+// watch collects what a watch reports, until it has as many keys as wanted or ctx ends.
 func (e *etcd) watch(ctx context.Context, wanted <-chan int) map[string]int64 {
 	seen, want, last := map[string]int64{}, -1, int64(0)
 	events := e.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1))
@@ -169,7 +170,7 @@ func (e *etcd) watch(ctx context.Context, wanted <-chan int) map[string]int64 {
 	return seen
 }
 
-// compare looks for differences between what was acknowledged and what is told of.
+// compare reports differences between the acknowledged writes and got.
 func (e *etcd) compare(what string, got map[string]int64) {
 	for key, revision := range e.writes {
 		if got[key] != revision {

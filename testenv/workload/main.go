@@ -1,8 +1,8 @@
-// Command workload is software that others wrote, for pods of tests that use a service of another
-// cluster: an etcd client, and servers and clients of DNS over UDP and of HTTP/3. It is a module of
-// its own, so that its dependencies are none of the product's.
+// Command workload runs third-party software in pods of tests that use a service of another
+// cluster: an etcd client, and servers and clients of DNS over UDP and of HTTP/3. It is a
+// separate module, so that the product does not get its dependencies.
 //
-//	workload serve                      serves HTTP/3 at UDP 8443, DNS at UDP 5353 and names, until it is ended
+//	workload serve                      serves HTTP/3 at UDP 8443, DNS at UDP 5353 and names, until it is terminated
 //	workload etcd ENDPOINT DURATION     writes and reads for that long, and prints a report (JSON)
 //	workload http3 URL SIZE             sends SIZE bytes and compares what comes back
 //	workload dns ADDRESS:PORT NAME      prints a name's address
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// patience bounds a client except for that of etcd.
+// patience bounds all clients except etcd.
 const patience = 30 * time.Second
 
 var errUsage = errors.New("usage: workload serve | etcd ENDPOINT DURATION | http3 URL SIZE | dns ADDRESS:PORT NAME")

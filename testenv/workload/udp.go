@@ -25,11 +25,11 @@ import (
 const (
 	http3Port = ":8443"
 	dnsPort   = ":5353"
-	// answerAddress is that of every name.
+	// answerAddress is the address of every name.
 	answerAddress = "192.0.2.53"
 )
 
-// serve serves until ctx ends. An answer of HTTP/3 is the request's body.
+// serve serves until ctx ends. HTTP/3 responses echo the request's body.
 func serve(ctx context.Context) error {
 	pair, err := selfSigned()
 	if err != nil {
@@ -48,7 +48,7 @@ func serve(ctx context.Context) error {
 		if q.Question[0].Qtype == dns.TypeA {
 			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(answerAddress)})
 		}
-		_ = w.WriteMsg(m) // whoever asks asks again
+		_ = w.WriteMsg(m) // the client will retry
 	})}
 	ended := make(chan error, 2)
 	go func() { ended <- web.ListenAndServe() }()
@@ -71,10 +71,10 @@ func selfSigned() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// useHTTP3 sends random bytes, twice by one connection, and compares the answers.
+// useHTTP3 sends random bytes, twice over one connection, and compares the responses.
 func useHTTP3(ctx context.Context, url string, size int, out io.Writer) error {
 	transport := &http3.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, // what is tested is the way
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, // only the path is tested
 		QUICConfig:      &quic.Config{},
 	}
 	defer transport.Close()
@@ -105,7 +105,7 @@ func useHTTP3(ctx context.Context, url string, size int, out io.Writer) error {
 	return nil
 }
 
-// useDNS asks as programs do, over UDP alone.
+// useDNS queries like programs do, but only over UDP.
 func useDNS(ctx context.Context, server, name string, out io.Writer) error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		if network != "udp" {

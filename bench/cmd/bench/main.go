@@ -1,10 +1,10 @@
-// Command bench measures postern against what a user could pick instead, in one run on
-// this host; see the README of package bench for how to read what it prints.
+// Command bench compares postern with what a user could use instead, in one run on this host. The
+// README of package bench explains its output.
 //
 //	go run ./bench/cmd/bench [flags]
 //
-// It builds the peers for comparison from the module in bench/peers, so it wants the
-// repository's root as working directory, or -peers, and the go command in PATH.
+// It builds the peers for comparison from the module in bench/peers. So it must run in the
+// repository's root, or with -peers, and needs the go command in PATH.
 package main
 
 import (
@@ -26,14 +26,14 @@ import (
 )
 
 const (
-	// childArg, followed by a spec, makes this program one run's process.
+	// childArg, followed by a spec, makes this program the process of a run.
 	childArg = "-run-subject"
-	// relayArg, followed by an address, makes it the TURN server beside a run, until its
-	// standard input ends.
+	// relayArg, followed by an address, makes it the TURN server of a run, until its standard
+	// input ends.
 	relayArg = "-serve-relay"
 )
 
-// errRequired says that -require was given and a ratio is not met.
+// errRequired is returned with -require if a required ratio is not met.
 var errRequired = errors.New("a required ratio is not met")
 
 func main() { cmdline.Main("bench", run) }
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	return nil
 }
 
-// report measures one, or reads the file of an earlier one.
+// report measures a report, or reads that of an earlier run.
 func (o options) report(ctx context.Context, stderr io.Writer) (*bench.Report, error) {
 	if o.read != "" {
 		return read(o.read)
@@ -122,7 +122,7 @@ func (o options) measure(ctx context.Context, stderr io.Writer) (*bench.Report, 
 	return runner.Run(ctx)
 }
 
-// options are the command line.
+// options are the parsed command line.
 type options struct {
 	runner    bench.Options
 	scenarios []bench.Scenario
@@ -130,11 +130,11 @@ type options struct {
 	require   bool
 	// The file of the postern program, and the folder of the peers' modules.
 	postern, peers string
-	// The files of the report that is saved, and of the one that is read and not measured.
+	// The files to save the report to, and to read one from instead of measuring.
 	save, read string
 }
 
-// parse reads the command line; help is where help goes that it asks for.
+// parse parses the command line. It writes requested help to help.
 func parse(args []string, help io.Writer) (options, error) {
 	var (
 		o                   options
@@ -187,10 +187,10 @@ func parse(args []string, help io.Writer) (options, error) {
 	return o, nil
 }
 
-// showing are the flags of a report that is read.
+// showing are the flags that can be used with -read.
 var showing = []string{"read", "o", "require"}
 
-// onlyShows refuses the flags that were given of what would be measured.
+// onlyShows refuses flags that configure a measurement.
 func onlyShows(given *flag.FlagSet) (err error) {
 	given.Visit(func(g *flag.Flag) {
 		if err == nil && !slices.Contains(showing, g.Name) {
@@ -200,7 +200,7 @@ func onlyShows(given *flag.FlagSet) (err error) {
 	return err
 }
 
-// chartWidth is the terminal's width, if w is one.
+// chartWidth returns the terminal's width, or the default if w is not a terminal.
 func chartWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {

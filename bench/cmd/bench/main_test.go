@@ -20,7 +20,7 @@ func TestParseDefaults(t *testing.T) {
 	}
 	for _, s := range o.scenarios {
 		if !s.Default {
-			t.Errorf("got scenario %s, which is not of the default set", s.Name)
+			t.Errorf("got scenario %s, which is not in the default set", s.Name)
 		}
 	}
 	if len(o.scenarios) == 0 {
@@ -54,7 +54,7 @@ func TestMistakesEndWithExitCode2AndSayWhatToDo(t *testing.T) {
 	}
 }
 
-// execute runs the command and gives its exit code and what it wrote.
+// execute runs the command and returns its exit code and output.
 func execute(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, said bytes.Buffer
@@ -72,10 +72,10 @@ func TestASavedReportIsShown(t *testing.T) {
 	}
 	code, stdout, stderr := execute(t, "-read", saved, "-require")
 	if want := "bench: a required ratio is not met: "; code != 1 || stdout == "" || !strings.HasPrefix(stderr, want) {
-		t.Errorf("-require of a report that falls short: exit code %d, stderr %q; want 1, the report and %q…", code, stderr, want)
+		t.Errorf("-require with a ratio that is not met: exit code %d, stderr %q; want 1, the report and %q…", code, stderr, want)
 	}
 	code, _, stderr = execute(t, "-read", "none.json")
 	if want := "bench: read report: open none.json: no such file or directory\n"; code != 1 || stderr != want {
-		t.Errorf("no report to read: exit code %d, stderr %q; want 1 and %q", code, stderr, want)
+		t.Errorf("missing report: exit code %d, stderr %q; want 1 and %q", code, stderr, want)
 	}
 }

@@ -1,10 +1,10 @@
-// Command scale measures a gateway with very many peers, on Linux; see the README of
-// package bench for how to read what it prints.
+// Command scale measures a gateway with very many peers, on Linux. The README of package bench
+// explains its output.
 //
 //	go run ./bench/cmd/scale [flags] [idle] [storm] [flood]
 //
-// Without arguments all three are measured. It needs the binary (make build), and a
-// gigabyte or three for a thousand gateways.
+// Without arguments it measures all three. It needs the binary (make build), and up to 3 GB of
+// memory for a thousand gateways.
 package main
 
 import (
@@ -24,15 +24,15 @@ import (
 	"github.com/postern-dev/postern/bench/scale"
 )
 
-// What makes this program one that it starts itself.
+// First arguments with which this program starts itself.
 const (
-	// serveArg, followed by a configuration file: a gateway that can be profiled.
+	// serveArg, followed by a configuration file, runs a gateway that can be profiled.
 	serveArg = "-serve-hub"
-	// joinArg: a new peer that is timed.
+	// joinArg runs a new peer that is timed.
 	joinArg = "-join-hub"
 )
 
-// What there is to measure.
+// The measurements.
 const (
 	idle  = "idle"
 	storm = "storm"
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	return errors.Join(err, report.WriteText(s.Out))
 }
 
-// measure returns what it has got also when it fails.
+// measure returns what it has measured even if it fails.
 func measure(ctx context.Context, o options) (r scale.Report, err error) {
 	if slices.Contains(o.what, idle) {
 		if r.Idle, err = scale.MeasureIdle(ctx, scale.IdleOptions{
@@ -93,7 +93,7 @@ func measure(ctx context.Context, o options) (r scale.Report, err error) {
 	return r, err
 }
 
-// options are the command line.
+// options are the parsed command line.
 type options struct {
 	common         scale.Options
 	what           []string
@@ -104,7 +104,7 @@ type options struct {
 	json, self     bool
 }
 
-// parse reads the command line; help is where help goes that it asks for.
+// parse parses the command line. It writes requested help to help.
 func parse(args []string, help io.Writer) (options, error) {
 	var (
 		o             options

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/bench/scale"
 )
 
-// The test's program is what this one starts, too.
+// The measured program starts the test binary as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == serveArg || os.Args[1] == joinArg) {
 		main()
@@ -32,7 +32,7 @@ func TestIdlePeersAndNewOnesAreMeasured(t *testing.T) {
 		t.Fatalf("exit code %d, stdout %q (%v), stderr %q; want 0 and a report", code, stdout, err, stderr)
 	}
 	if len(r.Idle) != 1 || r.Idle[0].Peers != 2 || len(r.Idle[0].Joins) != 2 || r.Idle[0].Join() <= 0 {
-		t.Errorf("got %+v, want two peers and the times of two new ones", r.Idle)
+		t.Errorf("got %+v, want two peers and two join times", r.Idle)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestAJoinerWithoutInvitationFails(t *testing.T) {
 	}
 }
 
-// execute runs the command and gives its exit code and what it wrote.
+// execute runs the command and returns its exit code and output.
 func execute(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, said bytes.Buffer
 	code = cmdline.Run(ctx, "scale", run, args, cmdline.Streams{In: strings.NewReader(""), Out: &out, Err: &said})
@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(o.what, []string{storm}) || !slices.Equal(o.peers, []int{3}) || o.window != time.Second || !o.self {
-		t.Errorf("got %+v, want the storm alone with 3 peers of this program itself, and 1 s", o)
+		t.Errorf("got %+v, want only the storm, with 3 peers and this program as hub, and 1 s", o)
 	}
 }
 

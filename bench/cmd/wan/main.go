@@ -1,11 +1,11 @@
-// Command wan measures postern and what it is compared with over paths of the internet:
-// bulk TCP in a grid of round-trip times and losses and over worse paths, keystrokes, and
-// flows that share a bottleneck; see the README of package bench.
+// Command wan measures postern and the peers for comparison over internet paths: bulk TCP in a
+// grid of round-trip times and losses and over worse paths, keystrokes, and flows that share a
+// bottleneck. See the README of package bench.
 //
 //	go run ./bench/cmd/wan [flags]
 //
-// It builds the peers for comparison from the module in bench/peers, so it wants the
-// repository's root as working directory, or -peers, and the go command in PATH.
+// It builds the peers for comparison from the module in bench/peers. So it must run in the
+// repository's root, or with -peers, and needs the go command in PATH.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// childArg, followed by a spec, makes this program one run's process.
+	// childArg, followed by a spec, makes this program the process of a run.
 	childArg = "-run-subject"
 	// pathArg, followed by a path, makes it the forwarder between a run's ends, until its
 	// standard input ends.
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	return o.write(wan.View{Report: report, Base: o.base}, s.Out)
 }
 
-// report measures one, or reads the file of an earlier one.
+// report measures a report, or reads that of an earlier run.
 func (o options) report(ctx context.Context, stderr io.Writer) (*bench.Report, error) {
 	if o.read != "" {
 		f, err := os.Open(o.read)
@@ -84,14 +84,14 @@ func (o options) report(ctx context.Context, stderr io.Writer) (*bench.Report, e
 	return o.grid.Run(ctx)
 }
 
-// options are the command line.
+// options are the parsed command line.
 type options struct {
 	grid                      wan.Grid
 	write                     func(wan.View, io.Writer) error
 	peers, before, base, read string
 }
 
-// parse reads the command line; help is where help goes that it asks for.
+// parse parses the command line. It writes requested help to help.
 func parse(args []string, help io.Writer) (options, error) {
 	var (
 		o                             options

@@ -26,12 +26,12 @@ func TestParse(t *testing.T) {
 	}
 	for _, s := range o.grid.Scenarios {
 		if slices.Contains(s.Subjects, bench.PosternBefore) {
-			t.Errorf("%s: what was before is a subject without -before", s.Name)
+			t.Errorf("%s: got postern-before without -before", s.Name)
 		}
 	}
 	o, err = parse([]string{"-cells", "100ms/1%,duel/cubic", "-before", "/tmp/wan"}, io.Discard)
 	if n := len(o.grid.Scenarios); err != nil || n != 6 || o.grid.Scenarios[0].Cell != "100ms/1%" || !slices.Contains(o.grid.Scenarios[0].Subjects, bench.PosternBefore) {
-		t.Errorf("patterns: got %d scenarios, %v; want one and five queues, with what was before", n, err)
+		t.Errorf("patterns: got %d scenarios, %v; want one and five queues, with postern-before", n, err)
 	}
 }
 

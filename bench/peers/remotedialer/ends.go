@@ -22,9 +22,8 @@ import (
 // agent is the name by which the server knows the serving end.
 const agent = "serving"
 
-// newEnds has an agent connect to a server by a websocket over TLS, which is how Rancher's
-// do, and carries connections from a local listener of the server's to a service that the
-// agent dials.
+// newEnds connects an agent to a server by a websocket over TLS, as Rancher does. It carries
+// connections from a local listener of the server to a service that the agent dials.
 func newEnds(ctx context.Context, _ load.Spec) (load.Ends, error) {
 	logrus.SetLevel(logrus.ErrorLevel)
 	server := remotedialer.New(

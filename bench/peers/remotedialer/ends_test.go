@@ -14,7 +14,7 @@ func TestEndsBearLoads(t *testing.T) {
 		{Load: load.LoadRequests, Size: 1000},
 	} {
 		t.Run(spec.Load, func(t *testing.T) {
-			// A busy machine may need a longer window for something to arrive.
+			// On a busy machine a longer window may be needed for something to arrive.
 			for spec.Duration = 100 * time.Millisecond; ; spec.Duration *= 4 {
 				ends, err := newEnds(t.Context(), spec)
 				if err != nil {

@@ -1,12 +1,12 @@
-// Command remotedialer runs github.com/rancher/remotedialer, by which Rancher reaches clusters
+// Command remotedialer runs github.com/rancher/remotedialer, with which Rancher reaches clusters
 // behind NATs, under the load of package load: both its ends in one process.
 //
-// It is a module of its own, as the other peers are, at the latest version that Go 1.26.8
-// builds. The folder load is a symbolic link to postern's bench/load.
+// It is a separate module, like the other peers, at the latest version that Go 1.26.8 can build.
+// The folder load is a symbolic link to postern's bench/load.
 //
 //	go run . SPEC
 //
-// SPEC is a load.Spec as JSON; one load.Result as JSON comes back on standard output.
+// SPEC is a load.Spec as JSON. The output is a load.Result as JSON.
 package main
 
 import (

@@ -13,25 +13,24 @@ import (
 	"github.com/postern-dev/postern/bench/peers/tsnet/load"
 )
 
-// servicePort is the overlay port that the load goes to, TCP and UDP.
+// servicePort is the overlay port that receives the load, TCP and UDP.
 const servicePort = 5201
 
-// configure keeps tailscale to itself and to the loopback interface. It changes nothing
-// of how packets are handled, but for the MTU where one is asked for: the default is
-// tailscale's own, 1,280.
+// configure restricts tailscale to the loopback interface. It does not change how packets are
+// handled, except for the MTU if requested: tailscale's default is 1,280.
 func configure(spec load.Spec) {
-	envknob.SetNoLogsNoSupport()                            // Logs go nowhere.
-	envknob.Setenv("TS_DISABLE_PORTMAPPER", "true")         // No router is asked for a port.
-	envknob.Setenv("TS_DEBUG_OMIT_LOCAL_ADDRS", "true")     // Nodes offer what STUN tells them, and that alone.
-	envknob.Setenv("TS_ASSUME_NETWORK_UP_FOR_TEST", "true") // The loopback interface will do.
-	netns.SetEnabled(false)                                 // So sockets must not be bound to another one.
+	envknob.SetNoLogsNoSupport()                            // no logs are sent
+	envknob.Setenv("TS_DISABLE_PORTMAPPER", "true")         // do not ask a router for a port
+	envknob.Setenv("TS_DEBUG_OMIT_LOCAL_ADDRS", "true")     // nodes only offer addresses from STUN
+	envknob.Setenv("TS_ASSUME_NETWORK_UP_FOR_TEST", "true") // the loopback interface is enough
+	netns.SetEnabled(false)                                 // so do not bind sockets to another one
 	if spec.MTU > 0 {
 		envknob.Setenv("TS_DEBUG_MTU", strconv.Itoa(spec.MTU))
 	}
 }
 
-// newEnds brings up two nodes of a tailnet of their own, which reach each other directly:
-// over the loopback interface, or by the forwarder at spec.Via.
+// newEnds starts two nodes of a private tailnet. They reach each other directly: over the
+// loopback interface, or through the forwarder at spec.Via.
 func newEnds(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	var via netip.AddrPort
 	if spec.Via != "" {
@@ -61,7 +60,7 @@ func newEnds(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	}, nil
 }
 
-// bringUp brings up the nodes of a run.
+// bringUp starts the nodes of a run.
 func (t *tailnet) bringUp(ctx context.Context, via netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, upTimeout)
 	defer cancel()
@@ -71,8 +70,8 @@ func (t *tailnet) bringUp(ctx context.Context, via netip.AddrPort) error {
 	return t.awaitDirect(ctx, via)
 }
 
-// newProxy is newEnds between a local listener and a service, as programs have it that are not
-// linked with tailscale.
+// newProxy is newEnds between a local listener and a service, for programs that are not linked
+// with tailscale.
 func newProxy(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	inner, err := newEnds(ctx, spec)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/bench/peers/tsnet/load"
 )
 
-// A window of shortest is enough for something to arrive. On a machine that is busy with
-// something else it may not be, so windows grow up to longest.
+// In a window of shortest, something normally arrives. On a busy machine it may not, so windows
+// grow up to longest.
 const (
 	shortest = 100 * time.Millisecond
 	longest  = time.Minute
@@ -44,13 +44,13 @@ func TestAForwarderThatIsNotThere(t *testing.T) {
 	}
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // Gives up as soon as somebody has tried.
+	go func() { // gives up after the first attempt
 		_, _, _ = silent.ReadFrom(make([]byte, 1))
 		cancel()
 	}()
 	_, err = newEnds(ctx, load.Spec{Via: silent.LocalAddr().String()})
 	if err == nil || !strings.Contains(err.Error(), "no direct path") {
-		t.Errorf("got %v, want that there is no direct path", err)
+		t.Errorf("got %v, want an error that there is no direct path", err)
 	}
 	if _, err := newEnds(t.Context(), load.Spec{Via: "nowhere"}); err == nil {
 		t.Error("a forwarder without an address: got no error")
@@ -67,13 +67,13 @@ func TestProxyBearsLoads(t *testing.T) {
 	}
 }
 
-// bear has two nodes bear a load, of which something must arrive.
+// bear runs a load between two nodes. Something must arrive.
 func bear(t *testing.T, spec load.Spec) load.Result {
 	t.Helper()
 	return bearBy(t, newEnds, spec)
 }
 
-// bearBy is bear with the ends that a subject brings up.
+// bearBy is bear with the given ends.
 func bearBy(t *testing.T, newEnds load.Subject, spec load.Spec) load.Result {
 	t.Helper()
 	for window := shortest; window < longest; window *= 10 {

@@ -1,14 +1,12 @@
-// Command tsnet runs tailscale's tsnet, two nodes in one process, under the load of
-// package load.
+// Command tsnet runs tailscale's tsnet, two nodes in one process, under the load of package load.
 //
-// It is a module, and a program, of its own beside the other peers': tsnet asks for
-// later versions of gVisor and others than stock wireguard-go does, and one program would
-// make each bear the other's. The folder load is a symbolic link to the peers', whose
-// files are links to postern's bench/load: one text in every program.
+// It is a separate module and program: tsnet requires later versions of gVisor and other modules
+// than stock wireguard-go, and one program would force these on both. The folder load is a
+// symbolic link to the peers', whose files are links to postern's bench/load.
 //
 //	go run . SPEC
 //
-// SPEC is a load.Spec as JSON; one load.Result as JSON comes back on standard output.
+// SPEC is a load.Spec as JSON. The output is a load.Result as JSON.
 package main
 
 import (

@@ -19,13 +19,12 @@ import (
 	"tailscale.com/types/logger"
 )
 
-// host is where everything that the nodes need listens.
+// host is the address of all servers.
 const host = "127.0.0.1"
 
-// network is what tailscale's nodes need around them, on the loopback interface: its
-// own control server for tests, a DERP relay, by which nodes tell each other where they
-// can be reached, and a STUN server. They are idle while the load runs, and end with the
-// process.
+// network is the infrastructure of tailscale's nodes, on the loopback interface: tailscale's
+// control server for tests, a DERP relay, through which nodes exchange their addresses, and a
+// STUN server. They are idle while the load runs, and end with the process.
 type network struct {
 	control *httptest.Server
 	derp    *derpserver.Server
@@ -33,9 +32,9 @@ type network struct {
 	stun    *net.UDPConn
 }
 
-// newNetwork starts them. The STUN server tells every node that it is reached at via, as
-// one behind a NAT would be that forwards from there; unless via is not valid: then it
-// tells the truth.
+// newNetwork starts the servers. If via is valid, the STUN server tells every node that its
+// address is via, as for a node behind a NAT that forwards from there. Otherwise it tells the
+// actual address.
 func newNetwork(via netip.AddrPort) (*network, error) {
 	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(host)})
 	if err != nil {
@@ -46,7 +45,7 @@ func newNetwork(via netip.AddrPort) (*network, error) {
 
 	n.relay = httptest.NewUnstartedServer(derpserver.Handler(n.derp))
 	n.relay.Config.ErrorLog = logger.StdLogger(logger.Discard)
-	// DERP upgrades an HTTP/1.1 connection; an empty table keeps HTTP/2 from being offered.
+	// DERP upgrades an HTTP/1.1 connection. An empty table disables HTTP/2.
 	n.relay.Config.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
 	n.relay.StartTLS()
 
@@ -62,7 +61,7 @@ func newNetwork(via netip.AddrPort) (*network, error) {
 	return n, nil
 }
 
-// derpMap is the one region, with the one relay that is also the STUN server.
+// derpMap has one region with one relay, which is also the STUN server.
 func (n *network) derpMap() *tailcfg.DERPMap {
 	return &tailcfg.DERPMap{Regions: map[int]*tailcfg.DERPRegion{1: {
 		RegionID: 1, RegionCode: "bench",
@@ -70,7 +69,7 @@ func (n *network) derpMap() *tailcfg.DERPMap {
 			Name: "1a", RegionID: 1, HostName: host, IPv4: host, IPv6: "none",
 			DERPPort: n.relay.Listener.Addr().(*net.TCPAddr).Port,
 			STUNPort: n.stun.LocalAddr().(*net.UDPAddr).Port, STUNTestIP: host,
-			InsecureForTests: true, // Its certificate is httptest's.
+			InsecureForTests: true, // its certificate is httptest's
 		}},
 	}}}
 }
@@ -91,11 +90,11 @@ func answer(pc *net.UDPConn, via netip.AddrPort) {
 		if !at.IsValid() {
 			at = from
 		}
-		_, _ = pc.WriteToUDPAddrPort(stun.Response(id, at), from) // The node asks again.
+		_, _ = pc.WriteToUDPAddrPort(stun.Response(id, at), from) // the node will retry
 	}
 }
 
-// relayed is the number of bytes that nodes have sent by the relay so far.
+// relayed returns the number of bytes that nodes have sent through the relay.
 func (n *network) relayed() int64 {
 	return n.derp.ExpVar(false).(*metrics.Set).Get("bytes_received").(*expvar.Int).Value()
 }

@@ -18,38 +18,37 @@ import (
 )
 
 const (
-	// upTimeout bounds the time until both nodes are up and reach each other without the
-	// relay, on a busy machine. On an idle one it takes a second or two.
+	// upTimeout bounds the time until both nodes are up and reach each other without the relay,
+	// on a busy machine. On an idle one it takes a second or two.
 	upTimeout = 45 * time.Second
-	// pingTimeout bounds one question how the other node is reached: it is lost when a node
-	// has no connection to the relay yet, and takes a round trip, of 200 ms at most in the
-	// WAN scenarios, otherwise. pingPause is the time between two questions.
+	// pingTimeout bounds one ping. It is lost if a node is not connected to the relay yet.
+	// Otherwise it takes a round trip, at most 200 ms in the WAN scenarios. pingPause is the time
+	// between two pings.
 	pingTimeout = 500 * time.Millisecond
 	pingPause   = 20 * time.Millisecond
 )
 
-// tailnet is two nodes, and the network that they need. All of it ends with the process:
-// closing a node resets every connection that it had, also those in TIME-WAIT, and waits
-// for ever when there are more of them than fit its queue of packets, which nobody empties
-// any more.
+// tailnet is two nodes and their network. Everything ends with the process: closing a node resets
+// all its connections, including those in TIME-WAIT, and blocks forever if their packets exceed
+// its queue, which is not drained any more.
 type tailnet struct {
 	network *network
 	nodes   []*node
-	began   time.Time // When there was a network, and nodes began to come up.
-	relayed int64     // Bytes that had gone by the relay when the path was direct.
+	began   time.Time // when the network was up and nodes were started
+	relayed int64     // bytes that the relay had carried when the path was direct
 }
 
-// node is one of them.
+// node is one of the two.
 type node struct {
 	*tsnet.Server
 	client *local.Client
-	addr   netip.Addr // In the tailnet.
+	addr   netip.Addr // in the tailnet
 }
 
-// start brings the network and the nodes up. With a valid via they reach each other by a
+// start starts the network and the nodes. If via is valid, they reach each other through the
 // forwarder there.
 func (t *tailnet) start(ctx context.Context, via netip.AddrPort) (err error) {
-	// Nodes write log buffers, which they keep open. Their state is in memory.
+	// Nodes write log buffers to files, which they keep open. Their state is in memory.
 	dir, err := os.MkdirTemp("", "postern-bench-tsnet-")
 	if err != nil {
 		return fmt.Errorf("make folder for nodes: %w", err)
@@ -72,8 +71,8 @@ func (t *tailnet) start(ctx context.Context, via netip.AddrPort) (err error) {
 	return errors.Join(errs[:]...)
 }
 
-// awaitDirect waits until both nodes reach each other without the relay, and at via, if
-// that is valid.
+// awaitDirect waits until both nodes reach each other without the relay, and at via, if that is
+// valid.
 func (t *tailnet) awaitDirect(ctx context.Context, via netip.AddrPort) error {
 	for i, n := range t.nodes {
 		if err := n.awaitDirect(ctx, t.nodes[1-i].addr, via); err != nil {
@@ -91,7 +90,7 @@ func (t *tailnet) newNode(name, dir string) *node {
 	}}
 }
 
-// up brings a node up.
+// up starts a node.
 func (n *node) up(ctx context.Context) error {
 	status, err := n.Up(ctx)
 	if err != nil {
@@ -104,8 +103,8 @@ func (n *node) up(ctx context.Context) error {
 	return nil
 }
 
-// awaitDirect asks how the other node is reached until it is without the relay: at via, if
-// that is valid. Asking is what makes magicsock look for a way.
+// awaitDirect pings the other node until the answer does not use the relay, and comes from via,
+// if that is valid. The pings make magicsock look for a path.
 func (n *node) awaitDirect(ctx context.Context, other netip.Addr, via netip.AddrPort) error {
 	for {
 		var last string
@@ -127,7 +126,7 @@ func (n *node) awaitDirect(ctx context.Context, other netip.Addr, via netip.Addr
 	}
 }
 
-// ping tells at which address the other node answered; none if through the relay.
+// ping returns the address at which the other node answered; "" through the relay.
 func (n *node) ping(ctx context.Context, other netip.Addr) (way string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -141,12 +140,12 @@ func (n *node) ping(ctx context.Context, other netip.Addr) (way string, err erro
 	return r.Endpoint, nil
 }
 
-// mostRelayed is what a run may send by the relay, in bytes: looking for better paths
-// costs some hundred bytes now and then, a bulk transfer that falls back to the relay
-// passes this in a blink.
+// mostRelayed is how much a run may send through the relay, in bytes. Looking for better paths
+// takes some hundred bytes from time to time. A bulk transfer that falls back to the relay
+// exceeds this at once.
 const mostRelayed = 1 << 20
 
-// checkDirect fails when the load went by the relay, which is no part of what is measured.
+// checkDirect returns an error if the load used the relay, which is not what is measured.
 func (t *tailnet) checkDirect() error {
 	if n := t.network.relayed() - t.relayed; n > mostRelayed {
 		return fmt.Errorf("the direct path was lost: %d bytes went by the relay", n)

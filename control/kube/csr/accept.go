@@ -13,17 +13,17 @@ import (
 )
 
 var (
-	// errTooOld: the certificate is of an earlier request, and most of its life is over.
+	// errTooOld: the certificate is from an earlier request, and most of its lifetime is over.
 	errTooOld = errors.New("the certificate is too old")
-	// errSigner: the signer signed something else than it was asked to.
+	// errSigner: the signer signed something other than requested.
 	errSigner = errors.New("the signer signed something else")
 )
 
-// slack is how much longer than asked a signer may make a certificate: it allows for clocks
-// by beginning earlier.
+// slack is how much longer than requested a certificate may be valid: to allow for clock
+// differences, signers let it begin earlier.
 const slack = 15 * time.Minute
 
-// accept looks at what the signer made before it is given out.
+// accept checks the signer's certificate before it is handed out.
 func accept(certPEM []byte, user string, request *x509.CertificateRequest, now time.Time) (auth.Issuance, error) {
 	block, _ := pem.Decode(certPEM)
 	if block == nil || block.Type != "CERTIFICATE" {

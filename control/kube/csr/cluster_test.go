@@ -36,7 +36,7 @@ func TestClusterSigns(t *testing.T) {
 	w.lacksRights(t)
 }
 
-// refusedUnguarded: rights without the policy must not be used.
+// refusedUnguarded: without the policy nothing is issued.
 func (w *world) refusedUnguarded(t *testing.T) {
 	_, role := shipped(t)
 	w.kubectl(t, role, "apply", "-f", "-")
@@ -47,7 +47,7 @@ func (w *world) refusedUnguarded(t *testing.T) {
 	}
 }
 
-// guard applies the policy, and waits until the API server has noticed.
+// guard applies the policy, and waits until the API server enforces it.
 func (w *world) guard(t *testing.T) {
 	policy, _ := shipped(t)
 	w.kubectl(t, policy, "apply", "-f", "-")
@@ -104,8 +104,8 @@ func (w *world) issues(t *testing.T) {
 	}
 }
 
-// grantsNothingByName: a peer that named itself after a binding that is there gets nothing of
-// it, and the one that was named by an operator does.
+// grantsNothingByName: a peer that named itself after an existing binding does not get its
+// rights, and one that an operator named does.
 func (w *world) grantsNothingByName(t *testing.T) {
 	w.kubectl(t, "", "create", "clusterrolebinding", "left-behind", "--clusterrole=cluster-admin", "--user="+userOf(edge))
 	named := edge
@@ -137,7 +137,7 @@ func (w *world) grantsNothingByName(t *testing.T) {
 }
 
 // keepsGatewaysApart: a second gateway of the cluster, with the shipped policy for its account
-// and name, has certificates for its own peers and for none of the first.
+// and name, can get certificates for its own peers and none for the first gateway's.
 func (w *world) keepsGatewaysApart(t *testing.T) {
 	w.kubectl(t, "", "create", "serviceaccount", "-n", "postern", "paris")
 	policy, role := shipped(t)
@@ -167,7 +167,7 @@ func (w *world) keepsGatewaysApart(t *testing.T) {
 	}
 }
 
-// refusesEscalations plays a gateway whose token was stolen.
+// refusesEscalations acts as a gateway whose token was stolen.
 func (w *world) refusesEscalations(t *testing.T) {
 	make := func(name string, change func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
 		x := w.issuer.objects.blank(der(t, pkix.Name{CommonName: userOf(edge)})).CertificateSigningRequest
@@ -221,7 +221,7 @@ func (w *world) refusesEscalations(t *testing.T) {
 	if code, body := w.do(t, http.MethodPost, "?dryRun=All", make("good", nil)); code != http.StatusCreated {
 		t.Errorf("the good one: got %d: %.300s", code, body)
 	}
-	// Somebody else's request, which asks for what a peer may have.
+	// Someone else's request, for what a peer may have.
 	theirs := make("theirs", nil)
 	theirs.TypeMeta = metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}
 	b, err := json.Marshal(theirs)
@@ -247,7 +247,7 @@ func (w *world) refusesEscalations(t *testing.T) {
 	w.kubectl(t, "", "delete", "csr", "theirs")
 }
 
-// deniedByPolicy: what another policy of the cluster says reaches the operator.
+// deniedByPolicy: the message of another policy of the cluster reaches the operator.
 func (w *world) deniedByPolicy(t *testing.T) {
 	const policy = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -276,8 +276,8 @@ spec: {policyName: no-berlin, validationActions: [Deny]}
 	}
 }
 
-// waitsForASlowSigner: a request that nobody signs is an error with a code, and the same
-// request gets the certificate once there is one.
+// waitsForASlowSigner: an unsigned request is an error with a code, and repeating it returns the
+// certificate once there is one.
 func (w *world) waitsForASlowSigner(t *testing.T) {
 	w.stopSigner()
 	csrPEM := requestFor(t, userOf(edge))

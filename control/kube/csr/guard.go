@@ -18,21 +18,21 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// guardFor is how long it is believed that the policy is in force.
+// guardFor is how long a successful test of the policy is valid.
 const guardFor = 10 * time.Minute
 
-// probeUsers are those for whom nothing may be signed, and whom nobody knows: anyone, and a
-// peer of another gateway.
+// probeUsers are users for whom nothing may be signed, and who do not exist: an arbitrary user,
+// and a peer of another gateway.
 var probeUsers = []string{"postern-preflight", auth.UserPrefix + "postern-preflight:nobody"}
 
-// guard finds out whether something keeps this gateway's account from having certificates for
-// anyone but its peers: our policy, or another of the cluster's owner. It asks for what must be
-// refused, without having it made (dry run).
+// guard tests whether something prevents this gateway's account from getting certificates for
+// anyone but its peers: our policy, or another one in the cluster. It requests, with dry run,
+// what must be refused.
 type guard struct {
 	objects objects
 
 	mu   sync.Mutex
-	good time.Time // when it was last found in force
+	good time.Time // when it was last found to be enforced
 }
 
 func (g *guard) check(ctx context.Context, now time.Time) error {
@@ -53,7 +53,7 @@ func (g *guard) check(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// refused is an error unless a policy refuses a request for the user.
+// refused returns an error unless a policy refuses a request for the user.
 func (g *guard) refused(ctx context.Context, user string) error {
 	x, err := g.probe(user)
 	if err != nil {
@@ -72,7 +72,7 @@ func (g *guard) refused(ctx context.Context, user string) error {
 	return nil
 }
 
-// probe is a request that is as ours are except for the user.
+// probe returns a request that is like ours except for the user.
 func (g *guard) probe(user string) (object, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -20,48 +20,47 @@ import (
 )
 
 const (
-	// MinTTL is the shortest that Kubernetes grants (expirationSeconds), MaxTTL the longest
-	// that the policy lets pass, and DefaultTTL what is asked for by default.
+	// MinTTL is the minimum that Kubernetes grants (expirationSeconds), MaxTTL the maximum that
+	// the policy permits, and DefaultTTL the default.
 	MinTTL     = 10 * time.Minute
 	MaxTTL     = 24 * time.Hour
 	DefaultTTL = time.Hour
 
-	// issueTimeout is how long one Issue looks for the certificate: the peer waits for it, 20 s at most.
+	// issueTimeout is how long Issue polls for the certificate: the peer waits 20 s at most.
 	issueTimeout = 15 * time.Second
-	// lastLook is what the look that began last may take beyond that: cut off, it would tell of its own
-	// end, and not what is missing.
+	// lastLook is the additional time for the last poll: if it were cut off, its error would be
+	// the timeout instead of what is missing.
 	lastLook = 2 * time.Second
 	// requestTimeout bounds one request to the API server.
 	requestTimeout = 5 * time.Second
-	// firstPoll and maxPoll pace the look for the certificate: a signer takes some
-	// milliseconds when it is not overloaded.
+	// firstPoll and maxPoll pace the polling for the certificate: a signer takes some
+	// milliseconds unless overloaded.
 	firstPoll = 100 * time.Millisecond
 	maxPoll   = time.Second
-	// keepFor is how long objects are kept for a request that is repeated, which is also how
-	// long a denial counts.
+	// keepFor is how long objects are kept for repeated requests, and how long a denial counts.
 	keepFor = 5 * time.Minute
-	// firstRetry and maxRetry pace what is done again when the API server does not answer.
+	// firstRetry and maxRetry pace retries when the API server does not answer.
 	firstRetry = 250 * time.Millisecond
 	maxRetry   = 10 * time.Second
 )
 
-// Options say for whom certificates are asked.
+// Options configure an Issuer.
 type Options struct {
-	// Gateway is the name of this gateway, which its objects bear as a label.
+	// Gateway is the name of this gateway, a label of its objects.
 	Gateway string
-	// TTL of a certificate, MinTTL to MaxTTL; 0 is DefaultTTL. The signer may shorten it.
+	// TTL of a certificate, MinTTL to MaxTTL; 0 means DefaultTTL. The signer may shorten it.
 	TTL time.Duration
-	// Ledger remembers what was issued; it may be nil.
+	// Ledger records issued certificates; it may be nil.
 	Ledger auth.Ledger
-	// Report is told what keeps the issuer from issuing, an empty list when nothing does. It
-	// must not block, and may be nil.
+	// Report is called with what keeps the issuer from issuing, or an empty list. It must not
+	// block, and may be nil.
 	Report func([]check.OwnProblem)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Issuer has certificates signed by the cluster. It is an auth.RequestIssuer, and safe for
-// concurrent use. It issues to those that SetPeers named, and Run deletes what is left.
+// Issuer issues certificates signed by the cluster. It is an auth.RequestIssuer, and safe for
+// concurrent use. It issues to the peers of SetPeers; Run deletes old objects.
 type Issuer struct {
 	o       Options
 	objects objects
@@ -71,12 +70,12 @@ type Issuer struct {
 	mu       sync.Mutex
 	known    bool // SetPeers was called
 	peers    map[string]peer.PublicKey
-	problems map[string]check.OwnProblem // by peer; of the guard by ""
+	problems map[string]check.OwnProblem // by peer; that of the guard by ""
 }
 
 var _ auth.RequestIssuer = (*Issuer)(nil)
 
-// New makes an issuer in a cluster. Nothing is asked of the cluster yet.
+// New returns an issuer in a cluster. It sends no request yet.
 func New(c *kube.Cluster, o Options) (*Issuer, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -94,17 +93,17 @@ func New(c *kube.Cluster, o Options) (*Issuer, error) {
 	return &Issuer{o: o, objects: objects, guard: guard{objects: objects}, wake: make(chan struct{}, 1), problems: map[string]check.OwnProblem{}}, nil
 }
 
-// Tokens is auth.Issuer's.
+// Tokens implements auth.Issuer.
 func (*Issuer) Tokens() bool { return false }
 
-// Verbatim is auth.RequestIssuer's.
+// Verbatim implements auth.RequestIssuer.
 func (*Issuer) Verbatim() {}
 
-// User is auth.Issuer's: the gateway's name keeps its peers apart from those of others in the
-// cluster, and the policy holds it to that.
+// User implements auth.Issuer. The gateway's name in it separates its peers from those of other
+// gateways in the cluster, which the policy enforces.
 func (i *Issuer) User(s auth.Subject) string { return i.objects.user(s) }
 
-// Issue has the request signed. A request that is repeated gets the same certificate.
+// Issue returns a certificate for the request. A repeated request gets the same one.
 func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth.Issuance, error) {
 	if !i.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no peer to issue to", auth.ErrIssuer, s.Name)
@@ -119,7 +118,7 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	ctx, cancel := context.WithTimeout(i.logged(ctx), issueTimeout+lastLook)
 	defer cancel()
 	out, err := i.issue(ctx, s, request, time.After(issueTimeout))
-	i.signal() // the object is to be deleted in time
+	i.signal() // so that the object is deleted in time
 	if !i.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
 	}
@@ -127,7 +126,7 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	if err != nil {
 		return auth.Issuance{}, wrapped(err)
 	}
-	if i.o.Ledger != nil { // again too: whoever issued it first may have died before it was noted
+	if i.o.Ledger != nil { // also repeatedly: the first issuer may have died before recording it
 		if err := i.o.Ledger.RecordIssued(s.PublicKey, s.IdentityName(), out.Serial, time.Now(), out.NotAfter); err != nil {
 			i.o.Logger.Warn("failed to record an issued identity", "peer", s.Name, "error", err)
 		}
@@ -135,7 +134,7 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	return out, nil
 }
 
-// wrapped makes an error an auth.ErrIssuer.
+// wrapped wraps an error in an auth.ErrIssuer.
 func wrapped(err error) error {
 	if errors.Is(err, auth.ErrIssuer) || errors.Is(err, auth.ErrCSR) {
 		return err
@@ -143,7 +142,8 @@ func wrapped(err error) error {
 	return fmt.Errorf("%w: %w", auth.ErrIssuer, err)
 }
 
-// issue goes on from wherever the object of the request is, until there is a certificate or enough is.
+// issue continues from the current state of the request's object, until there is a certificate or
+// enough fires.
 func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.CertificateRequest, enough <-chan time.Time) (auth.Issuance, error) {
 	if err := i.guard.check(ctx, time.Now()); err != nil {
 		i.noteGuard(err)
@@ -179,11 +179,11 @@ func (i *Issuer) issue(ctx context.Context, s auth.Subject, request *x509.Certif
 	}
 }
 
-// step does the next thing that an object needs.
+// step performs the next step for an object.
 func (i *Issuer) step(ctx context.Context, s auth.Subject, request *x509.CertificateRequest, have *object) (out auth.Issuance, done bool, err error) {
 	switch state, why := have.state(); state {
 	case stateDenied:
-		if have.age() > keepFor { // whoever denied it may think otherwise by now
+		if have.age() > keepFor { // whoever denied it may decide differently now
 			return out, false, i.objects.delete(ctx, have)
 		}
 		return out, false, denied(have.Name, why)
@@ -201,11 +201,10 @@ func (i *Issuer) step(ctx context.Context, s auth.Subject, request *x509.Certifi
 		}
 		return out, true, err
 	}
-	return out, false, nil // approved: the signer's turn
+	return out, false, nil // approved: wait for the signer
 }
 
-// SetPeers says who the peers are that may have an identity. Run deletes the objects of all
-// others.
+// SetPeers sets the peers that may have an identity. Run deletes the objects of all others.
 func (i *Issuer) SetPeers(peers []auth.Subject) {
 	next := make(map[string]peer.PublicKey, len(peers))
 	for _, p := range peers {
@@ -224,8 +223,8 @@ func (i *Issuer) SetPeers(peers []auth.Subject) {
 	i.forget(next)
 }
 
-// Revoke is auth.Issuer's: nothing more is issued to the peer, and what it has ends by its
-// expiry.
+// Revoke implements auth.Issuer: nothing more is issued to the peer, and its certificates end by
+// their expiry.
 func (i *Issuer) Revoke(s auth.Subject) auth.Revocation {
 	i.mu.Lock()
 	if i.peers[s.Name] == s.PublicKey {
@@ -254,7 +253,7 @@ func (i *Issuer) signal() {
 	}
 }
 
-// logged makes client-go log where we do, and not to the process's stderr.
+// logged makes client-go log to our logger instead of the process's stderr.
 func (i *Issuer) logged(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(i.o.Logger.Handler()))
 }

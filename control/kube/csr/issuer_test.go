@@ -29,14 +29,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// What a real cluster does is tested against one, with the tag e2e. Here are the signers and
-// approvers that it cannot be made to have.
+// A real cluster is tested with the tag e2e. These tests have signers and approvers that a real
+// cluster does not have.
 
 var lone = auth.Subject{Name: "lone", PublicKey: peer.PublicKey{3}}
 
 const loneUser = "postern:peer:cloud:lone"
 
-// fakeAPI keeps certificate requests. decide is called with each that is approved.
+// fakeAPI stores certificate requests. decide is called for each approved one.
 type fakeAPI struct {
 	decide func(*certificatesv1.CertificateSigningRequest)
 
@@ -137,7 +137,7 @@ users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x
 	return i, r
 }
 
-// reports keeps what was reported last.
+// reports stores the last report.
 type reports struct {
 	mu   sync.Mutex
 	last []check.OwnProblem
@@ -158,14 +158,14 @@ func (r *reports) codes() (out []catalogue.Code) {
 	return out
 }
 
-// condition sets one, with a reason.
+// condition sets a condition with a message.
 func condition(x *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType, message string) {
 	x.Status.Conditions = append(x.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: kind, Status: corev1.ConditionTrue, Reason: "Test", Message: message,
 	})
 }
 
-// sign signs a request with a template that change may spoil.
+// sign signs a request with a template that change may modify.
 func sign(t *testing.T, x *certificatesv1.CertificateSigningRequest, change func(*x509.Certificate)) {
 	t.Helper()
 	key := newKey(t)
@@ -240,8 +240,7 @@ func TestWhatSignersDo(t *testing.T) {
 	}
 }
 
-// Whoever waits for a certificate that nobody signs is told that, and no less because the time was over
-// while it was looked for.
+// If no one signs, the error says so, even if the timeout ends during a poll.
 func TestNobodySigns(t *testing.T) {
 	enough := make(chan time.Time, 1)
 	api := &fakeAPI{decide: func(*certificatesv1.CertificateSigningRequest) { enough <- time.Now() }}
@@ -257,7 +256,7 @@ func TestNobodySigns(t *testing.T) {
 	}
 }
 
-// Objects of earlier times are no obstacle.
+// Objects from earlier are no obstacle.
 func TestStaleObjectsAreHealed(t *testing.T) {
 	old := metav1.NewTime(time.Now().Add(-2 * keepFor))
 	for name, spoil := range map[string]func(*testing.T, *certificatesv1.CertificateSigningRequest){
@@ -302,7 +301,7 @@ func TestStaleObjectsAreHealed(t *testing.T) {
 	}
 }
 
-// Somebody else's object of our name is left alone.
+// Someone else's object with our name is not changed.
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	api := &fakeAPI{decide: func(x *certificatesv1.CertificateSigningRequest) { sign(t, x, nil) }}
 	i, _ := api.start(t)

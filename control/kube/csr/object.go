@@ -25,20 +25,20 @@ import (
 )
 
 const (
-	// The labels of our objects. Requests belong to no namespace, so the gateway's is one of
-	// them: two gateways of one name in two namespaces are two.
+	// The labels of our objects. Requests have no namespace, so the gateway's namespace is one of
+	// the labels: gateways with the same name in two namespaces are different.
 	labelPeer      = "postern.dev/peer"
 	labelGateway   = "postern.dev/gateway"
 	labelNamespace = "postern.dev/namespace"
-	// annotationKey is the peer's public key, in base64: which a label could not hold.
+	// annotationKey is the peer's public key in base64, which a label cannot contain.
 	annotationKey = "postern.dev/public-key"
-	// namePrefix begins the name of every object.
+	// namePrefix is the prefix of every object's name.
 	namePrefix = "postern-"
 
 	resource = "certificatesigningrequests"
-	// hashBytes of a hash are enough to tell requests apart.
+	// hashBytes is how much of a hash distinguishes requests.
 	hashBytes = 10
-	// pageSize bounds a list's pages.
+	// pageSize is the size of a list's pages.
 	pageSize = 500
 )
 
@@ -63,7 +63,7 @@ func newObjects(c *kube.Cluster, o Options) (objects, error) {
 	return objects{client: client, gateway: o.Gateway, namespace: c.Namespace(), seconds: int32(math.Ceil(o.TTL.Seconds()))}, nil
 }
 
-// wanted is the object that a request should have.
+// wanted returns the object for a request.
 func (o objects) wanted(s auth.Subject, request *x509.CertificateRequest) object {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%s\n%s\n%s\n", o.namespace, o.gateway, s.IdentityName(), s.PublicKey)
@@ -75,13 +75,13 @@ func (o objects) wanted(s auth.Subject, request *x509.CertificateRequest) object
 	return x
 }
 
-// user is whom a request has to be for: UserPrefix GATEWAY:IDENTITY.
+// user returns the user that a request has to be for: UserPrefix GATEWAY:IDENTITY.
 func (o objects) user(s auth.Subject) string {
 	return auth.UserPrefix + o.gateway + ":" + s.IdentityName()
 }
 
-// blank is an object for a request. That is encoded again: whatever else was in the peer's
-// text goes no further.
+// blank returns an object for a request. The request is encoded again, without anything else in
+// the peer's text.
 func (o objects) blank(der []byte) object {
 	seconds := o.seconds
 	return object{&certificatesv1.CertificateSigningRequest{
@@ -99,7 +99,7 @@ func (o objects) ours(x object) bool {
 	return x.Labels[labelGateway] == o.gateway && x.Labels[labelNamespace] == o.namespace && x.Labels[labelPeer] != ""
 }
 
-// same reports whether two objects ask for the same.
+// same reports whether two objects request the same.
 func (x object) same(y object) bool {
 	a, b := x.Spec, y.Spec
 	return bytes.Equal(a.Request, b.Request) && a.SignerName == b.SignerName && slices.Equal(a.Usages, b.Usages) &&
@@ -108,7 +108,7 @@ func (x object) same(y object) bool {
 
 func (x object) age() time.Duration { return time.Since(x.CreationTimestamp.Time) }
 
-// state is how far an object is.
+// state is the state of an object.
 type state int
 
 const (
@@ -119,7 +119,7 @@ const (
 	stateFailed
 )
 
-// state tells it, with what was said of a refusal.
+// state returns the state, with the message of a refusal.
 func (x object) state() (state, string) {
 	s := statePending
 	for _, c := range x.Status.Conditions {
@@ -145,11 +145,11 @@ func (x object) state() (state, string) {
 	return s, ""
 }
 
-// errForeign: there is an object of the name that we need, and it is not ours.
+// errForeign: an object has the required name, and is not ours.
 var errForeign = errors.New("it is not this gateway's")
 
-// ensure returns the object of a request, which is made when it is not there. One that asks for
-// something else, of an earlier configuration, is replaced.
+// ensure returns the object of a request, and creates it if necessary. An object of an earlier
+// configuration, with different contents, is replaced.
 func (o objects) ensure(ctx context.Context, want object) (have *object, created bool, err error) {
 	got := object{&certificatesv1.CertificateSigningRequest{}}
 	err = o.do(ctx, o.client.Get().Resource(resource).Name(want.Name), got.CertificateSigningRequest)
@@ -170,8 +170,8 @@ func (o objects) ensure(ctx context.Context, want object) (have *object, created
 // errReplaced: the object was in the way, and is recreated.
 var errReplaced = errors.New("an object that asks for something else is deleted")
 
-// approve approves what was seen, and nothing else: the API server refuses it when the object
-// has changed meanwhile.
+// approve approves exactly the version that was seen: the API server refuses if the object has
+// changed.
 func (o objects) approve(ctx context.Context, x *object) error {
 	next := x.DeepCopy()
 	next.TypeMeta = metav1.TypeMeta{APIVersion: certificatesv1.SchemeGroupVersion.String(), Kind: "CertificateSigningRequest"}
@@ -183,7 +183,7 @@ func (o objects) approve(ctx context.Context, x *object) error {
 	return o.do(ctx, o.client.Put().Resource(resource).Name(x.Name).SubResource("approval").Body(next), &certificatesv1.CertificateSigningRequest{})
 }
 
-// delete deletes the very object that was seen. That it is gone already is fine.
+// delete deletes exactly the object that was seen. A missing one is no error.
 func (o objects) delete(ctx context.Context, x *object) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -195,7 +195,7 @@ func (o objects) delete(ctx context.Context, x *object) error {
 	return err
 }
 
-// list lists the objects of this gateway.
+// list returns the objects of this gateway.
 func (o objects) list(ctx context.Context) ([]object, error) {
 	var out []object
 	next := ""
@@ -218,7 +218,7 @@ func (o objects) list(ctx context.Context) ([]object, error) {
 	}
 }
 
-// do makes one request, bounded.
+// do sends one request, with a timeout.
 func (objects) do(ctx context.Context, r *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

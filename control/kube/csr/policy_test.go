@@ -34,11 +34,11 @@ type rule struct {
 	program          cel.Program
 }
 
-// policy is the shipped policy as the API server reads it, but for what a cluster tells it.
+// policy is the shipped policy as the API server evaluates it, without the parts that need a
+// cluster.
 type policy struct{ variables, validations []rule }
 
-// perCallLimit is the cost that the API server grants one expression
-// (k8s.io/apiserver/pkg/apis/cel).
+// perCallLimit is the API server's cost limit for one expression (k8s.io/apiserver/pkg/apis/cel).
 const perCallLimit = 1000000
 
 var shippedPolicy = sync.OnceValues(func() (*policy, error) {
@@ -52,7 +52,7 @@ var shippedPolicy = sync.OnceValues(func() (*policy, error) {
 	if err := yaml.NewDecoder(bytes.NewReader(b)).Decode(&doc); err != nil {
 		return nil, err
 	}
-	// Of the functions that Kubernetes adds to CEL's own, the policy uses findAll.
+	// Of Kubernetes' additions to CEL the policy only uses findAll.
 	env, err := cel.NewEnv(ext.Strings(ext.StringsVersion(2)), cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
 		cel.Variable("request", cel.DynType), cel.Variable("variables", cel.DynType),
 		cel.Function("findAll", cel.MemberOverload("string_find_all", []*cel.Type{cel.StringType, cel.StringType}, cel.ListType(cel.StringType),
@@ -77,7 +77,7 @@ var shippedPolicy = sync.OnceValues(func() (*policy, error) {
 	return p, nil
 })
 
-// admits is what the policy of the gateway "cloud" says of a request for a certificate.
+// admits returns the decision of gateway "cloud"'s policy on a request for a certificate.
 func admits(t testing.TB, text []byte) bool {
 	t.Helper()
 	p, err := shippedPolicy()
@@ -94,7 +94,7 @@ func admits(t testing.TB, text []byte) bool {
 		}},
 		"oldObject": nil, "variables": variables,
 	}
-	for _, v := range p.variables { // an error counts where the variable is used
+	for _, v := range p.variables { // an error only counts where the variable is used
 		if out, _, err := v.program.Eval(in); err == nil {
 			variables[v.Name] = out
 		}
@@ -134,7 +134,7 @@ func requestFor(t testing.TB, user string) []byte {
 	return inPEM(der(t, pkix.Name{CommonName: user}))
 }
 
-// Every name that a peer can have passes, many times over: signatures differ in length.
+// Every possible name of a peer is admitted, with many signatures, because their lengths differ.
 func TestPolicyAdmitsEveryPeer(t *testing.T) {
 	for n := 1; n <= auth.MaxIdentityName; n++ {
 		name := string("a0m9z"[n%5]) + strings.Repeat("-", max(0, n-2)) + strings.Repeat("x", min(1, n-1))
@@ -144,7 +144,7 @@ func TestPolicyAdmitsEveryPeer(t *testing.T) {
 			}
 		}
 	}
-	// The longest user of all still has the encoding that the policy reads.
+	// The longest user still has the encoding that the policy expects.
 	if n := len(auth.UserPrefix) + api.MaxNameLength + 1 + auth.MaxIdentityName; n >= 117 {
 		t.Errorf("users have up to %d characters", n)
 	}
@@ -204,15 +204,15 @@ func TestPolicyRefusesAllElse(t *testing.T) {
 	}
 }
 
-// patched is a copy with one byte greater.
+// patched returns a copy with one byte increased.
 func patched(b []byte, at int, by byte) []byte {
 	out := bytes.Clone(b)
 	out[at] += by
 	return out
 }
 
-// Whatever the policy admits and Go's readers (which the API server and the signer use) can
-// read is the request of a peer, and of nobody else.
+// If the policy admits a request and Go's parsers (those of the API server and the signer) can
+// parse it, it is that of a peer.
 func FuzzPolicy(f *testing.F) {
 	good := requestFor(f, "postern:peer:cloud:edge")
 	evil := requestFor(f, "kubernetes-admin")

@@ -17,17 +17,17 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// problem is an error that operators find by its code.
+// problem is an error with a code for operators.
 type problem struct {
 	code catalogue.Code
-	// object is the request's name; empty where it is not about one.
+	// object is the request's name; empty if it is not about one.
 	object string
 	detail string
-	// verbs and resource are the right that is missing.
+	// verbs and resource are the missing permission.
 	verbs, resource string
 }
 
-// Error is for the log.
+// Error returns the message for the log.
 func (p *problem) Error() string {
 	text := string(p.code) + ": "
 	switch p.code {
@@ -56,17 +56,17 @@ func failed(name, why string) error {
 }
 func unsigned(name string) error { return &problem{code: catalogue.CSRUnsigned, object: name} }
 
-// lacksRight tells what RBAC refuses from what a policy does.
+// lacksRight distinguishes a refusal by RBAC from one by a policy.
 func lacksRight(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
 }
 
-// refusedByPolicy is admission's refusal: a policy's, a webhook's or a plugin's.
+// refusedByPolicy reports a refusal by admission: a policy, a webhook or a plugin.
 func refusedByPolicy(err error) bool {
 	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && !lacksRight(err)
 }
 
-// explain gives an error of the API server its code.
+// explain adds the code to an error of the API server.
 func explain(err error, name string) error {
 	var p *problem
 	switch {
@@ -84,7 +84,7 @@ func explain(err error, name string) error {
 	return err
 }
 
-// missingRight reads the missing right from what the API server says, in which it is quoted.
+// missingRight parses the missing permission in the API server's message, where it is quoted.
 func missingRight(err error) error {
 	p := &problem{code: catalogue.CSRForbidden, verbs: "use", resource: resource, detail: err.Error()}
 	if _, rest, ok := strings.Cut(err.Error(), " cannot "); ok {
@@ -93,14 +93,14 @@ func missingRight(err error) error {
 			p.resource, _, _ = strings.Cut(rest, `"`)
 		}
 	}
-	// The plugin CertificateApproval asks for the right to approve for a signer.
+	// The plugin CertificateApproval requires permission to approve for a signer.
 	if strings.Contains(err.Error(), "not permitted to approve") {
 		p.verbs, p.resource = "approve", "signers/"+certificatesv1.KubeAPIServerClientSignerName
 	}
 	return p
 }
 
-// transient tells errors that may be gone in a moment.
+// transient reports whether an error may disappear soon.
 func transient(err error) bool {
 	var p *problem
 	if errors.As(err, &p) || errors.Is(err, errForeign) || errors.Is(err, errSigner) || errors.Is(err, context.Canceled) {
@@ -118,14 +118,14 @@ func transient(err error) bool {
 		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// guardName stands for the guard among the names of peers, which are never empty.
+// guardName represents the guard among the names of peers, which are never empty.
 const guardName = ""
 
-// note keeps what came of a peer's request for the checks.
+// note records the result of a peer's request for the checks.
 func (i *Issuer) note(name string, err error) {
 	var p *problem
 	if err != nil && !errors.As(err, &p) {
-		return // it says nothing lasting
+		return // a transient error says nothing lasting
 	}
 	if p != nil && (p.code == catalogue.CSRUnguarded || p.code == catalogue.CSRForbidden) {
 		name = guardName
@@ -146,7 +146,7 @@ func (i *Issuer) note(name string, err error) {
 
 func (i *Issuer) noteGuard(err error) { i.note(guardName, err) }
 
-// forget drops the problems of those who are no peers any more.
+// forget drops the problems of former peers.
 func (i *Issuer) forget(peers map[string]peer.PublicKey) {
 	i.mu.Lock()
 	maps.DeleteFunc(i.problems, func(name string, _ check.OwnProblem) bool {

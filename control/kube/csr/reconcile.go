@@ -10,9 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Run says what would keep the issuer from issuing, then deletes the objects of those who are
-// no peers, once SetPeers has named these, and those that are over; and tries again until it
-// is done. It returns when ctx ends.
+// Run reports what keeps the issuer from issuing. Once SetPeers was called, it deletes the
+// objects of others than peers, and old ones, with retries. It returns when ctx ends.
 func (i *Issuer) Run(ctx context.Context) {
 	ctx = i.logged(ctx)
 	i.o.Logger.Info("user names of peers include this gateway's name; bind roles to them", "user", i.objects.user(auth.Subject{Name: "NAME"}))
@@ -52,7 +51,7 @@ func (i *Issuer) Run(ctx context.Context) {
 	}
 }
 
-// reconcile deletes what is over, and says when there will be more; 0 means never.
+// reconcile deletes what is over, and returns when there will be more; 0 means never.
 func (i *Issuer) reconcile(ctx context.Context) (next time.Duration, err error) {
 	i.mu.Lock()
 	known := i.known
@@ -80,7 +79,7 @@ func (i *Issuer) reconcile(ctx context.Context) (next time.Duration, err error) 
 	return next, errors.Join(errs...)
 }
 
-// left is how long an object is still to be kept.
+// left returns how long an object is still kept.
 func (i *Issuer) left(x object) time.Duration {
 	var key peer.PublicKey
 	if key.UnmarshalText([]byte(x.Annotations[annotationKey])) != nil {

@@ -32,10 +32,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// signerProgram has the signer in it.
+// signerProgram contains the signer.
 const signerProgram = "kube-controller-manager"
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
 var (
@@ -43,7 +43,7 @@ var (
 	berlin = auth.Subject{Name: "berlin", PublicKey: peer.PublicKey{2}}
 )
 
-// userOf is a peer's user, as the gateway "cloud" has it.
+// userOf returns a peer's user at gateway "cloud".
 func userOf(s auth.Subject) string { return auth.UserPrefix + "cloud:" + s.IdentityName() }
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -53,8 +53,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// world is a real API server with the signer of kube-controller-manager, and an issuer that
-// has the shipped role.
+// world is a real API server with the signer of kube-controller-manager, and an issuer with the
+// shipped role.
 type world struct {
 	cluster kubetest.Cluster
 	roots   *x509.CertPool
@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.cluster = kubetest.With(t, testkube.Options{Dir: w.dir, ClientCAs: ca.CertPEM()})
 	t.Cleanup(w.stopSigner)
-	if _, err := os.Stat(filepath.Join(assets, signerProgram)); err != nil { // an older API server comes alone
+	if _, err := os.Stat(filepath.Join(assets, signerProgram)); err != nil { // an older API server has none
 		t.Setenv("KUBEBUILDER_ASSETS", "")
 		if w.assets, err = testkube.Binaries(ctx, t.Output()); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startSigner runs kube-controller-manager's signing controller alone.
+// startSigner runs only kube-controller-manager's signing controller.
 func (w *world) startSigner(t *testing.T) {
 	t.Helper()
 	w.signer = exec.CommandContext(context.Background(), filepath.Join(w.assets, signerProgram),
@@ -132,7 +132,7 @@ func (w *world) stopSigner() {
 	}
 }
 
-// newIssuer runs one with the account's token, as in a pod beside the cluster.
+// newIssuer runs an issuer with the account's token, as in a pod.
 func (w *world) newIssuer(t *testing.T) *Issuer {
 	t.Helper()
 	t.Setenv("KUBECONFIG", w.cluster.Bearer(t, "postern", w.token))
@@ -157,7 +157,7 @@ func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	return w.cluster.Run(t, stdin, args...)
 }
 
-// last is what was reported last.
+// last returns the last report.
 func (w *world) last() (list []check.OwnProblem) {
 	for {
 		select {
@@ -168,7 +168,7 @@ func (w *world) last() (list []check.OwnProblem) {
 	}
 }
 
-// wantCode wants an error with a code, and the report of it.
+// wantCode checks for an error with a code, and its report.
 func (w *world) wantCode(t *testing.T, err error, code catalogue.Code) {
 	t.Helper()
 	if !errors.Is(err, auth.ErrIssuer) || !strings.Contains(err.Error(), string(code)) {
@@ -179,7 +179,7 @@ func (w *world) wantCode(t *testing.T, err error, code catalogue.Code) {
 	}
 }
 
-// shipped are the documents of the shipped manifest: the policy and the role.
+// shipped returns the documents of the shipped manifest: the policy and the role.
 func shipped(t *testing.T) (policy, role string) {
 	t.Helper()
 	b, err := os.ReadFile(policyFile)
@@ -190,7 +190,7 @@ func shipped(t *testing.T) (policy, role string) {
 	return docs[0] + "\n---\n" + docs[1], docs[2]
 }
 
-// whoami asks the API server with a certificate.
+// whoami asks the API server who the owner of a certificate is.
 func (w *world) whoami(t *testing.T, certPEM []byte, key *ecdsa.PrivateKey) (user string, groups []string) {
 	t.Helper()
 	block, _ := pem.Decode(certPEM)
@@ -227,7 +227,7 @@ func (w *world) whoami(t *testing.T, certPEM []byte, key *ecdsa.PrivateKey) (use
 	return out.Status.UserInfo.Username, out.Status.UserInfo.Groups
 }
 
-// do asks the API server with the gateway's own token, past its code.
+// do sends a request with the gateway's own token, bypassing its code.
 func (w *world) do(t *testing.T, method, path string, body any) (int, string) {
 	t.Helper()
 	b, err := json.Marshal(body)
@@ -254,7 +254,7 @@ func (w *world) do(t *testing.T, method, path string, body any) (int, string) {
 	return resp.StatusCode, string(out)
 }
 
-// ledger remembers in memory.
+// ledger records in memory.
 type ledger struct {
 	mu   sync.Mutex
 	ends map[peer.PublicKey]map[string]time.Time // by serial

@@ -14,19 +14,19 @@ import (
 	"github.com/postern-dev/postern/control/config"
 )
 
-// apiServerPort is where kubeadm, k3s and kind have their API servers listen.
+// apiServerPort is the API server's port with kubeadm, k3s and kind.
 const apiServerPort = "6443"
 
-// location is what the cluster says of where its API server is.
+// location is the API server's location according to the cluster.
 type location struct {
 	Endpoint
-	// asked: it was asked, and Address is empty because it does not say.
+	// asked: a request was made; an empty Address means that the cluster does not say.
 	asked bool
-	// denied says in words what this gateway may not read.
+	// denied says in words which permission this gateway lacks.
 	denied string
 }
 
-// apiServer takes the address of the configuration before what the cluster says.
+// apiServer prefers the address of the configuration to that of the cluster.
 func (f facts) apiServer(d *derived) {
 	if f.configured != "" {
 		d.APIServer = Endpoint{Address: f.configured, From: "spec.services.apiServer of the configuration"}
@@ -41,8 +41,8 @@ func (f facts) apiServer(d *derived) {
 	d.problem(NameAPIServer, catalogue.APIServerUnlocated, p)
 }
 
-// ofClusterInfo reads the kubeconfig of kube-public's cluster-info (kubeadm writes it for
-// nodes that are to join).
+// ofClusterInfo parses the kubeconfig in kube-public's cluster-info (kubeadm writes it for
+// joining nodes).
 func ofClusterInfo(kubeconfig string) (Endpoint, error) {
 	c, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {
@@ -58,8 +58,8 @@ func ofClusterInfo(kubeconfig string) (Endpoint, error) {
 	return Endpoint{}, fmt.Errorf("cluster-info names no cluster")
 }
 
-// ofURL is the host, and the address with a port, of a URL that a kubeconfig has for an API
-// server. What Go takes for a URL need not be one that can be dialled: "A00://]" has the host ].
+// ofURL returns the host and the address with a port of a kubeconfig's API server URL. A URL that
+// Go accepts may still be invalid as an address: "A00://]" has the host ].
 func ofURL(server string) (host, address string, err error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -69,7 +69,7 @@ func ofURL(server string) (host, address string, err error) {
 	return host, address, config.CheckDialAddress(address)
 }
 
-// ofControlPlane takes the first node of the control plane: the one that was made first.
+// ofControlPlane returns the oldest control plane node.
 func ofControlPlane(nodes []corev1.Node) Endpoint {
 	slices.SortFunc(nodes, func(a, b corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

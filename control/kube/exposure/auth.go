@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/control/predict"
 )
 
-// authService finds how auth is exposed out-of-band. An Ingress comes first: its Service is
-// a ClusterIP then, or a NodePort that only the Ingress is to use.
+// authService finds how auth is exposed out-of-band. An Ingress comes first: its Service is then
+// a ClusterIP, or a NodePort for use by the Ingress.
 func (f facts) authService(d *derived) {
 	if f.auth == "" {
 		return
@@ -38,7 +38,7 @@ func (f facts) authService(d *derived) {
 	d.Auth.Endpoints = found
 }
 
-// authDirect is auth without an Ingress.
+// authDirect handles auth without an Ingress.
 func (f facts) authDirect(d *derived, found *endpoints, s *corev1.Service) {
 	d.Auth.Exposure = predict.ClusterIP
 	for _, port := range s.Spec.Ports {
@@ -63,8 +63,8 @@ func (f facts) authDirect(d *derived, found *endpoints, s *corev1.Service) {
 	}
 }
 
-// ofIngress adds the hosts of the rules that lead to a Service; where there is none, any
-// host will do, and the Ingress's own addresses are added.
+// ofIngress adds the hosts of the rules that lead to a Service. Without hosts, any host will do,
+// and it adds the Ingress's addresses.
 func ofIngress(found *endpoints, i *networkingv1.Ingress, service, tls string) {
 	port, from := "443", "Ingress "+i.Name
 	if tls == TLSNone {
@@ -87,15 +87,16 @@ func ofIngress(found *endpoints, i *networkingv1.Ingress, service, tls string) {
 	}
 }
 
-// annotation is one by which a controller is told what to do with TLS.
+// annotation is an annotation about TLS for an Ingress controller.
 type annotation struct {
 	key    string
 	values []string // any of them, in lower case; empty = any value
 }
 
-// passing, encrypting and ending are the annotations of the controllers in use: ingress-nginx,
-// HAProxy Technologies', haproxy-ingress, Traefik, AWS Load Balancer Controller, OpenShift.
-// The first two say that TLS comes to auth, as it was or re-encrypted; the last that it ends before.
+// passing, encrypting and ending are the annotations of common controllers: ingress-nginx,
+// HAProxy Technologies', haproxy-ingress, Traefik, AWS Load Balancer Controller, OpenShift. With
+// the first two, auth gets TLS, either unchanged or re-encrypted; with the last, TLS is
+// terminated before.
 func passing() []annotation {
 	yes := []string{"true"}
 	return []annotation{
@@ -129,7 +130,7 @@ func ending() []annotation {
 	}
 }
 
-// tlsOf says what an Ingress does with TLS on its way to a Service. Traefik reads some
+// tlsOf returns what an Ingress does with TLS on the way to a Service. Traefik reads some
 // annotations of the Service.
 func tlsOf(i *networkingv1.Ingress, s *corev1.Service) string {
 	has := func(list []annotation) bool {

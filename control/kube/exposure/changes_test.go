@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// still is a watcher whose mirrors the test fills, and what it told.
+// still is a watcher whose mirrors are filled by the test, and its calls of OnChange.
 type still struct {
 	*Watcher
 	told []Exposure
@@ -48,7 +48,7 @@ func fill[T mirror.Object](t *testing.T, m *mirror.Mirror[T], objects ...T) {
 	}
 }
 
-// balanced makes the Service a load balancer with these addresses, at a time.
+// balanced makes the Service a load balancer with these addresses at a time.
 func (s *still) balanced(t *testing.T, at time.Time, ips ...string) time.Time {
 	t.Helper()
 	var in []corev1.LoadBalancerIngress
@@ -101,7 +101,7 @@ func TestLostAddressesAreToldForAWhile(t *testing.T) {
 	}
 }
 
-// Whoever is told that the Service is gone need not be told that so are its addresses.
+// If the Service is missing, its missing addresses are no separate problem.
 func TestAddressesThatGoWithTheirServiceAreNoProblemOfTheirOwn(t *testing.T) {
 	s := newStill(t)
 	s.balanced(t, now, "203.0.113.1")
@@ -143,7 +143,7 @@ func TestALostLoadBalancerWaitsSinceItWasLost(t *testing.T) {
 	}
 }
 
-// A mirror keeps nothing that is not read: nodes list every image on them.
+// A mirror only keeps what is read: nodes list all their images.
 func TestMirrorsKeepNoMoreThanIsRead(t *testing.T) {
 	n := node("n1", "InternalIP 10.0.0.1")
 	n.Status.Images = []corev1.ContainerImage{{Names: []string{"registry.example/x:1"}}}

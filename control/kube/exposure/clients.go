@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// clients know the few types that are read.
+// clients only know the types that are read.
 type clients struct {
 	core, networking rest.Interface
 }
@@ -30,7 +30,7 @@ func newClients(c *kube.Cluster) (clients, error) {
 	return clients{core, networking}, nil
 }
 
-// service mirrors one Service, by its name: a right with resourceNames will do for that.
+// service mirrors one Service by name, for which a permission with resourceNames is enough.
 func (c clients) service(namespace, name string, changed func()) mirror.Options[*corev1.Service] {
 	return mirror.Options[*corev1.Service]{
 		Client: c.core, Resource: "services", Namespace: namespace, Fields: "metadata.name=" + name,

@@ -16,13 +16,13 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// made is when the objects of the tests were made, now when they are looked at.
+// made is the creation time of the tests' objects, now the time of the test.
 var (
 	made = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	now  = made.Add(time.Hour)
 )
 
-// service makes the gateway's Service of a type, changed by more.
+// service returns the gateway's Service with a type, changed by more.
 func service(t corev1.ServiceType, more ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "postern", Namespace: "ns", CreationTimestamp: metav1.NewTime(made)}}
 	s.Spec.Type = t
@@ -44,7 +44,7 @@ func local(s *corev1.Service) {
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// node makes one that is Ready, with addresses written "ExternalIP 203.0.113.5".
+// node returns a Ready node with addresses such as "ExternalIP 203.0.113.5".
 func node(name string, addresses ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -60,7 +60,7 @@ func notReady(n *corev1.Node) *corev1.Node {
 	return n
 }
 
-// pod makes the active one, on a node.
+// pod returns the active pod, on a node.
 func pod(node string, ports ...corev1.ContainerPort) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "postern-0", Namespace: "ns"}}
 	p.Spec.NodeName = node
@@ -80,7 +80,7 @@ func ingress(name, service string, more ...func(*networkingv1.Ingress)) *network
 	return i
 }
 
-// cluster makes facts in which everything has been read.
+// cluster returns facts in which everything has been read.
 func cluster(objects ...any) facts {
 	f := facts{namespace: "ns", service: "postern", port: 51820, account: "ns:postern"}
 	f.services.read, f.pods.read, f.nodes.read, f.ingresses.read, f.located.asked = true, true, true, true, true
@@ -193,7 +193,7 @@ func TestWhatLeadsToTheGateway(t *testing.T) {
 	}
 }
 
-// A node port is there at once, and peers may be connected by it.
+// The node port exists at once, and peers may be connected through it.
 func TestALoadBalancerThatWaitsHasANodePort(t *testing.T) {
 	balancer := service(corev1.ServiceTypeLoadBalancer)
 	for _, c := range []struct {
@@ -222,7 +222,7 @@ func TestALoadBalancerIsGivenTimeForItsAddress(t *testing.T) {
 	if d := derive(f, made.Add(pendingGrace)); len(d.Problems) != 1 || !d.Problems[0].Since.Equal(made) {
 		t.Errorf("after %v: %+v", pendingGrace, d)
 	}
-	// One that lost its address waits since then, and not since it was made.
+	// One that lost its address has been pending since then, not since its creation.
 	f.pendingSince = now.Add(-time.Second)
 	if d := derive(f, now); len(d.Problems) != 0 || !d.again.Equal(f.pendingSince.Add(pendingGrace)) {
 		t.Errorf("after a loss: %+v", d)

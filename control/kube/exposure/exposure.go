@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// Names of our own checks that a problem is shown as.
+// Names of own checks that show problems.
 const (
 	NameService   = "service"
 	NameNodes     = "node-addresses"
@@ -16,26 +16,24 @@ const (
 	NameMoved     = "exposure-moved"
 )
 
-// SourceService is the source of the candidates that endpoints become, as the status
-// document has it.
+// SourceService is the source of candidates made from endpoints, as in the status document.
 const SourceService = "service"
 
 // Exposure is how the cluster lets others reach the gateway, auth and the API server.
 type Exposure struct {
-	// Type is that of the gateway's Service, empty where it is unknown.
+	// Type is that of the gateway's Service; empty if unknown.
 	Type string
 	// Endpoints lead to the gateway's UDP port, the best first.
 	Endpoints []Endpoint
-	// Auth is how auth is exposed to peers out-of-band; its zero value where it is not.
+	// Auth is how auth is exposed to out-of-band peers; the zero value if it is not.
 	Auth Auth
-	// APIServer is where others may reach the API server; its Address is empty where that is
-	// unknown.
+	// APIServer is the API server's address for others; its Address is empty if unknown.
 	APIServer Endpoint
-	// Problems are what is wrong, each with its code.
+	// Problems are the problems found, each with its code.
 	Problems []check.OwnProblem
 }
 
-// Endpoint is an address and where it is known from.
+// Endpoint is an address with its source.
 type Endpoint struct {
 	Address string // "host-or-ip:port"
 	Source  string // SourceService
@@ -44,18 +42,18 @@ type Endpoint struct {
 
 // Auth is the exposure of the auth service.
 type Auth struct {
-	// Exposure is LoadBalancer, NodePort, Ingress or ClusterIP, as package predict has it.
+	// Exposure is LoadBalancer, NodePort, Ingress or ClusterIP, as in package predict.
 	Exposure  string
 	Endpoints []Endpoint
-	// TLS is what an Ingress does with it: passthrough, reencrypted, terminated or none (it
-	// takes plain HTTP).
+	// TLS is what an Ingress does with TLS: passthrough, reencrypted, terminated or none (plain
+	// HTTP).
 	TLS string
 }
 
 // TLSNone is an Ingress without TLS: tokens would cross the network in the clear.
 const TLSNone = "none"
 
-// addresses are those of endpoints.
+// addresses returns those of endpoints.
 func addresses(list []Endpoint) []string {
 	out := make([]string, 0, len(list))
 	for _, e := range list {
@@ -64,7 +62,7 @@ func addresses(list []Endpoint) []string {
 	return out
 }
 
-// endpoints collects addresses, each once.
+// endpoints collects addresses without duplicates.
 type endpoints []Endpoint
 
 func (l *endpoints) add(host, port, from string) {
@@ -75,8 +73,8 @@ func (l *endpoints) add(host, port, from string) {
 	*l = append(*l, e)
 }
 
-// private reports whether an address can be dialled only from its own network. A name is
-// taken at its word.
+// private reports whether an address can only be dialled from its own network. A name is assumed
+// to be public.
 func private(host string) bool {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -87,7 +85,7 @@ func private(host string) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || sharedSpace.Contains(a)
 }
 
-// hostOf is the host of a host:port.
+// hostOf returns the host of a host:port.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

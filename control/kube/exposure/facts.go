@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// facts are what is known about the cluster at one moment.
+// facts are what is known about the cluster at one time.
 type facts struct {
 	namespace string
 	service   string // the gateway's Service
@@ -22,34 +22,34 @@ type facts struct {
 	nodes     known[*corev1.Node]
 	ingresses known[*networkingv1.Ingress]
 
-	// configured is the API server's address as the configuration has it; located is what
-	// the cluster says of it, and whether it could be asked.
+	// configured is the configured address of the API server. located is the cluster's answer,
+	// and whether there was one.
 	configured string
 	located    location
-	// pendingSince is when the LoadBalancer was first seen without an address; zero when the
-	// Service has been so since it was made.
+	// pendingSince is when the LoadBalancer was first seen without an address; zero if it has had
+	// none since its creation.
 	pendingSince time.Time
 }
 
 // known is what is known about the objects of one kind.
 type known[T any] struct {
 	list []T
-	// read: they have been listed. Without it and without denied, nobody knows yet.
+	// read: they have been listed. If neither read nor denied, they are still unknown.
 	read bool
-	// denied: the API server refuses to list or to watch them.
+	// denied: the API server refuses to list or watch them.
 	denied bool
 }
 
-// mirrored is what a mirror holds.
+// mirrored returns the content of a mirror.
 func mirrored[T mirror.Object](m *mirror.Mirror[T]) known[T] {
 	list, read := m.Objects()
 	return known[T]{list: list, read: read, denied: m.Denied()}
 }
 
-// settled reports whether it is known what there is, or that it cannot be.
+// settled reports whether the objects are known, or cannot be read.
 func (k known[T]) settled() bool { return k.read || k.denied }
 
-// named finds an object.
+// named returns an object by name.
 func named[T interface{ GetName() string }](k known[T], name string) (found T, ok bool) {
 	for _, x := range k.list {
 		if x.GetName() == name {
@@ -62,15 +62,15 @@ func named[T interface{ GetName() string }](k known[T], name string) (found T, o
 // derived is what follows from facts.
 type derived struct {
 	Exposure
-	// wantNodes: the addresses of nodes matter.
+	// wantNodes: the nodes' addresses matter.
 	wantNodes bool
 	// pending: the Service is a LoadBalancer without an address.
 	pending bool
-	// again is when time alone changes something; zero = never.
+	// again is when the mere passage of time changes something; zero means never.
 	again time.Time
 }
 
-// derive makes the exposure of what is known. It keeps nothing of facts.
+// derive derives the exposure. It keeps no references to facts.
 func derive(f facts, now time.Time) derived {
 	var d derived
 	f.gateway(&d, now)

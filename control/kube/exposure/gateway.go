@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// pendingGrace is how long a load balancer may take to get its address before anyone is
-// told: clouds take 10 to 60 s, and most of them answer within this.
+// pendingGrace is how long a load balancer may take to get its address before this is reported:
+// clouds take 10 to 60 s, mostly less than this.
 const pendingGrace = 30 * time.Second
 
 // gateway finds what leads to the gateway's UDP port.
@@ -41,7 +41,7 @@ func (f facts) gateway(d *derived, now time.Time) {
 	}
 }
 
-// ofService adds what the Service leads here.
+// ofService adds the addresses of the Service.
 func (f facts) ofService(d *derived, found *endpoints, s *corev1.Service, now time.Time) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		p := f.about("Service", s.Name)
@@ -70,7 +70,7 @@ func (f facts) ofService(d *derived, found *endpoints, s *corev1.Service, now ti
 	}
 }
 
-// loadBalancer adds what the load balancer of the Service has been given.
+// loadBalancer adds the addresses of the Service's load balancer.
 func (f facts) loadBalancer(d *derived, found *endpoints, s *corev1.Service, port corev1.ServicePort, now time.Time) {
 	from := "LoadBalancer of Service " + s.Name
 	var failed []string
@@ -103,7 +103,7 @@ func (f facts) loadBalancer(d *derived, found *endpoints, s *corev1.Service, por
 	d.since(NameService, catalogue.LoadBalancerPending, p, since)
 }
 
-// portError is what the load balancer says of a port that it does not serve.
+// portError returns the load balancer's error about a port that it does not serve.
 func portError(in corev1.LoadBalancerIngress, port corev1.ServicePort) string {
 	for _, st := range in.Ports {
 		if st.Port == port.Port && st.Protocol == port.Protocol && st.Error != nil {
@@ -113,7 +113,7 @@ func portError(in corev1.LoadBalancerIngress, port corev1.ServicePort) string {
 	return ""
 }
 
-// nodePort adds the node port and says when it is of no use to strangers.
+// nodePort adds the node port, and reports if strangers cannot use it.
 func (f facts) nodePort(d *derived, found *endpoints, s *corev1.Service, port corev1.ServicePort) {
 	candidates, why := f.nodePorts(d, found, s, port)
 	shut := !slices.ContainsFunc(*found, func(e Endpoint) bool {
@@ -130,7 +130,7 @@ func (f facts) nodePort(d *derived, found *endpoints, s *corev1.Service, port co
 	}
 }
 
-// portsOf are the Service's ports that lead to the gateway.
+// portsOf returns the Service's ports that lead to the gateway.
 func (f facts) portsOf(s *corev1.Service) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, p := range s.Spec.Ports {
@@ -141,8 +141,8 @@ func (f facts) portsOf(s *corev1.Service) []corev1.ServicePort {
 	return out
 }
 
-// leadsHere reports whether a port's target is the gateway's. A name is one of the pod's
-// ports; while no pod is known, it is believed.
+// leadsHere reports whether a port's target is the gateway's. A name refers to the pod's ports;
+// while no pod is known, it is assumed to match.
 func (f facts) leadsHere(p corev1.ServicePort) bool {
 	if p.TargetPort.Type == intstr.Int {
 		target := p.TargetPort.IntVal
@@ -163,7 +163,7 @@ func (f facts) leadsHere(p corev1.ServicePort) bool {
 	return len(f.pods.list) == 0
 }
 
-// describePorts says what a Service has, for a message.
+// describePorts describes a Service's ports, for a message.
 func describePorts(ports []corev1.ServicePort) string {
 	var out []string
 	for _, p := range ports {
@@ -207,7 +207,7 @@ func (f facts) hostPort(d *derived, found *endpoints, pod *corev1.Pod, p corev1.
 	}
 }
 
-// backends are the ports of a Service that an Ingress leads to.
+// backends returns the ports of a Service that an Ingress leads to.
 func backends(i *networkingv1.Ingress, service string) []networkingv1.ServiceBackendPort {
 	var out []networkingv1.ServiceBackendPort
 	add := func(b *networkingv1.IngressBackend) {
@@ -229,8 +229,8 @@ func backends(i *networkingv1.Ingress, service string) []networkingv1.ServiceBac
 // backs reports whether an Ingress leads to a Service.
 func backs(i *networkingv1.Ingress, service string) bool { return len(backends(i, service)) > 0 }
 
-// toTCP reports whether all that an Ingress leads to of the gateway's Service are TCP ports,
-// which are there for something else: auth out-of-band. s is nil where there is none.
+// toTCP reports whether an Ingress only leads to TCP ports of the gateway's Service, which are
+// for out-of-band auth. s is nil if there is no Service.
 func toTCP(i *networkingv1.Ingress, s *corev1.Service, service string) bool {
 	return s != nil && !slices.ContainsFunc(backends(i, service), func(b networkingv1.ServiceBackendPort) bool {
 		return !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {

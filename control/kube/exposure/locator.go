@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// locateAfter is how often the cluster is asked where its API server is: that hardly
-	// ever changes, and a watch for it would cost more than a request.
+	// locateAfter is the interval of requests for the API server's location: it hardly ever
+	// changes, and a watch would cost more.
 	locateAfter = 10 * time.Minute
 	// locateRetry is the same after a failure.
 	locateRetry = 30 * time.Second
@@ -22,10 +22,10 @@ const (
 	locateTimeout = 10 * time.Second
 )
 
-// controlPlane marks the nodes of the control plane (kubeadm, k3s, kind).
+// controlPlane is the label of control plane nodes (kubeadm, k3s, kind).
 const controlPlane = "node-role.kubernetes.io/control-plane"
 
-// locator asks the cluster from time to time where its API server is.
+// locator periodically requests the API server's location from the cluster.
 type locator struct {
 	core    rest.Interface
 	changed func()
@@ -40,7 +40,7 @@ func (l *locator) location() location {
 	return l.now
 }
 
-// run asks until ctx ends.
+// run sends requests until ctx ends.
 func (l *locator) run(ctx context.Context) {
 	for {
 		wait := locateAfter
@@ -69,8 +69,8 @@ func (l *locator) set(next location) {
 	}
 }
 
-// locate asks cluster-info, and else for nodes of the control plane. That neither is there,
-// or may be read, is an answer as well; the error is that nobody answered.
+// locate reads cluster-info, or else the control plane nodes. If neither exists, or may be read,
+// that is an answer as well; an error means no answer.
 func locate(ctx context.Context, core rest.Interface) (location, error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()

@@ -11,12 +11,12 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// maxNodes bounds the nodes whose addresses are announced. Any node leads to the gateway;
-// peers probe every address, and two that work would do.
+// maxNodes bounds the announced nodes. Every node leads to the gateway; peers probe every
+// address, and two working ones are enough.
 const maxNodes = 4
 
-// nodePorts adds the node port of a Service's port at the nodes that lead to the gateway.
-// It returns what it added, and why where that is nothing.
+// nodePorts adds the node port of a Service's port at the nodes that lead to the gateway. It
+// returns what it added, or why nothing.
 func (f facts) nodePorts(d *derived, found *endpoints, s *corev1.Service, port corev1.ServicePort) (added []catalogue.Candidate, why string) {
 	if port.NodePort == 0 {
 		return nil, "it has no node port"
@@ -36,8 +36,8 @@ func (f facts) nodePorts(d *derived, found *endpoints, s *corev1.Service, port c
 	return added, why
 }
 
-// leading are the nodes that lead to the gateway: that of the active pod first, then those
-// with an address for others, then by name.
+// leading returns the nodes that lead to the gateway: the active pod's first, then those with an
+// external address, then by name.
 func (f facts) leading(local bool) (out []*corev1.Node, why string) {
 	var active string
 	for _, p := range f.pods.list {
@@ -82,8 +82,8 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// reachable are the addresses of a node that others may dial: its external ones, or else
-// its internal addresses. Hostname and InternalDNS mean something inside alone.
+// reachable returns the addresses of a node that others may dial: its external ones, or else its
+// internal ones. Hostname and InternalDNS are only meaningful inside.
 func reachable(n *corev1.Node) []corev1.NodeAddress {
 	of := func(types ...corev1.NodeAddressType) []corev1.NodeAddress {
 		var out []corev1.NodeAddress
@@ -102,7 +102,8 @@ func reachable(n *corev1.Node) []corev1.NodeAddress {
 	return of(corev1.NodeInternalIP)
 }
 
-// locality notes that an address is private, after another word; note does by itself.
+// locality returns a note that an address is private, for use after another word; note stands by
+// itself.
 func locality(host string) string {
 	if private(host) {
 		return ", private"

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node's status lists every image on it, and every object who wrote which of its fields:
-// what is not read is let go at once.
+// A node's status lists all its images, and every object the managers of its fields. What is not
+// read is dropped at once.
 
 func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

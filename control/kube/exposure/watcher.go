@@ -21,41 +21,41 @@ import (
 )
 
 const (
-	// calm is how long nothing must change before a change is told: what one `helm upgrade`
-	// does arrives in several events, within a few milliseconds.
+	// calm is how long nothing must change before a change is reported: a `helm upgrade` causes
+	// several events within a few milliseconds.
 	calm = 200 * time.Millisecond
 	// firstWait bounds how long the first exposure waits for what cannot be read.
 	firstWait = 10 * time.Second
-	// movedFor is how long it is shown that addresses have changed.
+	// movedFor is how long a change of addresses is shown.
 	movedFor = 15 * time.Minute
 )
 
-// Options of a [Watcher]. Cluster, Service, Port and OnChange are required.
+// Options configure a [Watcher]. Cluster, Service, Port and OnChange are required.
 type Options struct {
 	Cluster *kube.Cluster
-	// Namespace is the gateway's; empty takes the cluster's.
+	// Namespace is the gateway's; empty means the cluster's.
 	Namespace string
-	// Service is the name of the gateway's Service, AuthService that of auth's when it is
-	// exposed out-of-band.
+	// Service is the name of the gateway's Service, AuthService that of auth's if it is exposed
+	// out-of-band.
 	Service, AuthService string
 	// Port is the gateway's UDP port in its pod.
 	Port uint16
-	// Pods selects the active pod: labels as in a Service's selector.
+	// Pods selects the active pod by labels, as a Service's selector.
 	Pods map[string]string
-	// APIServer is the API server's address for others by the configuration; empty asks the
+	// APIServer is the API server's configured address for others; empty means to ask the
 	// cluster.
 	APIServer string
-	// Account is the gateway's ServiceAccount (namespace:name), for what messages tell to
-	// type; may be empty.
+	// Account is the gateway's ServiceAccount (namespace:name), for commands in messages; may be
+	// empty.
 	Account string
-	// OnChange is called by Run with the first exposure and whenever it has changed, one call
-	// at a time.
+	// OnChange is called by Run with the first exposure and after each change, one call at a
+	// time.
 	OnChange func(Exposure)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Watcher keeps the exposure of a gateway while [Watcher.Run] runs.
+// Watcher determines the exposure of a gateway while [Watcher.Run] runs.
 type Watcher struct {
 	o    Options
 	log  *slog.Logger
@@ -76,7 +76,7 @@ type Watcher struct {
 	nodesRun     bool
 }
 
-// New makes a watcher. Nothing is asked yet.
+// New returns a watcher. It sends no request yet.
 func New(o Options) (*Watcher, error) {
 	if o.Cluster == nil || o.Service == "" || o.Port == 0 || o.OnChange == nil {
 		return nil, fmt.Errorf("exposure: Cluster, Service, Port and OnChange are required")
@@ -92,7 +92,7 @@ func New(o Options) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{o: o, log: o.Logger, wake: make(chan struct{}, 1)}
-	// What fails is known from Denied; the reflectors, without a logger, do not repeat it.
+	// Denied reports failures; the reflectors have no logger, so that they do not repeat them.
 	w.services = mirror.New(c.service(o.Namespace, o.Service, w.signal))
 	if o.AuthService != "" && o.AuthService != o.Service {
 		w.auth = mirror.New(c.service(o.Namespace, o.AuthService, w.signal))
@@ -119,7 +119,7 @@ func (w *Watcher) signal() {
 	}
 }
 
-// Run watches until ctx ends, and returns when nothing of it is left running.
+// Run watches until ctx ends, and returns when everything has stopped.
 func (w *Watcher) Run(ctx context.Context) {
 	defer w.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -150,7 +150,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// start has everything watched but the nodes.
+// start starts watching everything except the nodes.
 func (w *Watcher) start(ctx context.Context) {
 	w.running.Go(func() { w.services.Run(ctx) })
 	if w.auth != nil {
@@ -172,8 +172,8 @@ func (w *Watcher) settled() bool {
 		(w.o.APIServer != "" || w.locator.location().asked)
 }
 
-// update derives the exposure and tells it when it is another. It says when to look again
-// even if nothing changes; zero = never.
+// update derives the exposure and reports it if it has changed. It returns when to call it again
+// even if nothing changes; zero means never.
 func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	f := w.facts()
 	d := derive(f, now)
@@ -202,8 +202,8 @@ func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	return d.again
 }
 
-// compare adds to an exposure that addresses have changed since the last. It says when to
-// look again.
+// compare adds to an exposure that addresses have changed since the last one. It returns when to
+// call it again.
 func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 	if w.last != nil {
 		was, is := addresses(w.last.Endpoints), addresses(d.Endpoints)
@@ -233,19 +233,19 @@ func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 	return d.again
 }
 
-// leadsNowhere reports whether the Service itself is missing or wrong, by which addresses are lost.
+// leadsNowhere reports whether addresses are lost because the Service itself is missing or wrong.
 func (d *derived) leadsNowhere() bool {
 	return slices.ContainsFunc(d.Problems, func(p check.OwnProblem) bool {
 		return slices.Contains([]catalogue.Code{catalogue.ServiceMissing, catalogue.ServicePort, catalogue.NoUDPWay}, p.Code)
 	})
 }
 
-// lost reports whether an address is gone: one that came besides breaks nothing.
+// lost reports whether an address is gone. Additional ones break nothing.
 func lost(was, is []string) bool {
 	return slices.ContainsFunc(was, func(a string) bool { return !slices.Contains(is, a) })
 }
 
-// facts are what the mirrors hold.
+// facts returns the content of the mirrors.
 func (w *Watcher) facts() facts {
 	f := facts{
 		namespace: w.o.Namespace, service: w.o.Service, auth: w.o.AuthService, port: w.o.Port, account: w.o.Account,

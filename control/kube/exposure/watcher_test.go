@@ -18,11 +18,11 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
-// rights are all that a gateway needs to know how it is exposed. They are in README.md, and
-// the chart gives them.
+// rights are the permissions that a gateway needs to know its exposure. They are in README.md,
+// and the chart grants them.
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -64,8 +64,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: exposure
 subjects: [{kind: ServiceAccount, name: postern, namespace: NS}]
 `
 
-// nodesYAML are one that strangers reach, one that only its own network does and that is of
-// the control plane, and one that is not ready. Their status is written apart.
+// nodesYAML are a node that strangers can reach, a control plane node that only its own network
+// can reach, and one that is not ready. Their status is written separately.
 const nodesYAML = `
 {apiVersion: v1, kind: Node, metadata: {name: n1}}
 ---
@@ -106,13 +106,13 @@ func (w *world) status(t *testing.T, what, ns, patch string) {
 	w.kubectl(t, "", "patch", what, "-n", ns, "--subresource=status", "--type=merge", "-p", patch)
 }
 
-// expose applies the gateway's Service as a type.
+// expose applies the gateway's Service with a type.
 func (w *world) expose(t *testing.T, ns, serviceType string) {
 	t.Helper()
 	w.kubectl(t, strings.Replace(serviceYAML, "TYPE", serviceType, 1), "apply", "-n", ns, "-f", "-")
 }
 
-// account makes a namespace with a gateway's account in it, and connects as that.
+// account creates a namespace with a gateway's account, and connects as that account.
 func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	t.Helper()
 	file := w.cluster.Bearer(t, ns, w.cluster.Gateway(t, ns))
@@ -123,7 +123,7 @@ func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	return c
 }
 
-// seen are the exposures that a watcher told.
+// seen are the exposures that a watcher has reported.
 type seen struct {
 	mu     sync.Mutex
 	all    []Exposure
@@ -161,7 +161,7 @@ func follow(t *testing.T, c *ownkube.Cluster, more func(*Options)) *seen {
 	return s
 }
 
-// until waits for an exposure.
+// until waits for an exposure that satisfies is.
 func (s *seen) until(t *testing.T, what string, is func(Exposure) bool) Exposure {
 	t.Helper()
 	deadline := time.After(patience)
@@ -232,7 +232,7 @@ func (w *world) testFollows(t *testing.T) {
 		return slices.Equal(addresses(e.Endpoints), []string{"203.0.113.9:51820", "lb.example.net:51820"})
 	})
 	if len(e.Problems) != 1 || e.Problems[0].Code != catalogue.ExposureMoved || !slices.Equal(e.Problems[0].Params.Was, addresses(want)) {
-		t.Errorf("want to be told that the node ports are gone: %+v", e.Problems)
+		t.Errorf("want a problem about the lost node ports: %+v", e.Problems)
 	}
 
 	w.expose(t, "follows", "NodePort")
@@ -267,7 +267,7 @@ func (w *world) testRights(t *testing.T) {
 		return slices.Equal(codes(e), []string{"PST0425"}) && e.Problems[0].Name == NameNodes
 	})
 	_, fix = catalogue.Render(e.Problems[0].Code, e.Problems[0].Params)
-	// The fix is what it says it is.
+	// The command in the fix works.
 	_, command, _ := strings.Cut(fix, "`")
 	command, _, _ = strings.Cut(command, "`")
 	for _, one := range strings.Split(command, " && ") {
@@ -300,7 +300,7 @@ func (w *world) testOutage(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.all) - before; n != 1 {
-		t.Errorf("told of %d changes, want the one: %+v", n, s.all[before:])
+		t.Errorf("got %d changes, want one: %+v", n, s.all[before:])
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -32,7 +32,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// rights are all that the replicas need for the lease and their labels.
+// rights are the replicas' permissions for the lease and their labels.
 const rights = `
 apiVersion: v1
 kind: ServiceAccount
@@ -89,20 +89,20 @@ func (w *world) kubectl(stdin string, args ...string) string {
 	return w.cluster.Run(w.t, stdin, args...)
 }
 
-// kubeconfig is a file for the bearer of a token.
+// kubeconfig writes a kubeconfig for a bearer token.
 func (w *world) kubeconfig(token string) string {
 	w.t.Helper()
 	return w.cluster.Bearer(w.t, "", token)
 }
 
-// marked lists the pods with the label.
+// marked returns the pods with the label.
 func (w *world) marked() string {
 	w.t.Helper()
 	return w.kubectl("", "get", "pods", "-l", role.Label+"="+role.Active, "-o", "jsonpath={.items[*].metadata.name}")
 }
 
-// requests counts those about leases, by the API server's own metrics, in which are its own
-// renewals, 0.2 a second; a watch counts once.
+// requests returns the number of requests about leases, by the API server's own metrics, which
+// include its own renewals, 0.2 a second. A watch counts once.
 func (w *world) requests() float64 {
 	w.t.Helper()
 	sum := 0.0
@@ -122,7 +122,7 @@ func (w *world) requests() float64 {
 	return sum
 }
 
-// mortal is a way to the API server that ends with its node.
+// mortal is a connection to the API server that ends with its node.
 type mortal struct {
 	leases
 	dead atomic.Bool
@@ -142,7 +142,7 @@ type member struct {
 	way    *mortal
 	stop   func()
 	began  chan time.Time // when it became active
-	ended  chan error     // by what that ended
+	ended  chan error     // the result of active
 	active atomic.Bool
 }
 
@@ -182,7 +182,7 @@ func (w *world) enter(name string) *member {
 	return m
 }
 
-// next waits for what comes.
+// next waits for the next value.
 func next[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -212,8 +212,8 @@ func (w *world) eventually(what string, ok func() (bool, string)) {
 	}
 }
 
-// TestTheLeaseInARealCluster is one story, in which every chapter goes on from the one before. How long a
-// chapter takes to the moment is a matter of lease_test.go: here an API server answers when it gets to it.
+// TestTheLeaseInARealCluster is one story, in which each step continues from the one before.
+// Exact durations are tested in lease_test.go: a real API server takes its time.
 func TestTheLeaseInARealCluster(t *testing.T) {
 	w := newWorld(t)
 	a := w.enter("postern-0")

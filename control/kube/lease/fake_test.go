@@ -42,7 +42,7 @@ func (c *clerk) put(x *coordinationv1.Lease) *coordinationv1.Lease {
 	return x.DeepCopy()
 }
 
-// edit is somebody else at work; f may be nil, for deletion.
+// edit changes the lease as someone else would; f may be nil, for deletion.
 func (c *clerk) edit(f func(*coordinationv1.Lease)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,20 +70,20 @@ func (c *clerk) asked() int {
 	return c.requests
 }
 
-// weather is how one replica reaches the API server.
+// weather is how well one replica reaches the API server.
 type weather int
 
 const (
 	fair    weather = iota
 	refused         // at once
 	hangs           // until the request ends
-	lost            // done, and the answer is lost
-	denied          // it answers that it may not be asked
+	lost            // executed, but the answer is lost
+	denied          // the answer is a refusal
 )
 
 var errRefused = errors.New("connection refused")
 
-// door is one replica's way to the clerk.
+// door is one replica's connection to the clerk.
 type door struct {
 	*clerk
 	noWatch bool
@@ -187,7 +187,7 @@ func (d *door) watch(ctx context.Context, changed func(*coordinationv1.Lease)) e
 
 func (d *door) redial() {}
 
-// stage is some replicas and what they did.
+// stage is a set of replicas and a record of what they did.
 type stage struct {
 	t     *testing.T
 	clerk *clerk
@@ -195,9 +195,9 @@ type stage struct {
 
 	mu     sync.Mutex
 	active []string // who is active now
-	both   bool     // two were at once
+	both   bool     // two were active at once
 	log    []string
-	marks  map[string]bool // the labels, by pod
+	marks  map[string]bool // the labels by pod
 }
 
 func newStage(t *testing.T) *stage {
@@ -205,12 +205,12 @@ func newStage(t *testing.T) *stage {
 	return &stage{t: t, clerk: newClerk(), begin: time.Now(), marks: map[string]bool{}}
 }
 
-// note writes down what happened; the caller holds mu.
+// note records an event; the caller holds mu.
 func (s *stage) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%7.2fs ", time.Since(s.begin).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// who is active now.
+// who returns the active replicas.
 func (s *stage) who() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,21 +226,22 @@ func (s *stage) expect(when string, want ...string) {
 	}
 }
 
-// replica is one of them.
+// replica is one of the replicas.
 type replica struct {
 	*Lease
 	door  *door
 	stage *stage
 	name  string
-	stop  func() // a clean end; it waits
+	stop  func() // a clean end, which waits
 	done  chan struct{}
-	// closing is how long the gateway takes to end: drain, then loss.
+	// drain and loss are how long the gateway takes to end: cleanly, and after a loss of the
+	// role.
 	drain, loss time.Duration
 	terms       []string
 	causes      []error
 }
 
-// Write has the log of a replica in the stage's.
+// Write adds a replica's log to that of the stage.
 func (r *replica) Write(b []byte) (int, error) {
 	r.stage.mu.Lock()
 	defer r.stage.mu.Unlock()
@@ -248,7 +249,7 @@ func (r *replica) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Mark and Unmark are the labels.
+// Mark and Unmark record the labels.
 func (r *replica) Mark(_ context.Context, active bool) error {
 	if w, _ := r.door.outlook(); w != fair {
 		return errRefused
@@ -269,7 +270,7 @@ func (r *replica) Unmark(_ context.Context, identity string) error {
 	return nil
 }
 
-// enter starts a replica. set may change it before.
+// enter starts a replica. set may change its options before.
 func (s *stage) enter(name string, set func(*replica, *Options)) *replica {
 	s.t.Helper()
 	r := &replica{
@@ -320,7 +321,7 @@ func (r *replica) work(ctx context.Context) error {
 	return nil
 }
 
-// kill ends a replica as a node does that dies: it says nothing, and is heard no more.
+// kill ends a replica as if its node had died: without any further request.
 func (r *replica) kill() {
 	r.door.set(hangs)
 	r.stage.mu.Lock()
@@ -329,7 +330,7 @@ func (r *replica) kill() {
 	r.stage.mu.Unlock()
 }
 
-// What follows are snapshots of what happened.
+// Snapshots of what happened.
 
 func (s *stage) labels() map[string]bool {
 	s.mu.Lock()
@@ -339,7 +340,7 @@ func (s *stage) labels() map[string]bool {
 
 func (s *stage) marked(name string) bool { return s.labels()[name] }
 
-// twice: two were active at once.
+// twice reports whether two were active at once.
 func (s *stage) twice() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,14 +353,14 @@ func (s *stage) story() []string {
 	return slices.Clone(s.log)
 }
 
-// served are the terms of a replica.
+// served returns the terms of a replica.
 func (r *replica) served() []string {
 	r.stage.mu.Lock()
 	defer r.stage.mu.Unlock()
 	return slices.Clone(r.terms)
 }
 
-// ends are the causes by which its terms ended.
+// ends returns the causes by which its terms ended.
 func (r *replica) ends() []error {
 	r.stage.mu.Lock()
 	defer r.stage.mu.Unlock()

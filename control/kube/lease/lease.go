@@ -174,8 +174,8 @@ func (l *Lease) PublicKey() string {
 	return l.publicKey
 }
 
-// SetPublicKey writes the gateway's key to the lease, with the next write. There it outlives the
-// gateway's state.
+// SetPublicKey writes the gateway's key to the lease, with the next write. There it survives a
+// loss of the gateway's state.
 func (l *Lease) SetPublicKey(k string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,11 +188,11 @@ func (l *Lease) ownedBy() metav1.OwnerReference {
 	return l.owner
 }
 
-// PeerSawNewer takes what a peer says: that it has heard a later start of this gateway than the
-// present one. Peers may say anything, so it counts only where another replica can be active:
-// when one was there to take over at the last write, and the API server has not answered for
-// longer than a lease lasts; and not if the peer said the same before its last answer. Then it is
-// as [Lease.Supersede].
+// PeerSawNewer handles a peer's claim that it has heard a later start of this gateway. Peers may
+// claim anything, so it only counts if another replica can be active: at the last write one was
+// ready to take over, and the API server has not answered for longer than the lease's duration.
+// It does not count if the peer claimed the same before the API server's last answer. If it
+// counts, it is like [Lease.Supersede].
 func (l *Lease) PeerSawNewer(peer string, start uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,11 +208,11 @@ func (l *Lease) PeerSawNewer(peer string, start uint64) {
 		ErrLost, peer, silent.Round(time.Second)))
 }
 
-// Run stands by until the lease can be had, and then calls active with a context that ends when
-// ctx does or when the role is lost ([ErrLost] is its cause then); active is to return
-// soon after, and stands for the role until it has. After a loss the replica stands by again.
-// Run ends with ctx, which is no error, or with what active returns of itself; the lease is given
-// back then.
+// Run is a standby until it gets the lease, and then calls active with a context that ends when
+// ctx does or when the role is lost (its cause is then [ErrLost]). active must return soon after
+// that; until then it has the role. After a loss the replica becomes a standby again. Run returns
+// nil when ctx ends, or the result of active if that returns by itself. It releases the lease in
+// both cases.
 func (l *Lease) Run(ctx context.Context, active func(context.Context) error) error {
 	label := newLabels(l.o.Pods, l.logger)
 	defer label.close()
@@ -238,7 +238,7 @@ func (l *Lease) Run(ctx context.Context, active func(context.Context) error) err
 	}
 }
 
-// enter notes a role. lose is nil for standing by.
+// enter records a role. lose is nil for a standby.
 func (l *Lease) enter(r Role, term string, lose context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,7 +248,7 @@ func (l *Lease) enter(r Role, term string, lose context.CancelCauseFunc) {
 	l.term, l.lose = term, lose
 }
 
-// written notes a write of our own at that time, and whether another replica could take over
+// written records a write of our own at that time, and whether another replica could take over
 // from then on.
 func (l *Lease) written(now time.Time, contested bool) {
 	l.answered(now, l.o.Identity)
@@ -257,7 +257,7 @@ func (l *Lease) written(now time.Time, contested bool) {
 	l.contested = contested
 }
 
-// answered notes what the API server said.
+// answered records an answer of the API server.
 func (l *Lease) answered(now time.Time, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ func play(t *testing.T, scene func(*testing.T, *stage)) {
 	synctest.Test(t, func(t *testing.T) { scene(t, newStage(t)) })
 }
 
-// settle is long enough for anything that needs no waiting.
+// settle is enough time for everything that needs no waiting.
 const settle = 100 * time.Millisecond
 
 func TestOneIsActiveAndTheOtherStandsBy(t *testing.T) {
@@ -120,7 +120,7 @@ func TestASilentOneIsReplaced(t *testing.T) {
 		if s.marked("a") || !s.marked("b") {
 			t.Errorf("the labels are %v", s.labels())
 		}
-		a.door.set(fair) // it was not dead after all
+		a.door.set(fair) // it was not dead
 		time.Sleep(2 * a.t.renew)
 		s.expect("later", "b")
 		if len(a.ends()) != 1 || !errors.Is(a.ends()[0], ErrLost) {
@@ -157,7 +157,7 @@ func TestWithoutTheAPIServerTheActiveOneGoesOn(t *testing.T) {
 	}
 }
 
-// The other replica may be answered first: the active one still has all the time it needs.
+// If the other replica gets an answer first, the active one still has enough time.
 func TestAfterAnOutageTheActiveOneHasItsTime(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
@@ -209,11 +209,11 @@ func TestOneThatAloneIsCutOffIsReplacedAndEndsInTheEnd(t *testing.T) {
 	})
 }
 
-// With nobody to give way to, stepping down would end the tunnels for nothing.
+// Without a standby, stepping down would end the tunnels for nothing.
 func TestOneAloneGoesOnForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		others bool // one stands by
-		stays  bool // and is there when the API server goes
+		stays  bool // and exists when the API server becomes unreachable
 		option time.Duration
 		goesOn bool
 	}{
@@ -420,7 +420,7 @@ func TestVigil(t *testing.T) {
 	}
 }
 
-// The gateway's key is known when its state is lost.
+// The gateway's key is known even if its state is lost.
 func TestTheKeyOfTheGatewayOutlivesIt(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)

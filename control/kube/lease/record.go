@@ -17,14 +17,14 @@ import (
 
 const resource = "leases"
 
-// waiting names a replica that stands by. It is written by that replica, and taken away by
-// whoever takes the lease: the others then write it again.
+// waiting is the annotation with the name of a standby. The standby writes it, and whoever takes
+// the lease removes it: other standbys then write it again.
 const waiting = "postern.dev/standby"
 
-// publicKey is that of the gateway which has the lease, or had it last.
+// publicKey is the annotation with the key of the gateway that has the lease, or had it last.
 const publicKey = "postern.dev/public-key"
 
-// tells has a lease report the gateway's key; empty leaves it as it is.
+// tells writes the gateway's key to a lease; empty leaves it unchanged.
 func tells(x *coordinationv1.Lease, key string) {
 	if key == "" {
 		return
@@ -35,7 +35,7 @@ func tells(x *coordinationv1.Lease, key string) {
 	x.Annotations[publicKey] = key
 }
 
-// rival is a replica that could take the lease from the holder; empty when none has been seen.
+// rival returns a replica that could take the lease from the holder; empty if none has been seen.
 func rival(x *coordinationv1.Lease) string {
 	if name := x.Annotations[waiting]; name != holder(x) {
 		return name
@@ -43,13 +43,13 @@ func rival(x *coordinationv1.Lease) string {
 	return ""
 }
 
-// pod is the name of the pod with that identity (role.Pod.Identity).
+// pod returns the name of the pod with that identity (role.Pod.Identity).
 func pod(identity string) string {
 	name, _, _ := strings.Cut(identity, "_")
 	return name
 }
 
-// announced is the lease with a replica that stands by; empty takes it away.
+// announced returns the lease with the name of a standby; empty removes it.
 func announced(x *coordinationv1.Lease, identity string) *coordinationv1.Lease {
 	next := x.DeepCopy()
 	delete(next.Annotations, waiting)
@@ -63,7 +63,7 @@ func announced(x *coordinationv1.Lease, identity string) *coordinationv1.Lease {
 	return next
 }
 
-// holder is whose a lease is; empty: nobody's.
+// holder returns the holder of a lease; empty if there is none.
 func holder(x *coordinationv1.Lease) string {
 	if x.Spec.HolderIdentity == nil {
 		return ""
@@ -71,7 +71,7 @@ func holder(x *coordinationv1.Lease) string {
 	return *x.Spec.HolderIdentity
 }
 
-// mark is what changes with every write of the holder, and with nothing else.
+// mark returns a value that changes with every write of the holder, and only then.
 func mark(x *coordinationv1.Lease) string {
 	return fmt.Sprintf("%s %s %s", holder(x), stamp(x.Spec.AcquireTime), stamp(x.Spec.RenewTime))
 }
@@ -83,7 +83,7 @@ func stamp(t *metav1.MicroTime) string {
 	return t.UTC().Format(metav1.RFC3339Micro)
 }
 
-// lasts is how long the holder wants to be waited for.
+// lasts returns how long to wait for the holder.
 func lasts(x *coordinationv1.Lease) time.Duration {
 	if x.Spec.LeaseDurationSeconds == nil {
 		return 0
@@ -91,10 +91,11 @@ func lasts(x *coordinationv1.Lease) time.Duration {
 	return time.Duration(*x.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// term names the time in which the holder has been that without a break.
+// term identifies the time in which the holder has held the lease without interruption.
 func term(x *coordinationv1.Lease) string { return holder(x) + "@" + stamp(x.Spec.AcquireTime) }
 
-// taken is the lease as its new holder writes it. What was the holder's own already goes on.
+// taken returns the lease as its new holder writes it. If it is already its own, the term
+// continues.
 func taken(x *coordinationv1.Lease, identity string, d time.Duration, now time.Time) *coordinationv1.Lease {
 	next := x.DeepCopy()
 	at := metav1.NewMicroTime(now)
@@ -116,7 +117,7 @@ func taken(x *coordinationv1.Lease, identity string, d time.Duration, now time.T
 	return next
 }
 
-// given is the lease as whoever gives it back writes it.
+// given returns the lease as it is written to release it.
 func given(x *coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	next := x.DeepCopy()
 	at := metav1.NewMicroTime(now)
@@ -124,7 +125,7 @@ func given(x *coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	return next
 }
 
-// owned adds an owner, with which the lease goes.
+// owned adds an owner, with which the lease is deleted.
 func owned(x *coordinationv1.Lease, owner metav1.OwnerReference) {
 	if owner.UID == "" || slices.ContainsFunc(x.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
 		return
@@ -134,21 +135,21 @@ func owned(x *coordinationv1.Lease, owner metav1.OwnerReference) {
 	}), owner)
 }
 
-// leases is what is asked of the API server, about one lease.
+// leases are the requests to the API server about one lease.
 type leases interface {
 	get(ctx context.Context) (*coordinationv1.Lease, error)
 	create(ctx context.Context, x *coordinationv1.Lease) (*coordinationv1.Lease, error)
 	update(ctx context.Context, x *coordinationv1.Lease) (*coordinationv1.Lease, error)
 	// watch calls changed for every state of the lease until ctx or the watch ends.
 	watch(ctx context.Context, changed func(*coordinationv1.Lease)) error
-	// redial drops a connection that may lead nowhere.
+	// redial drops a connection that may be dead.
 	redial()
 }
 
-// watchSeconds ends a watch; API servers end those that last an hour anyway.
+// watchSeconds bounds a watch; API servers end those of an hour anyway.
 const watchSeconds = "600"
 
-// remote is a real one.
+// remote is a real API server.
 type remote struct {
 	client          rest.Interface
 	namespace, name string

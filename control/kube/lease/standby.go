@@ -11,16 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// gained is what standing by ends with.
+// gained is the result of a standby that takes the lease.
 type gained struct {
 	lease *coordinationv1.Lease
-	// from is who held it before; empty: nobody, or this pod.
+	// from is the previous holder; empty if there was none, or if it was this pod.
 	from string
 	at   time.Time
 }
 
-// standBy returns with the lease, or with the error of ctx. It does not take it before
-// notBefore.
+// standBy returns with the lease, or with the error of ctx. It does not take it before notBefore.
 func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	events := make(chan *coordinationv1.Lease)
@@ -44,7 +43,7 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 		case <-timer.C:
 			var err error
 			if x, err = l.look(ctx); err != nil {
-				present.end() // otherwise its connection is kept, which may lead nowhere
+				present.end() // otherwise its connection is kept, which may be dead
 				if ctx.Err() == nil {
 					ailing.failed(l, "the lease cannot be read; this replica cannot take over", err)
 				}
@@ -73,8 +72,8 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 	}
 }
 
-// announce has the holder know that someone waits. What fails is repeated at the next sign of
-// the holder.
+// announce tells the holder that there is a standby. A failure is retried at the holder's next
+// write.
 func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	if x.Annotations[waiting] != "" {
 		return
@@ -86,8 +85,8 @@ func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	}
 }
 
-// withdraw takes that back at the end of ctx. What fails does no harm: the holder gives way
-// sooner than it would have to.
+// withdraw undoes this when ctx ends. A failure is harmless: the holder steps down sooner than
+// necessary.
 func (l *Lease) withdraw(ctx context.Context, x *coordinationv1.Lease) {
 	if ctx.Err() == nil || x == nil || x.Annotations[waiting] != l.o.Identity || holder(x) == l.o.Identity {
 		return
@@ -99,7 +98,7 @@ func (l *Lease) withdraw(ctx context.Context, x *coordinationv1.Lease) {
 	}
 }
 
-// look asks for the lease. One that is not there is nobody's.
+// look reads the lease. A missing one has no holder.
 func (l *Lease) look(ctx context.Context) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
@@ -113,7 +112,7 @@ func (l *Lease) look(ctx context.Context) (*coordinationv1.Lease, error) {
 	return x, err
 }
 
-// take writes the lease as our own, if it is still what was seen.
+// take writes the lease as our own, if it has not changed.
 func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outage) (gained, bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
@@ -160,8 +159,8 @@ func (w *watching) end() {
 	}
 }
 
-// follow hands on what a watch reports the lease, until ctx ends. Without a watch the lease is
-// asked for anyway, only more often.
+// follow passes on the states of the lease that a watch reports, until ctx ends. Without a watch
+// the lease is still read, only more often.
 func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *coordinationv1.Lease) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -186,7 +185,7 @@ func (l *Lease) follow(ctx context.Context, present *watching, events chan<- *co
 	}
 }
 
-// outage has one warning written for each.
+// outage limits the log to one warning for each outage.
 type outage struct{ on bool }
 
 func (o *outage) failed(l *Lease, text string, err error) {

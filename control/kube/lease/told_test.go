@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What peers say ends a role only where it can be true.
+// What peers claim ends a role only if it can be true.
 func TestPeerSawNewerCountsWhereNobodyElseKnows(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
@@ -63,8 +63,8 @@ func TestPeerSawNewerCountsWhereNobodyElseKnows(t *testing.T) {
 	})
 }
 
-// A gateway that is alone could not take the role again without the API server, and there is
-// nobody who would have it: nothing that a peer says ends it, however long the outage is.
+// A gateway without a standby could not regain the role without the API server, and no other
+// replica would take it. So no claim of a peer ends it, however long the outage is.
 func TestPeerSawNewerEndsNobodyWhoIsAlone(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
@@ -96,7 +96,7 @@ func TestPeerSawNewerEndsNobodyWhoIsAlone(t *testing.T) {
 	})
 }
 
-// Who took over from one that had fallen silent cannot know that it is dead.
+// A replica that took over from a silent one cannot know that that is dead.
 func TestPeerSawNewerCountsAfterATakeover(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)
@@ -119,7 +119,7 @@ func TestPeerSawNewerCountsAfterATakeover(t *testing.T) {
 	})
 }
 
-// Whose the pod is may have been asked while the API server was away.
+// The pod's owner may have been requested while the API server was unreachable.
 func TestTheLeaseGetsAnOwnerThatIsLearnedLater(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)

@@ -25,7 +25,7 @@ func invited(name string, key peer.PublicKey) state.Peer {
 	return state.Peer{Name: name, PublicKey: key, Mode: api.ModeInBand, Allow: []string{"auth"}, Origin: state.OriginInvited}
 }
 
-// aged is a candidate whose object is so many minutes old.
+// aged returns a candidate whose object is that many minutes old.
 func aged(name string, key byte, minutes int) *candidate {
 	o := object(name)
 	o.CreationTimestamp = metav1.NewTime(noon.Add(-time.Duration(minutes) * time.Minute))
@@ -41,7 +41,7 @@ func names(list []config.Peer) string {
 	return strings.Join(out, " ")
 }
 
-// What the gateway refuses for reasons of its own is found without taking away what works.
+// If the gateway refuses a peer for its own reasons, the others still work.
 func TestOneThatTheGatewayRefusesDoesNotKeepOthersFromIt(t *testing.T) {
 	g := newFakeGateway()
 	fewest := 99
@@ -74,7 +74,7 @@ func TestOneThatTheGatewayRefusesDoesNotKeepOthersFromIt(t *testing.T) {
 	if _, now := g.has(); now != sets || again[2].refused == nil {
 		t.Errorf("the same set was offered %d times more; refused for %+v", now-sets, again[2].refused)
 	}
-	// Once it is gone, what is not wanted goes too.
+	// Once it is removed, unwanted peers are removed, too.
 	c.apply(t.Context(), []*candidate{aged("b", 2, 8), aged("bad-1", 3, 7)})
 	if byName, _ := g.has(); len(byName) != 1 || byName["b"].Name == "" {
 		t.Errorf("the gateway has %v", byName)
@@ -125,7 +125,7 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		is     *candidate
 		joined *state.Peer
-		want   string // name, key, whether it joined, what it may
+		want   string // name, key, whether it joined, grants
 		code   catalogue.Code
 	}{
 		"it joined":                              {labelled(1), &joined, "cloud 1 true [apiServer]", ""},

@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
 // world is a real API server.
@@ -43,7 +43,7 @@ func (w *world) install() {
 	w.cluster.Define(w.t)
 }
 
-// kubectl runs it as the administrator.
+// kubectl runs kubectl as the administrator.
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
 	return w.cluster.Run(w.t, stdin, args...)
@@ -63,12 +63,12 @@ type site struct {
 	namespace string
 	gateway   *fakeGateway
 	log       *buffer
-	// token is whom the controller is.
+	// token is the controller's.
 	token string
 	stop  func()
 }
 
-// site makes one; run starts the controller.
+// site creates a site; run starts the controller.
 func (w *world) site(t *testing.T, namespace string) *site {
 	t.Helper()
 	w.kubectl("", "create", "namespace", namespace)
@@ -92,7 +92,7 @@ func (s *site) controller() *Controller {
 	return c
 }
 
-// kubeconfig is that of whoever the controller is.
+// kubeconfig writes the controller's kubeconfig.
 func (s *site) kubeconfig() string {
 	return s.cluster.Bearer(s.t, s.namespace, s.token)
 }
@@ -117,7 +117,7 @@ func (s *site) apply(manifests ...string) {
 	s.kubectl(strings.Join(manifests, "\n---\n"), "apply", "-n", s.namespace, "-f", "-")
 }
 
-// await waits until an object of a resource is as wanted.
+// await waits until an object of a resource satisfies fits.
 func (s *site) await(resource, name string, what string, fits func(o *v1alpha1.Peer) bool) *v1alpha1.Peer {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -133,13 +133,13 @@ func (s *site) await(resource, name string, what string, fits func(o *v1alpha1.P
 	return &last
 }
 
-// peer waits until a Peer is as wanted.
+// peer waits until a Peer satisfies fits.
 func (s *site) peer(name, what string, fits func(o *v1alpha1.Peer) bool) *v1alpha1.Peer {
 	s.t.Helper()
 	return s.await(v1alpha1.PeerResource, name, what, fits)
 }
 
-// eventually waits for what no watch tells.
+// eventually polls for a condition without an event.
 func (s *site) eventually(what string, holds func() (bool, string)) {
 	s.t.Helper()
 	deadline := time.After(patience)
@@ -158,7 +158,7 @@ func (s *site) eventually(what string, holds func() (bool, string)) {
 	}
 }
 
-// manifest is a Peer.
+// manifest returns a Peer's manifest.
 func manifest(name string, key peer.PublicKey, spec ...string) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "apiVersion: postern.dev/v1alpha1\nkind: Peer\nmetadata: {name: %q}\nspec:\n  publicKey: %q\n", name, key.String())
@@ -168,12 +168,12 @@ func manifest(name string, key peer.PublicKey, spec ...string) string {
 	return b.String()
 }
 
-// keyOf is one of many keys.
+// keyOf returns one of many keys.
 func keyOf(n int) peer.PublicKey {
 	return peer.PublicKey{byte(n >> 8), byte(n), 0x77}
 }
 
-// change does something to the gateway and tells of it.
+// change changes the gateway and signals the change.
 func (g *fakeGateway) change(f func()) {
 	g.mu.Lock()
 	f()
@@ -182,14 +182,14 @@ func (g *fakeGateway) change(f func()) {
 	told()
 }
 
-// trouble is what the gateway was told is wrong with it.
+// trouble returns the problems reported to the gateway.
 func (g *fakeGateway) trouble() []check.OwnProblem {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.problems)
 }
 
-// buffer is a log that may be read while it is written.
+// buffer is a log that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

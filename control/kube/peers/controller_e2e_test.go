@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// One API server serves all. It begins without the definitions.
+// All subtests share one API server. It starts without the definitions.
 func TestControllerInARealCluster(t *testing.T) {
 	w := newWorld(t)
 	t.Run("without the definitions", func(t *testing.T) { testWithoutDefinitions(t, w) })
@@ -47,10 +47,10 @@ func TestControllerInARealCluster(t *testing.T) {
 
 func isConnected(o *v1alpha1.Peer) bool { return o.Status.State == string(api.StateConnected) }
 
-// condition is one of an object's.
+// condition returns an object's condition.
 func condition(o *v1alpha1.Peer, kind string) metav1.Condition { return conditionOf(o.Status, kind) }
 
-// refusedFor fits an object that is out of force for a reason.
+// refusedFor matches an object that is not in force for a reason.
 func refusedFor(reason string) func(*v1alpha1.Peer) bool {
 	return func(o *v1alpha1.Peer) bool {
 		for _, kind := range []string{v1alpha1.Accepted, v1alpha1.Ready, v1alpha1.TunnelReady} {
@@ -116,7 +116,7 @@ func testShown(t *testing.T, w *world) {
 		s.kubectl("", "wait", "-n", s.namespace, "--for=condition="+kind, "--timeout=30s", "peer/cloud")
 	}
 	wide := strings.Fields(s.kubectl("", "get", "peers", "-n", s.namespace, "-o", "wide", "--no-headers"))
-	if got := wide[8:]; fmt.Sprint(got) != "[198.51.100.7:51820 True Ready]" { // without a code, and a fake one shakes no hands
+	if got := wide[8:]; fmt.Sprint(got) != "[198.51.100.7:51820 True Ready]" { // without a code, and a fake one makes no handshakes
 		t.Errorf("the wide row ends with %v", got)
 	}
 	s.hasEvent("cloud", "Normal", "Connected", "direct path to 198.51.100.7:51820")
@@ -147,7 +147,7 @@ func testMany(t *testing.T, w *world) {
 		t.Errorf("the gateway was given its peers %d times", sets)
 	}
 	s.apply(manifests...)
-	// What comes last shows that all before it was looked at.
+	// When the last object is processed, all before it have been, too.
 	s.apply(strings.Replace(manifest("peer-last", keyOf(99)), "metadata: {", "metadata: {labels: {last: 'true'}, ", 1))
 	s.peer("peer-last", "it connects", isConnected)
 	if after := versions(); after != before {
@@ -210,7 +210,7 @@ func testIsolation(t *testing.T, w *world) {
 	if got := byName["good"].Allow; !slices.Equal(got, []string{"registry"}) {
 		t.Errorf("good may reach %v", got)
 	}
-	// A gateway that is about to start knows neither its key nor its services yet.
+	// A gateway that is about to start does not know its key and services yet.
 	first, err := s.controller().Initial(t.Context())
 	if got := names(first); err != nil || got != "good grants odd self stock-a" {
 		t.Errorf("a gateway starts with %s, %v", got, err)
@@ -294,7 +294,7 @@ func testConflicts(t *testing.T, w *world) {
 	s.peer("cloud", "the last state is shown", func(o *v1alpha1.Peer) bool {
 		return o.Status.Path != nil && o.Status.Path.Remote == "198.51.100.7:51820"
 	})
-	// Somebody recreates the object in a moment: the status is that of the new one.
+	// The object is recreated: the status must be that of the new one.
 	s.kubectl(manifest("cloud", keyOf(2)), "replace", "--force", "-n", s.namespace, "-f", "-")
 	s.peer("cloud", "the new object is shown", func(o *v1alpha1.Peer) bool {
 		byName, _ := s.gateway.has()
@@ -335,7 +335,7 @@ func testRights(t *testing.T, w *world) {
 	})
 }
 
-// A gateway that was scaled to nothing must not leave Peers that say that they are connected.
+// After a gateway is scaled to zero, Peers must not show that they are connected.
 func testEnd(t *testing.T, w *world) {
 	s := w.site(t, "end").run()
 	s.apply(manifest("cloud", keyOf(1)))

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ Gateway = (*fakeGateway)(nil)
 
-// fakeGateway has the peers that it is given, all connected unless told otherwise.
+// fakeGateway has the peers that it is given, by default all connected.
 type fakeGateway struct {
 	mu       sync.Mutex
 	key      peer.PublicKey
@@ -34,11 +34,11 @@ type fakeGateway struct {
 	sets     int
 	refuse   func([]config.Peer) error
 	joined   map[string]state.Peer
-	status   map[string]api.PeerStatus // instead of what is made up
+	status   map[string]api.PeerStatus // instead of the default
 	removed  []string
 	problems []check.OwnProblem
 	onChange func()
-	rtt      func() float64 // seconds; nil is always the same
+	rtt      func() float64 // in seconds; nil means constant
 }
 
 func newFakeGateway() *fakeGateway {
@@ -81,7 +81,7 @@ func (g *fakeGateway) Status(context.Context) (api.Status, error) {
 	return s, nil
 }
 
-// connected is the status of a peer with which all is well.
+// connected returns the status of a peer without problems.
 func connected(name string) api.PeerStatus {
 	ok := api.Verdict{Verdict: api.OK}
 	return api.PeerStatus{
@@ -169,7 +169,7 @@ func (g *fakeGateway) SetProblems(_ string, list []check.OwnProblem) {
 	g.problems = list
 }
 
-// has is what the gateway was given, by name, and how often it was.
+// has returns the gateway's peers by name, and how often they were set.
 func (g *fakeGateway) has() (byName map[string]config.Peer, sets int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,7 +180,7 @@ func (g *fakeGateway) has() (byName map[string]config.Peer, sets int) {
 	return byName, g.sets
 }
 
-// unasked is a cluster that nobody asks anything.
+// unasked is a cluster that gets no requests.
 type unasked struct{}
 
 func (unasked) Namespace() string                                                    { return "postern" }

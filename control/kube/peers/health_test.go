@@ -18,7 +18,8 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// untouched is the status of an object that no gateway has looked at: the definition's default.
+// untouched returns the default status of the definition, for an object that no gateway has
+// processed.
 func untouched(t *testing.T) (is v1alpha1.PeerStatus) {
 	t.Helper()
 	text, err := os.ReadFile("../../../cmd/postern/deploy/chart/definitions/postern.dev_peers.yaml")
@@ -43,7 +44,7 @@ func untouched(t *testing.T) (is v1alpha1.PeerStatus) {
 	return is
 }
 
-// argo is what Argo CD shows of an object, by the check in the documentation.
+// argo returns what Argo CD shows for an object, by the check in the documentation.
 func argo(t *testing.T, object map[string]any) string {
 	t.Helper()
 	text, err := os.ReadFile("../v1alpha1/README.md")
@@ -184,6 +185,6 @@ func TestAPeerIsSaidToHaveBeenSeenSeldom(t *testing.T) {
 	at := noon.Add(seenEvery + time.Minute)
 	silent.LastHandshake = &at
 	if !p.offer("a", &is, shown(silent), at.Add(time.Minute)) || !is.LastSeen.Time.Equal(at) {
-		t.Errorf("what is lost was seen last at %v, want %v", is.LastSeen, at)
+		t.Errorf("a lost peer was last seen at %v, want %v", is.LastSeen, at)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// noted waits until the gateway remembers a peer's object.
+// noted waits until the gateway has stored a peer's object.
 func (s *site) noted(name string, key peer.PublicKey) {
 	s.t.Helper()
 	s.eventually("the object of "+name+" is remembered", func() (bool, string) {
@@ -27,7 +27,7 @@ func (s *site) noted(name string, key peer.PublicKey) {
 	})
 }
 
-// forgotten waits until a peer that joined is removed.
+// forgotten waits until a joined peer is removed.
 func (s *site) forgotten(name string) {
 	s.t.Helper()
 	s.eventually(name+" is removed", func() (bool, string) {
@@ -71,7 +71,7 @@ func testJoined(t *testing.T, w *world) {
 	s.kubectl("", "delete", "peer", "rome", "-n", s.namespace)
 	s.run()
 	s.forgotten("rome")
-	// A peer that announces another key keeps its object, which has that key then.
+	// A peer that announces another key keeps its object, which then has that key.
 	s.gateway.change(func() {
 		p := s.gateway.joined["oslo"]
 		p.PublicKey = keyOf(44)
@@ -81,13 +81,13 @@ func testJoined(t *testing.T, w *world) {
 		return isConnected(o) && o.Spec.PublicKey == keyOf(44).String()
 	})
 	s.noted("oslo", keyOf(44))
-	// With another key the object contradicts what was agreed: what it allows counts.
+	// An object with another key contradicts the agreement, but its grants count.
 	s.kubectl("", "patch", "peer", "oslo", "-n", s.namespace, "--type=merge", `-p={"spec":{"publicKey":"`+keyOf(77).String()+`"}}`)
 	s.peer("oslo", "its key was agreed", refusedFor("PeerRefused"))
 	if byName, _ := s.gateway.has(); byName["oslo"].PublicKey != keyOf(44) || len(byName["oslo"].Allow) > 0 {
 		t.Errorf("the gateway has %+v", byName["oslo"])
 	}
-	// A state that was lost takes no objects with it.
+	// If the state is lost, the objects stay.
 	s.stop()
 	s.gateway.change(func() { clear(s.gateway.joined) })
 	s.run()
@@ -110,7 +110,7 @@ func testApproval(t *testing.T, w *world) {
 		return o.Spec.Pending && o.Status.State == string(api.StatePending) && strings.Contains(x.Message, peer.Fingerprint(keyOf(1)))
 	}
 	o := s.peer("berlin", "it waits", waits)
-	// The command in the condition is the one that lets it in.
+	// The command in the condition approves the peer.
 	_, command, _ := strings.Cut(condition(o, v1alpha1.TunnelReady).Message, "`kubectl patch ")
 	command, _, _ = strings.Cut(command, "`")
 	patch := fmt.Sprintf(`{"spec":{"publicKey":"%s","pending":false}}`, keyOf(1))
@@ -121,7 +121,7 @@ func testApproval(t *testing.T, w *world) {
 	s.peer("berlin", "its object lets it in", isConnected)
 	s.gateway.change(func() { s.gateway.joined["paris"] = invited("paris", keyOf(2)) })
 	s.peer("paris", "a command lets it in, and the object says so", func(o *v1alpha1.Peer) bool { return isConnected(o) && !o.Spec.Pending })
-	// By itself, a pending object makes no peer.
+	// A pending object by itself does not add a peer.
 	s.apply(manifest("rome", keyOf(3), "pending: true"))
 	s.peer("rome", "it waits", func(o *v1alpha1.Peer) bool { return o.Status.State == string(api.StatePending) })
 	if byName, _ := s.gateway.has(); byName["rome"].Name != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// Reasons of events that are not those of a code.
+// Reasons of events other than those of codes.
 const (
 	noteConnected = "Connected"
 	noteLost      = "Lost"
@@ -20,13 +20,13 @@ const (
 	noteCleared   = "Cleared"
 )
 
-// heard reports whether a peer is connected, be it unconfirmed: that may be over in a moment.
+// heard reports whether a peer is connected, even if unconfirmed: that may be over in a moment.
 func heard(s v1alpha1.PeerStatus) bool {
 	return s.State == string(api.StateConnected) || s.State == string(api.StateUnconfirmed)
 }
 
-// notes are the events that report a status that was and one that is: what an operator
-// should know, and what he was told of and is over.
+// notes returns the events for a change of a status: new problems that an operator should know,
+// and the end of earlier ones.
 func notes(was, is v1alpha1.PeerStatus) []events.Event {
 	var out []events.Event
 	connected := heard(is)
@@ -45,7 +45,7 @@ func notes(was, is v1alpha1.PeerStatus) []events.Event {
 	}
 	for _, x := range is.Conditions {
 		switch x.Type {
-		case v1alpha1.Accepted, v1alpha1.Ready, v1alpha1.Stalled: // which say what the others do
+		case v1alpha1.Accepted, v1alpha1.Ready, v1alpha1.Stalled: // these summarise the others
 			continue
 		}
 		w := conditionOf(was, x.Type)
@@ -56,7 +56,7 @@ func notes(was, is v1alpha1.PeerStatus) []events.Event {
 		switch {
 		case coded(x) && x.Type == v1alpha1.IdentityIssued &&
 			(codeOf(x) == codeOf(conditionOf(is, v1alpha1.AuthReachable)) || codeOf(x) == codeOf(conditionOf(is, v1alpha1.APIServerReachable))):
-			// told as the service's
+			// reported as the service's
 		case coded(x) && !lost && codeOf(x) != codeOf(w):
 			out = append(out, events.Event{Type: events.Warning, Reason: x.Reason, Message: x.Message})
 		case coded(w) && x.Status == metav1.ConditionTrue && !coded(x) && x.Type != v1alpha1.IdentityIssued:
@@ -91,7 +91,7 @@ func conditionOf(s v1alpha1.PeerStatus, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// codeOf is the PST code at the beginning of a condition's message; empty without one.
+// codeOf returns the PST code at the beginning of a condition's message; empty if there is none.
 func codeOf(x metav1.Condition) string {
 	code, _, ok := strings.Cut(x.Message, ": ")
 	if !ok || !strings.HasPrefix(code, "PST") {

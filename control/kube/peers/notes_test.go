@@ -20,7 +20,7 @@ func object(name string) *v1alpha1.Peer {
 
 func keyText(n byte) string { return peer.PublicKey{n}.String() }
 
-// shown is the status of a peer as the controller shows it.
+// shown returns the controller's status of a peer.
 func shown(s *api.PeerStatus) v1alpha1.PeerStatus {
 	return statusOf(&candidate{object: object("cloud")}, s, v1alpha1.PeerStatus{}, noon)
 }

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// urgentBurst changes of one peer's state are written at once, and one each urgentEvery
-	// after that.
+	// urgentBurst is how many changes of one peer's state are written at once; later ones at most
+	// every urgentEvery.
 	urgentBurst = 6
 	urgentEvery = 10 * time.Second
-	// calmEvery, and up to half of it more, is between two writes for the sake of what only
-	// wears on: a round trip time, wording, a renewed identity. calmGap is between two such
+	// calmEvery, plus up to half of it, is the interval of writes of minor changes of one peer: a
+	// round trip time, wording, a renewed identity. calmGap is the minimum pause between such
 	// writes of any peers.
 	calmEvery = 2 * time.Minute
 	calmGap   = 3 * time.Second
-	// A round trip time is worth a write when it differs by rttShare and by rttStep.
+	// A round trip time is written if it has changed by rttShare and by rttStep.
 	rttShare = 0.20
 	rttStep  = time.Millisecond
-	// seenEvery is how old the time may become at which a peer is said to have been seen.
+	// seenEvery is the maximum age of a written LastSeen.
 	seenEvery = 10 * time.Minute
-	// trustWritten is how long what was written is believed to be what the object says, for
-	// the watch to bring it back.
+	// trustWritten is how long the last written status is assumed to be the object's, until the
+	// watch delivers it.
 	trustWritten = time.Minute
 )
 
-// pace decides which status is written when. It keeps no clock and does no I/O; it is used
-// by one goroutine.
+// pace decides when to write which status. It has no clock and does no I/O; it is used by one
+// goroutine.
 type pace struct {
 	objects  map[types.UID]*paced
 	calmNext time.Time
@@ -50,8 +50,8 @@ type paced struct {
 
 func newPace() *pace { return &pace{objects: map[types.UID]*paced{}, chance: rand.Float64} }
 
-// due reports whether an object's status, which says is, should be written now to say want;
-// if not, wait is when to ask again, 0 if not before something changes.
+// due reports whether to write want now to an object whose status is is. If not, wait is when to
+// ask again; 0 means not before something changes.
 func (p *pace) due(uid types.UID, is, want v1alpha1.PeerStatus, now time.Time) (write bool, wait time.Duration) {
 	x := p.objects[uid]
 	if x == nil {
@@ -80,8 +80,8 @@ func (p *pace) due(uid types.UID, is, want v1alpha1.PeerStatus, now time.Time) (
 	return true, 0
 }
 
-// wrote notes a write that is in progress, whether it succeeds or not: a failed one is made
-// again at the same pace.
+// wrote records a write in progress, whether it succeeds or not: a failed one is repeated at the
+// same pace.
 func (p *pace) wrote(uid types.UID, want v1alpha1.PeerStatus, now time.Time) {
 	x := p.objects[uid]
 	if x == nil {
@@ -96,15 +96,15 @@ func (p *pace) wrote(uid types.UID, want v1alpha1.PeerStatus, now time.Time) {
 	x.jitter = time.Duration(p.chance() * float64(calmEvery/2))
 }
 
-// failed takes a write back that did not succeed.
+// failed undoes wrote after a failed write.
 func (p *pace) failed(uid types.UID, is v1alpha1.PeerStatus) {
 	if x := p.objects[uid]; x != nil {
 		x.written = is
 	}
 }
 
-// known is what an object's status says as far as is known: what was written last, which the
-// watch may not have brought back yet.
+// known returns an object's status as far as it is known: what was last written may not have been
+// delivered by the watch yet.
 func (p *pace) known(uid types.UID, is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	if x := p.objects[uid]; x != nil && !x.at.IsZero() && now.Sub(x.at) < trustWritten {
 		return x.written
@@ -112,7 +112,7 @@ func (p *pace) known(uid types.UID, is v1alpha1.PeerStatus, now time.Time) v1alp
 	return is
 }
 
-// keep forgets all objects but these.
+// keep drops all objects except these.
 func (p *pace) keep(uids map[types.UID]bool) {
 	for uid := range p.objects {
 		if !uids[uid] {
@@ -121,7 +121,7 @@ func (p *pace) keep(uids map[types.UID]bool) {
 	}
 }
 
-// urgent reports whether two statuses differ in what people and programs wait for.
+// urgent reports whether two statuses differ in a way that people and programs wait for.
 func urgent(a, b v1alpha1.PeerStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.State != b.State || a.Auth != b.Auth || a.APIServer != b.APIServer ||
 		a.Code != b.Code || a.User != b.User || a.Address != b.Address || pathOf(a) != pathOf(b) || (a.RTT == "") != (b.RTT == "") ||
@@ -144,7 +144,7 @@ func differs(x, y metav1.Condition) bool {
 	return x.Status != y.Status || x.Reason != y.Reason || x.ObservedGeneration != y.ObservedGeneration
 }
 
-// urgentByType compares conditions that are in another order.
+// urgentByType compares conditions in a different order.
 func urgentByType(a, b []metav1.Condition) bool {
 	byType := map[string]metav1.Condition{}
 	for _, x := range a {
@@ -158,7 +158,7 @@ func urgentByType(a, b []metav1.Condition) bool {
 	return false
 }
 
-// calm reports whether two statuses that are not urgently different differ at all.
+// calm reports whether two statuses without urgent differences differ at all.
 func calm(a, b v1alpha1.PeerStatus) bool {
 	if rttMoved(a.RTT, b.RTT) || !notAfter(a).Equal(notAfter(b)) || seenLater(a.LastSeen, b.LastSeen) {
 		return true
@@ -189,12 +189,12 @@ func notAfter(s v1alpha1.PeerStatus) time.Time {
 	return s.Identity.NotAfter.Time
 }
 
-// seenLater reports whether a peer has been seen enough later to be told.
+// seenLater reports whether LastSeen has changed enough to be written.
 func seenLater(was, is *metav1.Time) bool {
 	return is != nil && (was == nil || is.Sub(was.Time) >= seenEvery)
 }
 
-// rttMoved reports whether a round trip time has changed enough to be told.
+// rttMoved reports whether a round trip time has changed enough to be written.
 func rttMoved(was, is string) bool {
 	a, errA := time.ParseDuration(was)
 	b, errB := time.ParseDuration(is)

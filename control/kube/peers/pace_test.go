@@ -24,7 +24,7 @@ func rttStatus(rtt string) v1alpha1.PeerStatus {
 	return v1alpha1.PeerStatus{State: "connected", RTT: rtt, Path: &v1alpha1.PeerPath{Kind: "direct"}}
 }
 
-// offer is what the controller does with one object: it reports whether it was written.
+// offer does what the controller does with an object, and reports whether it was written.
 func (p *pace) offer(uid types.UID, is *v1alpha1.PeerStatus, want v1alpha1.PeerStatus, now time.Time) bool {
 	write, _ := p.due(uid, *is, want, now)
 	if write {
@@ -51,7 +51,7 @@ func TestAChangedStateIsWrittenAtOnceAndAFlappingOneIsNot(t *testing.T) {
 	if limit := urgentBurst + int(10*time.Minute/urgentEvery) + 1; written > limit || written < urgentBurst {
 		t.Errorf("%d writes in 10 min, want at most %d", written, limit)
 	}
-	// What it was in the end is written.
+	// The final state is written.
 	want := v1alpha1.PeerStatus{State: "failed"}
 	for range 20 {
 		p.offer("a", &is, want, now)
@@ -75,7 +75,7 @@ func TestARoundTripTimeIsWrittenSeldomAndOnlyWhenItMoves(t *testing.T) {
 		{time.Minute, "26ms", false}, // too soon
 		{calmEvery, "26ms", true},
 		{calmEvery, "26ms", false}, {calmEvery, "22ms", false}, {calmEvery, "20ms", true},
-		{time.Second, "", true}, // it is not known any more: that is news
+		{time.Second, "", true}, // it became unknown, which is news
 	} {
 		now = now.Add(c.after)
 		if got := p.offer("a", &is, rttStatus(c.rtt), now); got != c.want {
@@ -136,12 +136,12 @@ func TestWhatSomebodyElseWroteIsPutRightWithinAMinute(t *testing.T) {
 	p.offer("a", &is, want, noon)
 	is.State = "wrong"
 	if p.offer("a", &is, want, noon.Add(trustWritten-time.Second)) {
-		t.Error("what the watch has not brought back yet is taken for somebody else's")
+		t.Error("a status that the watch has not delivered yet is taken for someone else's")
 	}
 	if !p.offer("a", &is, want, noon.Add(trustWritten)) {
 		t.Error("it is left wrong")
 	}
-	// A write that failed is made again.
+	// A failed write is repeated.
 	next := rttStatus("10ms")
 	next.State = "failed"
 	p.due("a", is, next, noon.Add(time.Hour))
@@ -152,16 +152,16 @@ func TestWhatSomebodyElseWroteIsPutRightWithinAMinute(t *testing.T) {
 	}
 	p.keep(nil)
 	if len(p.objects) != 0 {
-		t.Error("what is gone is remembered")
+		t.Error("a deleted object is still stored")
 	}
 }
 
-// With 100 peers whose round trip times are never the same, half an hour long, looked at more
-// often than the controller does.
+// Half an hour with 100 peers whose round trip times always change, checked more often than the
+// controller does.
 func TestAHundredPeersCostAThirdOfARequestASecond(t *testing.T) {
 	p := newPace()
 	const peers = 100
-	r := rand.New(rand.NewPCG(1, 2)) // any will do; this one is always the same
+	r := rand.New(rand.NewPCG(1, 2)) // any source will do; this one is deterministic
 	p.chance = r.Float64
 	var is [peers]v1alpha1.PeerStatus
 	writes := 0

@@ -2,10 +2,10 @@ package peers
 
 import "github.com/postern-dev/postern/control/catalogue"
 
-// reasonUnknown is of a code that has no name here: a newer peer's.
+// reasonUnknown is the reason of an unknown code, from a newer peer.
 const reasonUnknown = "Problem"
 
-// reasonOf is a code's name in one word, as conditions and events have it.
+// reasonOf returns a code's name in one word, for conditions and events.
 func reasonOf(c catalogue.Code) string {
 	if r, ok := reasons()[c]; ok {
 		return r
@@ -13,8 +13,8 @@ func reasonOf(c catalogue.Code) string {
 	return reasonUnknown
 }
 
-// reasons are the names of the codes that a peer's verdicts and objects can have. A test
-// holds them against the names in control/catalogue.
+// reasons are the names of the codes that a peer's verdicts and objects can have. A test compares
+// them with control/catalogue.
 func reasons() map[catalogue.Code]string {
 	return map[catalogue.Code]string{
 		catalogue.PeerSilent: "PeerSilent", catalogue.HandshakeStale: "HandshakeStale", catalogue.PingLost: "PingLost",

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// A condition's reason is the code's name in control/catalogue: so that a reader of one finds the
-// other.
+// A condition's reason must be the code's name in control/catalogue, so that readers can find it
+// there.
 func TestReasonsAreTheNamesOfTheCodes(t *testing.T) {
 	names := map[catalogue.Code]string{}
 	files, err := filepath.Glob(filepath.Join("..", "..", "catalogue", "codes.go"))
@@ -47,7 +47,7 @@ func TestReasonsAreTheNamesOfTheCodes(t *testing.T) {
 			t.Errorf("%s is %s in control/catalogue, and %s here", code, names[code], name)
 		}
 	}
-	// What a peer's own checks can find.
+	// The codes of checks of a peer.
 	ofPeers := regexp.MustCompile(`^PST0(1..|20[1-8]|22.|30.|32[01]|50[1-7]|6..|72[3-8])$`)
 	for code, name := range names {
 		if _, there := reasons()[code]; ofPeers.MatchString(string(code)) && !there {

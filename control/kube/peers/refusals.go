@@ -2,15 +2,14 @@ package peers
 
 import "github.com/postern-dev/postern/control/check"
 
-// sourceRefused is the source of what is wrong with Peers that are not in force, and
-// checkRefused our own check that shows it: the gateway has no peer that a check could be
-// about.
+// sourceRefused is the source of problems of Peers that are not in force, and checkRefused the
+// own check that shows them: the gateway has no peer that a check could be about.
 const (
 	sourceRefused = "refused-peers"
 	checkRefused  = "peers"
 )
 
-// tellRefused hands the Peers that are not in force to the gateway's own checks.
+// tellRefused reports the Peers that are not in force to the gateway's own checks.
 func (c *Controller) tellRefused() {
 	var list []check.OwnProblem
 	for _, x := range c.candidates {

@@ -15,36 +15,36 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// candidate is a Peer object on its way to the gateway.
+// candidate is a Peer object to be applied to the gateway.
 type candidate struct {
 	object *v1alpha1.Peer
 	peer   config.Peer
-	// refused says why it is out of force; nil when it is not.
+	// refused says why it is not in force; nil if it is.
 	refused *finding
-	// noted is what is wrong with it although it is in force.
+	// noted is a problem that does not prevent it from being in force.
 	noted *finding
-	// apart: it is neither refused nor the gateway's, as one that waits for approval.
+	// apart: it is neither refused nor in force, such as one that waits for approval.
 	apart bool
 	// leaving: the object is being deleted.
 	leaving bool
 }
 
-// inForce reports whether the gateway is to have the peer.
+// inForce reports whether the gateway should have the peer.
 func (c *candidate) inForce() bool { return c.refused == nil && !c.apart }
 
-// finding is a problem with one object, with its code.
+// finding is a problem of one object, with its code.
 type finding struct {
 	code   catalogue.Code
 	params catalogue.Params
 }
 
-// text is cause and fix in one message.
+// text returns cause and fix as one message.
 func (f *finding) text() string {
 	cause, fix := catalogue.Render(f.code, f.params)
 	return message(string(f.code), cause, fix)
 }
 
-// message is how a condition or an event says what is wrong.
+// message returns the text of a condition or an event.
 func message(code, cause, fix string) string {
 	out := cause
 	if code != "" {
@@ -56,7 +56,7 @@ func message(code, cause, fix string) string {
 	return out
 }
 
-// found makes a finding about an object.
+// found returns a finding about an object.
 func found(o *v1alpha1.Peer, code catalogue.Code, detail string) *finding {
 	p := catalogue.Params{Peer: o.Name, Detail: detail, Inbound: true}
 	p.Namespace, p.Object = o.Namespace, "Peer "+o.Name
@@ -69,7 +69,7 @@ type resolver struct {
 	secrets *secrets
 }
 
-// resolve reads one object by itself.
+// resolve reads one object independently of others.
 func (r *resolver) resolve(ctx context.Context, o *v1alpha1.Peer) *candidate {
 	c := &candidate{object: o}
 	entry := configured(o)
@@ -99,8 +99,8 @@ func (r *resolver) resolve(ctx context.Context, o *v1alpha1.Peer) *candidate {
 	return c
 }
 
-// configured is the object as an entry of the configuration file. What is in Secrets is
-// left out.
+// configured returns the object as an entry of the configuration file, without the contents of
+// Secrets.
 func configured(o *v1alpha1.Peer) api.Peer {
 	s := &o.Spec
 	e := api.Peer{
@@ -122,8 +122,8 @@ func configured(o *v1alpha1.Peer) api.Peer {
 	return e
 }
 
-// labels are those of an object that its operator gave it. It is no fault to have more than a peer may
-// have: the first by name count.
+// labels returns the labels that an object's operator has set. Having more than a peer may have
+// is no error: only the first by name count.
 func labels(o *v1alpha1.Peer) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
@@ -134,7 +134,7 @@ func labels(o *v1alpha1.Peer) map[string]string {
 	return out
 }
 
-// secretsOf fills in what the object keeps in Secrets.
+// secretsOf fills in the values from Secrets.
 func (r *resolver) secretsOf(ctx context.Context, o *v1alpha1.Peer, p *config.Peer) *finding {
 	if ref := o.Spec.PresharedKeySecretRef; ref != nil {
 		if bad := r.value(ctx, o, ref, func(data []byte) error {
@@ -172,7 +172,7 @@ func (r *resolver) secretsOf(ctx context.Context, o *v1alpha1.Peer, p *config.Pe
 	return nil
 }
 
-// value hands one value of a Secret to use. No error of use may have the value in it.
+// value passes a value of a Secret to use. Errors of use must not contain the value.
 func (r *resolver) value(ctx context.Context, o *v1alpha1.Peer, ref *v1alpha1.SecretKey, use func([]byte) error) *finding {
 	data, err := r.secrets.get(ctx, *ref)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// requests are those for a resource that the API server has had, by its own count.
+// requests returns the API server's own count of requests for a resource.
 func (s *site) requests(resource string) (n float64) {
 	s.t.Helper()
 	line := regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="` + resource + `".*\} ([0-9.e+]+)$`)
@@ -26,7 +26,7 @@ func (s *site) requests(resource string) (n float64) {
 	return n
 }
 
-// The round trip times of all are never the same.
+// All round trip times change constantly.
 func testRest(t *testing.T, w *world) {
 	const (
 		many   = 100
@@ -52,7 +52,7 @@ func testRest(t *testing.T, w *world) {
 		t.Errorf("the API server has counted %.0f requests, want a status and an event of each", before)
 	}
 	select {
-	case <-time.After(window): // nothing can be waited for: it is about what does not come
+	case <-time.After(window): // there is no event to wait for: the test is about requests that are not sent
 	case <-t.Context().Done():
 	}
 	rate := (s.requests("peers") + s.requests("events") - before) / window.Seconds()

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// secretFresh is how long a Secret that was read is taken as it was, secretRetry how long
-	// one that could not be or is no use, and secretGap what lies at least between two that are read
-	// again: nothing is watched, so that the gateway need not be allowed to list its
-	// namespace's Secrets, and 100 of them cost 0.2 requests a second.
+	// secretFresh is how long a read Secret is used, secretRetry how long one that could not be
+	// read or is invalid, and secretGap the minimum pause between two reads. There is no watch,
+	// so the gateway needs no permission to list its namespace's Secrets. 100 of them cost 0.2
+	// requests a second.
 	secretFresh = time.Minute
 	secretRetry = 10 * time.Second
 	secretGap   = 5 * time.Second
 	// secretTimeout bounds one request.
 	secretTimeout = 5 * time.Second
-	// secretUse is how a Secret may be labelled for Peers.
+	// secretUse is the label value of Secrets for Peers.
 	secretUse = "peer"
 )
 
-// secrets remembers the Secrets that objects refer to. It is used by one goroutine.
+// secrets caches the Secrets that objects refer to. It is used by one goroutine.
 type secrets struct {
 	client    rest.Interface
 	namespace string
@@ -43,7 +43,7 @@ type secrets struct {
 type secret struct {
 	data map[string][]byte
 	at   time.Time
-	// err is why there is none; useless is what is not what it should be.
+	// err is why there is none; useless says that its contents are invalid.
 	err     error
 	useless bool
 }
@@ -52,7 +52,7 @@ func newSecrets(client rest.Interface, namespace string) *secrets {
 	return &secrets{client: client, namespace: namespace, now: time.Now, read: map[string]*secret{}, wanted: map[string]bool{}}
 }
 
-// get returns a value. That the API server does not answer is no reason to forget one.
+// get returns a value. A cached one is kept while the API server does not answer.
 func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) ([]byte, error) {
 	s.wanted[ref.Name] = true
 	have := s.read[ref.Name]
@@ -69,7 +69,7 @@ func (s *secrets) get(ctx context.Context, ref v1alpha1.SecretKey) ([]byte, erro
 	return value, nil
 }
 
-// fetch reads a Secret. Nothing is remembered of one that a Peer may not name.
+// fetch reads a Secret. It stores nothing of one that a Peer may not use.
 func (s *secrets) fetch(ctx context.Context, name string) *secret {
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 	defer cancel()
@@ -89,8 +89,8 @@ func (s *secrets) fetch(ctx context.Context, name string) *secret {
 	return next
 }
 
-// refresh reads the one Secret again that is due first, if one is, and says when to come
-// again; 0 if there is none. What is no longer wanted is forgotten.
+// refresh reads the Secret that is due first, if any, and returns when to call it again; 0 if
+// there is none. It drops those that are no longer wanted.
 func (s *secrets) refresh(ctx context.Context) (next time.Duration) {
 	first, at := "", time.Time{}
 	for name, x := range s.read {
@@ -115,7 +115,7 @@ func (s *secrets) refresh(ctx context.Context) (next time.Duration) {
 	return secretGap
 }
 
-// due is when a Secret is to be read again.
+// due returns when to read a Secret again.
 func (x *secret) due() time.Time {
 	if x.err != nil || x.useless {
 		return x.at.Add(secretRetry)
@@ -123,17 +123,17 @@ func (x *secret) due() time.Time {
 	return x.at.Add(secretFresh)
 }
 
-// begin forgets what is wanted: a round of get follows, which says so again.
+// begin starts a round of get, which records the wanted Secrets.
 func (s *secrets) begin() { s.wanted = map[string]bool{} }
 
-// doubt has a Secret read again sooner: what is in it is no use.
+// doubt makes a Secret be read again sooner, because its contents are invalid.
 func (s *secrets) doubt(name string) {
 	if x := s.read[name]; x != nil {
 		x.useless = true
 	}
 }
 
-// forget has a Secret read again.
+// forget makes Secrets be read again.
 func (s *secrets) forget(refs ...*v1alpha1.SecretKey) {
 	for _, ref := range refs {
 		if ref != nil {

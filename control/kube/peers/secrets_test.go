@@ -20,12 +20,12 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// vault is an API server with Secrets of any name, but for those that are missing.
+// vault is an API server with Secrets of all names except the missing ones.
 type vault struct {
 	reads atomic.Int64
 	down  atomic.Bool
 	value atomic.Value
-	meta  atomic.Value // [2]string: type and labels (JSON) of the Secrets; meant for Peers unless told
+	meta  atomic.Value // [2]string: type and labels (JSON) of the Secrets; for Peers by default
 }
 
 func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newVault makes one, and what reads it by a clock that stands still.
+// newVault returns a vault, and a secrets with a stopped clock.
 func newVault(t *testing.T) (*vault, *secrets, *time.Time) {
 	t.Helper()
 	v := &vault{}
@@ -85,7 +85,7 @@ func TestAHundredSecretsAreReadAgainOneAfterTheOther(t *testing.T) {
 	}
 	round()
 	first := v.reads.Load()
-	for range 600 { // ten minutes, a turn each second
+	for range 600 { // ten minutes with a turn each second
 		*now = now.Add(time.Second)
 		s.refresh(t.Context())
 		round()
@@ -93,7 +93,7 @@ func TestAHundredSecretsAreReadAgainOneAfterTheOther(t *testing.T) {
 	if rate := float64(v.reads.Load()-first) / 600; first != 100 || rate > 0.21 || rate < 0.1 {
 		t.Errorf("%d reads at first, %.2f a second then; want 100, and at most 0.2", first, rate)
 	}
-	// What nobody refers to any more is forgotten.
+	// Unreferenced Secrets are dropped.
 	s.begin()
 	s.refresh(t.Context())
 	if len(s.read) != 0 {
@@ -161,8 +161,7 @@ func TestASecretThatIsMissingIsAskedForAgainSoon(t *testing.T) {
 	}
 }
 
-// Whoever writes Peers chooses which Secret is sent where: it must be none but those that are
-// meant for it.
+// The author of a Peer chooses which Secret is sent where: only those meant for that may be used.
 func TestAPeerCannotNameASecretThatIsNotMeantForIt(t *testing.T) {
 	v, s, now := newVault(t)
 	for name, c := range map[string]struct{ kind, labels, want string }{
@@ -180,7 +179,7 @@ func TestAPeerCannotNameASecretThatIsNotMeantForIt(t *testing.T) {
 			t.Errorf("%s: %v is remembered", name, held)
 		}
 	}
-	// The label is seen soon when it comes, and when it goes.
+	// Adding and removing the label is noticed soon.
 	for i, labels := range []string{`{"postern.dev/use":""}`, `{}`} {
 		works := i == 0
 		v.meta.Store([2]string{"Opaque", labels})

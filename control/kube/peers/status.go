@@ -13,24 +13,23 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// Reasons of conditions that are not those of a code.
+// Reasons of conditions other than those of codes.
 const (
 	reasonReady      = "Ready"
 	reasonAccepted   = "Accepted"
-	reasonTaking     = "Pending" // which definitions give as the default, too
+	reasonTaking     = "Pending" // also the default in the definitions
 	reasonNotChecked = "NotChecked"
 	reasonNotOffered = "NotOffered"
 	reasonIssued     = "Issued"
 	reasonPending    = "WaitsForApproval"
 	reasonConnecting = "Connecting"
-	// reasonUnconfirmed: the peer was heard recently, and what is sent to it now has no answer.
+	// reasonUnconfirmed: the peer was heard recently, but current requests have no answer.
 	reasonUnconfirmed = "Unconfirmed"
 	reasonStopped     = "GatewayStopped"
 )
 
-// statusOf is what an object's status should say. s is the gateway's view of the peer; nil
-// when the gateway does not have it. before is what the status said, for the times of its
-// conditions.
+// statusOf returns an object's status. s is the gateway's view of the peer; nil if the gateway
+// does not have it. before is the previous status, for the times of its conditions.
 func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	out := v1alpha1.PeerStatus{ObservedGeneration: c.object.Generation, LastSeen: before.LastSeen}
 	accepted := metav1.Condition{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the gateway has taken it"}
@@ -75,13 +74,13 @@ func statusOf(c *candidate, s *api.PeerStatus, before v1alpha1.PeerStatus, now t
 	return out
 }
 
-// as is a condition that says the same as another.
+// as returns a condition of another type with the same contents.
 func as(kind string, x metav1.Condition) metav1.Condition {
 	x.Type = kind
 	return x
 }
 
-// seconds is a time as objects have it; nil of none.
+// seconds returns a time in the format of objects; nil for nil.
 func seconds(t *time.Time) *metav1.Time {
 	if t == nil {
 		return nil
@@ -90,8 +89,8 @@ func seconds(t *time.Time) *metav1.Time {
 	return &at
 }
 
-// ready sums up what a peer is used for: it is what fails first of the conditions, or else what
-// is unknown. A service that the peer does not offer to us is not used.
+// ready summarises the use of a peer: the first condition that fails, or else the first that is
+// unknown. A service that the peer does not offer to us is not used.
 func ready(accepted metav1.Condition, list []metav1.Condition, is v1alpha1.PeerStatus) metav1.Condition {
 	used := []metav1.Condition{accepted}
 	for _, x := range list {
@@ -110,7 +109,7 @@ func ready(accepted metav1.Condition, list []metav1.Condition, is v1alpha1.PeerS
 	return metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the peer is reachable, and so is what it offers"}
 }
 
-// fill sums up what the gateway knows of a peer, and returns its conditions.
+// fill fills in what the gateway knows of a peer, and returns its conditions.
 func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	to := confirmed(s)
 	out.State = string(s.Shown())
@@ -133,7 +132,7 @@ func fill(out *v1alpha1.PeerStatus, s *api.PeerStatus) []metav1.Condition {
 	}
 }
 
-// confirmed is what works at the peer, as far as that is still known.
+// confirmed returns what works at the peer, as far as that is still known.
 func confirmed(s *api.PeerStatus) api.Targets {
 	to := s.Reachability.Outbound
 	if s.Shown() != api.StateUnconfirmed {
@@ -147,8 +146,8 @@ func confirmed(s *api.PeerStatus) api.Targets {
 	return to
 }
 
-// tunnelCondition is true while the peer is connected and confirmed to be, and no check has found
-// that nothing passes, whatever else there may be to fix.
+// tunnelCondition is true while the peer is connected and confirmed, and no check has found that
+// nothing gets through, even if there is something else to fix.
 func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	v := s.Reachability.Outbound.Gateway
 	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionTrue, Reason: reasonReady, Message: "the gateways hear each other: " + way(s)}
@@ -165,7 +164,7 @@ func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) {
 		x.Reason, x.Message = reasonOf(catalogue.Code(v.Code)), message(v.Code, v.Cause, v.Fix)
 	}
-	switch { // A check may find before the state changes that nothing passes.
+	switch { // a check may find that nothing gets through before the state changes
 	case v.Verdict != api.Error || x.Status == metav1.ConditionFalse:
 	case v.Confidence == api.Tentative:
 		x.Status = metav1.ConditionUnknown
@@ -175,7 +174,7 @@ func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 	return x
 }
 
-// way is the path in use, in words.
+// way describes the path in use.
 func way(s *api.PeerStatus) string {
 	text := s.Path.Kind + " path"
 	if s.Path.Remote != "" {
@@ -184,7 +183,8 @@ func way(s *api.PeerStatus) string {
 	return text
 }
 
-// serviceCondition is a verdict as a condition: what works, if not perfectly, is true.
+// serviceCondition converts a verdict to a condition. It is true if the service works, even
+// imperfectly.
 func serviceCondition(kind, service string, v api.Verdict) metav1.Condition {
 	x := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonNotChecked, Message: message(v.Code, v.Cause, v.Fix)}
 	if v.Code != "" {
@@ -228,8 +228,8 @@ func identityCondition(s *api.PeerStatus) metav1.Condition {
 	return x
 }
 
-// rejectsIdentity reports whether the peer's API server says that the identity is good no more:
-// what is held is of no use then.
+// rejectsIdentity reports whether the peer's API server rejects the identity, which is then
+// useless.
 func rejectsIdentity(apiServer api.Verdict) bool {
 	switch catalogue.Code(apiServer.Code) {
 	case catalogue.APIServerUnauthorized, catalogue.IdentityRejected, catalogue.IdentityExpired:
@@ -238,8 +238,8 @@ func rejectsIdentity(apiServer api.Verdict) bool {
 	return false
 }
 
-// pendingCondition is that of a peer that is not let in yet, or that the gateway has not
-// taken yet.
+// pendingCondition is that of a peer that is not approved yet, or that the gateway has not
+// accepted yet.
 func pendingCondition(c *candidate, s *api.PeerStatus) metav1.Condition {
 	x := metav1.Condition{Type: v1alpha1.TunnelReady, Status: metav1.ConditionFalse, Reason: reasonConnecting, Message: "the gateway is about to take the peer"}
 	if c.object.Spec.Pending || s != nil {
@@ -255,8 +255,7 @@ func pendingCondition(c *candidate, s *api.PeerStatus) metav1.Condition {
 	return x
 }
 
-// unknownAfter are all conditions when that of the tunnel says why nothing is known about the
-// others.
+// unknownAfter returns all conditions if that of the tunnel explains why the others are unknown.
 func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 	list := []metav1.Condition{tunnel}
 	for _, kind := range []string{v1alpha1.AuthReachable, v1alpha1.APIServerReachable, v1alpha1.IdentityIssued} {
@@ -265,11 +264,11 @@ func unknownAfter(tunnel metav1.Condition) []metav1.Condition {
 	return list
 }
 
-// stopped is the status of an object whose gateway has ended.
+// stopped returns the status of an object whose gateway has ended.
 func stopped(is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	out := v1alpha1.PeerStatus{ObservedGeneration: is.ObservedGeneration, State: v1alpha1.StateUnknown, LastSeen: is.LastSeen, Address: is.Address, User: is.User, Identity: is.Identity}
 	for _, x := range is.Conditions {
-		if x.Type == v1alpha1.Stalled { // It is there only while it is true.
+		if x.Type == v1alpha1.Stalled { // it only exists while it is true
 			continue
 		}
 		x.Status, x.Reason, x.Message = metav1.ConditionUnknown, reasonStopped, "the gateway ended, and nothing is known of the peer since"
@@ -279,7 +278,7 @@ func stopped(is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	return out
 }
 
-// rttText rounds to what a person compares: tenths below 10 ms, whole milliseconds above.
+// rttText rounds a time for display: tenths below 10 ms, whole milliseconds above.
 func rttText(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

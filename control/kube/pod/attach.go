@@ -21,14 +21,14 @@ import (
 	"github.com/postern-dev/postern/discovery"
 )
 
-// Labels of the gateway's pods, as the chart gives them.
+// Labels of the gateway's pods, set by the chart.
 const (
 	labelName     = "app.kubernetes.io/name"
 	labelInstance = "app.kubernetes.io/instance"
 	name          = "postern"
 )
 
-// Sources of problems that are shown as own checks.
+// Sources of problems shown as own checks.
 const (
 	sourceExposure = "exposure"
 	sourceAccess   = "access"
@@ -38,7 +38,7 @@ const (
 	sourceMCS      = "mcs"
 )
 
-// attach runs the controllers of a gateway, whose state is in kept.
+// attach runs a gateway's controllers; kept is its state.
 func (p *pod) attach(ctx context.Context, g *gateway.Gateway, kept *secrets.Backend) (detach func(), err error) {
 	p.before.Store(g)
 	p.lease.SetPublicKey(g.PublicKey().String())
@@ -59,7 +59,7 @@ func (p *pod) attach(ctx context.Context, g *gateway.Gateway, kept *secrets.Back
 	return detach, nil
 }
 
-// controllers makes all of them.
+// controllers returns all of them.
 func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	k, log := p.o.Config.Kubernetes, p.o.Logger
 	all := map[string]string{labelName: name, labelInstance: k.Release}
@@ -117,9 +117,9 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	return runs, nil
 }
 
-// outOfBand is the Service and the TCP port of auth outside the tunnel; zero when there is none.
-// With TLS it is a port of the gateway's Service, and without a Service of its own, as the
-// chart has it.
+// outOfBand returns the Service and the TCP port of auth outside the tunnel; zero if there is
+// none. As in the chart, with TLS it is a port of the gateway's Service, and without TLS a
+// separate Service.
 func outOfBand(c *config.Resolved) (service string, port uint16) {
 	o := c.Services.OutOfBand
 	if o == nil {
@@ -129,13 +129,13 @@ func outOfBand(c *config.Resolved) (service string, port uint16) {
 	if o.CertFile == "" {
 		service += "-out-of-band"
 	}
-	// The configuration was checked, so there is a port; a name of one is none of the chart's.
+	// The configuration was checked, so there is a port. The chart uses no named ports.
 	_, text, _ := net.SplitHostPort(o.Listen)
 	number, _ := strconv.ParseUint(text, 10, 16)
 	return service, uint16(number)
 }
 
-// show tells the gateway where the cluster leads to it.
+// show tells the gateway how the cluster exposes it.
 func show(g *gateway.Gateway, e exposure.Exposure) {
 	list := make([]discovery.ServiceEndpoint, 0, len(e.Endpoints))
 	for _, x := range e.Endpoints {

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestAddressesOfPodsAreNotAnnounced but for those that everybody reaches.
+// TestAddressesOfPodsAreNotAnnounced: only those that are reachable from outside are.
 func TestAddressesOfPodsAreNotAnnounced(t *testing.T) {
 	for _, c := range []struct{ one, all, node, want string }{
 		{"10.244.0.5", "10.244.0.5,fd00:10:244::5", "192.0.2.7", "[10.244.0.5/32 10.244.0.5/32 fd00:10:244::5/128]"},
-		{"100.64.3.4", "", "", "[100.64.3.4/32]"}, // by a chart before POD_IPS and HOST_IP
+		{"100.64.3.4", "", "", "[100.64.3.4/32]"}, // by a chart from before POD_IPS and HOST_IP
 		{"10.0.0.7", "10.0.0.7,2001:db8::7", "10.0.0.8", "[10.0.0.7/32 10.0.0.7/32]"},
 		{"10.0.0.7", "10.0.0.7", "10.0.0.7", "[]"}, // on the node's network
 	} {

@@ -1,13 +1,13 @@
-// Package pod has a gateway live in its cluster: it says when this pod's gateway is to run,
-// and gives it what the cluster has for it.
+// Package pod runs a gateway in its cluster: it decides when this pod's gateway runs, and
+// connects it to the cluster.
 //
 //	role of this pod (lease) ─▶ state (Secrets) ─▶ gateway ◀─ peers, tickets (objects)
 //	                                                  ▲  └──▶ Services and Secrets per peer
 //	                                                  └─ addresses (Service, Nodes)
 //
-// One replica is active and runs the gateway; the others stand by with nothing but
-// their probes, which say that they are fine. What a controller cannot do, for want of an
-// answer or of a right, it says and tries again: nothing of that ends the gateway.
+// One replica is active and runs the gateway. The others are standbys, which only serve probes
+// that report them as healthy. If a controller fails, for lack of an answer or a permission, it
+// reports that and retries, without ending the gateway.
 package pod
 
 import (
@@ -43,24 +43,24 @@ import (
 )
 
 const (
-	// AddressVariable tells the pod its own address (downward API: status.podIP).
+	// AddressVariable is the pod's own address (downward API: status.podIP).
 	AddressVariable = "POD_IP"
-	// AddressesVariable tells it all of them (status.podIPs), and NodeVariable its node's
-	// (status.hostIP): one that has the same is on the node's network.
+	// AddressesVariable are all its addresses (status.podIPs), NodeVariable is its node's
+	// (status.hostIP). A pod with its node's address is on the node's network.
 	AddressesVariable = "POD_IPS"
 	NodeVariable      = "HOST_IP"
 
-	// ownerTimeout bounds the question whose the pod is, and peersTimeout the first list of
-	// the Peers: without an answer the gateway starts with those that its state has.
+	// ownerTimeout bounds the request for the pod's owner, and peersTimeout the first list of the
+	// Peers. Without an answer the gateway starts with the peers in its state.
 	ownerTimeout = 10 * time.Second
-	// ownerAgain bounds it when it is asked again, before a gateway starts.
+	// ownerAgain bounds a repeated request, before a gateway starts.
 	ownerAgain   = 3 * time.Second
 	peersTimeout = 5 * time.Second
-	// probesGrace is how long probes may go on while the gateway takes over their address.
+	// probesGrace is how long running probes may take when the gateway takes over their address.
 	probesGrace = time.Second
 )
 
-// Options are who the gateway is. All but Logger are required.
+// Options configure the gateway. All except Logger are required.
 type Options struct {
 	Cluster *kube.Cluster
 	// Config has Kubernetes set.
@@ -68,26 +68,27 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Seams are what the gateway of an active replica is to be started with, and what has to run
-// beside it.
+// Seams connect the gateway of an active replica to the cluster.
 type Seams struct {
 	State state.Backend
-	// Peers are those of a gateway that is about to start.
+	// Peers returns the initial peers of a gateway.
 	Peers      func(context.Context) []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
 	LocalHost  netip.Addr
-	// Inside are addresses that nobody outside the cluster is known to reach: the pod's own.
+	// Inside are addresses that are not known to be reachable from outside the cluster: the pod's
+	// own.
 	Inside     []netip.Prefix
 	Clusterset *gateway.Clusterset
-	// OnSuperseded takes what peers say of later starts of this gateway.
+	// OnSuperseded is called when peers report later starts of this gateway.
 	OnSuperseded func(peer string, boot uint64)
-	// Attach joins the gateway to the cluster until detach is called, which waits.
+	// Attach attaches the gateway to the cluster until detach is called, which waits.
 	Attach func(g *gateway.Gateway) (detach func(), err error)
 }
 
-// inside are the pod's addresses that nobody outside the cluster reaches: private ones, unless it is
-// on the node's network. A cluster may route those of its pods to its neighbours, but what leads to
-// pods there is the cluster's to say, by a Service, or a STUN server's out there that sees the pod.
+// inside returns the pod's addresses that are not reachable from outside the cluster: private
+// ones, unless the pod is on its node's network. A cluster may route its pods' addresses to its
+// neighbours. But then a Service, or a STUN server outside that sees the pod, must show that they
+// are reachable.
 func inside(getenv func(string) string) (out []netip.Prefix) {
 	if onNode(getenv) {
 		return nil
@@ -100,12 +101,12 @@ func inside(getenv func(string) string) (out []netip.Prefix) {
 	return out
 }
 
-// onNode reports whether the pod is on its node's network, whose address speaks for everything there.
+// onNode reports whether the pod is on its node's network, and so has the node's address.
 func onNode(getenv func(string) string) bool { return getenv(AddressVariable) == getenv(NodeVariable) }
 
-// Run stands by until this replica is the active one, and then calls active, as often as that
-// happens, until ctx ends. The context of active ends when the role is lost, with
-// [lease.ErrLost] as its cause: the gateway is to be closed at once then, without a drain.
+// Run is a standby until this replica becomes active, then calls active, each time until the role
+// is lost, until ctx ends. If the role is lost, active's context ends with [lease.ErrLost] as its
+// cause, and the gateway must be closed at once, without draining.
 func Run(ctx context.Context, o Options, active func(context.Context, Seams) error) error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -141,17 +142,17 @@ type pod struct {
 	o     Options
 	name  string
 	lease *lease.Lease
-	// owner has no UID while it is unknown, and for a pod that belongs to nothing.
+	// owner has no UID if it is unknown, or if the pod has no owner.
 	owner metav1.OwnerReference
-	// askOwner asks for it; nil once there was an answer.
+	// askOwner requests it; nil once there was an answer.
 	askOwner func(context.Context) (metav1.OwnerReference, error)
 	// address is the pod's own.
 	address netip.Addr
-	// before is the gateway that ran last in the current term.
+	// before is the previous gateway of the current term.
 	before atomic.Pointer[gateway.Gateway]
-	// probes answer while it stands by.
+	// probes are served on a standby.
 	probes *metrics.Server
-	// names are served whatever the role is; nil if they are not.
+	// names are served in either role; nil if they are not.
 	names *clusterdns.Server
 }
 
@@ -176,7 +177,7 @@ func newPod(ctx context.Context, o Options) (*pod, error) {
 	return p, nil
 }
 
-// learnOwner asks what the pod belongs to, unless that was answered before.
+// learnOwner requests the pod's owner, unless it is known.
 func (p *pod) learnOwner(ctx context.Context, limit time.Duration) {
 	if p.askOwner == nil {
 		return
@@ -195,7 +196,7 @@ func (p *pod) learnOwner(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// standBy answers probes: a replica that waits is as alive and as ready as it can be.
+// standBy serves probes that report this standby as alive and ready.
 func (p *pod) standBy(ctx context.Context) error {
 	if p.o.Config.HTTPAddress == "" || p.probes != nil {
 		return nil
@@ -217,7 +218,7 @@ func (p *pod) standBy(ctx context.Context) error {
 	return nil
 }
 
-// leaveStandby gives up the address of the probes.
+// leaveStandby releases the address of the probes.
 func (p *pod) leaveStandby() {
 	if p.probes == nil {
 		return
@@ -230,7 +231,7 @@ func (p *pod) leaveStandby() {
 	p.probes = nil
 }
 
-// clusterset is how the gateway takes part in services of clusters; nil if it does not.
+// clusterset configures how the gateway takes part in cluster services; nil if it does not.
 func (p *pod) clusterset() *gateway.Clusterset {
 	if p.o.Config.Kubernetes.MCS == nil {
 		return nil
@@ -242,8 +243,8 @@ func (p *pod) clusterset() *gateway.Clusterset {
 	return out
 }
 
-// serveNames serves the names of imported services, if the configuration says so: in every replica, so
-// that they outlast a change of roles, and until quiet is called.
+// serveNames serves the names of imported services until quiet is called, if configured. All
+// replicas do so, so that it survives a change of roles.
 func (p *pod) serveNames(ctx context.Context) (quiet func(), err error) {
 	m := p.o.Config.Kubernetes.MCS
 	if m == nil || m.DNS == "" {
@@ -254,7 +255,7 @@ func (p *pod) serveNames(ctx context.Context) (quiet func(), err error) {
 		return nil, p.o.Config.ProblemAt("spec.kubernetes.mcs.dns.listen", err.Error())
 	}
 	p.names = clusterdns.New(p.address, p.o.Logger)
-	// A pod that ends is asked until the cluster has noticed.
+	// A terminating pod gets requests until the cluster has noticed.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { p.names.Serve(ctx, listener) })
@@ -264,12 +265,12 @@ func (p *pod) serveNames(ctx context.Context) (quiet func(), err error) {
 	return func() { cancel(); running.Wait() }, nil
 }
 
-// seams are those of the current term.
+// seams returns those of the current term.
 func (p *pod) seams(ctx context.Context) (Seams, error) {
 	k := p.o.Config.Kubernetes
 	p.learnOwner(ctx, ownerAgain)
 	p.before.Store(nil)
-	hadKey, _ := peer.ParsePublicKey(p.lease.PublicKey()) // what is no key says nothing
+	hadKey, _ := peer.ParsePublicKey(p.lease.PublicKey()) // ignore an invalid key
 	backend, err := secrets.New(p.o.Cluster, secrets.Options{
 		Release: k.Release, Term: p.lease.Term(), Owner: p.owner, HadKey: hadKey, Logger: p.o.Logger,
 		OnFenced: func() { p.lease.Supersede("another replica writes the state") },
@@ -304,9 +305,9 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 	return s, nil
 }
 
-// firstPeers are the Peers as they are now. When they cannot be read they are those of the
-// term's gateway before, if there was one: without them the gateway still has all that
-// joined, and the controller brings the others as soon as it can.
+// firstPeers returns the current Peers. If they cannot be read, it returns those of the term's
+// previous gateway, if any. Otherwise the gateway starts with the joined peers in its state, and
+// the controller adds the others later.
 func (p *pod) firstPeers(ctx context.Context, reader *peers.Controller) []config.Peer {
 	ctx, cancel := context.WithTimeout(ctx, peersTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server may be away when the pod starts, and hang later.
+// The API server may be unreachable when the pod starts, and hang later.
 func TestTheOwnerIsAskedForUntilThereIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := metav1.OwnerReference{Kind: "StatefulSet", Name: "postern", UID: "1"}

@@ -1,20 +1,19 @@
-// Package remote lets commands reach the gateway that runs in a cluster, from wherever
-// kubectl would: it finds the active pod and runs `postern admin-stdio` in it (the exec
-// subresource of pods: WebSocket, and SPDY where an API server or a proxy has only that).
-// There is no admin port on TCP.
+// Package remote connects commands with the gateway in a cluster, from wherever kubectl works: it
+// finds the active pod and runs `postern admin-stdio` in it (the exec subresource of pods, by
+// WebSocket, or by SPDY if an API server or a proxy supports nothing else). There is no admin
+// port on TCP.
 //
 // # Sessions
 //
-// One exec is one connection to the gateway's admin socket, over which package admin's
-// client speaks HTTP/1.1 and keeps it open, so that a screen that asks every second costs
-// one exec. What runs in the pod says on its standard output that it has reached the
-// socket, in one line ([Greeting]); from then on both directions are the connection's
-// bytes. Before that line, its end is an error, and its standard error says which.
+// One exec is one connection to the gateway's admin socket. Package admin's client speaks
+// HTTP/1.1 over it and keeps it open, so that a screen with a request every second needs one
+// exec. The program in the pod writes one line ([Greeting]) to its standard output when it has
+// connected to the socket; from then on both directions carry the connection's bytes. If it ends
+// before that line, that is an error, described on its standard error.
 //
 // # Rights
 //
-// Who runs a command needs, in the gateway's namespace, get and list of pods and create of
-// pods/exec (API servers before 1.35 want get of it for WebSockets; without that SPDY is
-// taken). Whoever may do that is the gateway's owner: it could read its Secrets by the same
-// right.
+// A user needs, in the gateway's namespace, get and list of pods and create of pods/exec (API
+// servers before 1.35 require get of it for WebSockets; without that, SPDY is used). A user with
+// these permissions is the gateway's owner: they also suffice to read its Secrets.
 package remote

@@ -17,18 +17,18 @@ import (
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
-// DefaultRelease is the gateway's Helm release by default.
+// DefaultRelease is the default Helm release of a gateway.
 const DefaultRelease = "postern"
 
-// Options say which gateway. The zero value is that of the kubeconfig's current context.
+// Options select a gateway. The zero value means that of the kubeconfig's current context.
 type Options struct {
-	// Cluster is where it is, and in which namespace.
+	// Cluster is its cluster and namespace.
 	Cluster kubeconfig.Flags
 	// Release is the Helm release; empty means DefaultRelease.
 	Release string
-	// UserAgent is what this program calls itself.
+	// UserAgent is this program's user agent.
 	UserAgent string
-	// StdinTaken: standard input is not for a credential plugin to ask at.
+	// StdinTaken: a credential plugin may not use standard input for prompts.
 	StdinTaken bool
 }
 
@@ -38,9 +38,9 @@ type Gateway struct {
 	client    rest.Interface
 	namespace string
 	release   string
-	// context is its name; empty when a pod asks its own cluster.
+	// context is its name; empty in a pod of the cluster.
 	context string
-	// files are those that the kubeconfig was read from.
+	// files are the kubeconfig's files.
 	files []string
 
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ type Gateway struct {
 	open   map[*session]struct{}
 }
 
-// Open reads the kubeconfig. Nothing is asked yet. Its error is a [kubeconfig.ErrConfig].
+// Open reads the kubeconfig. It sends no request yet. Its error is a [kubeconfig.ErrConfig].
 func Open(o Options) (*Gateway, error) {
 	chosen, err := o.Cluster.Load()
 	if err != nil {
@@ -62,7 +62,7 @@ func Open(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// newGateway makes a client that knows of pods and nothing else.
+// newGateway creates a client that only knows pods.
 func newGateway(config *rest.Config, o Options) (*Gateway, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = o.UserAgent
@@ -89,22 +89,21 @@ func newGateway(config *rest.Config, o Options) (*Gateway, error) {
 	return &Gateway{config: config, client: client, release: release, open: map[*session]struct{}{}}, nil
 }
 
-// Namespace is where the gateway is looked for.
+// Namespace returns the gateway's namespace.
 func (g *Gateway) Namespace() string { return g.namespace }
 
-// Context is the name of the kubeconfig's context; empty in a pod of the cluster.
+// Context returns the name of the kubeconfig's context; empty in a pod of the cluster.
 func (g *Gateway) Context() string { return g.context }
 
-// Files are the absolute paths of those that the kubeconfig was read from.
+// Files returns the absolute paths of the kubeconfig's files.
 func (g *Gateway) Files() []string { return g.files }
 
-// limit is how long a request may take that takes at most usual unless the operator says
-// otherwise.
+// limit returns the timeout of a request: the operator's, or usual.
 func (g *Gateway) limit(usual time.Duration) time.Duration {
 	return cmp.Or(g.config.Timeout, usual)
 }
 
-// String names the gateway in messages.
+// String returns the gateway's name for messages.
 func (g *Gateway) String() string {
 	where := fmt.Sprintf("release %q in namespace %q", g.release, g.namespace)
 	if g.context != "" {
@@ -113,7 +112,7 @@ func (g *Gateway) String() string {
 	return where
 }
 
-// Close ends all connections, and waits for them.
+// Close closes all connections, and waits for them.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
 	g.closed = true
@@ -144,7 +143,7 @@ func (g *Gateway) forget(s *session) {
 	delete(g.open, s)
 }
 
-// oneLine is an error whose text has no line breaks.
+// oneLine returns an error with a text without line breaks.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err

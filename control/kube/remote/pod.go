@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 )
 
-// How a gateway's pods are labelled. The role is set by the gateway itself.
+// Labels of a gateway's pods. The gateway itself sets the role.
 const (
 	labelName     = "app.kubernetes.io/name"
 	labelInstance = "app.kubernetes.io/instance"
@@ -22,19 +22,19 @@ const (
 	nameValue     = "postern"
 	roleActive    = "active"
 
-	// container is the gateway's in its pod; a pod without one of this name has it first.
+	// container is the name of the gateway's container; in a pod without one of this name it is
+	// the first.
 	container = "postern"
-	// listTimeout bounds asking for pods.
+	// listTimeout bounds the list of pods.
 	listTimeout = 15 * time.Second
-	// maxListed bounds how many pods and releases a message names.
+	// maxListed bounds the number of pods and releases in a message.
 	maxListed = 4
 )
 
-// Target is the pod in which the active gateway runs.
+// Target is the active gateway's pod.
 type Target struct{ Namespace, Pod, Container string }
 
-// Find looks for the active gateway's pod. Its errors are admin.ErrNoGateway, and say why
-// there is none.
+// Find returns the active gateway's pod. Its errors are admin.ErrNoGateway, with the reason.
 func (g *Gateway) Find(ctx context.Context) (Target, error) {
 	ctx, cancel := context.WithTimeout(quiet(ctx), g.limit(listTimeout))
 	defer cancel()
@@ -77,7 +77,7 @@ func (g *Gateway) list(ctx context.Context, selector string) ([]corev1.Pod, erro
 	return out.Items, nil
 }
 
-// absent says what there is instead of a pod of the release.
+// absent returns an error that says what exists instead of a pod of the release.
 func (g *Gateway) absent(ctx context.Context) error {
 	others, err := g.list(ctx, labelName+"="+nameValue)
 	if err != nil {
@@ -96,7 +96,7 @@ func (g *Gateway) absent(ctx context.Context) error {
 	return fmt.Errorf("%w: there is no gateway of %s, but of %s (choose one with --release)", admin.ErrNoGateway, g, some(releases))
 }
 
-// refused says of a failed request to the API server what to do.
+// refused adds advice to a failed request to the API server.
 func (g *Gateway) refused(what string, err error) error {
 	var status apierrors.APIStatus
 	switch {
@@ -113,7 +113,7 @@ func (g *Gateway) refused(what string, err error) error {
 	return fmt.Errorf("%w: the API server at %s cannot be asked: %w (see that kubectl get pods -n %s works)", admin.ErrNoGateway, g.config.Host, oneLine(err), g.namespace)
 }
 
-// containerOf is the gateway's container.
+// containerOf returns the name of the gateway's container.
 func containerOf(p *corev1.Pod) string {
 	for _, c := range p.Spec.Containers {
 		if c.Name == container {
@@ -126,7 +126,7 @@ func containerOf(p *corev1.Pod) string {
 	return p.Spec.Containers[0].Name
 }
 
-// notRunning is what a pod does instead of running; empty when it runs.
+// notRunning returns what a pod does instead of running; empty if it runs.
 func notRunning(p *corev1.Pod) string {
 	name := containerOf(p)
 	for _, c := range p.Status.ContainerStatuses {
@@ -148,7 +148,7 @@ func notRunning(p *corev1.Pod) string {
 	return told(p, string(p.Status.Phase), p.Status.Message)
 }
 
-// maxReason bounds what the cluster says of a pod, in bytes.
+// maxReason bounds the cluster's text about a pod, in bytes.
 const maxReason = 200
 
 func told(p *corev1.Pod, reason, message string) string {
@@ -161,7 +161,7 @@ func told(p *corev1.Pod, reason, message string) string {
 	return p.Name + ": " + reason
 }
 
-// states says of each pod that is not the active one what it does.
+// states returns the state of each pod that is not the active one.
 func states(pods []corev1.Pod) string {
 	var out []string
 	for _, p := range pods {
@@ -185,7 +185,7 @@ func names(pods []corev1.Pod) string {
 	return some(out)
 }
 
-// some are the first of many.
+// some returns the first of many.
 func some(list []string) string {
 	if more := len(list) - maxListed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(list[:maxListed], ", "), more)

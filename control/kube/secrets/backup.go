@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 )
 
-// MaxBackup bounds what is read of a backup, in bytes: five full Secrets in base64, and more.
+// MaxBackup bounds the size of a backup, in bytes: more than five full Secrets in base64.
 const MaxBackup = 16 << 20
 
 const keyFile = "private.key"
@@ -25,33 +25,32 @@ const keyFile = "private.key"
 var (
 	// ErrNoState: there is nothing to back up.
 	ErrNoState = errors.New("the release has no state")
-	// ErrNoBackup: what was read is no backup.
+	// ErrNoBackup: the input is not a backup.
 	ErrNoBackup = errors.New("this is no backup of a gateway's state")
-	// ErrOtherKey: a gateway with another key would be lost.
+	// ErrOtherKey: restoring would replace another gateway's key.
 	ErrOtherKey = errors.New("the release has another gateway's private key")
 )
 
-// list is a backup: a v1 List of Secrets, which kubectl takes as well.
+// list is a backup: a v1 List of Secrets, which kubectl accepts as well.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []corev1.Secret `json:"items"`
 }
 
-// Copy copies the state of one release, for an operator.
+// Copy backs up and restores the state of one release, for an operator.
 type Copy struct {
 	api     objects
 	release string
 }
 
-// NewCopy asks nothing yet.
+// NewCopy returns a Copy. It sends no request yet.
 func NewCopy(c *kube.Cluster, release string) (Copy, error) {
 	api, err := newRemote(c)
 	return Copy{api, release}, err
 }
 
-// Backup returns the Secrets of the release as YAML, with what is in them and nothing that ties
-// them to this cluster: neither owner, with whose end the garbage collector would take them, nor
-// writer.
+// Backup returns the Secrets of the release as YAML, without anything that ties them to this
+// cluster: the owner, with which the garbage collector would delete them, and the writer.
 func (s Copy) Backup(ctx context.Context) ([]byte, error) {
 	out := list{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
 	for _, part := range parts {
@@ -78,7 +77,7 @@ func (s Copy) Backup(ctx context.Context) ([]byte, error) {
 
 func (s Copy) name(part string) string { return s.release + "-state-" + part }
 
-// bare is a Secret that nobody owns and nobody writes: a gateway that runs is fenced by it.
+// bare returns a Secret without owner and writer: it fences a running gateway.
 func (s Copy) bare(part string, data map[string][]byte) corev1.Secret {
 	return corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -87,9 +86,9 @@ func (s Copy) bare(part string, data map[string][]byte) corev1.Secret {
 	}
 }
 
-// Restore puts a backup in place of the release's state, whose release it may be; what the
-// backup lacks is empty then. A gateway that runs starts again with it. Another private key is
-// only replaced by force.
+// Restore replaces the release's state with a backup, which may be of another release. Files that
+// are not in the backup become empty. A running gateway restarts with it. Another private key is
+// only replaced with force.
 func (s Copy) Restore(ctx context.Context, backup []byte, force bool) error {
 	wanted, err := s.read(backup)
 	if err != nil {
@@ -108,7 +107,7 @@ func (s Copy) Restore(ctx context.Context, backup []byte, force bool) error {
 	return nil
 }
 
-// read returns the files of a backup by the part that they are in.
+// read returns the files of a backup by part.
 func (s Copy) read(backup []byte) (map[string]map[string][]byte, error) {
 	var l list
 	if err := yaml.Unmarshal(backup, &l); err != nil {
@@ -150,7 +149,7 @@ func (s Copy) sameKey(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// replace makes an object, or gives one that is there the contents of it.
+// replace creates an object, or replaces the contents of an existing one.
 func (s Copy) replace(ctx context.Context, x corev1.Secret) (err error) {
 	for range tries {
 		var have *corev1.Secret

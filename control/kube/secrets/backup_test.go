@@ -68,7 +68,7 @@ func TestARestoreReplacesAnotherKeyByForceAlone(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrOtherKey)
 	}
 	if v.file("postern-state-key", "private.key") != "new" {
-		t.Error("it was replaced all the same")
+		t.Error("it was replaced")
 	}
 	if err := c.Restore(t.Context(), kept, true); err != nil {
 		t.Fatal(err)
@@ -110,11 +110,11 @@ func TestNothingToBackUp(t *testing.T) {
 	}
 	v.objects["postern-state-key"] = &corev1.Secret{Type: corev1.SecretTypeOpaque}
 	if _, err := c.Backup(t.Context()); err == nil || !strings.Contains(err.Error(), "not this gateway's") {
-		t.Errorf("got %v, want that it is somebody else's", err)
+		t.Errorf("got %v, want an error that it belongs to someone else", err)
 	}
 }
 
-// What was restored beside a gateway that runs is not its own any more.
+// Restoring a backup fences a running gateway.
 func TestABackupThatIsRestoredEndsTheGatewayThatRuns(t *testing.T) {
 	watched(t, func(t *testing.T, v *vault, b *Backend, told func() []check.OwnProblem) {
 		fenced := 0
@@ -134,7 +134,7 @@ func TestABackupThatIsRestoredEndsTheGatewayThatRuns(t *testing.T) {
 			t.Errorf("got %v, told %d times; want %v once", err, fenced, state.ErrFenced)
 		}
 		if got := load(t, backend(t, v, "b"))["peers.json"]; got != "p" {
-			t.Errorf("the next gateway has %q, want what was restored", got)
+			t.Errorf("the next gateway has %q, want the restored one", got)
 		}
 	})
 }

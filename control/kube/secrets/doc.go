@@ -1,5 +1,5 @@
-// Package secrets keeps a gateway's state files in Secrets of its namespace: it is a
-// state.Backend, so that the gateway needs no volume.
+// Package secrets stores a gateway's state files in Secrets of its namespace. It is a
+// state.Backend, so the gateway needs no volume.
 //
 // # Objects
 //
@@ -9,20 +9,20 @@
 //	RELEASE-state-identities  identities.json
 //	RELEASE-state-learned     observed.json, boots.json, relays.json, overlay.json, trial.json
 //
-// They are of type postern.dev/state, with the label app.kubernetes.io/instance and one
-// data key per file, and belong to the StatefulSet (metadata.ownerReferences): `helm uninstall`
-// removes it, and the garbage collector them; `helm upgrade` keeps it. An object that is not of
-// that type is someone else's and is not touched.
+// They have the type postern.dev/state, the label app.kubernetes.io/instance and one data key per
+// file. The StatefulSet owns them (metadata.ownerReferences): `helm uninstall` deletes it, and
+// the garbage collector then deletes them; `helm upgrade` keeps it. Objects of another type
+// belong to someone else and are not changed.
 //
 // # One writer
 //
-// The annotation postern.dev/writer names the term of whoever may write. Load puts our own
-// one there, into every object, and makes those that are missing; so a gateway that takes over fences the one before
-// it, whatever that believes. Each write is for the version of the object that was last seen
-// (metadata.resourceVersion). When that is outdated the object is read again: with our
-// writer in it it was our own write whose answer got lost, or someone's label, and the write
-// is repeated; with another writer it is a state.ErrFenced, from then on for every write.
+// The annotation postern.dev/writer contains the term of the current writer. Load sets our own in
+// every object, and creates missing objects. So a gateway that takes over fences the previous
+// one, whatever that one believes. Each write requires the object's version that was last seen
+// (metadata.resourceVersion). If that is outdated the object is read again. If the writer is
+// still ours, the change was our own write whose answer was lost, or someone's label, and the
+// write is repeated. With another writer, this and every later write is a state.ErrFenced.
 //
-// A Secret holds 1 MiB (kube-apiserver's limit on the sum of its values): that is checked
+// A Secret holds at most 1 MiB (kube-apiserver's limit on the sum of its values). This is checked
 // before anything is sent.
 package secrets

@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -31,7 +31,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// rights are all that the gateway needs for its state.
+// rights are the gateway's permissions for its state.
 const rights = `
 apiVersion: v1
 kind: ServiceAccount
@@ -65,7 +65,7 @@ spec:
     spec: {containers: [{name: c, image: i}]}
 `
 
-// pod is one of the StatefulSet's, which has no controller here.
+// pod returns a pod of the StatefulSet, which has no controller here.
 func pod(name, owner string) string {
 	b, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
@@ -83,7 +83,7 @@ func pod(name, owner string) string {
 	return string(b)
 }
 
-// world is a real API server and a gateway's account with no rights but those.
+// world is a real API server and a gateway's account with only those rights.
 type world struct {
 	t       *testing.T
 	cluster kubetest.Cluster
@@ -116,13 +116,13 @@ func (w *world) kubectl(stdin string, args ...string) string {
 	return w.cluster.Run(w.t, stdin, args...)
 }
 
-// kubeconfig is a file for the bearer of a token.
+// kubeconfig writes a kubeconfig for a bearer token.
 func (w *world) kubeconfig(token string) string {
 	w.t.Helper()
 	return w.cluster.Bearer(w.t, "", token)
 }
 
-// open is a gateway's store, in a directory that may be new.
+// open opens a gateway's store, in a directory that may be new.
 func (w *world) open(dir, term string, fenced func()) *state.Store {
 	w.t.Helper()
 	owner, err := w.pod.Owner(within(w.t, patience))
@@ -146,7 +146,7 @@ func add(s *state.Store, name string, k byte) error {
 	})
 }
 
-// names are free for everybody.
+// names accepts every name.
 type names struct{}
 
 func (names) Reserve(string, peer.PublicKey, bool) error { return nil }
@@ -164,7 +164,7 @@ func invite(t *testing.T, s *state.Store, key peer.PrivateKey) (*ticket.Book, ti
 	return b, info
 }
 
-// TestStateInARealCluster is one story, in which every chapter goes on from the one before.
+// TestStateInARealCluster is one story, in which each step continues from the one before.
 func TestStateInARealCluster(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -183,7 +183,7 @@ func TestStateInARealCluster(t *testing.T) {
 
 	t.Run("objects", func(t *testing.T) { testObjects(t, w) })
 
-	// The pod is gone without a word; the next has an empty directory.
+	// The pod disappears; the next one has an empty directory.
 	start = time.Now()
 	next := w.open(t.TempDir(), "b", nil)
 	t.Logf("a start takes %v", time.Since(start).Round(time.Millisecond))
@@ -197,7 +197,7 @@ func TestStateInARealCluster(t *testing.T) {
 		t.Errorf("the tickets are %+v", list)
 	}
 
-	// The first was alive after all.
+	// The first one was still alive.
 	if err := add(s, "paris", 3); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("the one before: %v, want %v", err, state.ErrFenced)
 	}
@@ -215,7 +215,7 @@ func TestStateInARealCluster(t *testing.T) {
 
 	t.Run("an outage", func(t *testing.T) { testOutage(t, w, next) })
 
-	// A directory of long ago, and a third gateway that takes over.
+	// An outdated directory, and a third gateway that takes over.
 	if err := next.Close(); err != nil {
 		t.Error(err)
 	}
@@ -229,7 +229,7 @@ func TestStateInARealCluster(t *testing.T) {
 	t.Run("everything is lost", func(t *testing.T) { testLoss(t, w, key) })
 }
 
-// testLoss has a backup come back after all Secrets are gone, and what they belonged to.
+// testLoss restores a backup after all Secrets and their owner are gone.
 func testLoss(t *testing.T, w *world, key peer.PrivateKey) {
 	operator, err := kube.ConnectContext(kubeconfig.Flags{File: w.cluster.Bearer(t, "default", w.cluster.Administrator(t))}, "test")
 	if err != nil {
@@ -258,7 +258,7 @@ func testLoss(t *testing.T, w *world, key peer.PrivateKey) {
 	if again, err := s.PrivateKey(); err != nil || !again.Equal(key) || s.Peers().Len() != 2 {
 		t.Errorf("the key is another (%v), or the peers are: %+v", err, s.Peers().All())
 	}
-	w.kubectl(string(kept), "apply", "--dry-run=server", "-f", "-") // kubectl takes it as well
+	w.kubectl(string(kept), "apply", "--dry-run=server", "-f", "-") // kubectl accepts it as well
 }
 
 func testObjects(t *testing.T, w *world) {
@@ -289,7 +289,7 @@ func testOutage(t *testing.T, w *world, s *state.Store) {
 	}
 	took := time.Since(start)
 	t.Logf("refused after %v: %v", took.Round(time.Millisecond), err)
-	if took > 15*time.Second { // 5 s by the tests in virtual time
+	if took > 15*time.Second { // 5 s according to the tests in virtual time
 		t.Error("that is too late")
 	}
 	if s.Peers().Len() != 2 {
@@ -318,7 +318,7 @@ func testOutage(t *testing.T, w *world, s *state.Store) {
 	}
 }
 
-// wait is the pause between two looks at what offers no event.
+// wait is the polling interval for conditions without an event.
 func wait(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)

@@ -25,7 +25,7 @@ import (
 const (
 	// Type of the Secrets.
 	Type corev1.SecretType = "postern.dev/state"
-	// WriterAnnotation names whoever may write.
+	// WriterAnnotation identifies the current writer.
 	WriterAnnotation = "postern.dev/writer"
 
 	labelInstance  = "app.kubernetes.io/instance"
@@ -33,14 +33,14 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
 	resource = "secrets"
-	// tries bounds how often a write is repeated for an object that changes meanwhile.
+	// tries bounds how often a write is repeated while the object changes.
 	tries = 4
 )
 
-// ErrTooLarge: the files of one Secret are larger than it may be.
+// ErrTooLarge: the files of one Secret exceed its maximum size.
 var ErrTooLarge = errors.New("more than the 1 MiB that a Secret holds")
 
-// places says which object has which file, by the end of its name.
+// places maps each file to its object, by the suffix of its name.
 var places = map[string]string{
 	"private.key":     "key",
 	"peers.json":      "peers",
@@ -53,10 +53,10 @@ var places = map[string]string{
 	"trial.json":      "learned",
 }
 
-// parts are the ends of the objects' names, sorted.
+// parts are the suffixes of the objects' names, sorted.
 var parts = slices.Compact(slices.Sorted(maps.Values(places)))
 
-// Names lists the Secrets of a release.
+// Names returns the names of a release's Secrets.
 func Names(release string) []string {
 	out := make([]string, 0, len(parts))
 	for _, p := range parts {
@@ -65,36 +65,36 @@ func Names(release string) []string {
 	return out
 }
 
-// Options of a backend. Release and Term are required.
+// Options configure a Backend. Release and Term are required.
 type Options struct {
-	// Release begins the names.
+	// Release is the prefix of the names.
 	Release string
-	// Term is what the annotation says: nobody else's, and no other term's of ours
+	// Term is the value of the annotation. It must be unique among all gateways and terms
 	// (lease.Lease.Term).
 	Term string
-	// Owner is whose end is also the end of the state: the StatefulSet. Without a UID the
-	// Secrets belong to nobody, and stay.
+	// Owner is the owner of the Secrets, with which they are deleted: the StatefulSet. Without a
+	// UID they have no owner, and stay.
 	Owner metav1.OwnerReference
-	// HadKey is the key that the release's gateway is known to have had; zero when none is.
+	// HadKey is the last known key of the release's gateway; zero if unknown.
 	HadKey peer.PublicKey
-	// OnFenced is called once, when someone else has taken over. It must not block. nil: nobody
-	// is told but whoever writes.
+	// OnFenced is called once, when another gateway has taken over. It must not block. It may be
+	// nil; writers get the error anyway.
 	OnFenced func()
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Backend keeps the files of one gateway in one term. It is safe for concurrent use: calls for
+// Backend stores the files of one gateway in one term. It is safe for concurrent use: calls for
 // one object wait for each other.
 type Backend struct {
 	o      Options
 	api    objects
 	logger *slog.Logger
 
-	turn chan struct{} // one slot: whoever talks to the API server holds it
+	turn chan struct{} // one slot: held by whoever talks to the API server
 	// Owned by the holder of turn.
-	seen   map[string]*corev1.Secret // by name, as last seen; a missing one is not in it
-	made   map[string]time.Time      // by name, when one that was deleted was made again
+	seen   map[string]*corev1.Secret // by name, as last seen; without missing ones
+	made   map[string]time.Time      // by name, when a deleted one was recreated
 	fenced bool
 }
 
@@ -104,7 +104,7 @@ var (
 	_ state.Witness = (*Backend)(nil)
 )
 
-// New makes a backend. Nothing is asked yet.
+// New returns a backend. It sends no request yet.
 func New(c *kube.Cluster, o Options) (*Backend, error) {
 	api, err := newRemote(c)
 	if err != nil {
@@ -123,13 +123,13 @@ func newBackend(api objects, o Options) (*Backend, error) {
 	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, made: map[string]time.Time{}}, nil
 }
 
-// Term is that of the options.
+// Term returns that of the options.
 func (b *Backend) Term() string { return b.o.Term }
 
-// HadKey is that of the options.
+// HadKey returns that of the options.
 func (b *Backend) HadKey() peer.PublicKey { return b.o.HadKey }
 
-// lock waits for the turn, as long as ctx lasts.
+// lock waits for the turn until ctx ends.
 func (b *Backend) lock(ctx context.Context) error {
 	select {
 	case b.turn <- struct{}{}:
@@ -141,7 +141,7 @@ func (b *Backend) lock(ctx context.Context) error {
 
 func (b *Backend) unlock() { <-b.turn }
 
-// Load reads every file and makes this backend their only writer.
+// Load reads all files and makes this backend their only writer.
 func (b *Backend) Load(ctx context.Context) (map[string][]byte, error) {
 	if err := b.lock(ctx); err != nil {
 		return nil, err
@@ -161,8 +161,8 @@ func (b *Backend) Load(ctx context.Context) (map[string][]byte, error) {
 	return out, nil
 }
 
-// claim makes this backend the writer of an object as it is at that moment. One that is
-// missing is made, with nothing in it: else whoever wrote before could still make it.
+// claim makes this backend the writer of the current version of an object. It creates a missing
+// one, empty: otherwise an earlier writer could still create it.
 func (b *Backend) claim(ctx context.Context, name string) (err error) {
 	for range tries {
 		var have, got *corev1.Secret
@@ -187,12 +187,12 @@ func (b *Backend) claim(ctx context.Context, name string) (err error) {
 	return fmt.Errorf("it changes all the time, as when two gateways take it from each other: %w", err)
 }
 
-// labels are those of a release's Secrets.
+// labels returns those of a release's Secrets.
 func labels(release string) map[string]string {
 	return map[string]string{labelInstance: release, labelName: "postern", labelManagedBy: "postern"}
 }
 
-// mark puts labels, writer and owner into an object.
+// mark sets labels, writer and owner of an object.
 func (b *Backend) mark(x *corev1.Secret) {
 	if x.Labels == nil {
 		x.Labels = map[string]string{}
@@ -229,8 +229,8 @@ func (b *Backend) Save(ctx context.Context, file string, data []byte) error {
 	return b.settle(name, b.save(ctx, name, file, data))
 }
 
-// settle judges what came of a write. Someone else's object ends this gateway, once. The
-// caller has the turn.
+// settle interprets the result of a write. If another gateway has taken over, it calls OnFenced
+// once. The caller has the turn.
 func (b *Backend) settle(name string, err error) error {
 	if errors.Is(err, state.ErrFenced) {
 		b.fenced = true
@@ -267,7 +267,7 @@ func (b *Backend) save(ctx context.Context, name, file string, data []byte) (err
 	return fmt.Errorf("it changes all the time, so something else writes it: %w", err)
 }
 
-// put makes an object or replaces the version that was seen.
+// put creates an object or replaces the version that was seen.
 func (b *Backend) put(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error) {
 	if x.ResourceVersion == "" {
 		return b.api.create(ctx, x)
@@ -275,7 +275,7 @@ func (b *Backend) put(ctx context.Context, x *corev1.Secret) (*corev1.Secret, er
 	return b.api.update(ctx, x)
 }
 
-// with is the object as it was seen last, or a new one, with one file replaced; "" is none.
+// with returns the last seen object, or a new one, with one file replaced; file may be "".
 func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
 	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type}
 	if have := b.seen[name]; have != nil {
@@ -298,18 +298,19 @@ func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
 	return next, nil
 }
 
-// lookAgain reads an object, and reports whether it lacks what it should have. One that
-// another gateway writes is a state.ErrFenced; what we have not seen in our own term is our own.
+// lookAgain reads an object, and reports whether it lacks what it should contain. If another
+// gateway writes it, the error is a state.ErrFenced. An object that was not seen in this term is
+// our own.
 func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err error) {
 	have, err := b.api.get(ctx, name)
 	old := b.seen[name]
 	switch {
-	case apierrors.IsNotFound(err): // deleted; it is made again, with all that it had
+	case apierrors.IsNotFound(err): // deleted; it is recreated with all its contents
 		if old == nil {
 			return false, nil
 		}
 		b.seen[name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: Type, Data: old.Data}
-		if old.ResourceVersion != "" { // otherwise it was told before, and cannot be made yet
+		if old.ResourceVersion != "" { // otherwise this was reported before, and it cannot be created yet
 			b.made[name] = time.Now()
 			b.logger.Warn("recreated a deleted Secret of the gateway's state; to remove the gateway, uninstall it",
 				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))
@@ -322,7 +323,7 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 	case have.Annotations[WriterAnnotation] != b.o.Term:
 		return false, fmt.Errorf("%w: its writer is %q", state.ErrFenced, have.Annotations[WriterAnnotation])
 	}
-	if old != nil { // whatever else was changed there by hand
+	if old != nil { // discard other changes that someone made
 		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
 		have.Data = maps.Clone(old.Data)
 	}
@@ -334,7 +335,7 @@ func foreign(x *corev1.Secret) error {
 	return fmt.Errorf("it is of type %q and not this gateway's (delete it, or give spec.kubernetes.release another name)", x.Type)
 }
 
-// explain says of a failed request what to do.
+// explain adds advice to the error of a request.
 func explain(verb, name string, err error) error {
 	hint := ""
 	switch {
@@ -351,14 +352,14 @@ func explain(verb, name string, err error) error {
 	return fmt.Errorf("%s the Secret %s: %w%s", verb, name, err, hint)
 }
 
-// objects is what is asked of the API server.
+// objects are the requests to the API server.
 type objects interface {
 	get(ctx context.Context, name string) (*corev1.Secret, error)
 	create(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error)
 	update(ctx context.Context, x *corev1.Secret) (*corev1.Secret, error)
 }
 
-// remote is a real one.
+// remote is a real API server.
 type remote struct {
 	client    rest.Interface
 	namespace string

@@ -20,20 +20,20 @@ import (
 
 var group = schema.GroupResource{Resource: "secrets"}
 
-// vault is an API server's Secrets, with what is to go wrong.
+// vault is an API server's Secrets, with faults.
 type vault struct {
 	mu      sync.Mutex
 	objects map[string]*corev1.Secret
 	version int
 	asked   int
-	// fault decides over the n-th request, from 1: an error, and whether it is done all the
-	// same. nil: all is well.
+	// fault returns the error of the n-th request, from 1, and whether the request takes effect
+	// nevertheless. nil: no faults.
 	fault func(n int) (err error, after bool)
 }
 
 func newVault() *vault { return &vault{objects: map[string]*corev1.Secret{}} }
 
-// ask does what a request asks for, unless it is to go wrong.
+// ask executes a request, subject to faults.
 func (v *vault) ask(do func() (*corev1.Secret, error)) (*corev1.Secret, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,7 +88,7 @@ func (v *vault) update(_ context.Context, x *corev1.Secret) (*corev1.Secret, err
 	})
 }
 
-// edit is somebody else at work.
+// edit changes an object as someone else would.
 func (v *vault) edit(name string, f func(*corev1.Secret)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -207,7 +207,7 @@ func TestOwnWritesWhoseAnswerWasLostAreNoOtherGateways(t *testing.T) {
 	}
 }
 
-// A container that is started again while the API server is away has nothing but its term.
+// A container that restarts while the API server is unreachable only has its term.
 func TestWritingWithoutHavingLoaded(t *testing.T) {
 	v := newVault()
 	b := backend(t, v, "a")
@@ -258,7 +258,7 @@ func TestWhatOthersDoToASecret(t *testing.T) {
 				t.Errorf("the files are %v", got)
 			}
 			if what == "a label" && v.objects[name].Labels["team"] != "net" {
-				t.Error("somebody's label is gone")
+				t.Error("someone's label is gone")
 			}
 		})
 	}
@@ -308,8 +308,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Whichever request fails, and whether it was done or not: a store that is opened, changed
-// and closed leaves what it acknowledged, and another finds it.
+// Whichever request fails, with or without effect: after a store is opened, changed and closed,
+// another finds what was acknowledged.
 func TestAStoreSurvivesEveryFailingRequest(t *testing.T) {
 	away := apierrors.NewServerTimeout(group, "update", 1)
 	requests := 40

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// watchEvery is how often is looked whether the Secrets are as they were written.
+	// watchEvery is the interval at which the Secrets are verified.
 	watchEvery = 30 * time.Second
-	// lookTimeout bounds a look at one of them.
+	// lookTimeout bounds the verification of one of them.
 	lookTimeout = 5 * time.Second
-	// toldFor is how long is told that one had been deleted.
+	// toldFor is how long a deletion is reported.
 	toldFor = time.Hour
-	// checkName is the check of the gateway that tells it.
+	// checkName is the gateway's check that reports it.
 	checkName = "state"
 )
 
-// Watch looks until ctx ends whether the Secrets are as they were written, and writes again what
-// someone deleted or changed: the next start would be without it. tell takes what is to be told
-// of it, whenever that changes.
+// Watch verifies the Secrets until ctx ends, and restores what someone deleted or changed:
+// otherwise the next start would lack it. tell is called with the current problems whenever they
+// change.
 func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 	var told []check.OwnProblem
 	next := time.NewTicker(watchEvery)
@@ -48,7 +48,7 @@ func (b *Backend) Watch(ctx context.Context, tell func([]check.OwnProblem)) {
 	}
 }
 
-// rewrite writes one object again if it is not as it was written.
+// rewrite restores one object if it differs from what was written.
 func (b *Backend) rewrite(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (b *Backend) rewrite(ctx context.Context, name string) error {
 	return b.settle(name, err)
 }
 
-// problems are the Secrets that were made again.
+// problems returns the Secrets that were recreated.
 func (b *Backend) problems(ctx context.Context, now time.Time) []check.OwnProblem {
 	if b.lock(ctx) != nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// watched runs a scene beside a gateway's backend that watches its Secrets, in virtual time.
+// watched runs a scene with a gateway's backend that watches its Secrets, in virtual time.
 func watched(t *testing.T, scene func(t *testing.T, v *vault, b *Backend, told func() []check.OwnProblem)) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
@@ -46,7 +46,7 @@ func (v *vault) writes() int {
 	return v.version
 }
 
-// file is what a Secret has; empty when it is not there.
+// file returns a file in a Secret; empty if there is none.
 func (v *vault) file(name, file string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,11 +65,11 @@ func TestSecretsThatAreDeletedAreMadeAgain(t *testing.T) {
 			t.Errorf("the Secrets have %q and %q", key, peers)
 		}
 		if len(list) != 1 || list[0].Code != catalogue.StateDeleted || len(list[0].Params.Names) != 2 || list[0].Since.IsZero() {
-			t.Errorf("it is told as %+v", list)
+			t.Errorf("got problems %+v", list)
 		}
 		time.Sleep(toldFor - watchEvery)
 		if list := told(); len(list) != 1 {
-			t.Errorf("before the hour is over it is told as %+v", list)
+			t.Errorf("within the hour: got problems %+v", list)
 		}
 		time.Sleep(watchEvery)
 		if list := told(); len(list) != 0 {
@@ -86,14 +86,14 @@ func TestADeletedSecretWaitsForTheAPIServer(t *testing.T) {
 		v.mu.Unlock()
 		time.Sleep(10 * watchEvery)
 		if list := told(); len(list) != 0 {
-			t.Errorf("what is not known is told: %+v", list)
+			t.Errorf("without knowledge: got problems %+v", list)
 		}
 		v.mu.Lock()
 		v.fault = nil
 		v.mu.Unlock()
 		time.Sleep(watchEvery)
 		if list := told(); len(list) != 1 || v.file("postern-state-key", "private.key") != "k" {
-			t.Errorf("it is told as %+v, and the key is %q", list, v.file("postern-state-key", "private.key"))
+			t.Errorf("got problems %+v and key %q", list, v.file("postern-state-key", "private.key"))
 		}
 	})
 }
@@ -110,12 +110,12 @@ func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
 		team := v.objects["postern-state-key"].Labels["team"]
 		v.mu.Unlock()
 		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 0 {
-			t.Errorf("the key is %q, the label %q, and it is told: %+v", v.file("postern-state-key", "private.key"), team, list)
+			t.Errorf("got key %q, label %q, problems %+v", v.file("postern-state-key", "private.key"), team, list)
 		}
 		writes := v.writes()
 		time.Sleep(10 * watchEvery)
 		if v.writes() != writes {
-			t.Error("Secrets are written though nobody touched them")
+			t.Error("unchanged Secrets are written")
 		}
 	})
 }

@@ -9,19 +9,18 @@ import (
 	"github.com/postern-dev/postern/control/kube/events"
 )
 
-// reasonTicketAlarm is the reason of the events about tickets that a second key tried.
+// reasonTicketAlarm is the reason of events about tickets that a second key tried.
 const reasonTicketAlarm = "TicketAlarm"
 
-// alarms has events written about tickets that a second key tried. The gateway keeps its
-// alarms apart from its log, so none is missed however much else happens; one whose event is
-// not taken now is tried again.
+// alarms writes events about tickets that a second key tried. The gateway stores its alarms
+// separately from its log, so none is missed. An event that cannot be written now is retried.
 type alarms struct {
-	// told are those whose events are written, by ticket.
+	// told are the alarms whose events were written, by ticket.
 	told map[string]api.Alarm
 }
 
-// tell writes what is new of the alarms. about gives the object of a ticket; record reports
-// whether an event is taken.
+// tell writes events for new alarms. about returns the object of a ticket; record reports whether
+// an event was accepted.
 func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.ObjectReference, bool), record func(corev1.ObjectReference, events.Event) bool) {
 	told := map[string]api.Alarm{}
 	for _, x := range raised {
@@ -40,7 +39,7 @@ func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.Obje
 		if known && was.Count == x.Count && was.First.Equal(x.First) {
 			continue
 		}
-		// The message is that of the first key, so that there is one event, with a count.
+		// The message is that of the first key, so that there is one event with a count.
 		if object, found := about(id); found && record(object, events.Event{Type: events.Warning, Reason: reasonTicketAlarm,
 			Message: x.Code + ": the key " + attrs[audit.KeyPublicKey] + " tried it: " + attrs[audit.KeyReason]}) {
 			told[id] = x

@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// However many tickets have an alarm, each has its event.
+// However many tickets have an alarm, each gets its event.
 func TestEachAlarmedTicketHasItsEvent(t *testing.T) {
 	tail := logtail.New(slog.DiscardHandler)
 	log := audit.New(slog.New(tail))
@@ -31,7 +31,7 @@ func TestEachAlarmedTicketHasItsEvent(t *testing.T) {
 		about = func(id string) (corev1.ObjectReference, bool) { return corev1.ObjectReference{Name: id}, true }
 		taken = 0
 	)
-	// What is beyond the recorder's queue at a time comes at the next turns.
+	// Events that do not fit into the recorder's queue follow in the next turns.
 	for range ticket.MaxOpen/100 + 1 {
 		taken = 0
 		a.tell(tail.Alarms(), about, func(o corev1.ObjectReference, _ events.Event) bool {

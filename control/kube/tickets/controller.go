@@ -17,55 +17,55 @@ import (
 )
 
 const (
-	// gather is how long is waited for more when something has changed.
+	// gather is how long to wait for further changes after a change.
 	gather = 250 * time.Millisecond
-	// lookAgain is how often the book is looked at without being told while a Ticket is under
-	// way, for deadlines and further tries: that is in memory, and costs nothing. calmAgain is
-	// when none is.
+	// lookAgain is the interval at which the book is checked without an event while a Ticket is
+	// in progress, for deadlines and retries. This is cheap, because the book is in memory.
+	// calmAgain is the interval at other times.
 	lookAgain = 3 * time.Second
 	calmAgain = 30 * time.Second
-	// source is whose problems of the gateway these are.
+	// source identifies these problems of the gateway.
 	source = "tickets"
 )
 
-// Options of a controller. Cluster, Gateway and Name are required.
+// Options configure a Controller. Cluster, Gateway and Name are required.
 type Options struct {
 	Cluster controller.Cluster
 	Gateway Gateway
-	// Name is the gateway's, as events have it.
+	// Name is the gateway's, as in events.
 	Name string
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// base is what all controllers have in common.
+// base is the common part of all controllers.
 type base = controller.Controller[*v1alpha1.Ticket]
 
-// Controller does what Tickets ask for.
+// Controller processes Ticket objects.
 type Controller struct {
 	*base
 	gateway Gateway
 	secrets *secrets
-	// done has the outcomes of joins until the next turn.
+	// done contains the results of joins until the next turn.
 	done chan joined
 
-	// Of the goroutine of Run.
+	// Owned by the goroutine of Run.
 	running  int // joins
 	progress map[types.UID]*progress
 	revoked  map[ticket.ID]bool
 	alarms   alarms
 }
 
-// progress is how far an object is, in this run.
+// progress is an object's progress in this run.
 type progress struct {
 	join joining
-	// written is the status that was written last; nil before the first time.
+	// written is the status that was last written; nil before the first time.
 	written *v1alpha1.TicketStatus
-	// tidied: nothing is left that would have to be deleted.
+	// tidied: nothing is left to be deleted.
 	tidied bool
 }
 
-// of is how far an object is.
+// of returns an object's progress.
 func (c *Controller) of(o *v1alpha1.Ticket) *progress {
 	x := c.progress[o.UID]
 	if x == nil {
@@ -75,7 +75,7 @@ func (c *Controller) of(o *v1alpha1.Ticket) *progress {
 	return x
 }
 
-// New makes a controller. Nothing is asked of the cluster yet.
+// New returns a controller. It sends no request yet.
 func New(o Options) (*Controller, error) {
 	b, err := controller.New(controller.Options[*v1alpha1.Ticket]{
 		Cluster: o.Cluster, Gateway: o.Gateway, Name: o.Name, Object: &v1alpha1.Ticket{}, List: &v1alpha1.TicketList{},
@@ -90,10 +90,10 @@ func New(o Options) (*Controller, error) {
 	}, nil
 }
 
-// Run does it until ctx ends.
+// Run processes Tickets until ctx ends.
 func (c *Controller) Run(ctx context.Context) { c.base.Run(ctx, c.turn) }
 
-// turn does what there is to do, and says when to come again.
+// turn performs all steps that are due, and returns when to call it again.
 func (c *Controller) turn(ctx context.Context) time.Duration {
 	for len(c.done) > 0 {
 		c.finish(ctx, <-c.done)
@@ -109,7 +109,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 		uids[o.UID] = true
 		if s := c.of(o).written; s != nil && o.DeletionTimestamp == nil {
 			o = o.DeepCopy()
-			o.Status = *s // the watch may not have brought it back yet
+			o.Status = *s // the watch may not have delivered it yet
 		}
 		if !terminal(o.Status.Phase) {
 			next = lookAgain
@@ -129,7 +129,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	return next
 }
 
-// step takes one Ticket further and writes what came of it.
+// step advances one Ticket and writes the result.
 func (c *Controller) step(ctx context.Context, o *v1alpha1.Ticket) error {
 	var s v1alpha1.TicketStatus
 	var err error
@@ -163,7 +163,7 @@ func (c *Controller) step(ctx context.Context, o *v1alpha1.Ticket) error {
 	return nil
 }
 
-// note has the event written that a new phase calls for.
+// note writes the event for a new phase.
 func (c *Controller) note(o *v1alpha1.Ticket, s v1alpha1.TicketStatus) {
 	if o.Status.Phase == s.Phase {
 		return
@@ -180,7 +180,7 @@ func (c *Controller) note(o *v1alpha1.Ticket, s v1alpha1.TicketStatus) {
 	c.Events.Record(c.Objects.Reference(o), e)
 }
 
-// tellAlarms has events written about tickets that a second key tried.
+// tellAlarms writes events about tickets that a second key tried.
 func (c *Controller) tellAlarms(list []*v1alpha1.Ticket) {
 	c.alarms.tell(c.gateway.Alarms(), func(ticket string) (corev1.ObjectReference, bool) {
 		for _, o := range list {

@@ -22,13 +22,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience only bounds failure.
 const patience = 90 * time.Second
 
 type world struct {
 	cluster kubetest.Cluster
-	// token is an administrator's, as a pod has one: client-go would watch the
-	// files of a certificate for ever.
+	// token is an administrator's, like a pod's: with a certificate, client-go would watch its
+	// files forever.
 	token string
 }
 
@@ -115,7 +115,7 @@ func (s *site) becomes(name, phase string) v1alpha1.TicketStatus {
 	return last.Status
 }
 
-// eventually waits for what no watch tells.
+// eventually polls for a condition without an event.
 func (s *site) eventually(what string, holds func() (bool, string)) {
 	s.t.Helper()
 	deadline := time.After(patience)
@@ -134,7 +134,7 @@ func (s *site) eventually(what string, holds func() (bool, string)) {
 	}
 }
 
-// value is one of a Secret's; empty when there is none.
+// value returns one of a Secret's values; empty if there is none.
 func (s *site) value(secret, key string) string {
 	s.t.Helper()
 	text := s.kubectl("", "get", "secret", "--ignore-not-found", secret, "-n", s.namespace, "-o", "jsonpath={.data."+key+"}")
@@ -145,7 +145,7 @@ func (s *site) value(secret, key string) string {
 	return string(b)
 }
 
-// keptSecret fails if a text is where others read it.
+// keptSecret fails if a text is readable by others.
 func (s *site) keptSecret(text string) {
 	s.t.Helper()
 	shown := s.kubectl("", "get", "tickets,events", "-n", s.namespace, "-o", "yaml") + s.gateway.log.String()
@@ -171,7 +171,7 @@ func testInvite(t *testing.T, s *site) {
 		t.Errorf("the Secret belongs to %q", owner)
 	}
 	s.keptSecret(text)
-	// A restart makes no other.
+	// A restart does not create another.
 	s.stop()
 	s.run()
 	keys, err := got.Keys()
@@ -205,7 +205,7 @@ func testInvite(t *testing.T, s *site) {
 	s.keptSecret(text)
 }
 
-// states are those of the book's tickets.
+// states returns those of the book's tickets.
 func (s *site) states() string {
 	var out []string
 	for _, x := range s.gateway.Tickets() {
@@ -229,7 +229,7 @@ func testRevoked(_ *testing.T, s *site) {
 	s.kubectl("", "delete", "ticket", "two", "-n", s.namespace)
 	s.run()
 	s.eventually("the second is revoked after a restart", func() (bool, string) { got := s.states(); return got == "expired expired", got })
-	// One by command has nothing to do with objects.
+	// A ticket created by command is unrelated to objects.
 	if _, err := s.gateway.InviteFor(s.t.Context(), api.InviteRequest{}, ""); err != nil {
 		s.t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func testRevoked(_ *testing.T, s *site) {
 }
 
 func testDied(t *testing.T, s *site) {
-	// The ticket is in the book, and its text nowhere.
+	// The ticket is in the book, but its text is lost.
 	s.apply("cloud", "{invite: {}}")
 	uid := s.kubectl("", "get", "ticket", "cloud", "-n", s.namespace, "-o", "jsonpath={.metadata.uid}")
 	if _, err := s.gateway.InviteFor(t.Context(), api.InviteRequest{}, uid); err != nil {
@@ -265,7 +265,7 @@ func testCannot(t *testing.T, s *site) {
 		t.Errorf("got %q", status.Message)
 	}
 	if s.value("postern-ticket-taken", "a") != "b" {
-		t.Error("somebody else's Secret was touched")
+		t.Error("someone else's Secret was changed")
 	}
 	s.gateway.set(func() { s.gateway.failing = admin.Usage("invite --allow: this gateway has no service \"nothing\"", "") })
 	s.apply("wrong", "{invite: {allow: [nothing]}}")

@@ -1,24 +1,23 @@
-// Package tickets does what a cluster's Ticket objects ask of its gateway: it makes tickets,
-// and redeems them.
+// Package tickets processes a cluster's Ticket objects: it creates tickets, and redeems them.
 //
 //	invite   Pending ──▶ Open ──▶ Redeemed | Expired | Failed
 //	join     Pending ──▶ (Reply ──▶) Joined | Failed
 //
 // # Rules
 //
-// A ticket's text is in a Secret, postern-ticket-NAME, that belongs to the Ticket and goes
-// with it; so is the reply that an inviter must accept. Neither is ever in a status, an event
-// or the log. The Secret of an invitation is deleted as soon as nobody can redeem it.
+// A ticket's text is in a Secret, postern-ticket-NAME, that the Ticket owns and that is deleted
+// with it. So is the reply that an inviter must accept. Neither is ever in a status, an event or
+// the log. The Secret of an invitation is deleted as soon as it can no longer be redeemed.
 //
-// The gateway's book keeps the UID of the object that asked for a ticket. So a Ticket that
-// is deleted while it is open revokes the invitation, also when the gateway did not run at
-// the time; and a gateway that died between making a ticket and storing its text revokes that
-// one, which nobody can know, and makes another.
+// The gateway's book stores the UID of the object that requested a ticket. So deleting an open
+// Ticket revokes the invitation, even if the gateway was not running at the time. If a gateway
+// died between creating a ticket and storing its text, it revokes that ticket, which is unknown
+// to anyone, and creates another.
 //
-// A join is asked for again until it has succeeded, is refused, or the ticket has expired; a
-// restart goes on with it. What an inviter refuses is tried [maxRefusals] times and no more:
-// it counts the tries, and one by another key is an alarm there.
+// A join is retried until it has succeeded, is refused, or the ticket has expired; a restart
+// continues it. If an inviter refuses, the join is tried at most [maxRefusals] times: the inviter
+// counts the attempts, and one by another key raises an alarm there.
 //
-// Whoever may make Tickets may give the gateway's services to strangers. No role that the
-// chart ships has that right, and none is aggregated to edit.
+// Permission to create Tickets includes permission to give strangers access to the gateway's
+// services. No role of the chart has that permission, and none is aggregated to edit.
 package tickets

@@ -8,15 +8,14 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// sourceFailed is the source of what is wrong with Tickets that have failed, and checkFailed
-// our own check that shows it, until they are deleted: there is no peer that a check could be
-// about.
+// sourceFailed is the source of problems of failed Tickets, and checkFailed the own check that
+// shows them until they are deleted: there is no peer that a check could be about.
 const (
 	sourceFailed = "failed-tickets"
 	checkFailed  = "tickets"
 )
 
-// tellFailed hands the Tickets that have failed to the gateway's own checks.
+// tellFailed reports failed Tickets to the gateway's own checks.
 func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
 	var found []check.OwnProblem
 	for _, o := range list {
@@ -31,8 +30,8 @@ func (c *Controller) tellFailed(list []*v1alpha1.Ticket) {
 	c.SetProblems(sourceFailed, found)
 }
 
-// failedParams are what the verdict on a Ticket says. After a restart nothing is left of its
-// failure but the message in its status, which [coded] made.
+// failedParams returns the parameters of the verdict on a Ticket. After a restart only the
+// message in its status is left, which [coded] created.
 func failedParams(o *v1alpha1.Ticket, message string) catalogue.Params {
 	var p catalogue.Params
 	p.Namespace, p.Object, p.Field = o.Namespace, "Ticket "+o.Name, o.Name

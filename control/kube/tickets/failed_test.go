@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// problemsOf takes what a controller tells the gateway; the rest of the gateway is not there.
+// problemsOf records the problems that a controller reports; other methods are not implemented.
 type problemsOf struct {
 	Gateway
 	told map[string][]check.OwnProblem
@@ -28,8 +28,8 @@ func (g *problemsOf) SetProblems(source string, list []check.OwnProblem) {
 	g.n++
 }
 
-// What a Ticket failed of is a verdict until the Ticket is deleted, also for a gateway that has
-// the object's status alone.
+// A failed Ticket is a verdict until it is deleted, even for a gateway that only has the object's
+// status.
 func TestAFailedTicketIsAVerdict(t *testing.T) {
 	g := &problemsOf{told: map[string][]check.OwnProblem{}}
 	c, err := New(Options{Cluster: unasked{}, Gateway: g})
@@ -64,7 +64,7 @@ func TestAFailedTicketIsAVerdict(t *testing.T) {
 	}
 }
 
-// unasked is a cluster that nobody asks anything.
+// unasked is a cluster that gets no requests.
 type unasked struct{}
 
 func (unasked) Namespace() string                                                    { return "postern" }

@@ -21,7 +21,7 @@ import (
 
 var _ Gateway = (*fakeGateway)(nil)
 
-// fakeGateway has a real book of tickets, and joins as it is told.
+// fakeGateway has a real book of tickets, and scripted results of joins.
 type fakeGateway struct {
 	t    *testing.T
 	book *ticket.Book
@@ -53,7 +53,7 @@ func (g *fakeGateway) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Tickets is Gateway's; the book's storage is another type.
+// Tickets implements Gateway; the book's storage is another type.
 func (g *fakeGateway) Tickets() []ticket.Standing { return g.book.Standings() }
 
 func (g *fakeGateway) InviteFor(_ context.Context, r api.InviteRequest, object string) (api.InviteResponse, error) {
@@ -122,14 +122,14 @@ func (g *fakeGateway) set(f func()) {
 	f()
 }
 
-// asked is how often a join was tried.
+// asked returns the attempted joins.
 func (g *fakeGateway) asked() []api.JoinRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.joins)
 }
 
-// Reserve is ticket.Names's.
+// Reserve implements ticket.Names.
 func (g *fakeGateway) Reserve(string, peer.PublicKey, bool) error { return nil }
 
 // store is the book's storage.
@@ -146,7 +146,7 @@ func (s store) SaveTickets(r ticket.Records) error {
 	return nil
 }
 
-// foreignTicket is one that another gateway has made.
+// foreignTicket returns a ticket issued by another gateway.
 func foreignTicket(t *testing.T, inviter peer.PublicKey, life time.Duration) string {
 	t.Helper()
 	seed, err := ticket.NewSeed()
@@ -161,7 +161,7 @@ func foreignTicket(t *testing.T, inviter peer.PublicKey, life time.Duration) str
 	return text
 }
 
-// buffer is a log that may be read while it is written.
+// buffer is a log that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

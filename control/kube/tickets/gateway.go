@@ -9,18 +9,18 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// Gateway is what the controller needs of the gateway it serves.
+// Gateway is the part of the gateway that the controller uses.
 type Gateway interface {
 	controller.Gateway
-	// InviteFor makes a ticket and keeps the UID of the object that asks for it.
+	// InviteFor creates a ticket and stores the UID of the object that requested it.
 	InviteFor(ctx context.Context, r api.InviteRequest, object string) (api.InviteResponse, error)
 	Join(ctx context.Context, r api.JoinRequest) (api.JoinResponse, error)
-	// Tickets lists what became of those that were made here, Revoke ends an open one.
+	// Tickets lists the tickets issued here with their states, Revoke ends an open one.
 	Tickets() []ticket.Standing
 	Revoke(id string) error
 	// Joined lists the peers that joined, Status says which of them are connected.
 	Joined() []state.Peer
 	Status(ctx context.Context) (api.Status, error)
-	// Alarms are those of the gateway since its start.
+	// Alarms returns the gateway's alarms since its start.
 	Alarms() []api.Alarm
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// invite takes an invitation one step further, and returns what its status should say. An
-// error is a request to the API server that failed.
+// invite advances an invitation, and returns its status. An error is a failed request to the API
+// server.
 func (c *Controller) invite(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	if terminal(o.Status.Phase) {
 		return o.Status, c.tidy(ctx, o)
 	}
 	standing, made := c.standing(o)
 	if !made {
-		if o.Status.ID != "" { // the book has forgotten it
+		if o.Status.ID != "" { // the book has dropped it
 			return c.ended(o, o.Status, v1alpha1.TicketExpired, "the gateway does not know the ticket any more; make another Ticket"), c.tidy(ctx, o)
 		}
 		return c.make(ctx, o)
@@ -48,7 +48,7 @@ func (c *Controller) invite(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.T
 	return c.ended(o, s, v1alpha1.TicketExpired, "nobody redeemed it in time; delete it and make another"), c.tidy(ctx, o)
 }
 
-// standing finds what the book knows of the object's ticket.
+// standing returns the book's state of the object's ticket.
 func (c *Controller) standing(o *v1alpha1.Ticket) (ticket.Standing, bool) {
 	for _, s := range c.gateway.Tickets() {
 		if o.Status.ID != "" && s.ID.String() == o.Status.ID || o.Status.ID == "" && s.Object == string(o.UID) && !c.revoked[s.ID] {
@@ -58,8 +58,8 @@ func (c *Controller) standing(o *v1alpha1.Ticket) (ticket.Standing, bool) {
 	return ticket.Standing{}, false
 }
 
-// open sees to it that the text of an open ticket is in its Secret. One that is not cannot be
-// told to anyone: the ticket is revoked, and another made.
+// open ensures that the text of an open ticket is in its Secret. A lost text cannot be recovered:
+// the ticket is revoked, and another one created.
 func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.TicketStatus) (v1alpha1.TicketStatus, error) {
 	x, err := c.secrets.own(ctx, o)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Controller) open(ctx context.Context, o *v1alpha1.Ticket, s v1alpha1.Ti
 	return ready(o, s, metav1.ConditionTrue, v1alpha1.TicketOpen, "it can be redeemed"), nil
 }
 
-// make makes the ticket and stores its text.
+// make creates the ticket and stores its text.
 func (c *Controller) make(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	i := o.Spec.Invite
 	s := statusFor(o)
@@ -115,8 +115,8 @@ func (c *Controller) make(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 	return s, err
 }
 
-// notYet is the status after the gateway has refused to make the ticket: for good if the
-// request is wrong, until something changes if the state of things does not admit it.
+// notYet returns the status after the gateway refused to create the ticket: final if the request
+// is invalid, otherwise to be retried.
 func (c *Controller) notYet(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err error) v1alpha1.TicketStatus {
 	var problem *admin.Error
 	if errors.As(err, &problem) && problem.Usage {
@@ -127,7 +127,7 @@ func (c *Controller) notYet(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err err
 	return ready(o, s, metav1.ConditionFalse, reasonWaits, err.Error()+"; it is tried again")
 }
 
-// revoke ends a ticket, and remembers for a moment that it is not the object's any more.
+// revoke ends a ticket, and remembers for a moment that it no longer belongs to the object.
 func (c *Controller) revoke(id string) error {
 	if err := c.gateway.Revoke(id); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *Controller) revoke(id string) error {
 	return nil
 }
 
-// revokeOrphans ends the open tickets whose objects are gone.
+// revokeOrphans ends the open tickets of deleted objects.
 func (c *Controller) revokeOrphans(list []*v1alpha1.Ticket) {
 	uids := map[string]bool{}
 	for _, o := range list {
@@ -156,7 +156,7 @@ func (c *Controller) revokeOrphans(list []*v1alpha1.Ticket) {
 	}
 }
 
-// parseTTL reads a life; 0 leaves it to the gateway.
+// parseTTL parses a lifetime; 0 means the gateway's default.
 func parseTTL(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// joinWait is how long one join may take, maxJoins how many are made at a time.
+	// joinWait bounds one join, maxJoins the number of concurrent ones.
 	joinWait = 30 * time.Second
 	maxJoins = 4
-	// secretRetry, refusalRetry and replyRetry are between tries: for a Secret that is not
-	// there, after a refusal, and while the inviter does not answer.
+	// secretRetry, refusalRetry and replyRetry are pauses between attempts: for a missing Secret,
+	// after a refusal, and while the inviter does not answer.
 	secretRetry  = 5 * time.Second
 	refusalRetry = 20 * time.Second
 	replyRetry   = 2 * time.Minute
@@ -30,19 +30,19 @@ const (
 	maxRefusals = 3
 )
 
-// joining is a join that has begun.
+// joining is a join in progress.
 type joining struct {
 	running bool
-	// after is when to try again, refusals counts the tries that were refused.
+	// after is when to retry, refusals counts the refused attempts.
 	after    time.Time
 	refusals int
-	// status is what the last try came to; nil before the first.
+	// status is the result of the last attempt; nil before the first.
 	status *v1alpha1.TicketStatus
-	// inviter made the ticket; zero until its text was read.
+	// inviter issued the ticket; zero until its text was read.
 	inviter peer.PublicKey
 }
 
-// joined is how a try ended.
+// joined is the result of an attempt.
 type joined struct {
 	object *v1alpha1.Ticket
 	ticket ticket.Ticket
@@ -50,7 +50,7 @@ type joined struct {
 	err    error
 }
 
-// join takes a join one step further, and returns what its status should say.
+// join advances a join, and returns its status.
 func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.TicketStatus, error) {
 	if terminal(o.Status.Phase) {
 		return o.Status, c.tidy(ctx, o)
@@ -71,7 +71,7 @@ func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 	if j.running {
 		return s, nil
 	}
-	if name, is := c.connectedTo(ctx, j.inviter); is { // by the inviter's call, or before a restart
+	if name, is := c.connectedTo(ctx, j.inviter); is { // because the inviter dialled, or before a restart
 		return c.hasJoined(o, s, j, name), nil
 	}
 	if now.Before(j.after) {
@@ -108,7 +108,7 @@ func (c *Controller) join(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 	return s, nil
 }
 
-// hasJoined is the status once the inviter is a peer that answers.
+// hasJoined returns the status once the inviter is a connected peer.
 func (c *Controller) hasJoined(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, j *joining, name string) v1alpha1.TicketStatus {
 	s.Peer = name
 	s = c.ended(o, s, v1alpha1.TicketJoined, "joined peer "+name)
@@ -116,7 +116,7 @@ func (c *Controller) hasJoined(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, j *j
 	return s
 }
 
-// connectedTo reports whether the inviter is a peer that joined and answers.
+// connectedTo reports whether the inviter is a peer that joined and is connected.
 func (c *Controller) connectedTo(ctx context.Context, inviter peer.PublicKey) (name string, is bool) {
 	if inviter.IsZero() {
 		return "", false
@@ -141,7 +141,7 @@ func (c *Controller) connectedTo(ctx context.Context, inviter peer.PublicKey) (n
 	return "", false
 }
 
-// start makes one try in the background: it may wait for the inviter.
+// start makes one attempt in the background, because it may wait for the inviter.
 func (c *Controller) start(ctx context.Context, o *v1alpha1.Ticket, j *joining, t ticket.Ticket, text string) {
 	j.running = true
 	c.running++
@@ -153,11 +153,11 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.Ticket, j *joining, 
 	})
 }
 
-// finish takes the outcome of a try.
+// finish handles the result of an attempt.
 func (c *Controller) finish(ctx context.Context, r joined) {
 	c.running--
 	x, there := c.progress[r.object.UID]
-	if !there { // it was deleted meanwhile
+	if !there { // it was deleted in the meantime
 		return
 	}
 	j := &x.join
@@ -191,8 +191,8 @@ func (c *Controller) finish(ctx context.Context, r joined) {
 	j.status = &s
 }
 
-// notJoined is the status after a refusal: what the operator must change is not tried again,
-// and nothing is too often.
+// notJoined returns the status after a refusal. If the operator has to change something, it is
+// final; otherwise there are limited retries.
 func (c *Controller) notJoined(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, j *joining, err error) v1alpha1.TicketStatus {
 	var problem *admin.Error
 	if errors.As(err, &problem) {

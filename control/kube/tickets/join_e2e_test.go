@@ -64,7 +64,7 @@ func testReply(t *testing.T, s *site) {
 		t.Errorf("the reply is %q, the message %q", got, status.Message)
 	}
 	s.keptSecret("the-reply-text")
-	// The inviter calls, while this gateway is away for a moment.
+	// The inviter dials while this gateway is stopped for a moment.
 	s.stop()
 	s.gateway.set(func() {
 		s.gateway.joined = []state.Peer{{Name: "cloud", PublicKey: peer.PublicKey{5}, Origin: state.OriginJoined}}

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// An inviter counts the tries, and calls one by another key an alarm.
+// An inviter counts the attempts, and one by another key raises an alarm.
 func TestARefusedJoinIsNotTriedForEver(t *testing.T) {
 	c := &Controller{}
 	o := &v1alpha1.Ticket{ObjectMeta: metav1.ObjectMeta{Name: "cloud", Namespace: "postern", Generation: 1}}

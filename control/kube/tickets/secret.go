@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// secretPrefix begins the name of a Ticket's Secret, labelTicket marks it.
+	// secretPrefix is the prefix of the name of a Ticket's Secret, labelTicket marks it.
 	secretPrefix = "postern-ticket-"
 	labelTicket  = "postern.dev/ticket"
-	// secretID is the ticket's id in the Secret's data.
+	// secretID is the ticket's ID in the Secret's data.
 	secretID = "id"
-	// secretUse is how a Secret may be labelled for Tickets.
+	// secretUse is the label value of Secrets for Tickets.
 	secretUse = "ticket"
 
 	requestTimeout = 5 * time.Second
 	resource       = "secrets"
 )
 
-// errForeign: there is a Secret of the name that is needed, and it is not this Ticket's.
+// errForeign: a Secret has the required name, and is not this Ticket's.
 var errForeign = errors.New("is there and belongs to something else (delete it, or make a Ticket of another name)")
 
 // secrets reads and writes Secrets.
@@ -39,7 +39,7 @@ type secrets struct {
 	namespace string
 }
 
-// text reads the ticket to join with.
+// text returns the ticket to join with.
 func (s *secrets) text(ctx context.Context, ref v1alpha1.SecretKey) (string, error) {
 	x, err := s.get(ctx, ref.Name)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *secrets) get(ctx context.Context, name string) (*corev1.Secret, error) 
 	return &x, err
 }
 
-// own reads the Ticket's Secret; nil when there is none. One that an earlier Ticket of the
-// name has left is deleted.
+// own returns the Ticket's Secret; nil if there is none. It deletes one that belongs to an
+// earlier Ticket of the same name.
 func (s *secrets) own(ctx context.Context, o *v1alpha1.Ticket) (*corev1.Secret, error) {
 	x, err := s.get(ctx, secretPrefix+o.Name)
 	switch {
@@ -85,7 +85,7 @@ func ownedBy(x *corev1.Secret, o *v1alpha1.Ticket) bool {
 		slices.ContainsFunc(x.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == o.UID })
 }
 
-// put makes the Ticket's Secret say what data does.
+// put sets the data of the Ticket's Secret.
 func (s *secrets) put(ctx context.Context, o *v1alpha1.Ticket, data map[string][]byte) error {
 	have, err := s.own(ctx, o)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *secrets) put(ctx context.Context, o *v1alpha1.Ticket, data map[string][
 	return s.client.Put().Namespace(s.namespace).Resource(resource).Name(x.Name).Body(x).Do(ctx).Error()
 }
 
-// drop deletes the Ticket's Secret, if it is there.
+// drop deletes the Ticket's Secret, if it exists.
 func (s *secrets) drop(ctx context.Context, o *v1alpha1.Ticket) error {
 	x, err := s.own(ctx, o)
 	if err != nil || x == nil {

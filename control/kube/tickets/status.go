@@ -18,7 +18,7 @@ const (
 	reasonSecret        = "SecretUnusable"
 )
 
-// terminal reports whether nothing more comes of a Ticket.
+// terminal reports whether a Ticket's phase is final.
 func terminal(phase string) bool {
 	switch phase {
 	case v1alpha1.TicketRedeemed, v1alpha1.TicketExpired, v1alpha1.TicketJoined, v1alpha1.TicketFailed:
@@ -27,14 +27,14 @@ func terminal(phase string) bool {
 	return false
 }
 
-// statusFor is what an object's status says, for the generation that it has.
+// statusFor returns an object's status for its current generation.
 func statusFor(o *v1alpha1.Ticket) v1alpha1.TicketStatus {
 	s := *o.Status.DeepCopy()
 	s.ObservedGeneration = o.Generation
 	return s
 }
 
-// ready puts the condition.
+// ready sets the condition.
 func ready(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, is metav1.ConditionStatus, reason, text string) v1alpha1.TicketStatus {
 	x := metav1.Condition{Type: v1alpha1.TicketReady, Status: is, Reason: reason, Message: text,
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(time.Now())}
@@ -42,7 +42,7 @@ func ready(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, is metav1.ConditionStatu
 	return s
 }
 
-// ended is the status of a Ticket of which nothing more comes.
+// ended returns the status of a Ticket in a final phase.
 func (c *Controller) ended(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, phase, text string) v1alpha1.TicketStatus {
 	s.ObservedGeneration = o.Generation
 	s.Phase, s.Message, s.SecretRef = phase, text, nil
@@ -53,7 +53,7 @@ func (c *Controller) ended(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, phase, t
 	return ready(o, s, is, phase, text)
 }
 
-// refused is the status of a Ticket that has failed for good.
+// refused returns the status of a Ticket that has finally failed.
 func (c *Controller) refused(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err error) v1alpha1.TicketStatus {
 	s.Phase, s.SecretRef = v1alpha1.TicketFailed, nil
 	text := coded(o, catalogue.TicketRefused, o.Name, "", err)
@@ -61,7 +61,7 @@ func (c *Controller) refused(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err er
 	return ready(o, s, metav1.ConditionFalse, reasonTicketRefused, text)
 }
 
-// coded is a problem of a Ticket with its code, cause and fix. file and field are a Secret
+// coded returns a problem of a Ticket with its code, cause and fix. file and field are a Secret
 // and its key, or the object's own name.
 func coded(o *v1alpha1.Ticket, code catalogue.Code, field, file string, err error) string {
 	var p catalogue.Params
@@ -70,7 +70,7 @@ func coded(o *v1alpha1.Ticket, code catalogue.Code, field, file string, err erro
 	return string(code) + ": " + cause + ". Fix: " + fix
 }
 
-// tidy deletes the Secret of a Ticket of which nothing more comes: its text is of no use.
+// tidy deletes the Secret of a Ticket in a final phase: its text is useless.
 func (c *Controller) tidy(ctx context.Context, o *v1alpha1.Ticket) error {
 	x := c.of(o)
 	if x.tidied {
@@ -83,7 +83,7 @@ func (c *Controller) tidy(ctx context.Context, o *v1alpha1.Ticket) error {
 	return nil
 }
 
-// same reports whether two statuses say the same.
+// same reports whether two statuses are equal.
 func same(a, b v1alpha1.TicketStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.Phase != b.Phase || a.ID != b.ID || a.Peer != b.Peer ||
 		a.RedeemedBy != b.RedeemedBy || a.Message != b.Message || !a.ExpiresAt.Equal(b.ExpiresAt) ||

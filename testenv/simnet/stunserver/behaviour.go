@@ -10,17 +10,16 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// BehaviourServer is a STUN server with two addresses and two ports, which answers from
-// another of them when asked to (RFC 5780 §4, §6): whoever asks it learns how its NAT maps
-// and what it lets in.
+// BehaviourServer is a STUN server with two addresses and two ports, which on request answers
+// from another of them (RFC 5780 §4, §6). So clients can find out how their NATs map and filter.
 type BehaviourServer struct {
 	first, second netip.AddrPort
 	conns         map[netip.AddrPort]*simnet.Conn
 	running       sync.WaitGroup
 }
 
-// ServeBehaviour starts one on two addresses of a host. The two have to differ in address
-// and in port: each address listens at both ports.
+// ServeBehaviour starts a server on two addresses of a host. These must differ in address and
+// port: each address listens at both ports.
 func ServeBehaviour(host *simnet.Host, first, second netip.AddrPort) (*BehaviourServer, error) {
 	if first.Addr() == second.Addr() || first.Port() == second.Port() {
 		return nil, fmt.Errorf("stunserver: %v and %v have to differ in address and in port", first, second)
@@ -42,7 +41,7 @@ func ServeBehaviour(host *simnet.Host, first, second netip.AddrPort) (*Behaviour
 	return s, nil
 }
 
-// serve ends when the socket is closed.
+// serve runs until the socket is closed.
 func (s *BehaviourServer) serve(at netip.AddrPort, conn *simnet.Conn) {
 	buf := make([]byte, stunwire.MaxSize+1)
 	for {
@@ -59,12 +58,12 @@ func (s *BehaviourServer) serve(at netip.AddrPort, conn *simnet.Conn) {
 			Class: stunwire.Success, TxID: m.TxID, Mapped: from, Origin: by, Other: s.opposite(at),
 		}, nil))
 		if reply != nil {
-			_, _ = s.conns[by].WriteToUDPAddrPort(reply, from) // Lost like any datagram; the client asks again.
+			_, _ = s.conns[by].WriteToUDPAddrPort(reply, from) // lost like any datagram; the client will retry
 		}
 	}
 }
 
-// answerer is the address that answers what came to another.
+// answerer returns the address that answers a request to another.
 func (s *BehaviourServer) answerer(at netip.AddrPort, change stunwire.Change) netip.AddrPort {
 	by, other := at, s.opposite(at)
 	if change&stunwire.ChangeAddress != 0 {
@@ -76,7 +75,7 @@ func (s *BehaviourServer) answerer(at netip.AddrPort, change stunwire.Change) ne
 	return by
 }
 
-// opposite shares neither address nor port with one of the server's.
+// opposite returns the server's address that shares neither address nor port with at.
 func (s *BehaviourServer) opposite(at netip.AddrPort) netip.AddrPort {
 	a, port := s.first.Addr(), s.first.Port()
 	if at.Addr() == a {

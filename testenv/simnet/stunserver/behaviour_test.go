@@ -68,7 +68,7 @@ func TestTheBehaviourServerAnswersFromWhereItIsAsked(t *testing.T) {
 					t.Fatal(err)
 				}
 				if from != c.from || m.Origin != c.from || m.Other != c.otherAddr || m.Mapped != netip.MustParseAddrPort("192.0.2.9:7") {
-					t.Errorf("an answer from %v: %+v; want one from %v that tells of %v", from, m, c.from, c.otherAddr)
+					t.Errorf("an answer from %v: %+v; want one from %v with other address %v", from, m, c.from, c.otherAddr)
 				}
 			})
 		})

@@ -1,7 +1,6 @@
-// Package stunserver is a STUN server (RFC 8489, Binding without authentication) for
-// simulated hosts and tests. It tells each sender the address it was seen from, and can
-// be told to misbehave as servers in the field do: to stay silent, to answer with an
-// error, or to lie.
+// Package stunserver is a STUN server (RFC 8489, Binding without authentication) for simulated
+// hosts and tests. It returns to each sender the address that it sees. It can simulate faulty
+// servers, which do not answer, return an error or lie.
 package stunserver
 
 import (
@@ -12,18 +11,17 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
-// PacketConn is the socket that the server answers on. *simnet.Conn and *net.UDPConn
-// have these methods.
+// PacketConn is the server's socket. *simnet.Conn and *net.UDPConn implement it.
 type PacketConn interface {
 	ReadFromUDPAddrPort([]byte) (int, netip.AddrPort, error)
 	WriteToUDPAddrPort([]byte, netip.AddrPort) (int, error)
 	Close() error
 }
 
-// Response makes the answer to a request from an address; nil is silence.
+// Response returns the answer to a request from an address; nil means none.
 type Response func(request *stunwire.Message, from netip.AddrPort) []byte
 
-// Honest answers with the address that the request came from.
+// Honest answers with the request's source address.
 func Honest(request *stunwire.Message, from netip.AddrPort) []byte {
 	return Lying(from)(request, from)
 }
@@ -31,7 +29,7 @@ func Honest(request *stunwire.Message, from netip.AddrPort) []byte {
 // Silent answers nothing.
 func Silent(*stunwire.Message, netip.AddrPort) []byte { return nil }
 
-// Lying answers everyone with one address.
+// Lying answers every request with the same address.
 func Lying(mapped netip.AddrPort) Response {
 	return func(request *stunwire.Message, _ netip.AddrPort) []byte {
 		return orSilence(stunwire.BindingResponse(request.TxID, mapped))
@@ -45,7 +43,7 @@ func Failing(code int, reason string) Response {
 	}
 }
 
-// orSilence is the answer, or nothing when it cannot be written.
+// orSilence returns the answer, or nil if it could not be encoded.
 func orSilence(b []byte, err error) []byte {
 	if err != nil {
 		return nil
@@ -61,7 +59,7 @@ type Server struct {
 	running  sync.WaitGroup
 }
 
-// Serve starts an honest server on a socket, which it owns from now on.
+// Serve starts an honest server on a socket, and takes ownership of the socket.
 func Serve(conn PacketConn) *Server {
 	s := &Server{conn: conn}
 	s.SetResponse(Honest)
@@ -69,10 +67,10 @@ func Serve(conn PacketConn) *Server {
 	return s
 }
 
-// SetResponse changes how requests are answered from now on.
+// SetResponse changes the responses from now on.
 func (s *Server) SetResponse(r Response) { s.response.Store(&r) }
 
-// Requests counts the binding requests that arrived, answered or not.
+// Requests returns the number of binding requests received, answered or not.
 func (s *Server) Requests() uint64 { return s.requests.Load() }
 
 // Close closes the socket and waits for the server to end.
@@ -82,7 +80,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// serve ends when the socket can no longer be read, which is when it is closed.
+// serve runs until the socket is closed.
 func (s *Server) serve() {
 	buf := make([]byte, stunwire.MaxSize+1)
 	for {
@@ -101,6 +99,6 @@ func (s *Server) answer(b []byte, from netip.AddrPort) {
 	}
 	s.requests.Add(1)
 	if reply := (*s.response.Load())(m, from); reply != nil {
-		_, _ = s.conn.WriteToUDPAddrPort(reply, from) // Lost like any datagram; the client asks again.
+		_, _ = s.conn.WriteToUDPAddrPort(reply, from) // lost like any datagram; the client will retry
 	}
 }

@@ -21,7 +21,7 @@ func TestTheServerAnswersAsItIsTold(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		response stunserver.Response
-		want     stunwire.Message // of what the check looks at
+		want     stunwire.Message // the fields that the test checks
 		silent   bool
 	}{
 		{"honest", stunserver.Honest, stunwire.Message{Class: stunwire.Success, Mapped: netip.MustParseAddrPort("192.0.2.1:1")}, false},

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// generator makes the sockets of allocations.
+// generator opens the sockets of allocations.
 type generator struct {
 	listen func(port int) (net.PacketConn, error)
 	addr   netip.Addr
-	open   sync.WaitGroup // sockets
+	open   sync.WaitGroup // open sockets
 }
 
-// Validate is asked at the start.
+// Validate is called at the start.
 func (g *generator) Validate() error {
 	if g.listen == nil || !g.addr.IsValid() {
 		return fmt.Errorf("turnserver: ListenRelay and RelayAddr are required")
@@ -38,12 +38,12 @@ func (g *generator) AllocatePacketConn(_ string, port int) (net.PacketConn, net.
 	return counted, net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.addr, uint16(bound.Port))), nil
 }
 
-// AllocateConn is for relaying TCP (RFC 6062).
+// AllocateConn would relay TCP (RFC 6062), which is not supported.
 func (g *generator) AllocateConn(string, int) (net.Conn, net.Addr, error) {
 	return nil, nil, fmt.Errorf("turnserver: relays UDP alone")
 }
 
-// relaySocket tells that it was closed.
+// relaySocket calls closed when it is closed.
 type relaySocket struct {
 	net.PacketConn
 	closed func()
@@ -55,7 +55,7 @@ func (r *relaySocket) Close() error {
 	return r.PacketConn.Close()
 }
 
-// watchedPackets tells when the server has read from it for the last time: with an error.
+// watchedPackets reports the server's last read, which returns an error.
 type watchedPackets struct {
 	net.PacketConn
 	once  sync.Once
@@ -71,7 +71,7 @@ func (w *watchedPackets) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, from, err
 }
 
-// trackedListener knows what it accepted.
+// trackedListener keeps track of its accepted connections.
 type trackedListener struct {
 	net.Listener
 	reading sync.WaitGroup // connections that the server reads from
@@ -81,7 +81,7 @@ type trackedListener struct {
 	closed bool
 }
 
-// Accept accepts and remembers.
+// Accept accepts and tracks a connection.
 func (l *trackedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	return &trackedConn{Conn: conn, l: l, ended: sync.OnceFunc(l.reading.Done)}, nil
 }
 
-// closeAll closes what was accepted, accepts nothing more, and waits until nothing is read.
+// closeAll closes all accepted connections, accepts no more, and waits until none is read.
 func (l *trackedListener) closeAll() {
 	l.mu.Lock()
 	l.closed = true
@@ -109,14 +109,14 @@ func (l *trackedListener) closeAll() {
 	l.reading.Wait()
 }
 
-// trackedConn is forgotten when it is closed.
+// trackedConn is a tracked connection.
 type trackedConn struct {
 	net.Conn
 	l     *trackedListener
 	ended func()
 }
 
-// Read reads; the server does not come back after an error.
+// Read reads; the server does not call it after an error.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil {
@@ -125,8 +125,7 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection: the server does it when it has read something that is not
-// TURN.
+// Close closes the connection. The server calls it after reading something other than TURN.
 func (c *trackedConn) Close() error {
 	defer c.ended()
 	c.l.mu.Lock()

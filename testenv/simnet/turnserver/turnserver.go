@@ -1,20 +1,20 @@
 // Package turnserver is a TURN server (RFC 8656, UDP relaying, long-term credentials) for
-// simulated hosts and tests: pion/turn's server on sockets that the caller chooses. It
-// can refuse peers and allocations as hardened servers in the field do.
+// simulated hosts and tests: pion/turn's server on sockets of the caller. Like hardened servers
+// it can refuse peers and allocations.
 //
 //	server, err := turnserver.ServeHost(host, addr, turnserver.Options{
 //		Users: map[string]string{"edge": "secret"},
 //	})
 //	defer server.Close()
 //
-// Closing it forgets every allocation, as a restart does.
+// Closing it drops all allocations, like a restart.
 //
-// # What it does not do as other servers do
+// # Differences from other servers
 //
-// It answers a wrong username or password with 400, where coturn says 401 again; it says
-// nothing to requests for an allocation that it does not know, where coturn says 437; and
-// it refuses a permission without an error code, where coturn says 403. It relays IPv4
-// alone, reads no datagram of more than 1600 bytes, and its nonces last an hour.
+// It rejects a wrong username or password with 400, where coturn returns 401 again. It ignores
+// requests for unknown allocations, where coturn returns 437. It refuses permissions without an
+// error code, where coturn returns 403. It only relays IPv4, reads no datagrams above 1600 bytes,
+// and its nonces are valid for an hour.
 package turnserver
 
 import (
@@ -33,32 +33,32 @@ import (
 // Port is IANA's for TURN over UDP and TCP.
 const Port = 3478
 
-// defaultRealm is the realm that the server asks credentials for.
+// defaultRealm is the server's default realm.
 const defaultRealm = "postern.test"
 
-// Options of a [Server].
+// Options configure a [Server].
 type Options struct {
-	// Realm is what credentials are for; "" = postern.test.
+	// Realm is the realm of the credentials; "" means postern.test.
 	Realm string
 	// Users are passwords by username.
 	Users map[string]string
-	// Secret makes the server take TURN REST credentials instead of Users: those that
+	// Secret enables TURN REST credentials instead of Users: those that
 	// turn.GenerateLongTermTURNRESTCredentials derives from the same secret.
 	Secret string
-	// Deny refuses permissions for an address; nil = none.
+	// Deny refuses permissions for an address; nil permits all.
 	Deny func(peer netip.Addr) bool
-	// Quota is how many allocations a user may have at once; 0 = any number.
+	// Quota is the maximum number of allocations for each user; 0 means unlimited.
 	Quota int
 }
 
-// Sockets are what a server listens on, and how it makes relayed addresses.
+// Sockets are the server's listening sockets, and its source of relayed addresses.
 type Sockets struct {
 	Packets []net.PacketConn // UDP
 	Streams []net.Listener   // TCP, or TLS on top of it
-	// ListenRelay opens a socket for an allocation; port 0 = any. What it is bound to is
-	// the relayed port.
+	// ListenRelay opens a socket for an allocation; port 0 means any. Its bound port is the
+	// relayed port.
 	ListenRelay func(port int) (net.PacketConn, error)
-	// RelayAddr is the address that clients are told, with that port.
+	// RelayAddr is the address that clients get with that port.
 	RelayAddr netip.Addr
 }
 
@@ -75,8 +75,8 @@ type Server struct {
 	users map[string]int // allocations by username
 }
 
-// ServeHost starts a server on a simulated host's address, UDP port 3478; relayed
-// addresses are other ports of it.
+// ServeHost starts a server on a simulated host's address, UDP port 3478. Relayed addresses are
+// other ports of that address.
 func ServeHost(host *simnet.Host, addr netip.Addr, o Options) (*Server, error) {
 	at := netip.AddrPortFrom(addr, Port)
 	conn, err := host.ListenAddrPort(at)
@@ -98,7 +98,7 @@ func ServeHost(host *simnet.Host, addr netip.Addr, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve starts a server on sockets, which it owns from now on.
+// Serve starts a server on sockets, and takes ownership of them.
 func Serve(on Sockets, o Options) (*Server, error) {
 	if o.Realm == "" {
 		o.Realm = defaultRealm
@@ -135,7 +135,8 @@ func Serve(on Sockets, o Options) (*Server, error) {
 	return s, nil
 }
 
-// auth looks users up, or computes what the secret makes of a TURN REST username.
+// auth returns a handler that looks users up, or derives a TURN REST user's password from the
+// secret.
 func (o Options) auth() turn.AuthHandler {
 	if o.Secret != "" {
 		return turn.LongTermTURNRESTAuthHandler(o.Secret, silent().NewLogger("auth"))
@@ -146,17 +147,17 @@ func (o Options) auth() turn.AuthHandler {
 	}
 }
 
-// AddrPort is where a server on a simulated host listens.
+// AddrPort returns the address of a server on a simulated host.
 func (s *Server) AddrPort() netip.AddrPort { return s.addr }
 
-// Allocations counts those that there are now.
+// Allocations returns the current number of allocations.
 func (s *Server) Allocations() int { return s.turn.AllocationCount() }
 
-// Close closes every socket and connection, and waits until none is used any more.
+// Close closes all sockets and connections, and waits until none is used any more.
 //
-// The library closes allocations while it may still be working on requests for them, and
-// leaves accepted connections open. So connections come first, then sockets, and the
-// relayed ones, which the library closes, are waited for.
+// The library closes allocations while it may still be processing requests for them, and leaves
+// accepted connections open. So Close closes connections first, then sockets, and then waits for
+// the relayed ones, which the library closes.
 func (s *Server) Close() error {
 	for _, l := range s.streams {
 		l.closeAll()
@@ -172,7 +173,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// grant is asked before each allocation.
+// grant is called before each allocation.
 func (s *Server) grant(username, _ string, _ net.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +192,7 @@ func (s *Server) count(username string, n int) {
 	s.users[username] += n
 }
 
-// silent makes loggers that print nothing.
+// silent returns loggers that print nothing.
 func silent() logging.LoggerFactory {
 	return &logging.DefaultLoggerFactory{Writer: io.Discard, DefaultLogLevel: logging.LogLevelDisabled}
 }

@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The client here is pion/turn's plain one, so that the server is judged by other code
-// than that which it is meant to test.
+// The client is pion/turn's, so that the server is tested by other code than that which it is
+// meant to test.
 func TestClientsAreServedAsTheOptionsSay(t *testing.T) {
 	restUser, restPassword, err := turn.GenerateLongTermTURNRESTCredentials("shared", "edge", time.Hour)
 	if err != nil {
@@ -28,9 +28,9 @@ func TestClientsAreServedAsTheOptionsSay(t *testing.T) {
 		name           string
 		options        turnserver.Options
 		user, password string
-		earlier        int    // allocations that the user has already
-		allocate       string // what Allocate's error says; "" = it works
-		permit         string // and the permission's
+		earlier        int    // the user's existing allocations
+		allocate       string // text of Allocate's error; "" means success
+		permit         string // text of the permission's error
 	}{
 		{"a user", turnserver.Options{Users: users}, "edge", "secret", 0, "", ""},
 		{"a wrong password", turnserver.Options{Users: users}, "edge", "wrong", 0, "400", ""},
@@ -124,7 +124,7 @@ func newWorld(t *testing.T, o turnserver.Options) *world {
 	return &world{server, hosts["client"], peer}
 }
 
-// client is a client on a socket of its own.
+// client returns a client on a new socket.
 func (w *world) client(t *testing.T, user, password string) *turn.Client {
 	conn, err := w.host.ListenUDP(0)
 	if err != nil {

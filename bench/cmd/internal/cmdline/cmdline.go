@@ -1,9 +1,9 @@
-// Package cmdline is what the programs of the benchmarks have in common: exit codes,
-// signals, and what is said of a command line that makes no sense.
+// Package cmdline is the common part of the benchmark programs: exit codes, signals and usage
+// errors.
 //
-// Exit codes are 0 when what was asked for was done, or help was shown, 1 when it failed,
-// and 2 for a mistake of the command line ([Usagef], [Parse]). What went wrong is one line
-// on standard error that begins with the program's name.
+// Exit codes are 0 for success and after showing help, 1 for failure, and 2 for a usage error
+// ([Usagef], [Parse]). Errors are printed as one line on standard error that begins with the
+// program's name.
 package cmdline
 
 import (
@@ -26,32 +26,32 @@ const (
 	exitUsage  = 2
 )
 
-// Streams are a program's.
+// Streams are a program's standard streams.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// Program is one without what is around it: the exit code, and saying its error.
+// Program is the body of a program. Its error determines the exit code.
 type Program func(ctx context.Context, args []string, s Streams) error
 
-// Main runs p with the process's arguments and streams, and ends the process. SIGINT and
-// SIGTERM end p's context; the second one ends the process at once.
+// Main runs p with the process's arguments and streams, and exits. The first SIGINT or SIGTERM
+// cancels p's context, the second one ends the process.
 func Main(name string, p Program) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	os.Exit(Run(ctx, name, p, os.Args[1:], Streams{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// Run runs p, says its error and returns the exit code. Packages begin their errors with
-// their names, which may be the program's: it is not said twice.
+// Run runs p, prints its error and returns the exit code. The error of a package may already
+// begin with the program's name, which is then not repeated.
 func Run(ctx context.Context, name string, p Program, args []string, s Streams) int {
 	err := p(ctx, args, s)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	}
 	head := name + ": "
-	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), head), "\n", "; ") // Joined errors have a line each.
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), head), "\n", "; ") // joined errors have a line each
 	fmt.Fprintln(s.Err, head+text)
 	if errors.As(err, new(*usageError)) {
 		return exitUsage
@@ -59,7 +59,7 @@ func Run(ctx context.Context, name string, p Program, args []string, s Streams) 
 	return exitFailed
 }
 
-// usageError is a mistake of the command line.
+// usageError is a mistake in the command line.
 type usageError struct {
 	err  error
 	hint string
@@ -68,18 +68,17 @@ type usageError struct {
 func (e *usageError) Error() string { return fmt.Sprintf("%v (%s)", e.err, e.hint) }
 func (e *usageError) Unwrap() error { return e.err }
 
-// Usagef is a mistake of the command line, which ends a program with exit code 2. The hint
-// says what to do; the format, as [fmt.Errorf] has it, what is wrong.
+// Usagef returns a usage error, which makes a program exit with code 2. The format says what is
+// wrong, the hint what to do.
 func Usagef(hint, format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...), hint}
 }
 
-// Parse has flags read args. What follows the flags is to be of arguments, if anything: it
-// is then flags.Args(). Help that was asked for goes to help, and [flag.ErrHelp] is
-// returned; every other error is a mistake of the command line. The flag set is to be one
-// that continues on errors.
+// Parse parses args. Arguments after the flags must be among arguments; they are then in
+// flags.Args(). If help is requested, it is written to help and the error is [flag.ErrHelp]. All
+// other errors are usage errors. The flag set must use [flag.ContinueOnError].
 func Parse(flags *flag.FlagSet, args []string, help io.Writer, arguments ...string) error {
-	flags.SetOutput(io.Discard) // Otherwise it writes all its flags beneath each mistake.
+	flags.SetOutput(io.Discard) // otherwise it writes all its flags below each error
 	err := flags.Parse(args)
 	flags.SetOutput(help)
 	switch {
@@ -100,15 +99,15 @@ func Parse(flags *flag.FlagSet, args []string, help io.Writer, arguments ...stri
 	return nil
 }
 
-// List is a flag's value that holds names, separated by commas. The flag may be given more
-// than once, and empty names are none.
+// List is a flag value: names separated by commas. The flag may be repeated. Empty names are
+// ignored.
 type List []string
 
-// Set adds the names in text. It does not fail.
+// Set adds the names in text. It always returns nil.
 func (l *List) Set(text string) error {
 	*l = append(*l, slices.DeleteFunc(strings.Split(text, ","), func(name string) bool { return name == "" })...)
 	return nil
 }
 
-// String joins the names.
+// String joins the names with commas.
 func (l *List) String() string { return strings.Join(*l, ",") }

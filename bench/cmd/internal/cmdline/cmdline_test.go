@@ -39,7 +39,7 @@ func TestExitCodesAndWhatIsSaid(t *testing.T) {
 	}
 }
 
-// parse has a set of flags read a command line.
+// parse parses a command line with a set of flags.
 func parse(line string, arguments ...string) (runs int, names List, help string, err error) {
 	var out bytes.Buffer
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -52,7 +52,7 @@ func parse(line string, arguments ...string) (runs int, names List, help string,
 func TestFlagsAreRead(t *testing.T) {
 	runs, names, help, err := parse("-runs 2 -scenario tcp-1,,path -scenario idle")
 	if err != nil || runs != 2 || help != "" {
-		t.Errorf("got %d runs, %v, and %q said; want 2, nothing wrong and nothing said", runs, err, help)
+		t.Errorf("got %d runs, %v, and %q said; want 2, no error and no output", runs, err, help)
 	}
 	if want := (List{"tcp-1", "path", "idle"}); !slices.Equal(names, want) {
 		t.Errorf("names: got %q, want %q", names, want)
@@ -61,7 +61,7 @@ func TestFlagsAreRead(t *testing.T) {
 		t.Errorf("without flags: got %q, %v; want no names", names, err)
 	}
 	if _, _, _, err := parse("-runs 2 storm idle", "idle", "storm", "flood"); err != nil {
-		t.Errorf("arguments that there are: got %v", err)
+		t.Errorf("known arguments: got %v", err)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 				t.Errorf("got %v, want the mistake %s", err, c.want)
 			}
 			if help != "" {
-				t.Errorf("%q was written as well", help)
+				t.Errorf("got output %q, want none", help)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// asProgram in the environment makes the test's program one that waits for signals.
+// asProgram in the environment makes the test binary a program that waits for signals.
 const asProgram = "CMDLINE_TEST_PROGRAM"
 
 // The programs.
@@ -48,13 +48,13 @@ func TestASignalEndsTheContextAndTheSecondOneTheProcess(t *testing.T) {
 	t.Run(stubborn, func(t *testing.T) {
 		said, ended := signalled(t, stubborn, os.Interrupt)
 		if want := "signal: interrupt"; ended == nil || ended.Error() != want || said != "" {
-			t.Errorf("got %v, stderr %q; want %s and nothing said", ended, said, want)
+			t.Errorf("got %v, stderr %q; want %s and no output", ended, said, want)
 		}
 	})
 }
 
-// signalled starts one of the programs and sends it a signal until it ends: the second one
-// is the first's if it arrives before that is followed.
+// signalled starts one of the programs and sends it signals until it ends. A signal that arrives
+// before the first one is handled counts as the first.
 func signalled(t *testing.T, kind string, s os.Signal) (stderr string, ended error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -69,7 +69,7 @@ func signalled(t *testing.T, kind string, s os.Signal) (stderr string, ended err
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the program said %q: %v", line, err)
+		t.Fatalf("the program wrote %q: %v", line, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -87,7 +87,7 @@ func signalled(t *testing.T, kind string, s os.Signal) (stderr string, ended err
 		case err := <-done:
 			return said.String(), err
 		case <-tick.C:
-			_ = cmd.Process.Signal(s) // It may have ended.
+			_ = cmd.Process.Signal(s) // it may have ended
 		}
 	}
 }
