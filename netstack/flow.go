@@ -61,7 +61,11 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	}
 	data := r.Size() > 0 && tcp[tcpFlags]&(flagSYN|flagRST) == 0
 	switch {
-	case f.gone || f.reset != nil || tcp[tcpFlags]&flagSYN != 0:
+	case f.gone || f.reset != nil:
+		return false
+	case tcp[tcpFlags]&(flagSYN|flagACK) != flagACK:
+		// A reset without an acknowledgement answers a packet for which there is no endpoint any more.
+		// It resets the peer's only now, and says nothing that the next packet could repeat.
 		return false
 	case f.sending != nil:
 	case !data:

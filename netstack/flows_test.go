@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"math"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/netstack/sender"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
 // overLongPath makes a pair whose round trip is long enough for package sender.
@@ -219,6 +222,50 @@ func TestAResetOvertakesNothing(t *testing.T) {
 	}
 	if waited == 0 {
 		t.Error("no reset had to wait: the test tests nothing")
+	}
+}
+
+// An endpoint that times out says nothing. What comes for it then is answered by a reset without an
+// acknowledgement, which has the peer's sequence number. It leaves at once: later the peer would have
+// received more and ignore it. What is sent after it has the acknowledgement and the window of before, or
+// the peer would discard it.
+func TestAResetWithoutAnAcknowledgement(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+		f := flows.open(netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(b6, 2), 20*time.Millisecond, 1000)
+		f.most.Store(1000)
+		take := func(packet []byte) bool {
+			pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
+			ip, _ := pkt.NetworkHeader().Consume(ipv6HeaderLen)
+			tcp, _ := pkt.TransportHeader().Consume(tcpHeaderLen)
+			taken := f.take(flows.now(), pkt, ip, tcp, flows.windows)
+			if !taken {
+				pkt.DecRef()
+			}
+			return taken
+		}
+		data := tcpPacket(false, flagACK|flagPSH, 1000)
+		binary.BigEndian.PutUint32(data[ipv6HeaderLen+tcpAck:], 5000)
+		if !take(data) {
+			t.Fatal("data is not taken")
+		}
+		if sent {
+			if _, _, ok := f.peer.path.Next(flows.now()); !ok {
+				t.Fatal("nothing is due")
+			}
+		}
+		wrote := func() []byte {
+			packet := make([]byte, DefaultMTU)
+			return packet[:f.write(packet, sender.Range{Start: f.start, End: f.end})]
+		}
+		before := wrote()
+		if take(tcpPacket(false, flagRST, 0)[:ipv6HeaderLen+tcpHeaderLen]) {
+			t.Errorf("the reset waits, when the data was sent: %v", sent)
+		}
+		if after := wrote(); !bytes.Equal(before, after) {
+			t.Errorf("sent %v: after the reset data leaves as\n%x, before as\n%x", sent, after, before)
+		}
+		flows.forget(f)
 	}
 }
 
