@@ -83,7 +83,7 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringSliceVar(&f.scenarios, "scenario", nil, "only these `scenarios` (--list shows them)")
 	fl.StringSliceVar(&f.subjects, "subject", nil, "only these `subjects`")
-	fl.IntVar(&f.runs, "runs", benchRuns, "number of rounds; each round runs everything once")
+	fl.IntVar(&f.runs, "runs", benchRuns, "number of rounds; each runs everything once")
 	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // What help says.
 	fl.DurationVar(&f.duration, "duration", benchDuration, "length of the measured part of a run; not with --peer")
 	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "length of the unmeasured part before it; not with --peer")
