@@ -78,9 +78,9 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "Peer Kubernetes clusters across NATs and firewalls through one UDP port",
-		Long: "postern lets two Kubernetes clusters reach each other's auth service and API server " +
-			"through a WireGuard tunnel that ends in userspace, on one UDP port. Only one of the two " +
-			"gateways must be reachable. `postern lab` shows it on this machine.",
+		Long: "postern lets two Kubernetes clusters reach each other's auth service and API server through a userspace " +
+			"WireGuard tunnel on one UDP port. Only one of the two gateways has to be reachable. To see it work on " +
+			"this machine, run `postern lab`.",
 		Example: "  postern gateway --config gateway.yaml &\n  postern invite --name edge       # at one gateway\n" +
 			"  postern join postern1cagq…       # at the other\n  postern status",
 		SilenceErrors: true,
@@ -102,7 +102,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.Flags().BoolVar(&ask, "version", false, "print the version")
-	root.PersistentFlags().StringVar(&a.socket, "socket", "", "admin socket's `path` (default $POSTERN_SOCKET, then "+config.DefaultSocket+")")
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`path` of the admin socket (default $POSTERN_SOCKET, then "+config.DefaultSocket+")")
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupPeer, Title: "Peer:"},

@@ -22,11 +22,11 @@ func (a *app) peerApprove() *cobra.Command {
 	var r api.DiscoveredApproveRequest
 	c := &cobra.Command{
 		Use:   "approve NAME",
-		Short: "Admit a peer that waits for approval, or a gateway that postern discover lists",
-		Long: "Admit a peer that joined with a ticket of `postern invite --approve`, or a gateway that " +
-			"`postern discover` lists. The command shows the fingerprint of its key and asks whether it is the one " +
-			"that the other operator sees (`postern join` printed it there, and `postern discover` shows it). Without " +
-			"a terminal, give it with --fingerprint. A discovered gateway also has to approve this one.",
+		Short: "Admit a peer that is waiting for approval, or a gateway that postern discover lists",
+		Long: "Admit a peer that joined with a ticket from `postern invite --approve`, or a gateway that `postern " +
+			"discover` lists. The command shows the fingerprint of its key and asks you to compare it with what the " +
+			"other operator sees: `postern join` printed it there, and `postern discover` shows it. Without a " +
+			"terminal, pass the fingerprint with --fingerprint. A discovered gateway also has to approve this one.",
 		Example: "  postern peer approve edge --fingerprint FINGERPRINT\n" +
 			"  postern peer approve cloud --allow auth,apiServer\n" +
 			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT\n" +
@@ -44,10 +44,10 @@ func (a *app) peerApprove() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that it may reach (for a discovered gateway; default none)")
+	f.StringSliceVar(&r.Allow, "allow", nil, "local `services` that the peer may reach (for a discovered gateway; default none)")
 	a.completeServices(c, "allow")
 	f.StringVar(&r.As, "as", "", "`name` of the peer here (for a discovered gateway)")
-	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint`, or this key, and do not ask")
+	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint` (or this key) without asking")
 	return c
 }
 

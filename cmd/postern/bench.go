@@ -42,23 +42,23 @@ type benchFlags struct {
 func (a *app) benchCommand() *cobra.Command {
 	run := a.benchRunCommand()
 	a.reaching(run) // bench run --peer uses a gateway
-	return group("bench", "Measure what this machine, or a peering, carries", run, a.benchCompareCommand())
+	return group("bench", "Measure the performance of this machine or of a peering", run, a.benchCompareCommand())
 }
 
 func (a *app) benchRunCommand() *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Measure two gateways on this machine, or with --peer a live peering",
-		Long: "Run tunnels with both ends on this machine, each run in processes of its own, and show medians and their " +
+		Short: "Measure two gateways on this machine or, with --peer, a live peering",
+		Long: "Run tunnels with both ends on this machine, each run in separate processes, and show medians and their " +
 			"spread. Compare ratios within one report only: absolute figures change with the machine and the hour. " +
-			"--cpus and --memory put every run, or each of two gateways, into a control group (needs root), except " +
-			"the subjects with limits of their own: " + strings.Join([]string{bench.Postern64MiB, bench.PosternSmall, bench.PosternRoomy}, ", ") +
-			". The programs that `make bench` compares postern with are not part of this " +
-			"binary.\n\n" +
-			"With --peer NAME no gateway is started: the running gateway measures its peering with NAME, after saying " +
-			"how much it will send. The work of a round is fixed then, so --duration, --warmup and the flags that " +
-			"select or limit local runs are refused.",
+			"--cpus and --memory put every run, or each of two gateways, into a control group (needs root). The " +
+			"exceptions are subjects with their own limits: " + strings.Join([]string{bench.Postern64MiB, bench.PosternSmall, bench.PosternRoomy}, ", ") +
+			". This binary does not contain the programs that `make bench` compares " +
+			"postern with.\n\n" +
+			"With --peer NAME no gateway is started: the running gateway measures its peering with NAME, and first " +
+			"says how much it will send. The work of each round is then fixed, so --duration, --warmup and the flags " +
+			"that select or limit local runs are refused.",
 		Example: "  postern bench run --scenario binary-tcp-1,small -o json >today.json\n  postern bench run --cpus 0.5 --memory 64MiB\n  postern bench run --peer cloud",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -83,12 +83,12 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringSliceVar(&f.scenarios, "scenario", nil, "only these `scenarios` (--list shows them)")
 	fl.StringSliceVar(&f.subjects, "subject", nil, "only these `subjects`")
-	fl.IntVar(&f.runs, "runs", benchRuns, "rounds; each makes one run of everything")
+	fl.IntVar(&f.runs, "runs", benchRuns, "number of rounds; each runs everything once")
 	fl.Lookup("runs").DefValue = fmt.Sprintf("%d, with --peer %d", benchRuns, peerRuns) // shown in help
-	fl.DurationVar(&f.duration, "duration", benchDuration, "the measured part of a run; not with --peer")
-	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "the unmeasured part before it; not with --peer")
-	fl.Float64Var(&f.cpus, "cpus", 0, "CPU time a gateway or a run may use, in `cores`, unless its subject has limits of its own (default no limit)")
-	fl.StringVar(&f.memory, "memory", "", "memory a gateway or a run may use, a `size` such as 64MiB, unless its subject has limits of its own (default no limit)")
+	fl.DurationVar(&f.duration, "duration", benchDuration, "length of the measured part of a run; not with --peer")
+	fl.DurationVar(&f.warmup, "warmup", benchWarmup, "length of the unmeasured part before it; not with --peer")
+	fl.Float64Var(&f.cpus, "cpus", 0, "CPU time a gateway or a run may use, in `cores`, unless its subject has its own limits (default no limit)")
+	fl.StringVar(&f.memory, "memory", "", "memory a gateway or a run may use, a `size` such as 64MiB, unless its subject has its own limits (default no limit)")
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
 	outputFlag(c, &f.format, formatTable, formatChart, formatJSON, formatBenchstat)

@@ -12,10 +12,10 @@ func (a *app) benchCompareCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "compare BEFORE.json AFTER.json",
-		Short: "Compare two reports, and say what changed beyond noise",
-		Long: "Compare two reports of `postern bench run -o json` cell by cell: the medians, their ratio, and whether " +
-			"they differ by more than the runs of one report do (Mann-Whitney U test). Take both reports on the same " +
-			"machine and close in time: otherwise they differ anyway.",
+		Short: "Compare two reports, and show which changes exceed the noise",
+		Long: "Compare two reports of `postern bench run -o json` cell by cell. Show both medians, their ratio, and " +
+			"whether the difference exceeds the spread of the runs (Mann-Whitney U test). Make both reports on the " +
+			"same machine, shortly after each other: other conditions change the figures by themselves.",
 		Example: "  postern bench compare yesterday.json today.json",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {

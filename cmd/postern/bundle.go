@@ -25,11 +25,11 @@ func (a *app) bundleCommand() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "bundle",
-		Short: "Collect what helps to find a fault, without secrets",
-		Long: "Write an archive (tar.gz) with the gateway's status, fresh checks, paths and their history, the state of " +
-			"the network around it, its configuration, recent log and versions. Private keys, preshared keys, " +
-			"tickets, tokens and the keys of certificates are left out, and whatever looks like one is hidden. " +
-			"Addresses, names and public keys are included: read the archive before you pass it on.",
+		Short: "Collect diagnostics in an archive, without secrets",
+		Long: "Write an archive (tar.gz) with the gateway's status, new check results, paths and their history, network " +
+			"state, configuration, recent log and versions. Private keys, preshared keys, tickets, tokens and " +
+			"certificate keys are left out, and anything that looks like one is redacted. Addresses, names and public " +
+			"keys are included: read the archive before you share it.",
 		Example: "  postern bundle -f edge.tar.gz",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return a.bundle(c.Context(), file) },

@@ -37,16 +37,15 @@ func (a *app) checkCommand() *cobra.Command {
 	var f checkFlags
 	c := &cobra.Command{
 		Use:   "check [PEER]",
-		Short: "Check every endpoint stage by stage, and say why one fails and what fixes it",
-		Long: "Have the gateway check itself and its peers now: each peer's tunnel, auth service and API server, from " +
-			"here and, as the peer reports it, from there. Whatever fails is shown with a code, a cause and a fix to " +
-			"paste. Exit 1 if a check fails. With --last nothing is checked: the command shows what the gateway found when it last " +
-			"checked by itself, as the live screen does.\n\n" +
-			"With --predict nothing is tried. The command says what will work between two clusters, and what is " +
-			"missing, from descriptions of them: YAML files (see control/predict), the JSON of `postern status` or " +
-			"`postern netcheck`, or context:NAME[/NAMESPACE] for the cluster of a kubeconfig context. With one " +
-			"description, or a ticket, the other cluster is this gateway's. Exit 1 if peering inside the tunnel would " +
-			"not work.",
+		Short: "Check every endpoint stage by stage, and explain each failure and how to fix it",
+		Long: "Make the gateway check itself and its peers now. For each peer it checks the tunnel, the auth service " +
+			"and the API server from this side, and shows what the peer reports from its side. Each failure has a " +
+			"code, a cause and a fix to paste. Exits with 1 if a check fails. With --last the command runs no checks, " +
+			"and shows the results of the gateway's own periodic checks.\n\nWith --predict the command sends nothing. " +
+			"It predicts from descriptions of two clusters what will work between them, and what is missing. A " +
+			"description is a YAML file (see control/predict), the JSON of `postern status` or `postern netcheck`, or " +
+			"context:NAME[/NAMESPACE] for the cluster of a kubeconfig context. With only one description, or a " +
+			"ticket, the other cluster is this gateway's. Exits with 1 if peering inside the tunnel would not work.",
 		Example:           "  postern check\n  postern check cloud --wait 1m --fail-on warning\n  postern check --predict edge.yaml --predict context:cloud",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -65,11 +64,11 @@ func (a *app) checkCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &f.format, formatTable, formatJSON, formatJUnit)
-	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks until none fails or is unknown, for this long at most")
-	c.Flags().BoolVar(&f.throughput, "throughput", false, "also measure what the path to PEER carries: a second each way, at most 64 MB")
-	c.Flags().BoolVar(&f.last, "last", false, "check nothing, and show the last results")
+	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat the checks until none fails or is unknown, at most for this long")
+	c.Flags().BoolVar(&f.throughput, "throughput", false, "also measure the throughput of the path to PEER: one second each way, at most 64 MB")
+	c.Flags().BoolVar(&f.last, "last", false, "show the last results without running checks")
 	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "fail if a verdict has this `severity` or worse", failOnError, failOnWarning)
-	c.Flags().StringArrayVar(&f.predict, "predict", nil, "say what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; twice for two, once for one and this gateway")
+	c.Flags().StringArrayVar(&f.predict, "predict", nil, "predict what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; give it twice for two clusters, once for one and this gateway's")
 	return c
 }
 

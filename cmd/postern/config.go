@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	return group("config", "Check, show, describe and reload the configuration",
+	return group("config", "Validate, show, describe and reload the configuration",
 		append(a.reaching(a.configView(), a.configReload(), a.configConfirm()), a.configValidate(), a.configSchema())...)
 }
 
@@ -22,7 +22,7 @@ func (a *app) configView() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "view [FILE]",
-		Short: "Show every value and where it came from",
+		Short: "Show every setting and where its value comes from",
 		Long: "Show the configuration that the running gateway uses, or the one it would use with FILE and this " +
 			"environment.",
 		Example: "  postern config view\n  postern config view gateway.yaml -o json",
@@ -61,7 +61,7 @@ func (a *app) configValues(c *cobra.Command, args []string) ([]config.Value, err
 func (a *app) configValidate() *cobra.Command {
 	return &cobra.Command{
 		Use:     "validate FILE",
-		Short:   "Check a configuration file and everything it names",
+		Short:   "Check a configuration file and the files it names",
 		Example: "  postern config validate gateway.yaml && systemctl reload postern",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -82,10 +82,11 @@ func (a *app) configReload() *cobra.Command {
 	var within time.Duration
 	c := &cobra.Command{
 		Use:   "reload",
-		Short: "Have the gateway read its configuration again",
-		Long: "Have the gateway read its configuration again, as SIGHUP does: what did not change is left alone, and a file with a " +
-			"mistake changes nothing. With --confirm-within the previous configuration returns unless you confirm in time: for " +
-			"changes that may cut your own connection. The file is then kept but ignored until changed or reloaded.",
+		Short: "Make the gateway reload its configuration",
+		Long: "Make the gateway reload its configuration, as SIGHUP does. Unchanged settings are left alone, and a file " +
+			"with an error changes nothing. With --confirm-within the gateway restores the previous configuration " +
+			"unless you confirm the new one in time. Use it for changes that may cut your own connection. The gateway " +
+			"does not modify the file, but ignores the undone version until you change or reload it.",
 		Example: "  postern config reload\n  postern config reload --confirm-within 2m && postern config confirm",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -108,14 +109,14 @@ func (a *app) configReload() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&within, "confirm-within", 0, "restore the previous one after this `time`, such as 2m, unless postern config confirm is run first")
+	c.Flags().DurationVar(&within, "confirm-within", 0, "restore the previous configuration after this `time`, such as 2m, unless postern config confirm is run first")
 	return c
 }
 
 func (a *app) configConfirm() *cobra.Command {
 	return &cobra.Command{
 		Use:     "confirm",
-		Short:   "Keep the configuration that was read with --confirm-within",
+		Short:   "Keep the configuration that was loaded with --confirm-within",
 		Example: "  postern config reload --confirm-within 2m\n  postern config confirm",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -28,10 +28,9 @@ func (a *app) discoverCommand() *cobra.Command {
 		Long: "List the gateways that announce themselves on the local network (multicast DNS, if " +
 			"spec.discovery.lan.enabled is set) and in the domains of spec.discovery.dns. If there are none, say why. " +
 			"An announcement proves nothing: compare the fingerprint with the other operator, then run `postern peer " +
-			"approve NAME` at both gateways.\n\n" +
-			"The states are unknown (no peer), pending, approved (a peer here that is not connected; it may have to " +
-			"approve this gateway), peer, conflict (the name of a peer with another key, which is ignored) and " +
-			"invalid.",
+			"approve NAME` at both gateways.\n\nThe states are unknown (not a peer), pending, approved (a peer here, " +
+			"but not connected; it may still have to approve this gateway), peer, conflict (a peer's name with a " +
+			"different key; ignored) and invalid.",
 		Example: "  postern discover\n  postern discover --watch",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

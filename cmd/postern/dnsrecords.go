@@ -36,11 +36,12 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 	var o recordOptions
 	c := &cobra.Command{
 		Use:   "dns-records",
-		Short: "Print the DNS records by which others find this gateway",
-		Long: "Print the records by which other gateways find this one in DNS, ready to paste into a zone file: PTR, " +
-			"SRV and TXT with the public key, and the addresses that can be dialled from outside. Gateways that find " +
-			"it still have to be invited, or approve it. Without --domain the names are relative to the zone. " +
-			"Instructions, and why an address is missing, go to stderr. Exit 1 if there is no address to announce.",
+		Short: "Print the DNS records that let other gateways find this one",
+		Long: "Print the DNS records that let other gateways find this one, ready to paste into a zone file: PTR, SRV " +
+			"and TXT with the public key, and the addresses that can be dialled from outside. A gateway that finds " +
+			"this one must still be invited, or approve it. Without --domain the names are relative to the zone. " +
+			"Instructions, and the reason for each missing address, go to stderr. Exits with 1 if there is no address " +
+			"to announce.",
 		Example: "  postern dns-records --domain example.com",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -68,10 +69,10 @@ func (a *app) dnsRecordsCommand() *cobra.Command {
 			return a.printRecords(s.Gateway, names, literal, o)
 		},
 	}
-	c.Flags().StringVar(&o.domain, "domain", "", "the `domain` in which others look (default: names relative to the zone)")
+	c.Flags().StringVar(&o.domain, "domain", "", "the `domain` that other gateways search (default: names relative to the zone)")
 	c.Flags().StringVar(&o.host, "host", "", "the `name` of the host that has the addresses (default postern-NAME)")
 	c.Flags().DurationVar(&o.ttl, "ttl", defaultRecordTTL, "how long others may cache the records")
-	c.Flags().BoolVar(&o.private, "private", false, "print private addresses too, for a zone that only a private network sees")
+	c.Flags().BoolVar(&o.private, "private", false, "print private addresses too, for a zone that is visible only in a private network")
 	return c
 }
 

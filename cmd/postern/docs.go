@@ -115,12 +115,12 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	root.InitDefaultHelpFlag()
 	p.flags(root.LocalFlags())
 	p.macro("SS", "Gateways in a cluster")
-	p.text("Commands that ask a gateway ask the one in a cluster if any of kubectl's flags is given:")
+	p.text("Commands that query a gateway query the one in a cluster if any of these kubectl flags is given:")
 	cluster.VisitAll(p.flag)
 	p.macro("SH", "COMMANDS")
 	p.commands(root)
 	p.macro("SH", "ENVIRONMENT")
-	p.text("Flags override variables, and variables the configuration file. An empty variable counts as not set.")
+	p.text("Flags override variables, and variables override the configuration file. An empty variable counts as not set.")
 	p.item("POSTERN_CONFIG", "The configuration file of postern gateway (--config).")
 	for _, s := range config.Settings() {
 		_, usage := pflag.UnquoteUsage(&pflag.Flag{Usage: s.Usage, Value: new(choice)})
@@ -133,8 +133,8 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	p.item("NO_COLOR", "If it is set, output has no colours.")
 	p.macro("SH", "FILES")
 	p.item("/etc/postern/gateway.yaml", "The configuration, where a package has installed postern.")
-	p.item(config.DefaultStateDir, "The key, the peers and the open tickets (spec.stateDir): keep it, and keep it secret.")
-	p.item(config.DefaultSocket, "The admin socket, by which commands ask the gateway (spec.admin.socket).")
+	p.item(config.DefaultStateDir, "The key, the peers and the open tickets (spec.stateDir): back it up, and keep it secret.")
+	p.item(config.DefaultSocket, "The admin socket, through which commands reach the gateway (spec.admin.socket).")
 	p.macro("SH", "EXIT STATUS")
 	for _, s := range [][2]string{{"0", "Fine."}, {"1", "A check failed, or the requested state was not reached."},
 		{"2", "The command line or the configuration is wrong."}, {"3", "There is no gateway to talk to."}, {"130", "Interrupted."}} {

@@ -24,9 +24,9 @@ func (a *app) inviteCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "invite",
-		Short: "Make a one-time ticket that lets another gateway join this one",
-		Long: "Print a ticket. Whoever holds it can join once, so hand it over as you would a password. The ticket goes " +
-			"to stdout, instructions go to stderr, and so does its QR code with --qr.",
+		Short: "Create a one-time ticket that lets another gateway join this one",
+		Long: "Print a ticket. Anyone who has it can join once, so share it as you would a password. The ticket goes to " +
+			"stdout. Instructions, and the QR code with --qr, go to stderr.",
 		Example: "  postern invite --name edge --ttl 10m\n  postern invite --qr\n  postern invite | ssh other-cluster postern join -\n" +
 			"  postern invite -o json | jq -r .ticket",
 		Args: cobra.NoArgs,
@@ -42,10 +42,10 @@ func (a *app) inviteCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&r.Name, "name", "", "what the joiner will be called here (default: its own `name`)")
-	f.DurationVar(&ttl, "ttl", ticket.DefaultTTL, "how long the ticket is good")
+	f.StringVar(&r.Name, "name", "", "`name` of the joiner here (default: the one it gives itself)")
+	f.DurationVar(&ttl, "ttl", ticket.DefaultTTL, "how long the ticket is valid")
 	f.StringVar(&r.For, "for", "", "bind the ticket to one public `key`")
-	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "`services` here that the joiner may reach")
+	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "local `services` that the joiner may reach")
 	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after postern peer approve")
 	f.BoolVar(&code, "qr", false, "draw the ticket as a QR code too")
 	a.completeServices(c, "allow")
@@ -158,11 +158,11 @@ func (a *app) joinCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "join TICKET|-",
-		Short: "Enrol with the gateway that made the ticket",
-		Long: "Redeem a ticket. If the gateway that made it does not answer within --wait (it may be behind a NAT " +
-			"itself), the command prints what to run there, which makes that gateway dial this one, and exits with 1. " +
-			"This gateway keeps waiting for the call, and trying, until the ticket expires or the gateway stops. " +
-			"Paste the ticket as you got it: quotes, line breaks and the whole command line are understood.",
+		Short: "Enrol with the gateway that created the ticket",
+		Long: "Redeem a ticket. If the gateway that created it does not answer within --wait (it may itself be behind a " +
+			"NAT), join prints a command to run there, which makes that gateway dial this one, and exits with 1. This " +
+			"gateway keeps trying, and keeps waiting to be dialled, until the ticket expires or the gateway stops. " +
+			"Paste the ticket as you received it: quotes, line breaks and the whole command line are accepted.",
 		Example: "  postern join postern1cagq…\n  postern join - < ticket\n" +
 			"  postern join postern1cagq… --name hub --local apiServer=127.0.0.1:7443",
 		Args: cobra.MinimumNArgs(1),
@@ -186,9 +186,9 @@ func (a *app) joinCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&r.Name, "name", "", "what to call the other gateway here (default: its own `name`)")
+	f.StringVar(&r.Name, "name", "", "`name` of the other gateway here (default: the one it gives itself)")
 	f.DurationVar(&wait, "wait", api.DefaultWait, "how long to wait for an answer")
-	f.StringSliceVar(&r.Allow, "allow", nil, "`services` here that the other side may reach (default none)")
+	f.StringSliceVar(&r.Allow, "allow", nil, "local `services` that the other side may reach (default none)")
 	f.StringSliceVar(&local, "local", nil, "listen here for a service of the other side, as `SERVICE=IP:PORT`")
 	a.completeServices(c, "allow")
 	outputFlag(c, &format, formatText, formatJSON)
@@ -239,7 +239,7 @@ func (a *app) acceptCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:     "accept REPLY|-",
-		Short:   "Dial a gateway that could not reach this one (it printed the reply)",
+		Short:   "Dial a gateway that could not reach this one, using the reply it printed",
 		Example: "  postern accept postern1qefq…\n  ssh other-cluster postern join postern1cagq… | postern accept -",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

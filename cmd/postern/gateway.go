@@ -27,8 +27,8 @@ func (a *app) gatewayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gateway --config FILE",
 		Short: "Run a gateway",
-		Long: "Run a gateway until it gets SIGTERM. SIGHUP reloads the configuration: what did not change is left " +
-			"alone, and a file with a mistake changes nothing.",
+		Long: "Run a gateway until it gets SIGTERM. SIGHUP reloads the configuration: unchanged settings are left " +
+			"alone, and a file with an error changes nothing.",
 		Example: "  postern gateway --config /etc/postern/gateway.yaml\n  POSTERN_LISTEN_PORT=0 postern gateway --config gateway.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -21,10 +21,10 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history PEER",
 		Short: "Show the recent history of a peer",
 		Long: "Show a peer's last hour: its state and path, the verdicts in both directions, round trip, loss and " +
-			"throughput over time, and its events: V verdict (with its end), P path change, " +
-			"R restart of its gateway, K new key, J joined. The gateway keeps a day by the " +
-			"minute, the last 10 minutes by the second, in memory only, so the history starts over when the gateway " +
-			"restarts. Each column shows the worst state of its interval. With -o json it is data.",
+			"throughput over time, and its events. Events are V verdict (with its end), P path change, R restart of " +
+			"its gateway, K new key, J joined. The gateway keeps one day by the minute and the last 10 minutes by the " +
+			"second. It keeps them in memory only, so the history starts over when the gateway restarts. Each column " +
+			"shows the worst state of its interval. Use -o json to get the data.",
 		Example: "  postern history cloud\n  postern history cloud --since 24h\n" +
 			"  postern history cloud -o json | jq -r '.peers[].events[].event'",
 		Args:              cobra.ExactArgs(1),

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) keyCommand() *cobra.Command {
-	return group("key", "Make keys, and replace the gateway's", a.keyGen(), a.keyPub(), a.reaching(a.keyRotate())[0])
+	return group("key", "Generate keys, and rotate the gateway's key", a.keyGen(), a.keyPub(), a.reaching(a.keyRotate())[0])
 }
 
 func (a *app) keyGen() *cobra.Command {
@@ -41,8 +41,8 @@ func (a *app) keyPub() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pub [KEY|-]",
 		Short: "Print the public key of a private key, as wg pubkey does",
-		Long: "Print the public key of a private key that is read from stdin. A key given as an argument can be seen by " +
-			"every user of this machine while the command runs, and stays in the shell's history.",
+		Long: "Print the public key of a private key that is read from stdin. If you pass the key as an argument, every " +
+			"user of this machine can see it while the command runs, and it stays in the shell's history.",
 		Example: "  postern key pub < private.key",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -72,11 +72,11 @@ func (a *app) keyRotate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the gateway's key without losing a peer",
-		Long: "Make a new key, tell every peer through the tunnel, together with a new preshared key, and switch to it " +
-			"when all of them know it. The gateway then restarts, which ends open connections; nobody has to join " +
-			"again. If a peer does not answer or cannot learn the new key, nothing changes and the peer is named: repeat the " +
-			"command when it is back, or use --force and enrol that peer again. Do not run it while a copy of this " +
-			"gateway uses the same key (PST0113): stop the copy first.",
+		Long: "Generate a new key, send it to every peer through the tunnel together with a new preshared key, and " +
+			"switch to it once all peers have it. The gateway then restarts, which ends open connections; peers do " +
+			"not have to join again. If a peer does not answer or cannot learn the new key, nothing changes and the " +
+			"command names the peer. Repeat the command when the peer is back, or use --force and enrol that peer " +
+			"again. Do not rotate while a copy of this gateway uses the same key (PST0113): stop the copy first.",
 		Example: "  postern key rotate\n  postern key rotate --wait 2m -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -97,7 +97,7 @@ func (a *app) keyRotate() *cobra.Command {
 		},
 	}
 	outputFlag(c, &format, formatTable, formatJSON)
-	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to try peers that do not answer")
+	c.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to keep trying peers that do not answer")
 	c.Flags().BoolVar(&r.Force, "force", false, "switch even if some peers do not know the new key")
 	return c
 }

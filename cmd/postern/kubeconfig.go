@@ -83,10 +83,10 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeconfig PEER",
 		Short: "Print a kubeconfig for the peer's API server",
-		Long: "Print a kubeconfig that leads to the peer's API server through the local listener. It holds no secret " +
-			"and does not expire: kubectl runs `postern credential PEER` to get the current identity. The listener of " +
-			"a gateway in a cluster is in its pod: the command that forwards a port to it is printed on stderr. Pods " +
-			"mount the Secret postern-PEER-kubeconfig instead.",
+		Long: "Print a kubeconfig that leads to the peer's API server through the local listener. It contains no secret " +
+			"and does not expire: kubectl runs `postern credential PEER` to get the current identity. If the gateway " +
+			"runs in a cluster, its listener is in its pod, and the command that forwards a port to it is printed on " +
+			"stderr. Pods mount the Secret postern-PEER-kubeconfig instead.",
 		Example:           "  postern kubeconfig cloud -f cloud.kubeconfig\n  kubectl --kubeconfig cloud.kubeconfig get ns",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -218,8 +218,8 @@ func (a *app) credentialCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "credential PEER",
 		Short: "Print the identity for the peer's API server (a secret), for kubectl",
-		Long: "The credential plugin that postern's kubeconfigs name (ExecCredential, " + execAPIVersion + "). Right after " +
-			"a join it waits a few seconds for the identity.",
+		Long: "Act as the credential plugin that postern's kubeconfigs name (ExecCredential, " + execAPIVersion + "). Right " +
+			"after a join it waits a few seconds for the identity.",
 		Example:           "  postern credential cloud | jq -r .status.expirationTimestamp",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,

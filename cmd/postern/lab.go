@@ -24,15 +24,14 @@ func (a *app) labCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "lab",
-		Short: "Show two gateways, and what can go wrong between them, in this process",
-		Long: "Start two complete gateways, two API endpoints that demand client certificates, and an internet between " +
-			"them, in one process and without privileges. Then play a scenario: invite, join, and what the " +
-			"network does to them. The gateways, their tunnel, tickets and certificates are real; the internet, the " +
-			"NATs and firewalls, and what is behind the API endpoints are simulated. `postern lab --list` lists the " +
-			"scenarios.\n\n" +
-			"A fault scenario causes a fault, shows what each side finds, and applies the printed fix. On a terminal " +
-			"the fix is left to you: watch the fault appear on the live screen, press n for the other gateway, and " +
-			"type :fix.",
+		Short: "Run two gateways in one process, and show what can go wrong between them",
+		Long: "Start two complete gateways, two API endpoints that require client certificates, and an internet between " +
+			"them, in one unprivileged process. Then play a scenario: invite, join, and what the network does to the " +
+			"gateways. The gateways, their tunnel, tickets and certificates are real. The internet, the NATs and " +
+			"firewalls, and everything behind the API endpoints are simulated. `postern lab --list` lists the " +
+			"scenarios.\n\nA fault scenario causes a fault, shows what each side finds, and applies the printed fix. " +
+			"On a terminal you apply the fix: watch the fault appear on the live screen, press n for the other " +
+			"gateway, and type :fix.",
 		Example: "  postern lab\n  postern lab --list\n  postern lab --scenario blocked-outbound --once",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -19,10 +19,10 @@ func (a *app) logCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "log",
-		Short: "Print the gateway's recent log, as the live screen has it",
-		Long: "Print what the gateway keeps of its log in memory: the latest records, with the alarms since its start. " +
-			"With -o json each record has a sequence number; --after NUMBER gives the later ones. Numbers restart at 1 " +
-			"when the gateway restarts.",
+		Short: "Print the gateway's recent log",
+		Long: "Print the part of the log that the gateway keeps in memory: the latest records, and the alarms since the " +
+			"gateway started. With -o json each record has a sequence number, and --after NUMBER prints only later " +
+			"records. Sequence numbers restart at 1 when the gateway restarts.",
 		Example: "  postern log\n  postern log -o json | jq -r '.records[] | select(.level == \"WARN\").message'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -37,7 +37,7 @@ func (a *app) logCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &format, formatText, formatJSON, formatYAML)
-	c.Flags().Uint64Var(&after, "after", 0, "only records after the one with this sequence `number`")
+	c.Flags().Uint64Var(&after, "after", 0, "print only records after this sequence `number`")
 	return c
 }
 

@@ -14,10 +14,10 @@ func (a *app) netCheckCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "netcheck",
-		Short: "Show what NAT this gateway is behind, and what that means for peering",
-		Long: "Ask the configured STUN and TURN servers again. Show how the NAT in front of this gateway maps and " +
-			"filters (in the terms of RFC 4787), its public addresses, whether each server answers, and what all this " +
-			"means for peering. Exit 1 if a configured server does not answer.",
+		Short: "Show which kind of NAT this gateway is behind, and what that means for peering",
+		Long: "Query the configured STUN and TURN servers again. Show how the NAT in front of this gateway maps and " +
+			"filters (in the terms of RFC 4787), its public addresses, whether each server answers, and what this " +
+			"means for peering. Exits with 1 if a configured server does not answer.",
 		Example: "  postern netcheck\n  postern netcheck -o json | jq -r .mapping",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

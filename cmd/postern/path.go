@@ -30,12 +30,12 @@ func (a *app) pathCommand() *cobra.Command {
 	var diagram bool
 	c := &cobra.Command{
 		Use:   "path PEER",
-		Short: "Show every path to a peer, the one in use, and why",
-		Long: "Show every candidate address of the peer with its source, its state, and its round trip or why it cannot " +
-			"be used; which one is in use, and why it was chosen; and the latest changes of the path. With --diagram, " +
-			"draw the path to the peer instead: this gateway, its NAT, what is in between, the peer's side and the " +
-			"services at both ends, what works in which direction, where it breaks and why, according to the latest " +
-			"checks. Exit 1 if there is no path.",
+		Short: "Show every path to a peer, which one is in use, and why",
+		Long: "Show every candidate address of the peer: its source, its state, and its round trip or the reason why it " +
+			"cannot be used. Also show which one is in use and why, and the latest path changes. With --diagram, draw " +
+			"the path to the peer instead: this gateway, its NAT, what is in between, the peer's side and the " +
+			"services at both ends. The diagram shows what works in each direction, where the path breaks and why, " +
+			"according to the latest checks. Exits with 1 if there is no path.",
 		Example:           "  postern path cloud\n  postern path cloud --diagram",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,

@@ -26,7 +26,7 @@ func (a *app) peerList() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:     "list",
-		Short:   "List the peers and what each may reach here",
+		Short:   "List the peers and the local services each may reach",
 		Example: "  postern peer list\n  postern peer list -o json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -119,11 +119,11 @@ func (a *app) peerAdd() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&q.publicKey, "public-key", "", "the peer's public `key`")
 	f.StringVar(&q.presharedKeyFile, "preshared-key-file", "", "`file` with a preshared key; - reads stdin")
-	f.StringSliceVar(&q.endpoints, "endpoint", nil, "`HOST:PORT` to dial; without any, the peer must dial")
-	f.StringSliceVar(&q.allow, "allow", nil, "`services` here that it may reach (default none)")
+	f.StringSliceVar(&q.endpoints, "endpoint", nil, "`HOST:PORT` to dial; if there is none, the peer must dial")
+	f.StringSliceVar(&q.allow, "allow", nil, "local `services` that the peer may reach (default none)")
 	f.StringSliceVar(&q.local, "local", nil, "listen here for a service of the peer, as `SERVICE=IP:PORT`")
-	f.BoolVar(&q.stock, "stock", false, "a plain WireGuard peer")
-	f.StringSliceVar(&q.allowedIPs, "allowed-ips", nil, "`prefixes` of a stock peer")
+	f.BoolVar(&q.stock, "stock", false, "add a plain WireGuard peer")
+	f.StringSliceVar(&q.allowedIPs, "allowed-ips", nil, "address `prefixes` of a stock peer")
 	a.completeServices(c, "allow")
 	return c
 }
@@ -173,7 +173,7 @@ func (a *app) peerAllow() *cobra.Command {
 	var within time.Duration
 	c := &cobra.Command{
 		Use:               "allow NAME SERVICES",
-		Short:             `Set what a peer may reach here ("" for nothing)`,
+		Short:             `Set which local services a peer may reach ("" for none)`,
 		Example:           "  postern peer allow cloud auth,apiServer\n  postern peer allow cloud auth --confirm-within 2m && postern peer confirm cloud",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeAllow,
@@ -200,7 +200,7 @@ func (a *app) peerAllow() *cobra.Command {
 // confirmFlag is for changes by which an operator who makes them through the tunnel may cut it
 // off.
 func confirmFlag(c *cobra.Command, within *time.Duration) {
-	c.Flags().DurationVar(within, "confirm-within", 0, "undo it after this `time`, such as 2m, unless confirmed by then with postern peer confirm")
+	c.Flags().DurationVar(within, "confirm-within", 0, "undo the change after this `time`, such as 2m, unless postern peer confirm is run first")
 }
 
 // change changes a peer. If the change is undone unless confirmed, it returns a line that says
@@ -219,9 +219,9 @@ func (a *app) change(ctx context.Context, name string, r api.PeerTryRequest) (un
 func (a *app) peerConfirm() *cobra.Command {
 	return &cobra.Command{
 		Use:   "confirm NAME",
-		Short: "Keep what was changed with --confirm-within",
-		Long: "Keep the changes of a peer that were made with --confirm-within. Without it they are undone when their time is up, " +
-			"even if the gateway has restarted. A later change without the flag keeps them, too.",
+		Short: "Keep the changes made with --confirm-within",
+		Long: "Keep the changes to a peer that were made with --confirm-within. Otherwise they are undone when their " +
+			"time is up, even if the gateway restarts in the meantime.",
 		Example:           "  postern peer allow cloud auth --confirm-within 2m\n  postern peer confirm cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -240,8 +240,8 @@ func (a *app) peerLocal() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "local NAME SERVICE=ADDR…",
 		Short: "Listen here for services of a peer (SERVICE= removes a listener)",
-		Long: "Listen on this machine for services of a peer, and carry connections to them. ADDR is IP:PORT; for a service " +
-			"with several ports IP:FIRST-LAST, and for UDP with /UDP at the end. Port 0 takes a free port. " +
+		Long: "Listen on this machine for services of a peer, and carry connections to them. ADDR is IP:PORT, or " +
+			"IP:FIRST-LAST for a service with several ports; append /UDP for UDP. Port 0 takes a free port. " +
 			"SERVICE= without an address removes the listener.",
 		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 dns=127.0.0.1:5353/UDP registry=",
 		Args:              cobra.MinimumNArgs(2),
@@ -328,7 +328,7 @@ func (a *app) peerRemove() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use:               "remove NAME",
-		Short:             "Forget a peer, and end its connections",
+		Short:             "Remove a peer and end its connections",
 		Example:           "  postern peer remove cloud",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -344,7 +344,7 @@ func (a *app) peerRemove() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "even if connections are open")
+	c.Flags().BoolVar(&force, "force", false, "remove the peer even if it has open connections")
 	return c
 }
 

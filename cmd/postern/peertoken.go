@@ -14,8 +14,8 @@ func (a *app) peerToken() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token NAME",
 		Short: "Print a token (a secret) that identifies a peer to auth outside the tunnel",
-		Long: "Print a token for a peer whose mode is OutOfBand. It goes into the file that the peer's gateway names in " +
-			"outOfBand.tokenFile. The token is valid for this gateway's auth service only, until it expires, the peer " +
+		Long: "Print a token for a peer whose mode is OutOfBand. Store it in the file that the peer's gateway names in " +
+			"outOfBand.tokenFile. The token is valid only for this gateway's auth service, until it expires, the peer " +
 			"is removed, or the key of either side changes.",
 		Example:           "  postern peer token edge > token && chmod 600 token",
 		Args:              cobra.ExactArgs(1),

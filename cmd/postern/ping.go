@@ -35,10 +35,10 @@ func (a *app) pingCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ping PEER",
 		Short: "Measure the round trip to a peer at one layer",
-		Long: "Measure how long the peer takes to answer: an authenticated probe at its gateway's socket (probe), a new " +
-			"WireGuard handshake (wg), an echo from its gateway through the tunnel (overlay), or a connection through " +
-			"the tunnel to its auth service (auth) or API server (apiServer). Exit 1 without an answer; with " +
-			"--until-direct, if the path is not direct at the end.",
+		Long: "Measure how long the peer takes to answer one of these: an authenticated probe to its gateway's UDP " +
+			"socket (probe), a new WireGuard handshake (wg), an echo request to its gateway through the tunnel " +
+			"(overlay), or a connection through the tunnel to its auth service (auth) or API server (apiServer). " +
+			"Exits with 1 if there is no answer or, with --until-direct, if the path is still not direct at the end.",
 		Example:           "  postern ping cloud\n  postern ping cloud --layer apiServer -c 20 -o json\n  postern ping cloud --until-direct",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePeer,
@@ -55,9 +55,9 @@ func (a *app) pingCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	choiceFlag(c, &layer, "layer", "", layerOverlay, "the layer to measure", layerProbe, layerWG, layerOverlay, api.ServiceAuth, api.ServiceAPIServer)
-	f.IntVarP(&count, "count", "c", defaultCount, "how many; 0 for no limit")
+	f.IntVarP(&count, "count", "c", defaultCount, "number of requests; 0 for no limit")
 	f.BoolVar(&untilDirect, "until-direct", false, "stop at the first answer over a direct path (60 tries unless -c says otherwise)")
-	f.DurationVar(&pause, "interval", time.Second, "time between two")
+	f.DurationVar(&pause, "interval", time.Second, "time between requests")
 	outputFlag(c, &format, formatText, formatJSON) // a line for each reply
 	return c
 }

@@ -40,7 +40,7 @@ func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
 	if first {
 		c.flags = pflag.NewFlagSet("cluster", pflag.ContinueOnError)
 		c.chosen.AddTo(c.flags)
-		c.flags.StringVar(&c.release, "release", "", "its Helm `release` (default "+remote.DefaultRelease+")")
+		c.flags.StringVar(&c.release, "release", "", "the gateway's Helm `release` (default "+remote.DefaultRelease+")")
 	}
 	for _, x := range commands {
 		x.PersistentFlags().AddFlagSet(c.flags)

@@ -20,11 +20,11 @@ func (a *app) servicesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "services [PEER]",
 		Short: "List services exported to and imported from peers",
-		Long: "List services exported to and imported from peers (Multi-Cluster Services API), and those that are " +
-			"missing, with the reason. The state is ok, waiting (one side has not sent its list yet, or a " +
-			"listener here cannot be opened), ungranted (exported, but no peer may have it) or refused. ADDRESSES are where " +
-			"this gateway listens for an imported service, READY is the number of ready backends of an exported one, and RX " +
-			"and TX are what came from the peer and went to it, for services that are counted separately.",
+		Long: "List the services exported to and imported from peers (Multi-Cluster Services API), and say why any are " +
+			"missing. The state is ok, waiting (one side has not sent its list yet, or a listener here cannot be " +
+			"opened), ungranted (exported, but not granted to any peer) or refused. ADDRESSES are where this gateway " +
+			"listens for an imported service. READY is the number of ready backends of an exported service. RX and TX " +
+			"are the bytes received from and sent to the peer, for services that are counted separately.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completePeer,

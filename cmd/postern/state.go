@@ -30,9 +30,9 @@ func (a *app) stateBackup() *cobra.Command {
 		Use:   "backup",
 		Short: "Back up the state of a gateway in a cluster (a secret)",
 		Long: "Write the Secrets in which a gateway in a cluster keeps its private key, its peers and the rest of its " +
-			"state, as YAML. Owner references are removed: with them the garbage collector would delete what is " +
-			"restored. The gateway may be running. Whoever has the file can impersonate the gateway: protect it like " +
-			"the key. For a gateway on a machine, copy its state directory instead.",
+			"state, as YAML. Owner references are removed: otherwise the garbage collector would delete the restored " +
+			"Secrets. The gateway may be running. Anyone who has the file can impersonate the gateway: protect it " +
+			"like the private key. For a gateway on a machine, copy its state directory instead.",
 		Example: "  postern state backup -n postern -f postern-state.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -65,9 +65,10 @@ func (a *app) stateRestore() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE|-",
 		Short: "Restore the state of a gateway in a cluster from a backup",
-		Long: "Replace the state of the release by what `postern state backup` wrote, or put it in place before the " +
-			"release is installed. A running gateway notices within 30 s and restarts with it. --force is needed to " +
-			"overwrite state that has a different private key, which is lost. Never run two gateways with one key.",
+		Long: "Replace the release's state with what `postern state backup` wrote, or create it before the release is " +
+			"installed. A running gateway notices within 30 s and restarts with the restored state. If the existing " +
+			"state has a different private key, restoring needs --force, and that key is lost. Never run two gateways " +
+			"with the same key.",
 		Example: "  postern state restore -n postern postern-state.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -94,7 +95,7 @@ func (a *app) stateRestore() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "replace state with another private key")
+	c.Flags().BoolVar(&force, "force", false, "replace state that has a different private key")
 	return c
 }
 

@@ -20,9 +20,9 @@ func (a *app) statusCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "status [PEER]",
-		Short: "Show what works, what does not, why, and what fixes it",
-		Long: "Show the gateway and its peers. An arrow to the right is what this gateway finds at the peer, an arrow " +
-			"to the left what the peer reports about this gateway. With --watch on a terminal the table stays on the " +
+		Short: "Show what works, what does not and why, and how to fix it",
+		Long: "Show the gateway and its peers. A right arrow marks what this gateway finds at the peer; a left arrow " +
+			"marks what the peer reports about this gateway. With --watch on a terminal, the table stays on the " +
 			"screen and is updated.",
 		Example:           "  postern status\n  postern status cloud -o wide\n  postern status -o json | jq -r '.peers[].state'",
 		Args:              cobra.MaximumNArgs(1),
@@ -43,7 +43,7 @@ func (a *app) statusCommand() *cobra.Command {
 		},
 	}
 	outputFlag(c, &format, formatTable, formatWide, formatJSON, formatYAML)
-	c.Flags().BoolVar(&watch, "watch", false, "keep it on the screen; with -o json, print a document every second")
+	c.Flags().BoolVar(&watch, "watch", false, "keep the table on the screen and update it; with -o json, print a document every second")
 	return c
 }
 

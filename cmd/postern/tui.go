@@ -35,9 +35,10 @@ func (a *app) tuiCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tui",
 		Short: "Watch the gateway on a screen: peers, checks, throughput, flows, log",
-		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails, why and how " +
-			"to fix it, throughput, flows and the log. Press ? for the keys, and a to act on a peer: what is about to be done is shown and confirmed first. If stdout is not a terminal, or with " +
-			"--once, print the table of `postern status` instead.",
+		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails and why, how " +
+			"to fix it, throughput, flows and the log. Press ? for the keys, or a to act on a peer: the screen shows " +
+			"the action and asks you to confirm it first. If stdout is not a terminal, or with --once, print the " +
+			"table of `postern status` instead.",
 		Example: "  postern tui\n  postern tui --graph ascii\n  postern tui --gateways edge,cloud\n  postern tui --plain",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -73,17 +74,17 @@ func (a *app) tuiCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
-	c.Flags().BoolVar(&plain, "plain", false, "print changes as sentences, one a line: for screen readers, pipes and logs")
+	c.Flags().BoolVar(&plain, "plain", false, "print changes as sentences, one per line: for screen readers, pipes and logs")
 	c.Flags().BoolVar(&mouse, "mouse", true, "use the mouse; selecting text then needs shift")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "change nothing")
-	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, by contexts of the kubeconfig (`CONTEXT,…`) or paths of sockets")
+	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, given as kubeconfig contexts (`CONTEXT,…`) or socket paths")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return a.cluster.chosen.Names("context"), cobra.ShellCompDirectiveDefault
 	}); err != nil {
 		panic(err) // there is no such flag: a mistake of this program
 	}
 	choiceFlag(c, &graph, "graph", "", a.graph(), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
-	c.Flags().StringVar(&colours, "theme", a.theme(), "colours: dark, light, contrast, colour-blind, or a `theme` of your own, by name or file")
+	c.Flags().StringVar(&colours, "theme", a.theme(), "colours: dark, light, contrast, colour-blind, or your own `theme`, by name or file")
 	if err := c.RegisterFlagCompletionFunc("theme", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return a.themes().Names(), cobra.ShellCompDirectiveDefault
 	}); err != nil {

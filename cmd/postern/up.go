@@ -70,11 +70,11 @@ func (a *app) upCommand() *cobra.Command {
 	g := guided{app: a, want: firstConfig{port: config.DefaultListenPort}}
 	c := &cobra.Command{
 		Use:   "up [TICKET|-]",
-		Short: "Configure and start a gateway, and make a ticket or join, step by step",
-		Long: "Ask for what a gateway needs, write a commented configuration, check it, start the gateway (with the " +
-			"package's systemd unit if installed, otherwise in the background), and make a ticket for the other gateway " +
-			"or join with its ticket. Values given by flags are not asked for; without a terminal nothing is asked. An " +
-			"existing configuration is used unchanged, and a running gateway keeps running.",
+		Short: "Configure and start a gateway, then create a ticket or join, step by step",
+		Long: "Ask for what a gateway needs, write a commented configuration, check it, and start the gateway (with the " +
+			"package's systemd unit if it is installed, otherwise in the background). Then create a ticket for the " +
+			"other gateway, or join with its ticket. Values given by flags are not asked for; without a terminal, " +
+			"nothing is asked. An existing configuration is used unchanged, and a running gateway keeps running.",
 		Example: "  postern up\n  postern up --name cloud --advertise 203.0.113.10:51820 > ticket\n" +
 			"  postern up --name edge - < ticket",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -99,16 +99,16 @@ func (a *app) upCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&g.file, "config", or(a.getenv("POSTERN_CONFIG"), defaultConfig), "the configuration `FILE`")
 	f.StringVar(&g.want.name, "name", "", "what other clusters call this one")
-	f.StringVar(&g.want.stateDir, "state-dir", "", "`directory` of key, peers and tickets (default "+config.DefaultStateDir+")")
+	f.StringVar(&g.want.stateDir, "state-dir", "", "`directory` for the key, peers and tickets (default "+config.DefaultStateDir+")")
 	f.Uint16Var(&g.want.port, "listen-port", config.DefaultListenPort, "UDP `port`; 0 takes a free one")
-	f.StringVar(&g.want.httpAddress, "http-address", "", "`host:port` of /metrics, /livez and /readyz")
-	f.StringSliceVar(&g.want.advertise, "advertise", nil, "announced `host:port`s, separated by commas")
-	f.StringSliceVar(&g.want.stunServers, "stun-servers", nil, "STUN servers' `host:port`s, separated by commas")
+	f.StringVar(&g.want.httpAddress, "http-address", "", "`host:port` that serves /metrics, /livez and /readyz")
+	f.StringSliceVar(&g.want.advertise, "advertise", nil, "comma-separated `host:port`s to announce")
+	f.StringSliceVar(&g.want.stunServers, "stun-servers", nil, "comma-separated `host:port`s of STUN servers")
 	f.StringVar(&g.want.apiServer, "api-server", "", "`host:port` of this cluster's API server, which peers may be granted")
-	f.StringVar(&g.want.apiServerCA, "api-server-ca", "", "`file` of the CA certificates (PEM) that signed its certificate")
-	f.BoolVar(&g.issuer, "issuer-ca", false, "make a CA that issues identities for it to peers")
-	f.StringVar(&g.other, "peer", "", "what the other gateway is called here (default: its own `name`)")
-	f.StringSliceVar(&g.allow, "allow", nil, "`services` here that the other gateway may reach (with a ticket, default auth,apiServer)")
+	f.StringVar(&g.want.apiServerCA, "api-server-ca", "", "`file` with the CA certificates (PEM) that signed its certificate")
+	f.BoolVar(&g.issuer, "issuer-ca", false, "create a CA that issues identities for this API server to peers")
+	f.StringVar(&g.other, "peer", "", "`name` of the other gateway here (default: the one it gives itself)")
+	f.StringSliceVar(&g.allow, "allow", nil, "local `services` that the other gateway may reach (with a ticket, default auth,apiServer)")
 	a.completeServices(c, "allow")
 	return c
 }

@@ -257,7 +257,7 @@ func TestWhatIsWrongBesideThePeersEndpointsIsSaid(t *testing.T) {
 		{Name: "mtu", Peer: "hub", Direction: api.DirectionOutbound, Verdict: verdict("PST0601", "hub's large packets vanish", "do it there")},
 	}
 	s := play(t, f, 120, 40, false).press("G")
-	s.want("! cloud → mtu: PST0601: large packets vanish", "set spec.mtu to 1280", "! this gateway, tickets: PST0210: the ticket of edge", "make another ticket")
+	s.want("! cloud → mtu: PST0601: large packets vanish", "set spec.mtu to 1280", "! this gateway, tickets: PST0210: the ticket", "make another ticket")
 	s.wantNot("hub's large")
 	s.press("enter").want("[2 Peer]", "! this gateway, tickets: PST0210", "make another ticket")
 }
