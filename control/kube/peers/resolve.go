@@ -41,7 +41,7 @@ type finding struct {
 // text is cause and fix in one message.
 func (f *finding) text() string {
 	cause, fix := catalogue.Render(f.code, f.params)
-	return message(string(f.code), cause, fix)
+	return message(string(f.code), cause, fix.String())
 }
 
 // message is how a condition or an event says what is wrong.
