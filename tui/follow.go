@@ -160,8 +160,8 @@ func problemOf(f cell.Finding) problem {
 	if f.Code != "" {
 		p.name = f.Subject + " " + f.Code
 	}
-	if f.Fix != "" {
-		p.text += ". Fix: " + f.Fix
+	if len(f.Steps) > 0 {
+		p.text += ". Fix: " + cell.Printable(f.Steps.String())
 	}
 	return p
 }

@@ -21,7 +21,7 @@ func ways() map[string]way.Way {
 	blocked.Reachability = api.Reachability{
 		Outbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: api.Verdict{Verdict: api.Error, Code: "PST0106", Stage: "probe",
 			Cause: "packets of cloud arrive here from 198.51.100.7:51820, but nothing that is sent from here to 198.51.100.7:51820 is answered: UDP from here to cloud is blocked on the way",
-			Fix:   "at cloud let it in: `nft insert rule inet filter input ip saddr 203.0.113.8 udp dport 51820 accept`"}},
+			Steps: api.Steps{{Text: "at cloud let it in", Command: "nft insert rule inet filter input ip saddr 203.0.113.8 udp dport 51820 accept"}}}},
 		Inbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: unknown},
 	}
 	relayed := troubled()

@@ -47,7 +47,7 @@ func (a *app) clusterExposure(ctx context.Context, source string) ([]predict.Exp
 	}
 	for _, p := range problems {
 		cause, fix := catalogue.Render(p.Code, p.Params)
-		fmt.Fprintf(a.stderr, "%s: %s %s (%s)\n", tui.Printable(name), p.Code, tui.Printable(cause), tui.Printable(fix))
+		fmt.Fprintf(a.stderr, "%s: %s %s (%s)\n", tui.Printable(name), p.Code, tui.Printable(cause), tui.Printable(fix.String()))
 	}
 	return []predict.Exposure{e}, nil
 }

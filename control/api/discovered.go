@@ -93,9 +93,10 @@ type DiscoveredList struct {
 type DiscoveryProblem struct {
 	Where   string       `json:"where"` // the interface or the domain
 	Problem foreign.Text `json:"problem"`
-	// Fix says what to do; empty where there is nothing to add.
-	Fix  string `json:"fix,omitempty"`
-	Code string `json:"code,omitempty"`
+	// Steps are what to do, and Fix the same in words; empty where there is nothing to add.
+	Steps Steps  `json:"steps,omitempty"`
+	Fix   string `json:"fix,omitempty"`
+	Code  string `json:"code,omitempty"`
 }
 
 // DiscoveredApproveRequest makes a gateway that was found a peer.

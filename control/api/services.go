@@ -39,7 +39,9 @@ type ClusterService struct {
 	Used  *ServiceUse `json:"used,omitempty"`
 	Code  string      `json:"code,omitempty"`
 	Cause string      `json:"cause,omitempty"`
-	Fix   string      `json:"fix,omitempty"`
+	// Steps are what to do, Fix the same in words.
+	Steps Steps  `json:"steps,omitempty"`
+	Fix   string `json:"fix,omitempty"`
 }
 
 // ServiceUse is what became of a service towards one peer since it is counted: since it was granted or

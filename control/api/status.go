@@ -287,9 +287,11 @@ type Verdict struct {
 	// Place is where the fault is, in words, if the code tells; else it is on the way, which has its own.
 	Place string `json:"place,omitempty"`
 	Cause string `json:"cause,omitempty"`
+	// Steps are what to do, Fix the same in words.
+	Steps Steps  `json:"steps,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// Command is the one command or rule of Fix that is to be typed at this gateway, ready to
-	// be copied; empty where Fix is a decision, offers several, or sends to the other side.
+	// Command is the one command or rule of the steps that is to be typed at this gateway, ready to
+	// be copied; empty where they are a decision, offer several, or send to the other side.
 	Command string `json:"command,omitempty"`
 	// By is the address of the router that refuses what is sent, of PST0123; empty where it is not known.
 	By         string     `json:"by,omitempty"`

@@ -1,6 +1,5 @@
 // Package catalogue has the codes of everything that can be wrong, and says each in English:
-// what is wrong (the cause), what is to be done (the fix), and where there is one the command
-// to type here.
+// what is wrong (the cause) and what is to be done (the fix), in steps.
 //
 // A code's texts are templates in the folder text, in the language of text/template, made of
 // typed parameters ([Params]) alone. So one gateway can tell another what it found without a
@@ -16,12 +15,11 @@
 //
 // A file is a sequence of codes, each a line "PSTnnnn title" and its sections. A section is
 // a line with its name and lines that are indented by a tab; these make one line, joined by
-// blanks. A line that begins with # is a comment. A line "note NAME" begins the texts of
-// what is no fault, but the reason why there is no verdict.
+// blanks, but for a fix. A line that begins with # is a comment. A line "note NAME" begins the
+// texts of what is no fault, but the reason why there is no verdict.
 //
-//	cause, fix     what is wrong, what is to be done
-//	command        what of the fix can be typed here as it is; nothing where that is empty,
-//	               or has a word to be replaced
+//	cause          what is wrong
+//	fix            what is to be done, a step on each line
 //	place          where the fault is, behind "where:", if the code tells more than the way does on
 //	               which it was found
 //	part NAME      a template for others: {{template "NAME" .}}
@@ -29,6 +27,15 @@
 //	               an own check that finds the fault ends with an error
 //	found          how the fault is found, in Markdown, for the page
 //	consider       what else to consider when fixing it, likewise
+//
+// The lines of a fix begin with what they are, and an empty one is nothing:
+//
+//	TEXT           a step
+//	or TEXT        a step that is done instead of the one before
+//	$ COMMAND      the command of the step above, typed at this gateway as it is: the one of the fix
+//	               that is offered to be copied, unless it has a word to be replaced
+//	> COMMAND      another command of the step above: for elsewhere, or one of several
+//	<tab>          goes on with the line above
 //
 // The same fault is read at different places. The first section there is of these counts:
 //
@@ -45,7 +52,6 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -89,7 +95,7 @@ func Title(c Code) string {
 // Render makes the cause and the fix of a code from its parameters. A code that this
 // version does not know (a newer peer's report) is named as such. Of what a peer says, only
 // what the schema marks goes into the fix.
-func Render(c Code, p Params) (cause, fix string) {
+func Render(c Code, p Params) (cause string, fix api.Steps) {
 	v := viewOf(c, p)
 	known := v
 	if p.Heard {
@@ -98,29 +104,18 @@ func Render(c Code, p Params) (cause, fix string) {
 	all := load()
 	switch _, is := all.find(c); {
 	case c.Fault() == "":
-		return all.section("cause", v), all.section("fix", known)
+		return all.text(all.section("cause", v), v), all.steps(all.section("fix", known), known)
 	case !is:
-		return all.part("unknown cause", v), all.part("unknown fix", known)
+		return all.text(all.templates["unknown cause"], v), all.steps(all.templates["unknown fix"], known)
 	}
-	return all.section("cause", v) + all.part("beside", v), all.section("fix", known)
+	return all.text(all.section("cause", v), v) + all.text(all.templates["beside"], v), all.steps(all.section("fix", known), known)
 }
 
 // Place is where a fault is, in words, if its code tells; empty where only the way on which it was found
 // does.
-func Place(c Code, p Params) string { return load().section("place", viewOf(c, p)) }
-
-// placeholder is a word in a command that its reader has to replace.
-var placeholder = regexp.MustCompile(`\b(NAME|FILE|DEVICE|ADDRESS|HOST|PORT|IP)\b`)
-
-// Command is the one command or rule in a code's fix that is to be typed at this gateway.
-// It is empty where the fix offers several, has a placeholder, leaves a decision to the
-// reader, or sends him to the other side.
-func Command(c Code, p Params) string {
-	command := load().section("command", viewOf(c, p.trusted()))
-	if placeholder.MatchString(command) {
-		return ""
-	}
-	return command
+func Place(c Code, p Params) string {
+	v := viewOf(c, p)
+	return load().text(load().section("place", v), v)
 }
 
 // catalogue is what the files say.
@@ -155,7 +150,7 @@ func (c *catalogue) read(name string) error {
 	var of, section string // the code, and its section
 	var body []string
 	add := func() (err error) {
-		of, err = c.add(of, section, strings.Join(body, " "))
+		of, err = c.add(of, section, strings.Join(body, "\n"))
 		return err
 	}
 	for line := range strings.Lines(string(b)) {
@@ -194,10 +189,10 @@ func (c *catalogue) add(of, heading, body string) (string, error) {
 		path = of + "/" + heading
 		switch e := &c.entries[max(0, len(c.entries)-1)]; heading {
 		case "found":
-			e.Found = body
+			e.Found = strings.ReplaceAll(body, "\n", " ")
 			return of, nil
 		case "consider":
-			e.Consider = body
+			e.Consider = strings.ReplaceAll(body, "\n", " ")
 			return of, nil
 		case "severity":
 			e.severity = api.Outcome(body)
@@ -219,22 +214,32 @@ func (c *catalogue) find(code Code) (int, bool) {
 	return slices.BinarySearchFunc(c.entries, code, func(e Entry, c Code) int { return strings.Compare(string(e.Code), string(c)) })
 }
 
-// section executes the section that is for the place where it is read; empty without one.
-func (c *catalogue) section(name string, v *view) string {
+// section is the section that is for the place where it is read; nil without one.
+func (c *catalogue) section(name string, v *view) *parse.Tree {
 	for _, place := range v.places() {
 		if t := c.templates[string(v.Code)+"/"+name+place]; t != nil {
-			return c.text(t, v)
+			return t
 		}
 	}
-	return ""
+	return nil
 }
 
-func (c *catalogue) part(name string, v *view) string { return c.text(c.templates[name], v) }
-
+// text is that of a template, on one line.
 func (c *catalogue) text(t *parse.Tree, v *view) string {
-	text, err := c.execute(t, v)
-	if err != nil {
-		return fmt.Sprintf("the texts of %s have a mistake (%v): please report it", v.Code, err)
+	var words []string
+	for _, l := range c.lines(t, v) {
+		words = append(words, l.mark+l.text)
 	}
-	return text
+	return strings.Join(words, " ")
+}
+
+func (c *catalogue) lines(t *parse.Tree, v *view) []line {
+	if t == nil {
+		return nil
+	}
+	lines, err := c.execute(t, v)
+	if err != nil {
+		return []line{{text: fmt.Sprintf("the texts of %s have a mistake (%v): please report it", v.Code, err)}}
+	}
+	return lines
 }

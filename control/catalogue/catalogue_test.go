@@ -135,6 +135,17 @@ func example(c Code) Params {
 	return p
 }
 
+// render gives the texts of a code with the fix in words, and commandOf its command.
+func render(c Code, p Params) (cause, fix string) {
+	cause, steps := Render(c, p)
+	return cause, steps.String()
+}
+
+func commandOf(c Code, p Params) string {
+	_, steps := Render(c, p)
+	return steps.Command()
+}
+
 func TestEveryCodeIsInItsRangeOnceAndInOrder(t *testing.T) {
 	form := regexp.MustCompile(`^PST0[1-9][0-9]{2}$`)
 	var last Code
@@ -154,7 +165,7 @@ func TestEveryCauseAndFixIsASentenceWithValues(t *testing.T) {
 	// through, upgrade or restart something.
 	actionable := regexp.MustCompile("`|spec\\.|let (TCP|UDP)|upgrade|log of (the|this) gateway")
 	for _, e := range Codes() {
-		cause, fix := Render(e.Code, full())
+		cause, fix := render(e.Code, full())
 		if !strings.Contains(cause, "cloud") && !strings.Contains(cause, "10.0.0.5:6443") &&
 			!strings.Contains(cause, "gateway.yaml") && !strings.Contains(cause, "stun.example.net:3478") &&
 			!strings.Contains(cause, thisGateway) && e.Code != TicketAlarm {
@@ -168,7 +179,7 @@ func TestEveryCauseAndFixIsASentenceWithValues(t *testing.T) {
 				t.Errorf("%s: badly formed %s: %q", e.Code, what, text)
 			}
 		}
-		if bare, _ := Render(e.Code, Params{}); strings.Contains(bare, "%!") {
+		if bare, _ := render(e.Code, Params{}); strings.Contains(bare, "%!") {
 			t.Errorf("%s: cause without parameters: %q", e.Code, bare)
 		}
 	}
@@ -185,9 +196,9 @@ func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
 		if ofService.MatchString(string(e.Code)) {
 			p.Upstream = ""
 		}
-		cause, fix := Render(e.Code, p)
+		cause, fix := render(e.Code, p)
 		p.Inbound = true
-		inCause, inFix := Render(e.Code, p)
+		inCause, inFix := render(e.Code, p)
 		for what, text := range map[string]string{"cause": inCause, "fix": inFix} {
 			if text == "" || strings.Contains(text, "%!") || strings.Contains(text, "  ") || strings.HasSuffix(text, ".") {
 				t.Errorf("%s: badly formed inbound %s: %q", e.Code, what, text)
@@ -219,17 +230,17 @@ func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
 func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
 	grants := regexp.MustCompile("postern peer allow|create clusterrolebinding")
 	for _, c := range []Code{AuthDenied, AuthOff, APIServerOff, APIServerForbidden, IdentityMissing} {
-		if _, fix := Render(c, Params{Peer: "cloud", Inbound: true}); grants.MatchString(fix) || !strings.Contains(fix, "cloud") {
+		if _, fix := render(c, Params{Peer: "cloud", Inbound: true}); grants.MatchString(fix) || !strings.Contains(fix, "cloud") {
 			t.Errorf("%s: got the inbound fix %q, want one of cloud that grants nothing", c, fix)
 		}
-		if _, fix := Render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME being this gateway's name there") || !strings.Contains(fix, "at cloud ") {
+		if _, fix := render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME being this gateway's name there") || !strings.Contains(fix, "at cloud ") {
 			t.Errorf("%s: got the outbound fix %q, want one for cloud", c, fix)
 		}
 	}
 	for _, e := range Codes() {
 		p := full()
 		p.Inbound = true
-		if _, fix := Render(e.Code, p); grants.MatchString(fix) && e.Code != NotGranted {
+		if _, fix := render(e.Code, p); grants.MatchString(fix) && e.Code != NotGranted {
 			t.Errorf("%s: the inbound fix grants something: %s", e.Code, fix)
 		}
 	}
@@ -245,11 +256,11 @@ func TestTheFixOfAForbiddenIdentityNamesItsUser(t *testing.T) {
 	} {
 		p := Params{Peer: "cloud"}
 		p.User = said
-		if _, fix := Render(APIServerForbidden, p); !strings.Contains(fix, want) {
+		if _, fix := render(APIServerForbidden, p); !strings.Contains(fix, want) {
 			t.Errorf("%q: got %q, want %q in it", said, fix, want)
 		}
 		p.Inbound = true
-		if _, fix := Render(APIServerForbidden, p); strings.Contains(want, "USER") != strings.Contains(fix, "`postern peer show cloud`") {
+		if _, fix := render(APIServerForbidden, p); strings.Contains(want, "USER") != strings.Contains(fix, "`postern peer show cloud`") {
 			t.Errorf("%q: got %q here", said, fix)
 		}
 	}
@@ -270,13 +281,13 @@ func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 	} {
 		p := Params{Peer: "cloud", Names: c.names}
 		p.Signed = true
-		if _, fix := Render(TLSWrongName, p); !strings.HasSuffix(fix, c.want) {
+		if _, fix := render(TLSWrongName, p); !strings.HasSuffix(fix, c.want) {
 			t.Errorf("%q: got %q, want %q at its end", c.names, fix, c.want)
 		}
 		for _, bare := range []Params{
 			{Peer: "cloud", Names: c.names}, {Peer: "cloud", Names: c.names, Direct: true}, {Peer: "cloud", Names: c.names, Inbound: true},
 		} {
-			_, fix := Render(TLSWrongName, bare)
+			_, fix := render(TLSWrongName, bare)
 			for _, name := range c.names {
 				if strings.Contains(fix, name) {
 					t.Errorf("%q of nobody knows whom is offered: %s", name, fix)
@@ -291,7 +302,7 @@ func TestForeignTextCannotDrawOnTheScreen(t *testing.T) {
 	p.Detail = "bad\x1b[2J\x1b]0;title\x07 \u202eesrever\u202c line\nnext\x00" + strings.Repeat("x", 1000)
 	p.Names = []string{"a\x1b[31m.example"}
 	for _, e := range Codes() {
-		cause, fix := Render(e.Code, p)
+		cause, fix := render(e.Code, p)
 		for _, text := range []string{cause, fix} {
 			if strings.ContainsAny(text, "\x1b\x07\x00\n\u202e\u202c") {
 				t.Errorf("%s: control characters in %q", e.Code, text)
@@ -307,7 +318,7 @@ func TestForeignTextCannotDrawOnTheScreen(t *testing.T) {
 }
 
 func TestAnUnknownCodeIsNamed(t *testing.T) {
-	cause, fix := Render("PST0999", Params{})
+	cause, fix := render("PST0999", Params{})
 	if !strings.Contains(cause, "PST0999") || fix == "" {
 		t.Errorf("got %q, %q", cause, fix)
 	}
@@ -379,7 +390,7 @@ func TestEveryCodeHasItsTexts(t *testing.T) {
 func TestEveryNoteHasItsTexts(t *testing.T) {
 	for _, c := range []Code{NotChecked, NotFinished, NotTried, ReportsStopped, ReportsNever, ReportsUnsupported, ReportsMissing,
 		ReportIncomplete, ReportOvertaken, ReportStale, ReportBare, ReportAstray, ReportUnsure} {
-		cause, fix := Render(c, full())
+		cause, fix := render(c, full())
 		if cause == "" || fix == "" && c != NotChecked || strings.Contains(cause+fix, "  ") || c.Fault() != "" {
 			t.Errorf("%s: got the cause %q and the fix %q", c, cause, fix)
 		}
@@ -407,7 +418,7 @@ func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
 		{RouterRefuses, Params{Peer: "cloud"}, ""},
 		{WrongPeerKey, forged, "in the configuration here (spec.peers[name=cloud].publicKey), unless an impostor is at the address of cloud"},
 		{WrongPeerKey, Params{Peer: "cloud"}, "in the configuration of cloud: its key for this gateway"},
-		{PeerSilent, open, "at this gateway or at cloud, as the path between them is open"},
+		{PeerSilent, open, "at the clock of this gateway, most likely, as the path is open"},
 		{PeerSilent, Params{Peer: "cloud"}, ""},
 		{PacketsLost, full(), ""},
 	} {
@@ -421,15 +432,15 @@ func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
 func TestAFullLineIsSaidAndNotAsked(t *testing.T) {
 	idle, busy := full(), full()
 	idle.Full, busy.Full = false, true
-	_, ask := Render(PacketsLost, idle)
-	if _, say := Render(PacketsLost, busy); !strings.HasPrefix(say, "limit what fills the line, as 20 Mbit/s") || strings.Contains(ask, "limit what") {
+	_, ask := render(PacketsLost, idle)
+	if _, say := render(PacketsLost, busy); !strings.HasPrefix(say, "limit what fills the line, as 20 Mbit/s") || strings.Contains(ask, "limit what") {
 		t.Errorf("full: %s\notherwise: %s", say, ask)
 	}
 }
 
 // Sections that no place asks for would never be seen.
 func TestSectionsHaveKnownNames(t *testing.T) {
-	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|command|place)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
+	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|place)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
 	for name := range load().templates {
 		if !form.MatchString(name) {
 			t.Errorf("%q is no section", name)

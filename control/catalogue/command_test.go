@@ -13,8 +13,8 @@ func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
 		for _, at := range []struct{ inbound, direct bool }{{}, {inbound: true}, {direct: true}} {
 			p := full()
 			p.Inbound, p.Direct = at.inbound, at.direct
-			_, fix := Render(e.Code, p)
-			c := Command(e.Code, p)
+			_, fix := render(e.Code, p)
+			c := commandOf(e.Code, p)
 			if c == "" {
 				continue
 			}
@@ -35,6 +35,55 @@ func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
 	}
 }
 
+// A fix is a list of steps at every place where it is read: a command follows the step that it is of, an
+// alternative a step, and no step holds the next one.
+func TestAFixIsAListOfSteps(t *testing.T) {
+	all, more := load(), regexp.MustCompile("^or,|:$|: `|; or |[.] ")
+	for name, tree := range all.templates {
+		code, section, _ := strings.Cut(name, "/")
+		if !strings.HasPrefix(section, "fix") {
+			continue
+		}
+		for _, p := range []Params{{}, {Peer: "cloud"}, full(), example(Code(code))} {
+			for _, p.Inbound = range []bool{false, true} {
+				last, here := line{mark: "none"}, 0
+				for _, l := range all.lines(tree, viewOf(Code(code), p)) {
+					switch l.mark {
+					case "$ ":
+						here++
+						fallthrough
+					case "> ":
+						if last.mark != "" && last.mark != "or " || last.rule != "" {
+							t.Errorf("%s: the command %q is of no step, or of one that has a command", name, l.text)
+						}
+					default:
+						if l.mark == "or " && last.mark == "none" {
+							t.Errorf("%s: %q is instead of nothing", name, l.text)
+						}
+						if code := regexp.MustCompile("`.*?`"); more.MatchString(code.ReplaceAllString(l.text, "`")) {
+							t.Errorf("%s: %q is more than a step", name, l.text)
+						}
+					}
+					last = l
+				}
+				if here > 1 {
+					t.Errorf("%s: %d commands are for here", name, here)
+				}
+			}
+		}
+	}
+}
+
+// Only a template begins a line, not a value.
+func TestAValueIsNoStep(t *testing.T) {
+	var p Params
+	p.Peer, p.Service = "$ reboot\nor reboot", "auth"
+	_, fix := Render(ReportsMissing, p)
+	if len(fix) != 1 || fix[0].Or || fix[0].Command != "postern check" || fix.Command() != "" {
+		t.Errorf("got %+v", fix)
+	}
+}
+
 // A unit of systemd is named only where the gateway knows that it runs in one.
 func TestNoUnitIsNamedWhereNoneIs(t *testing.T) {
 	systemd := regexp.MustCompile(`systemctl|journalctl|postern\.service`)
@@ -43,11 +92,11 @@ func TestNoUnitIsNamedWhereNoneIs(t *testing.T) {
 		for _, inbound := range []bool{false, true} {
 			p := example(e.Code)
 			p.Inbound = inbound
-			if _, fix := Render(e.Code, p); systemd.MatchString(fix) {
+			if _, fix := render(e.Code, p); systemd.MatchString(fix) {
 				named++
 			}
 			p.Unit = ""
-			if cause, fix := Render(e.Code, p); systemd.MatchString(cause + fix) {
+			if cause, fix := render(e.Code, p); systemd.MatchString(cause + fix) {
 				t.Errorf("%s, inbound %v: %s; %s", e.Code, inbound, cause, fix)
 			}
 		}
@@ -81,7 +130,7 @@ func TestCommandsByPerspective(t *testing.T) {
 		{CPUThrottled, Params{Inbound: true}, ""},
 		{"PST0999", inbound, ""},
 	} {
-		if got := Command(c.code, c.p); got != c.want {
+		if got := commandOf(c.code, c.p); got != c.want {
 			t.Errorf("%s of %+v: got %q, want %q", c.code, c.p, got, c.want)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 // be called is in two tables, [words] and methods. Variables, ranges and pipelines of
 // several commands are left out, since no text needs them.
 
-// execute gives the text of a template. An error is a mistake in the template.
-func (c *catalogue) execute(t *parse.Tree, v *view) (text string, err error) {
+// execute gives the lines of a template that are not empty. An error is a mistake in the template.
+func (c *catalogue) execute(t *parse.Tree, v *view) (lines []line, err error) {
 	e := execution{catalogue: c, root: v}
 	defer func() {
 		if p := recover(); p != nil {
@@ -24,14 +24,50 @@ func (c *catalogue) execute(t *parse.Tree, v *view) (text string, err error) {
 		}
 	}()
 	e.write(t.Root, v)
-	return e.out.String(), nil
+	e.end()
+	return e.lines, nil
 }
+
+// line is one of what a template gives.
+type line struct {
+	mark, text string
+	rule       string // that a value gave beside the text
+}
+
+// marks begin lines of a fix. Only templates have them: a value does not begin a line with one.
+var marks = []string{"$ ", "> ", "or "}
 
 // execution is one of a template and of the parts that it has. A mistake panics.
 type execution struct {
 	*catalogue
-	root any // what $ stands for
-	out  strings.Builder
+	root  any // what $ stands for
+	lines []line
+	now   line // which is being written
+}
+
+// template writes what is in a template itself, which alone can begin a line.
+func (e *execution) template(text string) {
+	for i, part := range strings.Split(text, "\n") {
+		if rest, goesOn := strings.CutPrefix(part, "\t"); i > 0 && goesOn {
+			part = " " + rest
+		} else if i > 0 {
+			e.end()
+		}
+		for _, m := range marks {
+			if rest, has := strings.CutPrefix(part, m); has && e.now == (line{}) {
+				e.now.mark, part = m, rest
+			}
+		}
+		e.now.text += part
+	}
+}
+
+// end ends a line.
+func (e *execution) end() {
+	if e.now.text = strings.TrimSpace(e.now.text); e.now.text != "" {
+		e.lines = append(e.lines, e.now)
+	}
+	e.now = line{}
 }
 
 // write executes a node; dot is what . stands for.
@@ -44,9 +80,14 @@ func (e *execution) write(n parse.Node, dot any) {
 			}
 		}
 	case *parse.TextNode:
-		e.out.Write(n.Text)
+		e.template(string(n.Text))
 	case *parse.ActionNode:
-		fmt.Fprint(&e.out, e.value(n.Pipe, dot))
+		switch v := e.value(n.Pipe, dot).(type) {
+		case rule:
+			e.now.text, e.now.rule = e.now.text+v.group, v.command
+		default:
+			e.now.text += fmt.Sprint(v)
+		}
 	case *parse.IfNode:
 		if truth(e.value(n.Pipe, dot)) {
 			e.write(n.List, dot)

@@ -25,7 +25,7 @@ func FuzzRender(f *testing.F) {
 			return
 		}
 		p.Peer = show(p.Peer)
-		cause, fix := Render(Code(code), p)
+		cause, fix := render(Code(code), p)
 		for _, text := range []string{cause, fix} {
 			if text != cleanAllOf(text) {
 				t.Errorf("%s: %q has characters that a terminal acts on", code, text)

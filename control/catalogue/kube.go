@@ -27,7 +27,7 @@ func (v *view) IsIngress() bool { return strings.HasPrefix(v.Object, "Ingress") 
 
 // HelmType is the command that changes the Service's type.
 func (v *view) HelmType(to string) string {
-	return fmt.Sprintf("`helm upgrade RELEASE CHART%s --reuse-values --set service.type=%s`", v.InNamespace(), to)
+	return fmt.Sprintf("helm upgrade RELEASE CHART%s --reuse-values --set service.type=%s", v.InNamespace(), to)
 }
 
 // KubectlObject is the object in kubectl's words: "service postern".

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 var update = flag.Bool("update", false, "write docs/troubleshooting.md")
@@ -70,8 +72,23 @@ func troubleshooting() string {
 			}
 			cause, fix := Render(e.Code, example(e.Code))
 			fmt.Fprintf(&b, "\n### %s %s\n\n", e.Code, e.Title)
-			fmt.Fprintf(&b, "- **Cause:** %s.\n- **Fix:** %s.\n\n**Found:** %s\n\n**Consider:** %s\n", plain(cause), plain(fix), e.Found, e.Consider)
+			fmt.Fprintf(&b, "**Cause:** %s.\n\n**Fix:**\n\n%s\n**Found:** %s\n\n**Consider:** %s\n", plain(cause), list(fix), e.Found, e.Consider)
 		}
+	}
+	return b.String()
+}
+
+// list numbers the steps; an alternative is below the step that it is instead of.
+func list(fix api.Steps) string {
+	var b strings.Builder
+	number := 0
+	for _, s := range fix {
+		begin := "   - or "
+		if !s.Or {
+			number++
+			begin = fmt.Sprintf("%d. ", number)
+		}
+		fmt.Fprintf(&b, "%s%s\n", begin, plain(api.Steps{{Text: s.Text, Command: s.Command}}.String()))
 	}
 	return b.String()
 }

@@ -136,8 +136,8 @@ func TestNoTextOfAReportReachesAFix(t *testing.T) {
 		plantAll(t, reflect.ValueOf(&p).Elem(), "192.0.2.66:666")
 		p.Peer, p.Service, p.Inbound, p.Own, p.Set, p.Endpoints, p.Candidates, p.User = "edge", "auth", true, nil, nil, nil, nil, ""
 		p.Failure, p.Beside, p.NAT, p.PeerNAT = FailureTimeout, BesideWorks, NAT{}, NAT{}
-		_, fix := Render(e.Code, p)
-		if command := Command(e.Code, p); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
+		_, fix := render(e.Code, p)
+		if command := commandOf(e.Code, p); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
 			t.Errorf("%s: %q", e.Code, fix)
 		}
 	}

@@ -51,7 +51,7 @@ var methods = map[string]any{
 	"ByItself": (*view).ByItself, "OfCluster": (*view).OfCluster,
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
-	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "Outside": (*view).Outside,
+	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "OwnHost": (*view).OwnHost, "TooLarge": (*view).TooLarge, "Outside": (*view).Outside,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
@@ -358,6 +358,22 @@ func (v *view) LostPercent() string {
 		share = float64(v.Lost) / float64(v.Sent)
 	}
 	return fmt.Sprintf("%.1f", 100*share)
+}
+
+// OwnHost is this gateway's address of the family in use, as others see it.
+func (v *view) OwnHost() string {
+	if a, ok := special.Host(v.OwnAddress(v.Address)); ok {
+		return a.String()
+	}
+	return "ADDRESS"
+}
+
+// TooLarge is how nftables calls the ICMP error of the family in use that says that a packet is too large.
+func (v *view) TooLarge() string {
+	if a, ok := special.Host(v.Address); ok && a.Is6() {
+		return "icmpv6 type packet-too-big"
+	}
+	return "icmp type destination-unreachable"
 }
 
 // LossHost and LossPort are where a hop that loses packets is looked for.

@@ -22,7 +22,7 @@ var words = map[string]any{
 
 	"seconds": Seconds, "precise": Precise, "tenths": tenths, "day": day, "bytes": Bytes, "rate": Rate, "list": List, "first": first,
 	"wait": Wait, "several": func(v []string) bool { return len(v) > 1 }, "distance": time.Duration.Abs, "natWords": natWords,
-	"port": portOf, "endpoint": endpoint, "letIn": letIn, "letOut": letOut, "letTCP": letTCP, "inRule": inRule,
+	"port": portOf, "endpoint": endpoint, "letIn": letIn, "letOut": letOut, "tcpOut": tcpOut, "tcpIn": tcpIn, "inRule": inRule, "inGroup": inGroup,
 }
 
 // Settled is how long a silence lasts until it can be told what it is. The path to a peer is given up

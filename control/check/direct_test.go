@@ -80,11 +80,11 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		{"wants a token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "",
 			api.Error, catalogue.AuthTokenRejected, StageAuth, "wants a token and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
 		{"does not know the token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "another",
-			api.Error, catalogue.AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "`postern peer token` prints"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "`postern peer token NAME`"},
 		{"is shown a token that ran out", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, jwt(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
-			api.Error, catalogue.AuthTokenRejected, StageAuth, "valid until 2026-03-04 05:06:07 UTC", "`postern peer token` prints"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "valid until 2026-03-04 05:06:07 UTC", "`postern peer token NAME`"},
 		{"denies", func() string { return https(serveTLS(t, right(), answers(403))) }, Network{}, goodToken,
-			api.Error, catalogue.AuthDenied, StageAuth, "outside the tunnel denied /v1/hello with HTTP 403", "at cloud run `postern peer allow"},
+			api.Error, catalogue.AuthDenied, StageAuth, "outside the tunnel denied /v1/hello with HTTP 403", "`postern peer allow NAME auth,apiServer`"},
 		{"is something else", func() string { return https(serveTLS(t, right(), answers(404))) }, Network{}, goodToken,
 			api.Error, catalogue.AuthNotUnderstood, StageHTTP, "is not the auth service of cloud", "spec.peers[name=cloud].outOfBand.authURL"},
 		{"fails", func() string { return https(serveTLS(t, right(), answers(502))) }, Network{}, goodToken,
@@ -337,7 +337,7 @@ func TestAURLThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
 				if strings.HasPrefix(name, "to") {
 					checkDirect(t, got[0], NameAuthDirect, api.Error, catalogue.AuthURLUnreachable, StageTCP)
 					checkDirect(t, got[1], NameAPIServerDirect, api.Error, catalogue.APIServerURLUnreachable, StageTCP)
-					tellsTheReader(t, got[1], "https://api.example.net:6443 ([2001:db8::1]:6443)", "`nft insert rule inet filter output ip6 daddr 2001:db8::1 tcp dport 6443 accept` here")
+					tellsTheReader(t, got[1], "https://api.example.net:6443 ([2001:db8::1]:6443)", "`nft insert rule inet filter output ip6 daddr 2001:db8::1 tcp dport 6443 accept`")
 					return
 				}
 				checkDirect(t, got[0], NameAuthDirect, api.Error, catalogue.AuthTimeout, StageTLS)

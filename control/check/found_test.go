@@ -61,7 +61,7 @@ func TestOnlyNamesOfObjectsAreOfferedToBePasted(t *testing.T) {
 		"":                  "kubectl describe service NAME -n",
 	} {
 		_, fix := catalogue.Render(catalogue.LoadBalancerPending, catalogue.Params{ClusterParams: catalogue.ClusterParams{Namespace: "ns", Object: object}})
-		if !strings.Contains(fix, want) {
+		if !strings.Contains(fix.String(), want) {
 			t.Errorf("%q: got %q, want %q in it", object, fix, want)
 		}
 	}
@@ -77,7 +77,7 @@ func TestARightThatIsMissingIsGivenWhereItIs(t *testing.T) {
 		{catalogue.ClusterParams{Account: "a:b", Verbs: "get", Resource: "services", Namespace: "a"},
 			"`kubectl create role postern-services -n a --verb=get --resource=services && kubectl create rolebinding postern-services -n a --role=postern-services --serviceaccount=a:b`"},
 	} {
-		if _, fix := catalogue.Render(catalogue.ExposureUnknown, catalogue.Params{ClusterParams: c.p}); !strings.Contains(fix, c.want) {
+		if _, fix := catalogue.Render(catalogue.ExposureUnknown, catalogue.Params{ClusterParams: c.p}); !strings.Contains(fix.String(), c.want) {
 			t.Errorf("got %q, want %q in it", fix, c.want)
 		}
 	}

@@ -132,14 +132,14 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 // Each fault of a relay is fixed in another place, and so is what keeps this gateway from a STUN server.
 func TestAServersFixFollowsFromItsFault(t *testing.T) {
 	const at = "192.0.2.60:3478"
-	const noWay = "there is no way to it: `ip route get 192.0.2.60` here"
+	const noWay = "see the route to it here, and its next hop: `ip route get 192.0.2.60`"
 	now := time.Now()
 	for _, c := range []struct {
 		failure   catalogue.Failure
 		refused   []Refusal
 		fix, stun string
 	}{
-		{catalogue.FailureTimeout, nil, "let UDP and TCP to it out: `nft insert rule inet filter output ip daddr 192.0.2.60 udp dport 3478 accept`", "let UDP to it out"},
+		{catalogue.FailureTimeout, nil, "let UDP and TCP to it out (security group: outbound UDP 3478 to 192.0.2.60/32): `nft insert rule inet filter output ip daddr 192.0.2.60 udp dport 3478 accept`", "let UDP to it out"},
 		{catalogue.FailureTimeout, []Refusal{{To: "192.0.2.61:3478", Reason: portUnreachable, At: now}}, "let UDP and TCP to it out", "let UDP to it out"},
 		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: portUnreachable, At: now}}, "nothing listens there: start it", "nothing listens there: start it"},
 		{catalogue.FailureTimeout, []Refusal{{To: at, Reason: portUnreachable, By: "192.0.2.60", At: now}}, "nothing listens there: start it", "nothing listens there: start it"},

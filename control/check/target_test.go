@@ -311,7 +311,7 @@ func TestALostPathIsTheCause(t *testing.T) {
 		if want := "no path to cloud has worked for 58s: " + reason; !strings.HasPrefix(v.Cause, want) {
 			t.Errorf("got the cause %q, want %q", v.Cause, want)
 		}
-		if strings.Contains(v.Fix, "mtu") || !strings.Contains(v.Fix, "`postern check` at cloud") {
+		if strings.Contains(v.Fix, "mtu") || !strings.Contains(v.Fix, "see there what it finds, which may name the cause: `postern check`") {
 			t.Errorf("the fix does not fit: %s", v.Fix)
 		}
 		f.LastHandshake = time.Time{}

@@ -62,7 +62,7 @@ func TestOwnUpstreams(t *testing.T) {
 		{"shows a certificate that ran out", func() Upstream { return apiServer(serveTLS(t, s.expired(t, catalogue.DefaultServerName), live)) }, Network{},
 			api.Error, catalogue.TLSNotValidNow, StageTLS, "the API server of this gateway at 127.0.0.1:", "here renew the certificate"},
 		{"is ill", func() Upstream { return apiServer(serveTLS(t, right(), answers(500))) }, Network{}, api.Error, catalogue.APIServerHTTP, StageHTTP,
-			"answered /livez with HTTP 500", "here run `kubectl get --raw '/livez?verbose'`"},
+			"answered /livez with HTTP 500", "here see which part of the API server fails, and fix that: `kubectl get --raw '/livez?verbose'`"},
 		{"is a named service that listens", func() Upstream { return Upstream{Service: "registry", Address: listen(t, silent)} }, Network{}, api.OK, "", "", "", ""},
 		{"is a named service that does not", func() Upstream { return Upstream{Service: "registry", Address: closedPort(t)} }, Network{},
 			api.Error, catalogue.UpstreamRefused, StageTCP, "the upstream of registry", "set spec.services.named[name=registry].address"},
@@ -114,8 +114,8 @@ func TestUpstreamsAreCheckedAtTheSameTime(t *testing.T) {
 		checkDirect(t, got[1], "upstream-apiServer", api.Error, catalogue.APIServerTimeout, StageTLS)
 		checkDirect(t, got[2], "upstream-apiServer", api.Error, catalogue.APIServerTimeout, StageHTTP)
 		checkDirect(t, got[3], "upstream-apiServer", api.OK, "", "")
-		tellsTheReader(t, got[0], "[fd12::1]:1", "let TCP from this gateway to [fd12::1]:1 through firewalls (`nft insert rule inet filter output ip6 daddr fd12::1 tcp dport 1 accept`")
-		tellsTheReader(t, got[2], "the API server of this gateway at [fd12::1]:3 did not answer within 4s", "here run `kubectl get --raw /livez`")
+		tellsTheReader(t, got[0], "[fd12::1]:1", "let TCP from this gateway to [fd12::1]:1 out here, and through firewalls and NetworkPolicies: `nft insert rule inet filter output ip6 daddr fd12::1 tcp dport 1 accept`")
+		tellsTheReader(t, got[2], "the API server of this gateway at [fd12::1]:3 did not answer within 4s", "here see whether the API server answers: `kubectl get --raw /livez`")
 	})
 }
 

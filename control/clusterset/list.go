@@ -58,7 +58,8 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 			}
 			if p, fails := failing[place{x.ID, n.String()}]; fails {
 				s.State, s.Code = api.ServiceWaiting, string(p.Code)
-				s.Cause, s.Fix = catalogue.Render(p.Code, p.Params())
+				s.Cause, s.Steps = catalogue.Render(p.Code, p.Params())
+				s.Fix = s.Steps.String()
 			}
 			out = append(out, s)
 		}
@@ -82,7 +83,8 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 		if c.exported[s.Service] != nil && (p.Peer == "" || p.Code == catalogue.CatalogueFull) {
 			s.Direction = api.ServiceExported
 		}
-		s.Cause, s.Fix = catalogue.Render(p.Code, p.Params())
+		s.Cause, s.Steps = catalogue.Render(p.Code, p.Params())
+		s.Fix = s.Steps.String()
 		out = append(out, s)
 	}
 	out = slices.DeleteFunc(out, func(s api.ClusterService) bool { return peer != "" && s.Peer != peer })

@@ -101,7 +101,7 @@ type advice struct {
 // LogValue implements slog.LogValuer.
 func (a advice) LogValue() slog.Value {
 	cause, fix := catalogue.Render(a.code, a.params)
-	return slog.GroupValue(slog.String("cause", cause), slog.String("fix", fix))
+	return slog.GroupValue(slog.String("cause", cause), slog.String("fix", fix.String()))
 }
 
 func orDiscard(l *slog.Logger) *slog.Logger {

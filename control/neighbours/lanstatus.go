@@ -209,7 +209,7 @@ func (s *lanSearch) discoveryProblems(now time.Time) []api.DiscoveryProblem {
 	for _, p := range s.linkProblems(status, len(f.Found()), now) {
 		p.Params.Inbound = true
 		cause, fix := catalogue.Render(p.Code, p.Params)
-		out = append(out, api.DiscoveryProblem{Where: api.SourceLAN, Problem: foreign.Of(cause), Fix: fix, Code: string(p.Code)})
+		out = append(out, api.DiscoveryProblem{Where: api.SourceLAN, Problem: foreign.Of(cause), Steps: fix, Fix: fix.String(), Code: string(p.Code)})
 	}
 	return out
 }

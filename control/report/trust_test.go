@@ -94,7 +94,7 @@ func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
 	if strings.Contains(got.Cause+got.Fix, "192.0.2.66") {
 		t.Errorf("got %q, %q", got.Cause, got.Fix)
 	}
-	if want := "let UDP 51999 in here: `nft insert rule inet filter input udp dport 51999 accept`"; !strings.Contains(got.Fix, want) {
+	if want := "let UDP 51999 in here (security group: inbound UDP 51999 from anywhere): `nft insert rule inet filter input udp dport 51999 accept`"; !strings.Contains(got.Fix, want) {
 		t.Errorf("got the fix %q, want %q in it", got.Fix, want)
 	}
 }

@@ -150,7 +150,7 @@ func TestWordsOfWhatFollows(t *testing.T) {
 		{in[0], "not known while gateway fails (PST0101): reports come through the tunnel, and the last one came 1m0s ago"},
 	} {
 		got := c.f.Check()
-		if got.Cause != c.cause || got.Fix != "fix gateway first: "+fix || got.Code != "" || got.Verdict.Verdict != api.Unknown || got.DependsOn != "gateway" {
+		if got.Cause != c.cause || got.Fix != "fix gateway first; "+fix.String() || got.Code != "" || got.Verdict.Verdict != api.Unknown || got.DependsOn != "gateway" {
 			t.Errorf("%s: got %+v", c.f.Name, got)
 		}
 	}

@@ -17,7 +17,8 @@ func (f Finding) Verdict() api.Verdict {
 		v.CheckedAt = &at
 	}
 	own := f.words()
-	v.Place, v.Cause, v.Fix, v.Command = own.place, own.cause, own.fix, own.command
+	v.Place, v.Cause, v.Steps = own.place, own.cause, own.steps
+	v.Fix, v.Command = v.Steps.String(), v.Steps.Command()
 	if f.Because == nil {
 		v.By = f.Params().By
 		if f.Faulty() && f.Direction != api.DirectionInbound {
@@ -31,19 +32,21 @@ func (f Finding) Verdict() api.Verdict {
 		p.Beside, p.BesideAddress = f.Params().Beside, f.Params().BesideAddress
 	}
 	v.Place = ""
-	v.Cause, v.Fix = catalogue.Render(catalogue.NotTried, p)
+	v.Cause, v.Steps = catalogue.Render(catalogue.NotTried, p)
 	if f.Code != catalogue.NotTried {
 		v.Cause += ": " + own.cause
 	}
-	v.Fix, v.Command = v.Fix+": "+root.fix, root.command
+	v.Steps = append(v.Steps, root.steps...)
+	v.Fix, v.Command = v.Steps.String(), v.Steps.Command()
 	return v
 }
 
 // said caches a finding's own text. It is rendered on demand and kept, since long-lived findings
 // are shown again and again.
 type said struct {
-	once                       sync.Once
-	place, cause, fix, command string
+	once         sync.Once
+	place, cause string
+	steps        api.Steps
 }
 
 func (f Finding) words() *said {
@@ -53,8 +56,8 @@ func (f Finding) words() *said {
 	}
 	w.once.Do(func() {
 		if p := f.Params(); f.Code != "" && (f.Code != catalogue.NotTried || p.Root != "") {
-			w.cause, w.fix = catalogue.Render(f.Code, p)
-			w.command, w.place = catalogue.Command(f.Code, p), catalogue.Place(f.Code, p)
+			w.cause, w.steps = catalogue.Render(f.Code, p)
+			w.place = catalogue.Place(f.Code, p)
 		}
 	})
 	return w

@@ -15,7 +15,7 @@ func faulty(c *api.Check) bool {
 
 func faultOf(c *api.Check) *Fault {
 	return &Fault{Check: c.Name, Direction: c.Direction, Outcome: c.Verdict.Verdict, Confidence: c.Confidence, Code: c.Code,
-		Title: catalogue.Title(catalogue.Code(c.Code)), place: c.Place, Cause: c.Cause, Fix: c.Fix, Command: c.Command}
+		Title: catalogue.Title(catalogue.Code(c.Code)), place: c.Place, Cause: c.Cause, Steps: api.StepsOf(c.Steps, c.Fix), Fix: c.Fix, Command: c.Command}
 }
 
 // put places a check's fault.
@@ -27,8 +27,10 @@ func (m *maker) put(c *api.Check) {
 	switch _, doubted := suspect(m.peer); {
 	case doubted && c.Code == string(catalogue.PingLost):
 		s = seat{Between, api.Unknown, api.Unknown} // an earlier handshake passed
+	case s.silent() && m.peer.Path.Proven != nil && c.Direction == api.DirectionInbound:
+		s = seat{There, api.OK, api.OK} // Probes are answered all the same: the clock that went back is there,
 	case s.silent() && m.peer.Path.Proven != nil:
-		s = seat{There, api.OK, api.OK} // probes are still answered
+		s = seat{Here, api.OK, api.OK} // or here (package catalogue).
 	}
 	if s.at == Service {
 		m.serviceFails(c, f)
@@ -79,7 +81,7 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 	set := func(to *api.Outcome, o api.Outcome, i int) {
 		switch {
 		case o == "" || o == api.Warning && i != last || s.partial() && i != last:
-		case at >= 0 && i > last:
+		case at >= 0 && i > last && s.at != Here:
 			*to = api.Unknown
 		case o == api.OK || i == last:
 			*to = o
@@ -90,7 +92,7 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 		}
 	}
 	begin := m.outside
-	if s.at == Here && begin > 0 {
+	if s.at == Here && begin > 0 && forth != api.OK {
 		begin, m.Nodes[1].State = 0, api.Unknown
 	}
 	for i := begin; i < len(m.Edges); i++ {
@@ -196,8 +198,8 @@ func (m *maker) unexplained() {
 
 // soon returns a fault about which nothing is known yet.
 func (m *maker) soon(title, cause string) *Fault {
-	command := "postern check " + m.Peer
-	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Fix: catalogue.Wait() + ", then run: `" + command + "`", Command: command}
+	steps := api.Steps{{Text: catalogue.Wait()}, {Text: "run", Command: "postern check " + m.Peer, Here: true}}
+	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Steps: steps, Fix: steps.String(), Command: steps.Command()}
 }
 
 // first returns the fault to look at first.

@@ -97,12 +97,14 @@ type Fault struct {
 	// Confidence is that of the verdict.
 	Confidence api.Confidence `json:"confidence,omitempty"`
 	Code       string         `json:"code,omitempty"`
-	// Title is the code's meaning in a few words, and Cause the finding.
-	Title   string `json:"title,omitempty"`
-	Cause   string `json:"cause,omitempty"`
-	Fix     string `json:"fix,omitempty"`
-	Command string `json:"command,omitempty"`
-	// place is where it is, if the code determines that.
+	// Title says in a few words what the code means, and Cause what was found.
+	Title string `json:"title,omitempty"`
+	Cause string `json:"cause,omitempty"`
+	// Steps, Fix and Command are what to do, as verdicts have it.
+	Steps   api.Steps `json:"steps,omitempty"`
+	Fix     string    `json:"fix,omitempty"`
+	Command string    `json:"command,omitempty"`
+	// place is where it is, if the code tells.
 	place string
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
@@ -79,8 +80,8 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 	for i, d := range found {
 		for _, c := range d.roots() {
 			switch {
-			case strings.Contains(c.Fix, "run `postern check` at") && len(found) > 1 && tellsMore(found[1-i].codes()):
-				// the cause that it names will be fixed
+			case slices.ContainsFunc(c.Steps, checksThere) && len(found) > 1 && tellsMore(found[1-i].codes()):
+				// and what that names is to be fixed
 			case g.end != nil:
 				if g.end.fix == nil || !strings.Contains(c.Fix, g.end.says) {
 					continue
@@ -119,7 +120,10 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 	return helpful, nil
 }
 
-// tellsMore reports whether the other side found a cause other than silence.
+// checksThere reports whether a step is to have the other side checked.
+func checksThere(s api.Step) bool { return s.Command == "postern check" && !s.Here }
+
+// tellsMore reports whether what the other side found names another cause than silence.
 func tellsMore(c []catalogue.Code) bool {
 	silence := codes(catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer)
 	return slices.ContainsFunc(c, func(c catalogue.Code) bool { return !slices.Contains(silence, c) })

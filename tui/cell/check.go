@@ -40,19 +40,19 @@ func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time,
 	case c.DependsOn != "": // Its cause and fix are the other's, which says them.
 		return append(lines, stageLines(c.Stages, width, p)...)
 	}
-	part := func(name, value string, set func(label, text string, width int) []string) {
-		if value == "" {
-			return
-		}
-		for i, l := range set("  "+name, Printable(value), width) {
-			if rest, ok := strings.CutPrefix(l, "  "+name); ok && i == 0 {
-				l = "  " + p.Text(Quiet, name) + rest
+	const cause, fix = "  cause: ", "  fix:   "
+	part := func(label string, drawn []string) {
+		for i, l := range drawn {
+			if rest, ok := strings.CutPrefix(l, label); ok && i == 0 {
+				l = "  " + p.Text(Quiet, label[2:]) + rest
 			}
 			lines = append(lines, Fit(l, width))
 		}
 	}
-	part("cause: ", c.Cause, wrapBehind)
-	part("fix:   ", c.Fix, FixLines)
+	if c.Cause != "" {
+		part(cause, wrapBehind(cause, Printable(c.Cause), width))
+	}
+	part(fix, FixLines(fix, api.StepsOf(c.Steps, c.Fix), width))
 	if failed || detail {
 		lines = append(lines, stageLines(c.Stages, width, p)...)
 	}

@@ -22,10 +22,8 @@ type Finding struct {
 	// Where is the stage, or the place on the way.
 	Where string
 	Cause string
-	Fix   string // what to do, with commands between backticks
-	// Command is that of the fix which is to be typed at this gateway, as it was told: it may hold what is
-	// not shown.
-	Command string
+	// Steps are what to do, as they were told: they may hold what is not shown.
+	Steps api.Steps
 	// ofState is why a peer is in its state.
 	ofState bool
 }
@@ -53,12 +51,12 @@ func (f Finding) Lines(width int, p Paint) []string {
 			out = append(out, wrapBehind("  why:   ", f.Cause, width)...)
 		}
 	}
-	if f.Fix != "" {
+	if len(f.Steps) > 0 {
 		label := "  fix: "
 		if f.Title != "" {
 			label = "  fix:   "
 		}
-		out = append(out, FixLines(label, f.Fix, width)...)
+		out = append(out, FixLines(label, f.Steps, width)...)
 	}
 	if rest, ok := strings.CutPrefix(out[0], f.Glyph.Text); ok {
 		out[0] = p.Cell(f.Glyph) + rest
@@ -77,7 +75,7 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	for i := range peers {
 		for _, f := range Findings(&peers[i]) {
 			same := slices.IndexFunc(out, func(o Finding) bool {
-				return o.Fix != "" && o.Code == f.Code && o.Where == f.Where && o.Cause == f.Cause && o.Fix == f.Fix
+				return len(o.Steps) > 0 && o.Code == f.Code && o.Where == f.Where && o.Cause == f.Cause && slices.Equal(o.Steps, f.Steps)
 			})
 			if same < 0 {
 				out = append(out, f)
@@ -92,7 +90,7 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 // Beside sums up on one line what is wrong that the verdicts on the peers' endpoints do not tell;
 // false where nothing is.
 func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
-	f := Finding{Fix: "postern check"}
+	f := Finding{Steps: api.Steps{{Text: "run `postern check`"}}}
 	var words []string
 	for _, c := range Untold(problems, peers) {
 		if len(words) == 0 {
@@ -174,7 +172,8 @@ func NoFault(p *api.PeerStatus) Finding {
 	f.Glyph.Text = f.Glyph.Sign()
 	if p.Path.Kind == api.PathRelay {
 		f.Cause += "; its data goes over a relay" + indirect(p)
-		f.Fix = "none is needed; for a direct path, forward a UDP port to one of the two gateways (`postern netcheck` shows what the NAT here does)"
+		f.Steps = api.Steps{{Text: "none is needed; for a direct path, forward a UDP port to one of the two gateways"},
+			{Text: "see what the NAT here does", Command: "postern netcheck"}}
 	}
 	return f
 }
@@ -217,7 +216,7 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	case p.State == api.StatePending && p.ApprovalFingerprint != "":
 		f := Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint)}
 		if api.CheckName(p.Name) == nil { // Any other could mean something else in a shell.
-			f.Fix = "compare it there, then: `postern peer approve " + name + "`"
+			f.Steps = api.Steps{{Text: "compare it there"}, {Text: "approve it", Command: "postern peer approve " + name}}
 		}
 		out = append(out, f)
 	case p.UnconfirmedSince != nil && p.Shown() == api.StateUnconfirmed:
@@ -279,7 +278,7 @@ func ProblemFindings(problems []api.Check, peer string) []Finding {
 }
 
 func verdictFinding(v *api.Verdict) (Finding, bool) {
-	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Fix: Printable(v.Fix), Command: v.Command}
+	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Steps: api.StepsOf(v.Steps, v.Fix)}
 	switch v.Verdict {
 	case api.Error:
 		f.Glyph = Cell{"✗", Bad}

@@ -4,31 +4,33 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 func TestFixLines(t *testing.T) {
 	for _, tc := range []struct {
-		what, fix string
-		width     int
-		want      []string
+		what  string
+		fix   api.Steps
+		width int
+		want  []string
 	}{
-		{"one step", "start it, or correct its address", 40, []string{"fix: start it, or correct its address"}},
-		{"a command in a sentence", "run `postern check` there", 40, []string{"fix: run `postern check` there"}},
-		{"steps, with commands", "run `postern check` there; if it fails, let UDP in here: `nft accept` (in a cloud; or anywhere), and out: `nft out`. Else start it.", 60, []string{
-			"fix: 1. run `postern check` there",
-			"     2. if it fails, let UDP in here:",
+		{"one step is one, whatever its words are", api.Steps{{Text: "set a: [\"IP:1; x\"] (e. g. here. Or there); run: `b; c. d`"}}, 80,
+			[]string{"fix: set a: [\"IP:1; x\"] (e. g. here. Or there); run: `b; c. d`"}},
+		{"steps, commands and an alternative", api.Steps{{Text: "run it there", Command: "postern check"}, {Text: "let UDP in here", Command: "nft accept"},
+			{Text: "let nothing in", Or: true}, {Text: "start it"}}, 60, []string{
+			"fix: 1. run it there:",
+			"          postern check",
+			"     2. let UDP in here:",
 			"          nft accept",
-			"        (in a cloud; or anywhere), and out:",
-			"          nft out",
-			"     3. Else start it.",
+			"     or let nothing in",
+			"     3. start it",
 		}},
-		{"a long command", "run: `nft insert rule inet filter input accept`", 24, []string{
+		{"a long command", api.Steps{{Text: "run", Command: "nft insert rule inet filter input accept"}}, 24, []string{
 			"fix: run:", "       nft insert rule", "         inet filter", "         input accept"}},
-		{"addresses, brackets and what separates no steps", "set spec.a: [\"IP:1; x\"] (e. g. here; there); `a; b. c: `, 198.51.100.7:1.", 80, []string{
-			"fix: 1. set spec.a: [\"IP:1; x\"] (e. g. here; there)", "     2. `a; b. c: `, 198.51.100.7:1."}},
-		{"a backtick that nothing closes", "run: `nft; x. y", 40, []string{"fix: run: `nft; x. y"}},
-		{"a terminal without a width", "a; b: `c`", 0, []string{"fix: a; b: `c`"}},
-		{"nothing", "", 40, nil},
+		{"what a screen would act on", api.Steps{{Text: "a\x1b[2J", Command: "b\nc"}}, 40, []string{"fix: a\ufffd[2J:", "       b\ufffdc"}},
+		{"a terminal without a width", api.Steps{{Text: "a"}, {Text: "b", Command: "c", Or: true}}, 0, []string{"fix: a; or b: `c`"}},
+		{"nothing", nil, 40, nil},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			if got := FixLines("fix: ", tc.fix, tc.width); !slices.Equal(got, tc.want) {
@@ -36,23 +38,4 @@ func TestFixLines(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Whatever a fix says, none of its words is lost.
-func FuzzFixLines(f *testing.F) {
-	f.Add("run `a b`; or: `c`. D (e; f), `g")
-	f.Add(") ] ; . ` ` : `")
-	f.Fuzz(func(t *testing.T, fix string) {
-		fix = Printable(fix)
-		marks := strings.NewReplacer("`", "", ";", "", ",", "", ".", "", " ", "")
-		got := ""
-		for _, s := range steps(fix) {
-			for _, p := range s {
-				got += p.text
-			}
-		}
-		if marks.Replace(got) != marks.Replace(fix) {
-			t.Errorf("of %q there is %q", fix, got)
-		}
-	})
 }

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -327,7 +328,7 @@ func faultNotes(w *way.Way, f *way.Fault) []Cell {
 	if f.Title == "" {
 		text = strings.TrimSpace(text + " " + Printable(f.Cause))
 	}
-	if w.Break != nil && w.Break.Fault == *f {
+	if w.Break != nil && reflect.DeepEqual(w.Break.Fault, *f) {
 		text = "◄ " + text
 	}
 	return []Cell{{text, Outcome(f.Outcome).Style}}
@@ -337,7 +338,7 @@ func faultNotes(w *way.Way, f *way.Fault) []Cell {
 func BreakFinding(w *way.Way) Finding {
 	b := w.Break
 	f := Finding{Glyph: sign(b.Outcome), Subject: Printable(w.Peer), Check: b.Check, Direction: b.Direction, Code: Printable(b.Code),
-		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Fix: Printable(b.Fix), Command: b.Command}
+		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Steps: b.Steps}
 	if !b.Located {
 		f.Where += ", place not known yet"
 	}

@@ -24,15 +24,15 @@ type copiedMsg string
 // no such one it is chosen among the commands of the fix, which may be meant for the other side
 // or be several ways, and the fix in words. The words lose their backquotes: pasted into a shell
 // by mistake they would run all of these.
-func copyFix(f cell.Finding, of string) tea.Msg {
-	if f.Command != "" {
-		return copyMsg{f.Command, "the command for " + of}
+func copyFix(fix api.Steps, of string) tea.Msg {
+	if command := fix.Command(); command != "" {
+		return copyMsg{command, "the command for " + of}
 	}
-	words := copyMsg{strings.ReplaceAll(f.Fix, "`", "'"), "the fix for " + of + " in words"}
+	words := copyMsg{strings.ReplaceAll(fix.String(), "`", "'"), "the fix for " + of + " in words"}
 	offer := chooseMsg{title: "copy which?", does: "copy it"}
-	for i, part := range strings.Split(f.Fix, "`") {
-		if i%2 == 1 && len(offer.choices) < maxChoices && !slices.ContainsFunc(offer.choices, func(c choice) bool { return c.text == part }) {
-			offer.choices = append(offer.choices, choice{part, copyMsg{part, "the command, for where the fix says"}})
+	for _, s := range fix {
+		if s.Command != "" && len(offer.choices) < maxChoices && !slices.ContainsFunc(offer.choices, func(c choice) bool { return c.text == s.Command }) {
+			offer.choices = append(offer.choices, choice{s.Command, copyMsg{s.Command, "the command, for where the fix says"}})
 		}
 	}
 	if len(offer.choices) == 0 {
@@ -50,8 +50,8 @@ func copies(d *data, p *api.PeerStatus) (names []string, all map[string]tea.Msg)
 			names, all[name] = append(names, name), copyMsg{text, "the " + name + " of " + p.Name}
 		}
 	}
-	if f := d.fix(p); f.Fix != "" {
-		names, all["fix"] = append(names, "fix"), copyFix(f, p.Name)
+	if f := d.fix(p); len(f.Steps) > 0 {
+		names, all["fix"] = append(names, "fix"), copyFix(f.Steps, p.Name)
 	}
 	add("address", p.Address)
 	add("remote", p.Path.Remote)

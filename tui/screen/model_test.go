@@ -16,7 +16,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/tui/cell"
 	"github.com/postern-dev/postern/tui/past"
 )
 
@@ -413,7 +412,7 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 // Pasted into a shell, a text with backquotes runs what is between them. What may be meant for the
 // other side is never copied unasked.
 func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
-	v := cell.Finding{Fix: "at cloud let it in: `nft one`; or here let it out: `nft two`; or `nft one` again"}
+	v := api.Steps{{Text: "at cloud let it in (`nft zero`)", Command: "nft one"}, {Text: "let it out here", Command: "nft two", Or: true}, {Text: "again", Command: "nft one"}}
 	got, ok := copyFix(v, "cloud").(chooseMsg)
 	if !ok || len(got.choices) != 3 || got.choices[0].text != "nft one" || got.choices[1].text != "nft two" {
 		t.Fatalf("got %+v", got)
@@ -421,7 +420,7 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 	if words := got.choices[2].msg.(copyMsg); strings.Contains(words.text, "`") || !strings.Contains(words.text, "'nft two'") || !strings.Contains(words.what, "in words") {
 		t.Errorf("got %+v", words)
 	}
-	v = cell.Finding{Fix: "here let it in: `nft one`", Command: "nft one"}
+	v = api.Steps{{Text: "let it in here", Command: "nft one", Here: true}}
 	if got, ok := copyFix(v, "cloud").(copyMsg); !ok || got.text != "nft one" || !strings.Contains(got.what, "command") {
 		t.Errorf("got %+v", got)
 	}
@@ -430,7 +429,7 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 // What is copied is what the screen says to do first, whatever found it: a state, the gateway itself, or the path.
 func TestTheFixThatIsShownIsCopied(t *testing.T) {
 	own := api.Check{Name: "ticket", Direction: api.DirectionOwn, Verdict: api.Verdict{
-		Verdict: api.Warning, Code: "PST0210", Cause: "the ticket was tried by a second key", Fix: "make another: `postern invite`", Command: "postern invite"}}
+		Verdict: api.Warning, Code: "PST0210", Cause: "the ticket was tried by a second key", Steps: api.Steps{{Text: "make another", Command: "postern invite", Here: true}}}}
 	for name, test := range map[string]struct {
 		change func(s *api.Status, p *api.PeerStatus)
 		keys   []string

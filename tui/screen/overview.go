@@ -91,7 +91,7 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	case key.Matches(msg, k.act) && p != nil:
 		return ask(actsOn(d, p))
 	case key.Matches(msg, k.copy) && p != nil:
-		return ask(copyFix(d.fix(p), p.Name))
+		return ask(copyFix(d.fix(p).Steps, p.Name))
 	}
 	return nil
 }

@@ -195,10 +195,10 @@ func (d *data) wrongOf(p *api.PeerStatus, findings []cell.Finding) []cell.Findin
 	return wrong
 }
 
-// fix is what the screen says to do first of a peer; without Fix, nothing.
+// fix is what the screen says to do first of a peer; without Steps, nothing.
 func (d *data) fix(p *api.PeerStatus) cell.Finding {
 	wrong := d.wrong(p)
-	if i := slices.IndexFunc(wrong, func(f cell.Finding) bool { return f.Fix != "" }); i >= 0 {
+	if i := slices.IndexFunc(wrong, func(f cell.Finding) bool { return len(f.Steps) > 0 }); i >= 0 {
 		return wrong[i]
 	}
 	return cell.Finding{}

@@ -38,7 +38,7 @@ func (f *fake) block(name string) {
 		if p := &f.status.Peers[i]; p.Name == name {
 			p.Reachability = api.Reachability{
 				Outbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: api.Verdict{Verdict: api.Error, Code: "PST0106", Stage: "probe",
-					Cause: "packets of " + name + " arrive here, but nothing that is sent from here is answered", Fix: "at " + name + " let it in: `nft insert rule one`; or here let it out: `nft insert rule two`"}},
+					Cause: "packets of " + name + " arrive here, but nothing that is sent from here is answered", Steps: api.Steps{{Text: "at " + name + " let it in", Command: "nft insert rule one"}, {Text: "if that changes nothing, let it out here", Command: "nft insert rule two"}}}},
 				Inbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: unknown},
 			}
 		}
@@ -69,13 +69,13 @@ func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 func TestALongFixTakesTheRoomOfTheThroughput(t *testing.T) {
 	s := play(t, blocked(), 120, 40, false)
 	s.want("throughput", "let it out")
-	steps := "1"
+	steps := api.Steps{{Text: "1"}}
 	for i := range 10 {
-		steps += fmt.Sprintf("; step %d of many, each of which says what to do there", i)
+		steps = append(steps, api.Step{Text: fmt.Sprintf("step %d of many, each of which says what to do there", i)})
 	}
 	for i := range s.gateway.status.Peers {
 		if p := &s.gateway.status.Peers[i]; p.Name == "site-10" {
-			p.Reachability.Outbound.Gateway.Fix = steps + "; the last"
+			p.Reachability.Outbound.Gateway.Steps = append(steps, api.Step{Text: "the last"})
 		}
 	}
 	s.pass(time.Second).want("11. step 9", "12. the last", "▸ site-10", "◄ PST0106", "┌ ? auth").wantNot("─ throughput")

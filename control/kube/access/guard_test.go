@@ -256,7 +256,7 @@ func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 			told = append(told, fmt.Sprint(len(list)))
 			for _, p := range list {
 				_, fix := catalogue.Render(p.Code, p.Params)
-				if p.Code != catalogue.ClusterForbidden || !strings.Contains(fix, "-n tenant --verb=list --resource=pods") || !strings.Contains(fix, "--serviceaccount=ns:postern") {
+				if p.Code != catalogue.ClusterForbidden || !strings.Contains(fix.String(), "-n tenant --verb=list --resource=pods") || !strings.Contains(fix.String(), "--serviceaccount=ns:postern") {
 					t.Errorf("got %s, fix %q", p.Code, fix)
 				}
 			}

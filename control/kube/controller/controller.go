@@ -170,7 +170,7 @@ func (c *Controller[T]) tell() {
 	}
 	for _, p := range fresh {
 		cause, fix := catalogue.Render(p.Code, p.Params)
-		c.Log.Warn("problem with the Kubernetes API", "code", string(p.Code), "problem", cause, "fix", fix)
+		c.Log.Warn("problem with the Kubernetes API", "code", string(p.Code), "problem", cause, "fix", fix.String())
 	}
 	c.told[c.o.Source] = all
 	c.o.Gateway.SetProblems(c.o.Source, all)

@@ -179,7 +179,7 @@ func TestWhatLeadsToTheGateway(t *testing.T) {
 			for _, p := range d.Problems {
 				problems = append(problems, p.Name+" "+string(p.Code))
 				cause, fix := catalogue.Render(p.Code, p.Params)
-				if cause == "" || !strings.ContainsAny(fix, "`.") {
+				if cause == "" || !strings.ContainsAny(fix.String(), "`.") {
 					t.Errorf("%s: cause %q, fix %q", p.Code, cause, fix)
 				}
 			}

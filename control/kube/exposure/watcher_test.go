@@ -259,7 +259,7 @@ func (w *world) testRights(t *testing.T) {
 	s := follow(t, own, nil)
 	e := s.until(t, "no right at all", func(e Exposure) bool { return slices.Equal(codes(e), []string{"PST0425"}) })
 	_, fix := catalogue.Render(e.Problems[0].Code, e.Problems[0].Params)
-	if !strings.Contains(fix, "kubectl create role postern-services -n rights --verb=get,list,watch --resource=services") || !strings.Contains(fix, "--serviceaccount=rights:postern") {
+	if !strings.Contains(fix.String(), "kubectl create role postern-services -n rights --verb=get,list,watch --resource=services") || !strings.Contains(fix.String(), "--serviceaccount=rights:postern") {
 		t.Errorf("the fix is %q", fix)
 	}
 	w.kubectl(t, strings.ReplaceAll(rights, "NS", "rights"), "apply", "-f", "-")

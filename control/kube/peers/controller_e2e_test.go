@@ -314,7 +314,7 @@ func testRights(t *testing.T, w *world) {
 	})
 	found := s.gateway.trouble()[0]
 	_, fix := catalogue.Render(found.Code, found.Params)
-	if !strings.Contains(fix, "helm upgrade") || !strings.Contains(fix, "--serviceaccount=rights:gateway") || !strings.Contains(fix, "peers.postern.dev") {
+	if !strings.Contains(fix.String(), "helm upgrade") || !strings.Contains(fix.String(), "--serviceaccount=rights:gateway") || !strings.Contains(fix.String(), "peers.postern.dev") {
 		t.Errorf("the fix is %q", fix)
 	}
 	s.kubectl("", "create", "role", "peers", "-n", s.namespace, "--verb=get,list,watch,create,patch,delete", "--resource=peers.postern.dev")

@@ -41,7 +41,7 @@ type finding struct {
 // text returns cause and fix as one message.
 func (f *finding) text() string {
 	cause, fix := catalogue.Render(f.code, f.params)
-	return message(string(f.code), cause, fix)
+	return message(string(f.code), cause, fix.String())
 }
 
 // message returns the text of a condition or an event.

@@ -52,7 +52,7 @@ func TestAFailedTicketIsAVerdict(t *testing.T) {
 		t.Fatalf("told %d times, last %+v; want the failed Ticket once", g.n, told)
 	}
 	cause, fix := catalogue.Render(told[0].Code, told[0].Params)
-	if told[0].Code != catalogue.TicketRefused || !strings.HasSuffix(cause, why) || !strings.Contains(fix, "kubectl delete tickets.postern.dev cloud -n postern") {
+	if told[0].Code != catalogue.TicketRefused || !strings.HasSuffix(cause, why) || !strings.Contains(fix.String(), "kubectl delete tickets.postern.dev cloud -n postern") {
 		t.Errorf("%s: cause %q, fix %q; want the reason %q, and how to delete it", told[0].Code, cause, fix, why)
 	}
 	if got := catalogue.Severity(told[0].Code); got != "warning" {

@@ -67,7 +67,7 @@ func coded(o *v1alpha1.Ticket, code catalogue.Code, field, file string, err erro
 	var p catalogue.Params
 	p.Namespace, p.Object, p.Field, p.File, p.Detail = o.Namespace, "Ticket "+o.Name, field, file, err.Error()
 	cause, fix := catalogue.Render(code, p)
-	return string(code) + ": " + cause + ". Fix: " + fix
+	return string(code) + ": " + cause + ". Fix: " + fix.String()
 }
 
 // tidy deletes the Secret of a Ticket in a final phase: its text is useless.
