@@ -53,8 +53,9 @@ func (w *lanWorld) gateway(host, name string, configure ...func(*api.GatewaySpec
 
 func onLAN(spec *api.GatewaySpec) { spec.Discovery.LAN.Enabled = true }
 
-// lanTTL is how soon a gateway that was killed is forgotten.
-const lanTTL = 6 * time.Second
+// lanTTL is how soon a gateway that was killed is forgotten. It is asked again when a fifth of that is
+// left, and a busy one has to answer in time.
+const lanTTL = 15 * time.Second
 
 func shortLived(spec *api.GatewaySpec) { spec.Discovery.LAN.TTL = api.Duration(lanTTL) }
 
