@@ -233,7 +233,7 @@ func (c *cluster) revokeFleet(all []*fleetGateway, flow *fleetWatch) {
 		return !strings.Contains(left, "fleet-"), left
 	})
 	for _, f := range all {
-		eventually(within(t, 4*time.Minute), t, f.name+" says that cloud does not answer", func() (bool, string) {
+		eventually(within(t, 6*time.Minute), t, f.name+" says that cloud does not answer", func() (bool, string) {
 			p, err := f.cloudPeer()
 			return err == nil && p.State != api.StateConnected && p.Reachability.Outbound.Gateway.Verdict == api.Error &&
 				p.Reachability.Outbound.Gateway.Fix != "", fmt.Sprintf("%+v, %v", p, err)
