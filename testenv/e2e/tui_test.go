@@ -64,7 +64,7 @@ func filterPeers(t *testing.T, term *terminal) {
 	term.awaitGone("no filter", "esc clears") // escape and a letter at once would be another key
 	term.typed("/LEF")
 	term.press("Enter")
-	term.await("the row that has it", "▸ left", "/LEF")
+	term.await("the row that has it", "▸ left", "/LEF", "esc clears")
 	term.press("Escape")
 	term.awaitGone("no filter", "esc clears")
 }
