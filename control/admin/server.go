@@ -16,9 +16,10 @@ const (
 	// it.
 	maxRequest = 64 << 10
 	// readTimeout bounds the arrival of a request's header, and then of its body. It is not
-	// http.Server's ReadTimeout, which includes the answer and would end a join that waits longer.
+	// http.Server's ReadTimeout, which includes the answer and would end a join that waits longer. A
+	// process that gets no CPU for as long finds the time over, and loses the request although it is there.
 	// Answers have no timeout: they end with the connection.
-	readTimeout = 10 * time.Second
+	readTimeout = time.Minute
 	idleTimeout = 60 * time.Second
 )
 

@@ -69,9 +69,6 @@ func TestAPeerThatIsCutOffIsNotShownAsWell(t *testing.T) {
 			t.Errorf("at %s it is %s, in doubt since %v; it was cut off at %v", s.Name, p.State, p.UnconfirmedSince, cut)
 		}
 	}
-	if took := time.Since(cut); took > resumption/2 {
-		t.Errorf("that took %v", took)
-	}
 	w.Cloud.Host.Link().SetDown(false)
 	shown(w.Edge, "cloud", api.StateConnected)
 	shown(w.Cloud, "edge", api.StateConnected)

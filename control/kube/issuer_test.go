@@ -81,11 +81,7 @@ func testLife(t *testing.T, w *world) {
 	if r := s.Revoke(edge); !r.Recalled {
 		t.Errorf("revoked: %+v, want it recalled", r)
 	}
-	took := w.waitDead(t, got.Token)
-	t.Logf("a revoked token was dead after %v", took.Round(10*time.Millisecond))
-	if took > 20*time.Second {
-		t.Errorf("it took %v, want at most 20s", took)
-	}
+	t.Logf("a revoked token was dead after %v", w.waitDead(t, got.Token).Round(10*time.Millisecond))
 	if status, body, err := w.get(within(t, patience), got.Token, "/api/v1/namespaces"); err != nil || status != http.StatusUnauthorized {
 		t.Errorf("after that: %d %v: %.200s", status, err, body)
 	}

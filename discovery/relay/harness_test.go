@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -262,24 +265,32 @@ func eventually(t testing.TB, what string, check func() bool) {
 	}
 }
 
+// exchanges counts calls of exchange.
+var exchanges atomic.Uint64
+
 // exchange sends a text until it has arrived: the first datagrams may precede the
-// permission.
+// permission. Those that an earlier exchange sent once more than needed may come yet.
 func exchange(t testing.TB, send func(text string) error, inbox <-chan datagram) datagram {
 	t.Helper()
+	call := fmt.Sprintf("exchange %d, ", exchanges.Add(1))
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	timeout := time.After(patience)
 	for n := 0; ; n++ {
-		text := fmt.Sprintf("hello %d", n)
-		if err := send(text); err != nil {
+		if err := send(call + strconv.Itoa(n)); err != nil {
 			t.Fatalf("send: %v", err)
 		}
-		select {
-		case d := <-inbox:
-			return d
-		case <-tick.C:
-		case <-timeout:
-			t.Fatal("nothing arrived")
+		for waits := true; waits; {
+			select {
+			case d := <-inbox:
+				if strings.HasPrefix(string(d.b), call) {
+					return d
+				}
+			case <-tick.C:
+				waits = false
+			case <-timeout:
+				t.Fatal("nothing arrived")
+			}
 		}
 	}
 }

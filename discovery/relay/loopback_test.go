@@ -159,10 +159,11 @@ func TestTLSFailuresAreNamed(t *testing.T) {
 			server := l.account(relay.TransportTLS)
 			c.edit(&server)
 			g := start(t, relay.Options{Server: server})
-			eventually(t, "a failure", func() bool { return g.Status().Err != "" })
-			if s := g.Status(); !strings.Contains(s.Err, c.says) || s.Fault != c.is {
-				t.Errorf("the status says %q (%s), want %q (%s)", s.Err, s.Fault, c.says, c.is)
-			}
+			// A busy server may not answer at first.
+			eventually(t, "the status says: "+c.says, func() bool {
+				s := g.Status()
+				return strings.Contains(s.Err, c.says) && s.Fault == c.is
+			})
 		})
 	}
 }
@@ -222,8 +223,6 @@ func TestAHundredMegabytesPassBitExactAndInOrder(t *testing.T) {
 			// Past the first datagrams, which may precede permission and channel.
 			exchange(t, func(s string) error { return from.trySend(near.ID, s, far.Relayed) }, to.inbox)
 			exchange(t, func(s string) error { return to.trySend(far.ID, s, near.Relayed) }, from.inbox)
-			drain(from.inbox)
-			drain(to.inbox)
 
 			ended := make(chan string, 1)
 			acks := make(chan int, count)
@@ -267,12 +266,16 @@ func TestAHundredMegabytesPassBitExactAndInOrder(t *testing.T) {
 
 // collect takes numbered datagrams and says what is wrong with them; "" = nothing.
 func collect(g *gateway, count, window, size int, sum hash.Hash, acks chan<- int) string {
-	for n := range count {
+	for n := 0; n < count; n++ {
 		var d datagram
 		select {
 		case d = <-g.inbox:
 		case <-time.After(time.Minute):
 			return "the datagrams stop"
+		}
+		if n == 0 && strings.HasPrefix(string(d.b), "exchange ") {
+			n-- // sent once more than was needed
+			continue
 		}
 		if len(d.b) != size {
 			return "a datagram of another size"

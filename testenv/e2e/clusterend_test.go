@@ -19,8 +19,9 @@ func (c *clusters) edgeValues() []string {
 	return append([]string{"service.type=ClusterIP"}, accessToTenant...)
 }
 
-// gone: how long a cluster takes to collect what belonged to something that was deleted.
-const gone = time.Minute
+// gone bounds how long a cluster takes to collect what belonged to something that was deleted: on a busy
+// machine its collector begins late.
+const gone = 3 * time.Minute
 
 // testRemove removes the peering at edge: with it go its Service, its Secret and its account,
 // and at cloud edge has no way left.

@@ -125,9 +125,7 @@ func testFleet(t *testing.T, c *clusters) {
 		cloud.waitFleet(all)
 		took := time.Since(start)
 		t.Logf("%d Peers: all are connected by both sides %v after kubectl apply began", fleetSize, took.Round(100*time.Millisecond))
-		if took > fleetWithin {
-			late("%d gateways were connected after %v, want at most %v", fleetSize, took, fleetWithin)
-		}
+		late("until all gateways were connected", took, fleetWithin)
 	})
 	watch := all[0].watch(t, cloud)
 	watch.sees(cloud, "before")
@@ -235,7 +233,7 @@ func (c *cluster) revokeFleet(all []*fleetGateway, flow *fleetWatch) {
 		return !strings.Contains(left, "fleet-"), left
 	})
 	for _, f := range all {
-		eventually(within(t, 4*time.Minute), t, f.name+" says that cloud does not answer", func() (bool, string) {
+		eventually(within(t, 6*time.Minute), t, f.name+" says that cloud does not answer", func() (bool, string) {
 			p, err := f.cloudPeer()
 			return err == nil && p.State != api.StateConnected && p.Reachability.Outbound.Gateway.Verdict == api.Error &&
 				p.Reachability.Outbound.Gateway.Fix != "", fmt.Sprintf("%+v, %v", p, err)

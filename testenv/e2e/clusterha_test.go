@@ -104,9 +104,7 @@ func testActivePodDeleted(t *testing.T, c *clusters) {
 		})
 		gap := stop() // which counts the time without an answer, not this
 		t.Logf("the longest time without an answer was %v", gap.Round(100*time.Millisecond))
-		if gap > replacedWithin {
-			late("the other side was without an answer for %v, want at most %v", gap, replacedWithin)
-		}
+		late("the other side was without an answer", gap, replacedWithin)
 		watch.Kill()
 		transfer.Kill()
 		cloud.waitRollout(release, gatewayNamespace)
@@ -119,9 +117,10 @@ func testActivePodDeleted(t *testing.T, c *clusters) {
 	if got := cloud.accountUIDs(); got != accounts {
 		t.Errorf("the accounts of peers are %s, were %s: edge enrolled again", got, accounts)
 	}
-	if active := strings.Fields(cloud.activePod()); len(active) != 1 {
-		t.Errorf("active are %v, want one", active)
-	}
+	eventually(within(t, patience), t, "one replica is active", func() (bool, string) { // a busy one may have lost the role meanwhile
+		active := cloud.activePod()
+		return len(strings.Fields(active)) == 1, active
+	})
 }
 
 // peer reads a Peer.

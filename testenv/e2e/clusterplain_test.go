@@ -29,7 +29,7 @@ func (s *clusterset) onMachine(t *testing.T) {
 	web := func(at, who string) {
 		t.Helper()
 		eventually(within(t, patience), t, "a pod answers at "+at, func() (bool, string) {
-			got, err := fetch(within(t, clientPatience), g.host, "http://"+at+"/")
+			got, err := fetch(within(t, slow()*clientPatience), g.host, "http://"+at+"/")
 			return err == nil && strings.Contains(got, who), fmt.Sprintf("%q, %v", got, err)
 		})
 	}
@@ -40,7 +40,7 @@ func (s *clusterset) onMachine(t *testing.T) {
 			return false, err.Error()
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(clientPatience))
+		_ = c.SetDeadline(time.Now().Add(slow() * clientPatience))
 		b := make([]byte, 100)
 		if _, err = c.Write([]byte("hello")); err != nil {
 			return false, err.Error()

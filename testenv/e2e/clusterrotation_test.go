@@ -17,8 +17,8 @@ import (
 )
 
 // identityReplacedWithin bounds how long a pod may be without a good token: the gateway has
-// another within seconds, and the kubelet brings it into the pod within a minute or two.
-const identityReplacedWithin = 3 * time.Minute
+// another within seconds, and the kubelet brings it into the pod within a minute or two, or later if it is busy.
+const identityReplacedWithin = 5 * time.Minute
 
 // testRotation gives each gateway another key, and with it the two another preshared key, and
 // edge another identity at cloud. The Peers stay, and a pod of edge goes on with cloud's API

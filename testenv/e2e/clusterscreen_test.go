@@ -24,8 +24,7 @@ func testScreen(t *testing.T, c *clusters) {
 	if err := os.WriteFile(config, []byte(contexts(t, c.cloud, c.edge)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx := within(t, patience)
-	screen, err := tmux.Open(ctx, tmux.Options{
+	screen, err := tmux.Open(t.Context(), tmux.Options{
 		Width: 120, Height: 40, Env: []string{"KUBECONFIG=" + config},
 		Args: []string{posternBinary(t), "tui", "--gateways", "cloud,edge", "-n", gatewayNamespace},
 	})
@@ -39,7 +38,7 @@ func testScreen(t *testing.T, c *clusters) {
 	}()
 	await := func(what string, ok func(lines []string) bool) {
 		t.Helper()
-		if err := screen.Await(ctx, func(s string) bool { return ok(strings.Split(s, "\n")) }); err != nil {
+		if err := screen.Await(within(t, patience), func(s string) bool { return ok(strings.Split(s, "\n")) }); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -63,7 +62,7 @@ func testScreen(t *testing.T, c *clusters) {
 	for _, step := range []struct {
 		key, gateway, peer string
 	}{{"Enter", "cloud", "edge"}, {"n", "edge", "cloud"}, {"n", "cloud", "edge"}} {
-		if err := screen.Press(ctx, step.key); err != nil {
+		if err := screen.Press(within(t, patience), step.key); err != nil {
 			t.Fatal(err)
 		}
 		await(step.gateway, shows(step.gateway, step.peer))

@@ -80,9 +80,8 @@ func (c *clusters) rolled(t *testing.T, late lateness, blindFor time.Duration, w
 	blind := time.Since(start)
 	t.Logf("%s: the pods were replaced in %v; the longest time without an answer was %v, and the watch went on %v after that",
 		what, took.Round(100*time.Millisecond), gap.Round(100*time.Millisecond), blind.Round(100*time.Millisecond))
-	if gap > replacedWithin || blind > blindFor {
-		late("%s: without an answer for %v, without the watch for %v, want at most %v and %v", what, gap, blind, replacedWithin, blindFor)
-	}
+	late(what+": without an answer", gap, replacedWithin)
+	late(what+": without the watch", blind, blindFor)
 	for _, uid := range rolling.podUIDs() {
 		if slices.Contains(pods, uid) {
 			t.Errorf("%s: a pod was not replaced, so this shows nothing", what)
@@ -112,11 +111,12 @@ func testUpgrade(t *testing.T, c *clusters) {
 	cloud, edge := c.cloud, c.edge
 	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)
 	edge.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
-	c.rolled(t, t.Logf, replacedWithin, "upgrade", cloud, func() {
+	anyTime := func(string, time.Duration, time.Duration) {}
+	c.rolled(t, anyTime, replacedWithin, "upgrade", cloud, func() {
 		cloud.helmUpgrade(release, gatewayNamespace, chartFolder, "--reset-values", append(c.cloudValues(), "replicas=2", "log.level=debug")...)
 	})
-	c.rolled(t, t.Logf, replacedWithin, "upgrade", edge, func() {
+	c.rolled(t, anyTime, replacedWithin, "upgrade", edge, func() {
 		edge.helmUpgrade(release, gatewayNamespace, chartFolder, "--reset-values", append(c.edgeValues(), "log.level=debug", "resources.limits.memory=96Mi")...)
 	})
-	c.rolled(t, t.Logf, replacedWithin, "rollback", cloud, cloud.rollback)
+	c.rolled(t, anyTime, replacedWithin, "rollback", cloud, cloud.rollback)
 }

@@ -134,9 +134,7 @@ func (p conformancePair) play(t *testing.T, rightInvites bool, late lateness) co
 	traffic.late = late
 	s.awaitPath(p.kind(), patience)
 	row.reached = time.Since(start)
-	if row.reached > p.limit() {
-		late("%s took %v, want at most %v\nleft: %s\nright: %s", p.way, row.reached.Round(time.Millisecond), p.limit(), s.describe(s.left), s.describe(s.right))
-	}
+	late(fmt.Sprintf("left: %s\nright: %s\n%s reached", s.describe(s.left), s.describe(s.right), p.way), row.reached, p.limit())
 	// An upgrade from the relay must not stall what runs.
 	row.gap = traffic.check(upgradeWithin)
 	return row

@@ -11,13 +11,13 @@ import (
 )
 
 // TestIdleMappingsNeverExpire leaves pairs alone for much longer than their NATs remember,
-// and then wants an answer from the NATed side at once. Times are shortened alike: NATs
-// that forget after 4 and 6 s, and a keepalive of 2 s.
+// and then wants an answer from the NATed side at once. Times are shortened: NATs that
+// forget after 8 and 12 s, and a keepalive of 2 s, which a busy machine may send late.
 func TestIdleMappingsNeverExpire(t *testing.T) {
 	t.Parallel()
-	const idle, answerWithin = 25 * time.Second, 2 * time.Second
+	const idle, answerWithin = 30 * time.Second, 2 * time.Second
 	forgetful := ways{
-		nat:       func(o *netlab.NATOptions) { o.UDPTimeout, o.UDPStreamTimeout = 4, 6 },
+		nat:       func(o *netlab.NATOptions) { o.UDPTimeout, o.UDPStreamTimeout = 8, 12 },
 		configure: func(spec *api.GatewaySpec) { spec.Discovery.Keepalive = api.Duration(2 * time.Second) },
 	}
 	for _, c := range []struct {
@@ -47,9 +47,7 @@ func TestIdleMappingsNeverExpire(t *testing.T) {
 				openStream(within(t, patience), t, s.left, s.right)
 				took := time.Since(start)
 				t.Logf("after %v of silence a stream to the NATed side runs in %v", idle, took.Round(time.Millisecond))
-				if took > answerWithin {
-					late("a stream to the NATed side runs after %v, want at most %v", took, answerWithin)
-				}
+				late("until a stream to the NATed side runs", took, answerWithin)
 				if now := s.pathSince(); now != since {
 					t.Errorf("the path changed while idle: in use since %s, was since %s", now, since)
 				}

@@ -208,11 +208,11 @@ func (d diagnosis) fits(c api.Check) string {
 }
 
 // finds runs check until it has found exactly what is wanted: what depends on time, such
-// as whether a peer is heard, may need more than one look. It returns the checks.
+// as whether a peer is heard or an identity has expired, may need more than one look. It returns the checks.
 func (w *ward) finds(want ...diagnosis) []api.Check {
 	w.t.Helper()
 	var found []api.Check
-	eventually(within(w.t, patience), w.t, fmt.Sprintf("%s finds %v", w.name, want), func() (bool, string) {
+	eventually(within(w.t, 2*patience), w.t, fmt.Sprintf("%s finds %v", w.name, want), func() (bool, string) {
 		found = roots(w.check())
 		if len(found) != len(want) {
 			return false, fmt.Sprintf("%d faults: %s", len(found), describeChecks(found))

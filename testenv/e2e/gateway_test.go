@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -125,7 +124,7 @@ func (g *gateway) stop(sig syscall.Signal) {
 
 // httpGet asks the gateway's own HTTP server.
 func (g *gateway) httpGet(path string) (string, error) {
-	ctx := within(g.t, 10*time.Second)
+	ctx := within(g.t, patience)
 	client := &http.Client{Transport: &http.Transport{DialContext: g.host.DialContext, DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+httpAddress+path, nil)
 	if err != nil {

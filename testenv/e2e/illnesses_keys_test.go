@@ -65,7 +65,7 @@ func keyIllnesses() []illness {
 
 // ahead is how far in the future the stamp of right's earlier initiation is: long enough to
 // see the fault, and to see it go.
-const ahead = 75 * time.Second
+const ahead = 100 * time.Second
 
 // fromTheFuture sends left an initiation by right, from right's address, as right would have
 // if its clock had been wrong before. Left's own initiations do not get through: they would

@@ -79,8 +79,8 @@ func serviceIllnesses() []illness {
 }
 
 const (
-	// shortTTL is how long identities last where they are to expire.
-	shortTTL = 75 * time.Second
+	// shortTTL is how long identities last where they are to expire: until all was well before.
+	shortTTL = 100 * time.Second
 	authURL  = "https://" + rightPublic + ":8443"
 )
 

@@ -304,7 +304,7 @@ func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, 
 		}
 		servers.Go(func() {
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(slow() * patience))
 			var head [9]byte
 			if _, err := io.ReadFull(c, head[:]); err != nil {
 				return // The first one, which only looks.
@@ -317,14 +317,15 @@ func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, 
 }
 
 func oneExchange(ctx context.Context, host *netlab.Host, stack *netstack.Stack, kernelDials bool, to netip.AddrPort, sends, receives int, seed byte) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	most := slow() * patience
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	c, err := dialEither(ctx, host, stack, kernelDials, to)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(most))
 	if _, err := c.Write(append(binary.BigEndian.AppendUint64(nil, uint64(receives)), seed)); err != nil {
 		return err
 	}

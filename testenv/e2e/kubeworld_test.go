@@ -66,7 +66,7 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 // prepare binds the user that edge will be, and fills the cluster.
 func (k *kubeWorld) prepare(t *testing.T) {
 	t.Helper()
-	ctx := within(t, 5*time.Minute)
+	ctx := within(t, 10*time.Minute)
 	manifest := fmt.Sprintf(`apiVersion: v1
 kind: Namespace
 metadata: {name: %s}

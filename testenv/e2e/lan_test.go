@@ -53,8 +53,9 @@ func (w *lanWorld) gateway(host, name string, configure ...func(*api.GatewaySpec
 
 func onLAN(spec *api.GatewaySpec) { spec.Discovery.LAN.Enabled = true }
 
-// lanTTL is how soon a gateway that was killed is forgotten.
-const lanTTL = 6 * time.Second
+// lanTTL is how soon a gateway that was killed is forgotten. It is asked again when a fifth of that is
+// left, and a busy one has to answer in time.
+const lanTTL = 15 * time.Second
 
 func shortLived(spec *api.GatewaySpec) { spec.Discovery.LAN.TTL = api.Duration(lanTTL) }
 
@@ -125,9 +126,7 @@ func TestGatewaysOnALANFindEachOtherSoon(t *testing.T) {
 				}
 				took := found[n].FirstSeenAt.Sub(up)
 				t.Logf("%s found %s %v after both were up", g.name, other.name, took.Round(10*time.Millisecond))
-				if took > foundWithin {
-					late("%s found %s %v after both were up, want at most %v", g.name, other.name, took, foundWithin)
-				}
+				late(fmt.Sprintf("from when both were up until %s found %s", g.name, other.name), took, foundWithin)
 			}
 		}
 	})

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// lateness is told of what took longer than it may.
-type lateness func(format string, args ...any)
+// lateness is told how long something took, and for how long it may take on a machine that does nothing else.
+type lateness func(what string, took, most time.Duration)
 
 // onTime plays something whose times are bounded, and once more from the start when it was
 // late: with two processors and other tests beside it, one that is late once says little,
@@ -23,7 +23,11 @@ func onTime(t *testing.T, play func(late lateness)) {
 	var late []string
 	for try := range 2 {
 		late = nil
-		play(func(format string, args ...any) { late = append(late, fmt.Sprintf(format, args...)) })
+		play(func(what string, took, most time.Duration) {
+			if text, is := tooLate(what, took, most); is {
+				late = append(late, text)
+			}
+		})
 		switch {
 		case len(late) == 0:
 			return
@@ -39,10 +43,17 @@ func onTime(t *testing.T, play func(late lateness)) {
 // late tells how long something took, and fails the test when that is too long, on a machine as busy as this one.
 func late(t *testing.T, what string, took, most time.Duration) {
 	t.Helper()
-	t.Logf("%s after %v, want at most %v", what, took.Round(10*time.Millisecond), most)
-	if took > slow()*most {
-		t.Errorf("%s after %v, want at most %v", what, took, slow()*most)
+	text, is := tooLate(what, took, most)
+	t.Log(text)
+	if is {
+		t.Error(text)
 	}
+}
+
+// tooLate reports whether something took longer than it may on a machine as busy as this one, and says so.
+func tooLate(what string, took, most time.Duration) (text string, is bool) {
+	most *= slow()
+	return fmt.Sprintf("%s: %v, want at most %v", what, took.Round(10*time.Millisecond), most), took > most
 }
 
 // slow is by how much a machine that does much else is slower: its load for each processor.

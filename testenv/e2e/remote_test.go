@@ -79,7 +79,7 @@ func TestCommandsReachTheGatewayInACluster(t *testing.T) {
 	wan := lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))
 	host.Attach("eth0", wan, netip.MustParseAddr(cloudAddr))
 	host.DefaultRoute(netip.MustParseAddr("198.51.100.1"))
-	ctx := within(t, 5*time.Minute)
+	ctx := within(t, 10*time.Minute)
 	c, err := kube.StartNode(ctx, kube.NodeOptions{
 		Dir: tempDir(t), Namespace: host.Namespace(), Name: "cloud", NodeAddress: netip.MustParseAddr(cloudAddr),
 	})

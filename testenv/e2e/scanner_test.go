@@ -122,8 +122,11 @@ func (s *scanner) scan(t *testing.T, d *download, pid int, handshakes [][]byte) 
 		before := d.bytes.Load()
 		start := time.Now()
 		s.send(t, scanTotal/len(kinds), kind.next)
-		if got := d.bytes.Load() - before; got == 0 {
-			t.Errorf("%s: the transfer stood still for %v", kind.name, time.Since(start))
+		for d.bytes.Load() == before { // it lasts a second, in which a busy machine may carry nothing
+			if time.Since(start) > patience {
+				t.Fatalf("%s: the transfer stood still for %v", kind.name, time.Since(start))
+			}
+			s.send(t, scanBurst, kind.next)
 		}
 		cookies, others := s.replies(t)
 		switch {

@@ -225,7 +225,8 @@ func openBulk(ctx context.Context, t *testing.T, from, to *site) *stream {
 
 func dialStream(ctx context.Context, t *testing.T, from, to *site, flag uint64) *stream {
 	t.Helper()
-	s := &stream{t: t, late: t.Errorf, name: from.name + " → " + to.name}
+	s := &stream{t: t, name: from.name + " → " + to.name}
+	s.late = func(what string, took, most time.Duration) { t.Helper(); late(t, what, took, most) }
 	var wg sync.WaitGroup
 	for id := uint64(time.Now().UnixNano()); ; id++ {
 		err := s.open(ctx, &wg, id|flag, from, to)
@@ -357,9 +358,7 @@ func (s *stream) check(limit time.Duration) time.Duration {
 		s.t.Fatalf("%v (gap so far %v)", err, s.gap())
 	}
 	gap := s.gap()
-	if gap > limit {
-		s.late("stream %s rested for %v, want at most %v", s.name, gap.Round(time.Millisecond), limit)
-	}
+	s.late("stream "+s.name+" rested", gap, limit)
 	return gap
 }
 

@@ -64,7 +64,7 @@ func filterPeers(t *testing.T, term *terminal) {
 	term.awaitGone("no filter", "esc clears") // escape and a letter at once would be another key
 	term.typed("/LEF")
 	term.press("Enter")
-	term.await("the row that has it", "▸ left", "/LEF")
+	term.await("the row that has it", "▸ left", "/LEF", "esc clears")
 	term.press("Escape")
 	term.awaitGone("no filter", "esc clears")
 }
@@ -74,8 +74,13 @@ func drill(t *testing.T, term *terminal) {
 	t.Helper()
 	term.press("Enter")
 	term.await("the peer", "[2 Peer]", "left", "handshake", leftPublic)
-	term.press("G")
-	term.await("its end", "public key")
+	term.shows("its end", func(screen string) bool {
+		if strings.Contains(screen, "public key") {
+			return true
+		}
+		term.press("G") // once more: what is shown may have grown since
+		return false
+	})
 	term.press("Escape")
 	term.await("back", "[1 Overview]", "● connected")
 	term.press("?")

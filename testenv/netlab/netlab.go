@@ -27,9 +27,9 @@ import (
 	"time"
 )
 
-// setupTimeout bounds one command that builds or removes a part of a lab. Each normally takes
-// milliseconds.
-const setupTimeout = time.Minute
+// setupTimeout bounds one command that builds or removes a part of a lab. Each takes
+// milliseconds; the bound is for a machine in trouble.
+const setupTimeout = 3 * time.Minute
 
 // Lab is an internet of namespaces that belongs to one test. Its methods are safe for concurrent
 // use, but must be called before the test ends.

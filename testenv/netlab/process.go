@@ -40,9 +40,9 @@ type Process struct {
 	err            error         // of Wait; valid once done is closed
 }
 
-// drainTimeout bounds the wait for output after the program has ended and one of its children
-// still holds the pipes.
-const drainTimeout = 5 * time.Second
+// drainTimeout bounds the wait for output after a program ended while a child of its
+// still holds the pipes. A busy machine may take seconds to read what is there.
+const drainTimeout = time.Minute
 
 // Start starts a program that dies at the latest with the test process. The caller must call
 // [Process.Kill], or [Process.Wait] until the program ends.

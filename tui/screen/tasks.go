@@ -24,8 +24,17 @@ func newTasks(ctx context.Context) *tasks {
 	return &tasks{ctx: ctx, cancel: cancel}
 }
 
-// run makes a command of a call that ends with its context.
+// run makes a command of a call that ends with its context, after limit at the latest.
 func (t *tasks) run(limit time.Duration, call func(ctx context.Context) tea.Msg) tea.Cmd {
+	return t.command(func(ctx context.Context) tea.Msg {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return call(ctx)
+	})
+}
+
+// command makes a command of a call that ends with its context, which is that of all.
+func (t *tasks) command(call func(ctx context.Context) tea.Msg) tea.Cmd {
 	return func() tea.Msg {
 		t.mu.Lock()
 		if t.closed {
@@ -35,15 +44,14 @@ func (t *tasks) run(limit time.Duration, call func(ctx context.Context) tea.Msg)
 		t.group.Add(1)
 		t.mu.Unlock()
 		defer t.group.Done()
-		ctx, cancel := context.WithTimeout(t.ctx, limit)
-		defer cancel()
-		return call(ctx)
+		return call(t.ctx)
 	}
 }
 
-// after makes a command that gives a message once a time has passed.
+// after makes a command that gives a message once a time has passed, however late a process that was
+// suspended notices: what the message leads to would not go on without it.
 func (t *tasks) after(d time.Duration, msg tea.Msg) tea.Cmd {
-	return t.run(2*d, func(ctx context.Context) tea.Msg {
+	return t.command(func(ctx context.Context) tea.Msg {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {

@@ -91,7 +91,4 @@ func (w *world) testGuard(t *testing.T) {
 			t.Fatal("a label that was given does not count")
 		}
 	}
-	if d := time.Since(begun); d > 2*refusedFor+5*time.Second {
-		t.Errorf("a label that was given counts after %v", d)
-	}
 }

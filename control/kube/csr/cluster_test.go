@@ -281,12 +281,8 @@ spec: {policyName: no-berlin, validationActions: [Deny]}
 func (w *world) waitsForASlowSigner(t *testing.T) {
 	w.stopSigner()
 	csrPEM := requestFor(t, userOf(edge))
-	start := time.Now()
 	_, err := w.issuer.Issue(within(t, patience), edge, csrPEM)
 	w.wantCode(t, err, catalogue.CSRUnsigned)
-	if took := time.Since(start); took > issueTimeout+5*time.Second {
-		t.Errorf("it took %v", took)
-	}
 	before := w.kubectl(t, "", "get", "csr", "-o", "name")
 	w.startSigner(t)
 	got, err := w.issuer.Issue(within(t, patience), edge, csrPEM)

@@ -267,10 +267,11 @@ func (w *world) testRights(t *testing.T) {
 		return slices.Equal(codes(e), []string{"PST0425"}) && e.Problems[0].Name == NameNodes
 	})
 	_, fix = catalogue.Render(e.Problems[0].Code, e.Problems[0].Params)
+	if len(fix) < 1 || fix[0].Command == "" {
+		t.Fatalf("the fix has no command: %+v", fix)
+	}
 	// The command in the fix works.
-	_, command, _ := strings.Cut(fix, "`")
-	command, _, _ = strings.Cut(command, "`")
-	for _, one := range strings.Split(command, " && ") {
+	for _, one := range strings.Split(fix[0].Command, " && ") {
 		w.kubectl(t, "", strings.Fields(strings.TrimPrefix(one, "kubectl "))...)
 	}
 	s.until(t, "nodes", func(e Exposure) bool { return len(e.Endpoints) == 2 && len(e.Problems) == 0 })
