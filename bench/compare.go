@@ -40,8 +40,8 @@ type Change struct {
 	Better   Direction `json:"better"`
 	Before   Summary   `json:"before"`
 	After    Summary   `json:"after"`
-	// P is the probability that runs without a change differ this much, by the Mann-Whitney U
-	// test.
+	// P is the probability that runs without a change differ at least this much, by the
+	// Mann-Whitney U test.
 	P      float64 `json:"p"`
 	Effect Effect  `json:"effect"`
 
@@ -60,7 +60,7 @@ const (
 	TooFew   Effect = "too few runs"
 )
 
-// Compare returns the changes from one report to another that exceed noise.
+// Compare compares the values of two reports, and classifies each change.
 func Compare(before, after *Report) Comparison {
 	c := Comparison{
 		Kind: ComparisonKind, Version: ComparisonVersion,

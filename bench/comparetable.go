@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes the comparison as text: what the reports themselves differ in, a table of
-// each cell's metrics, and the cells that only one report has.
+// WriteTable writes the comparison as text: differences of machine and settings, a table of each
+// cell's metrics, and the cells that only one report has.
 func (c Comparison) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	if len(c.Unlike) > 0 {

@@ -23,8 +23,8 @@ import (
 )
 
 // The subjects that run two gateways in the run's process, by the service that is used. The
-// gateways are those of clusters without Kubernetes: the exports and the imports' listen
-// addresses are set directly.
+// gateways are those of clusters, but without Kubernetes: the subject itself tells one what is
+// exported, and asks the other for the address at which it listens.
 const (
 	GatewaysNamed    = "gateways-named"
 	GatewaysImported = "gateways-imported"
@@ -120,7 +120,7 @@ func (g *gateways) ends(l net.Listener, at string) load.Ends {
 
 // open starts both gateways and the service.
 func (g *gateways) open(ctx context.Context, spec load.Spec) (err error) {
-	_ = tunnel.UseSmallPages() // as gateways do; optional there, too
+	_ = tunnel.UseSmallPages() // as gateways do, which also run without it
 	if g.dir, err = os.MkdirTemp("", "pb"); err != nil {
 		return fmt.Errorf("make folder for two gateways: %w", err)
 	}

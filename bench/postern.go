@@ -47,7 +47,7 @@ func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
 	e := &end{key: key, bind: underlay.New(underlay.Options{
 		OnSTUN: h.onSTUN, MostPerSocket: s.most, SendBuffer: s.send,
 	})}
-	_ = tunnel.UseSmallPages() // as gateways do; optional there, too
+	_ = tunnel.UseSmallPages() // as gateways do, which also run without it
 	var err error
 	if e.stack, err = netstack.New(netstack.Options{Addresses: []netip.Addr{e.addr()}, MTU: s.mtu}); err != nil {
 		return nil, err
@@ -136,8 +136,7 @@ func connectPostern(spec load.Spec, s sizes) (load.Ends, error) {
 	toA, toB := peer.Config{PublicKey: a.key.Public()}, peer.Config{PublicKey: b.key.Public(), Endpoints: []netip.AddrPort{b.at()}}
 	if via != nil {
 		toA.Endpoints, toB.Endpoints = via, via
-		// The forwarder learns the ends from their first packets, so both must speak at once, the
-		// dialling one first.
+		// The forwarder learns the ends from their first packets, so both must speak at once.
 		toA.Keepalive, toB.Keepalive = viaKeepalive, viaKeepalive
 	}
 	if err := errors.Join(a.setPeer(toB), b.setPeer(toA)); err != nil {

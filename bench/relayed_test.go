@@ -122,7 +122,7 @@ func TestARelayLivesAsLongAsTheRun(t *testing.T) {
 func TestARelayThatEndsIsTheRunsFailure(t *testing.T) {
 	fails := func(netip.AddrPort) []string { return append(self(t), "not JSON") }
 	_, err := through(fails, func(context.Context, load.Spec) (load.Result, error) {
-		t.Error("the run took place")
+		t.Error("the run took place without a relay")
 		return load.Result{}, nil
 	})(t.Context(), load.Spec{})
 	if err == nil || !strings.Contains(err.Error(), "ended at once") || !strings.Contains(err.Error(), "not JSON") {

@@ -142,7 +142,8 @@ func (r *Report) pairs(m Metric, of, to CellName) (a, b []float64) {
 // CellName identifies a cell.
 type CellName struct{ Scenario, Subject string }
 
-// ReadReport reads a report's JSON form. It knows the scenarios of this package and of more.
+// ReadReport reads a report's JSON form. Its cells may be of the scenarios of this package and of
+// more.
 func ReadReport(from io.Reader, more ...Scenario) (*Report, error) {
 	r := new(Report)
 	if err := json.NewDecoder(from).Decode(r); err != nil {

@@ -5,8 +5,8 @@ import "slices"
 // By says how the values of two cells are compared.
 type By int
 
-// The ways to compare. ByEachWay is half the difference: the delay that is added one way to a
-// round trip. Differences are in the metric's base unit.
+// The ways to compare. ByEachWay is half the difference: if the metric is a round-trip time, what
+// each direction adds. Differences are in the metric's base unit.
 const (
 	ByRatio By = iota
 	ByDifference

@@ -14,8 +14,8 @@ type Scenario struct {
 	Title string
 	// Benchmark is the name in benchstat's format, without "Benchmark".
 	Benchmark string
-	// Default includes the scenario if none is selected. It is set for those that a requirement
-	// needs.
+	// Default includes the scenario if none is selected. Every scenario that a requirement needs
+	// has it.
 	Default bool
 	// Spec describes the runs. The runner fills in the subject, the durations and the profile
 	// files.

@@ -107,8 +107,8 @@ func TestProcessEndsAChildWithItsContext(t *testing.T) {
 	}
 }
 
-// The processes of wireguard-go are in no control group. They must not be compared with processes
-// that are, without notice.
+// The processes of wireguard-go are in no control group, so this subject refuses limits. Otherwise
+// it would silently be compared with processes that have them.
 func TestWireguardGoIsNotRunWithinLimits(t *testing.T) {
 	r := Runner{Subjects: Subjects(Programs{Peers: "peers", Dir: t.TempDir()})}
 	subject, ok := r.subject(WireGuardGo)
@@ -150,7 +150,7 @@ func TestQuotedKeepsTheEndOfLongOutput(t *testing.T) {
 	}
 }
 
-// TestPeersUseTheSameLoad checks that the peers' modules compile the files of this package.
+// TestPeersUseTheSameLoad checks that the peers' modules compile the files of package load.
 func TestPeersUseTheSameLoad(t *testing.T) {
 	files, err := filepath.Glob("load/*.go")
 	if err != nil || len(files) == 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 // WriteTable writes the report as text: a table for each scenario with each subject's metrics as
-// median ± half the range in per cent and its throughput relative to the reference subject as
-// ratio [min–max], then the requirements with their verdicts.
+// median ± half the range in per cent and the ratio of its first metric to the reference
+// subject's, as ratio [min–max], then the requirements with their verdicts.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	m := r.Machine
@@ -36,8 +36,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// measured reports whether the report has a verdict on any requirement. If not, the column of
-// UNKNOWNs is left out.
+// measured reports whether any verdict is not Unknown. If there is none, the table of requirements
+// is left out.
 func (r *Report) measured(outcomes []Outcome) bool {
 	for _, o := range outcomes {
 		if o.Verdict != Unknown {

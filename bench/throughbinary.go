@@ -19,9 +19,9 @@ const (
 	PosternRoomy  = "postern-roomy"
 )
 
-// roomy is a control group without effective limits. The scheduler gives a group the weight of
-// one process, whatever runs in it. A limited gateway beside other load can therefore only be
-// compared with one that is in a group, too.
+// roomy returns limits that bound nothing but put a gateway into a control group. The scheduler
+// gives a group the weight of one process, whatever runs in it. A limited gateway beside other load
+// can therefore only be compared with one that is in a group, too.
 func roomy() limits.Limits { return limits.Limits{CPUs: float64(runtime.NumCPU())} }
 
 // small is a machine that must be enough for the control plane.

@@ -61,7 +61,7 @@ func (c configuration) write(dir string) (file, socket string, err error) {
 		"listen":   map[string]any{"port": c.port},
 		"mtu":      c.mtu,
 		"admin":    map[string]any{"socket": socket},
-		"limits":   map[string]any{"connectionsPerSecond": 100_000}, // some loads only make connections
+		"limits":   map[string]any{"connectionsPerSecond": 100_000}, // so that loads of connections are not limited
 	}
 	if c.mtu == 0 {
 		spec["mtu"] = defaultMTU
@@ -131,7 +131,7 @@ func start(dir, program string, l limits.Limits, c configuration) (*gateway, err
 	return g, nil
 }
 
-// environment removes the variables that configure the gateway or the Go runtime.
+// environment returns ours without the variables that configure the gateway or the Go runtime.
 func environment(ours []string) []string {
 	return slices.DeleteFunc(slices.Clone(ours), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -4,6 +4,6 @@ package child
 
 import "os/exec"
 
-// EndWithParent does nothing: only Linux can do this. The processes of a killed benchmark keep
-// running.
+// EndWithParent does nothing: it is only implemented for Linux. Elsewhere the processes of a killed
+// benchmark keep running.
 func EndWithParent(*exec.Cmd) {}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Group limits the processes started in it and their children.
+// Group limits the processes started in it and their descendants.
 type Group struct {
 	in      hierarchy
 	folders []string
@@ -220,7 +220,7 @@ func (g *Group) Close() error {
 		}
 		err := errors.Join(errs...)
 		if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			return err // the latter belong to others, such as root's killed runs
+			return err // without permission: another user's groups, such as those of root's killed runs
 		}
 		select {
 		case <-tick.C:

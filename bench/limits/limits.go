@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// Limits limits a program; zero values mean no limit.
+// Limits are the limits of a program; zero values mean none.
 type Limits struct {
 	// CPUs is the number of cores: 0.5 is half a core.
 	CPUs float64

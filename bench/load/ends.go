@@ -23,9 +23,9 @@ type Ends struct {
 	Workloads *Ends
 	// Close closes the subject after its last connection. It may be nil.
 	Close func() error
-	// Began is when the start of the ends began. By default that is when the subject is called. A
-	// subject that first has to start things that a user would already have running sets a later
-	// time.
+	// Began is the time from which the start of the ends counts; zero means the call of the
+	// subject. A subject that must first start things that a user would already have running sets
+	// a later time.
 	Began time.Time
 	// Bearers are the processes that carry the subject, if not this one.
 	Bearers
@@ -61,8 +61,8 @@ func Run(ctx context.Context, spec Spec, ends Ends) (r Result, err error) {
 }
 
 // wake makes one connection and closes it, so that the tunnel is up for the load. Otherwise the
-// handshake would be part of the first stream's round-trip time, which TCP uses for its initial
-// state.
+// handshake would be part of the first round-trip time that TCP measures, from which it derives
+// its timers and buffers.
 func wake(ctx context.Context, ends Ends) error {
 	out, in, err := connect(ctx, ends)
 	if err != nil {

@@ -48,8 +48,8 @@ type Spec struct {
 	// MTU of the overlay in bytes; 0 means the subject's default.
 	MTU int `json:"mtuBytes,omitempty"`
 	// Via is the IP:port of a forwarder to be used as the other end's underlay address; empty
-	// means a direct path. The dialling end should speak to it first: this tells the forwarder
-	// the directions.
+	// means a direct path. Both ends must send to it: it learns their addresses from their first
+	// packets.
 	Via string `json:"via,omitempty"`
 	// Relay is the IP:port of the TURN server that was started for the run; empty for subjects
 	// that need none.
@@ -128,8 +128,8 @@ func (r Result) CPUSeconds() float64 { return r.UserSeconds + r.SystemSeconds }
 // BitsPerSecond is the payload's rate; 0 for an empty window.
 func (r Result) BitsPerSecond() float64 { return perUnit(float64(r.Bytes)*8, r.Seconds) }
 
-// BitsPerCPUSecond is the payload for each second of processor time of both ends; 0 if that is
-// unknown.
+// BitsPerCPUSecond is the payload, in bits, for each second of processor time of both ends; 0 if
+// that time is unknown.
 func (r Result) BitsPerCPUSecond() float64 { return perUnit(float64(r.Bytes)*8, r.CPUSeconds()) }
 
 // Cores is the average number of busy cores.

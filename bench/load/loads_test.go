@@ -14,7 +14,7 @@ import (
 // In these tests each write to a pipe in a bubble takes a millisecond. So figures are exact,
 // except for events at the very beginning or end of a window.
 
-// near allows for these.
+// near reports whether got equals want, apart from such events.
 func near(got, want float64) bool { return math.Abs(got-want) <= 0.005*want }
 
 func TestStreamsGoTheWayAskedFor(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 )
 
 // Subject starts the two ends of what is measured. This package generates the load, with the same
-// code for all subjects. A subject only uses the spec for the properties of its ends: MTU, Relay,
-// Via.
+// code for all subjects. A subject only uses the spec for the properties of its ends, such as MTU,
+// Relay and Via.
 type Subject = func(context.Context, Spec) (Ends, error)
 
 // Subjects are a program's subjects by name.

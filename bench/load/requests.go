@@ -70,7 +70,7 @@ func requests(ctx context.Context, spec Spec, ends Ends) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	p.stop.at(win.to) // requests due until then have been answered
+	p.stop.at(win.to) // requests due until then are still answered
 	if err := await(p.done, w.failed, "requests"); err != nil {
 		return Result{}, err
 	}

@@ -8,7 +8,7 @@ import (
 // answerTimeout bounds the wait for the last answers after the window.
 const answerTimeout = time.Minute
 
-// timetable says when one goroutine's next repetition is due.
+// timetable says when an operation that one goroutine repeats is due next.
 type timetable struct {
 	stop     *stop
 	interval time.Duration // 0: when the one before is done

@@ -37,7 +37,8 @@ func (w *workers) connect(ctx context.Context, ends Ends) (out, in net.Conn, err
 	return out, in, err
 }
 
-// own makes the workers' close close connections; if they are closed already, it closes them now.
+// own registers connections, which close then closes. If close has been called, own closes them
+// itself.
 func (w *workers) own(conns ...conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

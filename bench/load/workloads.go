@@ -13,12 +13,12 @@ type Workloads struct {
 	Connections float64 `json:"connectionsPerSecond"`
 }
 
-// callers is the number of goroutines that make connections: only if as many are slow at once is
-// one late.
+// callers is the number of goroutines that make the connections, in turn. A connection is only late
+// if the one before it in the same goroutine takes longer than a whole turn.
 const callers = 64
 
-// workloads starts them and runs until stop. The streams alternate in direction; the first one
-// sends from the dialling end.
+// workloads starts the workloads and returns. No connection is due after stop. The streams
+// alternate in direction; the first one sends from the dialling end.
 func (w *workers) workloads(ctx context.Context, spec Workloads, ends *Ends, stop *stop) (bulk counts, c *calls, err error) {
 	if ends == nil {
 		return nil, nil, errors.New("the subject has no ends for them")

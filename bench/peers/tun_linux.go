@@ -115,8 +115,8 @@ func (b insideBind) Open(port uint16) (receive []conn.ReceiveFunc, actual uint16
 	return receive, actual, err
 }
 
-// fixedMTU is a TUN device with a known MTU. Package tun asks the kernel for an interface of that
-// name, from a thread in another namespace.
+// fixedMTU is a TUN device with a known MTU. The MTU method of package tun would ask the kernel for
+// an interface of that name, from a thread in another namespace.
 type fixedMTU struct {
 	tun.Device
 	mtu int

@@ -19,7 +19,7 @@ import (
 const (
 	// servicePort is the overlay port that receives the load, TCP and UDP.
 	servicePort = 5201
-	// defaultMTU is the default of WireGuard's tools and of the gateway.
+	// defaultMTU is the default of WireGuard's tools, which postern's subjects use, too.
 	defaultMTU = 1420
 	// overhead is what WireGuard adds to a packet over IPv6, in bytes: IPv6 40, UDP 8, header 16,
 	// tag 16. The tools subtract it from the link's MTU, 1,500.

@@ -31,7 +31,8 @@ type Flood struct {
 	// bit/s.
 	Alone float64 `json:"aloneBitsPerSecond"`
 	Under float64 `json:"underBitsPerSecond"`
-	// AnonAlone and AnonUnder are the hub's peak anonymous memory, in bytes.
+	// AnonAlone and AnonUnder are the highest anonymous memory of the hub that was sampled before
+	// and during the flood, in bytes.
 	AnonAlone uint64 `json:"anonAloneBytes"`
 	AnonUnder uint64 `json:"anonUnderBytes"`
 	// HubAlone and HubUnder are the hub's processor time, in cores. Sender is that of the sender,
@@ -262,7 +263,7 @@ func startDownload(ctx context.Context, p *Peer) (*download, error) {
 
 func (d *download) close() { d.conn.Close(); <-d.ended }
 
-// strangers send initiations that only take effort to verify.
+// strangers send initiations that the hub can only reject after computing a shared secret.
 type strangers struct {
 	quit chan struct{}
 	done chan sent
@@ -311,7 +312,7 @@ func (s *strangers) send(conns []*net.UDPConn, all [][]byte, rate int) (n int) {
 	for begun := time.Now(); ; {
 		for n < int(time.Since(begun).Seconds()*float64(rate)) {
 			for range burst {
-				// Ignore replies, and ECONNREFUSED for a closed port.
+				// Replies are not read. Go on if the hub's port is closed.
 				_, err := conns[n%len(conns)].Write(all[n%len(all)])
 				if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
 					return n
@@ -334,7 +335,7 @@ func (s *strangers) stop() sent {
 }
 
 // initiations returns n initiations to the owner of a key, with a valid mac1 and random content
-// otherwise: the hub must compute a shared secret to detect them.
+// otherwise: the hub must compute a shared secret to find out that they are not genuine.
 func initiations(to peer.PublicKey, n int) [][]byte {
 	key := blake2s.Sum256(append([]byte(labelMAC1), to[:]...))
 	random := rand.NewChaCha8([32]byte(to))

@@ -135,7 +135,7 @@ func (h *Hub) start() error {
 	h.cmd, h.ended = cmd, ended
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // stop handles the error; if it ends by itself, its log says why
+		_ = cmd.Wait() // stop causes the error; if the hub ends by itself, its log says why
 	}()
 	return nil
 }

@@ -31,7 +31,7 @@ type Idle struct {
 // Join is the median of Joins, 0 if there are none.
 func (i Idle) Join() time.Duration { return median(i.Joins) }
 
-// median returns 0 for an empty list.
+// median returns the median of a list, the upper one of two, and 0 for an empty list.
 func median(list []time.Duration) time.Duration {
 	if len(list) == 0 {
 		return 0

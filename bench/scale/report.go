@@ -49,7 +49,8 @@ func table(b *strings.Builder, rows func(row func(cells ...any))) {
 	_ = t.Flush() // a strings.Builder never fails
 }
 
-// writeIdle writes what peers cost, relative to the smallest number of them.
+// writeIdle writes what the hub costs with each number of peers, and the cost of each peer beyond
+// the first number.
 func writeIdle(b *strings.Builder, list []Idle) {
 	fmt.Fprintln(b, "\nidle peers: what the hub takes")
 	table(b, func(row func(...any)) {

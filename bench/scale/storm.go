@@ -21,10 +21,11 @@ type Storm struct {
 	// according to the hub.
 	Most time.Duration `json:"mostNanoseconds"`
 	Back time.Duration `json:"backNanoseconds"`
-	// Slowest is the slowest of the Asked `status` requests since the start.
+	// Slowest is the longest time of the Asked `status` requests after the first answer.
 	Slowest time.Duration `json:"slowestNanoseconds"`
 	Asked   int           `json:"asked"`
-	// CPU is the hub's processor time until then, PeakAnon its peak memory, in bytes.
+	// CPU is the hub's processor time until all peers are connected, PeakAnon the highest anonymous
+	// memory that was sampled, in bytes.
 	CPU      time.Duration `json:"cpuNanoseconds"`
 	PeakAnon uint64        `json:"peakAnonBytes"`
 }

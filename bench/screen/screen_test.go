@@ -156,7 +156,7 @@ type arrival struct {
 
 func view(t *testing.T, c *crowd, delay time.Duration) *viewer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "screen") // short: it contains a socket
+	dir, err := os.MkdirTemp("", "screen") // short: the path of a socket in it is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func (v *viewer) await(text string) {
 	}
 }
 
-// drain drops the output until now, then waits for the given time.
+// drain drops all output for the given time.
 func (v *viewer) drain(during time.Duration) {
 	end := time.After(during)
 	for {

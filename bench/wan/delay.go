@@ -49,7 +49,7 @@ func newStrays(p Path) strays {
 	return strays{random: rand.New(rand.NewPCG(p.Seed, 1)), chance: p.Reorder, most: p.ReorderBy}
 }
 
-// next returns the next packet's additional delay, 0 for most.
+// next returns the next packet's additional delay, 0 if it does not fall behind.
 func (s *strays) next() time.Duration {
 	if s.chance == 0 || s.random.Float64() >= s.chance {
 		return 0

@@ -61,10 +61,10 @@ type duel struct {
 
 // Units of a duel's values, in a [load.Result].
 const (
-	unitShare = "share"      // of what all flows get
+	unitShare = "share"      // share of what all flows get
 	unitJain  = "jain-index" // (Σx)²/(n·Σx²) of all flows
 	unitDrops = "path-drops" // share of the subject's packets that the bottleneck dropped
-	unitUse   = "path-use"   // of the bottleneck's rate, headers included
+	unitUse   = "path-use"   // share of the bottleneck's rate, headers included
 )
 
 var (

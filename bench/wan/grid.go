@@ -137,8 +137,8 @@ const (
 // runFunc makes a run.
 type runFunc = func(context.Context, load.Spec) (load.Result, error)
 
-// over makes a run over a path and, if there is a rival, a run of that at the same time. If
-// turned, the subject begins first.
+// over makes a run over a path. In a duel the rival, if there is one, runs at the same time: it
+// begins first, or second if turned.
 func (g *Grid) over(ctx context.Context, s Scenario, spec load.Spec, subject, rival bench.Subject, turned bool) (r load.Result, err error) {
 	runs := []runFunc{subject.Run}
 	if rival.Run != nil {

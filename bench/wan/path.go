@@ -58,7 +58,7 @@ func (p Path) transmission(bytes int) time.Duration {
 	return time.Duration(math.Round(float64(bytes) * 8 / p.Rate * float64(time.Second)))
 }
 
-// back returns the path for the end that spoke second.
+// back returns the path with the rate of the direction towards the end that sends.
 func (p Path) back() Path {
 	if p.BackRate > 0 {
 		p.Rate = p.BackRate

@@ -19,9 +19,9 @@ type profile struct {
 
 // profiles are typical paths of edges. Values that the sources do not state were chosen.
 var profiles = []profile{
-	// A good cell: 25 to 55 ms without load, and a large queue. Such queues: Jiang, Wang, Lee,
-	// Rhee, "Tackling Bufferbloat in 3G/4G Networks", IMC 2012. The bursts of losses are those of
-	// handovers.
+	// A good cell: 25 to 55 ms without load, and a queue limited only by memory, as in Jiang, Wang,
+	// Lee, Rhee, "Tackling Bufferbloat in 3G/4G Networks", IMC 2012. The bursts of losses are those
+	// of handovers.
 	{"lte", 25 * time.Millisecond, 30 * time.Millisecond, 30e6, 10e6, 0.01, 8, 400 * time.Millisecond},
 	// A geostationary satellite: 558 ms for light (RFC 2488, section 2) plus the access network.
 	// Michel, Trevisan, Giordano, Bonaventure, "A First Look at Starlink Performance", IMC 2022,

@@ -169,8 +169,8 @@ func TestTunnelsShareThePath(t *testing.T) {
 	}
 	send(t, ends[1][0], "after you")
 	expect(t, ends[1][1], "after you")
-	// The forwarder checks its sockets in turn. If it is delayed, the packet only waits for at
-	// least one of the others.
+	// The forwarder reads its sockets in turn. If it is delayed, it may take this packet behind
+	// only one of the others.
 	if took, least := time.Since(began), 10*time.Millisecond; took < least {
 		t.Errorf("the other tunnel's packet took %s, want %s and more behind the queue", took, least)
 	}

@@ -101,7 +101,8 @@ func (v View) WriteTable(w io.Writer) error {
 
 func known(o bench.Outcome) bool { return o.Verdict != bench.Unknown }
 
-// writeFamily writes a table. Its columns are the first metrics of any of the scenarios.
+// writeFamily writes the table of a family of scenarios. It has a column for each metric of any of
+// them.
 func (v View) writeFamily(scenarios []Scenario, b *strings.Builder) error {
 	var columns []bench.Metric
 	for _, s := range scenarios {
@@ -190,7 +191,7 @@ func (v View) keySeconds(cell, subject string) float64 {
 	return c.Summary(keyP99).Median
 }
 
-// writeDoubts reports failed runs, and runs in which the forwarder itself lost packets.
+// writeDoubts writes which runs failed, and in which the forwarder itself lost packets.
 func (v View) writeDoubts(b *strings.Builder) {
 	for _, c := range v.Cells {
 		if n, reason := c.Failures(); n > 0 {

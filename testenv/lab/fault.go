@@ -64,7 +64,7 @@ func (f *fault) steps(l *Lab, phase Phase) []step {
 			met = step{"connected", "both wait for an authenticated answer", l.awaitMet}
 		}
 		steps := append(f.peer(l), met)
-		if f.byTicket { // the state of the other's NAT comes with its reports
+		if f.byTicket { // each learns of the other's NAT from its reports
 			steps = append(steps, step{"reports", "each tells the other what it reaches", l.awaitReports})
 		}
 		return steps
@@ -148,8 +148,8 @@ func (l *Lab) known(ctx context.Context) (cloud, edge diagnosis) {
 	return cloud, edge
 }
 
-// patient is known for a while, in which the gateways' own checks usually finish, and then
-// diagnose.
+// patient returns a function that calls known for a while, in which the gateways' own checks
+// usually finish, and then diagnose.
 func (l *Lab) patient() diagnoser {
 	const enough = 8 * time.Second
 	start := time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// late is the response time of a slow API server: above the second from which on checks warn.
+// late is the response time of the slow API server: longer than the second from which checks warn.
 const late = 1500 * time.Millisecond
 
 // apiServers are faults of cloud's API server. Edge sees them through the tunnel, and cloud sees

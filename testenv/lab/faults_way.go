@@ -107,7 +107,7 @@ func noWayIn() Scenario {
 			cloud: codes(catalogue.NoWayIn), edge: codes(catalogue.HandshakeStale),
 			fix: func(_ context.Context, l *Lab) (string, error) {
 				err := l.cloudNAT.Forward(gatewayPort, netip.AddrPortFrom(cloudInside, gatewayPort))
-				l.cloudNAT.Reboot() // existing mappings would keep working
+				l.cloudNAT.Reboot() // otherwise flows in progress would keep their old mappings
 				return fmt.Sprintf("cloud's router forwards UDP %d again", gatewayPort), err
 			},
 		}}

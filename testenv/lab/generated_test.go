@@ -91,7 +91,7 @@ const (
 
 func (w when) String() string { return [...]string{"", "from the start", "after a failover"}[w] }
 
-// generatedFault is a generated fault.
+// generatedFault is a fault made of these parts.
 type generatedFault struct {
 	spot
 	kind
@@ -466,8 +466,9 @@ const (
 
 func (o outcome) String() string { return [...]string{"wrong", "half", "right"}[o] }
 
-// judge compares what a side found with what is right. A verdict that says that it does not know
-// counts as half. Additional roots beside the right one are wrong.
+// judge compares what a side found with what is right. If there is something to find, finding
+// nothing is half right, and so are codes that only say that nothing is heard. Any other code that
+// is not right makes the verdict wrong.
 func judge(found, want []catalogue.Code) outcome {
 	silence := codes(catalogue.Unanswered, catalogue.HandshakeStale, catalogue.PeerSilent)
 	in := func(list []catalogue.Code) func(catalogue.Code) bool {
@@ -506,7 +507,7 @@ type scored struct {
 }
 
 const (
-	// soon is when a verdict should be right after the requested check shows the fault.
+	// soon is how long after the fault a verdict may be wrong.
 	soon = 5 * time.Second
 	// settleTime is the time after which verdicts must be settled.
 	settleTime = 50 * time.Second

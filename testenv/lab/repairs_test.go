@@ -81,7 +81,7 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 		for _, c := range d.roots() {
 			switch {
 			case slices.ContainsFunc(c.Steps, checksThere) && len(found) > 1 && tellsMore(found[1-i].codes()):
-				// and what that names is to be fixed
+				// the fix that the other side prints is applied
 			case g.end != nil:
 				if g.end.fix == nil || !strings.Contains(c.Fix, g.end.says) {
 					continue
@@ -107,7 +107,7 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 	ctx, cancel := context.WithTimeout(ctx, fixTime)
 	defer cancel()
 	stays := codes(catalogue.StateDeleted, catalogue.ProcessStarved)
-	if g.also != nil { // which is not fixed yet
+	if g.also != nil { // whose fix is not applied
 		stays = slices.Concat(stays, g.also.cloud, g.also.edge)
 	}
 	_, err := l.awaitClean(ctx, l.diagnose, stays...)
@@ -123,7 +123,7 @@ func (g generatedFault) applyFixes(ctx context.Context, l *Lab, found []diagnosi
 // checksThere reports whether a step is to have the other side checked.
 func checksThere(s api.Step) bool { return s.Command == "postern check" && !s.Here }
 
-// tellsMore reports whether what the other side found names another cause than silence.
+// tellsMore reports whether the other side found a cause other than silence.
 func tellsMore(c []catalogue.Code) bool {
 	silence := codes(catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer)
 	return slices.ContainsFunc(c, func(c catalogue.Code) bool { return !slices.Contains(silence, c) })

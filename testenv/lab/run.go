@@ -38,7 +38,7 @@ const (
 	Fix                  // it is fixed and gone
 )
 
-// Progress reports the steps; either function may be nil.
+// Progress is called at the beginning and end of each step; either function may be nil.
 type Progress struct {
 	Begin func(name, doing string)
 	End   func(api.LabStep)

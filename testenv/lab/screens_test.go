@@ -73,7 +73,7 @@ func (w watched) await(t *testing.T, text string) {
 	}
 }
 
-// after waits.
+// after waits for the given time.
 func after(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

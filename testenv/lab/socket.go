@@ -46,7 +46,7 @@ func (s *socket) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment bo
 	return s.Conn.WriteWith(b, to, ttl, dontFragment)
 }
 
-// OnUnreachable calls f for each ICMP error until Close.
+// OnUnreachable calls f for each ICMP error that reports an unreachable destination, until Close.
 func (s *socket) OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string)) {
 	s.telling.Go(func() {
 		for {

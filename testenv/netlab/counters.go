@@ -107,7 +107,7 @@ type Meter struct {
 }
 
 // MeterUDP starts counting datagrams between the host's port and the given remote address. There
-// may be one meter for each address and port.
+// may be only one meter for each address and port.
 func (h *Host) MeterUDP(port uint16, remote string) *Meter {
 	h.lab.t.Helper()
 	m := &Meter{host: h, family: "ip", table: fmt.Sprintf("meter_%d_%s", port, strings.ReplaceAll(remote, ".", "_"))}

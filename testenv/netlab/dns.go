@@ -140,7 +140,8 @@ func (z *Zone) write(name, text string) string {
 	return file
 }
 
-// await starts the server, or makes the running one reload, and waits for a new line of output.
+// await starts the server, or makes the running one reload, and waits until it writes line once
+// more.
 func (z *Zone) await(line string, args ...string) {
 	t := z.host.lab.t
 	t.Helper()

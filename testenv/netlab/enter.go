@@ -12,8 +12,8 @@ import (
 )
 
 // Do runs fn in a network namespace, on the calling goroutine's thread; "" means the current one.
-// Sockets that fn opens, but not goroutines that it starts, stay in the namespace. So a test can
-// listen, dial and send there without a helper process. fn must not start processes.
+// Sockets that fn opens stay in the namespace, so a test can listen, dial and send there without a
+// helper process. Goroutines that fn starts run outside. fn must not start processes.
 func Do(namespace string, fn func() error) error {
 	if namespace == "" {
 		return fn()

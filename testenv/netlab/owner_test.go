@@ -28,12 +28,12 @@ func TestOwnerIsAliveOnlyAsTheSameProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !own.alive() {
-		t.Error("this process: got dead")
+		t.Error("this process: got dead, want alive")
 	}
 	if later := (owner{pid: own.pid, start: own.start + 1}); later.alive() {
-		t.Error("another process with this ID: got alive")
+		t.Error("another process with this ID: got alive, want dead")
 	}
 	if none := (owner{pid: math.MaxInt32, start: 1}); none.alive() {
-		t.Error("impossible process: got alive")
+		t.Error("impossible process: got alive, want dead")
 	}
 }

@@ -69,7 +69,8 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// environ is the test's environment. In a namespace a proxy cannot be used, so it is removed.
+// environ returns the test's environment. In a namespace it leaves out the variables that name a
+// proxy, which cannot be reached there.
 func environ(namespace string) []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -101,7 +101,7 @@ func (h *Host) StartTURN(o TURNOptions) *TURN {
 // Addr returns the address for clients over UDP and TCP.
 func (s *TURN) Addr() netip.AddrPort { return netip.AddrPortFrom(s.options.Listen[0], s.options.Port) }
 
-// AltAddr returns the second such address, if it has two addresses.
+// AltAddr returns the second such address, if the server listens on two.
 func (s *TURN) AltAddr() netip.AddrPort {
 	return netip.AddrPortFrom(s.options.Listen[len(s.options.Listen)-1], s.options.Port)
 }

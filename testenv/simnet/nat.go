@@ -92,7 +92,7 @@ func (n *NAT) Reboot() {
 }
 
 // SetAddrs changes the outside addresses, as some providers do every night: all mappings are
-// lost, and port forwards of addresses that no longer exist.
+// lost, and port forwards of addresses that the NAT no longer has.
 func (n *NAT) SetAddrs(addrs ...netip.Addr) error {
 	addrs, err := checkAddrs(n.name, addrs)
 	if err != nil {

@@ -85,7 +85,7 @@ func bySet(height int, frames []Frame) map[uint64]string {
 	return bodies
 }
 
-// writeTimes writes when the parts of a set of frames are visible.
+// writeTimes writes when the captions and characters of a set of frames are visible.
 func writeTimes(b *bytes.Buffer, set uint64, frames []Frame) {
 	if set == 1<<len(frames)-1 {
 		return // always
@@ -125,8 +125,8 @@ type run struct {
 	text   string
 }
 
-// runs splits a line that begins with a look, and updates that look. Two spaces end a run, so
-// that columns stay aligned.
+// runs splits a line into runs. now is the look at the beginning of the line, which runs changes to
+// that at its end. Two spaces end a run, so that columns stay aligned.
 func runs(line string, now *look) (out []run) {
 	column := 0
 	for len(line) > 0 {

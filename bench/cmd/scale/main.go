@@ -104,7 +104,7 @@ type options struct {
 	json, self     bool
 }
 
-// parse parses the command line. It writes requested help to help.
+// parse parses the command line. Help, if requested, is written to help.
 func parse(args []string, help io.Writer) (options, error) {
 	var (
 		o             options

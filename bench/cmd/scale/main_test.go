@@ -15,7 +15,8 @@ import (
 	"github.com/postern-dev/postern/bench/scale"
 )
 
-// The measured program starts the test binary as well.
+// The program starts itself as joiner and, with -postern "", as hub. In tests that is the test
+// binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == serveArg || os.Args[1] == joinArg) {
 		main()

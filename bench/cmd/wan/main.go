@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, s cmdline.Streams) error {
 	return o.write(wan.View{Report: report, Base: o.base}, s.Out)
 }
 
-// report measures a report, or reads that of an earlier run.
+// report runs the benchmarks, or reads the report of an earlier run.
 func (o options) report(ctx context.Context, stderr io.Writer) (*bench.Report, error) {
 	if o.read != "" {
 		f, err := os.Open(o.read)
@@ -91,7 +91,7 @@ type options struct {
 	peers, before, base, read string
 }
 
-// parse parses the command line. It writes requested help to help.
+// parse parses the command line. Help, if requested, is written to help.
 func parse(args []string, help io.Writer) (options, error) {
 	var (
 		o                             options

@@ -70,8 +70,8 @@ func (t *tailnet) bringUp(ctx context.Context, via netip.AddrPort) error {
 	return t.awaitDirect(ctx, via)
 }
 
-// newProxy is newEnds between a local listener and a service, for programs that are not linked
-// with tailscale.
+// newProxy is newEnds between a local listener and a service, as used by programs that are not
+// linked with tailscale.
 func newProxy(ctx context.Context, spec load.Spec) (load.Ends, error) {
 	inner, err := newEnds(ctx, spec)
 	if err != nil {

@@ -109,7 +109,7 @@ func (l *trackedListener) closeAll() {
 	l.reading.Wait()
 }
 
-// trackedConn is a tracked connection.
+// trackedConn removes itself from its listener when it is closed, and reports the last read.
 type trackedConn struct {
 	net.Conn
 	l     *trackedListener
