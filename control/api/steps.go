@@ -8,7 +8,8 @@ type Step struct {
 	Text string `json:"text"`
 	// Command is what is typed for it: here or there, as Text says.
 	Command string `json:"command,omitempty"`
-	// Here: Command is typed at this gateway as it is, and is the only one of the fix that is.
+	// Here marks the one command of a fix that can be run at this gateway as it is: the verdict's command.
+	// Others may be for this gateway too; Text says where.
 	Here bool `json:"here,omitempty"`
 	// Or: it is done instead of the step before.
 	Or bool `json:"or,omitempty"`
@@ -17,10 +18,11 @@ type Step struct {
 // Steps are a fix, in the order in which they are done.
 type Steps []Step
 
-// StepsOf are the steps of a fix, as a gateway told them. An earlier version tells the fix in words only.
-func StepsOf(steps Steps, fix string) Steps {
+// StepsOf returns the steps of a fix from a gateway. An earlier version has only the fix in words, and its
+// command.
+func StepsOf(steps Steps, fix, command string) Steps {
 	if len(steps) == 0 && fix != "" {
-		return Steps{{Text: fix}}
+		return Steps{{Text: fix, Command: command, Here: command != ""}}
 	}
 	return steps
 }

@@ -51,7 +51,7 @@ var methods = map[string]any{
 	"ByItself": (*view).ByItself, "OfCluster": (*view).OfCluster,
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
-	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "OwnHost": (*view).OwnHost, "TooLarge": (*view).TooLarge, "Outside": (*view).Outside,
+	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "OwnHost": (*view).OwnHost, "TooLarge": (*view).TooLarge, "Family": (*view).Family, "Outside": (*view).Outside,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
@@ -368,9 +368,20 @@ func (v *view) OwnHost() string {
 	return "ADDRESS"
 }
 
+// Family is 4 or 6, that of the address in use, and 0 if that is not known.
+func (v *view) Family() int {
+	switch a, ok := special.Host(v.Address); {
+	case !ok:
+		return 0
+	case a.Is6():
+		return 6
+	}
+	return 4
+}
+
 // TooLarge is how nftables calls the ICMP error of the family in use that says that a packet is too large.
 func (v *view) TooLarge() string {
-	if a, ok := special.Host(v.Address); ok && a.Is6() {
+	if v.Family() == 6 {
 		return "icmpv6 type packet-too-big"
 	}
 	return "icmp type destination-unreachable"

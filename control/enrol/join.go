@@ -64,7 +64,10 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 		out.Outcome, out.Fingerprint = api.JoinPending, peer.Fingerprint(e.publicKey)
 		return out, nil
 	}
-	if err := echoUntil(ctx, e.o.Stack, p.PublicKey); err != nil {
+	switch err := echoUntil(ctx, e.o.Stack, p.PublicKey); {
+	case err != nil && caller.Err() != nil:
+		return api.JoinResponse{}, fmt.Errorf("join %s: %w", p.Name, context.Cause(caller))
+	case err != nil:
 		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s took the ticket, but the tunnel with our own key does not come up: %v", p.Name, err),
 			"the gateway keeps trying; see `postern status "+p.Name+"`")
 	}

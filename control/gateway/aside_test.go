@@ -126,7 +126,7 @@ func TestAnAnnouncedKeyThatIsOursStandsAside(t *testing.T) {
 			w := newWorld(t)
 			announceOurs(t, w)
 			w.await("a check tells how to end it", func() string {
-				if fix := told(w); !strings.Contains(fix, "edge announced") || !strings.Contains(fix, "do not remove edge") || !strings.Contains(fix, "`postern key rotate` at edge") {
+				if fix := told(w); !strings.Contains(fix, "edge announced") || !strings.Contains(fix, "do not remove edge") || !strings.Contains(fix, "`postern key rotate`") {
 					return fix
 				}
 				return ""

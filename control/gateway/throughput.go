@@ -31,7 +31,7 @@ func (g *Gateway) addThroughput(ctx context.Context, name string, r *api.CheckRe
 func (g *Gateway) throughput(ctx context.Context, name string, before []api.Check) api.Check {
 	c := api.Check{Name: checkThroughput, Peer: name, Target: api.ServiceGateway, Direction: api.DirectionOutbound, Stages: []api.CheckStage{}}
 	unknown := func(cause, fix string) api.Check {
-		c.Verdict = api.Verdict{Verdict: api.Unknown, Cause: cause, Steps: api.StepsOf(nil, fix), Fix: fix}
+		c.Verdict = api.Verdict{Verdict: api.Unknown, Cause: cause, Steps: api.StepsOf(nil, fix, ""), Fix: fix}
 		return c
 	}
 	m, err := g.peers.Member(name)

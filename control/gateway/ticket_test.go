@@ -223,8 +223,10 @@ func TestAnInvitationSaysWhenNobodyOutsideCanDial(t *testing.T) {
 }
 
 func TestADeadlineHoldsAcrossARestart(t *testing.T) {
+	const ttl = 10 * time.Second // in which a busy machine completes a handshake
 	w := newWorld(t)
-	text := w.invite(w.Cloud, api.InviteRequest{Allow: both, TTL: api.Duration(10 * time.Second)}) // in which a busy machine has shaken hands
+	start := time.Now()
+	text := w.invite(w.Cloud, api.InviteRequest{Allow: both, TTL: api.Duration(ttl)})
 	late := redeemer(w, w.host("late", "203.0.113.51"), text)
 	w.await("the ticket's tunnel is up", func() string {
 		if late.pinged(w.ctx, w.Cloud, time.Second) {
@@ -233,8 +235,13 @@ func TestADeadlineHoldsAcrossARestart(t *testing.T) {
 		return "no echo"
 	})
 	w.stop(w.Cloud)
+	time.Sleep(time.Until(start.Add(ttl / 2))) // so that a life that began again would end later
+	restarted := time.Now()
 	w.start(w.Cloud)
 	w.audited(w.Cloud, "expire", nil)
+	if time.Since(restarted) >= ttl {
+		t.Errorf("the ticket lived for %s, want %s: its life began again", time.Since(start), ttl)
+	}
 	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: text})
 	w.refused("joining with an expired ticket", err, false, "expired at")
 	w.gone(late, w.Cloud)

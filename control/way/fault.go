@@ -15,7 +15,7 @@ func faulty(c *api.Check) bool {
 
 func faultOf(c *api.Check) *Fault {
 	return &Fault{Check: c.Name, Direction: c.Direction, Outcome: c.Verdict.Verdict, Confidence: c.Confidence, Code: c.Code,
-		Title: catalogue.Title(catalogue.Code(c.Code)), place: c.Place, Cause: c.Cause, Steps: api.StepsOf(c.Steps, c.Fix), Fix: c.Fix, Command: c.Command}
+		Title: catalogue.Title(catalogue.Code(c.Code)), place: c.Place, Cause: c.Cause, Steps: api.StepsOf(c.Steps, c.Fix, c.Command), Fix: c.Fix, Command: c.Command}
 }
 
 // put places a check's fault.
@@ -27,10 +27,8 @@ func (m *maker) put(c *api.Check) {
 	switch _, doubted := suspect(m.peer); {
 	case doubted && c.Code == string(catalogue.PingLost):
 		s = seat{Between, api.Unknown, api.Unknown} // an earlier handshake passed
-	case s.silent() && m.peer.Path.Proven != nil && c.Direction == api.DirectionInbound:
-		s = seat{There, api.OK, api.OK} // Probes are answered all the same: the clock that went back is there,
 	case s.silent() && m.peer.Path.Proven != nil:
-		s = seat{Here, api.OK, api.OK} // or here (package catalogue).
+		s = seat{Between, api.OK, api.OK} // probes are still answered: a clock or a firewall stops handshakes alone
 	}
 	if s.at == Service {
 		m.serviceFails(c, f)
@@ -209,16 +207,18 @@ func (m *maker) first() *Break {
 		if f != nil && (best == nil || severity(f.Outcome) < severity(best.Outcome)) {
 			best = &Break{At: at, Fault: *f}
 			if best.Place, best.Located = place(); f.place != "" {
-				best.Place, best.Located = f.place, true
+				best.Place = f.place
 			}
 		}
 	}
 	for i, n := range m.Nodes {
-		take(n.Kind, n.Fault, func() (string, bool) {
-			return "at " + m.called(n), true
-		})
+		take(n.Kind, n.Fault, func() (string, bool) { return "at " + m.called(n), true })
 		if i < len(m.Edges) {
-			take(Between, m.Edges[i].Fault, func() (string, bool) { return m.stretch(i) })
+			take(Between, m.Edges[i].Fault, func() (string, bool) {
+				place, located := m.stretch(i)
+				// A code may know more, but not of what fails although packets pass.
+				return place, located || m.Edges[i].Fault.place != "" && !m.Edges[i].whole()
+			})
 		}
 	}
 	for _, n := range m.Services {

@@ -86,7 +86,7 @@ func TestWhereTheWayBreaks(t *testing.T) {
 		{"no handshake, though probes are answered", func(_ *api.Status, p *api.PeerStatus) {
 			p.State, p.Path = api.StateConnecting, api.Path{Kind: api.PathNone, Proven: &noon}
 		}, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")},
-			"gateway error | ok/ok ok | nat ok | ok/ok ok | peerEdge ok | ok/ok ok | peer ok", "at this gateway"},
+			"gateway ok | ok/ok ok | nat ok | ok/ok error | peerEdge ok | ok/ok ok | peer ok", "somewhere between the NAT here and cloud"},
 		{"nothing outside answers, behind a NAT", nil, []api.Check{own("network", catalogue.NothingAnswers), follows("own/network")},
 			"gateway ok | ok/ok ok | nat error | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the NAT here"},
 		{"nothing outside answers, and there is no NAT", func(s *api.Status, _ *api.PeerStatus) { s.Gateway.NAT.Mapping = "none" },

@@ -145,13 +145,12 @@ func (s *stalls) look() (last time.Time) {
 	return s.last
 }
 
-// excuse reports whether a connection may have failed because the machine stalled: it has ended by a
-// deadline or a reset, and there was a stall during its dial, which patience bounds, or after it. Nothing
-// excuses wrong bytes.
-func (s *stalls) excuse(err error) bool {
+// excuse reports whether a connection that began then may have failed because the machine stalled: it has
+// ended by a deadline or a reset, and there was a stall since. Nothing excuses wrong bytes.
+func (s *stalls) excuse(err error, began time.Time) bool {
 	ended := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-	return ended && time.Since(s.look()) < 2*patience
+	return ended && s.look().After(began)
 }
 
 // exchange sends so many bytes and a half-close, and reads what the other side sends up to its.
@@ -226,8 +225,8 @@ func TestKernelTCP(t *testing.T) {
 	var machine stalls
 	var excused atomic.Int64
 	go machine.watch(t.Context())
-	failed := func(err error, format string, args ...any) {
-		if machine.excuse(err) {
+	failed := func(err error, began time.Time, format string, args ...any) {
+		if machine.excuse(err, began) {
 			excused.Add(1)
 			return
 		}
@@ -256,8 +255,9 @@ func TestKernelTCP(t *testing.T) {
 				if i%2 == 0 {
 					to = netip.AddrPortFrom(own, port)
 				}
+				began := time.Now()
 				if err := oneExchange(t.Context(), host, stack, i%2 == 0, to, size(rng), size(rng), byte(i)); err != nil {
-					failed(err, "connection %d, worker %d, to %v", i, worker, to)
+					failed(err, began, "connection %d, worker %d, to %v", i, worker, to)
 				}
 			}
 		})
@@ -296,7 +296,7 @@ func size(rng *rand.Rand) int {
 }
 
 // serveExchanges answers with as many bytes as the first eight ask for.
-func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, string, ...any)) {
+func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, time.Time, string, ...any)) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -304,13 +304,14 @@ func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, 
 		}
 		servers.Go(func() {
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(slow() * patience))
+			began := time.Now()
+			_ = c.SetDeadline(began.Add(slow() * patience))
 			var head [9]byte
 			if _, err := io.ReadFull(c, head[:]); err != nil {
 				return // The first one, which only looks.
 			}
 			if _, err := exchange(c, int(binary.BigEndian.Uint64(head[:8])), head[8]); err != nil {
-				failed(err, "%v serves %v", c.LocalAddr(), c.RemoteAddr())
+				failed(err, began, "%v serves %v", c.LocalAddr(), c.RemoteAddr())
 			}
 		})
 	}

@@ -56,7 +56,10 @@ func tooLate(what string, took, most time.Duration) (text string, is bool) {
 	return fmt.Sprintf("%s: %v, want at most %v", what, took.Round(10*time.Millisecond), most), took > most
 }
 
-// slow is by how much a machine that does much else is slower: its load for each processor.
+// mostSlow keeps a bound a bound on any machine.
+const mostSlow = 5
+
+// slow is by how much a machine that does much else is slower: its load for each processor, and mostSlow at most.
 func slow() time.Duration {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -66,5 +69,5 @@ func slow() time.Duration {
 	if err != nil {
 		return 1
 	}
-	return time.Duration(max(1, int(load)/runtime.NumCPU()))
+	return time.Duration(min(max(1, int(load)/runtime.NumCPU()), mostSlow))
 }

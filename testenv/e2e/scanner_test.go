@@ -122,12 +122,14 @@ func (s *scanner) scan(t *testing.T, d *download, pid int, handshakes [][]byte) 
 		before := d.bytes.Load()
 		start := time.Now()
 		s.send(t, scanTotal/len(kinds), kind.next)
+		sent := time.Now()
 		for d.bytes.Load() == before { // it lasts a second, in which a busy machine may carry nothing
 			if time.Since(start) > patience {
 				t.Fatalf("%s: the transfer stood still for %v", kind.name, time.Since(start))
 			}
 			s.send(t, scanBurst, kind.next)
 		}
+		late(t, kind.name+": the transfer goes on", time.Since(sent), 2*time.Second)
 		cookies, others := s.replies(t)
 		switch {
 		case len(others) > 0:

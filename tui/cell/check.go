@@ -52,7 +52,7 @@ func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time,
 	if c.Cause != "" {
 		part(cause, wrapBehind(cause, Printable(c.Cause), width))
 	}
-	part(fix, FixLines(fix, api.StepsOf(c.Steps, c.Fix), width))
+	part(fix, FixLines(fix, api.StepsOf(c.Steps, c.Fix, c.Command), width))
 	if failed || detail {
 		lines = append(lines, stageLines(c.Stages, width, p)...)
 	}

@@ -278,7 +278,7 @@ func ProblemFindings(problems []api.Check, peer string) []Finding {
 }
 
 func verdictFinding(v *api.Verdict) (Finding, bool) {
-	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Steps: api.StepsOf(v.Steps, v.Fix)}
+	f := Finding{Code: Printable(v.Code), Where: Printable(v.Stage), Cause: Printable(v.Cause), Steps: api.StepsOf(v.Steps, v.Fix, v.Command)}
 	switch v.Verdict {
 	case api.Error:
 		f.Glyph = Cell{"✗", Bad}

@@ -94,7 +94,7 @@ func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 			return ask(actsOn(d, &d.status.Peers[i]))
 		}
 	case key.Matches(msg, k.copy) && c != nil:
-		return ask(copyFix(api.StepsOf(c.Steps, c.Fix), cell.Subject(c, true)))
+		return ask(copyFix(api.StepsOf(c.Steps, c.Fix, c.Command), cell.Subject(c, true)))
 	}
 	return nil
 }

@@ -55,7 +55,12 @@ func (r *ring) add(at time.Time, p *api.PeerStatus) {
 }
 
 // rate is one that a gateway told, between 0 and more than any link has: sums of such stay numbers.
-func rate(told float64) float32 { return float32(min(max(told, 0), 1e18)) }
+func rate(told float64) float32 {
+	if told > 0 { // which NaN is not
+		return float32(min(told, 1e18))
+	}
+	return 0
+}
 
 // together adds up the samples of several peers, at each moment those that there are. The samples of one snapshot
 // have the same moment.

@@ -167,7 +167,7 @@ func (v *services) update(msg tea.Msg, d *data) tea.Cmd {
 		}
 		r := v.rows[i]
 		if key.Matches(msg, keys().copy) {
-			return ask(copyFix(api.StepsOf(r.Steps, r.Fix), r.Service))
+			return ask(copyFix(api.StepsOf(r.Steps, r.Fix, ""), r.Service))
 		}
 		if j := slices.IndexFunc(d.status.Peers, func(p api.PeerStatus) bool { return p.Name == r.Peer }); j >= 0 {
 			d.peers.choose(peerID(&d.status.Peers[j]))
@@ -357,7 +357,7 @@ func (d *data) aboutService(r *serviceRow, width int) []string {
 		}
 	}
 	say(serviceCells[r.standing()].Style, strings.TrimSpace(r.Code+" "+r.Cause))
-	lines = append(lines, cell.FixLines("fix: ", api.StepsOf(r.Steps, r.Fix), width)...)
+	lines = append(lines, cell.FixLines("fix: ", api.StepsOf(r.Steps, r.Fix, ""), width)...)
 	if r.standing() == serviceUnready {
 		say(cell.Wary, "no backend is ready: kubectl get endpointslices -n "+strings.Replace(r.Service, "/", " -l kubernetes.io/service-name=", 1))
 	}

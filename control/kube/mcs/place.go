@@ -101,7 +101,7 @@ func slim[T mirror.Object](x T) T {
 	return x
 }
 
-// shared is a text that is kept once.
+// shared returns a text that those which arrive between two collections of garbage share, above all those of a list.
 func shared[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
 
 func sharedTexts(texts map[string]string) map[string]string {
