@@ -59,9 +59,9 @@ func (o *offers) Write(b []byte) (int, error) {
 // directive is the last line of cobra's answer.
 var directive = regexp.MustCompile(`^:[0-9]{1,3}$`)
 
-// line returns a line as it may be offered; false if it may not. Each word is offered once: the
-// shell types the common prefix of two entries, which for entries that only differ in their
-// descriptions would include the word.
+// line returns a line as it may be offered; false if it may not. Each word is offered once: a shell
+// types the common prefix of all entries, which for two entries with the same word would include
+// the beginning of their descriptions.
 func (o *offers) line(s string) (string, bool) {
 	if directive.MatchString(s) {
 		return s, true

@@ -89,7 +89,7 @@ func writeDiscovered(out io.Writer, d api.DiscoveredList) error {
 	return nil
 }
 
-// nobodyFound says where no gateway was found.
+// nobodyFound returns the message that no gateway was found, with where they were looked for.
 func nobodyFound(d api.DiscoveredList) string {
 	if len(d.Looking) == 0 && len(d.Problems) == 0 {
 		return "gateways are not looked for: set spec.discovery.lan: {enabled: true}, or spec.discovery.dns.domains"

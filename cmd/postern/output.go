@@ -121,8 +121,8 @@ func (a *app) printLine(kind string, document any) error {
 	return err
 }
 
-// headed returns a document as JSON that begins with its apiVersion and kind, unless it has them.
-// A list has neither, and is not changed, because scripts rely on that.
+// headed returns a document as JSON, with apiVersion and kind inserted at the beginning unless it
+// has them. A list is not changed, because scripts rely on that.
 func headed(kind string, document any) ([]byte, error) {
 	data, err := json.Marshal(document)
 	if err != nil {

@@ -197,8 +197,8 @@ func (a *app) peerAllow() *cobra.Command {
 	return c
 }
 
-// confirmFlag is for changes by which an operator who makes them through the tunnel may cut it
-// off.
+// confirmFlag adds the flag of changes with which operators who work through the tunnel may cut
+// themselves off.
 func confirmFlag(c *cobra.Command, within *time.Duration) {
 	c.Flags().DurationVar(within, "confirm-within", 0, "undo the change after this `time`, such as 2m, unless postern peer confirm is run first")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/ticket"
 )
 
-// maxMistakes is how often a question is repeated.
+// maxMistakes is how many invalid answers a question may get.
 const maxMistakes = 5
 
 var errNoAnswer = errors.New("the input ended, and nothing was changed")

@@ -47,8 +47,8 @@ func runAgain(ctx context.Context, cfg *config.Resolved, load func() (*config.Re
 // answerTime bounds the wait for answers to commands when the gateway restarts.
 const answerTime = 2 * time.Second
 
-// handOverTime is how long open connections may continue if another replica waits for the role: a
-// watch never ends by itself, and new connections are only served afterwards.
+// handOverTime is the same as drainTime in a cluster, where another replica may wait for the role:
+// a watch never ends by itself, and new connections are only served afterwards.
 const handOverTime = 2 * time.Second
 
 // attachFunc attaches a gateway to what runs beside it, until detach is called.

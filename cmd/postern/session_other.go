@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// ofItsOwn makes a process one that goes on by itself.
+// ofItsOwn returns nothing: there are no sessions.
 func ofItsOwn() *syscall.SysProcAttr { return nil }
 
-// unread is unknown before something is written.
+// unread returns false: it cannot be known before something is written.
 func unread(*os.File) bool { return false }
 
-// noFollow has a symbolic link refused when a file is opened, which these systems do not do.
+// noFollow is no flag: these systems cannot refuse to open a symbolic link.
 const noFollow = 0

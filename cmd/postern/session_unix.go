@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ofItsOwn starts a process in a new session, which does not end with the terminal.
+// ofItsOwn returns the attributes of a process in a new session, which does not end with the
+// terminal.
 func ofItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // unread reports whether a pipe has no reader any more.
@@ -26,5 +27,5 @@ func unread(f *os.File) bool {
 	return err == nil && gone
 }
 
-// noFollow refuses to open a symbolic link.
+// noFollow is a flag for opening files: opening a symbolic link fails.
 const noFollow = syscall.O_NOFOLLOW

@@ -154,7 +154,8 @@ func (g *guided) run(c *cobra.Command) error {
 	return g.peer(c, true)
 }
 
-// known returns the existing configuration unchanged, nil if there is none.
+// known returns the existing configuration, nil if there is none or only the shipped one. It is an
+// error if a flag contradicts it.
 func (g *guided) known(found existing) (*config.Resolved, error) {
 	if found != present {
 		return nil, nil
@@ -220,7 +221,7 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	return cfg, nil
 }
 
-// askConfig asks for values without a flag.
+// askConfig asks for the values that were not given as flags.
 func (g *guided) askConfig() error {
 	if g.ask == nil {
 		return nil

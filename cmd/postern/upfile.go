@@ -166,7 +166,7 @@ func apiServerHere() (address, ca string) {
 
 // prepare creates the files that the configuration refers to: a copy of the API server's
 // authorities, which the gateway's user may not be able to read at their original place, and the
-// issuer's CA. It keeps existing files.
+// issuer's CA. It replaces an existing copy, and keeps an existing CA.
 func (f *firstConfig) prepare(dir string, issuer bool, make func(name string) (cert, key []byte, err error), group int) error {
 	if f.apiServerCA != "" {
 		data, err := os.ReadFile(f.apiServerCA)

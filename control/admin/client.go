@@ -347,7 +347,7 @@ func (c *Client) History(ctx context.Context, r api.HistoryRequest) (api.History
 	return ask[api.History](ctx, c, http.MethodGet, "/v1/history?"+q.Encode(), nil)
 }
 
-// Log asks for the records of the recent log after a record number.
+// Log asks for the kept log records after the one with a number; 0 means all.
 func (c *Client) Log(ctx context.Context, after uint64) (api.Log, error) {
 	return ask[api.Log](ctx, c, http.MethodGet, fmt.Sprintf("/v1/log?after=%d", after), nil)
 }

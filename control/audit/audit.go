@@ -62,9 +62,9 @@ const (
 
 // Frequent reports whether others can cause an event as often as they send requests. If there are
 // too many of them, such events may be left out of the log, and are counted instead. All other
-// events grant or change something: each results from an operator, a ticket, or a rate-limited
-// request ([Issue] and [Rotate]: for each peer a burst of 8 and one every 10 s), and is always
-// recorded. Package logtail handles [Alarm] specially and keeps it.
+// events grant or change something: each results from an operator, a ticket, or a request with its
+// own rate limit in package auth ([Issue] and [Rotate]), and is always recorded. Package logtail
+// keeps the first record of each [Alarm].
 func (e Event) Frequent() bool {
 	return e == Refuse || e == Connect || e == Disconnect || e == Alarm
 }

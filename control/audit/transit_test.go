@@ -62,9 +62,9 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 	cancel()
 	running.Wait()
 	if n := l.dropped.Load(); n != 0 {
-		t.Errorf("%d lost reports are missing in the record", n)
+		t.Errorf("%d lost reports were not counted in any record", n)
 	}
 	if text := out.String(); !strings.Contains(text, "count=8") || !strings.Contains(text, "peer=mallory") || !strings.Contains(text, dst.String()) {
-		t.Errorf("the log does not tell of 7 lost reports of mallory:\n%s", text)
+		t.Errorf("the log does not count the 7 lost reports about mallory:\n%s", text)
 	}
 }

@@ -155,7 +155,8 @@ func TestErrorsOutOfBoundsAreShort(t *testing.T) {
 	}
 }
 
-// A hostile gateway's identity is only stored if it is a possible one.
+// Of a hostile gateway's answer only the certificate is used, and nothing if the answer is too
+// large.
 func TestNothingOversizedIsStored(t *testing.T) {
 	dir := t.TempDir()
 	store, err := state.Open(dir, nil)

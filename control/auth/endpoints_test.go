@@ -23,13 +23,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Every endpoint of the table must be complete.
+// Every endpoint of the table must say who may call it, how often, and how large body and answer
+// may be.
 func TestEveryEndpointSaysWhoMayAskAndHowMuch(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range endpoints {
 		name := e.method + " " + e.path
 		if seen[name] {
-			t.Errorf("%s is duplicate", name)
+			t.Errorf("%s is in the table twice", name)
 		}
 		seen[name] = true
 		p := e.pace
@@ -76,7 +77,7 @@ func TestEveryEndpointSaysWhoMayAskAndHowMuch(t *testing.T) {
 		}
 	}
 	if Serves(KindStock) || !Serves(KindPeer) || !Serves(KindOneTime) {
-		t.Error("others than peers and ticket holders are served")
+		t.Error("only peers and ticket holders may be served")
 	}
 }
 
@@ -134,7 +135,7 @@ func everything(dir Directory, log *audit.Log, n *changed) *Server {
 		}),
 		OnPath: func(_ peer.PublicKey, b []byte) error {
 			n.paths++
-			return bounded.ErrMalformed // as the gateway's reader answers what follows
+			return bounded.ErrMalformed // like the gateway's parser, which rejects all hostile bodies
 		},
 		OnReport: func(_ peer.PublicKey, b []byte) error { n.reports++; return bounded.ErrMalformed },
 		OnRotation: func(context.Context, Announcement) error {
@@ -295,7 +296,7 @@ func TestHostileBodiesAreRefusedEverywhere(t *testing.T) {
 				s := everything(dir, nil, &n)
 				w := ask(s, c.PublicKey, e.method, e.path, body)
 				checkRefusal(t, fmt.Sprintf("%s %s, %s, %s", e.method, e.path, kind, what), w)
-				n.paths, n.reports = 0, 0 // their readers refuse the rest
+				n.paths, n.reports = 0, 0 // their parsers refuse hostile bodies
 				if n != (changed{}) {
 					t.Errorf("%s %s, %s, %s: got effects %+v", e.method, e.path, kind, what, n)
 				}
@@ -374,8 +375,8 @@ func TestTheTableSaysWhoMayAsk(t *testing.T) {
 	}
 }
 
-// Ticket holders can cause at most a write a second in total, however often they ask, and
-// strangers cost no more than a few answers.
+// The holders of a ticket, and those of all tickets together, cause at most a write a second after
+// a burst, however often they ask. Strangers cost no more than a few answers.
 func TestNobodyCausesMoreThanAWriteASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, _ := kinds()

@@ -113,7 +113,7 @@ var subject = Subject{Name: "edge", PublicKey: edgeKey}
 func TestTheIssuerWritesTheSubject(t *testing.T) {
 	ca := loadCA(t, nil)
 	k := newKey(t)
-	// A peer may try everything except another subject, which is refused.
+	// The request asks for everything that is ignored; another user or a group would be refused.
 	uri := &x509.CertificateRequest{
 		Subject:  pkix.Name{OrganizationalUnit: []string{"admins"}, SerialNumber: "7", Country: []string{"XX"}},
 		DNSNames: []string{"kubernetes"}, EmailAddresses: []string{"admin@example.net"},

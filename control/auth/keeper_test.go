@@ -156,7 +156,7 @@ func TestKeeperBacksOff(t *testing.T) {
 				}
 				for i := 1; i < len(at); i++ {
 					if at[i]-at[i-1] < c.gap {
-						t.Errorf("got a retry after %v, want %v", at[i]-at[i-1], c.gap)
+						t.Errorf("got a retry after %v, want at least %v", at[i]-at[i-1], c.gap)
 					}
 				}
 				next, err := k.LastError()
@@ -287,9 +287,9 @@ func TestClocksThatDisagree(t *testing.T) {
 				if len(at) < 14 || len(at) > 41 {
 					t.Errorf("asked %d times in ten lives, want at least 14 and no flood: %v", len(at), at)
 				}
-				// By the issuer's clock the identity has always been valid.
+				// By the issuer's clock the identity is still valid.
 				if left := k.NotAfter().Sub(time.Now().Add(skew)); left <= 0 {
-					t.Errorf("the identity has been out for %v", -left)
+					t.Errorf("the identity expired %v ago", -left)
 				}
 			})
 		})

@@ -47,7 +47,7 @@ func TestEachPeerHasItsOwnRate(t *testing.T) {
 	})
 }
 
-// A catalogue sent too fast does not use up the peer's other requests.
+// Catalogues sent too fast do not use up the peer's allowance for other requests.
 func TestACatalogueTakesNothingOfOtherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken atomic.Int64

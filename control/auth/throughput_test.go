@@ -109,7 +109,8 @@ func TestOnlyPeersMayLoad(t *testing.T) {
 	}
 }
 
-// Concurrent measurements by peers must not affect each other.
+// While one peer measures, another one's measurement is refused, because it would disturb the
+// first.
 func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, nil)
@@ -143,7 +144,7 @@ func TestOneThroughputIsMeasuredAtATime(t *testing.T) {
 	})
 }
 
-// A stalled load ends with an error.
+// A load ends at its deadline. A measurement that breaks off is an error.
 func TestALoadThatStopsIsGivenUp(t *testing.T) {
 	clock := time.Now()
 	l := newLoad()

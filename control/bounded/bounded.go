@@ -31,7 +31,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of every document. The messages of this version are at most 5 deep and have some hundred
+// Bounds of every document. The messages of this version are at most 5 deep and have a few hundred
 // values; the rest is reserved for newer versions.
 const (
 	maxDepth  = 16

@@ -23,10 +23,11 @@ const (
 	// cluster, which is not counted here, so up to restGrowth may stay for good: it is small.
 	restPace   = time.Minute
 	restGrowth = 4 << 20
-	// calmPercent is the heap's growth (GOGC) while at most calmBytes a second are carried, a
-	// tenth of what a core can carry. A thousand peers that connect at the same time carry less than
-	// that and produce much garbage, with long-lived objects in between. A smaller heap leaves
-	// fewer permanent gaps (40 MB instead of 65).
+	// calmPercent is how much the heap may grow between collections (GOGC) while at most
+	// calmBytes a second are carried, a tenth of what a core can carry. A thousand peers that
+	// connect at the same time carry less than that, and allocate long-lived objects among much
+	// garbage. More frequent collections leave fewer permanent gaps between these (40 MB instead
+	// of 65).
 	calmPercent = 40
 	calmBytes   = 8 << 20
 )

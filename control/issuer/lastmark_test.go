@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/control/report"
 )
 
-// The mark depends on the text, and is not computed twice for the same one.
+// The mark depends on the text, and is not computed again for the last text.
 func TestAMarkIsComputedOnce(t *testing.T) {
 	var l lastMark
 	one := bytes.Repeat([]byte("one"), 1<<10)

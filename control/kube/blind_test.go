@@ -78,7 +78,7 @@ func TestAMissingRightToWatchIsExplainedOnce(t *testing.T) {
 	}
 }
 
-// A fix is logged, and a later failure is logged again.
+// The end of a problem is logged, and so is the same problem when it returns.
 func TestBlindnessIsToldByItsKind(t *testing.T) {
 	var log bytes.Buffer
 	s := &scripted{}

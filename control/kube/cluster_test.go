@@ -26,7 +26,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience only bounds failure.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
 var (

@@ -123,7 +123,7 @@ type count struct {
 	level      slog.Level
 }
 
-// fill adds the allowance for the time since the last call. It ignores clocks that go back.
+// fill adds the allowance for the time since the last call. A clock that goes back adds nothing.
 func (c *count) fill(now time.Time) {
 	if d := now.Sub(c.at); d > 0 {
 		c.left = min(c.rate.burst, c.left+float64(d)/float64(c.rate.every))
@@ -187,8 +187,9 @@ func (b *bound) admit(s summary, now time.Time) (unrecorded uint64, ok bool) {
 	return unrecorded, true
 }
 
-// of returns the count of a kind. If there are too many counts, it drops those with nothing to
-// report; if there are none, it returns a count shared by all others.
+// of returns the count of a kind. If there are too many counts, it drops those with a full
+// allowance and nothing to report. If that is not enough, it returns the count of the whole
+// gateway.
 func (b *bound) of(k counted, r rate, now time.Time) *count {
 	if c := b.counts[k]; c != nil {
 		return c
@@ -211,8 +212,8 @@ func (b *bound) of(k counted, r rate, now time.Time) *count {
 	return c
 }
 
-// settled returns the kinds of which no record has been left out for a while, and resets them,
-// the oldest first; with end it returns all.
+// settled returns the kinds of which records were left out, but none for settleAfter; with end the
+// others as well. It returns at most maxSettled, the oldest first, and resets their numbers.
 func (b *bound) settled(now time.Time, end bool) []leftOut {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,7 +262,7 @@ func (t *Tail) Unrecorded() uint64 {
 // about every second.
 func (t *Tail) Settle(ctx context.Context, now time.Time) { t.settle(ctx, now, false) }
 
-// End also logs those that are not over. Call it when the process ends.
+// End also logs floods that are not over. Call it when the process ends.
 func (t *Tail) End(ctx context.Context, now time.Time) { t.settle(ctx, now, true) }
 
 func (t *Tail) settle(ctx context.Context, now time.Time, end bool) {

@@ -103,7 +103,8 @@ func (t *Tail) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelInfo || t.next.Enabled(ctx, level)
 }
 
-// Handle keeps the record and passes it on, unless it exceeds the bounds.
+// Handle keeps the record and passes it on, unless it exceeds the bounds and is not the first of an
+// alarm.
 func (t *Tail) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelInfo {
 		return t.pass(ctx, r)
@@ -233,7 +234,7 @@ func text(v slog.Value) (out string) {
 	return fmt.Sprintf("%+v", v.Any())
 }
 
-// shorten cuts a text to at most most bytes, at a character boundary.
+// shorten cuts a text at a character boundary, to at most the given number of bytes.
 func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -64,8 +64,8 @@ type Counters struct {
 	OpenUDPFlows    map[string]int
 	// DroppedDatagrams of open flows, by reason.
 	DroppedDatagrams map[string]uint64
-	// Services is the use of a bounded number of cluster services. Ready is the number of ready
-	// backends of exported ones, by name.
+	// Services is the use of cluster services, a bounded number of them. ReadyBackends is the
+	// number of ready backends of each exported service, by name.
 	Services      []Service
 	ReadyBackends map[string]int
 	// DNSQueries for names of such services, by response code or by the reason for no response;
@@ -243,7 +243,7 @@ func (c *Collector) collectPeer(e emitter, p *api.PeerStatus) {
 	c.collectChecks(e, p.Name, api.DirectionInbound, &p.Reachability.Inbound)
 }
 
-// collectTraffic emits measurements by connections of a peer's path.
+// collectTraffic emits what connections have measured of a peer's path.
 func (c *Collector) collectTraffic(e emitter, p *api.PeerStatus) {
 	var t api.Traffic
 	if p.Path.Traffic != nil {

@@ -242,7 +242,7 @@ postern_peer_rtt_seconds{peer="cloud"} NaN
 	}
 }
 
-// A peer with unanswered requests is not shown as connected.
+// A connected peer that has stopped answering is shown as unconfirmed.
 func TestAnUnconfirmedPeerHasAStateOfItsOwn(t *testing.T) {
 	snap := connected()
 	snap.Status.Peers[0].UnconfirmedSince = new(time.Now())

@@ -1,5 +1,5 @@
-// Package plane opens the data plane of one WireGuard key: the network stack, the device on top
-// of the socket, and the socket.
+// Package plane opens the data plane of one WireGuard key: the network stack, the WireGuard device
+// and the socket.
 package plane
 
 import (
@@ -74,8 +74,8 @@ func Open(o Options) (*Plane, error) {
 	return &Plane{Stack: stack, Bind: bind, Engine: engine, MTU: o.MTU}, nil
 }
 
-// PathMTU returns the size of the largest packet, in bytes, to send over a path that was measured
-// to carry that size; 0 means not measured yet.
+// PathMTU returns the size in bytes of the largest packet to send over a path. measured is the
+// largest that the path was measured to carry; 0 means not measured yet.
 func (p *Plane) PathMTU(measured int) int {
 	return min(cmp.Or(measured, path.UnmeasuredOverlayMTU(p.MTU)), p.MTU)
 }

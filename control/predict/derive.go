@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// FromStatus returns a gateway's exposure according to its status. It contains nothing about auth
-// and the API server, so out-of-band stays conditional.
+// FromStatus returns a gateway's exposure according to its status. A status says nothing about how
+// auth and the API server are exposed, so out-of-band stays conditional.
 func FromStatus(s api.Status) Exposure {
 	e := FromCandidates(s.Gateway.Name, s.Gateway.Candidates)
 	e.Gateway.NAT = NAT{Mapping: s.Gateway.NAT.Mapping, Filtering: s.Gateway.NAT.Filtering}

@@ -25,5 +25,5 @@
 // auth is LoadBalancer, NodePort, Ingress, ClusterIP or port-forwarding; apiServer is provider,
 // public, private, ingress or port-forwarding. tls says what an Ingress does with TLS:
 // passthrough, reencrypted or terminated. nat is in the format of `postern netcheck`. If
-// something is omitted, the prediction says what depends on it.
+// something is omitted, the prediction says how it depends on that.
 package predict

@@ -60,7 +60,7 @@ type Need struct {
 	Service string `json:"service"` // gateway, auth or apiServer
 	Lacks   string `json:"lacks"`
 	Fix     string `json:"fix"`
-	// Answer is Fails if the mode cannot work without it, Conditional if that depends.
+	// Answer is Fails if the mode cannot work without the fix, Conditional if it may work.
 	Answer Answer `json:"answer"`
 }
 

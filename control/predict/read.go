@@ -17,7 +17,7 @@ import (
 // maxFile bounds the input, in bytes: enough for two Status documents of many peers.
 const maxFile = 4 << 20
 
-// document is a document of a YAML file: a cluster, or both.
+// document is a document of a YAML file: a cluster, or a list of them.
 type document struct {
 	Clusters []Exposure `yaml:"clusters"`
 	Exposure `yaml:",inline"`

@@ -56,6 +56,7 @@
 //	limit sent lost                 counts
 //	mtu linkMtu size                bytes, at most 65535
 //	peerShut                        true: the reader's announced addresses cannot be dialled
+//	                                from outside its network
 //	token                           true: the writer uses a token instead of a certificate
 //
 // # What a peer can put on a screen

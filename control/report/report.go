@@ -20,7 +20,7 @@ const (
 	versionMajor = 1
 	// MaxSize bounds a report, in bytes.
 	MaxSize = 16 << 10
-	// StaleAfter is the age after which a peer's verdict is ignored. Peers send a report at least
+	// StaleAfter is the age at which a peer's verdict becomes unknown. Peers send a report at least
 	// every 6 min, and their checks are at most 6 min old.
 	StaleAfter = 15 * time.Minute
 
@@ -122,8 +122,7 @@ type Hears struct {
 // to arrive: at most some seconds.
 func (r Report) Skew(arrived time.Time) time.Duration { return r.At.Sub(arrived) }
 
-// Same reports whether two reports have the same verdicts for the same reasons, regardless of
-// times.
+// Same reports whether two reports have the same content, regardless of times and of the version.
 func (r Report) Same(other Report) bool {
 	return r.Gateway == other.Gateway && r.NAT == other.NAT && r.Offers == other.Offers && r.Identity == other.Identity &&
 		slices.EqualFunc(r.Verdicts, other.Verdicts, func(a, b Verdict) bool {

@@ -281,7 +281,7 @@ func TestACodeThatIsNotKnownIsNamed(t *testing.T) {
 	}
 }
 
-// If a peer's check fails, those that depend on it were not tried.
+// An unknown verdict follows from an earlier failing one of the same report.
 func TestWhatWasNotTriedFollowsFromWhatFails(t *testing.T) {
 	for _, c := range []struct {
 		name    string

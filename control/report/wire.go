@@ -46,7 +46,7 @@ type seconds float64
 
 func toSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
 
-// Encode encodes the report. It is at most MaxSize: a report out of bounds is an error.
+// Encode encodes the report in at most MaxSize bytes. A report out of bounds is an error.
 func (r Report) Encode() ([]byte, error) {
 	w := wireReport{
 		Version: Version, At: r.At.UTC().Truncate(time.Second), Gateway: r.Gateway, Verdicts: []wireVerdict{},

@@ -34,8 +34,8 @@ type cell struct {
 	// hadKey is the result of HadKey.
 	hadKey peer.PublicKey
 	saves  map[string]int
-	// load and save determine the result of a call; nil means success. after: the call takes
-	// effect, but returns an error.
+	// load and save return the error of a call; nil functions mean success. after: the save takes
+	// effect, but returns the error.
 	load func() error
 	save func(ctx context.Context, name string) (err error, after bool)
 }
@@ -75,7 +75,7 @@ func (c *cell) Save(ctx context.Context, name string, data []byte) error {
 	return err
 }
 
-// setSave sets the result of saves, "" means any file.
+// setSave sets the function that determines the errors of saves; nil means success.
 func (c *cell) setSave(f func(ctx context.Context, name string) (error, bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -414,7 +414,7 @@ func TestABackendThatIsAwayAtTheStart(t *testing.T) {
 	if _, err := s.PrivateKey(); err != nil || s.Peers().Len() != 1 || !strings.Contains(out.String(), CodeNotKept) {
 		t.Errorf("%d peers (%v), log %q; want one and a warning", s.Peers().Len(), err, out.String())
 	}
-	put(t, s, Peer{Name: "berlin", PublicKey: peer.PublicKey{9}}) // the peer exists again
+	put(t, s, Peer{Name: "berlin", PublicKey: peer.PublicKey{9}}) // the backend answers again
 	mustClose(t, s)
 	c.load = nil
 	if n := elsewhere(t, c).Peers().Len(); n != 2 {
@@ -532,7 +532,7 @@ func TestWhoeverMustEndNowWaitsForNothing(t *testing.T) {
 		if err := <-result; !errors.Is(err, ErrBackend) || time.Since(start) > 0 {
 			t.Errorf("got %v after %v, want %v at once", err, time.Since(start), ErrBackend)
 		}
-		if err := remove(s); err != nil { // it does not exist
+		if err := remove(s); err != nil { // there is no such peer, so nothing has to be saved
 			t.Error(err)
 		}
 		if err := s.SaveTickets(records()); !errors.Is(err, ErrBackend) || time.Since(start) > 0 {

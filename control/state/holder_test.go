@@ -48,7 +48,7 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	holds("berlin", 9, 0, 0, 0)
 	holds("paris", 9, 0, 2, time.Hour)
 
-	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil { // repeated, as a repeated change does
+	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil { // twice, as when a change is repeated
 		t.Fatal(err)
 	}
 	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil {

@@ -155,7 +155,7 @@ func TestAPeerThatComesBackUnstoredIsTheOneOfTheFile(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrNotStored)
 	}
 	if err := s.Update(func(p *Peers) error { *p = was; return nil }); err != nil || s.Unstored() || s.Peers().Len() != 2 {
-		t.Errorf("an unchanged file must not be written: %v", err)
+		t.Errorf("a change back to what the file contains must not write it: %v", err)
 	}
 }
 

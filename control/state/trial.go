@@ -21,7 +21,7 @@ var trialFormat = format[Trial]{
 	loss: "the configuration before one that nobody has confirmed; the file counts",
 }
 
-// Trial returns the configuration on trial; the zero value means none.
+// Trial returns the current trial of a configuration; the zero value means none.
 func (s *Store) Trial() Trial { return s.trial.load() }
 
 // SetTrial replaces it.

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// maxSlips is how many characters may be wrong, missing, additional or swapped with the next
-	// one.
+	// maxSlips is how many typing mistakes a word may have: a wrong, missing or additional
+	// character, or two swapped ones.
 	maxSlips = 2
 	// maxWord is longer than any known word.
 	maxWord = 64
-	// maxListed is how many names are listed if none is near.
+	// maxListed is how many words are listed if none is near.
 	maxListed = 12
 )
 
@@ -28,7 +28,7 @@ func Nearest(got string, known []string) string {
 	}
 	best, least := "", maxSlips+1
 	for _, word := range slices.Sorted(slices.Values(known)) {
-		// At most half of a short word may be wrong.
+		// Of a short word less than half may be wrong.
 		if n := distance(strings.ToLower(got), strings.ToLower(word)); n < least && 2*n < max(len(got), len(word)) {
 			best, least = word, n
 		}
@@ -36,7 +36,8 @@ func Nearest(got string, known []string) string {
 	return best
 }
 
-// Hint asks whether the nearest word was meant, or lists all words, each preceded by before.
+// Hint asks whether the nearest word was meant. If none is near, it lists the known words, with
+// before in front of the list.
 func Hint(got string, known []string, before string) string {
 	if word := Nearest(got, known); word != "" {
 		return "did you mean " + word + "?"

@@ -159,7 +159,8 @@ func TestWordsOfWhatFollows(t *testing.T) {
 	}
 }
 
-// Reports are counted, and include those of this gateway's findings on which others depend.
+// A report has a summary. One about a single peer includes this gateway's own findings on which the
+// peer's depend.
 func TestAReportOnOnePeer(t *testing.T) {
 	own := []Finding{found("own/exposure", api.Error, catalogue.NoWayIn), found("own/clock", api.OK, "")}
 	peers := []Peer{{Name: "cloud", Outbound: []Finding{found("gateway", api.Error, catalogue.PeerMustDial, "own/exposure")}}}
@@ -171,7 +172,8 @@ func TestAReportOnOnePeer(t *testing.T) {
 	}
 }
 
-// In a status, dependents of this gateway's own fault show that root, as in a check.
+// In a status, a peer's fault that depends on this gateway's own shows that root, as in a check.
+// The worst of the other checks is shown beside it.
 func TestAStatusShowsTheSameRootAsACheck(t *testing.T) {
 	own := []Finding{found("own/network", api.Error, catalogue.LinkDown), found("own/exposure", api.OK, "")}
 	v := NewView(noon, own)

@@ -41,7 +41,7 @@ func (m *maker) put(c *api.Check) {
 	switch {
 	case at >= 0:
 		m.Nodes[at].Fault = graver(m.Nodes[at].Fault, f)
-	default: // a node in front of either side that is not drawn is represented by the edge there.
+	default: // no node for it: the fault is on the edge between the sides
 		e := &m.Edges[m.between()]
 		e.Fault = graver(e.Fault, f)
 		if lost := m.Edges[m.outside].Path; lost != nil && s.at == Between && s.forth == "" {
@@ -147,8 +147,9 @@ func (m *maker) nodes() {
 	}
 }
 
-// passed reports whether something arrived from the peer, or passed everything before the node in
-// both directions. One direction is not enough: the node may block the other.
+// passed reports whether something arrived from the peer or, for another node, whether packets pass
+// in both directions before or behind it. One direction is not enough: the node may block the
+// other.
 func (m *maker) passed(i int) bool {
 	before := &m.Edges[i-1]
 	if m.Nodes[i].Kind == There {
@@ -194,7 +195,7 @@ func (m *maker) unexplained() {
 	}
 }
 
-// soon returns a fault about which nothing is known yet.
+// soon returns a new fault that no check has explained yet.
 func (m *maker) soon(title, cause string) *Fault {
 	steps := api.Steps{{Text: catalogue.Wait()}, {Text: "run", Command: "postern check " + m.Peer, Here: true}}
 	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Steps: steps, Fix: steps.String(), Command: steps.Command()}

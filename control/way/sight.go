@@ -5,8 +5,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Sight is an outcome as it counts now. Findings from before the tunnel broke are no longer
-// known; Before contains them.
+// Sight is an outcome as it counts now. If the finding is from before the tunnel broke, Now is
+// unknown, and Before is what was found.
 type Sight struct{ Now, Before api.Outcome }
 
 // See returns how the verdict on an endpoint of a peer counts, according to the peer's status.
@@ -56,8 +56,8 @@ func silenced(p *api.PeerStatus) bool {
 	return doubted || p.Shown() == api.StateUnconfirmed || p.Path.Kind == api.PathNone
 }
 
-// broken reports whether findings inside the tunnel to a peer are from before it broke, mainly by
-// the verdict on its gateway.
+// broken reports whether findings inside the tunnel to a peer are from before it broke, according
+// to its status and the verdict on its gateway.
 func broken(p *api.PeerStatus, gate *api.Verdict) bool {
 	return silenced(p) || gate.Verdict == api.Error
 }

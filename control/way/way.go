@@ -2,9 +2,9 @@
 // its NAT, the network between, and the peer's NAT or firewall to the peer's gateway, and at both
 // ends the services that the other side uses. The chain shows where the connection breaks.
 //
-// [Of] derives it from documents only. Each node and each direction of an edge has the outcome of
-// a verdict. What cannot be known is unknown, and so is everything behind a break unless there is
-// evidence about it.
+// [Of] derives it from documents only. Each node and each direction of an edge has a state, which
+// is an outcome as in verdicts. What cannot be known is unknown, and so is everything behind a
+// break unless there is evidence about it.
 package way
 
 import (

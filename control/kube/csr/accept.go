@@ -19,8 +19,8 @@ var (
 	errSigner = errors.New("the signer signed something else")
 )
 
-// slack is how much longer than requested a certificate may be valid: to allow for clock
-// differences, signers let it begin earlier.
+// slack is how much longer than MaxTTL a certificate may be valid: to allow for clock differences,
+// signers let it begin earlier.
 const slack = 15 * time.Minute
 
 // accept checks the signer's certificate before it is handed out.

@@ -18,13 +18,13 @@
 //
 // # Policy
 //
-// With RBAC alone, permission to approve requests for that signer means permission to be anyone
-// in the cluster. A ValidatingAdmissionPolicy (cmd/postern/deploy/rbac/csr-policy.yaml) restricts
-// the gateway's account: it may only create, approve and delete its own requests, for this
-// signer, for client authentication, for 10 min to 24 h, and for users postern:peer:GATEWAY:*
-// without groups. So two gateways of one cluster cannot affect each other's peers. CEL cannot
-// parse X.509, but need not: it can decode base64, and in a request for an ECDSA P-256 key every
-// byte before the user's name follows from the length of that name. At its start, and every ten
-// minutes, the issuer tests whether requests for other users are refused, and issues nothing
-// while they are not.
+// With RBAC alone, permission to approve requests for that signer means permission to be anyone in
+// the cluster. A ValidatingAdmissionPolicy (cmd/postern/deploy/rbac/csr-policy.yaml) restricts the
+// gateway's account: it may only create, approve and delete its own requests, for this signer, for
+// client authentication, for 10 min to 24 h, and for users postern:peer:GATEWAY:* without groups.
+// So a gateway cannot get certificates for peers of another one. CEL cannot parse X.509, but need
+// not: it can decode base64, and in a request for an ECDSA P-256 key every byte before the user's
+// name follows from the length of that name. The issuer tests at its start whether requests for
+// other users are refused, and again before it issues something if the last test is older than ten
+// minutes. It issues nothing while they are not refused.
 package csr

@@ -126,7 +126,7 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	if err != nil {
 		return auth.Issuance{}, wrapped(err)
 	}
-	if i.o.Ledger != nil { // also repeatedly: the first issuer may have died before recording it
+	if i.o.Ledger != nil { // also for a repeated request: the first answer may not have been recorded
 		if err := i.o.Ledger.RecordIssued(s.PublicKey, s.IdentityName(), out.Serial, time.Now(), out.NotAfter); err != nil {
 			i.o.Logger.Warn("failed to record an issued identity", "peer", s.Name, "error", err)
 		}

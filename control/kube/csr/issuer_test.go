@@ -256,7 +256,7 @@ func TestNobodySigns(t *testing.T) {
 	}
 }
 
-// Objects from earlier are no obstacle.
+// Old objects are no obstacle.
 func TestStaleObjectsAreHealed(t *testing.T) {
 	old := metav1.NewTime(time.Now().Add(-2 * keepFor))
 	for name, spoil := range map[string]func(*testing.T, *certificatesv1.CertificateSigningRequest){

@@ -36,7 +36,7 @@ const (
 	namePrefix = "postern-"
 
 	resource = "certificatesigningrequests"
-	// hashBytes is how much of a hash distinguishes requests.
+	// hashBytes is the length of the hash in names, which distinguishes requests.
 	hashBytes = 10
 	// pageSize is the size of a list's pages.
 	pageSize = 500

@@ -212,7 +212,7 @@ func patched(b []byte, at int, by byte) []byte {
 }
 
 // If the policy admits a request and Go's parsers (those of the API server and the signer) can
-// parse it, it is that of a peer.
+// parse it, its subject is a peer's user.
 func FuzzPolicy(f *testing.F) {
 	good := requestFor(f, "postern:peer:cloud:edge")
 	evil := requestFor(f, "kubernetes-admin")

@@ -125,7 +125,7 @@ const guardName = ""
 func (i *Issuer) note(name string, err error) {
 	var p *problem
 	if err != nil && !errors.As(err, &p) {
-		return // a transient error says nothing lasting
+		return // errors without a code are transient
 	}
 	if p != nil && (p.code == catalogue.CSRUnguarded || p.code == catalogue.CSRForbidden) {
 		name = guardName

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Run reports what keeps the issuer from issuing. Once SetPeers was called, it deletes the
-// objects of others than peers, and old ones, with retries. It returns when ctx ends.
+// Run reports what keeps the issuer from issuing. Once SetPeers was called, it deletes old objects,
+// and all objects of former peers, and retries if that fails. It returns when ctx ends.
 func (i *Issuer) Run(ctx context.Context) {
 	ctx = i.logged(ctx)
 	i.o.Logger.Info("user names of peers include this gateway's name; bind roles to them", "user", i.objects.user(auth.Subject{Name: "NAME"}))
@@ -51,7 +51,8 @@ func (i *Issuer) Run(ctx context.Context) {
 	}
 }
 
-// reconcile deletes what is over, and returns when there will be more; 0 means never.
+// reconcile deletes the objects that are no longer kept, and returns the time until the next one; 0
+// means that there is none.
 func (i *Issuer) reconcile(ctx context.Context) (next time.Duration, err error) {
 	i.mu.Lock()
 	known := i.known

@@ -35,7 +35,7 @@ import (
 // signerProgram contains the signer.
 const signerProgram = "kube-controller-manager"
 
-// patience only bounds failure.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
 var (
@@ -227,7 +227,7 @@ func (w *world) whoami(t *testing.T, certPEM []byte, key *ecdsa.PrivateKey) (use
 	return out.Status.UserInfo.Username, out.Status.UserInfo.Groups
 }
 
-// do sends a request with the gateway's own token, bypassing its code.
+// do sends a request with the gateway's own token, but without the gateway's code.
 func (w *world) do(t *testing.T, method, path string, body any) (int, string) {
 	t.Helper()
 	b, err := json.Marshal(body)

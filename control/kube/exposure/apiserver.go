@@ -20,9 +20,9 @@ const apiServerPort = "6443"
 // location is the API server's location according to the cluster.
 type location struct {
 	Endpoint
-	// asked: a request was made; an empty Address means that the cluster does not say.
+	// asked: the cluster has answered; an empty Address means that it does not say.
 	asked bool
-	// denied says in words which permission this gateway lacks.
+	// denied says in words what could not be read, usually for lack of a permission.
 	denied string
 }
 
@@ -69,7 +69,7 @@ func ofURL(server string) (host, address string, err error) {
 	return host, address, config.CheckDialAddress(address)
 }
 
-// ofControlPlane returns the oldest control plane node.
+// ofControlPlane returns the API server at the oldest control plane node with an internal address.
 func ofControlPlane(nodes []corev1.Node) Endpoint {
 	slices.SortFunc(nodes, func(a, b corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -16,7 +16,8 @@
 // gateway's own count. An Ingress carries HTTP, and ExternalName is a DNS alias: neither carries
 // UDP, and each is a problem with a code.
 //
-// Every address has its source. Nothing is dialled here: peers find out whether an address works.
+// Every address says where it comes from. Nothing is dialled here: peers find out whether an
+// address works.
 //
 // # Auth and the API server
 //

@@ -22,8 +22,8 @@ type facts struct {
 	nodes     known[*corev1.Node]
 	ingresses known[*networkingv1.Ingress]
 
-	// configured is the configured address of the API server. located is the cluster's answer,
-	// and whether there was one.
+	// configured is the configured address of the API server, located the cluster's answer about
+	// it.
 	configured string
 	located    location
 	// pendingSince is when the LoadBalancer was first seen without an address; zero if it has had

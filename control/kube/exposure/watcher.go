@@ -40,7 +40,7 @@ type Options struct {
 	Service, AuthService string
 	// Port is the gateway's UDP port in its pod.
 	Port uint16
-	// Pods selects the active pod by labels, as a Service's selector.
+	// Pods selects the active pod by labels, as in a Service's selector.
 	Pods map[string]string
 	// APIServer is the API server's configured address for others; empty means to ask the
 	// cluster.
@@ -202,8 +202,8 @@ func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	return d.again
 }
 
-// compare adds to an exposure that addresses have changed since the last one. It returns when to
-// call it again.
+// compare adds a problem to an exposure that has lost addresses, for movedFor or until they are
+// back. It returns when to call it again.
 func (w *Watcher) compare(d *derived, now time.Time) time.Time {
 	if w.last != nil {
 		was, is := addresses(w.last.Endpoints), addresses(d.Endpoints)
@@ -245,7 +245,7 @@ func lost(was, is []string) bool {
 	return slices.ContainsFunc(was, func(a string) bool { return !slices.Contains(is, a) })
 }
 
-// facts returns the content of the mirrors.
+// facts returns what is known: the options, the content of the mirrors, and the locator's answer.
 func (w *Watcher) facts() facts {
 	f := facts{
 		namespace: w.o.Namespace, service: w.o.Service, auth: w.o.AuthService, port: w.o.Port, account: w.o.Account,

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// patience only bounds failure.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
 // rights are the permissions that a gateway needs to know its exposure. They are in README.md,

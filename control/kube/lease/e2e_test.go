@@ -22,7 +22,7 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// patience only bounds failure.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -142,7 +142,7 @@ type member struct {
 	way    *mortal
 	stop   func()
 	began  chan time.Time // when it became active
-	ended  chan error     // the result of active
+	ended  chan error     // the cause of that role's end
 	active atomic.Bool
 }
 

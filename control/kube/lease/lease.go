@@ -188,9 +188,10 @@ func (l *Lease) ownedBy() metav1.OwnerReference {
 	return l.owner
 }
 
-// PeerSawNewer handles a peer's claim that it has heard a later start of this gateway. Peers may
-// claim anything, so it only counts if another replica can be active: at the last write one was
-// ready to take over, and the API server has not answered for longer than the lease's duration.
+// PeerSawNewer handles a peer's claim that it has heard a later start of this gateway than the
+// current one. Peers may claim anything, so it only counts if another replica can be active: at the
+// last write one was ready to take over, and the API server has not answered for longer than the
+// lease's duration.
 // It does not count if the peer claimed the same before the API server's last answer. If it
 // counts, it is like [Lease.Supersede].
 func (l *Lease) PeerSawNewer(peer string, start uint64) {
@@ -208,11 +209,11 @@ func (l *Lease) PeerSawNewer(peer string, start uint64) {
 		ErrLost, peer, silent.Round(time.Second)))
 }
 
-// Run is a standby until it gets the lease, and then calls active with a context that ends when
-// ctx does or when the role is lost (its cause is then [ErrLost]). active must return soon after
-// that; until then it has the role. After a loss the replica becomes a standby again. Run returns
-// nil when ctx ends, or the result of active if that returns by itself. It releases the lease in
-// both cases.
+// Run is a standby until it gets the lease, and then calls active with a context that ends when ctx
+// does or when the role is lost (its cause is then [ErrLost]). active must return soon after that;
+// until then it has the role. After a loss the replica becomes a standby again. Run returns when
+// ctx ends, or when active returns by itself, and then returns the result of active, if that was
+// running. If it has the lease, it releases it.
 func (l *Lease) Run(ctx context.Context, active func(context.Context) error) error {
 	label := newLabels(l.o.Pods, l.logger)
 	defer label.close()

@@ -85,8 +85,8 @@ func (l *Lease) announce(ctx context.Context, x *coordinationv1.Lease) {
 	}
 }
 
-// withdraw undoes this when ctx ends. A failure is harmless: the holder steps down sooner than
-// necessary.
+// withdraw undoes announce when ctx has ended. A failure is harmless: the holder only steps down
+// sooner than necessary.
 func (l *Lease) withdraw(ctx context.Context, x *coordinationv1.Lease) {
 	if ctx.Err() == nil || x == nil || x.Annotations[waiting] != l.o.Identity || holder(x) == l.o.Identity {
 		return

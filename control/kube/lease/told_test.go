@@ -96,7 +96,7 @@ func TestPeerSawNewerEndsNobodyWhoIsAlone(t *testing.T) {
 	})
 }
 
-// A replica that took over from a silent one cannot know that that is dead.
+// A replica that took over from a silent one cannot know whether that one is dead.
 func TestPeerSawNewerCountsAfterATakeover(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		a := s.enter("a", nil)

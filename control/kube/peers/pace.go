@@ -25,10 +25,10 @@ const (
 	// A round trip time is written if it has changed by rttShare and by rttStep.
 	rttShare = 0.20
 	rttStep  = time.Millisecond
-	// seenEvery is the maximum age of a written LastSeen.
+	// seenEvery is by how much LastSeen must have changed to be written for that alone.
 	seenEvery = 10 * time.Minute
-	// trustWritten is how long the last written status is assumed to be the object's, until the
-	// watch delivers it.
+	// trustWritten is how long after a write the written status is assumed to be the object's,
+	// because the watch may not have delivered it yet.
 	trustWritten = time.Minute
 )
 
@@ -96,15 +96,15 @@ func (p *pace) wrote(uid types.UID, want v1alpha1.PeerStatus, now time.Time) {
 	x.jitter = time.Duration(p.chance() * float64(calmEvery/2))
 }
 
-// failed undoes wrote after a failed write.
+// failed records that the last write has failed, and that the object's status is still is.
 func (p *pace) failed(uid types.UID, is v1alpha1.PeerStatus) {
 	if x := p.objects[uid]; x != nil {
 		x.written = is
 	}
 }
 
-// known returns an object's status as far as it is known: what was last written may not have been
-// delivered by the watch yet.
+// known returns an object's current status: the last written one, if the watch may not have
+// delivered it yet, else is.
 func (p *pace) known(uid types.UID, is v1alpha1.PeerStatus, now time.Time) v1alpha1.PeerStatus {
 	if x := p.objects[uid]; x != nil && !x.at.IsZero() && now.Sub(x.at) < trustWritten {
 		return x.written
@@ -158,7 +158,7 @@ func urgentByType(a, b []metav1.Condition) bool {
 	return false
 }
 
-// calm reports whether two statuses without urgent differences differ at all.
+// calm reports whether two statuses without urgent differences differ enough to be written.
 func calm(a, b v1alpha1.PeerStatus) bool {
 	if rttMoved(a.RTT, b.RTT) || !notAfter(a).Equal(notAfter(b)) || seenLater(a.LastSeen, b.LastSeen) {
 		return true

@@ -26,7 +26,7 @@ func (s *site) requests(resource string) (n float64) {
 	return n
 }
 
-// All round trip times change constantly.
+// At rest, a hundred peers whose round trip times always change cost few requests.
 func testRest(t *testing.T, w *world) {
 	const (
 		many   = 100

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// secretFresh is how long a read Secret is used, secretRetry how long one that could not be
-	// read or is invalid, and secretGap the minimum pause between two reads. There is no watch,
-	// so the gateway needs no permission to list its namespace's Secrets. 100 of them cost 0.2
-	// requests a second.
+	// secretFresh is the age at which a Secret is read again, secretRetry the same for one that
+	// could not be read or is invalid, and secretGap the minimum pause before a repeated read.
+	// There is no watch, so the gateway needs no permission to list its namespace's Secrets. 100
+	// of them cost 0.2 requests a second.
 	secretFresh = time.Minute
 	secretRetry = 10 * time.Second
 	secretGap   = 5 * time.Second

@@ -59,7 +59,7 @@ func (p *pod) attach(ctx context.Context, g *gateway.Gateway, kept *secrets.Back
 	return detach, nil
 }
 
-// controllers returns all of them.
+// controllers creates the controllers of a gateway, and returns their Run methods.
 func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	k, log := p.o.Config.Kubernetes, p.o.Logger
 	all := map[string]string{labelName: name, labelInstance: k.Release}

@@ -5,9 +5,9 @@
 //	                                                  ▲  └──▶ Services and Secrets per peer
 //	                                                  └─ addresses (Service, Nodes)
 //
-// One replica is active and runs the gateway. The others are standbys, which only serve probes
-// that report them as healthy. If a controller fails, for lack of an answer or a permission, it
-// reports that and retries, without ending the gateway.
+// One replica is active and runs the gateway. The others are standbys: they serve probes that
+// report them as healthy, and DNS if it is configured. If a controller fails, for lack of an answer
+// or a permission, it reports that and retries, without ending the gateway.
 package pod
 
 import (
@@ -104,8 +104,8 @@ func inside(getenv func(string) string) (out []netip.Prefix) {
 // onNode reports whether the pod is on its node's network, and so has the node's address.
 func onNode(getenv func(string) string) bool { return getenv(AddressVariable) == getenv(NodeVariable) }
 
-// Run is a standby until this replica becomes active, then calls active, each time until the role
-// is lost, until ctx ends. If the role is lost, active's context ends with [lease.ErrLost] as its
+// Run calls active whenever this replica becomes the active one, until ctx ends; at other times the
+// replica is a standby. If the role is lost, active's context ends with [lease.ErrLost] as its
 // cause, and the gateway must be closed at once, without draining.
 func Run(ctx context.Context, o Options, active func(context.Context, Seams) error) error {
 	if o.Logger == nil {

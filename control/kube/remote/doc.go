@@ -1,4 +1,4 @@
-// Package remote connects commands with the gateway in a cluster, from wherever kubectl works: it
+// Package remote connects commands to the gateway in a cluster, from wherever kubectl works: it
 // finds the active pod and runs `postern admin-stdio` in it (the exec subresource of pods, by
 // WebSocket, or by SPDY if an API server or a proxy supports nothing else). There is no admin
 // port on TCP.

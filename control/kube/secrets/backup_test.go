@@ -134,7 +134,7 @@ func TestABackupThatIsRestoredEndsTheGatewayThatRuns(t *testing.T) {
 			t.Errorf("got %v, told %d times; want %v once", err, fenced, state.ErrFenced)
 		}
 		if got := load(t, backend(t, v, "b"))["peers.json"]; got != "p" {
-			t.Errorf("the next gateway has %q, want the restored one", got)
+			t.Errorf("the next gateway has %q, want the restored file", got)
 		}
 	})
 }

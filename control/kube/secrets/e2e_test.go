@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience only bounds failure.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
 func within(t *testing.T, d time.Duration) context.Context {

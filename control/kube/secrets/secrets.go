@@ -33,7 +33,7 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
 	resource = "secrets"
-	// tries bounds how often a write is repeated while the object changes.
+	// tries bounds the attempts of a write while the object changes.
 	tries = 4
 )
 
@@ -299,8 +299,8 @@ func (b *Backend) with(name, file string, data []byte) (*corev1.Secret, error) {
 }
 
 // lookAgain reads an object, and reports whether it lacks what it should contain. If another
-// gateway writes it, the error is a state.ErrFenced. An object that was not seen in this term is
-// our own.
+// gateway writes it, the error is a state.ErrFenced. An object with our term is ours, even if this
+// process has not seen it before.
 func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err error) {
 	have, err := b.api.get(ctx, name)
 	old := b.seen[name]
@@ -323,7 +323,7 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 	case have.Annotations[WriterAnnotation] != b.o.Term:
 		return false, fmt.Errorf("%w: its writer is %q", state.ErrFenced, have.Annotations[WriterAnnotation])
 	}
-	if old != nil { // discard other changes that someone made
+	if old != nil { // discard what someone else has changed in the data
 		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
 		have.Data = maps.Clone(old.Data)
 	}

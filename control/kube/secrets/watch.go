@@ -66,7 +66,7 @@ func (b *Backend) rewrite(ctx context.Context, name string) error {
 	return b.settle(name, err)
 }
 
-// problems returns the Secrets that were recreated.
+// problems returns a problem that names the Secrets recreated within toldFor.
 func (b *Backend) problems(ctx context.Context, now time.Time) []check.OwnProblem {
 	if b.lock(ctx) != nil {
 		return nil

@@ -86,7 +86,7 @@ func TestADeletedSecretWaitsForTheAPIServer(t *testing.T) {
 		v.mu.Unlock()
 		time.Sleep(10 * watchEvery)
 		if list := told(); len(list) != 0 {
-			t.Errorf("without knowledge: got problems %+v", list)
+			t.Errorf("without an answer: got problems %+v", list)
 		}
 		v.mu.Lock()
 		v.fault = nil

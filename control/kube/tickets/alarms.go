@@ -19,8 +19,8 @@ type alarms struct {
 	told map[string]api.Alarm
 }
 
-// tell writes events for new alarms. about returns the object of a ticket; record reports whether
-// an event was accepted.
+// tell writes events for alarms that are new, or were raised again. about returns the object of a
+// ticket; record reports whether an event was accepted.
 func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.ObjectReference, bool), record func(corev1.ObjectReference, events.Event) bool) {
 	told := map[string]api.Alarm{}
 	for _, x := range raised {

@@ -28,8 +28,8 @@ func (g *problemsOf) SetProblems(source string, list []check.OwnProblem) {
 	g.n++
 }
 
-// A failed Ticket is a verdict until it is deleted, even for a gateway that only has the object's
-// status.
+// A failed Ticket is shown by a check until it is deleted, even by a gateway that only has the
+// object's status.
 func TestAFailedTicketIsAVerdict(t *testing.T) {
 	g := &problemsOf{told: map[string][]check.OwnProblem{}}
 	c, err := New(Options{Cluster: unasked{}, Gateway: g})

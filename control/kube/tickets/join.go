@@ -191,8 +191,8 @@ func (c *Controller) finish(ctx context.Context, r joined) {
 	j.status = &s
 }
 
-// notJoined returns the status after a refusal. If the operator has to change something, it is
-// final; otherwise there are limited retries.
+// notJoined returns the status after a failure. A refusal is final if the operator has to change
+// something, and after maxRefusals; other errors are retried without limit.
 func (c *Controller) notJoined(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, j *joining, err error) v1alpha1.TicketStatus {
 	var problem *admin.Error
 	if errors.As(err, &problem) {

@@ -53,7 +53,7 @@ func (c *Controller) ended(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, phase, t
 	return ready(o, s, is, phase, text)
 }
 
-// refused returns the status of a Ticket that has finally failed.
+// refused returns the status of a Ticket that has failed and is not retried.
 func (c *Controller) refused(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err error) v1alpha1.TicketStatus {
 	s.Phase, s.SecretRef = v1alpha1.TicketFailed, nil
 	text := coded(o, catalogue.TicketRefused, o.Name, "", err)
