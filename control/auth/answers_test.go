@@ -34,8 +34,13 @@ func answering(answer []byte) *Client {
 			if err != nil {
 				return
 			}
-			go func() { _, _ = io.Copy(io.Discard, r.Body) }()
-			_, _ = far.Write(answer)
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				_, _ = far.Write(answer)
+			}()
+			_, _ = io.Copy(io.Discard, r.Body) // a client that is cut off while it sends may not look at the answer
+			<-answered
 		}()
 		return near, nil
 	})

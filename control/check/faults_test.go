@@ -119,7 +119,7 @@ var gatewayFaults = []struct {
 		[]string{"at cloud see what it finds: `postern check`", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
 	{"two gateways have the peer's key", func(f *Facts) {
 		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
-	}, catalogue.DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"remove its state directory"}},
+	}, catalogue.DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"remove the copy's state directory"}},
 	{"the only relay is gone", func(f *Facts) {
 		behindNAT(f)
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)

@@ -56,7 +56,7 @@ func keyIllnesses() []illness {
 		{
 			name: "two gateways have right's key", setting: plain(),
 			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
-			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove its state directory")},
+			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove the copy's state directory")},
 			right: []diagnosis{own("PST0117", "key").because("left has heard from one that started later").until("remove its state directory")},
 			fix:   func(f *faultLab, _, _ []api.Check) { f.copied.stop(syscall.SIGTERM) },
 		},
