@@ -52,7 +52,7 @@ func wayOf(r api.CheckReport, s api.Status, peer string, width int, o Options) [
 	if i < 0 || !fails {
 		return nil
 	}
-	w := way.Of(&s, &s.Peers[i], r.Checks)
+	w := way.Of(&s, &s.Peers[i], r.Checks, nil)
 	return append(cell.WayDiagram(&w, width, cell.Colors(o.Color), o.lines(), o.Now), "")
 }
 

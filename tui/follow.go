@@ -118,7 +118,7 @@ func storyOf(s *api.Status) story {
 		p := &peers[i]
 		standing := cell.StandingOf(p)
 		count[standing.Counted()]++
-		w := way.Of(s, p, nil)
+		w := way.Of(s, p, nil, nil)
 		told := peerStory{name: p.Name, state: cell.PeerState(p).Word(), path: cell.Path(p.Path.Kind).Text, well: standing.Counted() == cell.Connected}
 		if p.Path.Remote != "" {
 			told.path += " " + p.Path.Remote

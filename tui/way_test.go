@@ -24,13 +24,25 @@ func ways() map[string]way.Way {
 			Steps: api.Steps{{Text: "at cloud let it in", Command: "nft insert rule inet filter input ip saddr 203.0.113.8 udp dport 51820 accept"}}}},
 		Inbound: api.Targets{Auth: unknown, APIServer: unknown, Gateway: unknown},
 	}
+	served := s.Peers[1]
+	served.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.OK}
+	served.Offers = []string{"auth", "apiServer", "registry", "metrics", "logs"}
+	served.Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000"}, {Service: "metrics", Address: "127.0.0.1:9090"}, {Service: "gone", Address: "127.0.0.1:9999"}}
+	clusters := []api.ClusterService{
+		{Service: "shop/db", Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceInUse, Addresses: []string{"10.0.0.9:20001"}},
+		{Service: "team/a-service-with-a-long-name", Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceRefused, Code: "PST0904",
+			Cause: "cloud exports it to this gateway, and there is no such namespace for it here", Fix: "kubectl create namespace team"},
+		{Service: "other/web", Direction: api.ServiceImported, Peer: "hub", State: api.ServiceRefused, Code: "PST0904"},
+		{Service: "own/web", Direction: api.ServiceExported, Peer: "cloud", State: api.ServiceInUse},
+	}
 	relayed := troubled()
 	return map[string]way.Way{
-		"silent":  way.Of(&s, &s.Peers[0], nil),
-		"warned":  way.Of(&s, &s.Peers[1], nil),
-		"hostile": way.Of(&s, &s.Peers[2], nil),
-		"blocked": way.Of(&s, &blocked, nil),
-		"relayed": way.Of(&s, &relayed, nil),
+		"silent":  way.Of(&s, &s.Peers[0], nil, nil),
+		"warned":  way.Of(&s, &s.Peers[1], nil, nil),
+		"hostile": way.Of(&s, &s.Peers[2], nil, nil),
+		"blocked": way.Of(&s, &blocked, nil, nil),
+		"served":  way.Of(&s, &served, nil, clusters),
+		"relayed": way.Of(&s, &relayed, nil, nil),
 	}
 }
 
@@ -72,12 +84,17 @@ func TestAWayOnOneLine(t *testing.T) {
 	all := ways()
 	for name, want := range map[string]string{
 		"blocked": "edge ─✓─ NAT ─→✗←✓─ ? firewall ─→?←✓─ cloud  PST0106  was 12 ms  auth →?←?",
+		"served":  "edge ─✓─ NAT ─✓─ firewall ─✓─ cloud  PST0904  12 ms  auth →✓←✓  apiServer →✓←-",
 		"warned":  "edge ─✓─ NAT ─✓─ firewall ─✓─ cloud  12 ms  auth →✓←✓  apiServer →!←-",
 	} {
 		w := all[name]
 		if got := cell.WayLine(&w, 80, cell.Bare, cell.BoxLines); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, want)
 		}
+	}
+	w := all["served"]
+	if got := cell.WayLine(&w, 100, cell.Bare, cell.BoxLines); !strings.HasSuffix(got, "  apiServer →✓←-  services →!") {
+		t.Errorf("with more room: %s", got)
 	}
 }
 

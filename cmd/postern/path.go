@@ -71,7 +71,11 @@ func (a *app) printWay(ctx context.Context, format string, s api.Status, p api.P
 	if err != nil {
 		return err
 	}
-	w := way.Of(&s, &p, r.Checks)
+	services, err := a.client().ClusterServices(ctx, p.Name)
+	if err != nil { // an earlier gateway does not know of them
+		services.Services = nil
+	}
+	w := way.Of(&s, &p, r.Checks, services.Services)
 	if format == formatText {
 		_, err = fmt.Fprint(a.stdout, tui.Diagram(w, a.width(), a.tableOptions(false)))
 		return err

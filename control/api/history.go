@@ -50,6 +50,8 @@ type Outcomes struct {
 	Auth      Outcome `json:"auth"`
 	APIServer Outcome `json:"apiServer"`
 	Gateway   Outcome `json:"gateway"`
+	// Beside is [Reachability.Beside], outbound only; empty where nothing was found beside the endpoints.
+	Beside Outcome `json:"beside,omitempty"`
 }
 
 // EventKind is what happened.

@@ -90,9 +90,12 @@ func (g *Gateway) judge(name string) {
 // judged records the verdicts on a peer at a given time.
 func (g *Gateway) judged(m *roster.Member, now time.Time) {
 	out, in := verdict.Correlate(now, g.checks.Own(), g.checks.Findings(m.Name), g.exchange.Inbound(m))
+	r := verdict.Reach(out, in, endpoints(m))
 	words := func(t api.Targets) api.Outcomes {
 		return api.Outcomes{Auth: t.Auth.Verdict, APIServer: t.APIServer.Verdict, Gateway: t.Gateway.Verdict}
 	}
+	outbound, inbound := words(r.Outbound), words(r.Inbound)
+	outbound.Beside = r.Beside
 	var roots []api.HistoryEvent
 	for _, f := range slices.Concat(out, in) {
 		if b := f.Because; b != nil && b.Direction == api.DirectionOwn {
@@ -108,5 +111,5 @@ func (g *Gateway) judged(m *roster.Member, now time.Time) {
 			Event: cmp.Or(catalogue.Title(f.Code), v.Code), Reason: v.Cause,
 		})
 	}
-	g.history.Judge(now, m.Name, words(verdict.Targets(out, endpoints(m))), words(verdict.Targets(in, verdict.Inbound)), roots)
+	g.history.Judge(now, m.Name, outbound, inbound, roots)
 }

@@ -113,3 +113,22 @@ func TestARotationIsKeptAndARemovedPeerIsNot(t *testing.T) {
 		t.Errorf("without peers the history is %+v, %v", h, err)
 	}
 }
+
+// What status has beside the endpoints, such as a path that takes small packets only, is kept too.
+func TestWhatIsBesideTheEndpointsIsKept(t *testing.T) {
+	w := newWorld(t)
+	paris, rome := w.wideSite("paris", "203.0.113.77", 8920, 9000), w.wideSite("rome", "203.0.113.78", 8920, 1300)
+	w.join(rome, w.invite(paris, api.InviteRequest{}), api.JoinRequest{})
+	w.connected(paris, rome)
+	if _, err := rome.Gateway.Check(w.ctx, api.CheckRequest{Peer: "paris"}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitPeer(rome, "paris", func(p api.PeerStatus) string {
+		h, kept := w.history(rome, "paris")
+		found, x := p.Reachability.Beside, history.At(kept.Points, h.To)
+		if found == "" || x.Outbound.Beside != found {
+			return fmt.Sprintf("status has %q, and the last point %q", found, x.Outbound.Beside)
+		}
+		return ""
+	})
+}

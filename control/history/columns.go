@@ -65,13 +65,14 @@ func join(points []api.HistoryPoint, begin, end time.Time) api.HistoryPoint {
 func wordsOf(p *api.HistoryPoint) [len(fields)]string {
 	out, in := &p.Outbound, &p.Inbound
 	return [...]string{string(p.State), p.Path,
-		string(out.Auth), string(out.APIServer), string(out.Gateway), string(in.Auth), string(in.APIServer), string(in.Gateway)}
+		string(out.Auth), string(out.APIServer), string(out.Gateway), string(in.Auth), string(in.APIServer), string(in.Gateway), string(out.Beside)}
 }
 
-// say puts words into a point. What was not found yet is unknown.
+// say puts words into a point. What was not found yet is unknown, and beside the endpoints nothing.
 func say(p *api.HistoryPoint, w [len(fields)]string) {
 	p.State, p.Path = api.PeerState(w[0]), w[1]
 	for i, into := range []*api.Outcome{&p.Outbound.Auth, &p.Outbound.APIServer, &p.Outbound.Gateway, &p.Inbound.Auth, &p.Inbound.APIServer, &p.Inbound.Gateway} {
 		*into = api.Outcome(cmp.Or(w[2+i], string(api.Unknown)))
 	}
+	p.Outbound.Beside = api.Outcome(w[len(w)-1])
 }

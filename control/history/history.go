@@ -123,8 +123,8 @@ func (h *History) Observe(now time.Time, peer string, is Sample) {
 }
 
 // Judge takes the verdicts on a peer that there are now: a word each on its endpoints and ours,
-// and those findings that nothing else explains, by their Code, Check, Direction, Verdict, Event and
-// Reason. One that is no longer among them has gone.
+// one on what is found beside them, and those findings that nothing else explains, by their Code,
+// Check, Direction, Verdict, Event and Reason. One that is no longer among them has gone.
 func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcomes, roots []api.HistoryEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcom
 	if s == nil {
 		return
 	}
-	s.found = [...]api.Outcome{outbound.Auth, outbound.APIServer, outbound.Gateway, inbound.Auth, inbound.APIServer, inbound.Gateway}
+	s.found = [...]api.Outcome{outbound.Auth, outbound.APIServer, outbound.Gateway, inbound.Auth, inbound.APIServer, inbound.Gateway, outbound.Beside}
 	standing := func(e api.HistoryEvent) bool { return e.Kind == api.EventVerdict && e.Until == nil }
 	same := func(a, b api.HistoryEvent) bool {
 		return a.Code == b.Code && a.Check == b.Check && a.Direction == b.Direction && a.Verdict == b.Verdict

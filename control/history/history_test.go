@@ -218,7 +218,7 @@ func TestAPeerThatIsWellTakesNextToNothing(t *testing.T) {
 func TestWhatIsKeptOfASecond(t *testing.T) {
 	h := of("edge")
 	s := history.Sample{State: api.StateUnconfirmed, Path: api.PathRelay, RTT: 123456 * time.Microsecond, Loss: 0.034, Rx: 1e9, Tx: 12345678}
-	h.Judge(noon, "edge", api.Outcomes{Auth: api.OK, APIServer: api.Warning, Gateway: api.Error},
+	h.Judge(noon, "edge", api.Outcomes{Auth: api.OK, APIServer: api.Warning, Gateway: api.Error, Beside: api.Warning},
 		api.Outcomes{Auth: api.Off, APIServer: api.Unknown, Gateway: api.OK}, nil)
 	h.Observe(noon, "edge", s)
 	got := read(t, h, "edge", noon, noon, 0).Points[0]
@@ -226,7 +226,7 @@ func TestWhatIsKeptOfASecond(t *testing.T) {
 		math.Abs(got.RxBytesPerSecond-1e9) > 1e6 || math.Abs(got.TxBytesPerSecond-12345678) > 1e4 {
 		t.Errorf("got %+v", got)
 	}
-	if got.Outbound != (api.Outcomes{Auth: api.OK, APIServer: api.Warning, Gateway: api.Error}) ||
+	if got.Outbound != (api.Outcomes{Auth: api.OK, APIServer: api.Warning, Gateway: api.Error, Beside: api.Warning}) ||
 		got.Inbound != (api.Outcomes{Auth: api.Off, APIServer: api.Unknown, Gateway: api.OK}) {
 		t.Errorf("got %+v and %+v", got.Outbound, got.Inbound)
 	}
@@ -235,6 +235,28 @@ func TestWhatIsKeptOfASecond(t *testing.T) {
 	got = read(t, h, "edge", noon, noon.Add(time.Second), 0).Points[1]
 	if got.State != "" || got.Path != "" || got.RTTSeconds != 0 || *got.LossRatio != 1 || got.RxBytesPerSecond != 0 || got.TxBytesPerSecond < 1e12 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Of several moments the worst that was found beside the endpoints counts, and nothing stays nothing.
+func TestWhatIsFoundBesideIsKept(t *testing.T) {
+	h := of("edge")
+	end := noon
+	for _, o := range []api.Outcome{"", api.Warning, api.Error, ""} {
+		h.Judge(end, "edge", api.Outcomes{Gateway: api.OK, Beside: o}, api.Outcomes{}, nil)
+		h.Observe(end, "edge", well())
+		end = end.Add(time.Second)
+	}
+	var got []api.Outcome
+	p := read(t, h, "edge", noon, end, 0)
+	for _, x := range p.Points {
+		got = append(got, x.Outbound.Beside)
+	}
+	if want := []api.Outcome{"", api.Warning, api.Error, ""}; !slices.Equal(got, want) {
+		t.Errorf("by the second: got %q, want %q", got, want)
+	}
+	if all := history.Columns(p.Points, noon, end, 1)[0]; all.Outbound.Beside != api.Error || all.Inbound.Beside != "" {
+		t.Errorf("in one piece: %q out, %q in, want the error out", all.Outbound.Beside, all.Inbound.Beside)
 	}
 }
 

@@ -24,7 +24,7 @@ var (
 	states   = []string{"", string(api.StateConnected), string(api.StateUnconfirmed), string(api.StatePending), string(api.StateConnecting), string(api.StateFailed)}
 	kinds    = []string{"", api.PathDirect, api.PathRelay, api.PathNone}
 	outcomes = []string{"", string(api.OK), string(api.Off), string(api.Unknown), string(api.Warning), string(api.Error)}
-	fields   = [...][]string{states, kinds, outcomes, outcomes, outcomes, outcomes, outcomes, outcomes}
+	fields   = [...][]string{states, kinds, outcomes, outcomes, outcomes, outcomes, outcomes, outcomes, outcomes}
 )
 
 // fieldBits hold the place of a word in any list.
@@ -178,7 +178,7 @@ func (l level) steps(now uint32) steps {
 type series struct {
 	points []point
 	seen   uint32 // when the last sample came
-	found  [6]api.Outcome
+	found  [7]api.Outcome
 	events []api.HistoryEvent
 }
 

@@ -117,22 +117,37 @@ func NewView(at time.Time, own []Finding) *View { return &View{at: at, own: slic
 func (v *View) Add(p Peer, used func(target string) string) api.Reachability {
 	out, in := Correlate(v.at, v.own, p.Outbound, p.Inbound)
 	raise(v.own, out)
-	before := len(v.problems)
 	v.beside(out, used)
 	v.beside(in, Inbound)
+	return Reach(out, in, used)
+}
+
+// Reach returns how a peer is reached, by its correlated findings. used selects the checks of its
+// endpoints.
+func Reach(out, in []Finding, used func(target string) string) api.Reachability {
 	r := api.Reachability{Outbound: Targets(out, used), Inbound: Targets(in, Inbound)}
-	for _, c := range v.problems[before:] {
-		if c.Target == api.ServiceGateway && r.Beside != api.Error {
-			r.Beside = c.Verdict.Verdict
+	worst := func(list []Finding, shown func(target string) string) {
+		for _, f := range list {
+			if f.besides(shown) && f.Target == api.ServiceGateway && r.Beside != api.Error {
+				r.Beside = f.Outcome
+			}
 		}
 	}
+	worst(out, used)
+	worst(in, Inbound)
 	return r
+}
+
+// besides reports whether a finding is a fault that belongs to none of the endpoints, of which
+// shown selects the checks; nil if there are none.
+func (f Finding) besides(shown func(target string) string) bool {
+	return f.Faulty() && (shown == nil || f.Name != shown(f.Target))
 }
 
 // beside keeps problems that belong to none of the endpoints.
 func (v *View) beside(list []Finding, shown func(target string) string) {
 	for _, f := range list {
-		if f.Faulty() && (shown == nil || f.Name != shown(f.Target)) {
+		if f.besides(shown) {
 			c := f.Check()
 			c.Stages = []api.CheckStage{}
 			v.problems = append(v.problems, c)

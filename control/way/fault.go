@@ -110,7 +110,7 @@ func (m *maker) serviceFails(c *api.Check, f *Fault) {
 		direction = api.DirectionInbound
 	}
 	n := m.service(service(c), direction)
-	n.State, n.Fault = worse(n.State, f.Outcome), graver(n.Fault, f)
+	n.State, n.Fault = Worse(n.State, f.Outcome), graver(n.Fault, f)
 }
 
 // service returns the node of a service, creating it if necessary.
@@ -161,19 +161,6 @@ func (m *maker) passed(i int) bool {
 // misdirects reports whether a fault means that the peer's address is wrong.
 func misdirects(f *Fault) bool {
 	return f.Code != string(catalogue.NoWayIn) && f.Code != string(catalogue.RouterRefuses)
-}
-
-// listeners adds the local listeners that could not be opened: their services cannot be used.
-func (m *maker) listeners() {
-	for _, l := range m.peer.Local {
-		if l.Error == "" {
-			continue
-		}
-		n := m.service(l.Service, api.DirectionOutbound)
-		n.Fault = graver(n.Fault, &Fault{Direction: api.DirectionOwn, Outcome: api.Error,
-			Title: "no listener here", Cause: "no listener for " + l.Service + " on " + l.Address + ": " + l.Error})
-		n.State = worse(n.State, api.Error)
-	}
 }
 
 // unexplained uses the gateway's own reason if no check has found yet why nothing gets through.

@@ -9,8 +9,9 @@ import (
 )
 
 // Of returns the way from a gateway to a peer. checks are those of the gateway's last report;
-// missing or newer verdicts are taken from status.
-func Of(s *api.Status, p *api.PeerStatus, checks []api.Check) Way {
+// missing or newer verdicts are taken from status. clusters are the services of clusters; nil if
+// they are not known, and then only those of them are there that are listened for.
+func Of(s *api.Status, p *api.PeerStatus, checks []api.Check, clusters []api.ClusterService) Way {
 	m := maker{Way: Way{Peer: p.Name, Services: []Node{}}, status: s, peer: p, checks: found(p, checks), report: checks}
 	m.lay()
 	m.cross()
@@ -19,7 +20,7 @@ func Of(s *api.Status, p *api.PeerStatus, checks []api.Check) Way {
 		m.put(&m.checks[i])
 	}
 	m.nodes()
-	m.listeners()
+	m.named(clusters)
 	m.unexplained()
 	m.Break = m.first()
 	m.date()

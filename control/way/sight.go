@@ -21,7 +21,7 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 		case v.Verdict == api.OK && silenced(p):
 			s = Sight{api.Unknown, v.Verdict}
 		case beside == api.Error || beside == api.Warning:
-			s.Now = worse(v.Verdict, beside)
+			s.Now = Worse(v.Verdict, beside)
 		}
 		return s
 	}

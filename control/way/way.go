@@ -38,6 +38,8 @@ type Way struct {
 	Edges []Edge `json:"edges"`
 	// Services are at the ends: outbound ones are the peer's, inbound ones are this gateway's.
 	Services []Node `json:"services"`
+	// More are the peer's services in use that have no nodes; nil if there are none.
+	More *More `json:"more,omitempty"`
 	// Break is what to look at first: the most severe fault or, of several, the one nearest to
 	// this gateway. Nil if there is none.
 	Break *Break `json:"break,omitempty"`
@@ -49,7 +51,8 @@ type Node struct {
 	Name string `json:"name"`
 	// Direction of a service: outbound or inbound.
 	Direction string `json:"direction,omitempty"`
-	// Address is its address; for this gateway's NAT, as seen by others.
+	// Address is its address; for this gateway's NAT, as seen by others; for a service of the peer,
+	// where it is listened for here.
 	Address string `json:"address,omitempty"`
 	// Source is the source of the address, as in candidates.
 	Source string      `json:"source,omitempty"`
@@ -63,6 +66,14 @@ type Node struct {
 	LastHandshake *time.Time `json:"lastHandshake,omitempty"`
 	RTTSeconds    float64    `json:"rttSeconds,omitempty"`
 	Fault         *Fault     `json:"fault,omitempty"`
+}
+
+// More are services that a way does not have one by one.
+type More struct {
+	Services int `json:"services"` // how many
+	Failing  int `json:"failing"`  // of these
+	// State is the worst of their outcomes.
+	State api.Outcome `json:"state"`
 }
 
 // Edge connects two nodes.
@@ -122,9 +133,9 @@ type Break struct {
 // State returns the worse of an edge's two directions, or of its fault. If neither direction is
 // known, the fault is somewhere from here to the peer, and this edge is as unknown as the others.
 func (e Edge) State() api.Outcome {
-	out := worse(e.Out, e.In)
+	out := Worse(e.Out, e.In)
 	if e.Fault != nil && !e.unknown() {
-		out = worse(e.Fault.Outcome, out)
+		out = Worse(e.Fault.Outcome, out)
 	}
 	return out
 }
@@ -151,7 +162,8 @@ func severity(o api.Outcome) int {
 	return slices.Index(order, api.Unknown)
 }
 
-func worse(a, b api.Outcome) api.Outcome {
+// Worse returns the worse of two outcomes.
+func Worse(a, b api.Outcome) api.Outcome {
 	if severity(b) < severity(a) {
 		return b
 	}

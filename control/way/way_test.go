@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -163,7 +164,7 @@ func TestWhereTheWayBreaks(t *testing.T) {
 			if tc.change != nil {
 				tc.change(s, &s.Peers[0])
 			}
-			w := way.Of(s, &s.Peers[0], tc.checks)
+			w := way.Of(s, &s.Peers[0], tc.checks, nil)
 			if got := drawn(w); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
@@ -188,7 +189,7 @@ func TestServicesOfBothEnds(t *testing.T) {
 	p.Reachability.Inbound.APIServer = api.Verdict{Verdict: api.Off}
 	p.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: "PST0308", Stage: "http"}
 	const want = "outbound auth ok, outbound apiServer warning, inbound auth ok, inbound apiServer off, outbound registry error"
-	w := way.Of(s, p, nil)
+	w := way.Of(s, p, nil, nil)
 	if got := services(w); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -198,8 +199,95 @@ func TestServicesOfBothEnds(t *testing.T) {
 	// A service that worked before is unknown while nothing gets through.
 	p.Path.Kind = api.PathNone
 	const silent = "outbound auth unknown, outbound apiServer warning, inbound auth unknown, inbound apiServer off, outbound registry error"
-	if got := services(way.Of(s, p, nil)); got != silent {
+	if got := services(way.Of(s, p, nil, nil)); got != silent {
 		t.Errorf("without a path: got  %s\nwant %s", got, silent)
+	}
+}
+
+// Of the peer's other services failing ones are there by name, then the others by name, and those
+// that there is no room for are counted.
+func TestServicesBesidesTheEndpoints(t *testing.T) {
+	imported := func(name, state, code string) api.ClusterService {
+		return api.ClusterService{Service: name, Direction: api.ServiceImported, Peer: "cloud", State: state, Code: code, Cause: "why"}
+	}
+	offers := func(names ...string) func(*api.PeerStatus) {
+		return func(p *api.PeerStatus) { p.Offers = append([]string{"auth", "apiServer"}, names...) }
+	}
+	for _, tc := range []struct {
+		what     string
+		change   func(*api.PeerStatus)
+		clusters []api.ClusterService
+		want     string
+		more     *way.More
+		place    string
+	}{
+		{"none but the endpoints", offers(), nil, "", nil, ""},
+		{"offered, listened for, or both", func(p *api.PeerStatus) {
+			offers("logs", "registry")(p)
+			p.Local = []api.Local{{Service: "apiServer", Address: "127.0.0.1:7443"}, {Service: "registry", Address: "127.0.0.1:5000"}, {Service: "gone", Address: "127.0.0.1:99"}}
+		}, nil, "gone 127.0.0.1:99 off, logs ok, registry 127.0.0.1:5000 ok", nil, ""},
+		{"the peer has not told what it offers", func(p *api.PeerStatus) { p.Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000"}} }, nil,
+			"registry 127.0.0.1:5000 unknown", nil, ""},
+		{"nothing gets through", func(p *api.PeerStatus) { offers("logs")(p); p.Path.Kind = api.PathNone }, nil, "logs unknown", nil, ""},
+		{"ports of services of clusters", func(p *api.PeerStatus) {
+			offers()(p)
+			p.Local = []api.Local{{Service: "shop/web:80", Address: "10.0.0.9:1"}, {Service: "shop/web:443", Address: "10.0.0.9:2", Error: "in use"}}
+		}, []api.ClusterService{imported("shop/web", api.ServiceInUse, "")}, "shop/web 10.0.0.9:1 error", nil, "at this gateway"},
+		{"imported ones", offers(), []api.ClusterService{imported("a/ok", api.ServiceInUse, ""), imported("b/late", api.ServiceWaiting, ""), imported("z/refused", api.ServiceRefused, "PST0904"),
+			{Service: "c/exported", Direction: api.ServiceExported, Peer: "cloud", State: api.ServiceInUse}, {Service: "d/hub", Direction: api.ServiceImported, Peer: "hub", State: api.ServiceInUse}},
+			"z/refused warning, a/ok ok, b/late unknown", nil, "at z/refused of cloud"},
+		{"one more than there is room for", offers("d", "c", "b", "a"), nil, "a ok, b ok, c ok, d ok", nil, ""},
+		{"the others are well", offers("e", "d", "c", "b", "a"), nil, "a ok, b ok, c ok", &way.More{Services: 2, State: api.OK}, ""},
+		{"even failing ones are too many", func(p *api.PeerStatus) {
+			offers("a", "b")(p)
+			p.Local = []api.Local{{Service: "b", Address: "127.0.0.1:1", Error: "in use"}}
+		}, []api.ClusterService{imported("z/4", api.ServiceRefused, "PST0904"), imported("z/3", api.ServiceRefused, "PST0904"), imported("z/2", api.ServiceRefused, "PST0904")},
+			"b 127.0.0.1:1 error, z/2 warning, z/3 warning", &way.More{Services: 2, Failing: 1, State: api.Warning}, "at this gateway"},
+	} {
+		s := well()
+		p := &s.Peers[0]
+		tc.change(p)
+		w := way.Of(s, p, nil, tc.clusters)
+		var got []string
+		for _, n := range w.Services {
+			if way.Other(n.Name) {
+				got = append(got, strings.Join(strings.Fields(n.Name+" "+n.Address+" "+string(n.State)), " "))
+			}
+		}
+		if got := strings.Join(got, ", "); got != tc.want || !reflect.DeepEqual(w.More, tc.more) {
+			t.Errorf("%s: got  %s and %+v\nwant %s and %+v", tc.what, got, w.More, tc.want, tc.more)
+		}
+		place := ""
+		if w.Break != nil {
+			place = w.Break.Place
+		}
+		if place != tc.place {
+			t.Errorf("%s: it breaks %q, want %q", tc.what, place, tc.place)
+		}
+	}
+}
+
+// A way costs little, whatever the peer has, and however many others there are.
+func TestAWayOfManyServicesIsSmall(t *testing.T) {
+	s := well()
+	p := s.Peers[0]
+	var clusters []api.ClusterService
+	for i := range 500 {
+		clusters = append(clusters, api.ClusterService{Service: fmt.Sprintf("shop/web%03d", 499-i), Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceInUse})
+	}
+	for range 999 {
+		s.Peers = append(s.Peers, p)
+	}
+	var w way.Way
+	count := testing.AllocsPerRun(10, func() { w = way.Of(s, &p, nil, clusters) })
+	if len(w.Services) != 7 || w.More.Services != 497 {
+		t.Fatalf("%d services, and %+v", len(w.Services), w.More)
+	}
+	if kept, _ := json.Marshal(w); len(kept) > 4096 {
+		t.Errorf("as JSON it takes %d bytes", len(kept))
+	}
+	if count > 100 {
+		t.Errorf("it takes %v allocations", count)
 	}
 }
 
@@ -224,7 +312,7 @@ func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 			t.Errorf("%s %s: got %v, want %v", tc.direction, tc.target, got, tc.want)
 		}
 	}
-	w := way.Of(s, p, nil)
+	w := way.Of(s, p, nil, nil)
 	for _, n := range w.Services {
 		if got := (way.Sight{Now: n.State, Before: n.Before}); got != way.See(p, n.Direction, n.Name) {
 			t.Errorf("%s %s is drawn as %v", n.Direction, n.Name, got)
@@ -245,7 +333,7 @@ func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 func TestAListenerFailsHere(t *testing.T) {
 	s := well()
 	s.Peers[0].Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000", Error: "address already in use"}}
-	w := way.Of(s, &s.Peers[0], nil)
+	w := way.Of(s, &s.Peers[0], nil, nil)
 	if w.Break == nil || w.Break.Place != "at this gateway" || !strings.HasSuffix(services(w), "outbound registry error") {
 		t.Errorf("it breaks %+v; services %s", w.Break, services(w))
 	}
@@ -257,14 +345,14 @@ func TestTheNewerVerdictCounts(t *testing.T) {
 	old := fails("gateway", catalogue.PeerSilent, "probe")
 	before := noon.Add(-time.Minute)
 	old.CheckedAt = &before
-	if w := way.Of(s, &s.Peers[0], []api.Check{old}); w.Break != nil {
+	if w := way.Of(s, &s.Peers[0], []api.Check{old}, nil); w.Break != nil {
 		t.Errorf("a verdict that was overtaken breaks the way: %+v", w.Break)
 	}
 }
 
 func TestFiguresAreOnTheEdgeThatLeavesThisSide(t *testing.T) {
 	s := well()
-	w := way.Of(s, &s.Peers[0], nil)
+	w := way.Of(s, &s.Peers[0], nil, nil)
 	f := w.Edges[1].Path
 	if w.Edges[0].Path != nil || f == nil || f.Address != "203.0.113.10:51820" || f.RTTSeconds != 0.012 || f.MTU != 1420 || f.LossRatio == nil || *f.LossRatio != 0.01 {
 		t.Errorf("got %+v", f)
@@ -308,7 +396,7 @@ func TestEveryWayIsAChain(t *testing.T) {
 			checks = append(checks, api.Check{Name: pick("gateway", "auth", "relay", "path", "exposure", "upstream-apiServer", "odd"), Peer: pick("", "cloud", "hub"),
 				Target: pick("", "gateway", "auth", "apiServer"), Direction: pick("", "own", "outbound", "inbound"), Verdict: verdict(), DependsOn: pick("", "", "own/exposure", "gateway")})
 		}
-		w := way.Of(s, &s.Peers[0], checks)
+		w := way.Of(s, &s.Peers[0], checks, nil)
 		if len(w.Nodes) < 2 || len(w.Edges) != len(w.Nodes)-1 || w.Nodes[0].Kind != way.Here || w.Nodes[len(w.Nodes)-1].Kind != way.There {
 			t.Fatalf("seed %d: no chain: %s", seed, drawn(w))
 		}

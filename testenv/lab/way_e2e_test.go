@@ -54,7 +54,7 @@ func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					w := way.Of(&status, &status.Peers[0], report.Checks)
+					w := way.Of(&status, &status.Peers[0], report.Checks, nil)
 					if w.Break != nil && strings.HasPrefix(w.Break.Place, want) {
 						break
 					}

@@ -51,7 +51,7 @@ func Then(x *api.HistoryPoint) api.PeerStatus {
 	targets := func(o api.Outcomes) api.Targets {
 		return api.Targets{Auth: api.Verdict{Verdict: o.Auth}, APIServer: api.Verdict{Verdict: o.APIServer}, Gateway: api.Verdict{Verdict: o.Gateway}}
 	}
-	p.Reachability = api.Reachability{Outbound: targets(x.Outbound), Inbound: targets(x.Inbound)}
+	p.Reachability = api.Reachability{Outbound: targets(x.Outbound), Inbound: targets(x.Inbound), Beside: x.Outbound.Beside}
 	return p
 }
 

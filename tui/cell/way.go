@@ -111,7 +111,28 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 		}
 		item(cells...)
 	}
+	if o := othersState(w); o != "" {
+		item(Cell{Text: "services →"}, sign(o))
+	}
 	return Fit(line.String(), width)
+}
+
+// othersState is the worst outcome of the peer's services besides auth and the API server; empty
+// where it has none.
+func othersState(w *way.Way) (worst api.Outcome) {
+	if w.More != nil {
+		worst = w.More.State
+	}
+	for _, n := range servicesOf(w, api.DirectionOutbound) {
+		switch {
+		case !way.Other(n.Name):
+		case worst == "":
+			worst = n.State
+		default:
+			worst = way.Worse(worst, n.State)
+		}
+	}
+	return worst
 }
 
 // roundTrip is that of a way in use, or what it was before the way broke; empty where it is not known.
@@ -227,12 +248,27 @@ func wayRows(w *way.Way, l Lines, now time.Time) []wayRow {
 	}
 	for i, n := range there {
 		branch, rail := l.middle, l.edge
-		if i == len(there)-1 {
+		if i == len(there)-1 && w.More == nil {
 			branch, rail = l.last, ""
 		}
 		rows = append(rows, serviceRow(w, n, branch, rail))
 	}
+	if w.More != nil {
+		rows = append(rows, moreRow(w.More, l.last))
+	}
 	return rows
+}
+
+// moreRow is the services that have no row of their own.
+func moreRow(m *way.More, branch string) wayRow {
+	note := Cell{"services, not all known", Quiet}
+	switch {
+	case m.Failing > 0:
+		note = Cell{fmt.Sprintf("services, %d of %d fail", m.Failing, m.Services), Outcome(m.State).Style}
+	case m.State == api.OK:
+		note.Text = "services, all well"
+	}
+	return wayRow{[]Cell{{Text: branch + " "}, sign(m.State), {Text: fmt.Sprintf(" %d more", m.Services)}}, Cell{}, []Cell{note}}
 }
 
 func servicesOf(w *way.Way, direction string) []*way.Node {
@@ -251,10 +287,15 @@ func serviceRow(w *way.Way, n *way.Node, branch, rail string) wayRow {
 		user = &w.Nodes[len(w.Nodes)-1]
 	}
 	use := "used by " + wayName(user)
-	if n.State == api.Off {
+	switch {
+	case n.State == api.Off:
 		use = "off"
+	case way.Other(n.Name) && n.Address == "" && n.Fault != nil: // nobody can use it
+		use = ""
+	case way.Other(n.Name) && n.Address == "":
+		use = "offered"
 	}
-	notes := oneNote([]string{use, was(n.Before), RTT(n.RTTSeconds)})
+	notes := oneNote([]string{use, was(n.Before), RTT(n.RTTSeconds), Printable(n.Address)})
 	return wayRow{[]Cell{{Text: branch + " "}, sign(n.State), {Text: " " + wayName(n)}}, Cell{Text: rail}, append(notes, faultNotes(w, n.Fault)...)}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/history"
+	"github.com/postern-dev/postern/control/way"
 	"github.com/postern-dev/postern/tui/cell"
 	"github.com/postern-dev/postern/tui/chart"
 )
@@ -71,10 +72,19 @@ var State = Strip{"state", cell.PastLines.State}
 var Verdicts = []Strip{
 	{"→auth", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Auth })},
 	{"→api", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.APIServer })},
-	{"→gw", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Gateway })},
+	{"→gw", sign(onTheWay)},
 	{"←auth", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Auth })},
 	{"←api", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.APIServer })},
 	{"←gw", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Gateway })},
+}
+
+// onTheWay is the worst finding on the way to the peer's gateway, as way.See has it of now.
+func onTheWay(x *api.HistoryPoint) api.Outcome {
+	o := x.Outbound
+	if o.Beside != "" {
+		return way.Worse(o.Gateway, o.Beside)
+	}
+	return o.Gateway
 }
 
 func sign(of func(*api.HistoryPoint) api.Outcome) func(cell.PastLines, *api.HistoryPoint) string {

@@ -80,6 +80,27 @@ func TestStripsOfVerdicts(t *testing.T) {
 	}
 }
 
+// What is found beside the endpoints is a fault of the way to the peer's gateway, in strips and at a
+// moment alike.
+func TestStripsHaveWhatIsFoundBeside(t *testing.T) {
+	p := outage()
+	p.Points[2].Outbound.Beside = api.Error
+	d := drawing(chart.ASCII)
+	pieces := history.Columns(p.Points, d.From, d.To, 6)
+	for _, s := range append([]past.Strip{past.State}, past.Verdicts...) {
+		want := map[string]string{"state": " ==x!!", "→gw": " ==xxx", "←gw": " ==?=="}[s.Name]
+		if got := d.Strip(s, pieces); want != "" && got != want {
+			t.Errorf("%s: got %q, want %q", s.Name, got, want)
+		}
+	}
+	then := strings.Join(d.Then(p, noon, 80), "\n")
+	for _, want := range []string{"! faulty", "→gw ✗ error", "←gw ✓ ok"} {
+		if !strings.Contains(then, want) {
+			t.Errorf("%q is not in\n%s", want, then)
+		}
+	}
+}
+
 func TestStripsFitTheirRoom(t *testing.T) {
 	for _, g := range []chart.Graph{chart.Braille, chart.Block, chart.ASCII} {
 		for _, width := range []int{1, 7, 20, 21, 40, 80, 200} {

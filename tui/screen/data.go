@@ -53,8 +53,9 @@ type data struct {
 	undo *allowed
 
 	past remembered
-	// offered are the services of clusters.
-	offered offered
+	// offered are the services of clusters; imported those of the selected peer, for its way.
+	offered  offered
+	imported imported
 
 	filter filter
 	frozen bool

@@ -28,7 +28,9 @@ type fake struct {
 	past   api.History
 	// services are those of clusters.
 	services api.ClusterServices
-	err      error
+	// askedServices are the peers whose services were asked for.
+	askedServices []string
+	err           error
 	// refusal is what changes end with.
 	refusal error
 
@@ -130,9 +132,10 @@ func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, er
 	return h, f.err
 }
 
-func (f *fake) ClusterServices(context.Context, string) (api.ClusterServices, error) {
+func (f *fake) ClusterServices(_ context.Context, peer string) (api.ClusterServices, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.askedServices = append(f.askedServices, peer)
 	return f.services, f.err
 }
 

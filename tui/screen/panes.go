@@ -59,7 +59,9 @@ func titled(title string) func(*data, *api.PeerStatus) string {
 }
 
 // way is the way to a peer by what is known now.
-func (d *data) way(p *api.PeerStatus) way.Way { return way.Of(&d.status, p, d.report.Checks) }
+func (d *data) way(p *api.PeerStatus) way.Way {
+	return way.Of(&d.status, p, d.report.Checks, d.imported.of(p.Name))
+}
 
 // lines are what ways are drawn with.
 func (d *data) lines() cell.Lines {

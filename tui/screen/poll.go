@@ -45,6 +45,9 @@ type polledMsg struct {
 	past        pastMsg
 	services    *api.ClusterServices
 	servicesErr error
+	// imported are the services of clusters of a peer, importedOf; "" if they were not asked for.
+	imported   []api.ClusterService
+	importedOf string
 }
 
 // checkedMsg is the outcome of a run of checks.
@@ -89,7 +92,7 @@ func (m *model) ask(now time.Time) tea.Cmd {
 		d.checksAt = now
 	}
 	after, started := d.lastLogged(), d.status.Gateway.StartedAt
-	asks, services := d.past.ask(now), d.offered.ask(now)
+	asks, services, imported := d.past.ask(now), d.offered.ask(now), d.imported.ask(now)
 	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
 		msg := polledMsg{of: d}
 		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
@@ -108,6 +111,12 @@ func (m *model) ask(now time.Time) tea.Cmd {
 		if services {
 			s, err := source.ClusterServices(ctx, "")
 			msg.services, msg.servicesErr = &s, err
+		}
+		if imported != "" {
+			msg.importedOf = imported
+			if s, err := source.ClusterServices(ctx, imported); err == nil { // an earlier gateway does not know
+				msg.imported = s.Services
+			}
 		}
 		return msg
 	})
@@ -137,7 +146,7 @@ func (m *model) polled(msg polledMsg) {
 	if restarted {
 		d.checksAt = time.Time{} // Its checks begin again, and its log.
 		d.log = nil
-		d.offered = offered{}
+		d.offered, d.imported = offered{}, imported{}
 		d.past = remembered{hours: map[string]*lastHour{}}
 	}
 	if msg.log != nil {
@@ -151,6 +160,9 @@ func (m *model) polled(msg polledMsg) {
 		if d.offered.err = msg.servicesErr; msg.servicesErr == nil {
 			d.offered.took(*msg.services, now)
 		}
+	}
+	if msg.importedOf != "" && msg.importedOf == d.imported.peer {
+		d.imported.list = msg.imported
 	}
 	if msg.report != nil {
 		if d.reportErr = msg.reportErr; msg.reportErr == nil {

@@ -31,6 +31,39 @@ type offered struct {
 	err     error // why they did not come
 }
 
+// importedEvery is how often the services of the peer are asked for whose way is drawn.
+const importedEvery = 10 * time.Second
+
+// imported are the services of clusters of the peer whose way was drawn last.
+type imported struct {
+	wish    string // the peer; "" if no way was drawn since they were asked for
+	peer    string // whom they were asked of, at askedAt
+	askedAt time.Time
+	list    []api.ClusterService
+}
+
+// of gives those of a peer; nil while they are not known.
+func (i *imported) of(peer string) []api.ClusterService {
+	i.wish = peer
+	if i.peer != peer {
+		return nil
+	}
+	return i.list
+}
+
+// ask gives the peer whose services are to be asked for now; "" is none.
+func (i *imported) ask(now time.Time) string {
+	wish := i.wish
+	if wish == "" || wish == i.peer && now.Sub(i.askedAt) < importedEvery {
+		return ""
+	}
+	if wish != i.peer {
+		i.list = nil
+	}
+	i.wish, i.peer, i.askedAt = "", wish, now
+	return wish
+}
+
 // serviceRow is a service towards a peer, and what becomes of it now.
 type serviceRow struct {
 	api.ClusterService

@@ -3,6 +3,7 @@ package screen
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,29 @@ func TestServicesAreAskedForWhileTheyAreLookedAt(t *testing.T) {
 	s.pass(servicesEvery)
 	if at := s.data.offered.at; !at.Equal(s.clock) {
 		t.Error("they are not asked for again")
+	}
+}
+
+// The way to the selected peer has the services that are imported from it, which are asked for of no
+// other peer, and seldom.
+func TestTheWayHasImportedServices(t *testing.T) {
+	f := busy()
+	for i := range f.services.Services {
+		if x := &f.services.Services[i]; x.State == api.ServiceRefused {
+			x.Peer = "cloud"
+		}
+	}
+	s := play(t, f, 120, 60, false).press("/").typed("cloud").press("enter", "2")
+	s.pass(interval).want("! team/web ", "PST0904 a peer exports", "✓ shop/db ", "10.0.0.9:20001")
+	f.services.Services = nil
+	s.pass(importedEvery - interval).want("! team/web ")
+	s.pass(interval)
+	if picture := s.View(); strings.Contains(picture, "team/web") || strings.Contains(picture, "shop/db") {
+		t.Errorf("services that are gone are drawn:\n%s", picture)
+	}
+	want := []string{"cloud", "cloud"}
+	if got := f.askedServices[len(f.askedServices)-2:]; !slices.Equal(got, want) || len(f.askedServices) > 3 { // the first is of whom is selected first
+		t.Errorf("services were asked for of %q, want the last ones of %q", f.askedServices, want)
 	}
 }
 

@@ -23,12 +23,15 @@ func ThemeFor(getenv func(string) string) string {
 }
 
 // GraphFor is what charts are drawn with on the terminal that the environment tells of: without
-// Unicode where its character set has none, or the terminal's own font lacks most of it.
+// Unicode where its locale is set and not UTF-8, such as C or POSIX, or the terminal's own font lacks
+// most of it. A locale that is not set says nothing: containers often have none, and are used from
+// terminals that have UTF-8. Only a dumb terminal needs one that says so.
 func GraphFor(getenv func(string) string) string {
-	_, charset, named := strings.Cut(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")), ".")
+	locale, term := cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")), getenv("TERM")
+	_, charset, _ := strings.Cut(locale, ".")
 	charset, _, _ = strings.Cut(strings.ToLower(strings.ReplaceAll(charset, "-", "")), "@")
-	poor := []string{"linux", "vt100", "vt102", "vt220"}
-	if named && charset != "utf8" || slices.Contains(poor, getenv("TERM")) {
+	poor := slices.Contains([]string{"linux", "vt100", "vt102", "vt220"}, term)
+	if poor || charset != "utf8" && (locale != "" || term == "dumb") {
 		return graphASCII
 	}
 	return graphBraille

@@ -132,7 +132,7 @@ func controlGroup(t *testing.T) (group *os.File, leave func()) {
 // command is one of root's on the machine.
 func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--target", m.first, "--all", "--root", "--wd",
-		"env", "-i", "TERM=dumb", "PATH=" + machinePath}, args...)...)
+		"env", "-i", "TERM=dumb", "LANG=C.UTF-8", "PATH=" + machinePath}, args...)...)
 }
 
 // run gives what a command prints.
