@@ -1,6 +1,9 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -267,5 +270,47 @@ func TestMarkdownChecksFindMistakes(t *testing.T) {
 		} else if problem := misused(root, got[0]); problem != want {
 			t.Errorf("%q: got %q, want %q", line, problem, want)
 		}
+	}
+}
+
+// A name beside a link to a Go file in CONTRIBUTING is declared in that file.
+func TestWhereThingsAreDecidedIsTrue(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## Where is … decided?")
+	table, _, _ = strings.Cut(table, "\n## ")
+	beside := regexp.MustCompile("\\]\\(([^)]+\\.go)\\)((?:, `[^`]+`)+)")
+	checked := 0
+	for _, m := range beside.FindAllStringSubmatch(table, -1) {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, m[1]), nil, 0)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		declared := map[string]bool{}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				declared[n.Name.Name] = true
+			case *ast.TypeSpec:
+				declared[n.Name.Name] = true
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					declared[name.Name] = true
+				}
+			}
+			return true
+		})
+		for _, name := range inlineCode.FindAllStringSubmatch(m[2], -1) {
+			checked++
+			if !declared[name[1]] {
+				t.Errorf("%s does not declare %s", m[1], name[1])
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("%d names were checked, want at least 15", checked)
 	}
 }

@@ -133,16 +133,6 @@ func handshakeOf(p *api.PeerStatus) time.Time {
 	return *p.LastHandshake
 }
 
-// From these sizes of the view on, what is known of the selected peer stands beside the peers, in one
-// column or in two, unless it is the wide table that is wanted.
-const (
-	twoColumns, threeColumns = 110, 180
-	columnsHeight            = 24
-	// peersShare is what the list of peers takes of the width then, in percent, and lesserShare beside two
-	// columns.
-	peersShare, lesserShare = 55, 53
-)
-
 func (o *overview) draw(d *data, width, height int) string {
 	o.list(d)
 	if len(o.rows) == 0 {
@@ -195,32 +185,6 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 		lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
 	}
 	return lines
-}
-
-// panes has the peers at the left, above traffic, and the selected one at the right.
-func (o *overview) panes(d *data, width, height int) []string {
-	peers := width * peersShare / 100
-	widths := []int{peers, width - peers - besideGap}
-	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneHour, paneFaring, paneChecks}}
-	o.top = 2
-	room := height - o.top // of the rows
-	if width >= threeColumns {
-		peers = width * lesserShare / 100
-		rest := width - peers - 2*besideGap
-		widths = []int{peers, rest - rest*9/20, rest * 9 / 20}
-		below, panes = paneAllTraffic, [][]pane{panes[0], {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
-	}
-	if p := d.peer(); tall(d, p, panes[0][:3], widths[1]) > height { // What to do, and what was, comes before how much is sent.
-		below, panes[0] = paneWay, panes[0][1:]
-		room = max(1, room-tall(d, p, []pane{below}, widths[0]))
-	}
-	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], room)...)
-	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
-	columns := [][]string{left}
-	for i, p := range panes {
-		columns = append(columns, stack(d, d.peer(), p, widths[i+1], height))
-	}
-	return beside(d, columns, widths)
 }
 
 // nobody says why there is no peer to see.

@@ -54,6 +54,41 @@ var (
 	}}
 )
 
+// From these sizes of the view on, the Overview has panes about the selected peer beside the list of peers, in one column
+// or in two. The wide table has none.
+const (
+	twoColumns, threeColumns = 110, 180
+	columnsHeight            = 24
+	// peersShare is the list's share of the width in percent, and lesserShare that beside two columns.
+	peersShare, lesserShare = 55, 53
+)
+
+// panes draws the list of peers at the left, above traffic, and panes about the selected peer at the right.
+func (o *overview) panes(d *data, width, height int) []string {
+	peers := width * peersShare / 100
+	widths := []int{peers, width - peers - besideGap}
+	below, panes := paneThroughput, [][]pane{{paneWay, paneFindings, paneHour, paneFaring, paneChecks}}
+	o.top = 2
+	room := height - o.top // of the rows
+	if width >= threeColumns {
+		peers = width * lesserShare / 100
+		rest := width - peers - 2*besideGap
+		widths = []int{peers, rest - rest*9/20, rest * 9 / 20}
+		below, panes = paneAllTraffic, [][]pane{panes[0], {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
+	}
+	if p := d.peer(); tall(d, p, panes[0][:3], widths[1]) > height { // What to do, and what was, comes before how much is sent.
+		below, panes[0] = paneWay, panes[0][1:]
+		room = max(1, room-tall(d, p, []pane{below}, widths[0]))
+	}
+	left := append([]string{o.position(d, widths[0])}, o.lines(d, true, widths[0], room)...)
+	left = append(left, stack(d, d.peer(), []pane{below}, widths[0], height-len(left))...)
+	columns := [][]string{left}
+	for i, p := range panes {
+		columns = append(columns, stack(d, d.peer(), p, widths[i+1], height))
+	}
+	return beside(d, columns, widths)
+}
+
 func titled(title string) func(*data, *api.PeerStatus) string {
 	return func(d *data, _ *api.PeerStatus) string { return d.paint.Text(cell.Strong, title) }
 }
