@@ -418,7 +418,7 @@ func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
 		{RouterRefuses, Params{Peer: "cloud"}, ""},
 		{WrongPeerKey, forged, "in the configuration here (spec.peers[name=cloud].publicKey), unless an impostor is at the address of cloud"},
 		{WrongPeerKey, Params{Peer: "cloud"}, "in the configuration of cloud: its key for this gateway"},
-		{PeerSilent, open, "at the clock of this gateway, or at a firewall in between that drops handshakes"},
+		{PeerSilent, open, "at the clock of this gateway, or at something on the way that drops handshakes and not probes"},
 		{PeerSilent, Params{Peer: "cloud"}, ""},
 		{PacketsLost, full(), ""},
 	} {

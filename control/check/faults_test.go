@@ -111,7 +111,7 @@ var gatewayFaults = []struct {
 	}, catalogue.StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud ", "`timedatectl set-ntp true`"}},
 	{"our clock went back", func(f *Facts) {
 		f.NoPath, f.Probed, f.Path.Kind, f.Path.Remote = "", time.Now(), api.PathDirect, publicCloud
-	}, catalogue.PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"at cloud see when handshakes are accepted again, which PST0111 shows: `postern check`", "`timedatectl set-ntp true`"}},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"check at cloud: PST0111 there confirms that the clock went back, and says when handshakes are accepted again: `postern check`", "`timedatectl set-ntp true`"}},
 	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
 		behindNAT(f)
 		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"

@@ -65,8 +65,8 @@ func (m *maker) between() int {
 func (m *maker) tell(s seat, at int, c *api.Check) {
 	forth, back := s.forth, s.back
 	switch {
-	case forth == "":
-		if forth = c.Verdict.Verdict; c.Stage != oneWay {
+	case s.partial(): // some packets pass, however bad that is
+		if forth = api.Warning; c.Stage != oneWay {
 			back = forth
 		}
 	case c.Verdict.Verdict == api.Warning: // packets pass
@@ -242,7 +242,7 @@ func (m *maker) stretch(i int) (place string, located bool) {
 		return "somewhere between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[last]), false
 	}
 	place = "between " + m.called(m.Nodes[from]) + " and " + m.called(m.Nodes[last])
-	if before := m.Nodes[last-1]; before.Kind == Far {
+	if before := m.Nodes[last-1]; before.Kind == Far && before.State != api.OK {
 		place += ", including its " + before.Name
 	}
 	return place, true
