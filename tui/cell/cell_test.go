@@ -124,3 +124,18 @@ func TestSummaries(t *testing.T) {
 		}
 	}
 }
+
+// A word that has no room on a line is cut behind a mark, and goes on below the indent.
+func TestWrapCutsLongWords(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"see spec.services.auth.issuer.localCA.certFile there", []string{"fix: see", "     spec.services.auth.", "     issuer.localCA.", "     certFile there"}},
+		{"3nfoT82SubpuH2lPqE2ZUN9I2Q1zXz", []string{"fix: 3nfoT82SubpuH2lPqE2ZU", "     N9I2Q1zXz"}},
+	} {
+		if got := Wrap("fix: ", c.text, 26, "     "); !slices.Equal(got, c.want) {
+			t.Errorf("got  %q\nwant %q", got, c.want)
+		}
+	}
+}

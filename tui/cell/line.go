@@ -50,7 +50,7 @@ func Flow(items []string, width int) []string {
 
 // Wrap puts the words of a text behind the prefix and begins a new line, with the
 // indent, where the next word does not fit. Words stay whole, hyphens or not, for they
-// may be meant to be copied; only one that is wider than a line is cut. A width of 0
+// may be meant to be copied; only one that is wider than a line is cut, if possible behind a mark. A width of 0
 // keeps everything on one line.
 func Wrap(prefix, text string, width int, indent string) []string {
 	if width <= 0 {
@@ -69,12 +69,34 @@ func Wrap(prefix, text string, width int, indent string) []string {
 		}
 		*last += word
 		empty = false
+		for ansi.StringWidth(*last) > width && ansi.StringWidth(indent) < width/2 {
+			head, tail, ok := split(*last, width)
+			if !ok {
+				break
+			}
+			*last = head
+			lines = append(lines, indent+tail)
+			last = &lines[len(lines)-1]
+		}
 	}
 	var out []string
 	for _, line := range lines {
 		out = append(out, strings.Split(ansi.Hardwrap(line, width, true), "\n")...)
 	}
 	return out
+}
+
+// split cuts a line that is too wide: behind a mark in the second half of what fits, such as one of a
+// path, else where the room ends. It is not ok if not even one character fits, or a sequence of the terminal is in the way.
+func split(line string, width int) (head, tail string, ok bool) {
+	head = ansi.Truncate(line, width, "")
+	if head == "" || !strings.HasPrefix(line, head) {
+		return "", "", false
+	}
+	if mark := strings.LastIndexAny(head, "./:=,-"); mark >= 0 && ansi.StringWidth(head[:mark]) >= width/2 {
+		head = head[:mark+1]
+	}
+	return head, line[len(head):], true
 }
 
 // NoServices says why there are no services of clusters to see. enabled is whether the gateway takes
