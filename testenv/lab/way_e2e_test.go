@@ -18,7 +18,7 @@ func TestTheWayBreaksWhereTheFaultIs(t *testing.T) {
 		{"psk-mismatch", "in the configuration of this gateway or of cloud", "in the configuration of this gateway or of edge"},
 		{"name-unknown", "at the name clout.example.net", "somewhere between this gateway and "},
 		{"wrong-port", "at cloud", "somewhere between this gateway and "},
-		{"loss", "between this gateway and cloud, including its firewall", "between this gateway and "},
+		{"loss", "between this gateway and cloud", "between this gateway and "},
 		{"relay-in-use", "at the relay 192.0.2.60:3478", "at the relay 192.0.2.60:"},
 		{"api-down", "at apiServer of cloud", "at apiServer of this gateway"},
 	} {
