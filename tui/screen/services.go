@@ -380,7 +380,7 @@ func (r *serviceRow) toward() string {
 
 // aboutService is what the row of a service has no room for.
 func (d *data) aboutService(r *serviceRow, width int) []string {
-	title := strings.TrimSpace(d.paint.Text(cell.Strong, cmp.Or(cell.Printable(r.Service), r.Direction)) + " " + r.toward())
+	title := strings.TrimSpace(d.paint.Text(cell.Strong, cell.Printable(cmp.Or(r.Service, r.Direction))) + " " + r.toward())
 	lines := []string{d.rule(title, width)}
 	say := func(style cell.Style, text string) {
 		if text != "" {
