@@ -216,7 +216,7 @@ func TestCheckThatNobodyCanTellAnyMoreFails(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.why, got, step.want)
 		}
 	}
-	// A peer that is removed and joins again starts anew.
+	// The counters of a peer that is removed and joins again start at zero.
 	targets.Auth = api.Verdict{Verdict: api.OK}
 	value()
 	peers := snap.Status.Peers

@@ -54,7 +54,7 @@ func TestMTU(t *testing.T) {
 				}
 			}
 			if _, err := a.WriteToUDPAddrPort(make([]byte, 1473), netip.MustParseAddrPort("192.0.2.2:2")); !errors.Is(err, syscall.EMSGSIZE) {
-				t.Errorf("more than the own link's MTU: got %v, want EMSGSIZE", err)
+				t.Errorf("more than the MTU of its own link: got %v, want EMSGSIZE", err)
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// sourceFailed is the source of problems of failed Tickets, and checkFailed the own check that
+// sourceFailed is the source of problems of failed Tickets, and checkFailed this gateway's own check that
 // shows them until they are deleted: there is no peer that a check could be about.
 const (
 	sourceFailed = "failed-tickets"
