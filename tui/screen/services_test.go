@@ -145,3 +145,14 @@ func TestThousandsOfServices(t *testing.T) {
 	s.press("/").typed("web-4999").want("1 of 5000 services", "▸ shop/web-4999")
 	s.pass(time.Second)
 }
+
+// A gateway may send a service without a name, and any direction: it has no effect on the terminal.
+func TestADirectionOfAServiceIsSanitised(t *testing.T) {
+	f := busy()
+	f.services.Services = []api.ClusterService{{Peer: "cloud", Direction: "\u009b31mred"}}
+	s := play(t, f, 120, 40, false).press("8")
+	s.want("red")
+	if strings.Contains(s.View(), "\u009b") {
+		t.Error("a control sequence that the gateway sent is on the screen")
+	}
+}
