@@ -192,6 +192,13 @@ type Traffic struct {
 	IdleSeconds float64 `json:"idleSeconds"`
 }
 
+// lossKnown is of how many packets a loss is known: of 1 %, which is ten of them, within a third.
+const lossKnown = 1000
+
+// LossKnown reports whether LossRatio and QueueLossRatio are of enough packets to be told. A change
+// of the path, and a queue that overflowed, begin the sample again.
+func (t *Traffic) LossKnown() bool { return t != nil && t.LossSample >= lossKnown }
+
 // PathEvent is one change of a path.
 type PathEvent struct {
 	At     time.Time `json:"at"`

@@ -97,7 +97,7 @@ func Seen(t *api.Traffic) string {
 	if t.BaseRTTSeconds > 0 {
 		out += fmt.Sprintf(", round trip %s (%s without a queue)", seconds(t.RTTSeconds), seconds(t.BaseRTTSeconds))
 	}
-	if t.LossSample > 0 {
+	if t.LossKnown() {
 		out += fmt.Sprintf(", %.2f%% lost and %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio)
 	}
 	if t.LimitedBy != "" {

@@ -18,9 +18,6 @@ const (
 	// lossNoticed is the loss that is worth a warning: plain TCP carries 12 Mbit/s over 100 ms with
 	// 0.01 % loss, and 1.2 Mbit/s with 1 % (Mathis et al., 1997).
 	lossNoticed = 0.01
-	// lossSample is how many packets a loss is computed from: with 1 % it is 10 packets, within a
-	// third.
-	lossSample = 1000
 )
 
 // pathOf returns the finding about a path; false if nothing is known about it.
@@ -34,7 +31,7 @@ func pathOf(f Facts) (verdict.Finding, bool) {
 	p := catalogue.Params{Detail: catalogue.Seen(t)}
 	p.Address, p.Relay = f.Path.Remote, f.Path.Relay
 	switch {
-	case t.LossSample >= lossSample && t.LossRatio >= lossNoticed:
+	case t.LossKnown() && t.LossRatio >= lossNoticed:
 		p.Loss = t.LossRatio
 		p.Full, p.Rate = fills(t)
 		return r.fail(api.Warning, StageTraffic, catalogue.PacketsLost, p), true

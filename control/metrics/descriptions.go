@@ -61,7 +61,7 @@ func describe() descriptions {
 		pathBaseRTT: d("postern_peer_path_base_rtt_seconds",
 			"Round-trip time of the path without a queue, as connections measure it; NaN while unknown.", "peer"),
 		pathLoss: d("postern_peer_path_loss_ratio",
-			"Share of the packets to the peer that are lost, by cause: ambient at any rate, queue in full queues; NaN while unknown.", "peer", "cause"),
+			"Share of the packets to the peer that are lost, by cause: ambient at any rate, queue in full queues; NaN while fewer than 1000 were counted.", "peer", "cause"),
 		pathMTU: d("postern_peer_path_mtu_bytes",
 			"The largest packet inside the tunnel that crosses the path to the peer; NaN while unknown.", "peer"),
 		pathInFlight: d("postern_peer_path_in_flight_bytes",

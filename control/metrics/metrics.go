@@ -258,8 +258,8 @@ func (c *Collector) collectTraffic(e emitter, p *api.PeerStatus) {
 	e.gauge(c.desc.pathRate, known(t.BytesPerSecond, t.BytesPerSecond > 0), p.Name)
 	e.gauge(c.desc.pathPolicer, known(t.PolicedBytesPerSecond, t.PolicedBytesPerSecond > 0), p.Name)
 	e.gauge(c.desc.pathBaseRTT, known(t.BaseRTTSeconds, t.BaseRTTSeconds > 0), p.Name)
-	e.gauge(c.desc.pathLoss, known(t.LossRatio, t.LossSample > 0), p.Name, "ambient")
-	e.gauge(c.desc.pathLoss, known(t.QueueLossRatio, t.LossSample > 0), p.Name, "queue")
+	e.gauge(c.desc.pathLoss, known(t.LossRatio, t.LossKnown()), p.Name, "ambient")
+	e.gauge(c.desc.pathLoss, known(t.QueueLossRatio, t.LossKnown()), p.Name, "queue")
 	e.gauge(c.desc.pathInFlight, float64(t.InFlightBytes), p.Name)
 	e.gauge(c.desc.pathLimit, 1, p.Name, oneOf(t.LimitedBy, "none", api.LimitData, api.LimitBandwidth, api.LimitCongestion, api.LimitPolicer))
 }

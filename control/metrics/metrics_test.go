@@ -242,6 +242,22 @@ postern_peer_rtt_seconds{peer="cloud"} NaN
 	}
 }
 
+func TestALossOfFewPacketsIsNotTold(t *testing.T) {
+	for sample, want := range map[int64]string{999: "NaN", 1000: "0.01"} {
+		snap := connected()
+		snap.Status.Peers[0].Path.Traffic = &api.Traffic{BytesPerSecond: 1e6, LossRatio: 0.01, QueueLossRatio: 0.01, LossSample: sample}
+		want := strings.ReplaceAll(`
+# HELP postern_peer_path_loss_ratio Share of the packets to the peer that are lost, by cause: ambient at any rate, queue in full queues; NaN while fewer than 1000 were counted.
+# TYPE postern_peer_path_loss_ratio gauge
+postern_peer_path_loss_ratio{cause="ambient",peer="cloud"} VALUE
+postern_peer_path_loss_ratio{cause="queue",peer="cloud"} VALUE
+`, "VALUE", want)
+		if err := testutil.CollectAndCompare(collector(&snap), strings.NewReader(want), "postern_peer_path_loss_ratio"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A connected peer that has stopped answering is shown as unconfirmed.
 func TestAnUnconfirmedPeerHasAStateOfItsOwn(t *testing.T) {
 	snap := connected()

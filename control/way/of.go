@@ -179,7 +179,7 @@ func figures(p *api.Path) *Path {
 		return nil
 	}
 	out := &Path{Kind: p.Kind, Address: p.Remote, RTTSeconds: p.RTTSeconds, MTU: p.MTU}
-	if t := p.Traffic; t != nil && t.LossSample > 0 {
+	if t := p.Traffic; t.LossKnown() {
 		out.LossRatio = &t.LossRatio
 	}
 	return out

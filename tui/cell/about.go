@@ -59,7 +59,7 @@ func Carries(t *api.Traffic, loss bool) string {
 	if t.BaseRTTSeconds > 0 {
 		items = append(items, "round trip "+RTT(t.RTTSeconds)+" ("+RTT(t.BaseRTTSeconds)+" without a queue)")
 	}
-	if loss && t.LossSample > 0 {
+	if loss && t.LossKnown() {
 		items = append(items, fmt.Sprintf("%.2f%% lost and %.2f%% in queues", 100*t.LossRatio, 100*t.QueueLossRatio))
 	}
 	if t.LimitedBy != "" {
