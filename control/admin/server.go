@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 const (
@@ -68,7 +70,7 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 		owner: ownIdentity(), credentials: credentials,
 	}
 	s.http = &http.Server{
-		Handler:           s.routes(),
+		Handler:           gzhttp.GzipHandler(s.routes()), // for clients that are far away
 		ReadHeaderTimeout: readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,

@@ -126,7 +126,7 @@ func (a pastMsg) fetch(ctx context.Context, source Source) pastMsg {
 		if part == nil {
 			continue
 		}
-		h, err := source.History(ctx, part.request)
+		h, err := bounded(ctx, func(ctx context.Context) (api.History, error) { return source.History(ctx, part.request) })
 		if part.history = h; err != nil {
 			a.err = err
 		}

@@ -19,8 +19,8 @@ const (
 	// checksInterval is between two looks at the results of the checks, and peerChecksInterval the time
 	// between two for each peer. The gateway runs them every half minute or so, by itself.
 	checksInterval, peerChecksInterval = 5 * time.Second, 10 * time.Millisecond
-	// pollLimit bounds one snapshot, checkLimit one run of checks: a gateway ends them
-	// within 10 s.
+	// pollLimit bounds one request of a snapshot, and checkLimit one run of checks, which a gateway
+	// ends within 10 s.
 	pollLimit  = 5 * time.Second
 	checkLimit = 30 * time.Second
 	// fleetInterval is between two snapshots of a gateway that is shown only beside others.
@@ -93,33 +93,42 @@ func (m *model) ask(now time.Time) tea.Cmd {
 	}
 	after, started := d.lastLogged(), d.status.Gateway.StartedAt
 	asks, services, imported := d.past.ask(now), d.offered.ask(now), d.imported.ask(now)
-	return m.tasks.run(pollLimit, func(ctx context.Context) tea.Msg {
+	return m.tasks.command(func(ctx context.Context) tea.Msg {
 		msg := polledMsg{of: d}
-		if msg.status, msg.err = source.Status(ctx); msg.err != nil {
+		if msg.status, msg.err = bounded(ctx, source.Status); msg.err != nil {
 			return msg
 		}
 		if !msg.status.Gateway.StartedAt.Equal(started) {
 			after = 0 // the log of another process, which numbers its records again
 		}
-		l, err := source.Log(ctx, after)
+		l, err := bounded(ctx, func(ctx context.Context) (api.Log, error) { return source.Log(ctx, after) })
 		msg.log, msg.logErr = &l, err
 		if checks {
-			r, err := source.Checks(ctx)
+			r, err := bounded(ctx, source.Checks)
 			msg.report, msg.reportErr = &r, err
 		}
 		msg.past = asks.fetch(ctx, source)
 		if services {
-			s, err := source.ClusterServices(ctx, "")
+			s, err := bounded(ctx, func(ctx context.Context) (api.ClusterServices, error) { return source.ClusterServices(ctx, "") })
 			msg.services, msg.servicesErr = &s, err
 		}
 		if imported != "" {
 			msg.importedOf = imported
-			if s, err := source.ClusterServices(ctx, imported); err == nil { // an earlier gateway does not know
+			s, err := bounded(ctx, func(ctx context.Context) (api.ClusterServices, error) { return source.ClusterServices(ctx, imported) })
+			if err == nil { // an earlier gateway does not know
 				msg.imported = s.Services
 			}
 		}
 		return msg
 	})
+}
+
+// bounded gives one request pollLimit: over a slow link a snapshot takes longer, and each part of it that
+// arrives counts.
+func bounded[A any](ctx context.Context, ask func(context.Context) (A, error)) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollLimit)
+	defer cancel()
+	return ask(ctx)
 }
 
 // polled takes a snapshot. One that fails leaves the last one there, and makes the next
