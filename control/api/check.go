@@ -17,7 +17,8 @@ type CheckReport struct {
 	Gateway    string       `json:"gateway"`
 	At         time.Time    `json:"at"`
 	Summary    CheckSummary `json:"summary"`
-	// Checks are sorted: this gateway's own first, then peer by peer.
+	// Checks are sorted: this gateway's own first, then peer by peer, those of what is reached
+	// there before those of what the peer reaches here.
 	Checks []Check `json:"checks"`
 }
 
