@@ -85,6 +85,7 @@ func TestRemovingAPeerEndsAllItHad(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
+	w.identified(w.Edge, "cloud") // to be revoked, and so that none is being issued when it is removed
 	w.refused("removing a peer in use", w.Cloud.Gateway.PeerRemove(w.ctx, "edge", false), false, "connections open", "--force")
 	if err := s.echo("still here"); err != nil {
 		t.Errorf("a removal that was refused ended the stream: %v", err)
@@ -204,10 +205,12 @@ func TestAListenersAddressInUseIsReportedAndTriedAgain(t *testing.T) {
 	defer ln.Close()
 	taken := ln.Addr().String()
 	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: both}), api.JoinRequest{Local: map[string]string{api.ServiceAPIServer: taken}})
-	p, _ := w.status(w.Edge, "cloud")
-	if len(p.Local) != 1 || p.Local[0].Address != taken || !strings.Contains(p.Local[0].Error, "in use") {
-		t.Errorf("the listener is shown as %+v, want that its address is in use", p.Local)
-	}
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if len(p.Local) != 1 || p.Local[0].Address != taken || !strings.Contains(p.Local[0].Error, "in use") {
+			return fmt.Sprintf("the listener is shown as %+v, want that its address is in use", p.Local)
+		}
+		return ""
+	})
 	_, err = w.Edge.Gateway.Kubeconfig(w.ctx, "cloud")
 	w.refused("a kubeconfig for a listener that is not there", err, false, "in use", "postern peer local cloud")
 	ln.Close()

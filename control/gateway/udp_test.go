@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -102,16 +103,18 @@ func TestUDPServicesBothWays(t *testing.T) {
 		w.echoes(out, size)
 		w.echoes(in, size)
 	}
-	p, _ := w.status(w.Cloud, "edge")
-	seen := map[string]bool{}
-	for _, f := range p.Flows {
-		if f.Protocol == api.UDP {
-			seen[f.Direction+" "+f.Service] = f.RxBytes > 60_000 && f.TxBytes > 60_000
+	w.awaitPeer(w.Cloud, "edge", func(p api.PeerStatus) string {
+		seen := map[string]bool{}
+		for _, f := range p.Flows {
+			if f.Protocol == api.UDP {
+				seen[f.Direction+" "+f.Service] = f.RxBytes > 60_000 && f.TxBytes > 60_000
+			}
 		}
-	}
-	if !seen["inbound dns"] || !seen["outbound game"] || p.UDPFlows != 2 {
-		t.Errorf("cloud shows %d flows, of them %+v", p.UDPFlows, p.Flows)
-	}
+		if !seen["inbound dns"] || !seen["outbound game"] || p.UDPFlows != 2 {
+			return fmt.Sprintf("cloud shows %d flows, of them %+v", p.UDPFlows, p.Flows)
+		}
+		return ""
+	})
 
 	// Without the grant the flow ends, at both sides.
 	if err := w.Cloud.Gateway.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: []string{}}); err != nil {
