@@ -336,7 +336,7 @@ func TestFlowsEndWhenNobodySpeaks(t *testing.T) {
 	rounds(asked, 3, 0)
 	rounds(once, 1, 1)
 	rounds(talks, 2, 1)
-	if got := left(idleAsked - time.Second); len(got) != 3 {
+	if got := left(idleAsked / 2); len(got) != 3 { // the rounds take some time as well
 		t.Errorf("after less than %v: %v", idleAsked, got)
 	}
 	if got := left(idleAsked); !slices.Equal(got, []string{talks.String()}) {
