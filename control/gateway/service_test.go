@@ -312,7 +312,7 @@ func TestAHalfClosedStreamGoesOnTheOtherWay(t *testing.T) {
 	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))
 	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"echo"}}), api.JoinRequest{Local: map[string]string{"echo": "127.0.0.1:0"}})
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
-	const size = 1 << 20
+	const size = 1 << 18
 	go func() {
 		_, _ = io.WriteString(s, strings.Repeat("y", size))
 		_ = s.Conn.(*net.TCPConn).CloseWrite()
