@@ -97,8 +97,13 @@ func (f *faultLab) faultAndRerun(t *testing.T, term *terminal) {
 	term.await("the checks", "[4 Checks]", "gateway")
 	f.right.api.stop()
 	rerun(term, func(screen string) bool { return strings.Contains(screen, "PST0310") })
-	term.await("the fault with its code, cause and fix", "PST0310", "✗", apiUpstream, "refused", "fix")
-	term.press("g") // the worst is the first
+	term.shows("the fault with its code, cause and fix", func(screen string) bool {
+		if containsAll(screen, "▸ ✗", "PST0310", apiUpstream, "refused", "fix") {
+			return true
+		}
+		term.press("g") // the worst is the first; what was selected before stays in sight
+		return false
+	})
 	term.press("c")
 	term.await("the fix is copied", "copied")
 	f.right.api.start()
