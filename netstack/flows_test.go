@@ -414,12 +414,14 @@ func TestWritesWaitForWhatIsUnsent(t *testing.T) {
 	f := client.share.below
 	var most atomic.Int64
 	go func() {
+		window := 0 // the largest: it may have shrunk since something was let in
 		for b := make([]byte, 256<<10); ; {
 			if _, err := client.Write(b); err != nil {
 				return
 			}
 			f.peer.mu.Lock()
-			most.Store(max(most.Load(), int64(f.unsent()-max(least, f.peer.path.Window()/unsentPart))))
+			window = max(window, f.peer.path.Window())
+			most.Store(max(most.Load(), int64(f.unsent()-max(least, window/unsentPart))))
 			f.peer.mu.Unlock()
 		}
 	}()

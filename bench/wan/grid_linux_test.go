@@ -309,9 +309,9 @@ func TestADuelTellsHowTwoTunnelsShare(t *testing.T) {
 		if v[unitShare] != 0.75 || v[unitJain] != 0.8 { // 400²/(2·(300²+100²))
 			t.Errorf("share %g, Jain's index %g; want 0.75 and 0.8", v[unitShare], v[unitJain])
 		}
-		// Each offers up to 8 Mbit/s to 4, so at least half of one is lost unless this process is
-		// delayed.
-		if v[unitDrops] <= 0 || v[unitDrops] > 0.9 || v[unitUse] <= 0.5 || v[unitUse] > 1.2 {
+		// Each offers up to 8 Mbit/s to 4, so at least half of one is lost and all of the rate used,
+		// or less where this process is delayed. In bytes it would be an eighth.
+		if v[unitDrops] <= 0 || v[unitDrops] > 0.9 || v[unitUse] <= 0.2 || v[unitUse] > 1.2 {
 			t.Errorf("%g of the packets dropped, %g of the rate used", v[unitDrops], v[unitUse])
 		}
 	}

@@ -336,7 +336,7 @@ func TestFlowsEndWhenNobodySpeaks(t *testing.T) {
 	rounds(asked, 3, 0)
 	rounds(once, 1, 1)
 	rounds(talks, 2, 1)
-	if got := left(idleAsked - time.Second); len(got) != 3 {
+	if got := left(idleAsked / 2); len(got) != 3 { // the rounds take some time as well
 		t.Errorf("after less than %v: %v", idleAsked, got)
 	}
 	if got := left(idleAsked); !slices.Equal(got, []string{talks.String()}) {
@@ -584,6 +584,8 @@ func TestAHundredThousandFlows(t *testing.T) {
 	g := newGateway(t, Limits{UDPFlows: total, PeerUDPFlows: total / 2, Reserve: reserve}, nil)
 	tun := &counting{}
 	g.flows.Attach(tun, ownAddr)
+	// A busy machine opens the first so long before the last that they would end, being idle.
+	g.flows.udp.sweeper = time.NewTimer(0)
 	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, to Target) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(map[string]netip.Addr{"cloud": cloudAddr, "other": otherAddr, "third": ticketAddr}[to.Peer], 53), nil
 	}})

@@ -172,7 +172,7 @@ func TestEveryServiceOfAPeerHasAListenerInACluster(t *testing.T) {
 		}
 	}
 	w.await("the refusal is recorded", func() string {
-		if !strings.Contains(w.log.tail(64<<10), "no pod has the address 127.0.0.1") {
+		if !strings.Contains(w.log.String(), "no pod has the address 127.0.0.1") {
 			return "it is not in the log"
 		}
 		return ""

@@ -63,9 +63,12 @@ func TestCertificatesFromTheCluster(t *testing.T) {
 	if text := shown(); text != "" {
 		t.Errorf("without the issuer there is still %q", text)
 	}
-	r.look(func() {
-		if r.running != 0 {
-			t.Errorf("%d issuers run, want none", r.running)
-		}
+	w.await("no issuer runs", func() (missing string) {
+		r.look(func() {
+			if r.running != 0 {
+				missing = fmt.Sprintf("%d do", r.running)
+			}
+		})
+		return missing
 	})
 }

@@ -30,7 +30,7 @@ const (
 	// requestTries is how many requests those make whom auth answers.
 	requestTries = 64
 	// floodLimit is how many records a second the log may have of one peer.
-	floodLimit = 20
+	floodLimit = 25
 	// writeBurst is how much those who have the state written may have of it in a row: 24
 	// redemptions, 4 identities and 3 rotations (control/auth/README.md).
 	writeBurst = 24 + 4 + 3

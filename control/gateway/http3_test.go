@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
 	"github.com/postern-dev/postern/control/api"
@@ -44,8 +45,9 @@ func h3Server(t *testing.T) (address string, roots *x509.CertPool) {
 		t.Fatal(err)
 	}
 	srv := &http3.Server{
-		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13}),
-		Handler:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }),
+		QUICConfig: &quic.Config{HandshakeIdleTimeout: patience},
+		TLSConfig:  http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13}),
+		Handler:    http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }),
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = srv.Serve(conn) })
@@ -64,13 +66,13 @@ func TestHTTP3ThroughAUDPService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "h3.test", MinVersion: tls.VersionTLS13}}
+	transport := &http3.Transport{QUICConfig: &quic.Config{HandshakeIdleTimeout: patience}, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "h3.test", MinVersion: tls.VersionTLS13}}
 	defer transport.Close()
 	client := &http.Client{Transport: transport}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			body := make([]byte, 1<<20)
+			body := make([]byte, 1<<18)
 			if _, err := rand.Read(body); err != nil {
 				t.Error(err)
 				return

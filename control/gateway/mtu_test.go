@@ -59,7 +59,7 @@ func TestPacketsAreAsLargeAsThePathTakes(t *testing.T) {
 			w.join(rome, w.invite(paris, api.InviteRequest{Allow: []string{"echo"}}), api.JoinRequest{Local: map[string]string{"echo": "127.0.0.1:0"}})
 			w.connected(paris, rome)
 			listener := w.localAddress(rome, "paris", "echo")
-			w.open(listener).echoBytes(1 << 20)
+			w.open(listener).echoBytes(1 << 18)
 			measured := func(p api.PeerStatus) string {
 				if p.Path.MTU == c.mtu {
 					return ""
@@ -68,7 +68,7 @@ func TestPacketsAreAsLargeAsThePathTakes(t *testing.T) {
 			}
 			w.awaitPeer(paris, "rome", measured)
 			w.awaitPeer(rome, "paris", measured)
-			w.open(listener).echoBytes(1 << 20)
+			w.open(listener).echoBytes(1 << 18)
 			// A full packet of gVisor's leaves 28 bytes free, and is padded to 16.
 			if got, most := int(largest.Load()), c.mtu+dataOverhead; got > most || got < most-48 {
 				t.Errorf("the largest data message has %d bytes, want nearly %d", got, most)

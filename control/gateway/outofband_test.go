@@ -42,7 +42,7 @@ func (w *world) hello(address string, ca *pki.CA, token string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	h, err := c.Hello(ctx)
 	if err == nil && h.Name != "cloud" {

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"encoding/base32"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -60,6 +61,7 @@ func (w *world) useRelay(s *lab.Site, address, password string) {
 func TestTicketsCarryTheRelayedAddressAndNoAccount(t *testing.T) {
 	w := newWorld(t)
 	w.useRelay(w.Edge, w.addRelay(), relayPassword)
+	w.knows(w.Edge, api.SourceRelay)
 	text := w.invite(w.Edge, api.InviteRequest{Allow: both})
 	decoded, err := ticket.Decode(text)
 	if err != nil {
@@ -92,38 +94,43 @@ func TestAnInviterBehindANATIsReachedOverItsRelay(t *testing.T) {
 	relay := w.addRelay()
 	w.useRelay(w.Edge, relay, relayPassword)
 	w.useRelay(w.Cloud, relay, relayPassword)
+	w.knows(w.Edge, api.SourceRelay)
 	text := w.invite(w.Edge, api.InviteRequest{Allow: both})
 	if got := w.join(w.Cloud, text, api.JoinRequest{Allow: both}); got.Outcome != api.JoinConnected {
 		t.Fatalf("join gave %+v", got)
 	}
 	w.connected(w.Cloud, w.Edge)
-	p := w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
 		if p.Path.Kind != api.PathDirect {
 			return "the path is " + p.Path.Kind + " still: " + p.Path.Reason
 		}
+		if !slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool { return c.Relay == relay }) {
+			return fmt.Sprintf("no way by the relay is among %+v", p.Candidates)
+		}
 		return ""
 	})
-	if !slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool { return c.Relay == relay }) {
-		t.Errorf("no way by the relay is among %+v", p.Candidates)
-	}
 }
 
 func TestNetCheckNamesWhatARelayRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.useRelay(w.Edge, w.addRelay(), "not the password")
-	n, err := w.Edge.Gateway.NetCheck(w.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n.Mapping != "endpoint-independent" || !slices.Contains(n.PublicAddresses, "198.51.100.7:51820") && !slices.Contains(n.PublicAddresses, "198.51.100.7") {
-		t.Errorf("NAT: got %s and %v", n.Mapping, n.PublicAddresses)
-	}
-	if len(n.STUNServers) == 0 || n.STUNServers[0].Error != "" || n.STUNServers[0].Mapped == "" {
-		t.Errorf("STUN servers: got %+v", n.STUNServers)
-	}
-	if len(n.TURNServers) != 1 || !strings.Contains(n.TURNServers[0].Error, "its password is wrong") {
-		t.Fatalf("TURN servers: got %+v, want one that says that the account is wrong", n.TURNServers)
-	}
+	var n api.NetCheck
+	w.await("all servers answer in time", func() string {
+		var err error
+		if n, err = w.Edge.Gateway.NetCheck(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n.Mapping != "endpoint-independent" || !slices.Contains(n.PublicAddresses, "198.51.100.7:51820") && !slices.Contains(n.PublicAddresses, "198.51.100.7") {
+			return fmt.Sprintf("NAT: got %s and %v", n.Mapping, n.PublicAddresses)
+		}
+		if len(n.STUNServers) == 0 || n.STUNServers[0].Error != "" || n.STUNServers[0].Mapped == "" {
+			return fmt.Sprintf("STUN servers: got %+v", n.STUNServers)
+		}
+		if len(n.TURNServers) != 1 || !strings.Contains(n.TURNServers[0].Error, "its password is wrong") {
+			return fmt.Sprintf("TURN servers: got %+v, want one that says that the account is wrong", n.TURNServers)
+		}
+		return ""
+	})
 	if strings.Contains(n.TURNServers[0].Error, "not the password") {
 		t.Error("the password is shown")
 	}
@@ -139,12 +146,7 @@ func TestRelaysChangeWithTheConfiguration(t *testing.T) {
 		return err == nil && slices.ContainsFunc(s.Gateway.Candidates, func(c api.Candidate) bool { return c.Source == api.SourceRelay })
 	}
 	w.useRelay(w.Edge, relay, relayPassword)
-	w.await("a relayed candidate", func() string {
-		if !relayed() {
-			return "there is none yet"
-		}
-		return ""
-	})
+	w.knows(w.Edge, api.SourceRelay)
 	w.awaitPeer(w.Cloud, "edge", func(p api.PeerStatus) string {
 		if !slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool { return c.Source == api.SourceRelay }) {
 			return "the peer was not told of it yet"

@@ -83,7 +83,14 @@ func TestAGatewayThatStopsIsNotReady(t *testing.T) {
 func TestAReloadDisturbsNothingThatStays(t *testing.T) {
 	w := newWorld(t)
 	s := w.streaming()
-	before, _ := w.status(w.Cloud, "edge")
+	atRest := func(p api.PeerStatus) string { // both may have dialled, and then there are two handshakes
+		if p.NextTry != nil {
+			return "it is dialled"
+		}
+		return connectedPeer(p)
+	}
+	w.awaitPeer(w.Edge, "cloud", atRest)
+	before := w.awaitPeer(w.Cloud, "edge", atRest)
 	first, second := freeAddress(t), freeAddress(t)
 	other := api.Peer{Name: "other", PublicKey: newKey(t).Public().String(), Allow: []string{api.ServiceAuth}}
 	undisturbed := func(when string) {

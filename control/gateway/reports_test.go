@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/lab"
 )
 
 // inbound waits until a site shows what its peer says of reaching it: in the order
 // gateway, auth, apiServer a verdict and, where there is one, its code. "any" is for that
-// of the gateway where a test is about another: a busy machine loses echoes as a bad path does.
+// of the gateway where a test is about another: a busy machine loses echoes as a bad path does. Where
+// it is about that, and where the peer says that it is starved, the peer looks again.
 func (w *world) inbound(s *lab.Site, peer, want string) api.Targets {
 	w.t.Helper()
 	p := w.awaitPeer(s, peer, func(p api.PeerStatus) string {
@@ -25,6 +27,10 @@ func (w *world) inbound(s *lab.Site, peer, want string) api.Targets {
 			got[0] = "any"
 		}
 		if is := strings.Join(got, ", "); is != want {
+			v := p.Reachability.Inbound.Gateway.Verdict
+			if got[0] != "any" && (v == api.Warning || v == api.Error) || strings.Contains(is, string(catalogue.ProcessStarved)) {
+				w.look(map[string]*lab.Site{"cloud": w.Cloud, "edge": w.Edge}[peer], s.Name)
+			}
 			return fmt.Sprintf("inbound is %q, want %q", is, want)
 		}
 		return ""

@@ -85,6 +85,7 @@ func TestRemovingAPeerEndsAllItHad(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
+	w.identified(w.Edge, "cloud") // to be revoked, and so that none is being issued when it is removed
 	w.refused("removing a peer in use", w.Cloud.Gateway.PeerRemove(w.ctx, "edge", false), false, "connections open", "--force")
 	if err := s.echo("still here"); err != nil {
 		t.Errorf("a removal that was refused ended the stream: %v", err)
@@ -187,7 +188,8 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 	if n := w.metric(w.Cloud, "postern_auth_decisions_total", `result="ok"`) - before; n > most {
 		t.Errorf("%d connections to what is not offered asked the peer %v times, want at most %.0f", connections, n, most)
 	}
-	w.await("edge says why", func() string {
+	w.await("edge says why", func() string { // but for those that came before it was heard
+		ended()
 		if !strings.Contains(w.log.String(), "does not offer us a service nothing") {
 			return "nothing is logged"
 		}
@@ -204,10 +206,12 @@ func TestAListenersAddressInUseIsReportedAndTriedAgain(t *testing.T) {
 	defer ln.Close()
 	taken := ln.Addr().String()
 	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: both}), api.JoinRequest{Local: map[string]string{api.ServiceAPIServer: taken}})
-	p, _ := w.status(w.Edge, "cloud")
-	if len(p.Local) != 1 || p.Local[0].Address != taken || !strings.Contains(p.Local[0].Error, "in use") {
-		t.Errorf("the listener is shown as %+v, want that its address is in use", p.Local)
-	}
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if len(p.Local) != 1 || p.Local[0].Address != taken || !strings.Contains(p.Local[0].Error, "in use") {
+			return fmt.Sprintf("the listener is shown as %+v, want that its address is in use", p.Local)
+		}
+		return ""
+	})
 	_, err = w.Edge.Gateway.Kubeconfig(w.ctx, "cloud")
 	w.refused("a kubeconfig for a listener that is not there", err, false, "in use", "postern peer local cloud")
 	ln.Close()
@@ -308,7 +312,7 @@ func TestAHalfClosedStreamGoesOnTheOtherWay(t *testing.T) {
 	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))
 	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"echo"}}), api.JoinRequest{Local: map[string]string{"echo": "127.0.0.1:0"}})
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
-	const size = 1 << 20
+	const size = 1 << 18
 	go func() {
 		_, _ = io.WriteString(s, strings.Repeat("y", size))
 		_ = s.Conn.(*net.TCPConn).CloseWrite()

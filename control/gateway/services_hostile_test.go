@@ -33,7 +33,7 @@ const (
 	servicesPerSecond, servicesAtOnce = 5, 64
 	toldPerSecond, toldAtOnce         = 4, 48
 	listenersOfAPeer                  = 2000
-	recordsInASecond                  = 17
+	recordsInASecond                  = 18
 	// Entries of the catalogue that counts and of the one that is on its way take three times their
 	// JSON, and a listener 8 KB; the rest is for what the test itself keeps.
 	memoryOfAPeer = 3*2*mcs.MaxCatalogue + listenersOfAPeer<<13 + 16<<20

@@ -1,13 +1,13 @@
 package gateway_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -211,12 +211,22 @@ func TestServicesOfClusters(t *testing.T) {
 
 	// Both ends count it.
 	for site, labels := range map[*lab.Site]string{w.Cloud: `direction="inbound",peer="edge",`, w.Edge: `direction="outbound",peer="cloud",`} {
-		if n := w.metric(site, "postern_service_connections_total", labels+`service="shop/web"`); n < 9 {
-			t.Errorf("%s counts %v connections", site.Name, n)
-		}
+		w.await(site.Name+" counts the connections", func() string {
+			if n := w.metric(site, "postern_service_connections_total", labels+`service="shop/web"`); n < 9 {
+				return fmt.Sprintf("it counts %v", n)
+			}
+			return ""
+		})
 	}
-	if n := w.metric(w.Cloud, "postern_service_failures_total", `direction="inbound",peer="edge",reason="none_ready",service="shop/web"`); n < 1 || n > attempts {
-		t.Errorf("%v failures for want of a ready backend are counted, of %v attempts", n, attempts)
+	var failures float64
+	w.await("a failure for want of a ready backend is counted", func() string {
+		if failures = w.metric(w.Cloud, "postern_service_failures_total", `direction="inbound",peer="edge",reason="none_ready",service="shop/web"`); failures < 1 {
+			return "none is"
+		}
+		return ""
+	})
+	if failures > attempts {
+		t.Errorf("%v failures for want of a ready backend are counted, of %v attempts", failures, attempts)
 	}
 	if n := w.metric(w.Cloud, "postern_service_ready_backends", `service="shop/web"`); n != 0 {
 		t.Errorf("%v backends are said to be ready", n)
@@ -235,7 +245,7 @@ func TestServicesOfClusters(t *testing.T) {
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection goes on without the grant: %v", err)
 	}
 	w.withdrawn(w.Edge, "shop/web")
@@ -379,12 +389,21 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 		t.Error("there is a peer nobody")
 	}
 	w.Edge.Gateway.Services().SetNamespaces([]string{"bank"})
-	if got := listed(w.Edge, "cloud"); got["shop/db"] != "imported cloud refused PST0904" {
-		t.Errorf("without the namespace edge lists %v", got)
-	}
+	w.await("edge lists what it lacks the namespace of", func() string {
+		if got := listed(w.Edge, "cloud"); got["shop/db"] != "imported cloud refused PST0904" {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
 	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
-	st, _ := w.Edge.Gateway.Services().State() // somebody else may have taken the ports meanwhile
-	headless = st.Imports[slices.IndexFunc(st.Imports, func(i mcs.Import) bool { return i.Name.Name == "db" })].Clusters[0]
+	w.awaitState(w.Edge, "edge imports it again", func(st mcs.State) string { // somebody else may have taken the ports meanwhile
+		i := slices.IndexFunc(st.Imports, func(i mcs.Import) bool { return i.Name.Name == "db" })
+		if i < 0 || len(st.Imports[i].Clusters) != 1 || len(st.Imports[i].Clusters[0].Endpoints) != 2 {
+			return fmt.Sprintf("%+v", st.Imports)
+		}
+		headless = st.Imports[i].Clusters[0]
+		return ""
+	})
 
 	// What of a headless service is withdrawn goes by itself.
 	db.Backends = db.Backends[1:]

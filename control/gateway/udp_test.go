@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -102,16 +103,18 @@ func TestUDPServicesBothWays(t *testing.T) {
 		w.echoes(out, size)
 		w.echoes(in, size)
 	}
-	p, _ := w.status(w.Cloud, "edge")
-	seen := map[string]bool{}
-	for _, f := range p.Flows {
-		if f.Protocol == api.UDP {
-			seen[f.Direction+" "+f.Service] = f.RxBytes > 60_000 && f.TxBytes > 60_000
+	w.awaitPeer(w.Cloud, "edge", func(p api.PeerStatus) string {
+		seen := map[string]bool{}
+		for _, f := range p.Flows {
+			if f.Protocol == api.UDP {
+				seen[f.Direction+" "+f.Service] = f.RxBytes > 60_000 && f.TxBytes > 60_000
+			}
 		}
-	}
-	if !seen["inbound dns"] || !seen["outbound game"] || p.UDPFlows != 2 {
-		t.Errorf("cloud shows %d flows, of them %+v", p.UDPFlows, p.Flows)
-	}
+		if !seen["inbound dns"] || !seen["outbound game"] || p.UDPFlows != 2 {
+			return fmt.Sprintf("cloud shows %d flows, of them %+v", p.UDPFlows, p.Flows)
+		}
+		return ""
+	})
 
 	// Without the grant the flow ends, at both sides.
 	if err := w.Cloud.Gateway.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: []string{}}); err != nil {
@@ -138,14 +141,15 @@ func TestAListenerOfTheWrongProtocolIsNamed(t *testing.T) {
 	w.offerUDP(w.Cloud, "dns", 53, udpEcho(t))
 	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"dns"}}), api.JoinRequest{Local: map[string]string{"dns": "127.0.0.1:0"}})
 	w.connected(w.Cloud, w.Edge)
-	if c, err := dial(w.ctx, w.localAddress(w.Edge, "cloud", "dns")); err == nil {
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("a TCP listener for a UDP service: %v", err)
+	listener := w.localAddress(w.Edge, "cloud", "dns")
+	w.await("a warning that names both protocols", func() string { // once edge has heard what cloud offers
+		if c, err := dial(w.ctx, listener); err == nil {
+			_ = c.SetDeadline(time.Now().Add(patience))
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("a TCP listener for a UDP service: %v", err)
+			}
+			c.Close()
 		}
-		c.Close()
-	}
-	w.await("a warning that names both protocols", func() string {
 		if strings.Contains(w.log.String(), "service dns of peer cloud is UDP, and the listener here is TCP") {
 			return ""
 		}

@@ -1,12 +1,14 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,9 +118,10 @@ func (w *world) invite(s *lab.Site, r api.InviteRequest) string {
 	return out.Ticket
 }
 
+// join has a site redeem a ticket. A busy machine may need longer than the default.
 func (w *world) join(s *lab.Site, ticket string, r api.JoinRequest) api.JoinResponse {
 	w.t.Helper()
-	r.Ticket = ticket
+	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience))
 	out, err := s.Gateway.Join(w.ctx, r)
 	if err != nil {
 		w.t.Fatalf("join at %s: %v", s.Name, err)
@@ -188,6 +191,33 @@ func (w *world) awaitPeer(s *lab.Site, peer string, want func(api.PeerStatus) st
 		return want(p)
 	})
 	return p
+}
+
+// knows waits until a site has a candidate of its own from a source. Tickets carry what is known in
+// time.
+func (w *world) knows(s *lab.Site, source string) {
+	w.t.Helper()
+	w.await(s.Name+" has a candidate from "+source, func() string {
+		st, err := s.Gateway.Status(w.ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if !slices.ContainsFunc(st.Gateway.Candidates, func(c api.Candidate) bool { return c.Source == source }) {
+			return fmt.Sprint(st.Gateway.Candidates)
+		}
+		return ""
+	})
+}
+
+// identified waits until a site has an identity at a peer.
+func (w *world) identified(s *lab.Site, peer string) {
+	w.t.Helper()
+	w.awaitPeer(s, peer, func(p api.PeerStatus) string {
+		if p.Identity == nil {
+			return "no identity yet"
+		}
+		return ""
+	})
 }
 
 // await polls until missing gives nothing.

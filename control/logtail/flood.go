@@ -19,15 +19,16 @@ type rate struct {
 }
 
 // Rates, from the narrowest to the widest. A record has to be within all that apply. In a second,
-// the log can have 20 records about one peer: a subject's burst, those that follow within a
+// the log can have 25 records about one peer: a subject's burst, those that follow within a
 // second, and the bursts of identities and rotations (package auth), which are always recorded.
 var (
 	// kindInfo and kindWarn are for one kind of record of one subject. Repeated refusals contain
 	// no news; connections do.
 	kindInfo = rate{10, 500 * time.Millisecond}
 	kindWarn = rate{10, 10 * time.Second}
-	// perSubject is for all records that one peer, ticket or address causes.
-	perSubject = rate{11, 500 * time.Millisecond}
+	// perSubject is for all records that one peer, ticket or address causes. A peer that connects
+	// has 10 (its path, its handshake, its checks), and what it is refused then is not to be missed.
+	perSubject = rate{16, 500 * time.Millisecond}
 	// perMessage is for one message with all subjects that anyone can invent, and for records
 	// without a subject.
 	perMessage = rate{60, time.Second}

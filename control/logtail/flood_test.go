@@ -175,6 +175,20 @@ func TestOnePeersFloodHidesNobodyElse(t *testing.T) {
 	}
 }
 
+// What a peer is refused right after it connected is recorded beside the records of that.
+func TestTheFirstRefusalsOfAPeerAreRecorded(t *testing.T) {
+	c := newClock()
+	for i := range 10 {
+		c.log(slog.LevelInfo, fmt.Sprint("message ", i), audit.Peer("edge"))
+	}
+	for range 4 {
+		c.audit(audit.Refuse, audit.Peer("edge"))
+	}
+	if n, _ := c.written(0); n != 14 {
+		t.Errorf("%d of 14 records were written", n)
+	}
+}
+
 func TestDecisionsAreNeverLeftOut(t *testing.T) {
 	for _, e := range []audit.Event{audit.Invite, audit.Redeem, audit.Accept, audit.Approve, audit.Expire, audit.Burn,
 		audit.Grant, audit.Issue, audit.Revoke, audit.Remove, audit.Reload, audit.Rotate} {

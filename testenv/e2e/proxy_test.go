@@ -95,7 +95,9 @@ func TestOnlyAProxyLeadsOut(t *testing.T) {
 
 			start := time.Now()
 			edge.must("join", cloud.invite("--name", "edge"))
-			p := edge.waitPeer("cloud", "connected, with an identity", func(p api.PeerStatus) bool { return p.State == api.StateConnected && p.Identity != nil })
+			p := edge.waitPeer("cloud", "connected, with an identity", func(p api.PeerStatus) bool {
+				return p.State == api.StateConnected && p.Identity != nil && p.Path.Kind != api.PathNone
+			})
 			late(t, "it is a peer, with an identity,", time.Since(start), proxiedWithin)
 			if p.Path.Kind != api.PathRelay {
 				t.Errorf("the path is %s, want over the relay", describe(p))

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base32"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -151,6 +152,10 @@ func TestTicketsHoldNoRelayCredential(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, symmetric, symmetric, ways{})
 	s.left.start()
+	eventually(within(t, patience), t, "a relayed candidate is known, before the ticket", func() (bool, string) {
+		got := s.left.status().Gateway.Candidates
+		return slices.ContainsFunc(got, func(c api.Candidate) bool { return c.Source == api.SourceRelay && hasHost(c.Address, relayAddr) }), fmt.Sprint(got)
+	})
 	text := s.left.invite()
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(text, "postern1")))
 	if err != nil {
@@ -161,12 +166,8 @@ func TestTicketsHoldNoRelayCredential(t *testing.T) {
 			t.Errorf("the ticket holds %q", secret)
 		}
 	}
-	relayed := slices.ContainsFunc(s.left.status().Gateway.Candidates, func(c api.Candidate) bool {
-		return c.Source == api.SourceRelay && hasHost(c.Address, relayAddr)
-	})
-	ip := netip.MustParseAddr(relayAddr).As4()
-	if !relayed || !bytes.Contains(raw, ip[:]) {
-		t.Errorf("the ticket lacks the relay's address (a relayed candidate is announced: %v)", relayed)
+	if ip := netip.MustParseAddr(relayAddr).As4(); !bytes.Contains(raw, ip[:]) {
+		t.Error("the ticket lacks the relay's address")
 	}
 }
 
