@@ -67,6 +67,10 @@ func (s seat) partial() bool { return s.at == Between && s.forth == "" }
 // silent reports whether it is only known that there is no answer.
 func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
 
+// probed is the place of a silence while probes are answered: a clock or a firewall stops
+// handshakes alone.
+var probed = seat{Between, api.OK, api.OK}
+
 // Silent reports whether it is only known about a peer that it does not answer, by the verdict on
 // its gateway.
 func Silent(v *api.Verdict) bool {
@@ -105,6 +109,13 @@ func seatOf(c *api.Check) seat {
 		return s
 	}
 	return seat{Between, api.Unknown, api.Unknown}
+}
+
+// causedAt are the services at which a fault is that a check of another one has found.
+var causedAt = map[catalogue.Code]string{
+	// The API server demands, or refuses, what auth has not issued.
+	catalogue.IdentityMissing: api.ServiceAuth,
+	catalogue.IdentityExpired: api.ServiceAuth,
 }
 
 // upstream is the prefix of the names of checks of the servers behind this gateway's services.

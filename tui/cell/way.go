@@ -347,6 +347,9 @@ func aboutNode(n *way.Node, now time.Time) []Cell {
 	if n.LastHandshake != nil {
 		items = append(items, "handshake "+Since(n.LastHandshake, now).Text)
 	}
+	if n.Probed {
+		items = append(items, "answers probes, no handshakes")
+	}
 	if n.Version != "" {
 		items = append(items, "version "+strings.TrimPrefix(Printable(n.Version), "v"))
 	}
