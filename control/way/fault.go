@@ -113,7 +113,7 @@ func (m *maker) serviceFails(c *api.Check, f *Fault) {
 	if direction == api.DirectionOwn {
 		direction = api.DirectionInbound
 	}
-	n := m.service(cmp.Or(causedAt[catalogue.Code(c.Code)], service(c)), direction)
+	n := m.service(cmp.Or(causedAt[catalogue.Code(c.Code)], ServiceOf(c)), direction)
 	n.State, n.Fault = Worse(n.State, f.Outcome), graver(n.Fault, f)
 }
 

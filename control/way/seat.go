@@ -85,7 +85,7 @@ var outward = []string{"exposure", "portmap", "service", "node-addresses"}
 
 // seatOf returns the place of a check's finding.
 func seatOf(c *api.Check) seat {
-	if service(c) != "" {
+	if ServiceOf(c) != "" {
 		return seat{at: Service}
 	}
 	if s, ok := seats[catalogue.Code(c.Code)]; ok {
@@ -121,9 +121,9 @@ var causedAt = map[catalogue.Code]string{
 // upstream is the prefix of the names of checks of the servers behind this gateway's services.
 const upstream = "upstream-"
 
-// service returns the name of the service that a check is about; empty for those about the
-// tunnel.
-func service(c *api.Check) string {
+// ServiceOf returns the name of the service that a check is about; empty for those about the
+// tunnel, and for those of this gateway by itself.
+func ServiceOf(c *api.Check) string {
 	switch {
 	case c.Direction == api.DirectionOwn:
 		name, _ := strings.CutPrefix(c.Name, upstream)
