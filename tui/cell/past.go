@@ -18,14 +18,14 @@ type PastLines struct {
 // What strips are drawn with: Unicode's lines, and ASCII. Nothing of now has these glyphs, so that
 // the past is not taken for it. The worse something was, the darker is its glyph.
 var (
-	BoxPast   = PastLines{"━", "┅", "━", "▓", "▒", "░", "╌", "·", "┈", " "}
+	BoxPast   = PastLines{"━", "┅", "━", "▓", "▒", "░", "╌", ".", "┈", " "}
 	ASCIIPast = PastLines{"=", "~", "=", "@", "%", ":", ";", ",", "_", " "}
 )
 
 // glyphStyles are the styles of glyphs in texts of the style Signs.
 var glyphStyles = map[rune]Style{
 	'✓': Good, '!': Wary, '✗': Bad, '?': Quiet, '-': Quiet,
-	'━': Good, '┅': Wary, '▓': Bad, '▒': Wary, '░': Wary, '╌': Wary, '·': Quiet, '┈': Quiet,
+	'━': Good, '┅': Wary, '▓': Bad, '▒': Wary, '░': Wary, '╌': Wary, '.': Quiet, '┈': Quiet,
 	'=': Good, '~': Wary, '@': Bad, '%': Wary, ':': Wary, ';': Wary, ',': Quiet, '_': Quiet,
 }
 
