@@ -42,7 +42,7 @@ func TestTheTableTellsOfEverythingOnce(t *testing.T) {
 		s.Peers = append(s.Peers, api.PeerStatus{Name: name, State: api.StateConnected, Reachability: api.Reachability{Outbound: api.Targets{Gateway: down}}})
 	}
 	text := Table(s, 0, Options{Now: now})
-	for _, want := range []string{"cloud → gateway, hub → gateway: PST0121: no network link is up: eth0\n", "\n! also wrong: PST0210 tickets, PST0601 cloud → mtu\n"} {
+	for _, want := range []string{"✗ 1 of 2, fix this first · cloud → gateway, hub → gateway: PST0121: no network link is up: eth0\n", "\n! 2 of 2 · elsewhere: PST0210 tickets, PST0601 cloud → mtu\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("the table lacks %q, or has it twice:\n%s", want, text)
 		}

@@ -13,7 +13,7 @@ import (
 // Checks draws the outcome of checks: this gateway's own first, then peer by peer, each
 // that fails with its cause, its fix and its stages, and what depends on another one in
 // a line that says so. Of a peer with an error that status has, the way to it comes first. The
-// last line counts. The width is in cells; 0 means that nothing is broken. The text ends in a
+// last lines count, and say in which order to fix several faults. The width is in cells; 0 means that nothing is broken. The text ends in a
 // line end.
 func Checks(r api.CheckReport, s api.Status, width int, o Options) string {
 	p := cell.Colors(o.Color)
@@ -37,6 +37,9 @@ func Checks(r api.CheckReport, s api.Status, width int, o Options) string {
 	}
 	lines = append(lines, "")
 	lines = append(lines, cell.Wrap("", cell.CheckSummary(r.Summary), width, "")...)
+	if order := cell.FixOrder(r.Checks); order != "" {
+		lines = append(lines, cell.Wrap("", order, width, "  ")...)
+	}
 	return strings.Join(lines, "\n") + "\n"
 }
 

@@ -63,7 +63,7 @@ func Peer(s api.PeerStatus, width int, o Options) string {
 	section("candidates", cell.CandidateLines(&s))
 	section("open connections", cell.Flows(&s, o.Now))
 	section("path history", cell.History(&s, o.Now))
-	for _, f := range cell.Findings(&s) {
+	for _, f := range cell.Order(cell.Findings(&s)) {
 		lines = append(lines, "")
 		lines = append(lines, f.Lines(width, p)...)
 	}

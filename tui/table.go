@@ -51,11 +51,11 @@ func Table(s api.Status, width int, o Options) string {
 			lines = append(lines, cell.Fit(table.Row(p, i), width))
 		}
 	}
-	for _, f := range cell.FindingsOf(peers) {
-		lines = append(lines, "")
-		lines = append(lines, f.Lines(width, p)...)
-	}
+	findings := cell.FindingsOf(peers)
 	if f, more := cell.Beside(s.Problems, peers); more {
+		findings = append(findings, f)
+	}
+	for _, f := range cell.Order(findings) {
 		lines = append(lines, "")
 		lines = append(lines, f.Lines(width, p)...)
 	}

@@ -135,3 +135,40 @@ func TestCommandsByPerspective(t *testing.T) {
 		}
 	}
 }
+
+// A value that is known stands in a fix instead of a placeholder, unless it could mean something
+// else in a shell.
+func TestKnownValuesAreFilledIn(t *testing.T) {
+	own := []string{"203.0.113.9:40001"}
+	service := func(name string) Params { return Params{Peer: "cloud", Service: name} }
+	tried := GatewayParams{Candidates: []Candidate{
+		{Address: "203.0.113.5:49160", Relay: "turn.example.net:3478"}, {Address: "192.168.7.2:51820"}}}
+	for _, c := range []struct {
+		code Code
+		p    Params
+		want string
+		not  string
+	}{
+		{PathMTUSmall, Params{Peer: "cloud", Address: "198.51.100.7:51820", GatewayParams: GatewayParams{LinkMTU: 1280, Size: 1280, Own: own}},
+			"traceroute -n -F 203.0.113.9 ", "ADDRESS"},
+		{NoRoute, Params{Peer: "cloud", GatewayParams: tried}, "ip route get 192.168.7.2", "ADDRESS"},
+		{NoRoute, Params{Peer: "cloud", Endpoints: []string{"198.51.100.7:51820"}}, "ip route get 198.51.100.7", "ADDRESS"},
+		{PathMTUSmall, Params{Peer: "cloud", Inbound: true, GatewayParams: GatewayParams{LinkMTU: 1280, Own: own, Candidates: []Candidate{{Address: own[0]}}}},
+			"traceroute -n -F ADDRESS ", ""}, // the peer tried this gateway
+		{LinkDown, Params{Inbound: true, Names: []string{"eth0"}}, "dev eth0 up", "DEVICE"},
+		{LinkDown, Params{Inbound: true, Names: []string{"eth0", "eth1"}}, "dev DEVICE up", ""},
+		{LinkDown, Params{Inbound: true, Names: []string{"a;reboot"}}, "dev DEVICE up", "reboot"},
+		{NamespaceMissing, service("shop/web"), "create namespace shop", "NAME"},
+		{NamespaceMissing, service("$(reboot)/web"), "create namespace NAME", "reboot"},
+		{LANOtherKey, service(""), "peer approve cloud --as OTHER", "NAME"},
+		{EntryAside, Params{Inbound: true, Field: "paris", File: "peers.json"}, "peer remove paris", "NAME"},
+		{EntryAside, Params{Inbound: true, Field: "a b", File: "peers.json"}, "peer remove NAME", "remove a"},
+		{NodePortPrivate, Params{Inbound: true, GatewayParams: GatewayParams{Own: own, Candidates: []Candidate{{Address: "10.0.0.5:30820"}}}},
+			`["203.0.113.9:30820"]`, "PUBLIC-IP"},
+	} {
+		_, fix := render(c.code, c.p)
+		if !strings.Contains(fix, c.want) || c.not != "" && strings.Contains(fix, c.not) {
+			t.Errorf("%s: got %q, want %q in it and not %q", c.code, fix, c.want, c.not)
+		}
+	}
+}

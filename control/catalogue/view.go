@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -52,6 +53,7 @@ var methods = map[string]any{
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
 	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "OwnHost": (*view).OwnHost, "TooLarge": (*view).TooLarge, "Family": (*view).Family, "Outside": (*view).Outside,
+	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
@@ -319,10 +321,7 @@ func (v *view) FirstName() string { return first(v.Names) }
 // our own configuration or from a peer: only a plain one is offered to be pasted.
 func (v *view) HostName() string {
 	host := strings.TrimSuffix(v.FirstName(), ":"+portOf(v.FirstName()))
-	if !plainHost(host) {
-		return "NAME"
-	}
-	return host
+	return pasteable(host, "NAME")
 }
 
 // ByItself reports whether the host refuses that the address is of.
@@ -389,17 +388,65 @@ func (v *view) TooLarge() string {
 
 // LossHost and LossPort are where a hop that loses packets is looked for.
 func (v *view) LossHost() string {
-	if a, ok := special.Host(v.Address); ok {
+	if a, ok := special.Host(v.lossAddress()); ok {
 		return a.String()
 	}
 	return "ADDRESS"
 }
 
-func (v *view) LossPort() string {
-	if _, ok := special.Host(v.Address); ok {
-		return or(portOf(v.Address), v.OwnPort())
+func (v *view) LossPort() string { return or(portOf(v.lossAddress()), v.OwnPort()) }
+
+// lossAddress is the address that was dialled or, if the check has none, one that is tried; empty
+// without any. What a peer reports was tried is an address of this gateway.
+func (v *view) lossAddress() string {
+	tried := []string{v.Address}
+	if v.Reporter() == "" {
+		tried = append(tried, v.Target())
+		for _, c := range v.Candidates {
+			if !c.Relayed() {
+				tried = append(tried, c.Address)
+			}
+		}
 	}
-	return v.OwnPort()
+	i := slices.IndexFunc(tried, func(a string) bool { _, ok := special.Host(a); return ok })
+	if i < 0 {
+		return ""
+	}
+	return tried[i]
+}
+
+// pasteable is a name to be pasted, or a placeholder.
+func pasteable(name, placeholder string) string {
+	if !plainHost(name) {
+		return placeholder
+	}
+	return name
+}
+
+// Link is the machine's only link.
+func (v *view) Link() string {
+	if len(v.Names) != 1 {
+		return "DEVICE"
+	}
+	return pasteable(v.Names[0], "DEVICE")
+}
+
+// ServiceNamespace is the namespace of a service of a cluster.
+func (v *view) ServiceNamespace() string {
+	namespace, _, _ := strings.Cut(v.Service, "/")
+	return pasteable(namespace, "NAME")
+}
+
+// EntryName is the name of an entry of a state file.
+func (v *view) EntryName() string { return pasteable(v.Field, "NAME") }
+
+// PublicAddress is this gateway's host as others see it, with a port.
+func (v *view) PublicAddress(port string) string {
+	host := "PUBLIC-IP"
+	if a, ok := special.Host(first(v.Own)); ok {
+		host = a.String()
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // OwnPort is the port that this gateway listens on.

@@ -11,8 +11,9 @@ import (
 )
 
 // foundElsewhere returns the problems found by other components, sorted by check name and code.
-func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
-	problems = slices.Clone(problems)
+// They do not know how others see this gateway.
+func foundElsewhere(o Own, now time.Time) []verdict.Finding {
+	problems, seenAs := slices.Clone(o.Found), o.SeenAs()
 	slices.SortStableFunc(problems, func(a, b OwnProblem) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Code, b.Code))
 	})
@@ -21,7 +22,7 @@ func foundElsewhere(problems []OwnProblem, now time.Time) []verdict.Finding {
 	for _, found := range problems {
 		r := beginOwn(unique(taken, found))
 		p := found.Params
-		p.Inbound = true
+		p.Inbound, p.Own = true, seenAs
 		if !found.Since.IsZero() {
 			p.Age = max(0, now.Sub(found.Since))
 		}

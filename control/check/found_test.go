@@ -12,11 +12,11 @@ import (
 func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pending := catalogue.Params{ClusterParams: catalogue.ClusterParams{Namespace: "postern", Object: "Service postern"}}
-	got := foundElsewhere([]OwnProblem{
+	got := foundElsewhere(Own{Found: []OwnProblem{
 		{Name: "service", Code: catalogue.NoUDPWay, Params: catalogue.Params{ClusterParams: catalogue.ClusterParams{Object: "Ingress front"}}},
 		{Name: "node-addresses", Code: catalogue.ExposureUnknown},
 		{Name: "service", Code: catalogue.LoadBalancerPending, Params: pending, Since: now.Add(-95 * time.Second)},
-	}, now)
+	}}, now)
 	want := []struct {
 		name    string
 		verdict api.Outcome
@@ -45,7 +45,7 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 func TestProblemsOfOneNameAreChecksOfTheirOwn(t *testing.T) {
 	p := OwnProblem{Name: "peer-services", Code: catalogue.NameTaken}
 	var names []string
-	for _, r := range foundElsewhere([]OwnProblem{p, p, {Name: "peer-services", Code: catalogue.ClusterForbidden}, p}, time.Now()) {
+	for _, r := range foundElsewhere(Own{Found: []OwnProblem{p, p, {Name: "peer-services", Code: catalogue.ClusterForbidden}, p}}, time.Now()) {
 		names = append(names, r.Name)
 	}
 	if got, want := strings.Join(names, " "), "peer-services peer-services-PST0739 peer-services-PST0739-2 peer-services-PST0739-3"; got != want {

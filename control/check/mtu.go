@@ -67,7 +67,7 @@ func MTU(ctx context.Context, ping PingFunc, f Facts, measure bool) (verdict.Fin
 	}
 	var p catalogue.Params
 	p.MTU, p.LinkMTU, p.Size, p.Sent, p.Lost = s.crosses, f.Path.LinkMTU, s.lost, s.sent, s.sent
-	p.Address = f.Path.Remote
+	p.Address, p.Own = f.Path.Remote, f.shown().SeenAs()
 	r.stage(StageMTU, api.Warning, fmt.Sprintf("%d bytes cross, %d do not", s.crosses, s.lost))
 	return r.found(api.Warning, StageMTU, catalogue.PathMTUSmall, p), true
 }

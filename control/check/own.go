@@ -182,7 +182,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	out = append(out, r.own.kept.hanging(r.own.trying, now).findings(now)...)
 	out = append(out, starvation(blamed)...)
 	r.own.mu.Unlock()
-	out = append(out, foundElsewhere(o.Found, now)...)
+	out = append(out, foundElsewhere(o, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, o.TicketAlarmOf), Clock(skews)), nil)
 	return out
 }

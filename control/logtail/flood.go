@@ -3,6 +3,7 @@ package logtail
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -213,35 +214,52 @@ func (b *bound) of(k counted, r rate, now time.Time) *count {
 	return c
 }
 
-// settled returns the kinds of which records were left out, but none for settleAfter; with end the
-// others as well. It returns at most maxSettled, the oldest first, and resets their numbers.
+// settled returns the kinds of which records were left out, but none for settleAfter, and resets
+// their numbers. It returns at most maxSettled, the oldest first. With end it also returns those
+// whose flood is not over, and all others in one.
 func (b *bound) settled(now time.Time, end bool) []leftOut {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []leftOut
 	for k, c := range b.counts {
 		if c.unrecorded > 0 && (end || now.Sub(c.since) >= settleAfter) {
-			out = append(out, leftOut{k, *c})
+			out = append(out, leftOut{counted: k, count: *c})
 		}
 	}
 	slices.SortFunc(out, func(a, b leftOut) int { return a.since.Compare(b.since) })
-	out = out[:min(len(out), maxSettled)]
+	some := out[:min(len(out), maxSettled)]
+	if !end {
+		out = some
+	}
 	for _, x := range out {
 		b.counts[x.counted].unrecorded = 0
 	}
-	return out
+	if rest := out[len(some):]; len(rest) > 0 {
+		more := leftOut{count: rest[len(rest)-1].count, kinds: len(rest)}
+		for _, x := range rest[:len(rest)-1] {
+			more.unrecorded += x.unrecorded
+			more.level = max(more.level, x.level)
+		}
+		some = append(some[:len(some):len(some)], more)
+	}
+	return some
 }
 
 // leftOut is a kind of records and how many of them were left out.
 type leftOut struct {
 	counted
 	count
+	kinds int // if it stands for several kinds, how many
 }
 
 // record returns a log record about it.
 func (x leftOut) record(now time.Time) slog.Record {
 	r := slog.NewRecord(now, x.level, "records were left out of the log: too many of a kind", 0)
-	r.AddAttrs(slog.String("record", cmp.Or(x.message, "any")))
+	what := cmp.Or(x.message, "any")
+	if x.kinds > 0 {
+		what = fmt.Sprintf("and %d more", x.kinds)
+	}
+	r.AddAttrs(slog.String("record", what))
 	if x.event != "" {
 		r.AddAttrs(slog.String(audit.KeyEvent, x.event))
 	}

@@ -145,6 +145,31 @@ func TestAFloodOfInventedSubjectsIsBounded(t *testing.T) {
 	}
 }
 
+// At the end all that was left out is reported, in a bounded number of records.
+func TestAtTheEndTheRestIsSummedUp(t *testing.T) {
+	const floods, each = 30, 100
+	c := newClock()
+	for i := range floods {
+		for range each {
+			c.log(slog.LevelWarn, "it fails", audit.Peer(fmt.Sprint("peer-", i)))
+		}
+		c.now = c.now.Add(time.Second)
+	}
+	written, reported := c.written(0)
+	c.tail.End(context.Background(), c.now)
+	all := c.tail.After(0)
+	if n := len(all) - written; n != maxSettled+1 {
+		t.Fatalf("%d records at the end, want %d", n, maxSettled+1)
+	}
+	last := all[len(all)-1]
+	if got, want := attr(last.Attrs, "record"), fmt.Sprintf("and %d more", floods-maxSettled); got != want {
+		t.Errorf("the last is about %q, want %q", got, want)
+	}
+	if _, now := c.written(0); uint64(written)+now != floods*each {
+		t.Errorf("%d written and %d reported as left out (%d before the end), want %d in all", written, now, reported, floods*each)
+	}
+}
+
 func TestTheMemoryForCountingIsBounded(t *testing.T) {
 	c := newClock()
 	for i := range 3 * maxCounted {

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/admin"
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/ticket"
@@ -206,8 +207,30 @@ func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerAppro
 	})
 }
 
+// inUse returns how many flows of a peer somebody would miss. The peer's own do not count: those to
+// auth, and the checks of the API server. A check cannot be told from another connection until it
+// has lasted longer than a check may, so inUse waits until then if that is all there is.
+func inUse(ctx context.Context, list func() []api.Flow) (int, error) {
+	const lookAgain = 50 * time.Millisecond
+	wait := time.NewTicker(lookAgain)
+	defer wait.Stop()
+	for {
+		flows := slices.DeleteFunc(list(), func(f api.Flow) bool { return f.Service == api.ServiceAuth })
+		if len(flows) == 0 || slices.ContainsFunc(flows, func(f api.Flow) bool {
+			return f.Direction != api.DirectionInbound || f.Service != api.ServiceAPIServer || time.Since(f.StartedAt) > check.Timeout
+		}) {
+			return len(flows), nil
+		}
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
 // PeerRemove removes a peer: its flows are reset, its tunnel ends, and it gets no more identities.
-// It refuses to remove a peer with open connections unless force is set. With force an unknown name
+// Unless force is set, it refuses to remove a peer with open connections that somebody uses. With force an unknown name
 // is no error. A removal that could not be stored may be repeated.
 func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := reg.Member(name)
@@ -231,9 +254,15 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 	if m.FromFile {
 		return reg.inFile(m)
 	}
-	if n := len(reg.flows.List(name)); n > 0 && !force {
-		return admin.Conflict(fmt.Sprintf("peer %s has connections open, and removing it would reset them: %d", name, n),
-			"postern peer remove "+name+" --force")
+	if !force {
+		n, err := inUse(ctx, func() []api.Flow { return reg.flows.List(name) })
+		if err != nil {
+			return fmt.Errorf("wait for the connections of peer %s: %w", name, err)
+		}
+		if n > 0 {
+			return admin.Conflict(fmt.Sprintf("peer %s has connections open, and removing it would reset them: %d", name, n),
+				"postern peer remove "+name+" --force")
+		}
 	}
 	err = reg.Update(Update{
 		// The tickets go first: a peer whose ticket is still open could come back with it.

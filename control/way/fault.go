@@ -28,7 +28,7 @@ func (m *maker) put(c *api.Check) {
 	case doubted && c.Code == string(catalogue.PingLost):
 		s = seat{Between, api.Unknown, api.Unknown} // an earlier handshake passed
 	case s.silent() && m.peer.Path.Proven != nil:
-		s = seat{Between, api.OK, api.OK} // probes are still answered: a clock or a firewall stops handshakes alone
+		s = probed
 	}
 	if s.at == Service {
 		m.serviceFails(c, f)
@@ -69,6 +69,8 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 		if forth = api.Warning; c.Stage != oneWay {
 			back = forth
 		}
+	case s == probed:
+		m.Nodes[len(m.Nodes)-1].Probed = true
 	case c.Verdict.Verdict == api.Warning: // packets pass
 		return
 	}
@@ -78,6 +80,8 @@ func (m *maker) tell(s seat, at int, c *api.Check) {
 	}
 	set := func(to *api.Outcome, o api.Outcome, i int) {
 		switch {
+		case s == probed && i == last: // likewise
+			*to = api.Warning
 		case o == "" || o == api.Warning && i != last || s.partial() && i != last:
 		case at >= 0 && i > last && s.at != Here:
 			*to = api.Unknown
@@ -109,7 +113,7 @@ func (m *maker) serviceFails(c *api.Check, f *Fault) {
 	if direction == api.DirectionOwn {
 		direction = api.DirectionInbound
 	}
-	n := m.service(service(c), direction)
+	n := m.service(cmp.Or(causedAt[catalogue.Code(c.Code)], ServiceOf(c)), direction)
 	n.State, n.Fault = Worse(n.State, f.Outcome), graver(n.Fault, f)
 }
 
@@ -152,8 +156,8 @@ func (m *maker) nodes() {
 // other.
 func (m *maker) passed(i int) bool {
 	before := &m.Edges[i-1]
-	if m.Nodes[i].Kind == There {
-		return passes(before.Out) || passes(before.In) || m.tunnel() == api.OK
+	if n := &m.Nodes[i]; n.Kind == There {
+		return !n.Probed && (passes(before.Out) || passes(before.In) || m.tunnel() == api.OK)
 	}
 	return before.whole() || m.Edges[i].whole()
 }
@@ -165,7 +169,7 @@ func misdirects(f *Fault) bool {
 
 // unexplained uses the gateway's own reason if no check has found yet why nothing gets through.
 func (m *maker) unexplained() {
-	e, b := &m.Edges[m.outside], m.first()
+	e, b := &m.Edges[m.outside], m.ofTunnel()
 	if c, doubted := suspect(m.peer); doubted && (b == nil || b.Outcome != api.Error) {
 		e.Fault = m.soon("the path has stopped answering", c.Reason)
 		return
@@ -188,37 +192,52 @@ func (m *maker) soon(title, cause string) *Fault {
 	return &Fault{Outcome: api.Warning, Title: title, Cause: cause, Steps: steps, Fix: steps.String(), Command: steps.Command()}
 }
 
+// graver returns the break to look at first of one, which may be nil, and a fault, which may be
+// nil.
+func (b *Break) graver(at Kind, f *Fault, place func() (string, bool)) *Break {
+	if f == nil || b != nil && severity(b.Outcome) <= severity(f.Outcome) {
+		return b
+	}
+	b = &Break{At: at, Fault: *f}
+	if b.Place, b.Located = place(); f.place != "" {
+		b.Place = f.place
+	}
+	return b
+}
+
 // first returns the fault to look at first.
 func (m *maker) first() *Break {
-	var best *Break
-	take := func(at Kind, f *Fault, place func() (string, bool)) {
-		if f != nil && (best == nil || severity(f.Outcome) < severity(best.Outcome)) {
-			best = &Break{At: at, Fault: *f}
-			if best.Place, best.Located = place(); f.place != "" {
-				best.Place = f.place
+	best := m.ofTunnel()
+	for _, here := range []bool{true, false} {
+		for _, n := range m.Services {
+			if here != (n.Direction == api.DirectionInbound) {
+				continue
 			}
+			best = best.graver(Service, n.Fault, func() (string, bool) {
+				switch {
+				case here:
+					return "at " + n.Name + " of this gateway", true
+				case n.Fault.Direction == api.DirectionOwn:
+					return "at this gateway", true
+				}
+				return "at " + n.Name + " of " + m.Peer, true
+			})
 		}
 	}
+	return best
+}
+
+// ofTunnel returns the fault of the tunnel to look at first.
+func (m *maker) ofTunnel() (best *Break) {
 	for i, n := range m.Nodes {
-		take(n.Kind, n.Fault, func() (string, bool) { return "at " + m.called(n), true })
+		best = best.graver(n.Kind, n.Fault, func() (string, bool) { return "at " + m.called(n), true })
 		if i < len(m.Edges) {
-			take(Between, m.Edges[i].Fault, func() (string, bool) {
+			best = best.graver(Between, m.Edges[i].Fault, func() (string, bool) {
 				place, located := m.stretch(i)
 				// A code may know more, but not of what fails although packets pass.
 				return place, located || m.Edges[i].Fault.place != "" && !m.Edges[i].whole()
 			})
 		}
-	}
-	for _, n := range m.Services {
-		take(Service, n.Fault, func() (string, bool) {
-			switch {
-			case n.Direction == api.DirectionInbound:
-				return "at " + n.Name + " of this gateway", true
-			case n.Fault.Direction == api.DirectionOwn:
-				return "at this gateway", true
-			}
-			return "at " + n.Name + " of " + m.Peer, true
-		})
 	}
 	return best
 }
@@ -228,14 +247,15 @@ func (m *maker) first() *Break {
 // work.
 func (m *maker) stretch(i int) (place string, located bool) {
 	f := m.Edges[i].Fault
-	switch seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}}).at { // these have no node
+	s := seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}})
+	switch s.at { // these have no node
 	case NAT:
 		return "in front of this gateway", true
 	case Far:
 		return "at the address of " + m.Peer, true
 	}
 	from, last := i, len(m.Nodes)-1
-	if !m.Edges[i].located() {
+	if !m.Edges[i].located() || s.silent() {
 		for from > 0 && m.Edges[from-1].unknown() {
 			from--
 		}

@@ -50,7 +50,7 @@ func found(p *api.PeerStatus, checks []api.Check) []api.Check {
 		}
 	}
 	for n := range checks {
-		if c := &checks[n]; c.Peer == "" && (needed["own/"+c.Name] || slices.Contains(p.Allow, service(c))) {
+		if c := &checks[n]; c.Peer == "" && (needed["own/"+c.Name] || slices.Contains(p.Allow, ServiceOf(c))) {
 			out = append(out, *c)
 		}
 	}

@@ -237,7 +237,7 @@ func (m *maker) serve() {
 // sight returns how a check's outcome counts; see [See].
 func (m *maker) sight(c *api.Check) Sight {
 	gate := m.find(api.ServiceGateway)
-	if c.Direction != api.DirectionInbound && service(c) == "" || c.Direction == api.DirectionOwn {
+	if c.Direction != api.DirectionInbound && ServiceOf(c) == "" || c.Direction == api.DirectionOwn {
 		return Sight{Now: c.Verdict.Verdict}
 	}
 	return sight(&c.Verdict, c.Direction, c.Target, gate.DependsOn != "" || broken(m.peer, &gate.Verdict))

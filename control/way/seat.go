@@ -67,6 +67,10 @@ func (s seat) partial() bool { return s.at == Between && s.forth == "" }
 // silent reports whether it is only known that there is no answer.
 func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
 
+// probed is the place of a silence while probes are answered: a clock or a firewall stops
+// handshakes alone.
+var probed = seat{Between, api.OK, api.OK}
+
 // Silent reports whether it is only known about a peer that it does not answer, by the verdict on
 // its gateway.
 func Silent(v *api.Verdict) bool {
@@ -81,7 +85,7 @@ var outward = []string{"exposure", "portmap", "service", "node-addresses"}
 
 // seatOf returns the place of a check's finding.
 func seatOf(c *api.Check) seat {
-	if service(c) != "" {
+	if ServiceOf(c) != "" {
 		return seat{at: Service}
 	}
 	if s, ok := seats[catalogue.Code(c.Code)]; ok {
@@ -107,12 +111,19 @@ func seatOf(c *api.Check) seat {
 	return seat{Between, api.Unknown, api.Unknown}
 }
 
+// causedAt are the services at which a fault is that a check of another one has found.
+var causedAt = map[catalogue.Code]string{
+	// The API server demands, or refuses, what auth has not issued.
+	catalogue.IdentityMissing: api.ServiceAuth,
+	catalogue.IdentityExpired: api.ServiceAuth,
+}
+
 // upstream is the prefix of the names of checks of the servers behind this gateway's services.
 const upstream = "upstream-"
 
-// service returns the name of the service that a check is about; empty for those about the
-// tunnel.
-func service(c *api.Check) string {
+// ServiceOf returns the name of the service that a check is about; empty for those about the
+// tunnel, and for those of this gateway by itself.
+func ServiceOf(c *api.Check) string {
 	switch {
 	case c.Direction == api.DirectionOwn:
 		name, _ := strings.CutPrefix(c.Name, upstream)

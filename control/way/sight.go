@@ -26,6 +26,9 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 		return s
 	}
 	s := sight(v, direction, target, broken(p, gate))
+	if on := p.Reachability.On(direction, api.ServiceAPIServer); causedAt[catalogue.Code(on.Code)] == target && s.Now == api.OK {
+		s.Now = See(p, direction, api.ServiceAPIServer).Now
+	}
 	if target == api.ServiceGateway && s.Now == api.Unknown && gate.Verdict == api.Error && seats[catalogue.Code(gate.Code)] == (seat{Between, api.Error, api.OK}) {
 		return Sight{Now: api.OK}
 	}

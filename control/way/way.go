@@ -64,8 +64,10 @@ type Node struct {
 	Version string   `json:"version,omitempty"`
 	// LastHandshake is that with the peer's gateway.
 	LastHandshake *time.Time `json:"lastHandshake,omitempty"`
-	RTTSeconds    float64    `json:"rttSeconds,omitempty"`
-	Fault         *Fault     `json:"fault,omitempty"`
+	// Probed: the peer's gateway answers probes, and no handshakes.
+	Probed     bool    `json:"probed,omitempty"`
+	RTTSeconds float64 `json:"rttSeconds,omitempty"`
+	Fault      *Fault  `json:"fault,omitempty"`
 }
 
 // More are services that a way does not have one by one.

@@ -87,7 +87,7 @@ func TestWhereTheWayBreaks(t *testing.T) {
 		{"no handshake, though probes are answered", func(_ *api.Status, p *api.PeerStatus) {
 			p.State, p.Path = api.StateConnecting, api.Path{Kind: api.PathNone, Proven: &noon}
 		}, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")},
-			"gateway ok | ok/ok ok | nat ok | ok/ok error | peerEdge ok | ok/ok ok | peer ok", "somewhere between the NAT here and cloud"},
+			"gateway ok | ok/ok ok | nat ok | warning/warning error | peerEdge ok | ok/ok ok | peer unknown", "somewhere between the NAT here and cloud"},
 		{"nothing outside answers, behind a NAT", nil, []api.Check{own("network", catalogue.NothingAnswers), follows("own/network")},
 			"gateway ok | ok/ok ok | nat error | unknown/unknown unknown | peerEdge unknown | unknown/unknown unknown | peer unknown", "at the NAT here"},
 		{"nothing outside answers, and there is no NAT", func(s *api.Status, _ *api.PeerStatus) { s.Gateway.NAT.Mapping = "none" },
@@ -326,6 +326,71 @@ func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 	p.Reachability.Inbound.Gateway = api.Verdict{Verdict: api.Unknown}
 	if got := way.See(p, api.DirectionInbound, api.ServiceGateway); got.Now != api.OK {
 		t.Errorf("the peer's packets arrive: got %v", got)
+	}
+}
+
+// Auth that answers and issues no identity is where the fault is. The API server refuses the old
+// one.
+func TestAuthThatIssuesNothingIsTheBreak(t *testing.T) {
+	for _, e := range []struct{ direction, place, want string }{
+		{api.DirectionOutbound, "at auth of cloud", "outbound auth error, outbound apiServer error, inbound auth ok, inbound apiServer ok"},
+		{api.DirectionInbound, "at auth of this gateway", "outbound auth ok, outbound apiServer ok, inbound auth error, inbound apiServer error"},
+	} {
+		s := well()
+		p := &s.Peers[0]
+		*p.Reachability.On(e.direction, api.ServiceAPIServer) = api.Verdict{Verdict: api.Error, Code: string(catalogue.IdentityExpired), Stage: "auth"}
+		w := way.Of(s, p, nil, nil)
+		if got := services(w); got != e.want {
+			t.Errorf("%s: got  %s\nwant %s", e.direction, got, e.want)
+		}
+		if w.Break == nil || w.Break.Place != e.place {
+			t.Errorf("%s: it breaks %+v, want %s", e.direction, w.Break, e.place)
+		}
+		for _, n := range w.Services {
+			if got := (way.Sight{Now: n.State}); got != way.See(p, n.Direction, n.Name) {
+				t.Errorf("%s %s is drawn as %v, and a table has %v", n.Direction, n.Name, got, way.See(p, n.Direction, n.Name))
+			}
+		}
+	}
+}
+
+// A fault of a service hides nothing of why a peer is silent.
+func TestASilenceIsToldBesideAServicesFault(t *testing.T) {
+	refused := []api.ClusterService{{Service: "shop/web", Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceRefused, Code: "PST0904", Cause: "why"}}
+	s := well()
+	p := &s.Peers[0]
+	p.State, p.Reason, p.Path = api.StateConnecting, "nothing heard for 2m0s", api.Path{Kind: api.PathNone}
+	w := way.Of(s, p, nil, refused)
+	if f := w.Edges[1].Fault; f == nil || f.Cause != p.Reason {
+		t.Errorf("without a path: got %+v", f)
+	}
+	if w.Break == nil || w.Break.At != way.Service {
+		t.Errorf("without a path it breaks %+v, want the only fault that a code tells", w.Break)
+	}
+	s = well()
+	p = &s.Peers[0]
+	p.UnconfirmedSince = &noon
+	if w = way.Of(s, p, nil, refused); w.Break == nil || w.Break.Title != "what is sent is not answered" {
+		t.Errorf("unconfirmed: it breaks %+v", w.Break)
+	}
+	if n := w.Services[len(w.Services)-1]; n.Fault == nil || n.State != api.Warning {
+		t.Errorf("unconfirmed: the service is drawn as %+v", n)
+	}
+}
+
+// Of a peer that answers probes and no handshakes it is not known whether it is well.
+func TestAnswersToProbesAreTold(t *testing.T) {
+	s := well()
+	p := &s.Peers[0]
+	p.State, p.Path.Proven = api.StateConnecting, &noon
+	w := way.Of(s, p, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")}, nil)
+	if n := w.Nodes[len(w.Nodes)-1]; !n.Probed || n.State != api.Unknown {
+		t.Errorf("got %+v", n)
+	}
+	p.Path.Proven = nil
+	w = way.Of(s, p, []api.Check{fails("gateway", catalogue.PeerSilent, "handshake")}, nil)
+	if n := w.Nodes[len(w.Nodes)-1]; n.Probed {
+		t.Errorf("without answers: got %+v", n)
 	}
 }
 

@@ -42,7 +42,7 @@ type rule struct {
 
 var (
 	ruleForm = regexp.MustCompile(`nft insert rule inet filter (?:input|output|forward) (?:ip6? saddr (\S+) )?(?:ip6? daddr (\S+) )?(?:udp dport (\d+)|meta l4proto udp) accept`)
-	linkForm = regexp.MustCompile(`ip link set dev DEVICE up`)
+	linkForm = regexp.MustCompile(`ip link set dev \S+ up`)
 	wayForm  = regexp.MustCompile(`ip route add default via ROUTER dev DEVICE`)
 )
 

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,9 +181,11 @@ func took(seconds float64) string {
 	return RTT(seconds)
 }
 
-// CompareChecks orders by what asks for attention: errors, warnings, what nobody could
-// tell (what depends on another check after the rest), what works, what is off.
-func CompareChecks(a, b *api.Check) int { return severity(a) - severity(b) }
+// CompareChecks orders by what asks for attention: errors and warnings by which to fix first, what
+// nobody could tell (what depends on another check after the rest), what works, what is off.
+func CompareChecks(a, b *api.Check) int {
+	return cmp.Or(severity(a)-severity(b), urgencyOf(b)-urgencyOf(a))
+}
 
 func severity(c *api.Check) int {
 	order := []api.Outcome{api.Error, api.Warning, api.Unknown, api.OK, api.Off}
@@ -213,6 +216,31 @@ func CheckSummary(s api.CheckSummary) string {
 		return "nothing was checked"
 	}
 	return strings.Join(out, ", ")
+}
+
+// FixOrder says in which order to fix what checks found; empty unless there are several faults.
+func FixOrder(checks []api.Check) string {
+	const most = 4
+	var faults []Finding
+	for i := range checks {
+		if f, found := CheckFinding(&checks[i]); found {
+			faults = append(faults, f)
+		}
+	}
+	if len(faults) < 2 {
+		return ""
+	}
+	out := "fix first "
+	for i, f := range Order(faults) {
+		switch {
+		case i == most:
+			return out + fmt.Sprintf(", and %d more", len(faults)-most)
+		case i > 0:
+			out += ", then "
+		}
+		out += strings.TrimSpace(f.Code + " " + f.Subject)
+	}
+	return out
 }
 
 func count(n int, one, many string) string {

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,11 +27,74 @@ type Finding struct {
 	Steps api.Steps
 	// ofState is why a peer is in its state.
 	ofState bool
+	// ofWay is where a way breaks.
+	ofWay bool
+	// urgency is that of a fault; 0 of what is none by itself.
+	urgency int
+	// nth of several faults is this one; 0 if there are no others.
+	nth, of int
+}
+
+// urgency orders faults by which to fix first, the highest first; 0 is no fault. What follows from another fault is
+// none here, see verdict.Correlate. So of independent ones what stops more comes first: errors, and
+// among equals what concerns this gateway and with it all peers, then a tunnel, then a service.
+// Last, what is wrong here comes before what is wrong at a peer.
+func urgency(o api.Outcome, direction string, service bool) int {
+	n := 1
+	switch o {
+	case api.Error:
+		n += 6
+	case api.Warning:
+	default:
+		return 0
+	}
+	switch {
+	case service:
+	case direction == api.DirectionOwn:
+		n += 4
+	default:
+		n += 2
+	}
+	if direction != api.DirectionOutbound {
+		n++
+	}
+	return n
+}
+
+// Order sorts findings by which to fix first. If there are several faults, each says which of how
+// many it is. What is no fault by itself keeps its place at the end.
+func Order(findings []Finding) []Finding {
+	out := slices.Clone(findings)
+	slices.SortStableFunc(out, func(a, b Finding) int { return b.urgency - a.urgency })
+	n := 0
+	for n < len(out) && out[n].urgency > 0 {
+		n++
+	}
+	for i := 0; i < n && n > 1; i++ {
+		out[i].nth, out[i].of = i+1, n
+	}
+	return out
+}
+
+// order says which of several faults it is.
+func (f Finding) order() string {
+	switch f.nth {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("1 of %d, fix this first · ", f.of)
+	}
+	return fmt.Sprintf("%d of %d · ", f.nth, f.of)
 }
 
 // Text says all but what to do.
 func (f Finding) Text() string {
-	return colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Where), f.Cause)
+	return f.order() + colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Where), f.Cause)
+}
+
+// OfPeersCheck reports whether a check of the peer found it, and it is not the break of a way.
+func (f Finding) OfPeersCheck() bool {
+	return f.Check != "" && f.Direction != api.DirectionOwn && !f.ofWay
 }
 
 // colons joins the parts that there are.
@@ -45,7 +109,7 @@ func (f Finding) Lines(width int, p Paint) []string {
 	if f.Title == "" {
 		out = Wrap(f.Glyph.Text+" ", f.Text(), width, "  ")
 	} else {
-		out = Wrap(f.Glyph.Text+" ", colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Title)), width, "  ")
+		out = Wrap(f.Glyph.Text+" ", f.order()+colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Title)), width, "  ")
 		out = append(out, wrapBehind("  where: ", f.Where, width)...)
 		if f.Cause != "" {
 			out = append(out, wrapBehind("  why:   ", f.Cause, width)...)
@@ -87,17 +151,15 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	return out
 }
 
-// Beside sums up on one line what is wrong that the verdicts on the peers' endpoints do not tell;
-// false where nothing is.
+// Beside sums up what is wrong that the verdicts on the peers' endpoints do not tell, the worst
+// first; false where nothing is.
 func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	f := Finding{Steps: api.Steps{{Text: "run `postern check`"}}}
 	var words []string
 	for _, c := range Untold(problems, peers) {
 		if len(words) == 0 {
-			f.Glyph, f.Subject = Cell{"!", Wary}, "also wrong"
-			if c.Verdict.Verdict == api.Error {
-				f.Glyph = Cell{"✗", Bad}
-			}
+			first, _ := CheckFinding(c)
+			f.Glyph, f.Subject, f.urgency = first.Glyph, "elsewhere", first.urgency
 		}
 		words = append(words, strings.TrimSpace(Printable(c.Code)+" "+Subject(c, true)))
 	}
@@ -111,27 +173,28 @@ type Named struct {
 	Outcome    api.Outcome
 }
 
-// Worst is the gravest fault that a status tells, and how many other codes there are. What is wrong with
-// this gateway comes before what follows from it.
+// Worst is the fault that a status tells to fix first, and how many other codes there are.
 func Worst(s *api.Status) (worst Named, more int) {
-	codes := map[string]bool{}
-	add := func(peer, code string, o api.Outcome) {
-		if code == "" || o != api.Error && o != api.Warning {
+	codes, most := map[string]bool{}, 0
+	add := func(peer, code string, o api.Outcome, urgency int) {
+		if code == "" || urgency == 0 {
 			return
 		}
-		if codes[code] = true; worst.Code == "" || worst.Outcome == api.Warning && o == api.Error {
-			worst = Named{code, peer, o}
+		if codes[code] = true; urgency > most {
+			worst, most = Named{code, peer, o}, urgency
 		}
 	}
 	for i := range s.Problems {
-		add(s.Problems[i].Peer, s.Problems[i].Code, s.Problems[i].Verdict.Verdict)
+		c := &s.Problems[i]
+		add(c.Peer, c.Code, c.Verdict.Verdict, urgencyOf(c))
 	}
 	for i := range s.Peers {
 		p := &s.Peers[i]
 		for _, d := range []string{api.DirectionOutbound, api.DirectionInbound} {
 			for _, target := range Endpoints() {
 				if v := p.Reachability.On(d, target); v.Code != "" {
-					add(p.Name, v.Code, way.See(p, d, target).Now)
+					now := way.See(p, d, target).Now
+					add(p.Name, v.Code, now, urgency(now, d, target != api.ServiceGateway))
 				}
 			}
 		}
@@ -162,8 +225,12 @@ func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
 // CheckFinding is what a check found, if that is a warning or an error.
 func CheckFinding(c *api.Check) (Finding, bool) {
 	f, found := verdictFinding(&c.Verdict)
-	f.Subject, f.Check, f.Direction = Subject(c, true), c.Name, c.Direction
+	f.Subject, f.Check, f.Direction, f.urgency = Subject(c, true), c.Name, c.Direction, urgencyOf(c)
 	return f, found
+}
+
+func urgencyOf(c *api.Check) int {
+	return urgency(c.Verdict.Verdict, c.Direction, way.ServiceOf(c) != "")
 }
 
 // NoFault stands where there is no finding of a peer that works.
@@ -188,12 +255,13 @@ func indirect(p *api.PeerStatus) string {
 	return ""
 }
 
-// Wrong is where the way to a peer breaks, and those findings that are not the same: a fault of the tunnel
+// Wrong is where the way to a peer breaks, and those findings that are not the same, in the order in which
+// to fix them: a fault of the tunnel
 // is found by several checks. Why the peer is in its state needs no more words then, unless it is a service
 // that fails, nor that this process may have been too late to tell, where it could.
 func Wrong(w *way.Way, findings []Finding) []Finding {
 	if w.Break == nil {
-		return findings
+		return Order(findings)
 	}
 	out := []Finding{BreakFinding(w)}
 	tunnel := w.Break.At != way.Service
@@ -205,7 +273,7 @@ func Wrong(w *way.Way, findings []Finding) []Finding {
 			out = append(out, f)
 		}
 	}
-	return out
+	return Order(out)
 }
 
 // StateFindings are the reason of a peer's state and its listeners that failed.
@@ -226,7 +294,8 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	}
 	for _, l := range p.Local {
 		if l.Error != "" {
-			out = append(out, Finding{Glyph: Cell{"✗", Bad}, Subject: name, Cause: "no listener for " + Printable(l.Service) + " on " + Printable(l.Address) + ": " + Printable(l.Error)})
+			out = append(out, Finding{Glyph: Cell{"✗", Bad}, Subject: name, Cause: "no listener for " + Printable(l.Service) + " on " + Printable(l.Address) + ": " + Printable(l.Error),
+				urgency: urgency(api.Error, api.DirectionOwn, true)})
 		}
 	}
 	return out
@@ -251,6 +320,7 @@ func VerdictFindings(p *api.PeerStatus) []Finding {
 		} {
 			if f, ok := verdictFinding(t.v); ok {
 				f.Subject, f.Check, f.Direction = name+d.arrow+t.name, d.prefix+t.name, d.direction
+				f.urgency = urgency(t.v.Verdict, d.direction, t.name != api.ServiceGateway)
 				out = append(out, f)
 			}
 		}

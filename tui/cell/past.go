@@ -15,30 +15,40 @@ type PastLines struct {
 	Bad, Wary, Tried, Waits, Unknown, Off, Nothing string
 }
 
-// What strips are drawn with: Unicode's lines, and ASCII.
+// What strips are drawn with: Unicode's lines, and ASCII. Nothing of now has these glyphs, so that
+// the past is not taken for it. The worse something was, the darker is its glyph.
 var (
-	BoxPast   = PastLines{"━", "┅", "━", "✗", "!", "◌", "◇", "?", "-", " "}
-	ASCIIPast = PastLines{"=", "~", "=", "x", "!", "o", "w", "?", "-", " "}
+	BoxPast   = PastLines{"━", "┅", "━", "▓", "▒", "░", "╌", ".", "┈", " "}
+	ASCIIPast = PastLines{"=", "~", "=", "@", "%", ":", ";", ",", "_", " "}
 )
 
 // glyphStyles are the styles of glyphs in texts of the style Signs.
 var glyphStyles = map[rune]Style{
 	'✓': Good, '!': Wary, '✗': Bad, '?': Quiet, '-': Quiet,
-	'━': Good, '┅': Wary, '◌': Wary, '◇': Wary,
-	'=': Good, '~': Wary, 'x': Bad, 'o': Wary, 'w': Wary,
+	'━': Good, '┅': Wary, '▓': Bad, '▒': Wary, '░': Wary, '╌': Wary, '.': Quiet, '┈': Quiet,
+	'=': Good, '~': Wary, '@': Bad, '%': Wary, ':': Wary, ';': Wary, ',': Quiet, '_': Quiet,
 }
 
-// Legend says what the glyphs in a strip are, as far as they are there.
-func (l PastLines) Legend(strip string) []string {
+// Legend says what the glyphs of verdicts in a text are, as far as they are there.
+func Legend(signs string) []string {
+	return present(signs, [][2]string{{"!", "faulty"}, {"✗", "fails"}, {"?", "unknown"}, {"-", "off"}})
+}
+
+func present(text string, glyphs [][2]string) []string {
 	var items []string
-	for _, g := range [][2]string{
-		{l.Direct, "works"}, {l.Relay, "relay"}, {l.Wary, "faulty"}, {l.Bad, "fails"}, {l.Tried, "tried"}, {l.Waits, "waits"}, {l.Unknown, "unknown"}, {l.Off, "off"},
-	} {
-		if strings.Contains(strip, g[0]) {
+	for _, g := range glyphs {
+		if strings.Contains(text, g[0]) {
 			items = append(items, g[0]+" "+g[1])
 		}
 	}
 	return items
+}
+
+// Legend says what the glyphs in a strip are, as far as they are there.
+func (l PastLines) Legend(strip string) []string {
+	return present(strip, [][2]string{
+		{l.Direct, "worked"}, {l.Relay, "relay"}, {l.Wary, "faulty"}, {l.Bad, "failed"}, {l.Tried, "tried"}, {l.Waits, "waited"}, {l.Unknown, "unknown"}, {l.Off, "off"},
+	})
 }
 
 // Then is a peer as a point of its history has it, as far as that goes.

@@ -141,8 +141,33 @@ func TestTheWorstOfAllIsNamed(t *testing.T) {
 }
 
 func TestALegendHasWhatIsThere(t *testing.T) {
-	if got, want := strings.Join(BoxPast.Legend("  ━━✗"), ", "), "━ works, ✗ fails"; got != want {
+	if got, want := strings.Join(BoxPast.Legend("  ━━▓"), ", "), "━ worked, ▓ failed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := strings.Join(Legend("→✓✗! ←✓✓✓"), ", "), "! faulty, ✗ fails"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Without colour, too, the past is not taken for now: no glyph stands for both.
+func TestThePastHasGlyphsOfItsOwn(t *testing.T) {
+	now := ""
+	for _, o := range []api.Outcome{api.OK, api.Warning, api.Error, api.Off, api.Unknown} {
+		now += Outcome(o).Sign()
+	}
+	for _, s := range append(Standings(), Warned) {
+		now += s.Cell().Sign()
+	}
+	for _, l := range []PastLines{BoxPast, ASCIIPast} {
+		seen := ""
+		for _, g := range []string{l.Direct, l.Relay, l.Bad, l.Wary, l.Tried, l.Waits, l.Unknown, l.Off} {
+			if strings.Contains(now+ASCII(now), g) || strings.Contains(seen, g) {
+				t.Errorf("%q is of the past and of now, or is of two things: %s", g, now+ASCII(now))
+			}
+			if seen += g; glyphStyles[[]rune(g)[0]] == Plain {
+				t.Errorf("%q has no colour", g)
+			}
+		}
 	}
 }
 

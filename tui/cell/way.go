@@ -347,6 +347,9 @@ func aboutNode(n *way.Node, now time.Time) []Cell {
 	if n.LastHandshake != nil {
 		items = append(items, "handshake "+Since(n.LastHandshake, now).Text)
 	}
+	if n.Probed {
+		items = append(items, "answers probes, no handshakes")
+	}
 	if n.Version != "" {
 		items = append(items, "version "+strings.TrimPrefix(Printable(n.Version), "v"))
 	}
@@ -379,7 +382,7 @@ func faultNotes(w *way.Way, f *way.Fault) []Cell {
 func BreakFinding(w *way.Way) Finding {
 	b := w.Break
 	f := Finding{Glyph: sign(b.Outcome), Subject: Printable(w.Peer), Check: b.Check, Direction: b.Direction, Code: Printable(b.Code),
-		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Steps: b.Steps}
+		Title: Printable(b.Title), Where: Printable(b.Place), Cause: Printable(b.Cause), Steps: b.Steps, urgency: urgency(b.Outcome, b.Direction, b.At == way.Service), ofWay: true}
 	if !b.Located {
 		f.Where += ", place not known yet"
 	}

@@ -45,9 +45,9 @@ func TestStripsShowWhatWas(t *testing.T) {
 	lines := drawing(chart.ASCII).Strips(outage(), 80, past.AllStrips)
 	// 60 columns, a minute each.
 	for name, want := range map[string]string{
-		"state":  strings.Repeat(" ", 10) + strings.Repeat("=", 20) + "xxxxx" + strings.Repeat("~", 25),
-		"→api":   strings.Repeat(" ", 10) + strings.Repeat("=", 20) + "?????" + strings.Repeat("!", 25),
-		"←api":   strings.Repeat(" ", 10) + strings.Repeat("=", 20) + "?????" + strings.Repeat("-", 25),
+		"state":  strings.Repeat(" ", 10) + strings.Repeat("=", 20) + "@@@@@" + strings.Repeat("~", 25),
+		"→api":   strings.Repeat(" ", 10) + strings.Repeat("=", 20) + ",,,,," + strings.Repeat("%", 25),
+		"←api":   strings.Repeat(" ", 10) + strings.Repeat("=", 20) + ",,,,," + strings.Repeat("_", 25),
 		"events": strings.Repeat(" ", 10) + "J" + strings.Repeat(" ", 19) + "V    R",
 		"rtt":    strings.Repeat(" ", 10) + strings.Repeat(".", 20) + "     " + strings.Repeat("#", 25) + " max 200 ms",
 	} {
@@ -74,7 +74,7 @@ func TestStripsOfVerdicts(t *testing.T) {
 	for _, s := range append([]past.Strip{past.State}, past.Verdicts...) {
 		got[s.Name] = d.Strip(s, pieces)
 	}
-	want := map[string]string{"state": " ==x~~", "→auth": " ==?==", "→api": " ==!!!", "→gw": " ==?==", "←auth": " ==?==", "←api": " ==?--", "←gw": " ==?=="}
+	want := map[string]string{"state": " ==@~~", "→auth": " ==,==", "→api": " ==%%%", "→gw": " ==,==", "←auth": " ==,==", "←api": " ==,__", "←gw": " ==,=="}
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -88,7 +88,7 @@ func TestStripsHaveWhatIsFoundBeside(t *testing.T) {
 	d := drawing(chart.ASCII)
 	pieces := history.Columns(p.Points, d.From, d.To, 6)
 	for _, s := range append([]past.Strip{past.State}, past.Verdicts...) {
-		want := map[string]string{"state": " ==x!!", "→gw": " ==xxx", "←gw": " ==?=="}[s.Name]
+		want := map[string]string{"state": " ==@%%", "→gw": " ==@@@", "←gw": " ==,=="}[s.Name]
 		if got := d.Strip(s, pieces); want != "" && got != want {
 			t.Errorf("%s: got %q, want %q", s.Name, got, want)
 		}

@@ -129,7 +129,7 @@ func signs() [][2]string {
 		{"- off:", "not offered"}, {"? unknown:", "nobody could tell"},
 		{"● connected:", "end to end"}, {"◌ unconfirmed:", "no answer just now"}, {"◌ connecting:", "being tried"}, {"◇ pending:", "waits for approval"},
 		{"! faulty:", "something fails"}, {"✗ silent:", "no longer answers"}, {"✗ broken:", "cause is known"}, {"✗ failed:", "and tried again"},
-		{"━ ┅:", "was connected: direct, relay"},
+		{"▒ ▓:", "was faulty, failed"}, {"━ ┅:", "was connected: direct, relay"},
 	}
 }
 

@@ -180,7 +180,11 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	if compact {
 		texts[0] = letters
 	}
-	texts = append(texts, cell.Flow(d.pastLines().Legend(signs.String()), unmarked(width))...)
+	then := d.pastLines().Legend(signs.String())
+	if len(then) > 0 {
+		then[0] = "last hour: " + then[0]
+	}
+	texts = append(texts, cell.Flow(append(cell.Legend(signs.String()), then...), unmarked(width))...)
 	for _, text := range texts[:max(0, min(len(texts), height-last+first))] {
 		lines = append(lines, d.paint.Text(cell.Quiet, cell.Fit("  "+text, width)))
 	}

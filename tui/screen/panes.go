@@ -212,20 +212,15 @@ func beside(d *data, columns [][]string, widths []int) []string {
 // besideGap is what the bar between two columns takes.
 const besideGap = 3
 
-// findingLines have where the way breaks first, and what else is wrong below it.
+// findingLines are what is wrong.
 func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	return drawn(d, d.wrong(p), width)
 }
 
-// wrong is all that is wrong with a peer.
+// wrong is all that is wrong with a peer, in the order in which to fix it; of one that works, that nothing is.
 func (d *data) wrong(p *api.PeerStatus) []cell.Finding {
-	return d.wrongOf(p, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...))
-}
-
-// wrongOf is what is wrong with a peer, where the way to it breaks first; of one that works, that nothing is.
-func (d *data) wrongOf(p *api.PeerStatus, findings []cell.Finding) []cell.Finding {
 	w := d.way(p)
-	wrong := cell.Wrong(&w, findings)
+	wrong := cell.Wrong(&w, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...))
 	if len(wrong) == 0 && cell.StandingOf(p).Works() {
 		return []cell.Finding{cell.NoFault(p)}
 	}

@@ -266,7 +266,7 @@ func TestWhatIsWrongBesideThePeersEndpointsIsSaid(t *testing.T) {
 		{Name: "mtu", Peer: "hub", Direction: api.DirectionOutbound, Verdict: verdict("PST0601", "hub's large packets vanish", "do it there")},
 	}
 	s := play(t, f, 120, 40, false).press("G")
-	s.want("! cloud → mtu: PST0601: large packets vanish", "set spec.mtu to 1280", "! this gateway, tickets: PST0210: the ticket", "make another ticket")
+	s.want("! 3 of 4 · cloud → mtu: PST0601: large packets", "set spec.mtu to 1280", "! 2 of 4 · this gateway, tickets: PST0210: the", "make another ticket")
 	s.wantNot("hub's large")
-	s.press("enter").want("[2 Peer]", "! this gateway, tickets: PST0210", "make another ticket")
+	s.press("enter").want("[2 Peer]", "! 2 of 4 · this gateway, tickets: PST0210", "make another ticket")
 }

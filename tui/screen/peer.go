@@ -76,7 +76,8 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	head := p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.PeerState(s))
 	first := func(width int) []string {
 		lines := append([]string{head}, paneWay.draw(d, s, width, far)...)
-		if trouble := drawn(d, d.wrongOf(s, append(cell.StateFindings(s), cell.ProblemFindings(d.status.Problems, "")...)), width); len(trouble) > 0 {
+		wrong := slices.DeleteFunc(d.wrong(s), cell.Finding.OfPeersCheck) // paneChecks has those
+		if trouble := drawn(d, wrong, width); len(trouble) > 0 {
 			lines = append(append(lines, ""), trouble...)
 		}
 		return append(lines, sections(d, s, []pane{paneHour, paneChecks}, width)...)

@@ -95,16 +95,16 @@ func TestTheMousePointsToATime(t *testing.T) {
 func TestThePastSurvivesAnotherGateway(t *testing.T) {
 	s, edge, _ := twoGateways(t, 120, 40, nil)
 	s.remember()
-	s.want("LAST HOUR", "━━━┅┅✗✗━━━")
+	s.want("LAST HOUR", "━━━┅┅▓▓━━━")
 	s.press("n")
-	s.press("n").want("━━━┅┅✗✗━━━")
+	s.press("n").want("━━━┅┅▓▓━━━")
 	// With another start of the gateway it starts over, and says so.
 	edge.mu.Lock()
 	edge.status.Gateway.StartedAt = s.clock
 	edge.past = api.History{Gateway: "edge", Since: s.clock, From: s.clock, To: s.clock.Add(time.Second), Peers: []api.PeerHistory{{Peer: "cloud"}}}
 	edge.mu.Unlock()
 	s.pass(2 * time.Second).remember()
-	s.wantNot("━━━┅┅✗✗━━━")
+	s.wantNot("━━━┅┅▓▓━━━")
 	s.press(":").typed("peer cloud").press("enter", "7").want("gateway started at 12:00:00", "nothing happened in this time")
 }
 
