@@ -289,8 +289,8 @@ func TestIdleFlow(t *testing.T) {
 	if size := unsafe.Sizeof(*w.f); size > 1024 {
 		t.Errorf("a flow has %d bytes, want 1024 at most", size)
 	}
-	if b := &w.f.board; cap(b.segments) > 0 || cap(w.f.loss.sent) > 0 {
-		t.Errorf("an idle flow keeps %d segments and %d transmissions", cap(b.segments), cap(w.f.loss.sent))
+	if b := &w.f.board; cap(b.segments.items) > 0 || cap(w.f.loss.sent.items) > 0 {
+		t.Errorf("an idle flow keeps %d segments and %d transmissions", cap(b.segments.items), cap(w.f.loss.sent.items))
 	}
 }
 
