@@ -294,6 +294,33 @@ func TestIdleFlow(t *testing.T) {
 	}
 }
 
+// What is in flight is kept in memory that is used again: a flow that always has as much in flight
+// allocates nothing, however much it sends.
+func TestSteadyFlowAllocatesNothing(t *testing.T) {
+	const gap, trip = 100 * time.Microsecond, 1000 // of which a round trip is
+	f := alone(0, trip*gap, Config{MSS: mss, Window: 1 << 30})
+	var wire [trip]Range // what was sent in the last round trip
+	step := 0
+	send := func(trips int) {
+		for range trips * trip {
+			now, r := time.Duration(step)*gap, &wire[step%trip]
+			step++
+			if r.Size() > 0 {
+				f.OnAck(now, Ack{Ack: r.End, Window: 1 << 30})
+			}
+			f.Offer(now, f.Unacknowledged()+1<<26)
+			*r, _ = next(f, now)
+		}
+	}
+	send(100)
+	if n := f.board.flight / mss; n < trip/2 {
+		t.Fatalf("%d packets in flight, want about %d", n, trip)
+	}
+	if n := testing.AllocsPerRun(5, func() { send(20) }); n > 0 {
+		t.Errorf("%v allocations in 20 round trips", n)
+	}
+}
+
 // What arrived long before the gap before it was filled, and wasn't told of, says nothing of
 // the round trip: a timeout by that would be minutes.
 func TestFilledGapIsNoRoundTrip(t *testing.T) {
