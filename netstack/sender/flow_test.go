@@ -289,8 +289,35 @@ func TestIdleFlow(t *testing.T) {
 	if size := unsafe.Sizeof(*w.f); size > 1024 {
 		t.Errorf("a flow has %d bytes, want 1024 at most", size)
 	}
-	if b := &w.f.board; cap(b.segments) > 0 || cap(w.f.loss.sent) > 0 {
-		t.Errorf("an idle flow keeps %d segments and %d transmissions", cap(b.segments), cap(w.f.loss.sent))
+	if b := &w.f.board; cap(b.segments.items) > 0 || cap(w.f.loss.sent.items) > 0 {
+		t.Errorf("an idle flow keeps %d segments and %d transmissions", cap(b.segments.items), cap(w.f.loss.sent.items))
+	}
+}
+
+// What is in flight is kept in memory that is used again: a flow that always has as much in flight
+// allocates nothing, however much it sends.
+func TestSteadyFlowAllocatesNothing(t *testing.T) {
+	const gap, trip = 100 * time.Microsecond, 1000 // of which a round trip is
+	f := alone(0, trip*gap, Config{MSS: mss, Window: 1 << 30})
+	var wire [trip]Range // what was sent in the last round trip
+	step := 0
+	send := func(trips int) {
+		for range trips * trip {
+			now, r := time.Duration(step)*gap, &wire[step%trip]
+			step++
+			if r.Size() > 0 {
+				f.OnAck(now, Ack{Ack: r.End, Window: 1 << 30})
+			}
+			f.Offer(now, f.Unacknowledged()+1<<26)
+			*r, _ = next(f, now)
+		}
+	}
+	send(100)
+	if n := f.board.flight / mss; n < trip/2 {
+		t.Fatalf("%d packets in flight, want about %d", n, trip)
+	}
+	if n := testing.AllocsPerRun(5, func() { send(20) }); n > 0 {
+		t.Errorf("%v allocations in 20 round trips", n)
 	}
 }
 

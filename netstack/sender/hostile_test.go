@@ -75,7 +75,7 @@ func (h *hostile) later() time.Duration {
 func (h *hostile) check(r Range) {
 	h.t.Helper()
 	bytes := make(map[state]int)
-	for _, g := range h.f.board.segments {
+	for _, g := range h.f.board.segments.all() {
 		bytes[g.state] += g.Size()
 	}
 	switch {
@@ -179,7 +179,7 @@ func TestHostileReceivers(t *testing.T) {
 			if at, due := h.f.path.Due(); due {
 				t.Errorf("something is due at %v, and everything is acknowledged", at)
 			}
-			if f := h.f; f.board.segments != nil || len(f.board.known) > 0 || f.board.flight != 0 || f.board.missing != 0 {
+			if f := h.f; !f.board.segments.empty() || len(f.board.known) > 0 || f.board.flight != 0 || f.board.missing != 0 {
 				t.Errorf("left on the scoreboard: %+v", f.board)
 			}
 			discards += h.discards

@@ -31,7 +31,7 @@ type losses struct {
 // The window is never zero, whatever §6.2 allows while no reordering was seen: a quarter of
 // a round trip is cheap beside a congestion window that is cut for nothing.
 type lossDetector struct {
-	sent []transmission // in order of time
+	sent fifo[transmission] // in order of time
 
 	// Of the segment that was sent last of those that have arrived: RACK.xmit_ts and RACK.rtt.
 	newestAt, newestRTT time.Duration
@@ -44,7 +44,7 @@ func newLossDetector() lossDetector { return lossDetector{steps: 1} }
 
 // departs takes in that a segment is sent.
 func (l *lossDetector) departs(start Seq, now time.Duration) {
-	l.sent = append(l.sent, transmission{start, now})
+	l.sent.push(transmission{start, now})
 }
 
 // arrives takes in that a segment is delivered: RFC 8985 §6.2, steps 1 and 2. An
@@ -91,8 +91,8 @@ func (f *Flow) window(now time.Duration) time.Duration {
 // acknowledgement comes.
 func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found losses, next time.Duration) {
 	n := 0
-	for ; n < len(l.sent); n++ {
-		t := l.sent[n]
+	for all := l.sent.all(); n < len(all); n++ {
+		t := all[n]
 		g := b.find(t.start)
 		if g == nil || g.state != flying || g.departed.at != t.at {
 			continue // Acknowledged, or another copy was sent since.
@@ -108,9 +108,8 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 		g.lost = true
 		found.lost, found.departed = found.lost+g.Size(), t.at
 	}
-	l.sent = l.sent[n:]
-	if len(l.sent) == 0 {
-		l.sent = nil
+	if l.sent.pop(n); l.sent.empty() {
+		l.sent = fifo[transmission]{}
 	}
 	return found, next
 }

@@ -40,9 +40,9 @@ type segment struct {
 // receiver may have discarded it and need it again.
 type scoreboard struct {
 	una, nxt Seq
-	segments []segment // from una up to nxt, without gaps
-	known    []Range   // what SACK told, in order and not touching: told again it costs nothing
-	gone     []Seq     // where missing segments start, in order; some aren't missing any more
+	segments fifo[segment] // from una up to nxt, without gaps
+	known    []Range       // what SACK told, in order and not touching: told again it costs nothing
+	gone     []Seq         // where missing segments start, in order; some aren't missing any more
 
 	flight  int // bytes that are flying
 	missing int // bytes that are missing
@@ -52,15 +52,17 @@ func newScoreboard(start Seq) scoreboard { return scoreboard{una: start, nxt: st
 
 // send appends a new segment. The pointer holds until the next call.
 func (b *scoreboard) send(size int) *segment {
-	b.segments = append(b.segments, segment{Range: Range{b.nxt, b.nxt + Seq(size)}})
+	b.segments.push(segment{Range: Range{b.nxt, b.nxt + Seq(size)}})
 	b.nxt += Seq(size)
 	b.flight += size
-	return &b.segments[len(b.segments)-1]
+	all := b.segments.all()
+	return &all[len(all)-1]
 }
 
 // index is where the segment is that a sequence number from una up to nxt is in.
 func (b *scoreboard) index(s Seq) int {
-	return sort.Search(len(b.segments), func(i int) bool { return s.Before(b.segments[i].End) })
+	all := b.segments.all()
+	return sort.Search(len(all), func(i int) bool { return s.Before(all[i].End) })
 }
 
 // find is the segment that starts at s, or nil.
@@ -68,7 +70,7 @@ func (b *scoreboard) find(s Seq) *segment {
 	if s.Before(b.una) || !s.Before(b.nxt) {
 		return nil
 	}
-	if g := &b.segments[b.index(s)]; g.Start == s {
+	if g := &b.segments.all()[b.index(s)]; g.Start == s {
 		return g
 	}
 	return nil
@@ -80,14 +82,13 @@ func (b *scoreboard) find(s Seq) *segment {
 // segment, and not that (RFC 2018 §8).
 func (b *scoreboard) acknowledge(ack Seq, delivered func(*segment)) (reneged bool) {
 	n := 0
-	for ; n < len(b.segments) && !ack.Before(b.segments[n].End); n++ {
-		b.arrive(&b.segments[n], delivered)
+	for all := b.segments.all(); n < len(all) && !ack.Before(all[n].End); n++ {
+		b.arrive(&all[n], delivered)
 	}
-	clear(b.segments[:n])
-	b.segments = b.segments[n:]
-	if len(b.segments) == 0 {
-		b.segments = nil // Or an idle connection would keep its largest flight's memory.
-	} else if g := &b.segments[0]; g.Start.Before(ack) { // A part: the receiver had no room for all.
+	b.segments.pop(n)
+	if b.segments.empty() {
+		b.segments = fifo[segment]{} // Or an idle connection would keep its largest flight's memory.
+	} else if g := b.segments.first(); g.Start.Before(ack) { // A part: the receiver had no room for all.
 		b.account(g, -g.Start.To(ack))
 		b.forget(g)
 		g.Start = ack
@@ -97,7 +98,7 @@ func (b *scoreboard) acknowledge(ack Seq, delivered func(*segment)) (reneged boo
 	for len(b.known) > 0 && !ack.Before(b.known[0].End) {
 		b.known = b.known[1:]
 	}
-	return len(b.segments) > 0 && b.segments[0].state == sacked
+	return !b.segments.empty() && b.segments.first().state == sacked
 }
 
 // arrive takes in that the receiver has a segment.
@@ -124,7 +125,7 @@ func (b *scoreboard) account(g *segment, n int) {
 // ignored, and those below the acknowledgement, which tell of duplicates (RFC 2883); so are
 // all when they are in more pieces than was sent, which only costs time.
 func (b *scoreboard) selective(r Range, delivered func(*segment)) {
-	if len(b.known) > len(b.segments) || !b.una.Before(r.Start) || !r.Start.Before(r.End) || b.nxt.Before(r.End) || b.nxt.Before(r.Start) {
+	if len(b.known) > len(b.segments.all()) || !b.una.Before(r.Start) || !r.Start.Before(r.End) || b.nxt.Before(r.End) || b.nxt.Before(r.Start) {
 		return
 	}
 	i := sort.Search(len(b.known), func(i int) bool { return !b.known[i].End.Before(r.Start) })
@@ -152,8 +153,9 @@ func (b *scoreboard) mark(news, block Range, delivered func(*segment)) {
 	if !news.Start.Before(news.End) {
 		return
 	}
-	for i := b.index(news.Start); i < len(b.segments) && b.segments[i].Start.Before(news.End); i++ {
-		g := &b.segments[i]
+	all := b.segments.all()
+	for i := b.index(news.Start); i < len(all) && all[i].Start.Before(news.End); i++ {
+		g := &all[i]
 		if b.covers(g.Range, block) {
 			b.arrive(g, delivered)
 		}
@@ -225,9 +227,10 @@ func (b *scoreboard) resend(g *segment, size int) *segment {
 		rest := *g
 		rest.Start += Seq(size)
 		g.End = rest.Start
-		b.segments = slices.Insert(b.segments, i+1, rest)
-		b.remember(&b.segments[i+1])
-		g = &b.segments[i]
+		b.segments.insert(i+1, rest)
+		all := b.segments.all()
+		b.remember(&all[i+1])
+		g = &all[i]
 	}
 	if g.state == missing {
 		b.missing -= g.Size()
@@ -241,8 +244,9 @@ func (b *scoreboard) resend(g *segment, size int) *segment {
 // renege takes all that was selectively acknowledged for missing again.
 func (b *scoreboard) renege() {
 	b.known = nil
-	for i := range b.segments {
-		if g := &b.segments[i]; g.state == sacked {
+	all := b.segments.all()
+	for i := range all {
+		if g := &all[i]; g.state == sacked {
 			b.missing += g.Size()
 			g.state = missing
 			b.remember(g)
@@ -252,9 +256,10 @@ func (b *scoreboard) renege() {
 
 // each calls f for the segments that are flying, in order.
 func (b *scoreboard) each(f func(*segment)) {
-	for i := range b.segments {
-		if b.segments[i].state == flying {
-			f(&b.segments[i])
+	all := b.segments.all()
+	for i := range all {
+		if all[i].state == flying {
+			f(&all[i])
 		}
 	}
 }

@@ -183,13 +183,13 @@ func (p *boards) compare() {
 		[...]int{n.una, n.nxt(), n.in(flying), n.in(missing), n.newly}; got != want {
 		p.t.Fatalf("%v: una, nxt, flight, missing, delivered: got %v, want %v", p.log, got, want)
 	}
-	if len(b.segments) != len(n.segments) {
-		p.t.Fatalf("%v: %d segments, want %d", p.log, len(b.segments), len(n.segments))
+	if segments := b.segments.all(); len(segments) != len(n.segments) {
+		p.t.Fatalf("%v: %d segments, want %d", p.log, len(segments), len(n.segments))
 	}
 	first := Seq(0)
 	found := false
 	for i, want := range n.segments {
-		g := b.segments[i]
+		g := b.segments.all()[i]
 		if got := (naiveSegment{p.start.To(g.Start), p.start.To(g.End), g.state}); got != want {
 			p.t.Fatalf("%v: segment %d: got %v, want %v", p.log, i, got, want)
 		}

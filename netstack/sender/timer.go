@@ -32,7 +32,7 @@ func (f *Flow) expiry() time.Duration {
 		at = min(at, f.timer.reorder)
 	}
 	if f.probes() {
-		at = min(at, max(f.timer.since, f.timer.sentAt)+probeTimeout(trips, len(f.board.segments) == 1))
+		at = min(at, max(f.timer.since, f.timer.sentAt)+probeTimeout(trips, len(f.board.segments.all()) == 1))
 	}
 	return at
 }
@@ -96,8 +96,9 @@ func (f *Flow) sendProbe(now time.Duration) (Range, bool) {
 			return f.send(now, nil, 1), true
 		}
 	}
-	for i := len(f.board.segments) - 1; i >= 0; i-- {
-		if g := &f.board.segments[i]; g.state == flying {
+	all := f.board.segments.all()
+	for i := len(all) - 1; i >= 0; i-- {
+		if g := &all[i]; g.state == flying {
 			return f.send(now, g, min(g.Size(), f.mss)), true
 		}
 	}

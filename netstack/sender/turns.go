@@ -1,7 +1,5 @@
 package sender
 
-import "slices"
-
 // quantum is what a flow may send in its turn, in bytes: two packets of the usual size, so
 // that a packet of any size fits two turns.
 const quantum = 2 * 1500
@@ -62,7 +60,7 @@ func (t *Turns[F]) Next(send func(F) int) int {
 		first := list.first()
 		if first.deficit <= 0 {
 			t.others.push(turnOf[F]{first.flow, first.deficit + quantum})
-			list.pop()
+			list.pop(1)
 			continue
 		}
 		if n := send(first.flow); n > 0 {
@@ -74,29 +72,6 @@ func (t *Turns[F]) Next(send func(F) int) int {
 		} else {
 			delete(t.in, first.flow)
 		}
-		list.pop()
+		list.pop(1)
 	}
-}
-
-// fifo is a queue. The zero value is empty.
-type fifo[T any] struct {
-	items []T
-	head  int
-}
-
-func (q *fifo[T]) empty() bool { return q.head == len(q.items) }
-
-func (q *fifo[T]) first() *T { return &q.items[q.head] }
-
-func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
-
-func (q *fifo[T]) pop() {
-	clear(q.items[q.head : q.head+1])
-	if q.head++; q.head > len(q.items)/2 {
-		q.items, q.head = slices.Delete(q.items, 0, q.head), 0
-	}
-}
-
-func (q *fifo[T]) remove(is func(T) bool) {
-	q.items = append(q.items[:q.head], slices.DeleteFunc(q.items[q.head:], is)...)
 }
