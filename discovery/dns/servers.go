@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// dnsPort is where servers are asked (RFC 1035 §4.2).
+	// dnsPort is the port of DNS servers (RFC 1035 §4.2).
 	dnsPort = 53
-	// maxServers is how many of resolv.conf's are asked: more than the 3 of resolv.conf(5).
+	// maxServers is how many servers of resolv.conf are used: more than the 3 of resolv.conf(5).
 	maxServers = 4
-	// maxResolvConf bounds what is read of the file in bytes.
+	// maxResolvConf limits how much of the file is read, in bytes.
 	maxResolvConf = 64 << 10
-	// illFor is how long a server that did not answer is asked after the others.
+	// illFor is how long a server that did not answer is tried after the others.
 	illFor = time.Minute
 )
 
-// resolvConf is where systems name their servers (resolv.conf(5)).
+// resolvConf lists the system's servers (resolv.conf(5)).
 const resolvConf = "/etc/resolv.conf"
 
-// systemServers are those of a resolv.conf. Without any it is the one of this host.
+// systemServers returns the servers of a resolv.conf. Without any it is this host.
 func systemServers(file string) ([]netip.AddrPort, error) {
 	f, err := os.Open(file)
 	if os.IsNotExist(err) {
@@ -61,13 +61,13 @@ func parseServers(r io.Reader) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// health remembers which servers did not answer. It is safe for concurrent use.
+// health records which servers did not answer. It is safe for concurrent use.
 type health struct {
 	mu  sync.Mutex
 	ill map[netip.AddrPort]time.Time // until when
 }
 
-// arrange puts the servers that answer before the others, each in their order.
+// arrange sorts servers that answer before the others, each group in its given order.
 func (h *health) arrange(now time.Time, servers []netip.AddrPort) []netip.AddrPort {
 	h.mu.Lock()
 	defer h.mu.Unlock()

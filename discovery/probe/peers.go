@@ -8,10 +8,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// SetPeers replaces the peers, by difference: one that stays as it was keeps its key ids,
-// open transactions and memory of what it sent. Its error, joined of one for each, names
-// the peers that were refused (our own key, a key named twice, a point of low order, all
-// [ErrKey]); the others are set.
+// SetPeers replaces the peers, by difference: an unchanged peer keeps its key ids, open
+// transactions and memory of sent requests. The error joins one for each peer that was refused
+// (our own key, a duplicate key, a low-order point, all [ErrKey]); the others are set.
 func (p *Prober) SetPeers(peers []Peer) error {
 	p.setting.Lock()
 	defer p.setting.Unlock()
@@ -23,7 +22,7 @@ func (p *Prober) SetPeers(peers []Peer) error {
 			continue
 		}
 		p.endLocked(old)
-		if s := made[k]; s != nil { // Another preshared key, but the same gateway.
+		if s := made[k]; s != nil { // another preshared key, but the same gateway
 			s.heard(old)
 			p.refuseAll(old)
 			continue
@@ -47,9 +46,9 @@ func (p *Prober) SetPeers(peers []Peer) error {
 	return errors.Join(errs...)
 }
 
-// prepare makes the states of the peers that have none yet, outside the lock since the
-// multiplication takes a while, and marks those that stay. setting is held, without which
-// nobody changes who the peers are.
+// prepare creates the states of new peers and marks those that stay. It does not hold the lock,
+// since the multiplication takes a while. setting is held, so the set of peers does not change
+// meanwhile.
 func (p *Prober) prepare(peers []Peer) (made map[peer.PublicKey]*peerState, errs []error) {
 	made = map[peer.PublicKey]*peerState{}
 	p.wish++
@@ -86,12 +85,12 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 	return s, nil
 }
 
-// heard takes over what was seen of the same gateway's requests before.
+// heard copies what was seen of the same gateway's earlier requests.
 func (s *peerState) heard(old *peerState) {
 	s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
 }
 
-// endLocked ends what is asked of a peer. Its requests are recognized still.
+// endLocked ends our transactions with a peer. Its requests are still recognised.
 func (p *Prober) endLocked(s *peerState) {
 	delete(p.peers, s.Key)
 	p.floor = max(p.floor, s.out.counter)
@@ -100,15 +99,15 @@ func (p *Prober) endLocked(s *peerState) {
 	}
 }
 
-// refuseAll has none of a peer's requests recognized any more. It needs the lock.
+// refuseAll stops recognising a peer's requests. The lock is held.
 func (p *Prober) refuseAll(s *peerState) {
 	p.accept(s, [3]*keys{})
 	p.refuse(s.in.initial)
 }
 
-// SetBootID tells the boot id that a peer stated inside the tunnel, where nothing can be
-// replayed. It counts even if it is lower than what the peer's probes said before, as
-// after the peer lost its state. An unknown peer is no matter.
+// SetBootID sets the boot id that a peer stated inside the tunnel, where nothing can be replayed.
+// It replaces even a higher one from probes, since the peer may have lost its state. An unknown
+// peer is ignored.
 func (p *Prober) SetBootID(k peer.PublicKey, bootID uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// wireGuard is the beginning of one of WireGuard's, told apart by n.
+// wireGuard returns the beginning of a WireGuard message, identified by n.
 func wireGuard(typ, n byte) []byte { return []byte{typ, 0, 0, 0, n} }
 
 func TestHeldHandshakes(t *testing.T) {
@@ -23,7 +23,7 @@ func TestHeldHandshakes(t *testing.T) {
 		{wireGuard(1, 0), netip.AddrPortFrom(a, 1), false},
 		{wireGuard(2, 1), netip.AddrPortFrom(a, 1), false}, // of another type
 		{wireGuard(1, 2), netip.AddrPortFrom(a, 2), false}, // to another port
-		{wireGuard(1, 3), netip.AddrPortFrom(a, 1), true},  // takes the place of the first
+		{wireGuard(1, 3), netip.AddrPortFrom(a, 1), true},  // replaces the first
 		{wireGuard(wireGuardData, 4), netip.AddrPortFrom(a, 1), true},
 		{[]byte{1, 1, 0, 0, 5}, netip.AddrPortFrom(a, 1), true}, // an answer to a STUN request
 		{nil, netip.AddrPortFrom(a, 1), true},
@@ -50,7 +50,7 @@ func TestHeldHandshakes(t *testing.T) {
 	}
 }
 
-// The oldest go first, which are repeated soonest.
+// The oldest, which are repeated soonest, are dropped first.
 func TestHeldHandshakesAreBounded(t *testing.T) {
 	to, t0 := netip.MustParseAddr("192.0.2.1"), time.Unix(1000, 0)
 	var h held
