@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gateway is one whose verdicts a test sets.
+// gateway is a fake with given verdicts.
 type gateway struct {
 	mu     sync.Mutex
 	report api.CheckReport
