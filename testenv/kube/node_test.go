@@ -155,7 +155,7 @@ func assertCopies(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	}
 }
 
-// assertForwards asks a pod by `kubectl port-forward`.
+// assertForwards sends a request to a pod by `kubectl port-forward`.
 func assertForwards(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	t.Helper()
 	p, err := netlab.Start(netlab.Command{Namespace: c.options.Namespace, Args: []string{
@@ -175,7 +175,7 @@ func assertForwards(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	}
 }
 
-// assertHostPort runs a pod with a port of the node, which "restricted" doesn't admit.
+// assertHostPort runs a pod with a host port, which "restricted" does not admit.
 func assertHostPort(ctx context.Context, t *testing.T, c *Cluster) {
 	t.Helper()
 	pod := strings.Replace(podManifest("host"), "{containerPort: 8080}", "{containerPort: 8080, hostPort: 8099}", 1)
@@ -232,9 +232,9 @@ func TestFailedNodeLeavesNothing(t *testing.T) {
 	assertUnchanged(t, before, machine(t))
 }
 
-// TestTwoClusters is what the tests of postern in Kubernetes rely on: two clusters at a
-// time, pods from images of our own under Pod Security "restricted", Services, tokens,
-// exec and logs, a NAT between the two, and nothing left when they are closed.
+// TestTwoClusters tests what postern's tests in Kubernetes rely on: two clusters at a time, pods
+// from our own images under Pod Security "restricted", Services, tokens, exec and logs, a NAT
+// between the two, and nothing left after Close.
 func TestTwoClusters(t *testing.T) {
 	before := machine(t)
 	edge, cloud := twoClusters(t)
