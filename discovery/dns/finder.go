@@ -170,7 +170,7 @@ func (f *Finder) browse(ctx context.Context, n int) {
 			return
 		case <-timer.C:
 		case <-f.wakes[n]:
-			m.hurry(time.Now())
+			m.refreshAll(time.Now())
 		case o := <-answers:
 			m.answered(time.Now(), o.q, o.a, o.err)
 		}

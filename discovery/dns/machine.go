@@ -31,7 +31,7 @@ type entry struct {
 	answer   answer
 	at       time.Time // of the answer
 	due      time.Time // when to query it again, by its TTL
-	hurried  bool      // to be queried at once, and again if a query is pending
+	urgent   bool      // to be queried at once, and again if a query is pending
 	pending  bool
 	failures int   // in a row
 	err      error // why the last query failed; nil if it did not
@@ -68,7 +68,7 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 		case !e.used:
 			delete(m.entries, q)
 		case !m.due(e).After(now):
-			e.pending, e.hurried = true, false
+			e.pending, e.urgent = true, false
 			ask = append(ask, q)
 		case m.due(e).Before(next):
 			next = m.due(e)
@@ -83,7 +83,7 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 
 // due returns when to query a record set again.
 func (m *machine) due(e *entry) time.Time {
-	if paced := e.at.Add(pace * time.Duration(len(m.entries))); !e.hurried && !e.at.IsZero() && paced.After(e.due) {
+	if paced := e.at.Add(pace * time.Duration(len(m.entries))); !e.urgent && !e.at.IsZero() && paced.After(e.due) {
 		return paced
 	}
 	return e.due
@@ -102,9 +102,9 @@ func (m *machine) answered(now time.Time, q question, a answer, err error) {
 	if e == nil {
 		return
 	}
-	e.pending, e.unsure = false, e.unsure && e.hurried
+	e.pending, e.unsure = false, e.unsure && e.urgent
 	defer func() {
-		if e.hurried { // this answer is to an earlier query
+		if e.urgent { // this answer is to an earlier query
 			e.due = now
 		}
 	}()
@@ -132,21 +132,21 @@ func (m *machine) answered(now time.Time, q question, a answer, err error) {
 func (m *machine) doubtTexts(now time.Time) {
 	for q, e := range m.entries {
 		if q.rtype == dns.TypeTXT && e.known {
-			e.due, e.hurried, e.unsure = now, true, true
+			e.due, e.urgent, e.unsure = now, true, true
 		}
 	}
 }
 
-// hurry queries everything again at once.
-func (m *machine) hurry(now time.Time) {
+// refreshAll queries everything again at once.
+func (m *machine) refreshAll(now time.Time) {
 	for _, e := range m.entries {
-		e.due, e.hurried, e.failures = now, true, 0
+		e.due, e.urgent, e.failures = now, true, 0
 	}
 }
 
-// look returns the entry of a question, and creates one if there is none; nil if there is no
+// entry returns the entry of a question, and creates one if there is none; nil if there is no
 // room.
-func (m *machine) look(now time.Time, q question) *entry {
+func (m *machine) entry(now time.Time, q question) *entry {
 	e := m.entries[q]
 	if e == nil {
 		if len(m.entries) >= maxQuestions {

@@ -19,8 +19,8 @@ const (
 	maxServers = 4
 	// maxResolvConf limits how much of the file is read, in bytes.
 	maxResolvConf = 64 << 10
-	// illFor is how long a server that did not answer is tried after the others.
-	illFor = time.Minute
+	// failingFor is how long a server that did not answer is tried after the others.
+	failingFor = time.Minute
 )
 
 // resolvConf lists the system's servers (resolv.conf(5)).
@@ -63,8 +63,8 @@ func parseServers(r io.Reader) ([]netip.AddrPort, error) {
 
 // health records which servers did not answer. It is safe for concurrent use.
 type health struct {
-	mu  sync.Mutex
-	ill map[netip.AddrPort]time.Time // until when
+	mu      sync.Mutex
+	failing map[netip.AddrPort]time.Time // until when
 }
 
 // arrange sorts servers that answer before the others, each group in its given order.
@@ -73,7 +73,7 @@ func (h *health) arrange(now time.Time, servers []netip.AddrPort) []netip.AddrPo
 	defer h.mu.Unlock()
 	var well, ill []netip.AddrPort
 	for _, s := range servers {
-		if h.ill[s].After(now) {
+		if h.failing[s].After(now) {
 			ill = append(ill, s)
 		} else {
 			well = append(well, s)
@@ -85,14 +85,14 @@ func (h *health) arrange(now time.Time, servers []netip.AddrPort) []netip.AddrPo
 func (h *health) silent(now time.Time, s netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ill == nil || len(h.ill) > 16*maxServers {
-		h.ill = map[netip.AddrPort]time.Time{}
+	if h.failing == nil || len(h.failing) > 16*maxServers {
+		h.failing = map[netip.AddrPort]time.Time{}
 	}
-	h.ill[s] = now.Add(illFor)
+	h.failing[s] = now.Add(failingFor)
 }
 
 func (h *health) answers(s netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.ill, s)
+	delete(h.failing, s)
 }

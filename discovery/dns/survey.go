@@ -48,7 +48,7 @@ func (t *tally) complain(kind Kind, record, what string) {
 func (t *tally) lookup(q question) (a answer, known bool) {
 	seen := []string{q.name}
 	for {
-		e := t.m.look(t.now, question{seen[len(seen)-1], q.rtype})
+		e := t.m.entry(t.now, question{seen[len(seen)-1], q.rtype})
 		if e == nil {
 			return answer{}, false
 		}

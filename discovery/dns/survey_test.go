@@ -425,7 +425,7 @@ func FuzzInstanceLabel(f *testing.F) {
 func TestAHurryOutlivesAnAnswer(t *testing.T) {
 	m := newMachine("example.com", nil, refuseLoopback)
 	ask, _, _, _ := m.poll(epoch)
-	m.hurry(epoch)
+	m.refreshAll(epoch)
 	m.answered(epoch, ask[0], answer{ttl: time.Hour}, nil)
 	if again, _, _, _ := m.poll(epoch); !slices.Equal(again, ask) {
 		t.Errorf("%v is asked again, want %v", again, ask)

@@ -115,7 +115,7 @@ func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
 	if len(c.records[k]) < maxInstances {
 		return true
 	}
-	i := slices.IndexFunc(c.records[k], func(r *cached) bool { return c.hollow(now, r.value) })
+	i := slices.IndexFunc(c.records[k], func(r *cached) bool { return c.unanswered(now, r.value) })
 	if i < 0 && count[most] > count[from]+1 {
 		i = slices.IndexFunc(c.records[k], func(r *cached) bool { return r.from == most })
 	}
@@ -124,12 +124,12 @@ func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
 		return false
 	}
 	c.records[k] = slices.Delete(c.records[k], i, i+1)
-	c.tidy()
+	c.dropUnreferenced()
 	return true
 }
 
-// hollow reports whether nobody answered for an instance.
-func (c *cache) hollow(now time.Time, name string) bool {
+// unanswered reports whether nobody answered for an instance.
+func (c *cache) unanswered(now time.Time, name string) bool {
 	i := c.instances[name]
 	return i != nil && i.due.IsZero() && (len(c.live(now, name, dns.TypeSRV)) == 0 || len(c.live(now, name, dns.TypeTXT)) == 0)
 }
@@ -182,7 +182,7 @@ func (c *cache) expire(now time.Time) (changed bool) {
 		changed = c.drop(k, func(r *cached) bool { return !r.expires.After(now) }) || changed
 	}
 	if changed {
-		c.tidy()
+		c.dropUnreferenced()
 	}
 	return changed
 }
@@ -197,9 +197,9 @@ func (c *cache) drop(k recordKey, gone func(*cached) bool) (changed bool) {
 	return after != before
 }
 
-// tidy drops what nothing refers to: instances without a PTR record, their records, and hosts
+// dropUnreferenced drops what nothing refers to: instances without a PTR record, their records, and hosts
 // without instances.
-func (c *cache) tidy() {
+func (c *cache) dropUnreferenced() {
 	all := func(*cached) bool { return true }
 	there := c.named()
 	for name := range c.instances {
@@ -253,7 +253,7 @@ func (b *browser) learn(now time.Time, l *link, records []dns.RR, from netip.Add
 		_, ours := instanceLabel(ptr.Ptr)
 		return ours
 	})
-	c.meet(now)
+	c.addInstances(now)
 	take(func(rr dns.RR) bool {
 		switch rr.(type) {
 		case *dns.SRV, *dns.TXT:
@@ -266,8 +266,8 @@ func (b *browser) learn(now time.Time, l *link, records []dns.RR, from netip.Add
 	l.m.dirty = l.m.dirty || news
 }
 
-// meet adds the instances that PTR records name.
-func (c *cache) meet(now time.Time) {
+// addInstances adds the instances that PTR records name.
+func (c *cache) addInstances(now time.Time) {
 	for _, r := range c.records[recordKey{serviceName, dns.TypePTR}] {
 		ptr, ok := r.rr.(*dns.PTR)
 		if !ok {

@@ -317,8 +317,8 @@ func (m *machine) judge() (verdict, Proof, string) {
 	return judge(m.mapping.external, o)
 }
 
-// hurry asks the router at once: to check the mapping, or for one.
-func (m *machine) hurry(now time.Time) {
+// askNow asks the router at once: to check the mapping, or for one.
+func (m *machine) askNow(now time.Time) {
 	m.lookAt, m.checkAt, m.retryAt, m.pcpHold = now, now, now, time.Time{}
 }
 

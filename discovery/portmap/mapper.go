@@ -314,14 +314,14 @@ func (p *Mapper) Observe(o Observation) {
 }
 
 // NetworkChanged finds the router again and asks it at once.
-func (p *Mapper) NetworkChanged() { p.update(func(now time.Time) { p.m.hurry(now) }) }
+func (p *Mapper) NetworkChanged() { p.update(func(now time.Time) { p.m.askNow(now) }) }
 
 // Refresh asks the router at once and waits until it has answered or was given up, or until ctx
 // ends. [Mapper.Run] must be running.
 func (p *Mapper) Refresh(ctx context.Context) {
 	p.mu.Lock()
 	before := p.m.finished
-	p.m.hurry(time.Now())
+	p.m.askNow(time.Now())
 	p.mu.Unlock()
 	p.wakeUp()
 	for {

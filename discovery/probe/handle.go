@@ -59,12 +59,12 @@ func (p *Prober) take(k *keys, a attribute) (rebooted bool, reason Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := k.peer
-	removed := slices.Contains(p.gone, s)
+	removed := slices.Contains(p.former, s)
 	if p.peers[s.Key] != s && !removed || p.byID[k.id] != k {
 		return false, ReasonGone
 	}
 	newest, rebooted, reason := s.in.take(a)
-	if reason == ReasonStaleBoot && s.in.lives(a) {
+	if reason == ReasonStaleBoot && s.in.stillRuns(a) {
 		reason = ReasonTwoLives
 	}
 	if reason != "" {

@@ -7,15 +7,15 @@ type incoming struct {
 	heard  bool
 	boot   uint64 // the highest seen
 	window window
-	// before is the previous boot id, and what was seen of it.
-	before lastLife
+	// previous is the previous boot id, and what was seen of it.
+	previous previousBoot
 	// accepted are the keys of the previous generation, of the one that the newest request
 	// stated, and of the next; nil if there are none.
 	accepted [3]*keys
 }
 
-// lastLife is what is kept of a peer's boot id once another replaces it.
-type lastLife struct {
+// previousBoot is what is kept of a peer's boot id once another replaces it.
+type previousBoot struct {
 	boot   uint64
 	window window
 }
@@ -41,21 +41,21 @@ func (in *incoming) take(a attribute) (newest, rebooted bool, reason Reason) {
 // restart switches to another boot id. If that is the previous one, what was seen of it is still
 // known.
 func (in *incoming) restart(boot uint64) {
-	next := lastLife{boot: boot}
-	if in.before.boot == boot {
-		next = in.before
+	next := previousBoot{boot: boot}
+	if in.previous.boot == boot {
+		next = in.previous
 	}
-	in.before = lastLife{in.boot, in.window}
+	in.previous = previousBoot{in.boot, in.window}
 	in.heard, in.boot, in.window = true, next.boot, next.window
 }
 
-// lives reports whether a request with the previous boot id was not seen before: its sender still
+// stillRuns reports whether a request with the previous boot id was not seen before: its sender still
 // runs. An older boot id cannot be distinguished from a replay.
-func (in *incoming) lives(a attribute) bool {
-	if a.boot != in.before.boot || a.boot == 0 {
+func (in *incoming) stillRuns(a attribute) bool {
+	if a.boot != in.previous.boot || a.boot == 0 {
 		return false
 	}
-	fresh, _ := in.before.window.take(a.counter)
+	fresh, _ := in.previous.window.take(a.counter)
 	return fresh
 }
 

@@ -18,7 +18,7 @@ func (p *Prober) SetPeers(peers []Peer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, old := range p.peers {
-		if old.wished == p.wish {
+		if old.round == p.round {
 			continue
 		}
 		p.endLocked(old)
@@ -27,17 +27,17 @@ func (p *Prober) SetPeers(peers []Peer) error {
 			p.refuseAll(old)
 			continue
 		}
-		p.gone = append(p.gone, old)
-		if len(p.gone) > maxGone {
-			p.refuseAll(p.gone[0])
-			p.gone = slices.Delete(p.gone, 0, 1)
+		p.former = append(p.former, old)
+		if len(p.former) > maxGone {
+			p.refuseAll(p.former[0])
+			p.former = slices.Delete(p.former, 0, 1)
 		}
 	}
 	for k, s := range made {
-		if i := slices.IndexFunc(p.gone, func(g *peerState) bool { return g.Key == k }); i >= 0 {
-			s.heard(p.gone[i])
-			p.refuseAll(p.gone[i])
-			p.gone = slices.Delete(p.gone, i, i+1)
+		if i := slices.IndexFunc(p.former, func(g *peerState) bool { return g.Key == k }); i >= 0 {
+			s.heard(p.former[i])
+			p.refuseAll(p.former[i])
+			p.former = slices.Delete(p.former, i, i+1)
 		}
 		p.peers[k] = s
 		s.out.counter = p.floor
@@ -51,15 +51,15 @@ func (p *Prober) SetPeers(peers []Peer) error {
 // meanwhile.
 func (p *Prober) prepare(peers []Peer) (made map[peer.PublicKey]*peerState, errs []error) {
 	made = map[peer.PublicKey]*peerState{}
-	p.wish++
+	p.round++
 	for _, c := range peers {
 		s := p.peers[c.Key]
-		if made[c.Key] != nil || s != nil && s.wished == p.wish {
+		if made[c.Key] != nil || s != nil && s.round == p.round {
 			errs = append(errs, fmt.Errorf("set peers: %w: %s is named twice", ErrKey, c.Key))
 			continue
 		}
 		if s != nil && s.PresharedKey.Equal(c.PresharedKey) {
-			s.wished = p.wish
+			s.round = p.round
 			continue
 		}
 		n, err := p.newState(c)
@@ -67,7 +67,7 @@ func (p *Prober) prepare(peers []Peer) (made map[peer.PublicKey]*peerState, errs
 			errs = append(errs, fmt.Errorf("set peers: %w", err))
 			continue
 		}
-		n.wished = p.wish
+		n.round = p.round
 		made[c.Key] = n
 	}
 	return made, errs
@@ -87,7 +87,7 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 
 // heard copies what was seen of the same gateway's earlier requests.
 func (s *peerState) heard(old *peerState) {
-	s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
+	s.in.heard, s.in.boot, s.in.window, s.in.previous = old.in.heard, old.in.boot, old.in.window, old.in.previous
 }
 
 // endLocked ends our transactions with a peer. Its requests are still recognised.

@@ -37,13 +37,13 @@ type Prober struct {
 	bootID uint64
 
 	setting sync.Mutex // serializes SetPeers
-	wish    uint64     // counts its calls; guarded by setting
+	round   uint64     // counts its calls; guarded by setting
 
 	mu      sync.Mutex
 	random  io.Reader
 	floor   uint64 // the least counter of a new peer: it may be one that was removed
 	peers   map[peer.PublicKey]*peerState
-	gone    []*peerState    // former peers, the last one last; their requests are refused with an answer
+	former  []*peerState    // former peers, the last one last; their requests are refused with an answer
 	byID    map[keyID]*keys // that peers' requests may use
 	pending map[stunwire.TxID]*transaction
 }
@@ -52,7 +52,7 @@ type Prober struct {
 type peerState struct {
 	Peer            // immutable
 	schedule        // immutable
-	wished   uint64 // the last wish that it is part of; guarded by setting
+	round    uint64 // the last wish that it is part of; guarded by setting
 	in       incoming
 	out      outgoing
 }

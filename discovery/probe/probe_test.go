@@ -372,7 +372,7 @@ func TestFormerPeersAreForgotten(t *testing.T) {
 		}
 	}
 	b.ignores("a request of one who was a peer long ago", a.request(RequestOptions{}))
-	if len(b.gone) > maxGone {
-		t.Errorf("%d are remembered, want %d at most", len(b.gone), maxGone)
+	if len(b.former) > maxGone {
+		t.Errorf("%d are remembered, want %d at most", len(b.former), maxGone)
 	}
 }

@@ -54,13 +54,13 @@ func TestHeldHandshakes(t *testing.T) {
 func TestHeldHandshakesAreBounded(t *testing.T) {
 	to, t0 := netip.MustParseAddr("192.0.2.1"), time.Unix(1000, 0)
 	var h held
-	for i := range uint16(mostHeld + 2) {
-		if dropped := h.add(wireGuard(1, 0), netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= mostHeld) {
+	for i := range uint16(maxHeld + 2) {
+		if dropped := h.add(wireGuard(1, 0), netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= maxHeld) {
 			t.Errorf("datagram %d: dropped %v", i, dropped)
 		}
 	}
 	send, _ := h.answered(map[netip.Addr]permissionState{to: granted}, t0)
-	if len(send) != mostHeld || send[0].to.Port() != 3 {
-		t.Errorf("%d are sent, the first to port %d, want %d and 3", len(send), send[0].to.Port(), mostHeld)
+	if len(send) != maxHeld || send[0].to.Port() != 3 {
+		t.Errorf("%d are sent, the first to port %d, want %d and 3", len(send), send[0].to.Port(), maxHeld)
 	}
 }

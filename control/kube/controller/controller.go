@@ -74,10 +74,10 @@ type Controller[T mirror.Object] struct {
 	Problems objects.Problems
 	Pause    Pause
 
-	o       Options[T]
-	wake    chan struct{}
-	running sync.WaitGroup
-	told    map[string][]check.OwnProblem // by source
+	o        Options[T]
+	wake     chan struct{}
+	running  sync.WaitGroup
+	reported map[string][]check.OwnProblem // by source
 }
 
 // New returns a controller. It sends no request yet.
@@ -95,7 +95,7 @@ func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
 	}
 	namespace := o.Cluster.Namespace()
 	c := &Controller[T]{
-		o: o, Log: o.Logger, Core: core, wake: make(chan struct{}, 1), told: map[string][]check.OwnProblem{},
+		o: o, Log: o.Logger, Core: core, wake: make(chan struct{}, 1), reported: map[string][]check.OwnProblem{},
 		Objects: objects.NewWriter(client, namespace, o.Resource, o.Kind),
 		Events:  events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
 	}
@@ -135,7 +135,7 @@ func (c *Controller[T]) Run(ctx context.Context, turn func(context.Context) time
 		}
 		c.Problems.Note("watch", c.o.Resource, c.Objects.Namespace(), c.Mirror.Err(), time.Now())
 		next.Reset(turn(ctx))
-		c.tell()
+		c.report()
 	}
 }
 
@@ -160,9 +160,9 @@ func (c *Controller[T]) NoteWrite(err error) {
 	c.Problems.Note("write", c.o.Resource+"/status", c.Objects.Namespace(), err, time.Now())
 }
 
-// tell reports problems with the cluster to the gateway's own checks and to the log, when they
+// report reports problems with the cluster to the gateway's own checks and to the log, when they
 // change.
-func (c *Controller[T]) tell() {
+func (c *Controller[T]) report() {
 	all, fresh, changed := c.Problems.Changed()
 	if !changed {
 		return
@@ -171,25 +171,25 @@ func (c *Controller[T]) tell() {
 		cause, fix := catalogue.Render(p.Code, p.Params)
 		c.Log.Warn("problem with the Kubernetes API", "code", string(p.Code), "problem", cause, "fix", fix.String())
 	}
-	c.told[c.o.Source] = all
+	c.reported[c.o.Source] = all
 	c.o.Gateway.SetProblems(c.o.Source, all)
 }
 
 // SetProblems reports problems with objects to the gateway's own checks, if they differ from the
 // source's last ones. These checks are not about a peer.
 func (c *Controller[T]) SetProblems(source string, list []check.OwnProblem) {
-	same := slices.EqualFunc(list, c.told[source], func(a, b check.OwnProblem) bool {
+	same := slices.EqualFunc(list, c.reported[source], func(a, b check.OwnProblem) bool {
 		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail
 	})
 	if !same {
-		c.told[source] = list
+		c.reported[source] = list
 		c.o.Gateway.SetProblems(source, list)
 	}
 }
 
 // withdraw clears the problems reported to the gateway.
 func (c *Controller[T]) withdraw() {
-	for source := range c.told {
+	for source := range c.reported {
 		c.o.Gateway.SetProblems(source, nil)
 	}
 }

@@ -91,8 +91,8 @@ type entry struct {
 // allowance is an object's rate limit, and the time of the last event of each kind. There are as
 // many kinds as reasons, some dozens.
 type allowance struct {
-	pace *rate.Limiter
-	told map[string]time.Time
+	pace    *rate.Limiter
+	written map[string]time.Time
 }
 
 type remembered struct {
@@ -142,14 +142,14 @@ func (r *Recorder) admit(uid types.UID, kind string, now time.Time) bool {
 		if len(r.objects) >= maxRemembered {
 			r.objects = map[types.UID]*allowance{}
 		}
-		a = &allowance{pace: rate.NewLimiter(rate.Every(objectEvery), objectBurst), told: map[string]time.Time{}}
+		a = &allowance{pace: rate.NewLimiter(rate.Every(objectEvery), objectBurst), written: map[string]time.Time{}}
 		r.objects[uid] = a
 	}
-	last, told := a.told[kind]
+	last, told := a.written[kind]
 	if !a.pace.AllowN(now, 1) && told && now.Sub(last) < repeatWithin {
 		return false
 	}
-	a.told[kind] = now
+	a.written[kind] = now
 	return true
 }
 

@@ -127,13 +127,13 @@ func (n *Notices) Run(ctx context.Context) {
 			n.log.Debug("failed to read the verdicts", "error", err)
 			continue
 		}
-		n.tell(report)
+		n.writeEvents(report)
 	}
 }
 
-// tell writes what has begun, and what is over. A fault is identified by its code, since the
+// writeEvents writes what has begun, and what is over. A fault is identified by its code, since the
 // check that represents several may change.
-func (n *Notices) tell(report api.CheckReport) {
+func (n *Notices) writeEvents(report api.CheckReport) {
 	now, unknown := map[string]api.Check{}, map[string]bool{}
 	for _, c := range report.Checks {
 		switch {

@@ -70,7 +70,7 @@ func TestOwnFaultsBecomeEvents(t *testing.T) {
 		}, func(context.Context) {})
 	for _, s := range steps {
 		got = nil
-		n.tell(api.CheckReport{Checks: s.checks})
+		n.writeEvents(api.CheckReport{Checks: s.checks})
 		if strings.Join(got, "; ") != s.want {
 			t.Errorf("%s: got %q, want %q", s.name, got, s.want)
 		}

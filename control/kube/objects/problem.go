@@ -75,8 +75,8 @@ func grouped(resource, group string) string {
 // Problems are the current problems with requests of different kinds. The zero value has none.
 // Only one goroutine may use it.
 type Problems struct {
-	now, told map[string]check.OwnProblem // by request kind
-	begun     bool
+	now, reported map[string]check.OwnProblem // by request kind
+	begun         bool
 }
 
 // Note records the result of requests of a kind; a nil err is success.
@@ -99,7 +99,7 @@ func (t *Problems) Note(what, resource, namespace string, err error, now time.Ti
 // Changed returns the problems, and the new ones among them, if they differ from the last time;
 // otherwise changed is false.
 func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
-	same := maps.EqualFunc(t.now, t.told, func(a, b check.OwnProblem) bool {
+	same := maps.EqualFunc(t.now, t.reported, func(a, b check.OwnProblem) bool {
 		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource
 	})
 	if same && t.begun {
@@ -112,10 +112,10 @@ func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
 			seen[key] = true
 			all = append(all, p)
 		}
-		if was, there := t.told[what]; !there || was.Code != p.Code {
+		if was, there := t.reported[what]; !there || was.Code != p.Code {
 			fresh = append(fresh, p)
 		}
 	}
-	t.told, t.begun = maps.Clone(t.now), true
+	t.reported, t.begun = maps.Clone(t.now), true
 	return all, fresh, true
 }
