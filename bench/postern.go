@@ -45,7 +45,7 @@ type sizes struct{ mtu, most, send int }
 // newEnd starts an end on a free UDP port, without peers.
 func newEnd(key peer.PrivateKey, s sizes, h hooks) (*end, error) {
 	e := &end{key: key, bind: underlay.New(underlay.Options{
-		OnSTUN: h.onSTUN, MostPerSocket: s.most, SendBuffer: s.send,
+		OnSTUN: h.onSTUN, MaxPerSocket: s.most, SendBuffer: s.send,
 	})}
 	_ = tunnel.UseSmallPages() // as gateways do, which also run without it
 	var err error

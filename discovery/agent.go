@@ -171,7 +171,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // step does what is due and returns the time of the next step.
 func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	port, relays := a.port(), a.relays()
-	mapping, settled := a.mapper.tell(), a.mapper.settled()
+	mapping, settled := a.mapper.status(), a.mapper.settled()
 	a.mu.Lock()
 	now := time.Now()
 	a.g.setPort(now, port)
@@ -205,7 +205,7 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	}
 	a.report(a.settle())
 	a.observe()
-	a.tellChanges()
+	a.reportChanges()
 	return next
 }
 
@@ -218,8 +218,8 @@ func relayed(relays []path.Relay) []netip.AddrPort {
 	return out
 }
 
-// tellChanges calls Changed if the candidates or the NAT have changed.
-func (a *Agent) tellChanges() {
+// reportChanges calls Changed if the candidates or the NAT have changed.
+func (a *Agent) reportChanges() {
 	s := a.Snapshot()
 	if slices.Equal(s.Candidates, a.last.Candidates) && s.NAT.equal(a.last.NAT) {
 		return

@@ -38,7 +38,7 @@ const (
 	stun2 = "192.0.2.2:3478"
 )
 
-// inWorld runs f in virtual time with an agent that runs.
+// inWorld runs f in virtual time with a running agent.
 func inWorld(t *testing.T, b *simnet.Behaviour, o discovery.Options, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{net: simnet.New(simnet.Options{Seed: 1})}
@@ -295,7 +295,7 @@ func TestChangesAreTold(t *testing.T) {
 			t.Helper()
 			changes, reasons = 0, nil
 			do()
-			time.Sleep(4 * time.Second) // virtual: interfaces are looked at every 3 s
+			time.Sleep(4 * time.Second) // virtual: interfaces are read every 3 s
 			synctest.Wait()
 			if (changes > 0) != (wantCandidates > 0) {
 				t.Errorf("%s: told %d changes of candidates", what, changes)
@@ -335,7 +335,7 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
-// A cluster may route its pods: a STUN server outside that sees one at its own address shows it.
+// A cluster may route its pods: then a STUN server outside sees a pod at its own address.
 func TestAPodIsAnnouncedWhereSTUNSeesIt(t *testing.T) {
 	const own = "203.0.113.5:51820"
 	itself := []netip.Prefix{netip.MustParsePrefix("203.0.113.5/32")}

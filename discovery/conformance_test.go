@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// The kinds of gateways and how each two of them must meet: D directly, P directly by
-// punching in order, R over a relay.
+// The kinds of gateways, and how each pair of them must meet: D directly, P directly by ordered
+// punching, R over a relay.
 var (
 	kinds = []struct {
 		name string
@@ -34,14 +34,14 @@ var (
 	}
 )
 
-// TestEachPairMeetsAsItShould plays every pair with each side as the ticket's maker: the
-// other side has the candidates that it would hold, its maker knows nothing of the other.
+// TestEachPairMeetsAsItShould runs every pair with each side as the ticket's maker. The other
+// side has the maker's candidates; the maker knows nothing of the other.
 func TestEachPairMeetsAsItShould(t *testing.T) {
 	t.Run("plain STUN servers", func(t *testing.T) { eachPair(t, false) })
 	t.Run("NATs tested", func(t *testing.T) { eachPair(t, true) })
 }
 
-// eachPair does so, with filtering known if the NATs are tested.
+// eachPair is that test, with known filtering if the NATs are tested.
 func eachPair(t *testing.T, tested bool) {
 	for i, row := range conformance {
 		for j := i; j < len(kinds); j++ {

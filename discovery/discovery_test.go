@@ -40,7 +40,7 @@ func TestClassifyFollowsRFC4787(t *testing.T) {
 	}
 }
 
-// One server alone is not believed against two that agree on an address, whatever ports they see.
+// A single server is not believed against two that agree on an address, whatever ports they see.
 func TestOneServerIsOutvoted(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	elsewhere := ap("203.0.113.77:4711")

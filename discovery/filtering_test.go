@@ -100,8 +100,8 @@ func TestAChangedMappingIsTestedAnew(t *testing.T) {
 	})
 }
 
-// TestAServerCannotSendUsToForbiddenPlaces has a STUN server name an address of the
-// cluster's own Services for its second one.
+// TestAServerCannotSendUsToForbiddenPlaces has a STUN server whose second address is one of the
+// cluster's Services.
 func TestAServerCannotSendUsToForbiddenPlaces(t *testing.T) {
 	second := netip.MustParseAddrPort(behaviour2).Addr()
 	o := discovery.Options{STUNServers: []string{behaviour1}, Exclude: []netip.Prefix{netip.PrefixFrom(second, 32)}}

@@ -22,32 +22,31 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// party is an internet with STUN servers, perhaps a relay, and gateways without WireGuard:
-// a handshake there is two datagrams that name their sender, and a session carries
-// messages in clear.
+// party is an internet with STUN servers, perhaps a relay, and gateways without WireGuard: a
+// handshake is two datagrams that name their sender, and a session carries unencrypted messages.
 type party struct {
 	*world
 	t     *testing.T
 	relay *relayHost
-	stun  []string // servers that the gateways ask
+	stun  []string // servers that the gateways query
 
 	mu    sync.Mutex
-	names map[string][]netip.Addr // of the DNS; a name that is missing cannot be resolved
+	names map[string][]netip.Addr // DNS names; one that is missing cannot be resolved
 	all   []*gateway
 }
 
-// gateway is one party's.
+// gateway is a gateway of a party.
 type gateway struct {
 	p     *party
 	name  string
 	n     int
 	key   peer.PrivateKey
-	self  peer.PublicKey // of key: under the race detector it takes a millisecond to make
+	self  peer.PublicKey // derived from key: that takes a millisecond under the race detector
 	nat   *simnet.NAT
 	host  *simnet.Host
 	alloc *allocation
 
-	// Of the present life.
+	// Of the current run.
 	conn    *simnet.Conn
 	agent   *discovery.Agent
 	pf      *discovery.Pathfinder
@@ -62,10 +61,10 @@ type gateway struct {
 	peers      []discovery.PathPeer
 	routes     map[peer.PublicKey]path.Routing
 	sessions   map[peer.PublicKey]bool
-	handshakes map[peer.PublicKey]int // that the path finder asked for
+	handshakes map[peer.PublicKey]int // that the path finder requested
 	sentTo     map[netip.Addr]int     // datagrams, by destination
 	tap        func(b []byte, from peer.Path)
-	later      atomic.Uint64 // the later start of our own key that a peer told of
+	later      atomic.Uint64 // the later start with our own key that a peer reported
 	busy       bool          // the tunnel carries traffic all the time
 }
 
@@ -100,7 +99,7 @@ func inParty(t *testing.T, relay bool, f func(t *testing.T, p *party)) {
 	})
 }
 
-// add makes a gateway behind a NAT (nil = none) and starts it.
+// add creates and starts a gateway behind a NAT (nil = none).
 func (p *party) add(name string, b *simnet.Behaviour, o ...func(*gateway)) *gateway {
 	p.t.Helper()
 	key, err := peer.NewPrivateKey()
@@ -136,7 +135,7 @@ func (p *party) add(name string, b *simnet.Behaviour, o ...func(*gateway)) *gate
 	return g
 }
 
-// start begins a life: a new socket, agent and path finder, the same key.
+// start begins a run: a new socket, agent and path finder with the same key.
 func (g *gateway) start() {
 	t := g.p.t
 	t.Helper()
@@ -189,19 +188,19 @@ func (g *gateway) start() {
 	g.running.Go(func() { g.beat(ctx) })
 }
 
-// stop ends a life.
+// stop ends a run.
 func (g *gateway) stop() {
 	g.cancel()
 	_ = g.conn.Close()
 	g.running.Wait()
 }
 
-// heard is the later start of its key that the gateway was told of; 0 is none.
+// heard returns the later start of its key that was reported to the gateway; 0 = none.
 func (g *gateway) heard() uint64 { return g.later.Load() }
 
 func (g *gateway) public() peer.PublicKey { return g.self }
 
-// know has the gateway know a peer by candidates and names.
+// know gives the gateway a peer's candidates and names.
 func (g *gateway) know(other *gateway, cs ...discovery.Candidate) { g.knowAs(other, nil, cs...) }
 
 func (g *gateway) knowAs(other *gateway, names []string, cs ...discovery.Candidate) {
@@ -277,7 +276,7 @@ func (g *gateway) setBusy() {
 	g.mu.Unlock()
 }
 
-// to is the snapshot of the way to a peer.
+// to returns the snapshot of the path to a peer.
 func (g *gateway) to(other *gateway) path.Snapshot {
 	g.p.t.Helper()
 	s, ok := g.pf.Snapshot(other.public())
@@ -305,7 +304,7 @@ func (p *party) until(within time.Duration, what string, met func() bool) time.D
 	return time.Since(began)
 }
 
-// connected waits until two gateways reach each other by paths of a kind.
+// connected waits until two gateways reach each other on a kind of path.
 func (p *party) connected(within time.Duration, kind string, a, b *gateway) time.Duration {
 	p.t.Helper()
 	return p.until(within, fmt.Sprintf("%s and %s connected, %s", a.name, b.name, kind), func() bool {
@@ -322,7 +321,7 @@ func (w lockedWriter) Write(b []byte) (int, error) {
 	return w.g.log.Write(b)
 }
 
-// logged is the gateway's log so far.
+// logged returns the gateway's log so far.
 func (g *gateway) logged() string {
 	g.logging.Lock()
 	defer g.logging.Unlock()

@@ -21,7 +21,7 @@ var (
 	hostAt  = netip.MustParseAddrPort("10.1.2.3:51820")
 )
 
-// newGatherer makes a gatherer without chance: transaction IDs count, jitter is 0.
+// newGatherer returns a deterministic gatherer: transaction IDs count up, jitter is 0.
 func newGatherer(t *testing.T, servers ...string) *gatherer {
 	t.Helper()
 	var n uint64

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// seenBy is a snapshot of a gateway with two STUN servers that answer.
+// seenBy returns the snapshot of a gateway with two answering STUN servers.
 func seenBy(mapping, filtering string, cs ...Candidate) Snapshot {
 	s := Snapshot{NAT: NAT{Mapping: mapping, Filtering: filtering}, Candidates: cs}
 	for _, at := range []netip.AddrPort{server1, server2} {
@@ -40,7 +40,7 @@ func TestHintsSayWhatANATMeans(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		s    Snapshot
-		want []string // one for each hint, in it
+		want []string // a part of each hint
 	}{
 		{"public", seenBy(MappingNone, FilteringEndpointIndependent, public), nil},
 		{"public, firewall", seenBy(MappingNone, FilteringAddressAndPort, public), []string{"a firewall lets in only"}},

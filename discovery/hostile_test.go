@@ -78,7 +78,7 @@ func TestNothingIsSentToHostileCandidates(t *testing.T) {
 		for i := range 10_000 {
 			m.Candidates = append(m.Candidates, advertised(hostile[i%len(hostile)]))
 		}
-		m.Candidates[100] = advertised("203.0.113.66:4000") // one that may be tried
+		m.Candidates[100] = advertised("203.0.113.66:4000") // an acceptable one
 		cloud.pf.Receive(edge.public(), m)
 		time.Sleep(10 * time.Minute) // virtual
 		cloud.mu.Lock()

@@ -2,5 +2,5 @@
 
 package discovery_test
 
-// reversed says which of a pair invites.
+// reversed is which side of a pair invites.
 var reversed = []bool{false, true}

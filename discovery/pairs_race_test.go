@@ -2,5 +2,5 @@
 
 package discovery_test
 
-// reversed says which of a pair invites; `make test-long` has either of them do so.
+// reversed is which side of a pair invites; `make test-long` tests both.
 var reversed = []bool{false}

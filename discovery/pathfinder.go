@@ -108,7 +108,7 @@ type Pathfinder struct {
 	mu         sync.Mutex // guards the following and the machines; not held while sending, resolving or calling back
 	running    bool
 	peers      map[peer.PublicKey]*pathPeer
-	wish       uint64 // counts calls of SetPeers
+	generation uint64 // counts calls of SetPeers
 	queue      deadlines
 	local      path.Local
 	localKnown bool
@@ -186,13 +186,13 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.wish++
+	f.generation++
 	for _, c := range peers {
 		p := f.peers[c.Key]
 		if p == nil {
 			p = f.addLocked(now, c)
 		}
-		p.wished = f.wish
+		p.generation = f.generation
 		due, err := p.configure(now, c, f.refusedLocked)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("peer %s: %w", c.Name, err))
@@ -202,7 +202,7 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 		}
 	}
 	for _, p := range f.peers {
-		if p.wished != f.wish {
+		if p.generation != f.generation {
 			f.removeLocked(p)
 		}
 	}
@@ -257,13 +257,13 @@ func (f *Pathfinder) wakeUp() {
 
 // input passes an input to a peer's machine, which is polled at once.
 func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Machine)) {
-	f.hears(k, peer.Path{}, tell)
+	f.inputOn(k, peer.Path{}, tell)
 }
 
-// hears passes a probe or an answer on a path to a peer's machine. If that is the path in use to a
+// inputOn passes a probe or an answer on a path to a peer's machine. If that is the path in use to a
 // resting peer, the machine is polled at the next beat, together with everything that comes until
 // then.
-func (f *Pathfinder) hears(k peer.PublicKey, over peer.Path, tell func(now time.Time, m *path.Machine)) {
+func (f *Pathfinder) inputOn(k peer.PublicKey, over peer.Path, tell func(now time.Time, m *path.Machine)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.peers[k]

@@ -15,15 +15,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// exchange joins path finders without a network: what one sends, another handles in the
-// same call.
+// exchange connects path finders without a network: what one sends, another handles in the same
+// call.
 type exchange struct {
 	at    sync.Map // of netip.AddrPort → *discovery.Pathfinder
 	bytes atomic.Uint64
 	count atomic.Uint64
 }
 
-// join makes a path finder that is reached at an address.
+// join creates a path finder with an address.
 func (x *exchange) join(b *testing.B, at netip.AddrPort) (*discovery.Pathfinder, peer.PublicKey) {
 	b.Helper()
 	key, err := peer.NewPrivateKey()
@@ -49,8 +49,8 @@ func (x *exchange) join(b *testing.B, at netip.AddrPort) (*discovery.Pathfinder,
 	return f, key.Public()
 }
 
-// BenchmarkIdlePeers measures what 500 peers cost that nobody talks to: the processor time
-// of the hub and of its 500 peers together, in real time, and the bytes on the wire.
+// BenchmarkIdlePeers measures the cost of 500 idle peers: the processor time of the hub and of
+// its 500 peers together, in real time, and the bytes on the wire.
 func BenchmarkIdlePeers(b *testing.B) {
 	const peers = 500
 	const measured = 40 * time.Second // two keepalives
@@ -107,7 +107,7 @@ func waitABit(b *testing.B, d time.Duration) {
 	}
 }
 
-// cpuTime is what the process has used.
+// cpuTime returns the process's CPU time.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -33,7 +33,7 @@ func TestAGatewayBehindNATDialsAPublicOne(t *testing.T) {
 			inParty(t, false, func(t *testing.T, p *party) {
 				cloud := p.add("cloud", nil)
 				edge := p.add("edge", behaviour(c.nat))
-				cloud.know(edge) // nothing of where it is
+				cloud.know(edge) // without candidates
 				edge.know(cloud, advertised("203.0.113.1:51820"))
 				p.connected(3*time.Second, path.KindDirect, edge, cloud)
 				time.Sleep(2 * time.Minute) // virtual
@@ -76,7 +76,7 @@ func TestTwoNATsMeetOverARelayAndPunch(t *testing.T) {
 			inParty(t, true, func(t *testing.T, p *party) {
 				a := p.add("a", behaviour(c.nat))
 				b := p.add("b", behaviour(c.nat))
-				a.know(b) // a made a ticket with its relayed address, b knows nothing else
+				a.know(b) // a made a ticket with its relayed address; b knows nothing else
 				b.know(a, a.relayedCandidate())
 				p.connected(5*time.Second, path.KindRelay, a, b)
 				p.connected(60*time.Second, c.want, a, b)
@@ -103,7 +103,7 @@ func TestANameThatMovesIsFollowed(t *testing.T) {
 		edge.knowAs(cloud, []string{"cloud.example.net:51820"})
 		p.connected(3*time.Second, path.KindDirect, edge, cloud)
 
-		p.setName("cloud.example.net") // the DNS is away
+		p.setName("cloud.example.net") // the name cannot be resolved
 		time.Sleep(5 * time.Minute)    // virtual
 		if s := edge.to(cloud); s.Kind != path.KindDirect {
 			t.Errorf("without DNS: got %s because %s, want the last good answer to hold", s.Kind, s.Reason)
@@ -334,8 +334,8 @@ func TestManyPeersOfOneGateway(t *testing.T) {
 	})
 }
 
-// Idle peers are probed together, twice a second at most, so that a gateway of many wakes
-// seldom; and the paths hold.
+// Idle peers are probed together, at most twice a second, so that a gateway with many wakes
+// rarely; and the paths hold.
 func TestIdlePeersAreProbedTogether(t *testing.T) {
 	inParty(t, false, func(t *testing.T, p *party) {
 		hub := p.add("hub", nil)
@@ -370,7 +370,7 @@ func TestIdlePeersAreProbedTogether(t *testing.T) {
 	})
 }
 
-// What comes from an idle peer by another way than the one in use is not left to the next beat.
+// A packet from an idle peer on another path than the one in use does not wait for the next beat.
 func TestAnotherWayOfAnIdlePeerIsTriedAtOnce(t *testing.T) {
 	inParty(t, false, func(t *testing.T, p *party) {
 		b := simnet.PortRestricted()
@@ -460,7 +460,7 @@ func TestNewPathfinderRefuses(t *testing.T) {
 	}
 }
 
-// Allocations have names that mean nothing to people: logs tell the relay's server.
+// The names of allocations mean nothing to people, so logs name the relay's server.
 func TestLogsNameARelayByItsServer(t *testing.T) {
 	inParty(t, true, func(t *testing.T, p *party) {
 		b := simnet.Symmetric()

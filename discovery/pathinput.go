@@ -81,7 +81,7 @@ func (f *Pathfinder) handleRequest(r probe.Result, from peer.Path) {
 		f.log.Debug("failed to answer a probe", "path", from.String(), "error", err)
 	}
 	f.see(r.Peer, func(now time.Time, s *sight) { s.requested(now, from.Remote, r.BootID) })
-	f.hears(r.Peer, from, func(now time.Time, m *path.Machine) {
+	f.inputOn(r.Peer, from, func(now time.Time, m *path.Machine) {
 		m.Requested(now, from, r.Rebooted)
 		if r.Flags&path.FlagDeaf != 0 {
 			m.Deserted(now, from)
@@ -102,7 +102,7 @@ func (f *Pathfinder) handleResponse(r probe.Result, from peer.Path) {
 	}
 	f.mu.Unlock()
 	if p == nil {
-		f.hears(r.Peer, from, func(now time.Time, m *path.Machine) { m.Answered(now, r.TxID, from, r.Mapped) })
+		f.inputOn(r.Peer, from, func(now time.Time, m *path.Machine) { m.Answered(now, r.TxID, from, r.Mapped) })
 	}
 }
 

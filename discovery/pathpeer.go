@@ -35,7 +35,7 @@ type pathPeer struct {
 
 	sight sight
 
-	wished uint64 // the last SetPeers that included it
+	generation uint64 // the last SetPeers that included it
 
 	due   time.Time // of the next poll
 	place int       // in the queue
@@ -57,7 +57,7 @@ func (p *pathPeer) configure(now time.Time, c PathPeer, refused func(netip.AddrP
 		p.order = maps.Clone(c.Order)
 		p.m.SetOrder(now, p.order)
 	}
-	told := p.tellRemote(now, refused)
+	told := p.updateRemote(now, refused)
 	return told || renamed || ordered, err
 }
 
@@ -82,9 +82,9 @@ func (p *pathPeer) rename(texts []string) (renamed bool, err error) {
 	return renamed, errors.Join(errs...)
 }
 
-// tellRemote passes the candidates from here to the machine if they changed, and reports whether
+// updateRemote passes the candidates from here to the machine if they changed, and reports whether
 // they did. refused says why an announced one is not dialled.
-func (p *pathPeer) tellRemote(now time.Time, refused func(netip.AddrPort) string) (told bool) {
+func (p *pathPeer) updateRemote(now time.Time, refused func(netip.AddrPort) string) (told bool) {
 	all := []Candidate{}
 	trusted := func(a netip.AddrPort, source string) {
 		if a = unmapped(a); a.Port() != 0 && nobodys(a.Addr()) == "" {

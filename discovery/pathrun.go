@@ -15,8 +15,8 @@ import (
 const (
 	// idleWait is how long Run sleeps if nothing is due.
 	idleWait = time.Minute
-	// leastWait keeps a machine that asks for a past time from taking all processor time.
-	leastWait = time.Millisecond
+	// minWait keeps a machine that asks for a past time from taking all processor time.
+	minWait = time.Millisecond
 	// maxPolls bounds how often a machine is polled in a row, since each sent probe may change what
 	// it wants next.
 	maxPolls = 8
@@ -25,8 +25,8 @@ const (
 	maxRound = 64
 )
 
-// duty is what to do for a peer once the lock is released.
-type duty struct {
+// work is what to do for a peer once the lock is released.
+type work struct {
 	key     peer.PublicKey
 	name    string
 	actions []path.Actions
@@ -68,7 +68,7 @@ func (f *Pathfinder) step(ctx context.Context, resolving *sync.WaitGroup) time.T
 	f.refreshLocal()
 	f.mu.Lock()
 	now := time.Now()
-	var duties []duty
+	var duties []work
 	for len(duties) < maxRound {
 		p, due := f.queue.first(now)
 		if !due {
@@ -118,14 +118,14 @@ func (f *Pathfinder) refreshLocal() {
 	f.local, f.localKnown, f.hosts, f.hostsKnown = local, true, hosts, err == nil
 	for _, p := range f.peers {
 		p.m.SetLocal(now, local)
-		p.tellRemote(now, f.refusedLocked)
+		p.updateRemote(now, f.refusedLocked)
 		f.dueLocked(p, now)
 	}
 }
 
 // pollLocked polls a peer's machine, makes its probes and sets its next deadline.
-func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
-	d := duty{key: p.key, name: p.name, before: shown{p.selected, p.label}}
+func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) work {
+	d := work{key: p.key, name: p.name, before: shown{p.selected, p.label}}
 	next := now
 	for range maxPolls {
 		var a path.Actions
@@ -164,7 +164,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 	if !resolveAt.IsZero() && resolveAt.Before(next) {
 		next = resolveAt
 	}
-	if soonest := now.Add(leastWait); next.Before(soonest) {
+	if soonest := now.Add(minWait); next.Before(soonest) {
 		next = soonest
 	}
 	f.queue.set(p, next)
@@ -172,7 +172,7 @@ func (f *Pathfinder) pollLocked(now time.Time, p *pathPeer) duty {
 }
 
 // perform does what a machine asked for.
-func (f *Pathfinder) perform(d duty) {
+func (f *Pathfinder) perform(d work) {
 	for _, a := range d.actions {
 		if a.Routing != nil {
 			f.o.Route(d.key, *a.Routing)
@@ -254,7 +254,7 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 			failed = append(failed, failure{n.text, n.err, n.due, len(n.addrs) > 0})
 		}
 	}
-	p.tellRemote(now, f.refusedLocked)
+	p.updateRemote(now, f.refusedLocked)
 	f.dueLocked(p, now)
 	name := p.name
 	f.mu.Unlock()

@@ -13,8 +13,8 @@ type mapper struct {
 	*portmap.Mapper
 }
 
-// tell returns the state of the mapping, nil without port mapping.
-func (m mapper) tell() *portmap.Status {
+// status returns the state of the mapping, nil without port mapping.
+func (m mapper) status() *portmap.Status {
 	if m.Mapper == nil {
 		return nil
 	}

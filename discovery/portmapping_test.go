@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// TestAMappedPortIsHeldAgainstWhatServersSee has a router in front of a gateway map its
-// port. Whether anything comes through is the NAT's doing, which knows nothing of it.
+// TestAMappedPortIsHeldAgainstWhatServersSee has a router that lists a mapping. Whether packets
+// get through depends on the simulated NAT, which is independent of it.
 func TestAMappedPortIsHeldAgainstWhatServersSee(t *testing.T) {
 	const outer = "198.51.100.7:51820"
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestAMappedPortIsHeldAgainstWhatServersSee(t *testing.T) {
 				if err := a.WaitGathered(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(12 * time.Minute) // virtual: a mapping that is dead is recreated twice by then
+				time.Sleep(12 * time.Minute) // virtual: a dead mapping is recreated twice by then
 				synctest.Wait()
 				s := a.Snapshot()
 				if s.PortMapping.State != c.want || s.PortMapping.Proof != c.proof {

@@ -10,10 +10,10 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// relayHost stands in for a TURN server: each gateway has a control port and a relayed
-// port. What the gateway sends to the control port, headed by a destination, leaves from
-// the relayed port; what arrives there from a permitted IP address comes back, headed by
-// its source.
+// relayHost stands in for a TURN server: each gateway has a control port and a relayed port. A
+// packet that the gateway sends to the control port, with a destination as header, leaves from
+// the relayed port. A packet that arrives there from a permitted IP address comes back with its
+// source as header.
 type relayHost struct {
 	host    *simnet.Host
 	addr    netip.Addr
@@ -54,7 +54,7 @@ func (r *relayHost) close() {
 	r.running.Wait()
 }
 
-// allocate makes the nth allocation.
+// allocate creates the nth allocation.
 func (r *relayHost) allocate(t *testing.T, n int) *allocation {
 	t.Helper()
 	listen := func(port int) *simnet.Conn {
@@ -71,7 +71,7 @@ func (r *relayHost) allocate(t *testing.T, n int) *allocation {
 	return a
 }
 
-// relayedAddr is what peers send to, controlAddr what the gateway sends to.
+// relayedAddr is the address for peers, controlAddr the one for the gateway.
 func (a *allocation) relayedAddr() netip.AddrPort { return a.at(a.relayed) }
 func (a *allocation) controlAddr() netip.AddrPort { return a.at(a.control) }
 
@@ -107,9 +107,9 @@ func (a *allocation) inward(b []byte, from netip.AddrPort) {
 	}
 }
 
-// head puts an address before a datagram, behead takes it off.
+// head puts an address before a datagram, behead removes it.
 func head(a netip.AddrPort, b []byte) []byte {
-	text, _ := a.MarshalBinary() // fails for no address
+	text, _ := a.MarshalBinary() // never fails
 	return append(append([]byte{byte(len(text))}, text...), b...)
 }
 
@@ -120,7 +120,7 @@ func behead(b []byte) (a netip.AddrPort, payload []byte, ok bool) {
 	return a, b[1+b[0]:], true
 }
 
-// read hands on what a socket receives until it is closed.
+// read passes on what a socket receives until it is closed.
 func read(c *simnet.Conn, take func(b []byte, from netip.AddrPort)) {
 	buf := make([]byte, 2048)
 	for {

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A hub whose only relay was restarted asks its ports for one peer after the other, however
-// many it has there, and for none that it has no more.
+// A hub whose only relay was restarted probes its ports for one peer after the other, and for
+// none that was removed.
 func TestAHubAsksARelaysPortsForOnePeerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers = 4
@@ -23,7 +23,7 @@ func TestAHubAsksARelaysPortsForOnePeerAtATime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var mu sync.Mutex // guards what follows
+		var mu sync.Mutex // guards the following
 		via, port := "before", uint16(60000)
 		var began time.Time
 		perSecond := make(map[time.Duration]int)
@@ -69,7 +69,7 @@ func TestAHubAsksARelaysPortsForOnePeerAtATime(t *testing.T) {
 		for _, p := range all {
 			f.HandshakeDone(p.Key, peer.Path{Via: "before", Remote: p.Candidates[0].Addr})
 		}
-		time.Sleep(time.Second) // They are selected.
+		time.Sleep(time.Second) // they are selected
 		restart := func(now string, at uint16) {
 			mu.Lock()
 			via, port, began = now, at, time.Now()

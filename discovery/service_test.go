@@ -17,7 +17,7 @@ func TestServiceEndpointsAreCandidatesOfTheirSource(t *testing.T) {
 		{"10.0.0.5:30820", "NodePort 30820 on node n1 (InternalIP)"},
 		{"203.0.113.9:51820", "again"},
 		{"127.0.0.1:51820", "LoadBalancer of Service postern"}, // of a cluster on a laptop
-		{"10.244.1.7:51820", "externalIPs of Service postern"}, // a pod's
+		{"10.244.1.7:51820", "externalIPs of Service postern"}, // a pod's address
 		{"no address", "LoadBalancer of Service postern"},
 	})
 	do, _ := g.poll(start)
@@ -71,7 +71,7 @@ func TestServiceEndpointsThatStayAreNotResolvedAgain(t *testing.T) {
 		t.Errorf("services: %+v", s.Services)
 	}
 
-	// A name whose answer is on its way when it goes is asked for again when it comes back.
+	// A name that is removed and added again is resolved again, even if an answer is on its way.
 	g.poll(start.Add(resolveAfter))
 	g.setServices(nil)
 	g.resolved(start.Add(resolveAfter), "lb.example.net", nil, errors.New("too late"))

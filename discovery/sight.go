@@ -19,8 +19,8 @@ const (
 	// path to another that runs with its key sends requests for about ten seconds, from the fifth
 	// on, and then not for another twenty: more than 3 s would mostly not fit between leaving and
 	// that pause.
-	backLeast = 3 * time.Second
-	backMost  = 10 * time.Minute
+	minReturn = 3 * time.Second
+	maxReturn = 10 * time.Minute
 )
 
 // Sighting is what was seen of a peer, with or without a path to it.
@@ -111,11 +111,11 @@ func (s *sight) cameBack(now time.Time, boot uint64) bool {
 	}
 	first, ok := s.back[boot]
 	switch since := now.Sub(first); {
-	case !ok || since > backMost:
-	case since < backLeast:
+	case !ok || since > maxReturn:
+	case since < minReturn:
 		return false
 	default:
-		s.back[boot] = now.Add(-backLeast) // from now on it counts whenever it comes
+		s.back[boot] = now.Add(-minReturn) // from now on it counts whenever it comes
 		return true
 	}
 	if s.back == nil || len(s.back) >= maxBoots {

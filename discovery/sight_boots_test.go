@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Boot ids grow with every start. One that comes back is told of only when that can be no
-// straggler of the life before.
+// Boot ids grow with every start. One that comes back is only reported if it cannot be a
+// straggler of the earlier run.
 func TestBootsThatComeBack(t *testing.T) {
 	type seen struct {
-		after time.Duration // the one before
+		after time.Duration // since the one before
 		boot  uint64
 	}
 	const hour = time.Hour

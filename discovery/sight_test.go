@@ -54,8 +54,8 @@ func TestSightRemembersTheLastBoots(t *testing.T) {
 	})
 }
 
-// TestTwoLivesOfOneKeyAreSeen has two processes with one key, as after a copied volume:
-// the boot ids of both come again and again.
+// TestTwoLivesOfOneKeyAreSeen has two processes with one key, as after a copied volume: both boot
+// ids keep coming back.
 func TestTwoLivesOfOneKeyAreSeen(t *testing.T) {
 	inParty(t, false, func(t *testing.T, p *party) {
 		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
@@ -85,14 +85,14 @@ func TestSightNamesWhatMoved(t *testing.T) {
 		cloud.know(edge)
 		edge.knowAs(cloud, []string{"cloud.example.net:51820"})
 		p.connected(3*time.Second, path.KindDirect, edge, cloud)
-		time.Sleep(3 * time.Minute) // virtual: it is resolved again, to the same
+		time.Sleep(3 * time.Minute) // virtual: it is resolved again, to the same addresses
 		if m := edge.pf.Sight(cloud.public()).Moved; m != nil {
 			t.Errorf("before it moved: got %+v", m)
 		}
 		p.setName("cloud.example.net", next)
 		began := time.Now()
 		p.until(2*time.Minute, "the move is seen", func() bool { return len(edge.pf.Sight(cloud.public()).Moved) == 1 })
-		p.setName("cloud.example.net") // a failure is no move
+		p.setName("cloud.example.net") // a failure is no change
 		time.Sleep(3 * time.Minute)    // virtual
 		m := edge.pf.Sight(cloud.public()).Moved
 		if len(m) != 1 || m[0].Name != "cloud.example.net:51820" || !slices.Equal(m[0].Was, []netip.Addr{old}) ||

@@ -9,7 +9,7 @@ func TestSleepIsNoticed(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		name       string
-		wall, mono time.Duration // since the look before, 10 s of which were due
+		wall, mono time.Duration // since the last look, 10 s of which were due
 		want       time.Duration
 	}{
 		{"in time", 10 * s, 10 * s, 0},

@@ -44,7 +44,7 @@ func (g *gateway) receive(b []byte, from netip.AddrPort) {
 	}
 }
 
-// tunnelled takes what would be WireGuard's.
+// tunnelled handles datagrams that would be WireGuard's.
 func (g *gateway) tunnelled(kind byte, from peer.PublicKey, payload []byte, over peer.Path) {
 	known := false
 	for _, p := range g.known() {
@@ -82,8 +82,8 @@ func (g *gateway) datagram(kind byte, payload []byte) []byte {
 	return append(append([]byte{kind}, key[:]...), payload...)
 }
 
-// route, handshake and tell are the path finder's callbacks. They look at the path finder
-// to show that it holds no lock meanwhile.
+// route, handshake and tell are the path finder's callbacks. They read the path finder's state to
+// show that it holds no lock meanwhile.
 func (g *gateway) route(k peer.PublicKey, r path.Routing) {
 	g.pf.Snapshot(k)
 	g.mu.Lock()
@@ -126,7 +126,7 @@ func (g *gateway) initiate(k peer.PublicKey) {
 	}
 }
 
-// beat repeats handshakes that have no answer and keeps the NAT open towards the relay.
+// beat repeats unanswered handshakes and keeps the NAT open towards the relay.
 func (g *gateway) beat(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

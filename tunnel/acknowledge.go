@@ -16,7 +16,7 @@ import (
 // and nothing else queued, that is the empty packet. It also returns when ctx ends, the Engine
 // closes or the peer is removed.
 func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
-	before, look, err := e.sent(k)
+	before, look, err := e.readSent(k)
 	if err != nil {
 		return fmt.Errorf("acknowledge what %s sent: %w", k, err)
 	}
@@ -24,7 +24,7 @@ func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 		p.SendKeepalive()
 	}
 	for {
-		now, _, err := e.sent(k)
+		now, _, err := e.readSent(k)
 		if err != nil {
 			return fmt.Errorf("acknowledge what %s sent: %w", k, err)
 		}
@@ -44,16 +44,16 @@ func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 	}
 }
 
-// sent reads the number of bytes sent to a peer again, and returns how long to wait before the next
+// readSent reads the number of bytes sent to a peer again, and returns how long to wait before the next
 // reading.
-func (e *Engine) sent(k peer.PublicKey) (bytes uint64, look time.Duration, err error) {
+func (e *Engine) readSent(k peer.PublicKey) (bytes uint64, look time.Duration, err error) {
 	r, err := e.readings.now()
 	if err != nil {
 		return 0, 0, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.stillLocked(k); err != nil {
+	if err := e.checkPeerLocked(k); err != nil {
 		return 0, 0, err
 	}
 	for _, p := range r.state.Peers {
@@ -61,5 +61,5 @@ func (e *Engine) sent(k peer.PublicKey) (bytes uint64, look time.Duration, err e
 			bytes = p.TxBytes
 		}
 	}
-	return bytes, nextLook(r), nil
+	return bytes, pollInterval(r), nil
 }

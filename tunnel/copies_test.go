@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Each message of a handshake comes several times at once, as over several paths. The device
-// works on some of them at the same time and must make one session of them all the same.
+// Each handshake message arrives several times at once, as if over several paths. The device
+// processes some of them concurrently and must still make only one session.
 func TestCopiesMakeOneSession(t *testing.T) {
 	const rounds, copies = 60, 3
 	synctest.Test(t, func(t *testing.T) {

@@ -11,16 +11,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// far is a way on which initiations cross, though one side waits a moment for the other's.
+// far is a path so long that initiations cross, although one side waits for the other's.
 const far = 2 * tieBreakDelay
 
 func (n *memory) stretch() {
 	n.delay(func([]byte, netip.AddrPort, netip.AddrPort) time.Duration { return far - oneWay })
 }
 
-// dialBoth starts two nodes far from each other that are told at the same moment that the path
-// between them works, and of what others there are, after prepare. a is the one whose
-// initiation counts.
+// dialBoth starts two nodes that are far from each other. After prepare, both learn at the same
+// moment that the path between them works, and of the other paths. The initiation of a wins.
 func dialBoth(t *testing.T, prepare func(n *memory, a, b *node), others ...peer.Path) (n *memory, a, b *node, begin time.Time) {
 	t.Helper()
 	n = newMemory()
@@ -38,7 +37,7 @@ func dialBoth(t *testing.T, prepare func(n *memory, a, b *node), others ...peer.
 	return n, a, b, begin
 }
 
-// handshaken waits until both say that a handshake was completed, and gives the time.
+// handshaken waits until both report a completed handshake, and returns the time since begin.
 func handshaken(a, b *node, begin time.Time) time.Duration {
 	a.event(HandshakeDone, b)
 	b.event(HandshakeDone, a)
@@ -56,7 +55,7 @@ func TestCrossingInitiationsTakeOneRoundTrip(t *testing.T) {
 			if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 1 || back != 1 {
 				t.Errorf("%d initiations one way and %d the other, want one each", to, back)
 			}
-			time.Sleep(10 * time.Second) // virtual: nothing that was held comes to life
+			time.Sleep(10 * time.Second) // virtual: no held initiation reappears
 			if a.heard(HandshakeDone)+b.heard(HandshakeDone) > 0 {
 				t.Error("another handshake was made")
 			}
@@ -64,7 +63,7 @@ func TestCrossingInitiationsTakeOneRoundTrip(t *testing.T) {
 	}
 }
 
-// On a path of which nothing is known yet nobody waits.
+// On a path that has not been proven, nobody waits.
 func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()
@@ -83,7 +82,7 @@ func TestInitiationFromAnUnknownPeerIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// One side waits for the other's initiation, where both find a path at the same moment.
+// One side waits for the other's initiation if both find a path at the same moment.
 func TestInitiationsSeldomCross(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -97,7 +96,7 @@ func TestInitiationsSeldomCross(t *testing.T) {
 			if took := handshaken(a, b, begin); took > 3*oneWay+time.Millisecond {
 				t.Errorf("took %v, want a round trip and a half of %v", took, 2*oneWay)
 			}
-			time.Sleep(10 * time.Second) // virtual: nobody dials a session that is there
+			time.Sleep(10 * time.Second) // virtual: nobody dials while there is a session
 			if all := n.initiationsTo(a.addr, b.addr) + n.initiationsTo(b.addr, a.addr); all != 1 {
 				t.Errorf("%d initiations, want 1", all)
 			}
@@ -105,8 +104,8 @@ func TestInitiationsSeldomCross(t *testing.T) {
 	}
 }
 
-// Initiations that cross on a path of which nothing is known yet undo each other: one side dials
-// again when it sees that, whether or not probes find meanwhile that the path works.
+// Initiations that cross on an unproven path undo each other. One side dials again when it sees
+// that, whether or not probes prove the path meanwhile.
 func TestInitiationsThatUndoEachOther(t *testing.T) {
 	for name, found := range map[string]bool{"the path is found to work": true, "nothing is found": false} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +130,7 @@ func TestInitiationsThatUndoEachOther(t *testing.T) {
 					t.Errorf("took %v, want %v and two round trips and a half of %v", took, answerLag, 2*far)
 				}
 				connect(a, b)
-				time.Sleep(10 * time.Second) // virtual: nobody dials a session that is there
+				time.Sleep(10 * time.Second) // virtual: nobody dials while there is a session
 				if to, back := n.initiationsTo(a.addr, b.addr), n.initiationsTo(b.addr, a.addr); to != 2 || back > 2 {
 					t.Errorf("%d initiations one way and %d the other, want 2 and 2 at most", to, back)
 				}
@@ -140,8 +139,8 @@ func TestInitiationsThatUndoEachOther(t *testing.T) {
 	}
 }
 
-// The device has sent an initiation by itself, since there is data. A dial for the path, which
-// waited for the peer's, would make it void.
+// The device has sent an initiation on its own, since there is data. A dial for the path, which
+// waited for the peer's, would void it.
 func TestADialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()
@@ -152,7 +151,7 @@ func TestADialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 		}
 		a.set(b.managed("b"))
 		b.set(a.managed("a"))
-		time.Sleep(time.Second) // virtual: the first dial has nowhere to go
+		time.Sleep(time.Second) // virtual: the first dial has no path
 		begin := time.Now()
 		b.setPaths(a, none, peer.Direct(a.addr))
 		b.send(a, "hello")
@@ -166,7 +165,7 @@ func TestADialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	})
 }
 
-// Nor does one that gives up what there was, since dials before it were in vain.
+// Nor does a dial that discards the sessions because earlier ones failed.
 func TestAForcedDialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()
@@ -177,7 +176,7 @@ func TestAForcedDialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 		b.set(a.managed("a"))
 		b.setPaths(a, none, peer.Direct(a.addr))
 		time.Sleep(time.Minute) // virtual: dials are half a minute apart by then
-		// What the dial makes is lost, however often it is sent; what the device makes by itself, 5 s
+		// The initiation of the dial is lost, however often it is sent. The device's own one, 5 s
 		// later, is not.
 		var dialled []byte
 		arrived := make(chan struct{}, 1)
@@ -216,7 +215,7 @@ func TestAForcedDialDoesNotUndoWhatTheDeviceHasSent(t *testing.T) {
 	})
 }
 
-// A path that is found to work is tried as soon as the last initiation has had its time.
+// A path that proves to work is tried as soon as the last initiation has had its time.
 func TestADialDoesNotWaitForTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -235,14 +234,14 @@ func TestADialDoesNotWaitForTheOneBefore(t *testing.T) {
 	})
 }
 
-// A path that is known only after the device has sent its own initiation has to have another.
+// A path that appears after the device sent its own initiation needs another one.
 func TestAPathThatCameAfterTheDevicesInitiationIsDialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
 		nowhere := peer.Direct(netip.MustParseAddrPort("192.0.2.1:1"))
 		cloud.set(edge.managed("edge"))
 		edge.set(cloud.managed("cloud"))
-		time.Sleep(time.Second) // virtual: the first dial has nowhere to go
+		time.Sleep(time.Second) // virtual: the first dial has no path
 		begin := time.Now()
 		edge.setPaths(cloud, none, nowhere)
 		edge.send(cloud, "hello")
@@ -255,7 +254,7 @@ func TestAPathThatCameAfterTheDevicesInitiationIsDialled(t *testing.T) {
 	})
 }
 
-// What the device has sent when no path was known does not keep back the first dial for one.
+// An initiation that the device sent without a path does not delay the first dial on one.
 func TestADialAfterTheDevicesWentNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
@@ -272,7 +271,7 @@ func TestADialAfterTheDevicesWentNowhere(t *testing.T) {
 	})
 }
 
-// What went nowhere before a session was made is no reason to give the session up.
+// An initiation that was lost before there was a session is no reason to discard the session.
 func TestADialSparesASessionThoughTheDevicesWentNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
@@ -297,13 +296,13 @@ func TestADialSparesASessionThoughTheDevicesWentNowhere(t *testing.T) {
 	})
 }
 
-// Where there is a session, two initiations for the next one that undo each other hurt nobody.
+// While there is a session, two initiations for the next one may undo each other without harm.
 func TestCrossingIsNoMatterWhereThereIsASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b, begin := dialBoth(t, func(*memory, *node, *node) {})
 		handshaken(a, b, begin)
 		connect(a, b)
-		time.Sleep(10 * time.Second) // virtual: the session is known, and the device may initiate again
+		time.Sleep(10 * time.Second) // virtual: the session is old enough for the device to initiate again
 		before := n.initiationsTo(a.addr, b.addr)
 		a.mu.Lock()
 		m := &a.peers[b.PublicKey()].machine
@@ -320,7 +319,7 @@ func TestCrossingIsNoMatterWhereThereIsASession(t *testing.T) {
 	})
 }
 
-// A path that is found to work is tried soon, though the last dial over it went nowhere.
+// A path that proves to work is tried soon, although the last dial on it failed.
 func TestAPathThatIsFoundToWorkIsTriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -339,7 +338,7 @@ func TestAPathThatIsFoundToWorkIsTriedSoon(t *testing.T) {
 	})
 }
 
-// The side that insists must not wait in vain when its own initiation is lost.
+// The side that does not yield must not wait in vain if its own initiation is lost.
 func TestLostInitiationLetsThePeersCount(t *testing.T) {
 	for name, lost := range map[string]time.Duration{"the first": time.Millisecond, "all for 10 s": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -359,8 +358,8 @@ func TestLostInitiationLetsThePeersCount(t *testing.T) {
 	}
 }
 
-// When the direct path is open in one direction only, both connect by the other path,
-// whichever side insists.
+// If the direct path is open in one direction only, both connect over the other path, whichever
+// side yields.
 func TestOneWayPathWhileBothDial(t *testing.T) {
 	for name, fromInsisting := range map[string]bool{"closed to the side that yields": true, "closed to the side that insists": false} {
 		t.Run(name, func(t *testing.T) {
@@ -379,9 +378,9 @@ func TestOneWayPathWhileBothDial(t *testing.T) {
 	}
 }
 
-// redialled restarts a at an address and has b dial it right after it has answered a's
-// initiation, when messages take oneWay, and late more. It tells how long it took until both
-// ways work, and how often b dialled.
+// redialled restarts a at an address, and has b dial it right after b has answered a's
+// initiation. Messages take oneWay plus late. It returns how long it took until both directions
+// work, and how often b dialled.
 func redialled(t *testing.T, n *memory, a, b *node, at netip.AddrPort, late func(m []byte, fromB bool) time.Duration) (took time.Duration, dials int) {
 	t.Helper()
 	answered, bAddr := make(chan struct{}, 16), b.addr
@@ -410,13 +409,13 @@ func redialled(t *testing.T, n *memory, a, b *node, at netip.AddrPort, late func
 		way.to.expect(way.from, "hello")
 	}
 	took = time.Since(begin)
-	time.Sleep(3 * time.Second) // virtual: whoever takes the session for dead dials again
+	time.Sleep(3 * time.Second) // virtual: a side that considers the session dead dials again
 	return took, n.initiationsTo(b.addr, a.addr) - before
 }
 
-// Whoever has just answered an initiation and then dials gives up with it the session that
-// the answer makes. The other side takes the answer, and the dial for one that has crossed
-// its own, should it come first: then it has a session in which nothing is answered.
+// A side that answers an initiation and then dials discards the session that its answer begins.
+// The other side may receive the dial before the answer, and take it for one that crossed its
+// own. Then it accepts the answer and has a session in which nothing is answered.
 func TestADialRightAfterAnAnswer(t *testing.T) {
 	const behind = time.Millisecond
 	answerLate := func(m []byte, fromB bool) time.Duration {
@@ -447,7 +446,7 @@ func TestADialRightAfterAnAnswer(t *testing.T) {
 		name   string
 		yields bool // the side that restarts is the one that yields
 		late   func(m []byte, fromB bool) time.Duration
-		to     netip.AddrPort // where it restarts, if elsewhere
+		to     netip.AddrPort // where it restarts, if at another address
 		most   time.Duration
 		dials  int
 	}{
@@ -472,7 +471,7 @@ func TestADialRightAfterAnAnswer(t *testing.T) {
 				at := a.addr
 				if c.to.IsValid() {
 					at = c.to
-					b.setPaths(a, none, peer.Direct(a.addr)) // of where it is now b knows nothing
+					b.setPaths(a, none, peer.Direct(a.addr)) // b does not know a's new address
 				}
 				if took, dials := redialled(t, n, a, b, at, c.late); took > c.most || dials > c.dials {
 					t.Errorf("both ways work after %v and %d dials, want %v and %d at most", took, dials, c.most, c.dials)

@@ -10,7 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// crowd are peers that never come. They make readings of the device serve for a while.
+// crowd returns n peers that never answer. With many peers, readings of the device are shared for
+// a while.
 func crowd(t *testing.T, n int) []peer.Config {
 	t.Helper()
 	all := make([]peer.Config, n)
@@ -20,8 +21,7 @@ func crowd(t *testing.T, n int) []peer.Config {
 	return all
 }
 
-// A session that was made since the last reading is not given up by the dial that was
-// planned before it.
+// A dial that was planned before the session was established does not discard it.
 func TestADialInACrowdSparesTheSessionJustMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -40,7 +40,7 @@ func TestADialInACrowdSparesTheSessionJustMade(t *testing.T) {
 		if err := edge.Redial(cloud.PublicKey()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(4 * oneWay) // virtual: an initiation, its answer and what confirms the session
+		time.Sleep(4 * oneWay) // virtual: an initiation, its response and the confirmation of the session
 		edge.send(cloud, "before")
 		cloud.expect(edge, "before")
 
@@ -54,7 +54,7 @@ func TestADialInACrowdSparesTheSessionJustMade(t *testing.T) {
 	})
 }
 
-// Whoever is away is dialled in a crowd as often as alone.
+// Among many peers, an absent peer is dialled as often as alone.
 func TestACrowdIsDialledThoughReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
@@ -73,8 +73,8 @@ func TestACrowdIsDialledThoughReadingsAreShared(t *testing.T) {
 	})
 }
 
-// Of a peer that was removed and is added again nothing is known, though what was read last of
-// so many serves for a while.
+// When a peer is removed and added again, its old counters are forgotten, even if the last
+// reading is still shared.
 func TestAPeerThatIsAddedAgainInACrowdStartsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)

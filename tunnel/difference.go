@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// difference is how a wanted set of peers differs from the current one. Of a thousand peers nearly
-// all stay the same; comparing is all that is done for them.
+// difference is how a wanted set of peers differs from the current one. Of a thousand peers
+// nearly all stay the same, and those are only compared.
 type difference struct {
 	// changed are new peers and those with a changed configuration.
 	changed []peer.Config
@@ -31,7 +31,7 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 	if len(peers) > device.MaxPeers {
 		return d, fmt.Errorf("%w: %d peers, at most %d are possible", ErrPeerSet, len(peers), device.MaxPeers)
 	}
-	e.wish++
+	e.generation++
 	kept := 0
 	for _, c := range peers {
 		p := e.peers[c.PublicKey]
@@ -39,10 +39,10 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 			d.changed = append(d.changed, owned(c))
 			continue
 		}
-		if p.wished == e.wish {
+		if p.generation == e.generation {
 			return d, twice(p.config.Name, c)
 		}
-		p.wished = e.wish
+		p.generation = e.generation
 		kept++
 	}
 	if err := e.validate(d.changed); err != nil {
@@ -53,7 +53,7 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 	}
 	for _, c := range d.changed {
 		if p := e.peers[c.PublicKey]; p != nil {
-			p.wished = e.wish
+			p.generation = e.generation
 			kept++
 		}
 	}
@@ -61,7 +61,7 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 		return d, nil
 	}
 	for k, p := range e.peers {
-		if p.wished != e.wish {
+		if p.generation != e.generation {
 			d.gone = append(d.gone, k)
 		}
 	}
@@ -71,7 +71,7 @@ func (e *Engine) compare(peers []peer.Config) (d difference, err error) {
 // keeps reports whether the wanted set keeps the peer unchanged. It is valid within compare.
 func (e *Engine) keeps(k peer.PublicKey) bool {
 	p := e.peers[k]
-	return p != nil && p.wished == e.wish
+	return p != nil && p.generation == e.generation
 }
 
 // take records what a peer has that must be unique.
@@ -88,7 +88,7 @@ func (t *taken) release(c peer.Config) {
 	delete(t.addrs, peer.OverlayAddr(c.PublicKey))
 }
 
-// owned copies what a caller might change later.
+// owned returns a copy of c that shares no slices with the caller.
 func owned(c peer.Config) peer.Config {
 	c.Endpoints = slices.Clone(c.Endpoints)
 	c.AllowedIPs = slices.Clone(c.AllowedIPs)

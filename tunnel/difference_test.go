@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Whatever sets follow one another, the one is refused in which a name or a key is there
-// twice, and any other is what the device then has.
+// Of any sequence of peer sets, exactly those with a duplicate name or key are refused, and the
+// device then has the last accepted set.
 func TestAnySetFollowsAnyOther(t *testing.T) {
 	const seed = 1
 	r := rand.New(rand.NewPCG(seed, seed))

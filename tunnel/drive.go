@@ -16,10 +16,10 @@ const tick = time.Second
 
 // lookEvery is the interval between readings. A thousand peers are read every two seconds, which
 // takes 8 ms. It stays short compared to the 5 s of [handshake.SilenceLimit].
-func lookEvery(peers int) time.Duration { return tick + 2*serves(peers) }
+func lookEvery(peers int) time.Duration { return tick + 2*sharedFor(peers) }
 
-// duty is an action that a peer's machine asks for.
-type duty struct {
+// task is an action that a peer's machine asks for.
+type task struct {
 	config peer.Config
 	paths  []peer.Path
 	handshake.Actions
@@ -41,12 +41,12 @@ func (e *Engine) drive(ctx context.Context) {
 		case <-t.C:
 		case <-e.kick:
 		}
-		e.hear(time.Now())
+		e.handleEvents(time.Now())
 		if now := time.Now(); !now.Before(look) || e.isDue(now) {
-			look = e.look(now)
+			look = e.readCounters(now)
 		}
 		todo, next := e.poll(time.Now())
-		e.tell()
+		e.deliverEvents()
 		for _, d := range todo {
 			if err := e.perform(d); err != nil {
 				e.log.Debug("failed to dial", "peer", d.config.Name, "addresses", d.paths, "error", err)
@@ -56,9 +56,9 @@ func (e *Engine) drive(ctx context.Context) {
 	}
 }
 
-// hear passes the underlay's events to the machines. The device may send an initiation to a peer
-// that is still being added, so hear waits for the change to end.
-func (e *Engine) hear(now time.Time) {
+// handleEvents passes the underlay's events to the machines. The device may send an initiation to a peer
+// while that peer is still being added, so handleEvents waits for the change to end.
+func (e *Engine) handleEvents(now time.Time) {
 	events := e.bind.Events()
 	if len(events) == 0 {
 		return
@@ -70,28 +70,28 @@ func (e *Engine) hear(now time.Time) {
 	for _, event := range events {
 		k, err := peer.ParsePublicKey(event.Peer)
 		if p := e.peers[k]; err == nil && p != nil { // otherwise it was removed meanwhile
-			e.hearOf(now, k, p, event)
+			e.handleEvent(now, k, p, event)
 		}
 	}
 }
 
-// hearOf passes an event to a peer's machine. Engine.mu is held.
-func (e *Engine) hearOf(now time.Time, k peer.PublicKey, p *peerState, event handshake.Event) {
+// handleEvent passes an event to a peer's machine. Engine.mu is held.
+func (e *Engine) handleEvent(now time.Time, k peer.PublicKey, p *peerState, event handshake.Event) {
 	p.pollAt = now
 	p.machine.Hear(now, event, p.reachable())
 	switch event.Kind {
 	case handshake.Began:
 		p.shook = true
-		e.tellLocked(Event{Peer: k, Kind: HandshakeDone, Path: event.Path})
+		e.queueEventLocked(Event{Peer: k, Kind: HandshakeDone, Path: event.Path})
 		fallthrough
 	case handshake.BeganDead:
 		e.routeLocked(k, p)
 	}
 }
 
-// look reads the counters, and returns when to do so again.
-func (e *Engine) look(now time.Time) time.Time {
-	r, err := e.readings.lately()
+// readCounters reads the counters, and returns when to do so again.
+func (e *Engine) readCounters(now time.Time) time.Time {
+	r, err := e.readings.recent()
 	if err != nil {
 		e.log.Warn("failed to read the tunnel's state", "error", err)
 		return now.Add(tick)
@@ -104,8 +104,8 @@ func (e *Engine) look(now time.Time) time.Time {
 	return next
 }
 
-// isDue reports whether an initiation is due to a peer that may have answered since the last
-// reading. For managed peers the underlay would have told.
+// isDue reports whether an initiation is due to an unmanaged peer that may have answered since
+// the last reading. For managed peers the underlay reports answers.
 func (e *Engine) isDue(now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,14 +119,14 @@ func (e *Engine) isDue(now time.Time) bool {
 
 // poll collects the actions of the machines that have news or whose time has come, and returns how
 // long until the next one is due.
-func (e *Engine) poll(now time.Time) (todo []duty, next time.Duration) {
+func (e *Engine) poll(now time.Time) (todo []task, next time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	next = lookEvery(len(e.peers))
 	for k, p := range e.peers {
 		if !p.pollAt.IsZero() && !p.pollAt.After(now) {
 			if a := e.pollOne(now, k, p); a.Make || a.Send != nil || a.Give != nil {
-				todo = append(todo, duty{p.config, p.addresses(), a})
+				todo = append(todo, task{p.config, p.addresses(), a})
 			}
 		}
 		if !p.pollAt.IsZero() {
@@ -141,10 +141,10 @@ func (e *Engine) pollOne(now time.Time, k peer.PublicKey, p *peerState) (a hands
 	selected := p.selected()
 	a, p.pollAt = p.machine.Poll(now, p.reachable(), selected.IsValid())
 	if a.Quiet {
-		e.tellLocked(Event{Peer: k, Kind: Quiet, Path: selected})
+		e.queueEventLocked(Event{Peer: k, Kind: Quiet, Path: selected})
 	}
 	if a.Silent {
-		e.tellLocked(Event{Peer: k, Kind: Silent, Path: selected})
+		e.queueEventLocked(Event{Peer: k, Kind: Silent, Path: selected})
 	}
 	return a
 }
@@ -185,7 +185,7 @@ func (p *peerState) source(endpoint string) peer.Path {
 }
 
 // perform carries out a machine's action.
-func (e *Engine) perform(d duty) error {
+func (e *Engine) perform(d task) error {
 	for _, in := range d.Give {
 		e.bind.Deliver(in)
 	}
@@ -204,11 +204,11 @@ func (e *Engine) perform(d duty) error {
 //
 // Without force the session stays and keeps carrying data, to the first address. The device then
 // sends nothing if it sent an initiation or a response in the last 5 s.
-func (e *Engine) initiate(d duty) error {
+func (e *Engine) initiate(d task) error {
 	e.setMu.Lock()
 	defer e.setMu.Unlock()
 	key := d.config.PublicKey
-	if err := e.still(key); err != nil {
+	if err := e.checkPeer(key); err != nil {
 		return err
 	}
 	if !d.config.Managed { // Managed peers have a fixed endpoint, and the underlay has their paths.
@@ -231,14 +231,14 @@ func (e *Engine) initiate(d duty) error {
 	return p.SendHandshakeInitiation(true)
 }
 
-// still returns an error if the peer was removed meanwhile or the Engine closed.
-func (e *Engine) still(key peer.PublicKey) error {
+// checkPeer returns an error if the peer was removed meanwhile or the Engine closed.
+func (e *Engine) checkPeer(key peer.PublicKey) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.stillLocked(key)
+	return e.checkPeerLocked(key)
 }
 
-func (e *Engine) stillLocked(key peer.PublicKey) error {
+func (e *Engine) checkPeerLocked(key peer.PublicKey) error {
 	switch {
 	case e.closed:
 		return ErrClosed

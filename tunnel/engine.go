@@ -82,9 +82,9 @@ type Engine struct {
 
 	// setMu serialises SetPeers and is held while the device changes. The set of peers and their
 	// configurations change only with both locks held.
-	setMu sync.Mutex
-	taken taken  // guarded by setMu
-	wish  uint64 // counts the wanted sets; guarded by setMu
+	setMu      sync.Mutex
+	taken      taken  // guarded by setMu
+	generation uint64 // counts the wanted sets; guarded by setMu
 
 	mu     sync.Mutex
 	peers  map[peer.PublicKey]*peerState
@@ -96,12 +96,12 @@ type Engine struct {
 
 // peerState is one peer: its configuration and its state. Guarded by Engine.mu.
 type peerState struct {
-	id      string // endpointID of its key
-	config  peer.Config
-	wished  uint64 // the last wanted set that includes it; guarded by setMu
-	machine handshake.Machine
-	pollAt  time.Time // when to poll the machine; zero: on news only
-	paths   *Paths    // nil until SetPaths
+	id         string // endpointID of its key
+	config     peer.Config
+	generation uint64 // the last wanted set that includes it; guarded by setMu
+	machine    handshake.Machine
+	pollAt     time.Time // when to poll the machine; zero: on news only
+	paths      *Paths    // nil until SetPaths
 	// endpoint is the device's text for where it sends, as last read, and parsed the parsed form.
 	endpoint string
 	parsed   peer.Path
@@ -109,7 +109,7 @@ type peerState struct {
 	shook    bool // since keepStamps was last called
 
 	unverified Sight // as last reported by Sightings
-	// stampInPast as well: what arrived may have been replaced by something forged.
+	// stampInPast is kept, too: a forged initiation may have replaced the genuine one.
 	stampInPast StampSight
 }
 
@@ -207,7 +207,7 @@ func (e *Engine) PublicKey() peer.PublicKey { return e.publicKey }
 func (e *Engine) Redial(key peer.PublicKey) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.stillLocked(key); err != nil {
+	if err := e.checkPeerLocked(key); err != nil {
 		return fmt.Errorf("redial %s: %w", key, err)
 	}
 	p := e.peers[key]
@@ -227,7 +227,7 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 func (e *Engine) Renew(key peer.PublicKey, wait time.Duration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.stillLocked(key); err != nil {
+	if err := e.checkPeerLocked(key); err != nil {
 		return fmt.Errorf("renew the session with %s: %w", key, err)
 	}
 	p, now := e.peers[key], time.Now()

@@ -9,13 +9,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// The nodes' addresses in the network of this process.
+// The nodes' addresses in the simulated network.
 const (
 	cloudAddr = "198.51.100.1:51820"
 	edgeAddr  = "203.0.113.9:51820"
 )
 
-// pair starts cloud, which waits, and edge, which dials it, before they know each other.
+// pair starts cloud, which waits, and edge, which dials cloud, before they know each other.
 func pair(t *testing.T) (n *memory, cloud, edge *node) {
 	n = newMemory()
 	return n, startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
@@ -101,7 +101,7 @@ func TestChangesDoNotDisturbSessions(t *testing.T) {
 				cloud.expect(edge, "still")
 				cloud.send(edge, "here")
 				edge.expect(cloud, "here")
-				time.Sleep(3 * time.Second) // Ticks of the watch.
+				time.Sleep(3 * time.Second) // ticks of drive
 
 				after := edge.stats(cloud)
 				if !after.LastHandshake.Equal(before.LastHandshake) || n.initiationsTo(edge.addr, cloud.addr) != initiations {
@@ -135,7 +135,7 @@ func TestRemovedPeerIsGone(t *testing.T) {
 			t.Error("a removed peer's packet arrived")
 		}
 		cloud.set(edge.as("edge"))
-		waitFor(t, "a packet", func() bool { // What goes out under the old session's keys is lost.
+		waitFor(t, "a packet", func() bool { // packets under the old session's keys are lost
 			edge.send(cloud, "again")
 			return len(cloud.tun.inbound) > 0
 		})
@@ -195,7 +195,7 @@ func TestRestartResumesWithinFiveSeconds(t *testing.T) {
 				} else {
 					cloud.stop()
 					cloud = startNode(t, n, cloud.key, cloudAddr)
-					cloud.set(edge.as("edge", proven)) // As it was kept.
+					cloud.set(edge.as("edge", proven)) // as it was stored
 				}
 				if test.busy {
 					edge.send(cloud, "meanwhile")
@@ -215,7 +215,7 @@ func TestSilentPathIsLeftForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()
 		cloud, edge := startNode(t, n, newKey(t), cloudAddr), startNode(t, n, newKey(t), edgeAddr)
-		// The second way to cloud leads through a forwarder, which translates addresses.
+		// A second path to cloud goes through a forwarder that translates addresses.
 		via := netip.MustParseAddrPort("198.51.100.200:7")
 		forward(t, n, via, cloud.addr)
 		n.block(func(_, to netip.AddrPort) bool { return to == via })
@@ -323,14 +323,14 @@ func TestRedialSendsAnInitiationAtOnce(t *testing.T) {
 	})
 }
 
-// An engine that ends owing its peer a sign of life would be called by it for 90 s.
+// An engine that closes while it owes its peer a packet would be dialled by the peer for 90 s.
 func TestAcknowledgedPeerCallsNobodyAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
 		cloud.set(edge.as("edge"))
 		edge.set(cloud.as("cloud", cloud.addr))
 		connect(cloud, edge)
-		time.Sleep(20 * time.Second) // what else there was to be acknowledged is
+		time.Sleep(20 * time.Second) // everything else has been acknowledged
 		before := n.initiationsTo(cloud.addr, edge.addr)
 		cloud.send(edge, "last")
 		edge.expect(cloud, "last")

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// end is one end of a tunnel: an engine and the network stack that it serves.
+// end is one end of a tunnel: an engine and its network stack.
 type end struct {
 	*tunnel.Engine
 	stack *netstack.Stack
@@ -33,8 +33,8 @@ func open() (end, error) {
 	return end{e, stack, addr}, err
 }
 
-// Two engines on one machine: each is told the other's public key, and one of them where
-// the other listens. Their overlay addresses follow from their keys.
+// Two engines on one machine: each knows the other's public key, and one knows where the other
+// listens. Their overlay addresses follow from their keys.
 func ExampleEngine() {
 	cloud, err := open()
 	if err != nil {

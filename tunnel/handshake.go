@@ -8,15 +8,15 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// leastLook is the least time between two readings that wait for the device to act.
-const leastLook = 2 * time.Millisecond
+// minPoll is the least time between two readings that wait for the device to act.
+const minPoll = 2 * time.Millisecond
 
 // Handshake starts a new handshake like Redial, waits for it to complete, and returns how long it
 // took. The device's own timestamp decides, so the result does not depend on how often Handshake
 // looks, which is rarer with many peers. It ends when ctx ends, the Engine closes or the peer is
 // removed.
 func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration, error) {
-	before, _, err := e.shaken(k)
+	before, _, err := e.readHandshake(k)
 	if err != nil {
 		return 0, fmt.Errorf("handshake with %s: %w", k, err)
 	}
@@ -25,7 +25,7 @@ func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration
 		return 0, err
 	}
 	for {
-		at, look, err := e.shaken(k)
+		at, look, err := e.readHandshake(k)
 		if err != nil {
 			return 0, fmt.Errorf("handshake with %s: %w", k, err)
 		}
@@ -49,21 +49,21 @@ func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration
 	}
 }
 
-// shaken reads again when the last handshake with a peer completed, zero if never, and returns how
+// readHandshake reads again when the last handshake with a peer completed, zero if never, and returns how
 // long to wait before the next reading.
-func (e *Engine) shaken(k peer.PublicKey) (at time.Time, look time.Duration, err error) {
+func (e *Engine) readHandshake(k peer.PublicKey) (at time.Time, look time.Duration, err error) {
 	r, err := e.readings.now()
 	if err != nil {
 		return time.Time{}, 0, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.stillLocked(k); err != nil {
+	if err := e.checkPeerLocked(k); err != nil {
 		return time.Time{}, 0, err
 	}
 	e.observeNew(time.Now(), r)
-	return e.peers[k].machine.LastHandshake, nextLook(r), nil
+	return e.peers[k].machine.LastHandshake, pollInterval(r), nil
 }
 
-// nextLook is how long to wait for the device to act before reading it again.
-func nextLook(r reading) time.Duration { return max(leastLook, serves(len(r.state.Peers))/20) }
+// pollInterval is how long to wait for the device to act before reading it again.
+func pollInterval(r reading) time.Duration { return max(minPoll, sharedFor(len(r.state.Peers))/20) }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What a handshake took is a round trip, however old a reading of so many peers may be.
+// A handshake takes one round trip, however old a shared reading of many peers may be.
 func TestHandshakeTakesOneRoundTrip(t *testing.T) {
 	for _, others := range []int{0, 19, 219} {
 		t.Run(fmt.Sprint(others+1), func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestHandshakeEnds(t *testing.T) {
 			time.Sleep(time.Second) // virtual
 			begin := time.Now()
 			end.by()
-			if err := <-failed; !errors.Is(err, end.want) || time.Since(begin) > leastLook {
+			if err := <-failed; !errors.Is(err, end.want) || time.Since(begin) > minPoll {
 				t.Errorf("got %v after %v, want %v at once", err, time.Since(begin), end.want)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// fakeTun is a network device of which the test is the other side.
+// fakeTun is a network device with the test on its other side.
 type fakeTun struct {
 	outbound chan []byte // packets to be encrypted
 	inbound  chan []byte // packets that were decrypted
@@ -74,7 +74,7 @@ func (d *fakeTun) Write(bufs [][]byte, offset int) (int, error) {
 	return len(bufs), nil
 }
 
-// packet makes an IPv6 packet without a next header (RFC 8200 §4.7).
+// packet returns an IPv6 packet with no next header (RFC 8200 §4.7).
 func packet(src, dst netip.Addr, payload string) []byte {
 	b := make([]byte, 40, 40+len(payload))
 	b[0] = 6 << 4
@@ -86,18 +86,18 @@ func packet(src, dst netip.Addr, payload string) []byte {
 	return append(b, payload...)
 }
 
-// memory is a network of datagrams in this process. Every address is one socket, and
-// every datagram takes 10 ms.
+// memory is a datagram network inside the process. Every address is one socket, and every
+// datagram takes 10 ms.
 type memory struct {
 	mu    sync.Mutex
 	conns map[netip.AddrPort]*memoryConn
-	// blocked datagrams get lost; nil blocks none.
+	// blocked reports which datagrams are lost; nil means none.
 	blocked func(from, to netip.AddrPort) bool
-	// lost messages do so too; nil loses none.
+	// lost does so by their content; nil means none.
 	lost func(m []byte, from, to netip.AddrPort) bool
-	// late is how much longer than others a message takes; nil for none.
+	// late is the extra delay of a message; nil means none.
 	late func(m []byte, from, to netip.AddrPort) time.Duration
-	// copies is how often a message arrives; nil for once.
+	// copies is how many copies of a message arrive; nil means one.
 	copies func(m []byte) int
 	// initiations counts WireGuard's handshake initiations, lost ones included.
 	initiations map[[2]netip.AddrPort]int
@@ -277,7 +277,7 @@ func (n *node) stop() {
 
 func (n *node) overlay() netip.Addr { return peer.OverlayAddr(n.PublicKey()) }
 
-// as is how others configure this node.
+// as returns this node's configuration as another node's peer.
 func (n *node) as(name string, endpoints ...netip.AddrPort) peer.Config {
 	return peer.Config{Name: name, PublicKey: n.PublicKey(), Endpoints: endpoints}
 }
@@ -309,7 +309,7 @@ func keep(p *device.Peer) {
 
 func (n *node) stats(of *node) PeerStats { return n.Snapshot().Peers[of.PublicKey()] }
 
-// send gives a packet for another node to the device.
+// send passes a packet for another node to the device.
 func (n *node) send(to *node, payload string) {
 	n.tun.outbound <- packet(n.overlay(), to.overlay(), payload)
 }
@@ -368,7 +368,7 @@ func (n *node) drain() {
 	}
 }
 
-// waitFor looks every 10 ms.
+// waitFor polls every 10 ms.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -380,8 +380,8 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// logger writes to the test's log. Not the debug records: the scanner test would hold a
-// line for each cookie reply and take its own log for a leak.
+// logger writes to the test's log, except debug records: the scanner test would keep a line for
+// each cookie reply and take its own log for a leak.
 func logger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }

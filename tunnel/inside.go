@@ -28,37 +28,39 @@ import (
 // dropped.
 
 const (
-	// mostOut and mostIn are how many packets may be inside before no more are let in: four batches
+	// maxOut and maxIn are how many packets may be inside before no more are let in: four batches
 	// out, so that no stage waits for another, and twice as many in, since the socket drops what it
 	// has no room for. On small machines the limit is insideFraction of the process' memory limit,
-	// but at least leastInside.
-	mostOut        = 256
-	mostIn         = 512
-	leastInside    = 64
+	// but at least minInside.
+	maxOut         = 256
+	maxIn          = 512
+	minInside      = 64
 	insideFraction = 16
 	// stalledAfter is how long a lane may let nothing out before it counts as stalled, because
 	// there is no session or the packets were forged. A stalled lane's packets hold back nothing
 	// else.
 	stalledAfter = 100 * time.Millisecond
-	// deadAfter is when a stalled lane drops new packets, except for mostStalled: a session begins
-	// with them. All stalled lanes together take atOnce times what moves.
-	deadAfter   = time.Second
-	mostStalled = 64
-	atOnce      = 4
-	// tryEvery is how often such a lane still lets a packet in: another of its sessions may be
-	// fine, and packets counted as inside may be gone without a sign.
+	// deadAfter is when a stalled lane begins to drop new packets beyond maxStalled. Those few
+	// stay, since a session begins with them. All stalled lanes together hold at most stalledFactor
+	// times the limit of moving ones.
+	deadAfter     = time.Second
+	maxStalled    = 64
+	stalledFactor = 4
+	// tryEvery is how often a full stalled lane still lets a packet in: another of its sessions
+	// may be fine, and packets counted as inside may have been lost unnoticed.
 	tryEvery = 20 * time.Millisecond
-	// breath is how long to wait while nothing comes out: WireGuard returns the buffers of dropped
+	// idleWait is how long to wait while nothing comes out: WireGuard returns the buffers of dropped
 	// packets only when it is given more.
-	breath = 10 * time.Millisecond
+	idleWait = 10 * time.Millisecond
 
 	lanes = 64
 	// sealed is what a packet has around it while it is inside: header, padding and tag.
 	sealed = device.MessageTransportHeaderSize + 16 + 16
 )
 
-// A mark sits where no packet can be: behind the largest of our own packets, in a page that it
-// touches anyway, or at the end of the buffer for larger ones. It begins with magic, which nobody
+// A mark sits where no packet can be: behind the largest packet that fits the MTU, in a page that
+// the packet touches anyway, or at the end of the buffer for larger packets. It begins with
+// magic, which nobody can guess.
 // can send.
 const markSize = 12
 
@@ -66,13 +68,13 @@ var magic = rand.Uint32()
 
 // inside counts what is inside WireGuard in one direction. It is safe for concurrent use.
 type inside struct {
-	began   time.Time   // start of all times
-	way     byte        // which marks are its own
-	near    int         // offset of marks in the buffer, or of its end
-	far     atomic.Bool // some marks were at the end
-	most    int
-	lanes   [lanes]lane
-	dropped atomic.Uint64 // packets for stalled lanes
+	began     time.Time   // start of all times
+	direction byte        // which marks belong to this direction
+	near      int         // offset of marks in the buffer, or of its end
+	far       atomic.Bool // some marks were at the end
+	limit     int
+	lanes     [lanes]lane
+	dropped   atomic.Uint64 // packets for stalled lanes
 
 	waiting atomic.Int32
 	mu      sync.Mutex
@@ -90,7 +92,7 @@ type lane struct {
 // newInside is for packets of up to mtu bytes, and larger ones.
 func newInside(way byte, most int64, mtu int) *inside {
 	fits := debug.SetMemoryLimit(-1) / insideFraction / device.MaxMessageSize
-	w := &inside{began: time.Now(), way: way, most: int(min(max(fits, leastInside), most)), near: min(mtu+sealed, device.MaxMessageSize-markSize)}
+	w := &inside{began: time.Now(), direction: way, limit: int(min(max(fits, minInside), most)), near: min(mtu+sealed, device.MaxMessageSize-markSize)}
 	w.left.L = &w.mu
 	return w
 }
@@ -110,7 +112,7 @@ func (w *inside) enter(buf []byte, size int, of uint32, now int64) {
 	}
 	m := buf[at : at+markSize]
 	binary.NativeEndian.PutUint32(m, magic)
-	m[4], m[5] = w.way, byte(of%lanes)
+	m[4], m[5] = w.direction, byte(of%lanes)
 	binary.NativeEndian.PutUint32(m[8:], l.in.Add(1))
 }
 
@@ -139,7 +141,7 @@ func (w *inside) leave(bufs [][]byte, now int64) {
 
 // unmark removes the mark at the start of b, if there is one.
 func (w *inside) unmark(b []byte, now int64) bool {
-	if binary.NativeEndian.Uint32(b) != magic || b[4] != w.way {
+	if binary.NativeEndian.Uint32(b) != magic || b[4] != w.direction {
 		return false
 	}
 	clear(b[:4])
@@ -189,8 +191,8 @@ func (w *inside) refuses(of uint32, now int64) bool {
 	if n == 0 || !l.stalled(now) {
 		return false
 	}
-	if n < mostStalled || time.Duration(now-l.moved.Load()) < deadAfter {
-		if _, stalled := w.count(); stalled < atOnce*w.most {
+	if n < maxStalled || time.Duration(now-l.moved.Load()) < deadAfter {
+		if _, stalled := w.count(); stalled < stalledFactor*w.limit {
 			return false
 		}
 	}
@@ -202,9 +204,9 @@ func (w *inside) refuses(of uint32, now int64) bool {
 	return true
 }
 
-// wait waits until more may go in, or nothing has come out for a breath.
+// wait waits until more may go in, or nothing has come out for idleWait.
 func (w *inside) wait() {
-	if w.moving() < w.most {
+	if w.moving() < w.limit {
 		return
 	}
 	w.mu.Lock()
@@ -212,16 +214,16 @@ func (w *inside) wait() {
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
 	over := false
-	still := time.AfterFunc(breath, func() {
+	still := time.AfterFunc(idleWait, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		over = true
 		w.left.Broadcast()
 	})
 	defer still.Stop()
-	for !w.closed && !over && w.moving() >= w.most {
+	for !w.closed && !over && w.moving() >= w.limit {
 		w.left.Wait()
-		still.Reset(breath)
+		still.Reset(idleWait)
 	}
 }
 
@@ -242,7 +244,7 @@ type boundary struct{ outbound, inbound *inside }
 
 // newBoundary is for a device of an MTU.
 func newBoundary(mtu int) boundary {
-	return boundary{newInside(1, mostOut, mtu), newInside(2, mostIn, mtu)}
+	return boundary{newInside(1, maxOut, mtu), newInside(2, maxIn, mtu)}
 }
 
 // returned records the buffers that WireGuard returns.

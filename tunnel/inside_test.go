@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// A peer that has been busy holds none of the buffers that it was busy with.
+// A peer that was busy keeps none of the buffers that it used.
 func TestUsedBuffersAreLetGo(t *testing.T) {
 	packets := func() [][]byte { return [][]byte{make([]byte, 1400), make([]byte, 60)} }
 	t.Run("written", func(t *testing.T) {
@@ -58,7 +58,8 @@ func (w *inside) total() int {
 	return moving + stalled
 }
 
-// What is sent to a peer that does not answer fills no queue, and others don't stand behind it.
+// Packets to a peer that does not answer fill no queue, and packets to others do not wait behind
+// them.
 func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -73,20 +74,20 @@ func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 		gone.stop()
 
 		most := 0
-		for range 10 * mostOut * atOnce {
+		for range 10 * maxOut * stalledFactor {
 			cloud.send(gone, "anybody?")
 			most = max(most, cloud.boundary.outbound.total())
 		}
-		if allowed := (atOnce + 1) * mostOut; most > allowed {
+		if allowed := (stalledFactor + 1) * maxOut; most > allowed {
 			t.Errorf("%d packets were inside, want at most %d", most, allowed)
 		}
 		begin := time.Now()
-		for range 2 * mostOut {
+		for range 2 * maxOut {
 			cloud.send(gone, "anybody?")
 			cloud.send(edge, "you")
 			edge.expect(cloud, "you")
 		}
-		if each := time.Since(begin) / (2 * mostOut); each > 2*oneWay {
+		if each := time.Since(begin) / (2 * maxOut); each > 2*oneWay {
 			t.Errorf("a packet to another peer takes %v, want %v", each, oneWay)
 		}
 		if cloud.DroppedUnsent() == 0 {
@@ -96,14 +97,13 @@ func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// laneOf is where packets to a peer are counted.
+// laneOf is the lane in which packets to a peer are counted.
 func laneOf(k peer.PrivateKey) uint32 {
 	a := peer.OverlayAddr(k.Public())
 	return destination(packet(a, a, "")) % lanes
 }
 
-// A peer whose packets are counted together with those of one that does not answer is reached all the
-// same.
+// A peer that shares a lane with one that does not answer can still be reached.
 func TestPeerBesideASilentOneIsReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -116,7 +116,7 @@ func TestPeerBesideASilentOneIsReached(t *testing.T) {
 		edge.set(cloud.as("cloud", cloud.addr))
 		connect(cloud, edge)
 		gone.stop()
-		for range 4 * mostStalled {
+		for range 4 * maxStalled {
 			cloud.send(gone, "anybody?")
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -135,7 +135,7 @@ func TestPeerBesideASilentOneIsReached(t *testing.T) {
 	})
 }
 
-// Packets that nobody has sealed, of a session that is known, do not keep others waiting.
+// Forged packets with the index of a live session do not delay others.
 func TestForgedPacketsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -164,7 +164,7 @@ func TestForgedPacketsHoldUpNobody(t *testing.T) {
 				p := <-edge.tun.inbound
 				got = string(p[40:])
 			}
-			if took := time.Since(begin); took > oneWay+5*breath {
+			if took := time.Since(begin); took > oneWay+5*idleWait {
 				t.Fatalf("a packet of another peer took %v", took)
 			}
 			time.Sleep(stalledAfter - oneWay)
@@ -172,7 +172,8 @@ func TestForgedPacketsHoldUpNobody(t *testing.T) {
 	})
 }
 
-// No more is taken from the network than what is delivered, and what is forged is not waited for.
+// The network is read only as fast as packets are delivered, and forged packets do not count as
+// inside for ever.
 func TestSlowDeliveryAndForgeriesLeaveNothingInside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -198,13 +199,13 @@ func TestSlowDeliveryAndForgeriesLeaveNothingInside(t *testing.T) {
 			<-edge.tun.inbound
 			most = max(most, edge.boundary.inbound.total())
 		}
-		if most < mostIn || most > mostIn+64 {
-			t.Errorf("%d packets were inside, want %d and what one call brings", most, mostIn)
+		if most < maxIn || most > maxIn+64 {
+			t.Errorf("%d packets were inside, want %d and what one call brings", most, maxIn)
 		}
 		n.mu.Lock()
 		forge = true
 		n.mu.Unlock()
-		for range 4 * mostIn {
+		for range 4 * maxIn {
 			cloud.send(edge, "more")
 			time.Sleep(time.Millisecond)
 			edge.drain()
@@ -225,9 +226,9 @@ func TestSlowDeliveryAndForgeriesLeaveNothingInside(t *testing.T) {
 	})
 }
 
-// What a packet costs on its way in and out.
+// BenchmarkInside measures the cost of counting a packet on its way in and out.
 func BenchmarkInside(b *testing.B) {
-	w := newInside(1, mostOut, 1420)
+	w := newInside(1, maxOut, 1420)
 	bufs := make([][]byte, 64)
 	for i := range bufs {
 		bufs[i] = new([device.MaxMessageSize]byte)[:]

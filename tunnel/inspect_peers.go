@@ -18,8 +18,8 @@ const (
 	crossing = 500 * time.Millisecond
 	// unverifiedLifetime is longer than the 49 s that may pass between two initiations.
 	unverifiedLifetime = 2 * time.Minute
-	// stampSlack is by how much a clock must have gone back to be reported: less than that is fixed
-	// by the next try 5 s later.
+	// stampSlack is by how much a clock must have gone back to be reported. A smaller step is
+	// over by the next try 5 s later.
 	stampSlack = 2 * time.Second
 	// inspectedKept bounds the cache of inspected initiations, 100 bytes each.
 	inspectedKept = 2048
@@ -55,11 +55,12 @@ type Sightings struct {
 	NotForUs Sight
 	// OtherKey is an initiation to us from the peer's address by the owner of an unknown key.
 	OtherKey KeySight
-	// StampInPast is an initiation by the peer with an older timestamp than an earlier one. Its
-	// clock was set back, and until it catches up its initiations look like replays. Or it was one.
+	// StampInPast is an initiation by the peer with an older timestamp than an earlier one.
+	// Either its clock was set back, and its initiations look like replays until the clock
+	// catches up, or it was a replay.
 	StampInPast StampSight
-	// Initiated is an initiation by the peer that is valid except for the preshared key, which it does
-	// not show. So the peer can reach us, and knows our key.
+	// Initiated is an initiation by the peer. It is valid, but says nothing about the preshared
+	// key. So the peer can reach us, and knows our key.
 	Initiated Sight
 	// Skew is how far the peer's clock was ahead of ours when the initiation with its newest
 	// timestamp arrived, to a second, less the time on the way. 0 if there was none.
@@ -83,8 +84,8 @@ type arrival struct {
 // newest is the greatest timestamp seen from a peer, and when it arrived.
 type newest struct{ stamp, at time.Time }
 
-// of reads an initiation, or returns its cached content. An invalid one is not for us.
-func (i *inspection) of(seen underlay.InitiationSeen) Initiation {
+// contentOf reads an initiation, or returns its cached content. An invalid one is not for us.
+func (i *inspection) contentOf(seen underlay.InitiationSeen) Initiation {
 	key := arrival{seen.From, seen.At.UnixNano()}
 	i.mu.Lock()
 	in, ok := i.read[key]
@@ -117,7 +118,7 @@ func (e *Engine) inspect(all []underlay.InitiationSeen, hosts map[netip.Addr]boo
 	var read []sighted
 	for _, seen := range all {
 		if hosts[seen.From.Addr()] || strangers && seen.Stranger {
-			read = append(read, sighted{Sight{seen.From, seen.At}, e.inspection.of(seen)})
+			read = append(read, sighted{Sight{seen.From, seen.At}, e.inspection.contentOf(seen)})
 		}
 	}
 	e.mu.Lock()
@@ -219,12 +220,12 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 	return s
 }
 
-// unverified returns the latest response that the device should have accepted but did not. One that
-// was reported stays a while, unless there is a handshake, since it may be too early to judge later
-// ones.
+// unverified returns the latest response that the device should have accepted but did not. Once
+// reported, it is kept for a while unless a handshake completes, since it may be too early to
+// judge later responses.
 //
-// A managed peer's response is matched by the index of our initiation. For other peers the source
-// and the mac1 must do.
+// A managed peer's response is matched by the index of our initiation. Other peers' responses are
+// matched by source address and mac1.
 func (e *Engine) unverified(k peer.PublicKey, responses []underlay.ResponseSeen, read []sighted, hosts map[netip.Addr]bool) (s Sight) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// sightings of another node, at its own address.
+// sightings returns those of another node, at its own address.
 func (n *node) sightings(of *node) Sightings { return n.Sightings(of.PublicKey(), nil) }
 
-// expectNothing fails if anything was sighted. An initiation may have waited for its path until the next
-// one was due, so a clock that is so far behind is none.
+// expectNothing fails if anything was sighted. An initiation may have waited for its path until
+// the next one was due, so a Skew up to that is ignored.
 func (n *node) expectNothing(of *node) {
 	n.t.Helper()
 	got := n.sightings(of)
@@ -63,8 +63,8 @@ func TestResponsesUnderAnotherPresharedKeyAreSighted(t *testing.T) {
 				if got.Initiated.From != edge.addr || got.Initiated.At.Before(begin) {
 					t.Errorf("at the responder: got %+v, want an initiation from %v", got, edge.addr)
 				}
-				// Not managed, cloud has learned from the initiations where to dial, and does so
-				// when it has something to say.
+				// An unmanaged cloud has learned from the initiations where to dial, and does so
+				// when it has data.
 				if managed && !got.Unverified.At.IsZero() {
 					t.Errorf("at the responder: got %+v, want no response", got.Unverified)
 				}
@@ -107,8 +107,8 @@ func TestInitiationsForAndByOtherKeysAreSighted(t *testing.T) {
 	})
 }
 
-// A peer whose clock was set back is locked out until it has caught up, when the gateway
-// that it dials is not the one that was restarted.
+// A peer whose clock was set back is locked out until its clock catches up, unless the gateway
+// that it dials was restarted.
 func TestTimestampsOfThePastAreSighted(t *testing.T) {
 	for name, test := range map[string]struct{ from netip.AddrPort }{
 		"from its address":   {netip.MustParseAddrPort(edgeAddr)},
@@ -143,8 +143,8 @@ func TestTimestampsOfThePastAreSighted(t *testing.T) {
 	}
 }
 
-// Whoever forges the peer's address, and knows our key, cannot make it seem as if only
-// somebody else called from there.
+// Someone who forges the peer's address, and knows our key, cannot make all initiations from
+// there seem to come from another key.
 func TestForgedInitiationsHideNoGenuineOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -175,7 +175,7 @@ func TestForgedInitiationsHideNoGenuineOnes(t *testing.T) {
 		}
 
 		at.write(makeInitiation(t, edge.key, newKey(t), cloud.PublicKey(), time.Now()), cloud.addr)
-		at.read() // the response, which is not followed by data
+		at.read() // the response; no data follows it
 		initiated := cloud.sightings(edge).Initiated
 		if initiated.From != edge.addr {
 			t.Fatalf("got %+v, want an initiation from %v", initiated, edge.addr)
@@ -205,14 +205,14 @@ func TestClockOfThePeerIsTold(t *testing.T) {
 func TestHealthyPeersAreNotSighted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
-		forward(t, n, via, cloud.addr) // Copies of each handshake come this way.
+		forward(t, n, via, cloud.addr) // copies of each handshake arrive on this path
 		cloud.set(edge.managed("edge", edge.addr))
 		edge.set(cloud.managed("cloud", cloud.addr, via))
 		connect(cloud, edge)
 		for range 200 {
 			cloud.expectNothing(edge)
 			edge.expectNothing(cloud)
-			reach(cloud, edge) // The session is renewed every two minutes.
+			reach(cloud, edge) // the session is renewed every two minutes
 			reach(edge, cloud)
 			time.Sleep(3 * time.Second)
 		}
@@ -225,7 +225,7 @@ func TestHealthyPeersAreNotSighted(t *testing.T) {
 	})
 }
 
-// Neighbours behind one address are no strangers to each other's peers.
+// Peers behind one address are not reported as each other's OtherKey.
 func TestOtherPeersAtTheAddressAreNoOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)

@@ -45,8 +45,8 @@ func (p *tap) read() []byte {
 	return b[:n]
 }
 
-// write sends a message. In a bubble of synctest time stands still meanwhile, and what came
-// from one address at one moment would be taken for one message, so it lets some pass.
+// write sends a message. In a synctest bubble time stands still meanwhile, and two messages from
+// one address at the same time would count as one, so write lets some time pass.
 func (p *tap) write(m []byte, to netip.AddrPort) {
 	p.t.Helper()
 	if _, err := p.WriteToUDPAddrPort(m, to); err != nil {
@@ -55,7 +55,7 @@ func (p *tap) write(m []byte, to netip.AddrPort) {
 	time.Sleep(time.Millisecond)
 }
 
-// tapAddr is where nobody but the test is.
+// tapAddr is an address that only the test uses.
 var tapAddr = netip.MustParseAddrPort("192.0.2.50:4500")
 
 // makeInitiation makes an initiation as a device does, but with any timestamp.
@@ -68,7 +68,7 @@ func makeInitiation(t testing.TB, from, ephemeral peer.PrivateKey, to peer.Publi
 	return m
 }
 
-// exchange lets edge's device make an initiation for cloud's, and cloud's a response to it.
+// exchange has edge's device make an initiation for cloud, and cloud's device a response to it.
 func exchange(t *testing.T) (cloud, edge *node, initiation, response []byte) {
 	n, cloud, edge := pair(t)
 	tap := listenTap(t, n, tapAddr)
@@ -124,7 +124,7 @@ func TestDevicesAcceptWhatInspectorReads(t *testing.T) {
 	})
 }
 
-// fixedKey is a key that is the same at each run.
+// fixedKey returns the same key in each run.
 func fixedKey(b byte) peer.PrivateKey {
 	return peer.PrivateKeyFromBytes([peer.KeySize]byte{1: b})
 }
@@ -134,7 +134,7 @@ var fixedStamp = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 func TestInspectorRefusesWhatNoDeviceAccepts(t *testing.T) {
 	us, from := fixedKey(1), fixedKey(2)
 	i, valid := NewInspector(us), makeInitiation(t, from, fixedKey(3), us.Public(), fixedStamp)
-	mac := func(m []byte) []byte { // Everybody who knows our public key can.
+	mac := func(m []byte) []byte { // anyone who knows our public key can compute it
 		public := us.Public()
 		key := hashed([]byte("mac1----"), public[:])
 		h, err := blake2s.New128(key[:])

@@ -54,17 +54,17 @@ func (l *deviceLog) debug(format string, args ...any) {
 // us this is no fault, and the sender (a check, a flow) reports it.
 const noEndpoint = "no known endpoint for peer"
 
-// noWay reports whether an error means that a peer cannot be sent to now: there is no address, the
+// unreachable reports whether an error means that a peer cannot be sent to now: there is no address, the
 // relay's allocation has ended, or the network is down. Other parts report each of these once, not
 // for each packet.
-func noWay(err error) bool {
+func unreachable(err error) bool {
 	return err.Error() == noEndpoint || errors.Is(err, underlay.ErrNoCandidates) || errors.Is(err, underlay.ErrNoRelay) ||
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
 func (l *deviceLog) warn(format string, args ...any) {
 	for _, a := range args {
-		if err, ok := a.(error); ok && noWay(err) {
+		if err, ok := a.(error); ok && unreachable(err) {
 			l.debug(format, args...)
 			return
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// managed is how others configure this node when its path is chosen for them.
+// managed returns this node's configuration as another node's managed peer.
 func (n *node) managed(name string, endpoints ...netip.AddrPort) peer.Config {
 	c := n.as(name, endpoints...)
 	c.Managed = true
@@ -40,7 +40,7 @@ func (n *node) event(kind EventKind, of *node) Event {
 	}
 }
 
-// heard forgets the events that have come, and gives how many there were of a kind.
+// heard discards the queued events, and returns how many were of the kind.
 func (n *node) heard(kind EventKind) int {
 	count := 0
 	for {
@@ -57,13 +57,13 @@ func (n *node) heard(kind EventKind) int {
 
 var none peer.Path
 
-// via is a second way to cloud, through a forwarder that translates addresses.
+// via is a second path to cloud, through a forwarder that translates addresses.
 var via = netip.MustParseAddrPort("198.51.100.200:7")
 
 func TestManagedPeersMeetAndLearnTheirPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
-		cloud.set(edge.managed("edge")) // It is to dial: no path to it is known.
+		cloud.set(edge.managed("edge")) // edge dials: cloud knows no path to it
 		edge.set(cloud.managed("cloud", netip.MustParseAddrPort("192.0.2.1:1"), cloud.addr))
 		connect(cloud, edge)
 		for _, n := range []struct{ at, of *node }{{cloud, edge}, {edge, cloud}} {
@@ -107,7 +107,7 @@ func TestManagedPeerDoesNotRoam(t *testing.T) {
 	})
 }
 
-// A peer that has endpoints but is not managed still moves as WireGuard does.
+// A peer that has endpoints but is not managed roams.
 func TestPeersThatAreNotManagedRoam(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)
@@ -134,7 +134,7 @@ func TestPathThatIsOpenOneWayOnly(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, cloud, edge := pair(t)
 				forward(t, n, via, cloud.addr)
-				// The direct path is the faster one; nothing comes back on it.
+				// The direct path is faster, but nothing comes back on it.
 				n.block(func(from, to netip.AddrPort) bool { return from == cloud.addr && to == edge.addr })
 				cloud.set(edge.managed("edge"))
 				switch {

@@ -60,7 +60,7 @@ type Event struct {
 func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.stillLocked(k); err != nil {
+	if err := e.checkPeerLocked(k); err != nil {
 		return fmt.Errorf("set the paths of %s: %w", k, err)
 	}
 	p := e.peers[k]
@@ -87,8 +87,8 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 	return nil
 }
 
-// routeLocked passes a managed peer's paths to the underlay. Engine.mu is held, so that older paths
-// cannot overtake newer ones.
+// routeLocked passes a managed peer's paths to the underlay. Engine.mu is held, so that an older
+// set of paths cannot replace a newer one.
 func (e *Engine) routeLocked(k peer.PublicKey, p *peerState) {
 	e.bind.SetCandidates(endpointID(k), p.addresses())
 	e.bind.SetSelected(endpointID(k), p.selected())
@@ -105,9 +105,9 @@ func (p *peerState) selected() peer.Path {
 // maxPaths is the number of paths that the underlay sends initiations on.
 const maxPaths = 16
 
-// addresses returns the paths on which a peer may be reached. For a managed peer these are the ones
-// to initiate on, and finally the last proven one. For any other peer they are the last proven one
-// and its endpoints. All but initiations goes to the first.
+// addresses returns the paths on which a peer may be reached. For a managed peer these are the
+// paths to initiate on, followed by the last proven one. For other peers they are the last proven
+// one and the endpoints. Everything but initiations goes to the first.
 func (p *peerState) addresses() []peer.Path {
 	var paths []peer.Path
 	if p.paths != nil {
@@ -139,9 +139,9 @@ func (p *peerState) reachable() bool {
 	return known > 0 || p.machine.Source.IsValid()
 }
 
-// tellLocked queues an event for drive to deliver. It replaces a queued event of the same kind
+// queueEventLocked queues an event for drive to deliver. It replaces a queued event of the same kind
 // about the same peer.
-func (e *Engine) tellLocked(event Event) {
+func (e *Engine) queueEventLocked(event Event) {
 	if e.onEvent == nil {
 		return
 	}
@@ -149,8 +149,8 @@ func (e *Engine) tellLocked(event Event) {
 	e.events = append(e.events, event)
 }
 
-// tell delivers the events. Only drive calls it.
-func (e *Engine) tell() {
+// deliverEvents delivers the events. Only drive calls it.
+func (e *Engine) deliverEvents() {
 	e.mu.Lock()
 	events := e.events
 	e.events = nil

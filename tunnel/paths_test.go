@@ -34,8 +34,8 @@ func TestSilentPathIsReportedOnceAndLeft(t *testing.T) {
 		if took := time.Since(begin); took < silenceLimit || took > silenceLimit+2*time.Second {
 			t.Errorf("it took %v, want a little more than %v", took, silenceLimit)
 		}
-		// The handshake that follows gets through by the other path, and its first data
-		// message too; what is selected stays so.
+		// The next handshake gets through on the other path, and so does its first data message.
+		// The selected path does not change.
 		if got := edge.event(HandshakeDone, cloud); got.Path != around {
 			t.Errorf("handshake over %v, want %v", got.Path, around)
 		}
@@ -49,7 +49,7 @@ func TestSilentPathIsReportedOnceAndLeft(t *testing.T) {
 		edge.setPaths(cloud, around, straight, around)
 		edge.send(cloud, "moved")
 		cloud.expect(edge, "moved")
-		// Still the handshakes report, but not silence.
+		// Handshakes are still reported, but silence is not.
 		time.Sleep(10 * time.Second)
 		if edge.heard(Silent) > 0 {
 			t.Error("the new path was called silent")
@@ -57,7 +57,7 @@ func TestSilentPathIsReportedOnceAndLeft(t *testing.T) {
 	})
 }
 
-// What needs no answer is not taken for silence, if the peer answers what does.
+// Data that needs no answer does not count as silence, if the peer answers data that does.
 func TestAQuietPeerIsAskedBeforeItCountsAsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
@@ -125,7 +125,7 @@ func TestManagedPeerIsDialledAsSoonAsAPathIsKnown(t *testing.T) {
 				cloud.set(edge.managed("edge"))
 				c := cloud.managed("cloud")
 				c.Keepalive = keepalive
-				edge.set(c) // The device tries, with keepalives, and has nowhere to send to.
+				edge.set(c) // the device tries, with keepalives, and has no address to send to
 				time.Sleep(100 * time.Millisecond)
 				begin := time.Now()
 				edge.setPaths(cloud, none, peer.Direct(cloud.addr))
@@ -138,7 +138,7 @@ func TestManagedPeerIsDialledAsSoonAsAPathIsKnown(t *testing.T) {
 	}
 }
 
-// The relay is known a moment after the first dial, which went nowhere.
+// The relay becomes known just after the first dial, which had no path.
 func TestNewPathIsTriedSoonAfterADialInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)
@@ -189,7 +189,7 @@ func TestSetPathsChangesNothingButThePaths(t *testing.T) {
 		if !after.LastHandshake.Equal(before.LastHandshake) || n.initiationsTo(edge.addr, cloud.addr) != initiations {
 			t.Errorf("there was another handshake: %v, then %v", before.LastHandshake, after.LastHandshake)
 		}
-		// All that was tried before is so again: the last proven path too.
+		// All earlier paths are tried again, including the last proven one.
 		edge.setPaths(cloud, none, peer.Direct(via))
 		if err := edge.Redial(cloud.PublicKey()); err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestSetPathsRefusals(t *testing.T) {
 	})
 }
 
-// What is told of an event may use the Engine.
+// An event's callback may use the Engine.
 func TestEventsMayBeAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemory()

@@ -67,8 +67,8 @@ func (e *Engine) prepare(c peer.Config) {
 	e.bind.SetCandidates(id, next.addresses())
 }
 
-// adopt updates the book of peers after the device. Readings up to the number outdated are from
-// before.
+// adopt updates the peer table once the device has changed. Readings up to the number outdated
+// were begun before the change.
 func (e *Engine) adopt(d difference, outdated uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,7 +88,7 @@ func (e *Engine) adopt(d difference, outdated uint64) {
 	for _, c := range d.changed {
 		p := e.peers[c.PublicKey]
 		if p == nil || p.config.Managed != c.Managed {
-			p = &peerState{id: endpointID(c.PublicKey), config: c, wished: e.wish}
+			p = &peerState{id: endpointID(c.PublicKey), config: c, generation: e.generation}
 			p.machine.Config = handshake.Config{Managed: c.Managed, Yields: handshake.Yields(e.publicKey, c.PublicKey)}
 			p.machine.Add(now)
 			e.peers[c.PublicKey] = p
@@ -128,8 +128,8 @@ func (e *Engine) commands(d difference) []uapi.PeerConfig {
 	return change
 }
 
-// replaces reports whether the device has to recreate a peer: WireGuard decides then whether the
-// peer roams.
+// replaces reports whether the device has to recreate a peer: WireGuard decides only at creation
+// whether a peer roams.
 func (e *Engine) replaces(c peer.Config) bool {
 	was := e.peers[c.PublicKey]
 	return was != nil && was.config.Managed != c.Managed

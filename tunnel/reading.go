@@ -9,27 +9,27 @@ import (
 )
 
 // The device returns the state of all its peers at once, as text: 3 µs and half a kilobyte for
-// each. With many peers that is requested more often than needed, by each peer's checks and on each
-// path change. So a reading is shared for a while, longer with more peers: half a second with
-// 1,000. With few peers it is always read again.
+// each. With many peers each peer's checks and each path change request it, more often than
+// needed. So a reading is shared for a while, longer with more peers: half a second with 1,000.
+// With few peers it is always read again.
 const (
-	alwaysRead  = 16 // peers
-	ageEach     = 500 * time.Microsecond
-	greatestAge = 500 * time.Millisecond
+	alwaysRead = 16 // peers
+	ageEach    = 500 * time.Microsecond
+	maxShared  = 500 * time.Millisecond
 )
 
-// serves is how long a reading of so many peers is shared.
-func serves(peers int) time.Duration {
-	return min(time.Duration(max(peers-alwaysRead, 0))*ageEach, greatestAge)
+// sharedFor is how long a reading of so many peers is shared.
+func sharedFor(peers int) time.Duration {
+	return min(time.Duration(max(peers-alwaysRead, 0))*ageEach, maxShared)
 }
 
-// readings shares readings of the device. It is safe for concurrent use: only one reading is made
-// at a time, and those who waited for it share it.
+// readings shares readings of the device. It is safe for concurrent use. Only one reading is made
+// at a time, and all who waited for it share it.
 type readings struct {
 	// state queries the device, look the underlay.
 	state func() (uapi.Device, error)
 	look  func() underlay.Observations
-	// turn holds a token while nobody reads. Nobody keeps it while waiting.
+	// turn holds a token while nobody reads. Nobody keeps the token while waiting.
 	turn chan struct{}
 
 	mu    sync.Mutex // guards the following, held briefly
@@ -63,7 +63,7 @@ func (r *reading) lasts(times int) time.Duration {
 	if r == nil {
 		return 0
 	}
-	return time.Duration(times)*serves(len(r.state.Peers)) - time.Since(r.at)
+	return time.Duration(times)*sharedFor(len(r.state.Peers)) - time.Since(r.at)
 }
 
 // isAfter reports whether the reading was begun after the time.
@@ -75,8 +75,8 @@ func (r *readings) newest() *reading {
 	return r.last
 }
 
-// lately returns a recent reading.
-func (r *readings) lately() (reading, error) { return r.notOlder(1) }
+// recent returns a recent reading.
+func (r *readings) recent() (reading, error) { return r.notOlder(1) }
 
 // notOlder returns a reading of at most times the usual age.
 func (r *readings) notOlder(times int) (reading, error) {
@@ -87,7 +87,7 @@ func (r *readings) notOlder(times int) (reading, error) {
 	if last := r.newest(); last.lasts(times) > 0 {
 		return *last, nil
 	}
-	return r.again()
+	return r.read()
 }
 
 // now returns a reading that was begun after the call, however recent the last one is.
@@ -97,7 +97,7 @@ func (r *readings) now() (reading, error) {
 	if last := r.newest(); last.isAfter(called) {
 		return *last, nil
 	}
-	return r.again()
+	return r.read()
 }
 
 // fresh returns a reading that was begun after the call, with what was seen. With many peers it
@@ -128,7 +128,7 @@ func (r *readings) due(after time.Time) (next reading, wait time.Duration, err e
 		next = *last
 	} else if wait := last.lasts(1); wait > 0 {
 		return reading{}, wait, nil
-	} else if next, err = r.again(); err != nil {
+	} else if next, err = r.read(); err != nil {
 		return reading{}, 0, err
 	}
 	if next.seen == nil {
@@ -139,8 +139,8 @@ func (r *readings) due(after time.Time) (next reading, wait time.Duration, err e
 	return next, 0, nil
 }
 
-// again reads. Its caller has the turn.
-func (r *readings) again() (reading, error) {
+// read reads. Its caller has the turn.
+func (r *readings) read() (reading, error) {
 	r.mu.Lock()
 	r.begun++
 	next := reading{at: time.Now(), n: r.begun}

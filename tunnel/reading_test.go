@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// counted makes readings of n peers, which take a while, and counts them.
+// counted returns readings of n peers, each of which takes a while, and their count.
 func counted(n int) (*readings, *int) {
 	made := new(int)
 	return newReadings(func() (uapi.Device, error) {
@@ -25,7 +25,7 @@ func TestReadingsOfFewPeersAreNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, made := counted(alwaysRead)
 		for range 5 {
-			if _, err := r.lately(); err != nil {
+			if _, err := r.recent(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -39,26 +39,26 @@ func TestReadingsOfManyPeersServeForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, made := counted(10_000)
 		for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
-			got, err := r.lately()
+			got, err := r.recent()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if age := time.Since(got.at); age > greatestAge {
-				t.Errorf("the counters are %v old, want at most %v", age, greatestAge)
+			if age := time.Since(got.at); age > maxShared {
+				t.Errorf("the counters are %v old, want at most %v", age, maxShared)
 			}
 		}
-		if most := int(10*time.Second/greatestAge) + 1; *made > most {
+		if most := int(10*time.Second/maxShared) + 1; *made > most {
 			t.Errorf("%d readings in 10 s, want at most %d", *made, most)
 		}
 		r.forget()
 		before := *made
-		if _, err := r.lately(); err != nil || *made != before+1 {
+		if _, err := r.recent(); err != nil || *made != before+1 {
 			t.Errorf("after peers have changed %d readings were made (%v), want 1", *made-before, err)
 		}
 	})
 }
 
-// Whoever asks what was seen gets nothing from before the question, however many ask.
+// A fresh reading contains nothing from before the request, however many callers request one.
 func TestFreshReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const askers = 100
@@ -86,12 +86,12 @@ func TestFreshReadingsAreShared(t *testing.T) {
 	})
 }
 
-// Who waits for a fresh reading keeps nobody from the last one, nor from a change of the
-// peers, and stops when the tunnel closes.
+// A caller that waits for a fresh reading does not block readers of the last one, nor a change of
+// the peers. It stops when the tunnel closes.
 func TestWaitingForAFreshReadingHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, made := counted(10_000)
-		first, err := r.lately()
+		first, err := r.recent()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,14 +102,14 @@ func TestWaitingForAFreshReadingHoldsNobodyUp(t *testing.T) {
 		}()
 		synctest.Wait() // it waits for the first to be old
 		begin := time.Now()
-		if got, err := r.lately(); err != nil || got.n != first.n {
+		if got, err := r.recent(); err != nil || got.n != first.n {
 			t.Errorf("got reading %d (%v), want the first, %d", got.n, err, first.n)
 		}
 		r.forget()
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("a reading that serves and forgetting it took %v", took)
 		}
-		if got, err := r.lately(); err != nil || got.n == first.n || *made != 2 {
+		if got, err := r.recent(); err != nil || got.n == first.n || *made != 2 {
 			t.Errorf("after forgetting, got reading %d (%v) of %d, want a second one", got.n, err, *made)
 		}
 		begin = time.Now()
@@ -120,13 +120,13 @@ func TestWaitingForAFreshReadingHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A reading that was begun before the peers changed serves nobody who asks afterwards.
+// A reading that was begun before the peers changed is not used afterwards.
 func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, made := counted(10_000)
 		before := make(chan reading)
 		go func() {
-			got, err := r.lately()
+			got, err := r.recent()
 			if err != nil {
 				t.Error(err)
 			}
@@ -134,7 +134,7 @@ func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
 		}()
 		synctest.Wait() // it is being made
 		outdated := r.forget()
-		after, err := r.lately()
+		after, err := r.recent()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,8 +144,7 @@ func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
 	})
 }
 
-// Of many peers the counters are read less often, by nobody else in between, and often enough
-// to notice silence in time.
+// The counters of many peers are read less often, but often enough to notice silence in time.
 func TestManyPeersAreReadLessOften(t *testing.T) {
 	for peers, want := range map[int]time.Duration{1: time.Second, alwaysRead: time.Second, 516: 1500 * time.Millisecond, 1000: 1984 * time.Millisecond, 5000: 2 * time.Second} {
 		if got := lookEvery(peers); got != want {
@@ -155,7 +154,7 @@ func TestManyPeersAreReadLessOften(t *testing.T) {
 			t.Errorf("%d peers are looked at every %v, too seldom to notice silence after %v", peers, lookEvery(peers), silenceLimit)
 		}
 	}
-	if own := patience * serves(1000); own < lookEvery(1000) {
+	if own := patience * sharedFor(1000); own < lookEvery(1000) {
 		t.Errorf("who looks at a thousand peers takes a reading of %v ago, but one is made only every %v", own, lookEvery(1000))
 	}
 }

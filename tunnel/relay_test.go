@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// relay gives the node an allocation at the address: what arrives there comes in over the
-// relay, and what goes out over it comes from there.
+// relay gives the node an allocation at the address. Datagrams to the address arrive over the
+// relay, and those sent over the relay come from the address.
 func relay(t *testing.T, n *memory, bind *underlay.Bind, id string, at netip.AddrPort) (remove func()) {
 	t.Helper()
 	c, err := n.listen(at.Addr())(at.Port())
@@ -57,7 +57,7 @@ func TestSessionOverARelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, cloud, edge := pair(t)
-				// Both are behind firewalls; edge's allocation is all that lets them meet.
+				// Both are behind firewalls; they can only meet at edge's allocation.
 				n.block(func(from, to netip.AddrPort) bool { return from == edge.addr || to == edge.addr })
 				remove := relay(t, n, edge.bind, "relay-1", relayed)
 				over := peer.Path{Via: "relay-1", Remote: cloud.addr}
@@ -89,7 +89,7 @@ func TestSessionOverARelay(t *testing.T) {
 				errors := edge.bind.Counters().SendErrors
 				edge.send(cloud, "lost")
 				waitFor(t, "an error", func() bool { return edge.bind.Counters().SendErrors > errors })
-				n.block(nil) // Now there is another way.
+				n.block(nil) // now there is another path
 				edge.setPaths(cloud, none, peer.Direct(cloud.addr))
 				connect(cloud, edge)
 			})
@@ -97,7 +97,7 @@ func TestSessionOverARelay(t *testing.T) {
 	}
 }
 
-// unmanagedOverRelay is for peers that roam: they follow a peer to a relay as anywhere.
+// unmanagedOverRelay is the test for peers that roam: they follow a peer to a relay, too.
 func unmanagedOverRelay(t *testing.T, n *memory, cloud, edge *node, cloudDials bool) {
 	t.Helper()
 	if cloudDials {
@@ -112,7 +112,7 @@ func unmanagedOverRelay(t *testing.T, n *memory, cloud, edge *node, cloudDials b
 		connect(cloud, edge)
 		return
 	}
-	// It knows cloud's address, but nobody tells it to take the relay.
+	// It knows cloud's address, but is not configured to use the relay.
 	cloud.set(edge.as("edge"))
 	edge.set(cloud.as("cloud", cloud.addr))
 	time.Sleep(time.Minute)

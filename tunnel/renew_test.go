@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A session is renewed after the wait, and only if the peer has not done so.
+// A session is renewed after the wait, unless the peer has renewed it.
 func TestRenewingLeavesThePeerTheFirstWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cloud, edge := pair(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
-// The tests of this file use real sockets on the loopback interface, in real time.
+// The tests in this file use real sockets on the loopback interface, in real time.
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
@@ -83,7 +83,7 @@ func TestClosedEngineRefuses(t *testing.T) {
 	if err := a.Redial(peer.PublicKey{1}); !errors.Is(err, ErrClosed) {
 		t.Errorf("Redial: got %v, want ErrClosed", err)
 	}
-	a.stop() // A second time does nothing.
+	a.stop() // a second stop does nothing
 }
 
 func TestRedialErrors(t *testing.T) {
@@ -110,7 +110,7 @@ func TestDeviceThatGoesAwayEndsTheTunnel(t *testing.T) {
 	}
 }
 
-// plainDevice is wireguard-go as it comes, with its own bind and one peer.
+// plainDevice is unmodified wireguard-go, with its own bind and one peer.
 func plainDevice(t *testing.T, key peer.PrivateKey, p uapi.PeerConfig) (*fakeTun, uint16) {
 	t.Helper()
 	d := newFakeTun()
@@ -145,7 +145,7 @@ func TestStockPeer(t *testing.T) {
 			a := startReal(t, underlay.New, underlay.Options{})
 			key := newKey(t)
 			psk := peer.PresharedKeyFromBytes([32]byte{3})
-			inner := netip.MustParseAddr("fc00::7") // Outside of the overlay's fd00::/8.
+			inner := netip.MustParseAddr("fc00::7") // outside the overlay's fd00::/8
 			p := uapi.PeerConfig{
 				PublicKey: a.PublicKey(), PresharedKey: &psk,
 				AllowedIPs: []netip.Prefix{netip.PrefixFrom(a.overlay(), 128)},
@@ -176,7 +176,7 @@ func TestStockPeer(t *testing.T) {
 			if got := a.Snapshot().Peers[key.Public()].Endpoint; got != netip.AddrPortFrom(loopback, port) {
 				t.Errorf("endpoint: got %v, want %v:%d", got, loopback, port)
 			}
-			// A packet from an address that is not the stock peer's own goes nowhere.
+			// A packet whose source is not an address of the stock peer is dropped.
 			stock.outbound <- packet(netip.MustParseAddr("fc00::8"), a.overlay(), "forged")
 			stock.outbound <- there
 			if got := <-a.tun.inbound; !bytes.Equal(got, there) {
@@ -247,7 +247,7 @@ func TestScannerMeetsSilence(t *testing.T) {
 				t.Fatalf("burst %d did not arrive", i/burst)
 			}
 		}
-		if i%4_000 == 0 { // The tunnel works meanwhile.
+		if i%4_000 == 0 { // the tunnel works meanwhile
 			a.send(b, "through")
 			b.expect(a, "through")
 		}
@@ -273,11 +273,11 @@ func TestScannerMeetsSilence(t *testing.T) {
 	}
 }
 
-// marker is a STUN binding request that tells itself apart.
+// marker is a recognisable STUN binding request.
 var marker = []byte("\x00\x01\x00\x00\x21\x12\xa4\x42end of burst")
 
-// recordInitiation connects b to a through a socket that keeps b's first initiation.
-// It answers from another port, so b's later direct handshake moves the path to a.
+// recordInitiation connects b to a through a socket that stores b's first initiation. The socket
+// forwards from another port, so b's later direct handshake moves the path to a.
 func recordInitiation(t *testing.T, a, b *node) []byte {
 	t.Helper()
 	tap, err := net.ListenUDP("udp4", &net.UDPAddr{IP: loopback.AsSlice()})
@@ -306,7 +306,7 @@ func recordInitiation(t *testing.T, a, b *node) []byte {
 	return bytes.Clone(buf[:148])
 }
 
-// probe is one datagram of a scanner's.
+// probe returns one datagram of a scanner.
 func probe(rng *rand.Rand, initiation []byte) []byte {
 	random := func(n int) []byte {
 		b := make([]byte, n)
@@ -318,11 +318,11 @@ func probe(rng *rand.Rand, initiation []byte) []byte {
 	switch rng.IntN(6) {
 	case 0:
 		return initiation
-	case 1: // Cut short, or with a body of another.
+	case 1: // cut short, or with the body of another type
 		b := bytes.Clone(initiation)
 		copy(b[100:], random(48))
 		return b[:rng.IntN(len(b)+1)]
-	case 2: // Well-formed but for the keys.
+	case 2: // well-formed except for the keys
 		size := []int{0, 148, 92, 64, 32 + rng.IntN(1400)}
 		typ := 1 + rng.IntN(4)
 		b := random(size[typ])
@@ -337,7 +337,7 @@ func probe(rng *rand.Rand, initiation []byte) []byte {
 
 func heapInUse() int64 {
 	runtime.GC()
-	runtime.GC() // What sync.Pool held goes with the second.
+	runtime.GC() // the second run frees what sync.Pool held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

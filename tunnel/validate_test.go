@@ -18,7 +18,7 @@ func prefixes(s ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// siteOf is the network of local addresses that a key's overlay address is in.
+// siteOf is the network of local addresses that contains a key's overlay address.
 func siteOf(k peer.PublicKey) string {
 	return netip.PrefixFrom(peer.OverlayAddr(k), peer.SiteBits).Masked().String()
 }
@@ -26,7 +26,7 @@ func siteOf(k peer.PublicKey) string {
 func TestAStockPeerMayHaveALocalNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := startNode(t, newMemory(), newKey(t), cloudAddr)
-		stranger := newKey(t).Public() // nobody's key yet
+		stranger := newKey(t).Public() // a key that no peer has yet
 		router := peer.Config{Name: "router", PublicKey: newKey(t).Public(), Stock: true, AllowedIPs: prefixes(siteOf(stranger))}
 		e.set(router, peer.Config{Name: "cloud", PublicKey: newKey(t).Public()})
 		if err := e.SetPeers([]peer.Config{router, {Name: "edge", PublicKey: stranger}}); !errors.Is(err, ErrPeerSet) || !strings.Contains(err.Error(), `the overlay address of peer "edge"`) {
@@ -43,7 +43,7 @@ func TestContradictoryPeersAreRefused(t *testing.T) {
 	endpoint := func(s string) []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(s)} }
 	for name, test := range map[string]struct {
 		peers []peer.Config
-		says  []string // what the message must hold
+		says  []string // what the error must contain
 	}{
 		"two of one name": {[]peer.Config{{Name: "x", PublicKey: a}, {Name: "x", PublicKey: b}}, []string{`"x"`, a.String(), b.String()}},
 		"two of one key":  {[]peer.Config{{Name: "x", PublicKey: a}, {Name: "y", PublicKey: a}}, []string{`"x"`, `"y"`, a.String()}},

@@ -22,7 +22,7 @@ var (
 
 // kinds are the forms of what is told, by the words of the tag.
 var kinds = sync.OnceValue(func() map[string]kind {
-	host, authority := fit(foreign.Host.Most(maxText)), fit(foreign.Authority.Most(maxText))
+	host, authority := fit(foreign.Host.Max(maxText)), fit(foreign.Authority.Max(maxText))
 	return map[string]kind{
 		// Texts. One that has not the form becomes [foreign.Unfit] or, of words, nothing.
 		"place":     textKind(place),
@@ -101,7 +101,7 @@ func place(s string) string {
 	if a, ok := address(s); ok {
 		return a
 	}
-	return foreign.Of(s).As(foreign.Host.Most(maxText))
+	return foreign.Of(s).As(foreign.Host.Max(maxText))
 }
 
 // address is an IP address with a port. A zone is a free text, and means nothing anywhere

@@ -54,7 +54,7 @@ func TestConnectionsApartAreDroppedWhenTold(t *testing.T) {
 	}
 }
 
-// Objects of Kubernetes' own kinds can come as protobuf; whoever reads JSON still gets that.
+// Objects of Kubernetes' own kinds can be read as protobuf; clients of JSON still get JSON.
 func TestProtobufIsForWhoAsksForIt(t *testing.T) {
 	var accepted atomic.Value
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,9 +1,9 @@
-// Package behaviour finds out how the NAT in front of a socket maps and filters (RFC 4787
-// §4.1 and §5), by asking one STUN server that has two addresses, as RFC 5780 §4 has it.
+// Package behaviour determines how the NAT in front of a socket maps and filters (RFC 4787 §4.1
+// and §5), with one STUN server that has two addresses, as in RFC 5780 §4.
 //
-// A [Test] is a state machine without socket or clock: packets and `now` in, datagrams and
-// the next deadline out. It asks a server at A1:P1, whose other address is A2:P2, in
-// three stages; what is in one stage is asked at the same time:
+// A [Test] is a state machine without socket or clock: packets and the time go in, datagrams and
+// the next deadline come out. It queries a server at A1:P1, whose other address is A2:P2, in
+// three stages. The requests of a stage are sent at the same time:
 //
 //	1 basic       A1:P1                                the mapped address, and A2:P2
 //	2 filtering   A1:P1, answer from A2:P2, please     it arrives: endpoint-independent
@@ -12,14 +12,14 @@
 //	              A2:P2                                as A2:P1: address-dependent
 //	              A1:P2, if it was not heard in 2      is it there at all?
 //
-// Filtering comes first, since a NAT lets in what the socket has sent to: see
-// [Test.Spoken]. Silence in stage 2 counts only when the same address and port answer in
-// stage 3. And stage 3 shows whether the datagrams that the NAT refused in stage 2 left
-// something behind that turns later ones to that address away: see [Test.Strays].
+// Filtering comes first, since a NAT lets in packets from addresses that the socket has sent to:
+// see [Test.Spoken]. Silence in stage 2 counts only if the same address and port answer in stage
+// 3. Stage 3 also shows whether the datagrams that the NAT refused in stage 2 left state behind
+// that affects later ones to that address: see [Test.Strays].
 //
-// A request is sent at 0, 250, 500, 1000, 1500 and 2000 ms and given up after 3 s, so that
-// with 10 % loss each way an answer is missed once in 20,000 times. A NAT that filters takes
-// the full 3 s to tell, others a few round trips.
+// A request is sent at 0, 250, 500, 1000, 1500 and 2000 ms and given up after 3 s. With 10 % loss
+// each way an answer is missed once in 20,000 times. With a NAT that filters the test takes the
+// full 3 s, otherwise a few round trips.
 package behaviour
 
 import (
@@ -31,17 +31,17 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
-// How a NAT maps or filters: the terms of RFC 4787 that the status document uses.
+// Mapping and filtering behaviour, in the terms of RFC 4787 that the status document uses.
 const (
 	EndpointIndependent     = "endpoint-independent"
 	AddressDependent        = "address-dependent"
 	AddressAndPortDependent = "address-and-port-dependent"
-	// EndpointDependent is one of the latter two, when the server cannot tell which.
+	// EndpointDependent is one of the latter two, if the server cannot tell which.
 	EndpointDependent = "endpoint-dependent"
 	Unknown           = "unknown"
 )
 
-// Strays says what a datagram that the NAT refuses does to it.
+// Strays says how a NAT reacts to a datagram that it refuses.
 type Strays string
 
 // Strays.
@@ -57,7 +57,7 @@ type Datagram struct {
 	Packet []byte
 }
 
-// stage is the part of the test that is in progress.
+// stage is the part of the test in progress.
 //
 //	basic ──> filtering ──> mapping ──> finished
 //	  └─────── no second address ───────────^
@@ -70,7 +70,7 @@ const (
 	finished
 )
 
-// Test is one run against one server. It is not safe for concurrent use.
+// Test is one test with one server. It is not safe for concurrent use.
 type Test struct {
 	newTx         func() stunwire.TxID
 	server, other netip.AddrPort // A1:P1, A2:P2
@@ -78,7 +78,7 @@ type Test struct {
 	refuse        func(netip.AddrPort) string // nil = nothing
 
 	stage   stage
-	started bool // the stage's exchanges are made
+	started bool // the stage's exchanges exist
 
 	first        *exchange // with A1:P1
 	answerOther  *exchange // with A1:P1, to be answered from A2:P2
@@ -90,30 +90,29 @@ type Test struct {
 	result result
 }
 
-// New makes a test that asks a server at an address. It begins with the first
-// [Test.Poll].
+// New returns a test that queries the server. It begins with the first [Test.Poll].
 func New(server netip.AddrPort) *Test {
 	t := &Test{newTx: stunwire.NewTxID, server: unmap(server)}
 	t.result.none("the test is not finished")
 	return t
 }
 
-// Spoken tells addresses that the socket has sent to within the last minutes, or may send
-// to during the test: other STUN servers, and those of an earlier test
-// ([Test.Destinations]). A NAT may let in what comes from there, so an answer from there
-// says nothing about its filtering, which is then unknown.
+// Spoken adds addresses that the socket has sent to within the last minutes, or may send to
+// during the test: other STUN servers, and those of an earlier test ([Test.Destinations]). A NAT
+// may let in packets from there. An answer from there says nothing about filtering, which is then
+// unknown.
 func (t *Test) Spoken(addrs ...netip.AddrPort) {
 	for _, a := range addrs {
 		t.spoken = append(t.spoken, unmap(a))
 	}
 }
 
-// Refuse has the test ask why nothing may be sent to the other address that the server
-// tells; an empty reason lets it.
+// Refuse sets a function that says why nothing may be sent to the server's other address. The
+// reason is empty if the address may be used.
 func (t *Test) Refuse(why func(netip.AddrPort) (reason string)) { t.refuse = why }
 
-// Poll returns what is to be sent now and when to poll again at the latest; the zero time
-// when the test is finished. It is to be called after each [Test.Handle] too.
+// Poll returns what to send now and the latest time of the next poll; the zero time if the test
+// is finished. Call it after each [Test.Handle], too.
 func (t *Test) Poll(now time.Time) (send []Datagram, next time.Time) {
 	for t.stage != finished {
 		if !t.started {
@@ -133,7 +132,7 @@ func (t *Test) Poll(now time.Time) (send []Datagram, next time.Time) {
 	return send, time.Time{}
 }
 
-// start makes the exchanges of the stage.
+// start creates the exchanges of the stage.
 func (t *Test) start(now time.Time) {
 	a1p2 := netip.AddrPortFrom(t.server.Addr(), t.other.Port())
 	a2p1 := netip.AddrPortFrom(t.other.Addr(), t.server.Port())
@@ -152,7 +151,7 @@ func (t *Test) start(now time.Time) {
 	}
 }
 
-// active are the exchanges of the stage that it still waits for.
+// active returns the stage's exchanges that are still pending.
 func (t *Test) active() []*exchange {
 	var of []*exchange
 	switch t.stage {
@@ -160,7 +159,7 @@ func (t *Test) active() []*exchange {
 		of = []*exchange{t.first}
 	case filtering:
 		of = []*exchange{t.answerOther, t.answerPort}
-		if t.answerOther.state == answered || t.answerOther.state == refused { // The other adds nothing.
+		if t.answerOther.state == answered || t.answerOther.state == refused { // the other adds nothing
 			return nil
 		}
 	case mapping:
@@ -169,7 +168,7 @@ func (t *Test) active() []*exchange {
 	return slices.DeleteFunc(of, func(x *exchange) bool { return x == nil || x.state != waiting })
 }
 
-// deadline is when an exchange of the stage is due; zero when it waits for none.
+// deadline returns when an exchange of the stage is due; zero if none is pending.
 func (t *Test) deadline() time.Time {
 	var next time.Time
 	for _, x := range t.active() {
@@ -208,7 +207,7 @@ func (t *Test) conclude() stage {
 	}
 }
 
-// Handle takes a STUN message that arrived at the socket, and reports whether it answers a
+// Handle handles a STUN message that arrived at the socket, and reports whether it answers a
 // request of the test.
 func (t *Test) Handle(_ time.Time, packet []byte, from netip.AddrPort) bool {
 	m, err := stunwire.Parse(packet)
@@ -224,7 +223,7 @@ func (t *Test) Handle(_ time.Time, packet []byte, from netip.AddrPort) bool {
 	return false
 }
 
-// Destinations are the addresses that the test may have sent to, or made the server
+// Destinations returns the addresses that the test may have sent to, or may have made the server
 // answer from.
 func (t *Test) Destinations() []netip.AddrPort {
 	if !t.other.IsValid() || t.answerOther == nil {
@@ -236,9 +235,8 @@ func (t *Test) Destinations() []netip.AddrPort {
 	}
 }
 
-// Mapped is the address that the server saw the socket's datagrams come from; invalid
-// while it is unknown. If it is the host's own, there is no NAT, and the filtering is
-// a firewall's.
+// Mapped returns the address from which the server saw the socket's datagrams come; invalid while
+// unknown. If it is the host's own, there is no NAT, and the filtering is a firewall's.
 func (t *Test) Mapped() netip.AddrPort {
 	if t.first == nil {
 		return netip.AddrPort{}

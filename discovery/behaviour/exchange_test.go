@@ -93,7 +93,7 @@ func TestForeignAnswersAreNotTaken(t *testing.T) {
 			t.Errorf("%s is taken for an answer", name)
 		}
 	}
-	test.Handle(now, answer, a2p2) // The right transaction, from elsewhere.
+	test.Handle(now, answer, a2p2) // the right transaction, from another address
 	test.Handle(now, failure, a2p2)
 	if _, next := test.Poll(now); next.IsZero() || test.Mapped().IsValid() {
 		t.Error("an answer from elsewhere counts")

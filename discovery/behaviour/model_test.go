@@ -20,16 +20,16 @@ var (
 	public3 = netip.MustParseAddrPort("198.51.100.7:40002")
 )
 
-// model is a NAT and a server in one: what answer, from where, a request to an address
-// gets; nothing when it is lost or refused.
+// model is a NAT and a server in one: which answer a request to an address gets, and from where;
+// none if it is lost or refused.
 type model struct {
-	// mapped is the mapping towards a destination; public where there is none.
+	// mapped is the mapping towards a destination; public if there is none.
 	mapped map[netip.AddrPort]netip.AddrPort
-	// admits says whether the NAT lets in an answer from there to a request to A1:P1.
+	// admits reports whether the NAT lets in an answer from an address to a request to A1:P1.
 	admits func(from netip.AddrPort) bool
-	// dead are addresses of the server that never answer.
+	// dead are the server's addresses that never answer.
 	dead []netip.AddrPort
-	// answer replaces the server's answer, if it is set.
+	// answer replaces the server's answer if set.
 	answer func(m *stunwire.Message, to netip.AddrPort) (reply *stunwire.Message, from netip.AddrPort)
 	loss   float64 // each way
 	rng    *rand.Rand
@@ -84,7 +84,7 @@ func (s *model) honest(m *stunwire.Message, to netip.AddrPort) (*stunwire.Messag
 	return &stunwire.Message{Class: stunwire.Success, Mapped: mapped, Other: a2p2, Origin: from}, from
 }
 
-// run drives a test in virtual time, with answers after 20 ms, and gives how long it took.
+// run drives a test in virtual time, with answers after 20 ms, and returns how long it took.
 func run(t *testing.T, test *Test, s *model) time.Duration {
 	t.Helper()
 	type arrival struct {
@@ -123,7 +123,7 @@ func run(t *testing.T, test *Test, s *model) time.Duration {
 	}
 }
 
-// only admits answers from those addresses.
+// only admits answers from the given addresses.
 func only(from ...netip.AddrPort) func(netip.AddrPort) bool {
 	return func(a netip.AddrPort) bool {
 		for _, f := range from {

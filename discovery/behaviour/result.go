@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// result is what a test found.
+// result is the outcome of a test.
 type result struct {
 	mapping, filtering string
 	strays             Strays
-	whyMapping         string // it is unknown
+	whyMapping         string // why mapping is unknown
 	whyFiltering       string
 }
 
-// none notes that nothing was found.
+// none records that nothing was found.
 func (r *result) none(why string) {
 	*r = result{Unknown, Unknown, StraysUnknown, why, why}
 }
 
-// Result returns the behaviour in the words of the status document, whether the test is
-// finished, and for people why something is unknown; empty when nothing is.
+// Result returns the behaviour in the terms of the status document, whether the test is finished,
+// and a readable reason if something is unknown.
 func (t *Test) Result() (mapping, filtering string, done bool, reason string) {
 	r := t.result
 	switch {
@@ -34,12 +34,12 @@ func (t *Test) Result() (mapping, filtering string, done bool, reason string) {
 	return r.mapping, r.filtering, t.stage == finished, reason
 }
 
-// Strays reports whether the NAT keeps datagrams in mind that it does not let in: two such
-// NATs have to be punched in order (they are "poisoned" by who comes first).
+// Strays reports whether the NAT keeps state about datagrams that it refuses. Two such NATs have
+// to be punched in order: they are "poisoned" by the side that comes first.
 func (t *Test) Strays() Strays { return t.result.strays }
 
-// unusable says why the rest of the test cannot be done with a server's other address. It
-// is the server's word only, so it must not lead to where the server itself is not.
+// unusable says why the rest of the test cannot use a server's other address. Only the server
+// vouches for it, so it must not lead to a place where the server itself is not.
 func unusable(server, other netip.AddrPort) string {
 	a := other.Addr()
 	switch {
@@ -54,7 +54,7 @@ func unusable(server, other netip.AddrPort) string {
 	return ""
 }
 
-// judge draws the conclusions.
+// judge evaluates the answers.
 func (t *Test) judge() result {
 	r := result{strays: StraysUnknown}
 	for _, x := range []*exchange{t.answerOther, t.answerPort} {
@@ -85,7 +85,7 @@ func (t *Test) judgeMapping() (word, why string) {
 	case t.otherBoth.state == answered && t.answerOther.state == answered:
 		return EndpointDependent, t.otherAddress.why
 	}
-	// Another port towards A2:P2 alone may be what a refused datagram left behind.
+	// Another port towards A2:P2 only may be the effect of a refused datagram.
 	return Unknown, t.otherAddress.why
 }
 
@@ -100,7 +100,7 @@ func (t *Test) judgeFiltering() (word, why string) {
 		return Unknown, spokenReason(both.from)
 	case both.state == answered:
 		return EndpointIndependent, ""
-	case t.otherBoth.state != answered: // Silence was the server's, for all that is known.
+	case t.otherBoth.state != answered: // the server itself may be silent
 		return Unknown, t.otherBoth.why
 	case port.state == refused:
 		return Unknown, port.why
@@ -118,13 +118,13 @@ func spokenReason(from netip.AddrPort) string {
 	return fmt.Sprintf("this gateway has spoken to %v lately, so that a NAT may let in what comes from there", from)
 }
 
-// judgeStrays compares where datagrams to the one whose own were refused leave from with
-// where others do.
+// judgeStrays compares the mapped port towards the address whose datagrams were refused with that
+// towards others.
 func (t *Test) judgeStrays(r result) Strays {
 	switch {
 	case r.mapping != EndpointIndependent || r.filtering == Unknown:
 		return StraysUnknown
-	case r.filtering == EndpointIndependent: // Nothing is refused.
+	case r.filtering == EndpointIndependent: // nothing is refused
 		return StraysIgnored
 	case t.otherBoth.mapped != t.first.mapped:
 		return StraysKept

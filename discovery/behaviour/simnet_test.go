@@ -132,8 +132,8 @@ func gatewaySocket(t *testing.T, in *simnet.Internet, b *simnet.Behaviour, f sim
 	return conn
 }
 
-// A second test within the NAT's memory would take an address-restricted NAT for one that
-// lets everybody in, if it were not told of the first.
+// A second test within the NAT's memory would take an address-restricted NAT for one that lets
+// everybody in, if it did not know of the first.
 func TestAnEarlierTestIsAllowedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := simnet.New(simnet.Options{Seed: 1})

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// A record set is asked for again within these, whatever its time to live.
+	// A record set is queried again within these limits, whatever its TTL.
 	minTTL = 5 * time.Second
 	maxTTL = time.Hour
-	// negativeTTL is for servers that do not say how long it holds that something does not
-	// exist: without a SOA record the answer is not to be kept (RFC 2308 §5).
+	// negativeTTL is for servers that do not say how long a negative answer is valid: without a
+	// SOA record it should not be cached (RFC 2308 §5).
 	negativeTTL = 15 * time.Second
-	// maxAliases bounds the aliases that are followed in a row.
+	// maxAliases limits the aliases that are followed in a row.
 	maxAliases = 8
 )
 
@@ -30,15 +30,15 @@ type question struct {
 
 func (q question) String() string { return dns.TypeToString[q.rtype] + " " + shown(q.name) }
 
-// answer is what a server said. Without records there are none.
+// answer is a server's answer. No records means that there are none.
 type answer struct {
-	records []dns.RR // of the type that was asked for
-	// missing: the name does not exist at all.
+	records []dns.RR // of the queried type
+	// missing is whether the name does not exist at all.
 	missing bool
-	// alias is the name that the one that was asked for stands for, of which the server did
-	// not tell more; empty when there is nothing left to ask.
+	// alias is the target of the queried name's alias, if the server did not follow it; empty if
+	// there is nothing left to query.
 	alias string
-	// validated: the resolver has validated the answer.
+	// validated is whether the resolver has validated the answer.
 	validated bool
 	ttl       time.Duration
 	from      netip.AddrPort
@@ -57,8 +57,7 @@ func (a answer) same(b answer) bool {
 	return true
 }
 
-// unpack reads the answer to a question that was sent with a number. What is none is
-// errMessage.
+// unpack parses the answer to a question with an id. For anything else the error is errMessage.
 func unpack(packet []byte, id uint16, q question) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	if err := m.Unpack(packet); err != nil {
@@ -73,9 +72,9 @@ func unpack(packet []byte, id uint16, q question) (*dns.Msg, error) {
 	return m, nil
 }
 
-// read takes from a message what answers a question: the records at the end of the
-// aliases. An error is a server's that cannot answer, or records that lead nowhere, which
-// servers may report as a failure of theirs.
+// read extracts the answer to a question from a message: the records at the end of the aliases.
+// The error is that of a server that cannot answer, or of records that lead nowhere, which
+// servers may report as their own failure.
 func read(m *dns.Msg, q question) (answer, error) {
 	failed := m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError
 	a := answer{validated: m.AuthenticatedData, missing: m.Rcode == dns.RcodeNameError, ttl: maxTTL}
@@ -122,8 +121,8 @@ func read(m *dns.Msg, q question) (answer, error) {
 	return a, nil
 }
 
-// negative completes an answer without records: either there are none, which the SOA record
-// of the zone bounds in time, or the server did not follow the alias.
+// negative completes an answer without records. Either there are none, for as long as the zone's
+// SOA record says, or the server did not follow the alias.
 func (a *answer) negative(m *dns.Msg, name string, alias bool) {
 	for _, rr := range m.Ns {
 		if soa, is := rr.(*dns.SOA); is {
@@ -138,7 +137,7 @@ func (a *answer) negative(m *dns.Msg, name string, alias bool) {
 	a.ttl = min(a.ttl, negativeTTL)
 }
 
-// aliasError: aliases lead in a circle, or too far. Asking another server does not help.
+// aliasError is a loop of aliases, or too many in a row. Another server would not help.
 type aliasError struct {
 	q     question
 	names []string
@@ -156,10 +155,10 @@ func (e aliasError) Error() string {
 	return fmt.Sprintf("more than %d aliases (CNAME) in a row: %s", maxAliases, chain)
 }
 
-// serverError is a server's refusal to answer.
+// serverError is a server's error response.
 type serverError struct {
 	rcode int
-	info  string // of its extended error
+	info  string // from its extended error
 }
 
 func (e serverError) Error() string {
@@ -173,7 +172,7 @@ func (e serverError) Error() string {
 	return "answers " + what
 }
 
-// refusal is the error that a message reports: errBogus where it is known that validation
+// refusal returns the error that a message reports: errBogus if validation is known to have
 // failed (RFC 8914 §4.7 to §4.13).
 func refusal(m *dns.Msg) error {
 	e := serverError{rcode: m.Rcode}
@@ -192,7 +191,7 @@ func refusal(m *dns.Msg) error {
 	return e
 }
 
-// isServfail reports whether a server failed without saying why.
+// isServfail reports whether a server failed without giving a reason.
 func isServfail(err error) bool {
 	var e serverError
 	return errors.As(err, &e) && e.rcode == dns.RcodeServerFailure && !errors.Is(err, errBogus)

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// udpSize is the largest answer by UDP that is asked for: it fits every path that IPv6
-	// passes (1280 bytes less headers), so that none arrives in fragments.
+	// udpSize is the largest UDP answer that we ask for. It fits every path that carries IPv6
+	// (1280 bytes less headers), so answers do not arrive in fragments.
 	udpSize = 1232
-	// serverWait is what a server is given by UDP, streamWait by TCP.
+	// serverWait is how long to wait for a server over UDP, streamWait over TCP.
 	serverWait = 2 * time.Second
 	streamWait = 4 * time.Second
-	// rounds is how often all servers are asked before a question counts as unanswered.
+	// rounds is how often all servers are queried before a question counts as unanswered.
 	rounds = 2
 )
 
-// client asks DNS servers. It is safe for concurrent use.
+// client queries DNS servers. It is safe for concurrent use.
 type client struct {
 	servers func() ([]netip.AddrPort, error)
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	health  health
 }
 
-// ask puts a question to the servers, one after the other, until one answers it. It takes
-// at most 2 s a server and round, 4 s more for a long answer.
+// ask sends a question to one server after another until one answers. It takes at most 2 s per
+// server and round, and 4 s more for a long answer.
 func (c *client) ask(ctx context.Context, q question) (answer, error) {
 	servers, err := c.servers()
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *client) ask(ctx context.Context, q question) (answer, error) {
 	return answer{}, unanswered(servers, failed)
 }
 
-// worthwhile reports whether asking again may help: not when every server has refused.
+// worthwhile reports whether another round may help: not if every server has refused.
 func worthwhile(failed map[netip.AddrPort]error) bool {
 	for _, err := range failed {
 		if !errors.As(err, new(serverError)) {
@@ -69,7 +69,7 @@ func worthwhile(failed map[netip.AddrPort]error) bool {
 	return false
 }
 
-// unanswered sums up why no server answered.
+// unanswered describes why no server answered.
 func unanswered(servers []netip.AddrPort, failed map[netip.AddrPort]error) error {
 	var parts []string
 	for _, s := range servers {
@@ -87,13 +87,13 @@ func serverText(s netip.AddrPort) string {
 	return s.String()
 }
 
-// askServer asks one server. A failure to validate is told from other failures by asking
-// for what it would not give (RFC 4035 §3.2.2, the CD bit).
+// askServer queries one server. A failed validation is distinguished from other failures by a
+// query without validation (RFC 4035 §3.2.2, the CD bit).
 func (c *client) askServer(ctx context.Context, s netip.AddrPort, q question) (answer, error) {
 	a, err := c.exchange(ctx, s, q, true, false)
 	var e serverError
 	if errors.As(err, &e) && (e.rcode == dns.RcodeFormatError || e.rcode == dns.RcodeNotImplemented) {
-		a, err = c.exchange(ctx, s, q, false, false) // A server from before EDNS0 (RFC 6891 §7).
+		a, err = c.exchange(ctx, s, q, false, false) // a server from before EDNS0 (RFC 6891 §7)
 	}
 	if isServfail(err) {
 		if _, unchecked := c.exchange(ctx, s, q, true, true); unchecked == nil {
@@ -104,7 +104,7 @@ func (c *client) askServer(ctx context.Context, s netip.AddrPort, q question) (a
 	return a, err
 }
 
-// exchange sends one question, by TCP when the answer by UDP is truncated.
+// exchange sends one question, over TCP if the UDP answer is truncated.
 func (c *client) exchange(ctx context.Context, s netip.AddrPort, q question, edns, unchecked bool) (answer, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(q.name, q.rtype)
@@ -133,7 +133,7 @@ func (c *client) exchange(ctx context.Context, s netip.AddrPort, q question, edn
 	return read(r, q)
 }
 
-// over talks to a server with a connection of its own: one question, one port.
+// over talks to a server on a new connection: one question per port.
 func (c *client) over(ctx context.Context, network string, wait time.Duration, s netip.AddrPort, talk func(net.Conn) (*dns.Msg, error)) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -150,7 +150,7 @@ func (c *client) over(ctx context.Context, network string, wait time.Duration, s
 	return m, nil
 }
 
-// reason puts an error into words that follow upon the server's name.
+// reason describes an error in words that follow the server's name.
 func reason(err error, wait time.Duration) error {
 	var op *net.OpError
 	switch {
@@ -164,12 +164,12 @@ func reason(err error, wait time.Duration) error {
 	return err
 }
 
-// datagram waits for the answer; what is none is someone's guess and is passed over.
+// datagram waits for the answer and ignores other packets, which may be someone's guesses.
 func datagram(conn net.Conn, packet []byte, id uint16, q question) (*dns.Msg, error) {
 	if _, err := conn.Write(packet); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, 64<<10) // servers may send more than they were told to
+	buf := make([]byte, 64<<10) // servers may send more than they should
 	for {
 		n, err := conn.Read(buf)
 		if err != nil {

@@ -66,12 +66,13 @@ func TestAnAnswer(t *testing.T) {
 	}
 }
 
-// TestTheNextServer has the first one fail in its ways; once silent, it is asked last.
+// TestTheNextServer makes the first server fail in several ways; if it is silent, it is asked
+// last.
 func TestTheNextServer(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		prepare func(z *zoneServer)
-		again   int // how often the first is asked by two questions
+		again   int // how often two questions ask the first one
 	}{
 		{"refuses", func(z *zoneServer) { z.rcode = dns.RcodeRefused }, 2},
 		{"is silent", func(z *zoneServer) { z.mute = true }, 1},
@@ -129,7 +130,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestAFailureWithAReason reads the extended error of a resolver that validates.
+// TestAFailureWithAReason reads the extended error of a validating resolver.
 func TestAFailureWithAReason(t *testing.T) {
 	m := new(dns.Msg)
 	m.SetQuestion("example.com.", dns.TypeA)

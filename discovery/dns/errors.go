@@ -6,8 +6,8 @@ var (
 	// ErrRunning is returned by a second [Finder.Run].
 	ErrRunning = errors.New("dns: the finder runs already")
 
-	// errBogus: the resolver found a signature to be wrong.
+	// errBogus is returned if the resolver found a wrong signature.
 	errBogus = errors.New("DNSSEC validation failed")
-	// errMessage: what came is no answer to what was asked.
+	// errMessage is returned for a message that does not answer the question.
 	errMessage = errors.New("no answer to the question")
 )

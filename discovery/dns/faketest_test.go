@@ -10,20 +10,20 @@ import (
 	"github.com/miekg/dns"
 )
 
-// zoneServer is an authoritative server in memory, over UDP and TCP at one port of the
-// loopback interface. It follows aliases within its zone, as servers do.
+// zoneServer is an authoritative server in memory, over UDP and TCP on one loopback port. Like
+// other servers it follows aliases within its zone.
 type zoneServer struct {
 	addr netip.AddrPort
 
 	mu      sync.Mutex
 	records []dns.RR
-	rcode   int  // of every answer, unless it is asked without checking
-	edns    bool // it knows EDNS0
+	rcode   int  // of every answer, except to queries without checking
+	edns    bool // it supports EDNS0
 	ad      bool
 	mute    bool
-	stray   bool // it sends answers to other questions first
+	stray   bool // it first sends answers to other questions
 	asked   []dns.Question
-	streams int // questions by TCP
+	streams int // questions over TCP
 }
 
 func newZoneServer(t *testing.T, zone string) *zoneServer {
@@ -52,7 +52,7 @@ func newZoneServer(t *testing.T, zone string) *zoneServer {
 	return z
 }
 
-// listenBoth finds a port that is free for both protocols.
+// listenBoth opens a port that is free for both protocols.
 func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	t.Helper()
 	var l net.ListenConfig
@@ -73,7 +73,7 @@ func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	return nil, nil
 }
 
-// set replaces the records by those of a zone file.
+// set replaces the records with those of a zone file.
 func (z *zoneServer) set(t *testing.T, zone string) {
 	t.Helper()
 	var records []dns.RR

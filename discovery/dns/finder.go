@@ -15,27 +15,27 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxAsking bounds the questions that are in progress at a time, of all domains together.
+// maxAsking limits the concurrent questions of all domains together.
 const maxAsking = 8
 
-// Options of a [Finder]. Domains are required.
+// Options configure a [Finder]. Domains are required.
 type Options struct {
-	// Domains are browsed, each for itself.
+	// Domains are browsed independently.
 	Domains []string
-	// Servers are asked; nil = those of resolv.conf, which is read again for every question.
+	// Servers are queried; nil = those of resolv.conf, read again for every question.
 	Servers []netip.AddrPort
-	// Seed makes the draw among records of one priority this gateway's own; nil = a random
-	// one, which draws again at every start.
+	// Seed makes the order of records of one priority specific to this gateway; nil = a random
+	// seed, which changes the order at every start.
 	Seed []byte
-	// Refuse says why an address may not be dialled; empty when it may. nil = all may.
+	// Refuse says why an address may not be dialled; empty if it may. nil = all may.
 	Refuse func(netip.AddrPort) string
 	// Dial opens a connection to a server, "udp" or "tcp"; nil = the system's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Changed is called when [Finder.Domains] has something else to say. It is called without
-	// locks, possibly by several goroutines at a time, and must not block for long. nil =
-	// nobody is told.
+	// Changed is called when the result of [Finder.Domains] has changed. It is called without
+	// locks, possibly by several goroutines at a time, and must not block for long. It may be
+	// nil.
 	Changed func()
-	// Logger is told of changes; nil = nobody is.
+	// Logger logs changes; nil = discard.
 	Logger *slog.Logger
 }
 
@@ -58,14 +58,14 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Finder browses domains while [Finder.Run] runs. Nothing is asked before. Its methods are
-// safe for concurrent use.
+// Finder browses domains while [Finder.Run] runs, and sends nothing before. Its methods are safe
+// for concurrent use.
 type Finder struct {
 	o      Options
 	client *client
 	slots  chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following
 	running bool
 	domains []Domain // in the order of the options
 	wakes   []chan struct{}
@@ -76,7 +76,7 @@ func CheckDomain(name string) error {
 	labels, ok := dns.IsDomainName(name)
 	switch full := service + dns.Fqdn(name); {
 	case !ok || labels == 0 || strings.Trim(name, ".") == "" || len(full) > 200:
-		// 255 bytes in all (RFC 1035 §2.3.4), with room for the label of an instance.
+		// 255 bytes in total (RFC 1035 §2.3.4), with room for an instance's label.
 		return fmt.Errorf("%q is not a domain name", name)
 	case strings.HasPrefix(fold(name), "_"):
 		return fmt.Errorf("%q is the name of a service, and the domain that it is in is wanted, as example.com", name)
@@ -86,7 +86,7 @@ func CheckDomain(name string) error {
 	return nil
 }
 
-// New makes a finder that asks nothing yet.
+// New returns a finder that does nothing yet.
 func New(o Options) (*Finder, error) {
 	o.setDefaults()
 	f := &Finder{o: o, slots: make(chan struct{}, maxAsking)}
@@ -105,15 +105,14 @@ func New(o Options) (*Finder, error) {
 	return f, nil
 }
 
-// Domains is what is known now. A domain that was not looked through yet is there with
-// nothing.
+// Domains returns what is known now. A domain that was not completely browsed yet is empty.
 func (f *Finder) Domains() []Domain {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.domains)
 }
 
-// NetworkChanged has everything asked for again at once.
+// NetworkChanged queries everything again at once.
 func (f *Finder) NetworkChanged() {
 	for _, w := range f.wakes {
 		select {
@@ -123,8 +122,8 @@ func (f *Finder) NetworkChanged() {
 	}
 }
 
-// Run browses until ctx ends, whose cause it returns. It owns its goroutines and waits for
-// them. A finder runs once.
+// Run browses until ctx ends, and returns ctx's cause. It owns its goroutines and waits for them.
+// A finder runs once.
 func (f *Finder) Run(ctx context.Context) error {
 	f.mu.Lock()
 	again := f.running
@@ -142,7 +141,7 @@ func (f *Finder) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// outcome is what came of a question.
+// outcome is the result of a question.
 type outcome struct {
 	q   question
 	a   answer
@@ -154,7 +153,7 @@ func (f *Finder) browse(ctx context.Context, n int) {
 	m := newMachine(f.o.Domains[n], f.o.Seed, f.o.Refuse)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	answers := make(chan outcome, maxQuestions) // so that nobody waits for the reader
+	answers := make(chan outcome, maxQuestions) // so that no sender waits for the reader
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -171,7 +170,7 @@ func (f *Finder) browse(ctx context.Context, n int) {
 			return
 		case <-timer.C:
 		case <-f.wakes[n]:
-			m.hurry(time.Now())
+			m.refreshAll(time.Now())
 		case o := <-answers:
 			m.answered(time.Now(), o.q, o.a, o.err)
 		}
@@ -191,7 +190,7 @@ func (f *Finder) ask(ctx context.Context, q question, answers chan<- outcome) {
 	}
 }
 
-// publish shows a domain, and tells when there is something else to see.
+// publish sets the state of a domain, and calls Changed if it changed.
 func (f *Finder) publish(n int, d Domain) {
 	f.mu.Lock()
 	before := f.domains[n]
@@ -204,7 +203,7 @@ func (f *Finder) publish(n int, d Domain) {
 	f.o.Changed()
 }
 
-// logChanges says what is found and what is wrong with it, once each.
+// logChanges logs found gateways and their problems, once each.
 func (f *Finder) logChanges(before, now Domain) {
 	was := map[string]Instance{}
 	for _, i := range before.Instances {

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestAFinderFollowsAZone has a gateway appear in a zone, change its key and go.
+// TestAFinderFollowsAZone lets a gateway appear in a zone, change its key and disappear.
 func TestAFinderFollowsAZone(t *testing.T) {
 	z := newZoneServer(t, "")
 	changed := make(chan struct{}, 64)

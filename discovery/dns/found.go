@@ -8,68 +8,68 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Domain is what is known about a domain that is browsed.
+// Domain is what is known about a browsed domain.
 type Domain struct {
 	Name string // as configured, in lower case
-	// Looked is when it was last looked through to the end; zero = not yet.
+	// Looked is when it was last browsed completely; zero = never.
 	Looked time.Time
-	// Instances are in the order of their names.
+	// Instances are sorted by name.
 	Instances []Instance
-	// Problems are those of the domain itself, not of an instance.
+	// Problems are those of the domain itself, not of its instances.
 	Problems []Problem
-	// DNSSEC is what the resolver says of the list of instances.
+	// DNSSEC is what the resolver says about the list of instances.
 	DNSSEC DNSSEC
 }
 
-// Instance is a gateway as a zone has it. It is usable when it has a key and addresses.
+// Instance is a gateway according to a zone. It is usable if it has a key and addresses.
 type Instance struct {
 	Name   foreign.Text // the label, unescaped: any bytes
 	Record string       // the full name
-	// Key is zero where no TXT record has one that can be read.
+	// Key is zero if no TXT record has a readable key.
 	Key          peer.PublicKey
 	Capabilities []string
-	// Addresses are those that may be dialled, in the order in which they are to be tried.
+	// Addresses are those that may be dialled, in the order in which to try them.
 	Addresses []Address
-	// Problems name what is wrong with its records, the worst first. It may be usable in
-	// spite of them.
+	// Problems are those of its records, the worst first. It may be usable in spite of them.
 	Problems []Problem
 	DNSSEC   DNSSEC
 	// SeenAt is when the oldest of its records was last confirmed.
 	SeenAt time.Time
 }
 
-// Usable reports whether there is a key and somewhere to dial.
+// Usable reports whether there is a key and an address to dial.
 func (i Instance) Usable() bool { return !i.Key.IsZero() && len(i.Addresses) > 0 }
 
-// Address is one of an instance's.
+// Address is an address of an instance.
 type Address struct {
 	Addr netip.AddrPort
-	// Order is its place by priority and weight, 0 first. The addresses of one SRV record
-	// have the same.
+	// Order is its position by priority and weight, 0 first. The addresses of one SRV record have
+	// the same Order.
 	Order            uint8
 	Priority, Weight uint16
 	Target           string // the host name
 }
 
-// DNSSEC is what a resolver says of answers.
+// DNSSEC is what a resolver says about answers.
 type DNSSEC uint8
 
 // States of DNSSEC.
 const (
-	// NotValidated: the resolver has not validated all of it, or does not validate.
+	// NotValidated: the resolver does not validate, or has not validated all answers.
 	NotValidated DNSSEC = iota
-	// Validated: it has validated all that was used. Its word is as good as the way to it.
+	// Validated: the resolver has validated all answers used. That is as trustworthy as the path
+	// to the resolver.
 	Validated
-	// Bogus: it found a signature to be wrong and gave no answer.
+	// Bogus: the resolver found a wrong signature and gave no answer.
 	Bogus
 )
 
-// Kind tells problems apart.
+// Kind is the kind of a problem.
 type Kind uint8
 
 // Kinds of problems.
 const (
-	// Unanswered: no server answers, or all fail. What was known holds for a day.
+	// Unanswered: no server answers, or all fail. The last known records stay in use for a day.
 	Unanswered Kind = iota + 1
 	// Nothing: the domain has no gateways.
 	Nothing
@@ -82,11 +82,11 @@ const (
 // Problem is something wrong with a record.
 type Problem struct {
 	Kind Kind
-	// Record is its type and name, as "SRV cloud._postern._udp.example.com".
+	// Record is its type and name: "SRV cloud._postern._udp.example.com".
 	Record foreign.Text
-	// What is a clause that follows upon it: "does not exist".
+	// What is a clause that follows Record: "does not exist".
 	What foreign.Text
 }
 
-// String is the problem in words.
+// String describes the problem.
 func (p Problem) String() string { return p.Record.String() + " " + p.What.String() }

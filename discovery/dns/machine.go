@@ -11,36 +11,36 @@ import (
 )
 
 const (
-	// What no server answers is asked again after retryFirst, and twice as long each time,
-	// up to retryMost.
+	// An unanswered question is repeated after retryFirst, then after twice as long each time, up
+	// to retryMost.
 	retryFirst, retryMost = 5 * time.Second, 5 * time.Minute
-	// staleFor is how long what was last known holds while no server answers: RFC 8767 §5
-	// recommends one to three days.
+	// staleFor is how long the last known records stay in use while no server answers. RFC 8767
+	// §5 recommends one to three days.
 	staleFor = 24 * time.Hour
-	// maxQuestions bounds the record sets of a domain that are asked for, and pace how often:
-	// ten a second on average, however short a zone's times to live.
+	// maxQuestions limits the record sets of a domain, and pace how often they are queried: ten
+	// per second on average, however short a zone's TTLs.
 	maxQuestions = 512
 	pace         = 100 * time.Millisecond
-	// idleWait is how long a machine sleeps that has nothing to ask.
+	// idleWait is how long a machine sleeps that has no questions.
 	idleWait = time.Minute
 )
 
 // entry is what is known about a record set.
 type entry struct {
-	known    bool // answer holds
+	known    bool // answer is valid
 	answer   answer
 	at       time.Time // of the answer
-	due      time.Time // when it is asked for again, by its time to live
-	hurried  bool      // it is to be asked for at once, and again when it is pending
+	due      time.Time // when to query it again, by its TTL
+	urgent   bool      // to be queried at once, and again if a query is pending
 	pending  bool
 	failures int   // in a row
-	err      error // why it was not answered the last time; nil when it was
+	err      error // why the last query failed; nil if it did not
 	used     bool  // by the survey
-	unsure   bool  // it is from before other records changed, and what it says may not fit them
+	unsure   bool  // older than a change of other records, which it may not match
 }
 
-// machine browses one domain: answers and the time in, questions and the next deadline
-// out. It holds no clock and is not safe for concurrent use.
+// machine browses one domain: answers and the time in, questions and the next deadline out. It
+// has no clock and is not safe for concurrent use.
 type machine struct {
 	domain  string // folded
 	seed    []byte
@@ -53,8 +53,8 @@ func newMachine(domain string, seed []byte, refuse func(netip.AddrPort) string) 
 	return &machine{domain: fold(domain), seed: seed, refuse: refuse, entries: map[question]*entry{}}
 }
 
-// poll returns what to ask now, and when to poll again at the latest, answers apart. As long
-// as something was never answered, nor given up, the domain is not complete.
+// poll returns the questions to ask now, and the latest time of the next poll, apart from
+// answers. The domain is complete once every question was answered or given up.
 func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain, complete bool) {
 	for _, e := range m.entries {
 		e.used = false
@@ -68,7 +68,7 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 		case !e.used:
 			delete(m.entries, q)
 		case !m.due(e).After(now):
-			e.pending, e.hurried = true, false
+			e.pending, e.urgent = true, false
 			ask = append(ask, q)
 		case m.due(e).Before(next):
 			next = m.due(e)
@@ -81,9 +81,9 @@ func (m *machine) poll(now time.Time) (ask []question, next time.Time, d Domain,
 	return ask, next, d, complete
 }
 
-// due is when a record set is asked for again.
+// due returns when to query a record set again.
 func (m *machine) due(e *entry) time.Time {
-	if paced := e.at.Add(pace * time.Duration(len(m.entries))); !e.hurried && !e.at.IsZero() && paced.After(e.due) {
+	if paced := e.at.Add(pace * time.Duration(len(m.entries))); !e.urgent && !e.at.IsZero() && paced.After(e.due) {
 		return paced
 	}
 	return e.due
@@ -96,15 +96,15 @@ func (q question) compare(o question) int {
 	return int(q.rtype) - int(o.rtype)
 }
 
-// answered takes what came of a question.
+// answered handles the result of a question.
 func (m *machine) answered(now time.Time, q question, a answer, err error) {
 	e := m.entries[q]
 	if e == nil {
 		return
 	}
-	e.pending, e.unsure = false, e.unsure && e.hurried
+	e.pending, e.unsure = false, e.unsure && e.urgent
 	defer func() {
-		if e.hurried { // The answer is to a question from before that.
+		if e.urgent { // this answer is to an earlier query
 			e.due = now
 		}
 	}()
@@ -127,27 +127,26 @@ func (m *machine) answered(now time.Time, q question, a answer, err error) {
 	e.due = now.Add(a.ttl)
 }
 
-// doubtTexts has the public keys read again, since other records have changed: an address
-// that is new must not be taken for that of a key that was there before. The domain is not
-// complete until that is done.
+// doubtTexts reads the public keys again because other records have changed: a new address must
+// not be attributed to an old key. The domain is not complete until then.
 func (m *machine) doubtTexts(now time.Time) {
 	for q, e := range m.entries {
 		if q.rtype == dns.TypeTXT && e.known {
-			e.due, e.hurried, e.unsure = now, true, true
+			e.due, e.urgent, e.unsure = now, true, true
 		}
 	}
 }
 
-// hurry has everything asked for again at once.
-func (m *machine) hurry(now time.Time) {
+// refreshAll queries everything again at once.
+func (m *machine) refreshAll(now time.Time) {
 	for _, e := range m.entries {
-		e.due, e.hurried, e.failures = now, true, 0
+		e.due, e.urgent, e.failures = now, true, 0
 	}
 }
 
-// look returns the entry of a question, and has it asked for if there is none; nil when there
-// is no room.
-func (m *machine) look(now time.Time, q question) *entry {
+// entry returns the entry of a question, and creates one if there is none; nil if there is no
+// room.
+func (m *machine) entry(now time.Time, q question) *entry {
 	e := m.entries[q]
 	if e == nil {
 		if len(m.entries) >= maxQuestions {

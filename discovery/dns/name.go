@@ -6,13 +6,13 @@ import (
 	"github.com/miekg/dns"
 )
 
-// service is what is browsed for.
+// service is the service that is browsed.
 const service = "_postern._udp."
 
-// fold brings a name into the form in which names are compared.
+// fold converts a name to the form in which names are compared.
 func fold(name string) string { return strings.ToLower(dns.Fqdn(name)) }
 
-// shown is a name for people: without the last dot.
+// shown returns a name for people: without the last dot.
 func shown(name string) string {
 	if name == "." {
 		return name
@@ -20,8 +20,8 @@ func shown(name string) string {
 	return strings.TrimSuffix(name, ".")
 }
 
-// instanceLabel takes the label off the full name of an instance; false when it is the
-// name of something else. The name is in the presentation form of RFC 1035 §5.1.
+// instanceLabel returns the label of an instance's full name; false if the name is not an
+// instance's. The name is in the presentation form of RFC 1035 §5.1.
 func instanceLabel(name string) (label string, ok bool) {
 	labels := dns.SplitDomainName(name)
 	if len(labels) < 4 || !strings.EqualFold(labels[1]+"."+labels[2]+".", service) {
@@ -30,7 +30,7 @@ func instanceLabel(name string) (label string, ok bool) {
 	return unescaped(labels[0])
 }
 
-// unescaped takes \X and \DDD back.
+// unescaped decodes \X and \DDD.
 func unescaped(label string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(label); i++ {

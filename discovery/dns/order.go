@@ -12,11 +12,11 @@ import (
 	"github.com/miekg/dns"
 )
 
-// arrange puts SRV records in the order in which they are to be tried (RFC 2782): by
-// priority, and within one in an order that is drawn by weight. The draw is made by hashing
-// each record with the seed: -ln(u)/weight with u uniform in (0, 1) is exponentially
-// distributed, and the smallest of such numbers belongs to a record with the probability
-// weight/sum, as RFC 2782 has it. A weight of 0 comes after the others.
+// arrange sorts SRV records in the order in which to try them (RFC 2782): by priority, and within
+// a priority randomly by weight. Each record gets -ln(u)/weight, where u is a hash of the record
+// and the seed, uniform in (0, 1). That is exponentially distributed, and a record has the
+// smallest value with probability weight/sum, as RFC 2782 requires. Records of weight 0 come
+// last.
 func arrange(seed []byte, instance string, records []*dns.SRV) []*dns.SRV {
 	type drawn struct {
 		*dns.SRV

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// dnsPort is where servers are asked (RFC 1035 §4.2).
+	// dnsPort is the port of DNS servers (RFC 1035 §4.2).
 	dnsPort = 53
-	// maxServers is how many of resolv.conf's are asked: more than the 3 of resolv.conf(5).
+	// maxServers is how many servers of resolv.conf are used: more than the 3 of resolv.conf(5).
 	maxServers = 4
-	// maxResolvConf bounds what is read of the file in bytes.
+	// maxResolvConf limits how much of the file is read, in bytes.
 	maxResolvConf = 64 << 10
-	// illFor is how long a server that did not answer is asked after the others.
-	illFor = time.Minute
+	// failingFor is how long a server that did not answer is tried after the others.
+	failingFor = time.Minute
 )
 
-// resolvConf is where systems name their servers (resolv.conf(5)).
+// resolvConf lists the system's servers (resolv.conf(5)).
 const resolvConf = "/etc/resolv.conf"
 
-// systemServers are those of a resolv.conf. Without any it is the one of this host.
+// systemServers returns the servers of a resolv.conf. Without any it is this host.
 func systemServers(file string) ([]netip.AddrPort, error) {
 	f, err := os.Open(file)
 	if os.IsNotExist(err) {
@@ -61,19 +61,19 @@ func parseServers(r io.Reader) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// health remembers which servers did not answer. It is safe for concurrent use.
+// health records which servers did not answer. It is safe for concurrent use.
 type health struct {
-	mu  sync.Mutex
-	ill map[netip.AddrPort]time.Time // until when
+	mu      sync.Mutex
+	failing map[netip.AddrPort]time.Time // until when
 }
 
-// arrange puts the servers that answer before the others, each in their order.
+// arrange sorts servers that answer before the others, each group in its given order.
 func (h *health) arrange(now time.Time, servers []netip.AddrPort) []netip.AddrPort {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var well, ill []netip.AddrPort
 	for _, s := range servers {
-		if h.ill[s].After(now) {
+		if h.failing[s].After(now) {
 			ill = append(ill, s)
 		} else {
 			well = append(well, s)
@@ -85,14 +85,14 @@ func (h *health) arrange(now time.Time, servers []netip.AddrPort) []netip.AddrPo
 func (h *health) silent(now time.Time, s netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ill == nil || len(h.ill) > 16*maxServers {
-		h.ill = map[netip.AddrPort]time.Time{}
+	if h.failing == nil || len(h.failing) > 16*maxServers {
+		h.failing = map[netip.AddrPort]time.Time{}
 	}
-	h.ill[s] = now.Add(illFor)
+	h.failing[s] = now.Add(failingFor)
 }
 
 func (h *health) answers(s netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.ill, s)
+	delete(h.failing, s)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Bounds on what is taken of a zone.
+// Limits on what is accepted from a zone.
 const (
 	maxInstances = 64
 	maxWays      = 16 // SRV records of an instance
@@ -23,17 +23,17 @@ const (
 	maxAddresses = 16 // of an instance
 )
 
-// tally is what comes together while the records of one thing are looked up.
+// tally collects the results of the lookups for one thing.
 type tally struct {
 	m         *machine
 	now       time.Time
-	pending   bool // something was never answered, nor given up
+	pending   bool // some question was neither answered nor given up
 	validated bool
 	seenAt    time.Time // the oldest answer; zero = none yet
 	problems  []Problem
 }
 
-// complain notes a problem. That no server answers is said once.
+// complain adds a problem. That no server answers is added only once.
 func (t *tally) complain(kind Kind, record, what string) {
 	again := func(p Problem) bool {
 		return p.Kind == kind && (kind == Unanswered || kind == Forged || p.Record.RawUnsafe() == record && p.What.RawUnsafe() == what)
@@ -43,12 +43,12 @@ func (t *tally) complain(kind Kind, record, what string) {
 	}
 }
 
-// lookup returns the records of a name, or of what it stands for. It is false while that is
-// unknown.
+// lookup returns the records of a name, or of the target of its aliases. known is false while
+// they are unknown.
 func (t *tally) lookup(q question) (a answer, known bool) {
 	seen := []string{q.name}
 	for {
-		e := t.m.look(t.now, question{seen[len(seen)-1], q.rtype})
+		e := t.m.entry(t.now, question{seen[len(seen)-1], q.rtype})
 		if e == nil {
 			return answer{}, false
 		}
@@ -73,7 +73,7 @@ func (t *tally) lookup(q question) (a answer, known bool) {
 	}
 }
 
-// failed names why a record set was not answered the last time.
+// failed adds why the last query of a record set failed.
 func (t *tally) failed(q question, e *entry) {
 	holds := ""
 	if e.known {
@@ -90,7 +90,7 @@ func (t *tally) failed(q question, e *entry) {
 	}
 }
 
-// dnssec sums up what the resolver says of what was looked up.
+// dnssec combines what the resolver says about all lookups.
 func (t *tally) dnssec() DNSSEC {
 	switch {
 	case slices.ContainsFunc(t.problems, func(p Problem) bool { return p.Kind == Forged }):
@@ -101,8 +101,8 @@ func (t *tally) dnssec() DNSSEC {
 	return NotValidated
 }
 
-// survey puts together what is known about the domain. It is not complete as long as
-// something was never answered, nor given up.
+// survey combines what is known about the domain. It is complete once every question was answered
+// or given up.
 func (m *machine) survey(now time.Time) (d Domain, complete bool) {
 	d.Name = shown(m.domain)
 	t := &tally{m: m, now: now, validated: true}
@@ -128,7 +128,7 @@ func (m *machine) survey(now time.Time) (d Domain, complete bool) {
 	return d, complete
 }
 
-// instances are the full names that PTR records lead to, in a stable order.
+// instances returns the full names in PTR records, in a stable order.
 func (t *tally) instances(q question, records []dns.RR) []string {
 	var out []string
 	for _, rr := range records {
@@ -165,8 +165,7 @@ func (t *tally) instance(name string) Instance {
 	return i
 }
 
-// text reads the TXT records: one that can be read is enough, unless another has another
-// key.
+// text reads the TXT records. One readable record is enough, unless another has a different key.
 func (t *tally) text(q question) text {
 	a, known := t.lookup(q)
 	if !known {
@@ -245,8 +244,8 @@ func (t *tally) ways(q question) []Address {
 	return out
 }
 
-// way returns the addresses of one SRV record that may be dialled, IPv6 before IPv4 as RFC
-// 6724 would have it.
+// way returns the addresses of one SRV record that may be dialled, IPv6 before IPv4 as in RFC
+// 6724.
 func (t *tally) way(q question, srv *dns.SRV) []netip.AddrPort {
 	target := fold(srv.Target)
 	switch {
@@ -282,7 +281,7 @@ func (t *tally) way(q question, srv *dns.SRV) []netip.AddrPort {
 	return out
 }
 
-// addrs are the addresses of a host of one family.
+// addrs returns a host's addresses of one family.
 func (t *tally) addrs(q question, target string, a answer) []netip.Addr {
 	var out []netip.Addr
 	for _, rr := range a.records {
@@ -305,7 +304,7 @@ func (t *tally) addrs(q question, target string, a answer) []netip.Addr {
 	return out
 }
 
-// equal compares what is said of a domain, but for when.
+// equal compares the content of domains without the times.
 func (d Domain) equal(o Domain) bool {
 	return slices.EqualFunc(d.Instances, o.Instances, Instance.equal) && slices.Equal(d.Problems, o.Problems) &&
 		d.DNSSEC == o.DNSSEC && d.Looked.IsZero() == o.Looked.IsZero()

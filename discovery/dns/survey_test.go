@@ -19,7 +19,7 @@ var epoch = time.Unix(1_800_000_000, 0)
 
 func keyOf(b byte) peer.PublicKey { return peer.PublicKey{0: b, 31: 1} }
 
-// zoneText has every PK1 and PK2 replaced by a key, and OV1 by the first one's address.
+// zoneText replaces PK1 and PK2 by keys, and OV1 by the first one's overlay address.
 func zoneText(s string) string {
 	return strings.NewReplacer("PK1", keyOf(1).String(), "PK2", keyOf(2).String(), "OV1", peer.OverlayAddr(keyOf(1)).String()).Replace(s)
 }
@@ -31,7 +31,7 @@ cloud._postern._udp TXT "v=1" "pk=PK1" "ov=OV1" "caps=a,b"
 gw A 203.0.113.7
 `
 
-// browsed has a machine's questions answered out of a zone until it is complete.
+// browsed answers a machine's questions from a zone until it is complete.
 func browsed(t *testing.T, m *machine, z *zoneServer, now time.Time) Domain {
 	t.Helper()
 	for range 100 {
@@ -172,7 +172,7 @@ func TestTheDomainItself(t *testing.T) {
 	}
 }
 
-// TestManyRecordsAreBounded has a zone that would have us ask for ever.
+// TestManyRecordsAreBounded has a zone that would make us query for ever.
 func TestManyRecordsAreBounded(t *testing.T) {
 	zone := ""
 	for n := range maxInstances {
@@ -194,7 +194,7 @@ func TestManyRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhenItIsAskedAgain follows the times to live of one gateway.
+// TestWhenItIsAskedAgain checks the refresh times of one gateway's records.
 func TestWhenItIsAskedAgain(t *testing.T) {
 	z := offline(t, `
 _postern._udp 600 PTR cloud._postern._udp
@@ -225,7 +225,7 @@ gw 40 A 203.0.113.7
 	}
 }
 
-// TestWhatWasKnownHolds has the servers go away, for less than a day and for more.
+// TestWhatWasKnownHolds makes the servers fail, for less than a day and for more.
 func TestWhatWasKnownHolds(t *testing.T) {
 	m := newMachine("example.com", nil, refuseLoopback)
 	browsed(t, m, offline(t, good), epoch)
@@ -250,7 +250,7 @@ func TestWhatWasKnownHolds(t *testing.T) {
 	if d := fail(epoch.Add(25 * time.Hour)); len(d.Instances) != 0 || len(d.Problems) != 1 || d.Problems[0].Kind != Unanswered {
 		t.Errorf("after 25 h: %+v, want nothing but the problem", d)
 	}
-	// That it does not exist is an answer, and counts at once.
+	// A negative answer is an answer, and counts at once.
 	m = newMachine("example.com", nil, refuseLoopback)
 	z := offline(t, good)
 	browsed(t, m, z, epoch)
@@ -267,7 +267,7 @@ func TestDNSSEC(t *testing.T) {
 	if d := browsed(t, m, z, epoch); d.DNSSEC != Validated || d.Instances[0].DNSSEC != Validated {
 		t.Errorf("got %v and %v, want both validated", d.DNSSEC, d.Instances[0].DNSSEC)
 	}
-	// One record that is not validated makes the gateway so.
+	// One record that is not validated makes the whole gateway so.
 	for q := range m.entries {
 		if q.rtype == dns.TypeTXT {
 			a := m.entries[q].answer
@@ -289,7 +289,7 @@ func TestDNSSEC(t *testing.T) {
 	}
 }
 
-// TestTheDraw holds the order by weight against RFC 2782's probabilities.
+// TestTheDraw compares the order by weight with RFC 2782's probabilities.
 func TestTheDraw(t *testing.T) {
 	srv := func(priority, weight uint16, target string) *dns.SRV {
 		return &dns.SRV{Priority: priority, Weight: weight, Port: 1, Target: target}
@@ -315,7 +315,7 @@ func TestTheDraw(t *testing.T) {
 	}
 }
 
-// TestLinesAreFound reads what Zone writes.
+// TestLinesAreFound reads the lines of a Zone.
 func TestLinesAreFound(t *testing.T) {
 	ways := Ways([]netip.AddrPort{
 		netip.MustParseAddrPort("203.0.113.8:40582"), netip.MustParseAddrPort("[2001:db8::8]:51820"), netip.MustParseAddrPort("203.0.113.9:51820"),
@@ -381,7 +381,7 @@ func FuzzAnswer(f *testing.F) {
 		if err == nil && (a.ttl < minTTL || a.ttl > maxTTL) {
 			t.Errorf("time to live %v", a.ttl)
 		}
-		// The same message answers everything that follows from it.
+		// The same message answers all questions that follow.
 		machine := newMachine("example.com", nil, refuseLoopback)
 		for range 20 {
 			ask, _, d, _ := machine.poll(epoch)
@@ -421,11 +421,11 @@ func FuzzInstanceLabel(f *testing.F) {
 	})
 }
 
-// TestAHurryOutlivesAnAnswer asks again what was under way when the network changed.
+// TestAHurryOutlivesAnAnswer repeats a query that was in progress when the network changed.
 func TestAHurryOutlivesAnAnswer(t *testing.T) {
 	m := newMachine("example.com", nil, refuseLoopback)
 	ask, _, _, _ := m.poll(epoch)
-	m.hurry(epoch)
+	m.refreshAll(epoch)
 	m.answered(epoch, ask[0], answer{ttl: time.Hour}, nil)
 	if again, _, _, _ := m.poll(epoch); !slices.Equal(again, ask) {
 		t.Errorf("%v is asked again, want %v", again, ask)
@@ -436,7 +436,7 @@ func TestAHurryOutlivesAnAnswer(t *testing.T) {
 	}
 }
 
-// TestANewAddressIsNotThatOfAnOldKey has both change at once, and the address seen first.
+// TestANewAddressIsNotThatOfAnOldKey changes both at once, and the address arrives first.
 func TestANewAddressIsNotThatOfAnOldKey(t *testing.T) {
 	z := offline(t, strings.Replace(good[:strings.Index(good, ` "ov`)]+"\ngw 5 A 203.0.113.7", "cloud._postern._udp TXT", "cloud._postern._udp 3000 TXT", 1))
 	m := newMachine("example.com", nil, refuseLoopback)

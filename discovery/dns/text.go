@@ -11,21 +11,21 @@ import (
 
 const (
 	textVersion = "1"
-	// maxText bounds a TXT record in bytes: RFC 6763 §6.2 has 400 bytes fit and warns of more
-	// than 1300.
+	// maxText limits a TXT record in bytes. RFC 6763 §6.2 recommends up to 400 bytes and warns of
+	// more than 1300.
 	maxText = 1024
-	// maxCapabilities and maxCapability bound what is taken of another's.
+	// maxCapabilities and maxCapability limit what is accepted from others.
 	maxCapabilities = 16
 	maxCapability   = 32
 )
 
-// text is what a TXT record says of a gateway.
+// text is the content of a gateway's TXT record.
 type text struct {
 	key          peer.PublicKey
 	capabilities []string
 }
 
-// parseText reads a TXT record. The errors are for operators, who may have written it.
+// parseText parses a TXT record. The errors are for the operators who may have written it.
 func parseText(list []string) (text, error) {
 	size := 0
 	values := map[string]string{}
@@ -70,7 +70,7 @@ func parseText(list []string) (text, error) {
 	return t, nil
 }
 
-// writeText is the inverse.
+// writeText returns a TXT record's strings.
 func writeText(key peer.PublicKey, capabilities []string) []string {
 	out := []string{"v=" + textVersion, "pk=" + key.String(), "ov=" + peer.OverlayAddr(key).String()}
 	if len(capabilities) > 0 {

@@ -10,30 +10,30 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Way is one way to a gateway, as a zone is to have it.
+// Way is one way to a gateway, as a zone should contain it.
 type Way struct {
-	// Target is the name of a host that has addresses already; empty when Addrs are to be
-	// written down.
+	// Target is the name of a host that already has address records; empty if records are written
+	// for Addrs.
 	Target string
 	Addrs  []netip.Addr
 	Port   uint16
 }
 
-// Zone is what has a gateway found in DNS.
+// Zone describes the records by which a gateway is found in DNS.
 type Zone struct {
-	// Domain is where; empty writes names relative to the zone that the lines are put into.
+	// Domain is the domain; empty writes names relative to the zone that the lines are put into.
 	Domain string
-	// Instance is the gateway's name, Host that of its addresses: one label or, with dots, a
-	// whole name. Empty is "postern-" and the instance's.
+	// Instance is the gateway's name, Host that of its addresses: one label or, with dots, a full
+	// name. An empty Host is "postern-" and the instance's name.
 	Instance, Host string
 	Key            peer.PublicKey
 	Capabilities   []string
-	// Ways are in the order in which they are to be tried.
+	// Ways are in the order in which to try them.
 	Ways []Way
 	TTL  time.Duration
 }
 
-// Lines writes the records in the form of zone files (RFC 1035 §5.1).
+// Lines returns the records in the format of zone files (RFC 1035 §5.1).
 func (z Zone) Lines() ([]string, error) {
 	if z.Domain != "" {
 		if err := CheckDomain(z.Domain); err != nil {
@@ -63,8 +63,8 @@ func (z Zone) Lines() ([]string, error) {
 	return append(out, addresses...), nil
 }
 
-// Outside reports whether the host is in no zone of the domain, whose operator then has to
-// write down its addresses.
+// Outside reports whether the host is in no zone of the domain. Then that zone's operator must
+// add its addresses.
 func (z Zone) Outside() bool {
 	if !strings.Contains(z.Host, ".") {
 		return false
@@ -72,8 +72,7 @@ func (z Zone) Outside() bool {
 	return z.Domain == "" || fold(z.Host) != fold(z.Domain) && !strings.HasSuffix(fold(z.Host), "."+fold(z.Domain))
 }
 
-// host is the name of the host of a way; the ways need names of their own, since their
-// ports differ.
+// host returns the name of a way's host. Each way needs its own name, since the ports differ.
 func (z Zone) host(n int) string {
 	label := z.Host
 	if label == "" {

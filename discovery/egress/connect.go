@@ -21,14 +21,15 @@ import (
 )
 
 const (
-	// maxAnswer bounds what is read of a proxy's answer, in bytes.
+	// maxAnswer limits how much of a proxy's answer is read, in bytes.
 	maxAnswer = 16 << 10
-	// answerWait bounds connecting to a proxy and its answer. One gives up on a target that
-	// does not answer after a minute or more; who waits here has other ways to try.
+	// answerWait limits the time for connecting to a proxy and for its answer. Proxies give up on
+	// a target that does not answer only after a minute or more, and the caller has other ways to
+	// try.
 	answerWait = 10 * time.Second
 )
 
-// address is host:port of the proxy, empty without one.
+// address returns host:port of the proxy, empty without a proxy.
 func (p Proxy) address() string {
 	u, err := url.Parse(p.URL)
 	if err != nil || u.Host == "" {
@@ -41,7 +42,7 @@ func (p Proxy) address() string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// connect has the proxy connect to the target.
+// connect makes the proxy connect to the target.
 func (p Proxy) connect(ctx context.Context, dial Dial, target string) (net.Conn, *Error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -93,13 +94,13 @@ func (p Proxy) ask(ctx context.Context, conn net.Conn, failed *Error) (net.Conn,
 	if status/100 != 2 {
 		return nil, failed.answered(status, schemes(header.Values("Proxy-Authenticate")), p.Username != "")
 	}
-	if early, _ := r.Peek(r.Buffered()); len(early) > 0 { // The server spoke first.
+	if early, _ := r.Peek(r.Buffered()); len(early) > 0 { // the server spoke first
 		return &prefixed{Conn: conn, r: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}, nil
 	}
 	return conn, nil
 }
 
-// prefixed is a connection of which some was read already.
+// prefixed is a connection of which some data has already been read.
 type prefixed struct {
 	net.Conn
 	r io.Reader
@@ -107,7 +108,7 @@ type prefixed struct {
 
 func (p *prefixed) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// dialling is how connecting to a proxy failed.
+// dialling returns how connecting to a proxy failed.
 func dialling(ctx context.Context, err error) Failure {
 	var name *net.DNSError
 	var timeout net.Error
@@ -122,7 +123,7 @@ func dialling(ctx context.Context, err error) Failure {
 	return Unreachable
 }
 
-// unless is a failure, or another one when the time was over.
+// unless returns f, or late if the time was over.
 func unless(ctx context.Context, f, late Failure) Failure {
 	if ctx.Err() != nil {
 		return late
@@ -130,17 +131,17 @@ func unless(ctx context.Context, f, late Failure) Failure {
 	return f
 }
 
-// by is the failure, with what the machine says of it.
+// by sets the failure and its error, without the sender's words.
 func (e *Error) by(f Failure, err error) *Error {
 	e.Failure, e.Err = f, foreign.Err(err)
 	return e
 }
 
-// answered is the failure that another answer than 2xx means.
+// answered sets the failure for an answer other than 2xx.
 func (e *Error) answered(status int, schemes []string, authenticated bool) *Error {
 	e.Status, e.Schemes = status, schemes
 	switch status {
-	case http.StatusProxyAuthRequired, http.StatusUnauthorized: // which tinyproxy answers to a wrong password
+	case http.StatusProxyAuthRequired, http.StatusUnauthorized: // tinyproxy sends 401 for a wrong password
 		e.Failure = Unauthorized
 		if authenticated {
 			e.Failure = Rejected
@@ -155,11 +156,11 @@ func (e *Error) answered(status int, schemes []string, authenticated bool) *Erro
 	return e
 }
 
-// errAnswer is about what no HTTP server writes.
+// errAnswer is the error for an answer that is not HTTP.
 var errAnswer = errors.New("no HTTP")
 
-// readAnswer reads the head of an answer. What follows it is the target's, or a text for people,
-// and stays where it is.
+// readAnswer reads the header of an answer. What follows is the target's data or a text for
+// people, and is not read.
 func readAnswer(r *bufio.Reader) (status int, header textproto.MIMEHeader, err error) {
 	text := textproto.NewReader(r)
 	line, err := text.ReadLine()

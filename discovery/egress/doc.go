@@ -1,10 +1,10 @@
-// Package egress opens TCP connections from this gateway to the outside: straight or, where it
-// is told to, through an HTTP proxy with CONNECT (RFC 9110 §9.3.6) and Basic credentials.
+// Package egress opens outgoing TCP connections: directly or, if so configured, through an HTTP
+// proxy with CONNECT (RFC 9110 §9.3.6) and Basic credentials.
 //
-// Which of the two an address takes is decided by the rules that HTTPS_PROXY and NO_PROXY have
-// everywhere (golang.org/x/net/http/httpproxy). Through a proxy a name is not resolved here, as
-// a network that has nothing but a proxy often resolves no names of the outside. What has to
-// take the proxy never goes straight.
+// The usual rules of HTTPS_PROXY and NO_PROXY decide which addresses use the proxy
+// (golang.org/x/net/http/httpproxy). Through a proxy, names are not resolved here: a network
+// whose only exit is a proxy often cannot resolve outside names. A connection that must use the
+// proxy never bypasses it.
 //
-// What a proxy answers is read within bounds, and shown in the forms that its parts have.
+// A proxy's answer is read up to a limit, and its parts are shown only in their expected forms.
 package egress

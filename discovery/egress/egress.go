@@ -15,19 +15,19 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// maxTargets bounds the hosts whose last outcome is remembered.
+// maxTargets limits the hosts whose last outcome is stored.
 const maxTargets = 16
 
-// Proxy is an HTTP proxy and what it is not for. The zero value is none.
+// Proxy is an HTTP proxy and its exceptions. The zero value is no proxy.
 type Proxy struct {
-	// URL is http://HOST[:PORT] or https://HOST[:PORT], without a user; empty = none.
+	// URL is http://HOST[:PORT] or https://HOST[:PORT], without a user; empty = no proxy.
 	URL string
-	// Username and Password are sent to the proxy, as Basic credentials; without a name
-	// nothing is.
+	// Username and Password are sent to the proxy as Basic credentials. Without a username no
+	// credentials are sent.
 	Username string
 	Password Secret
-	// NoProxy are the hosts, domains, addresses, ranges and ports that are dialled straight,
-	// as NO_PROXY lists them, separated by commas.
+	// NoProxy lists the hosts, domains, addresses, ranges and ports that are dialled directly,
+	// separated by commas, as in NO_PROXY.
 	NoProxy string
 }
 
@@ -58,24 +58,23 @@ type Dialer struct {
 	outcomes map[string]Outcome // by host
 }
 
-// Outcome is how the last connection to a host through the proxy came about.
+// Outcome is the result of the last connection to a host through the proxy.
 type Outcome struct {
 	// Target is host:port.
 	Target string
 	At     time.Time
-	// Err is nil when the proxy connected.
+	// Err is nil if the proxy connected.
 	Err *Error
 }
 
-// New makes a dialer for a proxy, or for none.
+// New returns a dialer for a proxy, or for none.
 func New(p Proxy) *Dialer {
 	d := &Dialer{dial: new(net.Dialer).DialContext}
 	d.Use(p)
 	return d
 }
 
-// Use takes another proxy for what is dialled from now on. What came of the one before is
-// forgotten.
+// Use replaces the proxy for later connections, and forgets the outcomes of the last one.
 func (d *Dialer) Use(p Proxy) {
 	rules := (&httpproxy.Config{HTTPSProxy: p.URL, NoProxy: p.NoProxy}).ProxyFunc()
 	d.mu.Lock()
@@ -86,21 +85,21 @@ func (d *Dialer) Use(p Proxy) {
 	d.proxy, d.rules, d.outcomes = p, rules, map[string]Outcome{}
 }
 
-// Address is host:port of the proxy, empty without one.
+// Address returns host:port of the proxy, empty without a proxy.
 func (d *Dialer) Address() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.proxy.address()
 }
 
-// Proxied reports whether an address (host:port) is dialled through the proxy, which resolves
-// its name then.
+// Proxied reports whether an address (host:port) is dialled through the proxy, which then
+// resolves its name.
 func (d *Dialer) Proxied(address string) bool {
 	_, yes := d.way(address)
 	return yes
 }
 
-// way is the proxy that an address takes, if it takes one.
+// way returns the proxy for an address, and whether there is one.
 func (d *Dialer) way(address string) (Proxy, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,7 +110,7 @@ func (d *Dialer) way(address string) (Proxy, bool) {
 	return d.proxy, err == nil && to != nil
 }
 
-// DialContext connects to host:port. What a proxy is to blame for is an [*Error].
+// DialContext connects to host:port. A failure of the proxy is an [*Error].
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	p, proxied := d.way(address)
 	if !proxied {

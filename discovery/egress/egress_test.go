@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// listen serves each connection to a free port, and gives its address.
+// listen serves each connection to a free port, and returns its address.
 func listen(t testing.TB, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func listen(t testing.TB, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// answering is a proxy that answers every CONNECT with a text.
+// answering runs a proxy that answers every CONNECT with a text.
 func answering(t testing.TB, text string) string {
 	return listen(t, func(c net.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
@@ -47,7 +47,8 @@ func answering(t testing.TB, text string) string {
 	})
 }
 
-// echoing is a proxy that wants credentials, plays the target itself, and tells which one it was.
+// echoing runs a proxy that requires credentials, acts as the target itself, and reports which
+// one was requested.
 func echoing(t testing.TB, asked chan<- string) string {
 	return listen(t, func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -80,7 +81,7 @@ func TestANameGoesToTheProxyAsItIs(t *testing.T) {
 	if _, err := io.WriteString(c, "postern"); err != nil {
 		t.Fatal(err)
 	}
-	got := make([]byte, len("hello postern")) // what came with the answer is not lost
+	got := make([]byte, len("hello postern")) // data that came with the answer is not lost
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello postern" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -89,7 +90,7 @@ func TestANameGoesToTheProxyAsItIs(t *testing.T) {
 	}
 }
 
-// What takes no proxy is dialled straight, and nothing that takes one is.
+// Addresses that use no proxy are dialled directly, and the others never are.
 func TestWhatTakesTheProxy(t *testing.T) {
 	d := egress.New(egress.Proxy{URL: "http://192.0.2.1:3128", NoProxy: "198.51.100.0/24,.inside.example,turn.example:5349"})
 	for address, want := range map[string]bool{
@@ -167,7 +168,7 @@ func (e *ending) Err() error {
 	}
 }
 
-// The time is over, or nobody wants the connection any more, once the proxy was asked.
+// The time is over, or the caller cancels, after the proxy was asked.
 func TestAProxyThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	for _, why := range []error{context.DeadlineExceeded, context.Canceled} {
 		ctx := &ending{t.Context(), make(chan struct{}), why}
@@ -184,7 +185,7 @@ func TestAProxyThatDoesNotAnswerIsGivenUp(t *testing.T) {
 			t.Errorf("%v: %v", why, err)
 		}
 		want := 1
-		if errors.Is(why, context.Canceled) { // by its own caller: it says nothing of the proxy
+		if errors.Is(why, context.Canceled) { // cancelled by the caller: that says nothing about the proxy
 			want = 0
 		}
 		if o := d.Outcomes(); len(o) != want {
@@ -193,7 +194,7 @@ func TestAProxyThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-// However many hosts there are, the last of them are remembered.
+// Of any number of hosts, the last ones are stored.
 func TestOutcomesAreBounded(t *testing.T) {
 	d := egress.New(egress.Proxy{URL: "http://" + answering(t, "HTTP/1.1 403 x\r\n\r\n")})
 	for i := range 40 {

@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// trusted is the authority that this process trusts in place of the system's.
+// trusted is the authority that this process trusts instead of the system's.
 var trusted *pki.CA
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A proxy of https is asked inside TLS, and only the one that its certificate is for.
+// An https proxy is asked inside TLS, and only if its certificate is valid.
 func TestAProxyByTLS(t *testing.T) {
 	other, err := pki.NewCA("others")
 	if err != nil {

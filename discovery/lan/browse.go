@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// The question who there is: at first after 20 to 120 ms, then after 1 s, 2 s, 4 s and
-	// so on up to an hour (RFC 6762 §5.2). What is known is asked for by its TTL.
+	// The question for all instances is asked after 20 to 120 ms, then after 1 s, 2 s, 4 s and so
+	// on up to an hour (RFC 6762 §5.2). Known records are refreshed by their TTL.
 	firstQuery   = time.Second
 	longestQuery = time.Hour
-	// What is missing of an instance is asked for after resolveWait, since most send it
-	// together, and at 1, 2, 4 s; then when the instance is heard of again.
+	// Missing records of an instance are queried after resolveWait, since most responders send
+	// them together, and at 1, 2, 4 s; then when the instance is heard again.
 	resolveWait = 50 * time.Millisecond
 	maxResolves = 4
-	// maxAsked bounds the questions of one message.
+	// maxAsked limits the questions of one message.
 	maxAsked = 16
-	// quiet is when questions that could not be sent for their number are tried again.
+	// quiet is when questions beyond the rate limit are tried again.
 	quiet = time.Second
 )
 
 // browser finds instances on a link.
 type browser struct {
 	cache cache
-	next  time.Time // of the question who there is
+	next  time.Time // of the question for all instances
 	pause time.Duration
 	held  time.Time // no question is sent before
 }
 
-// start asks again who there is.
+// start asks for all instances again.
 func (b *browser) start(now time.Time, random float64) {
 	b.next = now.Add(sharedLow + time.Duration(random*float64(sharedHigh-sharedLow)))
 	b.pause = firstQuery
 }
 
-// due is when there is something to do: to ask, or to forget.
+// due returns when there is something to ask or to forget.
 func (b *browser) due() time.Time {
 	next := b.next
 	for _, list := range b.cache.records {
@@ -60,7 +60,7 @@ func (b *browser) due() time.Time {
 func (b *browser) poll(now time.Time, l *link) {
 	if b.cache.expire(now) {
 		l.m.dirty = true
-		if b.cache.full { // Who was refused may be there still.
+		if b.cache.full { // a refused instance may still be there
 			b.cache.full = false
 			b.start(now, l.m.random())
 		}
@@ -80,7 +80,7 @@ func (b *browser) poll(now time.Time, l *link) {
 	}
 }
 
-// questions are those that are due. Unicast answers are not asked for: see probe.
+// questions returns those that are due. They do not ask for unicast answers: see probe.
 func (b *browser) questions(now time.Time, m *machine) []recordKey {
 	var out []recordKey
 	ask := func(name string, rtype uint16) {
@@ -120,13 +120,13 @@ func (b *browser) questions(now time.Time, m *machine) []recordKey {
 	return out
 }
 
-// asked plans the next question who there is.
+// asked schedules the next question for all instances.
 func (b *browser) asked(now time.Time) {
 	b.next = now.Add(b.pause)
 	b.pause = min(2*b.pause, longestQuery)
 }
 
-// missing is what must still be known of an instance.
+// missing returns which records of an instance are not known.
 func (b *browser) missing(now time.Time, name string) []recordKey {
 	var out []recordKey
 	if len(b.cache.live(now, name, dns.TypeTXT)) == 0 {
@@ -147,8 +147,8 @@ func (b *browser) missing(now time.Time, name string) []recordKey {
 	return out
 }
 
-// messages ask the questions and say what is known already, in as many messages as that
-// takes: all but the last say that more follows (RFC 6762 §7.2).
+// messages returns the questions with the known answers, in as many messages as that takes. All
+// but the last say that more follow (RFC 6762 §7.2).
 func (b *browser) messages(now time.Time, questions []recordKey) []*dns.Msg {
 	msg := new(dns.Msg)
 	out := []*dns.Msg{msg}
@@ -177,8 +177,8 @@ func (b *browser) messages(now time.Time, questions []recordKey) []*dns.Msg {
 	return out
 }
 
-// overheard takes another's question who there is for our own, when ours is due soon and
-// the answers will tell us all that we don't know (RFC 6762 §7.3).
+// overheard lets another's question for all instances replace our own, if ours is due soon and
+// the answers will include all that we do not know (RFC 6762 §7.3).
 func (b *browser) overheard(now time.Time, msg *dns.Msg) {
 	if b.next.Sub(now) > firstQuery || msg.Truncated || len(msg.Ns) > 0 {
 		return
@@ -200,7 +200,7 @@ func (b *browser) overheard(now time.Time, msg *dns.Msg) {
 	b.asked(now)
 }
 
-// found lists the instances that are known well enough, this gateway left out.
+// found returns the instances that are known completely, without this gateway.
 func (m *machine) found(now time.Time) []Instance {
 	var out []Instance
 	for _, l := range m.sorted() {
@@ -218,14 +218,14 @@ func (m *machine) found(now time.Time) []Instance {
 	return out
 }
 
-// instance is what is known about one; false when that is not enough.
+// instance returns what is known about an instance; false if that is not enough.
 func (l *link) instance(now time.Time, name string, i *instance, ptr *cached) (Instance, bool) {
 	c := &l.browser.cache
 	services, texts := c.live(now, name, dns.TypeSRV), c.live(now, name, dns.TypeTXT)
 	if ptr == nil || !ptr.expires.After(now) || len(services) == 0 || len(texts) == 0 {
 		return Instance{}, false
 	}
-	// Of several the last counts: the others are about to go.
+	// Of several the latest counts: the others are about to expire.
 	latest := func(list []*cached) *cached {
 		return slices.MaxFunc(list, func(a, b *cached) int { return a.received.Compare(b.received) })
 	}

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// maxInstances bounds what is kept of a link, maxPerSender of one sender: a host may run
+	// maxInstances limits what is stored for a link, maxPerSender for one sender: a host may run
 	// several gateways, and a reflector brings those of another network.
 	maxInstances = 256
 	maxPerSender = 32
-	// maxAlternatives bounds the SRV and TXT records of an instance. There should be one.
+	// maxAlternatives limits the SRV and TXT records of an instance. There should be one.
 	maxAlternatives = 4
-	// flushWait is how long records stay that newer ones replace, and those that were taken
-	// back (RFC 6762 §10.1, §10.2): whoever is about to repeat them has a second.
+	// flushWait is how long records stay after newer ones replace them or they were withdrawn
+	// (RFC 6762 §10.1, §10.2): others have a second to repeat them.
 	flushWait = time.Second
-	// refreshes are the points in a record's life at which it is asked for again (§5.2), in
-	// percent, each up to refreshSpread later.
+	// Records are refreshed at these points of their life (§5.2), in percent, each up to
+	// refreshSpread later.
 	firstRefresh, refreshStep, refreshes = 80, 5, 4
 	refreshSpread                        = 2
 )
 
-// cached is a record of others.
+// cached is a record that someone announced.
 type cached struct {
 	rr       dns.RR
-	value    string // of rr, to be compared
+	value    string // of rr, for comparison
 	from     netip.Addr
 	received time.Time
 	expires  time.Time
@@ -37,7 +37,7 @@ type cached struct {
 	refresh  time.Time // of the next; zero = none
 }
 
-// plan sets the next refresh.
+// plan schedules the next refresh.
 func (c *cached) plan(random float64) {
 	c.refresh = time.Time{}
 	if c.asked < refreshes {
@@ -46,30 +46,31 @@ func (c *cached) plan(random float64) {
 	}
 }
 
-// instance is one that was heard of on a link.
+// instance is an instance that was announced on a link.
 type instance struct {
 	label string
 	first time.Time
-	// asks and due are of the questions for what is missing of it.
+	// asks and due belong to the questions for its missing records.
 	asks int
 	due  time.Time
 }
 
-// cache are the records of a link that matter: who there is, what they say, where they are.
+// cache contains the records of a link that matter: which instances there are, what they say,
+// where they are.
 type cache struct {
 	records map[recordKey][]*cached
-	// instances are those that PTR records name, by the full name in the form in which names
-	// are compared.
+	// instances are those that PTR records name, by full name in the form in which names are
+	// compared.
 	instances map[string]*instance
-	full      bool // an instance was refused for want of room
+	full      bool // an instance was refused because the cache is full
 }
 
-// live are the records of a name and type that have not expired.
+// live returns the unexpired records of a name and type.
 func (c *cache) live(now time.Time, name string, rtype uint16) []*cached {
 	return slices.DeleteFunc(slices.Clone(c.records[recordKey{fold(name), rtype}]), func(r *cached) bool { return !r.expires.After(now) })
 }
 
-// targets are the hosts that instances are on.
+// targets returns the hosts of the instances.
 func (c *cache) targets() map[string]bool {
 	out := map[string]bool{}
 	for k, list := range c.records {
@@ -85,7 +86,7 @@ func (c *cache) targets() map[string]bool {
 	return out
 }
 
-// room reports whether a record may be kept that is not there yet.
+// room reports whether another record may be stored.
 func (c *cache) room(now time.Time, k recordKey, from netip.Addr) bool {
 	switch n := len(c.records[k]); k.rtype {
 	case dns.TypePTR:
@@ -97,9 +98,9 @@ func (c *cache) room(now time.Time, k recordKey, from netip.Addr) bool {
 	}
 }
 
-// admit makes room for an instance that a sender names. When there is none, one goes that
-// was not whole when it was asked for, or one of the sender that named the most, if those
-// are more than the newcomer's.
+// admit makes room for an instance that a sender announces. If the cache is full, it evicts an
+// instance whose records were never complete, or one of the sender with the most instances, if
+// that has more than the newcomer's sender.
 func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
 	count := map[netip.Addr]int{}
 	var most netip.Addr
@@ -114,7 +115,7 @@ func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
 	if len(c.records[k]) < maxInstances {
 		return true
 	}
-	i := slices.IndexFunc(c.records[k], func(r *cached) bool { return c.hollow(now, r.value) })
+	i := slices.IndexFunc(c.records[k], func(r *cached) bool { return c.unanswered(now, r.value) })
 	if i < 0 && count[most] > count[from]+1 {
 		i = slices.IndexFunc(c.records[k], func(r *cached) bool { return r.from == most })
 	}
@@ -123,17 +124,17 @@ func (c *cache) admit(now time.Time, k recordKey, from netip.Addr) bool {
 		return false
 	}
 	c.records[k] = slices.Delete(c.records[k], i, i+1)
-	c.tidy()
+	c.dropUnreferenced()
 	return true
 }
 
-// hollow reports whether nobody answered for an instance.
-func (c *cache) hollow(now time.Time, name string) bool {
+// unanswered reports whether nobody answered for an instance.
+func (c *cache) unanswered(now time.Time, name string) bool {
 	i := c.instances[name]
 	return i != nil && i.due.IsZero() && (len(c.live(now, name, dns.TypeSRV)) == 0 || len(c.live(now, name, dns.TypeTXT)) == 0)
 }
 
-// put takes a record in, and reports whether that is news.
+// put stores a record, and reports whether it changes anything.
 func (c *cache) put(now time.Time, rr dns.RR, from netip.Addr, random float64) (news bool) {
 	k, v, ttl := keyOf(rr), value(rr), ttlOf(rr)
 	if flushes(rr) {
@@ -169,19 +170,19 @@ func (c *cache) put(now time.Time, rr dns.RR, from netip.Addr, random float64) (
 	return news
 }
 
-// end has a record go in a second, unless it goes before.
+// end makes a record expire in a second, unless it expires earlier.
 func (c *cache) end(now time.Time, r *cached) {
 	r.expires = earlier(r.expires, now.Add(flushWait))
 	r.refresh = time.Time{}
 }
 
-// expire drops what has expired and what nothing leads to any more.
+// expire drops expired records and those that nothing refers to any more.
 func (c *cache) expire(now time.Time) (changed bool) {
 	for k := range c.records {
 		changed = c.drop(k, func(r *cached) bool { return !r.expires.After(now) }) || changed
 	}
 	if changed {
-		c.tidy()
+		c.dropUnreferenced()
 	}
 	return changed
 }
@@ -196,9 +197,9 @@ func (c *cache) drop(k recordKey, gone func(*cached) bool) (changed bool) {
 	return after != before
 }
 
-// tidy drops what nothing leads to: instances that nobody names, their records, and hosts
-// that none is on.
-func (c *cache) tidy() {
+// dropUnreferenced drops what nothing refers to: instances without a PTR record, their records, and hosts
+// without instances.
+func (c *cache) dropUnreferenced() {
 	all := func(*cached) bool { return true }
 	there := c.named()
 	for name := range c.instances {
@@ -219,7 +220,7 @@ func (c *cache) tidy() {
 	}
 }
 
-// named are the records that name instances, by these.
+// named returns the PTR records by the instance that they name.
 func (c *cache) named() map[string]*cached {
 	out := map[string]*cached{}
 	for _, r := range c.records[recordKey{serviceName, dns.TypePTR}] {
@@ -228,12 +229,12 @@ func (c *cache) named() map[string]*cached {
 	return out
 }
 
-// learn takes in the records of a message that matter: those that announce instances, then
-// those of instances, then those of their hosts.
+// learn stores a message's records that matter: first those that announce instances, then those
+// of instances, then those of their hosts.
 func (b *browser) learn(now time.Time, l *link, records []dns.RR, from netip.Addr) {
 	c := &b.cache
 	news := false
-	// What came together is asked for together.
+	// Records that arrived together are refreshed together.
 	random := l.m.random()
 	take := func(want func(dns.RR) bool) {
 		for _, rr := range records {
@@ -252,7 +253,7 @@ func (b *browser) learn(now time.Time, l *link, records []dns.RR, from netip.Add
 		_, ours := instanceLabel(ptr.Ptr)
 		return ours
 	})
-	c.meet(now)
+	c.addInstances(now)
 	take(func(rr dns.RR) bool {
 		switch rr.(type) {
 		case *dns.SRV, *dns.TXT:
@@ -265,8 +266,8 @@ func (b *browser) learn(now time.Time, l *link, records []dns.RR, from netip.Add
 	l.m.dirty = l.m.dirty || news
 }
 
-// meet notes the instances that PTR records name.
-func (c *cache) meet(now time.Time) {
+// addInstances adds the instances that PTR records name.
+func (c *cache) addInstances(now time.Time) {
 	for _, r := range c.records[recordKey{serviceName, dns.TypePTR}] {
 		ptr, ok := r.rr.(*dns.PTR)
 		if !ok {
@@ -280,7 +281,7 @@ func (c *cache) meet(now time.Time) {
 			}
 			c.instances[name] = &instance{label: strings.ToValidUTF8(label, "\uFFFD"), first: now}
 		}
-		if r.received.Equal(now) { // Heard of just now: what is missing is asked for again.
+		if r.received.Equal(now) { // just announced: its missing records are queried again
 			c.instances[name].asks = 0
 			c.instances[name].due = now.Add(resolveWait)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// claimState is how far the link's claim to the gateway's names is.
+// claimState is the state of the link's claim to the gateway's names.
 //
 //	unclaimed ──port──▶ probing ──3 probes unanswered──▶ announcing ──told twice──▶ held
 //	                     ▲ │ ▲                               │                       │
@@ -31,7 +31,8 @@ const (
 	maxConflicts  = 15
 	conflictSpan  = 10 * time.Second
 	conflictPause = 5 * time.Second
-	// maxLost ties in a row are a conflict: whoever probes for ever holds nothing.
+	// maxLost lost ties in a row count as a conflict: a sender that probes for ever does not own
+	// the name.
 	maxLost = 8
 )
 
@@ -40,11 +41,11 @@ type claim struct {
 	step  int // probes or announcements sent
 	lost  int // ties in a row
 	due   time.Time
-	// announced is when it was last, outside of answers.
+	// announced is when it was last announced, apart from answers.
 	announced time.Time
 }
 
-// holds reports whether the names are ours to answer for.
+// holds reports whether we answer for the names.
 func (c claim) holds() bool { return c.state == announcing || c.state == held }
 
 // begin claims the names on a link.
@@ -54,12 +55,12 @@ func (l *link) begin(now time.Time) {
 	}
 }
 
-// reannounce tells what changed of records that are held.
+// reannounce announces what changed in records that are held.
 func (l *link) reannounce(now time.Time) {
 	if l.claim.holds() {
 		l.claim = claim{state: announcing, due: now}
 		for f := range l.answers {
-			l.answers[f].waiting = nil // They say what was.
+			l.answers[f].waiting = nil // they contain the old records
 		}
 	}
 }
@@ -87,8 +88,8 @@ func (l *link) pollClaim(now time.Time) {
 	}
 }
 
-// own are the records of the gateway on a link; only the first two are shared with others.
-// While there is no port there are none.
+// own returns the gateway's records on a link; only the first two are shared with others. Without
+// a port there are none.
 func (l *link) own() []dns.RR {
 	m := l.m
 	if m.port == 0 {
@@ -123,13 +124,13 @@ func (l *link) own() []dns.RR {
 	return out
 }
 
-// uniques are our own records that nobody else may have.
+// uniques returns our records that nobody else may have.
 func (l *link) uniques() []dns.RR {
 	return slices.DeleteFunc(l.own(), func(rr dns.RR) bool { return !flushes(rr) })
 }
 
-// probe asks whether someone has the names already. It does not ask for unicast answers:
-// they would go to whatever program of this host has the port for itself.
+// probe asks whether someone has the names already. It does not ask for unicast answers: they
+// would go to whichever program on this host has the port for itself.
 func (l *link) probe(now time.Time) {
 	msg := new(dns.Msg)
 	for _, name := range []string{instanceName(l.m.label), l.m.host} {
@@ -142,12 +143,12 @@ func (l *link) probe(now time.Time) {
 	l.multicast(now, anyFamily, msg)
 }
 
-// announce tells everyone, or takes it all back (a ttl of 0).
+// announce announces all records, or withdraws them (a ttl of 0).
 func (l *link) announce(now time.Time, ttl time.Duration) {
 	msg := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}}
 	for _, rr := range l.own() {
 		if ttl == 0 && fold(rr.Header().Name) == enumerationName {
-			continue // It is others' as well.
+			continue // it is shared with others
 		}
 		msg.Answer = append(msg.Answer, withTTL(rr, ttl))
 	}
@@ -157,9 +158,9 @@ func (l *link) announce(now time.Time, ttl time.Duration) {
 	}
 }
 
-// contest looks whether others claim what is ours.
+// contest checks whether others claim our names.
 func (l *link) contest(now time.Time, records []dns.RR) {
-	// What comes before the first probe is no answer to it (RFC 6762 §8.1).
+	// What arrives before the first probe is no answer to it (RFC 6762 §8.1).
 	if l.claim.state == unclaimed || l.claim.state == probing && l.claim.step == 0 {
 		return
 	}
@@ -174,7 +175,7 @@ func (l *link) contest(now time.Time, records []dns.RR) {
 		mine := slices.ContainsFunc(ours, func(o dns.RR) bool { return sameRecord(o, rr) })
 		switch {
 		case rr.Header().Ttl == 0:
-			// Someone takes back what we say: it is said again, though not in a quarrel.
+			// Someone withdraws our record. We announce it again, but at a limited rate.
 			if mine && l.claim.state == held && now.Sub(l.claim.announced) > time.Second {
 				l.reannounce(now)
 			}
@@ -187,8 +188,8 @@ func (l *link) contest(now time.Time, records []dns.RR) {
 	}
 }
 
-// conflict gives way. What was held is probed for again, and who holds it will answer (RFC
-// 6762 §9); what was probed for is taken, and gets another name, on all links.
+// conflict gives way. A held name is probed for again, and its owner will answer (RFC 6762 §9). A
+// name that was only probed for is taken, and gets replaced on all links.
 func (m *machine) conflict(now time.Time, l *link, instance, host bool) {
 	m.conflicts = slices.DeleteFunc(m.conflicts, func(at time.Time) bool { return now.Sub(at) >= conflictSpan })
 	m.conflicts = append(m.conflicts, now)
@@ -215,8 +216,8 @@ func (m *machine) conflict(now time.Time, l *link, instance, host bool) {
 	}
 }
 
-// tie compares our probe with that of another who probes at the same time: the later of
-// the two sets of records wins (RFC 6762 §8.2), and the loser waits.
+// tie compares our probe with a simultaneous one of another host. The later of the two sets of
+// records wins (RFC 6762 §8.2), and the loser waits.
 func (l *link) tie(now time.Time, theirs []dns.RR) {
 	if l.claim.state != probing {
 		return
@@ -236,8 +237,8 @@ func (l *link) tie(now time.Time, theirs []dns.RR) {
 	}
 }
 
-// compareSets orders sets of records by type and data, in the order of the records (RFC
-// 6762 §8.2.1). The class is the internet's in all.
+// compareSets compares sets of records by type and data, in the order of the records (RFC 6762
+// §8.2.1). The class is always the internet's.
 func compareSets(a, b []dns.RR) int {
 	return slices.CompareFunc(inOrder(a), inOrder(b), compareRecords)
 }

@@ -42,7 +42,7 @@ func TestOneNameIsGivenOnce(t *testing.T) {
 	}
 }
 
-// Networks that are joined bring together two who hold one name.
+// When networks are joined, two gateways may have the same name.
 func TestJoinedNetworksSettleANameAnew(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		left, right := &wireNet{}, &wireNet{}
@@ -62,7 +62,7 @@ func TestJoinedNetworksSettleANameAnew(t *testing.T) {
 	})
 }
 
-// Somebody who contradicts everything makes nobody shout.
+// A sender that contradicts everything does not cause a flood.
 func TestAQuarrelIsSlow(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -88,7 +88,7 @@ func TestAQuarrelIsSlow(t *testing.T) {
 	})
 }
 
-// A claim is three probes and two announcements; the probes carry what is claimed.
+// A claim is three probes and two announcements; the probes contain the claimed records.
 func TestAClaimOnTheWire(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")

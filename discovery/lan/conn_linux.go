@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hopLimit of all that is sent (RFC 6762 §11).
+// hopLimit of everything sent (RFC 6762 §11).
 const hopLimit = 255
 
-// groupConn is a socket that is bound to the group on one interface, so that nothing else
-// reaches it. Sockets of other programs at the same port get their own copies.
+// groupConn is a socket that is bound to the group on one interface, so that nothing else reaches
+// it. Other programs' sockets on the same port get their own copies.
 type groupConn struct {
 	*net.UDPConn
 	group netip.AddrPort
@@ -35,7 +35,7 @@ func listen(i Interface, f Family) (Conn, error) {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	file := os.NewFile(uintptr(fd), "multicast DNS")
-	defer file.Close() // FilePacketConn has a duplicate.
+	defer file.Close() // FilePacketConn has a duplicate
 	c, err := net.FilePacketConn(file)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func prepare(fd, index int, f Family) error {
 		value        int
 	}
 	options := []option{
-		// Both, since which one other programs at the port have set is unknown.
+		// Both, since other programs on the port may have set either.
 		{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
 		{"SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
 	}
@@ -67,11 +67,11 @@ func prepare(fd, index int, f Family) error {
 	if f == IPv4 {
 		bind = &unix.SockaddrInet4{Port: mdnsPort, Addr: f.group().Addr().As4()}
 		options = append(options,
-			// Only of interfaces where this very socket has joined.
+			// Only from interfaces where this socket has joined.
 			option{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0},
 			option{"IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, hopLimit},
 			option{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, hopLimit},
-			// Other programs of this host are to hear it as well.
+			// Other programs on this host should hear it as well.
 			option{"IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1},
 		)
 	} else {
@@ -112,8 +112,8 @@ func join(fd, index int, f Family) error {
 	return nil
 }
 
-// ReadFrom returns the next message. An error that is about a message before, such as an ICMP
-// error about an answer, does not end it.
+// ReadFrom returns the next message. Errors about earlier messages, such as an ICMP error about
+// an answer, are ignored.
 func (c *groupConn) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(b)
@@ -126,7 +126,7 @@ func (c *groupConn) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	}
 }
 
-// passing reports whether the socket is as good as before.
+// passing reports whether the socket still works after the error.
 func passing(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EMSGSIZE)
 }

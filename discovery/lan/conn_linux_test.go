@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds failure.
+// patience only bounds failures.
 const patience = 30 * time.Second
 
 // loopback is the one interface that every machine has, and that leads nowhere else.
@@ -24,8 +24,8 @@ func loopback(t *testing.T) Interface {
 	return Interface{Index: i.Index, Name: i.Name, Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}
 }
 
-// What is sent to the group reaches every socket on the interface; what is sent to the
-// host's own address stays with the responder that has that.
+// A message to the group reaches every socket on the interface. A packet to the host's own
+// address reaches the responder that owns the port.
 func TestThePortIsShared(t *testing.T) {
 	lo := loopback(t)
 	open := func() Conn {
@@ -73,7 +73,7 @@ func TestThePortIsShared(t *testing.T) {
 	if err := a.Multicast([]byte(ours)); err != nil {
 		t.Fatal(err)
 	}
-	for m := range heard { // Others on this machine may speak too.
+	for m := range heard { // others on this machine may send, too
 		if m.text == "to the host "+t.Name() {
 			t.Error("what was sent to the host's own address was taken from its responder")
 		}

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// hopLimit of all that is sent (RFC 6762 §11).
+	// hopLimit of everything sent (RFC 6762 §11).
 	hopLimit = 255
 	// writeWait bounds a send while the interface's queue is full.
 	writeWait = time.Second
 )
 
-// groupConn is a socket that has joined the group on one interface. It may be handed what
-// was sent elsewhere; where the system tells, that is dropped.
+// groupConn is a socket that has joined the group on one interface. The system may deliver
+// packets that were sent elsewhere; they are dropped where the system tells the destination.
 type groupConn struct {
 	*net.UDPConn
 	group netip.AddrPort
@@ -56,7 +56,7 @@ func listen(i Interface, f Family) (Conn, error) {
 }
 
 func (c *groupConn) prepare4(p *ipv4.PacketConn) error {
-	// Not every system tells where a packet was sent to.
+	// Not every system tells a packet's destination.
 	_ = p.SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface, true)
 	c.read = func(b []byte) (n, index int, dst net.IP, src net.Addr, err error) {
 		n, cm, src, err := p.ReadFrom(b)

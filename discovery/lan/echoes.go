@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// echoWait is how long the copy of an own message may take to come back.
+	// echoWait is how long the copy of our own message may take to come back.
 	echoWait = 2 * time.Second
-	// maxEchoes bounds what is remembered: more than is sent within echoWait.
+	// maxEchoes limits what is stored: more than is sent within echoWait.
 	maxEchoes = 512
 )
 
-// echoes remember what was sent, since a message to the group comes back to the sender's
-// own sockets. They can tell by nothing else: other programs of this host send from the
-// same address and port. Each copy is dropped once, so that the same message of another
-// program is still heard; on other links, which may be the same wire, any time.
+// echoes stores what was sent, since a message to the group comes back to the sender's own
+// sockets. Nothing else identifies it: other programs on this host send from the same address and
+// port. Each copy is dropped once, so that the same message of another program is still heard. On
+// other links, which may be the same wire, every copy is dropped.
 type echoes struct {
 	seed maphash.Seed
 	list []echo
@@ -44,7 +44,7 @@ func (e *echoes) add(now time.Time, link int, f Family, packet []byte) {
 	e.list = append(e.list, echo{sum: e.sum(packet), link: link, family: f, until: now.Add(echoWait)})
 }
 
-// drop reports whether a packet is the copy of an own one.
+// drop reports whether a packet is the copy of one of our own.
 func (e *echoes) drop(now time.Time, link int, f Family, packet []byte) bool {
 	e.expire(now)
 	sum := e.sum(packet)

@@ -44,7 +44,7 @@ func TestGatewaysFindEachOther(t *testing.T) {
 	})
 }
 
-// What three gateways send in an hour, once they know each other.
+// The traffic of three gateways in an hour, once they know each other.
 func TestTheWireIsQuiet(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "a", "b", "c")
@@ -60,7 +60,7 @@ func TestTheWireIsQuiet(t *testing.T) {
 			bytes += len(s.data)
 		}
 		t.Logf("%d messages, %d bytes in an hour", len(all), bytes)
-		// Each is asked for every 96 s, by a question and an answer in both families.
+		// Each record is refreshed every 96 s, by a question and an answer in both families.
 		if most := 3 * 3600 / 96 * 2 * 2 * 3 / 2; len(all) > most {
 			t.Errorf("%d messages, want at most %d", len(all), most)
 		}
@@ -154,14 +154,14 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		a.plug(2, right, "192.168.2.1/24")
 		pass(lookEvery + 3*time.Second)
 		a.want("b@eth1", "c@eth2")
-		// On each link the addresses of that link are told.
+		// On each link the addresses of that link are announced.
 		if got := c.Found()[0].Addresses; !slices.Equal(got, []netip.AddrPort{netip.MustParseAddrPort("192.168.2.1:51820")}) {
 			t.Errorf("c has a at %v, want at its address there", got)
 		}
 		a.plug(1, nil)
 		pass(lookEvery + time.Second)
 		a.want("c@eth2")
-		// Another address on the same interface replaces the one before.
+		// Another address on the same interface replaces the old one.
 		a.plug(2, right, "192.168.2.77/24")
 		pass(lookEvery + 3*time.Second)
 		if got := c.Found()[0].Addresses; !slices.Equal(got, []netip.AddrPort{netip.MustParseAddrPort("192.168.2.77:51820")}) {
@@ -209,7 +209,7 @@ func TestANetworkOfIPv6Alone(t *testing.T) {
 	})
 }
 
-// Two gateways of one host have one address and one port for multicast DNS.
+// Two gateways on one host share an address and the multicast DNS port.
 func TestTwoGatewaysOfOneHost(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w := &wireNet{}
@@ -250,7 +250,7 @@ func TestMembersAreRecognised(t *testing.T) {
 		w := &wireNet{}
 		hosts := []*host{
 			newHost(t, "a", 1, with(secret)), newHost(t, "b", 2, with(secret)), newHost(t, "c", 3, with(other)), newHost(t, "d", 4),
-			newHost(t, "b", 5, with(secret)), // It becomes b (2), and proves that.
+			newHost(t, "b", 5, with(secret)), // becomes b (2), with a proof for that name
 		}
 		for n, h := range hosts {
 			h.plug(1, w, v4(n+1)+"/24")
@@ -274,7 +274,7 @@ func TestMembersAreRecognised(t *testing.T) {
 	})
 }
 
-// Whoever repeats an announcement under another name, or with another key, proves nothing.
+// An announcement repeated under another name, or with another key, proves nothing.
 func TestAProofIsForOneKeyAndOneName(t *testing.T) {
 	secret := peer.PresharedKeyFromBytes([32]byte{1})
 	honest := text{key: keyOfTest(1), proof: Proof(secret, keyOfTest(1), "edge")}
@@ -285,7 +285,7 @@ func TestAProofIsForOneKeyAndOneName(t *testing.T) {
 	if stolen.proves(secret, "edge") || honest.proves(secret, "cloud") || honest.proves(peer.PresharedKey{}, "edge") {
 		t.Error("a proof counts for another key, another name or without a secret")
 	}
-	want := "fcab6cab" // computed apart
+	want := "fcab6cab" // computed independently
 	if got := fmt.Sprintf("%x", Proof(secret, keyOfTest(1), "edge")[:4]); got != want {
 		t.Errorf("the proof begins with %s, want %s: others compute it too", got, want)
 	}

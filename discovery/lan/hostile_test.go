@@ -14,13 +14,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// tell announces what somebody else might.
+// tell announces records that anyone might send.
 func (a *asker) tell(records ...dns.RR) {
 	a.t.Helper()
 	a.say(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true}, Answer: records})
 }
 
-// Ten thousand messages of junk, some of it well-formed, change nothing and bring no flood.
+// Ten thousand junk messages, some of them well-formed, change nothing and cause no flood.
 func TestJunkDoesNoHarm(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge", "cloud")
@@ -100,7 +100,7 @@ func TestInstancesAreBounded(t *testing.T) {
 		if records > maxInstances*4 {
 			t.Errorf("%d records are kept", records)
 		}
-		// Those who make them up take no room from one who is there.
+		// Forged instances do not displace a real one.
 		hosts[1].run()
 		pass(10 * time.Second)
 		if !slices.Contains(hosts[0].names(), "cloud@eth1") {
@@ -165,7 +165,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// A record that replaces another does so within a second; one that was taken back goes.
+// A record that replaces another does so within a second; a withdrawn one disappears.
 func TestRecordsReplaceEachOther(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -192,13 +192,13 @@ func TestRecordsReplaceEachOther(t *testing.T) {
 		a.tell(withTTL(records[2], 0))
 		pass(1100 * time.Millisecond)
 		hosts[0].want()
-		a.tell(records[2]) // It is asked for, and comes back.
+		a.tell(records[2]) // it is queried, and comes back
 		pass(time.Second)
 		hosts[0].want("cloud@eth1")
 	})
 }
 
-// What comes in parts is asked for until it is whole, though not for ever.
+// Missing records are queried until the instance is complete, but not for ever.
 func TestMissingPartsAreAskedFor(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -230,7 +230,7 @@ func TestMissingPartsAreAskedFor(t *testing.T) {
 	})
 }
 
-// Somebody who takes back what is ours is contradicted.
+// A forged goodbye for our records is contradicted.
 func TestAForgedGoodbyeIsContradicted(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge", "cloud")
@@ -248,7 +248,7 @@ func TestAForgedGoodbyeIsContradicted(t *testing.T) {
 	})
 }
 
-// Another's question spares us our own.
+// Another host's question makes our own unnecessary.
 func TestAQuestionIsNotAskedTwice(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -256,12 +256,12 @@ func TestAQuestionIsNotAskedTwice(t *testing.T) {
 		hosts[0].run()
 		a := newAsker(t, w, mdnsPort)
 		pass(500 * time.Millisecond)
-		a.say(question(serviceName, dns.TypePTR)) // The second is due at 1 s.
+		a.say(question(serviceName, dns.TypePTR)) // the second is due at 1 s
 		pass(time.Second)
 		if n := len(w.since(netip.MustParseAddr(v4(1)), time.Time{})); n != 1 {
 			t.Errorf("it asked %d times within 1.5 s, want once", n)
 		}
-		// Who knows what we don't will not bring it up.
+		// An asker whose known answers we do not know will not get them announced.
 		b := question(serviceName, dns.TypePTR)
 		b.Answer = []dns.RR{mustRR(t, serviceName+" 120 IN PTR "+instanceName("x"))}
 		pass(500 * time.Millisecond)
@@ -273,7 +273,7 @@ func TestAQuestionIsNotAskedTwice(t *testing.T) {
 	})
 }
 
-// What is known already goes along with the question, in as many messages as that takes.
+// Known answers are sent with the question, in as many messages as that takes.
 func TestKnownAnswersAreTold(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -321,7 +321,7 @@ func FuzzMessage(f *testing.F) {
 		m.setLinks(now, []linkState{{i, [families]bool{true, true}}})
 		m.setPort(now, 51820)
 		from := netip.AddrPortFrom(netip.MustParseAddr("192.168.1.9"), port)
-		for range 40 { // ten seconds: while it probes, announces and holds its name
+		for range 40 { // ten seconds: it probes, announces and holds its name
 			now = now.Add(250 * time.Millisecond)
 			m.handle(now, 1, IPv4, packet, from)
 			m.poll(now)
@@ -336,7 +336,7 @@ func FuzzMessage(f *testing.F) {
 				t.Errorf("a message that is none: %v", err)
 			}
 		}
-		// A question a poll may be answered and may lead to another, in both families.
+		// Each question may be answered and may lead to another, in both families.
 		if total > 160 {
 			t.Errorf("%d messages in ten seconds", total)
 		}

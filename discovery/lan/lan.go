@@ -20,44 +20,43 @@ import (
 var ErrRunning = errors.New("lan: the finder runs already")
 
 const (
-	// DefaultTTL is how long what was announced is believed without being repeated: what
-	// RFC 6762 §10 recommends for records that contain a host's addresses. It holds for
-	// all records here, so that a gateway that was killed is forgotten as a whole.
+	// DefaultTTL is how long an announcement is valid without being repeated: what RFC 6762 §10
+	// recommends for records that contain a host's addresses. It applies to all records here, so
+	// that a killed gateway is forgotten as a whole.
 	DefaultTTL = 120 * time.Second
-	// MinTTL and MaxTTL bound it. MaxTTL is RFC 6762's for records without addresses.
+	// MinTTL and MaxTTL limit it. MaxTTL is RFC 6762's for records without addresses.
 	MinTTL = 5 * time.Second
 	MaxTTL = 75 * time.Minute
 )
 
 const (
-	// lookEvery is how often interfaces are compared, and what could not be opened is
-	// tried again.
+	// lookEvery is how often the interfaces are read, and failed sockets are opened again.
 	lookEvery = 3 * time.Second
 	// maxPacket is the largest message in bytes (RFC 6762 §17).
 	maxPacket = 9000
 )
 
-// Options of a [Finder]. Name, PublicKey and Port are required.
+// Options configure a [Finder]. Name, PublicKey and Port are required.
 type Options struct {
 	// Name is the cluster's name, a DNS label.
 	Name      string
 	PublicKey peer.PublicKey
-	// Port is the UDP port of the gateway; while it is 0 nothing is announced.
+	// Port returns the gateway's UDP port; while it is 0 nothing is announced.
 	Port func() uint16
 	// Capabilities are announced.
 	Capabilities []string
-	// Secret is that of the LAN group; zero = none.
+	// Secret is the LAN group's; zero = none.
 	Secret peer.PresharedKey
-	// TTL is how long what is announced here is believed; 0 = [DefaultTTL].
+	// TTL is how long our announcements are valid; 0 = [DefaultTTL].
 	TTL time.Duration
-	// Interfaces lists the interfaces to look at; nil = all of the system that are fit.
+	// Interfaces lists the interfaces to use; nil = all suitable ones of the system.
 	Interfaces func() ([]Interface, error)
 	// Listen opens a socket for one family on an interface; nil = the system's.
 	Listen func(i Interface, f Family) (Conn, error)
-	// Changed is called when [Finder.Found] has something else to say. It is called without
-	// locks, by one goroutine at a time, and must not block for long. nil = nobody is told.
+	// Changed is called when the result of [Finder.Found] has changed. It is called without
+	// locks, by one goroutine at a time, and must not block for long. It may be nil.
 	Changed func()
-	// Logger is told of changes; nil = nobody is.
+	// Logger logs changes; nil = discard.
 	Logger *slog.Logger
 }
 
@@ -79,48 +78,48 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Instance is a gateway that was found on one interface. All of it is what someone
-// there says, but for the times and the interface.
+// Instance is a gateway found on one interface. All but the times and the interface is
+// unverified.
 type Instance struct {
-	// Name is the instance's: a cluster's name, or that with a number such as "edge (2)".
-	// It may be any text of up to 63 bytes.
+	// Name is the instance's: a cluster's name, perhaps with a number ("edge (2)"). It may be any
+	// text of up to 63 bytes.
 	Name      foreign.Text
 	PublicKey peer.PublicKey
 	Overlay   netip.Addr
-	// Addresses are those of the interface's networks, with the port, sorted.
+	// Addresses are those within the interface's networks, with the port, sorted.
 	Addresses    []netip.AddrPort
 	Capabilities []string
-	// Member says that it proves to belong to the same LAN group.
+	// Member is whether it proves to belong to the same LAN group.
 	Member    bool
 	Interface string
 	FirstSeen time.Time
 	LastSeen  time.Time
 	// Expires is when it is forgotten unless it is heard again.
 	Expires time.Time
-	// Err says what is wrong with its records; the rest may be empty then.
+	// Err says what is wrong with its records; other fields may then be empty.
 	Err foreign.Text
 }
 
-// LinkStatus is how an interface fares.
+// LinkStatus is the state of an interface.
 type LinkStatus struct {
 	Interface string
-	// Unfit says why the interface is not used; empty when it is.
+	// Unfit says why the interface is not used; empty if it is.
 	Unfit string
-	// IPv4 and IPv6 say whether messages are exchanged that way, Err why one is not that
-	// should be.
+	// IPv4 and IPv6 are whether messages are exchanged over each family. Err says why not, if
+	// they should be.
 	IPv4, IPv6 bool
 	Err        string
-	// Heard is when another sender of multicast DNS was last heard there; zero = never.
+	// Heard is when another multicast DNS sender was last heard there; zero = never.
 	Heard time.Time
 }
 
-// Status is what a [Finder] does.
+// Status is the state of a [Finder].
 type Status struct {
-	// Running since; zero = it does not run.
+	// Since is when it was started; zero = it does not run.
 	Since time.Time
-	// Name is the one announced: another than the configured one when that was taken.
+	// Name is the announced name, which differs from the configured one if that was taken.
 	Name string
-	// Announced says that it is, on some interface.
+	// Announced is whether it is announced on any interface.
 	Announced bool
 	Links     []LinkStatus
 	// Err says why the interfaces cannot be listed.
@@ -130,16 +129,16 @@ type Status struct {
 
 // Counts count packets since the start.
 type Counts struct {
-	Received  uint64 // taken in
+	Received  uint64 // accepted
 	Malformed uint64 // not understood
 	OffLink   uint64 // from senders that are not on the link
-	Excess    uint64 // more than is taken in of a link
+	Excess    uint64 // above the rate limit of a link
 	Sent      uint64
-	Unsent    uint64 // refused by the socket
+	Unsent    uint64 // rejected by the socket
 }
 
-// Finder announces this gateway and finds others while [Finder.Run] runs. Its methods are
-// safe for concurrent use and do not block, Run apart.
+// Finder announces this gateway and finds others while [Finder.Run] runs. Its methods are safe
+// for concurrent use and, except Run, do not block.
 type Finder struct {
 	o    Options
 	log  *slog.Logger
@@ -148,9 +147,9 @@ type Finder struct {
 	// Owned by Run.
 	conns   map[connKey]*openConn
 	readers sync.WaitGroup
-	failed  map[connKey]string // why what should be open is not, and was complained of
+	failed  map[connKey]string // why a wanted socket is not open, as already logged
 
-	mu         sync.Mutex // guards what follows; not held over I/O and callbacks
+	mu         sync.Mutex // guards the following; not held during I/O and callbacks
 	m          *machine
 	since      time.Time
 	running    bool
@@ -170,7 +169,7 @@ type openConn struct {
 	done chan struct{} // closed when its reader has ended
 }
 
-// New makes a finder that does nothing yet.
+// New returns a finder that does nothing yet.
 func New(o Options) (*Finder, error) {
 	if o.Port == nil || o.PublicKey.IsZero() {
 		return nil, errors.New("lan: Port and PublicKey are required")
@@ -191,7 +190,7 @@ func New(o Options) (*Finder, error) {
 	}, nil
 }
 
-// Run announces and finds until ctx ends, says goodbye and returns the cause. It owns its
+// Run announces and finds until ctx ends, sends goodbyes and returns ctx's cause. It owns its
 // goroutines and waits for them. A finder runs once.
 func (f *Finder) Run(ctx context.Context) error {
 	f.mu.Lock()
@@ -231,7 +230,7 @@ func (f *Finder) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// step does what is due, sends what came of it and says when to do so again.
+// step does what is due, sends the results and returns the time of the next step.
 func (f *Finder) step() time.Time {
 	port := f.o.Port()
 	f.mu.Lock()
@@ -252,7 +251,7 @@ func (f *Finder) step() time.Time {
 	return earlier(next, again)
 }
 
-// send sends what the machine wants sent.
+// send sends the machine's datagrams.
 func (f *Finder) send(out []datagram) {
 	for _, d := range out {
 		c := f.conns[connKey{d.link, d.family}]
@@ -278,7 +277,7 @@ func (f *Finder) send(out []datagram) {
 	}
 }
 
-// read takes in what arrives at a socket until that is closed.
+// read passes on what arrives at a socket until the socket is closed.
 func (f *Finder) read(key connKey, c *openConn) {
 	defer close(c.done)
 	b := make([]byte, maxPacket)
@@ -313,17 +312,17 @@ func (f *Finder) wakeUp() {
 	}
 }
 
-// PortChanged tells that Options.Port may have something new to say.
+// PortChanged reports that the result of Options.Port may have changed.
 func (f *Finder) PortChanged() { f.wakeUp() }
 
-// Found lists the gateways that are out there now, by name, this one left out.
+// Found returns the gateways known now, sorted by name, without this one.
 func (f *Finder) Found() []Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.m.found(time.Now())
 }
 
-// Status says what the finder does.
+// Status returns the finder's state.
 func (f *Finder) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 
 func (f Family) String() string { return [families]string{"IPv4", "IPv6"}[f] }
 
-// group is where multicast DNS is spoken (RFC 6762 §3).
+// group is the address of multicast DNS (RFC 6762 §3).
 func (f Family) group() netip.AddrPort {
 	if f == IPv4 {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{224, 0, 0, 251}), mdnsPort)
@@ -32,24 +32,24 @@ func (f Family) group() netip.AddrPort {
 
 const mdnsPort = 5353
 
-// maxAddresses bounds the addresses of an interface that are announced, and of a gateway
-// that are kept, of each family.
+// maxAddresses limits the announced addresses of an interface and the stored addresses of a
+// gateway, for each family.
 const maxAddresses = 8
 
-// Interface is a network interface on which gateways may be looked for.
+// Interface is a network interface on which to look for gateways.
 type Interface struct {
 	Index int
 	Name  string
 	// Prefixes are its addresses, each with the length of its network.
 	Prefixes []netip.Prefix
-	// Unfit says why it is not used; empty when it is.
+	// Unfit says why it is not used; empty if it is.
 	Unfit string
 }
 
-// Conn exchanges messages of one family on one interface. ReadFrom is called by one
-// goroutine, the others by any; Close ends a ReadFrom.
+// Conn exchanges messages of one family on one interface. ReadFrom is called by one goroutine,
+// the other methods by any; Close ends a ReadFrom.
 type Conn interface {
-	// ReadFrom returns the next message that was sent to the group.
+	// ReadFrom returns the next message to the group.
 	ReadFrom(b []byte) (n int, from netip.AddrPort, err error)
 	// Multicast sends to the group, WriteTo to one address.
 	Multicast(b []byte) error
@@ -57,13 +57,13 @@ type Conn interface {
 	Close() error
 }
 
-// has reports whether the interface speaks a family at all.
+// has reports whether the interface has addresses of the family.
 func (i Interface) has(f Family) bool {
 	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == (f == IPv4) })
 }
 
-// announceable are the addresses that peers may be told: neither link-local, for these
-// mean something only with an interface, nor of the overlay.
+// announceable returns the addresses that peers may be told: not link-local ones, which mean
+// nothing without an interface, and not those of the overlay.
 func (i Interface) announceable() []netip.Addr {
 	var out []netip.Addr
 	var count [families]int
@@ -86,15 +86,15 @@ func familyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// onLink reports whether an address is of a network of the interface.
+// onLink reports whether an address is in a network of the interface.
 func (i Interface) onLink(a netip.Addr) bool {
 	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// SystemInterfaces lists the interfaces of this host, and why those are unfit that are:
-// down, without multicast or addresses, loopback and point-to-point. Without names those are
-// left out too that leave is true of; with names, all others are left out, and a name that
-// is no interface's is listed as such.
+// SystemInterfaces lists the interfaces of this host, with the reason if one is unfit: down,
+// without multicast or addresses, loopback or point-to-point. Without names it leaves out those
+// for which leave returns true. With names it leaves out all others, and lists a name without an
+// interface as unfit.
 func SystemInterfaces(names []string, leave func(name string) bool) ([]Interface, error) {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -112,7 +112,7 @@ func SystemInterfaces(names []string, leave func(name string) bool) ([]Interface
 		}
 		if x.Unfit == "" {
 			addrs, err := i.Addrs()
-			if err != nil { // It went away in between.
+			if err != nil { // it has just disappeared
 				continue
 			}
 			x.Prefixes = prefixes(addrs)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// look compares the interfaces with those of the last time: sockets are opened on new
-// ones and closed on those that went, and the machine is told.
+// look compares the interfaces with the last ones. It opens sockets on new ones, closes those on
+// removed ones, and informs the machine.
 func (f *Finder) look() {
 	list, err := f.o.Interfaces()
 	if err != nil {
@@ -43,7 +43,7 @@ func (f *Finder) look() {
 	f.m.setLinks(time.Now(), f.links(list))
 }
 
-// links are the interfaces with something open, as the machine wants them.
+// links returns the interfaces with an open socket, in the machine's form.
 func (f *Finder) links(list []Interface) []linkState {
 	var out []linkState
 	for _, i := range list {
@@ -58,7 +58,7 @@ func (f *Finder) links(list []Interface) []linkState {
 	return out
 }
 
-// open opens a socket unless there is one. What fails is tried again the next time.
+// open opens a socket unless there is one. A failure is retried the next time.
 func (f *Finder) open(key connKey, i Interface) error {
 	if f.conns[key] != nil {
 		return nil
@@ -79,7 +79,7 @@ func (f *Finder) open(key connKey, i Interface) error {
 	return nil
 }
 
-// closeUnwanted closes the sockets of interfaces that went, and those that broke.
+// closeUnwanted closes the sockets of removed interfaces, and broken ones.
 func (f *Finder) closeUnwanted(wanted map[connKey]Interface) {
 	for key, c := range f.conns {
 		_, keep := wanted[key]

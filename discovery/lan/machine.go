@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// Rates of one link. Answers: a record goes out at most once a second anyway (RFC 6762
-	// §6), so this bounds what many askers or many addresses can bring about. Intake: a
-	// hundred responders that all announce at once are a tenth of it.
+	// Rate limits of one link. Each record is sent at most once per second anyway (RFC 6762 §6),
+	// so sendRate limits the effect of many askers or many addresses. A hundred responders that
+	// all announce at once use a tenth of intakeRate.
 	sendRate, sendBurst     = 10, 40     // messages a second
 	intakeRate, intakeBurst = 1000, 2000 // messages a second
 )
 
-// identity is who is announced.
+// identity is what is announced.
 type identity struct {
 	name         string
 	key          peer.PublicKey
@@ -33,7 +33,7 @@ type identity struct {
 	ttl          time.Duration
 }
 
-// datagram is a message to be sent.
+// datagram is a message to send.
 type datagram struct {
 	link   int
 	name   string // of the interface
@@ -47,9 +47,9 @@ type machine struct {
 	self   identity
 	random func() float64
 
-	label  string // of the instance that is announced
-	number int    // in it
-	host   string // full name of the host that is announced
+	label  string // of the announced instance
+	number int    // number in it
+	host   string // full name of the announced host
 	hosts  int    // its number
 	port   uint16
 
@@ -60,7 +60,7 @@ type machine struct {
 
 	out     []datagram
 	renamed string // to be reported
-	// What was found: whether it may have changed, and what it was when that was last looked at.
+	// Whether the found instances may have changed, and what they were at the last check.
 	dirty  bool
 	last   string
 	lastAt time.Time
@@ -87,8 +87,8 @@ type link struct {
 	m     *machine
 	iface Interface
 	open  [families]bool
-	heard time.Time // when someone else was last
-	// What goes to the group, to one asker, and our own questions: none takes from another.
+	heard time.Time // when another sender was last heard
+	// Separate limits for answers to the group, answers to one asker, and our own questions.
 	group, alone, asking *rate.Limiter
 	intake               *rate.Limiter
 	claim                claim
@@ -96,13 +96,13 @@ type link struct {
 	browser              browser
 }
 
-// linkState is what the driver reports an interface.
+// linkState describes an interface for the machine.
 type linkState struct {
 	Interface
 	open [families]bool
 }
 
-// setLinks tells which interfaces there are, with what is open on them.
+// setLinks sets the interfaces, with what is open on them.
 func (m *machine) setLinks(now time.Time, list []linkState) {
 	gone := maps.Clone(m.links)
 	m.own = nil
@@ -131,7 +131,7 @@ func (m *machine) setLinks(now time.Time, list []linkState) {
 			l.reannounce(now)
 		}
 		if moved {
-			m.dirty = true // Other addresses are on-link now.
+			m.dirty = true // other addresses are on-link now
 		}
 	}
 	for index := range gone {
@@ -140,7 +140,7 @@ func (m *machine) setLinks(now time.Time, list []linkState) {
 	}
 }
 
-// setPort tells the gateway's port; 0 = none yet.
+// setPort sets the gateway's port; 0 = none yet.
 func (m *machine) setPort(now time.Time, port uint16) {
 	if port == m.port {
 		return
@@ -156,7 +156,7 @@ func (m *machine) setPort(now time.Time, port uint16) {
 	}
 }
 
-// sorted lists the links, always in the same order.
+// sorted returns the links in a fixed order.
 func (m *machine) sorted() []*link {
 	out := make([]*link, 0, len(m.links))
 	for _, index := range slices.Sorted(maps.Keys(m.links)) {
@@ -165,7 +165,7 @@ func (m *machine) sorted() []*link {
 	return out
 }
 
-// outcome is what became of a packet.
+// outcome is what was done with a packet.
 type outcome int
 
 const (
@@ -176,7 +176,7 @@ const (
 	excess
 )
 
-// handle takes what arrived on a link.
+// handle handles a packet that arrived on a link.
 func (m *machine) handle(now time.Time, index int, f Family, packet []byte, from netip.AddrPort) outcome {
 	l := m.links[index]
 	a := from.Addr().WithZone("")
@@ -211,14 +211,14 @@ func (l *link) listensTo(a netip.Addr) bool {
 	return a.IsValid() && !a.IsMulticast() && (a.IsLinkLocalUnicast() || l.iface.onLink(a))
 }
 
-// response takes what others say: about what is ours, and about themselves.
+// response handles what others announce: about our names, and about themselves.
 func (l *link) response(now time.Time, msg *dns.Msg, from netip.Addr) {
 	records := slices.Concat(msg.Answer, msg.Extra)
 	l.contest(now, records)
 	l.browser.learn(now, l, records, from)
 }
 
-// poll does what is due and says when there is more; zero = never.
+// poll does what is due and returns the time of the next poll; zero = never.
 func (m *machine) poll(now time.Time) (next time.Time) {
 	for _, l := range m.sorted() {
 		l.pollClaim(now)
@@ -233,7 +233,7 @@ func (m *machine) poll(now time.Time) (next time.Time) {
 	return next
 }
 
-// earlier is the first of two times; zero = never.
+// earlier returns the earlier time; zero = never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -241,7 +241,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// stop says goodbye.
+// stop sends goodbyes.
 func (m *machine) stop(now time.Time) {
 	for _, l := range m.sorted() {
 		if l.claim.holds() {
@@ -251,7 +251,7 @@ func (m *machine) stop(now time.Time) {
 	}
 }
 
-// announced reports whether the gateway is, on some link.
+// announced reports whether the gateway is announced on any link.
 func (m *machine) announced() bool {
 	for _, l := range m.links {
 		if l.claim.holds() {
@@ -261,26 +261,26 @@ func (m *machine) announced() bool {
 	return false
 }
 
-// take returns what is to be sent.
+// take returns the datagrams to send.
 func (m *machine) take() []datagram {
 	out := m.out
 	m.out = nil
 	return out
 }
 
-// takeRenamed returns the name that took the place of one that was taken, once.
+// takeRenamed returns the name that replaced a taken one, once.
 func (m *machine) takeRenamed() string {
 	name := m.renamed
 	m.renamed = ""
 	return name
 }
 
-// changePause is how often what is found is compared at most, so that many who come and go
-// cost little. The first change is told of at once.
+// changePause is the least time between comparisons of what is found, so that many changes cost
+// little. The first change is reported at once.
 const changePause = 250 * time.Millisecond
 
-// takeChanged reports whether what is found is something else than the last time, and when to
-// ask again; zero = when there is reason to.
+// takeChanged reports whether what is found has changed since the last time, and when to ask
+// again; zero = when there is a reason to.
 func (m *machine) takeChanged(now time.Time) (changed bool, again time.Time) {
 	if !m.dirty {
 		return false, time.Time{}
@@ -298,7 +298,7 @@ func (m *machine) takeChanged(now time.Time) (changed bool, again time.Time) {
 	return changed, time.Time{}
 }
 
-// multicast sends to the group: in one family, or (-1) in all that are open.
+// multicast sends to the group: in one family, or with -1 in all that are open.
 func (l *link) multicast(now time.Time, f Family, msg *dns.Msg) {
 	data := pack(msg)
 	if data == nil {
@@ -312,10 +312,11 @@ func (l *link) multicast(now time.Time, f Family, msg *dns.Msg) {
 	}
 }
 
-// anyFamily has multicast send in all families.
+// anyFamily makes multicast send in all families.
 const anyFamily Family = -1
 
-// between is a random time in a range, as RFC 6762 asks for so that not all speak at once.
+// between returns a random time in a range, as RFC 6762 requires so that not all hosts send at
+// once.
 func (m *machine) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(m.random()*float64(high-low))
 }

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// topBit of a class: of a question, that a unicast answer is wanted (RFC 6762 §5.4); of
-	// a record, that it replaces others of its name and type (§10.2).
+	// topBit of a question's class requests a unicast answer (RFC 6762 §5.4). In a record's class
+	// it replaces others of its name and type (§10.2).
 	topBit = 1 << 15
-	// maxQuestions and maxRecords bound what is looked at of a message: more than fit one
-	// Ethernet frame of those that matter.
+	// maxQuestions and maxRecords limit what is read of a message: more than the relevant ones
+	// that fit one Ethernet frame.
 	maxQuestions = 32
 	maxRecords   = 256
-	// maxSend is the largest message that is sent in bytes: it fits a frame with headers of
-	// IPv6 (RFC 6762 §17).
+	// maxSend is the largest message sent, in bytes: it fits a frame with IPv6 headers (RFC 6762
+	// §17).
 	maxSend = 1440
 )
 
-// maxBelieved bounds how long a record is kept that nobody repeats, so that what was made
-// up goes soon. Records with a longer life are asked for again before.
+// maxBelieved limits how long a record is kept that nobody repeats, so that forged records expire
+// soon. Records with a longer TTL are refreshed before.
 const maxBelieved = 10 * time.Minute
 
 var errMessage = errors.New("no message of multicast DNS")
 
-// parse reads a message. Opcodes and error codes other than 0 are to be ignored (RFC 6762
-// §18.3, §18.11).
+// parse parses a message. Opcodes and error codes other than 0 must be ignored (RFC 6762 §18.3,
+// §18.11).
 func parse(packet []byte) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	if err := m.Unpack(packet); err != nil {
@@ -54,7 +54,7 @@ func isIN(rr dns.RR) bool { return rr.Header().Class&^topBit == dns.ClassINET }
 // flushes reports whether a record replaces others of its name and type.
 func flushes(rr dns.RR) bool { return rr.Header().Class&topBit != 0 }
 
-// recordKey tells record sets apart: a name in the form in which it is compared, and a type.
+// recordKey identifies a record set: a name in the form in which names are compared, and a type.
 type recordKey struct {
 	name  string
 	rtype uint16
@@ -62,7 +62,7 @@ type recordKey struct {
 
 func keyOf(rr dns.RR) recordKey { return recordKey{fold(rr.Header().Name), rr.Header().Rrtype} }
 
-// value is a record's data in a form that can be compared, for the types that matter here.
+// value returns a record's data in a comparable form, for the types that matter here.
 func value(rr dns.RR) string {
 	switch r := rr.(type) {
 	case *dns.PTR:
@@ -86,7 +86,7 @@ func value(rr dns.RR) string {
 // sameRecord compares name, type and data.
 func sameRecord(a, b dns.RR) bool { return keyOf(a) == keyOf(b) && value(a) == value(b) }
 
-// address is that of an A or AAAA record; invalid for others.
+// address returns the address of an A or AAAA record; invalid for others.
 func address(rr dns.RR) netip.Addr {
 	var a netip.Addr
 	switch r := rr.(type) {
@@ -98,15 +98,15 @@ func address(rr dns.RR) netip.Addr {
 	return a.Unmap()
 }
 
-// ttlOf is what a record says, as far as it is believed.
+// ttlOf returns a record's TTL, limited to maxBelieved.
 func ttlOf(rr dns.RR) time.Duration {
 	return min(time.Duration(rr.Header().Ttl)*time.Second, maxBelieved)
 }
 
-// wire is a record's data as it is on the wire, uncompressed.
+// wire returns a record's data in wire format, uncompressed.
 func wire(rr dns.RR) []byte {
 	c := dns.Copy(rr)
-	c.Header().Name = "." // A header of known length: name, type, class, TTL and length.
+	c.Header().Name = "." // a header of known length: name, type, class, TTL and length
 	const header = 1 + 2 + 2 + 4 + 2
 	b := make([]byte, dns.Len(c)+header)
 	n, err := dns.PackRR(c, b, 0, nil, false)
@@ -116,7 +116,7 @@ func wire(rr dns.RR) []byte {
 	return b[header:n]
 }
 
-// pack writes a message; nil when it cannot be, which only a name could be the reason of.
+// pack encodes a message; nil if that fails, which only a name can cause.
 func pack(m *dns.Msg) []byte {
 	m.Compress = true
 	b, err := m.Pack()
@@ -126,7 +126,7 @@ func pack(m *dns.Msg) []byte {
 	return b
 }
 
-// withTTL is a copy of a record with another life.
+// withTTL returns a copy of a record with another TTL.
 func withTTL(rr dns.RR, ttl time.Duration) dns.RR {
 	c := dns.Copy(rr)
 	c.Header().Ttl = uint32(ttl / time.Second)

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Names are in the presentation form that the dns package gives them when it reads a
-// message, so that two can be compared: see escaped.
+// Names are in the presentation form that the dns package uses for parsed messages, so that they
+// can be compared: see escaped.
 const (
 	serviceName     = "_postern._udp.local."
 	enumerationName = "_services._dns-sd._udp.local." // RFC 6763 §9
@@ -16,8 +16,8 @@ const (
 	maxLabel = 63
 )
 
-// escaped writes a label as the dns package does (RFC 1035 §5.1): special characters after
-// a backslash, others that are not printable ASCII as \DDD.
+// escaped escapes a label as the dns package does (RFC 1035 §5.1): special characters with a
+// backslash, others that are not printable ASCII as \DDD.
 func escaped(label string) string {
 	var b strings.Builder
 	for i := range len(label) {
@@ -34,11 +34,11 @@ func escaped(label string) string {
 	return b.String()
 }
 
-// instanceName is the full name of an instance of the service.
+// instanceName returns the full name of an instance of the service.
 func instanceName(label string) string { return escaped(label) + "." + serviceName }
 
-// instanceLabel takes the label off the full name of an instance; false when it is the
-// name of something else.
+// instanceLabel returns the label of an instance's full name; false if the name is not an
+// instance's.
 func instanceLabel(name string) (label string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {
@@ -68,8 +68,8 @@ func instanceLabel(name string) (label string, ok bool) {
 	return "", false
 }
 
-// numbered is a label with a number where its plain form is taken: "edge (2)" (RFC 6763
-// §D). It stays within the length of a label, and valid UTF-8.
+// numbered returns a label with a number, for when the plain one is taken: "edge (2)" (RFC 6763
+// §D). It is at most as long as a label may be, and valid UTF-8.
 func numbered(label string, n int) string {
 	if n < 2 {
 		return label
@@ -82,6 +82,6 @@ func numbered(label string, n int) string {
 	return label + suffix
 }
 
-// fold is a name in the form in which names are compared: they ignore the case of ASCII
-// letters (RFC 6762 §16).
+// fold returns a name in the form in which names are compared, without the case of ASCII letters
+// (RFC 6762 §16).
 func fold(name string) string { return strings.ToLower(name) }

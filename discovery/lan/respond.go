@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// Answers that others may have too wait, so that not all speak at once (RFC 6762 §6),
-	// those to a question whose known answers are still to come for longer (§7.2).
+	// Answers that others may have, too, are delayed, so that not all hosts send at once (RFC
+	// 6762 §6), and longer if known answers are still to come (§7.2).
 	sharedLow, sharedHigh = 20 * time.Millisecond, 120 * time.Millisecond
 	moreLow, moreHigh     = 400 * time.Millisecond, 500 * time.Millisecond
-	// A record goes to the group at most so often (§6), except to defend it against a probe.
+	// A record is sent to the group at most this often (§6), except to defend it against a probe.
 	repeatPause  = time.Second
 	defencePause = 250 * time.Millisecond
-	// legacyTTL bounds the life of records in answers to plain resolvers (§6.7).
+	// legacyTTL limits the TTL of records in answers to plain resolvers (§6.7).
 	legacyTTL = 10 * time.Second
-	// maxWaiting bounds the answers that wait on a link.
+	// maxWaiting limits the pending answers of a link.
 	maxWaiting = 64
 )
 
 func overlay(k peer.PublicKey) netip.Addr { return peer.OverlayAddr(k) }
 
-// answers are what is to be sent to the group on a link, in one family.
+// answers are the pending answers to the group on a link, in one family.
 type answers struct {
 	waiting []answer
-	// at is when each own record last went to the group.
+	// at is when each of our records was last sent to the group.
 	at map[string]time.Time
 }
 
@@ -57,7 +57,7 @@ func (a *answers) sent(now time.Time, records []dns.RR) {
 	}
 }
 
-// sentWithin reports whether a record went to the group recently.
+// sentWithin reports whether a record was sent to the group recently.
 func (a *answers) sentWithin(now time.Time, rr dns.RR, d time.Duration) bool {
 	at, ever := a.at[recordID(rr)]
 	return ever && now.Sub(at) < d
@@ -68,7 +68,7 @@ func recordID(rr dns.RR) string {
 	return k.name + " " + dns.TypeToString[k.rtype] + " " + value(rr)
 }
 
-// query takes a question of another: answers it, and notes what he knows.
+// query handles another's question: answers it, and notes the asker's known answers.
 func (l *link) query(now time.Time, f Family, msg *dns.Msg, from netip.AddrPort) {
 	if len(msg.Ns) > 0 {
 		l.tie(now, msg.Ns)
@@ -77,7 +77,7 @@ func (l *link) query(now time.Time, f Family, msg *dns.Msg, from netip.AddrPort)
 	if !l.claim.holds() {
 		return
 	}
-	if len(msg.Question) == 0 { // Known answers that follow a question (RFC 6762 §7.2).
+	if len(msg.Question) == 0 { // known answers that follow a question (RFC 6762 §7.2)
 		l.answers[f].drop(from, msg.Answer)
 		return
 	}
@@ -95,7 +95,7 @@ func (l *link) query(now time.Time, f Family, msg *dns.Msg, from netip.AddrPort)
 	}
 	w := answer{due: now, from: from, records: multicast, defence: len(msg.Ns) > 0}
 	switch {
-	case w.defence: // At once, since the other claims it in a moment.
+	case w.defence: // at once, since the other claims the name in a moment
 	case msg.Truncated:
 		w.due = now.Add(l.m.between(moreLow, moreHigh))
 	case slices.ContainsFunc(multicast, func(rr dns.RR) bool { return !flushes(rr) }):
@@ -104,9 +104,9 @@ func (l *link) query(now time.Time, f Family, msg *dns.Msg, from netip.AddrPort)
 	a.waiting = append(a.waiting, w)
 }
 
-// reply picks our own records that a message asks for and whose asker does not know them,
-// each once however often it is asked for. Those that he wants for himself go to him alone,
-// unless the group has not seen them for a quarter of their life (RFC 6762 §5.4).
+// reply selects our records that a message asks for and that the asker does not know, each once.
+// Those that the asker wants by unicast go only to the asker, unless they were not sent to the
+// group for a quarter of their TTL (RFC 6762 §5.4).
 func (l *link) reply(now time.Time, f Family, msg *dns.Msg, legacy bool) (unicast, multicast []dns.RR) {
 	own := l.own()
 	for _, q := range msg.Question {
@@ -127,8 +127,8 @@ func (l *link) reply(now time.Time, f Family, msg *dns.Msg, legacy bool) (unicas
 	return unicast, multicast
 }
 
-// matching are the records that answer a question. For a name that is ours alone, and a
-// type that it does not have, that is the list of those it has (RFC 6762 §6.1).
+// matching returns the records that answer a question. For a name that is only ours and a type
+// that it does not have, that is the list of its types (RFC 6762 §6.1).
 func (l *link) matching(own []dns.RR, q dns.Question) []dns.RR {
 	var out []dns.RR
 	var has []uint16
@@ -154,7 +154,7 @@ func (l *link) matching(own []dns.RR, q dns.Question) []dns.RR {
 	return []dns.RR{l.nsec(instanceName(l.m.label), has)}
 }
 
-// nsec says which types a name has, in the restricted form of RFC 6762 §6.1.
+// nsec lists a name's types, in the restricted form of RFC 6762 §6.1.
 func (l *link) nsec(name string, types []uint16) dns.RR {
 	slices.Sort(types)
 	return &dns.NSEC{
@@ -165,7 +165,7 @@ func (l *link) nsec(name string, types []uint16) dns.RR {
 	}
 }
 
-// extra are the records that whoever got these will ask for next (RFC 6763 §12).
+// extra returns the records that the recipients of got will ask for next (RFC 6763 §12).
 func (l *link) extra(got []dns.RR) []dns.RR {
 	var out []dns.RR
 	add := func(want func(*dns.RR_Header) bool) {
@@ -192,7 +192,7 @@ func (l *link) extra(got []dns.RR) []dns.RR {
 
 func flushesClass(class uint16) bool { return class&topBit != 0 }
 
-// replyLegacy answers a plain resolver in its own way: to its port, with its id and
+// replyLegacy answers a plain resolver in conventional DNS: to its port, with its id and
 // question, without bits that it does not know (RFC 6762 §6.7).
 func (l *link) replyLegacy(now time.Time, f Family, query *dns.Msg, records []dns.RR, to netip.AddrPort) {
 	if len(records) == 0 || !l.alone.AllowN(now, 1) {
@@ -220,7 +220,7 @@ func (l *link) unicast(f Family, msg *dns.Msg, to netip.AddrPort) {
 	}
 }
 
-// pollAnswers sends what is due to the group, all of it in one message.
+// pollAnswers sends what is due to the group in one message.
 func (l *link) pollAnswers(now time.Time, f Family) {
 	a := &l.answers[f]
 	var due []dns.RR
@@ -239,7 +239,7 @@ func (l *link) pollAnswers(now time.Time, f Family) {
 		}
 		return true
 	})
-	// What was asked for before the claim was lost is not ours to answer any more.
+	// If the claim was lost after the question, we must not answer any more.
 	if len(due) == 0 || !l.claim.holds() || !l.group.AllowN(now, 1) {
 		return
 	}
@@ -253,7 +253,7 @@ func (l *link) pollAnswers(now time.Time, f Family) {
 	a.sent(now, slices.Concat(msg.Answer, msg.Extra))
 }
 
-// drop removes what an asker knows already from what waits to be sent for him.
+// drop removes what an asker already knows from its pending answers.
 func (a *answers) drop(from netip.AddrPort, knows []dns.RR) {
 	for i := range a.waiting {
 		if w := &a.waiting[i]; w.from == from && !w.defence {
@@ -262,7 +262,7 @@ func (a *answers) drop(from netip.AddrPort, knows []dns.RR) {
 	}
 }
 
-// known reports whether an asker has a record, with at least half of its life left (RFC 6762
+// known reports whether an asker has a record, with at least half of its TTL left (RFC 6762
 // §7.1).
 func known(answers []dns.RR, rr dns.RR) bool {
 	return slices.ContainsFunc(answers, func(k dns.RR) bool {

@@ -49,7 +49,7 @@ func TestAnswers(t *testing.T) {
 		port  uint16
 		wait  time.Duration
 		want  string
-		alone bool // to the asker alone
+		alone bool // by unicast only
 	}{
 		{"who is there", question(serviceName, dns.TypePTR), mdnsPort, sharedHigh, "PTR | SRV TXT A AAAA", false},
 		{"the same often in one message", twice, mdnsPort, sharedHigh, "PTR | SRV TXT A AAAA", false},
@@ -107,7 +107,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What an asker knows may come in several messages; the answer waits for all of them.
+// An asker's known answers may come in several messages; the answer waits for all of them.
 func TestKnownAnswersMayFollow(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -136,8 +136,8 @@ func TestKnownAnswersMayFollow(t *testing.T) {
 	})
 }
 
-// However many ask, the group hears each record once a second, and each link a bounded
-// number of messages.
+// However many hosts ask, each record is sent to the group once per second, and each link gets a
+// limited number of messages.
 func TestAnswersAreBounded(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		w, hosts := segment(t, "edge")
@@ -184,12 +184,12 @@ func TestWhoIsNotOnTheLinkIsIgnored(t *testing.T) {
 		if c := hosts[0].Status().Counts; c.OffLink != 2 {
 			t.Errorf("counts %+v, want 2 from off the link", c)
 		}
-		// The same from here is believed.
+		// The same from an on-link sender is accepted.
 		near := newAsker(t, w, mdnsPort)
 		near.say(announce)
 		pass(time.Second)
 		hosts[0].want("far@eth1")
-		// A response from another port than that of multicast DNS is none.
+		// A response from a port other than multicast DNS's is ignored.
 		odd := newAsker(t, w, 40000)
 		odd.say(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true}, Answer: announced(t, "odd", keyOfTest(8).String(), "192.168.1.8")})
 		pass(time.Second)
@@ -197,7 +197,7 @@ func TestWhoIsNotOnTheLinkIsIgnored(t *testing.T) {
 	})
 }
 
-// announced are the records of an instance, as another program might write them.
+// announced returns an instance's records, as another program might write them.
 func announced(t testing.TB, name, key, address string) []dns.RR {
 	t.Helper()
 	full, host := instanceName(name), "host-of-"+strings.ReplaceAll(fold(escaped(name)), `\`, "-")+".local."

@@ -15,13 +15,13 @@ import (
 
 const (
 	textVersion = "1"
-	// maxCapabilities and maxCapability bound what is taken of another's.
+	// maxCapabilities and maxCapability limit what is accepted from others.
 	maxCapabilities = 16
 	maxCapability   = 32
 )
 
-// Proof shows that the holder of a public key, under a name, is a member of the LAN group
-// that shares a secret. See the package comment.
+// Proof proves that the holder of a public key, under a name, is a member of the LAN group with
+// the secret. See the package documentation.
 func Proof(secret peer.PresharedKey, key peer.PublicKey, name string) []byte {
 	h := hmac.New(sha256.New, []byte(secret.Base64()))
 	h.Write([]byte("postern lan v1\x00"))
@@ -30,7 +30,7 @@ func Proof(secret peer.PresharedKey, key peer.PublicKey, name string) []byte {
 	return h.Sum(nil)
 }
 
-// text is what a gateway says of itself in its TXT record.
+// text is the content of a gateway's TXT record.
 type text struct {
 	key          peer.PublicKey
 	overlay      netip.Addr
@@ -38,7 +38,7 @@ type text struct {
 	proof        []byte // nil = none
 }
 
-// strings are the record's.
+// strings returns the record's strings.
 func (t text) strings() []string {
 	out := []string{"v=" + textVersion, "pk=" + t.key.String(), "ov=" + t.overlay.String()}
 	if len(t.capabilities) > 0 {
@@ -50,7 +50,7 @@ func (t text) strings() []string {
 	return out
 }
 
-// parseText reads a TXT record. The errors are for operators, who may have written it.
+// parseText parses a TXT record. The errors are for the operators who may have written it.
 func parseText(list []string) (text, error) {
 	values := map[string]string{}
 	for _, s := range list {
@@ -91,7 +91,7 @@ func parseText(list []string) (text, error) {
 	return t, nil
 }
 
-// capabilities reads a list, and leaves out what is none.
+// capabilities parses a list, and leaves out invalid entries.
 func capabilities(list string) []string {
 	var out []string
 	for c := range strings.SplitSeq(list, ",") {
@@ -108,7 +108,7 @@ func isCapability(s string) bool {
 	}) < 0
 }
 
-// proves reports whether a text carries the proof for a group's secret, under a name.
+// proves reports whether a text contains the proof for a group's secret, under a name.
 func (t text) proves(secret peer.PresharedKey, name string) bool {
 	return !secret.IsZero() && t.proof != nil && hmac.Equal(t.proof, Proof(secret, t.key, name))
 }

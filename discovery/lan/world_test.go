@@ -19,13 +19,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// wireNet is a network segment of the tests: whatever is sent to the group reaches every
-// socket on it, the sender's own too.
+// wireNet is a simulated network segment: a message to the group reaches every socket on it,
+// including the sender's.
 type wireNet struct {
 	mu    sync.Mutex
 	conns []*wireConn
 	log   []sent
-	cut   map[netip.Addr]bool // nothing of these arrives any more
+	cut   map[netip.Addr]bool // nothing from these arrives any more
 }
 
 type sent struct {
@@ -109,7 +109,7 @@ func (c *wireConn) Close() error {
 	return nil
 }
 
-// since lists what was sent by an address, or by anybody (invalid), after a time.
+// since lists what was sent by an address, or by anyone (invalid), after a time.
 func (w *wireNet) since(from netip.Addr, at time.Time) []sent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *wireNet) kill(a ...netip.Addr) {
 	}
 }
 
-// host is a gateway of the tests.
+// host is a simulated gateway.
 type host struct {
 	*Finder
 	t    *testing.T
@@ -147,7 +147,7 @@ type host struct {
 	changes int
 }
 
-// plug gives a host an interface on a wire. Like others it may be called while it runs.
+// plug gives a host an interface on a wire. It may be called while the host runs.
 func (h *host) plug(index int, w *wireNet, prefixes ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,12 +186,12 @@ func (h *host) setPort(port uint16) {
 	h.PortChanged()
 }
 
-// keyOfTest is a key that is the same in every run.
+// keyOfTest returns a key that is the same in every run.
 func keyOfTest(n byte) peer.PublicKey {
 	return peer.PrivateKeyFromBytes([32]byte{1, n, 2, 3}).Public()
 }
 
-// newHost makes a gateway that does not run yet; its key follows from its number.
+// newHost returns a gateway that does not run yet; its key follows from its number.
 func newHost(t *testing.T, name string, number byte, configure ...func(*Options)) *host {
 	t.Helper()
 	h := &host{t: t, key: keyOfTest(number), wires: map[int]*wireNet{}, port: 51820}
@@ -225,7 +225,7 @@ func (h *host) run() *host {
 	return h
 }
 
-// names lists what a gateway has found, as NAME@INTERFACE.
+// names lists the gateways found, as NAME@INTERFACE.
 func (h *host) names() []string {
 	out := []string{}
 	for _, i := range h.Found() {
@@ -241,7 +241,7 @@ func (h *host) want(names ...string) {
 	}
 }
 
-// segment is a wire with gateways on it, named a, b, c … at 192.168.1.1 and fd12:: on.
+// segment returns a wire with gateways on it, with addresses from 192.168.1.1 and fd12:: on.
 func segment(t *testing.T, names ...string) (*wireNet, []*host) {
 	t.Helper()
 	w := &wireNet{}
@@ -265,13 +265,13 @@ func linkLocal(n int) string {
 // inTime runs a test in virtual time and ends its gateways.
 func inTime(t *testing.T, do func(t *testing.T)) { t.Helper(); synctest.Test(t, do) }
 
-// pass lets virtual time pass, and everything that it brings about.
+// pass lets virtual time pass, with everything that happens then.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// asker is a socket of the tests that speaks by hand.
+// asker is a socket whose messages the test writes.
 type asker struct {
 	*wireConn
 	t *testing.T
@@ -298,7 +298,7 @@ func (a *asker) say(m *dns.Msg) {
 	}
 }
 
-// heard gives the responses that arrived since it was last called.
+// heard returns the responses that arrived since the last call.
 func (a *asker) heard() []*dns.Msg {
 	a.t.Helper()
 	synctest.Wait()

@@ -103,14 +103,14 @@ func faster(m *Machine, sel, p *pair) (string, bool) {
 	if sel == nil || p.kind(sel) != 0 || sel.rtt == 0 || m.now.Sub(m.switched) < calm {
 		return "", false
 	}
-	if slices.Contains(p.latest[:], 0) || slices.Max(p.latest[:])+leastGain(sel) >= sel.rtt {
+	if slices.Contains(p.latest[:], 0) || slices.Max(p.latest[:])+minGain(sel) >= sel.rtt {
 		return "", false
 	}
 	return fmt.Sprintf("faster: %s against %s", roughly(p.rtt), roughly(sel.rtt)), true
 }
 
-// leastGain is how much faster than a pair another must be.
-func leastGain(p *pair) time.Duration {
+// minGain is how much faster than a pair another must be.
+func minGain(p *pair) time.Duration {
 	return max(time.Duration(gainShare*float64(p.rtt)), gainLeast)
 }
 
@@ -121,7 +121,7 @@ func shared(m *Machine, sel, p *pair) (string, bool) {
 		return "", false
 	}
 	window := 2 * time.Duration(float64(m.o.Keepalive)*longestTurn)
-	holds := p.rtt < sel.rtt+leastGain(sel) && m.now.Sub(p.heard) < window && m.now.Sub(sel.heard) > window
+	holds := p.rtt < sel.rtt+minGain(sel) && m.now.Sub(p.heard) < window && m.now.Sub(sel.heard) > window
 	return "as good, and kept alive by the peer", holds
 }
 

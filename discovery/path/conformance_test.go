@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/discovery/path"
 )
 
-// expected is the conformance table of the design: what a pair must come to.
-// D direct, P direct by ordered punching, R relayed.
+// expected is the conformance table: how each pair must connect. D direct, P direct by ordered
+// punching, R relayed.
 var expected = [...]string{
 	"DDDDDD",
 	" DDDDD",
@@ -20,11 +20,11 @@ var expected = [...]string{
 	"     R",
 }
 
-// limits are how long connecting by each kind of path may take.
+// limits are the maximum times to connect by each kind of path.
 var limits = map[byte]time.Duration{'D': 3 * time.Second, 'P': 10 * time.Second, 'R': 5 * time.Second}
 
-// Each pair is tried with either side as the inviter, and with the NATs' filtering known
-// and not. The longest of the four times is printed.
+// Each pair is tested with either side as the inviter, and with known and unknown NAT filtering.
+// The longest of the four times is printed.
 func TestConformance(t *testing.T) {
 	var longest [len(kinds)][len(kinds)]time.Duration
 	for _, blind := range []bool{false, true} {
@@ -54,7 +54,7 @@ func TestConformance(t *testing.T) {
 	t.Logf("time to the path that the table asks for:\n%s", &table)
 }
 
-// conforms lets a invite b, and says how long it took until they used the path they should.
+// conforms lets a invite b, and returns how long it took until they used the expected path.
 func conforms(t *testing.T, seed uint64, a, b kind, blind bool, want byte) (took time.Duration) {
 	inWorld(t, seed, 3000, func(w *world) {
 		sa, sb := siteOf(a, 1), siteOf(b, 2)

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A machine is told what happens and when, and says what to do. Here the caller's clock is
-// a variable, and the peer answers after 20 ms.
+// A machine gets events and the time, and returns what to do. Here the clock is a variable, and
+// the peer answers after 20 ms.
 func ExampleMachine() {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cloud := netip.MustParseAddrPort("203.0.113.8:51820")

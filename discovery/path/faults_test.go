@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// between drops what passes a link between the two gateways themselves, and nothing of
-// what they exchange with the servers.
+// between drops packets that cross a link between the two gateways themselves, but not those to
+// and from the servers.
 func between(out, in bool) simnet.Firewall {
 	server := func(a netip.AddrPort) bool { return a.Addr() == serverAddrs[0] || a.Addr() == serverAddrs[1] }
 	return simnet.Firewall{Drop: func(d simnet.Datagram, leaves bool) bool {
@@ -21,7 +21,7 @@ func between(out, in bool) simnet.Firewall {
 	}}
 }
 
-// connected makes two gateways that use a direct path and carry traffic.
+// connected returns two gateways that use a direct path and carry traffic.
 func connected(w *world, a, b site) (ga, gb *gateway) {
 	ga, gb = w.gateway("a", a, true), w.gateway("b", b, false)
 	w.meet(ga, gb)
@@ -40,7 +40,7 @@ func TestFaultsAreRepaired(t *testing.T) {
 		a, b  kind
 		fault func(w *world, a, b *gateway)
 		gap   time.Duration // the longest time without data
-		ends  string        // kind of path before it is fixed
+		ends  string        // kind of path before the fault is fixed
 		fix   func(w *world, a, b *gateway)
 		back  time.Duration // to the direct path once fixed
 	}{
@@ -159,7 +159,7 @@ func TestLossAloneMovesNothing(t *testing.T) {
 				if raceDetector {
 					seconds = 450
 				}
-				for range seconds { // Traffic, as the driver tells it.
+				for range seconds { // traffic, as the driver reports it
 					time.Sleep(time.Second)
 					for _, g := range []*gateway{a, b} {
 						g.tell(func(now time.Time, m *path.Machine) { m.Traffic(now) })
@@ -179,8 +179,8 @@ func (g *gateway) switched() int {
 	return g.switches
 }
 
-// Data is blocked while probes pass, and one side notices first: it leaves the path, and
-// from then on the other hears it over the relay and does not notice by itself.
+// Data is blocked while probes pass, and one side notices first and leaves the path. The other
+// then hears it over the relay and does not notice by itself.
 func TestThePeerFollowsAPathChangeForSilence(t *testing.T) {
 	for seed := range few(10) {
 		inWorld(t, seed, 2000, func(w *world) {

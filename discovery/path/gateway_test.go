@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// gateway is a stand-in for a whole one: a machine with its driver, and as much of
-// WireGuard as tells whether packets get through.
+// gateway simulates a whole gateway: a machine with its driver, and enough of WireGuard to see
+// whether packets get through.
 type gateway struct {
 	w    *world
 	name string
@@ -33,18 +33,18 @@ type gateway struct {
 	boot      uint64
 	peerBoot  uint64
 	ready     bool // the peer is configured
-	stopped   bool // the process stands still
+	stopped   bool // the process is suspended
 	began     time.Time
 	next      time.Time
 	tx        uint64
 	routing   path.Routing
 	announced map[netip.AddrPort]string
 	vias      map[string]*viaRelay
-	seen      bool // a server told our address
+	seen      bool // a server returned our address
 	switches  int  // changes from one path to another, or to none
-	doubts    int  // how often the allocations were to be looked after
+	doubts    int  // how often the allocations were to be checked
 
-	asked  int      // ports of a relay
+	asked  int      // ports of a relay that were probed
 	events []string // of all notes
 
 	strangers atomic.Int64 // packets from the other gateway's NAT that are not probes
@@ -61,7 +61,7 @@ type gateway struct {
 	traffic    bool      // data flows, ten packets a second
 	received   []time.Time
 	dataSize   int
-	blockData  bool // data that arrives is lost, probes and handshakes are not
+	blockData  bool // arriving data is lost, probes and handshakes are not
 }
 
 // Kinds of packet, in the first byte.
@@ -82,7 +82,7 @@ const (
 	kDelivered
 )
 
-// Sizes of UDP payload in bytes, those of the real packets.
+// Sizes of UDP payloads in bytes, as of the real packets.
 const (
 	probeSize      = 84
 	answerSize     = 60
@@ -123,7 +123,7 @@ func (g *gateway) run() {
 	}
 }
 
-// step does what is due. g.mu is held, as in everything below that does not take it.
+// step does what is due. Here and below g.mu is held, except in functions that lock it.
 func (g *gateway) step(now time.Time) time.Time {
 	if !g.ready || g.stopped {
 		return now.Add(time.Hour)
@@ -188,7 +188,7 @@ func (g *gateway) do(now time.Time, a path.Actions) {
 	}
 }
 
-// checkFrozen checks that a probe spares the frozen pairs: openers alone may go there.
+// checkFrozen checks that no probe goes to a frozen pair, except openers.
 func (w *world) checkFrozen(g *gateway, p path.Probe) {
 	if p.TTL != 0 || !w.traced {
 		return
@@ -205,7 +205,7 @@ func txID(n uint64) (tx stunwire.TxID) {
 	return tx
 }
 
-// packet makes a packet with a number in bytes 8 to 15.
+// packet returns a packet with a number in bytes 8 to 15.
 func packet(kind byte, size int, n uint64) []byte {
 	b := make([]byte, size)
 	b[0] = kind
@@ -213,7 +213,7 @@ func packet(kind byte, size int, n uint64) []byte {
 	return b
 }
 
-// putAddr and getAddr keep an address in 19 bytes.
+// putAddr and getAddr encode an address in 19 bytes.
 func putAddr(b []byte, a netip.AddrPort) {
 	ip := a.Addr().As16()
 	copy(b, ip[:])
@@ -238,7 +238,7 @@ func (g *gateway) read() {
 	}
 }
 
-// receive takes a packet, perhaps unwrapped from a relay's.
+// receive handles a packet, perhaps unwrapped from a relay's.
 func (g *gateway) receive(b []byte, from peer.Path) {
 	if g.stopped {
 		return
@@ -253,7 +253,7 @@ func (g *gateway) receive(b []byte, from peer.Path) {
 	now, n := time.Now(), binary.BigEndian.Uint64(b[8:])
 	switch b[0] {
 	case kProbe:
-		if g.site.noProbe || string(b[24:25+len(g.name)]) == g.name+"\x00" { // Our own ones are under the key of the other direction.
+		if g.site.noProbe || string(b[24:25+len(g.name)]) == g.name+"\x00" { // our own ones use the key of the other direction
 			return
 		}
 		reply := packet(kAnswer, answerSize, n)
@@ -282,7 +282,7 @@ func (g *gateway) send(b []byte, to peer.Path, ttl int, df bool) error {
 	return err
 }
 
-// publicAddr is where the world sees the gateway.
+// publicAddr is the gateway's public address.
 func (g *gateway) publicAddr() netip.AddrPort { return netip.AddrPortFrom(g.site.wan, port) }
 
 func (g *gateway) status() (path.Snapshot, bool) {
@@ -299,7 +299,7 @@ func (g *gateway) tell(f func(now time.Time, m *path.Machine)) {
 	g.kick()
 }
 
-// stop lets the process stand still, or go on.
+// stop suspends or resumes the process.
 func (g *gateway) stop(stopped bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,14 +307,14 @@ func (g *gateway) stop(stopped bool) {
 	g.kick()
 }
 
-// ticket is what the gateway would put into one: its candidates.
+// ticket returns the candidates that the gateway would put into a ticket.
 func (g *gateway) ticket() []path.Candidate {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.candidates()
 }
 
-// restart recreates the gateway, as a restarted process that kept its peer's candidates.
+// restart recreates the gateway, like a restarted process that kept its peer's candidates.
 func (g *gateway) restart() {
 	known := g.peer.ticket()
 	g.mu.Lock()

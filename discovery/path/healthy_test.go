@@ -10,12 +10,12 @@ import (
 	"github.com/postern-dev/postern/discovery/path"
 )
 
-// healthyVariable is for how many hours of virtual time pairs are well, instead of few; see
-// `make test-healthy`.
+// healthyVariable sets for how many hours of virtual time healthy pairs run; see `make
+// test-healthy`.
 const healthyVariable = "POSTERN_HEALTHY_HOURS"
 
-// Pairs that are well stay so over each pair of NATs, with 2 % of the packets lost each way and 100 ms
-// of jitter: a path is never lost, nor without an answer for 5 s, from which on a peer is said to be
+// Healthy pairs stay connected over each pair of NATs, with 2 % loss each way and 100 ms of
+// jitter. A path is never lost, and never unanswered for 5 s, after which a peer is reported as
 // silent.
 func TestHealthyPairsAreNotLost(t *testing.T) {
 	const silence = 5 * time.Second
@@ -35,7 +35,7 @@ func TestHealthyPairsAreNotLost(t *testing.T) {
 					if _, met := w.until(time.Minute, func() bool { return a.kind() != path.KindNone && b.kind() != path.KindNone }); !met {
 						w.t.Fatalf("they do not meet\n%s", explain(a, b))
 					}
-					time.Sleep(time.Minute) // in which the path may yet change
+					time.Sleep(time.Minute) // the path may still change meanwhile
 					wrong := map[string]int{}
 					for end := time.Now().Add(healthyFor / 21); time.Now().Before(end); time.Sleep(time.Second) {
 						for _, g := range []*gateway{a, b} {

@@ -9,19 +9,19 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// Sizes of IP packets in bytes that path upkeep may cost an idle peer in a day.
+// dayOfUpkeep is what path upkeep may cost an idle peer per day, in bytes of IP packets.
 const dayOfUpkeep = 1_000_000
 
-// ipHeaders are those of IPv4 and UDP; over IPv6 they are longer, and so is the address in
-// an answer.
+// ipHeaders are those of IPv4 and UDP. Over IPv6 they are longer, and so is the address in an
+// answer.
 const (
 	ipHeaders   = 28
 	ipv6Headers = 48
 	ipv6Answer  = 12
 )
 
-// A day without traffic, behind NATs that forget everything after 30 s: the path is never
-// lost, and keeping it costs what it may.
+// A day without traffic, behind NATs that forget everything after 30 s: the path is never lost,
+// and its upkeep stays within the limit.
 func TestAnIdleDay(t *testing.T) {
 	hours := 24
 	if raceDetector {
@@ -71,7 +71,7 @@ func TestAnIdleDay(t *testing.T) {
 				}
 				bytes, allowed := upkeep.Load(), int64(dayOfUpkeep*hours/24)
 				w.t.Logf("%d bytes in %d h", bytes, hours)
-				if !raceDetector && bytes > allowed { // The first hours cost more than the rest.
+				if !raceDetector && bytes > allowed { // the first hours cost more than the rest
 					w.t.Errorf("%d bytes of upkeep, want at most %d", bytes, allowed)
 				}
 				for _, g := range []*gateway{a, b} {
@@ -84,8 +84,8 @@ func TestAnIdleDay(t *testing.T) {
 	}
 }
 
-// upkeepSize is the size of a probe or an answer as an IP packet; what a relay adds does
-// not count, and neither do handshakes and refreshes with servers.
+// upkeepSize is the size of a probe or an answer as an IP packet. A relay's overhead, handshakes
+// and refreshes with servers do not count.
 func upkeepSize(d simnet.Datagram) int {
 	b := d.Payload
 	if b[0] == kSend && len(b) > serverPayload {
@@ -103,8 +103,8 @@ func upkeepSize(d simnet.Datagram) int {
 	return len(b) + ipv6Headers
 }
 
-// The first packet after a quiet time finds the path dead: it is repaired in 7 s. A path
-// that dies unnoticed by any traffic is replaced within 30 s.
+// If the first packet after a quiet time finds the path dead, it is repaired in 7 s. A path that
+// dies without any traffic is replaced within 30 s.
 func TestAPathThatDiesWhileIdle(t *testing.T) {
 	for _, c := range []struct {
 		name    string

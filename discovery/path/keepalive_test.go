@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A keepalive that was configured is the longest that an idle path rests, whoever asks next
-// and over both families; the default may be exceeded by what its documentation says.
+// A configured keepalive is the longest time that an idle path rests, whichever side probes next
+// and over both families. The default may be exceeded as its documentation says.
 func TestAConfiguredKeepaliveIsNotExceeded(t *testing.T) {
 	v6 := netip.MustParseAddrPort("[2001:db8::1]:51820")
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestAConfiguredKeepaliveIsNotExceeded(t *testing.T) {
 			var longest time.Duration
 			for range 100 {
 				last, n := b.now, len(b.sent)
-				if turns { // The peer asks, and then it is for this side to ask.
+				if turns { // the peer probes, and then it is this side's turn
 					b.m.Requested(b.now, to(c.remote), false)
 				} else {
 					last = epoch.Add(b.sent[n-1].after)
@@ -63,7 +63,7 @@ func TestAConfiguredKeepaliveIsNotExceeded(t *testing.T) {
 	}
 }
 
-// A machine rests when it is idle and all is well; what ends that ends it at once.
+// A machine rests if it is idle and all is well; any change of that ends the rest at once.
 func TestResting(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -75,8 +75,8 @@ func TestResting(t *testing.T) {
 		{"the peer asks by another way", func(b *bench) {
 			b.m.Requested(b.now, to(direct1), false)
 			b.m.Requested(b.now.Add(3*time.Second), to(direct2), false)
-			b.m.Poll(b.now.Add(3 * time.Second)) // asks there, too
-		}, true}, // of the selected path alone; the pathfinder knows which way it came
+			b.m.Poll(b.now.Add(3 * time.Second)) // probes there, too
+		}, true}, // of the selected path only; the pathfinder knows on which path it came
 		{"the peer was restarted", func(b *bench) { b.m.Requested(b.now, to(direct1), true) }, false},
 		{"traffic", func(b *bench) { b.m.Traffic(b.now) }, false},
 		{"silence", func(b *bench) { b.m.Silent(b.now) }, false},

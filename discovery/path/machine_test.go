@@ -22,8 +22,8 @@ var (
 	relay1  = netip.MustParseAddrPort("192.0.2.1:50000")
 )
 
-// bench drives a machine by hand: paths answer after the round trip they are given here,
-// and those that have none do not.
+// bench drives a machine step by step: paths in rtt answer after their round trip, others do not
+// answer.
 type bench struct {
 	t   *testing.T
 	m   *Machine
@@ -191,14 +191,14 @@ func TestTheActivePathIsDistrusted(t *testing.T) {
 	b.want(to(direct1), Selected, "direct, instead of a path that is relayed")
 }
 
-// Each case is two paths and what becomes of the first once the second answers.
+// Each case is two paths, and what becomes of the first once the second answers.
 func TestTheChoice(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name          string
 		first, second Candidate
 		rtt1, rtt2    time.Duration
-		after         time.Duration // that the second answers for
+		after         time.Duration // for how long the second answers
 		switches      bool
 		reason        string // of the loser
 	}{
@@ -303,7 +303,7 @@ func TestHandshakesProveUntilProbesDo(t *testing.T) {
 	b.m.HandshakeDone(b.now, to(direct1))
 	b.run(time.Minute)
 	b.want(to(direct1), Selected, "direct, the best that answered")
-	b.rtt[to(relay1)] = 60 * time.Millisecond // The peer knows probes after all.
+	b.rtt[to(relay1)] = 60 * time.Millisecond // the peer supports probes after all
 	b.run(6 * time.Minute)
 	b.want(to(relay1), Selected, "instead of 203.0.113.1:51820")
 	b.m.HandshakeDone(b.now, to(direct1))
@@ -398,7 +398,7 @@ func TestNothingLargerThanUsualIsTriedOverARelay(t *testing.T) {
 	}
 }
 
-// What WireGuard pads is no larger than what crosses, and the device's MTU is not padded.
+// WireGuard's padded packets must fit the path, and the device's MTU is not padded.
 func TestWhatCrossesHoldsThePaddedPacket(t *testing.T) {
 	for _, c := range []struct {
 		to      netip.Addr

@@ -7,9 +7,9 @@ import (
 	"github.com/postern-dev/postern/discovery/path"
 )
 
-// mailbox carries messages in-band: like a request over TCP inside the tunnel, a letter
-// takes a round trip and a half over the selected paths of both sides, each leg repeated
-// until the next one arrives. Its lock is taken after a gateway's.
+// mailbox carries messages in-band. Like a request over TCP inside the tunnel, a letter takes one
+// and a half round trips over the selected paths of both sides, and each leg is repeated until
+// the next one arrives. Its lock is taken after a gateway's.
 type mailbox struct {
 	mu      sync.Mutex
 	last    uint64
@@ -84,7 +84,7 @@ func (mb *mailbox) leg(g *gateway, id uint64, leg byte) {
 	_ = g.send(b, g.routing.Selected, 0, false)
 }
 
-// arrive takes a leg at g, which is locked.
+// arrive handles a leg at g, which is locked.
 func (mb *mailbox) arrive(g *gateway, id uint64, leg byte) {
 	if g.session.IsZero() {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// monkey feeds a machine whatever may happen, in any order, and checks what must hold.
+// monkey feeds a machine arbitrary inputs in any order, and checks invariants.
 type monkey struct {
 	t      testing.TB
 	r      *rand.Rand
@@ -65,7 +65,7 @@ func (k *monkey) nat() path.NAT {
 	return path.NAT{Mapping: words[k.r.IntN(len(words))], Filtering: words[k.r.IntN(len(words))], Strays: strays[k.r.IntN(len(strays))]}
 }
 
-// act is one input, chosen by n.
+// act performs the input number n.
 func (k *monkey) act(n int) {
 	m, now := k.m, k.now
 	switch n % 16 {
@@ -102,7 +102,7 @@ func (k *monkey) act(n int) {
 		}
 		m.Receive(now, msg)
 	case 8:
-		m.Answered(now, stunwire.TxID{1}, k.path(), netip.AddrPort{}) // nobody asked
+		m.Answered(now, stunwire.TxID{1}, k.path(), netip.AddrPort{}) // not requested
 	default:
 		if len(k.open) > 0 {
 			i := k.r.IntN(len(k.open))
@@ -110,7 +110,7 @@ func (k *monkey) act(n int) {
 			k.open = slices.Delete(k.open, i, i+1)
 			from := o.path
 			if k.r.IntN(10) == 0 {
-				from = k.path() // another way than the probe went
+				from = k.path() // another path than the probe's
 			}
 			k.proven[o.path] = k.proven[o.path] || from == o.path
 			m.Answered(now, o.tx, from, o.path.Remote)
@@ -118,7 +118,7 @@ func (k *monkey) act(n int) {
 	}
 }
 
-// poll takes the actions and checks them.
+// poll checks the actions.
 func (k *monkey) poll() time.Time {
 	frozen := make(map[peer.Path]bool)
 	a, next := k.m.Poll(k.now)
@@ -181,13 +181,13 @@ func (k *monkey) poll() time.Time {
 	return next
 }
 
-// live goes on by a step: to a moment before the next deadline, to it, or far beyond.
+// live advances the time: to just before the next deadline, to it, or far beyond.
 func (k *monkey) live(next time.Time) {
 	switch k.r.IntN(50) {
 	case 0:
 		k.now = k.now.Add(time.Duration(k.r.IntN(600)) * time.Second)
 	case 1:
-		k.now = k.now.Add(-time.Second) // A clock may be set back.
+		k.now = k.now.Add(-time.Second) // a clock may be set back
 	default:
 		d := next.Sub(k.now)
 		k.now = k.now.Add(time.Duration(k.r.Int64N(int64(d) + 1)))

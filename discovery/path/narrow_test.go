@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// The overlay MTU for a path MTU: WireGuard's 32 bytes, the UDP and IP headers, padding
-// to 16 bytes.
+// The overlay MTU for a path MTU: less WireGuard's 32 bytes and the UDP and IP headers, padded to
+// 16 bytes.
 func TestThePathMTUIsFound(t *testing.T) {
 	for _, c := range []struct{ mtu, overlay int }{
 		{1500, 1420}, {1492, 1420}, {1480, 1420}, {1450, 1376}, {1420, 1360}, {1400, 1328}, {1280, 1216}, {1100, 1040}, {1000, 512},
@@ -27,7 +27,7 @@ func TestThePathMTUIsFound(t *testing.T) {
 	}
 }
 
-// finds has gateways at two sites meet, and fails unless both find the overlay MTU.
+// finds lets gateways at two sites meet, and fails unless both find the overlay MTU.
 func (w *world) finds(overlay int, sa, sb site) {
 	w.t.Helper()
 	a, b := w.gateway("a", sa, true), w.gateway("b", sb, false)
@@ -46,8 +46,8 @@ func (w *world) finds(overlay int, sa, sb site) {
 	w.t.Logf("known after %v more", took)
 }
 
-// A tunnel with a greater MTU has larger sizes tried, over direct paths: the overlay MTU for the
-// narrower of two links. Where that is IPv4's Ethernet, more crosses than over IPv6.
+// With a greater tunnel MTU larger sizes are probed on direct paths, up to the overlay MTU of the
+// narrower of the two links. If that is Ethernet with IPv4, more fits than over IPv6.
 func TestJumboFramesAreFound(t *testing.T) {
 	for _, c := range []struct{ mtu, tunnel, overlay int }{
 		{9000, 8920, 8920}, {9000, 9000, 8928}, {8950, 8920, 8880}, {8500, 8920, 8432}, {4092, 8920, 4032}, {1500, 8920, 1440}, {1500, 1440, 1440}, {1280, 8920, 1216},
@@ -66,8 +66,8 @@ func TestJumboFramesAreFound(t *testing.T) {
 	}
 }
 
-// A path that narrows under way, without a word: data that does not fit is lost while
-// probes pass. The silence has the sizes measured again.
+// A path silently gets narrower in use: data that does not fit is lost while probes pass. The
+// silence makes the sizes be measured again.
 func TestABlackHoleForLargePackets(t *testing.T) {
 	for _, relay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("relay %v", relay), func(t *testing.T) {

@@ -4,5 +4,5 @@ package path_test
 
 const raceDetector = false
 
-// few is all of so many runs.
+// few returns all runs.
 func few(all uint64) uint64 { return all }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestTheOrderOfRecords has two addresses of one class, of which the slower one is to be
-// preferred: it is taken as long as it answers, and again when it does so again.
+// TestTheOrderOfRecords has two addresses of one class, of which the slower one is preferred: it
+// is used while it answers, and again once it answers again.
 func TestTheOrderOfRecords(t *testing.T) {
 	const ms = time.Millisecond
 	b := newBench(t, true)
@@ -35,7 +35,7 @@ func TestTheOrderOfRecords(t *testing.T) {
 	b.want(to(direct2), Selected, "faster")
 }
 
-// TestAnOrderIsForAClass has an address of a better class with a later place.
+// TestAnOrderIsForAClass has an address of a better class with a later order.
 func TestAnOrderIsForAClass(t *testing.T) {
 	b := newBench(t, true)
 	b.rtt[to(direct1)], b.rtt[to(lan1)] = 10*time.Millisecond, 20*time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// One direction of the direct path is blocked from the start: the handshake completes
-// over the relay, and data flows both ways.
+// One direction of the direct path is blocked from the start. The handshake completes over the
+// relay, and data flows both ways.
 func TestOneWayFromTheStart(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -46,7 +46,7 @@ func TestWithoutAnyRelay(t *testing.T) {
 		within time.Duration
 	}{
 		{kinds[0], kinds[5], time.Second},
-		{kinds[1], kinds[5], time.Second}, // a full cone takes the joiner's call
+		{kinds[1], kinds[5], time.Second}, // a full cone lets in the joiner
 	} {
 		t.Run(c.a.name+" invites "+c.b.name, func(t *testing.T) {
 			inWorld(t, 1, 2000, func(w *world) {
@@ -60,7 +60,7 @@ func TestWithoutAnyRelay(t *testing.T) {
 			})
 		})
 	}
-	// Both restrict by port; an exchange of tickets told each of the other.
+	// Both restrict by port; an exchange of tickets gave each the other's candidates.
 	t.Run("blind on both sides", func(t *testing.T) {
 		for seed := range few(20) {
 			inWorld(t, seed, 2000, func(w *world) {
@@ -97,8 +97,8 @@ func TestBehindOneNAT(t *testing.T) {
 	})
 }
 
-// An older gateway answers no probes and reads no messages: handshakes prove its paths,
-// and silence alone tells against them.
+// An older gateway answers no probes and reads no messages. Handshakes prove its paths, and only
+// silence disproves them.
 func TestAnOlderPeer(t *testing.T) {
 	inWorld(t, 1, 2000, func(w *world) {
 		sa, sb := siteOf(kinds[0], 1), siteOf(kinds[3], 2)
@@ -122,7 +122,7 @@ func TestAnOlderPeer(t *testing.T) {
 	})
 }
 
-// The process stands still for a while, and the network changes meanwhile.
+// The process is suspended for a while, and the network changes meanwhile.
 func TestSleepAndResume(t *testing.T) {
 	inWorld(t, 1, 2000, func(w *world) {
 		a, b := connected(w, siteOf(kinds[3], 1), siteOf(kinds[0], 2))

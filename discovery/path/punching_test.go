@@ -9,12 +9,12 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// The runs of one pair differ in round trips, jitter, loss of up to 5 % each way, in who
-// proposes and when, and in what the sides know of their NATs.
+// The runs of one pair differ in round trips, jitter, loss of up to 5 % each way, in which side
+// proposes and when, and in what the sides know about their NATs.
 func TestAThousandPunches(t *testing.T) {
 	runs := uint64(1000)
 	if raceDetector {
-		runs = 8 // It makes them ten times slower.
+		runs = 8 // the race detector makes them ten times slower
 	}
 	for _, pair := range [][2]kind{{kinds[3], kinds[4]}, {kinds[4], kinds[4]}} {
 		t.Run(pair[0].name+" and "+pair[1].name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAThousandPunches(t *testing.T) {
 	}
 }
 
-// punches runs one pair until both sides are on a direct path, for three minutes at most.
+// punches runs one pair until both sides are on a direct path, for at most three minutes.
 func punches(t *testing.T, seed uint64, pair [2]kind) (kind string, took time.Duration, story string) {
 	inWorld(t, seed, -1, func(w *world) {
 		var gs []*gateway
@@ -75,8 +75,8 @@ func punches(t *testing.T, seed uint64, pair [2]kind) (kind string, took time.Du
 	return kind, took, story
 }
 
-// naive is what a gateway without coordination does: as soon as it has the peer's
-// address it sends there, and repeats that until it is answered.
+// naive is a gateway without coordination: as soon as it has the peer's address it sends there,
+// until it is answered.
 func naive(w *world, a, b *gateway, skew, limit time.Duration) bool {
 	hello := packet(kWhoAmI, probeSize, 0)
 	deadline := time.Now().Add(limit)
@@ -128,7 +128,7 @@ func TestAPoisonedNAT(t *testing.T) {
 			sa := siteOf(poisonable, 1)
 			a, b := w.gateway("a", sa, true), w.gateway("b", siteOf(poisonable, 2), false)
 			c := a.host.Link().Conditions(simnet.Up)
-			c.Hops = 2 // The NAT is the third hop: TTL 2 does not cross it, 4 does.
+			c.Hops = 2 // the NAT is the third hop: TTL 2 does not cross it, 4 does
 			if err := a.host.Link().SetConditions(simnet.Up, c); err != nil {
 				w.t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func TestAPoisonedNAT(t *testing.T) {
 			if err := a.nat.Link().SetConditions(simnet.Up, up); err != nil {
 				w.t.Fatal(err)
 			}
-			for _, s := range w.servers { // The go-ahead comes later than what it announces.
+			for _, s := range w.servers { // the go-ahead arrives later than what it announces
 				for _, way := range []simnet.Direction{simnet.Up, simnet.Down} {
 					if err := s.host.Link().SetConditions(way, simnet.Conditions{Delay: 100 * time.Millisecond}); err != nil {
 						w.t.Fatal(err)

@@ -35,7 +35,7 @@ func TestWhyThereIsNoPathYet(t *testing.T) {
 	b.m.SetLocal(b.now, Local{Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Relays: []Relay{{Via: "relay-1", Addr: relay1}}})
 	given(b, Candidate{direct1, SourceSTUN})
 	b.poll()
-	b.m.pairs = b.m.pairs[:1] // without the way over the relay, which is tried at once
+	b.m.pairs = b.m.pairs[:1] // without the relayed path, which is tried at once
 	reason(b, "1 address known and not tried yet: both sides are behind NATs: waits until coordinated over the relay")
 
 	b = newBench(t, true)
@@ -87,8 +87,8 @@ func TestAnUnknownNeighbourOfOurAllocationIsRelayed(t *testing.T) {
 	}
 }
 
-// A doubt has an idle path probed at once, and from then on time tells: also while the tunnel falls
-// silent as well.
+// A doubt makes an idle path be probed at once. From then on the time counts, even if the tunnel
+// falls silent as well.
 func TestADoubtHasAnIdlePathProbed(t *testing.T) {
 	b := newBench(t, true)
 	b.rtt[to(direct1)] = 10 * time.Millisecond

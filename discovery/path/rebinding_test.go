@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// A NAT that forgets its mappings, or is told to, gives the gateway behind it another port in the
-// middle of a stream. Nobody but the peer can notice, by where the gateway's packets come from.
+// A NAT that forgets its mappings gives the gateway behind it another port in the middle of a
+// stream. Only the peer can notice, by the source of the gateway's packets.
 func TestANATThatRebindsAgainAndAgain(t *testing.T) {
 	const every, least = 10 * time.Second, 20
 	anywhere := func(b *simnet.Behaviour) { b.Ports = simnet.RandomPorts }

@@ -14,9 +14,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// relayServer tells a sender its address, as a STUN server does, and relays for it, as a
-// TURN server: an allocation is a socket of its own, and lets in the addresses that have
-// a permission.
+// relayServer is a STUN server and a TURN server: it returns a sender's address, and relays. An
+// allocation is a socket of its own, and lets in permitted addresses.
 type relayServer struct {
 	w    *world
 	host *simnet.Host
@@ -25,7 +24,7 @@ type relayServer struct {
 
 	mu          sync.Mutex
 	allocations map[netip.AddrPort]*allocation // by client
-	// dice choose the ports of later allocations; nil = one after the other.
+	// dice choose the ports of later allocations; nil = consecutive ports.
 	dice  *rand.Rand
 	ports [2]int // the lowest, and how many
 }
@@ -62,10 +61,10 @@ func (w *world) relayServer(name string, addr netip.Addr) *relayServer {
 	return s
 }
 
-// Where the parts of a packet to and from a server are.
+// Offsets of the parts of a packet to and from a server.
 const (
 	serverAddr    = 16 // 18 bytes
-	serverPayload = 36 // a TURN Send indication has as much around its data
+	serverPayload = 36 // a TURN Send indication has the same overhead
 )
 
 func (s *relayServer) receive(b []byte, from netip.AddrPort) {
@@ -118,7 +117,7 @@ func (s *relayServer) allocate(client netip.AddrPort) *allocation {
 	return a
 }
 
-// lose forgets all allocations, as a restarted server does, which gives random ports.
+// lose drops all allocations, like a restarted server that assigns random ports.
 func (s *relayServer) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +160,7 @@ const (
 	gatherRepeat = 300 * time.Millisecond
 )
 
-// gather asks the servers for our own address and for an allocation until the gateway
-// closes.
+// gather asks the servers for our own address and for an allocation until the gateway closes.
 func (g *gateway) gather() {
 	for {
 		g.mu.Lock()
@@ -185,12 +183,12 @@ func (g *gateway) gather() {
 	}
 }
 
-// gathered says whether the servers have answered. g is locked.
+// gathered reports whether the servers have answered. g is locked.
 func (g *gateway) gathered() bool {
 	return g.seen && (!g.site.relay || len(g.vias) > 0)
 }
 
-// fromServer takes what servers send; false for anything else.
+// fromServer handles packets from servers; false for anything else.
 func (g *gateway) fromServer(b []byte, from peer.Path) bool {
 	switch b[0] {
 	case kYouAre:
@@ -221,7 +219,7 @@ func (g *gateway) fromServer(b []byte, from peer.Path) bool {
 	return true
 }
 
-// setLocal tells the machine what there is to offer.
+// setLocal gives the machine our candidates and relays.
 func (g *gateway) setLocal(now time.Time) {
 	l := path.Local{Hosts: []netip.Addr{g.site.host}, Candidates: g.candidates(), NAT: path.NAT{Mapping: g.site.mapping}}
 	if !g.site.blind {
@@ -233,7 +231,7 @@ func (g *gateway) setLocal(now time.Time) {
 	g.m.SetLocal(now, l)
 }
 
-// candidates are what the gateway announces.
+// candidates returns what the gateway announces.
 func (g *gateway) candidates() []path.Candidate {
 	source := path.SourceHost
 	if g.site.stable {
@@ -250,7 +248,7 @@ func (g *gateway) candidates() []path.Candidate {
 	return out
 }
 
-// permit has the allocations let in addresses.
+// permit sets the addresses that the allocations let in.
 func (g *gateway) permit(addrs []netip.Addr) {
 	for _, v := range g.vias {
 		for _, a := range addrs {

@@ -2,8 +2,8 @@ package path
 
 import "testing"
 
-// Where a peer was heard may be its address on a relay: remembered as such, it must not
-// pass for a direct path, or the way back to one would be closed.
+// The address at which a peer was heard may be its address on a relay. Stored as such, it must
+// not count as a direct path, or the direct path would never be tried again.
 func TestARelayedAddressStaysOneHoweverItIsKnown(t *testing.T) {
 	b := newBench(t, true)
 	relayed := to(direct1)

@@ -10,19 +10,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// roundTakes is what one asking of all ports takes at 4,000 a second.
+// roundTakes is how long one round through all ports takes at 4,000 a second.
 const roundTakes = 4100 * time.Millisecond
 
-// seeker is a machine that was joined to its peer by a relay that was restarted.
+// seeker is a machine whose relay to its peer was restarted.
 type seeker struct {
 	*path.Machine
 	next  time.Time
 	gone  bool // nobody polls it any more
 	asked int
-	began []time.Time // the rounds
+	began []time.Time // the start of each round
 }
 
-// seekers are n machines that share their searches.
+// seekers returns n machines that share their searches.
 func seekers(now time.Time, n int) []*seeker {
 	relay := netip.MustParseAddr("192.0.2.1")
 	shared := new(path.Searches)
@@ -44,7 +44,7 @@ func seekers(now time.Time, n int) []*seeker {
 	return all
 }
 
-// run polls the machines when they are due, and counts what they ask for in each second.
+// run polls the machines when they are due, and counts their probes per second.
 func run(all []*seeker, from time.Time, d time.Duration) (perSecond []int) {
 	perSecond = make([]int, d/time.Second+1)
 	for now := from; now.Sub(from) < d; now = now.Add(time.Millisecond) {
@@ -93,7 +93,7 @@ func TestSearchesTakeTurns(t *testing.T) {
 	}
 }
 
-// A machine that nobody polls any more, or that has found its peer, holds nobody up.
+// A machine that is no longer polled, or that has found its peer, does not block others.
 func TestATurnEndsWithItsMachine(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
-// relayedPair is two symmetric NATs that one relay alone joins.
+// relayedPair is two gateways behind symmetric NATs, connected only by one relay.
 func relayedPair(w *world) (a, b *gateway) {
 	w.t.Helper()
 	a, b = w.gateway("a", siteOf(kinds[5], 1), true), w.gateway("b", siteOf(kinds[5], 2), false)
@@ -24,8 +24,8 @@ func relayedPair(w *world) (a, b *gateway) {
 	return a, b
 }
 
-// noticeLoss is what the TURN client does when it finds its allocation gone; it waits
-// until each has another.
+// noticeLoss acts like the TURN client when it finds its allocation lost; it waits until each
+// gateway has another.
 func noticeLoss(gs ...*gateway) {
 	for _, g := range gs {
 		g.mu.Lock()
@@ -44,7 +44,7 @@ func noticeLoss(gs ...*gateway) {
 	}
 }
 
-// relayedSince says whether the gateways have proof of a relayed path that is younger.
+// relayedSince reports whether the gateways have proved a relayed path since a time.
 func relayedSince(when time.Time, gs ...*gateway) bool {
 	for _, g := range gs {
 		s, connected := g.status()
@@ -55,7 +55,7 @@ func relayedSince(when time.Time, gs ...*gateway) bool {
 	return true
 }
 
-// wrapped counts the datagrams that a gateway has a relay send for it.
+// wrapped counts the datagrams that a gateway sends through a relay.
 func wrapped(g *gateway) *atomic.Int64 {
 	n := new(atomic.Int64)
 	g.host.Link().Tap(func(d simnet.Datagram, way simnet.Direction) {
@@ -66,14 +66,14 @@ func wrapped(g *gateway) *atomic.Int64 {
 	return n
 }
 
-// searched is how many ports a gateway has asked for its peer.
+// searched returns how many ports a gateway has probed for its peer.
 func searched(g *gateway) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.asked
 }
 
-// noted counts the notes whose event begins so.
+// noted counts the notes whose event has the prefix.
 func noted(g *gateway, event string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +85,7 @@ func noted(g *gateway, event string) (n int) {
 	return n
 }
 
-// The only relay forgets the allocations of both sides: they find each other's new ports.
+// The only relay loses the allocations of both sides: they find each other's new ports.
 func TestTheOnlyRelayLosesBoth(t *testing.T) {
 	var longest time.Duration
 	named, seeds := 0, uint64(20)
@@ -152,8 +152,8 @@ func TestTheOnlyRelayLosesBoth(t *testing.T) {
 	}
 }
 
-// A peer that stands still while its new port is looked for is found when it is back, and
-// ports are asked for in rounds with pauses between.
+// A peer that is suspended during the search for its new port is found once it is back. Ports are
+// probed in rounds with pauses between.
 func TestTheSearchIsRepeated(t *testing.T) {
 	inWorld(t, 3, -1, func(w *world) {
 		a, b := relayedPair(w)
@@ -176,7 +176,7 @@ func TestTheSearchIsRepeated(t *testing.T) {
 	})
 }
 
-// A relay with ports of its own choice is searched around the peer's last one.
+// A relay with a configured port range is searched around the peer's last port.
 func TestPortsOfAnotherRangeAreFound(t *testing.T) {
 	inWorld(t, 5, -1, func(w *world) {
 		a, b := relayedPair(w)
@@ -198,7 +198,7 @@ func TestPortsOfAnotherRangeAreFound(t *testing.T) {
 	})
 }
 
-// Without a relay that lost something nothing is searched for.
+// Nothing is searched for unless a relay lost an allocation.
 func TestAPathThatFailsIsNoReasonToSearch(t *testing.T) {
 	inWorld(t, 4, -1, func(w *world) {
 		a, b := relayedPair(w)

@@ -11,9 +11,9 @@ import (
 	"github.com/postern-dev/postern/discovery/path"
 )
 
-// A peer that stays away is searched for in seven rounds, of which the first two and the end
-// are worth a note, and again when it has another address. These are 230,000 probes, half a
-// minute under the race detector, which has TestTheSearchIsRepeated.
+// A peer that stays away is searched for in seven rounds, of which the first two and the end are
+// noted, and again when it has another address. These are 230,000 probes, half a minute under the
+// race detector, which has TestTheSearchIsRepeated.
 func TestTheSearchEnds(t *testing.T) {
 	inWorld(t, 3, -1, func(w *world) {
 		a, b := relayedPair(w)

@@ -50,8 +50,8 @@ func TestWhoOpensFirst(t *testing.T) {
 	}
 }
 
-// Each case says what both sides offer, and why the peer's server-reflexive address is
-// not dialled, "" when it is.
+// Each case says what both sides offer, and why the peer's server-reflexive address is not
+// dialled, "" if it is.
 func TestWhatIsFrozen(t *testing.T) {
 	private, public := []netip.Addr{netip.MustParseAddr("10.0.0.2")}, []netip.Addr{netip.MustParseAddr("203.0.113.9")}
 	relay := []Relay{{Via: "relay-1", Addr: relay1}}

@@ -74,7 +74,7 @@ func TestTheStateIsToldOncePerChange(t *testing.T) {
 	}
 }
 
-// A machine with more addresses than anybody looks at tells the first of them.
+// A machine with more addresses than peers read sends only the first of them.
 func TestNoMoreIsToldThanIsLookedAt(t *testing.T) {
 	b := newBench(t, true)
 	b.rtt[to(direct1)] = 20 * time.Millisecond

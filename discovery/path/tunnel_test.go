@@ -17,7 +17,7 @@ const (
 	dataEvery    = 100 * time.Millisecond
 )
 
-// stepTunnel does what the tunnel has to do and says when there is more.
+// stepTunnel does what the tunnel has to do and returns the time of the next step.
 func (g *gateway) stepTunnel(now time.Time) time.Time {
 	next := now.Add(rekeyTimeout)
 	wants := g.session.IsZero() || now.Sub(g.session) > rekeyAfter && (g.low || now.Sub(g.session) > sessionEnds)
@@ -34,7 +34,7 @@ func (g *gateway) stepTunnel(now time.Time) time.Time {
 	return next
 }
 
-// initiate starts a handshake over all paths that may be tried.
+// initiate starts a handshake on all paths that may be tried.
 func (g *gateway) initiate(now time.Time) {
 	if !g.initiated.IsZero() && g.initiated.Equal(now) {
 		return
@@ -57,7 +57,7 @@ func (g *gateway) sendData(now time.Time) {
 	}
 	size := g.dataSize
 	if mtu := g.routing.MTU; mtu > 0 {
-		size = min(size, mtu+32) // what the cutter makes of it
+		size = min(size, mtu+32) // of the cut packets
 	}
 	b := packet(kData, max(size, dataSize), 0)
 	_ = g.send(b, to, 0, g.dataSize > 0)
@@ -74,13 +74,13 @@ func (g *gateway) sendData(now time.Time) {
 	}
 }
 
-// receiveTunnel takes a packet of the tunnel.
+// receiveTunnel handles a packet of the tunnel.
 func (g *gateway) receiveTunnel(now time.Time, b []byte, n uint64, from peer.Path) {
-	if g.site.noProbe { // It roams, as WireGuard by itself does.
+	if g.site.noProbe { // it roams, as WireGuard by itself does
 		g.routing.Selected = from
 	}
 	switch b[0] {
-	case kInitiation: // Each copy is answered where it came from, as the underlay does.
+	case kInitiation: // each copy is answered to its source, as the underlay does
 		_ = g.send(packet(kResponse, responseSize, n), from, 0, false)
 	case kResponse:
 		if n != g.boot<<32|g.initSeq || g.answered == n {
@@ -107,7 +107,7 @@ func (g *gateway) receiveTunnel(now time.Time, b []byte, n uint64, from peer.Pat
 
 func (g *gateway) heard(now time.Time) { g.heardAt, g.sentSince = now, time.Time{} }
 
-// gap is the longest time without data since began.
+// gap returns the longest time without data since began.
 func (g *gateway) gap(began time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is two gateways on a simulated internet in virtual time, with two servers that
-// tell a sender its address and relay for it.
+// world is two gateways on a simulated internet in virtual time, with two servers that return a
+// sender's address and relay for it.
 type world struct {
 	t       *testing.T
 	seed    uint64
@@ -48,7 +48,7 @@ func inWorld(t *testing.T, seed uint64, trace int, f func(w *world)) {
 			traced: trace > 0,
 		}
 		w.mail.letters = make(map[uint64]*letter)
-		defer func() { // also when f ends the test
+		defer func() { // even if f ends the test
 			if t.Failed() && trace > 0 {
 				var b strings.Builder
 				_ = w.net.WriteTrace(&b)
@@ -64,7 +64,7 @@ func inWorld(t *testing.T, seed uint64, trace int, f func(w *world)) {
 	})
 }
 
-// kind is a kind of place a gateway can be at: a row of the conformance table.
+// kind is a kind of location of a gateway: a row of the conformance table.
 type kind struct {
 	name      string
 	nat       func() simnet.Behaviour // nil = a public address
@@ -82,16 +82,16 @@ var kinds = [...]kind{
 	{"symmetric", simnet.Symmetric, "endpoint-dependent", "address-and-port-dependent", path.StraysDropped},
 }
 
-// site says where a gateway is and what is known there.
+// site is a gateway's location and what is known there.
 type site struct {
 	kind
-	blind   bool // the NAT's filtering and what it does with strays are not known
+	blind   bool // the NAT's filtering and reaction to strays are unknown
 	relay   bool
 	host    netip.Addr
 	wan     netip.Addr
 	link    simnet.Conditions // each way between the NAT, or the host, and the internet
 	tune    func(*simnet.Behaviour)
-	within  *simnet.Network // instead of a NAT of its own
+	within  *simnet.Network // instead of its own NAT
 	stable  bool            // announces its host address as advertised
 	noProbe bool            // an older gateway
 	overlay int             // the tunnel's MTU in bytes; 0 = the usual one
@@ -107,13 +107,13 @@ func siteOf(k kind, side int) site {
 	return s
 }
 
-// onIPv6 gives a public site an IPv6 address alone, out of reach of the servers.
+// onIPv6 gives a public site only an IPv6 address, which the servers cannot reach.
 func (s *site) onIPv6(side int) {
 	s.host = netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(side)})
 	s.wan, s.relay = s.host, false
 }
 
-// gateway puts a gateway into the world.
+// gateway adds a gateway to the world.
 func (w *world) gateway(name string, s site, low bool) *gateway {
 	w.t.Helper()
 	g := &gateway{
@@ -160,10 +160,10 @@ func (g *gateway) uplink() *simnet.Link {
 	return g.host.Link()
 }
 
-// meet makes a and b each other's peer. a is the inviter: b knows a's candidates from a
-// ticket, and a nothing of b's.
+// meet makes a and b each other's peer. a is the inviter: b has a's candidates from a ticket, and
+// a has none of b's.
 func (w *world) meet(a, b *gateway) {
-	a.peer, b.peer = b, a // read by this goroutine alone
+	a.peer, b.peer = b, a // only this goroutine reads them
 	w.until(time.Minute, func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -183,7 +183,7 @@ func (w *world) meet(a, b *gateway) {
 	}
 }
 
-// until waits until cond holds and says how long that took; it gives up after limit.
+// until waits until cond holds and returns how long that took; it gives up after limit.
 func (w *world) until(limit time.Duration, cond func() bool) (time.Duration, bool) {
 	began := time.Now()
 	for time.Since(began) < limit {
@@ -195,7 +195,7 @@ func (w *world) until(limit time.Duration, cond func() bool) (time.Duration, boo
 	return limit, cond()
 }
 
-// bothAre says whether both gateways use a path of that kind and have a session.
+// bothAre reports whether both gateways use a path of the kind and have a session.
 func bothAre(kind string, gs ...*gateway) func() bool {
 	return func() bool {
 		for _, g := range gs {
@@ -207,7 +207,8 @@ func bothAre(kind string, gs ...*gateway) func() bool {
 	}
 }
 
-// kind is the kind of path in use, none without a session. It costs less than a snapshot.
+// kind returns the kind of the path in use, none without a session. It costs less than a
+// snapshot.
 func (g *gateway) kind() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,11 +1,11 @@
-// Package portmap asks the router in front of a gateway to forward a UDP port to it: by
-// PCP (RFC 6887), NAT-PMP (RFC 6886) or UPnP IGD 2 and 1, tried in this order. A [Mapper]
-// keeps one mapping for as long as it runs, and gives it back when it ends.
+// Package portmap asks the router in front of a gateway to forward a UDP port to it, by PCP (RFC
+// 6887), NAT-PMP (RFC 6886) or UPnP IGD 2 and 1, tried in this order. A [Mapper] keeps one
+// mapping while it runs, and deletes it at the end.
 //
 // # Wire formats
 //
-// PCP and NAT-PMP are asked at UDP port 5351 of the router; all numbers are in network
-// order, and an IPv4 address in PCP is the IPv4-mapped IPv6 address (RFC 6887 §5).
+// PCP and NAT-PMP use UDP port 5351 of the router. All numbers are in network order. In PCP an
+// IPv4 address is written as an IPv4-mapped IPv6 address (RFC 6887 §5).
 //
 //	PCP request header (§7.1)              PCP response header (§7.2)
 //	 0  1  version 2                        0  1  version 2
@@ -43,23 +43,21 @@
 // UPnP is SSDP (HTTP over UDP at port 1900), a description in XML and SOAP over HTTP (UPnP
 // Device Architecture 1.1; WANIPConnection 1 and 2, WANPPPConnection 1).
 //
-// # What a router and its neighbours are trusted with
+// # Trust in the router and its neighbours
 //
-// Answers count only from the router's own address. Those of PCP and NAT-PMP come over a
-// connected socket, so from port 5351 alone, and have to match the request that is
-// outstanding: PCP's nonce, the port and the opcode. For UPnP see [igd]: every URL must be
-// http at the router's own address, nothing is redirected, and nothing larger than 64 KB
-// or slower than 5 s is read. An external address that no host can have, or that is
-// private, is no candidate.
+// Answers count only from the router's own address. Those of PCP and NAT-PMP arrive on a
+// connected socket, so only from port 5351, and must match the outstanding request: PCP's nonce,
+// the port and the opcode. For UPnP see [igd]: every URL must be http at the router's own
+// address, redirections are not followed, and nothing larger than 64 KB or slower than 5 s is
+// read. An external address that is private, or that no host can have, is not a candidate.
 //
 // # Verification
 //
-// That a router lists a mapping does not say that anything comes through. What STUN
-// servers see ([Observation]) is held against it: see [judge].
+// That a router lists a mapping does not show that packets get through. So the mapping is
+// compared with what STUN servers see ([Observation]): see [judge].
 //
 // # Structure
 //
-// The machine is a state machine without clock, socket or goroutine; the [Mapper] drives
-// it. UPnP, being several HTTP requests in a row, is one step of the machine and done by
-// the Mapper.
+// The machine is a state machine without clock, socket or goroutine; the [Mapper] drives it. UPnP
+// takes several HTTP requests in a row, which are one step of the machine and done by the Mapper.
 package portmap

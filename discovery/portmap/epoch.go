@@ -3,16 +3,16 @@ package portmap
 import "time"
 
 // epochClock compares the router's epoch time, which counts seconds since it last lost its
-// mappings, with our own clock. The zero value has heard nothing.
+// mappings, with our own clock. The zero value has no epoch time yet.
 type epochClock struct {
 	heard  bool
 	server uint32 // the last epoch time, seconds
 	at     time.Time
 }
 
-// heardPCP takes the epoch time of a response and reports whether the router has lost its
-// mappings since the last one (RFC 6887 §8.5): when its time went back by more than 1 s,
-// or when either clock ran more than 2 s + 1/16 ahead of the other.
+// heardPCP records the epoch time of a response and reports whether the router has lost its
+// mappings since the last one (RFC 6887 §8.5): its time went back by more than 1 s, or either
+// clock ran more than 2 s + 1/16 ahead of the other.
 func (e *epochClock) heardPCP(now time.Time, epoch uint32) (lost bool) {
 	before := *e
 	*e = epochClock{true, epoch, now}
@@ -27,8 +27,8 @@ func (e *epochClock) heardPCP(now time.Time, epoch uint32) (lost bool) {
 	return client+2*time.Second < server-server/16 || server+2*time.Second < client-client/16
 }
 
-// heardNATPMP is the same for NAT-PMP (RFC 6886 §3.6): its time must not be more than 2 s
-// behind the last one and 7/8 of the time that has passed since.
+// heardNATPMP does the same for NAT-PMP (RFC 6886 §3.6): the time must not be more than 2 s
+// behind the last one plus 7/8 of the time passed since.
 func (e *epochClock) heardNATPMP(now time.Time, epoch uint32) (lost bool) {
 	before := *e
 	*e = epochClock{true, epoch, now}

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/discovery/portmap/faketest"
 )
 
-// TestAHostileUPnPDeviceLeadsNowhere has a device tell URLs of others, redirect, flood and
-// dawdle. None of that may have the gateway talk to anybody but the router.
+// TestAHostileUPnPDeviceLeadsNowhere has a device that sends URLs of other hosts, redirects,
+// floods and stalls. None of that may make the gateway talk to anyone but the router.
 func TestAHostileUPnPDeviceLeadsNowhere(t *testing.T) {
 	redirect := func(to string) http.Handler { return http.RedirectHandler(to, http.StatusTemporaryRedirect) }
 	describe := func(base, control string) faketest.Lies {
@@ -63,7 +63,7 @@ func TestAHostileUPnPDeviceLeadsNowhere(t *testing.T) {
 	}
 }
 
-// flood writes without end, until nobody reads.
+// flood writes until nobody reads.
 func flood() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
@@ -74,7 +74,7 @@ func flood() http.Handler {
 	})
 }
 
-// dawdle writes a byte a second.
+// dawdle writes a byte per second.
 func dawdle() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for {
@@ -98,8 +98,7 @@ func header() http.Handler {
 	})
 }
 
-// TestForgedAnswersAreIgnored has answers of PCP and NAT-PMP come that do not belong to what
-// was asked.
+// TestForgedAnswersAreIgnored sends answers of PCP and NAT-PMP that do not match the request.
 func TestForgedAnswersAreIgnored(t *testing.T) {
 	change := func(do func(b []byte)) func([]byte, []byte) [][]byte {
 		return func(_, b []byte) [][]byte { do(b); return [][]byte{b} }
@@ -136,7 +135,7 @@ func TestForgedAnswersAreIgnored(t *testing.T) {
 			inWorld(t, faketest.Options{PCP: true}, faketest.Lies{Answer: c.answer}, func(w *world) {
 				w.want(w.after(20*time.Second), portmap.StateFailed, "", "PCP: no answer")
 			})
-			if c.name == "another nonce" { // NAT-PMP has none.
+			if c.name == "another nonce" { // NAT-PMP has none
 				return
 			}
 			inWorld(t, faketest.Options{NATPMP: true}, faketest.Lies{Answer: c.answer}, func(w *world) {

@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// errGone is wrapped by what says that the router does not list the mapping any more.
+// errGone is wrapped by errors that say that the router no longer lists the mapping.
 var errGone = errors.New("the router does not list the mapping any more")
 
 func errorsGone(err error) bool { return errors.Is(err, errGone) }
 
 const (
-	// httpTimeout bounds one request to the router, redirections excluded: there are none.
+	// httpTimeout limits one request to the router. Redirections are not followed.
 	httpTimeout = 5 * time.Second
-	// maxBody bounds what is read of one answer, in bytes. Descriptions have 2 to 10 KB.
+	// maxBody limits how much of an answer is read, in bytes. Descriptions have 2 to 10 KB.
 	maxBody = 64 << 10
-	// maxHeader bounds the header of one answer, in bytes.
+	// maxHeader limits the header of an answer, in bytes.
 	maxHeader = 8 << 10
-	// conflictTries is how many other ports are asked for when one is another's already.
+	// conflictTries is how many other ports are tried if a port is taken.
 	conflictTries = 4
 	// mappingDescription is what the router shows to its owner.
 	mappingDescription = "postern"
 )
 
-// Error codes of WANIPConnection (WANIPConnection:2 §2.5) and of the UPnP Device
-// Architecture 1.1 §3.2.2 that something follows from.
+// Error codes of WANIPConnection (WANIPConnection:2 §2.5) and of the UPnP Device Architecture 1.1
+// §3.2.2 that are handled specially.
 const (
 	upnpNoSuchEntry      = 714
 	upnpConflict         = 718
@@ -41,19 +41,19 @@ const (
 	upnpActionNotAllowed = 606
 )
 
-// igd speaks with an Internet Gateway Device: finds it by SSDP, reads its description and
-// asks it by SOAP. Whatever a device says, requests go to the router's own address alone
-// (the dialer refuses others), by plain http, without proxies and redirections. It is used
-// by one goroutine at a time.
+// igd talks to an Internet Gateway Device: it finds it by SSDP, reads its description and sends
+// SOAP requests. Whatever a device says, requests go only to the router's own address (the dialer
+// refuses others), by plain http, without proxies and redirections. Only one goroutine at a time
+// may use it.
 type igd struct {
 	dial   dialFunc
 	listen listenFunc
-	// multicast has the search also sent to the SSDP group, for routers that do not
-	// answer a search of their own address (UPnP 1.0 did not ask them to).
+	// multicast sends the search to the SSDP group as well, for routers that do not answer a
+	// search at their own address (UPnP 1.0 did not require it).
 	multicast bool
 
-	found igdService // what served last; zero = nothing yet
-	of    netip.Addr // whose it is
+	found igdService // the last working service; zero = none yet
+	of    netip.Addr // the router that it belongs to
 }
 
 type (
@@ -64,7 +64,7 @@ type (
 // igdService is a service that maps ports.
 type igdService struct{ kind, control string }
 
-// client is an HTTP client for the router's own address.
+// client returns an HTTP client for the router's own address.
 func (g *igd) client(router netip.Addr) *http.Client {
 	return &http.Client{
 		Timeout: httpTimeout,
@@ -138,7 +138,7 @@ func (g *igd) find(ctx context.Context, p place) ([]igdService, error) {
 	return services, nil
 }
 
-// mapWith makes or renews the mapping with one service.
+// mapWith creates or renews the mapping with one service.
 func (g *igd) mapWith(ctx context.Context, s igdService, o upnpOrder) upnpResult {
 	address, err := g.externalAddress(ctx, s, o.router)
 	if err != nil {
@@ -151,7 +151,7 @@ func (g *igd) mapWith(ctx context.Context, s igdService, o upnpOrder) upnpResult
 		switch {
 		case err == nil:
 			if lifetime == 0 {
-				lifetime = o.lifetime // It has no end; it is looked after anyway.
+				lifetime = o.lifetime // it does not expire; it is checked anyway
 			}
 			return upnpResult{external: netip.AddrPortFrom(address, port), lifetime: lifetime}
 		case !errors.As(err, &e) || try > conflictTries:
@@ -168,7 +168,7 @@ func (g *igd) mapWith(ctx context.Context, s igdService, o upnpOrder) upnpResult
 	}
 }
 
-// dynamicPort is one that nobody is entitled to (RFC 6335 §6).
+// dynamicPort returns a random port that is assigned to no service (RFC 6335 §6).
 func dynamicPort() uint16 { return uint16(49152 + rand.N(65536-49152)) }
 
 func (g *igd) add(ctx context.Context, s igdService, o upnpOrder, port uint16, lifetime time.Duration) error {
@@ -193,7 +193,7 @@ func (g *igd) externalAddress(ctx context.Context, s igdService, router netip.Ad
 	return a, nil
 }
 
-// check looks whether the router still lists the mapping as ours.
+// check checks whether the router still lists the mapping as ours.
 func (g *igd) check(ctx context.Context, o upnpOrder) upnpResult {
 	if g.found.control == "" {
 		return upnpResult{err: errors.New("its service has to be found again")}
@@ -212,7 +212,7 @@ func (g *igd) check(ctx context.Context, o upnpOrder) upnpResult {
 	return upnpResult{external: netip.AddrPortFrom(address, o.external.Port()), err: err}
 }
 
-// remove deletes the mapping. Where it leads to someone else it is not ours to delete.
+// remove deletes the mapping, unless it leads to another host.
 func (g *igd) remove(ctx context.Context, o upnpOrder) error {
 	if g.found.control == "" {
 		services, err := g.find(ctx, o.place)
@@ -228,7 +228,7 @@ func (g *igd) remove(ctx context.Context, o upnpOrder) error {
 	return err
 }
 
-// entry names a mapping.
+// entry returns the arguments that identify a mapping.
 func entry(port uint16) []soapArg {
 	return []soapArg{{"NewRemoteHost", ""}, {"NewExternalPort", portText(port)}, {"NewProtocol", "UDP"}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/discovery/special"
 )
 
-// verdict is what an observation says of a mapping.
+// verdict is the result of comparing a mapping with an observation.
 type verdict uint8
 
 const (
@@ -20,8 +20,8 @@ const (
 	dead                 // nothing comes through
 )
 
-// judge holds a mapping's external address against what STUN servers see. The reason is
-// for people; empty when the mapping is usable.
+// judge compares a mapping's external address with what STUN servers see. The reason is for
+// people; empty if the mapping is usable.
 func judge(external netip.AddrPort, o Observation) (verdict, Proof, string) {
 	a := external.Addr()
 	switch {

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// wantLifetime is what is asked for: less than the 2 h of RFC 6886 §3.3, so that a
-	// gateway that was killed leaves its mapping for less long.
+	// wantLifetime is the requested lifetime: less than the 2 h of RFC 6886 §3.3, so that the
+	// mapping of a killed gateway ends sooner.
 	wantLifetime = time.Hour
-	// maxLifetime bounds what is believed of an answer (RFC 6887 §15).
+	// maxLifetime limits the lifetime in an answer (RFC 6887 §15).
 	maxLifetime = 24 * time.Hour
 	// minRenewal is the least time between attempts to renew (RFC 6887 §11.2.1).
 	minRenewal = 4 * time.Second
-	// checkAfter is how often the router is asked whether it lost its mappings, and looked
-	// whether it is still the router. It is one datagram each way.
+	// checkAfter is how often the router is asked whether it lost its mappings, and whether it is
+	// still the default router. That takes one datagram each way.
 	checkAfter = 30 * time.Second
-	// A round in which no protocol gave a mapping is repeated after retryFirst, and twice
+	// A round in which no protocol gave a mapping is repeated after retryFirst, then after twice
 	// as long each time, up to retryMost.
 	retryFirst, retryMost = 30 * time.Second, 15 * time.Minute
-	// maxHold bounds how long an error keeps PCP from being tried again (RFC 6887 §7.4:
-	// long lifetime errors last 30 min).
+	// maxHold limits how long an error prevents another try of PCP (RFC 6887 §7.4: long lifetime
+	// errors last 30 min).
 	maxHold = 30 * time.Minute
-	// A mapping that is of no use is recreated after remakeFirst at the earliest, then after
-	// twice as long each time, up to remakeMost: the router may have to be fixed first.
+	// A useless mapping is recreated after remakeFirst at the earliest, then after twice as long
+	// each time, up to remakeMost: the router may have to be fixed first.
 	remakeFirst, remakeMost = 5 * time.Minute, time.Hour
 )
 
-// place is whom to ask and as whom.
+// place is the router to ask and our address towards it.
 type place struct{ router, client netip.Addr }
 
 // mapping is what the router granted. The zero value is none.
@@ -44,8 +44,8 @@ type mapping struct {
 
 func (m mapping) exists() bool { return m.external.IsValid() }
 
-// machine keeps one mapping: events and the time in, actions and the next deadline out. It
-// holds no clock and is not safe for concurrent use.
+// machine keeps one mapping: events and the time in, actions and the next deadline out. It has no
+// clock and is not safe for concurrent use.
 type machine struct {
 	nonce  func(client netip.AddrPort) nonce // the same for the same client
 	random func() float64                    // from [0, 1)
@@ -56,15 +56,15 @@ type machine struct {
 	port     uint16
 
 	mapping  mapping
-	suggest  netip.AddrPort // the external address that we had last
+	suggest  netip.AddrPort // our last external address
 	renewAt  time.Time
 	checkAt  time.Time
-	remake   bool   // delete it and make another
-	useless  bool   // and that was told
+	remake   bool   // delete it and create another
+	useless  bool   // already reported as useless
 	doubt    string // why the last one was dead, until a test shows that this one is not
 	remakeAt time.Time
 	remakes  int
-	reviewAt time.Time // when it is seen to again, being of no use; zero = at the next observation
+	reviewAt time.Time // when to judge a useless mapping again; zero = at the next observation
 	seen     Observation
 
 	task     *task
@@ -73,12 +73,12 @@ type machine struct {
 	tried    []string   // what failed in this round, and why
 	retryAt  time.Time
 	failures int       // rounds in a row
-	pcpHold  time.Time // PCP is not asked before
+	pcpHold  time.Time // PCP is not used before
 	pcpErr   string    // why
 	epoch    epochClock
 
 	err      string // of the last round, or why the mapping was lost
-	fault    Fault  // of this round, so far
+	fault    Fault  // of this round so far
 	faulted  Fault  // of the last one
 	checkErr string // of the last check
 	settled  bool   // the first round has ended
@@ -94,7 +94,7 @@ type actions struct {
 	upnp   *upnpOrder // do, then upnpDone
 }
 
-// event is something worth a line in the log.
+// event is something to log.
 type event struct {
 	kind   eventKind
 	detail string
@@ -115,7 +115,7 @@ func (m *machine) tell(kind eventKind, detail string) {
 	m.events = append(m.events, event{kind, detail, m.status()})
 }
 
-// poll returns what is due and when to poll again at the latest.
+// poll returns what is due and the latest time of the next poll.
 func (m *machine) poll(now time.Time) (actions, time.Time) {
 	var do actions
 	if !m.stopping && !now.Before(m.lookAt) {
@@ -155,7 +155,7 @@ func (m *machine) begin(now time.Time) {
 
 func (m *machine) ready() bool { return m.place.router.IsValid() && m.port != 0 }
 
-// deadline is when poll has something to do, events apart.
+// deadline returns when poll has something to do, apart from events.
 func (m *machine) deadline() time.Time {
 	if m.stopping {
 		if m.task != nil {
@@ -187,8 +187,7 @@ func (m *machine) deadline() time.Time {
 	return next
 }
 
-// setPlace tells who the router is and our address towards it. Another one means that
-// nothing is known any more.
+// setPlace sets the router and our address towards it. A change voids everything known.
 func (m *machine) setPlace(now time.Time, p place, err error) {
 	m.placeErr = ""
 	if err != nil {
@@ -205,7 +204,7 @@ func (m *machine) setPlace(now time.Time, p place, err error) {
 	m.reset(now)
 }
 
-// setPort tells the port that the mapping is to lead to.
+// setPort sets the port that the mapping should lead to.
 func (m *machine) setPort(now time.Time, port uint16) {
 	if port == m.port {
 		return
@@ -217,13 +216,13 @@ func (m *machine) setPort(now time.Time, port uint16) {
 	m.reset(now)
 }
 
-// reset has the router asked at once, as if for the first time.
+// reset asks the router at once, as if for the first time.
 func (m *machine) reset(now time.Time) {
 	m.task, m.epoch, m.failures, m.retryAt = nil, epochClock{}, 0, now
 	m.pcpHold, m.remakes, m.remakeAt, m.reviewAt, m.doubt = time.Time{}, 0, time.Time{}, time.Time{}, ""
 }
 
-// lose takes the mapping for gone and has it made again at once.
+// lose gives up the mapping and requests it again at once.
 func (m *machine) lose(now time.Time, why string) {
 	was := m.mapping
 	m.tell(eventLost, why)
@@ -235,7 +234,7 @@ func (m *machine) lose(now time.Time, why string) {
 	m.retryAt, m.failures, m.err, m.checkErr = now, 0, why, ""
 }
 
-// granted takes a mapping that the router has made or renewed.
+// granted records a mapping that the router has created or renewed.
 func (m *machine) granted(now time.Time, external netip.AddrPort, lifetime time.Duration) {
 	external = netip.AddrPortFrom(external.Addr().Unmap(), external.Port())
 	if v, _, why := judge(external, Observation{}); v == impossible {
@@ -262,7 +261,7 @@ func (m *machine) granted(now time.Time, external netip.AddrPort, lifetime time.
 	m.consider(now)
 }
 
-// observe tells what the world outside sees.
+// observe sets what is seen from outside.
 func (m *machine) observe(now time.Time, o Observation) {
 	if slices.Equal(o.Public, m.seen.Public) && o.Inbound == m.seen.Inbound && o.Tested.Equal(m.seen.Tested) {
 		return
@@ -272,8 +271,8 @@ func (m *machine) observe(now time.Time, o Observation) {
 	m.consider(now)
 }
 
-// consider has a mapping deleted and recreated that is of no use though the router lists
-// it, not too often.
+// consider deletes and recreates a mapping that is useless although the router lists it, at a
+// limited rate.
 func (m *machine) consider(now time.Time) {
 	if !m.mapping.exists() || m.remake || m.stopping {
 		return
@@ -308,8 +307,8 @@ func (m *machine) consider(now time.Time) {
 	}
 }
 
-// judge holds the mapping against what was last observed. A test of the time before it
-// was made says nothing.
+// judge compares the mapping with the last observation. A test from before the mapping was
+// created says nothing.
 func (m *machine) judge() (verdict, Proof, string) {
 	o := m.seen
 	if !o.Tested.Equal(m.mapping.made) {
@@ -318,16 +317,16 @@ func (m *machine) judge() (verdict, Proof, string) {
 	return judge(m.mapping.external, o)
 }
 
-// hurry has the router asked at once: whether the mapping is there, or for one.
-func (m *machine) hurry(now time.Time) {
+// askNow asks the router at once: to check the mapping, or for one.
+func (m *machine) askNow(now time.Time) {
 	m.lookAt, m.checkAt, m.retryAt, m.pcpHold = now, now, now, time.Time{}
 }
 
-// stop has the mapping withdrawn. The machine has stopped when idle says so.
+// stop deletes the mapping. The machine has stopped once idle reports so.
 func (m *machine) stop(now time.Time) {
 	protocol := m.mapping.protocol
 	if m.task != nil && m.task.kind == taskMap {
-		protocol = m.task.protocol // It may be about to be made.
+		protocol = m.task.protocol // it may just be being created
 	}
 	m.stopping, m.task = true, nil
 	if protocol != "" && m.ready() {
@@ -337,7 +336,7 @@ func (m *machine) stop(now time.Time) {
 
 func (m *machine) idle() bool { return m.task == nil }
 
-// status sums up the state.
+// status returns the state.
 func (m *machine) status() Status {
 	s := Status{Router: m.place.router, Err: m.err}
 	if x := m.mapping; x.exists() {

@@ -18,54 +18,54 @@ import (
 var ErrRunning = errors.New("portmap: the mapper runs already")
 
 const (
-	// routerPort is where PCP and NAT-PMP are asked (RFC 6887 §19.1, RFC 6886 §3).
+	// routerPort is the port of PCP and NAT-PMP (RFC 6887 §19.1, RFC 6886 §3).
 	routerPort = 5351
-	// withdrawWait bounds how long the end of a gateway waits for the router.
+	// withdrawWait limits how long the gateway's shutdown waits for the router.
 	withdrawWait = 2 * time.Second
 )
 
-// Options of a [Mapper]. Port is required.
+// Options configure a [Mapper]. Port is required.
 type Options struct {
-	// Router is whom to ask; invalid = the router of the default route.
+	// Router is the router to ask; invalid = that of the default route.
 	Router netip.Addr
-	// Port is the UDP port that the mapping is to lead to; 0 = not open yet.
+	// Port returns the UDP port that the mapping should lead to; 0 = not open yet.
 	Port func() uint16
-	// Secret makes the nonces of PCP. With the same secret a gateway that was killed can
-	// take its own mapping up again. nil = a random one.
+	// Secret determines the nonces of PCP. With the same secret a killed gateway can take over
+	// its own mapping. nil = a random one.
 	Secret []byte
-	// Changed is called when [Mapper.Status] may have something new to say. It is called
-	// without locks and must not block for long. nil = nobody is told.
+	// Changed is called when the result of [Mapper.Status] may have changed. It is called without
+	// locks and must not block for long. It may be nil.
 	Changed func()
-	// FindRouter finds the router when none is configured; nil = [DefaultRouter].
+	// FindRouter finds the router if none is configured; nil = [DefaultRouter].
 	FindRouter func() (netip.Addr, error)
 	// Dial and ListenPacket open sockets; nil = the system's.
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
 	ListenPacket func(ctx context.Context, network, address string) (net.PacketConn, error)
-	// Logger is told of changes; nil = nobody is.
+	// Logger logs changes; nil = discard.
 	Logger *slog.Logger
 }
 
-// Mapper keeps a mapping while [Mapper.Run] runs. Its methods are safe for concurrent use
-// and do not block, Run and [Mapper.Refresh] apart.
+// Mapper keeps a mapping while [Mapper.Run] runs. Its methods are safe for concurrent use and,
+// except Run and [Mapper.Refresh], do not block.
 type Mapper struct {
 	options Options
 	log     *slog.Logger
 	wake    chan struct{}
 
 	// Owned by Run.
-	conn    net.Conn // to the router, of the current place
+	conn    net.Conn // to the current router
 	readers sync.WaitGroup
 	igd     *igd
 	upnp    chan upnpOrder // to the goroutine that carries them out
 
-	mu      sync.Mutex // guards what follows; not held over I/O and callbacks
+	mu      sync.Mutex // guards the following; not held during I/O and callbacks
 	m       *machine
 	running bool
-	last    Status        // that Changed was called for
+	last    Status        // at the last call of Changed
 	looked  chan struct{} // closed and replaced after every step
 }
 
-// New makes a mapper that does nothing yet.
+// New returns a mapper that does nothing yet.
 func New(o Options) (*Mapper, error) {
 	if o.Port == nil {
 		return nil, errors.New("portmap: Port is required")
@@ -109,8 +109,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// nonces derives the nonce of a client address and port: strangers cannot guess it (RFC
-// 6887 §18.2), and it is the same after a restart.
+// nonces returns a function that derives the nonce of a client address and port. Strangers cannot
+// guess it (RFC 6887 §18.2), and it is the same after a restart.
 func nonces(secret []byte) func(netip.AddrPort) nonce {
 	return func(client netip.AddrPort) nonce {
 		h := hmac.New(sha256.New, secret)
@@ -119,8 +119,8 @@ func nonces(secret []byte) func(netip.AddrPort) nonce {
 	}
 }
 
-// Run keeps the mapping until ctx ends, withdraws it (which takes 2 s at most) and returns
-// the cause. It owns its goroutines and waits for them. A mapper runs once.
+// Run keeps the mapping until ctx ends, deletes it (which takes 2 s at most) and returns ctx's
+// cause. It owns its goroutines and waits for them. A mapper runs once.
 func (p *Mapper) Run(ctx context.Context) error {
 	p.mu.Lock()
 	again := p.running
@@ -129,7 +129,7 @@ func (p *Mapper) Run(ctx context.Context) error {
 	if again {
 		return ErrRunning
 	}
-	// Requests that are in progress when ctx ends must still be answered or undone.
+	// Requests in progress when ctx ends must still be answered or undone.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	orders, cancelOrder := context.WithCancel(ctx)
 	var served sync.WaitGroup
@@ -153,7 +153,7 @@ func (p *Mapper) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// withdraw deletes the mapping, or leaves it to expire when the router does not answer.
+// withdraw deletes the mapping, or lets it expire if the router does not answer.
 func (p *Mapper) withdraw(ctx context.Context, timer *time.Timer) {
 	ctx, cancel := context.WithTimeout(ctx, withdrawWait)
 	defer cancel()
@@ -178,7 +178,7 @@ func (p *Mapper) withdraw(ctx context.Context, timer *time.Timer) {
 	}
 }
 
-// step does what is due and says when to do so again.
+// step does what is due and returns the time of the next step.
 func (p *Mapper) step(ctx context.Context) time.Time {
 	port := p.options.Port()
 	p.mu.Lock()
@@ -204,8 +204,7 @@ func (p *Mapper) step(ctx context.Context) time.Time {
 	return next
 }
 
-// look finds the router and opens a socket to it. The socket's own address is what the
-// router is told.
+// look finds the router and opens a socket to it. The socket's own address is sent to the router.
 func (p *Mapper) look(ctx context.Context) {
 	router, err := p.options.FindRouter()
 	var conn net.Conn
@@ -219,7 +218,7 @@ func (p *Mapper) look(ctx context.Context) {
 		here, err = place{router, local.Addr().Unmap().WithZone("")}, parseErr
 	}
 	if err == nil && p.conn != nil && here == p.place() {
-		_ = conn.Close() // The old one serves.
+		_ = conn.Close() // the old one still works
 	} else {
 		p.disconnect()
 		if err == nil {
@@ -244,10 +243,10 @@ func (p *Mapper) disconnect() {
 	p.readers.Wait()
 }
 
-// read takes what comes from the router's port, until the socket is closed. Its errors are
-// those that ICMP brings, one for each datagram sent.
+// read passes on what arrives from the router's port until the socket is closed. Errors are ICMP
+// errors, one for each datagram sent.
 func (p *Mapper) read(conn net.Conn) {
-	buf := make([]byte, maxPCPSize+1) // so that what is too long can be told
+	buf := make([]byte, maxPCPSize+1) // to detect messages that are too long
 	for {
 		n, err := conn.Read(buf)
 		switch {
@@ -265,7 +264,7 @@ func (p *Mapper) refused(err error) {
 	p.update(func(now time.Time) { p.m.refused(now, refusal(err)) })
 }
 
-// order hands an order over. One that was given up and not begun yet makes room.
+// order passes on an order. It replaces one that was given up and not begun yet.
 func (p *Mapper) order(o upnpOrder) {
 	select {
 	case <-p.upnp:
@@ -274,8 +273,8 @@ func (p *Mapper) order(o upnpOrder) {
 	p.upnp <- o
 }
 
-// serveUPnP carries out orders, one at a time, until ctx ends; after that only the one
-// that withdraws the mapping, until last ends.
+// serveUPnP carries out orders, one at a time, until ctx ends. After that it carries out only the
+// deletion of the mapping, until last ends.
 func (p *Mapper) serveUPnP(ctx, last context.Context) {
 	for {
 		select {
@@ -294,7 +293,7 @@ func (p *Mapper) serveUPnP(ctx, last context.Context) {
 	}
 }
 
-// update changes the state and has Run look at it.
+// update changes the state and wakes Run.
 func (p *Mapper) update(change func(now time.Time)) {
 	p.mu.Lock()
 	change(time.Now())
@@ -309,20 +308,20 @@ func (p *Mapper) wakeUp() {
 	}
 }
 
-// Observe tells what the world outside sees of the gateway's socket.
+// Observe sets what is seen of the gateway's socket from outside.
 func (p *Mapper) Observe(o Observation) {
 	p.update(func(now time.Time) { p.m.observe(now, o) })
 }
 
-// NetworkChanged has the router looked for and asked at once.
-func (p *Mapper) NetworkChanged() { p.update(func(now time.Time) { p.m.hurry(now) }) }
+// NetworkChanged finds the router again and asks it at once.
+func (p *Mapper) NetworkChanged() { p.update(func(now time.Time) { p.m.askNow(now) }) }
 
-// Refresh asks the router at once and waits until it has answered or was given up, or
-// until ctx ends. [Mapper.Run] must run.
+// Refresh asks the router at once and waits until it has answered or was given up, or until ctx
+// ends. [Mapper.Run] must be running.
 func (p *Mapper) Refresh(ctx context.Context) {
 	p.mu.Lock()
 	before := p.m.finished
-	p.m.hurry(time.Now())
+	p.m.askNow(time.Now())
 	p.mu.Unlock()
 	p.wakeUp()
 	for {
@@ -341,14 +340,14 @@ func (p *Mapper) Refresh(ctx context.Context) {
 	}
 }
 
-// Status is what is known now.
+// Status returns the current state.
 func (p *Mapper) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.status()
 }
 
-// Settled reports whether the router has been asked once, whatever came of it.
+// Settled reports whether the router has been asked once, with any result.
 func (p *Mapper) Settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

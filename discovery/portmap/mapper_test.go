@@ -241,7 +241,7 @@ func TestAKilledGatewayTakesItsMappingUpAgain(t *testing.T) {
 	inWorld(t, faketest.Options{PCP: true, NATPMP: true}, faketest.Lies{}, func(w *world) {
 		w.after(time.Second)
 		was := w.router.Mappings()[0]
-		w.router.Change(func(o *faketest.Options) { o.Silent = true }) // It is not withdrawn.
+		w.router.Change(func(o *faketest.Options) { o.Silent = true }) // it is not deleted
 		w.stop()
 		w.router.Change(func(o *faketest.Options) { o.Silent = false })
 		w.start()
@@ -254,7 +254,7 @@ func TestAKilledGatewayTakesItsMappingUpAgain(t *testing.T) {
 		w.router.Change(func(o *faketest.Options) { o.Silent = false })
 		w.options.Secret = []byte("another gateway's")
 		w.start()
-		w.want(w.after(time.Second), portmap.StateMapped, portmap.NATPMP, "") // PCP refuses another nonce.
+		w.want(w.after(time.Second), portmap.StateMapped, portmap.NATPMP, "") // PCP refuses another nonce
 	})
 }
 
@@ -278,13 +278,13 @@ func TestWhatSTUNServersSeeDecides(t *testing.T) {
 		proof(see(mapped, portmap.InboundUnknown), portmap.ProofSTUN)
 		proof(see(mapped, portmap.InboundOpen), portmap.ProofInbound)
 
-		// A mapping that is listed and dead is deleted and recreated, once.
+		// A dead mapping that is listed is deleted and recreated, once.
 		w.after(time.Second)
 		s := see(mapped, portmap.InboundShut)
 		if s.Made.Equal(first.Made) {
 			t.Error("a dead mapping was not recreated")
 		}
-		// The test was of the one before, so this one is a candidate, and in doubt.
+		// The test was of the old mapping, so the new one is a candidate, but in doubt.
 		w.want(s, portmap.StateMapped, portmap.PCP, "nothing from outside comes through")
 		if _, ok := s.Candidate(); !ok || s.Proof != portmap.ProofSTUN || s.Fault != portmap.FaultStale {
 			t.Errorf("got %+v, want a candidate in doubt", s)
@@ -297,7 +297,7 @@ func TestWhatSTUNServersSeeDecides(t *testing.T) {
 		if m := w.router.Mappings(); len(m) != 1 {
 			t.Errorf("the router has %+v, want one mapping", m)
 		}
-		// Another public address than the router's.
+		// A public address other than the router's.
 		w.want(see(other, portmap.InboundUnknown), portmap.StateUseless, portmap.PCP, "STUN servers see this gateway at 198.51.100.9")
 		if f := w.mapper.Status().Fault; f != portmap.FaultContradicted {
 			t.Errorf("fault %q, want %q", f, portmap.FaultContradicted)

@@ -43,10 +43,10 @@ func (r natpmpResult) String() string {
 	return fmt.Sprintf("result %d", uint16(r))
 }
 
-// natpmpAddress asks for the external address.
+// natpmpAddress returns a request for the external address.
 func natpmpAddress() []byte { return []byte{natpmpVersion, opAddress} }
 
-// natpmpMap asks for a UDP port; a lifetime of 0 s deletes the mapping (§3.4).
+// natpmpMap returns a request for a UDP port; a lifetime of 0 s deletes the mapping (§3.4).
 func natpmpMap(internal, external uint16, lifetime uint32) []byte {
 	b := make([]byte, 12)
 	b[1] = opMapUDP
@@ -81,7 +81,7 @@ func parseNATPMP(b []byte) (natpmpResponse, error) {
 		r.epoch = binary.BigEndian.Uint32(b[4:])
 	}
 	switch {
-	case r.result != natpmpSuccess: // It may end anywhere.
+	case r.result != natpmpSuccess: // it may end anywhere
 	case r.opcode == opAddress && len(b) == natpmpAddressSize:
 		r.address = netip.AddrFrom4([4]byte(b[8:12]))
 	case r.opcode == opMapUDP && len(b) == natpmpMapSize:

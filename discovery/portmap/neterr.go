@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// refusal says in words why the router's port cannot be talked to.
+// refusal says why the router's port does not answer.
 func refusal(err error) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -19,16 +19,16 @@ func refusal(err error) string {
 	return err.Error()
 }
 
-// isClosed reports whether a socket gives nothing more: it was closed, or fails with what is
-// not the system's report of a datagram that was sent.
+// isClosed reports whether a socket is of no more use: it was closed, or failed with an error
+// that is not about a sent datagram.
 func isClosed(err error) bool {
 	var errno syscall.Errno
 	return err != nil && !errors.As(err, &errno)
 }
 
-// randomSecret is one that lasts as long as the process.
+// randomSecret returns a secret for this process.
 func randomSecret() []byte {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // It never fails (crypto/rand).
+	_, _ = rand.Read(b) // never fails (crypto/rand)
 	return b
 }

@@ -11,16 +11,16 @@ const (
 	pcpVersion    = 2
 	opAnnounce    = 0
 	opMap         = 1
-	response      = 128 // the bit that tells a response from a request
+	response      = 128 // the bit that marks a response
 	pcpHeaderSize = 24
 	pcpMapSize    = pcpHeaderSize + 36
-	// maxPCPSize bounds every PCP message, in bytes (§7).
+	// maxPCPSize limits every PCP message, in bytes (§7).
 	maxPCPSize  = 1100
 	protocolUDP = 17
 )
 
-// nonce ties a PCP mapping to who made it: only with the same one it can be renewed or
-// deleted (§11.2).
+// nonce ties a PCP mapping to its creator: only with the same nonce can it be renewed or deleted
+// (§11.2).
 type nonce [12]byte
 
 // pcpResult is a result code of PCP (§7.4).
@@ -73,7 +73,7 @@ type pcpRequest struct {
 	client   netip.Addr // ours, as the router sees it
 	nonce    nonce
 	internal uint16
-	external netip.AddrPort // suggested; its address must have the family of the one wanted
+	external netip.AddrPort // suggested; its address must have the wanted family
 }
 
 func (r pcpRequest) encode() []byte {
@@ -95,7 +95,7 @@ func (r pcpRequest) encode() []byte {
 	return b
 }
 
-// pcpAddr writes an address in 16 bytes, an IPv4 one as IPv4-mapped.
+// pcpAddr writes an address in 16 bytes, IPv4 as IPv4-mapped.
 func pcpAddr(a netip.Addr) []byte {
 	b := a.As16()
 	return b[:]
@@ -107,14 +107,14 @@ type pcpResponse struct {
 	result   pcpResult
 	lifetime uint32 // seconds
 	epoch    uint32 // seconds
-	// full reports whether the fields of a MAP are there: an error may come without.
+	// full is whether the fields of a MAP are present: an error may lack them.
 	full     bool
 	nonce    nonce
 	internal uint16
 	external netip.AddrPort
 }
 
-// parsePCP reads a response. Options after it are not read: none was asked for.
+// parsePCP parses a response. Options after it are not read, since we request none.
 func parsePCP(b []byte) (pcpResponse, error) {
 	switch {
 	case len(b) < pcpHeaderSize || len(b) > maxPCPSize || len(b)%4 != 0:

@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// errNoRouter is returned where no default route leads over a router.
+// errNoRouter is returned if no default route has a router.
 var errNoRouter = errors.New("this host has no default route over an IPv4 router (name it in spec.discovery.portMapping.router)")
 
-// maxRouteTable bounds what is read of the table of routes, in bytes.
+// maxRouteTable limits how much of the routing table is read, in bytes.
 const maxRouteTable = 1 << 20
 
-// DefaultRouter finds the router of the IPv4 default route, as Linux shows it in
-// /proc/net/route (proc_net(5)). Elsewhere it has to be configured.
+// DefaultRouter returns the router of the IPv4 default route, as Linux shows it in
+// /proc/net/route (proc_net(5)). On other systems it must be configured.
 func DefaultRouter() (netip.Addr, error) {
 	f, err := os.Open("/proc/net/route")
 	if err != nil {
@@ -38,9 +38,9 @@ func DefaultRouter() (netip.Addr, error) {
 	return netip.Addr{}, errNoRouter
 }
 
-// defaultRouter takes the default route with the smallest metric from a table whose
-// columns are Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask, …; addresses
-// are hexadecimal words in the machine's byte order.
+// defaultRouter returns the default route with the smallest metric in a table with the columns
+// Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask, …; addresses are hexadecimal
+// words in the machine's byte order.
 func defaultRouter(table []byte) (router netip.Addr, ok bool) {
 	const upGateway = 0x1 | 0x2 // RTF_UP, RTF_GATEWAY
 	best := uint64(0)

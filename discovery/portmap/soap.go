@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// serviceKinds are the services that map ports, the best first.
+// serviceKinds returns the services that map ports, the best first.
 func serviceKinds() []string {
 	return []string{
 		"urn:schemas-upnp-org:service:WANIPConnection:2",
@@ -26,10 +26,10 @@ func serviceKinds() []string {
 	}
 }
 
-// maxServices bounds how many services of a description are tried.
+// maxServices limits how many services of a description are tried.
 const maxServices = 4
 
-// description is what matters of a device description (UPnP Device Architecture 1.1 §2.3).
+// description is the relevant part of a device description (UPnP Device Architecture 1.1 §2.3).
 type description struct {
 	URLBase string     `xml:"URLBase"`
 	Device  descDevice `xml:"device"`
@@ -45,7 +45,7 @@ type descService struct {
 	Control string `xml:"controlURL"`
 }
 
-// describe reads the description at a URL that routerURL has let through.
+// describe reads the description at a URL that routerURL has accepted.
 func (g *igd) describe(ctx context.Context, router netip.Addr, at *url.URL) ([]igdService, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (g *igd) describe(ctx context.Context, router netip.Addr, at *url.URL) ([]i
 	return parseDescription(body, at, router)
 }
 
-// parseDescription finds the services that map ports, the best first.
+// parseDescription returns the services that map ports, the best first.
 func parseDescription(body []byte, at *url.URL, router netip.Addr) ([]igdService, error) {
 	var d description
 	if err := decoder(body).Decode(&d); err != nil {
@@ -104,7 +104,7 @@ func parseDescription(body []byte, at *url.URL, router netip.Addr) ([]igdService
 	return out[:min(len(out), maxServices)], nil
 }
 
-// decoder reads XML of any single-byte encoding as it is: all that matters is ASCII.
+// decoder reads XML of any single-byte encoding unconverted: the relevant parts are ASCII.
 func decoder(body []byte) *xml.Decoder {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
@@ -114,8 +114,7 @@ func decoder(body []byte) *xml.Decoder {
 // soapArg is an argument of an action, in the order of its definition.
 type soapArg struct{ name, value string }
 
-// soapError is a refusal of an action. What the device says besides is foreign text and
-// stays out.
+// soapError is a refused action. The device's own words are untrusted and left out.
 type soapError struct {
 	action string
 	code   int
@@ -139,10 +138,9 @@ func (e *soapError) Error() string {
 	return fmt.Sprintf("%s: error %d, %s", e.action, e.code, why)
 }
 
-// call has a service do an action and returns the values it answers with.
+// call calls an action of a service and returns its results.
 func (g *igd) call(ctx context.Context, router netip.Addr, s igdService, action string, args []soapArg) (map[string]string, error) {
-	// The URL was let through when it was found. It is looked at again since this is where
-	// it would do harm.
+	// The URL was accepted when it was found. It is checked again, since here it could do harm.
 	u, err := routerURL(nil, s.control, router)
 	if err != nil {
 		return nil, err
@@ -152,7 +150,7 @@ func (g *igd) call(ctx context.Context, router netip.Addr, s igdService, action 
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	req.Header.Set("Content-Type", `text/xml; charset="utf-8"`)
-	req.Header["SOAPAction"] = []string{`"` + s.kind + "#" + action + `"`} // Some devices compare the case.
+	req.Header["SOAPAction"] = []string{`"` + s.kind + "#" + action + `"`} // some devices compare the case
 	body, status, err := g.exchange(router, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", action, err)
@@ -171,13 +169,13 @@ func (g *igd) call(ctx context.Context, router netip.Addr, s igdService, action 
 	return nil, &soapError{action, code}
 }
 
-// exchange sends a request and reads the answer, within the bounds of this package.
+// exchange sends a request and reads the answer, within the limits of this package.
 func (g *igd) exchange(router netip.Addr, req *http.Request) (body []byte, status int, err error) {
 	resp, err := g.client(router).Do(req)
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
-			err = u.Err // without the URL, which is foreign text
+			err = u.Err // without the URL, which is untrusted text
 		}
 		return nil, 0, foreign.Err(err)
 	}
@@ -202,15 +200,15 @@ func envelope(service, action string, args []soapArg) []byte {
 	fmt.Fprintf(&b, `<u:%s xmlns:u="%s">`, action, service)
 	for _, a := range args {
 		fmt.Fprintf(&b, "<%s>", a.name)
-		_ = xml.EscapeText(&b, []byte(a.value)) // A buffer takes everything.
+		_ = xml.EscapeText(&b, []byte(a.value)) // a buffer never fails
 		fmt.Fprintf(&b, "</%s>", a.name)
 	}
 	fmt.Fprintf(&b, `</u:%s></s:Body></s:Envelope>`, action)
 	return b.Bytes()
 }
 
-// leaves returns the text of every element without children, by its local name; the first
-// one counts.
+// leaves returns the text of every element without children, by its local name; the first one
+// counts.
 func leaves(body []byte) (map[string]string, error) {
 	d := decoder(body)
 	out := make(map[string]string)

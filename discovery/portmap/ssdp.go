@@ -17,22 +17,22 @@ import (
 
 const (
 	ssdpPort = 1900
-	// searchWait is how long answers to a search are waited for; the search is sent twice
-	// meanwhile, searchAgain apart (UPnP Device Architecture 1.1 §1.3.2 has up to three).
+	// searchWait is how long to wait for answers to a search. The search is sent twice meanwhile,
+	// searchAgain apart (UPnP Device Architecture 1.1 §1.3.2 allows up to three times).
 	searchWait  = 2500 * time.Millisecond
 	searchAgain = 800 * time.Millisecond
-	// maxLocations bounds how many descriptions of one router are read: one device has one.
+	// maxLocations limits how many descriptions of one router are read: a device has one.
 	maxLocations = 4
 	maxSSDP      = 2048 // bytes of an answer
 )
 
-// ssdpGroup is where searches of a whole network go (UPnP Device Architecture 1.1 §1.3.2).
+// ssdpGroup is the group address of searches (UPnP Device Architecture 1.1 §1.3.2).
 func ssdpGroup() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{239, 255, 255, 250}), ssdpPort)
 }
 
-// searchRequests are the searches for both versions: a device of version 2 answers to
-// both, but some only to their own.
+// searchRequests returns the searches for both versions: a version 2 device should answer both,
+// but some answer only their own.
 func searchRequests(to netip.AddrPort) [][]byte {
 	var out [][]byte
 	for _, version := range []int{2, 1} {
@@ -42,9 +42,9 @@ func searchRequests(to netip.AddrPort) [][]byte {
 	return out
 }
 
-// search asks the router for its descriptions and waits for the first, and shortly for
-// others. Answers count only from the router's address; their port is not looked at, since
-// routers answer from another than they are asked at.
+// search asks the router for its descriptions and waits for the first, and shortly for others.
+// Answers count only from the router's address. Their port is not checked, since routers answer
+// from other ports.
 func (g *igd) search(ctx context.Context, p place) ([]*url.URL, error) {
 	ctx, cancel := context.WithTimeout(ctx, searchWait)
 	defer cancel()
@@ -58,7 +58,7 @@ func (g *igd) search(ctx context.Context, p place) ([]*url.URL, error) {
 		return nil, err
 	}
 	again := time.AfterFunc(searchAgain, func() {
-		_ = g.sendSearch(conn, p.router) // The first one did go out.
+		_ = g.sendSearch(conn, p.router) // the first one was sent
 	})
 	defer again.Stop()
 	var locations []*url.URL
@@ -67,7 +67,7 @@ func (g *igd) search(ctx context.Context, p place) ([]*url.URL, error) {
 	for len(locations) < maxLocations {
 		n, from, err := conn.ReadFrom(buf)
 		if err != nil {
-			break // The time is over.
+			break // the time is over
 		}
 		if a, err := netip.ParseAddrPort(from.String()); err != nil || a.Addr().Unmap() != p.router {
 			continue
@@ -80,7 +80,7 @@ func (g *igd) search(ctx context.Context, p place) ([]*url.URL, error) {
 		if slices.ContainsFunc(locations, func(l *url.URL) bool { return l.String() == u.String() }) {
 			continue
 		}
-		if len(locations) == 0 { // Others come at the same time or never.
+		if len(locations) == 0 { // others come at the same time or never
 			_ = conn.SetReadDeadline(time.Now().Add(searchAgain / 4))
 		}
 		locations = append(locations, u)
@@ -107,7 +107,7 @@ func (g *igd) sendSearch(conn net.PacketConn, router netip.Addr) error {
 	return failed
 }
 
-// parseLocation reads an answer to a search.
+// parseLocation parses an answer to a search.
 func parseLocation(b []byte, router netip.Addr) (*url.URL, error) {
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(b)), nil)
 	if err != nil {
@@ -120,9 +120,9 @@ func parseLocation(b []byte, router netip.Addr) (*url.URL, error) {
 	return routerURL(nil, resp.Header.Get("Location"), router)
 }
 
-// routerURL reads a URL that a device told, relative to base unless that is nil. It must be
-// http at the router's own address, written as such: anything else would have us send
-// requests for the device to whom it likes.
+// routerURL parses a URL from a device, relative to base unless that is nil. It must be http at
+// the router's own address, written as an address. Otherwise a device could make us send requests
+// anywhere.
 func routerURL(base *url.URL, text string, router netip.Addr) (*url.URL, error) {
 	if text == "" && base == nil {
 		return nil, errors.New("it tells no URL")

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// taskKind is what is asked of the router.
+// taskKind is the kind of a request to the router.
 type taskKind uint8
 
 const (
-	taskMap    taskKind = iota // make or renew the mapping
-	taskCheck                  // is it still there
-	taskDelete                 // take it away
+	taskMap    taskKind = iota // create or renew the mapping
+	taskCheck                  // check that it still exists
+	taskDelete                 // delete it
 )
 
-// task is one exchange with the router: a request, repeated until it is answered or given
-// up.
+// task is one exchange with the router: a request, repeated until it is answered or given up.
 type task struct {
 	id       uint64
 	kind     taskKind
 	protocol Protocol
-	waits    []time.Duration // after each time that it is sent
+	waits    []time.Duration // after each transmission
 	sent     int
 	dueAt    time.Time  // of the next repetition, or of giving up
-	address  netip.Addr // the external address, once NAT-PMP told it
+	address  netip.Addr // the external address, once NAT-PMP returned it
 }
 
-// upnpTimeout bounds one task by UPnP: search, description and a few requests.
+// upnpTimeout limits one task by UPnP: search, description and a few requests.
 const upnpTimeout = 15 * time.Second
 
 // upnpOrder is a task by UPnP.
@@ -41,24 +40,24 @@ type upnpOrder struct {
 	lifetime time.Duration
 }
 
-// upnpResult is what came of an order.
+// upnpResult is the result of an order.
 type upnpResult struct {
 	external netip.AddrPort
 	lifetime time.Duration
 	err      error
 }
 
-// schedule is how often a request is sent and how long each time is waited for.
+// schedule returns how often a request is sent and how long to wait each time.
 func (m *machine) schedule(kind taskKind, p Protocol) []time.Duration {
 	const ms = time.Millisecond
 	switch {
 	case p == UPnP:
-		return []time.Duration{2 * upnpTimeout} // The driver ends it before.
+		return []time.Duration{2 * upnpTimeout} // the driver ends it before
 	case kind == taskDelete:
-		// Its loss does little harm, and someone waits for the end of the gateway.
+		// A lost deletion does little harm, and the gateway's shutdown waits for it.
 		return []time.Duration{250 * ms, 500 * ms, 750 * ms}
 	case p == NATPMP:
-		// RFC 6886 §3.1 has nine, up to 64 s; UPnP is to have its turn.
+		// RFC 6886 §3.1 has nine, up to 64 s; UPnP should get its turn.
 		return []time.Duration{250 * ms, 500 * ms, 1000 * ms, 2000 * ms}
 	}
 	// RFC 6887 §8.1.1: 3 s, then twice as long, each ± 10 %; two of them.
@@ -77,7 +76,7 @@ func (m *machine) end() {
 	m.finished++
 }
 
-// startRound asks by one protocol after the other, by the one that made the mapping first.
+// startRound tries one protocol after the other, first the one that created the mapping.
 func (m *machine) startRound(now time.Time) {
 	m.tried, m.untried = nil, []Protocol{PCP, NATPMP, UPnP}
 	m.fault = FaultUnreachable
@@ -86,7 +85,7 @@ func (m *machine) startRound(now time.Time) {
 		m.untried = slices.Insert(m.untried, 0, p)
 	}
 	if m.place.router.Is6() {
-		m.untried = []Protocol{PCP} // NAT-PMP and IGD's mappings are for IPv4 alone.
+		m.untried = []Protocol{PCP} // NAT-PMP and IGD only map IPv4
 	}
 	m.tryNext(now)
 }
@@ -107,7 +106,7 @@ func (m *machine) tryNext(now time.Time) {
 	m.endRound(now)
 }
 
-// step sends the request, once more, or gives up.
+// step sends the request again, or gives up.
 func (m *machine) step(now time.Time, do *actions) {
 	t := m.task
 	if t.sent == len(t.waits) {
@@ -137,7 +136,7 @@ func (m *machine) order() *upnpOrder {
 	return o
 }
 
-// request is the datagram of the task.
+// request returns the task's datagram.
 func (m *machine) request() []byte {
 	t, lifetime := m.task, uint32(wantLifetime/time.Second)
 	if t.kind == taskDelete {
@@ -175,7 +174,7 @@ func (m *machine) request() []byte {
 	}.encode()
 }
 
-// fail ends a task that came to nothing.
+// fail ends a task that failed.
 func (m *machine) fail(now time.Time, why string) {
 	t := m.task
 	switch t.kind {
@@ -187,14 +186,14 @@ func (m *machine) fail(now time.Time, why string) {
 		m.checkErr = t.protocol.because(why)
 		m.checkAt = now.Add(checkAfter)
 		if t.protocol == UPnP {
-			m.renewAt = now // It may have moved to another URL, which only a new search tells.
+			m.renewAt = now // it may have moved to another URL, which only a new search finds
 		}
 	case taskDelete:
 		m.deleted(now)
 	}
 }
 
-// denied is fail for a router that says no.
+// denied is fail for a router that refuses.
 func (m *machine) denied(now time.Time, why string) {
 	if m.fault == FaultUnreachable {
 		m.fault = FaultRefused
@@ -217,13 +216,13 @@ func (m *machine) deleted(now time.Time) {
 	}
 }
 
-// refused tells that nobody listens at the router's port, or that it cannot be sent to.
+// refused reports that nothing listens on the router's port, or that it cannot be sent to.
 func (m *machine) refused(now time.Time, why string) {
 	if m.task == nil || m.task.protocol == UPnP || m.task.sent == 0 {
 		return
 	}
 	if m.task.kind == taskMap {
-		// NAT-PMP is at the same port.
+		// NAT-PMP uses the same port.
 		m.untried = slices.DeleteFunc(m.untried, func(p Protocol) bool { return p == PCP || p == NATPMP })
 		if m.task.protocol == PCP {
 			m.tried = append(m.tried, PCP.because(why))
@@ -233,7 +232,7 @@ func (m *machine) refused(now time.Time, why string) {
 	m.fail(now, why)
 }
 
-// received takes a datagram from the router's port.
+// received handles a datagram from the router's port.
 func (m *machine) received(now time.Time, packet []byte) {
 	if m.task == nil || m.task.sent == 0 {
 		return
@@ -243,7 +242,7 @@ func (m *machine) received(now time.Time, packet []byte) {
 		m.receivedPCP(now, packet)
 	case NATPMP:
 		m.receivedNATPMP(now, packet)
-	case UPnP: // A late answer to a question that was given up.
+	case UPnP: // a late answer to a request that was given up
 	}
 }
 
@@ -292,7 +291,7 @@ func (m *machine) answers(r pcpResponse) bool {
 	if !r.full {
 		switch r.result {
 		case pcpUnsuppVersion, pcpMalformedRequest, pcpUnsuppOpcode:
-			return true // A server that does not read MAP cannot repeat it.
+			return true // a server that does not read MAP cannot repeat it
 		}
 		return false
 	}
@@ -300,7 +299,7 @@ func (m *machine) answers(r pcpResponse) bool {
 	if r.nonce != m.nonce(client) || r.internal != m.port {
 		return false
 	}
-	// An answer to an earlier request, mapping instead of deleting or the other way round.
+	// Otherwise an answer to an earlier request: a mapping instead of a deletion or vice versa.
 	return r.result != pcpSuccess || (r.lifetime == 0) == (t.kind == taskDelete)
 }
 
@@ -336,13 +335,13 @@ func (m *machine) receivedNATPMP(now time.Time, packet []byte) {
 	case t.kind == taskCheck:
 		m.checked(now)
 	case want == opAddress:
-		t.address, t.sent, t.dueAt = r.address, 0, now // now for the port
+		t.address, t.sent, t.dueAt = r.address, 0, now // the port is next
 	default:
 		m.granted(now, netip.AddrPortFrom(t.address, r.external), seconds(r.lifetime))
 	}
 }
 
-// upnpDone takes what came of an order.
+// upnpDone handles the result of an order.
 func (m *machine) upnpDone(now time.Time, id uint64, r upnpResult) {
 	if m.task == nil || m.task.id != id {
 		return
@@ -374,7 +373,7 @@ func (m *machine) upnpDone(now time.Time, id uint64, r upnpResult) {
 	}
 }
 
-// checked ends a check that found all well.
+// checked ends a successful check.
 func (m *machine) checked(now time.Time) {
 	m.end()
 	m.checkErr, m.checkAt = "", now.Add(checkAfter)

@@ -48,7 +48,7 @@ func TestEpochs(t *testing.T) {
 		{"restarted", heard{0, 1000}, heard{30, 3}, true, true},
 		{"restarted long ago", heard{0, 100}, heard{1000, 500}, true, true},
 		{"slow by 6 %", heard{0, 100}, heard{1000, 1039}, false, false},
-		{"ran ahead", heard{0, 100}, heard{30, 200}, true, false}, // NAT-PMP does not mind
+		{"ran ahead", heard{0, 100}, heard{30, 200}, true, false}, // NAT-PMP accepts that
 		{"after 136 years", heard{0, 1<<32 - 10}, heard{30, 20}, true, true},
 	} {
 		var p, n epochClock
@@ -112,7 +112,7 @@ func FuzzDefaultRouter(f *testing.F) {
 	})
 }
 
-// FuzzUPnP feeds what a device answers; whatever it is, URLs lead to the router.
+// FuzzUPnP parses arbitrary answers of a device; URLs must always lead to the router.
 func FuzzUPnP(f *testing.F) {
 	router := netip.MustParseAddr("192.168.7.1")
 	f.Add([]byte("HTTP/1.1 200 OK\r\nLOCATION: http://192.168.7.1:5000/rootDesc.xml\r\n\r\n"))

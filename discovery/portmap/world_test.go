@@ -27,7 +27,7 @@ var (
 	mapped     = netip.AddrPortFrom(external, port)
 )
 
-// world is a router and a mapper that asks it, in virtual time.
+// world is a router and a mapper that uses it, in virtual time.
 type world struct {
 	t       *testing.T
 	router  *faketest.Router
@@ -95,7 +95,7 @@ func (w *world) stop() {
 	w.running.Wait()
 }
 
-// after lets time pass and gives the status then.
+// after lets time pass and returns the status.
 func (w *world) after(d time.Duration) portmap.Status {
 	time.Sleep(d) // virtual
 	synctest.Wait()

@@ -15,10 +15,10 @@ import (
 func TestEveryBitIsAuthenticated(t *testing.T) {
 	a, b := newPair(t)
 	exchange(a, b)
-	exchange(a, b) // Under keys of a generation, too.
+	exchange(a, b) // with the keys of a generation, too
 	packet := a.request(RequestOptions{Size: 100})
 	forEachFlippedBit(packet, func(c []byte) { b.ignores("a flipped bit in a request", c) })
-	reply := b.takes(packet, Request).Reply // The forgeries used nothing up.
+	reply := b.takes(packet, Request).Reply // the forgeries had no effect
 	forEachFlippedBit(reply, func(c []byte) { a.ignores("a flipped bit in a response", c) })
 	a.takes(reply, Response)
 }
@@ -36,14 +36,14 @@ func TestTruncatedAndExtendedPacketsGetSilence(t *testing.T) {
 	packet := a.request(RequestOptions{})
 	for n := range packet {
 		b.ignores("a truncated request", packet[:n])
-		shorter := bytes.Clone(packet[:n]) // With a header that agrees.
+		shorter := bytes.Clone(packet[:n]) // with a matching header
 		if n >= stunwire.HeaderSize {
 			binary.BigEndian.PutUint16(shorter[2:], uint16(n-stunwire.HeaderSize))
 		}
 		b.ignores("a request cut short", shorter)
 	}
 	b.ignores("a byte behind", append(bytes.Clone(packet), 0))
-	longer := append(bytes.Clone(packet), 0x80, 0x22, 0, 0) // SOFTWARE behind the MAC
+	longer := append(bytes.Clone(packet), 0x80, 0x22, 0, 0) // SOFTWARE after the MAC
 	binary.BigEndian.PutUint16(longer[2:], uint16(len(longer)-stunwire.HeaderSize))
 	b.ignores("an attribute behind", longer)
 	reply := b.takes(packet, Request).Reply
@@ -65,8 +65,8 @@ func TestReflectedPacketsGetSilence(t *testing.T) {
 	}
 }
 
-// Requests of a, as they would be if the type of a response were changed to that of a
-// request, or the other way round, by who cannot make a MAC.
+// A request of a, with its type changed to a response's, or a response to a request's, by someone
+// who cannot make a MAC.
 func TestARequestIsNoResponse(t *testing.T) {
 	a, b := newPair(t)
 	packet := a.request(RequestOptions{})
@@ -81,7 +81,7 @@ func TestARequestIsNoResponse(t *testing.T) {
 
 func TestAPeersPacketsAreNobodyElses(t *testing.T) {
 	keys := []peer.PrivateKey{newKey(t), newKey(t), newKey(t)}
-	psk := peer.PresharedKeyFromBytes([32]byte{1}) // The same for all, as a careless operator has it.
+	psk := peer.PresharedKeyFromBytes([32]byte{1}) // the same for all, as a careless operator would do
 	var sides []*Prober
 	for i, k := range keys {
 		var others []Peer
@@ -132,7 +132,7 @@ func TestAnotherPresharedKeyGetsSilence(t *testing.T) {
 	}
 }
 
-// signed is a request by the right key with the content of choice.
+// signed returns a request with the right key and arbitrary content.
 func signed(t *testing.T, a *side, attr []byte, change stunwire.Change) []byte {
 	t.Helper()
 	k := a.peers[a.other].out.initial
@@ -156,7 +156,7 @@ func TestVersions(t *testing.T) {
 	same := func(b []byte) []byte { return b }
 	for name, c := range map[string]struct {
 		change func([]byte) []byte
-		want   Reason // empty = taken
+		want   Reason // empty = accepted
 	}{
 		"this one":               {same, ""},
 		"a newer minor":          {func(b []byte) []byte { b[0] = 0x17; return b }, ""},
@@ -179,9 +179,9 @@ func TestVersions(t *testing.T) {
 func TestWhatIsAuthenticButWrongGetsSilence(t *testing.T) {
 	a, b := newPair(t)
 	exchange(a, b)
-	b.takes(signed(t, a, attribute{counter: 50, boot: 1}.encode(), stunwire.ChangePort), Request) // Understood, of no meaning.
+	b.takes(signed(t, a, attribute{counter: 50, boot: 1}.encode(), stunwire.ChangePort), Request) // understood, but without meaning
 
-	// Keys of a generation, with the attribute of another.
+	// Keys of one generation, with the attribute of another.
 	k := a.peers[a.other].out.current
 	for name, attr := range map[string]attribute{
 		"another generation": {counter: 60, boot: 1, generation: 1},
@@ -203,11 +203,11 @@ func TestWhatIsAuthenticButWrongGetsSilence(t *testing.T) {
 		if r, _ := b.Handle(packet, from); r.Kind != Drop || r.Reply != nil {
 			t.Errorf("from %v: handled as %+v", from, r)
 		}
-		b.takes(packet, Request) // Nothing was used up.
+		b.takes(packet, Request) // nothing was used up
 	}
 }
 
-// junk makes packets that a stranger, or somebody on the path, may send.
+// junk returns packets that a stranger, or someone on the path, may send.
 func junk(rng *rand.Rand, request, reply []byte) []byte {
 	b := make([]byte, rng.IntN(200))
 	for i := range b {
@@ -216,19 +216,19 @@ func junk(rng *rand.Rand, request, reply []byte) []byte {
 	switch rng.IntN(6) {
 	case 0:
 		return b
-	case 1: // A plain STUN request.
+	case 1: // a plain STUN request
 		return stunwire.BindingRequest(stunwire.TxID(append(b, make([]byte, 12)...)[:12]))
-	case 2: // Truncated.
+	case 2: // truncated
 		return request[:rng.IntN(len(request))]
-	case 3: // The right layout with an id that nobody has.
+	case 3: // the right layout with an unknown id
 		c := bytes.Clone(request)
 		binary.BigEndian.PutUint64(c[24:], rng.Uint64())
 		return c
-	case 4: // Forged under the right id.
+	case 4: // forged with the right id
 		c := bytes.Clone(request)
 		c[32+rng.IntN(len(c)-32)] ^= byte(1 + rng.IntN(255))
 		return c
-	default: // A response to nothing.
+	default: // a response to nothing
 		c := bytes.Clone(reply)
 		binary.BigEndian.PutUint64(c[8:], rng.Uint64())
 		return c
@@ -274,7 +274,7 @@ func TestStrangersPacketsAllocateNothing(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	a, b := newPair(t)
-	const workers, rounds = 4, 300 // Fewer are under way than the replay window spans.
+	const workers, rounds = 4, 300 // fewer are in flight than the replay window spans
 	third := Peer{Key: newKey(t).Public()}
 	var wg sync.WaitGroup
 	answered := make([]int, workers)
@@ -304,8 +304,8 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	// A key id that is replaced between its look-up and the MAC's check is no longer
-	// good, which costs a request at a rotation now and then.
+	// A key id that is replaced between its lookup and the MAC's check is refused, which rarely
+	// costs a request at a rotation.
 	for w, n := range answered {
 		if n < rounds*9/10 {
 			t.Errorf("worker %d: %d of %d requests were answered", w, n, rounds)
@@ -313,7 +313,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Copies that arrive at the same time, over several paths, count once in all.
+// Copies that arrive at the same time on several paths count once in total.
 func TestConcurrentCopiesCountOnce(t *testing.T) {
 	a, b := newPair(t)
 	for range 50 {
@@ -328,7 +328,7 @@ func TestConcurrentCopiesCountOnce(t *testing.T) {
 	}
 }
 
-// concurrently hands a packet in eight times and gives the results of that kind.
+// concurrently handles a packet eight times and returns the results of a kind.
 func concurrently(s *side, packet []byte, kind Kind) []Result {
 	var wg sync.WaitGroup
 	results := make([]Result, 8)
@@ -350,8 +350,8 @@ func concurrently(s *side, packet []byte, kind Kind) []Result {
 	return out
 }
 
-// TestALifeThatGoesOnIsToldFromAReplay has the process before a restart send on, as one
-// with a copied key does, and somebody replay what it sent.
+// TestALifeThatGoesOnIsToldFromAReplay: the process before a restart continues to send, as with a
+// copied key, and someone replays its packets.
 func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
 	a, b := newPair(t)
 	var old [][]byte
@@ -378,7 +378,7 @@ func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
 		t.Errorf("its replay: got %q and the answer %x, want %q and none", r.Reason, r.Reply, ReasonStaleBoot)
 	}
 	a.learnsOfALaterLife(on, told.Reply)
-	// When it wins in-band, what was seen of it is still known.
+	// If it wins in-band, what was seen of it is still known.
 	b.SetBootID(b.other, 1)
 	if r := b.takes(on, Drop); r.Reason != ReasonReplay {
 		t.Errorf("its replay when it counts again: got %q, want %q", r.Reason, ReasonReplay)
@@ -388,8 +388,7 @@ func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
 	b.takes(a.request(RequestOptions{}), Request)
 }
 
-// learnsOfALaterLife takes the answer to a request of the first life, after what others make
-// of it.
+// learnsOfALaterLife handles the answer to a request of the first run, after forgeries of it.
 func (s *side) learnsOfALaterLife(request, answer []byte) {
 	s.t.Helper()
 	if len(answer) == 0 || len(answer) > len(request) {
@@ -410,8 +409,8 @@ func (s *side) learnsOfALaterLife(request, answer []byte) {
 	}
 }
 
-// TestEachPeerHasItsOwnWindow has a busy gateway with many peers: what it sends to others
-// does not make its requests to one look old.
+// TestEachPeerHasItsOwnWindow: a busy gateway with many peers must not make its requests to one
+// look old by sending to others.
 func TestEachPeerHasItsOwnWindow(t *testing.T) {
 	a, b := newPair(t)
 	other := newKey(t).Public()
@@ -426,7 +425,7 @@ func TestEachPeerHasItsOwnWindow(t *testing.T) {
 	}
 	b.takes(a.request(RequestOptions{}), Request)
 	b.takes(slow, Request)
-	// A peer that is removed and comes back is not numbered again.
+	// A peer that is removed and added again does not start numbering anew.
 	last := a.peers[a.other].out.counter
 	if err := a.SetPeers(nil); err != nil {
 		t.Fatal(err)

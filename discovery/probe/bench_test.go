@@ -6,7 +6,7 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
-// BenchmarkReject is what a packet costs that gets silence.
+// BenchmarkReject measures the cost of a packet that gets no answer.
 func BenchmarkReject(b *testing.B) {
 	from, to := newPair(b)
 	replayed := from.request(RequestOptions{})
@@ -34,7 +34,7 @@ func BenchmarkReject(b *testing.B) {
 	}
 }
 
-// BenchmarkExchange is a request, its answer, and that taken.
+// BenchmarkExchange measures a request, its answer, and the answer's handling.
 func BenchmarkExchange(b *testing.B) {
 	from, to := newPair(b)
 	b.ReportAllocs()

@@ -2,12 +2,12 @@ package probe
 
 import "errors"
 
-// Errors, to be compared with errors.Is.
+// Errors, for errors.Is.
 var (
-	// ErrUnknownPeer reports a key that is not among the peers.
+	// ErrUnknownPeer is returned for a key that is not a peer's.
 	ErrUnknownPeer = errors.New("not a peer")
-	// ErrKey reports a key that no probe can be authenticated with.
+	// ErrKey is returned for a key that cannot authenticate probes.
 	ErrKey = errors.New("unusable key")
-	// ErrSize reports a size that no probe can have.
+	// ErrSize is returned for a size that no probe can have.
 	ErrSize = errors.New("probe size out of range")
 )

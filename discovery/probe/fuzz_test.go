@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
-// Whatever arrives, only the vectors' own request and response count, and each once.
+// Of arbitrary packets, only the vectors' own request and response count, each once.
 func FuzzHandle(f *testing.F) {
 	vectors := readVectors(f)
 	for _, v := range vectors {

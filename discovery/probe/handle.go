@@ -7,17 +7,16 @@ import (
 	"github.com/postern-dev/postern/discovery/stunwire"
 )
 
-// request takes a packet under a key id of a peer.
+// request handles a packet with a key id of a peer.
 func (p *Prober) request(packet []byte, from netip.AddrPort, k *keys) Result {
 	r := Result{Kind: Drop, Peer: k.peer.Key}
 	m, err := stunwire.Parse(packet)
-	if err != nil || !from.IsValid() || from.Port() == 0 { // No source to answer to.
+	if err != nil || !from.IsValid() || from.Port() == 0 { // no source to answer to
 		r.Reason = ReasonMalformed
 		return r
 	}
 	r.TxID = m.TxID
-	// The MAC is compared in constant time, and before anything else of the message is
-	// looked at.
+	// The MAC is compared in constant time, before anything else in the message is read.
 	if err := m.Verify(k.request[:]); err != nil {
 		r.Reason = ReasonUnauthenticated
 		return r
@@ -47,7 +46,7 @@ func (p *Prober) request(packet []byte, from netip.AddrPort, k *keys) Result {
 		Class: stunwire.Success, TxID: m.TxID, NoFingerprint: true,
 		Mapped: netip.AddrPortFrom(from.Addr().Unmap(), from.Port()),
 	}, k.reply[:])
-	if err != nil { // It has a mapped address, which is all that can be missing.
+	if err != nil { // it has a mapped address, the only thing that could be missing
 		r.Reason = ReasonMalformed
 		return r
 	}
@@ -60,12 +59,12 @@ func (p *Prober) take(k *keys, a attribute) (rebooted bool, reason Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := k.peer
-	removed := slices.Contains(p.gone, s)
+	removed := slices.Contains(p.former, s)
 	if p.peers[s.Key] != s && !removed || p.byID[k.id] != k {
 		return false, ReasonGone
 	}
 	newest, rebooted, reason := s.in.take(a)
-	if reason == ReasonStaleBoot && s.in.lives(a) {
+	if reason == ReasonStaleBoot && s.in.stillRuns(a) {
 		reason = ReasonTwoLives
 	}
 	if reason != "" {
@@ -83,8 +82,8 @@ func (p *Prober) take(k *keys, a attribute) (rebooted bool, reason Reason) {
 	return rebooted, ""
 }
 
-// accept replaces the keys that a peer's requests may use beside the initial ones. It
-// needs the lock.
+// accept replaces the keys that a peer's requests may use besides the initial ones. The lock is
+// held.
 func (p *Prober) accept(s *peerState, next [3]*keys) {
 	if next == s.in.accepted {
 		return
@@ -98,8 +97,8 @@ func (p *Prober) accept(s *peerState, next [3]*keys) {
 	s.in.accepted = next
 }
 
-// admit lets a key id be used. One that is taken, which 64 bits make a matter of theory,
-// stays with who had it. It needs the lock.
+// admit allows a key id. If it is already in use, which is nearly impossible with 64 bits, it
+// stays with its owner. The lock is held.
 func (p *Prober) admit(s *peerState, k *keys) {
 	if k == nil {
 		return
@@ -112,14 +111,14 @@ func (p *Prober) admit(s *peerState, k *keys) {
 	}
 }
 
-// refuse ends the use of a key id. It needs the lock.
+// refuse ends the use of a key id. The lock is held.
 func (p *Prober) refuse(k *keys) {
 	if k != nil && p.byID[k.id] == k {
 		delete(p.byID, k.id)
 	}
 }
 
-// response takes a packet of a transaction of ours.
+// response handles a packet of one of our transactions.
 func (p *Prober) response(packet []byte, tx stunwire.TxID, t *transaction) Result {
 	r := Result{Kind: Drop, Peer: t.peer.Key, TxID: tx}
 	m, err := stunwire.Parse(packet)
@@ -143,20 +142,20 @@ func (p *Prober) response(packet []byte, tx stunwire.TxID, t *transaction) Resul
 	return r
 }
 
-// refuse answers a request by an error response: of an earlier life that runs still, or of one
-// that is no peer any more. It is not larger than the request.
+// refuse returns an error response to a request from an earlier start that still runs, or from a
+// gateway that is no longer a peer. It is not larger than the request.
 func refuse(code int, boot uint64, tx stunwire.TxID, k *keys) []byte {
 	a := attribute{boot: boot}
 	reply, err := stunwire.Encode(&stunwire.Message{
 		Class: stunwire.Error, Code: code, TxID: tx, Probe: a.encode(), NoFingerprint: true,
 	}, k.reply[:])
-	if err != nil { // It has nothing that could be wrong; and nobody has to be told.
+	if err != nil { // nothing in it can be wrong, and it need not be sent
 		return nil
 	}
 	return reply
 }
 
-// refused takes an error response to a transaction of ours.
+// refused handles an error response to one of our transactions.
 func (p *Prober) refused(packet []byte, tx stunwire.TxID, t *transaction) Result {
 	r := Result{Kind: Drop, Peer: t.peer.Key, TxID: tx}
 	m, err := stunwire.Parse(packet)

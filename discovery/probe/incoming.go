@@ -1,28 +1,28 @@
 package probe
 
-// incoming is the receiving side of one peer.
+// incoming is the receiving side for one peer.
 type incoming struct {
 	initial *keys
-	// heard says that boot is known.
+	// heard is whether boot is known.
 	heard  bool
 	boot   uint64 // the highest seen
 	window window
-	// before is the boot id that was known before this one, and what was seen of it.
-	before lastLife
-	// accepted are the keys of the previous generation, of the one that the newest
-	// request stated, and of the next; nil where there are none.
+	// previous is the previous boot id, and what was seen of it.
+	previous previousBoot
+	// accepted are the keys of the previous generation, of the one that the newest request
+	// stated, and of the next; nil if there are none.
 	accepted [3]*keys
 }
 
-// lastLife is what is kept of a peer's boot id when another takes its place.
-type lastLife struct {
+// previousBoot is what is kept of a peer's boot id once another replaces it.
+type previousBoot struct {
 	boot   uint64
 	window window
 }
 
-// take checks an authenticated request for replay and notes it. newest says that it is
-// the newest of the peer's requests, rebooted that its boot id replaces a lower one. The
-// reason is empty when there is none to refuse it.
+// take checks an authenticated request for replay and records it. newest is whether it is the
+// newest of the peer's requests, rebooted whether its boot id replaces a lower one. The reason is
+// empty if it is accepted.
 func (in *incoming) take(a attribute) (newest, rebooted bool, reason Reason) {
 	if in.heard && a.boot < in.boot {
 		return false, false, ReasonStaleBoot
@@ -38,29 +38,28 @@ func (in *incoming) take(a attribute) (newest, rebooted bool, reason Reason) {
 	return newest, rebooted, ""
 }
 
-// restart goes on with another boot id. Of one that it comes back to, what was seen is
-// still known.
+// restart switches to another boot id. If that is the previous one, what was seen of it is still
+// known.
 func (in *incoming) restart(boot uint64) {
-	next := lastLife{boot: boot}
-	if in.before.boot == boot {
-		next = in.before
+	next := previousBoot{boot: boot}
+	if in.previous.boot == boot {
+		next = in.previous
 	}
-	in.before = lastLife{in.boot, in.window}
+	in.previous = previousBoot{in.boot, in.window}
 	in.heard, in.boot, in.window = true, next.boot, next.window
 }
 
-// lives reports whether a request of the boot id before is one that was not seen yet: whoever
-// sends it runs still. Anything older cannot be told from a replay.
-func (in *incoming) lives(a attribute) bool {
-	if a.boot != in.before.boot || a.boot == 0 {
+// stillRuns reports whether a request with the previous boot id was not seen before: its sender still
+// runs. An older boot id cannot be distinguished from a replay.
+func (in *incoming) stillRuns(a attribute) bool {
+	if a.boot != in.previous.boot || a.boot == 0 {
 		return false
 	}
-	fresh, _ := in.before.window.take(a.counter)
+	fresh, _ := in.previous.window.take(a.counter)
 	return fresh
 }
 
-// follow returns the keys to accept from now on, when the newest request stated the
-// generation.
+// follow returns the keys to accept once the newest request stated the generation.
 func (in *incoming) follow(s schedule, generation uint16) [3]*keys {
 	find := func(g uint16) *keys {
 		for _, k := range in.accepted {

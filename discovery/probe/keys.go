@@ -17,13 +17,13 @@ const (
 	keyIDSize = 8  // bytes
 )
 
-// keyID names the keys of a request on the wire.
+// keyID identifies the keys of a request on the wire.
 type keyID [keyIDSize]byte
 
-// keys authenticate requests in one direction, and the responses to them. They do not
-// change once in use.
+// keys authenticate requests in one direction, and the responses to them. They do not change once
+// used.
 type keys struct {
-	peer           *peerState // who may use them, of incoming ones
+	peer           *peerState // the peer that may use them, for incoming ones
 	id             keyID
 	request, reply [macSize]byte
 	// initial keys have no boot id and generation.
@@ -59,13 +59,13 @@ func newSchedule(own peer.PrivateKey, p Peer) (schedule, error) {
 	return schedule{prk, pub, p.Key}, nil
 }
 
-// salt is what the keys of a generation are derived with.
+// salt is the salt of a generation's keys.
 func salt(boot uint64, generation uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, boot), generation)
 }
 
-// derive makes the keys of our requests, or of the peer's. An empty salt gives the
-// initial ones.
+// derive derives the keys of our requests, or of the peer's. An empty salt gives the initial
+// keys.
 func (s schedule) derive(ours bool, salt []byte) *keys {
 	low, high, direction := s.own, s.remote, byte(0)
 	if bytes.Compare(low[:], high[:]) > 0 {
@@ -78,7 +78,7 @@ func (s schedule) derive(ours bool, salt []byte) *keys {
 	info = append(info, high[:]...)
 	info = append(info, direction)
 	info = append(info, salt...)
-	// It fails only for more than 255 hashes, or a PRK that is too short in FIPS mode.
+	// It fails only for more than 255 hashes, or for a PRK that is too short in FIPS mode.
 	out, err := hkdf.Expand(sha256.New, s.prk, string(info), 2*macSize+keyIDSize)
 	if err != nil {
 		panic("probe: HKDF-Expand of a fixed length failed: " + err.Error())
@@ -90,7 +90,7 @@ func (s schedule) derive(ours bool, salt []byte) *keys {
 	return k
 }
 
-// generation makes the keys of a generation.
+// generation derives the keys of a generation.
 func (s schedule) generation(ours bool, boot uint64, generation uint16) *keys {
 	k := s.derive(ours, salt(boot, generation))
 	k.boot, k.generation = boot, generation

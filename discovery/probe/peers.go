@@ -8,10 +8,9 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// SetPeers replaces the peers, by difference: one that stays as it was keeps its key ids,
-// open transactions and memory of what it sent. Its error, joined of one for each, names
-// the peers that were refused (our own key, a key named twice, a point of low order, all
-// [ErrKey]); the others are set.
+// SetPeers replaces the peers, by difference: an unchanged peer keeps its key ids, open
+// transactions and memory of sent requests. The error joins one for each peer that was refused
+// (our own key, a duplicate key, a low-order point, all [ErrKey]); the others are set.
 func (p *Prober) SetPeers(peers []Peer) error {
 	p.setting.Lock()
 	defer p.setting.Unlock()
@@ -19,26 +18,26 @@ func (p *Prober) SetPeers(peers []Peer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, old := range p.peers {
-		if old.wished == p.wish {
+		if old.round == p.round {
 			continue
 		}
 		p.endLocked(old)
-		if s := made[k]; s != nil { // Another preshared key, but the same gateway.
+		if s := made[k]; s != nil { // another preshared key, but the same gateway
 			s.heard(old)
 			p.refuseAll(old)
 			continue
 		}
-		p.gone = append(p.gone, old)
-		if len(p.gone) > maxGone {
-			p.refuseAll(p.gone[0])
-			p.gone = slices.Delete(p.gone, 0, 1)
+		p.former = append(p.former, old)
+		if len(p.former) > maxGone {
+			p.refuseAll(p.former[0])
+			p.former = slices.Delete(p.former, 0, 1)
 		}
 	}
 	for k, s := range made {
-		if i := slices.IndexFunc(p.gone, func(g *peerState) bool { return g.Key == k }); i >= 0 {
-			s.heard(p.gone[i])
-			p.refuseAll(p.gone[i])
-			p.gone = slices.Delete(p.gone, i, i+1)
+		if i := slices.IndexFunc(p.former, func(g *peerState) bool { return g.Key == k }); i >= 0 {
+			s.heard(p.former[i])
+			p.refuseAll(p.former[i])
+			p.former = slices.Delete(p.former, i, i+1)
 		}
 		p.peers[k] = s
 		s.out.counter = p.floor
@@ -47,20 +46,20 @@ func (p *Prober) SetPeers(peers []Peer) error {
 	return errors.Join(errs...)
 }
 
-// prepare makes the states of the peers that have none yet, outside the lock since the
-// multiplication takes a while, and marks those that stay. setting is held, without which
-// nobody changes who the peers are.
+// prepare creates the states of new peers and marks those that stay. It does not hold the lock,
+// since the multiplication takes a while. setting is held, so the set of peers does not change
+// meanwhile.
 func (p *Prober) prepare(peers []Peer) (made map[peer.PublicKey]*peerState, errs []error) {
 	made = map[peer.PublicKey]*peerState{}
-	p.wish++
+	p.round++
 	for _, c := range peers {
 		s := p.peers[c.Key]
-		if made[c.Key] != nil || s != nil && s.wished == p.wish {
+		if made[c.Key] != nil || s != nil && s.round == p.round {
 			errs = append(errs, fmt.Errorf("set peers: %w: %s is named twice", ErrKey, c.Key))
 			continue
 		}
 		if s != nil && s.PresharedKey.Equal(c.PresharedKey) {
-			s.wished = p.wish
+			s.round = p.round
 			continue
 		}
 		n, err := p.newState(c)
@@ -68,7 +67,7 @@ func (p *Prober) prepare(peers []Peer) (made map[peer.PublicKey]*peerState, errs
 			errs = append(errs, fmt.Errorf("set peers: %w", err))
 			continue
 		}
-		n.wished = p.wish
+		n.round = p.round
 		made[c.Key] = n
 	}
 	return made, errs
@@ -86,12 +85,12 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 	return s, nil
 }
 
-// heard takes over what was seen of the same gateway's requests before.
+// heard copies what was seen of the same gateway's earlier requests.
 func (s *peerState) heard(old *peerState) {
-	s.in.heard, s.in.boot, s.in.window, s.in.before = old.in.heard, old.in.boot, old.in.window, old.in.before
+	s.in.heard, s.in.boot, s.in.window, s.in.previous = old.in.heard, old.in.boot, old.in.window, old.in.previous
 }
 
-// endLocked ends what is asked of a peer. Its requests are recognized still.
+// endLocked ends our transactions with a peer. Its requests are still recognised.
 func (p *Prober) endLocked(s *peerState) {
 	delete(p.peers, s.Key)
 	p.floor = max(p.floor, s.out.counter)
@@ -100,15 +99,15 @@ func (p *Prober) endLocked(s *peerState) {
 	}
 }
 
-// refuseAll has none of a peer's requests recognized any more. It needs the lock.
+// refuseAll stops recognising a peer's requests. The lock is held.
 func (p *Prober) refuseAll(s *peerState) {
 	p.accept(s, [3]*keys{})
 	p.refuse(s.in.initial)
 }
 
-// SetBootID tells the boot id that a peer stated inside the tunnel, where nothing can be
-// replayed. It counts even if it is lower than what the peer's probes said before, as
-// after the peer lost its state. An unknown peer is no matter.
+// SetBootID sets the boot id that a peer stated inside the tunnel, where nothing can be replayed.
+// It replaces even a higher one from probes, since the peer may have lost its state. An unknown
+// peer is ignored.
 func (p *Prober) SetBootID(k peer.PublicKey, bootID uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

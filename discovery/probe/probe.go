@@ -12,54 +12,54 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Peer is a gateway to exchange probes with.
+// Peer is a gateway with which probes are exchanged.
 type Peer struct {
 	Key peer.PublicKey
-	// PresharedKey is that of the tunnel; the zero value means none.
+	// PresharedKey is the tunnel's; the zero value means none.
 	PresharedKey peer.PresharedKey
 }
 
-// RequestOptions vary a request.
+// RequestOptions are the options of a request.
 type RequestOptions struct {
-	// PathID is the sender's own number of the path, told to the peer.
+	// PathID is the sender's number of the path. The peer receives it.
 	PathID uint16
-	// Size pads the packet to so many bytes of UDP payload, to learn what the path
-	// carries: rounded up to a multiple of 4, at most [stunwire.MaxSize]; 0 = no padding.
+	// Size pads the packet to so many bytes of UDP payload, to measure what the path carries. It
+	// is rounded up to a multiple of 4, at most [stunwire.MaxSize]; 0 = no padding.
 	Size int
-	// Flags are told to the peer. They have no meaning here.
+	// Flags are sent to the peer. This package does not use them.
 	Flags uint8
 }
 
-// Prober makes requests, answers those of peers and checks their answers. It is safe
-// for concurrent use.
+// Prober makes requests, answers those of peers and checks their answers. It is safe for
+// concurrent use.
 type Prober struct {
 	own    peer.PrivateKey
 	bootID uint64
 
 	setting sync.Mutex // serializes SetPeers
-	wish    uint64     // counts its calls; guarded by setting
+	round   uint64     // counts its calls; guarded by setting
 
 	mu      sync.Mutex
 	random  io.Reader
-	floor   uint64 // no peer that is new gets a counter below: it may be one that was removed
+	floor   uint64 // the least counter of a new peer: it may be one that was removed
 	peers   map[peer.PublicKey]*peerState
-	gone    []*peerState    // who were peers, the last one last; their requests are told so
+	former  []*peerState    // former peers, the last one last; their requests are refused with an answer
 	byID    map[keyID]*keys // that peers' requests may use
 	pending map[stunwire.TxID]*transaction
 }
 
-// peerState is what is kept of a peer, under the prober's lock except for what never changes.
+// peerState is the state of a peer, guarded by the prober's lock except for immutable fields.
 type peerState struct {
-	Peer            // never changes
-	schedule        // never changes
-	wished   uint64 // the last wish that it is part of; guarded by setting
+	Peer            // immutable
+	schedule        // immutable
+	round    uint64 // the last wish that it is part of; guarded by setting
 	in       incoming
 	out      outgoing
 }
 
-// New makes a prober of the gateway's own key. The boot id has to be higher than in any
-// earlier life of the gateway, or peers take its requests for replays. Transaction IDs
-// come from random; nil = the system's randomness.
+// New returns a prober with the gateway's own key. The boot id must be higher than in any earlier
+// run, or peers refuse its requests as replays. Transaction IDs are read from random; nil = the
+// system's.
 func New(own peer.PrivateKey, bootID uint64, random io.Reader) (*Prober, error) {
 	if own.IsZero() {
 		return nil, fmt.Errorf("make prober: %w: no private key", ErrKey)
@@ -75,8 +75,8 @@ func New(own peer.PrivateKey, bootID uint64, random io.Reader) (*Prober, error) 
 	}, nil
 }
 
-// Request makes a request to a peer. Each is for one datagram: of two copies, the peer
-// answers the first.
+// Request returns a request to a peer. It is for one datagram: of two copies, the peer answers
+// only the first.
 func (p *Prober) Request(k peer.PublicKey, o RequestOptions) (packet []byte, tx stunwire.TxID, err error) {
 	if o.Size < 0 || o.Size > stunwire.MaxSize {
 		return nil, tx, fmt.Errorf("%w: %d bytes, at most %d", ErrSize, o.Size, stunwire.MaxSize)
@@ -92,7 +92,7 @@ func (p *Prober) Request(k peer.PublicKey, o RequestOptions) (packet []byte, tx 
 	return packet, m.TxID, nil
 }
 
-// begin opens a transaction and says what its request is.
+// begin opens a transaction and returns its request.
 func (p *Prober) begin(k peer.PublicKey, o RequestOptions) (*stunwire.Message, *transaction, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *Prober) begin(k peer.PublicKey, o RequestOptions) (*stunwire.Message, *
 	}, t, nil
 }
 
-// remember keeps a transaction in place of the oldest of its peer. It needs the lock.
+// remember stores a transaction in place of its peer's oldest. The lock is held.
 func (p *Prober) remember(tx stunwire.TxID, t *transaction) {
 	o := &t.peer.out
 	p.forget(o.pending[o.next], t.peer)
@@ -130,16 +130,16 @@ func (p *Prober) remember(tx stunwire.TxID, t *transaction) {
 	p.pending[tx] = t
 }
 
-// forget ends a transaction of a peer, if it is still open. It needs the lock.
+// forget ends a transaction of a peer, if it is still open. The lock is held.
 func (p *Prober) forget(tx stunwire.TxID, s *peerState) {
 	if t := p.pending[tx]; t != nil && t.peer == s {
 		delete(p.pending, tx)
 	}
 }
 
-// Handle takes a STUN message that came from an address. It is false when the message
-// is not ours: neither under a peer's key id nor of a transaction of ours, as a STUN
-// server's answer is not. That is found out by one look-up, without allocating.
+// Handle handles a STUN message from an address. It returns false if the message is not ours,
+// such as a STUN server's answer: neither a peer's key id nor one of our transactions. That takes
+// one lookup and no allocation.
 func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 	if username, ok := stunwire.PeekRequest(packet); ok && len(username) == keyIDSize {
 		p.mu.Lock()
@@ -169,9 +169,9 @@ func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 	return Result{}, false
 }
 
-// Rotate moves the requests to every peer on to the next key id, so that an observer
-// cannot link them with those before. Call it when our own network changed. A peer that
-// has not acknowledged the key id in use gets the next one when it does.
+// Rotate changes the key ids of requests to all peers, so that an observer cannot link them to
+// earlier ones. Call it when our own network has changed. A peer that has not acknowledged the
+// current key id gets the next one when it does.
 func (p *Prober) Rotate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,7 +44,7 @@ type side struct {
 	psk   peer.PresharedKey
 }
 
-// newPair makes two gateways that know each other, with boot id 1.
+// newPair returns two gateways that are peers, with boot id 1.
 func newPair(t testing.TB) (a, b *side) {
 	t.Helper()
 	psk, err := peer.NewPresharedKey()
@@ -59,7 +59,7 @@ func newPair(t testing.TB) (a, b *side) {
 	return a, b
 }
 
-// restart forgets everything.
+// restart drops all state.
 func (s *side) restart(boot uint64) {
 	s.t.Helper()
 	s.Prober = newProber(s.t, s.key, boot, nil, Peer{s.other, s.psk})
@@ -74,7 +74,7 @@ func (s *side) request(o RequestOptions) []byte {
 	return b
 }
 
-// takes fails the test unless the packet is handled as one of that kind.
+// takes fails the test unless the packet is handled as the given kind.
 func (s *side) takes(b []byte, kind Kind) Result {
 	s.t.Helper()
 	r, ok := s.Handle(b, source)
@@ -84,7 +84,7 @@ func (s *side) takes(b []byte, kind Kind) Result {
 	return r
 }
 
-// ignores fails the test when the packet is answered, or taken for anything.
+// ignores fails the test if the packet is answered or accepted.
 func (s *side) ignores(what string, b []byte) {
 	s.t.Helper()
 	if r, _ := s.Handle(b, source); r.Kind != Drop || r.Reply != nil {
@@ -228,7 +228,7 @@ func TestAStunServersAnswerIsNotOurs(t *testing.T) {
 func TestSetPeersRefusesKeysThatAuthenticateNobody(t *testing.T) {
 	own, good := newKey(t), newKey(t).Public()
 	p := newProber(t, own, 1, nil)
-	// Points of small order, RFC 7748 §6.1 and the list at https://cr.yp.to/ecdh.html.
+	// Points of low order, RFC 7748 §6.1 and the list at https://cr.yp.to/ecdh.html.
 	lowOrder := []peer.PublicKey{
 		{}, {1},
 		{0xec, 31: 0x7f}, {0xed, 31: 0x7f}, {0xee, 31: 0x7f},
@@ -324,8 +324,8 @@ func TestTheRandomSourcesErrorIsTold(t *testing.T) {
 	}
 }
 
-// Who was removed is told so, once for each request and as long as it is remembered; who joins
-// again is a peer again.
+// A removed peer is told so, once for each request and as long as it is stored; if it joins again
+// it is a peer again.
 func TestAFormerPeerIsTold(t *testing.T) {
 	a, b := newPair(t)
 	b.takes(a.request(RequestOptions{}), Request)
@@ -337,7 +337,7 @@ func TestAFormerPeerIsTold(t *testing.T) {
 	if r := b.takes(replayed, Drop); r.Reason != ReasonReplay {
 		t.Errorf("a replay: got %q, want %q and no answer", r.Reason, ReasonReplay)
 	}
-	for range 3 * rotateAfter { // by other keys as well
+	for range 3 * rotateAfter { // with other keys as well
 		request := a.request(RequestOptions{})
 		told := b.takes(request, Drop)
 		if told.Reason != ReasonRemoved || len(told.Reply) > len(request) {
@@ -372,7 +372,7 @@ func TestFormerPeersAreForgotten(t *testing.T) {
 		}
 	}
 	b.ignores("a request of one who was a peer long ago", a.request(RequestOptions{}))
-	if len(b.gone) > maxGone {
-		t.Errorf("%d are remembered, want %d at most", len(b.gone), maxGone)
+	if len(b.former) > maxGone {
+		t.Errorf("%d are remembered, want %d at most", len(b.former), maxGone)
 	}
 }

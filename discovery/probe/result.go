@@ -7,19 +7,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Kind is what [Prober.Handle] made of a packet.
+// Kind is the kind of a packet that [Prober.Handle] handled.
 type Kind uint8
 
 // Kinds of results.
 const (
 	Drop       Kind = iota // refused: nothing was learned, and nothing may be sent unless there is a Reply
-	Request                // an authenticated request: send Reply to where it came from, the way it came
-	Response               // an authenticated answer to a request of ours
-	Superseded             // the authenticated answer that the peer has heard a later start of our key
-	Removed                // the authenticated answer that we are no peer there any more
+	Request                // an authenticated request: send Reply to its source, on the same path
+	Response               // an authenticated answer to one of our requests
+	Superseded             // the authenticated answer that the peer has heard a later start with our key
+	Removed                // the authenticated answer that we are no longer a peer there
 )
 
-// String names the kind.
+// String returns the kind's name.
 func (k Kind) String() string {
 	switch k {
 	case Drop:
@@ -41,35 +41,35 @@ type Reason string
 
 // Reasons of a [Drop].
 const (
-	ReasonMalformed       Reason = "malformed"       // not of the wire format
+	ReasonMalformed       Reason = "malformed"       // not in the wire format
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
-	ReasonVersion         Reason = "version"         // of another major version
+	ReasonVersion         Reason = "version"         // another major version
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
-	ReasonTwoLives        Reason = "two-lives"       // of the boot id before, but new: someone runs on with the peer's key
-	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
-	ReasonRemoved         Reason = "removed"         // of a gateway that was a peer
+	ReasonTwoLives        Reason = "two-lives"       // the previous boot id, but not seen before: an earlier start still runs with the peer's key
+	ReasonReplay          Reason = "replay"          // seen before, or too old to know
+	ReasonRemoved         Reason = "removed"         // from a former peer
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile
 )
 
-// Result is what a packet that is ours says.
+// Result describes a packet that is ours.
 type Result struct {
 	Kind   Kind
-	Reason Reason // of a Drop
-	// Peer is the peer that the packet is from. Of a Drop it is whose key id or
-	// transaction was used, whoever did so.
+	Reason Reason // for a Drop
+	// Peer is the sender. For a Drop it is the peer whose key id or transaction was used, whoever
+	// did so.
 	Peer   peer.PublicKey
-	PathID uint16 // of a request: the sender's number; of a response: that of our request
+	PathID uint16 // for a request the sender's number, for a response that of our request
 	Flags  uint8  // likewise
 	TxID   stunwire.TxID
-	// BootID is the sender's, of a request and of a Drop for [ReasonTwoLives]; of a
-	// Superseded that of the later start.
+	// BootID is the sender's, for a request and a Drop for [ReasonTwoLives]; for Superseded that
+	// of the later start.
 	BootID uint64
-	// Rebooted says that the request is the first with a higher boot id than before:
-	// the peer has restarted, and its sessions are gone.
+	// Rebooted is whether the request is the first with a higher boot id than before: the peer
+	// has restarted, and its sessions are gone.
 	Rebooted bool
-	// Mapped is the address that the peer saw our request come from, of a response.
+	// Mapped is the address from which the peer saw our request come, for a response.
 	Mapped netip.AddrPort
-	// Reply is the response to send, of a request and of a Drop for [ReasonTwoLives] or
+	// Reply is the response to send, for a request and for a Drop for [ReasonTwoLives] or
 	// [ReasonRemoved].
 	Reply []byte
 }

@@ -44,7 +44,7 @@ func TestRotateChangesTheIDAtOnce(t *testing.T) {
 		if idOf(after) == idOf(before) || idOf(after) == initialID(a) {
 			t.Errorf("id %x follows %x", idOf(after), idOf(before))
 		}
-		a.Rotate() // Not acknowledged yet: it waits for that.
+		a.Rotate() // not acknowledged yet, so it waits
 		still := a.request(RequestOptions{})
 		if idOf(still) != idOf(after) {
 			t.Errorf("id %x follows %x, which nobody has acknowledged", idOf(still), idOf(after))
@@ -54,13 +54,13 @@ func TestRotateChangesTheIDAtOnce(t *testing.T) {
 		if idOf(next) == idOf(after) {
 			t.Error("the rotation that had to wait was forgotten")
 		}
-		b.takes(after, Request) // The previous id is still good.
+		b.takes(after, Request) // the previous id is still accepted
 		a.takes(b.takes(next, Request).Reply, Response)
 	}
 }
 
-// Whatever is lost, late, or forgotten by a restart: when nothing is any more, an
-// exchange succeeds before the fifth request.
+// Whatever is lost, late, or forgotten by a restart: once nothing is lost any more, an exchange
+// succeeds before the fifth request.
 func TestTheSidesNeverGetOutOfStep(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -68,7 +68,7 @@ func TestTheSidesNeverGetOutOfStep(t *testing.T) {
 		boots := map[*side]uint64{a: 1, b: 1}
 		for range 30 {
 			loss := []float64{0, 0.1, 0.5, 0.9, 1}[rng.IntN(5)]
-			var late [][]byte // requests that arrive when others have overtaken them
+			var late [][]byte // requests that others have overtaken
 			for range rng.IntN(3 * rotateAfter) {
 				from, to := a, b
 				if rng.IntN(2) == 0 {
@@ -150,7 +150,7 @@ func TestASilentRestartIsOvercome(t *testing.T) {
 	a, b := newPair(t)
 	exchange(b, a)
 	exchange(b, a)
-	a.restart(2) // And sends nothing itself.
+	a.restart(2) // and sends nothing itself
 	for range fallbackAfter {
 		a.ignores("an id from before the restart", b.request(RequestOptions{}))
 	}
@@ -173,7 +173,7 @@ func TestRestartWithTheSameBootID(t *testing.T) {
 			t.Errorf("dropped as %q, want a replay", r.Reason)
 		}
 	}
-	if r, _ := exchange(a, b); r.Rebooted { // The counter has caught up.
+	if r, _ := exchange(a, b); r.Rebooted { // the counter has caught up
 		t.Error("an equal boot id counts as a restart")
 	}
 }
@@ -188,16 +188,16 @@ func TestRestartWithALowerBootID(t *testing.T) {
 			t.Errorf("dropped as %q, want a stale boot id", r.Reason)
 		}
 	}
-	exchange(b, a) // The other way works all the same.
+	exchange(b, a) // the other direction still works
 
-	b.SetBootID(b.other, 4) // Said inside the tunnel.
+	b.SetBootID(b.other, 4) // stated inside the tunnel
 	if r, _ := exchange(a, b); r.Rebooted || r.BootID != 4 {
 		t.Errorf("after the tunnel told the boot id, the request is %+v", r)
 	}
 	exchange(a, b)
 	replay := a.request(RequestOptions{})
 	b.takes(replay, Request)
-	b.SetBootID(b.other, 4) // Once more, which changes nothing.
+	b.SetBootID(b.other, 4) // again, which changes nothing
 	b.takes(replay, Drop)
 	b.SetBootID(newKey(t).Public(), 4)
 }

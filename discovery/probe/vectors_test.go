@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// vector is an exchange of testdata/vectors.json, which was computed from the package
-// comment by a program in another language. The private keys are those of RFC 7748 §6.1.
+// vector is an exchange of testdata/vectors.json, which a program in another language computed
+// from the package documentation. The private keys are those of RFC 7748 §6.1.
 type vector struct {
 	Name                                           string
 	PrivateKey, PeerPrivateKey, PresharedKey, TxID hexBytes
@@ -53,8 +53,8 @@ func readVectors(t testing.TB) []vector {
 	return file.Vectors
 }
 
-// sides are the two probers of a vector: the requesting one as it is just before the
-// request, the other as it is when it already knows the generation.
+// sides returns the two probers of a vector: the requesting one just before the request, the
+// other when it already knows the generation.
 func (v vector) sides(t testing.TB) (from, to *Prober) {
 	t.Helper()
 	own := peer.PrivateKeyFromBytes([32]byte(v.PrivateKey))

@@ -1,19 +1,18 @@
 package probe
 
-// windowSize is how far a counter may be behind the newest, in requests. Requests leave
-// at most every 50 ms, so it spans 51 s: more than any two paths differ in delay. While the
-// ports of a relay are asked (path/sweep.go) it spans 0.25 s; what comes later then is sent
-// again.
+// windowSize is how far a counter may be behind the newest, in requests. Requests leave at most
+// every 50 ms, so it spans 51 s: more than the delays of any two paths differ. While the ports of
+// a relay are probed (path/sweep.go) it spans 0.25 s, and later requests are sent again.
 const windowSize = 1024
 
-// window remembers which counters were seen: a ring of bits, as RFC 6479 has it.
+// window stores which counters were seen: a ring of bits, as in RFC 6479.
 type window struct {
 	top  uint64 // the highest seen
 	bits [windowSize / 64]uint64
 }
 
-// take notes a counter. fresh is false when it was seen before or is too old to tell,
-// newest when it is the highest so far.
+// take records a counter. fresh is false if it was seen before or is too old to know; newest is
+// whether it is the highest so far.
 func (w *window) take(n uint64) (fresh, newest bool) {
 	switch {
 	case n > w.top:

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The oracle keeps every counter that it ever saw.
+// The oracle stores every counter ever seen.
 func TestWindowAgreesWithAnOracle(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -6,20 +6,20 @@ const (
 	majorVersion = 1
 	minorVersion = 0
 
-	// attributeSize is the size of the probe attribute in bytes; newer minor versions
-	// may append to it.
+	// attributeSize is the size of the probe attribute in bytes; newer minor versions may append
+	// to it.
 	attributeSize = 20
-	// maxCounter is the largest counter that fits its 48 bits: a request every
-	// microsecond for nine years.
+	// maxCounter is the largest 48-bit counter: enough for a request every microsecond for nine
+	// years.
 	maxCounter = 1<<48 - 1
 
-	// codeSuperseded is the ERROR-CODE that reports a later boot id: it is "Stale Nonce" of
-	// RFC 8489 §14.8, whose meaning comes closest.
+	// codeSuperseded is the ERROR-CODE that reports a later boot id: "Stale Nonce" of RFC 8489
+	// §14.8, whose meaning is closest.
 	codeSuperseded = 438
-	// codeRemoved tells that the sender is no peer any more: "Forbidden" of RFC 8656 §19.
+	// codeRemoved reports that the sender is no longer a peer: "Forbidden" of RFC 8656 §19.
 	codeRemoved = 403
 
-	// maxGone bounds the former peers that are told so, the last ones.
+	// maxGone limits the former peers that get this answer: the latest ones.
 	maxGone = 64
 )
 
@@ -40,8 +40,7 @@ func (a attribute) encode() []byte {
 	return binary.BigEndian.AppendUint64(b, a.boot)
 }
 
-// decodeAttribute reads the value of the probe attribute. The reason is empty when there
-// is none to refuse it.
+// decodeAttribute decodes the probe attribute. The reason is empty if it is accepted.
 func decodeAttribute(b []byte) (attribute, Reason) {
 	if len(b) == 0 {
 		return attribute{}, ReasonMalformed

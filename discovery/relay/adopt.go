@@ -129,9 +129,9 @@ func (c *Client) granted(a *allocation, until time.Time) {
 	}
 	c.mu.Lock()
 	c.previous = &g
-	news := c.told.Relayed != g.Relayed || c.told.Mapped != g.Mapped || c.told.Address != g.Address || until.Sub(c.told.Expires) >= grantAgain
+	news := c.reported.Relayed != g.Relayed || c.reported.Mapped != g.Mapped || c.reported.Address != g.Address || until.Sub(c.reported.Expires) >= grantAgain
 	if news {
-		c.told = g
+		c.reported = g
 	}
 	c.mu.Unlock()
 	if news {

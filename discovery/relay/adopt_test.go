@@ -12,9 +12,9 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// TestBothRestartAndMeetAgain has two gateways behind symmetric NATs that know no more of
-// each other than a relayed address restart at once: each takes up its old allocation, and
-// what the other sends on the channels of before is understood.
+// TestBothRestartAndMeetAgain: two gateways behind symmetric NATs, which only know each other's
+// relayed address, restart at once. Each adopts its old allocation, and understands what the
+// other sends on the old channels.
 func TestBothRestartAndMeetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Delay: 20 * time.Millisecond}))
@@ -78,7 +78,7 @@ func TestBothRestartAndMeetAgain(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeAdoptedIsReplaced gives a client grants that do not hold.
+// TestWhatCannotBeAdoptedIsReplaced gives a client invalid grants.
 func TestWhatCannotBeAdoptedIsReplaced(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -117,7 +117,7 @@ func TestWhatCannotBeAdoptedIsReplaced(t *testing.T) {
 				if took := time.Since(began); took > c.within {
 					t.Errorf("the allocation took %v, want at most %v", took, c.within)
 				}
-				synctest.Wait() // it is told of after the state has changed
+				synctest.Wait() // it is reported after the state has changed
 				if n := second.told(); n != 1 {
 					t.Errorf("%d grants were told of, want the new one", n)
 				}
@@ -126,8 +126,8 @@ func TestWhatCannotBeAdoptedIsReplaced(t *testing.T) {
 	}
 }
 
-// TestAnOutageDoesNotCostTheRelayedAddress cuts the server off for longer than anybody is
-// patient: the allocation that it still has is taken up again.
+// TestAnOutageDoesNotCostTheRelayedAddress cuts the server off for longer than the client waits:
+// it adopts the allocation that the server still has.
 func TestAnOutageDoesNotCostTheRelayedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
@@ -135,7 +135,7 @@ func TestAnOutageDoesNotCostTheRelayedAddress(t *testing.T) {
 		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(s.host, 51820))})
 		before := g.allocated(t, nil)
 		in.relay.Link().SetDown(true)
-		for range 60 { // The NAT must not forget, which is another fault.
+		for range 60 { // the NAT must not forget, which would be another fault
 			time.Sleep(time.Second) // virtual
 			g.Check()
 		}
@@ -168,8 +168,8 @@ func TestGrantsAreToldSeldom(t *testing.T) {
 	})
 }
 
-// TestASlowServerKeepsTheAllocation has a server behind a satellite: being asked for
-// credentials first, a refresh takes two round trips.
+// TestASlowServerKeepsTheAllocation: a server behind a satellite link first asks for credentials,
+// so a refresh takes two round trips.
 func TestASlowServerKeepsTheAllocation(t *testing.T) {
 	for _, rtt := range []time.Duration{450, 550, 700, 900, 1200} {
 		rtt *= time.Millisecond
@@ -182,12 +182,12 @@ func TestASlowServerKeepsTheAllocation(t *testing.T) {
 	}
 }
 
-// TestASilentServerKeepsTheAllocation has the server, or the way to it, fail at the very
-// moment at which it is asked.
+// TestASilentServerKeepsTheAllocation makes the server, or the path to it, fail at the moment of
+// a request.
 func TestASilentServerKeepsTheAllocation(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// lost tells what does not arrive, for a while.
+		// lost reports what does not arrive, for a while.
 		lost    func(b []byte) bool
 		forLong time.Duration
 	}{
@@ -214,8 +214,8 @@ func TestASilentServerKeepsTheAllocation(t *testing.T) {
 func isBinding(b []byte) bool { return b[0] == 0 && b[1] == 0x01 }
 func isRefresh(b []byte) bool { return b[0] == 0 && b[1] == 0x04 }
 
-// restartsAndKeeps restarts a gateway, whose socket is disturbed meanwhile, and wants it to
-// have the same allocation again.
+// restartsAndKeeps restarts a gateway while its socket is disturbed, and checks that it keeps the
+// same allocation.
 func restartsAndKeeps(t *testing.T, in *inet, disturb func(*socket)) {
 	t.Helper()
 	s := in.behind("home", "198.51.100.1", simnet.Symmetric())

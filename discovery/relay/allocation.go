@@ -113,7 +113,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2048); return &b 
 func (a *allocation) start() {
 	a.wg.Go(a.sendQueued)
 	a.wg.Go(a.bindChannels)
-	a.wg.Go(a.mind)
+	a.wg.Go(a.maintain)
 }
 
 // want replaces the wanted addresses. It takes effect for send at once, before the server has been
@@ -141,7 +141,7 @@ func (a *allocation) restate(known map[netip.Addr]permissionState) {
 }
 
 func (a *allocation) restateLocked(known map[netip.Addr]permissionState) {
-	states := wish(a.Relayed.Addr(), a.wanted)
+	states := initialStates(a.Relayed.Addr(), a.wanted)
 	for addr := range states {
 		if s, ok := known[addr]; ok {
 			states[addr] = s

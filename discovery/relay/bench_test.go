@@ -9,10 +9,10 @@ import (
 	"github.com/postern-dev/postern/discovery/relay"
 )
 
-// BenchmarkRelayed sends full tunnel packets between two sockets of this machine: directly,
-// and by way of allocations of both on one server in the same process, over each
-// transport. The relayed way passes three sockets and the server on the same cores.
-// The ratio to the direct way is printed as "direct/relayed".
+// BenchmarkRelayed sends full tunnel packets between two sockets of this machine: directly, and
+// through allocations of both on one server in the same process, over each transport. The relayed
+// path crosses three sockets and the server on the same cores. The ratio to the direct path is
+// printed as "direct/relayed".
 func BenchmarkRelayed(b *testing.B) {
 	var direct float64
 	b.Run("direct", func(b *testing.B) {
@@ -36,8 +36,8 @@ func BenchmarkRelayed(b *testing.B) {
 	}
 }
 
-// measure sends b.N packets, with as many under way as sockets hold, and gives the rate
-// in bytes a second of what arrived.
+// measure sends b.N packets, with as many in flight as sockets hold, and returns the rate in
+// bytes per second of what arrived.
 func measure(b *testing.B, send func([]byte) error, inbox <-chan datagram) float64 {
 	const size, window = 1452, 48
 	packet := make([]byte, size)

@@ -2,5 +2,5 @@
 
 package relay_test
 
-// bulk is what goes through a relay, in bytes
+// bulk is how many bytes are sent through a relay
 const bulk = 100 << 20

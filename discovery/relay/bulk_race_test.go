@@ -2,5 +2,5 @@
 
 package relay_test
 
-// bulk is what goes through a relay, in bytes; `make e2e` sends ten times that
+// bulk is how many bytes are sent through a relay; `make e2e` sends ten times that
 const bulk = 10 << 20

@@ -13,12 +13,12 @@ var (
 	epoch    = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// datagram is one with room for a channel's header.
+// datagram returns a datagram with room for a channel's header.
 func datagram(size int) []byte {
 	return append(make([]byte, channelHeader), bytes.Repeat([]byte{7}, size)...)
 }
 
-// grantAll answers everything that is due.
+// grantAll grants everything that is due.
 func grantAll(c *channels, now time.Time) (asked []bind) {
 	asked, _ = c.due(now)
 	for _, b := range asked {
@@ -57,8 +57,8 @@ func TestAChannelIsAskedForWhenItPays(t *testing.T) {
 	}
 }
 
-// The server sends by a channel as soon as it has granted it, which may be before its answer
-// has been taken in.
+// The server sends on a channel as soon as it has granted it, perhaps before its answer was
+// handled.
 func TestWhatComesByAChannelThatIsAskedForIsRead(t *testing.T) {
 	for _, adopted := range []bool{false, true} {
 		c := newChannels(adopted, netip.Addr{})
@@ -79,7 +79,7 @@ func TestWhatComesByAChannelThatIsAskedForIsRead(t *testing.T) {
 	}
 }
 
-// Over an adopted allocation an address is asked for with numbers of unknown meaning as well.
+// On an adopted allocation an address is also requested with channel numbers of unknown meaning.
 func TestARefusalOfAnotherNumberLeavesAChannelsOwn(t *testing.T) {
 	c := newChannels(true, netip.Addr{})
 	for range channelAfter {
@@ -94,7 +94,7 @@ func TestARefusalOfAnotherNumberLeavesAChannelsOwn(t *testing.T) {
 	}
 }
 
-// It may have been granted all the same, and then only that number is good for the address.
+// It may have been granted all the same, and then only that number works for the address.
 func TestAChannelWithoutAnAnswerIsAskedForAgain(t *testing.T) {
 	c := newChannels(false, netip.Addr{})
 	for range channelAfter {
@@ -147,7 +147,7 @@ func TestAChannelLastsWhileItIsUsed(t *testing.T) {
 			t.Fatalf("asked for %v, want channel %d again", asked, number)
 		}
 	}
-	// Not used any more: it ends before the server ends it, and its number rests.
+	// No longer used: it ends here before the server ends it, and its number rests.
 	if asked := grantAll(c, now.Add(channelRefresh)); len(asked) != 0 {
 		t.Errorf("an unused channel is asked for: %v", asked)
 	}
@@ -185,8 +185,8 @@ func TestARefusedChannelIsAskedForLater(t *testing.T) {
 	}
 }
 
-// TestChannelsOfBeforeAreFoundOut adopts an allocation with a channel of which only the
-// number is seen.
+// TestChannelsOfBeforeAreFoundOut adopts an allocation with a channel of which only the number is
+// seen.
 func TestChannelsOfBeforeAreFoundOut(t *testing.T) {
 	c := newChannels(true, netip.Addr{})
 	const number = 0x4123
@@ -204,7 +204,7 @@ func TestChannelsOfBeforeAreFoundOut(t *testing.T) {
 	if from, ok := c.source(number); !ok || from != somebody {
 		t.Errorf("its source is %v, %v", from, ok)
 	}
-	for n := range uint16(1000) { // Whoever forges the server's address costs no memory.
+	for n := range uint16(1000) { // forging the server's address costs no memory
 		c.source(firstChannel + n)
 	}
 	if len(c.strange) > maxStrange {
@@ -212,8 +212,8 @@ func TestChannelsOfBeforeAreFoundOut(t *testing.T) {
 	}
 }
 
-// A search asks all ports of the relay twice: that costs neither memory nor channels, and the
-// peer's gets one when it is heard.
+// A search probes all ports of the relay twice. That costs neither memory nor channels, and the
+// peer's port gets a channel once it is heard.
 func TestPortsBesideOursGetNoChannelUntilTheyAreHeard(t *testing.T) {
 	c := newChannels(false, somebody.Addr())
 	for range channelAfter {

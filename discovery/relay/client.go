@@ -44,7 +44,7 @@ type Client struct {
 	current  *allocation
 	status   Status
 	previous *Grant // it may still exist at the server
-	told     Grant  // the last OnGrant
+	reported Grant  // the last OnGrant
 	denials  denials
 	refused  string // the last refusal that was logged, on any transport
 }

@@ -36,7 +36,7 @@ type coturn struct {
 	run   *netlab.Process
 }
 
-// startCoturn starts the server with the options that operators give it.
+// startCoturn starts the server with options that operators use.
 func startCoturn(t *testing.T, options ...string) *coturn {
 	t.Helper()
 	lab := netlab.New(t)
@@ -72,7 +72,7 @@ func startCoturn(t *testing.T, options ...string) *coturn {
 	return c
 }
 
-// start starts the server, and waits until it takes connections.
+// start starts the server, and waits until it accepts connections.
 func (c *coturn) start() {
 	c.t.Helper()
 	c.run = c.host.Start(netlab.Command{Args: c.args})
@@ -109,7 +109,7 @@ func (c *coturn) gatewayOn(t *testing.T, sock *socket, edge int, edit func(*rela
 	return c.adopting(t, sock, edge, edit, nil)
 }
 
-// adopting is a gateway that is told of an allocation of before.
+// adopting runs a gateway with an earlier allocation.
 func (c *coturn) adopting(t *testing.T, sock *socket, edge int, edit func(*relay.Server), g *relay.Grant) *gateway {
 	t.Helper()
 	s := relay.Server{Address: coturnAddr.String(), Username: "edge", Password: "secret", ServerName: certificateName, CAData: c.ca}
@@ -119,7 +119,7 @@ func (c *coturn) adopting(t *testing.T, sock *socket, edge int, edit func(*relay
 	return start(t, relay.Options{Server: s, Socket: sock, Dial: c.edges[edge].DialContext, Previous: g})
 }
 
-// meet has two gateways exchange datagrams by their relayed addresses alone.
+// meet lets two gateways exchange datagrams with only their relayed addresses.
 func meet(t *testing.T, a, b *gateway) {
 	t.Helper()
 	near, far := a.allocated(t, nil), b.allocated(t, nil)
@@ -189,8 +189,8 @@ func TestCoturnDeniesItself(t *testing.T) {
 	})
 }
 
-// A server behind a 1:1 NAT tells an address that is not its own. Strangers on it meet
-// by that address.
+// A server behind a 1:1 NAT announces an address that is not its own. Gateways meet at that
+// address.
 func TestCoturnWithAnExternalAddress(t *testing.T) {
 	external := netip.MustParseAddr("203.0.113.77")
 	c := startCoturn(t, "--external-ip="+external.String()+"/"+coturnAddr.String())
@@ -225,7 +225,7 @@ func TestCoturnStaleNonces(t *testing.T) {
 	a, b := c.gateway(t, 0, nil), c.gateway(t, 1, nil)
 	meet(t, a, b)
 	first := a.allocated(t, nil)
-	for range 3 { // Each comes with a nonce that is older than the server likes.
+	for range 3 { // each has a nonce that is too old for the server
 		tick := time.NewTimer(2 * time.Second)
 		<-tick.C
 		a.Check()
@@ -262,7 +262,7 @@ func TestCoturnRefusalsAreNamed(t *testing.T) {
 	})
 }
 
-// A gateway that was killed comes back on its port; coturn says 437.
+// A killed gateway comes back on its port; coturn answers 437.
 func TestCoturnAnAllocationFromBeforeARestart(t *testing.T) {
 	c := startCoturn(t, "--user-quota=1")
 	conn, err := c.edges[0].ListenUDP(netip.AddrPortFrom(edgeAddrs[0], 51820))
@@ -286,7 +286,7 @@ func TestCoturnAnAllocationFromBeforeARestart(t *testing.T) {
 	}
 }
 
-// mutable is a socket that can be made to send nothing.
+// mutable is a socket that can be muted.
 type mutable struct {
 	packetConn
 	mute atomic.Bool
@@ -299,8 +299,8 @@ func (m *mutable) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	return m.packetConn.WriteToUDPAddrPort(b, to)
 }
 
-// TestCoturnBothRestartAndMeetAgain is TestBothRestartAndMeetAgain with the real server,
-// which is stricter about channels of before.
+// TestCoturnBothRestartAndMeetAgain is TestBothRestartAndMeetAgain with the real server, which is
+// stricter about old channels.
 func TestCoturnBothRestartAndMeetAgain(t *testing.T) {
 	c := startCoturn(t)
 	var socks [2]*socket

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// overPipes is a server that takes UDP and, by pipes, TCP, with its host's UDP cut or not.
+// overPipes returns a server that accepts UDP and, by pipes, TCP; its host's UDP may be cut.
 func overPipes(t *testing.T, udp bool) (*inet, *pipes, *socket) {
 	in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
 	in.server.Close()

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds waits in tests: virtual or real time that only a failure takes.
+// patience limits waits, in virtual or real time; only a failure takes that long.
 const patience = 6 * time.Minute
 
 // datagram is one that arrived.
@@ -40,8 +40,8 @@ type packetConn interface {
 	Close() error
 }
 
-// socket is a gateway's shared socket: what a server's handler does not take goes to
-// others, as the underlay gives it to its other users.
+// socket is a gateway's shared socket: what a server's handler does not accept goes to the other
+// users, as the underlay does it.
 type socket struct {
 	packetConn
 	others chan datagram
@@ -85,7 +85,7 @@ func newSocket(t testing.TB, conn packetConn) *socket {
 	return s
 }
 
-// lose has the network lose some of what is sent from now on.
+// lose makes the network lose packets that are sent from now on.
 func (s *socket) lose(lost func(b []byte) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *socket) AddServer(addr netip.AddrPort, handle func([]byte) bool) func()
 	}
 }
 
-// gateway runs a client as a gateway would.
+// gateway runs a client like a real gateway.
 type gateway struct {
 	*relay.Client
 	inbox   chan datagram
@@ -129,7 +129,7 @@ type gateway struct {
 	grants []relay.Grant
 }
 
-// start runs a client. What the options lack of a gateway is filled in.
+// start runs a client with default options where o has none.
 func start(t testing.TB, o relay.Options) *gateway {
 	t.Helper()
 	g := &gateway{
@@ -188,7 +188,7 @@ func start(t testing.TB, o relay.Options) *gateway {
 	return g
 }
 
-// grant is the last that was told, which comes after the first allocation.
+// grant returns the last reported grant, which comes after the first allocation.
 func (g *gateway) grant(t testing.TB) *relay.Grant {
 	t.Helper()
 	eventually(t, "a grant was told of", func() bool { return g.told() > 0 })
@@ -233,7 +233,7 @@ func (g *gateway) trySend(id, text string, to netip.AddrPort) error {
 	return send([][]byte{[]byte(text)}, to)
 }
 
-// allocated waits for an allocation that accept takes, nil = any.
+// allocated waits for an allocation that accept accepts, nil = any.
 func (g *gateway) allocated(t testing.TB, accept func(relay.Allocation) bool) relay.Allocation {
 	t.Helper()
 	timeout := time.After(patience)
@@ -249,8 +249,8 @@ func (g *gateway) allocated(t testing.TB, accept func(relay.Allocation) bool) re
 	}
 }
 
-// eventually waits until check holds. Nothing tells of what it looks at, so it looks
-// every few milliseconds.
+// eventually waits until check holds. There is no event for it, so it polls every few
+// milliseconds.
 func eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -268,8 +268,8 @@ func eventually(t testing.TB, what string, check func() bool) {
 // exchanges counts calls of exchange.
 var exchanges atomic.Uint64
 
-// exchange sends a text until it has arrived: the first datagrams may precede the
-// permission. Those that an earlier exchange sent once more than needed may come yet.
+// exchange sends a text until it arrives: the first datagrams may precede the permission.
+// Superfluous copies of an earlier exchange may still arrive.
 func exchange(t testing.TB, send func(text string) error, inbox <-chan datagram) datagram {
 	t.Helper()
 	call := fmt.Sprintf("exchange %d, ", exchanges.Add(1))
@@ -295,7 +295,7 @@ func exchange(t testing.TB, send func(text string) error, inbox <-chan datagram)
 	}
 }
 
-// inet is a simulated internet with a relay on it, and hosts where a test wants them.
+// inet is a simulated internet with a relay, and hosts where a test needs them.
 type inet struct {
 	*simnet.Internet
 	t      testing.TB
@@ -319,7 +319,7 @@ func newInet(t testing.TB, o turnserver.Options, link simnet.LinkOptions) *inet 
 	return in
 }
 
-// serve starts the relay's server, after closing it too.
+// serve starts the relay's server, also after it was closed.
 func (in *inet) serve(o turnserver.Options) {
 	in.t.Helper()
 	if o.Users == nil {
@@ -367,13 +367,13 @@ func (in *inet) behind(name string, addr string, b simnet.Behaviour) site {
 	return s
 }
 
-// peerOn is a plain UDP peer on the public internet whose datagrams come to a channel.
+// peerOn returns a plain UDP peer on the public internet that puts its datagrams into a channel.
 func (in *inet) peerOn(addr string) (*socket, netip.AddrPort) {
 	at := netip.AddrPortFrom(netip.MustParseAddr(addr), 51820)
 	return newSocket(in.t, in.listen(in.host("peer-"+addr, nil, at.Addr(), simnet.LinkOptions{}), 51820)), at
 }
 
-// told is how many grants were told of.
+// told returns how many grants were reported.
 func (g *gateway) told() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// mostHeld bounds the handshakes that wait for permissions: as many as permissions are
+	// maxHeld bounds the handshakes that wait for permissions: as many as permissions are
 	// requested at once.
-	mostHeld = askAtOnce
+	maxHeld = askAtOnce
 	// heldFor is how long one waits at most. By then its sender has sent another.
 	heldFor = time.Second
 )
@@ -36,7 +36,7 @@ func (h *held) add(packet []byte, to netip.AddrPort, now time.Time) (dropped boo
 	before := len(*h)
 	*h = slices.DeleteFunc(*h, func(d heldDatagram) bool { return d.to == to && d.packet[0] == packet[0] })
 	dropped = len(*h) < before
-	if len(*h) == mostHeld {
+	if len(*h) == maxHeld {
 		*h = slices.Delete(*h, 0, 1)
 		dropped = true
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// wireGuard is the beginning of one of WireGuard's, told apart by n.
+// wireGuard returns the beginning of a WireGuard message, identified by n.
 func wireGuard(typ, n byte) []byte { return []byte{typ, 0, 0, 0, n} }
 
 func TestHeldHandshakes(t *testing.T) {
@@ -23,7 +23,7 @@ func TestHeldHandshakes(t *testing.T) {
 		{wireGuard(1, 0), netip.AddrPortFrom(a, 1), false},
 		{wireGuard(2, 1), netip.AddrPortFrom(a, 1), false}, // of another type
 		{wireGuard(1, 2), netip.AddrPortFrom(a, 2), false}, // to another port
-		{wireGuard(1, 3), netip.AddrPortFrom(a, 1), true},  // takes the place of the first
+		{wireGuard(1, 3), netip.AddrPortFrom(a, 1), true},  // replaces the first
 		{wireGuard(wireGuardData, 4), netip.AddrPortFrom(a, 1), true},
 		{[]byte{1, 1, 0, 0, 5}, netip.AddrPortFrom(a, 1), true}, // an answer to a STUN request
 		{nil, netip.AddrPortFrom(a, 1), true},
@@ -50,17 +50,17 @@ func TestHeldHandshakes(t *testing.T) {
 	}
 }
 
-// The oldest go first, which are repeated soonest.
+// The oldest, which are repeated soonest, are dropped first.
 func TestHeldHandshakesAreBounded(t *testing.T) {
 	to, t0 := netip.MustParseAddr("192.0.2.1"), time.Unix(1000, 0)
 	var h held
-	for i := range uint16(mostHeld + 2) {
-		if dropped := h.add(wireGuard(1, 0), netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= mostHeld) {
+	for i := range uint16(maxHeld + 2) {
+		if dropped := h.add(wireGuard(1, 0), netip.AddrPortFrom(to, 1+i), t0); dropped != (i >= maxHeld) {
 			t.Errorf("datagram %d: dropped %v", i, dropped)
 		}
 	}
 	send, _ := h.answered(map[netip.Addr]permissionState{to: granted}, t0)
-	if len(send) != mostHeld || send[0].to.Port() != 3 {
-		t.Errorf("%d are sent, the first to port %d, want %d and 3", len(send), send[0].to.Port(), mostHeld)
+	if len(send) != maxHeld || send[0].to.Port() != 3 {
+		t.Errorf("%d are sent, the first to port %d, want %d and 3", len(send), send[0].to.Port(), maxHeld)
 	}
 }

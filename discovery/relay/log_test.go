@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// journal takes warnings, one a line, as text.
+// journal stores warnings as lines of text.
 type journal struct {
 	mu  sync.Mutex
 	out strings.Builder
@@ -30,7 +30,7 @@ func (j *journal) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// warnings are the lines that contain a text.
+// warnings returns the lines that contain a text.
 func (j *journal) warnings(text string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -58,7 +58,7 @@ func TestOnlyARefusalOfTheServersIsWarnedOf(t *testing.T) {
 	})
 }
 
-// The transport that a refusal comes over differs from round to round when UDP is lossy.
+// Over lossy UDP, refusals arrive over different transports in different rounds.
 func TestAWrongPasswordIsWarnedOfOnce(t *testing.T) {
 	l := newLoopback(t)
 	server := l.account(relay.TransportAuto)

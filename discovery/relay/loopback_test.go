@@ -32,7 +32,7 @@ type loopback struct {
 	ca     []byte
 }
 
-// certificateName is what the server's certificate is for.
+// certificateName is the name in the server's certificate.
 const certificateName = "turn.example.net"
 
 func newLoopback(t testing.TB) *loopback {
@@ -76,7 +76,7 @@ func listenTCP(t testing.TB) net.Listener {
 	return l
 }
 
-// certify makes a certificate that signs itself, and its PEM.
+// certify returns a self-signed certificate, and its PEM.
 func certify(t testing.TB) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -96,7 +96,7 @@ func certify(t testing.TB) (tls.Certificate, []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// account is the account over a transport.
+// account returns the account over a transport.
 func (l *loopback) account(transport string) relay.Server {
 	s := relay.Server{Address: l.plain.String(), Username: "edge", Password: "secret", Transport: transport}
 	if transport == relay.TransportTLS {
@@ -128,7 +128,7 @@ func TestEveryTransportRelaysBothWays(t *testing.T) {
 			}
 			peer := realSocket(t)
 			at := peer.LocalAddr().(*net.UDPAddr).AddrPort()
-			for range 3 { // Send indications at first, then ChannelData.
+			for range 3 { // first Send indications, then ChannelData
 				if d := exchange(t, func(s string) error { return g.trySend(a.ID, s, at) }, peer.others); d.from != a.Relayed {
 					t.Errorf("the peer sees %v, want %v", d.from, a.Relayed)
 				}
@@ -168,7 +168,7 @@ func TestTLSFailuresAreNamed(t *testing.T) {
 	}
 }
 
-// With UDP and plain TCP silent, TLS on its own port is taken within 5 s.
+// If UDP and plain TCP are silent, TLS on its own port is used within 5 s.
 func TestWithoutUDPAndTCPItTakesTLSWithinFiveSeconds(t *testing.T) {
 	l := newLoopback(t)
 	server := l.account(relay.TransportTLS)
@@ -190,7 +190,7 @@ func TestWithoutUDPAndTCPItTakesTLSWithinFiveSeconds(t *testing.T) {
 	if a := g.allocated(t, nil); a.Transport != "tls" {
 		t.Errorf("an allocation over %s, want one over tls", a.Transport)
 	}
-	// What the handshake and the allocation take beyond that is the machine's.
+	// More time than that is the machine's handshake and allocation.
 	if took := (<-reached).Sub(began); took > 5*time.Second {
 		t.Errorf("TLS was tried after %v, want it within 5 s", took)
 	}
@@ -199,15 +199,15 @@ func TestWithoutUDPAndTCPItTakesTLSWithinFiveSeconds(t *testing.T) {
 	}
 }
 
-// deafSocket sends nothing and hears nothing.
+// deafSocket sends and receives nothing.
 type deafSocket struct{}
 
 func (deafSocket) WriteTo([]byte, netip.AddrPort) error { return nil }
 
 func (deafSocket) AddServer(netip.AddrPort, func([]byte) bool) func() { return func() {} }
 
-// 100 MB in datagrams of a full tunnel packet, numbered, by way of two allocations. The
-// sender is told every window's end, since UDP has no flow control.
+// 100 MB in numbered datagrams of full tunnel packets, through two allocations. The receiver
+// acknowledges every window, since UDP has no flow control.
 func TestAHundredMegabytesPassBitExactAndInOrder(t *testing.T) {
 	const (
 		size   = 1452
@@ -220,7 +220,7 @@ func TestAHundredMegabytesPassBitExactAndInOrder(t *testing.T) {
 			from := start(t, relay.Options{Server: l.account(transport), Socket: realSocket(t)})
 			to := start(t, relay.Options{Server: l.account(transport), Socket: realSocket(t)})
 			near, far := from.allocated(t, nil), to.allocated(t, nil)
-			// Past the first datagrams, which may precede permission and channel.
+			// Beyond the first datagrams, which may precede permission and channel.
 			exchange(t, func(s string) error { return from.trySend(near.ID, s, far.Relayed) }, to.inbox)
 			exchange(t, func(s string) error { return to.trySend(far.ID, s, near.Relayed) }, from.inbox)
 
@@ -264,7 +264,7 @@ func TestAHundredMegabytesPassBitExactAndInOrder(t *testing.T) {
 	}
 }
 
-// collect takes numbered datagrams and says what is wrong with them; "" = nothing.
+// collect receives numbered datagrams and says what is wrong with them; "" = nothing.
 func collect(g *gateway, count, window, size int, sum hash.Hash, acks chan<- int) string {
 	for n := 0; n < count; n++ {
 		var d datagram
@@ -274,7 +274,7 @@ func collect(g *gateway, count, window, size int, sum hash.Hash, acks chan<- int
 			return "the datagrams stop"
 		}
 		if n == 0 && strings.HasPrefix(string(d.b), "exchange ") {
-			n-- // sent once more than was needed
+			n-- // sent more often than needed
 			continue
 		}
 		if len(d.b) != size {

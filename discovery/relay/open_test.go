@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// openServer is a server without authentication, as far as Allocate and Refresh go. It
+// openServer is a server without authentication, as far as Allocate and Refresh are concerned. It
 // is a gateway's socket, too.
 type openServer struct {
 	mu     sync.Mutex
 	handle func([]byte) bool
 	held   bool // an allocation
-	ended  int  // allocations that were given back
+	ended  int  // deleted allocations
 	work   sync.WaitGroup
 }
 
@@ -38,7 +38,7 @@ func (s *openServer) WriteTo(b []byte, _ netip.AddrPort) error {
 	return nil
 }
 
-// answerLocked grants everything, and has no word of a realm.
+// answerLocked grants everything, without a realm.
 func (s *openServer) answerLocked(m message) []byte {
 	b := newRequest(m.method, m.tx)
 	if m.method == methodAllocate && s.held {
@@ -66,9 +66,9 @@ func (s *openServer) answerLocked(m message) []byte {
 	return b
 }
 
-// Such a server relays for anybody, and nobody can tell whose its answers are.
+// Such a server relays for anyone, and its answers cannot be authenticated.
 func TestAServerThatAsksForNoCredentialsIsNamed(t *testing.T) {
-	for _, orphan := range []bool{false, true} { // One from before a restart, whose farewell was lost.
+	for _, orphan := range []bool{false, true} { // an allocation from before a restart, whose deletion was lost
 		s := &openServer{held: orphan}
 		c := New(Options{
 			Server: Server{Address: "203.0.113.1:3478", Username: "edge", Password: "secret", Transport: TransportUDP}, Socket: s,

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What a sender sends arrives in order at the server, whether it had to be queued or not,
-// and the queue is passed by when it is empty.
+// Packets arrive at the server in the order in which they were sent, queued or not, and bypass an
+// empty queue.
 func TestNothingOvertakesTheQueue(t *testing.T) {
 	const count = 20_000
 	to := netip.MustParseAddrPort("203.0.113.9:51820")
@@ -69,12 +69,12 @@ func TestNothingOvertakesTheQueue(t *testing.T) {
 		}
 		mu.Unlock()
 		for _, p := range packets {
-			clear(p) // Nothing of it is kept.
+			clear(p) // nothing of it is kept
 		}
 	}
 	<-arrived
 	a.stop()
-	working.Wait() // It counts after it has sent.
+	working.Wait() // it counts after sending
 	for i, n := range got {
 		if n != uint32(i) {
 			t.Fatalf("%d arrived instead of %d", n, i)
@@ -85,7 +85,7 @@ func TestNothingOvertakesTheQueue(t *testing.T) {
 	}
 }
 
-// A packet for which there is no permission is refused as a whole run is.
+// A packet without a permission is refused like a whole run.
 func TestRunsWithoutPermissionAreCounted(t *testing.T) {
 	to := netip.MustParseAddrPort("203.0.113.9:51820")
 	for state, want := range map[permissionState]error{denied: ErrDenied, unwanted: ErrNotPermitted} {

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// Whoever looks for paths sends as soon as it hears of an allocation: that is not lost.
+// The path finder sends as soon as there is an allocation. That must not be lost.
 func TestWantedAddressesArePendingWhenTheAllocationIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
@@ -50,7 +50,7 @@ func TestPermitHoldsAtOnce(t *testing.T) {
 		a := g.allocated(t, nil)
 		addr := netip.MustParseAddr("192.0.2.1")
 		var wanted []netip.Addr
-		for range 100 { // Some while requests for the earlier ones are under way.
+		for range 100 { // while requests for the earlier ones are in progress
 			wanted = append(wanted, addr)
 			g.Permit(slices.Clone(wanted))
 			for _, to := range wanted {

@@ -56,7 +56,7 @@ func newPermissions(now time.Time, relayed netip.Addr) *permissions {
 func (p *permissions) want(now time.Time, addrs []netip.Addr) {
 	old := p.all
 	p.all = make(map[netip.Addr]*permission)
-	for a, state := range wish(p.relayed, addrs) {
+	for a, state := range initialStates(p.relayed, addrs) {
 		switch {
 		case old[a] != nil:
 			p.all[a] = old[a]
@@ -68,8 +68,8 @@ func (p *permissions) want(now time.Time, addrs []netip.Addr) {
 	}
 }
 
-// wish returns the wanted addresses with their initial states.
-func wish(relayed netip.Addr, addrs []netip.Addr) map[netip.Addr]permissionState {
+// initialStates returns the wanted addresses with their initial states.
+func initialStates(relayed netip.Addr, addrs []netip.Addr) map[netip.Addr]permissionState {
 	out := map[netip.Addr]permissionState{relayed: asked}
 	for _, a := range addrs {
 		a = a.Unmap().WithZone("")

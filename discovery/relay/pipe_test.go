@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// refuse is a dial that nobody listens for.
+// refuse is a dial function that fails as if nobody listened.
 func refuse(context.Context, string, string) (net.Conn, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 }
@@ -21,14 +21,14 @@ type pipes struct {
 	once    sync.Once
 
 	mu   sync.Mutex
-	port uint16 // the clients' latest
+	port uint16 // the latest client port
 }
 
 func newPipes(at netip.AddrPort) *pipes {
 	return &pipes{at: at, waiting: make(chan net.Conn), closed: make(chan struct{}), port: 40000}
 }
 
-// Dial connects to the listener whatever the address.
+// Dial connects to the listener, whatever the address.
 func (p *pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	p.mu.Lock()
 	p.port++
@@ -61,7 +61,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return net.TCPAddrFromAddrPort(p.at) }
 
-// addressed is a pipe with addresses, by which TURN tells clients apart.
+// addressed is a pipe with addresses, by which TURN distinguishes clients.
 type addressed struct {
 	net.Conn
 	local, remote netip.AddrPort

@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/discovery/relay"
 )
 
-// A name that only the proxy resolves reaches it as it is, over TCP, and UDP comes back once
-// the name is known here.
+// A name that only the proxy can resolve is passed to it unchanged, over TCP. UDP is used once
+// the name can be resolved here.
 func TestAProxyResolvesTheServersName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, stream, sock := overPipes(t, false)
@@ -50,7 +50,7 @@ func TestAProxyResolvesTheServersName(t *testing.T) {
 	})
 }
 
-// What the proxy says is what is told, and the next transport is tried at once.
+// The proxy's error is reported, and the next transport is tried at once.
 func TestAProxyThatRefusesIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, sock := overPipes(t, false)

@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/testenv/simnet/turnserver"
 )
 
-// kinds are the NATs of the field.
+// kinds are the common NATs.
 var kinds = map[string]simnet.Behaviour{
 	"full cone": simnet.FullCone(), "address-restricted": simnet.AddressRestricted(),
 	"port-restricted": simnet.PortRestricted(), "symmetric": simnet.Symmetric(),
@@ -43,7 +43,7 @@ func TestItAllocatesAndRelaysBehindEveryNAT(t *testing.T) {
 					t.Errorf("sending to an address that nobody permitted: %v, want ErrNotPermitted", err)
 				}
 				g.Permit([]netip.Addr{at.Addr()})
-				synctest.Wait() // The wish has reached the sending side.
+				synctest.Wait() // the change has reached the sending side
 				if d := exchange(t, func(s string) error { return g.trySend(a.ID, s, at) }, peer.others); d.from != a.Relayed {
 					t.Errorf("the peer sees %v, want the relayed address %v", d.from, a.Relayed)
 				}
@@ -83,8 +83,7 @@ func TestTwoStrangersMeetByRelayedAddressesAlone(t *testing.T) {
 type losing struct {
 	name string
 	lose func(in *inet, edge site)
-	// noticed bounds the time until the loss is known without anybody's suspicion, and
-	// checked with one.
+	// noticed limits the time until the loss is known without a Check, checked with one.
 	noticed, checked time.Duration
 }
 
@@ -131,7 +130,7 @@ func TestALostAllocationIsNoticedAndReplaced(t *testing.T) {
 	}
 }
 
-// A day idle: nonces go stale, permissions and NAT mappings would expire.
+// A day idle: nonces become stale, permissions and NAT mappings would expire.
 func TestAnIdleAllocationLastsAndCostsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
@@ -225,8 +224,8 @@ func TestAnOutageIsSurvivedWithBackoff(t *testing.T) {
 	})
 }
 
-// Whoever asks knows within 3 s whether the server answers, and the allocation is kept for as long as
-// it would have been: it is there again when the server is.
+// Ask reports within 3 s whether the server answers. The allocation is kept as long as without
+// it, and is still there when the server is back.
 func TestWhoAsksKnowsSoonWhetherTheServerAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
@@ -260,8 +259,8 @@ func TestWhoAsksKnowsSoonWhetherTheServerAnswers(t *testing.T) {
 	})
 }
 
-// To ask makes nobody give up sooner: neither where the server is away for less than is waited for else,
-// nor where most requests or their answers are lost.
+// Ask does not make the client give up sooner: neither if the server is away for less than the
+// usual patience, nor if most requests or answers are lost.
 func TestWhoAsksDoesNotCostTheAllocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
@@ -293,8 +292,8 @@ func TestWhoAsksDoesNotCostTheAllocation(t *testing.T) {
 	})
 }
 
-// A gateway that was killed has the same address and port when it is back, and the
-// server still has its allocation.
+// A killed gateway comes back with the same address and port, and the server still has its
+// allocation.
 func TestAnAllocationFromBeforeARestartIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{Quota: 1}, simnet.LinkOptions{})
@@ -360,8 +359,8 @@ func TestWhatTheServerDeniesIsNamed(t *testing.T) {
 	}
 }
 
-// A peer that is denied later must not take the permissions of the others with it, which
-// are refreshed in one request.
+// A peer that is denied later must not invalidate the others' permissions, which are refreshed in
+// the same request.
 func TestALaterDenialLeavesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var outlaw atomic.Pointer[netip.Addr]
@@ -427,8 +426,7 @@ func TestWhyThereIsNoAllocationIsNamed(t *testing.T) {
 	}
 }
 
-// The WireGuard sender must not wait for a relay.
-// What the system says is told, and not through which calls it came.
+// The system's error is reported without the names of the calls through which it came.
 func TestFailuresAreToldWithoutCalls(t *testing.T) {
 	const name = "turn.example.net:3478"
 	for _, c := range []struct {
@@ -471,7 +469,7 @@ func TestSendingNeverBlocks(t *testing.T) {
 		g.Permit([]netip.Addr{at.Addr()})
 		time.Sleep(time.Second)
 		began := time.Now()
-		const sent = 5000 // to an address that the library asks for a permission at first
+		const sent = 5000 // to an address for which the library first requests a permission
 		for range sent {
 			g.send(t, a.ID, "burst", at)
 		}
@@ -489,7 +487,7 @@ func TestSendingNeverBlocks(t *testing.T) {
 	})
 }
 
-// WireGuard's data waits for room in the queue, but never for long.
+// WireGuard's data waits for room in the queue, but only briefly.
 func TestDataWaitsForRoomInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.Both(simnet.Conditions{Delay: 50 * time.Millisecond}))
@@ -531,7 +529,7 @@ func TestDataWaitsForRoomInTheQueue(t *testing.T) {
 	})
 }
 
-// The gateway's STUN agent may ask the same server from the same socket.
+// The gateway's STUN agent may query the same server from the same socket.
 func TestOtherUsersOfTheSocketGetTheirAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})

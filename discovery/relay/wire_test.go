@@ -11,7 +11,7 @@ import (
 
 var fuzzServer = netip.MustParseAddrPort("203.0.113.1:3478")
 
-// testLink is a link to nowhere with a library behind it.
+// testLink returns a link to nowhere, with a library behind it.
 func testLink(t testing.TB) *link {
 	s := Server{Address: "203.0.113.1:3478", Username: "edge", Password: "secret"}
 	l := newLink(TransportUDP, place{addr: fuzzServer}, s, new(atomic.Uint64))
@@ -24,15 +24,15 @@ func testLink(t testing.TB) *link {
 	return l
 }
 
-// indication begins a Data indication.
+// indication returns the beginning of a Data indication.
 func indication() []byte {
 	b := newRequest(methodData, txID{1})
 	b[1] |= 0x10
 	return b
 }
 
-// The library panics on an XOR-PEER-ADDRESS without a value at the end of a message, and
-// whoever can forge the server's address can send one.
+// The library panics on an XOR-PEER-ADDRESS without a value at the end of a message, and anyone
+// who can forge the server's address can send one.
 func TestAnEmptyPeerAddressDoesNotReachTheLibrary(t *testing.T) {
 	l := testLink(t)
 	if l.handle(addAttr(indication(), attrXORPeerAddress, nil)) {
@@ -63,8 +63,8 @@ func TestRequestsAreSignedSoThatTheyVerify(t *testing.T) {
 	}
 }
 
-// RFC 5769 §2.4: a request with long-term authentication. What this package computes for
-// it must be what the RFC has.
+// RFC 5769 §2.4: a request with long-term authentication. This package must compute what the RFC
+// contains.
 func TestLongTermKeyIsThatOfTheRFC(t *testing.T) {
 	username := "\u30de\u30c8\u30ea\u30c3\u30af\u30b9"
 	tx := txID{0x78, 0xad, 0x34, 0x33, 0xc6, 0xad, 0x72, 0xc0, 0x29, 0xda, 0x41, 0x2e}
@@ -73,7 +73,7 @@ func TestLongTermKeyIsThatOfTheRFC(t *testing.T) {
 		key: longTermKey(username, []byte("example.org"), "TheMatrIX"),
 	}
 	b := newRequest(methodBinding, tx)
-	b = addAttr(b, attrUsername, []byte(username)) // The RFC's order: user, nonce, realm.
+	b = addAttr(b, attrUsername, []byte(username)) // the RFC's order: user, nonce, realm
 	b = addAttr(b, attrNonce, c.nonce)
 	b = addAttr(b, attrRealm, c.realm)
 	b = addAttr(b, attrMessageIntegrity, []byte{
@@ -108,8 +108,8 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever comes from the server's address, or from somebody who forges it, must not
-// stop the gateway: neither by a panic nor by blocking its socket.
+// A packet from the server's address, genuine or forged, must not stop the gateway, neither by a
+// panic nor by blocking its socket.
 func FuzzHandle(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x40, 0, 0, 4, 1, 2, 3, 4})
@@ -123,7 +123,7 @@ func FuzzHandle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
 		if m, err := parse(b); err == nil {
-			// An answer to a request of ours, too.
+			// An answer to one of our requests, too.
 			l.mu.Lock()
 			l.pending[m.tx] = &transaction{sent: time.Now(), answer: make(chan message, 1)}
 			l.mu.Unlock()

@@ -35,28 +35,27 @@ var local = prefixes(
 	"3fff::/20",       // documentation (RFC 9637)
 )
 
-// unicast is all of IPv6 that is given to hosts of the internet (RFC 4291 §2.4). All else is
-// local or embeds IPv4.
+// unicast contains all addresses that hosts on the internet may have (RFC 4291 §2.4). All others
+// are local or embed IPv4.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// Global reports whether an address is one that the whole internet routes to the same
-// host. It is not when the address has a zone or embeds an IPv4 address, but for
-// IPv4-mapped ones, which count as IPv4.
+// Global reports whether the whole internet routes the address to the same host. That is not so
+// if it has a zone or embeds an IPv4 address. IPv4-mapped addresses count as IPv4.
 func Global(a netip.Addr) bool {
 	a = a.Unmap()
 	return (a.Is4() || unicast.Contains(a)) && !slices.ContainsFunc(local, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// embeddings is where IPv6 addresses of a prefix have an IPv4 address.
+// embeddings are the prefixes whose IPv6 addresses contain an IPv4 address.
 var embeddings = []struct {
 	in       netip.Prefix
-	at       int // byte; none where networks choose it themselves
+	at       int // byte; none where each network chooses it
 	inverted bool
 }{
 	{in: netip.MustParsePrefix("::/96"), at: 12},                     // IPv4-compatible (RFC 4291 §2.5.5.1)
 	{in: netip.MustParsePrefix("::ffff:0:0:0/96"), at: 12},           // IPv4-translated (RFC 2765)
 	{in: netip.MustParsePrefix("64:ff9b::/96"), at: 12},              // NAT64 (RFC 6052)
-	{in: netip.MustParsePrefix("64:ff9b:1::/48"), at: none},          // NAT64 of a network's own (RFC 8215)
+	{in: netip.MustParsePrefix("64:ff9b:1::/48"), at: none},          // NAT64 with a network's own prefix (RFC 8215)
 	{in: netip.MustParsePrefix("2001::/32"), at: 4},                  // Teredo's server (RFC 4380)
 	{in: netip.MustParsePrefix("2001::/32"), at: 12, inverted: true}, // Teredo's client
 	{in: netip.MustParsePrefix("2002::/16"), at: 2},                  // 6to4 (RFC 3056)
@@ -64,9 +63,8 @@ var embeddings = []struct {
 
 const none = -1
 
-// Embedded returns the IPv4 addresses to which packets for an IPv6 address may be sent by
-// translators and tunnels. One that only the network of the translator can read is the
-// zero Addr.
+// Embedded returns the IPv4 addresses to which translators and tunnels may send packets for an
+// IPv6 address. The zero Addr stands for one that only the translator's network can determine.
 func Embedded(a netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, e := range embeddings {

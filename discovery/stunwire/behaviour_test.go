@@ -13,7 +13,7 @@ func TestRFC5780Attributes(t *testing.T) {
 	const success = 0x0101
 	for _, c := range []struct {
 		name, datagram string
-		want           Message // of what is compared
+		want           Message // of the compared fields
 	}{
 		{"CHANGE-REQUEST, address and port", message(1, attr(0x0003, "\x00\x00\x00\x06")), Message{Change: ChangeAddress | ChangePort}},
 		{"CHANGE-REQUEST, port", message(1, attr(0x0003, "\x00\x00\x00\x02")), Message{Change: ChangePort}},

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// BindingRequest is a plain request: the header alone, as every STUN server takes it.
+// BindingRequest returns a plain request: only the header, which every STUN server accepts.
 func BindingRequest(id TxID) []byte {
 	m := stun.New()
 	m.TransactionID = id
@@ -20,25 +20,25 @@ func BindingRequest(id TxID) []byte {
 	return m.Raw
 }
 
-// BindingResponse is a plain success response that tells the sender of request id
-// which address it was seen from.
+// BindingResponse returns a plain success response that tells the sender of request id its mapped
+// address.
 func BindingResponse(id TxID, mapped netip.AddrPort) ([]byte, error) {
 	return Encode(&Message{Class: Success, TxID: id, Mapped: mapped}, nil)
 }
 
-// BindingError is a plain error response, code 300 to 699 (RFC 8489 §14.8).
+// BindingError returns a plain error response, code 300 to 699 (RFC 8489 §14.8).
 func BindingError(id TxID, code int, reason string) ([]byte, error) {
 	return Encode(&Message{Class: Error, TxID: id, Code: code, Reason: foreign.Of(reason)}, nil)
 }
 
-// ChangeRequest is a request that asks the server to answer from elsewhere (RFC 5780 §4.4).
+// ChangeRequest returns a request that asks the server to answer from another address or port
+// (RFC 5780 §4.4).
 func ChangeRequest(id TxID, c Change) ([]byte, error) {
 	return Encode(&Message{Class: Request, TxID: id, Change: c}, nil)
 }
 
-// Encode writes a message: USERNAME, the gateways' own attribute, those of the class and
-// PADDING as far as the fields are set, MESSAGE-INTEGRITY when there is a key, then
-// FINGERPRINT.
+// Encode writes a message: USERNAME, the probe attribute, those of the class and PADDING, as far
+// as the fields are set; MESSAGE-INTEGRITY if there is a key; then FINGERPRINT.
 func Encode(m *Message, key []byte) ([]byte, error) {
 	attrs, err := m.attributes()
 	if err != nil {
@@ -137,8 +137,8 @@ func (m *Message) errorAttributes(attrs []stun.Setter) ([]stun.Setter, error) {
 	return attrs, nil
 }
 
-// address writes an address in the form of MAPPED-ADDRESS (RFC 8489 §14.1), which those
-// of RFC 5780 share.
+// address encodes an address like MAPPED-ADDRESS (RFC 8489 §14.1), as the attributes of RFC 5780
+// do.
 func address(t stun.AttrType, a netip.AddrPort) stun.RawAttribute {
 	addr := a.Addr().Unmap()
 	family := byte(familyV4)
@@ -149,8 +149,8 @@ func address(t stun.AttrType, a netip.AddrPort) stun.RawAttribute {
 	return stun.RawAttribute{Type: t, Value: append(value, addr.AsSlice()...)}
 }
 
-// padding adds PADDING when the message would otherwise be smaller than size bytes, with
-// so many still to come behind it.
+// padding adds PADDING if the message would otherwise be smaller than size bytes, with behind
+// bytes still to follow.
 type padding struct{ size, behind int }
 
 // AddTo implements the codec's Setter.
@@ -165,7 +165,7 @@ func (p padding) AddTo(m *stun.Message) error {
 	return nil
 }
 
-// unknownAttributes writes UNKNOWN-ATTRIBUTES (RFC 8489 §14.9).
+// unknownAttributes encodes UNKNOWN-ATTRIBUTES (RFC 8489 §14.9).
 func unknownAttributes(types []uint16) stun.RawAttribute {
 	value := make([]byte, 0, 2*len(types))
 	for _, t := range types {

@@ -10,9 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// attrProbe is the type of the gateways' own attribute. It is not registered; 0xC000 to
-// 0xFFFF may be ignored by who does not know them, and are given out upon expert review
-// (RFC 8489 §18.3).
+// attrProbe is the type of the probe attribute. It is not registered. Receivers may ignore
+// unknown types from 0xC000 to 0xFFFF, which are assigned upon expert review (RFC 8489 §18.3).
 const attrProbe stun.AttrType = 0xfd57
 
 const (
@@ -28,8 +27,8 @@ const (
 	xorMappedV6          = 20
 )
 
-// Parse reads a binding message that fills b exactly, by the rules of the package
-// comment. It keeps nothing of b. Every error is an [ErrMalformed].
+// Parse parses a binding message that fills b exactly, by the rules in the package documentation.
+// It does not keep b. Every error wraps [ErrMalformed].
 func Parse(b []byte) (*Message, error) {
 	if err := checkHeader(b); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -45,8 +44,8 @@ func Parse(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// checkHeader checks what the codec does not: the exact length, the top bits and the
-// method. The codec checks the magic cookie too, but only after it allocated.
+// checkHeader checks what the codec does not: the exact length, the top bits and the method. The
+// codec checks the magic cookie, too, but only after allocating.
 func checkHeader(b []byte) error {
 	switch {
 	case len(b) < HeaderSize:
@@ -65,7 +64,7 @@ func checkHeader(b []byte) error {
 	return nil
 }
 
-// read turns a decoded message into ours.
+// read converts a decoded message.
 func read(d *stun.Message) (*Message, error) {
 	if d.Type.Method != stun.MethodBinding {
 		return nil, fmt.Errorf("method %#03x is not Binding", uint16(d.Type.Method))
@@ -78,7 +77,7 @@ func read(d *stun.Message) (*Message, error) {
 		m.Class = Indication
 	case stun.ClassSuccessResponse:
 		m.Class = Success
-	default: // The class has two bits.
+	default: // the class has two bits
 		m.Class = Error
 	}
 	if err := m.checkOrder(); err != nil {
@@ -90,8 +89,8 @@ func read(d *stun.Message) (*Message, error) {
 	return m, m.checkComplete()
 }
 
-// checkOrder refuses anything behind MESSAGE-INTEGRITY but FINGERPRINT, anything behind
-// FINGERPRINT, and a FINGERPRINT that is wrong.
+// checkOrder refuses anything but FINGERPRINT after MESSAGE-INTEGRITY, anything after
+// FINGERPRINT, and a wrong FINGERPRINT.
 func (m *Message) checkOrder() error {
 	attrs := m.decoded.Attributes
 	for i, a := range attrs {
@@ -151,7 +150,7 @@ func (m *Message) readAttributes() error {
 			}
 		case stun.AttrMessageIntegrity, stun.AttrMappedAddress, stun.AttrUnknownAttributes,
 			stun.AttrRealm, stun.AttrNonce, stun.AttrPadding:
-			// Understood (RFC 8489 §14, RFC 5780 §7.6) and of no use here.
+			// Understood (RFC 8489 §14, RFC 5780 §7.6), but not used here.
 		default:
 			if a.Type.Required() {
 				m.Unknown = append(m.Unknown, a.Type.Value())
@@ -161,14 +160,14 @@ func (m *Message) readAttributes() error {
 	return nil
 }
 
-// readExtension reads the attributes of RFC 5780 and the gateways' own one.
+// readExtension reads the attributes of RFC 5780 and the probe attribute.
 func (m *Message) readExtension(a stun.RawAttribute) error {
 	switch a.Type {
 	case stun.AttrChangeRequest:
 		if len(a.Value) != changeRequestSize {
 			return fmt.Errorf("CHANGE-REQUEST of %d bytes", len(a.Value))
 		}
-		if m.Class == Request { // Bits without a meaning are the sender's mistake.
+		if m.Class == Request { // undefined bits are the sender's mistake
 			m.Change = Change(binary.BigEndian.Uint32(a.Value)) & (ChangeAddress | ChangePort)
 		}
 	case attrProbe:
@@ -191,15 +190,15 @@ func (m *Message) readExtension(a stun.RawAttribute) error {
 	return nil
 }
 
-// readAddress reads an attribute in the form of MAPPED-ADDRESS (RFC 8489 §14.1). It is
-// invalid for an address that no socket has, which servers with one address send.
+// readAddress reads an attribute in the format of MAPPED-ADDRESS (RFC 8489 §14.1). The result is
+// invalid for an address that no socket can have, which servers with one address send.
 func readAddress(a stun.RawAttribute) (netip.AddrPort, error) {
 	v := a.Value
 	wellFormed := len(v) == xorMappedV4 && v[1] == familyV4 || len(v) == xorMappedV6 && v[1] == familyV6
 	if !wellFormed {
 		return netip.AddrPort{}, fmt.Errorf("%v of %d bytes", a.Type, len(v))
 	}
-	addr, _ := netip.AddrFromSlice(v[4:]) // 4 or 16 bytes.
+	addr, _ := netip.AddrFromSlice(v[4:]) // 4 or 16 bytes
 	out := netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(v[2:]))
 	if !isSocket(out) {
 		return netip.AddrPort{}, nil
@@ -212,8 +211,8 @@ func isSocket(a netip.AddrPort) bool {
 	return a.Port() != 0 && !a.Addr().IsUnspecified() && !a.Addr().IsMulticast()
 }
 
-// readMapped reads XOR-MAPPED-ADDRESS. The codec reads past a value shorter than 2
-// bytes and takes an address that is cut short, so the size is settled first.
+// readMapped reads XOR-MAPPED-ADDRESS. The codec reads beyond a value shorter than 2 bytes and
+// accepts a truncated address, so the size is checked first.
 func readMapped(d *stun.Message, size int) (netip.AddrPort, error) {
 	var x stun.XORMappedAddress
 	if size != xorMappedV4 && size != xorMappedV6 {
@@ -225,7 +224,7 @@ func readMapped(d *stun.Message, size int) (netip.AddrPort, error) {
 	if 4+len(x.IP) != size {
 		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS of %d bytes for the other family", size)
 	}
-	addr, _ := netip.AddrFromSlice(x.IP) // 4 or 16 bytes.
+	addr, _ := netip.AddrFromSlice(x.IP) // 4 or 16 bytes
 	mapped := netip.AddrPortFrom(addr.Unmap(), uint16(x.Port))
 	if !isSocket(mapped) {
 		return netip.AddrPort{}, fmt.Errorf("XOR-MAPPED-ADDRESS %v is no address of a socket", mapped)
@@ -247,7 +246,7 @@ func (m *Message) readError() error {
 	return nil
 }
 
-// checkComplete checks that a response says what it is for.
+// checkComplete checks that a response has the attributes that its class requires.
 func (m *Message) checkComplete() error {
 	switch {
 	case m.Class == Success && !m.Mapped.IsValid():
@@ -260,13 +259,13 @@ func (m *Message) checkComplete() error {
 	return nil
 }
 
-// Verify checks MESSAGE-INTEGRITY of a parsed message with a short-term key (RFC 8489
-// §9.1, HMAC-SHA1). Its error is [ErrUnauthenticated].
+// Verify checks the MESSAGE-INTEGRITY of a parsed message with a short-term key (RFC 8489 §9.1,
+// HMAC-SHA1). Its error wraps [ErrUnauthenticated].
 func (m *Message) Verify(key []byte) error {
 	if m.decoded == nil || !m.Authenticated {
 		return fmt.Errorf("%w: no MESSAGE-INTEGRITY", ErrUnauthenticated)
 	}
-	// Check compares in constant time; it writes to the message's own copy.
+	// Check compares in constant time. It writes only to the message's own copy.
 	if err := stun.MessageIntegrity(key).Check(m.decoded); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}

@@ -14,9 +14,9 @@ const (
 	typeError   = 0x0111
 )
 
-// PeekRequest returns the USERNAME of a binding request in which it is the first
-// attribute. It neither allocates nor checks what follows: it is for a receiver that
-// answers few senders and hears many. The result refers to b.
+// PeekRequest returns the USERNAME of a binding request whose first attribute it is. It neither
+// allocates nor checks what follows, for a receiver that gets many messages and answers few. The
+// result refers to b.
 func PeekRequest(b []byte) (username []byte, ok bool) {
 	if !peek(b, typeRequest) || len(b) < HeaderSize+attributeHeaderSize ||
 		binary.BigEndian.Uint16(b[HeaderSize:]) != stun.AttrUsername.Value() {
@@ -30,8 +30,8 @@ func PeekRequest(b []byte) (username []byte, ok bool) {
 	return value[:size:size], true
 }
 
-// PeekSuccess returns the transaction ID of a binding success response. It neither
-// allocates nor checks what follows the header.
+// PeekSuccess returns the transaction ID of a binding success response. It neither allocates nor
+// checks what follows the header.
 func PeekSuccess(b []byte) (TxID, bool) {
 	if !peek(b, typeSuccess) {
 		return TxID{}, false
@@ -39,7 +39,7 @@ func PeekSuccess(b []byte) (TxID, bool) {
 	return TxID(b[8:HeaderSize]), true
 }
 
-// PeekError returns the transaction ID of a binding error response, likewise.
+// PeekError does the same for a binding error response.
 func PeekError(b []byte) (TxID, bool) {
 	if !peek(b, typeError) {
 		return TxID{}, false
@@ -47,7 +47,7 @@ func PeekError(b []byte) (TxID, bool) {
 	return TxID(b[8:HeaderSize]), true
 }
 
-// peek reports whether b has the header of a message of that type.
+// peek reports whether b has the header of a message of the type.
 func peek(b []byte, typ uint16) bool {
 	return len(b) >= HeaderSize && len(b) <= MaxSize &&
 		binary.BigEndian.Uint16(b) == typ &&

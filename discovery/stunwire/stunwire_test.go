@@ -46,7 +46,7 @@ func TestRFC5769Vectors(t *testing.T) {
 		mapped         netip.AddrPort
 		unknown        int
 	}{
-		// PRIORITY of the sample request must be understood and is not known here.
+		// PRIORITY in the sample request must be understood and is not known here.
 		{"request §2.1", vectorRequest, Request, "evtj:h6vY", netip.AddrPort{}, 1},
 		{"IPv4 response §2.2", vectorResponse4, Success, "", netip.MustParseAddrPort("192.0.2.1:32853"), 0},
 		{"IPv6 response §2.3", vectorResponse6, Success, "", netip.MustParseAddrPort("[2001:db8:1234:5678:11:2233:4455:6677]:32853"), 0},
@@ -59,7 +59,7 @@ func TestRFC5769Vectors(t *testing.T) {
 			if m.Class != c.class || m.TxID != vectorTxID || m.Username != c.username || m.Mapped != c.mapped || len(m.Unknown) != c.unknown {
 				t.Errorf("got %+v, want %+v", m, c)
 			}
-			for range 2 { // Verify leaves the message as it was.
+			for range 2 { // Verify does not change the message
 				if err := m.Verify([]byte(vectorPassword)); err != nil {
 					t.Errorf("the RFC's password: %v", err)
 				}
@@ -131,14 +131,14 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// attr is one attribute on the wire, padded with zeros.
+// attr returns one attribute in wire format, padded with zeros.
 func attr(typ uint16, value string) string {
 	h := binary.BigEndian.AppendUint16(nil, typ)
 	h = binary.BigEndian.AppendUint16(h, uint16(len(value)))
 	return string(h) + value + strings.Repeat("\x00", -len(value)&3)
 }
 
-// message is a header with the right length before the attributes.
+// message returns a header with the right length, and the attributes.
 func message(typ uint16, attrs ...string) string {
 	body := strings.Join(attrs, "")
 	h := binary.BigEndian.AppendUint16(nil, typ)
@@ -146,7 +146,7 @@ func message(typ uint16, attrs ...string) string {
 	return string(h) + "\x21\x12\xa4\x42" + string(vectorTxID[:]) + body
 }
 
-// fingerprinted appends a right FINGERPRINT to message(typ, attrs…).
+// fingerprinted appends a valid FINGERPRINT to message(typ, attrs…).
 func fingerprinted(typ uint16, attrs ...string) string {
 	m := message(typ, append(attrs, attr(0x8028, "1234"))...)
 	covered := m[:len(m)-8]
@@ -213,7 +213,7 @@ func TestAnyFlippedBitBreaksAuthentication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = b[:len(b)-8] // Without FINGERPRINT, so that only the MAC can notice.
+	b = b[:len(b)-8] // without FINGERPRINT, so that only the MAC can notice
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-HeaderSize))
 	if m, err := Parse(b); err != nil || m.Verify(key) != nil {
 		t.Fatalf("without FINGERPRINT: %+v, %v", m, err)
@@ -257,7 +257,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkRoundTrip writes what was read and reads it again.
+// checkRoundTrip encodes a parsed message and parses it again.
 func checkRoundTrip(t *testing.T, m *Message) {
 	t.Helper()
 	again, err := Encode(&Message{

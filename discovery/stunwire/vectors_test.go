@@ -34,7 +34,7 @@ func TestRFC5769LongTermVector(t *testing.T) {
 	}
 }
 
-// A message whose attributes are all written by this package, with those of the vectors.
+// A message whose attributes this package writes has those of the vectors.
 func TestEncodeWritesTheVectorsAttributes(t *testing.T) {
 	for _, c := range []struct{ name, datagram, mapped string }{
 		{"IPv4 §2.2", vectorResponse4, "192.0.2.1:32853"},
@@ -44,14 +44,14 @@ func TestEncodeWritesTheVectorsAttributes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const software = 16 // bytes, which the vector has in front
+		const software = 16 // bytes, at the start of the vector
 		n := len(b) - HeaderSize - 8
 		if got, want := b[HeaderSize:HeaderSize+n], []byte(c.datagram)[HeaderSize+software:][:n]; !bytes.Equal(got, want) {
 			t.Errorf("%s: XOR-MAPPED-ADDRESS is % x, want % x", c.name, got, want)
 		}
 	}
-	// The MAC over the vector's text, computed by Encode: a request whose attributes are
-	// USERNAME alone, checked by Python's hmac apart from this program.
+	// The MAC over the vector's text, computed by Encode: a request whose only attribute is
+	// USERNAME, checked independently with Python's hmac.
 	b, err := Encode(&Message{Class: Request, TxID: vectorTxID, Username: "evtj:h6vY", NoFingerprint: true}, []byte(vectorPassword))
 	if err != nil {
 		t.Fatal(err)

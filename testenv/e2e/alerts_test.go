@@ -21,7 +21,7 @@ import (
 
 const alertRules = "../../cmd/postern/deploy/alerts/postern.yaml"
 
-// alarms are faults of the fault lab, each of which makes an alert fire at left until it is fixed.
+// alarms are faults of the fault lab. Each makes an alert fire at left until it is fixed.
 var alarms = []struct {
 	alert   string
 	setting setting
@@ -100,7 +100,7 @@ var alarms = []struct {
 		r.await("postern_peer_path_mtu_bytes", func(v float64) bool { return v < 1280 })
 		r.hold(17, true)
 		fragments.Remove()
-		f.left.restartWith(func(*api.GatewaySpec) {}) // or else it looks again after ten minutes
+		f.left.restartWith(func(*api.GatewaySpec) {}) // otherwise it only checks again after ten minutes
 		r.await("postern_peer_path_mtu_bytes", func(v float64) bool { return v >= 1280 })
 		r.hold(2, false)
 	}},
@@ -116,7 +116,7 @@ var alarms = []struct {
 	{"PosternMemoryNearLimit", plain(), func(f *faultLab, r *record) {
 		f.run(true)
 		r.hold(2, false)
-		f.left.env = []string{"GOMEMLIMIT=20MiB"} // as of a control group of 22
+		f.left.env = []string{"GOMEMLIMIT=20MiB"} // as in a control group of 22 MiB
 		f.left.restartWith(func(*api.GatewaySpec) {})
 		r.hold(7, true)
 		f.left.env = []string{"GOMEMLIMIT=230MiB"}
@@ -137,8 +137,9 @@ var alarms = []struct {
 	}},
 }
 
-// TestAlertsFireAndEnd has gateways be scraped in faults and after them, and Prometheus evaluate the
-// rules on what they say, each as if it had held for some minutes. PROMTOOL is how promtool is run.
+// TestAlertsFireAndEnd scrapes gateways during and after faults. Prometheus evaluates the rules
+// on the results, each as if it had lasted for some minutes. PROMTOOL is the command line of
+// promtool.
 func TestAlertsFireAndEnd(t *testing.T) {
 	promtool := strings.Fields(os.Getenv("PROMTOOL"))
 	if len(promtool) == 0 {
@@ -177,18 +178,18 @@ func TestAlertsFireAndEnd(t *testing.T) {
 	}
 }
 
-// record is what Prometheus has of a gateway that it asks every minute.
+// record is what Prometheus stores of a gateway that it scrapes every minute.
 type record struct {
 	*gateway
 	alert   string
-	names   []string // of the metrics that the rules are about
+	names   []string // of the metrics that the rules use
 	start   time.Time
 	minutes int
 	series  map[string][]string // values by minute
 	moments []moment
 }
 
-// moment is the end of a minute, at which the alert fires or does not.
+// moment is the end of a minute, and whether the alert fires then.
 type moment struct {
 	minute int
 	fires  bool
@@ -203,7 +204,7 @@ func (r *record) await(name string, ok func(float64) bool, labels ...string) {
 	})
 }
 
-// hold has what the gateway says now stand for some minutes, after which the alert fires or does not.
+// hold repeats the current values for some minutes, after which the alert fires or not.
 func (r *record) hold(minutes int, fires bool) {
 	r.t.Helper()
 	text, err := r.httpGet("/metrics")
@@ -230,13 +231,14 @@ func (r *record) hold(minutes int, fires bool) {
 	r.moments = append(r.moments, moment{r.minutes - 1, fires})
 }
 
-// until has the values of a series for the minutes so far: where it was not exported it is stale.
+// until returns the values of a series for the minutes so far. Where it was not exported it is
+// stale.
 func (r *record) until(series string) []string {
 	values := r.series[series]
 	return append(values, slices.Repeat([]string{"stale"}, r.minutes-len(values))...)
 }
 
-// sinceStart is a time as the test of rules has it, which begins in 1970.
+// sinceStart converts a time to that of the rule tests, which begin in 1970.
 func (r *record) sinceStart(value string) string {
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil {
@@ -245,7 +247,7 @@ func (r *record) sinceStart(value string) string {
 	return strconv.FormatFloat(v-float64(r.start.Unix()), 'f', 2, 64)
 }
 
-// test is for `promtool test rules`. At first no alert fires.
+// test returns the input of `promtool test rules`. At first no alert fires.
 func (r *record) test(rules string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n", rules)

@@ -18,24 +18,22 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// The API server of a side: on its loopback, with a certificate for apiName by an
-// authority of its own.
+// The API server of a side: on its loopback, with a certificate for apiName by its own authority.
 const (
 	apiUpstream = "127.0.0.1:6443"
 	apiName     = "kubernetes.default.svc"
 )
 
-// apiStandIn answers as an API server does in what matters to a check, and fails as it is
-// told to.
+// apiStandIn answers like an API server, as far as a check needs it, and can be made to fail.
 type apiStandIn struct {
 	ca *pki.CA
 
 	mu    sync.Mutex
 	cert  tls.Certificate
 	delay time.Duration
-	// clients are whose identities are let in; nil lets everybody in.
+	// clients are the authorities of accepted identities; nil accepts everyone.
 	clients *x509.CertPool
-	// bound are the users that may do anything; nil lets everybody.
+	// bound are the users that may do anything; nil means everyone.
 	bound  []string
 	server *http.Server
 	w      *ward
@@ -74,15 +72,15 @@ func (s *apiStandIn) present(pair pki.Pair) {
 	s.cert = cert
 }
 
-// lag changes after how long the server answers.
+// lag sets how long the server takes to answer.
 func (s *apiStandIn) lag(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delay = d
 }
 
-// trusts makes the server refuse whoever has no valid identity that one of the authorities
-// issued, PEM, which is what --client-ca-file is for.
+// trusts makes the server refuse clients without a valid identity of one of the authorities
+// (PEM), like --client-ca-file.
 func (s *apiStandIn) trusts(authorities []byte) {
 	s.w.t.Helper()
 	pool := x509.NewCertPool()
@@ -94,14 +92,14 @@ func (s *apiStandIn) trusts(authorities []byte) {
 	s.clients = pool
 }
 
-// binds makes the server forbid everything to everybody but these users.
+// binds makes the server forbid everything to all but these users.
 func (s *apiStandIn) binds(users ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bound = append([]string{}, users...)
 }
 
-// judge is the status that a client gets for what it shows.
+// judge returns the HTTP status for a client's certificates.
 func (s *apiStandIn) judge(shown []*x509.Certificate) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// capture keeps the UDP payloads of one size that arrive at a host.
+// capture records the UDP payloads of one size that arrive at a host.
 type capture struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	found  [][]byte // valid once done is closed
 }
 
-// startCapture listens below IP (packet(7)), so that it sees what others receive.
+// startCapture listens below IP (packet(7)), so that it also sees what others receive.
 func startCapture(t *testing.T, host *netlab.Host, size int) *capture {
 	t.Helper()
 	fd := -1
@@ -32,7 +32,7 @@ func startCapture(t *testing.T, host *netlab.Host, size int) *capture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The socket can't be woken by closing it, so it looks up now and then.
+	// Closing the socket does not end a read, so it has a timeout.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func startCapture(t *testing.T, host *netlab.Host, size int) *capture {
 		for ctx.Err() == nil {
 			n, _, err := unix.Recvfrom(fd, b, 0)
 			if err != nil {
-				continue // the time-out
+				continue // the timeout
 			}
 			if payload, ok := udpPayload(b[:n]); ok && len(payload) == size {
 				c.found = append(c.found, bytes.Clone(payload))
@@ -62,7 +62,7 @@ func (c *capture) stop() [][]byte {
 	return c.found
 }
 
-// udpPayload finds the payload of an IPv4 packet to the gateway's port.
+// udpPayload returns the payload of an IPv4 packet to the gateway's port.
 func udpPayload(b []byte) ([]byte, bool) {
 	const minIP, udpHeader = 20, 8
 	if len(b) < minIP || b[9] != unix.IPPROTO_UDP {

@@ -24,10 +24,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// accountFolder is where a pod finds what its ServiceAccount needs.
+// accountFolder is where a pod has the files of its ServiceAccount.
 const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// chart renders with helm, without a cluster.
+// chart renders the chart with helm, without a cluster.
 type chart struct {
 	t    *testing.T
 	helm string
@@ -42,14 +42,14 @@ func newChart(t *testing.T) chart {
 	return chart{t: t, helm: program}
 }
 
-// template renders the chart with values, each as --set takes it.
+// template renders the chart with values, each in the form of --set.
 func (c chart) template(more []string, values ...string) (string, error) {
 	c.t.Helper()
 	args := append([]string{c.helm, "template", release, chartFolder, "-n", gatewayNamespace}, more...)
 	return netlab.Run(within(c.t, patience), "", "", append(args, set(values)...)...)
 }
 
-// objects renders the chart; the objects are by kind and name.
+// objects renders the chart and returns the objects by kind and name.
 func (c chart) objects(values ...string) map[string]map[string]any {
 	c.t.Helper()
 	out, err := c.template(nil, values...)
@@ -73,7 +73,7 @@ func (c chart) objects(values ...string) map[string]map[string]any {
 	}
 }
 
-// at follows keys into nested maps; nil when there is nothing.
+// at follows keys into nested maps; nil if there is nothing.
 func at(o any, keys ...string) any {
 	for _, k := range keys {
 		m, _ := o.(map[string]any)
@@ -82,7 +82,7 @@ func at(o any, keys ...string) any {
 	return o
 }
 
-// full are values that show most of what the chart can make.
+// full are values that enable most of the chart.
 var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service.nodePort=31820", "service.externalTrafficPolicy=Local",
 	"gateway.port=4500", "gateway.mtu=1300", "log.level=debug", "log.format=text",
 	"discovery.advertise={203.0.113.8:40582}", "discovery.stunServers={stun.example.net:3478}",
@@ -98,8 +98,8 @@ var full = []string{"name=edge", "replicas=2", "service.type=NodePort", "service
 	"service.ipFamilyPolicy=PreferDualStack", "service.ipFamilies={IPv6,IPv4}",
 	"key.existingSecret=edge-key"}
 
-// TestChartMakesConfigurationsThatLoad renders the chart with several values; the program
-// under test, which knows every field, accepts what comes out.
+// TestChartMakesConfigurationsThatLoad renders the chart with several values. The program under
+// test, which knows every field, accepts the result.
 func TestChartMakesConfigurationsThatLoad(t *testing.T) {
 	c := newChart(t)
 	for _, v := range []struct {
@@ -143,8 +143,8 @@ func set(values []string) (args []string) {
 	return args
 }
 
-// validate has the program under test load a configuration. Of the files that it names,
-// which are those of a pod, there are stand-ins here.
+// validate makes the program under test load a configuration. The files that it names, which are
+// a pod's, are replaced by stand-ins.
 func validate(t *testing.T, text string) {
 	t.Helper()
 	dir := tempDir(t)
@@ -175,8 +175,8 @@ func validate(t *testing.T, text string) {
 	}
 }
 
-// TestChartRefusesWrongValues shows that a mistake is found when the chart is installed,
-// and named.
+// TestChartRefusesWrongValues shows that a mistake is found and named when the chart is
+// installed.
 func TestChartRefusesWrongValues(t *testing.T) {
 	c := newChart(t)
 	for want, values := range map[string][]string{
@@ -206,8 +206,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	}
 }
 
-// TestChartServiceTypes: NodePort where there is no load balancer as a rule, which the
-// chart learns from the nodes.
+// TestChartServiceTypes: the type is NodePort in clusters that usually have no load balancer,
+// which the chart recognises by the nodes.
 func TestChartServiceTypes(t *testing.T) {
 	ctx := within(t, 10*time.Minute)
 	c := newChart(t)
@@ -236,8 +236,8 @@ func TestChartServiceTypes(t *testing.T) {
 	}
 }
 
-// TestChartAndManifestGrantTheSame: gateways without Helm get their rights over the
-// accounts of peers from a manifest.
+// TestChartAndManifestGrantTheSame: gateways without Helm get their rights over the accounts of
+// peers from a manifest.
 func TestChartAndManifestGrantTheSame(t *testing.T) {
 	role := newChart(t).objects("name=edge")["Role postern-peer-accounts"]
 	b, err := os.ReadFile("../../cmd/postern/deploy/rbac/peer-accounts.yaml")
@@ -260,7 +260,7 @@ func TestChartAndManifestGrantTheSame(t *testing.T) {
 	}
 }
 
-// TestChartObjects looks at what a second replica and the options bring.
+// TestChartObjects checks the effects of a second replica and of the options.
 func TestChartObjects(t *testing.T) {
 	c := newChart(t)
 	least, most := c.objects("name=edge"), c.objects(full...)
@@ -305,7 +305,7 @@ func TestChartObjects(t *testing.T) {
 	}
 }
 
-// TestChartAsksForNoUserOnOpenShift: of each namespace other users are admitted there.
+// TestChartAsksForNoUserOnOpenShift: there each namespace admits a different range of users.
 func TestChartAsksForNoUserOnOpenShift(t *testing.T) {
 	out, err := newChart(t).template([]string{"--api-versions", "security.openshift.io/v1", "--show-only", "templates/statefulset.yaml"}, "name=edge")
 	if err != nil {
@@ -320,7 +320,7 @@ func TestChartAsksForNoUserOnOpenShift(t *testing.T) {
 	}
 }
 
-// TestChartPassesOn what others know the meaning of.
+// TestChartPassesOn values whose meaning only others know.
 func TestChartPassesOn(t *testing.T) {
 	c := newChart(t)
 	const gateway, service, pod = "StatefulSet postern", "Service postern", "spec.template.spec."
@@ -330,7 +330,7 @@ func TestChartPassesOn(t *testing.T) {
 		{"service.loadBalancerIP=203.0.113.9", service, "spec.loadBalancerIP", ""},
 		{"updateStrategy.type=OnDelete", gateway, "spec.updateStrategy.type", ""},
 		{"revisionHistoryLimit=3", gateway, "spec.revisionHistoryLimit", ""},
-		{"leaseSeconds=9", gateway, "spec.minReadySeconds", ""}, // so that an upgrade changes the role once at a time
+		{"leaseSeconds=9", gateway, "spec.minReadySeconds", ""}, // so that an upgrade moves the role only once at a time
 		{"priorityClassName=high", gateway, pod + "priorityClassName", ""},
 		{"podSecurityContext.fsGroup=7", gateway, pod + "securityContext.fsGroup", ""},
 		{"dnsPolicy=None", gateway, pod + "dnsPolicy", ""},
@@ -357,7 +357,7 @@ func TestChartPassesOn(t *testing.T) {
 	}
 }
 
-// TestChartOnTheNodesNetwork: the pod is to resolve the cluster's names there, too.
+// TestChartOnTheNodesNetwork: the pod must resolve the cluster's names there, too.
 func TestChartOnTheNodesNetwork(t *testing.T) {
 	c := newChart(t)
 	for want, values := range map[string][]string{
@@ -374,8 +374,8 @@ func TestChartOnTheNodesNetwork(t *testing.T) {
 	}
 }
 
-// TestChartTwiceInACluster: a second release leaves the kinds to the first, says what it cannot share, and
-// how to take over the kinds when the first is gone.
+// TestChartTwiceInACluster: a second release leaves the definitions to the first. It says what it
+// cannot share, and how to take over the definitions once the first is gone.
 func TestChartTwiceInACluster(t *testing.T) {
 	ctx := within(t, 10*time.Minute)
 	c := newChart(t)
@@ -417,7 +417,8 @@ func TestChartTwiceInACluster(t *testing.T) {
 	api.Run(t, "", "get", "crd", "peers.postern.dev", "tickets.postern.dev")
 }
 
-// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values has none that came after v0.1.0.
+// TestChartTakesValuesOfAnOlderOne: an upgrade with --reuse-values lacks the values that came
+// after v0.1.0.
 func TestChartTakesValuesOfAnOlderOne(t *testing.T) {
 	c := newChart(t)
 	want := c.objects("name=edge")
@@ -433,8 +434,8 @@ func TestChartTakesValuesOfAnOlderOne(t *testing.T) {
 	}
 }
 
-// TestChartShowsNoTokensOutside: auth out-of-band without TLS is nowhere but in the cluster,
-// whatever type the gateway's Service has.
+// TestChartShowsNoTokensOutside: out-of-band auth without TLS is only reachable inside the
+// cluster, whatever the type of the gateway's Service.
 func TestChartShowsNoTokensOutside(t *testing.T) {
 	c := newChart(t)
 	const inside = "Service postern-out-of-band"
@@ -466,7 +467,7 @@ func TestChartShowsNoTokensOutside(t *testing.T) {
 	}
 }
 
-// TestChartSetsEachVariableOnce: of two of one name, server-side apply takes none.
+// TestChartSetsEachVariableOnce: server-side apply refuses two variables of one name.
 func TestChartSetsEachVariableOnce(t *testing.T) {
 	pod := newChart(t).objects("name=edge")["StatefulSet postern"]
 	containers, _ := at(pod, "spec", "template", "spec", "containers").([]any)
@@ -487,7 +488,7 @@ func TestChartSetsEachVariableOnce(t *testing.T) {
 	}
 }
 
-// TestChartWithoutPolicies: without NetworkPolicies the gateway makes none either.
+// TestChartWithoutPolicies: without NetworkPolicies the gateway creates none either.
 func TestChartWithoutPolicies(t *testing.T) {
 	c := newChart(t)
 	for _, enabled := range []bool{true, false} {

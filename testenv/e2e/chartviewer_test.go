@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestChartLetsViewersSeePeersAlone: of the chart's cluster roles the one that is aggregated
-// lets Peers be seen, and nothing is unless that is wanted: a peer may have the role view.
+// TestChartLetsViewersSeePeersAlone: the chart's aggregated cluster role allows viewing Peers,
+// and nothing else unless that is enabled: a peer may have the role view.
 func TestChartLetsViewersSeePeersAlone(t *testing.T) {
 	c := newChart(t)
 	for value, want := range map[string]int{"rbac.viewPeers=true": 1, "rbac.viewPeers=false": 0, "issuer.access[0].clusterRole=view": 0} {

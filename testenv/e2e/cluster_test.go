@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestClusters is what people do with real clusters: install the chart, hand a ticket
-// over, and use the other cluster from a pod. The clusters are shared by what follows, in
-// order, since each takes ten seconds to start and half a gigabyte. With -short it is the
-// essential alone, which other versions of Kubernetes and of helm are tried with.
+// TestClusters does what people do with real clusters: install the chart, hand over a ticket, and
+// use the other cluster from a pod. The subtests share the clusters, in order, since each cluster
+// takes ten seconds to start and half a gigabyte. With -short it is only the essential part,
+// which is also run with other versions of Kubernetes and helm.
 func TestClusters(t *testing.T) {
 	c := newClusters(t)
 	for _, one := range []*cluster{c.cloud, c.edge, c.branch} {
@@ -36,7 +36,7 @@ func TestClusters(t *testing.T) {
 	further("rest", testPodAtRest)
 	step("pods", testPods)
 	step("screen of both", testScreen)
-	// What takes minutes of waiting, at a time: nothing of it disturbs cloud's gateway.
+	// Tests that wait for minutes run in parallel; none of them disturbs cloud's gateway.
 	further("meanwhile", func(t *testing.T, c *clusters) {
 		for name, test := range map[string]func(*testing.T, *clusters){
 			"use from pods": testUse, "own API server away": testOwnAPIServerAway,

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// testCertificates has cloud's own signer issue certificates instead of tokens, which its owner
-// denies at first, and goes back; edge keeps its certificate, which is good until it ends. The
-// right that takes is worth the cluster without the chart's policy, so what the gateway's token
-// is good for is tried again.
+// testCertificates makes cloud's own signer issue certificates instead of tokens, which its owner
+// denies at first, and then goes back. edge keeps its certificate, which is valid until it
+// expires. Without the chart's policy the right that this needs would be worth the whole cluster,
+// so the escalations with the gateway's token are tried again.
 func testCertificates(t *testing.T, c *clusters) {
 	edge, cloud := c.edge, c.cloud
 	const binding = "by-certificate"
@@ -28,7 +28,7 @@ func testCertificates(t *testing.T, c *clusters) {
 		return edge.kubectl("get", "secret", "-n", gatewayNamespace, "postern-cloud-kubeconfig", "-o", `jsonpath={.data['`+strings.ReplaceAll(key, ".", `\.`)+`']}`)
 	}
 	eventually(within(t, 3*time.Minute), t, "edge has a certificate instead of a token", func() (bool, string) {
-		_, _ = edge.postern("check", "cloud") // as who is called does: the token died with its account
+		_, _ = edge.postern("check", "cloud") // as a user would do: the token died with its account
 		pem, err := base64.StdEncoding.DecodeString(secret("tls.crt"))
 		return err == nil && strings.Contains(string(pem), "BEGIN CERTIFICATE") && secret("token") == "", string(pem)
 	})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// cloudValues are the values that cloud is installed with.
+// cloudValues are the chart values of cloud.
 func (c *clusters) cloudValues() []string {
 	return append([]string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort), "rbac.viewPeers=true"}, accessToTenant...)
 }
@@ -19,12 +19,12 @@ func (c *clusters) edgeValues() []string {
 	return append([]string{"service.type=ClusterIP"}, accessToTenant...)
 }
 
-// gone bounds how long a cluster takes to collect what belonged to something that was deleted: on a busy
-// machine its collector begins late.
+// gone bounds how long a cluster takes to garbage-collect the dependents of a deleted object. On
+// a busy machine the collector starts late.
 const gone = 3 * time.Minute
 
-// testRemove removes the peering at edge: with it go its Service, its Secret and its account,
-// and at cloud edge has no way left.
+// testRemove removes the peering at edge. Its Service, its Secret and its account go with it, and
+// cloud can no longer be reached.
 func testRemove(t *testing.T, c *clusters) {
 	for one, other := range c.both() {
 		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout=60s")
@@ -38,7 +38,7 @@ func testRemove(t *testing.T, c *clusters) {
 	}
 }
 
-// testUninstall takes cloud's cluster away from edge first: nobody is there to be told.
+// testUninstall first removes cloud's cluster, so that nobody can be notified.
 func testUninstall(t *testing.T, c *clusters) {
 	ticket := c.cloud.invite("again", "name: edge")
 	c.edge.join("again", ticket, "allow: [auth, apiServer]")
@@ -50,8 +50,8 @@ func testUninstall(t *testing.T, c *clusters) {
 	c.edge.uninstall()
 }
 
-// uninstall removes the release, and then the definitions, and expects that nothing is left but what tests and
-// Kubernetes itself have made in its namespace.
+// uninstall removes the release, then the definitions, and checks that its namespace only has
+// what tests and Kubernetes itself have created.
 func (c *cluster) uninstall() {
 	c.t.Helper()
 	c.kubectl("delete", "pods", "-n", gatewayNamespace, "-l", "!app.kubernetes.io/name", "--wait=false")
@@ -59,7 +59,7 @@ func (c *cluster) uninstall() {
 	if _, err := c.Helm(within(c.t, 2*time.Minute), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout=90s"); err != nil {
 		c.t.Fatal(err)
 	}
-	c.kubectl("delete", "crd", "peers.postern.dev", "tickets.postern.dev") // which stay, with all Peers and Tickets
+	c.kubectl("delete", "crd", "peers.postern.dev", "tickets.postern.dev") // they stay otherwise, with all Peers and Tickets
 	eventually(within(c.t, gone), c.t, "nothing is left in "+c.name, func() (bool, string) {
 		left := c.leftovers()
 		return left == "", left
@@ -67,7 +67,7 @@ func (c *cluster) uninstall() {
 	c.t.Logf("%s: all is gone %v after helm uninstall began", c.name, time.Since(start).Round(100*time.Millisecond))
 }
 
-// leftovers lists what is of the gateway, by any of its marks.
+// leftovers lists the gateway's objects, by any of its labels.
 func (c *cluster) leftovers() string {
 	c.t.Helper()
 	var left []string
@@ -76,7 +76,7 @@ func (c *cluster) leftovers() string {
 		switch line {
 		case "", "serviceaccount/default", "configmap/kube-root-ca.crt":
 		default:
-			if !strings.HasSuffix(line, "-text") { // the tests' own
+			if !strings.HasSuffix(line, "-text") { // created by the tests
 				left = append(left, line)
 			}
 		}

@@ -25,27 +25,27 @@ import (
 )
 
 const (
-	// fleetSize is how many gateways become peers of cloud at once, by objects alone.
+	// fleetSize is how many gateways become peers of cloud at once, only by objects.
 	fleetSize = 20
-	// fleetWithin is how long that may take until all are connected, by both sides.
+	// fleetWithin is how long that may take until both sides say that all are connected.
 	fleetWithin = time.Minute
-	// fleetLabel is on their Peers.
+	// fleetLabel is the label of their Peers.
 	fleetLabel = "fleet=lab"
-	// fleetPort is the UDP port of the first gateway, fleetHTTP that of its metrics and
-	// fleetAPI of its listener that leads to cloud's API server; the others' follow.
+	// fleetPort is the UDP port of the first gateway, fleetHTTP that of its metrics and fleetAPI
+	// that of its listener for cloud's API server. The other gateways' ports follow.
 	fleetPort, fleetHTTP, fleetAPI = 52000, 9600, 7500
 )
 
-// fleetGateway is a gateway of its own host's, which has cloud in its file.
+// fleetGateway is a gateway on a host without a cluster, which has cloud in its file.
 type fleetGateway struct {
 	*gateway
 	key   peer.PrivateKey
-	psk   string // the file with the preshared key with cloud; of the first alone
+	psk   string // the file with the preshared key for cloud; only the first has one
 	admin *admin.Client
 	api   netip.AddrPort
 }
 
-// newFleet writes configurations, and starts nothing.
+// newFleet writes configurations without starting the gateways.
 func newFleet(t *testing.T, host *netlab.Host, hub string) []*fleetGateway {
 	t.Helper()
 	var all []*fleetGateway
@@ -80,7 +80,7 @@ func newPresharedKey(t *testing.T) string {
 	return k.Base64()
 }
 
-// fleetManifest are the Peers of all, and the Secret with the first one's preshared key.
+// fleetManifest returns the Peers of all, and the Secret with the first one's preshared key.
 func fleetManifest(all []*fleetGateway, secret, psk string) string {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "apiVersion: v1\nkind: Secret\nmetadata: {name: %s, labels: {postern.dev/use: peer, fleet: lab}}\ndata: {psk: %s}\n",
@@ -96,8 +96,8 @@ func fleetManifest(all []*fleetGateway, secret, psk string) string {
 	return text.String()
 }
 
-// testFleet makes 20 gateways peers of cloud by manifests, without a ticket: what a
-// repository holds is applied at once, again, changed, and taken away.
+// testFleet makes 20 gateways peers of cloud by manifests, without a ticket. As with a
+// repository, all are applied at once, applied again, changed, and deleted.
 func testFleet(t *testing.T, c *clusters) {
 	cloud := c.cloud
 	var hub api.Status
@@ -141,7 +141,7 @@ func testFleet(t *testing.T, c *clusters) {
 	cloud.apply(fleetManifest(all, "fleet-psk-2", next), "apply", "-n", gatewayNamespace, "-f", "-")
 	watch.sees(cloud, "after-psk")
 	watch.end()
-	// What is agreed again is agreed by the new one.
+	// The next handshake uses the new key.
 	all[0].stop(syscall.SIGKILL)
 	all[0].launch()
 	cloud.waitFleet(all[:1])
@@ -151,12 +151,12 @@ func testFleet(t *testing.T, c *clusters) {
 	cloud.revokeFleet(all, watch)
 }
 
-// give writes the preshared key with cloud.
+// give writes the preshared key for cloud.
 func (f *fleetGateway) give(t *testing.T, psk string) {
 	writeSecret(t, filepath.Dir(f.psk), filepath.Base(f.psk), psk)
 }
 
-// cloudPeer is what a gateway says of cloud.
+// cloudPeer returns a gateway's status of cloud.
 func (f *fleetGateway) cloudPeer() (api.PeerStatus, error) {
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
@@ -170,7 +170,7 @@ func (f *fleetGateway) cloudPeer() (api.PeerStatus, error) {
 	return s.Peers[0], nil
 }
 
-// waitFleet waits until both sides say that they are connected and what is granted works.
+// waitFleet waits until both sides say that they are connected and the granted services work.
 func (c *cluster) waitFleet(all []*fleetGateway) {
 	c.t.Helper()
 	wanted := map[string]*fleetGateway{}
@@ -195,7 +195,7 @@ func (c *cluster) waitFleet(all []*fleetGateway) {
 	}
 }
 
-// applyFleetAgain applies what is there already: no object is written, and all stay connected.
+// applyFleetAgain applies the same manifest: no object is written, and all stay connected.
 func (c *cluster) applyFleetAgain(all []*fleetGateway, manifest string) {
 	c.t.Helper()
 	identities := func() string {
@@ -216,8 +216,8 @@ func (c *cluster) applyFleetAgain(all []*fleetGateway, manifest string) {
 	}
 }
 
-// revokeFleet deletes all Peers: what flows ends, and nothing of them is left here; each other
-// side says that cloud does not answer it.
+// revokeFleet deletes all Peers. Their connections end, nothing of them is left here, and each
+// other side says that cloud does not answer.
 func (c *cluster) revokeFleet(all []*fleetGateway, flow *fleetWatch) {
 	c.t.Helper()
 	t, start := c.t, time.Now()
@@ -246,7 +246,7 @@ func (c *cluster) revokeFleet(all []*fleetGateway, flow *fleetWatch) {
 	}
 }
 
-// fleetWatch is a watch of the tenant's ConfigMaps in cloud through the tunnel of a gateway.
+// fleetWatch is a watch of the tenant's ConfigMaps in cloud through a gateway's tunnel.
 type fleetWatch struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -254,7 +254,7 @@ type fleetWatch struct {
 	idle  func()
 }
 
-// watch begins one, with the identity that cloud has issued.
+// watch begins a watch with the identity that cloud has issued.
 func (f *fleetGateway) watch(t *testing.T, cloud *cluster) *fleetWatch {
 	t.Helper()
 	transport := cloud.anonymous().(*http.Transport)
@@ -290,7 +290,7 @@ func (f *fleetGateway) watch(t *testing.T, cloud *cluster) *fleetWatch {
 	return w
 }
 
-// sees makes a ConfigMap and waits until the watch tells of it.
+// sees creates a ConfigMap and waits until the watch reports it.
 func (w *fleetWatch) sees(c *cluster, name string) {
 	w.t.Helper()
 	c.kubectl("create", "configmap", "-n", tenant, "fleet-"+name)
@@ -304,7 +304,7 @@ func (w *fleetWatch) sees(c *cluster, name string) {
 	w.t.Fatalf("the watch has ended before it told of %s: %v", name, w.lines.Err())
 }
 
-// ends waits until the watch has ended, by the other side.
+// ends waits until the other side has ended the watch.
 func (w *fleetWatch) ends() {
 	w.t.Helper()
 	deadline := time.AfterFunc(patience, w.end)

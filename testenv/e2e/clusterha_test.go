@@ -16,35 +16,34 @@ import (
 )
 
 const (
-	// replacedWithin is how long the other side may be without an answer when the active
-	// pod is gone.
+	// replacedWithin is how long the other side may get no answer after the active pod is gone.
 	replacedWithin = 10 * time.Second
 	// outage is how long a cluster's own API server is away.
 	outage = 3 * time.Minute
-	// catchUp is how long the status of Peers may be behind after that.
+	// catchUp is how long the status of Peers may lag after that.
 	catchUp = time.Minute
-	// outageGap is how long nothing may pass through the tunnel during the outage: far less
-	// than a gateway that stopped would need, and more than a busy machine does.
+	// outageGap is how long nothing may pass through the tunnel during the outage: far less than
+	// if the gateway had stopped, and more than on a busy machine.
 	outageGap = 10 * time.Second
 )
 
-// activePod is the pod that has the role, "" while there is none.
+// activePod returns the active pod, "" if there is none.
 func (c *cluster) activePod() string {
 	c.t.Helper()
 	return c.kubectl("get", "pods", "-n", gatewayNamespace, "-l", "postern.dev/role=active",
 		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].metadata.name}")
 }
 
-// accountUIDs are the accounts of peers: a peer that enrols again has another key, and so
-// another account.
+// accountUIDs returns the UIDs of peers' accounts. A peer that enrols again has another key, and
+// so another account.
 func (c *cluster) accountUIDs() string {
 	c.t.Helper()
 	return c.kubectl("get", "serviceaccounts", "-n", "postern-peers", "-l", "postern.dev/peer", "-o", "jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}")
 }
 
-// pulse asks the peer's API server again and again through the tunnel, each time by a new
-// connection, from the pod client. It returns after the first answer; stop gives the longest time
-// without one since then.
+// pulse requests the peer's API server repeatedly through the tunnel, each time on a new
+// connection, from the pod client. It returns after the first answer; stop returns the longest
+// time without an answer since then.
 func (c *cluster) pulse() (stop func() time.Duration) {
 	c.t.Helper()
 	script := `while :; do if /bin/kubectl get --raw /readyz --request-timeout=2s >/dev/null 2>&1; then echo pulse; fi; /bin/sleep 0.1; done`
@@ -73,8 +72,8 @@ func (c *cluster) pulse() (stop func() time.Duration) {
 	}
 }
 
-// testActivePodDeleted has two replicas at cloud and deletes the active one, under a watch
-// and a transfer of edge.
+// testActivePodDeleted runs two replicas at cloud and deletes the active one, during a watch and
+// a transfer of edge.
 func testActivePodDeleted(t *testing.T, c *clusters) {
 	cloud, edge := c.cloud, c.edge
 	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)
@@ -102,14 +101,14 @@ func testActivePodDeleted(t *testing.T, c *clusters) {
 			out, err := edge.away(within(t, patience), "get", "--raw", "/readyz")
 			return err == nil, fmt.Sprint(out, err)
 		})
-		gap := stop() // which counts the time without an answer, not this
+		gap := stop() // it counts the time without an answer, but not this
 		t.Logf("the longest time without an answer was %v", gap.Round(100*time.Millisecond))
 		late("the other side was without an answer", gap, replacedWithin)
 		watch.Kill()
 		transfer.Kill()
 		cloud.waitRollout(release, gatewayNamespace)
 	})
-	// What was broken off is begun again by its owner, and nobody enrolled.
+	// The interrupted transfer is repeated by its user, and nobody enrolled again.
 	edge.useCopy(cloud)
 	if got := edge.peer("cloud").Spec.PublicKey; got != key {
 		t.Errorf("cloud's key is %s, was %s", got, key)
@@ -131,8 +130,8 @@ func (c *cluster) peer(name string) peerObject {
 	return p
 }
 
-// testOwnAPIServerAway stops branch's API server. What flows through the tunnel flows on;
-// the clients are inside of pods, and need no API server of their own.
+// testOwnAPIServerAway stops branch's API server. Connections through the tunnel continue; the
+// clients are inside pods, and do not need their own API server.
 func testOwnAPIServerAway(t *testing.T, c *clusters) {
 	branch, cloud := c.branch, c.cloud
 	branch.join("cloud", cloud.invite("branch", ""), "")
@@ -147,10 +146,10 @@ func testOwnAPIServerAway(t *testing.T, c *clusters) {
 		t.Fatal(err)
 	}
 	askFor(t, outage, ask)
-	// What changes during an outage is to be in the cluster afterwards.
+	// A change during the outage must be in the cluster afterwards.
 	cloud.allow("branch", "auth")
 	eventually(within(t, 3*time.Minute), t, "the gateway knows what was taken from it", func() (bool, string) {
-		_, _ = inContainer(t.Context(), gateway, "/postern", "check", "cloud") // as who is called does
+		_, _ = inContainer(t.Context(), gateway, "/postern", "check", "cloud") // as a user would do
 		out, err := inContainer(t.Context(), gateway, "/postern", "status", "cloud", "-o", "json")
 		var s api.Status
 		if err == nil {
@@ -172,7 +171,7 @@ func testOwnAPIServerAway(t *testing.T, c *clusters) {
 	cloud.kubectl("delete", "peer", "-n", gatewayNamespace, "branch")
 }
 
-// allow says what a peer may reach here.
+// allow sets what a peer may reach here.
 func (c *cluster) allow(peer string, services ...string) {
 	c.t.Helper()
 	b, err := json.Marshal(map[string]any{"spec": map[string]any{"allow": services}})
@@ -182,7 +181,7 @@ func (c *cluster) allow(peer string, services ...string) {
 	c.kubectl("patch", "peer", "-n", gatewayNamespace, peer, "--type=merge", "-p", string(b))
 }
 
-// askFor asks again and again; the longest time between two answers must be short.
+// askFor asks repeatedly; the longest time between two answers must be short.
 func askFor(t *testing.T, during time.Duration, ask func(context.Context) error) {
 	t.Helper()
 	start, last, gap, answers := time.Now(), time.Now(), time.Duration(0), 0
@@ -205,14 +204,14 @@ func askFor(t *testing.T, during time.Duration, ask func(context.Context) error)
 	}
 }
 
-// inContainer runs a program of a container as its user, past the API server.
+// inContainer runs a program in a container as its user, bypassing the API server.
 func inContainer(ctx context.Context, pid int, args ...string) (string, error) {
 	const user = "65532" // of every image here
 	return netlab.Run(ctx, "", "", append([]string{"nsenter", "-t", strconv.Itoa(pid), "--net", "--mount", "-S", user, "-G", user}, args...)...)
 }
 
-// direct is how the pod client asks the peer's API server without `kubectl exec`, which
-// needs our own: from inside its container's namespaces.
+// direct is how the pod client requests the peer's API server without `kubectl exec`, which needs
+// our own: from inside its container's namespaces.
 func (c *cluster) direct(peer string) func(context.Context) error {
 	c.t.Helper()
 	pid, _ := c.process(gatewayNamespace, "client", "/bin/sleep")

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
 )
 
-// TestHelmSkew upgrades gateways from the chart and the program of an earlier version to this one and
-// back, keeping the values that they were installed with, while they are used.
+// TestHelmSkew upgrades gateways from the chart and program of an earlier version to this one and
+// back, with the same values, while they are in use.
 func TestHelmSkew(t *testing.T) {
 	for _, older := range olderPrograms(t) {
 		t.Run(older.version, func(t *testing.T) {
@@ -41,13 +41,14 @@ func TestHelmSkew(t *testing.T) {
 			}
 			testPods(t, c)
 			for _, replicas := range []string{"replicas=1", "replicas=2"} {
-				for one := range c.both() { // those of before, too
+				for one := range c.both() { // the earlier ones, too
 					one.helmUpgrade(release, gatewayNamespace, chart, "--reuse-values", image, replicas)
 					one.waitRollout(release, gatewayNamespace)
 				}
 				onTime(t, func(late lateness) {
 					for one := range c.both() {
-						// v0.1.0 is gone before Services forget it: who dials it just then waits for 30 s.
+						// v0.1.0 stops before Services notice: a client that dials at that moment
+						// waits for 30 s.
 						c.rolled(t, late, patience, "upgrade to this version, "+replicas, one, func() {
 							one.helmUpgrade(release, gatewayNamespace, chartFolder, "--reuse-values", replicas)
 						})

@@ -13,10 +13,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// outsideNodePort leads to cloud's auth outside the tunnel.
+// outsideNodePort is the port of cloud's auth outside the tunnel.
 const outsideNodePort = 30443
 
-// identityThings go wrong with who edge is to cloud.
+// identityThings are mistakes with edge's identity at cloud.
 func identityThings() []wrongThing {
 	return []wrongThing{
 		{"a wrong token", func(c *clusters) {
@@ -44,10 +44,10 @@ func identityThings() []wrongThing {
 	}
 }
 
-// outside is where cloud is outside the tunnel, for a Peer.
+// outside contains cloud's addresses outside the tunnel, for a Peer.
 type outside struct{ authURL, apiServerURL, ca string }
 
-// serveOutside has the gateway's auth answer outside the tunnel as well.
+// serveOutside makes the gateway's auth answer outside the tunnel as well.
 func (c *cluster) serveOutside() outside {
 	c.t.Helper()
 	ca, err := pki.NewCA("outside")
@@ -68,7 +68,7 @@ func (c *cluster) serveOutside() outside {
 	return outside{fmt.Sprintf("https://%s:%d", cloudNode, outsideNodePort), "https://" + c.Server().String(), string(ca.CertPEM())}
 }
 
-// goOutside has the peer cloud be used outside the tunnel.
+// goOutside makes the peer cloud be used outside the tunnel.
 func (c *cluster) goOutside(o outside) {
 	c.t.Helper()
 	b, err := json.Marshal(map[string]any{"spec": map[string]any{"mode": "OutOfBand",
@@ -79,7 +79,7 @@ func (c *cluster) goOutside(o outside) {
 	c.patchPeer("cloud", string(b))
 }
 
-// useToken shows cloud's auth a token.
+// useToken presents a token to cloud's auth.
 func (c *cluster) useToken(name, token string) {
 	c.t.Helper()
 	c.apply(fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s-text, labels: {postern.dev/use: peer}}\nstringData: {token: %q}\n", name, token),
@@ -92,7 +92,7 @@ func (c *cluster) patchPeer(name, patch string) {
 	c.kubectl("patch", "peer", "-n", gatewayNamespace, name, "--type=merge", "-p", patch)
 }
 
-// expiredToken is what `postern peer token` printed here some time ago.
+// expiredToken returns a token that `postern peer token` printed here some time ago.
 func (c *cluster) expiredToken(other *cluster) string {
 	c.t.Helper()
 	tokens, err := auth.NewDirectTokens(c.privateKey())
@@ -106,7 +106,7 @@ func (c *cluster) expiredToken(other *cluster) string {
 	return string(old)
 }
 
-// privateKey is the gateway's.
+// privateKey returns the gateway's private key.
 func (c *cluster) privateKey() peer.PrivateKey {
 	c.t.Helper()
 	k, err := peer.ParsePrivateKey(strings.TrimSpace(c.secret(release+"-state-key", "private.key")))
@@ -116,8 +116,8 @@ func (c *cluster) privateKey() peer.PrivateKey {
 	return k
 }
 
-// ownersApproval keeps the gateway from approving requests, as the owner of a cluster may who
-// looks at each of them.
+// ownersApproval prevents the gateway from approving requests, as for a cluster whose owner
+// checks each of them.
 const ownersApproval = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: owner-approves}
@@ -137,13 +137,13 @@ metadata: {name: owner-approves}
 spec: {policyName: owner-approves, validationActions: [Deny]}
 `
 
-// deniesRequests has cloud's owner deny what edge asks for, and then let it pass.
+// deniesRequests makes cloud's owner deny edge's requests, and then approve them.
 func (c *clusters) deniesRequests() {
 	cloud, edge, t := c.cloud, c.edge, c.cloud.t
 	t.Helper()
 	denied := wrongThing{code: "PST0525", words: []string{"edge", "KubectlDeny", "kubectl describe csr", "kubectl delete csr"}}
 	eventually(within(t, identityReplacedWithin), t, "a request of edge's is denied", func() (bool, string) {
-		_, _ = edge.postern("check", "cloud") // as who is called does: the token died with its account
+		_, _ = edge.postern("check", "cloud") // as a user would do: the token died with its account
 		for name := range strings.FieldsSeq(cloud.kubectl("get", "csr", "-l", "postern.dev/peer=edge", "-o", "jsonpath={.items[*].metadata.name}")) {
 			cloud.kubectl("certificate", "deny", name)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// bringKey makes a Secret with a private key, as somebody does before the chart is installed,
+// bringKey creates a Secret with a private key, as an operator might before installing the chart,
 // and returns the public key.
 func (c *cluster) bringKey(secret string) string {
 	c.t.Helper()
@@ -22,7 +22,7 @@ func (c *cluster) bringKey(secret string) string {
 	return key.Public().String()
 }
 
-// testBroughtKey: branch's gateway has the key of the Secret that the chart was given, and keeps no
+// testBroughtKey: branch's gateway uses the key of the Secret given to the chart, and stores no
 // other.
 func testBroughtKey(t *testing.T, c *clusters, want string) {
 	if got := c.branch.gatewayStatus().Gateway.PublicKey; got != want {

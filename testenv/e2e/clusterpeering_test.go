@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// peeredWithin is how long two clusters may take from the ticket's arrival until both say
-// that they are connected.
+// peeredWithin is how long two clusters may take from the ticket's arrival until both say that
+// they are connected.
 const peeredWithin = 20 * time.Second
 
-// podRange has the addresses of the pods of each cluster.
+// podRange contains the pod addresses of each cluster.
 var podRange = netip.MustParsePrefix("10.244.0.0/16")
 
-// peerObject is what tests read of a Peer.
+// peerObject is the part of a Peer that tests read.
 type peerObject struct {
 	Metadata struct {
 		Name, UID string
@@ -37,7 +37,7 @@ type peerObject struct {
 	}
 }
 
-// ticketObject is what tests read of a Ticket.
+// ticketObject is the part of a Ticket that tests read.
 type ticketObject struct {
 	Status struct {
 		Phase, Peer, Message string
@@ -63,7 +63,7 @@ func waitObject[T any](c *cluster, path, name, what string, ok func(T) bool) T {
 	return last
 }
 
-// ownObjects is the path of the gateway's own objects of a kind.
+// ownObjects returns the path of the gateway's own objects of a kind.
 func ownObjects(plural string) string {
 	return "/apis/postern.dev/v1alpha1/namespaces/" + gatewayNamespace + "/" + plural
 }
@@ -90,7 +90,7 @@ func (c *cluster) secret(name, key string) string {
 	return string(b)
 }
 
-// invite has a ticket made by an object, and returns its text.
+// invite creates a ticket by an object, and returns its text.
 func (c *cluster) invite(name, spec string) string {
 	c.t.Helper()
 	c.apply(fmt.Sprintf("apiVersion: postern.dev/v1alpha1\nkind: Ticket\nmetadata: {name: %s}\nspec: {invite: {%s}}\n", name, spec),
@@ -114,8 +114,8 @@ spec: {join: {secretRef: {name: %[1]s-text, key: ticket}, %[3]s}}
 `, name, ticket, spec), "apply", "-n", gatewayNamespace, "-f", "-")
 }
 
-// testPeering hands a ticket from cloud to edge and waits until both sides show each other
-// as connected.
+// testPeering hands a ticket from cloud to edge and waits until each side shows the other as
+// connected.
 func testPeering(t *testing.T, c *clusters) {
 	ticket := c.cloud.invite("edge", "name: edge")
 	start := time.Now()
@@ -164,7 +164,7 @@ func (p peerObject) has(condition, status string) bool {
 	return false
 }
 
-// both are the two, each with the other.
+// both returns the two clusters, each with the other.
 func (c *clusters) both() map[*cluster]*cluster {
 	return map[*cluster]*cluster{c.edge: c.cloud, c.cloud: c.edge}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// onMachine uses what edge exports from a machine without a cluster, at listeners of its own: as it is
-// configured and again, and over a restart of its gateway.
+// onMachine uses edge's exports from a machine without a cluster, at listeners of its own: as
+// configured, after changes, and across a restart of its gateway.
 func (s *clusterset) onMachine(t *testing.T) {
 	t.Helper()
 	local := map[string]string{"shop/web:80": "127.0.0.1:8080", "shop/web:9000/UDP": "127.0.0.1:9000/UDP"}
@@ -49,7 +49,7 @@ func (s *clusterset) onMachine(t *testing.T) {
 		return strings.Contains(string(b[:n]), "hello"), fmt.Sprintf("%q, %v", b[:n], err)
 	})
 
-	// A pod alone gets an address, and a service gives its own up.
+	// Only a pod gets an address, and a service gives its own up.
 	delete(local, "shop/web:80")
 	local["shop/each:8080@web-1"] = "127.0.0.1:8081"
 	g.reload()

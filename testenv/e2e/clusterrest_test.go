@@ -14,8 +14,8 @@ import (
 
 const (
 	podRestFor = 20 * time.Second
-	// Bounds of a pod with one peer that nobody uses: anonymous memory and the pod's
-	// cgroup, in bytes, and the share of one core, of which a busy machine takes more.
+	// Limits of an idle pod with one peer: anonymous memory and the pod's cgroup, in bytes, and
+	// the share of one core, which is higher on a busy machine.
 	podAnonymous = 30 << 20
 	podMemory    = 64 << 20
 	podCPU       = 0.02
@@ -43,14 +43,14 @@ func testPodAtRest(t *testing.T, c *clusters) {
 	}
 }
 
-// process finds the process of a program in a pod, and the memory that the pod uses by its
-// cgroup, in bytes.
+// process finds the process of a program in a pod, and the pod's memory according to its cgroup,
+// in bytes.
 func (c *cluster) process(namespace, pod, program string) (pid, memory int) {
 	c.t.Helper()
 	uid := c.kubectl("get", "pod", "-n", namespace, pod, "-o", "jsonpath={.metadata.uid}")
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() || !strings.HasSuffix(path, "pod"+uid) {
-			return nil //nolint:nilerr // cgroups of others come and go
+			return nil //nolint:nilerr // other cgroups come and go
 		}
 		for _, name := range []string{"memory.usage_in_bytes", "memory.current"} { // v1, v2
 			if b, err := os.ReadFile(filepath.Join(path, name)); err == nil {

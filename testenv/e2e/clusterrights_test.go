@@ -22,17 +22,17 @@ import (
 	"github.com/postern-dev/postern/testenv/kube"
 )
 
-// gatewayAccount is who the gateway is at its own API server.
+// gatewayAccount is the gateway's user at its own API server.
 const gatewayAccount = "system:serviceaccount:" + gatewayNamespace + ":" + release
 
-// testRights tries to become mightier with the token that is in the gateway's pod. What the
-// account may do, control/kube/guard compares with a list.
+// testRights tries to gain rights with the token in the gateway's pod. control/kube/guard
+// compares the account's rights with a list.
 func testRights(t *testing.T, c *clusters) {
 	cloud := c.cloud
 	cloud.escalate(cloud.podToken(), func(escalation) bool { return true })
 }
 
-// podToken is what is mounted into the gateway's pod.
+// podToken returns the token that is mounted into the gateway's pod.
 func (c *cluster) podToken() string {
 	c.t.Helper()
 	pid, _ := c.process(gatewayNamespace, c.activePod(), "/postern")
@@ -43,14 +43,14 @@ func (c *cluster) podToken() string {
 	return string(b)
 }
 
-// escalation is a way for whoever has the gateway's token to become mightier.
+// escalation is a way for the holder of the gateway's token to gain rights.
 type escalation struct {
 	name, method, path, body, as string
 }
 
 const rbacAPI = "/apis/rbac.authorization.k8s.io/v1"
 
-// escalations are 12 of them.
+// escalations returns 12 of them.
 func escalations(request []byte) []escalation {
 	binding := func(kind string) string {
 		return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":%q,"metadata":{"name":"up"},
@@ -80,7 +80,7 @@ func escalations(request []byte) []escalation {
 	}
 }
 
-// escalate tries those that are chosen with a token; each must be refused, and not for being
+// escalate tries the chosen ones with a token. Each must be refused, and not because it is
 // malformed.
 func (c *cluster) escalate(token string, chosen func(escalation) bool) {
 	c.t.Helper()
@@ -96,7 +96,7 @@ func (c *cluster) escalate(token string, chosen func(escalation) bool) {
 			c.t.Errorf("%s: got %d, want %d: %.300s", e.name, status, http.StatusForbidden, body)
 		}
 		if e.as != "" || strings.HasSuffix(e.path, "stdout=true") {
-			continue // the administrator is whom it would be, and exec has no dry run
+			continue // it would impersonate the administrator, and exec has no dry run
 		}
 		e.path += map[bool]string{true: "&", false: "?"}[strings.Contains(e.path, "?")] + "dryRun=All"
 		if status, body := c.ask(admin, e, ""); status >= http.StatusBadRequest {
@@ -131,8 +131,8 @@ func (c *cluster) ask(client *http.Client, e escalation, token string) (int, str
 	return resp.StatusCode, body.String()
 }
 
-// testLabel: whoever lacks the label is refused, in the gateway's namespace and in another;
-// with the label, pods of either namespace get through.
+// testLabel: pods without the label are refused, in the gateway's namespace and in another. With
+// the label, pods of either namespace get through.
 func testLabel(t *testing.T, c *clusters) {
 	edge := c.edge
 	const allowed = "postern.dev/peer-cloud: allow"
@@ -151,7 +151,7 @@ func testLabel(t *testing.T, c *clusters) {
 			t.Errorf("a pod with labels %q reaches cloud: %v, want %v: %v\n%s", p.labels, got, p.want, err, out)
 		}
 	}
-	// What counts is the label of the moment.
+	// The current label counts.
 	edge.kubectl("label", "pod", "-n", gatewayNamespace, "friend", "postern.dev/peer-cloud-")
 	eventually(within(t, patience), t, "the pod that lost its label is refused", func() (bool, string) {
 		out, err := edge.reach("friend")
@@ -164,10 +164,10 @@ func testLabel(t *testing.T, c *clusters) {
 	})
 }
 
-// reachTime is how long kubectl tries, which goes on after a connection was refused.
+// reachTime is how long kubectl tries; it continues after a refused connection.
 const reachTime = "6"
 
-// reach asks cloud's API server from a pod of edge.
+// reach requests cloud's API server from a pod of edge.
 func (c *cluster) reach(pod string) (string, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -175,7 +175,7 @@ func (c *cluster) reach(pod string) (string, error) {
 	return c.Kubectl(ctx, "", inside(pod, "/bin/timeout", reachTime, "/bin/kubectl", "get", "--raw", "/api")...)
 }
 
-// testEditCannotInvite: who may edit the gateway's namespace may see peers, and not let
+// testEditCannotInvite: a user who may edit the gateway's namespace may see peers, but not let
 // clusters in.
 func testEditCannotInvite(t *testing.T, c *clusters) {
 	cloud := c.cloud
@@ -192,7 +192,7 @@ func testEditCannotInvite(t *testing.T, c *clusters) {
 			t.Errorf("a user with role edit creates\n%s%s, %v; want it forbidden", manifest, out, err)
 		}
 	}
-	// The role that lets him see is aggregated by a controller.
+	// A controller aggregates the role that lets the user see Peers.
 	eventually(within(t, patience), t, "a user with role edit sees Peers", func() (bool, string) {
 		out, err := cloud.Kubectl(within(t, patience), "", "get", "peers", "-n", gatewayNamespace, "-o", "name", "--as", editor)
 		return err == nil && strings.Contains(out, "edge"), fmt.Sprint(out, err)
@@ -210,7 +210,7 @@ func testEditCannotInvite(t *testing.T, c *clusters) {
 	}
 }
 
-// anonymous speaks to the API server from its own network, with no identity of its own.
+// anonymous connects to the API server from its own network, without an identity.
 func (c *cluster) anonymous() http.RoundTripper {
 	c.t.Helper()
 	ca, err := os.ReadFile(c.CAFile())
@@ -225,7 +225,7 @@ func (c *cluster) anonymous() http.RoundTripper {
 	}
 }
 
-// signingRequest asks for a certificate of the controller manager, in PEM.
+// signingRequest returns a request for a certificate of the controller manager, in PEM.
 func signingRequest(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,13 +16,13 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// identityReplacedWithin bounds how long a pod may be without a good token: the gateway has
-// another within seconds, and the kubelet brings it into the pod within a minute or two, or later if it is busy.
+// identityReplacedWithin bounds how long a pod may have no valid token. The gateway has another
+// within seconds, and the kubelet mounts it within a minute or two, or later if it is busy.
 const identityReplacedWithin = 5 * time.Minute
 
-// testRotation gives each gateway another key, and with it the two another preshared key, and
-// edge another identity at cloud. The Peers stay, and a pod of edge goes on with cloud's API
-// server by the Secret that it has mounted.
+// testRotation gives each gateway another key, the two another preshared key, and edge another
+// identity at cloud. The Peers stay, and a pod of edge continues to use cloud's API server with
+// its mounted Secret.
 func testRotation(t *testing.T, c *clusters) {
 	edge, cloud := c.edge, c.cloud
 	watch := edge.follows()
@@ -47,14 +47,14 @@ func testRotation(t *testing.T, c *clusters) {
 		if p := one.presharedKey(other.name); p == psk || p != other.presharedKey(one.name) {
 			t.Errorf("%s and %s have not agreed on another preshared key", one.name, other.name)
 		}
-		if one == cloud { // with edge's key its account is another, and the kubelet has yet to bring the token
+		if one == cloud { // with edge's key its account changed, and the kubelet has yet to mount the token
 			edge.sees(watch, cloud, "key-of-cloud")
 		}
 		t.Logf("%s has another key: all is as before %v after the command", one.name, time.Since(start).Round(100*time.Millisecond))
 	}
 
-	// With edge's key its account was replaced too: what is deleted next is what its identity
-	// hangs on now.
+	// With edge's key its account was replaced, too. Next the new account is deleted, on which
+	// its identity depends.
 	before := edge.identity("cloud")
 	eventually(within(t, patience), t, "edge has an identity of its present account", func() (bool, string) {
 		account, _ := cloud.Kubectl(within(t, patience), "", "get", "serviceaccount", "-n", accountNamespace, edgeAccount, "-o", "jsonpath={.metadata.uid}")
@@ -70,7 +70,7 @@ func testRotation(t *testing.T, c *clusters) {
 	})
 	t.Logf("edge has another identity %v after its account was deleted", time.Since(start).Round(100*time.Millisecond))
 	// With cloud's key its account at edge was replaced as well. A token works for some seconds
-	// more than its account, so that the pod's works says nothing yet.
+	// longer than its account, so the pod's success shows nothing yet.
 	for one, other := range c.both() {
 		eventually(within(t, identityReplacedWithin), t, "the pod in "+one.name+" has its new identity", func() (bool, string) {
 			mounted, err := one.Kubectl(within(t, patience), "", inside("client", "/bin/sh", "-c", "read -r token </peer/token; echo $token")...)
@@ -90,8 +90,8 @@ func testRotation(t *testing.T, c *clusters) {
 	watch.Kill()
 }
 
-// identity is what the gateway shows to a peer's API server. Two that are issued within a second
-// end in the same one.
+// identity returns what the gateway presents to a peer's API server. Two that are issued within a
+// second expire in the same second.
 func (c *cluster) identity(name string) *clientauthentication.ExecCredentialStatus {
 	c.t.Helper()
 	out, err := c.postern("credential", name)
@@ -102,7 +102,7 @@ func (c *cluster) identity(name string) *clientauthentication.ExecCredentialStat
 	return got.Status
 }
 
-// accountOf is the UID of the service account that a token was issued for.
+// accountOf returns the UID of the service account of a token.
 func accountOf(t *testing.T, token string) string {
 	t.Helper()
 	var claims struct {
@@ -124,7 +124,7 @@ func accountOf(t *testing.T, token string) string {
 	return claims.Kubernetes.ServiceAccount.UID
 }
 
-// follows watches the peer's ConfigMaps from the pod client, as a controller does: whenever the
+// follows watches the peer's ConfigMaps from the pod client, like a controller: whenever the
 // watch ends it lists, and watches again.
 func (c *cluster) follows() *netlab.Process {
 	c.t.Helper()
@@ -132,7 +132,7 @@ func (c *cluster) follows() *netlab.Process {
 	return c.node.Start(netlab.Command{Args: append([]string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig()}, inside("client", "/bin/sh", "-c", script)...)})
 }
 
-// sees makes a ConfigMap in the other cluster, and waits until the watch tells of it.
+// sees creates a ConfigMap in the other cluster, and waits until the watch reports it.
 func (c *cluster) sees(watch *netlab.Process, other *cluster, name string) {
 	c.t.Helper()
 	other.kubectl("create", "configmap", "-n", tenant, name)
@@ -141,13 +141,13 @@ func (c *cluster) sees(watch *netlab.Process, other *cluster, name string) {
 	}
 }
 
-// presharedKey is what the gateway's state has for a peer.
+// presharedKey returns a peer's preshared key from the gateway's state.
 func (c *cluster) presharedKey(name string) string {
 	c.t.Helper()
 	var state struct {
 		Peers []struct{ Name, PresharedKey string }
 	}
-	_, document, _ := strings.Cut(c.secret(release+"-state-peers", "peers.json"), "\n") // behind the header
+	_, document, _ := strings.Cut(c.secret(release+"-state-peers", "peers.json"), "\n") // after the header
 	if err := json.Unmarshal([]byte(document), &state); err != nil {
 		c.t.Fatal(err)
 	}

@@ -23,27 +23,28 @@ import (
 )
 
 const (
-	// exportCount is how many services the clusters export together, each about as many. Every one has
-	// a port of TCP and one of UDP.
+	// exportCount is how many services the clusters export together, each about as many. Every
+	// service has a TCP and a UDP port.
 	exportCount = 500
-	// changedWithin is how long a change of one service may take until it is seen elsewhere.
+	// changedWithin is how long a change of one service may take until it is visible elsewhere.
 	changedWithin = 2 * time.Second
-	// restFor is how long the clusters are looked at while nothing happens, with at most restRequests
-	// requests a second of each gateway.
+	// restFor is how long the clusters are observed at rest, with at most restRequests requests
+	// per second of each gateway.
 	restFor      = 2 * time.Minute
 	restRequests = 1.0
-	// moreMemory is what the services of all clusters may take of a gateway's memory, in bytes.
+	// moreMemory is how much of a gateway's memory the services of all clusters may take, in
+	// bytes.
 	moreMemory = 20 << 20
-	// alonePart is how much longer than a client that does nothing but write the same it may take until all
-	// is imported.
+	// alonePart is how much longer the import may take than a client that only writes the same
+	// objects.
 	alonePart = 2
-	// pathLoss is how long the path is away.
+	// pathLoss is how long the path is lost.
 	pathLoss = 10 * time.Second
-	// recoveredWithin bounds how long all may take after a fault: peers come back within a minute or so.
+	// recoveredWithin bounds the recovery after a fault: peers come back within about a minute.
 	recoveredWithin = 3 * time.Minute
 )
 
-// counting has the API server count a gateway's requests apart from others.
+// counting makes the API server count a gateway's requests separately.
 const counting = `apiVersion: flowcontrol.apiserver.k8s.io/v1
 kind: FlowSchema
 metadata: {name: counted}
@@ -57,7 +58,7 @@ spec:
     nonResourceRules: [{verbs: ["*"], nonResourceURLs: ["*"]}]
 `
 
-// requests is how many requests of the gateway the API server has taken so far.
+// requests returns how many requests of the gateway the API server has handled so far.
 func (c *cluster) requests() int {
 	c.t.Helper()
 	n := 0
@@ -74,14 +75,14 @@ func (c *cluster) requests() int {
 	return n
 }
 
-// memory is what the active gateway has allocated, in bytes.
+// memory returns what the active gateway has allocated, in bytes.
 func (c *cluster) memory() int {
 	c.t.Helper()
 	pid, _ := c.process(gatewayNamespace, c.activePod(), "/postern")
 	return rssAnon(c.t, pid)
 }
 
-// exported are the names of the services that a cluster has.
+// exported returns the names of a cluster's services.
 func (s *clusterset) exported(one *cluster) (names []string) {
 	share := (exportCount + len(s.all) - 1) / len(s.all)
 	first := share * slices.Index(s.all, one)
@@ -91,7 +92,7 @@ func (s *clusterset) exported(one *cluster) (names []string) {
 	return names
 }
 
-// serve has a pod in each cluster, and all its services lead to it.
+// serve runs a pod in each cluster to which all its services lead.
 func (s *clusterset) serve(t *testing.T) {
 	t.Helper()
 	for _, one := range s.all {
@@ -116,13 +117,13 @@ func (s *clusterset) serve(t *testing.T) {
 const (
 	slicesPath  = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"
 	importsPath = "/apis/multicluster.x-k8s.io/v1beta1/namespaces/shop/serviceimports"
-	// derived selects what the gateway makes.
+	// derived selects the objects that the gateway creates.
 	derived           = "?labelSelector=app.kubernetes.io/managed-by%3Dpostern"
 	derivedPath       = "/api/v1/namespaces/shop/services" + derived
 	derivedSlicesPath = slicesPath + derived
 )
 
-// seen watches objects until so many have been as they should be.
+// seen watches objects until the given number satisfies ok.
 func seen[T any](t *testing.T, c *cluster, path string, want int, ok func(T) bool) error {
 	t.Helper()
 	done := map[string]bool{}
@@ -140,12 +141,12 @@ func seen[T any](t *testing.T, c *cluster, path string, want int, ok func(T) boo
 	return nil
 }
 
-// imported is that an import has an address, and is of a number of clusters.
+// imported reports whether an import has an address and a number of clusters.
 func imported(x v1beta1.ServiceImport) bool {
 	return len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1
 }
 
-// exports is the manifest of the exports of services.
+// exports returns the manifest of the exports of services.
 func exports(names []string) string {
 	var out strings.Builder
 	for _, name := range names {
@@ -154,7 +155,7 @@ func exports(names []string) string {
 	return out.String()
 }
 
-// together calls do for all clusters at a time, and fails the test with what they return.
+// together calls do for all clusters concurrently, and fails the test on an error.
 func (s *clusterset) together(t *testing.T, do func(*cluster) error) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -171,8 +172,8 @@ func (s *clusterset) together(t *testing.T, do func(*cluster) error) {
 	}
 }
 
-// TestFiveHundredExports has three clusters export 500 services to each other, and takes from them, while
-// they do so, what can be taken away.
+// TestFiveHundredExports has three clusters export 500 services to each other, and breaks
+// everything that can be broken meanwhile.
 func TestFiveHundredExports(t *testing.T) {
 	s := startClusterset(t, nil, "edge", "branch", "cloud")
 	s.install()
@@ -225,7 +226,8 @@ func TestFiveHundredExports(t *testing.T) {
 	s.takeover(t)
 	s.faults(t)
 	s.gone(t)
-	// API servers that have to share few processors take longer for so many writes than an import may.
+	// API servers that share few processors may take longer for so many writes than an import
+	// may.
 	alone := s.alone(t, written)
 	t.Logf("500 exports are imported after %v, want at most %v; a client that does nothing but write the same takes %v", took.Round(10*time.Millisecond), importedWithin, alone.Round(10*time.Millisecond))
 	if took > max(slow()*importedWithin, alonePart*alone) {
@@ -233,13 +235,14 @@ func TestFiveHundredExports(t *testing.T) {
 	}
 }
 
-// object is one of the API, at the path of its kind.
+// object is an API object, with the path of its kind.
 type object struct {
 	path string
 	body map[string]any
 }
 
-// written is what the cluster's gateway has written, as somebody else can write it.
+// written returns what the cluster's gateway has written, in a form that another client can
+// write.
 func (c *cluster) written() (out []object) {
 	c.t.Helper()
 	for _, path := range []string{derivedPath, derivedSlicesPath, importsPath + derived} {
@@ -261,7 +264,8 @@ func (c *cluster) written() (out []object) {
 	return out
 }
 
-// alone has a client of each cluster write what its gateway wrote, and tells how long that takes.
+// alone has a client of each cluster write what its gateway wrote, and returns how long that
+// takes.
 func (s *clusterset) alone(t *testing.T, list map[*cluster][]object) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -291,7 +295,7 @@ func (s *clusterset) alone(t *testing.T, list map[*cluster][]object) time.Durati
 	return time.Since(begin)
 }
 
-// send has the API server take a body.
+// send sends a body to the API server, which must accept it.
 func (c *cluster) send(client *http.Client, method, path, contentType string, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -315,8 +319,8 @@ func (c *cluster) send(client *http.Client, method, path, contentType string, bo
 	}
 }
 
-// first has each cluster export one service until all have it: they know of each other then, and what is
-// measured after it does not wait for that.
+// first has each cluster export one service until all have it. Then they know each other, and
+// later measurements do not wait for that.
 func (s *clusterset) first(t *testing.T) {
 	t.Helper()
 	for _, one := range s.all {
@@ -336,7 +340,7 @@ func (s *clusterset) first(t *testing.T) {
 	}
 }
 
-// change has the port of one service be another, and one withdrawn.
+// change changes the port of one service, and withdraws another.
 func (s *clusterset) change(t *testing.T) {
 	t.Helper()
 	name := s.exported(s.edge)[0]
@@ -364,7 +368,7 @@ func (s *clusterset) change(t *testing.T) {
 	s.settled(t, "it is exported again", nil)
 }
 
-// status is that of a request for a path of the API server.
+// status returns the HTTP status for a path of the API server.
 func (c *cluster) status(path string) int {
 	c.t.Helper()
 	client := c.AdminClient()
@@ -381,7 +385,7 @@ func (c *cluster) status(path string) int {
 	return resp.StatusCode
 }
 
-// use asks the first and the last service of each other cluster, from a pod of each.
+// use requests the first and the last service of each other cluster, from a pod of each.
 func (s *clusterset) use(t *testing.T) {
 	t.Helper()
 	for _, one := range s.all {
@@ -399,7 +403,7 @@ func (s *clusterset) use(t *testing.T) {
 	}
 }
 
-// rest looks at what the gateways do while nothing happens, and at the memory that they have then.
+// rest checks the gateways' requests and memory at rest.
 func (s *clusterset) rest(t *testing.T, without map[*cluster]int) {
 	t.Helper()
 	begin, before := time.Now(), map[*cluster]int{}
@@ -420,8 +424,8 @@ func (s *clusterset) rest(t *testing.T, without map[*cluster]int) {
 	}
 }
 
-// takeover ends the active gateway of cloud, first its pod as Kubernetes does and then its process at once. All
-// services lead to the one that is active then, and connections that were open have ended.
+// takeover ends the active gateway of cloud, first by deleting its pod and then by killing its
+// process. All services then lead to the new active one, and open connections have ended.
 func (s *clusterset) takeover(t *testing.T) {
 	t.Helper()
 	name := s.exported(s.edge)[0]
@@ -464,7 +468,7 @@ func (s *clusterset) takeover(t *testing.T) {
 	}
 }
 
-// faults has edge's exports come and go, with a fault while they do: all is as it should be after it.
+// faults adds and removes edge's exports during a fault; afterwards all must be correct.
 func (s *clusterset) faults(t *testing.T) {
 	t.Helper()
 	names := s.exported(s.edge)
@@ -503,7 +507,7 @@ func (s *clusterset) faults(t *testing.T) {
 			}
 			was, begin := s.imports(s.cloud), time.Now()
 			var changing sync.WaitGroup
-			changing.Go(func() { // the API server may go away under it: then it is done again
+			changing.Go(func() { // if the API server goes away meanwhile it is repeated
 				_, _ = s.edge.Kubectl(within(t, patience), exports(names), args...)
 			})
 			eventually(within(t, patience), t, "the change comes to cloud", func() (bool, string) {
@@ -521,12 +525,12 @@ func (s *clusterset) faults(t *testing.T) {
 	s.use(t)
 }
 
-// imports are the names of a cluster's imports.
+// imports returns the names of a cluster's imports.
 func (s *clusterset) imports(one *cluster) string {
 	return one.kubectl("get", "serviceimports", "-n", "shop", "-o", "name")
 }
 
-// settled waits until all clusters have what is exported, but for some, and nothing besides.
+// settled waits until all clusters have exactly the exported services, except some.
 func (s *clusterset) settled(t *testing.T, what string, without map[string]bool) {
 	t.Helper()
 	ctx := within(t, recoveredWithin)
@@ -538,7 +542,7 @@ func (s *clusterset) settled(t *testing.T, what string, without map[string]bool)
 	}
 }
 
-// compare says what a cluster has not got of its imports, and what it has besides.
+// compare says which imports a cluster lacks, and which it should not have.
 func (s *clusterset) compare(one *cluster, without map[string]bool) (wrong []string) {
 	gateway := ""
 	if active := one.activePod(); active != "" {
@@ -603,7 +607,7 @@ func (s *clusterset) compare(one *cluster, without map[string]bool) (wrong []str
 	return wrong
 }
 
-// gone uninstalls the gateways. Nothing that they made is left.
+// gone uninstalls the gateways. Nothing that they created may be left.
 func (s *clusterset) gone(t *testing.T) {
 	t.Helper()
 	s.together(t, func(one *cluster) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/testenv/tmux"
 )
 
-// testScreen shows both gateways on one screen, by contexts of a kubeconfig, where nothing of the
-// clusters can be reached but their API servers.
+// testScreen shows both gateways on one screen, by contexts of a kubeconfig. Only the clusters'
+// API servers can be reached.
 func testScreen(t *testing.T, c *clusters) {
 	config := filepath.Join(tempDir(t), "config")
 	if err := os.WriteFile(config, []byte(contexts(t, c.cloud, c.edge)), 0o600); err != nil {
@@ -69,8 +69,8 @@ func testScreen(t *testing.T, c *clusters) {
 	}
 }
 
-// contexts is a kubeconfig with a context for each cluster, by its name. The API servers are reached by
-// listeners here, which lead into the networks of their nodes.
+// contexts returns a kubeconfig with a context for each cluster, by its name. The API servers are
+// reached through listeners here, which lead into their nodes' networks.
 func contexts(t *testing.T, all ...*cluster) string {
 	t.Helper()
 	var clusters, users, contexts strings.Builder
@@ -85,7 +85,7 @@ func contexts(t *testing.T, all ...*cluster) string {
 	return "apiVersion: v1\nkind: Config\nclusters:\n" + clusters.String() + "users:\n" + users.String() + "contexts:\n" + contexts.String()
 }
 
-// leadTo listens for connections that lead to a cluster's API server.
+// leadTo listens for connections and forwards them to a cluster's API server.
 func leadTo(t *testing.T, c *cluster) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -103,7 +103,7 @@ func leadTo(t *testing.T, c *cluster) string {
 				defer near.Close()
 				far, err := c.node.DialContext(t.Context(), "tcp", c.Server().String())
 				if err != nil {
-					return // as a connection that is refused
+					return // like a refused connection
 				}
 				defer far.Close()
 				go func() {

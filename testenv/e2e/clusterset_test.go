@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// importedWithin is how long an export may take to be usable elsewhere, withdrawnWithin
-	// until it is not any more.
+	// importedWithin is how long an export may take to be usable elsewhere, withdrawnWithin how
+	// long until it is no longer usable.
 	importedWithin  = 10 * time.Second
 	withdrawnWithin = 5 * time.Second
-	// overWithin is how long it may take until a service is used through another replica, once
-	// the active pod of the importing gateway ends.
+	// overWithin is how long a service may be unusable after the importing gateway's active pod
+	// ends, until another replica serves it.
 	overWithin = 10 * time.Second
-	// clientPatience is how long a client waits for an answer that may not come, before it asks again.
+	// clientPatience is how long a client waits for an answer before it asks again.
 	clientPatience = 2 * time.Second
 )
 
-// clusterset is clusters that export services to each other. All have the same ranges of
-// pods and Services, and CoreDNS. The operator has an address in either network.
+// clusterset is a set of clusters that export services to each other. All have the same ranges of
+// pods and Services, and CoreDNS. The operator has an address in both networks.
 //
 //	edge 192.168.7.10 ─┬─ 192.168.7.1 nat 198.51.100.20 ── wan ─┬─ 198.51.100.10 cloud
 //	                   │                                        ├─ 198.51.100.30 branch
@@ -41,7 +41,7 @@ const (
 //	                   └──────────────── operator ──────────────┘
 type clusterset struct {
 	edge, cloud, branch *cluster
-	all                 []*cluster // those that there are; each joins those after it
+	all                 []*cluster // the existing ones; each joins those after it
 	wan                 *netlab.Network
 	nat                 *netlab.NAT
 	operator            *netlab.Host
@@ -49,8 +49,8 @@ type clusterset struct {
 
 const setRelay = "198.51.100.40"
 
-// newClusterset starts edge and cloud with further images, has gateways in them that may export
-// and import everywhere, and peers them.
+// newClusterset starts edge and cloud with further images, with gateways that may export and
+// import everywhere, and peers them.
 func newClusterset(t *testing.T, further ...string) *clusterset {
 	t.Helper()
 	s := startClusterset(t, further, "edge", "cloud")
@@ -59,7 +59,7 @@ func newClusterset(t *testing.T, further ...string) *clusterset {
 	return s
 }
 
-// startClusterset starts clusters by their names, with further images.
+// startClusterset starts clusters with the given names and further images.
 func startClusterset(t *testing.T, further []string, names ...string) *clusterset {
 	t.Helper()
 	lab := netlab.New(t)
@@ -113,7 +113,7 @@ func startClusterset(t *testing.T, further []string, names ...string) *clusterse
 	return s
 }
 
-// install installs the gateways with values, or changes the values that they are installed with.
+// install installs the gateways with values, or changes the values.
 func (s *clusterset) install(values ...string) {
 	for _, one := range s.all {
 		own := []string{"service.type=NodePort", fmt.Sprintf("service.nodePort=%d", cloudNodePort)}
@@ -129,7 +129,7 @@ func (s *clusterset) install(values ...string) {
 	}
 }
 
-// peer peers each with each, and has them exchange whatever is exported.
+// peer peers each cluster with each other one, and makes them exchange all exports.
 func (s *clusterset) peer() {
 	for i, one := range s.all {
 		for _, other := range s.all[i+1:] {
@@ -144,13 +144,13 @@ func (s *clusterset) peer() {
 	}
 }
 
-// others are all but one.
+// others returns all but one.
 func (s *clusterset) others(one *cluster) []*cluster {
 	return slices.DeleteFunc(slices.Clone(s.all), func(c *cluster) bool { return c == one })
 }
 
-// cutDirect leaves the clusters the relay alone, and waits until edge uses it. If that is edge's own
-// relay, cloud sees its node's address instead: what comes to a NodePort comes from there.
+// cutDirect leaves the clusters only the relay, and waits until edge uses it. If it is edge's own
+// relay, cloud sees its node's address instead: traffic to a NodePort comes from there.
 func (s *clusterset) cutDirect(t *testing.T) {
 	t.Helper()
 	s.wan.Drop(fmt.Sprintf("ip protocol udp ip saddr %s ip daddr %s", cloudNATAddr, cloudNode), fmt.Sprintf("ip protocol udp ip saddr %s ip daddr %s", cloudNode, cloudNATAddr))
@@ -158,8 +158,8 @@ func (s *clusterset) cutDirect(t *testing.T) {
 	s.cloud.waitPeer(s.edge.name, "connected", func(p peerObject) bool { return p.Status.State == "connected" })
 }
 
-// held is a connection that does nothing, through an import, from a pod of a cluster. It prints when it is open, and
-// how it ended.
+// held opens an idle connection through an import, from a pod of a cluster. It prints when it is
+// open, and how it ended.
 func (c *cluster) held(t *testing.T, name string) *netlab.Process {
 	t.Helper()
 	p := c.node.Start(netlab.Command{Args: []string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig(),
@@ -170,7 +170,7 @@ func (c *cluster) held(t *testing.T, name string) *netlab.Process {
 	return p
 }
 
-// killGateway kills the active gateway's process at once.
+// killGateway kills the active gateway's process.
 func (c *cluster) killGateway() {
 	c.t.Helper()
 	pid, _ := c.process(gatewayNamespace, c.activePod(), "/postern")
@@ -219,9 +219,9 @@ kind: ServiceExport
 metadata: {name: each}
 `
 
-// TestServicesAcrossClusters exports a service in the cluster behind the NAT and uses it at a machine
-// without a cluster, and in the other by its clusterset name, from a pod, while the gateway there changes over to another replica, and
-// until it is withdrawn.
+// TestServicesAcrossClusters exports a service in the cluster behind the NAT. It is used on a
+// machine without a cluster, and in the other cluster by its clusterset name, from a pod, while
+// the gateway there switches to another replica, and until the export is withdrawn.
 func TestServicesAcrossClusters(t *testing.T) {
 	s := newClusterset(t)
 	for _, one := range s.all {

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// lasting is what no change of a release changes: who the gateway is, whom it knows and as whom it
-// is known, and where its cluster finds the other one.
+// lasting is what no change of a release may change: the gateway's key, its peers, its identity
+// at them, and the address under which its cluster finds the other one.
 type lasting struct{ key, peer, accounts, service string }
 
 func (c *cluster) lasting(other *cluster) lasting {
@@ -24,14 +24,14 @@ func (c *cluster) lasting(other *cluster) lasting {
 		c.kubectl("get", "service", "-n", gatewayNamespace, "postern-"+other.name, "-o", "jsonpath={.metadata.uid} {.spec.clusterIP}")}
 }
 
-// podUIDs are those of the gateway's pods.
+// podUIDs returns the UIDs of the gateway's pods.
 func (c *cluster) podUIDs() []string {
 	c.t.Helper()
 	return strings.Fields(c.kubectl("get", "pods", "-n", gatewayNamespace, "-l", "app.kubernetes.io/name=postern", "-o", "jsonpath={.items[*].metadata.uid}"))
 }
 
-// watching watches ConfigMaps of the other cluster from the pod client, by one connection that is
-// made again when it has ended. What it returns waits until it tells of a change that is made now.
+// watching watches ConfigMaps of the other cluster from the pod client, on one connection that is
+// opened again after it has ended. sees makes a change and waits until the watch reports it.
 func (c *cluster) watching(other *cluster) (sees func(ctx context.Context, name string) error, stop func()) {
 	c.t.Helper()
 	const script = `while :; do /bin/kubectl get configmaps -n ` + tenant + ` --watch -o name 2>/dev/null; done`
@@ -45,10 +45,10 @@ func (c *cluster) watching(other *cluster) (sees func(ctx context.Context, name 
 	}, p.Kill
 }
 
-// rolled has change replace all pods of a cluster's gateway, one after the other, while edge uses cloud,
-// by connections that are made all the time and by one that stays, and waits until all of them are
-// ready. Nobody is without an answer for longer than replacedWithin, nor without the watch for longer than
-// blindFor, or late is told; and nothing is lost.
+// rolled has change replace all pods of a cluster's gateway, one after the other, and waits until
+// all are ready. Meanwhile edge uses cloud, with new connections all the time and a permanent
+// one. Nobody may be without an answer for longer than replacedWithin, nor without the watch for
+// longer than blindFor, or late is called; and nothing may be lost.
 func (c *clusters) rolled(t *testing.T, late lateness, blindFor time.Duration, what string, rolling *cluster, change func()) {
 	t.Helper()
 	what = rolling.name + ", " + what
@@ -105,8 +105,8 @@ func (c *cluster) rollback() {
 	}
 }
 
-// testUpgrade changes values of both gateways, of which cloud has two replicas, and returns to those
-// before at cloud. Other tests run beside it: make test-helm holds the time that it may take.
+// testUpgrade changes values of both gateways, of which cloud has two replicas, and restores
+// cloud's. Other tests run at the same time: make test-helm checks the time that it may take.
 func testUpgrade(t *testing.T, c *clusters) {
 	cloud, edge := c.cloud, c.edge
 	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)

@@ -18,19 +18,19 @@ import (
 const (
 	// tenant is the namespace in which peers have rights, by the chart's issuer.access.
 	tenant = "tenant"
-	// clusterWatch is how long a watch through the tunnel must live, and clusterCopy the
-	// size of the file that goes there and back, in bytes.
+	// clusterWatch is how long a watch through the tunnel must live, and clusterCopy the size of
+	// the file that is copied there and back, in bytes.
 	clusterWatch      = 125 * time.Second
 	clusterWatchEvery = 5 * time.Second
 	clusterCopy       = 100 << 20
-	// copyTime bounds one direction of the copy on a machine that does much else.
+	// copyTime bounds one direction of the copy on a busy machine.
 	copyTime = 3 * time.Minute
 )
 
-// accessToTenant are the chart's values that let peers edit in namespace tenant.
+// accessToTenant are chart values that let peers edit in namespace tenant.
 var accessToTenant = []string{"issuer.access[0].clusterRole=edit", "issuer.access[0].namespace=" + tenant}
 
-// tenantServer is what peers work with: a pod of the test server.
+// tenantServer is a pod of the test server that peers work with.
 const tenantServer = `apiVersion: v1
 kind: Pod
 metadata: {name: server}
@@ -48,7 +48,7 @@ spec:
   volumes: [{name: data, emptyDir: {}}]
 `
 
-// clientPod is a pod with kubectl that mounts a peer's Secret.
+// clientPod returns a pod with kubectl that mounts a peer's Secret.
 func clientPod(name, peer, labels string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -69,19 +69,19 @@ spec:
 `, name, peer, labels)
 }
 
-// run makes a pod and waits until it is ready.
+// run creates a pod and waits until it is ready.
 func (c *cluster) run(namespace, name, manifest string) {
 	c.t.Helper()
 	c.apply(manifest, "apply", "-n", namespace, "-f", "-")
 	c.kubectl("wait", "-n", namespace, "pod/"+name, "--for=condition=Ready", "--timeout=90s")
 }
 
-// inside is kubectl's arguments that run a program in a pod of the gateway's namespace.
+// inside returns kubectl's arguments to run a program in a pod of the gateway's namespace.
 func inside(pod string, args ...string) []string {
 	return append([]string{"exec", "-n", gatewayNamespace, pod, "--"}, args...)
 }
 
-// away runs kubectl in the client's pod, so with the peer's API server.
+// away runs kubectl in the client's pod, that is, with the peer's API server.
 func (c *cluster) away(ctx context.Context, args ...string) (string, error) {
 	return c.Kubectl(ctx, "", inside("client", append([]string{"/bin/kubectl"}, args...)...)...)
 }
@@ -93,8 +93,8 @@ func (c *cluster) stays(args ...string) *netlab.Process {
 		inside("client", append([]string{"/bin/kubectl"}, args...)...)...)})
 }
 
-// testPods makes what the others work with: a server in each cluster for the peer's users,
-// and a client that mounts the peer's Secret.
+// testPods creates what the other tests use: a server in each cluster for the peer's users, and a
+// client that mounts the peer's Secret.
 func testPods(_ *testing.T, c *clusters) {
 	for one, other := range c.both() {
 		one.run(tenant, "server", tenantServer)
@@ -102,8 +102,8 @@ func testPods(_ *testing.T, c *clusters) {
 	}
 }
 
-// testUse has pods of each cluster use the other's API server, by the Secret that they
-// mount and nothing else.
+// testUse has pods of each cluster use the other's API server, with nothing but the Secret that
+// they mount.
 func testUse(t *testing.T, c *clusters) {
 	before, err := c.nat.Traffic(within(t, patience))
 	if err != nil {
@@ -114,7 +114,7 @@ func testUse(t *testing.T, c *clusters) {
 		users.Go(func() { one.use(other) })
 	}
 	users.Wait()
-	// Before anybody tries to connect beside the tunnel.
+	// Before anyone tries to connect outside the tunnel.
 	after, err := c.nat.Traffic(within(t, patience))
 	if err != nil {
 		t.Fatal(err)
@@ -130,8 +130,8 @@ func testUse(t *testing.T, c *clusters) {
 	}
 }
 
-// use does all that kubectl can with the other cluster. It runs beside the test's
-// goroutine, so it fails the test without ending it.
+// use does all that kubectl can with the other cluster. It runs outside the test's goroutine, so
+// it fails the test without ending it.
 func (c *cluster) use(other *cluster) {
 	watched := make(chan struct{})
 	go func() {
@@ -144,7 +144,7 @@ func (c *cluster) use(other *cluster) {
 	<-watched
 }
 
-// useList lists what may be listed and not what may not.
+// useList lists a permitted resource, and a forbidden one.
 func (c *cluster) useList() {
 	c.t.Helper()
 	ctx := within(c.t, patience)
@@ -162,7 +162,7 @@ func (c *cluster) useList() {
 	}
 }
 
-// useWatch sees all changes of two minutes.
+// useWatch checks that a watch of two minutes sees all changes.
 func (c *cluster) useWatch(other *cluster) {
 	p := c.stays("get", "configmaps", "-n", tenant, "--watch", "-o", "name")
 	start := time.Now()
@@ -188,7 +188,7 @@ func (c *cluster) useWatch(other *cluster) {
 	c.t.Logf("%s: watch: %d events in %v, the slowest after %v", c.name, events, time.Since(start).Round(time.Second), slowest.Round(time.Millisecond))
 }
 
-// useStreams is exec, logs -f and port-forward.
+// useStreams tests exec, logs -f and port-forward.
 func (c *cluster) useStreams() {
 	ctx := within(c.t, patience)
 	logs := c.stays("logs", "-f", "-n", tenant, "server")
@@ -243,10 +243,10 @@ func (c *cluster) useCopy(other *cluster) {
 // copyTries is how often a file is copied back before the fault is not kubectl's.
 const copyTries = 5
 
-// copyBack copies the file back, again when the session breaks off: when what exec prints
-// is read slowly, the end of it is lost now and then (github.com/kubernetes/kubectl/issues/1361), or the
-// API server resets the connection.
-// The gateways' records show then that the API server ended the connection early.
+// copyBack copies the file back, and again if the session breaks off. If the output of exec is
+// read slowly, its end is sometimes lost (github.com/kubernetes/kubectl/issues/1361), or the API
+// server resets the connection. The gateways' records then show that the API server ended the
+// connection early.
 func (c *cluster) copyBack() error {
 	for try := 1; ; try++ {
 		out, err := c.away(within(c.t, copyTime), "cp", tenant+"/server:/data/file", "/data/back")
@@ -261,11 +261,11 @@ func (c *cluster) copyBack() error {
 	}
 }
 
-// besideTimeout is how long a connection is tried that must not succeed.
+// besideTimeout is how long to try a connection that must not succeed.
 const besideTimeout = 5 * time.Second
 
-// useBeside shows that the tunnel is the only way: the API server's own address and the
-// NAT's lead nowhere, from pods and from the node.
+// useBeside shows that the tunnel is the only way: the API server's own address and the NAT's
+// cannot be reached, neither from pods nor from the node.
 func (c *cluster) useBeside(other *cluster) {
 	for _, address := range []string{other.Server().String(), net.JoinHostPort(cloudNATAddr, "6443")} {
 		ctx, cancel := context.WithTimeout(c.t.Context(), besideTimeout)

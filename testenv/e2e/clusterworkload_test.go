@@ -18,20 +18,20 @@ import (
 
 const (
 	workloadImage, etcdImage = "localhost/workload:1", "localhost/etcd:1"
-	// workloadVariable is how long the workload goes on, and workloadTime how long if it is not told.
+	// workloadVariable sets how long the workload runs, and workloadTime is the default.
 	workloadVariable = "POSTERN_WORKLOAD"
 	workloadTime     = 3 * time.Minute
-	// faultEvery is how often something befalls the way.
+	// faultEvery is how often there is a fault on the path.
 	faultEvery = 30 * time.Second
-	// workloadLoss is the share of packets that are lost on the way, in tenths of a percent.
+	// workloadLoss is the share of packets lost on the path, in tenths of a percent.
 	workloadLoss = 10
 	// reconnectedWithin is how long a client may be without an answer.
 	reconnectedWithin = 10 * time.Second
-	// transferred is what the HTTP/3 client sends in one request, in bytes.
+	// transferred is how much the HTTP/3 client sends in one request, in bytes.
 	transferred = 4 << 20
 )
 
-// workload is an etcd of one member, and servers of UDP, as restricted pods, and their exports.
+// workload is an etcd of one member, and UDP servers, as restricted pods, with their exports.
 const workload = `apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: etcd}
@@ -72,7 +72,7 @@ kind: ServiceExport
 metadata: {name: udp}
 `
 
-// workloadPod is a pod of the workload's program.
+// workloadPod returns a pod of the workload's program.
 func workloadPod(name string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -110,9 +110,9 @@ func workloadImages(t *testing.T) []string {
 	return archives
 }
 
-// TestWorkload has programs of others in cloud use services of edge by their clusterset names: HTTP/3 and DNS, and
-// then an etcd client while the way between them loses packets, its NAT takes other ports, and cloud's gateway
-// is replaced or killed.
+// TestWorkload has third-party programs in cloud use services of edge by their clusterset names:
+// HTTP/3 and DNS, and then an etcd client while the path loses packets, the NAT changes ports,
+// and cloud's gateway is replaced or killed.
 func TestWorkload(t *testing.T) {
 	during := workloadTime
 	if s := os.Getenv(workloadVariable); s != "" {
@@ -183,7 +183,7 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// judgeWorkload reads the client's report.
+// judgeWorkload evaluates the client's report.
 func judgeWorkload(t *testing.T, out string, during time.Duration) {
 	t.Helper()
 	var r struct {

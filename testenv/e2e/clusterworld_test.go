@@ -21,9 +21,9 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The internet between real clusters: cloud is a public host, edge is behind a
-// port-restricted NAT, and branch, whose own API server is taken away, is elsewhere. All
-// have the same ranges of pods and Services. The fleet are gateways without a cluster.
+// The internet between real clusters: cloud is a public host, edge is behind a port-restricted
+// NAT, and branch, whose own API server is stopped, is elsewhere. All have the same ranges of
+// pods and Services. The fleet are gateways without a cluster.
 //
 //	edge 192.168.7.10 ── 192.168.7.1 nat 198.51.100.20 ── wan ── 198.51.100.10 cloud
 //	                                                       ├──── 198.51.100.30 branch
@@ -37,17 +37,17 @@ const (
 	edgeGateway  = "192.168.7.1"
 
 	chartFolder = "../../cmd/postern/deploy/chart"
-	// release names what the chart makes, and gatewayNamespace is where.
+	// release is the name of the release, gatewayNamespace its namespace.
 	release          = "postern"
 	gatewayNamespace = "postern"
-	// cloudNodePort leads to cloud's gateway.
+	// cloudNodePort is the node port of cloud's gateway.
 	cloudNodePort = 31820
 
 	posternImage = "localhost/postern:e2e"
 	kubectlImage = "localhost/kubectl:e2e"
 )
 
-// cluster is one of them, with the host that is its node.
+// cluster is a cluster, with the host that is its node.
 type cluster struct {
 	*kube.Cluster
 	t    *testing.T
@@ -64,8 +64,7 @@ type clusters struct {
 	fleet               *netlab.Host
 }
 
-// as are the same clusters for a subtest, which shows what their gateways logged when it
-// fails.
+// as returns the same clusters for a subtest. If that fails it shows what their gateways logged.
 func (c *clusters) as(t *testing.T) *clusters {
 	of := func(one *cluster) *cluster {
 		copied := *one
@@ -76,7 +75,7 @@ func (c *clusters) as(t *testing.T) *clusters {
 	return &clusters{edge: of(c.edge), cloud: of(c.cloud), branch: of(c.branch), nat: c.nat, fleet: c.fleet}
 }
 
-// showLogOfFailure logs what the gateway logged in the last minutes, if the test has failed.
+// showLogOfFailure logs the last minutes of the gateway's log, if the test has failed.
 func (c *cluster) showLogOfFailure() {
 	if !c.t.Failed() {
 		return
@@ -87,8 +86,8 @@ func (c *cluster) showLogOfFailure() {
 	c.t.Logf("%s: what the gateways logged before the failure (%v):\n%s", c.name, err, out)
 }
 
-// newClusters starts all at a time, with the images that tests use. An API server is for
-// its own cluster: nothing of the wan reaches cloud's, and the NAT hides edge's.
+// newClusters starts all clusters concurrently, with the tests' images. Each API server is only
+// for its own cluster: nothing from the wan reaches cloud's, and the NAT hides edge's.
 func newClusters(t *testing.T) *clusters {
 	t.Helper()
 	lab := netlab.New(t)
@@ -103,7 +102,7 @@ func newClusters(t *testing.T) *clusters {
 	branch.Attach("eth0", wan, netip.MustParseAddr(branchNode))
 	c.fleet = lab.Host("fleet")
 	c.fleet.Attach("eth0", wan, netip.MustParseAddr(fleetNode))
-	// What is for Services goes to the default route, where kube-proxy catches it.
+	// Traffic to Services takes the default route, where kube-proxy intercepts it.
 	cloud.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
 	branch.DefaultRoute(netip.MustParseAddr(cloudNATAddr))
 	cloud.Drop(`iifname "eth0" tcp dport 6443`)
@@ -123,7 +122,7 @@ func newClusters(t *testing.T) *clusters {
 	return c
 }
 
-// startClusters starts clusters at a time, by the addresses of their nodes, with images.
+// startClusters starts clusters concurrently, by the addresses of their nodes, with images.
 func startClusters(ctx context.Context, t *testing.T, archives []string, all map[string]*cluster) {
 	t.Helper()
 	start := time.Now()
@@ -141,8 +140,8 @@ func startClusters(ctx context.Context, t *testing.T, archives []string, all map
 	}
 }
 
-// start starts the cluster and loads the images. It is called beside the test's goroutine,
-// so it fails the test without ending it.
+// start starts the cluster and loads the images. It runs outside the test's goroutine, so it
+// fails the test without ending it.
 func (c *cluster) start(ctx context.Context, dir string, addr netip.Addr, archives []string) {
 	var err error
 	c.Cluster, err = kube.StartNode(ctx, kube.NodeOptions{Dir: dir, Namespace: c.node.Namespace(), Name: c.name, NodeAddress: addr, CoreDNS: c.dns})
@@ -166,8 +165,8 @@ func (c *cluster) start(ctx context.Context, dir string, addr netip.Addr, archiv
 	}
 }
 
-// imageArchives makes the images: the program under test, the test server, and kubectl
-// with what a shell script needs beside it.
+// imageArchives builds the images: the program under test, the test server, and kubectl with the
+// tools that a shell script needs.
 func imageArchives(ctx context.Context, t *testing.T) []string {
 	t.Helper()
 	dir := tempDir(t)
@@ -200,7 +199,7 @@ func (c *cluster) kubectl(args ...string) string {
 	return c.apply("", args...)
 }
 
-// apply is kubectl with a manifest, or something else, as its input.
+// apply runs kubectl with a manifest, or other input, on stdin.
 func (c *cluster) apply(stdin string, args ...string) string {
 	c.t.Helper()
 	out, err := c.Kubectl(within(c.t, patience), stdin, args...)
@@ -210,7 +209,7 @@ func (c *cluster) apply(stdin string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// restricted makes a namespace that admits only what Pod Security "restricted" does.
+// restricted creates a namespace that only admits what Pod Security "restricted" permits.
 func (c *cluster) restricted(name string) {
 	c.t.Helper()
 	c.apply(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, name), "apply", "-f", "-")
@@ -219,22 +218,21 @@ func (c *cluster) restricted(name string) {
 	}
 }
 
-// install installs the chart, and waits until the pods of the gateway are ready.
+// install installs the chart, and waits until the gateway's pods are ready.
 func (c *cluster) install(release, namespace string, values ...string) {
 	c.t.Helper()
 	c.restricted(namespace)
 	c.upgrade(release, namespace, values...)
 }
 
-// upgrade installs the chart or changes the values that it is installed with, and waits until the
-// pods are ready.
+// upgrade installs the chart or changes its values, and waits until the pods are ready.
 func (c *cluster) upgrade(release, namespace string, values ...string) {
 	c.t.Helper()
 	c.helmUpgrade(release, namespace, chartFolder, "--reset-values", values...)
 	c.waitRollout(release, namespace)
 }
 
-// helmUpgrade runs `helm upgrade` with a chart, how telling what becomes of earlier values.
+// helmUpgrade runs `helm upgrade` with a chart; how says what happens to earlier values.
 func (c *cluster) helmUpgrade(release, namespace, chart, how string, values ...string) {
 	c.t.Helper()
 	args := []string{"upgrade", "--install", release, chart, "-n", namespace, how}
@@ -244,23 +242,23 @@ func (c *cluster) helmUpgrade(release, namespace, chart, how string, values ...s
 	}
 }
 
-// waitRollout waits until the gateway's pods are those that are wanted, and ready.
+// waitRollout waits until the gateway's pods are the wanted ones, and ready.
 func (c *cluster) waitRollout(release, namespace string) {
 	c.t.Helper()
 	ctx := within(c.t, 2*patience) // one pod after the other
 	if _, err := c.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=150s"); err != nil {
-		pods, _ := c.Kubectl(ctx, "", "describe", "pods", "-n", namespace, "-l", "app.kubernetes.io/name=postern") // for the message alone
+		pods, _ := c.Kubectl(ctx, "", "describe", "pods", "-n", namespace, "-l", "app.kubernetes.io/name=postern") // only for the message
 		logs, _ := c.Kubectl(ctx, "", "logs", "-n", namespace, release+"-0", "--tail=50")
 		c.t.Fatalf("%s: the gateway is not ready: %v\n%s\n%s", c.name, err, pods, logs)
 	}
 }
 
-// postern runs a command of postern in a pod of the gateway.
+// postern runs a postern command in a pod of the gateway.
 func (c *cluster) postern(args ...string) (string, error) {
 	return c.Kubectl(within(c.t, patience), "", append([]string{"exec", "-n", gatewayNamespace, release + "-0", "--", "/postern"}, args...)...)
 }
 
-// gatewayStatus is what the gateway says of itself.
+// gatewayStatus returns the gateway's status.
 func (c *cluster) gatewayStatus() (s api.Status) {
 	c.t.Helper()
 	out, err := c.postern("status", "-o", "json")

@@ -11,20 +11,20 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// wrongThing is a mistake of an operator at edge, or what a cluster lacks.
+// wrongThing is a mistake of an operator at edge, or something that a cluster lacks.
 type wrongThing struct {
 	name string
 	make func(*clusters)
-	// fix undoes it; nil where the next thing goes on from here.
+	// fix undoes it; nil if the next one continues from here.
 	fix func(*clusters)
-	// code and what it must name, in the verdict of check, in an event, and in a condition
+	// code and the following must appear in the verdict of check, in an event, and in a condition
 	// of the Peer, if it is about one.
 	code  string
 	words []string
 	peer  string
 }
 
-// wrongThings need nothing of each other but what is said; what removes definitions comes last.
+// wrongThings are independent unless stated; those that remove definitions come last.
 func wrongThings() []wrongThing {
 	values := func(more ...string) func(*clusters) {
 		return func(c *clusters) { c.edge.upgrade(release, gatewayNamespace, append(c.edgeValues(), more...)...) }
@@ -53,8 +53,8 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 			func(c *clusters) { c.edge.kubectl("delete", "peer", "-n", gatewayNamespace, "twin") },
 			"PST0724", []string{"cloud", "kubectl"}, "twin"},
 		{"RBAC missing",
-			// Its first rule is that of Peers; without any right there could be no event either. A
-			// watch that runs goes on without the right, so the gateway begins again.
+			// Its first rule is that for Peers; without any right there could be no event either.
+			// A running watch continues without the right, so the gateway is restarted.
 			func(c *clusters) {
 				c.edge.kubectl("patch", "role", "-n", gatewayNamespace, release, "--type=json", "-p", `[{"op":"remove","path":"/rules/0"}]`)
 				c.edge.kubectl("delete", "pod", "-n", gatewayNamespace, release+"-0")
@@ -66,14 +66,14 @@ spec: {defaultBackend: {service: {name: %s, port: {number: 51820}}}}
 	}...)
 }
 
-// testWrongThings makes each mistake and expects it to be named, with what fixes it.
+// testWrongThings makes each mistake and checks that it is named, with its fix.
 func testWrongThings(t *testing.T, c *clusters) {
-	// A pod that is refused can say nothing itself, so helm does.
+	// A refused pod cannot report anything itself, so helm does.
 	_, err := c.edge.Helm(within(t, patience), c.edge.helm, "upgrade", release, chartFolder, "-n", gatewayNamespace, "--reuse-values", "--set", "hostPort=51820")
 	if err == nil || !containsAll(err.Error(), `enforces Pod Security "restricted"`, "service.type") {
 		t.Errorf("a hostPort in a restricted namespace: got %v, want it refused, with what to do instead", err)
 	}
-	// Of identityThings, begun now: it is tried three times within 40 s.
+	// Begun now for identityThings: it is tried three times within 40 s.
 	c.edge.join("taken", c.branch.invite("taken", ""), "name: cloud")
 	for _, w := range wrongThings() {
 		t.Run(w.name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func testWrongThings(t *testing.T, c *clusters) {
 	}
 }
 
-// verdict finds a code in what `postern check` says at the active pod.
+// verdict returns the check with a code from `postern check` at the active pod.
 func (c *cluster) verdict(code string) (api.Check, bool) {
 	c.t.Helper()
 	pod := c.activePod()
@@ -112,7 +112,7 @@ func (c *cluster) verdict(code string) (api.Check, bool) {
 	}
 	out, err := c.Kubectl(within(c.t, patience), "", inside(pod, "/postern", "check", "-o", "json")...)
 	if out == "" {
-		c.t.Logf("%s: postern check: %v", c.name, err) // it exits 1 when it finds something
+		c.t.Logf("%s: postern check: %v", c.name, err) // it exits 1 if it finds something
 		return api.Check{}, false
 	}
 	var report api.CheckReport
@@ -129,7 +129,7 @@ func (c *cluster) verdict(code string) (api.Check, bool) {
 
 func (c *cluster) waitVerdict(w wrongThing) {
 	c.t.Helper()
-	// The thing before may have had the code, with other words.
+	// The previous one may have had the same code, with other words.
 	eventually(within(c.t, patience), c.t, fmt.Sprintf("check finds %s with %q", w.code, w.words), func() (bool, string) {
 		found, ok := c.verdict(w.code)
 		good := ok && found.Cause != "" && found.Fix != "" && containsAll(found.Cause+" "+found.Fix, w.words...)

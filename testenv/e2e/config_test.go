@@ -15,14 +15,13 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// TestConfigurationErrorsNameThePlace writes one mistake into a good file each time. The
-// answer is one line with file, line and field, and exit code 2, from the gateway and
-// from `config validate` alike.
+// TestConfigurationErrorsNameThePlace makes one mistake at a time in a valid file. The gateway
+// and `config validate` both print one line with file, line and field, and exit with code 2.
 func TestConfigurationErrorsNameThePlace(t *testing.T) {
 	w := newWorld(t)
 	bin := posternBinary(t)
 	keys := []string{newKey(t).Public().String(), newKey(t).Public().String()}
-	good := strings.Join([]string{ // line numbers follow from here
+	good := strings.Join([]string{ // with the line numbers
 		"apiVersion: postern.dev/v1alpha1",         // 1
 		"kind: Gateway",                            // 2
 		"metadata: {name: edge}",                   // 3
@@ -122,15 +121,14 @@ func TestPortInUseIsSaid(t *testing.T) {
 	checkRefusal(t, "gateway", lastLine(r), 2, fmt.Sprintf("%s:%d: ", g.configFile(), line), "listen.port", "51820", "in use")
 }
 
-// lastLine leaves out what a gateway logged, or a join showed of the ticket's terms,
-// before it failed.
+// lastLine drops what a gateway logged, or a join showed of the ticket's terms, before it failed.
 func lastLine(r result) result {
 	lines := strings.Split(strings.TrimRight(r.stderr, "\n"), "\n")
 	r.stderr = lines[len(lines)-1] + "\n"
 	return r
 }
 
-// lineOf is the number of the only line of a file that holds a text.
+// lineOf returns the number of the only line of a file that contains a text.
 func lineOf(t *testing.T, file, text string) int {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -146,7 +144,7 @@ func lineOf(t *testing.T, file, text string) int {
 	return 0
 }
 
-// TestReloadDisturbsNothing re-reads a bad and a good file while a transfer runs.
+// TestReloadDisturbsNothing reloads a bad and a good file while a transfer runs.
 func TestReloadDisturbsNothing(t *testing.T) {
 	w := newWorld(t)
 	p := newPeers(t, w)
@@ -192,8 +190,8 @@ func TestReloadDisturbsNothing(t *testing.T) {
 	}
 }
 
-// TestAConfigurationThatNobodyConfirmsIsUndone takes away what edge uses, and with it the way to say
-// that this was wrong.
+// TestAConfigurationThatNobodyConfirmsIsUndone removes what edge uses, and with it the connection
+// on which the mistake could be reported.
 func TestAConfigurationThatNobodyConfirmsIsUndone(t *testing.T) {
 	w := newWorld(t)
 	p := newPeers(t, w)
@@ -250,7 +248,7 @@ func (p *pair) reload(t *testing.T) {
 	}
 }
 
-// checkRuns waits for more bytes of a transfer that began before.
+// checkRuns waits for more bytes of a running transfer.
 func (p *pair) checkRuns(t *testing.T, d *download) {
 	t.Helper()
 	before := d.bytes.Load()

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// way is how two gateways must come together: directly, directly by ordered punching
-// after having met over the relay, or by the relay for good.
+// way is how two gateways must connect: directly, directly by ordered punching after meeting over
+// the relay, or permanently over the relay.
 type way string
 
 const (
@@ -23,20 +23,20 @@ const (
 	wayRelayed way = "R"
 )
 
-// Bounds of the conformance table, from the start of `join` at one side to both sides'
-// status saying connected with the kind of path that the table has.
+// Limits of the conformance table, from the start of `join` at one side until both sides' status
+// says connected with the table's kind of path.
 const (
 	directWithin  = 3 * time.Second
-	punchWithin   = 10 * time.Second // when the first punch succeeds
+	punchWithin   = 10 * time.Second // if the first punch succeeds
 	retryWithin   = 60 * time.Second // with one retry
 	relayedWithin = 5 * time.Second
-	relayedStill  = 60 * time.Second // how long after a relayed pair is looked at again
+	relayedStill  = 60 * time.Second // how long after a relayed pair is checked again
 )
 
-// pairsAtOnce leaves each pair enough of a small machine to be measured.
+// pairsAtOnce leaves each pair enough of a small machine for measurements.
 const pairsAtOnce = 2
 
-// conformance is the table of discovery/path/README.md.
+// conformance returns the table of discovery/path/README.md.
 func conformance() (pairs []conformancePair) {
 	kinds := []access{dial, fullCone, addrRestricted, portRestricted, straying, symmetric}
 	punched := [][2]access{{portRestricted, straying}, {straying, straying}}
@@ -81,17 +81,17 @@ func (p conformancePair) limit() time.Duration {
 	}
 }
 
-// conformanceRow is what was measured of a pair.
+// conformanceRow is the measurement of a pair.
 type conformanceRow struct {
 	pair conformancePair
-	// join is how long the command took, reached how long it took from its start until
-	// the path was as it must be.
+	// join is how long the command took, reached how long from its start until the path was as
+	// required.
 	join, reached time.Duration
-	gap           time.Duration // of the stream that ran meanwhile
+	gap           time.Duration // of the concurrent stream
 }
 
-// TestConformanceTable brings every pair of NAT kinds together by a ticket, the sides
-// taking turns in who invites, with a stream running as soon as there is any path.
+// TestConformanceTable connects every pair of NAT kinds by a ticket, with the sides inviting in
+// turn, and a stream that runs as soon as there is any path.
 func TestConformanceTable(t *testing.T) {
 	pairs := conformance()
 	if len(pairs) != 21 {
@@ -118,7 +118,7 @@ func TestConformanceTable(t *testing.T) {
 	t.Log("from the start of join until both sides say so; the stream ran from the first path on\n" + conformanceTable(rows))
 }
 
-// play brings a pair together.
+// play connects a pair.
 func (p conformancePair) play(t *testing.T, rightInvites bool, late lateness) conformanceRow {
 	t.Helper()
 	s := newSites(t, p.left, p.right, ways{})
@@ -135,12 +135,12 @@ func (p conformancePair) play(t *testing.T, rightInvites bool, late lateness) co
 	s.awaitPath(p.kind(), patience)
 	row.reached = time.Since(start)
 	late(fmt.Sprintf("left: %s\nright: %s\n%s reached", s.describe(s.left), s.describe(s.right), p.way), row.reached, p.limit())
-	// An upgrade from the relay must not stall what runs.
+	// An upgrade from the relay must not stall running traffic.
 	row.gap = traffic.check(upgradeWithin)
 	return row
 }
 
-// describe is what a side says of the other.
+// describe returns a side's status of the other.
 func (s *sites) describe(x *site) string {
 	p, _ := x.peer(s.other(x).name)
 	return describe(p)
@@ -163,7 +163,7 @@ func conformanceTable(rows []*conformanceRow) string {
 	return b.String()
 }
 
-// TestSymmetricPairsStayRelayed looks at a relayed pair again after a minute.
+// TestSymmetricPairsStayRelayed checks a relayed pair again after a minute.
 func TestSymmetricPairsStayRelayed(t *testing.T) {
 	t.Parallel()
 	onTime(t, func(late lateness) {

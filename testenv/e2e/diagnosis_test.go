@@ -9,25 +9,24 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// illness is a fault that is made for real, what each side must find, and how what is
-// printed as the fix is done.
+// illness is a real fault, the diagnosis at each side, and how to apply the printed fix.
 type illness struct {
 	name string
 	setting
-	// sick: the fault is there before the gateways are started, and the two never meet.
+	// sick: the fault exists before the gateways start, and they never connect.
 	sick bool
-	// joined: they are made peers by a ticket of left's, and not by their files.
+	// joined: they become peers by a ticket of left's instead of by their files.
 	joined bool
-	// harm makes the fault; nil where the setting is the fault.
+	// harm causes the fault; nil if the setting is the fault.
 	harm func(*faultLab)
-	// left and right are what each side finds.
+	// left and right are the diagnoses of each side.
 	left, right []diagnosis
-	// fix does what the fixes say; nil where the fix is somebody's decision, not a
-	// command, rule or setting.
+	// fix does what the fixes say; nil if the fix is a decision instead of a command, rule or
+	// setting.
 	fix func(f *faultLab, left, right []api.Check)
 }
 
-// firewall is a host's own, as administrators have it: a table into whose input chain a
+// firewall adds a host firewall like an administrator's: a table with an input chain into which a
 // fix can be inserted.
 func (w *ward) firewall(rule string) {
 	w.t.Helper()
@@ -36,7 +35,7 @@ func (w *ward) firewall(rule string) {
 	}
 }
 
-// types runs a command that a fix told of on a side's host, word by word.
+// types runs a command from a fix on a side's host, word by word.
 func (w *ward) types(line string) {
 	w.t.Helper()
 	if out, err := w.host.Run(w.t.Context(), "sh", "-c", line); err != nil {
@@ -44,7 +43,7 @@ func (w *ward) types(line string) {
 	}
 }
 
-// reload has a side read its file again.
+// reload makes a side reload its file.
 func (w *ward) reload() {
 	w.t.Helper()
 	w.write()
@@ -53,7 +52,7 @@ func (w *ward) reload() {
 	}
 }
 
-// strangers takes the peers out of both files.
+// strangers removes the peers from both files.
 func strangers(f *faultLab) { f.left.other, f.right.other = api.Peer{}, api.Peer{} }
 
 // join makes the two peers by ticket, each allowed what the other offers.
@@ -65,7 +64,7 @@ func (f *faultLab) join() {
 	f.right.waitConnected(f.left.name)
 }
 
-// start runs both gateways, in the order that the fault needs.
+// start starts both gateways, in the order that the fault needs.
 func (i illness) start(f *faultLab) {
 	f.t.Helper()
 	if i.sick && i.harm != nil {

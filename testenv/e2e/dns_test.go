@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The internet of the tests of DNS: everybody on one network, with both families.
+// The internet of the DNS tests: all hosts on one network, with both families.
 //
 //	name server .53 and ::53 ── cloud .10 and ::10 ── edge .20 and ::20 ── third .30
 const (
@@ -31,8 +31,8 @@ const (
 	dnsEdge6  = "2001:db8::20"
 )
 
-// dnsWorld has cloud and edge, which know each other's keys and no addresses.
-// cloud may have more addresses than one.
+// dnsWorld has cloud and edge, which know each other's keys but no addresses. cloud may have
+// several addresses.
 type dnsWorld struct {
 	t           *testing.T
 	lab         *netlab.Lab
@@ -54,8 +54,8 @@ func newDNSWorld(t *testing.T, serve serveZone, cloudToo ...string) *dnsWorld {
 	return w
 }
 
-// newForwardedDNSWorld has cloud behind a router with two addresses, which forwards the
-// port of either.
+// newForwardedDNSWorld has cloud behind a router with two addresses, which forwards the port on
+// both.
 func newForwardedDNSWorld(t *testing.T, serve serveZone) (*dnsWorld, *netlab.NAT) {
 	t.Helper()
 	w := &dnsWorld{t: t, lab: netlab.New(t)}
@@ -74,7 +74,7 @@ func newForwardedDNSWorld(t *testing.T, serve serveZone) (*dnsWorld, *netlab.NAT
 	return w, nat
 }
 
-// host is one on the network.
+// host creates a host on the network.
 func (w *dnsWorld) host(name, addr string, more ...string) *netlab.Host {
 	w.t.Helper()
 	h := w.lab.Host(name)
@@ -110,7 +110,7 @@ func dnsmasq(h *netlab.Host, domain string, addr netip.Addr, text string) *netla
 	return h.StartDnsmasq(domain, addr, text)
 }
 
-// introduce has each know the other's key, and edge look for gateways in the domain.
+// introduce gives each the other's key, and makes edge browse the domain.
 func (w *dnsWorld) introduce() {
 	w.t.Helper()
 	edgeKey := w.edge.status().Gateway.PublicKey
@@ -120,14 +120,14 @@ func (w *dnsWorld) introduce() {
 	w.browse()
 }
 
-// browse has edge look for gateways in the domain.
+// browse makes edge browse the domain.
 func (w *dnsWorld) browse() {
 	w.t.Helper()
 	w.edge.doc.Spec.Discovery.DNS = api.DNS{Domains: []string{dnsDomain}, Servers: []string{dnsAddr}}
 	w.edge.reload()
 }
 
-// reload has a gateway read its configuration again.
+// reload makes a gateway reload its configuration.
 func (g *gateway) reload() {
 	g.t.Helper()
 	before := strings.Count(g.proc.Stderr(), "configuration applied")
@@ -141,18 +141,18 @@ func (g *gateway) reload() {
 	}
 }
 
-// records are cloud's, as it prints them.
+// records returns cloud's records, as it prints them.
 func (w *dnsWorld) records(args ...string) string {
 	w.t.Helper()
 	return w.cloud.must(append([]string{"dns-records", "--domain", dnsDomain, "--ttl", "5s"}, args...)...)
 }
 
-// handmade are records of cloud's that lead to hosts by their names.
+// handmade returns records of cloud that lead to hosts by name.
 func (w *dnsWorld) handmade(lines ...string) string {
 	return fmt.Sprintf("_postern._udp PTR cloud._postern._udp\ncloud._postern._udp TXT \"v=1\" \"pk=%s\"\n%s\n", w.cloudKey, strings.Join(lines, "\n"))
 }
 
-// found waits until edge is connected with cloud at an address that DNS has.
+// found waits until edge is connected with cloud at an address from DNS.
 func (w *dnsWorld) found(remote string) api.PeerStatus {
 	w.t.Helper()
 	return w.edge.waitPeer("cloud", "connected at "+remote, func(p api.PeerStatus) bool {
@@ -160,7 +160,7 @@ func (w *dnsWorld) found(remote string) api.PeerStatus {
 	})
 }
 
-// verdict waits for an own check with a code.
+// verdict waits for a check of the gateway itself with a code.
 func (g *gateway) verdict(code string, words ...string) api.Check {
 	g.t.Helper()
 	var got api.Check
@@ -181,7 +181,7 @@ func (g *gateway) verdict(code string, words ...string) api.Check {
 	return got
 }
 
-// discovered waits until a gateway that was found is as ok wants.
+// discovered waits until a discovered gateway satisfies ok.
 func (g *gateway) discovered(what string, ok func(d api.Discovered) bool) api.Discovered {
 	g.t.Helper()
 	var got api.Discovered
@@ -200,8 +200,8 @@ func (g *gateway) discovered(what string, ok func(d api.Discovered) bool) api.Di
 	return got
 }
 
-// TestAPeerIsFoundInDNS has edge find cloud in the zone that cloud printed, by either
-// name server, once asked as configured and once as the system is.
+// TestAPeerIsFoundInDNS has edge find cloud in the zone that cloud printed, with each name
+// server, both as configured and as the system's resolver.
 func TestAPeerIsFoundInDNS(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -240,7 +240,7 @@ func TestAPeerIsFoundInDNS(t *testing.T) {
 	}
 }
 
-// launchWithServers runs the gateway with a resolv.conf of its own.
+// launchWithServers runs the gateway with its own resolv.conf.
 func (g *gateway) launchWithServers(resolvConf string) {
 	g.t.Helper()
 	file := g.dir + "/resolv.conf"
@@ -251,13 +251,13 @@ func (g *gateway) launchWithServers(resolvConf string) {
 	}})
 }
 
-// TestSRVPriorities has the first of two targets fail, and work again.
+// TestSRVPriorities makes the first of two targets fail, and work again.
 func TestSRVPriorities(t *testing.T) {
 	t.Parallel()
 	w, router := newForwardedDNSWorld(t, named)
 	w.zone.Set(w.handmade("cloud._postern._udp SRV 20 0 51820 b", "cloud._postern._udp SRV 10 0 51820 a", "a A "+dnsCloud2, "b A "+dnsCloud))
 	w.introduce()
-	// both probed: what a handshake alone has proven may change at any time
+	// Both are probed: what only a handshake has proved may change at any time.
 	at := func(selected, other string, state path.State) {
 		t.Helper()
 		w.edge.waitPeer("cloud", "at "+selected+", with the other "+state.String(), func(p api.PeerStatus) bool {
@@ -280,7 +280,7 @@ func TestSRVPriorities(t *testing.T) {
 	t.Logf("on the first target %v after it works again", time.Since(start).Round(100*time.Millisecond))
 }
 
-// TestAChangedRecordIsFollowed has a zone lead to where nobody is and then to cloud.
+// TestAChangedRecordIsFollowed has a zone that first leads nowhere and then to cloud.
 func TestAChangedRecordIsFollowed(t *testing.T) {
 	t.Parallel()
 	w := newDNSWorld(t, named)
@@ -306,8 +306,8 @@ func TestAChangedRecordIsFollowed(t *testing.T) {
 	w.zone.Set("")
 }
 
-// TestIPv6AndAliases finds cloud by IPv6 alone, through an alias, and in an answer that is
-// too long for a datagram.
+// TestIPv6AndAliases finds cloud only by IPv6, through an alias, and in an answer that is too
+// long for a datagram.
 func TestIPv6AndAliases(t *testing.T) {
 	t.Parallel()
 	crowd := ""
@@ -360,8 +360,7 @@ func TestBadRecordsAreNamed(t *testing.T) {
 	}
 }
 
-// TestAKeyThatChangesInDNSIsNotFollowed has somebody put a key and an address of his own
-// into the zone.
+// TestAKeyThatChangesInDNSIsNotFollowed has someone put their own key and address into the zone.
 func TestAKeyThatChangesInDNSIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	w := newDNSWorld(t, named)
@@ -371,7 +370,7 @@ func TestAKeyThatChangesInDNSIsNotFollowed(t *testing.T) {
 
 	mallory := w.lab.Host("mallory")
 	mallory.Attach("eth0", w.wan, netip.MustParseAddr(dnsThird))
-	other := newGateway(t, mallory, "cloud").start() // by the same name
+	other := newGateway(t, mallory, "cloud").start() // with the same name
 	lines := other.must("dns-records", "--domain", dnsDomain, "--ttl", "5s")
 	sent := w.edge.host.MeterSent("ip daddr " + dnsThird)
 	w.zone.Set(lines)
@@ -391,7 +390,7 @@ func TestAKeyThatChangesInDNSIsNotFollowed(t *testing.T) {
 	if p := w.edge.waitConnected("cloud"); p.PublicKey != w.cloudKey {
 		t.Errorf("peer cloud has the key %s, want %s as before", p.PublicKey, w.cloudKey)
 	}
-	// It is remembered whose record that was.
+	// The gateway remembers whose record that was.
 	w.edge.stop(syscall.SIGTERM)
 	w.edge.start()
 	check()
@@ -400,7 +399,7 @@ func TestAKeyThatChangesInDNSIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestAStrangerInDNSIsApproved has each side find the other and approve it by its name.
+// TestAStrangerInDNSIsApproved has each side find the other and approve it by name.
 func TestAStrangerInDNSIsApproved(t *testing.T) {
 	t.Parallel()
 	w := newDNSWorld(t, named)
@@ -423,8 +422,8 @@ func TestAStrangerInDNSIsApproved(t *testing.T) {
 	w.cloud.waitConnected("edge")
 }
 
-// TestDNSSECIsShown has a signed zone asked for through resolvers that validate: one with
-// the zone's key, and one with another.
+// TestDNSSECIsShown queries a signed zone through validating resolvers: one with the zone's key,
+// and one with another.
 func TestDNSSECIsShown(t *testing.T) {
 	t.Parallel()
 	const good, bad = "198.51.100.54", "198.51.100.55"

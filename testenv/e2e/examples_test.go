@@ -26,9 +26,10 @@ import (
 
 const examplesFolder = "../../examples"
 
-// TestExamples has every file below examples taken by what it is for: configurations by the program,
-// values by Helm and what comes of them by the program, objects by a real API server, and the relay's
-// configuration by coturn. A file that nothing takes is a mistake.
+// TestExamples validates every file below examples by its purpose: the program loads
+// configurations, Helm renders values and the program loads the result, a real API server accepts
+// objects, and coturn accepts the relay's configuration. A file that nothing accepts is a
+// mistake.
 func TestExamples(t *testing.T) {
 	cluster := kubetest.With(t, kube.Options{Dir: tempDir(t)})
 	cluster.Define(t)
@@ -49,7 +50,7 @@ func TestExamples(t *testing.T) {
 			case filepath.Ext(path) == ".md":
 			case name == "coturn/turnserver.conf":
 				tryRelay(t, string(text))
-			case name == "argocd/argocd-values.yaml": // of a chart that is not ours
+			case name == "argocd/argocd-values.yaml": // values of another project's chart
 			case strings.HasSuffix(name, "values.yaml"):
 				tryValues(t, string(text))
 			case filepath.Base(path) == "kustomization.yaml":
@@ -65,7 +66,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// tryDocuments tries a file of configurations or of objects.
+// tryDocuments tries a file of configurations or objects.
 func tryDocuments(t *testing.T, cluster kubetest.Cluster, text []byte) {
 	t.Helper()
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -101,11 +102,11 @@ func tryDocuments(t *testing.T, cluster kubetest.Cluster, text []byte) {
 	}
 }
 
-// folders are where configurations of the examples have files.
+// folders are the folders of files that the examples' configurations name.
 var folders = regexp.MustCompile(`/etc/(postern|kubernetes/pki|turnserver)/`)
 
-// standIns puts stand-ins of the files that a configuration names into a folder, and the folder
-// in their place.
+// standIns puts stand-ins of the files that a configuration names into a folder, and replaces the
+// folders' names.
 func standIns(t *testing.T, text, dir string) string {
 	t.Helper()
 	ca, err := pki.NewCA("example")
@@ -158,8 +159,8 @@ func tryValues(t *testing.T, values string) {
 	}
 }
 
-// tryRelay runs coturn with the example's configuration, and has the gateway of the example beside it
-// get an allocation.
+// tryRelay runs coturn with the example's configuration, and the example's gateway must get an
+// allocation from it.
 func tryRelay(t *testing.T, text string) {
 	lab := netlab.New(t)
 	wan := lab.Network("wan", netip.MustParsePrefix("203.0.113.0/24"))

@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// TestIdleMappingsNeverExpire leaves pairs alone for much longer than their NATs remember,
-// and then wants an answer from the NATed side at once. Times are shortened: NATs that
-// forget after 8 and 12 s, and a keepalive of 2 s, which a busy machine may send late.
+// TestIdleMappingsNeverExpire leaves pairs idle for much longer than their NATs remember, and
+// then expects an immediate answer from the NATed side. Times are shortened: NATs that forget
+// after 8 and 12 s, and a keepalive of 2 s, which a busy machine may send late.
 func TestIdleMappingsNeverExpire(t *testing.T) {
 	t.Parallel()
 	const idle, answerWithin = 30 * time.Second, 2 * time.Second
@@ -57,7 +57,7 @@ func TestIdleMappingsNeverExpire(t *testing.T) {
 	}
 }
 
-// pathSince is when both sides took the path that they use.
+// pathSince returns when both sides selected their current path.
 func (s *sites) pathSince() (times [2]string) {
 	s.t.Helper()
 	for i, x := range s.both() {

@@ -20,9 +20,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// faultLab is two gateways that know each other from their files, each before an API server
-// of its own and with an issuer of identities: everything that `check` looks at, in the
-// internet of the tests of paths.
+// faultLab is two gateways with each other in their files, each with its own API server and an
+// issuer of identities: everything that `check` looks at, in the internet of the path tests.
 type faultLab struct {
 	*sites
 	left, right *ward
@@ -34,22 +33,21 @@ type ward struct {
 	*site
 	key peer.PrivateKey
 	api *apiStandIn
-	// other is what the file says of the other side; without a name, nothing.
+	// other is the other side in the file; without a name it is left out.
 	other api.Peer
 	// more are further peers.
 	more  []api.Peer
 	names *resolver // nil: this machine's
 }
 
-// setting is what a fault changes before the gateways are started: the network, and what
-// each side's file says.
+// setting is what a fault changes before the gateways start: the network and each side's file.
 type setting struct {
 	left, right access
 	ways        ways
 	edit        func(*faultLab)
 }
 
-// newFaultLab builds everything and starts nothing.
+// newFaultLab builds everything without starting it.
 func newFaultLab(t *testing.T, s setting) *faultLab {
 	t.Helper()
 	f := &faultLab{sites: newSites(t, s.left, s.right, s.ways)}
@@ -75,7 +73,7 @@ func (f *faultLab) across(w *ward) *ward {
 	return f.left
 }
 
-// furnish gives a side its key, its API server, its issuer and its peer.
+// furnish gives a side its key, API server, issuer and peer.
 func (f *faultLab) furnish(w *ward) {
 	f.t.Helper()
 	w.api = newAPIStandIn(f.t, w)
@@ -94,7 +92,7 @@ func (f *faultLab) furnish(w *ward) {
 	}
 }
 
-// clientCA makes an authority for the identities of a side's peers, which ends after a while.
+// clientCA creates an authority for the identities of a side's peers, which expires.
 func (w *ward) clientCA(lasts time.Duration) *pki.CA {
 	w.t.Helper()
 	ca, err := pki.NewCABetween(time.Now().Add(-time.Hour), time.Now().Add(lasts), "peers of "+w.name)
@@ -116,7 +114,7 @@ func (w *ward) issueBy(ca *pki.CA) {
 	}
 }
 
-// write puts the peers into the file.
+// write writes the peers to the file.
 func (w *ward) write() {
 	w.t.Helper()
 	w.doc.Spec.Peers = nil
@@ -128,7 +126,7 @@ func (w *ward) write() {
 	w.writeConfig()
 }
 
-// presharedKey makes a file with one.
+// presharedKey creates a file with a preshared key.
 func (w *ward) presharedKey() string {
 	w.t.Helper()
 	name := filepath.Join(w.dir, "psk")
@@ -140,7 +138,7 @@ func (w *ward) presharedKey() string {
 	return name
 }
 
-// run starts both gateways; healthy ones are waited for until each has the other.
+// run starts both gateways; if they are healthy it waits until they are connected.
 func (f *faultLab) run(healthy bool) {
 	f.t.Helper()
 	f.left.launch()
@@ -153,7 +151,7 @@ func (f *faultLab) run(healthy bool) {
 	}
 }
 
-// check runs the command, which must end within 10 s, and gives its report.
+// check runs the command, which must end within 10 s, and returns its report.
 func (w *ward) check() api.CheckReport {
 	w.t.Helper()
 	start := time.Now()
@@ -174,14 +172,14 @@ func (w *ward) check() api.CheckReport {
 // checkBy is how long a check may take, from the command to its exit.
 const checkBy = 10 * time.Second
 
-// roots are the checks that name a fault, in the order of the report.
+// roots returns the checks that name a root cause, in the order of the report.
 func roots(r api.CheckReport) []api.Check {
 	return slices.DeleteFunc(slices.Clone(r.Checks), func(c api.Check) bool {
 		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning
 	})
 }
 
-// diagnosis is what one side is to find.
+// diagnosis is what one side should find.
 type diagnosis struct {
 	code      string
 	name      string // of the check
@@ -190,7 +188,7 @@ type diagnosis struct {
 	fix       []string
 }
 
-// fits says what is wrong with a check as the diagnosis of a fault; empty when nothing is.
+// fits says why a check does not match the diagnosis; empty if it does.
 func (d diagnosis) fits(c api.Check) string {
 	switch {
 	case c.Code != d.code:
@@ -207,8 +205,8 @@ func (d diagnosis) fits(c api.Check) string {
 	return ""
 }
 
-// finds runs check until it has found exactly what is wanted: what depends on time, such
-// as whether a peer is heard or an identity has expired, may need more than one look. It returns the checks.
+// finds runs check until it finds exactly the wanted diagnoses. Those that depend on time, such
+// as an expired identity, may need more than one run. It returns the checks.
 func (w *ward) finds(want ...diagnosis) []api.Check {
 	w.t.Helper()
 	var found []api.Check
@@ -235,8 +233,8 @@ func describeChecks(checks []api.Check) string {
 	return b.String()
 }
 
-// command is the first text in backquotes of a fix that begins as wanted: what the
-// operator is told to type.
+// command returns the first text in backquotes with the prefix in a fix: what the operator should
+// type.
 func command(t *testing.T, fix, prefix string) string {
 	t.Helper()
 	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(fix, -1) {
@@ -248,7 +246,8 @@ func command(t *testing.T, fix, prefix string) string {
 	return ""
 }
 
-// value is what a fix wants set to, after the setting's name: up to the next blank or mark.
+// value returns the value that a fix sets, after the setting's name and up to the next blank or
+// punctuation mark.
 func value(t *testing.T, fix, name string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(fix, name)
@@ -258,8 +257,8 @@ func value(t *testing.T, fix, name string) string {
 	return rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:-+/="))]
 }
 
-// healed waits until neither side finds a fault, nor leaves anything unknown. Both are asked
-// in turns, since each shows what the other last found.
+// healed waits until neither side finds a fault or leaves anything unknown. It runs check on both
+// sides in turn, since each shows what the other found last.
 func (f *faultLab) healed() {
 	f.t.Helper()
 	eventually(within(f.t, 2*patience), f.t, "neither finds a fault", func() (bool, string) {
@@ -273,7 +272,7 @@ func (f *faultLab) healed() {
 	})
 }
 
-// ailing are the checks that do not say that all is well.
+// ailing returns the checks that are not ok.
 func ailing(r api.CheckReport) []api.Check {
 	return slices.DeleteFunc(slices.Clone(r.Checks), func(c api.Check) bool {
 		return c.Verdict.Verdict == api.OK || c.Verdict.Verdict == api.Off

@@ -11,18 +11,18 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Bounds of faults: how long a running stream may rest, and how long it is watched after
-// the fault, since a stall may begin later than the fault that causes it.
+// Limits for faults: how long a running stream may stall, and how long it is observed after the
+// fault, since a stall may begin later than the fault.
 const (
 	repairWithin  = 10 * time.Second
 	upgradeWithin = 2 * time.Second
 	observed      = repairWithin + 5*time.Second
-	// upgradeBy bounds the return from the relay to a direct path that works again: it
-	// is tried after 5 s and 60 s on the relay, and some rest between.
+	// upgradeBy bounds the return from the relay to a direct path that works again: it is tried
+	// after 5 s and 60 s on the relay, with some rest between.
 	upgradeBy = 100 * time.Second
 )
 
-// watch lets time pass in which the stream must go on.
+// watch waits while the stream must continue.
 func (s *stream) watch(d time.Duration) {
 	s.t.Helper()
 	select {
@@ -32,17 +32,17 @@ func (s *stream) watch(d time.Duration) {
 	}
 }
 
-// fault is something that happens to a pair while a stream runs from right to left.
+// fault is an event that happens to a pair while a stream runs from right to left.
 type fault struct {
 	name        string
 	left, right access
 	ways        ways
-	before      string // kind of path at first
+	before      string // initial kind of path
 	do          func(s *sites)
 }
 
-// Faults that end by themselves or that the gateways get round: the stream survives and
-// rests for at most 10 s.
+// Faults that end by themselves or that the gateways work around: the stream survives and stalls
+// for at most 10 s.
 var faults = []fault{
 	{
 		name: "NAT rebinding", left: dial, right: portRestricted, before: api.PathDirect,
@@ -94,7 +94,7 @@ var faults = []fault{
 	},
 }
 
-// sleep stops the gateway's process as a suspended machine does, and lets it go on.
+// sleep suspends the gateway's process for a while, like a suspended machine.
 func (x *site) sleep(d time.Duration) {
 	x.t.Helper()
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
@@ -132,7 +132,7 @@ func TestStreamsSurviveFaults(t *testing.T) {
 	}
 }
 
-// report shows what both sides say when the test has failed.
+// report logs the status of both sides if the test has failed.
 func (s *sites) report() {
 	s.t.Helper()
 	if s.t.Failed() {
@@ -140,15 +140,15 @@ func (s *sites) report() {
 	}
 }
 
-// blocked is a fault of the direct path alone, which the relay takes over from and gives
-// back to when it has passed.
+// blocked is a fault of only the direct path. The relay takes over, and the direct path returns
+// once the fault is over.
 type blocked struct {
 	name    string
 	matches func(s *sites) []string // what the core drops
 }
 
-// wireGuardData is nftables' match for UDP datagrams whose payload begins as WireGuard's
-// transport data does.
+// wireGuardData is nftables' match for UDP datagrams whose payload begins like WireGuard's
+// transport data.
 const wireGuardData = " ip protocol udp @th,64,8 4"
 
 var blockedPaths = []blocked{
@@ -174,8 +174,8 @@ func TestTheRelayTakesOverAndGivesBack(t *testing.T) {
 				s.awaitPath(api.PathDirect, patience)
 				traffic.mark()
 				filter := s.core.Drop(b.matches(s)...)
-				// One way may go on directly while the other is relayed: only the stream
-				// tells what matters.
+				// One direction may still be direct while the other is relayed, so only the
+				// stream is checked.
 				traffic.watch(observed)
 				down := traffic.check(repairWithin)
 				if n, err := filter.Dropped(within(t, patience)); err != nil || n.Packets == 0 {
@@ -195,8 +195,8 @@ func TestTheRelayTakesOverAndGivesBack(t *testing.T) {
 	}
 }
 
-// TestOneWayFromTheStart lets two gateways meet whose direct path passes datagrams in one
-// direction alone.
+// TestOneWayFromTheStart connects two gateways whose direct path only passes datagrams in one
+// direction.
 func TestOneWayFromTheStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -220,8 +220,8 @@ func TestOneWayFromTheStart(t *testing.T) {
 	}
 }
 
-// TestSessionsResumeAfterARestartByRelay restarts gateways that nothing but a relay joins,
-// and some that had to punch: new streams run again soon, without touching the other side.
+// TestSessionsResumeAfterARestartByRelay restarts gateways that are only connected by a relay,
+// and some that had to punch. New streams run again soon, without any action at the other side.
 func TestSessionsResumeAfterARestartByRelay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

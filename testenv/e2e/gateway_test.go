@@ -23,8 +23,8 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// gateway is one `postern gateway` in a host of the world, with a folder of its own,
-// and the commands that talk to it.
+// gateway is a `postern gateway` process on a host of the world, with its own folder, and the
+// commands that talk to it.
 type gateway struct {
 	t    *testing.T
 	host *netlab.Host
@@ -40,7 +40,7 @@ type gateway struct {
 // httpAddress is where every gateway serves metrics and health, on its host's loopback.
 const httpAddress = "127.0.0.1:9520"
 
-// newGateway writes a configuration, changed by configure, and starts nothing.
+// newGateway writes a configuration, changed by configure, without starting the gateway.
 func newGateway(t *testing.T, host *netlab.Host, name string, configure ...func(*api.GatewaySpec)) *gateway {
 	t.Helper()
 	g := &gateway{t: t, host: host, name: name, dir: tempDir(t), bin: posternBinary(t)}
@@ -80,7 +80,7 @@ func (g *gateway) start() *gateway {
 	return g
 }
 
-// launch runs the gateway and waits for nothing.
+// launch starts the gateway without waiting.
 func (g *gateway) launch() {
 	g.t.Helper()
 	args := []string{g.bin, "gateway", "--config", g.configFile()}
@@ -102,12 +102,12 @@ func (g *gateway) waitReady() {
 		if _, err := g.httpGet("/readyz"); err != nil {
 			return false, err.Error()
 		}
-		_, err := os.Stat(g.socket()) // which comes last
+		_, err := os.Stat(g.socket()) // it is created last
 		return err == nil, fmt.Sprint(err)
 	})
 }
 
-// stop sends a signal and waits for the end.
+// stop sends a signal and waits for the gateway's end.
 func (g *gateway) stop(sig syscall.Signal) {
 	g.t.Helper()
 	if err := g.proc.Signal(sig); err != nil {
@@ -122,7 +122,7 @@ func (g *gateway) stop(sig syscall.Signal) {
 	}
 }
 
-// httpGet asks the gateway's own HTTP server.
+// httpGet sends a request to the gateway's own HTTP server.
 func (g *gateway) httpGet(path string) (string, error) {
 	ctx := within(g.t, patience)
 	client := &http.Client{Transport: &http.Transport{DialContext: g.host.DialContext, DisableKeepAlives: true}}
@@ -145,8 +145,8 @@ func (g *gateway) httpGet(path string) (string, error) {
 	return string(body), nil
 }
 
-// metric sums the series of a metric whose labels hold every one of the given
-// name="value" texts; false when there is none.
+// metric returns the sum of the series of a metric whose labels contain all the given
+// name="value" texts; false if there is none.
 func (g *gateway) metric(name string, labels ...string) (float64, bool) {
 	g.t.Helper()
 	text, err := g.httpGet("/metrics")
@@ -156,7 +156,7 @@ func (g *gateway) metric(name string, labels ...string) (float64, bool) {
 	return sumSeries(g.t, text, name, labels...)
 }
 
-// sumSeries is metric for the text of one answer.
+// sumSeries is metric for the text of one response.
 func sumSeries(t *testing.T, text, name string, labels ...string) (sum float64, found bool) {
 	t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -184,19 +184,19 @@ func containsAll(s string, parts ...string) bool {
 	return true
 }
 
-// result is how a command ended.
+// result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
 }
 
-// postern runs a command against this gateway to its end, whatever that is.
+// postern runs a command against this gateway and waits for its end.
 func (g *gateway) postern(ctx context.Context, args ...string) result {
 	g.t.Helper()
 	return g.posternIn(ctx, "", args...)
 }
 
-// posternIn is postern with something on stdin.
+// posternIn is postern with input on stdin.
 func (g *gateway) posternIn(ctx context.Context, stdin string, args ...string) result {
 	g.t.Helper()
 	return runPostern(ctx, g.t, g.host, stdin, append([]string{g.bin, args[0], "--socket", g.socket()}, args[1:]...)...)
@@ -229,15 +229,16 @@ func (g *gateway) must(args ...string) string {
 	return r.stdout
 }
 
-// refused is postern for a command that must fail with the exit code and one line on
-// stderr that holds all the words.
+// refused is postern for a command that must fail with the exit code and one line on stderr that
+// contains all the words.
 func (g *gateway) refused(code int, words []string, args ...string) {
 	g.t.Helper()
 	r := g.postern(within(g.t, patience), args...)
 	checkRefusal(g.t, "postern "+strings.Join(args, " "), r, code, words...)
 }
 
-// checkRefusal checks the form of errors in cmd/postern/README.md: one line, "postern: what: cause (hint)".
+// checkRefusal checks the form of errors from cmd/postern/README.md: one line, "postern: what:
+// cause (hint)".
 func checkRefusal(t *testing.T, what string, r result, code int, words ...string) {
 	t.Helper()
 	if r.code != code {
@@ -252,7 +253,7 @@ func checkRefusal(t *testing.T, what string, r result, code int, words ...string
 	}
 }
 
-// status is what `status -o json` says.
+// status returns the output of `status -o json`.
 func (g *gateway) status() api.Status {
 	g.t.Helper()
 	var s api.Status
@@ -263,7 +264,7 @@ func (g *gateway) status() api.Status {
 	return s
 }
 
-// peer finds a peer in the status.
+// peer returns a peer's status.
 func (g *gateway) peer(name string) (api.PeerStatus, bool) {
 	g.t.Helper()
 	for _, p := range g.status().Peers {
@@ -274,7 +275,7 @@ func (g *gateway) peer(name string) (api.PeerStatus, bool) {
 	return api.PeerStatus{}, false
 }
 
-// waitPeer waits until the peer is as ok wants.
+// waitPeer waits until the peer's status satisfies ok.
 func (g *gateway) waitPeer(name, what string, ok func(api.PeerStatus) bool) api.PeerStatus {
 	g.t.Helper()
 	var p api.PeerStatus
@@ -293,8 +294,8 @@ func (g *gateway) waitConnected(name string) api.PeerStatus {
 	return g.waitPeer(name, "connected", func(p api.PeerStatus) bool { return p.State == api.StateConnected })
 }
 
-// waitRekeyed waits until the gateway runs with another key than it had, and says which: it answers the
-// command that has it change its key, and then restarts.
+// waitRekeyed waits until the gateway's key differs from had, and returns it. The gateway answers
+// the command that changes its key, and then restarts.
 func (g *gateway) waitRekeyed(had string) string {
 	g.t.Helper()
 	var s api.Status
@@ -306,7 +307,7 @@ func (g *gateway) waitRekeyed(had string) string {
 	return s.Gateway.PublicKey
 }
 
-// waitLog waits for a line of the gateway's log that holds all the words.
+// waitLog waits for a line in the gateway's log that contains all the words.
 func (g *gateway) waitLog(words ...string) {
 	g.t.Helper()
 	if _, err := g.proc.WaitStderr(within(g.t, patience), func(log string) bool { return logHas(log, words...) }); err != nil {
@@ -323,7 +324,7 @@ func logHas(log string, words ...string) bool {
 	return false
 }
 
-// invite makes a ticket and checks that stdout holds nothing else.
+// invite creates a ticket and checks that stdout contains nothing else.
 func (g *gateway) invite(args ...string) string {
 	g.t.Helper()
 	out := g.must(append([]string{"invite"}, args...)...)
@@ -334,8 +335,7 @@ func (g *gateway) invite(args ...string) string {
 	return ticket
 }
 
-// enrol invites at one gateway and joins at the other, and waits until both are
-// connected.
+// enrol invites at one gateway and joins at the other, and waits until both are connected.
 func enrol(inviter, joiner *gateway, inviteArgs, joinArgs []string) {
 	inviter.t.Helper()
 	ticket := inviter.invite(inviteArgs...)

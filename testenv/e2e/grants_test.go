@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// removalDeadline is how long a removed peer's flows may live on.
+// removalDeadline is how long a removed peer's connections may live on.
 const removalDeadline = 5 * time.Second
 
-// TestNothingIsReachedWithoutAGrant gives edge less than it asks for. That cloud itself
-// refuses whoever doesn't ask first is shown with a stock peer, in stock_test.go.
+// TestNothingIsReachedWithoutAGrant grants edge less than it asks for. stock_test.go shows, with
+// a stock peer, that cloud itself refuses a client that does not ask first.
 func TestNothingIsReachedWithoutAGrant(t *testing.T) {
 	p := newPair(t, newWorld(t))
 	enrol(p.cloud, p.edge, []string{"--allow", "auth"}, []string{"--local", blobService + "=" + blobLocal})
@@ -26,7 +26,7 @@ func TestNothingIsReachedWithoutAGrant(t *testing.T) {
 	if r.code == 0 || r.stdout != "" {
 		t.Errorf("edge was given a credential without the grant: exit code %d, %q", r.code, r.stdout)
 	}
-	// A grant takes effect at once, and so does its end.
+	// A grant takes effect at once, and so does its removal.
 	p.cloud.must("peer", "allow", "edge", "auth,"+blobService)
 	p.checkBlob(p.edge, "cloud")
 	p.cloud.must("peer", "allow", "edge", "auth")
@@ -63,7 +63,7 @@ func TestRemovingAPeerEndsItsFlows(t *testing.T) {
 	p.cloud.waitLog("audit", "remove", "edge")
 }
 
-// TestApprovalComesFirst uses a ticket whose joiner the inviter confirms by hand.
+// TestApprovalComesFirst uses a ticket whose joiner the inviter approves manually.
 func TestApprovalComesFirst(t *testing.T) {
 	p := newPair(t, newWorld(t))
 	ticket := p.cloud.invite("--approve", "--allow", "auth,"+blobService)

@@ -17,11 +17,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// serviceRange is what the victim's configuration calls its cluster's Service addresses.
+// serviceRange is the Service range in the victim's configuration.
 const serviceRange = "10.96.0.0/12"
 
-// hostileAddrs are what a peer may announce and nobody may be made to send to: loopback,
-// link-local and with it the metadata service of clouds, multicast, reserved and
+// hostileAddrs are addresses that a peer may announce and to which nobody may be made to send:
+// loopback, link-local including the clouds' metadata service, multicast, reserved and
 // unspecified addresses, the victim's own Service range and its own address.
 func hostileAddrs() []string {
 	return []string{
@@ -31,7 +31,7 @@ func hostileAddrs() []string {
 	}
 }
 
-// forbidden are the nftables matches of the same.
+// forbidden returns the nftables matches of these addresses.
 func forbidden() []string {
 	return []string{
 		"ip daddr { 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 240.0.0.0/4, " + serviceRange + ", " + rightPublic + " }",
@@ -39,8 +39,8 @@ func forbidden() []string {
 	}
 }
 
-// TestHostileCandidates lets a peer announce addresses to harm others with, and 10,000 of
-// them, in-band and by hand.
+// TestHostileCandidates has a peer announce harmful addresses, and 10,000 of them, in-band and by
+// configuration.
 func TestHostileCandidates(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)
@@ -58,7 +58,7 @@ func TestHostileCandidates(t *testing.T) {
 		seq++
 		code, answer, err := r.post(within(t, patience), "/v1/path", path.Message{Version: "1.0", Boot: 1, Seq: seq, Candidates: candidates})
 		if len(candidates) > 200 && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
-			return // refused while the rest was still being sent: the reset may overtake the 413
+			return // refused while the rest was still being sent: the reset may arrive before the 413
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestHostileCandidates(t *testing.T) {
 		return err == nil && sent.Packets > 0, fmt.Sprint(sent.Packets, err)
 	})
 	select {
-	case <-time.After(observed): // every candidate's first tries are over by then
+	case <-time.After(observed): // every candidate's first probes are over by then
 	case <-t.Context().Done():
 		t.Fatal(t.Context().Err())
 	}
@@ -95,8 +95,7 @@ func TestHostileCandidates(t *testing.T) {
 	}
 }
 
-// hostilePeer is a tunnel by stock WireGuard to the right gateway, which takes it for one
-// of its own kind.
+// hostilePeer is a stock WireGuard tunnel to the right gateway, which takes it for a gateway.
 func hostilePeer(t *testing.T, s *sites, key peer.PrivateKey) *rawPeer {
 	t.Helper()
 	gw := s.right.status().Gateway
@@ -118,7 +117,7 @@ func hostileCandidates(source string) []path.Candidate {
 	return out
 }
 
-// manyCandidates are n different ones in a range that goes nowhere, a hostile one first.
+// manyCandidates returns n different candidates in an unused range, with a hostile one first.
 func manyCandidates(n int) []path.Candidate {
 	out := []path.Candidate{candidate("127.0.0.1", 1, api.SourceHost)}
 	for i := 1; i < n; i++ {
@@ -135,7 +134,7 @@ func TestPathNamesEveryCandidate(t *testing.T) {
 	s.awaitPath(api.PathDirect, patience)
 	for _, x := range s.both() {
 		peerName := s.other(x).name
-		// A candidate may come or go between the two commands.
+		// A candidate may appear or disappear between the two commands.
 		eventually(within(t, patience), t, x.name+" names every candidate", func() (bool, string) {
 			p, _ := x.peer(peerName)
 			text := x.must("path", peerName)
@@ -149,7 +148,7 @@ func TestPathNamesEveryCandidate(t *testing.T) {
 	}
 }
 
-// missingCandidate is what the text of `path` lacks of a candidate; "" when nothing.
+// missingCandidate says what the output of `path` lacks about a candidate; "" if nothing.
 func missingCandidate(p api.PeerStatus, text string) string {
 	for _, c := range p.Candidates {
 		line := ""

@@ -33,8 +33,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// malice is what a hostile peer would have on somebody's screen or clipboard: each text
-// has the word evil in it, to be found by.
+// malice are texts that a hostile peer wants on someone's screen or clipboard. Each contains the
+// word evil, by which it is found.
 var malice = []string{
 	"\x1b[2J\x1b[31mevil",
 	"\x1b]52;c;ZXZpbA==\x07evil",
@@ -46,20 +46,20 @@ var malice = []string{
 	"evil" + strings.Repeat("!", 5000),
 }
 
-// villain is a peer that answers as no gateway would, and says of others what it likes. Its
-// tunnel is stock WireGuard's.
+// villain is a peer that answers as no gateway would, with arbitrary content. Its tunnel is stock
+// WireGuard.
 type villain struct {
 	*rawPeer
 	t       *testing.T
 	overlay string
-	// authority is that of a certificate that fits, in PEM.
+	// authority is that of the valid certificate, in PEM.
 	authority string
 
 	mu    sync.Mutex
-	turns map[string]int // how often each path was asked for
+	turns map[string]int // how often each path was requested
 }
 
-// newVillain is the peer called hostile of the right gateway, which offers everything.
+// newVillain returns the peer called hostile of the right gateway, which offers everything.
 func newVillain(t *testing.T, s *sites, key peer.PrivateKey) *villain {
 	t.Helper()
 	v := &villain{rawPeer: hostilePeer(t, s, key), t: t, overlay: peer.OverlayAddr(key.Public()).String(), turns: map[string]int{}}
@@ -68,8 +68,8 @@ func newVillain(t *testing.T, s *sites, key peer.PrivateKey) *villain {
 	return v
 }
 
-// certificates are two by turns: one for names that nobody asked for, and one that fits
-// and whose authority is announced, so that more is asked.
+// certificates alternates between two: one with wrong names, and a valid one whose authority is
+// announced, so that the victim sends more requests.
 func (v *villain) certificates() *tls.Config {
 	v.t.Helper()
 	var certs []tls.Certificate
@@ -94,7 +94,7 @@ func (v *villain) certificates() *tls.Config {
 	}}
 }
 
-// serve answers at a port inside the tunnel.
+// serve answers on a port inside the tunnel.
 func (v *villain) serve(port uint16, secure *tls.Config, h http.Handler) {
 	v.t.Helper()
 	l, err := v.host.Listen(v.t.Context(), netip.AddrPortFrom(netip.MustParseAddr(v.overlay), port))
@@ -130,7 +130,7 @@ func (v *villain) asked() map[string]int {
 	return maps.Clone(v.turns)
 }
 
-// gateway is the auth service that a victim asks who is there and for an identity.
+// gateway is the auth service, which a victim asks for hello and for an identity.
 func (v *villain) gateway(w http.ResponseWriter, r *http.Request) {
 	n := v.turn(r.URL.Path)
 	text := malice[n%len(malice)]
@@ -155,7 +155,7 @@ func (v *villain) gateway(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hello is one that a victim takes, as far as it can be taken.
+// hello returns a hello that a victim accepts as far as possible.
 func (v *villain) hello(n int, text string) map[string]any {
 	many := []string{"auth", "apiServer", text}
 	ports := map[string]int{text: 1}
@@ -186,7 +186,7 @@ func (v *villain) refuse(w http.ResponseWriter, n int, text string) {
 	_, _ = w.Write(b)
 }
 
-// apiServer is one whose name, version and every other word is the villain's.
+// apiServer is an API server whose name, version and every other word is the villain's.
 func (v *villain) apiServer(w http.ResponseWriter, r *http.Request) {
 	text := malice[v.turn("apiServer")%len(malice)]
 	w.Header().Set("WWW-Authenticate", "Evil")
@@ -213,7 +213,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// hostileReport says everything with one text.
+// hostileReport puts one text everywhere.
 func hostileReport(text, code string) map[string]any {
 	addresses := []string{"169.254.169.254:51820", "127.0.0.1:51820", "10.96.0.1:443"}
 	params := map[string]any{
@@ -233,8 +233,8 @@ func hostileReport(text, code string) map[string]any {
 	}
 }
 
-// TestHostilePeer lets a peer say the worst in every way it can, and looks for a trace of
-// it wherever an operator looks.
+// TestHostilePeer lets a peer send the worst in every possible way, and looks for traces of it
+// wherever an operator looks.
 func TestHostilePeer(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)
@@ -273,7 +273,7 @@ func TestHostilePeer(t *testing.T) {
 	for round := range len(malice) {
 		v.attack(round)
 		seen.glance(victim, term)
-		if round%4 == 3 { // all of it takes its time
+		if round%4 == 3 { // everything takes its time
 			seen.gather(victim, term, "hostile")
 		}
 	}
@@ -299,7 +299,7 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// startDebug is start with everything logged.
+// startDebug is start with debug logging.
 func (g *gateway) startDebug() {
 	g.t.Helper()
 	g.proc = g.host.Start(netlab.Command{Args: []string{g.bin, "gateway", "--config", g.configFile(), "--log-level", "debug"}})
@@ -346,7 +346,7 @@ func (v *villain) attack(round int) {
 	send("/v1/evil"+fmt.Sprint(round), map[string]any{"version": text})
 }
 
-// evidence is what an operator got to see, by where.
+// evidence is everything that an operator saw, by place.
 type evidence struct {
 	mu    sync.Mutex
 	where []string
@@ -359,25 +359,25 @@ func (e *evidence) add(where, text string) {
 	e.where, e.text = append(e.where, where), append(e.text, text)
 }
 
-// run adds what a command prints.
+// run adds a command's output.
 func (e *evidence) run(g *gateway, args ...string) {
 	g.t.Helper()
 	r := g.postern(within(g.t, patience), args...)
 	e.add(strings.Join(args, " "), r.stdout+r.stderr)
 }
 
-// glance looks at what changes from one moment to the next.
+// glance collects what changes from one moment to the next.
 func (e *evidence) glance(g *gateway, term *terminal) {
 	g.t.Helper()
 	e.run(g, "check", "-o", "json")
 	e.run(g, "status", "-o", "json")
-	term.press("4", "r", "c") // whatever the fix is, it is copied, or what of it is asked
+	term.press("4", "r", "c") // whatever the fix is, it is copied, or its missing value is asked for
 	term.await("the checks", "[4 ")
 	e.add("tui, the checks", strip(term.styled()))
 }
 
-// gather runs every command that shows something, and looks at every view of the screen
-// if there is one.
+// gather runs every command that shows something, and visits every view of the screen if there is
+// one.
 func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 	g.t.Helper()
 	commands := make(chan []string)
@@ -407,7 +407,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 	if term == nil {
 		return
 	}
-	term.press("x") // no key, but one that leaves what may be chosen
+	term.press("x") // an unassigned key, which leaves a selection
 	for _, view := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
 		term.press(view)
 		term.await("view "+view, "["+view+" ")
@@ -415,7 +415,7 @@ func (e *evidence) gather(g *gateway, term *terminal, peerName string) {
 	}
 }
 
-// everyCommand is each that shows something of a gateway or a peer, in all its forms.
+// everyCommand returns all commands that show something about a gateway or a peer, in all forms.
 func everyCommand(peerName string) [][]string {
 	out := [][]string{
 		{"path", peerName}, {"path", peerName, "--diagram"}, {"path", peerName, "-o", "json"}, {"history", peerName}, {"history", peerName, "-o", "json"}, {"peer", "list"}, {"peer", "show", peerName}, {"config", "view"}, {"tui", "--once"}, {"kubeconfig", peerName},
@@ -433,11 +433,11 @@ func everyCommand(peerName string) [][]string {
 	return out
 }
 
-// osc is an operating system command in a terminal's input.
+// osc matches an operating system command in a terminal's input.
 var osc = regexp.MustCompile("(?:\x1b\\]|\u009d)([^\x07\x1b\u009c]*)")
 
-// addCommands takes what the terminal was told to do: to copy our own fixes, since c was
-// pressed, and nothing else.
+// addCommands adds the terminal commands: only the copying of our own fixes is expected, since c
+// was pressed.
 func (e *evidence) addCommands(t *testing.T, written string) {
 	t.Helper()
 	copies := 0
@@ -456,13 +456,13 @@ func (e *evidence) addCommands(t *testing.T, written string) {
 	}
 }
 
-// strip takes off what tmux says of colours; anything else would be of the program's.
+// strip removes tmux's colour sequences; anything else would come from the program.
 func strip(captured string) string { return sgr.ReplaceAllString(captured, "") }
 
-// trace is a piece of malice: every text has one, whatever else is made of it.
+// trace matches a piece of malice: every text has one, whatever its form.
 var trace = regexp.MustCompile(`(?i)evil|ZXZpbA`)
 
-// check looks for malice in all that was seen.
+// check searches everything for malice.
 func (e *evidence) check(t *testing.T) {
 	t.Helper()
 	told := map[string]bool{}
@@ -491,7 +491,7 @@ func (e *evidence) check(t *testing.T) {
 	}
 }
 
-// around is a piece of a text.
+// around returns the surroundings of a place in a text.
 func around(text string, at int) string {
 	return text[max(0, at-160):min(len(text), at+120)]
 }

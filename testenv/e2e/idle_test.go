@@ -11,21 +11,21 @@ const (
 	idleFor = 40 * time.Second
 	// idleMemory bounds RssAnon of a gateway with one peer, in bytes.
 	idleMemory = 20 << 20
-	// idleWakes bounds how often a second a thread of it begins to run. What that costs is
-	// the machine's: on a quiet one 0.1 % of a core (measured), on one whose hypervisor takes
-	// its cores away several times that. idleCPU, a share of one core, is what only a gateway
-	// that spins exceeds.
+	// idleWakes bounds how often per second its threads are scheduled. The cost of that depends
+	// on the machine: 0.1 % of a core on a quiet one (measured), several times that if a
+	// hypervisor takes its cores away. idleCPU, a share of one core, is exceeded only by a
+	// gateway that spins.
 	idleWakes = 100
 	idleCPU   = 0.05
 )
 
-// TestIdleGatewayIsCheap measures both gateways of a peering that nobody uses, after a
-// little use. Where huge pages are on for all they hold as little.
+// TestIdleGatewayIsCheap measures both gateways of an idle peering, after a little use. Their
+// memory is as small if huge pages are enabled for everything.
 func TestIdleGatewayIsCheap(t *testing.T) {
 	t.Parallel()
 	p := newPeers(t, newWorld(t))
 	gateways := []*gateway{p.cloud, p.edge}
-	<-time.After(5 * time.Second) // what follows enrolment is no idleness yet
+	<-time.After(5 * time.Second) // the gateways are not yet idle right after enrolment
 	start := time.Now()
 	var cpu []time.Duration
 	var wakes []int

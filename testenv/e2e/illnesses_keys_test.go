@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/testenv/handshake"
 )
 
-// keyIllnesses are keys and handshakes.
+// keyIllnesses are faults of keys and handshakes.
 func keyIllnesses() []illness {
 	return []illness{
 		{
@@ -33,8 +33,8 @@ func keyIllnesses() []illness {
 			left:    []diagnosis{outbound("PST0110", gatewayCheck).because(rightPublic, "key").until("ask the owner of right", "postern key pub", "spec.peers[name=right].publicKey")},
 			right:   []diagnosis{outbound("PST0110", gatewayCheck).because("left", "a public key that is not this gateway's").until("postern key pub")},
 			fix: func(f *faultLab, left, _ []api.Check) {
-				// Anybody could have sent what was seen: the key is there to be compared with what
-				// right's owner gives, and is not offered as a setting.
+				// Anyone could have sent what was seen. So the key is only shown for comparison
+				// with the one from right's owner, and is not offered as a setting.
 				right := f.right.key.Public().String()
 				if !strings.Contains(left[0].Cause, right) || strings.Contains(left[0].Fix, right) {
 					f.t.Fatalf("want right's key in the cause and not in the fix: %s; %s", left[0].Cause, left[0].Fix)
@@ -49,8 +49,8 @@ func keyIllnesses() []illness {
 			left: []diagnosis{outbound("PST0111", gatewayCheck).because("right", rightEndpoint, "clock went back").
 				until("at right", "date -u", "timedatectl set-ntp true")},
 			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left").until("PST0111")},
-			// Nobody can set a process's clock alone, but it does what the fix says as well:
-			// it passes the stamp that was accepted.
+			// A single process's clock cannot be set, but time has the same effect: the clock
+			// passes the accepted timestamp.
 			fix: func(*faultLab, []api.Check, []api.Check) {},
 		},
 		{
@@ -63,13 +63,13 @@ func keyIllnesses() []illness {
 	}
 }
 
-// ahead is how far in the future the stamp of right's earlier initiation is: long enough to
-// see the fault, and to see it go.
+// ahead is how far in the future the timestamp of right's earlier initiation is: long enough to
+// see the fault, and to see it end.
 const ahead = 100 * time.Second
 
-// fromTheFuture sends left an initiation by right, from right's address, as right would have
-// if its clock had been wrong before. Left's own initiations do not get through: they would
-// fix what right's can't.
+// fromTheFuture sends left an initiation by right, from right's address, as if right's clock had
+// been wrong before. Left's own initiations are dropped: they would complete a handshake although
+// right's cannot.
 func (f *faultLab) fromTheFuture(by time.Duration) {
 	f.t.Helper()
 	m, err := handshake.Initiation(f.right.key, newKey(f.t), f.left.key.Public(), time.Now().Add(by))
@@ -90,12 +90,12 @@ func (f *faultLab) fromTheFuture(by time.Duration) {
 	if _, _, err := c.ReadFromUDPAddrPort(make([]byte, 256)); err != nil {
 		f.t.Fatalf("left did not answer: %v", err)
 	}
-	f.left.check()                                                             // it takes note of the stamp, as it does of those of completed handshakes
+	f.left.check()                                                             // it notes the timestamp, as for completed handshakes
 	f.right.host.Drop("ip saddr " + leftPublic + " udp length 156 @th,64,8 1") // initiations (148 bytes)
 }
 
-// copyOf makes a gateway with a side's key and configuration on a machine of its own, as a
-// restored backup is, before an API server like the side's.
+// copyOf creates a gateway with a side's key and configuration on another machine, like a
+// restored backup, with an API server like the side's.
 func (f *faultLab) copyOf(w *ward) *ward {
 	f.t.Helper()
 	host := f.lab.Host("copy")

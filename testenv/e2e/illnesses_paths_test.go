@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// pathIllnesses are ways that work badly.
+// pathIllnesses are paths that work badly.
 func pathIllnesses() []illness {
 	return []illness{
 		{
@@ -51,18 +51,18 @@ func pathIllnesses() []illness {
 			harm:  func(f *faultLab) { f.flood(f.left) },
 			left:  []diagnosis{own("PST0810", "resources").because("dropped").until("sysctl -w net.core.rmem_max=", "more CPU")},
 			right: nil,
-			// It was no CPU at all that it had, and now it has again.
+			// The gateway had no CPU, and now it has some again.
 			fix: func(*faultLab, []api.Check, []api.Check) {},
 		},
 	}
 }
 
-// narrow is a path with a link of 1280 bytes in its middle.
+// narrow is a path with a link of 1280 bytes in the middle.
 func narrow() setting {
 	return setting{left: dial, right: portRestricted, ways: ways{noTURN: true, mtu: 1280}, edit: withoutServers}
 }
 
-// restartWith changes a side's file and starts its gateway again.
+// restartWith changes a side's file and restarts its gateway.
 func (w *ward) restartWith(change func(*api.GatewaySpec)) {
 	w.t.Helper()
 	change(&w.doc.Spec)
@@ -72,7 +72,7 @@ func (w *ward) restartWith(change func(*api.GatewaySpec)) {
 	w.waitReady()
 }
 
-// forward does what a fix says of a router, and of the gateway behind it.
+// forward does what a fix says about a router, and about the gateway behind it.
 func (w *ward) forward() {
 	w.t.Helper()
 	w.nat.Forward(gatewayPort, netip.AddrPortFrom(w.inner, gatewayPort))
@@ -91,7 +91,7 @@ func (f *faultLab) flood(w *ward) {
 	if err := w.proc.Signal(syscall.SIGSTOP); err != nil {
 		f.t.Fatal(err)
 	}
-	// A datagram of this size occupies 2 KB or more, and the socket holds 8 MB at the most.
+	// A datagram of this size takes at least 2 KB, and the socket holds at most 8 MB.
 	to, noise := netip.AddrPortFrom(w.outer, gatewayPort), make([]byte, 1200)
 	for range 6000 {
 		if _, err := c.WriteToUDPAddrPort(noise, to); err != nil {

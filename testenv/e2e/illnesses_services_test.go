@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// serviceIllnesses are of right's services.
+// serviceIllnesses are faults of right's services.
 func serviceIllnesses() []illness {
 	return []illness{
 		{
@@ -40,11 +40,11 @@ func serviceIllnesses() []illness {
 			harm:  func(f *faultLab) { f.right.api.binds() },
 			left:  []diagnosis{outbound("PST0306", apiServerCheck).because("right", "403").until("kubectl create clusterrolebinding")},
 			right: []diagnosis{inbound("PST0306", "inbound-apiServer").because("left", "403").until("its user in the cluster is postern:peer:left", "is decided here")},
-			// Right's owner decides, and is given no command for it on left's word.
+			// Right's owner decides, and gets no command based on left's claim.
 			fix: func(f *faultLab, _, _ []api.Check) { f.right.api.binds("postern:peer:left") },
 		},
 		{
-			// The CA of the issuer ends, and with it what it has issued.
+			// The issuer's CA expires, and with it what it has issued.
 			name:    "left's identity has expired",
 			setting: plain(func(f *faultLab) { f.right.issueBy(f.right.clientCA(shortTTL)) }),
 			harm:    func(f *faultLab) { f.right.trustIssuer() },
@@ -79,12 +79,13 @@ func serviceIllnesses() []illness {
 }
 
 const (
-	// shortTTL is how long identities last where they are to expire: until all was well before.
+	// shortTTL is the lifetime of identities that should expire, but only after everything was
+	// healthy.
 	shortTTL = 100 * time.Second
 	authURL  = "https://" + rightPublic + ":8443"
 )
 
-// trustIssuer gives a side's API server the certificate of the side's issuer, as
+// trustIssuer gives a side's API server the certificate of the side's issuer, like
 // --client-ca-file.
 func (w *ward) trustIssuer() {
 	w.t.Helper()
@@ -95,7 +96,7 @@ func (w *ward) trustIssuer() {
 	w.api.trusts(certificate)
 }
 
-// useTwice has one gateway join with a ticket of left's, and another try the same.
+// useTwice makes one gateway join with a ticket of left's, and another try the same ticket.
 func (f *faultLab) useTwice() {
 	f.t.Helper()
 	ticket := f.left.invite()
@@ -112,7 +113,7 @@ func (f *faultLab) useTwice() {
 	checkRefusal(f.t, "join", lastLine(r), 1, "already used")
 }
 
-// certificateIllnesses are of the certificate that right's API server shows.
+// certificateIllnesses are faults of the API server certificate at right.
 func certificateIllnesses() []illness {
 	show := func(ca func(*faultLab) *pki.CA, name string, notAfter time.Duration) func(*faultLab) {
 		return func(f *faultLab) {

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// names of checks.
+// Names of checks.
 const (
 	gatewayCheck   = "gateway"
 	apiServerCheck = "apiServer"
@@ -26,18 +26,18 @@ func own(code, name string) diagnosis {
 	return diagnosis{code: code, name: name, direction: api.DirectionOwn}
 }
 
-// because and until add the words that cause and fix must have.
+// because and until add the words that cause and fix must contain.
 func (d diagnosis) because(words ...string) diagnosis { d.cause = words; return d }
 func (d diagnosis) until(words ...string) diagnosis   { d.fix = words; return d }
 
-// withoutServers takes the STUN and TURN servers out of both files.
+// withoutServers removes the STUN and TURN servers from both files.
 func withoutServers(f *faultLab) {
 	for _, w := range f.wards() {
 		w.doc.Spec.Discovery.STUNServers, w.doc.Spec.Discovery.TURNServers = nil, nil
 	}
 }
 
-// plain is a pair of public gateways that ask no servers.
+// plain is a pair of public gateways without servers.
 func plain(edit ...func(*faultLab)) setting {
 	return setting{left: dial, right: dial, ways: ways{noTURN: true}, edit: func(f *faultLab) {
 		withoutServers(f)
@@ -103,7 +103,7 @@ func blockedIllnesses() []illness {
 	}
 }
 
-// outwardIllnesses are of left's own machine, which sends nothing.
+// outwardIllnesses are faults of left's own machine, which sends nothing.
 func outwardIllnesses() []illness {
 	return []illness{
 		{
@@ -177,8 +177,8 @@ func addressIllnesses() []illness {
 			},
 		},
 		{
-			// The provider gives right another address, and the record follows; but there
-			// nobody lets left in.
+			// The provider gives right another address, and the record follows. But a firewall
+			// there keeps left out.
 			name: "the name leads elsewhere, where right is not let in",
 			setting: plain(oneWay, func(f *faultLab) {
 				f.left.resolves("gw.example.net", rightPublic)

@@ -27,11 +27,11 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// kernelConnections is how many connections TestKernelTCP makes; POSTERN_CONNECTIONS says
-// otherwise (make test-interop: a million).
+// kernelConnections is how many connections TestKernelTCP makes unless POSTERN_CONNECTIONS is set
+// (make test-interop: a million).
 const kernelConnections = 2000
 
-// wireFaults is what a wire does to packets, each way.
+// wireFaults are the faults of a wire, each way.
 type wireFaults struct {
 	delay                    time.Duration
 	loss, reorder, duplicate float64 // shares of packets
@@ -39,7 +39,7 @@ type wireFaults struct {
 
 // carry moves packets from one device to the other until the first is closed.
 func carry(from, to tun.Device, f wireFaults, seed uint64) {
-	const offset = 16 // Room for WireGuard's header, or the kernel's for offloads.
+	const offset = 16 // room for WireGuard's header, or the kernel's for offloads
 	type packet struct {
 		at   time.Time
 		data []byte
@@ -49,7 +49,7 @@ func carry(from, to tun.Device, f wireFaults, seed uint64) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for p := range wire {
-			time.Sleep(time.Until(p.at)) // This is the delay.
+			time.Sleep(time.Until(p.at)) // this is the delay
 			_, _ = to.Write([][]byte{p.data}, offset)
 		}
 	})
@@ -68,13 +68,13 @@ func carry(from, to tun.Device, f wireFaults, seed uint64) {
 		}
 		for i := range n {
 			p := packet{time.Now().Add(f.delay), slices.Clone(bufs[i][:offset+sizes[i]])}
-			// A spare capacity for what the kernel's device joins.
+			// Spare capacity for packets that the kernel's device joins.
 			p.data = append(make([]byte, 0, offset+65535), p.data...)
 			switch draw := rng.Float64(); {
 			case draw < f.loss:
 				continue
 			case draw < f.loss+f.reorder:
-				late = append(late, p) // behind the next one
+				late = append(late, p) // after the next one
 				continue
 			case draw < f.loss+f.reorder+f.duplicate:
 				again := packet{p.at, append(make([]byte, 0, offset+65535), p.data...)}
@@ -110,18 +110,18 @@ func longDevice(t *testing.T, host *netlab.Host, addr netip.Prefix, mtu int) (de
 	return device
 }
 
-// stalls knows when the machine last kept the test from running for a second or longer. The kernel's
-// timers go on meanwhile: it doubles the time to its next retransmission, forgets half-open
-// connections, and lets deadlines pass. So do ours.
+// stalls records when the machine last kept the test from running for a second or longer. The
+// kernel's timers continue meanwhile: it doubles the time to its next retransmission, forgets
+// half-open connections, and deadlines pass. The same is true of ours.
 type stalls struct {
 	mu   sync.Mutex
-	tick time.Time // when the test ran last
+	tick time.Time // when the test last ran
 	last time.Time // when a stall ended
 }
 
 const stall = time.Second
 
-// watch looks at the clock until ctx ends.
+// watch checks the clock until ctx ends.
 func (s *stalls) watch(ctx context.Context) {
 	ticker := time.NewTicker(stall / 10)
 	defer ticker.Stop()
@@ -145,15 +145,16 @@ func (s *stalls) look() (last time.Time) {
 	return s.last
 }
 
-// excuse reports whether a connection that began then may have failed because the machine stalled: it has
-// ended by a deadline or a reset, and there was a stall since. Nothing excuses wrong bytes.
+// excuse reports whether a connection may have failed because the machine stalled: it ended by a
+// deadline or a reset, and there was a stall since it began. Nothing excuses wrong bytes.
 func (s *stalls) excuse(err error, began time.Time) bool {
 	ended := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	return ended && s.look().After(began)
 }
 
-// exchange sends so many bytes and a half-close, and reads what the other side sends up to its.
+// exchange sends so many bytes and a half-close, and reads what the other side sends until its
+// half-close.
 func exchange(c net.Conn, sends int, seed byte) (received int, err error) {
 	type halfCloser interface{ CloseWrite() error }
 	sent := make(chan error, 1)
@@ -186,8 +187,8 @@ func exchange(c net.Conn, sends int, seed byte) (received int, err error) {
 	}
 }
 
-// Every byte is right that the network stack and the kernel's TCP exchange over a path with
-// delay, loss, reordering and duplicates, whoever dials, and nothing is left afterwards.
+// The network stack and the kernel's TCP exchange data over a path with delay, loss, reordering
+// and duplicates. Every byte is correct, whichever side dials, and nothing is left afterwards.
 func TestKernelTCP(t *testing.T) {
 	const port = 7000
 	own, kernels := netip.MustParseAddr("fd00:0:0:7::1"), netip.MustParseAddr("fd00:0:0:7::2")
@@ -283,7 +284,7 @@ func TestKernelTCP(t *testing.T) {
 	}
 }
 
-// size draws how much one side sends: often little, now and then a lot.
+// size returns a random amount to send: often little, sometimes a lot.
 func size(rng *rand.Rand) int {
 	switch rng.IntN(8) {
 	case 0:
@@ -295,7 +296,7 @@ func size(rng *rand.Rand) int {
 	}
 }
 
-// serveExchanges answers with as many bytes as the first eight ask for.
+// serveExchanges answers with as many bytes as the first eight bytes request.
 func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, time.Time, string, ...any)) {
 	for {
 		c, err := l.Accept()
@@ -308,7 +309,7 @@ func serveExchanges(l net.Listener, servers *sync.WaitGroup, failed func(error, 
 			_ = c.SetDeadline(began.Add(slow() * patience))
 			var head [9]byte
 			if _, err := io.ReadFull(c, head[:]); err != nil {
-				return // The first one, which only looks.
+				return // the first connection only probes
 			}
 			if _, err := exchange(c, int(binary.BigEndian.Uint64(head[:8])), head[8]); err != nil {
 				failed(err, began, "%v serves %v", c.LocalAddr(), c.RemoteAddr())

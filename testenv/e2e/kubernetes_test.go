@@ -27,8 +27,8 @@ const (
 	watchEvery     = 5 * time.Second
 )
 
-// TestKubectlWorksThroughTheTunnel is the first acceptance of a peering, with the
-// gateway that invites on either side of the NAT.
+// TestKubectlWorksThroughTheTunnel is the basic acceptance test of a peering, with the inviting
+// gateway on either side of the NAT.
 func TestKubectlWorksThroughTheTunnel(t *testing.T) {
 	t.Parallel()
 	t.Run("inviter is public", func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestKubectlWorksThroughTheTunnel(t *testing.T) {
 		t.Parallel()
 		k := newKubeWorld(t)
 		ticket := k.edge.invite()
-		// Nobody can reach edge, so the join ends with a line to be run there.
+		// Nobody can reach edge, so the join ends by printing a line to be run there.
 		r := k.cloud.postern(within(t, patience), "join", ticket, "--name", "edge", "--wait", "5s", "--allow", "auth,apiServer")
 		if r.code != 1 {
 			t.Errorf("join: exit code %d, want 1\n--- stderr:\n%s", r.code, r.stderr)
@@ -80,7 +80,7 @@ func (k *kubeWorld) check(t *testing.T) {
 	k.checkNothingListens(t)
 }
 
-// waitReachable waits for the verdicts that status shows about cloud.
+// waitReachable waits for the verdicts about cloud in the status.
 func (k *kubeWorld) waitReachable(t *testing.T) {
 	t.Helper()
 	k.edge.waitPeer("cloud", "reachable", func(p api.PeerStatus) bool {
@@ -89,18 +89,18 @@ func (k *kubeWorld) waitReachable(t *testing.T) {
 	})
 }
 
-// kubectl is a command line that runs kubectl with a kubeconfig of postern's, as a user
-// of edge does.
+// kubectl returns a command line that runs kubectl with a kubeconfig of postern's, as a user of
+// edge does.
 func (k *kubeWorld) kubectl(kubeconfig string, args ...string) netlab.Command {
 	return netlab.Command{
 		Namespace: k.world.edge.Namespace(),
 		Args:      append([]string{k.cluster.KubectlPath(), "--kubeconfig", kubeconfig}, args...),
-		// The exec plugin is found as users have it: in the PATH.
+		// The exec plugin is found as on users' machines: in the PATH.
 		Env: []string{"PATH=" + filepath.Dir(k.edge.bin) + ":" + os.Getenv("PATH"), "HOME=" + filepath.Dir(kubeconfig), "KUBECONFIG="},
 	}
 }
 
-// run runs kubectl to its end and returns what it printed.
+// run runs kubectl and returns its output.
 func (k *kubeWorld) run(ctx context.Context, t *testing.T, c netlab.Command) (string, error) {
 	t.Helper()
 	p, err := netlab.Start(c)
@@ -131,7 +131,7 @@ func (k *kubeWorld) checkNamespaces(t *testing.T, kubeconfig string) {
 	}
 }
 
-// checkForbidden shows that the identity is edge's own and nobody mightier's.
+// checkForbidden shows that the identity is edge's own and has no further rights.
 func (k *kubeWorld) checkForbidden(t *testing.T, kubeconfig string) {
 	t.Helper()
 	out, err := k.run(within(t, patience), t, k.kubectl(kubeconfig, "get", "secrets", "-A"))
@@ -140,7 +140,7 @@ func (k *kubeWorld) checkForbidden(t *testing.T, kubeconfig string) {
 	}
 }
 
-// checkFixOfForbidden takes every right away that users have by default, and does what the fix says.
+// checkFixOfForbidden removes all default rights of users, and does what the fix says.
 func (k *kubeWorld) checkFixOfForbidden(t *testing.T) {
 	t.Helper()
 	admin := func(args ...string) {
@@ -170,8 +170,8 @@ func (k *kubeWorld) checkFixOfForbidden(t *testing.T) {
 	checked("")
 }
 
-// watch starts a watch through the tunnel that runs for a minute while ConfigMaps
-// appear; each must be reported. The channel is closed when it is over.
+// watch starts a watch through the tunnel that runs for a minute while ConfigMaps are created;
+// each must be reported. The channel is closed at the end.
 func (k *kubeWorld) watch(t *testing.T, kubeconfig string) <-chan struct{} {
 	t.Helper()
 	c := k.kubectl(kubeconfig, "get", "configmaps", "-n", watchNamespace, "--watch", "-o", "name")
@@ -204,12 +204,12 @@ func (k *kubeWorld) watch(t *testing.T, kubeconfig string) <-chan struct{} {
 	return done
 }
 
-// checkBulk lists 100 MB in one answer, and again as kubectl does, in pages.
+// checkBulk lists 100 MB in one answer, and again in pages, as kubectl does.
 func (k *kubeWorld) checkBulk(t *testing.T, kubeconfig string) {
 	t.Helper()
 	file := filepath.Join(tempDir(t), "list.json")
 	c := k.kubectl(kubeconfig, "get", "--raw", "/api/v1/namespaces/"+bulkNamespace+"/configmaps")
-	// 100 MB are better kept in a file than in a string.
+	// 100 MB are better stored in a file than in a string.
 	c.Args = append([]string{"sh", "-c", `exec "$@" >` + file, "sh"}, c.Args...)
 	start := time.Now()
 	if _, err := k.run(within(t, 3*time.Minute), t, c); err != nil {
@@ -255,7 +255,7 @@ func (k *kubeWorld) checkBulk(t *testing.T, kubeconfig string) {
 	}
 }
 
-// checkOnlyUDPCrossed reads the NAT's counters after all is done.
+// checkOnlyUDPCrossed reads the NAT's counters at the end.
 func (k *kubeWorld) checkOnlyUDPCrossed(t *testing.T) {
 	t.Helper()
 	traffic, err := k.nat.Traffic(within(t, patience))
@@ -266,9 +266,9 @@ func (k *kubeWorld) checkOnlyUDPCrossed(t *testing.T) {
 	if traffic.TCPIn.Packets+traffic.TCPOut.Packets != 0 {
 		t.Errorf("TCP crossed the NAT: %+v", traffic)
 	}
-	// Enrolment's own port is closed when it is over. WireGuard at the inviter may try
-	// it for another 90 s, every 5 s (whitepaper §6.4), and edge's kernel answers by
-	// ICMP; there is no other reason for anything but UDP.
+	// Enrolment's own port is closed at its end. The inviter's WireGuard may try it for another
+	// 90 s, every 5 s (whitepaper §6.4), and edge's kernel answers by ICMP. There is no other
+	// reason for anything but UDP.
 	const enrolmentErrors = 90/5 + 5
 	if traffic.OtherIn.Packets != 0 || traffic.OtherOut.Packets > enrolmentErrors {
 		t.Errorf("more than UDP crossed the NAT: %+v", traffic)
@@ -279,7 +279,7 @@ func (k *kubeWorld) checkOnlyUDPCrossed(t *testing.T) {
 	}
 }
 
-// checkNothingListens looks for sockets of cloud that the underlay could reach.
+// checkNothingListens checks that cloud has no sockets that the underlay could reach.
 func (k *kubeWorld) checkNothingListens(t *testing.T) {
 	t.Helper()
 	pid := k.cloud.proc.PID()

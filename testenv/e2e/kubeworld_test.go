@@ -63,7 +63,7 @@ func newKubeWorld(t *testing.T) *kubeWorld {
 	return k
 }
 
-// prepare binds the user that edge will be, and fills the cluster.
+// prepare binds edge's future user, and fills the cluster.
 func (k *kubeWorld) prepare(t *testing.T) {
 	t.Helper()
 	ctx := within(t, 10*time.Minute)
@@ -119,8 +119,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "postern:peer
 	t.Logf("made %d ConfigMaps of %d bytes in %v", bulkCount, bulkSize, time.Since(start).Round(time.Second))
 }
 
-// createConfigMap makes a ConfigMap as the administrator; its content follows from its
-// name. It returns the content's hash.
+// createConfigMap creates a ConfigMap as the administrator, with content derived from its name.
+// It returns the content's hash.
 func (k *kubeWorld) createConfigMap(ctx context.Context, namespace, name string, size int) (string, error) {
 	var content strings.Builder
 	for block := sha256.Sum256([]byte(name)); content.Len() < size; block = sha256.Sum256(block[:]) {
@@ -146,7 +146,7 @@ func (k *kubeWorld) createConfigMap(ctx context.Context, namespace, name string,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // for the message alone
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // only for the message
 		return "", fmt.Errorf("make ConfigMap %s: %s: %s", name, resp.Status, b)
 	}
 	return contentHash(text), nil

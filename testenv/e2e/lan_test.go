@@ -20,8 +20,8 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// lanWorld is a network of gateways that know nothing of each other: 192.168.1.1, .2 and so
-// on, and 2001:db8:1::1, ::2.
+// lanWorld is a network of gateways that do not know each other: 192.168.1.1, .2 and so on, and
+// 2001:db8:1::1, ::2.
 type lanWorld struct {
 	t     *testing.T
 	lab   *netlab.Lab
@@ -44,8 +44,8 @@ func (w *lanWorld) host(name string) *netlab.Host {
 	return h
 }
 
-// gateway is one that looks for others, unless configured otherwise. The name of its host
-// may be another.
+// gateway creates a gateway that looks for others, unless configured otherwise. Its host may have
+// another name.
 func (w *lanWorld) gateway(host, name string, configure ...func(*api.GatewaySpec)) *gateway {
 	w.t.Helper()
 	return newGateway(w.t, w.host(host), name, append([]func(*api.GatewaySpec){onLAN}, configure...)...)
@@ -53,13 +53,13 @@ func (w *lanWorld) gateway(host, name string, configure ...func(*api.GatewaySpec
 
 func onLAN(spec *api.GatewaySpec) { spec.Discovery.LAN.Enabled = true }
 
-// lanTTL is how soon a gateway that was killed is forgotten. It is asked again when a fifth of that is
-// left, and a busy one has to answer in time.
+// lanTTL is how soon a killed gateway is forgotten. It is queried again when a fifth of that is
+// left, and must answer in time even on a busy machine.
 const lanTTL = 15 * time.Second
 
 func shortLived(spec *api.GatewaySpec) { spec.Discovery.LAN.TTL = api.Duration(lanTTL) }
 
-// discover is what `discover -o json` says.
+// discover returns the output of `discover -o json`.
 func (g *gateway) discover() api.DiscoveredList {
 	g.t.Helper()
 	var list api.DiscoveredList
@@ -69,7 +69,7 @@ func (g *gateway) discover() api.DiscoveredList {
 	return list
 }
 
-// finds waits until a gateway lists exactly these others, and gives the list.
+// finds waits until a gateway lists exactly these others, and returns the list.
 func (g *gateway) finds(names ...string) []api.Discovered {
 	g.t.Helper()
 	var list api.DiscoveredList
@@ -84,7 +84,7 @@ func (g *gateway) finds(names ...string) []api.Discovered {
 	return list.Gateways
 }
 
-// approvesDiscovered approves a gateway that was found, by the fingerprint that it shows of itself.
+// approvesDiscovered approves a discovered gateway by the fingerprint in its own status.
 func (g *gateway) approvesDiscovered(other *gateway, args ...string) {
 	g.t.Helper()
 	print := other.discover().Fingerprint
@@ -94,7 +94,7 @@ func (g *gateway) approvesDiscovered(other *gateway, args ...string) {
 	}
 }
 
-// near waits until a peer is connected at an address that was heard on the network.
+// near waits until a peer is connected at an address that was announced on the network.
 func (g *gateway) near(other string) api.PeerStatus {
 	g.t.Helper()
 	return g.waitPeer(other, "connected on the local network", func(p api.PeerStatus) bool {
@@ -102,11 +102,11 @@ func (g *gateway) near(other string) api.PeerStatus {
 	})
 }
 
-// foundWithin is how soon gateways on one network know each other.
+// foundWithin is how soon gateways on one network find each other.
 const foundWithin = 3 * time.Second
 
-// TestGatewaysOnALANFindEachOtherSoon has three gateways find each other; nothing else runs
-// meanwhile.
+// TestGatewaysOnALANFindEachOtherSoon has three gateways find each other, with no other tests
+// running.
 func TestGatewaysOnALANFindEachOtherSoon(t *testing.T) {
 	onTime(t, func(late lateness) {
 		w := newLANWorld(t)
@@ -132,8 +132,8 @@ func TestGatewaysOnALANFindEachOtherSoon(t *testing.T) {
 	})
 }
 
-// TestGatewaysOnALANBecomePeers has three gateways find each other, two of them approve
-// each other and reach a service without any endpoint given, one killed and one stopped.
+// TestGatewaysOnALANBecomePeers has three gateways find each other. Two approve each other and
+// reach a service without any configured endpoint; one is killed and one stopped.
 func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -160,7 +160,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 		}
 	}
 
-	// Finding is not trusting: it takes both.
+	// Found gateways are not trusted: both must approve.
 	if peers := a.status().Peers; len(peers) != 0 {
 		t.Errorf("a has peers that nobody approved: %+v", peers)
 	}
@@ -202,7 +202,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 		t.Errorf("the check lan says %+v", v)
 	}
 
-	// One that is killed is forgotten when its TTL is over, one that is stopped at once.
+	// A killed one is forgotten when its TTL is over, a stopped one at once.
 	c.stop(syscall.SIGKILL)
 	killed := time.Now()
 	a.finds("b")
@@ -214,7 +214,7 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 	a.waitPeer("b", "without an address of the local network", func(p api.PeerStatus) bool {
 		return !slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool { return c.Source == api.SourceLAN })
 	})
-	b.start() // It has what it needs in its state.
+	b.start() // everything it needs is in its state
 	a.near("b")
 }
 
@@ -232,8 +232,8 @@ func ownCheck(t *testing.T, g *gateway, name string) api.Check {
 	return report.Checks[i]
 }
 
-// TestPeersByTicketAreFoundOnTheLAN has the path of peers that joined otherwise use what is
-// heard, as soon as it is.
+// TestPeersByTicketAreFoundOnTheLAN: peers that joined by ticket use announced addresses as soon
+// as they are heard.
 func TestPeersByTicketAreFoundOnTheLAN(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -243,7 +243,7 @@ func TestPeersByTicketAreFoundOnTheLAN(t *testing.T) {
 	b.near("a")
 }
 
-// TestOneNameOnALAN starts two gateways of one name.
+// TestOneNameOnALAN starts two gateways with the same name.
 func TestOneNameOnALAN(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -277,9 +277,9 @@ func TestOneNameOnALAN(t *testing.T) {
 	numbered.waitLog("name is taken on the local network", "edge (2)")
 }
 
-// TestGatewaysOfAGroupPeerByThemselves has those become peers that know a secret, or are
-// listed by their keys, and nobody else: neither one without the secret nor one who
-// repeats what a member announces.
+// TestGatewaysOfAGroupPeerByThemselves: gateways that know a secret, or are listed by their keys,
+// become peers. Others do not: neither one without the secret nor one that repeats a member's
+// announcement.
 func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -297,7 +297,7 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	b.near("a")
 	a.finds("b", "stranger")
 
-	// What b announces, repeated under another name, proves nothing.
+	// b's announcement, repeated under another name, proves nothing.
 	bus := w.host("copier").StartAvahi()
 	proof := announcement(t, bus, "b")
 	bus.Publish("copy", "_postern._udp", 51820, proof...)
@@ -320,7 +320,7 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 		t.Error("the secret is in a log, or in what a command prints")
 	}
 
-	// By its key the stranger becomes one at both sides.
+	// Listed by its key on both sides, the stranger becomes a peer.
 	list := func(g, other *gateway) {
 		g.doc.Spec.Discovery.LAN.AutoPeer = []string{other.name + "=" + other.status().Gateway.PublicKey}
 		g.reload()
@@ -330,7 +330,7 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	a.near("stranger")
 	stranger.near("a")
 
-	// Whoever is removed by hand does not come back.
+	// A peer removed by command does not come back.
 	a.must("peer", "remove", "stranger", "--force")
 	a.finds("b", "copy", "stranger")
 	eventually(within(t, patience), t, "stranger sees that it is gone", func() (bool, string) {
@@ -349,7 +349,7 @@ func TestGatewaysOfAGroupPeerByThemselves(t *testing.T) {
 	}
 }
 
-// announcement is what avahi sees in the TXT record of a gateway.
+// announcement returns what avahi sees in a gateway's TXT record.
 func announcement(t *testing.T, bus *netlab.Avahi, name string) []string {
 	t.Helper()
 	var out []string
@@ -369,13 +369,13 @@ func announcement(t *testing.T, bus *netlab.Avahi, name string) []string {
 	return out
 }
 
-// TestAvahiAndGatewaysSeeEachOther runs avahi on the host of a gateway, which share the
-// port, and on one of its own.
+// TestAvahiAndGatewaysSeeEachOther runs avahi on a gateway's host, where both share the port, and
+// on a host of its own.
 func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
 	a, b := w.gateway("a", "a"), w.gateway("b", "b")
-	beside := a.host.StartAvahi() // first, as on most hosts
+	beside := a.host.StartAvahi() // started first, as on most hosts
 	a.start()
 	b.start()
 	apart := w.host("c").StartAvahi()
@@ -385,7 +385,7 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 			addresses := []string{fmt.Sprintf("192.168.1.%d", n+1), fmt.Sprintf("2001:db8:1::%d", n+1)}
 			eventually(within(t, patience), t, "avahi "+name+" sees "+g.name, func() (bool, string) {
 				lines, err := bus.Browse(within(t, patience), "_postern._udp")
-				ways := map[string]bool{} // It asks by IPv4 and by IPv6, each for one address.
+				ways := map[string]bool{} // it queries by IPv4 and by IPv6, each for one address
 				for _, l := range lines {
 					f := strings.SplitN(l, ";", 10)
 					if len(f) != 10 || f[3] != g.name {
@@ -400,7 +400,8 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 			})
 		}
 	}
-	// The other way: what avahi publishes is seen, on the same host and on another.
+	// The other direction: services that avahi publishes are seen, on the same host and on
+	// another.
 	key := "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
 	published := beside.Publish("made by hand", "_postern._udp", 4242, "v=1", "pk="+key)
 	odd := apart.Publish("odd", "_postern._udp", 4243, "v=1")
@@ -422,7 +423,7 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	a.finds("b")
 	b.finds("a")
 
-	// Names are settled with avahi as well: who has one keeps it.
+	// Name conflicts with avahi are resolved as well: the first owner keeps the name.
 	late := apart.Publish("a", "_postern._udp", 51820, "v=1", "pk="+key)
 	b.finds("a", "a #2")
 	late.Kill()
@@ -436,7 +437,7 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	edge.stop(syscall.SIGTERM)
 	b.finds("a")
 
-	// Somebody with another key bears the name of a peer.
+	// Another key announces the name of a peer.
 	b.must("peer", "add", "cloud", "--public-key", key)
 	apart.Publish("cloud", "_postern._udp", 51820, "v=1", "pk="+a.status().Gateway.PublicKey)
 	d := b.discovered("another cloud", func(d api.Discovered) bool { return d.Name.String() == "cloud" })
@@ -450,7 +451,7 @@ func TestAvahiAndGatewaysSeeEachOther(t *testing.T) {
 	}
 }
 
-// TestJunkOnALAN sends gateways 10,000 messages that are none, or nearly.
+// TestJunkOnALAN sends gateways 10,000 invalid or nearly valid messages.
 func TestJunkOnALAN(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -479,7 +480,7 @@ func TestJunkOnALAN(t *testing.T) {
 			for i := range p {
 				p[i] = byte(random.Uint32())
 			}
-		} else { // well-formed, and another name each
+		} else { // well-formed, each with another name
 			copy(p[len(p)-6:], fmt.Sprintf("%04x", n))
 		}
 		if _, err := conn.WriteTo(p, group); err != nil {
@@ -502,7 +503,7 @@ func TestJunkOnALAN(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentToALANUnlessConfigured meters what leaves for multicast DNS.
+// TestNothingIsSentToALANUnlessConfigured counts what leaves for multicast DNS.
 func TestNothingIsSentToALANUnlessConfigured(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -529,7 +530,7 @@ func TestNothingIsSentToALANUnlessConfigured(t *testing.T) {
 			}
 		}
 	}
-	// A reload switches it on, and off again with a goodbye.
+	// A reload enables it, and disables it again with a goodbye.
 	onLAN(&a.doc.Spec)
 	a.reload()
 	b.finds("a")
@@ -540,7 +541,7 @@ func TestNothingIsSentToALANUnlessConfigured(t *testing.T) {
 	a.finds()
 }
 
-// TestAnInterfaceThatIsNotThereIsNamed has a gateway look on the wrong interface.
+// TestAnInterfaceThatIsNotThereIsNamed has a gateway configured with a missing interface.
 func TestAnInterfaceThatIsNotThereIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newLANWorld(t)
@@ -550,7 +551,7 @@ func TestAnInterfaceThatIsNotThereIsNamed(t *testing.T) {
 	if len(d.Problems) != 1 || d.Problems[0].Code != "PST0430" || !strings.Contains(d.Problems[0].Fix, "spec.discovery.lan.interfaces") {
 		t.Errorf("discover says %+v", d.Problems)
 	}
-	// With the right one nobody is heard, which takes a minute to be said.
+	// On the right interface nobody is heard, which is reported after a minute.
 	a.doc.Spec.Discovery.LAN.Interfaces = []string{"eth0"}
 	a.reload()
 	a.verdict("PST0432", "eth0")

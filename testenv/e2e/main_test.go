@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// atOnce is how many of the tests that say t.Parallel run together: most of their time
-// they wait for a gateway to notice something. Go's default is the number of CPUs.
+// atOnce is how many of the tests with t.Parallel run together: most of their time they wait for
+// a gateway to notice something. Go's default is the number of CPUs.
 const atOnce = "5"
 
 func TestMain(m *testing.M) {

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// reports is where the suite's reports are kept.
+	// reports is the folder of the suite's reports.
 	reports = "../../dist/mcs-conformance"
 	// suiteTime bounds the suite, which takes some minutes.
 	suiteTime = 30 * time.Minute
-	// onlyFlat is the one spec that is not passed: by it a Headless service's addresses are those
-	// of the exporter's pods, which equal ranges of pods make meaningless.
+	// onlyFlat is the one spec that is not passed. It requires that a Headless service's
+	// addresses are those of the exporter's pods, which is meaningless with equal pod ranges.
 	onlyFlat = "should return the ready endpoint addresses of all the backing pods"
 )
 
-// spec is what is read of one in ginkgo's report.
+// spec is the part of a spec in ginkgo's report that is read.
 type spec struct {
 	ContainerHierarchyTexts  []string
 	ContainerHierarchyLabels [][]string
@@ -46,8 +46,8 @@ func (s spec) required() bool {
 	return false
 }
 
-// TestMCSConformance runs the conformance suite of the Multi-Cluster Services API, unmodified, twice:
-// edge, behind the NAT, exports by the direct path, and cloud does by a relay.
+// TestMCSConformance runs the unmodified conformance suite of the Multi-Cluster Services API
+// twice: edge, behind the NAT, exports over the direct path, and cloud over a relay.
 func TestMCSConformance(t *testing.T) {
 	c := newConformance(t, "edge", "cloud")
 	t.Run("edge-direct", func(t *testing.T) { c.run(t, "edge-direct", "edge,cloud") })
@@ -55,19 +55,20 @@ func TestMCSConformance(t *testing.T) {
 	t.Run("cloud-relayed", func(t *testing.T) { c.run(t, "cloud-relayed", "cloud,edge") })
 }
 
-// TestMCSConformanceOfThree runs it with three clusters: edge exports, the second one besides where two
-// have to, and all import.
+// TestMCSConformanceOfThree runs it with three clusters: edge exports, and also the second one
+// where two are needed, and all import.
 func TestMCSConformanceOfThree(t *testing.T) {
 	newConformance(t, "edge", "branch", "cloud").run(t, "three", "edge,branch,cloud")
 }
 
-// mcsSuite is what runs the suite.
+// mcsSuite is what is needed to run the suite.
 type mcsSuite struct {
 	*clusterset
 	suite, folder, kubeconfig string
 }
 
-// newConformance has clusters that may export and import everywhere, peered, with the suite's images.
+// newConformance returns peered clusters that may export and import everywhere, with the suite's
+// images.
 func newConformance(t *testing.T, names ...string) *mcsSuite {
 	t.Helper()
 	ctx := within(t, suiteTime)
@@ -89,10 +90,10 @@ func newConformance(t *testing.T, names ...string) *mcsSuite {
 	return &mcsSuite{s, suite, folder, s.kubeconfig(t)}
 }
 
-// run runs the suite with clusters in an order, and judges its report.
+// run runs the suite with the clusters in an order, and evaluates its report.
 func (c *mcsSuite) run(t *testing.T, name, order string) {
 	t.Helper()
-	// The suite leaves report.html and report.yaml where it runs.
+	// The suite writes report.html and report.yaml to its working directory.
 	here := filepath.Join(c.folder, name)
 	if err := os.MkdirAll(here, 0o755); err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func (c *mcsSuite) run(t *testing.T, name, order string) {
 	judge(t, report, err)
 }
 
-// judge reads a report: all that is required passes, and all else but onlyFlat.
+// judge evaluates a report: all required specs must pass, and all others except onlyFlat.
 func judge(t *testing.T, report string, ended error) {
 	t.Helper()
 	b, err := os.ReadFile(report)
@@ -141,7 +142,7 @@ func judge(t *testing.T, report string, ended error) {
 	}
 }
 
-// kubeconfig writes one with a context for each cluster.
+// kubeconfig writes a kubeconfig with a context for each cluster.
 func (s *clusterset) kubeconfig(t *testing.T) string {
 	t.Helper()
 	type named struct {

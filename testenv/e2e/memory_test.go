@@ -11,7 +11,7 @@ import (
 
 func mb(n int) float64 { return float64(n) / (1 << 20) }
 
-// peakMemory is the highest RssAnon seen during a time.
+// peakMemory returns the highest RssAnon seen during a time.
 func peakMemory(t *testing.T, pid int, during time.Duration) int {
 	t.Helper()
 	stop := watchPeak(t, pid)
@@ -19,7 +19,7 @@ func peakMemory(t *testing.T, pid int, during time.Duration) int {
 	return stop()
 }
 
-// watchPeak looks at RssAnon until it is stopped and returns the highest seen.
+// watchPeak reads RssAnon until it is stopped and returns the highest value.
 func watchPeak(t *testing.T, pid int) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

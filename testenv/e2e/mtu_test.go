@@ -16,8 +16,8 @@ func hairpin(o *netlab.NATOptions) { o.Hairpin = true }
 // bulkBytes is what bulk transfers carry each way: many times the windows of both ends.
 const bulkBytes = 8 << 20
 
-// TestBulkPassesNarrowPaths sends in both directions at once over a path that takes less
-// than anybody tells: all ICMP errors are filtered, and in one case the fragments as well.
+// TestBulkPassesNarrowPaths sends in both directions at once over a path that is narrower than
+// anyone reports: all ICMP errors are filtered, and in one case the fragments as well.
 func TestBulkPassesNarrowPaths(t *testing.T) {
 	t.Parallel()
 	for _, mtu := range []int{1280, 1100} {
@@ -48,8 +48,8 @@ func TestBulkPassesNarrowPaths(t *testing.T) {
 	}
 }
 
-// TestJumboFramesCarryTheTunnel has both sides configured for jumbo frames, of which nothing
-// larger than the path arrives: neither fragments nor ICMP errors pass.
+// TestJumboFramesCarryTheTunnel has both sides configured for jumbo frames. Nothing larger than
+// the path arrives: neither fragments nor ICMP errors pass.
 func TestJumboFramesCarryTheTunnel(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ right, want int }{{9000, 8920}, {1500, 1440}} {
@@ -76,7 +76,7 @@ func TestJumboFramesCarryTheTunnel(t *testing.T) {
 	}
 }
 
-// mtu is what a side's status says of the path to the other.
+// mtu returns the path MTU in a side's status of the other.
 func (s *sites) mtu(x *site) int {
 	p, _ := x.peer(s.other(x).name)
 	return p.Path.MTU

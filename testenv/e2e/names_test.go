@@ -11,16 +11,15 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// resolver is a name server on a side's loopback, and the resolv.conf that leads to it.
+// resolver is a name server on a side's loopback, with a resolv.conf that names it.
 type resolver struct {
 	proc                *netlab.Process
 	records, resolvConf string
 	read                int // how often it has read its records
 }
 
-// resolves makes a name lead to an address on a side's host and, with the next call,
-// elsewhere. The side's gateway asks this resolver if the first call is made before it is
-// started.
+// resolves makes a name lead to an address on a side's host and, with the next call, elsewhere.
+// The side's gateway uses this resolver if the first call comes before its start.
 func (w *ward) resolves(name, address string) {
 	w.t.Helper()
 	if w.names == nil {
@@ -30,7 +29,7 @@ func (w *ward) resolves(name, address string) {
 	r := w.names
 	writeFile(w.t, r.records, fmt.Sprintf("%s %s\n", address, name), 0o644)
 	if r.proc == nil {
-		// dnsmasq(8): nothing of this machine's own configuration, and no servers to ask.
+		// dnsmasq(8): without this machine's own configuration, and without upstream servers.
 		r.proc = w.host.Start(netlab.Command{Args: []string{
 			"dnsmasq", "--keep-in-foreground", "--log-facility=-", "--conf-file=/dev/null", "--pid-file=", "--user=root",
 			"--no-resolv", "--no-hosts", "--addn-hosts=" + r.records, "--listen-address=127.0.0.1", "--bind-interfaces",

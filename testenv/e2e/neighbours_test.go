@@ -13,8 +13,8 @@ import (
 // thirdInner is a second gateway's address behind the right side's NAT.
 const thirdInner = "192.168.8.3"
 
-// TestNeighboursMeetByTheirOwnAddresses lets two gateways with one port behind one NAT,
-// which turns nothing round, find each other.
+// TestNeighboursMeetByTheirOwnAddresses connects two gateways with the same port behind one NAT
+// without hairpinning.
 func TestNeighboursMeetByTheirOwnAddresses(t *testing.T) {
 	t.Parallel()
 	onTime(t, func(late lateness) {
@@ -41,8 +41,8 @@ func TestNeighboursMeetByTheirOwnAddresses(t *testing.T) {
 	})
 }
 
-// TestTwoGatewaysWithOnePortBehindOneNAT keeps both connected to a third: their NAT gives
-// only one of them the port that both listen on.
+// TestTwoGatewaysWithOnePortBehindOneNAT keeps both connected to a third: their NAT gives only
+// one of them the port that both listen on.
 func TestTwoGatewaysWithOnePortBehindOneNAT(t *testing.T) {
 	t.Parallel()
 	onTime(t, func(late lateness) {
@@ -79,8 +79,8 @@ func TestTwoGatewaysWithOnePortBehindOneNAT(t *testing.T) {
 	})
 }
 
-// TestASecondAddressOfOneSubnet reaches a gateway at an address that its system does not
-// send from by itself, as a floating one is; the first one leads nowhere.
+// TestASecondAddressOfOneSubnet reaches a gateway at an address from which its system does not
+// send by default, such as a floating one. The first address leads nowhere.
 func TestASecondAddressOfOneSubnet(t *testing.T) {
 	t.Parallel()
 	const second = "203.0.113.11"
@@ -109,7 +109,7 @@ func TestASecondAddressOfOneSubnet(t *testing.T) {
 	})
 }
 
-// TestHairpin lets neighbours use their NAT's outside address where nothing else passes.
+// TestHairpin has neighbours use their NAT's outside address where nothing else passes.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, dial, portRestricted, ways{nat: hairpin, noTURN: true})
@@ -117,7 +117,7 @@ func TestHairpin(t *testing.T) {
 	port := uint16(gatewayPort + 1) // the NAT keeps both ports, so both can be found
 	third.doc.Spec.Listen.Port = &port
 	third.writeConfig()
-	// The switch between them passes nothing from one to the other, as guest networks do.
+	// The switch passes nothing between them, as in guest networks.
 	s.right.lan.Drop("ip saddr "+rightInner+" ip daddr "+thirdInner, "ip saddr "+thirdInner+" ip daddr "+rightInner)
 	s.right.start()
 	third.start()

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// netCheck is what `netcheck -o json` says, whatever it ends with.
+// netCheck returns the output of `netcheck -o json`, whatever its exit code.
 func (g *gateway) netCheck() (n api.NetCheck, code int, stderr string) {
 	g.t.Helper()
 	r := g.postern(within(g.t, patience), "netcheck", "-o", "json")
@@ -21,7 +21,7 @@ func (g *gateway) netCheck() (n api.NetCheck, code int, stderr string) {
 	return n, r.code, r.stderr
 }
 
-// allAnswer reports whether the two STUN servers and the relay of newSites did.
+// allAnswer reports whether the two STUN servers and the relay of newSites answered.
 func allAnswer(n api.NetCheck) bool {
 	return len(n.STUNServers) == 2 && len(n.TURNServers) == 1 &&
 		!slices.ContainsFunc(n.STUNServers, func(s api.STUNServerStatus) bool { return s.Error != "" || s.RTTSeconds <= 0 || s.Mapped == "" }) &&
@@ -30,7 +30,7 @@ func allAnswer(n api.NetCheck) bool {
 		})
 }
 
-// TestNetcheckNamesEveryNAT asks a gateway behind each kind.
+// TestNetcheckNamesEveryNAT tests a gateway behind each kind.
 func TestNetcheckNamesEveryNAT(t *testing.T) {
 	t.Parallel()
 	const (
@@ -40,7 +40,7 @@ func TestNetcheckNamesEveryNAT(t *testing.T) {
 	)
 	for _, c := range []struct {
 		access             access
-		mapping, filtering string // filtering "" is not looked at
+		mapping, filtering string // an empty filtering is not checked
 	}{
 		{dial, "none", independent},
 		{fullCone, independent, independent},

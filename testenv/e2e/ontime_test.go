@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// lateness is told how long something took, and for how long it may take on a machine that does nothing else.
+// lateness receives how long something took, and how long it may take on an idle machine.
 type lateness func(what string, took, most time.Duration)
 
-// onTime plays something whose times are bounded, and once more from the start when it was
-// late: with two processors and other tests beside it, one that is late once says little,
-// and one that is late twice a lot. Whatever else goes wrong fails at once.
+// onTime runs something with time limits, and once more from the start if it was late. With two
+// processors and other tests running, being late once says little, and being late twice a lot.
+// Any other failure fails at once.
 func onTime(t *testing.T, play func(late lateness)) {
 	t.Helper()
 	var late []string
@@ -40,7 +40,8 @@ func onTime(t *testing.T, play func(late lateness)) {
 	}
 }
 
-// late tells how long something took, and fails the test when that is too long, on a machine as busy as this one.
+// late checks how long something took, and fails the test if that is too long on a machine as
+// busy as this one.
 func late(t *testing.T, what string, took, most time.Duration) {
 	t.Helper()
 	text, is := tooLate(what, took, most)
@@ -50,16 +51,17 @@ func late(t *testing.T, what string, took, most time.Duration) {
 	}
 }
 
-// tooLate reports whether something took longer than it may on a machine as busy as this one, and says so.
+// tooLate reports whether something took too long on a machine as busy as this one, with a
+// message.
 func tooLate(what string, took, most time.Duration) (text string, is bool) {
 	most *= slow()
 	return fmt.Sprintf("%s: %v, want at most %v", what, took.Round(10*time.Millisecond), most), took > most
 }
 
-// mostSlow keeps a bound a bound on any machine.
+// mostSlow limits the factor on any machine.
 const mostSlow = 5
 
-// slow is by how much a machine that does much else is slower: its load for each processor, and mostSlow at most.
+// slow returns by how much a busy machine is slower: its load per processor, at most mostSlow.
 func slow() time.Duration {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

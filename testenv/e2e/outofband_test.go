@@ -25,8 +25,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// outsideWorld is a world in which edge uses cloud's auth and API server outside the tunnel. There
-// is no tunnel: neither gateway knows an address of the other.
+// outsideWorld is a world in which edge uses cloud's auth and API server outside the tunnel.
+// There is no tunnel: neither gateway knows an address of the other.
 type outsideWorld struct {
 	*world
 	cloud, edge *gateway
@@ -40,7 +40,7 @@ type outsideWorld struct {
 
 const outsidePort = "8443"
 
-// newDirect starts cloud, with TLS at auth or before it, and prepares edge.
+// newDirect starts cloud, with TLS at auth or at a proxy in front of it, and prepares edge.
 func newDirect(t *testing.T, behindProxy bool) *outsideWorld {
 	t.Helper()
 	d := &outsideWorld{world: newWorld(t)}
@@ -123,7 +123,7 @@ func writeSecret(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// proxy is what an Ingress is: it ends TLS at third, and asks cloud without.
+// proxy is like an Ingress: it terminates TLS at third, and forwards to cloud without TLS.
 func (d *outsideWorld) proxy(t *testing.T, ca *pki.CA) {
 	t.Helper()
 	pair, err := ca.Server(thirdAddr)
@@ -150,7 +150,7 @@ func (d *outsideWorld) proxy(t *testing.T, ca *pki.CA) {
 	t.Cleanup(func() { server.Close(); <-done })
 }
 
-// give puts a token where edge looks for it.
+// give puts a token where edge reads it.
 func (d *outsideWorld) give(token string) {
 	d.t.Helper()
 	if err := os.WriteFile(d.token, []byte(token+"\n"), 0o600); err != nil {
@@ -239,7 +239,7 @@ func (d *outsideWorld) kubectl(t *testing.T) {
 	}
 }
 
-// keepsSecrets: no token is in either log.
+// keepsSecrets checks that no token is in either log.
 func (d *outsideWorld) keepsSecrets(t *testing.T, tokens ...string) {
 	for _, g := range []*gateway{d.cloud, d.edge} {
 		for _, token := range tokens {

@@ -9,13 +9,13 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// pair is a world with cloud and edge running, each offering the blob service of its own.
+// pair is a world with cloud and edge running, each of which offers its own blob service.
 type pair struct {
 	*world
 	cloud, edge *gateway
 }
 
-// newPair starts both gateways; they don't know each other.
+// newPair starts both gateways, which do not know each other.
 func newPair(t *testing.T, w *world, cloudConfig ...func(*api.GatewaySpec)) *pair {
 	t.Helper()
 	blobServer(t, w.cloud)
@@ -27,7 +27,7 @@ func newPair(t *testing.T, w *world, cloudConfig ...func(*api.GatewaySpec)) *pai
 	}
 }
 
-// newPeers are a pair that has enrolled, cloud having invited, each with a listener at
+// newPeers returns a pair that has enrolled, with cloud inviting. Each has a listener at
 // blobLocal that leads to the other's blob service.
 func newPeers(t *testing.T, w *world, cloudConfig ...func(*api.GatewaySpec)) *pair {
 	t.Helper()

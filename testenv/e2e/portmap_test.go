@@ -15,9 +15,9 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The internet of the tests of port mapping. Its public addresses are of a range that is
-// in use in the real one, since miniupnpd maps nothing behind private and documentation
-// addresses; nothing of it leaves the namespaces.
+// The internet of the port mapping tests. Its public addresses are from a range that is used in
+// the real internet, since miniupnpd refuses mappings behind private and documentation addresses.
+// Nothing leaves the namespaces.
 //
 //	edge 192.168.7.2 ── 192.168.7.1 NAT with miniupnpd 44.0.0.20 ──┐ wan
 //	joiner 44.0.0.10, or 192.168.8.2 ── symmetric NAT 44.0.0.30 ───┘
@@ -28,8 +28,8 @@ const (
 	joinerPublic = "44.0.0.10"
 )
 
-// mappedWorld is a gateway behind a port-restricted NAT that maps ports, and one that is
-// to join it. There is neither a STUN server nor a relay.
+// mappedWorld is a gateway behind a port-restricted NAT that maps ports, and one that joins it.
+// There is neither a STUN server nor a relay.
 type mappedWorld struct {
 	t            *testing.T
 	lab          *netlab.Lab
@@ -44,7 +44,7 @@ func newMappedWorld(t *testing.T, o netlab.UPnPOptions, joiner access, configure
 	return newFirewalledWorld(t, []string{netlab.PortMapped()}, o, joiner, configure...)
 }
 
-// newFirewalledWorld is newMappedWorld with another firewall in the edge's router.
+// newFirewalledWorld is newMappedWorld with another firewall in edge's router.
 func newFirewalledWorld(t *testing.T, firewall []string, o netlab.UPnPOptions, joiner access, configure ...func(*api.GatewaySpec)) *mappedWorld {
 	t.Helper()
 	lab := netlab.New(t)
@@ -80,7 +80,7 @@ func newFirewalledWorld(t *testing.T, firewall []string, o netlab.UPnPOptions, j
 	return w
 }
 
-// tellable is the age from which on a router's restart is noticed by its epoch.
+// tellable is the age from which a router's restart shows in its epoch.
 const tellable = 6 * time.Second
 
 func askRouter(spec *api.GatewaySpec) { spec.Discovery.PortMapping.Mode = "auto" }
@@ -97,7 +97,7 @@ func (w *mappedWorld) awaitMapping(protocol string) api.PortMappingStatus {
 	return m
 }
 
-// rules are the router's mappings.
+// rules returns the router's mappings.
 func (w *mappedWorld) rules() []string {
 	w.t.Helper()
 	rules, err := w.upnp.Mappings(within(w.t, patience))
@@ -107,11 +107,11 @@ func (w *mappedWorld) rules() []string {
 	return rules
 }
 
-// onlyNATPMP drops what PCP says (RFC 6887 §7.1: version 2), so that NAT-PMP gets its turn.
+// onlyNATPMP drops PCP requests (RFC 6887 §7.1: version 2), so that NAT-PMP gets its turn.
 const onlyNATPMP = "udp dport 5351 @th,64,8 2"
 
-// TestAMappedPortIsDialled has a gateway behind a NAT joined by others who know nothing but
-// its ticket, by each protocol: from the internet, and from behind a symmetric NAT.
+// TestAMappedPortIsDialled: others join a gateway behind a NAT with only its ticket, by each
+// protocol, from the internet and from behind a symmetric NAT.
 func TestAMappedPortIsDialled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -159,8 +159,8 @@ func TestAMappedPortIsDialled(t *testing.T) {
 	}
 }
 
-// TestAMappingIsProvenFromOutside has a STUN server with two addresses try what a router
-// says it maps: through one that does, and one whose firewall forgets to.
+// TestAMappingIsProvenFromOutside has a STUN server with two addresses test a router's mapping:
+// one that works, and one whose firewall blocks it.
 func TestAMappingIsProvenFromOutside(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -203,8 +203,8 @@ func TestAMappingIsProvenFromOutside(t *testing.T) {
 	}
 }
 
-// TestTheRouterRestarts has the daemon lose its mappings, once noticed by its epoch and
-// once by asking for the mapping, and the gateway killed, which leaves one behind.
+// TestTheRouterRestarts makes the daemon lose its mappings, noticed once by its epoch and once by
+// a request for the mapping. The gateway is killed, which leaves a mapping behind.
 func TestTheRouterRestarts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -219,7 +219,8 @@ func TestTheRouterRestarts(t *testing.T) {
 			w.awaitMapping(c.protocol)
 			mapped := time.Now()
 			enrol(w.edge, w.joiner, nil, nil)
-			// A daemon that is 4 s old cannot be told from one that is younger (RFC 6887 §8.5).
+			// A daemon that is 4 s old cannot be distinguished from a younger one (RFC 6887
+			// §8.5).
 			eventually(within(t, patience), t, "the daemon was asked again", func() (bool, string) {
 				age := time.Since(mapped)
 				w.edge.netCheck()
@@ -242,14 +243,14 @@ func TestTheRouterRestarts(t *testing.T) {
 				t.Fatalf("a killed gateway leaves %q, want its mapping", rules)
 			}
 			w.edge.start()
-			w.awaitMapping(c.protocol) // by the same protocol: it is known to be ours
+			w.awaitMapping(c.protocol) // by the same protocol: it is recognised as ours
 			w.joiner.waitConnected("edge")
 		})
 	}
 }
 
-// TestARefusingRouterIsNamed asks a router that maps nothing for anybody. By PCP miniupnpd
-// would try all 65,536 ports before it says so, hence UPnP.
+// TestARefusingRouterIsNamed uses a router that refuses all mappings. With PCP miniupnpd would
+// try all 65,536 ports before refusing, so the test uses UPnP.
 func TestARefusingRouterIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newMappedWorld(t, netlab.UPnPOptions{NoPCP: true, Refuse: true}, dial, askRouter)
@@ -272,8 +273,8 @@ func TestARefusingRouterIsNamed(t *testing.T) {
 	}
 }
 
-// TestALeaseEnds has a router that grants half a minute fall silent: the mapping is not
-// announced any longer than it lasts, and made again when the router answers.
+// TestALeaseEnds has a router that grants half a minute and then falls silent. The mapping is not
+// announced beyond its lifetime, and created again when the router answers.
 func TestALeaseEnds(t *testing.T) {
 	t.Parallel()
 	w := newMappedWorld(t, netlab.UPnPOptions{NoUPnP: true, Lifetime: 30}, dial, askRouter)
@@ -296,7 +297,7 @@ func TestALeaseEnds(t *testing.T) {
 	eventually(within(t, patience), t, "the mapping is announced again", func() (bool, string) { return announced(), "it is not" })
 }
 
-// TestALyingRouterIsNamed has one claim another address than STUN servers see.
+// TestALyingRouterIsNamed has a router that claims another address than STUN servers see.
 func TestALyingRouterIsNamed(t *testing.T) {
 	t.Parallel()
 	const server, claim = "44.0.0.40", "44.0.0.99"
@@ -318,8 +319,8 @@ func TestALyingRouterIsNamed(t *testing.T) {
 	}
 }
 
-// TestNoRouterIsAskedUnlessToldTo meters what a gateway sends to the router and to the
-// groups of SSDP and multicast DNS, and shows that nobody gets in then.
+// TestNoRouterIsAskedUnlessToldTo counts what a gateway sends to the router and to the groups of
+// SSDP and multicast DNS, and shows that nobody gets in then.
 func TestNoRouterIsAskedUnlessToldTo(t *testing.T) {
 	t.Parallel()
 	w := newMappedWorld(t, netlab.UPnPOptions{}, dial)
@@ -341,7 +342,7 @@ func TestNoRouterIsAskedUnlessToldTo(t *testing.T) {
 	if rules := w.rules(); len(rules) != 0 {
 		t.Errorf("the router has %q, want nothing", rules)
 	}
-	// Told to, by a reload, the same gateway is let in.
+	// Once a reload enables it, the same gateway can be reached.
 	askRouter(&w.edge.doc.Spec)
 	w.edge.writeConfig()
 	if err := w.edge.proc.Signal(syscall.SIGHUP); err != nil {
@@ -350,7 +351,7 @@ func TestNoRouterIsAskedUnlessToldTo(t *testing.T) {
 	w.awaitMapping("PCP")
 	enrol(w.edge, w.joiner, nil, nil)
 
-	// A reload that leaves portMapping alone leaves the mapping alone.
+	// A reload that does not change portMapping does not change the mapping.
 	const advertised = mappedOuter + ":40000"
 	w.edge.doc.Spec.Discovery.Advertise = []string{advertised}
 	w.edge.writeConfig()

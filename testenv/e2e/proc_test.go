@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// procFile is a file about a process.
+// procFile returns the path of a file about a process.
 func procFile(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
 
-// rssAnon is the anonymous resident memory of a process in bytes: what it has
-// allocated, without the program file.
+// rssAnon returns the anonymous resident memory of a process in bytes: what it has allocated,
+// without the program file.
 func rssAnon(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(procFile(pid, "status"))
@@ -37,7 +37,7 @@ func rssAnon(t *testing.T, pid int) int {
 	return n
 }
 
-// parseRssAnon finds the field in proc_pid_status(5), in bytes; 0 when it isn't there.
+// parseRssAnon returns the field of proc_pid_status(5), in bytes; 0 if it is missing.
 func parseRssAnon(status []byte) int {
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
@@ -51,7 +51,7 @@ func parseRssAnon(status []byte) int {
 	return 0
 }
 
-// smallPages reports whether a process has the kernel give it no transparent huge pages.
+// smallPages reports whether transparent huge pages are disabled for a process.
 func smallPages(t *testing.T, pid int) bool {
 	t.Helper()
 	b, err := os.ReadFile(procFile(pid, "status"))
@@ -61,11 +61,11 @@ func smallPages(t *testing.T, pid int) bool {
 	return strings.Contains(string(b), "\nTHP_enabled:\t0\n")
 }
 
-// clockTick is the unit of CPU times in /proc: USER_HZ is 100 on every Linux port that
-// Go runs on.
+// clockTick is the unit of CPU times in /proc: USER_HZ is 100 on every Linux port that Go
+// supports.
 const clockTick = time.Second / 100
 
-// cpuTime is what a process has used of all CPUs, in user and kernel mode.
+// cpuTime returns the CPU time of a process, in user and kernel mode.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(procFile(pid, "stat"))
@@ -76,7 +76,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return used
 }
 
-// processorTimes are what all processes that run have used of all CPUs, by the program's name.
+// processorTimes returns the CPU times of all running processes, by program name.
 func processorTimes(t *testing.T) map[string]time.Duration {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -97,8 +97,8 @@ func processorTimes(t *testing.T) map[string]time.Duration {
 	return used
 }
 
-// parseStat finds in proc_pid_stat(5) the program's name and what it has used of all CPUs, in user and
-// kernel mode.
+// parseStat returns the program's name and its CPU time, in user and kernel mode, from
+// proc_pid_stat(5).
 func parseStat(t *testing.T, stat string) (program string, used time.Duration) {
 	t.Helper()
 	// The name, in parentheses, is field 2; utime and stime are 14 and 15.
@@ -107,8 +107,8 @@ func parseStat(t *testing.T, stat string) (program string, used time.Duration) {
 	return stat[open+1 : end], time.Duration(atoi(t, fields[14-3])+atoi(t, fields[15-3])) * clockTick
 }
 
-// contextSwitches counts how often the threads of a process have given up a processor, by
-// themselves or not.
+// contextSwitches returns how often the threads of a process have given up a processor,
+// voluntarily or not.
 func contextSwitches(t *testing.T, pid int) int {
 	t.Helper()
 	statuses, err := filepath.Glob(procFile(pid, "task/*/status"))
@@ -133,8 +133,8 @@ func contextSwitches(t *testing.T, pid int) int {
 	return n
 }
 
-// sockets are the local addresses of a process's network namespace in one of the tables
-// of /proc/PID/net (tcp, tcp6, udp, udp6), of sockets in the given state: 0A is TCP
+// sockets returns the local addresses of sockets in the given state in a process's network
+// namespace, from one of the tables of /proc/PID/net (tcp, tcp6, udp, udp6). State 0A is TCP
 // LISTEN, 07 an unconnected UDP socket.
 func sockets(t *testing.T, pid int, table, state string) []netip.AddrPort {
 	t.Helper()
@@ -158,8 +158,8 @@ func sockets(t *testing.T, pid int, table, state string) []netip.AddrPort {
 	return found
 }
 
-// parseSocket reads the kernel's form of an address: 32-bit words in the machine's
-// (little-endian) order, in hexadecimal, and the port.
+// parseSocket parses the kernel's form of an address: hexadecimal 32-bit words in the machine's
+// (little-endian) order, and the port.
 func parseSocket(t *testing.T, s string) netip.AddrPort {
 	t.Helper()
 	addrText, portText, _ := strings.Cut(s, ":")

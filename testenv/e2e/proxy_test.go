@@ -18,33 +18,32 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// proxyAddr is where the proxy of these tests answers, which is all that edge's network lets
-// out.
+// proxyAddr is the address of these tests' proxy, the only one that edge's network lets out to.
 const (
 	proxyAddr     = scannerAddr + ":3128"
 	proxyUser     = "edge-user"
 	proxyPassword = "proxy-password-x7"
-	// proxiedWithin is how long two gateways may take to be peers through a proxy.
+	// proxiedWithin is how long two gateways may take to become peers through a proxy.
 	proxiedWithin = 10 * time.Second
 )
 
-// onlyTheProxy lets TCP to the proxy out of edge's network, and nothing else.
+// onlyTheProxy lets only TCP to the proxy out of edge's network.
 func (w *world) onlyTheProxy() {
 	w.t.Helper()
 	w.nat.Drop(`iifname "l0" ip daddr != `+scannerAddr, `iifname "l0" meta l4proto != tcp`, `iifname "l0" tcp dport != 3128`)
 }
 
-// TestOnlyAProxyLeadsOut lets an edge become a peer whose network has no other way out than an
-// HTTP proxy: it meets the cloud on a relay that it reaches by CONNECT.
+// TestOnlyAProxyLeadsOut: an edge becomes a peer whose network's only exit is an HTTP proxy. It
+// meets cloud on a relay that it reaches by CONNECT.
 func TestOnlyAProxyLeadsOut(t *testing.T) {
 	for _, c := range []struct {
 		program string
 		turn    netlab.TURNOptions
 		server  api.TURNServer
 		ports   []uint16
-		// env: the proxy and its account are in HTTPS_PROXY, and else in the file.
+		// env: the proxy and its account are in HTTPS_PROXY instead of the file.
 		env bool
-		// over is the transport that comes of it.
+		// over is the resulting transport.
 		over string
 	}{
 		{program: "squid", turn: netlab.TURNOptions{TLSPort: 443}, server: api.TURNServer{Address: thirdAddr + ":443", Transport: "tls"}, ports: []uint16{443}, over: "tls"},
@@ -140,7 +139,7 @@ func (w *world) clusterBehindCloud(t *testing.T) (kubetest.Cluster, *gateway) {
 	}).start()
 }
 
-// ownCheck waits until the checks of the gateway by itself have a code and words.
+// ownCheck waits until the gateway's checks of itself have a code and words.
 func (g *gateway) ownCheck(t *testing.T, code, words string) {
 	t.Helper()
 	ctx := within(t, patience)
@@ -150,7 +149,7 @@ func (g *gateway) ownCheck(t *testing.T, code, words string) {
 	})
 }
 
-// neverShows: what may not be shown is in no output and in no log.
+// neverShows checks that the secrets are in no output and in no log.
 func (g *gateway) neverShows(t *testing.T, secrets ...string) {
 	t.Helper()
 	bundle := filepath.Join(tempDir(t), "bundle.tar.gz")
@@ -173,8 +172,8 @@ func (g *gateway) neverShows(t *testing.T, secrets ...string) {
 	}
 }
 
-// TestOutOfBandThroughAProxy asks a peer's auth outside the tunnel from a network that only a
-// proxy leads out of.
+// TestOutOfBandThroughAProxy requests a peer's auth outside the tunnel from a network whose only
+// exit is a proxy.
 func TestOutOfBandThroughAProxy(t *testing.T) {
 	d := newDirect(t, false)
 	d.onlyTheProxy()

@@ -17,15 +17,15 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// sentWords notes in words every packet that leaves a host, each kind once: its protocol,
-// ports and destination.
+// sentWords describes every packet that leaves a host, each kind once: its protocol, ports and
+// destination.
 type sentWords struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	kinds  []string // valid once done is closed
 }
 
-// listenToSent sees what a host sends to others on all interfaces (packet(7)), below every
+// listenToSent captures what a host sends to others on all interfaces (packet(7)), below every
 // firewall.
 func listenToSent(t *testing.T, host *netlab.Host) *sentWords {
 	t.Helper()
@@ -68,8 +68,8 @@ func (c *sentWords) stop() []string {
 	return c.kinds
 }
 
-// packetKind puts a packet into words; empty for what the kernel sends by itself to find
-// its neighbours: ARP, and ICMPv6's neighbour discovery and group reports (RFC 4861, 3810).
+// packetKind describes a packet; empty for what the kernel itself sends to find its neighbours:
+// ARP, and ICMPv6's neighbour discovery and group reports (RFC 4861, 3810).
 func packetKind(protocol uint16, b []byte) string {
 	var proto byte
 	var dst netip.Addr
@@ -94,13 +94,13 @@ func packetKind(protocol uint16, b []byte) string {
 	return fmt.Sprintf("protocol %d to %s", proto, dst)
 }
 
-// quietFor is longer than the first questions of any way of being found wait: multicast
-// DNS asks within a second, port mapping at once and again after 9 s.
+// quietFor is longer than the delay of the first query of any discovery method: multicast DNS
+// queries within a second, port mapping at once and again after 9 s.
 const quietFor = 12 * time.Second
 
-// TestAPlainGatewaySpeaksToPeersAlone captures all that two gateways send that are told of
-// nothing but each other: no DNS, no PCP, NAT-PMP or SSDP, no multicast of any kind. One
-// that is told to asks, which shows that the capture sees it.
+// TestAPlainGatewaySpeaksToPeersAlone captures all that two gateways send that only know each
+// other: no DNS, no PCP, NAT-PMP or SSDP, no multicast of any kind. A gateway that is configured
+// to does send queries, which shows that the capture sees them.
 func TestAPlainGatewaySpeaksToPeersAlone(t *testing.T) {
 	t.Parallel()
 	lab := netlab.New(t)
@@ -138,7 +138,7 @@ func TestAPlainGatewaySpeaksToPeersAlone(t *testing.T) {
 			t.Errorf("nothing was captured at %s", name)
 		}
 		for _, kind := range kinds {
-			// The kernel tells who sends to the port of the join, which is closed after it.
+			// The kernel rejects senders to the port of the join, which is closed after it.
 			if kind == "protocol 1 to "+peer {
 				continue
 			}

@@ -26,14 +26,14 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// rawPeer speaks the in-band protocol by hand: WireGuard of others with a gateway's key
-// (or a ticket's one-time key), and an HTTP client. It asks what no postern would.
+// rawPeer sends arbitrary in-band requests: stock WireGuard with a gateway's key (or a ticket's
+// one-time key), and an HTTP client.
 type rawPeer struct {
 	*stock
 	gateway string // the overlay address that it talks to
 }
 
-// newRawPeer brings up a tunnel to a gateway with the given keys, from behind the NAT.
+// newRawPeer sets up a tunnel to a gateway with the given keys, from behind the NAT.
 func newRawPeer(t *testing.T, w *world, key peer.PrivateKey, psk peer.PresharedKey, gw api.GatewayStatus) *rawPeer {
 	t.Helper()
 	s := newStock(t, w.edge, key, peer.OverlayAddr(key.Public()).String())
@@ -46,7 +46,7 @@ func newRawPeer(t *testing.T, w *world, key peer.PrivateKey, psk peer.PresharedK
 	return &rawPeer{stock: s, gateway: gw.Address}
 }
 
-// post sends a JSON document and returns the status and what was answered.
+// post sends a JSON document and returns the status and the response.
 func (r *rawPeer) post(ctx context.Context, path string, document any) (int, []byte, error) {
 	body, err := json.Marshal(document)
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *rawPeer) post(ctx context.Context, path string, document any) (int, []b
 	return resp.StatusCode, answer, err
 }
 
-// TestIdentityIsTheIssuersToName asks for certificates of others with a peer's key.
+// TestIdentityIsTheIssuersToName requests certificates for other subjects with a peer's key.
 func TestIdentityIsTheIssuersToName(t *testing.T) {
 	ca, err := pki.NewCA("peers")
 	if err != nil {
@@ -155,7 +155,7 @@ type redemption struct {
 	Proof     []byte   `json:"proof,omitempty"`
 }
 
-// redeeming is a request to redeem a ticket for a key, with the proof of it.
+// redeeming returns a request to redeem a ticket for a key, with proof of the key.
 func redeeming(t *testing.T, text string, key peer.PrivateKey, name string, wants ...string) redemption {
 	t.Helper()
 	tk, err := ticket.Decode(text)
@@ -169,15 +169,15 @@ func redeeming(t *testing.T, text string, key peer.PrivateKey, name string, want
 	return redemption{"1.0", q.PublicKey.String(), name, wants, q.Proof}
 }
 
-// newRawJoiner brings up the one-time tunnel of a ticket.
+// newRawJoiner sets up the one-time tunnel of a ticket.
 func newRawJoiner(t *testing.T, w *world, text string, gw api.GatewayStatus) *rawPeer {
 	t.Helper()
 	keys := ticketKeys(t, text)
 	return newRawPeer(t, w, keys.OneTime, keys.Tunnel, gw)
 }
 
-// TestTicketHasOneWinner lets a hundred redemptions with as many keys race for one
-// ticket, all through the one tunnel that a thief and the owner share.
+// TestTicketHasOneWinner lets a hundred redemptions with as many keys race for one ticket, all
+// through the one tunnel that a thief and the owner share.
 func TestTicketHasOneWinner(t *testing.T) {
 	const racers = 100
 	w := newWorld(t)
@@ -201,7 +201,7 @@ func TestTicketHasOneWinner(t *testing.T) {
 	for _, c := range codes {
 		count[c]++
 	}
-	// Beyond some in a row a ticket's holders are told to come back later.
+	// After several in a row a ticket's holders get 429.
 	lost, late := count[http.StatusConflict], count[http.StatusTooManyRequests]
 	if count[http.StatusOK] != 1 || lost == 0 || lost+late != racers-1 {
 		t.Errorf("answers by status: %v; want one 200, and 409 or 429 for the %d others", count, racers-1)
@@ -243,7 +243,7 @@ func TestOneTimeKeyReachesNothingElse(t *testing.T) {
 	}
 }
 
-// TestFiveFailuresBurnATicket guesses what --for binds the ticket to.
+// TestFiveFailuresBurnATicket guesses the name that --for binds the ticket to.
 func TestFiveFailuresBurnATicket(t *testing.T) {
 	const failures = 5
 	w := newWorld(t)

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// readings are what operators read of each fault: the tables of both sides.
+// readings are what operators see of each fault: the tables of both sides.
 type readings struct {
 	mu    sync.Mutex
 	texts map[string]string // by the fault's name
 }
 
-// take has both sides print their table.
+// take stores the table of both sides.
 func (r *readings) take(fault string, f *faultLab) {
 	f.t.Helper()
 	var b strings.Builder
@@ -30,8 +30,7 @@ func (r *readings) take(fault string, f *faultLab) {
 	r.texts[fault] = b.String()
 }
 
-// anonymous is a text without what differs between any two runs: names, addresses, keys,
-// numbers and times.
+// anonymous removes what differs between any two runs: names, addresses, keys, numbers and times.
 func anonymous(text string) string {
 	text = regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(text, "")
 	text = regexp.MustCompile(`\b(left|right|third)\b`).ReplaceAllString(text, "NAME")
@@ -41,7 +40,7 @@ func anonymous(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// differ fails when two faults read alike, with their codes or without.
+// differ fails if two faults read alike, with or without their codes.
 func (r *readings) differ(t *testing.T) {
 	t.Helper()
 	seen := make(map[string]string)

@@ -18,11 +18,11 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// hasHost says whether an "ip" or "ip:port" has that IP address.
+// hasHost reports whether an "ip" or "ip:port" has that IP address.
 func hasHost(text, ip string) bool { return text == ip || strings.HasPrefix(text, ip+":") }
 
-// TestNoUDPOnOneSide lets a gateway whose network passes no UDP at all meet others by a
-// relay that it reaches over TCP.
+// TestNoUDPOnOneSide: a gateway whose network passes no UDP meets others on a relay that it
+// reaches over TCP.
 func TestNoUDPOnOneSide(t *testing.T) {
 	t.Parallel()
 	for _, left := range []access{dial, portRestricted, symmetric} {
@@ -53,8 +53,8 @@ func TestNoUDPOnOneSide(t *testing.T) {
 	}
 }
 
-// hardened is a relay behind a one-to-one NAT whose operator denies peers in private
-// ranges, as the manuals advise.
+// hardened is a relay behind a one-to-one NAT whose operator denies peers in private ranges, as
+// the manuals recommend.
 func hardened(o *netlab.TURNOptions) { o.DeniedPeers = netlab.PrivateRanges() }
 
 func TestHardenedRelay(t *testing.T) {
@@ -82,7 +82,7 @@ func TestHardenedRelay(t *testing.T) {
 			traffic.check(upgradeWithin)
 		})
 	})
-	// A relay that denies its own address joins no two of its users: what two symmetric
+	// A relay that denies its own address cannot connect two of its users, which two symmetric
 	// NATs need. Both ends must be told.
 	t.Run("its own address denied", func(t *testing.T) {
 		t.Parallel()
@@ -111,8 +111,8 @@ func TestHardenedRelay(t *testing.T) {
 	})
 }
 
-// moveRelayBehindNAT gives the relay a private address behind a router that translates
-// one to one, and restarts it with the public one for external address.
+// moveRelayBehindNAT gives the relay a private address behind a one-to-one NAT, and restarts it
+// with the public one as external address.
 func (s *sites) moveRelayBehindNAT() {
 	s.t.Helper()
 	const inner, router = "10.0.0.3", "10.0.0.1"
@@ -147,7 +147,7 @@ func (s *sites) moveRelayBehindNAT() {
 	s.relay = h.StartTURN(o)
 }
 
-// TestTicketsHoldNoRelayCredential decodes a ticket that names a relayed address.
+// TestTicketsHoldNoRelayCredential decodes a ticket with a relayed address.
 func TestTicketsHoldNoRelayCredential(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, symmetric, symmetric, ways{})
@@ -171,13 +171,13 @@ func TestTicketsHoldNoRelayCredential(t *testing.T) {
 	}
 }
 
-// searchedWithin bounds how long a stream rests when the only relay was restarted. Mostly it
-// is 5 to 10 s; a busy relay loses probes, and then the next round of the search finds it.
+// searchedWithin bounds how long a stream stalls after the only relay was restarted. Usually it
+// is 5 to 10 s; a busy relay loses probes, and then the next round of the search finds the peer.
 const searchedWithin = time.Minute
 
-// TestTheOnlyRelayRestarts has two symmetric NATs lose every allocation on the only relay
-// that they have. Each allocates again by itself, at another port, and nobody can tell the
-// other which: they find each other by asking the relay's ports.
+// TestTheOnlyRelayRestarts makes two symmetric NATs lose every allocation on their only relay.
+// Each side allocates again, on another port, and cannot tell the other: they find each other by
+// probing the relay's ports.
 func TestTheOnlyRelayRestarts(t *testing.T) {
 	t.Parallel()
 	s := started(t, symmetric, symmetric, ways{})
@@ -198,7 +198,7 @@ func TestTheOnlyRelayRestarts(t *testing.T) {
 	s.report()
 }
 
-// allocated waits until both sides can be reached on a relay, and says where.
+// allocated waits until both sides can be reached on a relay, and returns the addresses.
 func (s *sites) allocated() (at [2]string) {
 	s.t.Helper()
 	eventually(within(s.t, patience), s.t, "both have allocated", func() (bool, string) {
@@ -208,7 +208,7 @@ func (s *sites) allocated() (at [2]string) {
 	return at
 }
 
-// relayedAddresses are where both sides can be reached on a relay.
+// relayedAddresses returns the addresses of both sides on a relay.
 func (s *sites) relayedAddresses() (out [2]string) {
 	s.t.Helper()
 	for i, x := range s.both() {
@@ -221,9 +221,8 @@ func (s *sites) relayedAddresses() (out [2]string) {
 	return out
 }
 
-// TestBothRestartAtOnce has both gateways of a pair end and begin at once: nobody is left
-// whom the other could tell where it is now. What joins them again is that each takes up
-// its allocation on the relay, the only one that they have.
+// TestBothRestartAtOnce restarts both gateways of a pair at once, so that neither can tell the
+// other its new address. They connect again because each adopts its allocation on the only relay.
 func TestBothRestartAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -274,7 +273,7 @@ func TestBothRestartAtOnce(t *testing.T) {
 	}
 }
 
-// signal has the gateway end.
+// signal ends the gateway.
 func (x *site) signal(sig syscall.Signal) {
 	x.t.Helper()
 	if err := x.proc.Signal(sig); err != nil {
@@ -282,7 +281,7 @@ func (x *site) signal(sig syscall.Signal) {
 	}
 }
 
-// waitEnd waits until it has.
+// waitEnd waits for its end.
 func (x *site) waitEnd() {
 	x.t.Helper()
 	if _, err := x.proc.Wait(within(x.t, patience)); err != nil {

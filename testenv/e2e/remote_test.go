@@ -21,8 +21,8 @@ import (
 
 const remoteImage = "localhost/postern:remote"
 
-// remoteManifest is a gateway in a pod as the strictest Pod Security allows, and a user who
-// may reach it, one who may only look, and one who may do nothing.
+// remoteManifest has a gateway in a pod that the strictest Pod Security permits, and three users:
+// one who may reach it, one who may only look, and one without rights.
 const remoteManifest = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: postern, namespace: gateways}
@@ -71,8 +71,8 @@ metadata: {name: look, namespace: gateways}
 rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
 `
 
-// A gateway in a cluster is reached with the flags that kubectl has, by every command, with
-// no port but the API server's.
+// Every command reaches a gateway in a cluster with kubectl's flags, using only the API server's
+// port.
 func TestCommandsReachTheGatewayInACluster(t *testing.T) {
 	lab := netlab.New(t)
 	host := lab.Host("cloud")

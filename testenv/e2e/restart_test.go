@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// resumeWithin is how long after a gateway's start both directions must carry requests
-// again.
+// resumeWithin is how long after a gateway's start both directions must carry requests again.
 const resumeWithin = 5 * time.Second
 
-// TestSessionsResumeAfterARestart restarts each gateway, politely and not, at rest and
-// under load; the other one is never touched. It is by itself, since it measures seconds.
+// TestSessionsResumeAfterARestart restarts each gateway, gracefully and not, idle and under load,
+// without any action at the other one. It does not run in parallel, since it measures seconds.
 func TestSessionsResumeAfterARestart(t *testing.T) {
 	for _, who := range []string{"edge, which dials", "cloud, which waits"} {
 		t.Run(who, func(t *testing.T) {
@@ -54,8 +53,8 @@ func (p *pair) restart(t *testing.T, g *gateway, name string, sig syscall.Signal
 	}
 	g.stop(sig)
 	if load != nil {
-		// Whose gateway is gone can't tell its user; the other's user hears of it
-		// later. Either way this transfer is over.
+		// A user whose gateway is gone is not notified; the other's user is, later. Either way
+		// this transfer is over.
 		load.stop()
 	}
 	start := time.Now()

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// TestKeysRotateWithoutLosingThePeer gives each gateway another key by the command, across
-// the NAT: the process goes on, nobody joins again, and both directions work soon.
+// TestKeysRotateWithoutLosingThePeer changes each gateway's key by command, across the NAT. The
+// process continues, nobody joins again, and both directions work soon.
 func TestKeysRotateWithoutLosingThePeer(t *testing.T) {
 	p := newPeers(t, newWorld(t))
 	for _, g := range []*gateway{p.cloud, p.edge} {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// scanTotal datagrams in five kinds, sent at scanRate a second.
+	// scanTotal datagrams of five kinds are sent at scanRate per second.
 	scanTotal = 100_000
 	scanRate  = 20_000
 	scanBurst = 200 // sent at once
@@ -33,25 +33,25 @@ const (
 	typeTransport                  = 4
 	transportMin                   = 32
 
-	// memoryGrowth bounds what scans may add to the gateway's anonymous memory, in bytes,
-	// above the peak that the same transfer reaches alone: the handshakes that the gateway
-	// takes up at once, of 64 KB each, and garbage until the next collection, which comes
-	// when the heap has doubled. A leak of 1 KB a datagram would be 100 MB a scan.
+	// memoryGrowth bounds what scans may add to the gateway's anonymous memory, in bytes, above
+	// the peak of the same transfer alone. It includes the handshakes that the gateway handles at
+	// once, of 64 KB each, and garbage until the next collection, which comes when the heap has
+	// doubled. A leak of 1 KB per datagram would be 100 MB per scan.
 	memoryGrowth = 12 << 20
-	// repeats more scans follow the first, and none may add more than repeatGrowth: what
-	// the transfer and the hundred handshakes that are let through leave as garbage.
+	// repeats more scans follow the first, and none may add more than repeatGrowth, which covers
+	// the garbage of the transfer and of the hundred admitted handshakes.
 	repeats      = 3
 	repeatGrowth = 3 << 20
-	// aliveGrowth bounds what a collection may find alive after all scans above what one
-	// found before them: buffers of 64 KB that the transfer happens to hold. What the scans
-	// leave stays, so a later one that finds less tells enough.
+	// aliveGrowth bounds how much more a collection may find alive after all scans than before
+	// them: buffers of 64 KB that the transfer happens to hold. What the scans leave behind
+	// stays, so one later collection that finds less is enough.
 	aliveGrowth = 2 << 20
-	// goroutineGrowth bounds what is left of goroutines afterwards.
+	// goroutineGrowth bounds how many goroutines are left afterwards.
 	goroutineGrowth = 10
 )
 
-// TestScannerGetsSilence sends every kind of datagram that a scanner might try, while a
-// transfer runs, four times over.
+// TestScannerGetsSilence sends every kind of datagram that a scanner might try, while a transfer
+// runs, four times.
 func TestScannerGetsSilence(t *testing.T) {
 	w := newWorld(t)
 	capture := startCapture(t, w.cloud, initiationSize)
@@ -101,8 +101,8 @@ func TestScannerGetsSilence(t *testing.T) {
 	}
 }
 
-// scan sends scanTotal datagrams of five kinds, checks what comes back and that the
-// download goes on, and returns the highest RssAnon of the process meanwhile, in bytes.
+// scan sends scanTotal datagrams of five kinds, checks the replies and that the download
+// continues, and returns the process's highest RssAnon meanwhile, in bytes.
 func (s *scanner) scan(t *testing.T, d *download, pid int, handshakes [][]byte) (peak int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -123,7 +123,7 @@ func (s *scanner) scan(t *testing.T, d *download, pid int, handshakes [][]byte) 
 		start := time.Now()
 		s.send(t, scanTotal/len(kinds), kind.next)
 		sent := time.Now()
-		for d.bytes.Load() == before { // it lasts a second, in which a busy machine may carry nothing
+		for d.bytes.Load() == before { // it lasts a second, in which a busy machine may transfer nothing
 			if time.Since(start) > patience {
 				t.Fatalf("%s: the transfer stood still for %v", kind.name, time.Since(start))
 			}
@@ -142,8 +142,8 @@ func (s *scanner) scan(t *testing.T, d *download, pid int, handshakes [][]byte) 
 	return stopWatching()
 }
 
-// TestReplaysKeepNobodyOut lets a gateway behind a NAT enrol, and resume after a restart,
-// while handshakes of another are replayed at full speed.
+// TestReplaysKeepNobodyOut: a gateway behind a NAT enrols, and resumes after a restart, while
+// another's handshakes are replayed at full speed.
 func TestReplaysKeepNobodyOut(t *testing.T) {
 	w := newWorld(t)
 	cloud := newGateway(t, w.cloud, "cloud").start()
@@ -181,8 +181,8 @@ func TestReplaysKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// flood replays handshakes at scanRate until it is stopped, at the test's end at the
-// latest; stop tells how many were sent.
+// flood replays handshakes at scanRate until stop or the test's end; stop returns how many were
+// sent.
 func (s *scanner) flood(t *testing.T, handshakes [][]byte) (stop func() int) {
 	t.Helper()
 	ended, sent := make(chan struct{}), make(chan int, 1)
@@ -208,7 +208,7 @@ func (s *scanner) flood(t *testing.T, handshakes [][]byte) (stop func() int) {
 	return stop
 }
 
-// goroutines of cloud, by its own metrics.
+// goroutines returns cloud's number of goroutines, from its metrics.
 func (p *pair) goroutines() int {
 	p.t.Helper()
 	n, found := p.cloud.metric("go_goroutines")
@@ -218,11 +218,10 @@ func (p *pair) goroutines() int {
 	return int(n)
 }
 
-// alive tells how many bytes of cloud's heap a collection finds alive that begins after
-// the call, stacks among them: half of the size at which the next one is due (GOGC is 100
-// while something is carried). The size of the heap itself is blurred by what is not swept
-// yet. Asking makes the garbage for which the collector runs within seconds, else it would
-// once in two minutes.
+// alive returns how many bytes of cloud's heap, including stacks, a collection that begins after
+// the call finds alive: half of the size at which the next one is due (GOGC is 100 while there is
+// traffic). The heap size itself includes what is not swept yet. The requests create the garbage
+// that makes the collector run within seconds instead of once in two minutes.
 func (p *pair) alive() (size int) {
 	p.t.Helper()
 	number := func(text, name string) int {
@@ -256,7 +255,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// truncated begins like a WireGuard message and has a length that none of them has.
+// truncated returns a datagram that begins like a WireGuard message but has an impossible length.
 func truncated(r *rand.Rand) []byte {
 	sizes := map[byte]int{typeInitiation: initiationSize, typeResponse: responseSize, typeCookieReply: cookieSize, typeTransport: transportMin}
 	kind := byte(1 + r.IntN(4))
@@ -265,7 +264,7 @@ func truncated(r *rand.Rand) []byte {
 	return b
 }
 
-// forged has the form of a WireGuard message and nothing else.
+// forged returns a datagram that only has the form of a WireGuard message.
 func forged(r *rand.Rand) []byte {
 	sizes := map[byte]int{typeInitiation: initiationSize, typeResponse: responseSize, typeCookieReply: cookieSize, typeTransport: transportMin + 16*r.IntN(80)}
 	kind := byte(1 + r.IntN(4))
@@ -274,8 +273,8 @@ func forged(r *rand.Rand) []byte {
 	return b
 }
 
-// stun is a binding request, indication or success with no attribute or a random one
-// (RFC 8489 §5).
+// stun returns a binding request, indication or success with no attribute or a random one (RFC
+// 8489 §5).
 func stun(r *rand.Rand) []byte {
 	types := []uint16{0x0001, 0x0011, 0x0101}
 	var body []byte
@@ -292,7 +291,7 @@ func stun(r *rand.Rand) []byte {
 	return append(b, body...)
 }
 
-// scanner sends to cloud's port and keeps what comes back.
+// scanner sends to cloud's port and stores the replies.
 type scanner struct {
 	conn  *net.UDPConn
 	meter *netlab.Meter
@@ -336,7 +335,7 @@ func (s *scanner) receive() {
 			return
 		}
 		if err != nil {
-			continue // ICMP's report of an earlier datagram
+			continue // an ICMP error for an earlier datagram
 		}
 		s.mu.Lock()
 		s.total++
@@ -373,8 +372,8 @@ func (s *scanner) burst(next func() []byte) error {
 	return nil
 }
 
-// replies waits until cloud has sent its last reply and all have arrived, and returns
-// what has come since it was last asked.
+// replies waits until cloud has sent its last reply and all have arrived, and returns those since
+// the last call.
 func (s *scanner) replies(t *testing.T) (cookies int, others [][]byte) {
 	t.Helper()
 	const quiet = 5 // polls without a further reply
@@ -400,8 +399,7 @@ func (s *scanner) replies(t *testing.T) (cookies int, others [][]byte) {
 	return cookies, others
 }
 
-// checkArrival reads cloud's own counters: a scan that got lost on the way proves
-// nothing.
+// checkArrival reads cloud's own counters: a scan that got lost on the way proves nothing.
 func (s *scanner) checkArrival(t *testing.T, sent int) {
 	t.Helper()
 	in, out, err := s.meter.Read(within(t, patience))

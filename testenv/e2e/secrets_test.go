@@ -22,18 +22,18 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// planted is a secret and where it is from.
+// planted is a secret and its origin.
 type planted struct {
 	name string
-	raw  []byte // as it is made of bytes
-	text string // as it is written in a file or on a command line; may be empty
+	raw  []byte // as bytes
+	text string // as in a file or on a command line; may be empty
 }
 
-// forms are all the ways in which the secret could be printed.
+// forms returns all the ways in which the secret could be printed.
 func (p planted) forms() map[string]string {
 	out := map[string]string{}
 	add := func(how, s string) {
-		const least = 8 // fewer characters are found anywhere
+		const least = 8 // shorter texts occur anywhere
 		if len(s) >= least {
 			out[how] = s
 		}
@@ -57,7 +57,7 @@ func (p planted) forms() map[string]string {
 		add("in a URL", url.QueryEscape(p.text))
 		add("text in base64", strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(p.text)), "="))
 		add("text in hex", hex.EncodeToString([]byte(p.text)))
-		for line := range strings.Lines(p.text) { // of PEM, each by itself
+		for line := range strings.Lines(p.text) { // each line of a PEM block
 			if line = strings.TrimSpace(line); len(line) > 40 && !strings.HasPrefix(line, "-----") {
 				add("a line: "+line[:8]+"…", line)
 			}
@@ -66,7 +66,7 @@ func (p planted) forms() map[string]string {
 	return out
 }
 
-// secretText is one of text; secretBytes one of bytes that is written in base64.
+// secretText returns a text secret; secretBytes one of bytes that is written in base64.
 func secretText(name, text string) planted { return planted{name, []byte(text), text} }
 
 func secretBytes(t *testing.T, name, b64 string) planted {
@@ -78,7 +78,7 @@ func secretBytes(t *testing.T, name, b64 string) planted {
 	return planted{name, raw, ""}
 }
 
-// secretPEM is a private key in PEM.
+// secretPEM returns a private key in PEM.
 func secretPEM(t *testing.T, name, text string) planted {
 	t.Helper()
 	block, _ := pem.Decode([]byte(text))
@@ -93,8 +93,8 @@ const (
 	plantedBearer = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGFudGVkIn0.cGxhbnRlZC1zaWduYXR1cmU"
 )
 
-// TestNoOutputHasASecret plants every kind of secret in a pair, runs everything that
-// prints, and looks for each in each form.
+// TestNoOutputHasASecret plants every kind of secret in a pair, runs everything that prints, and
+// looks for each secret in each form.
 func TestNoOutputHasASecret(t *testing.T) {
 	t.Parallel()
 	f := newFaultLab(t, setting{left: dial, right: portRestricted})
@@ -139,12 +139,12 @@ func TestNoOutputHasASecret(t *testing.T) {
 			}
 		}
 	}
-	const least = 15 // with those of the stores
+	const least = 15 // including those of the stores
 	if len(secrets) < least {
 		t.Errorf("%d secrets were planted, want at least %d", len(secrets), least)
 	}
 	t.Logf("%d secrets looked for in %d outputs", len(secrets), len(seen.text))
-	// What looks for nothing finds nothing: the public key is everywhere.
+	// A search must be able to find something: the public key is everywhere.
 	public := planted{"public key", nil, f.left.key.Public().String()}
 	if !strings.Contains(strings.Join(seen.text, ""), public.forms()["text"]) {
 		t.Error("not even the public key was seen")
@@ -160,8 +160,7 @@ func readFile(t *testing.T, name string) string {
 	return string(b)
 }
 
-// plantTurn adds a TURN server with a password that it does not take, so that errors are
-// made of it, too.
+// plantTurn adds a TURN server that refuses the password, so that there are errors about it, too.
 func (w *ward) plantTurn() {
 	w.t.Helper()
 	file := filepath.Join(w.dir, "turn-planted")
@@ -170,8 +169,8 @@ func (w *ward) plantTurn() {
 		api.TURNServer{Address: secondRelayAddr + ":3478", Username: "planted", PasswordFile: file})
 }
 
-// plantToken has the right side reach the left one's API server outside the tunnel, too,
-// with a token.
+// plantToken makes the right side reach the left one's API server outside the tunnel, too, with a
+// token.
 func (w *ward) plantToken() {
 	w.t.Helper()
 	file := filepath.Join(w.dir, "token-planted")
@@ -181,7 +180,7 @@ func (w *ward) plantToken() {
 	}
 }
 
-// ticketSecrets are an open ticket, a used one, and a reply.
+// ticketSecrets returns an open ticket, a used one, and a reply.
 func (f *faultLab) ticketSecrets(seen *evidence) []planted {
 	f.t.Helper()
 	decoded := func(name, text string) planted {
@@ -196,8 +195,8 @@ func (f *faultLab) ticketSecrets(seen *evidence) []planted {
 	tried := f.left.invite("--name", "third")
 	third := f.newNeighbour(f.right.site, "third", "192.168.8.3")
 	third.startDebug()
-	// It calls in vain, and leaves a reply for the one that did not hear it.
-	mute := f.core.Drop("ip saddr "+leftPublic, "ip daddr "+leftPublic) // the relay's way as well
+	// The join gets no answer, and prints a reply for the inviter.
+	mute := f.core.Drop("ip saddr "+leftPublic, "ip daddr "+leftPublic) // the relayed path as well
 	r := third.postern(within(f.t, patience), "join", tried, "--wait", "2s")
 	mute.Remove()
 	reply, ok := strings.CutPrefix(strings.TrimSpace(r.stdout), "postern accept ")
@@ -212,7 +211,7 @@ func (f *faultLab) ticketSecrets(seen *evidence) []planted {
 	return append(out, decoded("ticket that was tried", tried), decoded("reply ticket", reply))
 }
 
-// clientKey is the key of the identity that the left side issued to the right one.
+// clientKey returns the key of the identity that the left side issued to the right one.
 func (f *faultLab) clientKey() string {
 	f.t.Helper()
 	var c struct {
@@ -225,11 +224,11 @@ func (f *faultLab) clientKey() string {
 	return c.Status.ClientKeyData
 }
 
-// stored is a secret in a gateway's state: preshared keys of peers and of tickets, and the
+// stored matches a secret in a gateway's state: preshared keys of peers and of tickets, and the
 // keys of identities.
 var stored = regexp.MustCompile(`"(presharedKey|tunnelPresharedKey|replyMAC|peerKey|key)":\s*"([^"]{20,})"`)
 
-// storedSecrets are those that the gateways made by themselves.
+// storedSecrets returns those that the gateways created themselves.
 func (f *faultLab) storedSecrets() []planted {
 	f.t.Helper()
 	var out []planted
@@ -244,7 +243,7 @@ func (f *faultLab) storedSecrets() []planted {
 			}
 			content, err := os.ReadFile(filepath.Join(w.doc.Spec.StateDir, file.Name()))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // The gateway runs: it was in the making, and has its name by now.
+				continue // the gateway runs: the file was being written, and has its name by now
 			}
 			if err != nil {
 				f.t.Fatal(err)
@@ -262,7 +261,7 @@ func (f *faultLab) storedSecrets() []planted {
 	return out
 }
 
-// printEverything runs what prints at one side: well and with mistakes.
+// printEverything runs everything that prints at one side, successfully and with mistakes.
 func (f *faultLab) printEverything(w *ward, seen *evidence) {
 	f.t.Helper()
 	term := newTerminal(f.t, w.gateway, 120, 40)
@@ -276,7 +275,7 @@ func (f *faultLab) printEverything(w *ward, seen *evidence) {
 		r := runPostern(within(f.t, patience), f.t, w.host, "", append([]string{w.bin}, args...)...)
 		seen.add(w.name+": "+strings.Join(args, " "), r.stdout+r.stderr)
 	}
-	// A file that is read again, and one with a mistake.
+	// Reload a valid file, and one with a mistake.
 	w.reload()
 	w.waitLog("reload")
 	seen.add(w.name+"'s log", w.proc.Stderr())

@@ -30,13 +30,13 @@ const (
 	edgeUser         = "system:serviceaccount:" + accountNamespace + ":" + edgeAccount
 	// tokenLife is the default of issuer.serviceAccount.ttl.
 	tokenLife = time.Hour
-	// revokedWithin is how long a removed peer's token may live: an API server remembers for
-	// 10 s that a token was good.
+	// revokedWithin is how long a removed peer's token may live: an API server caches a valid
+	// token for 10 s.
 	revokedWithin = 20 * time.Second
 )
 
-// tokenWorld is a world with a real API server behind cloud, where cloud has the rights of
-// the shipped role and no other.
+// tokenWorld is a world with a real API server behind cloud, where cloud has only the rights of
+// the shipped role.
 type tokenWorld struct {
 	*world
 	cloud, edge *gateway
@@ -76,7 +76,7 @@ func (k *tokenWorld) admin(stdin string, args ...string) string {
 	return k.cluster.Run(k.t, stdin, args...)
 }
 
-// launchBeside runs cloud beside its cluster, with a token for it.
+// launchBeside runs cloud outside its cluster, with a token for it.
 func (k *tokenWorld) launchBeside(token string) {
 	k.t.Helper()
 	if err := k.cluster.WriteTokenKubeconfig(filepath.Join(k.cloud.dir, "kubeconfig"), "", token); err != nil {
@@ -85,7 +85,7 @@ func (k *tokenWorld) launchBeside(token string) {
 	k.relaunch()
 }
 
-// relaunch runs cloud with the kubeconfig that it has.
+// relaunch runs cloud with its existing kubeconfig.
 func (k *tokenWorld) relaunch() {
 	k.cloud.proc = k.cloud.host.Start(netlab.Command{
 		Args: []string{k.cloud.bin, "gateway", "--config", k.cloud.configFile()},
@@ -93,7 +93,7 @@ func (k *tokenWorld) relaunch() {
 	})
 }
 
-// kubectl is what a user of edge does with the kubeconfig of postern.
+// kubectl runs kubectl as a user of edge, with postern's kubeconfig.
 func (k *tokenWorld) kubectl(args ...string) (string, error) {
 	k.t.Helper()
 	p, err := netlab.Start(netlab.Command{
@@ -115,7 +115,7 @@ func (k *tokenWorld) kubectl(args ...string) (string, error) {
 	return p.Stdout(), nil
 }
 
-// credential is what edge's exec plugin gives to kubectl.
+// credential is what edge's exec plugin returns to kubectl.
 type credential struct {
 	Status struct {
 		Token                 string    `json:"token"`
@@ -134,7 +134,7 @@ func (k *tokenWorld) credential() credential {
 	return c
 }
 
-// client speaks to the API server from within its own network, past the gateways.
+// client connects to the API server from its own network, bypassing the gateways.
 func (k *tokenWorld) client() *http.Client {
 	k.t.Helper()
 	pem, err := os.ReadFile(k.cluster.CAFile())
@@ -151,7 +151,7 @@ func (k *tokenWorld) client() *http.Client {
 	return c
 }
 
-// status is what the API server answers to the bearer of a token.
+// status returns the API server's HTTP status for a token.
 func (k *tokenWorld) status(ctx context.Context, c *http.Client, token string) int {
 	k.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.cluster.URL()+"/api/v1/namespaces", nil)
@@ -164,12 +164,11 @@ func (k *tokenWorld) status(ctx context.Context, c *http.Client, token string) i
 		k.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is reused
 	return resp.StatusCode
 }
 
-// TestIdentitiesFromTheCluster is the whole way of a token: from the ticket to the
-// removal.
+// TestIdentitiesFromTheCluster follows a token from the ticket to the removal.
 func TestIdentitiesFromTheCluster(t *testing.T) {
 	t.Parallel()
 	k := newTokenWorld(t)
@@ -186,13 +185,13 @@ func TestIdentitiesFromTheCluster(t *testing.T) {
 	k.checkRestart(t)
 	k.checkRemoval(t)
 	for _, g := range []*gateway{k.cloud, k.edge} {
-		if log := g.proc.Stderr(); strings.Contains(log, "eyJ") { // how every token of Kubernetes begins
+		if log := g.proc.Stderr(); strings.Contains(log, "eyJ") { // the beginning of every Kubernetes token
 			t.Errorf("%s logged a token:\n%s", g.name, log)
 		}
 	}
 }
 
-// waitAPIServer waits until edge finds cloud's API server good, by the token.
+// waitAPIServer waits until edge's check of cloud's API server with the token is ok.
 func (k *tokenWorld) waitAPIServer() {
 	k.t.Helper()
 	k.edge.waitPeer("cloud", "with a reachable API server", func(p api.PeerStatus) bool {
@@ -219,8 +218,8 @@ func (k *tokenWorld) checkUse(t *testing.T) {
 	}
 }
 
-// checkReplaced deletes the account, as an operator may: the token is rejected, and another
-// is issued without anybody's help.
+// checkReplaced deletes the account, as an operator may. The token is rejected, and another is
+// issued automatically.
 func (k *tokenWorld) checkReplaced(t *testing.T) {
 	t.Helper()
 	old := k.credential().Status.Token
@@ -232,7 +231,7 @@ func (k *tokenWorld) checkReplaced(t *testing.T) {
 		status := k.status(ctx, client, old)
 		return status == http.StatusUnauthorized, fmt.Sprint(status)
 	})
-	k.edge.postern(ctx, "check", "cloud") // what an operator does who is called; it exits 1
+	k.edge.postern(ctx, "check", "cloud") // what an operator would do; it exits 1
 	eventually(ctx, t, "another token is there", func() (bool, string) {
 		out, err := k.kubectl("get", "ns")
 		return err == nil && k.credential().Status.Token != old, fmt.Sprint(out, err)
@@ -241,7 +240,7 @@ func (k *tokenWorld) checkReplaced(t *testing.T) {
 	k.waitAPIServer()
 }
 
-// checkRestart has edge come back with the token that it had.
+// checkRestart restarts edge, which keeps its token.
 func (k *tokenWorld) checkRestart(t *testing.T) {
 	t.Helper()
 	had := k.credential()
@@ -254,8 +253,8 @@ func (k *tokenWorld) checkRestart(t *testing.T) {
 	k.waitAPIServer()
 }
 
-// checkRemoval ends all that edge had: through the gateway at once, and with the token
-// alone, were it carried elsewhere, when the API server has forgotten it.
+// checkRemoval ends edge's access: through the gateway at once, and with the copied token
+// elsewhere once the API server's cache has expired.
 func (k *tokenWorld) checkRemoval(t *testing.T) {
 	t.Helper()
 	token := k.credential().Status.Token
@@ -279,9 +278,8 @@ func (k *tokenWorld) checkRemoval(t *testing.T) {
 	k.cloud.waitLog("audit", "revoke", "edge")
 }
 
-// TestARemovalDuringAnOutageIsMadeGood removes the peer while the API server is stopped,
-// and kills the gateway before it is back: nothing remembers the removal but that the peer
-// is gone.
+// TestARemovalDuringAnOutageIsMadeGood removes the peer while the API server is stopped, and
+// kills the gateway before it is back. Only the missing peer shows that it was removed.
 func TestARemovalDuringAnOutageIsMadeGood(t *testing.T) {
 	k := newTokenWorld(t)
 	k.edge.must("join", k.cloud.invite("--name", "edge"))
@@ -293,7 +291,7 @@ func TestARemovalDuringAnOutageIsMadeGood(t *testing.T) {
 	if err := k.cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	k.edge.waitConnected("cloud") // which is no matter of the API server
+	k.edge.waitConnected("cloud") // independent of the API server
 	start := time.Now()
 	k.cloud.must("peer", "remove", "edge", "--force")
 	late(t, "the peer is removed", time.Since(start), removalDeadline)
@@ -305,7 +303,7 @@ func TestARemovalDuringAnOutageIsMadeGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	start = time.Now()
-	client.CloseIdleConnections() // those to the API server that was killed
+	client.CloseIdleConnections() // those to the killed API server
 	ctx := within(t, patience)
 	eventually(ctx, t, "the token ends", func() (bool, string) {
 		status := k.status(ctx, client, token)

@@ -14,10 +14,9 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The internet of the tests of paths: two sites, each on an access network of its own,
-// and servers on a third, joined by a router. A datagram from one site to the other takes
-// a hop at each NAT and one at the core, so that one with a small TTL can cross its own
-// NAT and end before the other's.
+// The internet of the path tests: two sites, each on its own access network, and servers on a
+// third, joined by a router. A datagram from one site to the other takes a hop at each NAT and
+// one at the core. So one with a small TTL can cross its own NAT and end before the other's.
 //
 //	left 192.168.7.2 ── NAT 203.0.113.20 ──┐       ┌── 198.51.100.20 NAT ── 192.168.8.2 right
 //	                                       ├ core ─┤
@@ -52,21 +51,21 @@ var (
 	portChanging   = access{name: "endpoint-independent, port not kept", kind: netlab.PortChanging}
 )
 
-// ways are what a test may change of a world before it is built.
+// ways are what a test may change in a world before it is built.
 type ways struct {
-	// turn changes the servers' options. noTURN leaves them STUN alone; second makes
-	// the second one a relay as well.
+	// turn changes the servers' options. noTURN leaves them only STUN; second makes the second
+	// one a relay as well.
 	turn           func(*netlab.TURNOptions)
 	noTURN, second bool
 	// nat changes the NATs' options, configure the gateways' configurations.
 	nat       func(*netlab.NATOptions)
 	configure func(*api.GatewaySpec)
-	// mtu is that of the access network of the right side, leftMTU of the left; 0 = 1500.
+	// mtu is that of the right side's access network, leftMTU of the left's; 0 = 1500.
 	mtu, leftMTU int
 }
 
-// sites is one world with a gateway at either side, both running unless the test says
-// otherwise, strangers to each other.
+// sites is a world with a gateway at each side. Both run unless the test says otherwise, and are
+// no peers yet.
 type sites struct {
 	t            *testing.T
 	lab          *netlab.Lab
@@ -79,7 +78,7 @@ type sites struct {
 	passwordFile string
 }
 
-// site is a gateway and what is in front of it.
+// site is a gateway and its access.
 type site struct {
 	*gateway
 	access access
@@ -90,7 +89,7 @@ type site struct {
 	streams      *streamServer
 }
 
-// newSites builds the internet and both sites; nothing runs but the relay.
+// newSites builds the internet and both sites; only the relay runs.
 func newSites(t *testing.T, left, right access, w ways) *sites {
 	t.Helper()
 	lab := netlab.New(t)
@@ -106,10 +105,10 @@ func newSites(t *testing.T, left, right access, w ways) *sites {
 	return s
 }
 
-// gatewayAddr is a network's router: its first address.
+// gatewayAddr returns a network's router: its first address.
 func gatewayAddr(p netip.Prefix) netip.Addr { return p.Addr().Next() }
 
-// accessNetwork is a network with the core at its first address.
+// accessNetwork creates a network with the core at its first address.
 func (s *sites) accessNetwork(name, prefix string, mtu int) *netlab.Network {
 	s.t.Helper()
 	p := netip.MustParsePrefix(prefix)
@@ -121,7 +120,7 @@ func (s *sites) accessNetwork(name, prefix string, mtu int) *netlab.Network {
 	return n
 }
 
-// startRelay runs coturn on a host of its own.
+// startRelay runs coturn on its own host.
 func (s *sites) startRelay(name string, relays bool, addrs ...string) *netlab.TURN {
 	s.t.Helper()
 	h := s.lab.Host(name)
@@ -177,7 +176,7 @@ func (s *sites) place(x *site, name string, n *netlab.Network) {
 	x.gateway = newGateway(s.t, host, name, s.configure)
 }
 
-// newNeighbour builds one more site behind another's NAT.
+// newNeighbour builds another site behind another's NAT.
 func (s *sites) newNeighbour(of *site, name, inner string) *site {
 	s.t.Helper()
 	here := &site{access: of.access, lan: of.lan, nat: of.nat, inner: netip.MustParseAddr(inner), outer: of.outer}
@@ -185,15 +184,15 @@ func (s *sites) newNeighbour(of *site, name, inner string) *site {
 	return here
 }
 
-// routerOf is the first address of the /24 that an address is in.
+// routerOf returns the first address of an address's /24.
 func (s *sites) routerOf(a netip.Addr) netip.Addr {
 	return gatewayAddr(netip.PrefixFrom(a, 24).Masked())
 }
 
-// configure is what both gateways' files say.
+// configure changes both gateways' files.
 func (s *sites) configure(spec *api.GatewaySpec) {
-	// Not relayAlt: the first server answers from there to find out how a NAT filters,
-	// which it can't for an address that was sent to.
+	// Not relayAlt: the first server answers from there to determine a NAT's filtering, which
+	// does not work for an address that was sent to.
 	spec.Discovery.STUNServers = []string{relayAddr + ":3478", secondRelayAddr + ":3478"}
 	if !s.ways.noTURN {
 		spec.Discovery.TURNServers = []api.TURNServer{s.turnServer(relayAddr)}
@@ -211,7 +210,7 @@ func (s *sites) turnServer(addr string) api.TURNServer {
 	return api.TURNServer{Address: addr + ":3478", Username: turnUser, PasswordFile: s.passwordFile}
 }
 
-// start runs both gateways until they are ready.
+// start starts both gateways and waits until they are ready.
 func (s *sites) start() {
 	s.t.Helper()
 	s.left.launch()
@@ -220,8 +219,8 @@ func (s *sites) start() {
 	s.right.waitReady()
 }
 
-// enrol makes the two peers, inviter having invited, each with a listener that leads to
-// the other's stream service. It returns how long `join` took.
+// enrol makes the two peers, with inviter inviting, each with a listener that leads to the
+// other's stream service. It returns how long `join` took.
 func (s *sites) enrol(inviter, joiner *site) time.Duration {
 	s.t.Helper()
 	ticket := inviter.invite("--allow", "auth,"+streamService)
@@ -236,7 +235,7 @@ func (s *sites) offerBack(inviter, joiner *site) {
 	inviter.must("peer", "local", joiner.name, streamService+"="+streamLocal)
 }
 
-// started builds a world whose sites are peers, left having invited right.
+// started builds a world whose sites are peers, with left having invited right.
 func started(t *testing.T, left, right access, w ways) *sites {
 	t.Helper()
 	s := newSites(t, left, right, w)
@@ -245,7 +244,7 @@ func started(t *testing.T, left, right access, w ways) *sites {
 	return s
 }
 
-// other is the other side.
+// other returns the other side.
 func (s *sites) other(x *site) *site {
 	if x == s.left {
 		return s.right
@@ -253,11 +252,11 @@ func (s *sites) other(x *site) *site {
 	return s.left
 }
 
-// both lists the sides.
+// both returns both sides.
 func (s *sites) both() []*site { return []*site{s.left, s.right} }
 
-// awaitPath waits at most d until both sides say that they are connected by a path of
-// the kind, and returns how long that took.
+// awaitPath waits at most d until both sides say that they are connected by a path of the kind,
+// and returns how long that took.
 func (s *sites) awaitPath(kind string, d time.Duration) time.Duration {
 	s.t.Helper()
 	start := time.Now()
@@ -280,7 +279,7 @@ func (x *site) awaitPath(ctx context.Context, peer, kind string) api.PeerStatus 
 	return p
 }
 
-// describe is what matters of a peer when a path is not as wanted.
+// describe summarises a peer for the error about a wrong path.
 func describe(p api.PeerStatus) string {
 	text := fmt.Sprintf("state %s (%s), path %s %s from %s: %s", p.State, p.Reason, p.Path.Kind, p.Path.Remote, p.Path.Source, p.Path.Reason)
 	for _, c := range p.Candidates {
@@ -292,7 +291,7 @@ func describe(p api.PeerStatus) string {
 	return text
 }
 
-// direct is nftables' match for what goes straight from one side to the other.
+// direct is nftables' match for direct packets from one side to the other.
 func direct(from, to *site) string {
 	return fmt.Sprintf("ip saddr %s ip daddr %s", from.outer, to.outer)
 }

@@ -25,7 +25,7 @@ import (
 // program is a postern of some version.
 type program struct{ version, path string }
 
-// olderPrograms are those that POSTERN_OLDER names: VERSION=PATH, separated by spaces.
+// olderPrograms returns the programs in POSTERN_OLDER: VERSION=PATH, separated by spaces.
 func olderPrograms(t *testing.T) (list []program) {
 	t.Helper()
 	for _, word := range strings.Fields(os.Getenv("POSTERN_OLDER")) {
@@ -41,8 +41,8 @@ func olderPrograms(t *testing.T) (list []program) {
 	return list
 }
 
-// skews are what gateways of this version and of an earlier one have to do together, and what comes
-// of it: rows of the table in docs/versions.md.
+// skews are what gateways of this version and of an earlier one must do together: rows of the
+// table in docs/versions.md.
 var skews = []struct {
 	name, outcome string
 	play          func(*testing.T, program)
@@ -71,8 +71,8 @@ func betweenNATs(play func(*skew)) func(*testing.T, program) {
 	}
 }
 
-// skewRounds is how many upgrades and rollbacks are played, and whether all is: SKEW_ROUNDS, or a few
-// rounds and only what is quick.
+// skewRounds returns how many upgrades and rollbacks to play, and whether to play everything:
+// SKEW_ROUNDS, or a few rounds and only the quick parts.
 func skewRounds(t *testing.T) (n int, all bool) {
 	t.Helper()
 	text := os.Getenv("SKEW_ROUNDS")
@@ -83,8 +83,8 @@ func skewRounds(t *testing.T) (n int, all bool) {
 	return n, text != ""
 }
 
-// TestSkew has gateways of this version meet those of earlier ones, and what comes of it is the table
-// in docs/versions.md: -update writes it.
+// TestSkew has gateways of this version meet those of earlier ones. The results are the table in
+// docs/versions.md, which -update writes.
 func TestSkew(t *testing.T) {
 	older := olderPrograms(t)
 	var mu sync.Mutex
@@ -114,7 +114,7 @@ func TestSkew(t *testing.T) {
 	compareSkewTable(t, versions, func(name, version string) bool { return passed[[2]string{name, version}] })
 }
 
-// TestSkewTable compares the table in the docs with what TestSkew expects of the versions that it has.
+// TestSkewTable compares the table in the docs with what TestSkew expects of its versions.
 func TestSkewTable(t *testing.T) {
 	page, err := os.ReadFile(skewPage)
 	if err != nil {
@@ -131,13 +131,13 @@ var updateSkew = flag.Bool("update", false, "write the table of docs/versions.md
 
 const skewPage = "../../docs/versions.md"
 
-// skewHeader is the first line of the table.
+// skewHeader matches the first line of the table.
 var skewHeader = regexp.MustCompile(`(?m)^\| \| (v.*) \|$`)
 
-// skewTable is every line of it.
+// skewTable matches all its lines.
 var skewTable = regexp.MustCompile(`(?m)^\| \| v.*\n(?:\|.*\n)+`)
 
-// compareSkewTable makes the table of what was played, and compares or writes it.
+// compareSkewTable builds the table of what was played, and compares or writes it.
 func compareSkewTable(t *testing.T, versions []string, well func(name, version string) bool) {
 	t.Helper()
 	var b strings.Builder
@@ -168,8 +168,8 @@ func compareSkewTable(t *testing.T, versions []string, well func(name, version s
 	}
 }
 
-// skewedNATs are pairs of NATs with the older program at either side by turns; unless all is played, one
-// pair for each way in which two come together.
+// skewedNATs are pairs of NATs with the older program at either side in turn. Unless everything
+// is played, there is one pair for each way to connect.
 func skewedNATs(t *testing.T, older program) {
 	_, all := skewRounds(t)
 	played := make(map[way]bool)
@@ -184,15 +184,15 @@ func skewedNATs(t *testing.T, older program) {
 			old := s.both()[i%2]
 			old.bin = older.path
 			s.start()
-			s.enrol(old, s.other(old)) // a newer ticket is not for an older one
+			s.enrol(old, s.other(old)) // an older gateway cannot read a newer ticket
 			t.Logf("%s is %s; %s after %v", old.name, older.version, p.kind(), s.awaitPath(p.kind(), patience).Round(10*time.Millisecond))
 			openStream(within(t, patience), t, s.other(old), old).close()
 		})
 	}
 }
 
-// skewedOutside has either side be the older one, with its token, identity and API server outside the
-// tunnel.
+// skewedOutside makes either side the older one, with its token, identity and API server outside
+// the tunnel.
 func skewedOutside(t *testing.T, older program) {
 	for _, name := range []string{"cloud", "edge"} {
 		t.Run(name+" is the older one", func(t *testing.T) {
@@ -227,7 +227,7 @@ func skewedServices(t *testing.T, older program) {
 	f.healed()
 }
 
-// skew is a pair of sites whose programs are of two versions.
+// skew is a pair of sites with programs of two versions.
 type skew struct {
 	*sites
 	older, newer program
@@ -238,7 +238,7 @@ type skew struct {
 func (s *skew) run(x *site, p program, sig syscall.Signal) {
 	s.t.Helper()
 	if x.proc != nil {
-		_ = x.proc.Signal(sig) // it may have got one before
+		_ = x.proc.Signal(sig) // it may already have been signalled
 		x.waitEnd()
 	}
 	x.bin = p.path
@@ -246,7 +246,8 @@ func (s *skew) run(x *site, p program, sig syscall.Signal) {
 	x.waitReady()
 }
 
-// pair starts both, each with its program, and has right join left, if both are the older one's.
+// pair starts both, each with its program, and makes right join left, with the older program if
+// both have it.
 func (s *skew) pair(left, right program) {
 	s.t.Helper()
 	s.run(s.left, left, 0)
@@ -256,8 +257,8 @@ func (s *skew) pair(left, right program) {
 	s.works("enrolled")
 }
 
-// works waits for what the peers may do with each other, both ways, and checks that nothing
-// of what was agreed is lost.
+// works waits for what the peers may do with each other, in both directions, and checks that
+// nothing that was agreed is lost.
 func (s *skew) works(when string) {
 	s.t.Helper()
 	s.t.Logf("%s: left is %s, right %s", when, s.versionOf(s.left), s.versionOf(s.right))
@@ -282,7 +283,7 @@ func (s *skew) versionOf(x *site) string {
 
 func (s *skew) newerJoins() { s.pair(s.older, s.newer) }
 
-// olderJoins: it is told which side to upgrade, and the ticket is good once that is done.
+// olderJoins: the join says which side to upgrade, and the ticket is valid once that is done.
 func (s *skew) olderJoins() {
 	s.run(s.left, s.newer, 0)
 	s.run(s.right, s.older, 0)
@@ -321,7 +322,7 @@ func (s *skew) removedStaysRemoved() {
 	}
 }
 
-// paths plays with either side being the newer one.
+// paths plays with each side as the newer one.
 func (s *skew) paths() {
 	s.pair(s.older, s.older)
 	for _, newer := range s.both() {
@@ -365,12 +366,12 @@ func (s *skew) rotation() {
 	}
 }
 
-// ghost is a peer that comes and goes by command; nobody has its key.
+// ghost is a peer that is added and removed by command; nobody has its key.
 const ghost = "ghost"
 
-// rounds are SKEW_ROUNDS steps, each of which changes something by a command at left, and ends one
-// gateway, in half of them before the command is done, to go on with either program. What a command
-// has acknowledged holds from then on.
+// rounds plays SKEW_ROUNDS steps. Each changes something by a command at left, and ends one
+// gateway, in half of them before the command is done, which then continues with either program.
+// What a command has acknowledged must hold from then on.
 func (s *skew) rounds() {
 	n, _ := skewRounds(s.t)
 	seed := uint64(time.Now().UnixNano())
@@ -399,7 +400,7 @@ func (s *skew) rounds() {
 			s.t.Fatal(err)
 		}
 		if x == s.left && random.IntN(2) == 0 {
-			<-time.After(time.Duration(random.IntN(30)) * time.Millisecond) // where in the command it hits
+			<-time.After(time.Duration(random.IntN(30)) * time.Millisecond) // when during the command the signal arrives
 			s.left.signal(sig)
 		}
 		code, err := command.Wait(within(s.t, patience))
@@ -413,7 +414,7 @@ func (s *skew) rounds() {
 		}
 		s.run(x, p, sig)
 		switch got := s.left.agreement(s.right.name); got {
-		case before, after: // a command that was cut off may have been in time, or not
+		case before, after: // an interrupted command may or may not have taken effect
 			s.agreed = got
 		default:
 			s.t.Fatalf("round %d, %v at %s after %q, which ended with %d: %+v, want %+v", i+1, sig, x.name, change, code, got, before)
@@ -423,7 +424,7 @@ func (s *skew) rounds() {
 	s.t.Logf("of %d commands %d were acknowledged", n, sure)
 }
 
-// agreement is what left's operator has settled.
+// agreement is what left's operator has configured.
 type agreement struct {
 	allow string // what right may reach, sorted
 	ghost bool

@@ -16,11 +16,11 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// lossyVariable is for how long TestSmallGatewaysOverALossyPath loads each path (make test-lossy).
+// lossyVariable sets how long TestSmallGatewaysOverALossyPath loads each path (make test-lossy).
 const lossyVariable = "POSTERN_LOSSY"
 
-// Gateways with 64 MiB each live through four bulk streams both ways over long paths that lose
-// packets: what is in flight, and held behind gaps, is bounded by what they have.
+// Gateways with 64 MiB each survive four bulk streams both ways over long lossy paths: what is in
+// flight, and held behind gaps, is limited by their memory.
 func TestSmallGatewaysOverALossyPath(t *testing.T) {
 	during, err := time.ParseDuration(os.Getenv(lossyVariable))
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// roundsVariable asks for more rounds of TestHealthyPairHasNoFault than it makes by itself.
+// roundsVariable sets the number of rounds of TestHealthyPairHasNoFault.
 const roundsVariable = "POSTERN_HEALTHY_ROUNDS"
 
-// TestHealthyPairHasNoFault checks a pair that is well again and again, from both sides.
+// TestHealthyPairHasNoFault checks a healthy pair repeatedly, from both sides.
 func TestHealthyPairHasNoFault(t *testing.T) {
 	t.Parallel()
 	rounds := 20
@@ -34,7 +34,7 @@ func TestHealthyPairHasNoFault(t *testing.T) {
 		for _, w := range f.wards() {
 			r := w.check()
 			if slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Code == string(catalogue.ProcessStarved) }) {
-				sick = true // by the machine, and it is said
+				sick = true // caused by the machine, and reported
 			} else if found := ailing(r); len(found) > 0 {
 				t.Errorf("round %d: %s finds%s", n+1, w.name, describeChecks(found))
 			}
@@ -48,8 +48,8 @@ func TestHealthyPairHasNoFault(t *testing.T) {
 	t.Logf("%d rounds at both sides, and %d with one of them starved, in %s", rounds, starved, time.Since(begin).Round(time.Second))
 }
 
-// addThird adds a third site, before an API server of its own, that left and it know as
-// peers. It is called before the gateways are started.
+// addThird adds a third site, with its own API server, that is a peer of left. It is called
+// before the gateways start.
 func (f *faultLab) addThird() *ward {
 	f.t.Helper()
 	host := f.lab.Host("third")
@@ -58,7 +58,7 @@ func (f *faultLab) addThird() *ward {
 	at := netip.MustParseAddr(thirdSite)
 	w := &ward{site: &site{access: dial, inner: at, outer: at, gateway: newGateway(f.t, host, "third")}, key: newKey(f.t)}
 	f.furnish(w)
-	w.other = f.right.other // which is left
+	w.other = f.right.other // the left side
 	f.left.more = append(f.left.more, api.Peer{Name: "third", PublicKey: w.key.Public().String(),
 		Endpoints: []string{netip.AddrPortFrom(at, gatewayPort).String()}, Allow: w.other.Allow})
 	w.write()
@@ -68,7 +68,7 @@ func (f *faultLab) addThird() *ward {
 
 const thirdSite = "192.0.2.50"
 
-// TestTwoFaultsAtOnce makes two at a time: both are named, and neither is taken for the
+// TestTwoFaultsAtOnce causes two faults at a time: both are named, and neither is taken for the
 // other's consequence.
 func TestTwoFaultsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -118,8 +118,8 @@ func TestTwoFaultsAtOnce(t *testing.T) {
 	})
 }
 
-// TestInboundCellsTellWhatOnlyThePeerSees has left turned away by right's API server, which
-// right cannot see by itself: its own checks of it are well.
+// TestInboundCellsTellWhatOnlyThePeerSees: right's API server refuses left, which right cannot
+// see itself, since its own checks are ok.
 func TestInboundCellsTellWhatOnlyThePeerSees(t *testing.T) {
 	t.Parallel()
 	f := newFaultLab(t, plain())
@@ -139,7 +139,7 @@ func TestInboundCellsTellWhatOnlyThePeerSees(t *testing.T) {
 	f.healed()
 	f.right.awaitReachability("left", func(r api.Reachability) bool { return r.Inbound.APIServer.Verdict == api.OK })
 
-	// And when nothing comes from left any more, nobody says that it is well.
+	// Once nothing comes from left any more, the cell is no longer ok.
 	f.left.stop(syscall.SIGKILL)
 	f.right.awaitReachability("left", func(r api.Reachability) bool {
 		return r.Outbound.Gateway.Verdict == api.Error && r.Inbound.Gateway.Verdict == api.Unknown &&
@@ -147,7 +147,7 @@ func TestInboundCellsTellWhatOnlyThePeerSees(t *testing.T) {
 	})
 }
 
-// awaitReachability waits until a side's cells of a peer are as wanted.
+// awaitReachability waits until a side's cells of a peer satisfy ok.
 func (w *ward) awaitReachability(peer string, ok func(api.Reachability) bool) {
 	w.t.Helper()
 	eventually(within(w.t, patience), w.t, "the cells of "+peer+" at "+w.name+" are as wanted", func() (bool, string) {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// programBytes is what the program may have, the same as an image of one architecture.
+	// programBytes limits the size of the program, and of an image of one architecture.
 	programBytes = 40_000_000
-	// startsWithin is how long a command that asks nobody may take.
+	// startsWithin is how long a local command may take.
 	startsWithin = 300 * time.Millisecond
 )
 
@@ -24,7 +24,7 @@ func TestTheProgramIsSmallAndStartsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a busy machine takes away is no time of the program's.
+	// The time that a busy machine takes away does not count.
 	took := time.Duration(math.MaxInt64)
 	for range 3 {
 		c := exec.CommandContext(t.Context(), path, "version")

@@ -16,11 +16,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// stockAddr is the inner address of a stock peer, of a network of local addresses, as most have.
+// stockAddr is the inner address of a stock peer, a unique local address, as is common.
 const stockAddr = "fd7a:115c:a1e0::2"
 
-// stock is a host with plain WireGuard: wireguard-go with a TUN device, configured with
-// wg and ip as its users do.
+// stock is a host with plain WireGuard: wireguard-go with a TUN device, configured with wg and ip
+// as its users do.
 type stock struct {
 	t     *testing.T
 	host  *netlab.Host
@@ -28,7 +28,7 @@ type stock struct {
 	iface string
 }
 
-// newKey makes a private key.
+// newKey returns a new private key.
 func newKey(t *testing.T) peer.PrivateKey {
 	t.Helper()
 	key, err := peer.NewPrivateKey()
@@ -38,14 +38,14 @@ func newKey(t *testing.T) peer.PrivateKey {
 	return key
 }
 
-// newStock makes a device with a key and an inner address, without peers.
+// newStock creates a device with a key and an inner address, without peers.
 func newStock(t *testing.T, host *netlab.Host, key peer.PrivateKey, inner string) *stock {
 	t.Helper()
 	var id [4]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		t.Fatal(err)
 	}
-	// The name also names the control socket, which namespaces share.
+	// The name is also that of the control socket, which namespaces share.
 	s := &stock{t: t, host: host, key: key, iface: fmt.Sprintf("wg%x", id)}
 	t.Cleanup(func() { os.Remove(filepath.Join("/run/wireguard", s.iface+".sock")) })
 	p := host.Start(netlab.Command{Args: []string{"wireguard-go", "--foreground", s.iface}})
@@ -94,7 +94,7 @@ func (s *stock) route(addrs ...string) {
 // listen sets the device's port.
 func (s *stock) listen(port int) { s.run("wg", "set", s.iface, "listen-port", fmt.Sprint(port)) }
 
-// handshaken tells whether a handshake with the only peer has completed.
+// handshaken reports whether a handshake with the only peer has completed.
 func (s *stock) handshaken() bool {
 	s.t.Helper()
 	fields := strings.Fields(s.run("wg", "show", s.iface, "latest-handshakes"))
@@ -121,8 +121,8 @@ func (s *stock) curl(args ...string) (body string, code int, err error) {
 	return p.Stdout()[:i], atoi(s.t, p.Stdout()[i+1:]), nil
 }
 
-// TestStockPeersMeetAcrossTheNAT shows that the world lets WireGuard through, without
-// any program of ours: whatever fails elsewhere is not the world's fault.
+// TestStockPeersMeetAcrossTheNAT shows that the world lets WireGuard through, without our
+// program. So failures elsewhere are not the world's fault.
 func TestStockPeersMeetAcrossTheNAT(t *testing.T) {
 	w := newWorld(t)
 	a, b := newStock(t, w.cloud, newKey(t), "2001:db8:7::1"), newStock(t, w.edge, newKey(t), stockAddr)
@@ -147,7 +147,7 @@ func TestStockPeersMeetAcrossTheNAT(t *testing.T) {
 	}
 }
 
-// stockWorld is a world with cloud running and one stock peer, "laptop", behind the NAT.
+// stockWorld is a world with cloud running and a stock peer, "laptop", behind the NAT.
 type stockWorld struct {
 	*world
 	cloud  *gateway
@@ -191,15 +191,15 @@ func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1
 func TestStockPeerReachesNothingByDefault(t *testing.T) {
 	w := newStockWorld(t, nil)
 	_, _, err := w.laptop.curl(fmt.Sprintf("http://[%s]:%d/", w.addr, blobPort))
-	// curl's exit code 7: the connection was refused, at once rather than after 20 s.
+	// curl's exit code 7: the connection was refused at once, instead of after 20 s.
 	if err == nil || !strings.Contains(err.Error(), "exit code 7") {
 		t.Errorf("curl: got %v, want a refused connection", err)
 	}
 	w.cloud.waitLog("audit", "refuse", "laptop")
 }
 
-// TestNoTransitBetweenPeers lets a stock peer send to another peer's overlay address
-// through cloud, with routes and AllowedIPs that would let it.
+// TestNoTransitBetweenPeers has a stock peer send to another peer's overlay address through
+// cloud, with routes and AllowedIPs that would permit it.
 func TestNoTransitBetweenPeers(t *testing.T) {
 	w := newStockWorld(t, []string{blobService})
 	other := newGateway(t, w.third, "other", offerBlob).start()

@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The named service that the tests of paths keep busy: both ends of a connection send a
-// known sequence of bytes and check what they receive.
+// The service that the path tests keep busy: both ends of a connection send a known sequence of
+// bytes and check what they receive.
 const (
 	streamService  = "stream"
 	streamPort     = 8100 // inside the tunnel
@@ -35,15 +35,15 @@ const (
 // bulkFlag in a stream's id makes both ends send as fast as they can.
 const bulkFlag = 1 << 63
 
-// sequence is the byte at an offset of every stream. Its period, 251, is prime, so that
-// nothing that is cut at a power of two goes unnoticed.
+// sequence returns the byte at an offset of every stream. Its period, 251, is prime, so that data
+// cut at a power of two is noticed.
 func sequence(offset uint64) byte { return byte(offset % 251) }
 
-// streamServer is the upstream of the stream service of one host.
+// streamServer is the upstream of one host's stream service.
 type streamServer struct {
 	mu   sync.Mutex
 	ends map[uint64]*streamEnd
-	more chan struct{} // closed and replaced when an end comes
+	more chan struct{} // closed and replaced when an end is added
 	wg   sync.WaitGroup
 }
 
@@ -72,7 +72,7 @@ func serveStreams(t *testing.T, host *netlab.Host) *streamServer {
 	return s
 }
 
-// accept reads which stream a connection is, and runs its end.
+// accept reads the connection's stream id, and runs its end.
 func (s *streamServer) accept(c net.Conn) {
 	var id [8]byte
 	if _, err := io.ReadFull(c, id[:]); err != nil {
@@ -189,7 +189,7 @@ func (e *streamEnd) note(received uint64) {
 	e.received, e.longest, e.last = received, max(e.longest, now.Sub(e.last)), now
 }
 
-// fail keeps the first error.
+// fail stores the first error.
 func (e *streamEnd) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,26 +198,26 @@ func (e *streamEnd) fail(err error) {
 	}
 }
 
-// stream is a connection through the tunnel that never rests.
+// stream is a busy connection through the tunnel.
 type stream struct {
 	t    *testing.T
 	name string
-	// late is told of a rest that was too long; it fails the test unless told otherwise.
+	// late is called for a stall that was too long; by default it fails the test.
 	late lateness
 	ends [2]*streamEnd // the dialling one first
 }
 
-// dialTry bounds one try to open a stream.
+// dialTry limits one attempt to open a stream.
 const dialTry = 5 * time.Second
 
-// openStream opens a stream from one side through its local listener, trying again while
-// nobody is there, and waits until bytes came both ways. It goes with the test.
+// openStream opens a stream from one side through its local listener, retrying while nobody
+// listens, and waits until bytes came both ways. It ends with the test.
 func openStream(ctx context.Context, t *testing.T, from, to *site) *stream {
 	t.Helper()
 	return dialStream(ctx, t, from, to, 0)
 }
 
-// openBulk is openStream for one that sends as fast as it can.
+// openBulk is openStream for a stream that sends as fast as it can.
 func openBulk(ctx context.Context, t *testing.T, from, to *site) *stream {
 	t.Helper()
 	return dialStream(ctx, t, from, to, bulkFlag)
@@ -249,7 +249,7 @@ func (s *stream) open(ctx context.Context, wg *sync.WaitGroup, id uint64, from, 
 	defer cancel()
 	c, err := from.host.DialContext(ctx, "tcp", streamLocal)
 	if err != nil {
-		<-time.After(poll) // the listener is not there yet
+		<-time.After(poll) // nobody listens yet
 		return err
 	}
 	var head [8]byte
@@ -273,7 +273,7 @@ func (s *stream) open(ctx context.Context, wg *sync.WaitGroup, id uint64, from, 
 	return nil
 }
 
-// flows waits until both ends have received something more.
+// flows waits until both ends have received more.
 func (s *stream) flows(ctx context.Context) error {
 	tick := time.NewTicker(paceInterval)
 	defer tick.Stop()
@@ -293,8 +293,7 @@ func (s *stream) flows(ctx context.Context) error {
 	}
 }
 
-// carries waits until both ends have received so many bytes, and returns how long that
-// took.
+// carries waits until both ends have received so many bytes, and returns how long that took.
 func (s *stream) carries(ctx context.Context, bytes uint64) time.Duration {
 	s.t.Helper()
 	start := time.Now()
@@ -317,7 +316,7 @@ func (s *stream) received() (n [2]uint64) {
 	return n
 }
 
-// broken is why the stream no longer is one; nil while it is.
+// broken returns why the stream failed; nil if it works.
 func (s *stream) broken() error {
 	var errs []error
 	for _, e := range s.ends {
@@ -337,7 +336,7 @@ func (s *stream) mark() {
 	}
 }
 
-// gap is the longest time since the mark in which an end received nothing.
+// gap returns the longest time since the mark in which an end received nothing.
 func (s *stream) gap() time.Duration {
 	var d time.Duration
 	for _, e := range s.ends {
@@ -348,8 +347,8 @@ func (s *stream) gap() time.Duration {
 	return d
 }
 
-// check waits until bytes flow both ways again, fails the test when the stream broke, and
-// tells of one that rested for longer than limit since the mark. It returns the gap.
+// check waits until bytes flow both ways again, fails the test if the stream broke, and calls
+// late if it stalled for longer than limit since the mark. It returns the gap.
 func (s *stream) check(limit time.Duration) time.Duration {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit+patience)

@@ -12,20 +12,20 @@ import (
 	"github.com/postern-dev/postern/testenv/tmux"
 )
 
-// terminal is a real one: a shell types in it, and what it shows can be read.
+// terminal is a real terminal: a shell runs in it, and its content can be read.
 type terminal struct {
 	t      *testing.T
 	screen *tmux.Terminal
-	// written has every byte that programs sent to the terminal.
+	// written contains every byte that programs sent to the terminal.
 	written string
-	// commands are those that were typed to the screen's palette.
+	// commands are those that were typed into the screen's palette.
 	commands []string
 }
 
-// prompt is the shell's in a terminal.
+// prompt is the shell's prompt.
 const prompt = "e2e>"
 
-// newTerminal opens a terminal in which `postern` talks to a gateway; env are more
+// newTerminal opens a terminal in which `postern` talks to a gateway; env are additional
 // variables of its shell, NAME=VALUE.
 func newTerminal(t *testing.T, g *gateway, width, height int, env ...string) *terminal {
 	t.Helper()
@@ -47,7 +47,7 @@ func newTerminal(t *testing.T, g *gateway, width, height int, env ...string) *te
 	return term
 }
 
-// ctx bounds one thing that is done.
+// ctx limits one action.
 func (term *terminal) ctx() context.Context { return within(term.t, patience) }
 
 func (term *terminal) must(err error) {
@@ -57,14 +57,14 @@ func (term *terminal) must(err error) {
 	}
 }
 
-// said is what the terminal said, unless it failed.
+// said returns a terminal's text, and fails the test on an error.
 func (term *terminal) said(text string, err error) string {
 	term.t.Helper()
 	term.must(err)
 	return text
 }
 
-// typed sends characters as they are, press keys by tmux's names of them.
+// typed sends literal characters, press sends keys by tmux's names.
 func (term *terminal) typed(text string) {
 	term.t.Helper()
 	if command, ok := strings.CutPrefix(text, ":"); ok {
@@ -91,12 +91,12 @@ func (term *terminal) resize(width, height int) {
 	term.must(term.screen.Resize(term.ctx(), width, height))
 }
 
-// text is what can be read now, line by line without spaces at their ends, and styled the same with
-// the sequences that set how it looks.
+// text returns the visible text, line by line without trailing spaces, and styled the same with
+// the style sequences.
 func (term *terminal) text() string   { return term.said(term.screen.Text(term.ctx())) }
 func (term *terminal) styled() string { return term.said(term.screen.Styled(term.ctx())) }
 
-// shows waits until what can be read is as ok wants, and returns it.
+// shows waits until the visible text satisfies ok, and returns it.
 func (term *terminal) shows(what string, ok func(screen string) bool) (text string) {
 	term.t.Helper()
 	if err := term.screen.Await(term.ctx(), func(s string) bool { text = s; return ok(s) }); err != nil {
@@ -105,13 +105,13 @@ func (term *terminal) shows(what string, ok func(screen string) bool) (text stri
 	return text
 }
 
-// await waits until the screen has all the words.
+// await waits until the screen contains all the words.
 func (term *terminal) await(what string, words ...string) string {
 	term.t.Helper()
 	return term.shows(what, func(s string) bool { return containsAll(s, words...) })
 }
 
-// awaitGone waits until the screen has none of the words.
+// awaitGone waits until the screen contains none of the words.
 func (term *terminal) awaitGone(what string, words ...string) string {
 	term.t.Helper()
 	return term.shows(what, func(s string) bool {
@@ -124,7 +124,8 @@ func (term *terminal) awaitGone(what string, words ...string) string {
 	})
 }
 
-// leaves presses q and waits for the shell's prompt: what is typed before it goes to the program that ends.
+// leaves presses q and waits for the shell's prompt: earlier input would go to the program that
+// ends.
 func (term *terminal) leaves() string {
 	term.t.Helper()
 	term.press("q")
@@ -137,13 +138,13 @@ func (term *terminal) awaitShell() string {
 	return term.shows("the shell again", func(s string) bool { return strings.HasSuffix(strings.TrimRight(s, "\n "), prompt) })
 }
 
-// state is one of tmux's variables of the terminal, such as alternate_on.
+// state returns one of tmux's variables of the terminal, such as alternate_on.
 func (term *terminal) state(name string) string {
 	term.t.Helper()
 	return term.said(term.screen.State(term.ctx(), name))
 }
 
-// bytes is all that programs have sent to the terminal.
+// bytes returns all that programs have sent to the terminal.
 func (term *terminal) bytes() string {
 	term.t.Helper()
 	b, err := os.ReadFile(term.written)

@@ -34,7 +34,8 @@ func TestSecondRedemptionIsRefused(t *testing.T) {
 	}
 	p.cloud.waitConnected("edge")
 
-	// Whoever redeemed it may ask again, and gets the same answer until cloud has noted the first handshake.
+	// The redeemer may ask again, and gets the same answer until cloud has noted the first
+	// handshake.
 	if r := p.edge.postern(within(t, patience), "join", text); r.code != 0 {
 		checkRefusal(t, "join again", lastLine(r), 1, "already used", "with this key")
 	}
@@ -100,7 +101,7 @@ func TestUnusableTicketsSayWhy(t *testing.T) {
 		{"damaged", string(damaged), "damaged"},
 		{"truncated", text[:len(text)-9], "cut off"},
 		{"expired", short, "expired"},
-		// Whom it was made by is known only there; a joiner can't be its own peer.
+		// Only the maker knows who made a ticket; a joiner cannot be its own peer.
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := p.edge.posternIn(within(t, patience), c.text+"\n", "join", "-")
@@ -118,7 +119,7 @@ func TestUnusableTicketsSayWhy(t *testing.T) {
 	}
 }
 
-// waitExpired waits until a ticket's time is over.
+// waitExpired waits until a ticket has expired.
 func waitExpired(t *testing.T, text string) {
 	t.Helper()
 	tk, err := ticket.Decode(text)
@@ -128,8 +129,8 @@ func waitExpired(t *testing.T, text string) {
 	<-time.After(time.Until(tk.Expires) + 100*time.Millisecond)
 }
 
-// prolong writes an hour more into a ticket, as its holder may: the checksum is no
-// signature. Only the inviter's own book can refuse it.
+// prolong adds an hour to a ticket, as its holder may: the checksum is no signature. Only the
+// inviter's own records can refuse it.
 func prolong(t *testing.T, text string) string {
 	t.Helper()
 	tk, err := ticket.Decode(text)
@@ -155,7 +156,7 @@ func TestDeadlinesHoldAcrossARestart(t *testing.T) {
 	if r.code != 1 {
 		t.Errorf("join with an expired ticket, its deadline forged: exit code %d, want 1\n%s%s", r.code, r.stdout, r.stderr)
 	}
-	// Without an answer a join prints a reply, which must not help either.
+	// A join without an answer prints a reply, which must not help either.
 	if fields := strings.Fields(r.stdout); len(fields) == 3 {
 		p.cloud.refused(1, []string{"expired"}, "accept", fields[2])
 	}
@@ -166,8 +167,8 @@ func TestDeadlinesHoldAcrossARestart(t *testing.T) {
 	p.cloud.waitConnected("edge")
 }
 
-// TestForgedRepliesAreRefused makes replies with the product's own codec and the wrong
-// keys or wishes.
+// TestForgedRepliesAreRefused makes replies with the product's own codec and the wrong keys or
+// requests.
 func TestForgedRepliesAreRefused(t *testing.T) {
 	w := newWorld(t)
 	cloud := newGateway(t, w.cloud, "cloud", offerBlob).start()

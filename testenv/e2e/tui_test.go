@@ -14,11 +14,11 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// cells are the titles of the six verdicts of a peer in the overview.
+// cells are the titles of a peer's six verdicts in the overview.
 var cells = []string{"→AUTH", "→API", "→GW", "←AUTH", "←API", "←GW"}
 
-// TestScreenInATerminal uses the live screen as an operator does, over a pair that has
-// everything to be looked at, and with faults behind its back.
+// TestScreenInATerminal uses the live screen as an operator does, on a pair with everything to
+// show, and with faults.
 func TestScreenInATerminal(t *testing.T) {
 	t.Parallel()
 	f := newFaultLab(t, setting{left: dial, right: portRestricted})
@@ -50,7 +50,7 @@ func TestScreenInATerminal(t *testing.T) {
 	asksNothing(t, term.bytes())
 }
 
-// filterPeers picks peers by name, and all but those.
+// filterPeers selects peers by name, and all others.
 func filterPeers(t *testing.T, term *terminal) {
 	t.Helper()
 	term.typed("/nobody")
@@ -61,7 +61,7 @@ func filterPeers(t *testing.T, term *terminal) {
 	term.press("Enter")
 	term.await("the row that has the name is away", "the filter picks no peer", "esc clears")
 	term.press("Escape")
-	term.awaitGone("no filter", "esc clears") // escape and a letter at once would be another key
+	term.awaitGone("no filter", "esc clears") // escape followed by a letter would be another key
 	term.typed("/LEF")
 	term.press("Enter")
 	term.await("the row that has it", "▸ left", "/LEF", "esc clears")
@@ -69,7 +69,7 @@ func filterPeers(t *testing.T, term *terminal) {
 	term.awaitGone("no filter", "esc clears")
 }
 
-// drill goes into the peer and back.
+// drill opens the peer and returns.
 func drill(t *testing.T, term *terminal) {
 	t.Helper()
 	term.press("Enter")
@@ -78,7 +78,7 @@ func drill(t *testing.T, term *terminal) {
 		if strings.Contains(screen, "public key") {
 			return true
 		}
-		term.press("G") // once more: what is shown may have grown since
+		term.press("G") // again: the content may have grown
 		return false
 	})
 	term.press("Escape")
@@ -89,8 +89,8 @@ func drill(t *testing.T, term *terminal) {
 	term.awaitGone("the keys are away", "page down")
 }
 
-// faultAndRerun stops the API server behind this gateway: the checks name the fault, its
-// cause and its fix, and r finds that it is over.
+// faultAndRerun stops the API server behind this gateway: the checks name the fault, its cause
+// and its fix, and r finds that it is over.
 func (f *faultLab) faultAndRerun(t *testing.T, term *terminal) {
 	t.Helper()
 	term.press("4")
@@ -113,8 +113,8 @@ func (f *faultLab) faultAndRerun(t *testing.T, term *terminal) {
 	term.await("the overview", "[1 Overview]", "● connected")
 }
 
-// rerun presses r until a run has found what is wanted: one that begins while a server is
-// still about to stop finds nothing, and a press while one runs begins none.
+// rerun presses r until a run has the wanted result: one that begins while a server is still
+// stopping finds nothing, and a press during a run does nothing.
 func rerun(term *terminal, found func(screen string) bool) {
 	const again = 5 * time.Second
 	var pressed time.Time
@@ -130,7 +130,7 @@ func rerun(term *terminal, found func(screen string) bool) {
 	})
 }
 
-// freeze lets something happen behind a picture that stands still.
+// freeze changes something while the screen is frozen.
 func (f *faultLab) freeze(t *testing.T, term *terminal) {
 	t.Helper()
 	const newcomer = "newcomer"
@@ -170,7 +170,8 @@ func resizeLive(t *testing.T, term *terminal) {
 	term.press("1")
 }
 
-// framed: the header, one tab bar and the foot are where they belong, and nowhere else.
+// framed reports whether the header, one tab bar and the footer are in their places, and nowhere
+// else.
 func framed(lines []string, tab string) bool {
 	bars := 0
 	for _, l := range lines {
@@ -183,7 +184,7 @@ func framed(lines []string, tab string) bool {
 		!slices.ContainsFunc(lines[:last], func(l string) bool { return strings.HasPrefix(l, "? help") })
 }
 
-// suspend leaves the terminal to the shell for a while.
+// suspend returns to the shell for a while.
 func suspend(term *terminal) {
 	term.press("C-z")
 	term.await("the shell is back", "Stopped", prompt)
@@ -191,7 +192,8 @@ func suspend(term *terminal) {
 	term.await("the screen is back", "[1 Overview]", "● connected")
 }
 
-// losesTheGateway kills the gateway and starts it again: it says that its past starts over.
+// losesTheGateway kills the gateway and starts it again; the screen says that its history starts
+// anew.
 func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 	t.Helper()
 	f.right.stop(syscall.SIGKILL)
@@ -206,12 +208,12 @@ func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 	term.press("1")
 }
 
-// questions to a terminal: its colours (OSC 4, 10, 11, 12), the cursor's place, its kind
-// and version, a mode, a setting, its size in pixels.
+// questions matches queries to a terminal: its colours (OSC 4, 10, 11, 12), the cursor's
+// position, its kind and version, a mode, a setting, its size in pixels.
 var questions = regexp.MustCompile("\x1b\\](4|1[0-9]);[^\x07\x1b]*\\?|\x1b\\[\\??6n|\x1b\\[[>=]?0?c|\x1b\\[>0?q|\x1b\\[\\??[0-9]+\\$p|\x1bP\\$q|\x1b\\[1[3-9]t|\x1b\\[\\?u")
 
-// asksNothing checks that the terminal was told things and asked for none: one that does
-// not answer would hold up the program, and answers would be typed into it.
+// asksNothing checks that the terminal was sent no queries: a terminal that does not answer would
+// block the program, and answers would be typed into it.
 func asksNothing(t *testing.T, written string) {
 	t.Helper()
 	if !strings.Contains(written, "\x1b[?1049h") {
@@ -222,10 +224,10 @@ func asksNothing(t *testing.T, written string) {
 	}
 }
 
-// sgr is a sequence that sets how characters look.
+// sgr matches a sequence that sets how characters look.
 var sgr = regexp.MustCompile("\x1b\\[([0-9;:]*)m")
 
-// colours are the parameters in a terminal's input that set one.
+// colours returns the parameters in a terminal's input that set a colour.
 func colours(written string) (found []string) {
 	for _, m := range sgr.FindAllStringSubmatch(written, -1) {
 		for _, p := range strings.FieldsFunc(m[1], func(r rune) bool { return r == ';' || r == ':' }) {
@@ -237,7 +239,8 @@ func colours(written string) (found []string) {
 	return found
 }
 
-// TestColours: the terminal's own sixteen, with NO_COLOR none, and where there are 16 million also shades of charts.
+// TestColours: the terminal's own sixteen colours, none with NO_COLOR, and with 16 million also
+// shades in charts.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	p := newPeers(t, newWorld(t))
@@ -277,8 +280,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestScreenWithoutATerminal: what is piped gets a table, and where no key can be read
-// the command says so.
+// TestScreenWithoutATerminal: piped output is a table, and if no key can be read the command says
+// so.
 func TestScreenWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	p := newPeers(t, newWorld(t))

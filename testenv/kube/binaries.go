@@ -19,32 +19,31 @@ import (
 	"syscall"
 )
 
-// Version of Kubernetes that clusters run unless told otherwise; bundle/go.mod pins it.
+// Version is the default version of Kubernetes; bundle/go.mod pins it.
 const Version = "v1.37.2"
 
-// OlderVersions can be asked of BinariesOf, too; bundle/VERSION.mod pins each.
+// OlderVersions are the other versions that BinariesOf supports; bundle/VERSION.mod pins each.
 var OlderVersions = []string{"v1.36.3", "v1.35.4"}
 
-// assetsVariable names a folder that holds the programs already, as controller-runtime's
-// envtest does.
+// assetsVariable names a folder that already contains the programs, as in controller-runtime's
+// envtest.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// bundleName is the built program; its links carry the components' names.
+// bundleName is the program that is built; links to it have the components' names.
 const bundleName = "bundle"
 
-// Programs of the bundle: those that Start and Kubectl need, and what StartNode needs
-// besides.
+// The programs of the bundle: those that Start and Kubectl need, and the further ones of
+// StartNode.
 var (
 	components     = []string{"etcd", "kube-apiserver", "kubectl"}
 	nodeComponents = []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 )
 
-// Binaries returns the folder that holds etcd, kubectl and the Kubernetes components. It
-// is the one that KUBEBUILDER_ASSETS names, if any (which need not hold what only
-// StartNode uses), else a folder under the user's cache, built there when missing:
-// minutes the first time (progress goes to log), nothing after that. The name of the
-// folder tells the version and a hash of the bundle's sources. Processes that ask at the
-// same time build once.
+// Binaries returns the folder with etcd, kubectl and the Kubernetes components. That is the one
+// in KUBEBUILDER_ASSETS, if set (it need not have the programs that only StartNode uses), else a
+// folder in the user's cache. If that is missing it is built, which takes minutes; progress goes
+// to log. The folder's name contains the version and a hash of the bundle's sources. Concurrent
+// processes build it once.
 func Binaries(ctx context.Context, log io.Writer) (string, error) {
 	if dir := os.Getenv(assetsVariable); dir != "" {
 		if err := holds(dir, components); err != nil {
@@ -55,8 +54,8 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 	return BinariesOf(ctx, Version, log)
 }
 
-// BinariesOf is Binaries for a version of Kubernetes. It doesn't look at KUBEBUILDER_ASSETS,
-// which is where the result goes to have tests use it.
+// BinariesOf is Binaries for a version of Kubernetes. It ignores KUBEBUILDER_ASSETS, which tests
+// set to its result.
 func BinariesOf(ctx context.Context, version string, log io.Writer) (string, error) {
 	b := bundle{version: version, modFile: version + ".mod"}
 	if version == Version {
@@ -67,10 +66,10 @@ func BinariesOf(ctx context.Context, version string, log io.Writer) (string, err
 	return b.folder(ctx, log)
 }
 
-// bundle is what is built of package bundle for one version.
+// bundle is a build of package bundle for one version.
 type bundle struct{ version, modFile string }
 
-// folder returns the folder of the programs, built when missing.
+// folder returns the folder of the programs, built if missing.
 func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
 	source, err := sourceFolder(ctx, "kube/bundle")
 	if err != nil {
@@ -99,8 +98,8 @@ func (b bundle) folder(ctx context.Context, log io.Writer) (string, error) {
 	return dir, b.build(ctx, source, dir, log)
 }
 
-// sourceFolder finds a folder below testenv in the source tree that the caller runs in: each
-// holds a module of its own.
+// sourceFolder returns a folder below testenv in the source tree that the caller runs in. Each
+// such folder is a module.
 func sourceFolder(ctx context.Context, name string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/postern-dev/postern")
 	out, err := cmd.Output()
@@ -110,7 +109,7 @@ func sourceFolder(ctx context.Context, name string) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "testenv", filepath.FromSlash(name)), nil
 }
 
-// hash tells one version of the bundle's sources from another.
+// hash returns a hash of the bundle's sources.
 func (b bundle) hash(source string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(source, "*.go"))
 	if err != nil {
@@ -129,7 +128,7 @@ func (b bundle) hash(source string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
-// lockFolder holds others off until unlock is called or the process ends.
+// lockFolder locks a folder until unlock is called or the process ends.
 func lockFolder(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -142,10 +141,10 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// allComponents are the names that the bundle answers to.
+// allComponents returns all names under which the bundle can be called.
 func allComponents() []string { return slices.Concat(components, nodeComponents) }
 
-// holds reports which program a folder lacks, if any.
+// holds returns an error that names the missing program, if any.
 func holds(dir string, programs []string) error {
 	for _, name := range programs {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -155,7 +154,7 @@ func holds(dir string, programs []string) error {
 	return nil
 }
 
-// build makes the bundle in dir. A build that is cut short leaves no program behind.
+// build builds the bundle in dir. An interrupted build leaves no program behind.
 func (b bundle) build(ctx context.Context, source, dir string, log io.Writer) error {
 	fmt.Fprintf(log, "building etcd and Kubernetes %s (minutes, once) in %s\n", b.version, dir)
 	partial := filepath.Join(dir, bundleName+".partial")
@@ -177,7 +176,7 @@ func (b bundle) build(ctx context.Context, source, dir string, log io.Writer) er
 	return nil
 }
 
-// flags of the build: stripped, and with the version that tools such as helm ask for.
+// flags are the build flags: stripped, and with the version that tools such as helm ask for.
 func (b bundle) flags() []string {
 	ldflags := "-s -w"
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
@@ -186,7 +185,7 @@ func (b bundle) flags() []string {
 	return []string{"-modfile", b.modFile, "-trimpath", "-ldflags", ldflags}
 }
 
-// withStderr adds what a failed program complained of.
+// withStderr adds a failed program's standard error.
 func withStderr(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// cgroupLabel begins the names of the nodes' cgroups; the network namespace's name
-// follows, which no two live nodes share.
+// cgroupLabel is the prefix of the names of the nodes' cgroups. The name of the network namespace
+// follows, which is unique among live nodes.
 const cgroupLabel = "postern-kube-"
 
-// endTimeout bounds the wait for the end of a node's processes and cgroups, which takes
+// endTimeout limits the wait for the end of a node's processes and cgroups, which takes
 // milliseconds.
 const endTimeout = 30 * time.Second
 
-// makeCgroups makes the node's cgroup in every hierarchy (one with cgroup v2, one a
-// controller with v1), after removing those of nodes whose network namespace is gone.
-// It returns their folders.
+// makeCgroups creates the node's cgroup in every hierarchy (cgroup v2 has one, v1 one for each
+// controller), after removing those of nodes whose network namespace is gone. It returns their
+// folders.
 func makeCgroups(namespace string) ([]string, error) {
 	roots, err := cgroupRoots()
 	if err != nil {
@@ -57,7 +57,7 @@ func makeCgroups(namespace string) ([]string, error) {
 	return made, nil
 }
 
-// cgroupRoots lists where the hierarchies are mounted.
+// cgroupRoots returns where the hierarchies are mounted.
 func cgroupRoots() ([]string, error) {
 	b, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -76,8 +76,8 @@ func cgroupRoots() ([]string, error) {
 	return roots, nil
 }
 
-// sweepCgroups removes what killed tests left in a hierarchy. What cannot be removed is
-// in use, or harmless.
+// sweepCgroups removes the cgroups that killed tests left in a hierarchy. Those that cannot be
+// removed are in use, or harmless.
 func sweepCgroups(root string) {
 	left, err := filepath.Glob(filepath.Join(root, cgroupLabel+"*"))
 	if err != nil {
@@ -91,7 +91,7 @@ func sweepCgroups(root string) {
 	}
 }
 
-// removeCgroups removes the node's cgroups, whose processes have ended.
+// removeCgroups removes the node's cgroups after its processes have ended.
 func (n *node) removeCgroups() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -102,8 +102,8 @@ func (n *node) removeCgroups() error {
 	return errors.Join(errs...)
 }
 
-// removePoll is the pause before another attempt: the kernel takes a process out of its
-// cgroup a moment after its end was told, and v1 says nothing of it.
+// removePoll is the pause between attempts. The kernel takes a process out of its cgroup a moment
+// after reporting its end, and v1 has no event for that.
 const removePoll = 20 * time.Millisecond
 
 func retryRemove(ctx context.Context, dir string) error {
@@ -122,8 +122,7 @@ func retryRemove(ctx context.Context, dir string) error {
 	}
 }
 
-// removeCgroup removes a cgroup and those below. Their files cannot be removed, and need
-// not be.
+// removeCgroup removes a cgroup and those below. Their files cannot and need not be removed.
 func removeCgroup(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

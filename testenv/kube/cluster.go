@@ -1,17 +1,16 @@
 //go:build linux
 
-// Package kube starts real Kubernetes clusters for tests, built from Go modules (package
-// bundle, a module of its own), without Docker, a registry or a download.
+// Package kube starts real Kubernetes clusters for tests, built from Go modules (package bundle,
+// a separate module), without Docker, a registry or a download.
 //
-//   - [Start] starts a control plane alone, etcd and kube-apiserver, ready in a few
-//     seconds. There are no nodes and no controllers: what is stored stays as it is, which
+//   - [Start] starts only a control plane, etcd and kube-apiserver, which is ready in a few
+//     seconds. There are no nodes and no controllers: stored objects stay as they are, which
 //     is enough for everything that talks to an API server.
-//   - [StartNode] starts a whole cluster of one node, which runs pods: besides, the
-//     controllers, the scheduler, a kubelet, kube-proxy and containerd.
+//   - [StartNode] starts a whole cluster of one node that runs pods. It adds the controllers,
+//     the scheduler, a kubelet, kube-proxy and containerd.
 //
-// A cluster is nothing but processes, one folder and, with a node, cgroups. The
-// processes die with the process that started them, at the latest, and what they
-// mounted goes with them.
+// A cluster consists only of processes, one folder and, with a node, cgroups. The processes end
+// with the process that started them, at the latest, and their mounts with them.
 package kube
 
 import (
@@ -34,49 +33,49 @@ import (
 // ServerName is the name in the API server's certificate that in-cluster clients use.
 const ServerName = "kubernetes.default.svc"
 
-// Options describe a control plane.
+// Options configure a control plane.
 type Options struct {
 	// Dir receives data, certificates, kubeconfig and logs. Required; it must exist.
 	Dir string
-	// Assets is the folder with the programs; "" asks Binaries.
+	// Assets is the folder with the programs; "" calls Binaries.
 	Assets string
-	// Namespace is the network namespace to run in, as `ip netns` names it; "" is the
-	// caller's own. A namespace holds at most one cluster.
+	// Namespace is the network namespace to run in, as `ip netns` names it; "" is the caller's. A
+	// namespace can contain at most one cluster.
 	Namespace string
-	// Address is what the API server listens at and advertises. By default it is of the loopback
-	// network, and nobody else's.
+	// Address is the address on which the API server listens and that it advertises. The default
+	// is a loopback address that nobody else uses.
 	Address netip.Addr
-	// ServerNames are added to the names and addresses in its certificate.
+	// ServerNames are additional names and addresses for its certificate.
 	ServerNames []string
-	// ClientCAs are PEM certificates of authorities whose client certificates are
-	// believed, besides the cluster's own.
+	// ClientCAs are PEM certificates of authorities whose client certificates are accepted,
+	// besides the cluster's own.
 	ClientCAs []byte
 }
 
-// Cluster is a running cluster. Its methods are safe for concurrent use, but for Close,
+// Cluster is a running cluster. Its methods are safe for concurrent use, except Close,
 // StopAPIServer and StartAPIServer.
 type Cluster struct {
 	options    Options
 	services   netip.Prefix
 	server     netip.AddrPort
-	components []component // in the order they were started
+	components []component // in starting order
 	ca         *pki.CA
 	admin      tls.Certificate
 	kubeconfig string
 	apiFlags   []string
-	node       *node // nil for a control plane alone
+	node       *node // nil without a node
 }
 
-// component is a running program with its log.
+// component is a running program and its log.
 type component struct {
 	name    string
 	process *netlab.Process
 	log     *os.File
 }
 
-// Start starts a control plane and waits until it is ready. ctx bounds the start alone;
-// the caller ends the cluster with Close. When a component ends or isn't ready in time,
-// the error shows the end of its log.
+// Start starts a control plane and waits until it is ready. ctx only limits the start; the caller
+// must Close the cluster. If a component ends or is not ready in time, the error contains the end
+// of its log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c, err := newCluster(ctx, o, components)
 	if err != nil {
@@ -88,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster makes a cluster of which nothing runs yet.
+// newCluster returns a cluster without running components.
 func newCluster(ctx context.Context, o Options, programs []string) (*Cluster, error) {
 	if o.Assets == "" {
 		dir, err := Binaries(ctx, os.Stderr)
@@ -101,8 +100,8 @@ func newCluster(ctx context.Context, o Options, programs []string) (*Cluster, er
 		return nil, fmt.Errorf("start a cluster: folder %s %w", o.Assets, err)
 	}
 	if !o.Address.IsValid() {
-		// Its ports are chosen before it takes them, and again when it starts again: at 127.0.0.1
-		// someone else may have them by then.
+		// Its ports are chosen before they are bound, and bound again at a restart. On 127.0.0.1
+		// another program may have taken them by then.
 		o.Address = netip.AddrFrom4([4]byte{127, byte(rand.N(255)), byte(rand.N(255)), byte(1 + rand.N(254))})
 	}
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
@@ -126,8 +125,7 @@ func (c *Cluster) startAlone(ctx context.Context) error {
 	return c.waitReady(ctx)
 }
 
-// run starts a component in the cluster's network namespace, with its log in
-// Dir/log/NAME.log.
+// run starts a component in the cluster's network namespace. Its log is Dir/log/NAME.log.
 func (c *Cluster) run(name string, flags ...string) error {
 	args := append([]string{filepath.Join(c.options.Assets, name)}, flags...)
 	_, err := c.start(name, netlab.Command{Namespace: c.options.Namespace, Args: args})
@@ -153,11 +151,11 @@ func (c *Cluster) logFile(name string) string {
 	return filepath.Join(c.options.Dir, "log", name+".log")
 }
 
-// errEnded is what an error of a component that runs no more wraps.
+// errEnded is wrapped by the errors of components that have ended.
 var errEnded = errors.New("ended")
 
-// guard returns a context that ends when a component does, which is then its cause, with
-// the end of the log. The caller must call stop.
+// guard returns a context that ends when a component does. Its cause then contains the end of the
+// log. The caller must call stop.
 func (c *Cluster) guard(ctx context.Context) (guarded context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watchers sync.WaitGroup
@@ -176,7 +174,7 @@ func (c *Cluster) guard(ctx context.Context) (guarded context.Context, stop func
 	}
 }
 
-// logTail bounds how much of a log an error shows, in bytes.
+// logTail limits how much of a log an error contains, in bytes.
 const logTail = 4 << 10
 
 // withLog adds the end of a component's log to an error.
@@ -191,48 +189,48 @@ func (c *Cluster) withLog(name string, err error) error {
 	return fmt.Errorf("%w\n--- end of %s:\n%s", err, c.logFile(name), b)
 }
 
-// URL of the API server.
+// URL returns the URL of the API server.
 func (c *Cluster) URL() string { return "https://" + c.server.String() }
 
-// Server is the address and port of the API server.
+// Server returns the address and port of the API server.
 func (c *Cluster) Server() netip.AddrPort { return c.server }
 
-// CAFile holds the PEM certificate of the authority that signed the API server's.
+// CAFile returns the path of the PEM certificate of the API server's authority.
 func (c *Cluster) CAFile() string { return filepath.Join(c.options.Dir, "pki", "ca.crt") }
 
-// Kubeconfig is the path of the administrator's kubeconfig; its server address works
-// inside the cluster's namespace.
+// Kubeconfig returns the path of the administrator's kubeconfig. Its server address works inside
+// the cluster's namespace.
 func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
-// AdminClient makes an HTTP client that speaks to the API server as the administrator,
-// from inside the cluster's namespace.
+// AdminClient returns an HTTP client that talks to the API server as the administrator, from
+// inside the cluster's namespace.
 func (c *Cluster) AdminClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{
 			RootCAs: c.ca.Pool(), ServerName: ServerName,
 			Certificates: []tls.Certificate{c.admin}, MinVersion: tls.VersionTLS12,
 		},
-		ForceAttemptHTTP2: true, // a DialContext of one's own switches it off
+		ForceAttemptHTTP2: true, // a custom DialContext disables it
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return netlab.DialContext(ctx, c.options.Namespace, network, address)
 		},
 	}}
 }
 
-// KubectlPath is kubectl of the API server's own version. Distributions may have one
-// that is too old for exec credential plugins of version v1 (kubectl 1.22).
+// KubectlPath returns the path of kubectl in the API server's version. A distribution's kubectl
+// may be too old for exec credential plugins of version v1 (kubectl 1.22).
 func (c *Cluster) KubectlPath() string { return filepath.Join(c.options.Assets, "kubectl") }
 
-// Kubectl runs kubectl as the administrator, inside the cluster's namespace, with stdin,
-// and returns what it printed.
+// Kubectl runs kubectl as the administrator, inside the cluster's namespace, with stdin, and
+// returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	return netlab.Run(ctx, c.options.Namespace, stdin, append([]string{c.KubectlPath(), "--kubeconfig", c.kubeconfig}, args...)...)
 }
 
-// Close ends every process of the cluster, pods included, removes what they made outside
-// Dir, and closes the logs. It may be called more than once.
+// Close ends every process of the cluster, including pods, removes what they created outside Dir,
+// and closes the logs. It may be called more than once.
 func (c *Cluster) Close() error {
-	// A cluster is thrown away: there is nothing for it to save.
+	// The cluster is discarded, so nothing needs to be saved.
 	var errs []error
 	if c.node != nil {
 		if c.node.dns != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// containerdSocket is where containerd listens, on the node.
+// containerdSocket is containerd's socket on the node.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// cniPlugins is where Debian's containernetworking-plugins puts the programs.
+// cniPlugins is the folder of Debian's containernetworking-plugins.
 const cniPlugins = "/usr/lib/cni"
 
-// containerdBooted is what containerd logs when it serves.
+// containerdBooted is what containerd logs when it is ready.
 const containerdBooted = "containerd successfully booted"
 
-// startContainerd starts the container runtime and waits until it serves.
+// startContainerd starts the container runtime and waits until it is ready.
 func (c *Cluster) startContainerd(ctx context.Context, o NodeOptions) error {
 	config, err := c.writeContainerdConfig(o)
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *Cluster) startContainerd(ctx context.Context, o NodeOptions) error {
 	return err
 }
 
-// writeContainerdConfig writes the runtime's configuration and that of the pods' network:
-// a bridge, behind the node's address towards everyone else.
+// writeContainerdConfig writes the configuration of the runtime and of the pod network: a bridge,
+// hidden from everyone else behind the node's address.
 func (c *Cluster) writeContainerdConfig(o NodeOptions) (string, error) {
 	cni := filepath.Join(o.Dir, "cni")
 	if err := os.MkdirAll(cni, 0o755); err != nil {
@@ -71,7 +71,7 @@ root = %q
 `, filepath.Join(o.Dir, "containerd"), containerdSocket, image.PauseName, cniPlugins, cni), 0o644)
 }
 
-// Load imports the images of an archive, as package image writes it, into the node.
+// Load imports the images of an archive, as written by package image, into the node.
 func (c *Cluster) Load(ctx context.Context, archive string) error {
 	if c.node == nil {
 		return fmt.Errorf("load %s: this cluster has no node", archive)

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// startControlPlane starts etcd and kube-apiserver; it doesn't wait for them.
+// startControlPlane starts etcd and kube-apiserver, without waiting for them.
 func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...string) error {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if c.options.Address.IsLoopback() {
@@ -58,11 +58,11 @@ func (c *Cluster) startControlPlane(ctx context.Context, f files, flags ...strin
 	return c.run(apiServer, c.apiFlags...)
 }
 
-// apiServer is the component that tests stop and start.
+// apiServer is the component that tests can stop and start.
 const apiServer = "kube-apiserver"
 
-// StopAPIServer kills the API server; everything else runs on. Its log so far is lost
-// with the next StartAPIServer.
+// StopAPIServer kills the API server; everything else continues. The next StartAPIServer
+// overwrites its log.
 func (c *Cluster) StopAPIServer() error {
 	for i, p := range c.components {
 		if p.name == apiServer {
@@ -74,8 +74,7 @@ func (c *Cluster) StopAPIServer() error {
 	return errors.New("stop the API server: it doesn't run")
 }
 
-// StartAPIServer starts the API server again, with what it knew before, and waits until
-// it is ready.
+// StartAPIServer starts the API server again, with the same data, and waits until it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if slices.ContainsFunc(c.components, func(p component) bool { return p.name == apiServer }) {
 		return errors.New("start the API server: it runs already")
@@ -86,7 +85,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.waitReady(ctx)
 }
 
-// readyPoll is the pause between two looks at /readyz, which offers no event.
+// readyPoll is the interval of requests to /readyz, which has no events.
 const readyPoll = 100 * time.Millisecond
 
 // waitReady waits until the API server answers /readyz with 200.
@@ -130,8 +129,8 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// freePorts finds free TCP ports at an address of a namespace. They are free when it
-// looks; the components take them moments later.
+// freePorts returns free TCP ports at an address of a namespace. The components bind them a
+// moment later.
 func freePorts(ctx context.Context, namespace string, at netip.Addr, n int) ([]uint16, error) {
 	var ports []uint16
 	err := netlab.Do(namespace, func() error {
@@ -146,7 +145,7 @@ func freePorts(ctx context.Context, namespace string, at netip.Addr, n int) ([]u
 		return nil
 	})
 	if err == nil && namespace != "" {
-		ports[n-1] = 6443 // nobody else is there, and it is where people look
+		ports[n-1] = 6443 // nobody else is there, and people expect it
 	}
 	return ports, err
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// clusterDomain is what the names of Services end in.
+// clusterDomain is the suffix of the names of Services.
 const clusterDomain = "cluster.local."
 
-// dnsPort is where resolvers ask.
+// dnsPort is the port of DNS servers.
 const dnsPort = 53
 
-// dns is the cluster's name server, as far as tests need one: A records of Services with
-// a cluster address ("Kubernetes DNS-Based Service Discovery", version 1.1.0) and of the
-// hosts that a test gives it. It asks nobody else. It runs in the test process.
+// dns is the cluster's name server, as far as tests need one. It has A records of Services with a
+// cluster address ("Kubernetes DNS-Based Service Discovery", version 1.1.0) and of the given
+// hosts. It does not forward queries. It runs in the test process.
 type dns struct {
 	conn  *net.UDPConn
 	hosts map[string]netip.Addr // by canonical name; fixed
@@ -39,7 +39,7 @@ type dns struct {
 	services map[string]netip.Addr // by canonical name
 }
 
-// corefile has the Services of this cluster and those that it imports; it asks nobody else.
+// corefile serves this cluster's Services and the imported ones, and does not forward queries.
 const corefile = `.:%d {
 	bind %s
 	errors
@@ -51,7 +51,7 @@ const corefile = `.:%d {
 }
 `
 
-// startCoreDNS serves names on the node's address by CoreDNS, until Close.
+// startCoreDNS runs CoreDNS on the node's address until Close.
 func (c *Cluster) startCoreDNS(program string) error {
 	file := filepath.Join(c.options.Dir, "Corefile")
 	if err := os.WriteFile(file, fmt.Appendf(nil, corefile, dnsPort, c.options.Address, c.kubeconfig), 0o644); err != nil {
@@ -90,21 +90,22 @@ func (d *dns) close() error {
 	return err
 }
 
-// canonical is a name as queries are compared: in lower case, with the dot at its end.
+// canonical returns a name in the form in which queries are compared: in lower case, with a final
+// dot.
 func canonical(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, ".")) + "."
 }
 
-// followServices keeps the names of Services up to date. A watch that breaks, such as
-// while the API server is away, begins again.
+// followServices keeps the names of Services up to date. If a watch ends, for example while the
+// API server is away, it starts another.
 func (c *Cluster) followServices(ctx context.Context, d *dns) {
 	client := c.AdminClient()
 	defer client.CloseIdleConnections()
 	retry := time.NewTicker(readyPoll)
 	defer retry.Stop()
 	for {
-		// A Service deleted while no watch runs keeps its name. Since no error is of
-		// interest here, that of the API server being away included, it is dropped.
+		// A Service that is deleted while no watch runs keeps its name. Errors are dropped, since
+		// even an unreachable API server does not matter here.
 		_, _ = watch(ctx, client, c.URL()+"/api/v1/services?watch=true", func(e watchEvent) bool {
 			d.learn(e)
 			return false
@@ -117,7 +118,7 @@ func (c *Cluster) followServices(ctx context.Context, d *dns) {
 	}
 }
 
-// learn takes over one change of a Service.
+// learn applies a change of a Service.
 func (d *dns) learn(e watchEvent) {
 	var service struct {
 		Metadata struct {
@@ -154,13 +155,13 @@ func (d *dns) serve() {
 			continue // an ICMP error about an earlier answer
 		}
 		if answer, err := d.answer(b[:n]); err == nil {
-			// A lost answer is asked for again.
+			// The client repeats the query if the answer is lost.
 			_, _ = d.conn.WriteToUDPAddrPort(answer, from)
 		}
 	}
 }
 
-// answer makes the answer to a query (RFC 1035 §4).
+// answer returns the answer to a query (RFC 1035 §4).
 func (d *dns) answer(query []byte) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil {

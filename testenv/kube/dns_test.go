@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// question packs a query for one name.
+// question returns a query for one name.
 func question(t testing.TB, name string, kind dnsmessage.Type) []byte {
 	t.Helper()
 	n, err := dnsmessage.NewName(name)
@@ -26,7 +26,7 @@ func question(t testing.TB, name string, kind dnsmessage.Type) []byte {
 	return b
 }
 
-// newDNS knows one host and what a watch of Services told it.
+// newDNS returns a server that knows one host and the Services from a watch.
 func newDNS() *dns {
 	d := &dns{hosts: map[string]netip.Addr{"cloud.example.": netip.MustParseAddr("198.51.100.10")}, services: map[string]netip.Addr{}}
 	for _, e := range []watchEvent{
@@ -46,11 +46,11 @@ func TestNames(t *testing.T) {
 		name string
 		kind dnsmessage.Type
 		code dnsmessage.RCode
-		want string // address; "" for none
+		want string // address; "" means none
 	}{
 		{"web.lab.svc.cluster.local.", dnsmessage.TypeA, dnsmessage.RCodeSuccess, "10.96.0.9"},
 		{"WEB.lab.svc.Cluster.local.", dnsmessage.TypeA, dnsmessage.RCodeSuccess, "10.96.0.9"},
-		{"web.lab.svc.cluster.local.", dnsmessage.TypeAAAA, dnsmessage.RCodeSuccess, ""}, // the name exists: go on with A
+		{"web.lab.svc.cluster.local.", dnsmessage.TypeAAAA, dnsmessage.RCodeSuccess, ""}, // the name exists: A is next
 		{"gone.lab.svc.cluster.local.", dnsmessage.TypeA, dnsmessage.RCodeNameError, ""},
 		{"headless.lab.svc.cluster.local.", dnsmessage.TypeA, dnsmessage.RCodeNameError, ""},
 		{"web.", dnsmessage.TypeA, dnsmessage.RCodeNameError, ""},

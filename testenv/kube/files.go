@@ -13,13 +13,13 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// files are the paths of what the components read.
+// files are the paths of files that the components read.
 type files struct {
 	clientCAs, servingCert, servingKey, accountCert, accountKey string
 }
 
-// writeFiles makes the cluster's authorities and the certificates of the API server and
-// the administrator.
+// writeFiles creates the cluster's authorities and the certificates of the API server and the
+// administrator.
 func (c *Cluster) writeFiles() (files, error) {
 	var f files
 	dir := c.pkiDir()
@@ -35,7 +35,7 @@ func (c *Cluster) writeFiles() (files, error) {
 	c.ca = ca
 	names := append([]string{
 		"kubernetes", "kubernetes.default", ServerName, ServerName + ".cluster.local", "localhost",
-		// The first address of the range is that of the API server's own Service.
+		// The first address of the range is the API server's own Service.
 		"127.0.0.1", c.services.Masked().Addr().Next().String(), c.options.Address.String(),
 	}, c.options.ServerNames...)
 	serving, err := ca.Server(names...)
@@ -45,8 +45,7 @@ func (c *Cluster) writeFiles() (files, error) {
 	if f.servingCert, f.servingKey, err = serving.Write(dir, "apiserver"); err != nil {
 		return f, err
 	}
-	// Tokens are signed with a key pair; that it comes with a certificate is of no
-	// consequence.
+	// Tokens are signed with a key pair. Its certificate is not used.
 	if f.accountCert, f.accountKey, err = c.writeClient("service-accounts", "service-accounts", ""); err != nil {
 		return f, err
 	}
@@ -66,8 +65,8 @@ func (c *Cluster) writeFiles() (files, error) {
 
 func (c *Cluster) pkiDir() string { return filepath.Join(c.options.Dir, "pki") }
 
-// writeClient makes a client certificate for a user, in a group unless that is "", and
-// returns the paths of certificate and key.
+// writeClient creates a client certificate for a user, in a group unless that is "", and returns
+// the paths of certificate and key.
 func (c *Cluster) writeClient(file, user, group string) (certFile, keyFile string, err error) {
 	subject := pkix.Name{CommonName: user}
 	if group != "" {
@@ -80,7 +79,7 @@ func (c *Cluster) writeClient(file, user, group string) (certFile, keyFile strin
 	return pair.Write(c.pkiDir(), file)
 }
 
-// writeKubeconfig writes a kubeconfig with the client certificate of that file name and
+// writeKubeconfig writes a kubeconfig with the client certificate of the given file name and
 // returns its path.
 func (c *Cluster) writeKubeconfig(file string) (string, error) {
 	path := filepath.Join(c.options.Dir, file+".kubeconfig")
@@ -100,8 +99,8 @@ current-context: test
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// WriteTokenKubeconfig writes a kubeconfig for the bearer of a token, such as a
-// ServiceAccount's, in a namespace ("" is default).
+// WriteTokenKubeconfig writes a kubeconfig with a token, such as a ServiceAccount's, and a
+// namespace ("" means default).
 func (c *Cluster) WriteTokenKubeconfig(file, namespace, token string) error {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config

@@ -12,11 +12,11 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// helmVariable says which major version of helm there shall be: 3 unless told, or 4.
+// helmVariable selects the major version of helm: 3 (the default) or 4.
 const helmVariable = "POSTERN_HELM"
 
-// Helm returns the path of helm, built when missing: a minute the first time, with its
-// modules; nothing after that.
+// Helm returns the path of helm, built if missing. That takes a minute the first time, including
+// its modules.
 func Helm(ctx context.Context, log io.Writer) (string, error) {
 	switch major := os.Getenv(helmVariable); major {
 	case "", "3":
@@ -28,14 +28,14 @@ func Helm(ctx context.Context, log io.Writer) (string, error) {
 	}
 }
 
-// CoreDNS returns the path of CoreDNS, built as helm is, for NodeOptions.CoreDNS.
+// CoreDNS returns the path of CoreDNS, built like helm, for NodeOptions.CoreDNS.
 func CoreDNS(ctx context.Context, log io.Writer) (string, error) {
 	return Program{Folder: "kube/coredns", Name: "coredns", Package: ".", LDFlags: "-s -w"}.Built(ctx, log)
 }
 
-// helmFlags are linker flags of version 3: stripped, and with the version of Kubernetes that
-// charts are rendered for without a cluster, which is v1.20 otherwise. Version 4 takes that of its
-// modules.
+// helmFlags are linker flags for version 3: stripped, and with the Kubernetes version for which
+// charts are rendered without a cluster, which would otherwise be v1.20. Version 4 takes that of
+// its modules.
 func helmFlags() string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(Version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -46,8 +46,8 @@ func helmFlags() string {
 	return flags
 }
 
-// Helm runs helm as the cluster's administrator, inside its network namespace, and returns
-// what it printed. program is what the function Helm returned.
+// Helm runs helm as the cluster's administrator, inside its network namespace, and returns its
+// output. program is the result of the function Helm.
 func (c *Cluster) Helm(ctx context.Context, program string, args ...string) (string, error) {
 	return netlab.Run(ctx, c.options.Namespace, "", append([]string{program, "--kubeconfig", c.kubeconfig}, args...)...)
 }

@@ -16,31 +16,31 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// node is the machine that a kubelet believes to be alone on: process, mount and network
-// namespaces and cgroups of its own. The first process of the process namespace takes
-// all others with it when it ends, shims and containers included, and with the last of
-// them go all mounts. It dies with the test process.
+// node is the machine as the kubelet sees it: it has its own process, mount and network
+// namespaces and cgroups. When the first process of the process namespace ends, all others end
+// with it, including shims and containers, and with the last of them all mounts go. It ends with
+// the test process at the latest.
 type node struct {
 	name    string
-	init    int // process id of the first process; 0 before it runs
-	initFD  int // pidfd of it
+	init    int // process ID of the first process; 0 before it runs
+	initFD  int // its pidfd
 	cgroups []string
 	dns     *dns // nil before it runs
 }
 
-// privateDirs are folders outside the cluster's own that kubelet, containerd and CNI
-// plugins write to at fixed paths. The node has empty ones.
+// privateDirs are folders outside the cluster's own that kubelet, containerd and CNI plugins
+// write to at fixed paths. On the node they are initially empty.
 var privateDirs = []string{"/run", "/var/lib/kubelet", "/var/lib/cni", "/var/log/containers"}
 
-// kernelSettings are what the kubelet wants of sysctls that belong to the whole machine.
-// On the node they seem to be so already; the machine's own stay as they are.
+// kernelSettings are the values that the kubelet requires of machine-wide sysctls. The node seems
+// to have them; the machine's own are not changed.
 var kernelSettings = []struct{ name, value string }{
 	{"vm/overcommit_memory", "1"}, {"vm/panic_on_oom", "0"},
 	{"kernel/panic", "10"}, {"kernel/panic_on_oops", "1"},
 	{"kernel/keys/root_maxkeys", "1000000"}, {"kernel/keys/root_maxbytes", "25000000"},
 }
 
-// setup is run by the first process of a node before it becomes program pause.
+// setup returns the script of a node's first process, before it becomes the program pause.
 func setup(dir, pause string) string {
 	b := &strings.Builder{}
 	b.WriteString("set -e\n")
@@ -51,15 +51,15 @@ func setup(dir, pause string) string {
 		file := filepath.Join(dir, strings.ReplaceAll(s.name, "/", "."))
 		fmt.Fprintf(b, "echo %s > '%s'\nmount --bind '%s' /proc/sys/%s\n", s.value, file, file, s.name)
 	}
-	// The kubelet wants its volumes to propagate into containers.
+	// The kubelet requires that its volumes propagate into containers.
 	fmt.Fprintf(b, "mount --make-rshared /\necho %s\nexec '%s'\n", isolated, pause)
 	return b.String()
 }
 
-// isolated is what the first process says when the node's namespaces are made.
+// isolated is what the first process prints once the node's namespaces exist.
 const isolated = "isolated"
 
-// isolate makes the node's namespaces.
+// isolate creates the node's namespaces.
 func (c *Cluster) isolate(ctx context.Context, pause string) error {
 	dir := filepath.Join(c.options.Dir, "sysctl")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -90,7 +90,7 @@ func (c *Cluster) isolate(ctx context.Context, pause string) error {
 	return nil
 }
 
-// inside is the command line that runs args on the node.
+// inside returns the command line that runs args on the node.
 func (n *node) inside(args ...string) []string {
 	return append([]string{"nsenter", "--target", strconv.Itoa(n.init), "--mount", "--pid", "--net", "--"}, args...)
 }
@@ -102,8 +102,8 @@ func (c *Cluster) runInside(name string, flags ...string) error {
 	return err
 }
 
-// kill ends every process on the node and waits until none is left. The kernel lets the
-// first process of a namespace end only after all others (pid_namespaces(7)).
+// kill ends every process on the node and waits until none is left. The kernel lets the first
+// process of a namespace end only after all others (pid_namespaces(7)).
 func (n *node) kill() error {
 	if n.init == 0 {
 		return nil

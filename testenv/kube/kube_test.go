@@ -25,9 +25,9 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestClusterServesAndLeavesNothing is what every other user of this package relies on:
-// kubectl works, client certificates of another authority are believed when asked, and
-// Close ends the processes.
+// TestClusterServesAndLeavesNothing tests what every user of this package relies on: kubectl
+// works, client certificates of another configured authority are accepted, and Close ends the
+// processes.
 func TestClusterServesAndLeavesNothing(t *testing.T) {
 	lab := netlab.New(t)
 	n := lab.Network("lan", netip.MustParsePrefix("192.0.2.0/24"))

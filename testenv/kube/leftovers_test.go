@@ -16,13 +16,13 @@ import (
 	"testing"
 )
 
-// processKey tells a process from a later one with the same id.
+// processKey distinguishes a process from a later one with the same id.
 type processKey struct {
 	pid   int
 	start string // clock ticks since boot
 }
 
-// processStat is what tests want of /proc/PID/stat (proc_pid_stat(5)).
+// processStat is the part of /proc/PID/stat that tests need (proc_pid_stat(5)).
 type processStat struct {
 	processKey
 	name   string
@@ -31,7 +31,7 @@ type processStat struct {
 	rss    int // bytes
 }
 
-// processes lists what runs on the machine.
+// processes lists the machine's processes.
 func processes(t *testing.T) []processStat {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -58,8 +58,8 @@ func processes(t *testing.T) []processStat {
 	return all
 }
 
-// descendants are the processes below this one: a node's shims and containers too, whose
-// orphans the node's first process adopts.
+// descendants returns the processes below this one, including a node's shims and containers,
+// whose orphans the node's first process adopts.
 func descendants(t *testing.T) []processStat {
 	t.Helper()
 	all := processes(t)
@@ -77,9 +77,9 @@ func descendants(t *testing.T) []processStat {
 	return below
 }
 
-// logMemory logs what the clusters' processes occupy: the sum of what is resident, in
-// which the one program that most of them are counts each time, and the sum of their
-// proportional shares, in which it counts once.
+// logMemory logs the memory of the clusters' processes: the sum of resident sizes, which counts
+// the one program that most of them run each time, and the sum of proportional sizes, which
+// counts it once.
 func logMemory(t *testing.T) {
 	t.Helper()
 	sum, shares := 0, 0
@@ -98,7 +98,7 @@ func logMemory(t *testing.T) {
 	t.Logf("memory: %d MB resident, %d MB by proportional shares (resident: %s)", sum>>20, shares>>20, strings.Join(parts, ", "))
 }
 
-// proportional is a process's proportional set size in bytes, 0 when it has ended
+// proportional returns a process's proportional set size in bytes, 0 if it has ended
 // (proc_pid_smaps(5)).
 func proportional(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -114,8 +114,8 @@ func proportional(pid int) int {
 	return 0
 }
 
-// assertEnded fails for each of the processes that still runs. There must have been at
-// least so many.
+// assertEnded fails for each of the processes that still runs. There must have been at least so
+// many.
 func assertEnded(t *testing.T, ps []processStat, least int) {
 	t.Helper()
 	if len(ps) < least {
@@ -126,14 +126,15 @@ func assertEnded(t *testing.T, ps []processStat, least int) {
 		now[p.processKey] = p
 	}
 	for _, p := range ps {
-		// A zombie holds nothing; its parent, outside of the cluster, will take it away.
+		// A zombie holds nothing; its parent, outside the cluster, will reap it.
 		if q, ok := now[p.processKey]; ok && q.state != "Z" {
 			t.Errorf("process %d (%s) still runs", p.pid, p.name)
 		}
 	}
 }
 
-// machine is what clusters could leave behind, by kind: what others on the machine mount meanwhile is theirs.
+// machine lists what clusters could leave behind, by kind. Mounts of other programs on the
+// machine are left out.
 func machine(t *testing.T) map[string][]string {
 	t.Helper()
 	m := map[string][]string{}
@@ -168,7 +169,7 @@ func machine(t *testing.T) map[string][]string {
 	return m
 }
 
-// assertUnchanged fails for what is there after that wasn't there before.
+// assertUnchanged fails for what is new in after.
 func assertUnchanged(t *testing.T, before, after map[string][]string) {
 	t.Helper()
 	for kind, things := range after {
@@ -180,7 +181,7 @@ func assertUnchanged(t *testing.T, before, after map[string][]string) {
 	}
 }
 
-// cgroupsOf are those of nodes that are not closed yet. Those of other tests' nodes come and go meanwhile.
+// cgroupsOf returns those of open nodes. Those of other tests' nodes come and go meanwhile.
 func cgroupsOf(t *testing.T, open ...*Cluster) (dirs []string) {
 	t.Helper()
 	for _, c := range open {
@@ -192,7 +193,7 @@ func cgroupsOf(t *testing.T, open ...*Cluster) (dirs []string) {
 	return dirs
 }
 
-// assertGone fails for each folder that is still there.
+// assertGone fails for each folder that still exists.
 func assertGone(t *testing.T, dirs []string) {
 	t.Helper()
 	for _, dir := range dirs {

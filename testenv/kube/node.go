@@ -13,43 +13,41 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/image"
 )
 
-// NodeOptions describe a cluster of one node.
+// NodeOptions configure a cluster of one node.
 type NodeOptions struct {
-	// Dir receives data, certificates, kubeconfigs, images and logs. Required; it must
-	// exist.
+	// Dir receives data, certificates, kubeconfigs, images and logs. Required; it must exist.
 	Dir string
-	// Assets is the folder with the programs; "" asks Binaries.
+	// Assets is the folder with the programs; "" calls Binaries.
 	Assets string
-	// Namespace is the network namespace that is the node, as `ip netns` names it.
-	// Required, and for this cluster alone: kube-proxy and the pods' network change it.
+	// Namespace is the node's network namespace, as `ip netns` names it. Required, and only for
+	// this cluster: kube-proxy and the pod network change it.
 	Namespace string
-	// Name of the node: a DNS label. It names cgroups too.
+	// Name is the node's name, a DNS label. It is also part of cgroup names.
 	Name string
-	// NodeAddress is the node's own address, in Namespace already, and the API server's.
+	// NodeAddress is the node's address, which Namespace already has, and the API server's.
 	NodeAddress netip.Addr
-	// PodCIDR and ServiceCIDR are the ranges of pods and Services, both IPv4. Default
-	// 10.244.0.0/24 and 10.96.0.0/16; clusters that never route to each other's pods can
-	// share them.
+	// PodCIDR and ServiceCIDR are the ranges of pods and Services, both IPv4. The defaults are
+	// 10.244.0.0/24 and 10.96.0.0/16. Clusters that never route to each other's pods can share
+	// them.
 	PodCIDR, ServiceCIDR netip.Prefix
-	// Hosts are names outside the cluster that its DNS knows, with an IPv4 address each.
+	// Hosts are names outside the cluster for its DNS, with an IPv4 address each.
 	Hosts map[string]netip.Addr
-	// CoreDNS is the program that is the cluster's DNS, as the function CoreDNS returns it, with
-	// the names of services of other clusters (clusterset.local); "" is the test's own, which
-	// has Services with an address alone. It knows no Hosts.
+	// CoreDNS is the path of CoreDNS, from the function CoreDNS, to use as the cluster's DNS. It
+	// also serves the names of other clusters' services (clusterset.local), but not Hosts. "" is
+	// the test's own server, which only serves Services with an address.
 	CoreDNS string
-	// ServerNames are added to the names and addresses in the API server's certificate.
+	// ServerNames are additional names and addresses for the API server's certificate.
 	ServerNames []string
-	// ClientCAs are PEM certificates of authorities whose client certificates are
-	// believed, besides the cluster's own.
+	// ClientCAs are PEM certificates of authorities whose client certificates are accepted,
+	// besides the cluster's own.
 	ClientCAs []byte
 }
 
-// StartNode starts a cluster of one node, on which every namespace can run pods. It
-// returns when the API server is ready; WaitReady waits for the rest, so that several
-// clusters can start at a time. Images come from archives (Load); pods must say
-// `imagePullPolicy: Never`. ctx bounds the start alone; the caller ends the cluster with
-// Close. When a component ends or isn't ready in time, the error shows the end of its
-// log.
+// StartNode starts a cluster of one node, on which every namespace can run pods. It returns when
+// the API server is ready; WaitReady waits for the rest, so that several clusters can start at a
+// time. Images come from archives (Load); pods must set `imagePullPolicy: Never`. ctx only limits
+// the start; the caller must Close the cluster. If a component ends or is not ready in time, the
+// error contains the end of its log.
 func StartNode(ctx context.Context, o NodeOptions) (*Cluster, error) {
 	if !o.PodCIDR.IsValid() {
 		o.PodCIDR = netip.MustParsePrefix("10.244.0.0/24")
@@ -74,7 +72,7 @@ func StartNode(ctx context.Context, o NodeOptions) (*Cluster, error) {
 	return c, nil
 }
 
-// startNode starts everything, each component as soon as what it needs is there.
+// startNode starts all components, each as soon as its dependencies are ready.
 func (c *Cluster) startNode(ctx context.Context, o NodeOptions) error {
 	cgroups, err := makeCgroups(o.Namespace)
 	if err != nil {
@@ -128,7 +126,7 @@ func (c *Cluster) startNode(ctx context.Context, o NodeOptions) error {
 	return c.startAgents(files, identity, o)
 }
 
-// startAgents starts what works for the API server: controllers, scheduler, kubelet and
+// startAgents starts the clients of the API server: controllers, scheduler, kubelet and
 // kube-proxy.
 func (c *Cluster) startAgents(f files, id identities, o NodeOptions) error {
 	configs := map[string]string{}
@@ -146,7 +144,7 @@ func (c *Cluster) startAgents(f files, id identities, o NodeOptions) error {
 		"--root-ca-file="+c.CAFile(),
 		"--cluster-signing-cert-file="+c.CAFile(), "--cluster-signing-key-file="+id.authorityKey,
 		"--allocate-node-cidrs", "--cluster-cidr="+o.PodCIDR.String(),
-		// The only node has the whole range, which is what the CNI configuration says.
+		// The only node has the whole range, as in the CNI configuration.
 		fmt.Sprintf("--node-cidr-mask-size=%d", o.PodCIDR.Bits()),
 	); err != nil {
 		return err
@@ -183,8 +181,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	return c.WaitNamespace(ctx, "default")
 }
 
-// schedulable is a match for a node that is Ready, and that the controllers have noticed
-// to be.
+// schedulable accepts a node that is Ready, and that the controllers have noticed as such.
 func schedulable(object []byte) bool {
 	var node struct {
 		Spec struct {
@@ -194,8 +191,8 @@ func schedulable(object []byte) bool {
 	return HasCondition("Ready")(object) && json.Unmarshal(object, &node) == nil && len(node.Spec.Taints) == 0
 }
 
-// WaitNamespace waits until pods can be created in a namespace: until the controllers
-// have made its default service account and the authority that its tokens come with.
+// WaitNamespace waits until pods can be created in a namespace: until the controllers have
+// created its default service account and the CA bundle for its tokens.
 func (c *Cluster) WaitNamespace(ctx context.Context, namespace string) error {
 	for _, path := range []string{"serviceaccounts?fieldSelector=metadata.name%3Ddefault", "configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt"} {
 		if err := c.WaitFor(ctx, "/api/v1/namespaces/"+namespace+"/"+path, Exists); err != nil {
@@ -205,8 +202,8 @@ func (c *Cluster) WaitNamespace(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// explain adds the end of the log of a component that was waited for in vain, unless the
-// error shows already which one ended.
+// explain adds the end of the log of the component that was waited for, unless the error already
+// names one that ended.
 func (c *Cluster) explain(name string, err error) error {
 	if errors.Is(err, errEnded) {
 		return err

@@ -27,8 +27,8 @@ const (
 	edgeRouter   = "192.168.7.1"
 )
 
-// twoClusters starts cloud on the internet and edge behind a port-restricted NAT, at a
-// time, and waits until both are ready.
+// twoClusters starts cloud on the internet and edge behind a port-restricted NAT, concurrently,
+// and waits until both are ready.
 func twoClusters(t *testing.T) (edge, cloud *Cluster) {
 	t.Helper()
 	lab := netlab.New(t)
@@ -40,8 +40,7 @@ func twoClusters(t *testing.T) (edge, cloud *Cluster) {
 	edgeHost.Attach("eth0", lan, netip.MustParseAddr(edgeAddress))
 	edgeHost.DefaultRoute(netip.MustParseAddr(edgeRouter))
 	cloudHost.Attach("eth0", wan, netip.MustParseAddr(cloudAddress))
-	// Where a cluster sends what is for its Services, kube-proxy catches it; but there
-	// must be a route.
+	// kube-proxy intercepts traffic to Services, but there must be a route.
 	cloudHost.DefaultRoute(netip.MustParseAddr(natAddress))
 
 	ctx := deadline(t, 10*time.Minute)
@@ -79,7 +78,7 @@ func twoClusters(t *testing.T) (edge, cloud *Cluster) {
 	return clusters[0], clusters[1]
 }
 
-// podManifest is a pod of the test server, as the strictest Pod Security allows.
+// podManifest returns a pod of the test server that the strictest Pod Security permits.
 func podManifest(name string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -110,7 +109,7 @@ spec:
   - {name: http, protocol: TCP, port: 80, targetPort: 8080, nodePort: 30080}
 `
 
-// runPod makes a namespace that admits only restricted pods, and a test server in it.
+// runPod creates a namespace that only admits restricted pods, with a test server.
 func runPod(ctx context.Context, t *testing.T, c *Cluster, archive, name, more string) {
 	t.Helper()
 	if err := c.Load(ctx, archive); err != nil {
@@ -156,7 +155,7 @@ func assertCopies(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	}
 }
 
-// assertForwards asks a pod by `kubectl port-forward`.
+// assertForwards sends a request to a pod by `kubectl port-forward`.
 func assertForwards(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	t.Helper()
 	p, err := netlab.Start(netlab.Command{Namespace: c.options.Namespace, Args: []string{
@@ -176,7 +175,7 @@ func assertForwards(ctx context.Context, t *testing.T, c *Cluster, pod string) {
 	}
 }
 
-// assertHostPort runs a pod with a port of the node, which "restricted" doesn't admit.
+// assertHostPort runs a pod with a host port, which "restricted" does not admit.
 func assertHostPort(ctx context.Context, t *testing.T, c *Cluster) {
 	t.Helper()
 	pod := strings.Replace(podManifest("host"), "{containerPort: 8080}", "{containerPort: 8080, hostPort: 8099}", 1)
@@ -233,9 +232,9 @@ func TestFailedNodeLeavesNothing(t *testing.T) {
 	assertUnchanged(t, before, machine(t))
 }
 
-// TestTwoClusters is what the tests of postern in Kubernetes rely on: two clusters at a
-// time, pods from images of our own under Pod Security "restricted", Services, tokens,
-// exec and logs, a NAT between the two, and nothing left when they are closed.
+// TestTwoClusters tests what postern's tests in Kubernetes rely on: two clusters at a time, pods
+// from our own images under Pod Security "restricted", Services, tokens, exec and logs, a NAT
+// between the two, and nothing left after Close.
 func TestTwoClusters(t *testing.T) {
 	before := machine(t)
 	edge, cloud := twoClusters(t)

@@ -8,18 +8,17 @@ import (
 	"path/filepath"
 )
 
-// agents are the components that have a kubeconfig; the names are those of their
-// certificates' files too.
+// agents are the components with a kubeconfig. Their certificate files have the same names.
 var agents = []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
-// identities are the paths of what a node needs besides the control plane's files.
+// identities are the paths of the files that a node needs besides the control plane's.
 type identities struct {
 	authorityKey                 string
-	apiClientCert, apiClientKey  string // the API server's, towards the kubelet
+	apiClientCert, apiClientKey  string // the API server's client certificate for the kubelet
 	kubeletServing, kubeletSvKey string
 }
 
-// writeIdentities makes the certificates of the components that a node has.
+// writeIdentities creates the certificates of a node's components.
 func (c *Cluster) writeIdentities(o NodeOptions) (identities, error) {
 	var id identities
 	users := map[string][2]string{ // user and group
@@ -55,8 +54,8 @@ func (c *Cluster) writeIdentities(o NodeOptions) (identities, error) {
 // writeKubeletConfig writes the kubelet's configuration and returns its path.
 func (c *Cluster) writeKubeletConfig(o NodeOptions, id identities) (string, error) {
 	dir := c.options.Dir
-	// A test machine's own name servers are not for pods, those in the host's network
-	// included.
+	// Pods must not use the test machine's own name servers, not even those in the host's
+	// network.
 	resolv := filepath.Join(dir, "resolv.conf")
 	if err := os.WriteFile(resolv, fmt.Appendf(nil, "nameserver %s\n", o.NodeAddress), 0o644); err != nil {
 		return "", err

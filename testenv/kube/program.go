@@ -15,21 +15,22 @@ import (
 	"slices"
 )
 
-// Program is one that a folder of this tree pins, which is a module of its own: what it depends
-// on is none of the product's. It is kept under the user's cache as the Kubernetes programs are,
-// and built again only when the folder changes.
+// Program is a program whose version a folder of this tree pins. The folder is a separate module,
+// so that the product does not get its dependencies. The program is stored in the user's cache
+// like the Kubernetes programs, and built again only if the folder changes.
 type Program struct {
-	// Folder is the module's, below testenv.
+	// Folder is the module's folder below testenv.
 	Folder string
-	// Name of the program, and Package it is made of.
+	// Name is the name of the program, Package its main package.
 	Name, Package string
-	// Test makes the program of the package's tests.
+	// Test builds the test program of the package.
 	Test bool
-	// LDFlags are the linker's.
+	// LDFlags are linker flags.
 	LDFlags string
 }
 
-// Built returns the program's path. Processes that ask at the same time build once.
+// Built returns the program's path, and builds it if necessary. Concurrent processes build it
+// once.
 func (p Program) Built(ctx context.Context, log io.Writer) (string, error) {
 	source, err := sourceFolder(ctx, p.Folder)
 	if err != nil {
@@ -68,7 +69,7 @@ func (p Program) Built(ctx context.Context, log io.Writer) (string, error) {
 	return program, p.build(ctx, source, program, log)
 }
 
-// build makes the program. A build that is cut short leaves none behind.
+// build builds the program. An interrupted build leaves none behind.
 func (p Program) build(ctx context.Context, source, program string, log io.Writer) error {
 	fmt.Fprintf(log, "building %s (a minute or two, once) as %s\n", p.Name, program)
 	partial := program + ".partial"

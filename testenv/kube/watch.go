@@ -13,17 +13,16 @@ import (
 	"time"
 )
 
-// watchEvent is one line of a watch (Kubernetes API concepts, "Efficient detection of
-// changes").
+// watchEvent is a line of a watch (Kubernetes API concepts, "Efficient detection of changes").
 type watchEvent struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
 }
 
 // WaitFor watches a path of the API server, such as
-// "/api/v1/namespaces/default/pods?labelSelector=app%3Da", until match accepts an object
-// that is there or comes: its JSON. When a component of the cluster ends meanwhile, the
-// error shows the end of its log.
+// "/api/v1/namespaces/default/pods?labelSelector=app%3Da", until match accepts the JSON of an
+// existing or new object. If a component of the cluster ends meanwhile, the error contains the
+// end of its log.
 func (c *Cluster) WaitFor(ctx context.Context, path string, match func(object []byte) bool) error {
 	ctx, stop := c.guard(ctx)
 	defer stop()
@@ -33,16 +32,16 @@ func (c *Cluster) WaitFor(ctx context.Context, path string, match func(object []
 	if strings.Contains(path, "?") {
 		separator = "&"
 	}
-	// Without a resource version a watch begins with all that is there.
+	// Without a resource version a watch begins with all existing objects.
 	url := c.URL() + path + separator + "watch=true"
 	return watchUntil(ctx, client, url, match)
 }
 
-// errNotYet is what a server that has just started answers: it is ready before it can
-// serve each resource ("storage is (re)initializing").
+// errNotYet is returned by a server that has just started: it is ready before it can serve each
+// resource ("storage is (re)initializing").
 var errNotYet = errors.New("not served yet")
 
-// watchUntil watches again and again until match accepts an object.
+// watchUntil starts watches until match accepts an object.
 func watchUntil(ctx context.Context, client *http.Client, url string, match func(object []byte) bool) error {
 	var last json.RawMessage
 	for {
@@ -67,8 +66,8 @@ func watchUntil(ctx context.Context, client *http.Client, url string, match func
 	}
 }
 
-// watch hands the events of one watch to match until it returns true or the watch ends,
-// which the server brings about after some time.
+// watch passes the events of one watch to match until match returns true or the watch ends. The
+// server ends a watch after some time.
 func watch(ctx context.Context, client *http.Client, url string, match func(watchEvent) bool) (found bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -106,7 +105,7 @@ func watch(ctx context.Context, client *http.Client, url string, match func(watc
 	}
 }
 
-// conditions is what is common to the status of nodes, pods and deployments.
+// conditions are the common part of the status of nodes, pods and deployments.
 type conditions struct {
 	Status struct {
 		Conditions []struct {
@@ -116,7 +115,7 @@ type conditions struct {
 	} `json:"status"`
 }
 
-// HasCondition is a match for WaitFor: whether a condition, such as "Ready", is true.
+// HasCondition returns a match for WaitFor: the condition, such as "Ready", is true.
 func HasCondition(name string) func(object []byte) bool {
 	return func(object []byte) bool {
 		var o conditions

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A server that has just started refuses to watch what it cannot serve yet.
+// A server that has just started refuses watches that it cannot serve yet.
 func TestWatchOutlastsAServerThatIsNotReadyYet(t *testing.T) {
 	answers := []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusOK, http.StatusOK}
 	asked := 0

@@ -1,11 +1,10 @@
-// Package foreign holds texts that others chose: what peers, strangers on the network,
-// routers, servers and certificates say of themselves. Whoever chose a text may have chosen
-// one that moves the cursor of a terminal, turns the direction of a line, ends a quotation or
-// runs a command where it is pasted.
+// Package foreign holds untrusted text: what peers, strangers on the network, routers, servers
+// and certificates say about themselves. Such text may try to move the cursor of a terminal,
+// reverse the direction of a line, end a quotation, or run a command where it is pasted.
 //
-// So there is one type for them, [Text], and it can be shown in no other way than through
-// the one sanitiser of the program: by the verbs of package fmt, in logs, in JSON and YAML
-// documents, as a word for a shell. What is left to its user is the place:
+// So untrusted text has its own type, [Text], which can only be shown through the program's one
+// sanitiser: by the verbs of package fmt, in logs, in JSON and YAML documents, and as a word for
+// a shell. The caller chooses the form for the place:
 //
 //	terminal, log, sentence     [Text.String], or any verb of fmt
 //	Event or condition          [Text.Bytes] with the limit of the field
@@ -13,10 +12,10 @@
 //	value in YAML               [Text.YAML]
 //	value of a known form       [Text.As]
 //
-// The text itself is had from [Text.RawUnsafe] alone, to compare it or to dial it. A sentence
-// that was made of several texts passes through [Line] once more before it is drawn.
+// Only [Text.RawUnsafe] returns the text itself, to compare it or to dial it. A sentence made of
+// several texts passes through [Line] once more before it is drawn.
 //
-// No other package has code that decides what is fit to be shown; a test sees to that.
+// No other package decides which characters may be shown; a test checks that.
 package foreign
 
 import (
@@ -28,25 +27,25 @@ import (
 	"unicode/utf8"
 )
 
-// MaxShown bounds a text that is shown, in characters: an error of the standard library
-// fits, a certificate with a thousand names does not.
+// MaxShown limits a text that is shown, in characters. An error of the standard library fits, a
+// certificate with a thousand names does not.
 const MaxShown = 240
 
-// hidden stands for a character that is not shown. It is a visible one: what is left of a
-// hostile text without its worst parts reads too well.
+// hidden replaces a character that is not shown. It is visible on purpose: a hostile text whose
+// worst characters were simply removed looks harmless.
 const hidden = unicode.ReplacementChar
 
-// more ends a text that was cut.
+// more marks a text that was cut.
 const more = "…"
 
-// Text is a text that others chose. Its zero value is the empty one. Two are equal if
-// they hold the same text.
+// Text is untrusted text. The zero value is the empty text. Two Texts are equal if their raw
+// texts are equal.
 type Text struct{ raw string }
 
-// Of marks a text as one of others.
+// Of marks a string as untrusted.
 func Of(s string) Text { return Text{s} }
 
-// All marks several.
+// All marks several strings as untrusted.
 func All(list []string) []Text {
 	out := make([]Text, len(list))
 	for i, s := range list {
@@ -55,17 +54,17 @@ func All(list []string) []Text {
 	return out
 }
 
-// RawUnsafe is the text as it came. It is for comparing and dialling: to show it anywhere, or
-// to give it to a program, is a mistake.
+// RawUnsafe returns the text as received. It is only for comparing and dialling: never show it,
+// and never pass it to a program.
 func (t Text) RawUnsafe() string { return t.raw }
 
 // IsZero reports whether there is no text.
 func (t Text) IsZero() bool { return t.raw == "" }
 
-// String is the text on one line, of at most [MaxShown] characters.
+// String returns the text on one line, with at most [MaxShown] characters.
 func (t Text) String() string { return t.Cut(MaxShown) }
 
-// Cut is the text on one line, of at most max characters and a mark that there is more.
+// Cut returns the text on one line, with at most max characters and a mark if there is more.
 func (t Text) Cut(max int) string {
 	if len(t.raw) <= max {
 		return Line(t.raw)
@@ -83,8 +82,8 @@ func (t Text) Cut(max int) string {
 	return b.String()
 }
 
-// Bytes is the text on one line, in at most max bytes of UTF-8, as fields of Kubernetes'
-// objects are bounded.
+// Bytes returns the text on one line, in at most max bytes of UTF-8: the limits of fields in
+// Kubernetes objects are in bytes.
 func (t Text) Bytes(max int) string {
 	s := t.Cut(max)
 	if len(s) <= max {
@@ -97,9 +96,9 @@ func (t Text) Bytes(max int) string {
 	return s + more
 }
 
-// Word is the text as one word of a POSIX shell's command, and what that makes of it is the
-// text as [Text.String] has it. A hyphen that begins it is not shown: in quotes, too, it
-// would make the word an option.
+// Word returns the text as one word of a POSIX shell command. The shell turns it into the text of
+// [Text.String], except that a leading hyphen is hidden: even in quotes it would make the word an
+// option.
 func (t Text) Word() string {
 	s := t.String()
 	if strings.HasPrefix(s, "-") {
@@ -111,7 +110,7 @@ func (t Text) Word() string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// YAML is the text as a scalar in double quotes, which JSON reads as well.
+// YAML returns the text as a double-quoted scalar, which is valid JSON, too.
 func (t Text) YAML() string {
 	b, err := json.Marshal(t.String())
 	if err != nil {
@@ -120,14 +119,13 @@ func (t Text) YAML() string {
 	return string(b)
 }
 
-// Format implements [fmt.Formatter]: whatever the verb, what is formatted is the text as it
-// is shown.
+// Format implements [fmt.Formatter]: every verb formats the sanitised text.
 func (t Text) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), t.String()) }
 
 // LogValue implements [slog.LogValuer].
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText implements [encoding.TextMarshaler]: documents have the text as it is shown.
+// MarshalText implements [encoding.TextMarshaler] with the sanitised text.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -136,18 +134,17 @@ func (t *Text) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Line makes a text fit for one line, however long: it is for what was made of texts of
-// others, and of our own.
+// Line sanitises a line of any length that mixes untrusted texts with our own.
 func Line(s string) string { return strings.Map(shown, s) }
 
-// Shown reports whether a character is seen in a line, and does nothing else to it.
+// Shown reports whether a character is visible in a line and has no other effect.
 func Shown(r rune) bool { return shown(r) == r }
 
-// shown is what is seen instead of a character: a blank for every kind of space within a
-// line, and [hidden] for what acts on the terminal (line ends, control characters, with which
-// escape sequences begin), turns the direction of the line (Unicode TR 9), is not seen at all
-// (format characters, fillers, variation selectors) or means nothing (not assigned, private
-// use, invalid).
+// shown returns what is printed for a character. Every kind of space within a line becomes a
+// blank. These become [hidden]: characters that act on the terminal (line ends, and control
+// characters, which begin escape sequences), that change the direction of the line (Unicode TR
+// 9), that are invisible (format characters, fillers, variation selectors), or that mean nothing
+// (unassigned, private use, invalid).
 func shown(r rune) rune {
 	switch {
 	case unicode.Is(unicode.Zs, r):
@@ -158,8 +155,8 @@ func shown(r rune) rune {
 	return r
 }
 
-// Bare reports whether a word means itself, without quotes, in every shell that we have
-// completions for, and is no option.
+// Bare reports whether a word needs no quotes in any shell that we have completions for, and is
+// not an option.
 func Bare(word string) bool {
 	for i, r := range word {
 		switch {

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// hostile are texts as strangers may choose them.
+// hostile returns texts that a stranger may choose.
 func hostile() []string {
 	return []string{
 		"", "edge", "edge (2)", "Zürich", "北京", "-rf", "--force", "'", `"`, "`reboot`", "$(reboot)", "a'b`c\"d", "~root", "a=b", "=ls", "!!", "*", "a\\", "\\",
@@ -62,7 +62,7 @@ func TestWord(t *testing.T) {
 	}
 }
 
-// A sentence of whatever verb, a record and a document have the text as it is shown.
+// Formatted text, log records and documents contain the sanitised text.
 func TestNothingShowsTheRawText(t *testing.T) {
 	raw := "\x1b[31m`id`\u202e"
 	text := Of(raw)
@@ -101,7 +101,7 @@ func TestForms(t *testing.T) {
 		fits bool
 	}{
 		{Host, "*.example.net", true}, {Host, "fd00::1", true}, {Host, "::1", true}, {Host, "a b", false}, {Host, "-x", false}, {Host, "a`b", false},
-		{Host, strings.Repeat("a", 254), false}, {Host.Most(3), "abcd", false}, {Host, "a\n", false},
+		{Host, strings.Repeat("a", 254), false}, {Host.Max(3), "abcd", false}, {Host, "a\n", false},
 		{Authority, "k3s-server-ca@1690000000", true}, {Authority, "kubernetes", true}, {Authority, "run this", false},
 		{Software, "v1.36.3+k3s1", true}, {Software, "v", false},
 	} {
@@ -132,7 +132,7 @@ func TestAnErrorIsToldWithoutTheWordsInIt(t *testing.T) {
 	}
 }
 
-// sh is what a shell makes of words: each, with an end that no word has.
+// sh returns the words as a shell reads them, each followed by a byte that no word contains.
 func sh(t testing.TB, words []string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\001' `+strings.Join(words, " ")).CombinedOutput()
@@ -158,7 +158,7 @@ func TestAShellReadsAWordAsItIsShown(t *testing.T) {
 	}
 }
 
-// FuzzText: whatever the text and the place, nothing acts where it is shown.
+// FuzzText checks that no text has an effect in any place where it is shown.
 func FuzzText(f *testing.F) {
 	for _, s := range hostile() {
 		f.Add(s, 20)

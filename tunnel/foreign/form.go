@@ -7,33 +7,33 @@ import (
 	"strings"
 )
 
-// Unfit stands for a text that has not the form that it has wherever it is honest. The text
-// is replaced as a whole: what is left of a hostile one is no use to anyone, and may still
-// read as a command.
+// Unfit replaces a text that does not have the form that every honest one has. The text is
+// replaced as a whole: the remains of a hostile text are useless, and may still read like a
+// command.
 const Unfit = "?"
 
-// Form is one that texts of a kind have.
+// Form is the syntax of a kind of text.
 type Form struct {
 	like *regexp.Regexp
 	max  int // bytes
 }
 
-// Forms of what servers say of themselves.
+// Forms of the values that servers announce.
 var (
-	// Host is that of DNS names, wildcards and IP addresses in certificates.
+	// Host is a DNS name, wildcard or IP address in a certificate.
 	Host = Form{regexp.MustCompile(`^[0-9A-Za-z*_:][0-9A-Za-z.:*_-]*$`), 253}
-	// Authority is that of an authority's common name, as clusters' have it: kubernetes,
-	// k3s-server-ca@1690000000. There is no blank in it, since with one a name can be a
-	// sentence that tells whoever reads it to do something.
+	// Authority is the common name of a cluster's certificate authority: kubernetes,
+	// k3s-server-ca@1690000000. It has no blanks: with blanks, a name could be a sentence that
+	// tells the reader to do something.
 	Authority = Form{regexp.MustCompile(`^[0-9A-Za-z*_:][0-9A-Za-z.:*_@-]*$`), 64}
-	// Software is that of a version of Kubernetes: v1.36.3+k3s1.
+	// Software is a version of Kubernetes: v1.36.3+k3s1.
 	Software = Form{regexp.MustCompile(`^v?[0-9][0-9A-Za-z.+_-]*$`), 253}
 )
 
-// Most is a form of which texts have at most so many bytes.
-func (f Form) Most(bytes int) Form { return Form{f.like, bytes} }
+// Max returns the form limited to so many bytes.
+func (f Form) Max(bytes int) Form { return Form{f.like, bytes} }
 
-// As is the text if it has a form, and else [Unfit]; what is empty stays empty.
+// As returns the text if it has the form, else [Unfit]. An empty text stays empty.
 func (t Text) As(f Form) string {
 	if t.raw == "" || len(t.raw) <= f.max && f.like.MatchString(t.raw) {
 		return t.raw
@@ -41,7 +41,7 @@ func (t Text) As(f Form) string {
 	return Unfit
 }
 
-// Fit returns texts in a form.
+// Fit applies [Text.As] to each string.
 func Fit(list []string, f Form) (out []string) {
 	for _, s := range list {
 		out = append(out, Of(s).As(f))
@@ -49,20 +49,19 @@ func Fit(list []string, f Form) (out []string) {
 	return out
 }
 
-// Err is an error of a library about what someone else sent, without their words: those
-// begin where the library quotes them, but for header lines, which come bare. It is nil for
-// nil.
+// Err wraps a library's error about received data and hides the sender's words: they begin where
+// the library quotes them, except header lines, which are not quoted. Err(nil) is nil.
 func Err(err error) error {
 	if err == nil {
 		return nil
 	}
-	return told{err}
+	return redactedError{err}
 }
 
-type told struct{ err error }
+type redactedError struct{ err error }
 
-// Error is the text up to the first quotation mark.
-func (t told) Error() string {
+// Error returns the text up to the first quotation mark.
+func (t redactedError) Error() string {
 	if _, ok := errors.AsType[textproto.ProtocolError](t.err); ok {
 		return "the answer's header is malformed"
 	}
@@ -70,5 +69,5 @@ func (t told) Error() string {
 	return Of(strings.TrimRight(text, " :(")).String()
 }
 
-// Unwrap is the whole error.
-func (t told) Unwrap() error { return t.err }
+// Unwrap returns the whole error.
+func (t redactedError) Unwrap() error { return t.err }

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// decides are the names in package unicode by which code tells what may be shown from what
-// may not; unicode.IsSpace, IsLetter and the like have other uses.
+// decides are the names in package unicode by which code decides what may be shown;
+// unicode.IsSpace, IsLetter and the like have other uses.
 var decides = map[string]bool{
 	"IsControl": true, "IsPrint": true, "IsGraphic": true, "C": true, "Cc": true, "Cf": true, "Co": true, "Zl": true, "Zp": true,
 	"Bidi_Control": true, "ReplacementChar": true, "Other_Default_Ignorable_Code_Point": true,
 }
 
-// A second sanitiser is one that is forgotten when the first is corrected: nobody but this
+// If there were a second sanitiser, it would be forgotten when the first is fixed. So only this
 // package decides what may be shown.
 func TestThisIsTheOnlySanitiser(t *testing.T) {
 	root := filepath.Join("..", "..")
@@ -69,7 +69,7 @@ func TestASecondSanitiserIsFound(t *testing.T) {
 	}
 }
 
-// sanitises are the names by which a file decides what may be shown.
+// sanitises returns the names by which a file decides what may be shown.
 func sanitises(file *ast.File) (found []string) {
 	packages := map[string]string{}
 	for _, i := range file.Imports {

@@ -102,8 +102,8 @@ type Machine struct {
 	// sentAt is when an initiation was last sent, answeredAt when the device answered one from the
 	// peer whose session has not begun yet.
 	sentAt, answeredAt time.Time
-	// hurried counts successive tries for new paths, as far as it matters.
-	hurried int
+	// quickTries counts successive tries for new paths, as far as it matters.
+	quickTries int
 }
 
 // offer is the device's last initiation.
@@ -154,10 +154,10 @@ func (m *Machine) NewPath(now time.Time) {
 	}
 	at, planned := now.Add(m.tieBreak()), m.NextTry
 	if now.Sub(m.sentAt) > 2*firstRetry {
-		m.hurried = 0
+		m.quickTries = 0
 	} else {
-		at = later(at, m.sentAt.Add(min(newPathWait<<m.hurried, firstRetry)))
-		m.hurried = min(m.hurried+1, 2)
+		at = later(at, m.sentAt.Add(min(newPathWait<<m.quickTries, firstRetry)))
+		m.quickTries = min(m.quickTries+1, 2)
 	}
 	if !planned.IsZero() && planned.Before(at) {
 		at = planned

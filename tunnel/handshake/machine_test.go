@@ -15,10 +15,10 @@ var (
 	over = peer.Direct(netip.MustParseAddrPort("192.0.2.1:1"))
 )
 
-// after is a time, in seconds.
+// after returns a time, in seconds after t0.
 func after(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
 
-// in gives a managed machine in each state, with what led to it, by t0.
+// in brings a managed machine into each state by t0.
 var in = map[State]func(m *Machine){
 	Down:     func(*Machine) {},
 	Due:      func(m *Machine) { m.Add(t0) },
@@ -28,7 +28,7 @@ var in = map[State]func(m *Machine){
 	Up:       func(m *Machine) { m.began(t0, over, false) },
 }
 
-// sent has an initiation of the device's sent.
+// sent makes the machine send an initiation of the device.
 func sent(m *Machine, at float64) {
 	m.made(after(at), initiation(1), true)
 	m.Poll(after(at), true, false)
@@ -61,7 +61,7 @@ func TestTransitions(t *testing.T) {
 		do   func(m *Machine) Actions
 		to   State
 		want Actions
-		next float64 // of the next try, in seconds and up to half of that more; 0 for none
+		next float64 // of the next try, in seconds, plus up to half; 0 for none
 	}{
 		{Down, "a path is found", event(func(m *Machine) { m.NewPath(t0) }), Due, Actions{}, 0.001},
 		{Down, "the peer is added", event(func(m *Machine) { m.Add(t0) }), Due, Actions{}, 0.001},
@@ -130,7 +130,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// An initiation is kept while there is no way, and sent over the first that comes.
+// An initiation is kept while there is no path, and sent on the first that appears.
 func TestInitiationWaitsForAWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		found float64
@@ -151,7 +151,7 @@ func TestInitiationWaitsForAWay(t *testing.T) {
 	}
 }
 
-// Initiations that have crossed undo each other: both sides see it, and one dials again first.
+// Initiations that have crossed undo each other. Both sides notice, and one dials again first.
 func TestBothUndone(t *testing.T) {
 	for name, c := range map[string]struct {
 		responseFirst bool
@@ -174,7 +174,7 @@ func TestBothUndone(t *testing.T) {
 		m.answered(after(c.answeredAt))
 		if !c.responseFirst {
 			m.responded(after(0.02))
-			m.responded(after(0.03)) // somebody's who has seen it
+			m.responded(after(0.03)) // from someone who has seen it
 		}
 		if got := m.NextTry.Sub(t0).Seconds(); m.State() != c.want || got < c.next || got > c.next+0.4 {
 			t.Errorf("%s: %v, next try at %v s; want %v at %v s", name, m.State(), got, c.want, c.next)
@@ -182,14 +182,15 @@ func TestBothUndone(t *testing.T) {
 	}
 }
 
-// arrival is an initiation of the peer's, one of those with the same n a copy of the other.
+// arrival returns an initiation of the peer; those with the same n are copies.
 func arrival(n byte) Initiation {
 	m := make([]byte, InitiationSize)
 	m[0], m[8] = 1, n
 	return Initiation{Message: m}
 }
 
-// What arrives while ours is on its way is held by one side; after a response by both.
+// An initiation that arrives while ours is on its way is held by one side; after a response, by
+// both.
 func TestHeldInitiations(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(m *Machine)
@@ -224,7 +225,8 @@ func TestHeldInitiations(t *testing.T) {
 	}
 }
 
-// What crossed ours is dropped when that is taken, and what came after its answer is given.
+// An initiation that crossed ours is dropped when ours is accepted. One that arrived after the
+// answer to ours is delivered.
 func TestHeldInitiationsAfterAnAnswer(t *testing.T) {
 	var m Machine
 	sent(&m, 0)
@@ -240,15 +242,15 @@ func TestHeldInitiationsAfterAnAnswer(t *testing.T) {
 	}
 }
 
-// Whoever forges the source of a path fills what is held of a peer's initiations: the peer's own
-// must not be lost for it.
+// Someone who forges the source of a path can fill the list of held initiations. The peer's own
+// must not be lost.
 func TestForgedInitiationsDoNotCrowdOutTheOneThatCrosses(t *testing.T) {
 	var m Machine
 	sent(&m, 0)
 	for i := range byte(mostHeld) {
 		m.arrived(t0, arrival(i))
 	}
-	m.arrived(t0, arrival(0)) // A copy of one that is held is not worth more than that.
+	m.arrived(t0, arrival(0)) // a copy of a held one takes no room
 	m.arrived(t0, arrival(mostHeld))
 	if a, _ := m.Poll(t0, true, false); len(a.Give) != 1 || !a.Give[0].isCopyOf(arrival(mostHeld)) {
 		t.Errorf("got %+v, want what there was no room for", a.Give)
@@ -258,8 +260,8 @@ func TestForgedInitiationsDoNotCrowdOutTheOneThatCrosses(t *testing.T) {
 	}
 }
 
-// FuzzMachine tells a machine anything in any order, and holds what its peers and the network may
-// rely on.
+// FuzzMachine feeds a machine arbitrary events in any order, and checks what its peers and the
+// network rely on.
 func FuzzMachine(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, true, false)
 	f.Add(bytes.Repeat([]byte{2, 200}, 40), true, true)
@@ -287,20 +289,20 @@ type fakeDevice struct {
 	now time.Time
 
 	made       byte
-	forced     bool      // that one was
+	forced     bool      // the last one was
 	lastMade   time.Time // or answered
 	sent       []byte
 	madeAt     time.Time
-	sentAt     time.Time // when that was made which was sent last
+	sentAt     time.Time // when the one sent last was made
 	answeredAt time.Time
 	reachable  bool
 	rx, tx     uint64
 	shook      time.Time
 	arrived    []time.Time // initiations that may be held
-	silent     int         // times that silence was told since the last answer
+	silent     int         // silence reports since the last answer
 }
 
-// step takes one event, after up to some seconds.
+// step performs one event, up to some seconds after the last.
 func (d *fakeDevice) step(b byte) {
 	d.now = d.now.Add(time.Duration(b>>4) * time.Duration(b>>4) * 10 * time.Millisecond)
 	switch b % 16 {
@@ -321,7 +323,7 @@ func (d *fakeDevice) step(b byte) {
 	case 6, 7:
 		if d.m.Managed {
 			d.m.began(d.now, over, b%16 == 7 && b > 128)
-			d.arrived = d.arrived[:0] // what crossed ours is dropped
+			d.arrived = d.arrived[:0] // those that crossed ours are dropped
 		}
 	case 8:
 		d.tx += 1000
@@ -355,7 +357,7 @@ func (d *fakeDevice) observe() {
 	}
 }
 
-// make has the device make an initiation, if it does.
+// make has the device make an initiation, if it would.
 func (d *fakeDevice) make(force bool) {
 	if !force && !d.lastMade.IsZero() && d.now.Sub(d.lastMade) < Rekey {
 		return
@@ -367,8 +369,8 @@ func (d *fakeDevice) make(force bool) {
 	d.poll()
 }
 
-// send holds that what is sent is the last that the device made, so that no two go out within 5 s
-// but where sessions were given up for the second; and that it is no older than that.
+// send checks that the message sent is the last that the device made. So no two are sent within 5
+// s, unless sessions were discarded for the second. It must not be older than that either.
 func (d *fakeDevice) send(m []byte) {
 	switch {
 	case !d.reachable:
@@ -423,8 +425,8 @@ func (d *fakeDevice) poll() (next time.Time) {
 	return next
 }
 
-// rest holds that a machine becomes quiet: with a peer that answers at once, with one that never
-// does it asks less and less, and without a way not at all.
+// rest checks that a machine becomes quiet: at once with a peer that answers, with growing
+// intervals with one that never does, and completely without a path.
 func (d *fakeDevice) rest() {
 	d.reachable = true
 	tries, until := 0, d.now.Add(10*time.Minute)

@@ -57,21 +57,21 @@ type Status struct {
 // silence is how long what was sent has gone unanswered, and what was reported about it.
 type silence struct {
 	// since is when a packet that wants an answer was first sent after the last answer.
-	since time.Time
-	told  told
+	since    time.Time
+	reported reported
 	// selectedAt is since when data takes its current path, and attempts the number of tries by
 	// then.
 	selectedAt time.Time
 	attempts   int
 }
 
-// told is what was reported about a peer's silence since it last answered.
-type told uint8
+// reported is what was reported about a peer's silence since it last answered.
+type reported uint8
 
 const (
-	toldNothing told = iota
-	toldQuiet
-	toldSilent // of the selected path
+	reportedNothing reported = iota
+	reportedQuiet
+	reportedSilent // of the selected path
 )
 
 // Reading is what the device reports about a peer.
@@ -109,7 +109,7 @@ func (m *Machine) Observe(now time.Time, r Reading) {
 // heard records that the peer answered, or sent in a session.
 func (m *Machine) heard(now time.Time) {
 	m.state, m.session, m.HeardAt, m.Proven = Up, kept, now, m.Source
-	m.Attempts, m.NextTry, m.hurried, m.offer.message = 0, time.Time{}, 0, nil
+	m.Attempts, m.NextTry, m.quickTries, m.offer.message = 0, time.Time{}, 0, nil
 	m.silence = silence{selectedAt: m.silence.selectedAt}
 }
 
@@ -139,16 +139,16 @@ func (m *Machine) alive(now time.Time) bool { return m.NextTry.IsZero() && m.Ses
 
 // Selected notes that data takes another path from now on, which is yet to be judged.
 func (m *Machine) Selected(now time.Time) {
-	m.silence.selectedAt, m.silence.attempts, m.silence.told = now, m.Attempts, min(m.silence.told, toldQuiet)
+	m.silence.selectedAt, m.silence.attempts, m.silence.reported = now, m.Attempts, min(m.silence.reported, reportedQuiet)
 }
 
 // quiet reports, once until the peer answers, that data has gone unanswered for 2 s.
 func (m *Machine) quiet(now time.Time) bool {
 	s := &m.silence
-	if s.told != toldNothing || s.since.IsZero() || now.Sub(s.since) < quietLimit {
+	if s.reported != reportedNothing || s.since.IsZero() || now.Sub(s.since) < quietLimit {
 		return false
 	}
-	s.told = toldQuiet
+	s.reported = reportedQuiet
 	return true
 }
 
@@ -161,9 +161,9 @@ func (m *Machine) silent(now time.Time) bool {
 		since = s.selectedAt
 	}
 	unanswered := !since.IsZero() && now.Sub(since) >= SilenceLimit
-	if s.told == toldSilent || !unanswered && (m.Attempts-s.attempts < 2 || !m.Due(now)) {
+	if s.reported == reportedSilent || !unanswered && (m.Attempts-s.attempts < 2 || !m.Due(now)) {
 		return false
 	}
-	s.told = toldSilent
+	s.reported = reportedSilent
 	return true
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// step is one reading of the counters: what grew by how many bytes since the last, and
-// whether a handshake completed.
+// step is one reading of the counters: by how many bytes they grew since the last, and whether a
+// handshake completed.
 type step struct {
 	rx, tx uint64
 	shook  bool
 }
 
-// run feeds a reading per second to a machine that had a handshake at t0, and gives the
+// run feeds one reading per second to a machine that had a handshake at t0, and returns the
 // second in which it first was due, -1 if never.
 func run(m *Machine, steps []step) (due int) {
 	due = -1
@@ -124,7 +124,7 @@ func TestTheProvenPathIsRemembered(t *testing.T) {
 	if m.Source != over {
 		t.Errorf("source of an initiation: got %v, want %v", m.Source, over)
 	}
-	// Its preshared key may be another: an initiation does not show that.
+	// Its preshared key may differ: an initiation does not show it.
 	if m.Proven.IsValid() || !m.HeardAt.IsZero() {
 		t.Errorf("an initiation alone proved %v and was heard at %v, want neither", m.Proven, m.HeardAt)
 	}
@@ -135,7 +135,7 @@ func TestTheProvenPathIsRemembered(t *testing.T) {
 	}
 }
 
-// The device dates handshakes by the clock on the wall, which may be set at any time.
+// The device dates handshakes by the wall clock, which may be set at any time.
 func TestClockThatIsSetEndsNoSession(t *testing.T) {
 	for name, step := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -155,8 +155,8 @@ func TestClockThatIsSetEndsNoSession(t *testing.T) {
 	}
 }
 
-// Sessions are given up for nothing but what cannot be had otherwise, however old they are: the
-// peer may have begun one that we do not know of yet.
+// Sessions, however old, are discarded only if there is no other way: the peer may have begun one
+// that we do not know yet.
 func TestSessionsAreSpared(t *testing.T) {
 	for name, test := range map[string]struct {
 		before func(m *Machine)
@@ -226,14 +226,14 @@ func TestAPathIsCalledSilent(t *testing.T) {
 			}
 			m.Selected(after(test.after))
 			m.Observe(after(test.after+1), Reading{LastHandshake: after(test.after + 1)})
-			if m.silence.told != toldNothing || m.silent(after(test.after+100)) {
+			if m.silence.reported != reportedNothing || m.silent(after(test.after+100)) {
 				t.Error("it is silent after an answer")
 			}
 		})
 	}
 }
 
-// A path is told to be quiet before it is silent, once until the peer answers.
+// A path is reported as quiet before it is reported as silent, once until the peer answers.
 func TestAPathIsCalledQuiet(t *testing.T) {
 	var m Machine
 	m.Observe(t0, Reading{LastHandshake: t0})

@@ -16,24 +16,24 @@ import (
 // scalars, and the 256-bit preshared key; WireGuard whitepaper §5).
 const KeySize = 32
 
-// redacted is what a secret prints as, whatever verb or encoder asks for it.
+// redacted is printed instead of a secret, whatever the verb or encoder.
 const redacted = "(hidden)"
 
-// ErrKey reports text that is no key: 32 bytes in standard base64, 44 characters.
+// ErrKey is returned for text that is not a key: 32 bytes in standard base64, 44 characters.
 var ErrKey = errors.New("not a WireGuard key (want 44 characters of base64, as `postern key gen` and `wg genkey` print)")
 
 // PublicKey identifies a gateway. It is comparable and safe to print.
 type PublicKey [KeySize]byte
 
-// PrivateKey is a Curve25519 scalar. It redacts itself wherever it is printed,
-// logged or encoded; [PrivateKey.Base64] and [PrivateKey.Hex] are the only ways out.
+// PrivateKey is a Curve25519 scalar. It is redacted wherever it is printed, logged or encoded.
+// Only [PrivateKey.Base64] and [PrivateKey.Hex] reveal it.
 type PrivateKey struct{ b [KeySize]byte }
 
-// PresharedKey is WireGuard's optional symmetric key. It redacts itself as PrivateKey does.
-// The zero value means "none".
+// PresharedKey is WireGuard's optional symmetric key, redacted like PrivateKey. The zero value
+// means "none".
 type PresharedKey struct{ b [KeySize]byte }
 
-// NewPrivateKey makes a key pair from the system's randomness.
+// NewPrivateKey returns a new random private key.
 func NewPrivateKey() (PrivateKey, error) {
 	var k PrivateKey
 	if _, err := rand.Read(k.b[:]); err != nil {
@@ -42,11 +42,10 @@ func NewPrivateKey() (PrivateKey, error) {
 	return k.clamped(), nil
 }
 
-// PrivateKeyFromBytes makes a private key of 32 bytes of secret material, clamped as
-// RFC 7748 §5 asks.
+// PrivateKeyFromBytes returns the private key made of 32 secret bytes, clamped as in RFC 7748 §5.
 func PrivateKeyFromBytes(b [KeySize]byte) PrivateKey { return PrivateKey{b}.clamped() }
 
-// ParsePrivateKey reads a private key from base64, as in WireGuard's own tools.
+// ParsePrivateKey parses a private key in base64, as WireGuard's own tools do.
 func ParsePrivateKey(s string) (PrivateKey, error) {
 	b, err := parseKey(s)
 	if err != nil {
@@ -55,15 +54,15 @@ func ParsePrivateKey(s string) (PrivateKey, error) {
 	return PrivateKey{b}.clamped(), nil
 }
 
-// clamped applies the bit fixing of RFC 7748 §5, so that equal keys compare equal
-// however they were made.
+// clamped sets and clears the bits of RFC 7748 §5, so that equal keys compare equal however they
+// were made.
 func (k PrivateKey) clamped() PrivateKey {
 	k.b[0] &= 248
 	k.b[31] = (k.b[31] & 127) | 64
 	return k
 }
 
-// Public computes the public key.
+// Public returns the public key.
 func (k PrivateKey) Public() PublicKey {
 	pub, err := curve25519.X25519(k.b[:], curve25519.Basepoint)
 	if err != nil { // Only for low-order points, which the base point is not.
@@ -102,7 +101,7 @@ func (k PrivateKey) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText makes JSON, YAML and XML encode a placeholder.
 func (k PrivateKey) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// NewPresharedKey makes a key from the system's randomness.
+// NewPresharedKey returns a new random preshared key.
 func NewPresharedKey() (PresharedKey, error) {
 	var k PresharedKey
 	if _, err := rand.Read(k.b[:]); err != nil {
@@ -114,7 +113,7 @@ func NewPresharedKey() (PresharedKey, error) {
 // PresharedKeyFromBytes wraps 32 bytes of secret material.
 func PresharedKeyFromBytes(b [KeySize]byte) PresharedKey { return PresharedKey{b} }
 
-// ParsePresharedKey reads a preshared key from base64.
+// ParsePresharedKey parses a preshared key in base64.
 func ParsePresharedKey(s string) (PresharedKey, error) {
 	b, err := parseKey(s)
 	return PresharedKey{b}, err
@@ -143,8 +142,8 @@ func (k PresharedKey) LogValue() slog.Value { return slog.StringValue(redacted) 
 // MarshalText makes JSON, YAML and XML encode a placeholder.
 func (k PresharedKey) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// ParsePublicKey reads a public key from base64. The all-zero key is refused: it is
-// what an unset key looks like, and a low-order point besides.
+// ParsePublicKey parses a public key in base64. The all-zero key is refused: an unset key looks
+// like that, and it is also a low-order point.
 func ParsePublicKey(s string) (PublicKey, error) {
 	b, err := parseKey(s)
 	if err != nil {
@@ -180,7 +179,7 @@ func (k *PublicKey) UnmarshalText(t []byte) error {
 
 func parseKey(s string) ([KeySize]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
-	// The decoder passes over line ends, hence the second length.
+	// The decoder ignores line ends, so the length of the text is checked as well.
 	if err != nil || len(b) != KeySize || len(s) != base64.StdEncoding.EncodedLen(KeySize) {
 		return [KeySize]byte{}, ErrKey
 	}

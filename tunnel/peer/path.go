@@ -6,25 +6,24 @@ import (
 	"strings"
 )
 
-// via separates the address of a path from the allocation that leads to it.
+// via separates a path's address from the id of its allocation.
 const via = " via "
 
-// Path is one way to a peer: a remote address, reached from the gateway's own socket or
-// by way of an allocation on a relay. It is comparable; the zero value is no path.
+// Path is one way to a peer: a remote address, reached from the gateway's own socket or through
+// an allocation on a relay. It is comparable; the zero value is no path.
 type Path struct {
-	// Via is "" for our own socket, else the id of an allocation, which is unique in the
-	// life of the process ("relay-3").
+	// Via is "" for our own socket, else the id of an allocation ("relay-3"). Ids are unique
+	// during the life of the process.
 	Via string
-	// Remote is where datagrams go in the end. An IPv4 address is never in its
-	// IPv6-mapped form.
+	// Remote is the final destination of datagrams. An IPv4 address is never in its IPv6-mapped
+	// form.
 	Remote netip.AddrPort
 }
 
 // Direct is the path from our own socket to an address.
 func Direct(remote netip.AddrPort) Path { return Path{Remote: unmapped(remote)} }
 
-// IsValid reports whether something could be sent over the path: whether it has an
-// address and a port.
+// IsValid reports whether the path has an address and a port.
 func (p Path) IsValid() bool { return p.Remote.IsValid() && p.Remote.Port() != 0 }
 
 // String is "203.0.113.8:51820", or "203.0.113.8:51820 via relay-3".
@@ -39,7 +38,7 @@ func (p Path) String() string {
 	}
 }
 
-// ParsePath reads what String writes of a valid path.
+// ParsePath parses the String form of a valid path.
 func ParsePath(s string) (Path, error) {
 	text, id, relayed := strings.Cut(s, via)
 	addr, err := netip.ParseAddrPort(text)

@@ -1,5 +1,5 @@
-// Package peer is the vocabulary of the tunnel: the keys that identify gateways, the
-// overlay address that follows from a key, and a peer's configuration and statistics.
+// Package peer defines what identifies and describes a peer: its key, the overlay address derived
+// from the key, its configuration and its statistics.
 //
 // # Overlay addresses
 //
@@ -7,13 +7,13 @@
 //
 //	BLAKE2s-256("postern overlay v1" ‖ public key)
 //
-// which is an IPv6 unique local address (RFC 4193) that nobody has to allocate, that
-// cannot clash with an IPv4 pod network, and that only the holder of the key can use:
-// it is the only entry in the peer's AllowedIPs. 120 bits of hash make an accidental
-// collision among a million gateways less likely than 2^-80; a gateway still refuses
-// a peer whose address equals another's.
+// which is an IPv6 unique local address (RFC 4193). Nobody has to allocate it, and it cannot
+// clash with an IPv4 pod network. Only the holder of the key can use it, since it is the only
+// entry in the peer's AllowedIPs. With 120 bits of hash, an accidental collision among a million
+// gateways is less likely than 2^-80. A gateway still refuses a peer whose address equals
+// another's.
 //
-// The package imports nothing but the standard library and x/crypto.
+// The package imports only the standard library and x/crypto.
 package peer
 
 import (
@@ -23,15 +23,15 @@ import (
 	"golang.org/x/crypto/blake2s"
 )
 
-// overlayLabel separates this use of the hash from every other.
+// overlayLabel separates this use of the hash from all others.
 const overlayLabel = "postern overlay v1"
 
-// OverlayPrefix holds every overlay address (RFC 4193 §3.1: fd00::/8).
+// OverlayPrefix contains all overlay addresses (RFC 4193 §3.1: fd00::/8).
 var OverlayPrefix = netip.MustParsePrefix("fd00::/8")
 
-// SiteBits is the length of a network of local addresses (RFC 4193 §3.1), of which others than
-// gateways may have one each: that the address of a key is in it is as good as impossible, unless
-// someone looks for such a key.
+// SiteBits is the prefix length of one site's network of unique local addresses (RFC 4193 §3.1).
+// A peer without a gateway may have one such network. It practically never contains a gateway's
+// overlay address, unless someone searches for a key with such an address.
 const SiteBits = 48
 
 // OverlayAddr is the overlay address of the gateway that holds the key.
@@ -44,8 +44,8 @@ func OverlayAddr(k PublicKey) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// Fingerprint is a short form of a key for people to compare by eye: the first 8
-// bytes of the overlay hash as four groups of four hexadecimal digits.
+// Fingerprint is a short form of a key that people can compare by eye: the first 8 bytes of the
+// overlay hash as four groups of four hexadecimal digits.
 func Fingerprint(k PublicKey) string {
 	const digits = "0123456789abcdef"
 	a := OverlayAddr(k).As16()
@@ -59,33 +59,30 @@ func Fingerprint(k PublicKey) string {
 	return string(out)
 }
 
-// Config is what the tunnel must know of a peer. It holds no pointers into the
-// caller's memory that the tunnel would change.
+// Config is a peer's configuration. The tunnel does not modify the caller's slices.
 type Config struct {
 	// Name is the peer's name here: a DNS label of at most 40 characters, unique.
 	Name      string
 	PublicKey PublicKey
 	// PresharedKey is mixed into the handshake; the zero value means none.
 	PresharedKey PresharedKey
-	// Endpoints are the underlay addresses the peer may be reached at, best first.
-	// A handshake is sent to all of them until one answers. Without any, the peer
-	// must dial.
+	// Endpoints are the underlay addresses at which the peer may be reached, best first. A
+	// handshake is sent to all of them until one answers. Without endpoints the peer must dial.
 	Endpoints []netip.AddrPort
 	// Keepalive is the interval of WireGuard's persistent keepalive, a whole number
 	// of seconds; 0 switches it off.
 	Keepalive time.Duration
-	// Stock marks a plain WireGuard peer: it has AllowedIPs of its own, no overlay
-	// address, and moves (roams) as WireGuard does.
+	// Stock marks a plain WireGuard peer: it has its own AllowedIPs and no overlay address, and
+	// roams as WireGuard does.
 	Stock bool
-	// Managed marks a peer whose path is chosen for it: WireGuard's roaming is off, and
-	// the address that a packet came from moves nothing. Others roam as WireGuard does.
+	// Managed marks a peer whose path is chosen from outside. WireGuard's roaming is off for it:
+	// packets from another address do not change the path. Other peers roam.
 	Managed bool
-	// AllowedIPs are the addresses of a stock peer. Others get their overlay address
-	// and nothing else.
+	// AllowedIPs are the addresses of a stock peer. All others have only their overlay address.
 	AllowedIPs []netip.Prefix
 }
 
-// Addresses are the inner addresses that the peer may send from.
+// Addresses returns the inner addresses from which the peer may send.
 func (c Config) Addresses() []netip.Prefix {
 	if c.Stock {
 		return c.AllowedIPs
@@ -96,12 +93,12 @@ func (c Config) Addresses() []netip.Prefix {
 
 // Stats is a snapshot of a peer's counters.
 type Stats struct {
-	// Endpoint is the underlay address that last sent an authenticated packet, or the
-	// one dialled when none has; invalid when there is neither.
+	// Endpoint is the underlay address that last sent an authenticated packet, else the one dialled;
+	// invalid if there is neither.
 	Endpoint netip.AddrPort
 	// LastHandshake is zero before the first.
 	LastHandshake time.Time
-	// RxBytes and TxBytes count the WireGuard messages' bytes, handshakes and
-	// keepalives included, IP and UDP headers not.
+	// RxBytes and TxBytes count the bytes of WireGuard messages, including handshakes and
+	// keepalives, without IP and UDP headers.
 	RxBytes, TxBytes uint64
 }

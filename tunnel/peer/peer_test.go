@@ -13,7 +13,7 @@ import (
 const (
 	alicePrivate = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo="
 	alicePublic  = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
-	// Computed apart from this program with Python's hashlib.blake2s.
+	// Computed independently with Python's hashlib.blake2s.
 	aliceOverlay = "fdfc:b48b:b521:208f:109d:b004:c59a:57a9"
 )
 

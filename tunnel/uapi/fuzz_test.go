@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/uapi"
 )
 
-// FuzzParse feeds hostile text to both parsers: whatever they accept must come back
-// the same after writing and reading it again, and never hold a blank line.
+// FuzzParse feeds hostile text to both parsers. What they accept must survive writing and reading
+// again, and must not contain a blank line.
 func FuzzParse(f *testing.F) {
 	c, err := fullConfig().MarshalText()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// ParseConfig reads a "set" message as a device does. Unknown keys are an error, as
-// they are on a device; errors name the line but never its value, which may be a secret.
+// ParseConfig parses a "set" message as a device does. Unknown keys are an error, as on a device.
+// Errors name the line but never its value, which may be a secret.
 func ParseConfig(text string) (Config, error) {
 	var c Config
 	var p *PeerConfig
@@ -38,8 +38,8 @@ func ParseConfig(text string) (Config, error) {
 	return c, nil
 }
 
-// ParseDevice reads a "get" answer. Unknown keys are passed over, since a newer device
-// may report more; a line errno=N with N not 0 is the device's refusal and an error.
+// ParseDevice parses a "get" answer. Unknown keys are ignored, since a newer device may report
+// more. A line errno=N with N other than 0 is an error: the device refused.
 func ParseDevice(text string) (Device, error) {
 	var d Device
 	var p *Peer
@@ -79,7 +79,7 @@ func eachLine(text string, f func(key, value string) error) error {
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
 		if line == "" {
-			return nil // A blank line ends the message.
+			return nil // a blank line ends the message
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {

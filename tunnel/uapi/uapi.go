@@ -1,20 +1,19 @@
-// Package uapi writes and reads WireGuard's configuration protocol, the text that a
-// WireGuard device is configured with ("set") and reports its state in ("get").
+// Package uapi writes and reads WireGuard's configuration protocol: the text that configures a
+// WireGuard device ("set") and in which it reports its state ("get").
 //
 // # Format
 //
-// A message is lines of key=value, ended by the end of the text. Keys of the device
-// come first; each public_key line starts a peer, and the lines after it are about
-// that peer (https://www.wireguard.com/xplatform/#configuration-protocol). Keys are
-// 64 hexadecimal digits, times whole seconds and nanoseconds, sizes bytes.
+// A message consists of lines key=value and ends at the end of the text. The device's keys come
+// first. Each public_key line begins a peer, and the lines after it describe that peer
+// (https://www.wireguard.com/xplatform/#configuration-protocol). Keys are 64 hexadecimal digits,
+// times are whole seconds and nanoseconds, sizes are bytes.
 //
-// The protocol ends a message at the first blank line and says nothing about what
-// follows it, so a stray line break loses configuration in silence. The writer
-// therefore refuses every value that holds a control character, and nothing outside
-// this package puts such text together.
+// The protocol ends a message at the first blank line and ignores the rest, so a stray line break
+// silently loses configuration. The writer therefore refuses values with control characters, and
+// no other package composes such text.
 //
-// [Config] is what "set" takes, [Device] what "get" answers. Both are plain values:
-// nothing here talks to a device.
+// [Config] is a "set" message, [Device] a "get" answer. Both are plain values: the package does
+// not talk to devices.
 package uapi
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// ErrSyntax reports text that is not in the protocol's format, or a value that cannot
+// ErrSyntax is returned for text that is not in the protocol's format, and for values that cannot
 // be written in it.
 var ErrSyntax = errors.New("malformed WireGuard configuration protocol")
 
@@ -35,7 +34,7 @@ type Config struct {
 	PrivateKey *peer.PrivateKey
 	// ListenPort is the UDP port; 0 lets the system choose.
 	ListenPort *uint16
-	// FirewallMark is SO_MARK of the sockets; 0 switches it off.
+	// FirewallMark is SO_MARK of the sockets; 0 disables it.
 	FirewallMark *uint32
 	// ReplacePeers removes every peer before Peers are applied.
 	ReplacePeers bool
@@ -45,15 +44,15 @@ type Config struct {
 // PeerConfig changes one peer, in the order of the fields.
 type PeerConfig struct {
 	PublicKey peer.PublicKey
-	// UpdateOnly ignores the peer when the device does not have it.
+	// UpdateOnly ignores the peer if the device does not have it.
 	UpdateOnly bool
-	// Remove takes the peer off the device; the other fields must then be unset.
+	// Remove removes the peer; the other fields must be unset.
 	Remove bool
 	// PresharedKey: the zero key means none.
 	PresharedKey *peer.PresharedKey
-	// Endpoint is whatever text the device's bind understands; "" leaves it alone.
+	// Endpoint is any text that the device's bind understands; "" leaves it unchanged.
 	Endpoint string
-	// Keepalive is the persistent keepalive interval in seconds; 0 switches it off.
+	// Keepalive is the persistent keepalive interval in seconds; 0 disables it.
 	Keepalive *uint16
 	// ReplaceAllowedIPs removes the peer's addresses before AllowedIPs are added.
 	ReplaceAllowedIPs bool
@@ -72,7 +71,7 @@ type Device struct {
 type Peer struct {
 	PublicKey    peer.PublicKey
 	PresharedKey peer.PresharedKey
-	// Endpoint is what the bind's endpoint calls itself; "" when there is none.
+	// Endpoint is the endpoint's name as the bind prints it; "" if there is none.
 	Endpoint string
 	// LastHandshake is zero before the first.
 	LastHandshake time.Time

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// MarshalText writes the message. It fails for values that the format cannot carry: a
-// control character in an endpoint, an invalid prefix, a removal that also sets something.
+// MarshalText writes the message. It fails for values that the format cannot represent: a control
+// character in an endpoint, an invalid prefix, a removal that also sets something.
 func (c Config) MarshalText() ([]byte, error) {
 	var w writer
 	if c.PrivateKey != nil {
@@ -26,7 +26,7 @@ func (c Config) MarshalText() ([]byte, error) {
 	return w.buf, w.err
 }
 
-// MarshalText writes the state as a device answers it.
+// MarshalText writes the state in the format of a device's answer.
 func (d Device) MarshalText() ([]byte, error) {
 	var w writer
 	if !d.PrivateKey.IsZero() {

@@ -186,8 +186,8 @@ func (a *admission) sending(m []byte) {
 	a.sent.add(binary.LittleEndian.Uint32(m[4:])) // sender_index
 }
 
-// admits decides on a WireGuard message, counts what it drops, and sends the cookie reply that is
-// due: 64 bytes for 92 or 148, to where they came from.
+// admits decides on a WireGuard message, counts it if it is dropped, and sends the cookie reply
+// that is due: 64 bytes for 92 or 148, to the source address.
 func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 	if m[0] == typeData {
 		return true

@@ -16,13 +16,13 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// handshaker makes messages for a gateway and takes its cookies, with wireguard-go's code.
+// handshaker makes messages for a gateway and reads its cookies, with wireguard-go's code.
 type handshaker struct {
 	device.CookieGenerator
 	from  peer.Path
-	known bool // whether its path is one of a peer's
+	known bool // whether its path is a peer's
 
-	// What the oracle knows of its cookie: to which path and of which secret it is.
+	// For the oracle: the path and the secret of its cookie.
 	cookie      bool
 	cookieFrom  peer.Path
 	cookieBaked time.Time
@@ -54,15 +54,15 @@ func (h *handshaker) take(reply []byte) bool {
 	return m.Type == device.MessageCookieReplyType && h.ConsumeReply(&m)
 }
 
-// past is the naive oracle of pace: it keeps when everything passed.
+// past is a naive oracle for pace: it stores when everything passed.
 type past struct {
 	at       []time.Time
 	interval time.Duration
 	burst    int
 }
 
-// ready holds the definition: of all that passes from some moment on there are never more
-// than the burst and one for every interval since.
+// ready is the definition: of all events since any moment, at most the burst plus one per
+// interval have passed.
 func (p *past) ready(now time.Time) bool {
 	for j, t := range p.at {
 		since := len(p.at) - j + 1 // with this one
@@ -81,14 +81,14 @@ func (p *past) take(now time.Time) bool {
 	return ready
 }
 
-// oracle says what is to become of messages, from all that ever was.
+// oracle predicts what happens to a message, from all earlier ones.
 type oracle struct {
 	strangers, known, proven, answers past
 	sources, networks                 map[netip.Prefix]*past
-	// tooManyOf counts those who were kept out for their source or network alone.
+	// tooManyOf counts messages that only their source's or network's limit kept out.
 	tooManyOf struct{ source, network int }
 	sent      []uint32
-	secret    time.Time // when the present one was made
+	secret    time.Time // when the current one was made
 }
 
 func newOracle() *oracle {
@@ -102,12 +102,12 @@ func newOracle() *oracle {
 	}
 }
 
-// event is a message and what the oracle can't see in it.
+// event is a message and what the oracle cannot see in it.
 type event struct {
 	m       []byte
 	forUs   bool
-	answers uint32 // the index in it of a message of ours
-	forged  bool   // its mac2 is
+	answers uint32 // the index of one of our messages that it answers
+	forged  bool   // whether its mac2 is forged
 }
 
 func (o *oracle) judge(h *handshaker, e event, now time.Time) verdict {
@@ -168,7 +168,7 @@ func (o *oracle) judge(h *handshaker, e event, now time.Time) verdict {
 	return admitted
 }
 
-// pastOf is that of the prefix which a path's address is in.
+// pastOf returns the past of the prefix of a path's address.
 func pastOf(all map[netip.Prefix]*past, p peer.Path, bits int, interval time.Duration, burst int) *past {
 	of := netip.PrefixFrom(p.Remote.Addr(), bits).Masked()
 	if all[of] == nil {
@@ -177,13 +177,13 @@ func pastOf(all map[netip.Prefix]*past, p peer.Path, bits int, interval time.Dur
 	return all[of]
 }
 
-// population makes peers and strangers at several addresses in eight sources of two
-// networks, none of which shares a slot with another by chance.
+// population returns peers and strangers at several addresses, in eight sources of two networks.
+// No two share a slot by chance.
 func population(a *admission, key peer.PublicKey) []*handshaker {
 	var all []*handshaker
 	sources, networks := make(map[*pace]bool), make(map[*pace]netip.Addr)
 	for i := 0; len(sources) < 8; i++ {
-		// The third byte, or the third pair, is that of the network.
+		// The third byte, or the third pair of bytes, identifies the network.
 		addr := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
 		if i%2 == 0 {
 			addr = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 5: byte(i >> 8), 7: byte(i), 15: 1})
@@ -205,7 +205,7 @@ func population(a *admission, key peer.PublicKey) []*handshaker {
 	return all
 }
 
-// move gives it another path now and then: its NAT has rebound, or it comes over a relay.
+// move changes its path now and then: its NAT has rebound, or it uses a relay.
 func (h *handshaker) move(r *rand.Rand) {
 	switch r.IntN(150) {
 	case 0:
@@ -215,7 +215,7 @@ func (h *handshaker) move(r *rand.Rand) {
 	}
 }
 
-// A long mixture of honest and hostile messages is judged as by somebody who remembers
+// A long mixture of honest and hostile messages is judged as by an oracle that remembers
 // everything.
 func TestAdmissionAgainstAnOracle(t *testing.T) {
 	for seed := range uint64(oracleSeeds) {
@@ -247,7 +247,7 @@ func TestAdmissionAgainstAnOracle(t *testing.T) {
 					t.Fatalf("seed %d, step %d: type %d from %v: got %v, want %v", seed, step, e.m[0], h.from, got, want)
 				}
 				seen[got]++
-				// A client has not always got the time to read a reply before it goes on.
+				// A client does not always have time to read a reply before it continues.
 				if got == cookieDue && r.IntN(3) == 0 && h.take(reply[:]) {
 					h.cookie, h.cookieFrom, h.cookieBaked = true, h.from, o.secret
 				}
@@ -273,7 +273,7 @@ func newPublicKey(t *testing.T) peer.PublicKey {
 	return k.Public()
 }
 
-// pauseBetween has floods, calm, and now and then enough time for cookies to expire.
+// pauseBetween returns pauses for floods, for calm, and sometimes for cookies to expire.
 func pauseBetween(r *rand.Rand, step int) time.Duration {
 	switch {
 	case r.IntN(300) == 0:
@@ -285,7 +285,7 @@ func pauseBetween(r *rand.Rand, step int) time.Duration {
 	}
 }
 
-// anyEvent makes one of what may come.
+// anyEvent returns a random event.
 func anyEvent(r *rand.Rand, h, stray *handshaker, sent []uint32) event {
 	e := event{forUs: true, answers: r.Uint32()}
 	if len(sent) > 0 && r.IntN(4) > 0 {
@@ -309,12 +309,12 @@ func anyEvent(r *rand.Rand, h, stray *handshaker, sent []uint32) event {
 	return e
 }
 
-// What is remembered of our own messages is bounded, and the last ones are there.
+// The stored indices of our own messages are bounded, and the latest are among them.
 func TestIndicesAreBounded(t *testing.T) {
 	x := indices{known: make(map[uint32]struct{})}
 	for i := range uint32(3 * indicesKept) {
 		x.add(i)
-		x.add(i) // again, as an initiation that goes over two paths
+		x.add(i) // again, as for an initiation on two paths
 	}
 	if len(x.known) != indicesKept || len(x.order) != indicesKept {
 		t.Errorf("%d indices are known and %d in order, want %d", len(x.known), len(x.order), indicesKept)
@@ -326,8 +326,8 @@ func TestIndicesAreBounded(t *testing.T) {
 	}
 }
 
-// The reply is sent to where the message came from; what is not admitted is emptied out of
-// the batch, noted in no book of handshakes, and counted.
+// The reply goes to the source of the message. A message that is not admitted is removed from the
+// batch, not noted as a handshake, and counted.
 func TestFloodIsAnsweredByCookiesAlone(t *testing.T) {
 	forEachKind(t, func(t *testing.T, make func(Options) *Bind) {
 		b := start(t, make(Options{}))
@@ -341,7 +341,7 @@ func TestFloodIsAnsweredByCookiesAlone(t *testing.T) {
 		const flood = 10_000
 		packets, sizes, eps := [][]byte{nil}, []int{sizeInitiation}, []conn.Endpoint{b.inner.endpoint(localAddr(c))}
 		passed, cookies := 0, 0
-		for range flood { // However slow the machine is, some come quicker than is allowed.
+		for range flood { // however slow the machine is, some arrive faster than allowed
 			packets[0], sizes[0] = h.initiation(1), sizeInitiation
 			b.filter(packets, sizes, eps)
 			if sizes[0] > 0 {

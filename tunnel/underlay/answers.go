@@ -53,7 +53,7 @@ type answer struct {
 	at, last time.Time // when it was first sent, and last to anyone
 	message  []byte
 	copies   []conn.Endpoint
-	// known vouches for endpoints that may get it, besides the first copy's source.
+	// known reports which endpoints may get it, besides the first copy's source.
 	known func(conn.Endpoint) bool
 }
 

@@ -66,7 +66,7 @@ func TestAnswersReachCopiesThatCameEarlier(t *testing.T) {
 	book.arrived(1, old, t0.Add(-answerLifetime))
 	book.arrived(1, a, t0)
 	book.arrived(1, b, t0)
-	book.arrived(1, b, t0) // The network may repeat datagrams.
+	book.arrived(1, b, t0) // the network may duplicate datagrams
 	copies := book.answered(1, []byte("r"), a, t0, anyone)
 	if len(copies) != 1 || copies[0] != b {
 		t.Errorf("got %v, want only %v", copies, b)
@@ -93,7 +93,7 @@ func TestReplaysOfStrangersUseUpNoAnswers(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	peer := at("192.0.2.9:9")
 	var before, after answers
-	for i := range 100 { // Before and after the answer is ready.
+	for i := range 100 { // before and after the answer is ready
 		from := &packetEndpoint{netip.AddrPortFrom(loopback4, uint16(i+1))}
 		before.arrived(1, from, t0)
 	}
@@ -148,7 +148,7 @@ func TestAnswerIsRepeatedFromOurOtherAddress(t *testing.T) {
 			second := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), b.port)
 			write(t, c, initiation(5), b.addr())
 			ep := b.next(t).ep
-			b.again(t, func() { write(t, c, initiation(5), second) }) // Before the answer is ready.
+			b.again(t, func() { write(t, c, initiation(5), second) }) // before the answer is ready
 			if err := b.Send([][]byte{response(5)}, ep); err != nil {
 				t.Fatal(err)
 			}

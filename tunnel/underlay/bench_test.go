@@ -22,7 +22,7 @@ func BenchmarkLoopback(b *testing.B) {
 }
 
 func benchmark(b *testing.B, make func(Options) *Bind, managed bool) {
-	const size, batch, window = 1452, 44, 8 // 44 × 1452 bytes are what one UDP_SEGMENT call takes
+	const size, batch, window = 1452, 44, 8 // one UDP_SEGMENT call takes 44 × 1452 bytes
 	from, to := make(Options{}), make(Options{})
 	fromFns, _, err := from.Open(0)
 	if err != nil {
@@ -61,7 +61,7 @@ func benchmark(b *testing.B, make func(Options) *Bind, managed bool) {
 	}
 	bufs := [][]byte{}
 	for i := range batch {
-		room := append([]byte(nil), data(uint64(i), 1<<16)...) // As the device's buffers have.
+		room := append([]byte(nil), data(uint64(i), 1<<16)...) // the capacity of the device's buffers
 		bufs = append(bufs, room[:size])
 	}
 	b.SetBytes(size * batch)
@@ -103,7 +103,7 @@ func drain(on *Bind, fn conn.ReceiveFunc, got func(int)) {
 	}
 }
 
-// BenchmarkFlood replays a handshake: each costs a cookie reply and shall leave no garbage.
+// BenchmarkFlood replays a handshake. Each costs a cookie reply and must not create garbage.
 func BenchmarkFlood(b *testing.B) {
 	bind := New(Options{})
 	if _, _, err := bind.Open(0); err != nil {

@@ -44,7 +44,7 @@ func TestInitiationsGoToAllCandidates(t *testing.T) {
 		if got, _ := read(t, second); !bytes.Equal(got, initiation(7)) {
 			t.Errorf("second candidate: got %.20x, want the initiation", got)
 		}
-		expectSilence(t, first) // No duplicate.
+		expectSilence(t, first) // no duplicate
 		expectSilence(t, second)
 
 		// The endpoint that the device holds follows later changes.
@@ -77,8 +77,8 @@ func TestCandidatesAreBounded(t *testing.T) {
 	}
 }
 
-// Making the book of all paths again is dear: only what changes them may make it old, and
-// all of that must.
+// Rebuilding the book of paths is expensive. Every change of the paths must cause it, and nothing
+// else may.
 func TestBookOfPathsIsMadeAnewForChangesOnly(t *testing.T) {
 	b := NewPacket(listenLoopback, Options{})
 	at := func(n byte) peer.Path {
@@ -123,7 +123,7 @@ func TestBookOfPathsIsMadeAnewForChangesOnly(t *testing.T) {
 	}
 }
 
-// errorConn is a socket whose every write fails for the addresses given.
+// errorConn is a socket whose writes to the given addresses fail.
 type errorConn struct {
 	PacketConn
 	unroutable map[netip.AddrPort]bool

@@ -23,7 +23,7 @@ func TestDeviceIsGivenNoCopyOfWhatItWorksOn(t *testing.T) {
 		if book.has(m, t0) || !book.claim(m, t0) {
 			t.Errorf("%s: the first is taken for a copy", name)
 		}
-		// Neither the sender's index nor the MACs are a secret of the sender's.
+		// The sender's index and the MACs are not secret.
 		for _, at := range []int{4, len(m) - 2*macSize, len(m) - 1} {
 			if again := changed(m, at); !book.has(again, t0) || book.claim(again, t0.Add(copyLifetime-1)) {
 				t.Errorf("%s: not taken for a copy with byte %d changed", name, at)
@@ -44,7 +44,7 @@ func TestDeviceIsGivenNoCopyOfWhatItWorksOn(t *testing.T) {
 	}
 }
 
-// A flood of other messages pushes out what was noted before, and costs no memory.
+// A flood of other messages evicts earlier ones, and costs no memory.
 func TestCopiesAreBounded(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	var book copies
@@ -62,8 +62,8 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 }
 
-// What waited is given to the device once, also if a copy of it came over a path on which nothing
-// waits. Each path gets its answer.
+// A message that waited is given to the device once, even if a copy of it arrived on a path where
+// nothing waits. Each path gets its answer.
 func TestCopiesOfWhatWaited(t *testing.T) {
 	b, x, c := selected(t)
 	second, other := plain(t, loopback4), plain(t, loopback4)
@@ -87,13 +87,13 @@ func TestCopiesOfWhatWaited(t *testing.T) {
 	}
 }
 
-// A message for which a relay's queue had no room was not given to the device: a copy over
-// another path is.
+// A message that the full relay queue dropped was not given to the device, so a copy from another
+// path is.
 func TestCopyOfWhatTheRelayQueueHadNoRoomFor(t *testing.T) {
 	b := New(Options{})
 	deliver, remove := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return nil })
 	defer remove()
-	for range relayQueue { // Nobody reads yet.
+	for range relayQueue { // nobody reads yet
 		deliver(data(1, 64), beyond)
 	}
 	deliver(initiation(5), beyond)

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// selected makes a Bind with a managed peer at a socket, over the path that is selected.
+// selected returns a Bind with a managed peer at a socket, whose path is selected.
 func selected(t *testing.T) (b *running, x conn.Endpoint, c *net.UDPConn) {
 	t.Helper()
 	b, x, _ = managed(t, New)
@@ -25,7 +25,7 @@ func selected(t *testing.T) (b *running, x conn.Endpoint, c *net.UDPConn) {
 	return b, x, c
 }
 
-// kinds are those of the events that were told.
+// told returns the kinds of the reported events.
 func told(q queue[handshake.Event]) (all []handshake.EventKind) {
 	for len(q) > 0 {
 		all = append(all, (<-q).Kind)
@@ -33,8 +33,8 @@ func told(q queue[handshake.Event]) (all []handshake.EventKind) {
 	return all
 }
 
-// What comes over a path that works, while an initiation of ours is on its way there, waits for
-// whoever decides. All else passes.
+// An initiation that arrives on a working path, while one of ours is on its way there, waits for
+// a decision. All others pass.
 func TestInitiationsThatMayCrossWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours, answered, elsewhere bool
@@ -74,7 +74,7 @@ func TestInitiationsThatMayCrossWait(t *testing.T) {
 	}
 }
 
-// An initiation that waits goes to nobody until it is sent, and not at all to a peer that is gone.
+// An initiation that waits is sent to nobody until Initiate, and never to a peer that is gone.
 func TestOfferedInitiationsWait(t *testing.T) {
 	b, x, path := selected(t)
 	b.Listen(func() {})
@@ -84,7 +84,7 @@ func TestOfferedInitiationsWait(t *testing.T) {
 	if len(events) != 1 || events[0].Kind != handshake.Made || events[0].Peer != "x" || len(b.Events()) > 0 {
 		t.Fatalf("got %+v, want one initiation that is offered", events)
 	}
-	for range 2 { // The same again is no other one.
+	for range 2 { // the same one again is no second one
 		if err := b.Initiate("x", events[0].Initiation.Message); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestOfferedInitiationsWait(t *testing.T) {
 	if err := b.Initiate("x", events[0].Initiation.Message); !errors.Is(err, ErrNoCandidates) {
 		t.Errorf("to a peer that is gone: got %v, want ErrNoCandidates", err)
 	}
-	// Nobody takes any: what is more passes at once.
+	// Nobody reads the events: those beyond the queue pass at once.
 	b.Manage("x")
 	b.SetCandidates("x", direct(localAddr(path)))
 	x, _ = b.ParseEndpoint("peer:x")
@@ -107,8 +107,8 @@ func TestOfferedInitiationsWait(t *testing.T) {
 	expect(t, path, "what there was no room for", initiation(eventsKept))
 }
 
-// A device that works on both at once may accept a response after it has answered an
-// initiation: then it can read nothing of the session.
+// A device that processes both at once may accept a response after it has answered an initiation.
+// Then it can read nothing of the session.
 func TestResponseAcceptedAfterAnAnswerMakesADeadSession(t *testing.T) {
 	for name, mixed := range map[string]bool{"mixed up": true, "in order": false} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,8 @@ func TestResponseAcceptedAfterAnAnswerMakesADeadSession(t *testing.T) {
 	}
 }
 
-// The peer begins a session by our answer that we have given up since: we can send nothing by it.
+// The peer begins a session with our answer, but we have discarded it since: we can send nothing
+// in it.
 func TestSessionThatWasGivenUpBeginsDead(t *testing.T) {
 	b, x, c := selected(t)
 	events := newQueue[handshake.Event]()
@@ -171,8 +172,8 @@ func TestSessionThatWasGivenUpBeginsDead(t *testing.T) {
 	}
 }
 
-// Whether two initiations have undone each other is told by what happens to them, in whichever
-// order, and by the first response alone.
+// Whether two initiations have undone each other follows from the events, in any order, and from
+// the first response only.
 func TestWhatHappensToInitiationsIsTold(t *testing.T) {
 	for name, responseFirst := range map[string]bool{"we answer first": false, "the peer's answer is there first": true} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestWhatHappensToInitiationsIsTold(t *testing.T) {
 			expect(t, conn, "our response", responseOf(2, 9))
 			if !responseFirst {
 				answer(5)
-				answer(6) // somebody's who has seen it
+				answer(6) // from someone who has seen it
 			}
 			reply := make([]byte, sizeCookieReply)
 			reply[0] = typeCookieReply

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// FuzzFilter sends a peer's way what anybody may send, in the middle of two handshakes.
+// FuzzFilter sends arbitrary datagrams from a peer's address, in the middle of two handshakes.
 func FuzzFilter(f *testing.F) {
 	f.Add(initiation(5), responseOf(77, 5), sessionData(78))
 	f.Add(responseOf(77, 9), sessionData(77), stunRequest())
@@ -31,7 +31,7 @@ func FuzzFilter(f *testing.F) {
 		}
 		known := netip.MustParseAddrPort("192.0.2.1:1")
 		b.SetCandidates("x", direct(known))
-		_ = b.Send([][]byte{initiation(9)}, x) // It is closed, but remembers.
+		_ = b.Send([][]byte{initiation(9)}, x) // it is closed, but remembers
 		_ = b.Send([][]byte{responseOf(78, 5)}, x)
 
 		packets := [][]byte{first, second, third}
@@ -51,7 +51,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// ttlConn records with which TTL it was asked to send.
+// ttlConn records the TTL of each datagram.
 type ttlConn struct {
 	PacketConn
 	asked chan uint8
@@ -80,7 +80,7 @@ func TestProbeOverASocketThatWasHandedIn(t *testing.T) {
 	}
 }
 
-// wishConn records with which options it was asked to send.
+// wishConn records the options of each datagram.
 type wishConn struct {
 	PacketConn
 	asked chan SendOptions
@@ -91,7 +91,7 @@ func (c wishConn) WriteWith(b []byte, to netip.AddrPort, ttl int, dontFragment b
 	return c.WriteToUDPAddrPort(b, to)
 }
 
-// Probes alone are sent with DF, and only those that ask for it.
+// Only probes are sent with DF, and only if they ask for it.
 func TestProbesMayForbidFragmentsWhereTheSocketCan(t *testing.T) {
 	asked := make(chan SendOptions, 4)
 	b := start(t, NewPacket(func(port uint16) (PacketConn, error) {

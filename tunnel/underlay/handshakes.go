@@ -167,8 +167,9 @@ func (h *handshakes) answered(f *fanOut, data []byte) (proved conn.Endpoint, dea
 	return proved, dead
 }
 
-// responded notes our response and where it went. asked is when the device got the initiation, zero
-// if unknown. It replaces the last response, and reports whether that one was in vain.
+// responded notes our response and where it went. asked is when the device got the initiation,
+// zero if unknown. The response replaces the last one; vain reports whether that one led to no
+// session.
 func (h *handshakes) responded(f *fanOut, response []byte, to conn.Endpoint, asked time.Time) (vain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,32 +16,32 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// patience only bounds failure; nothing waits that long when it works.
+// patience only bounds failures: a passing test never waits that long.
 const patience = 30 * time.Second
 
-// kinds are the binds that must behave alike.
+// kinds are the binds, which must behave alike.
 var kinds = []struct {
 	name   string
 	make   func(Options) *Bind
-	ipv6   bool // serves IPv6 as well
-	sticky bool // answers from the address that was spoken to
-	empty  bool // tells empty datagrams from none
+	ipv6   bool // supports IPv6
+	sticky bool // answers from the address that the datagram was sent to
+	empty  bool // reports empty datagrams
 }{
 	{"New", New, true, lean, lean},
 	{"New with small buffers", newSpread, true, lean, lean},
-	// wireguard-go's bind forgets the local address of what it received with UDP_GRO,
-	// and an empty datagram makes it lose those that it received together with it.
+	// wireguard-go's bind loses the local address of datagrams that it received with UDP_GRO. An
+	// empty datagram makes it lose those that it received in the same call.
 	{"NewStd", NewStd, true, false, false},
 	{"NewPacket", func(o Options) *Bind { return NewPacket(listenLoopback, o) }, false, false, true},
 }
 
-// newSpread is New as it is without NET_ADMIN: on Linux data is spread over several sockets.
+// newSpread is New without NET_ADMIN: on Linux data is spread over several sockets.
 func newSpread(o Options) *Bind {
-	o.MostPerSocket = 212_992
+	o.MaxPerSocket = 212_992
 	return New(o)
 }
 
-// lean is whether New makes a bind of our own on this system.
+// lean reports whether New returns our own bind on this system.
 const lean = runtime.GOOS == "linux"
 
 func listenLoopback(port uint16) (PacketConn, error) {
@@ -55,13 +55,13 @@ func forEachKind(t *testing.T, test func(t *testing.T, make func(Options) *Bind)
 	}
 }
 
-// datagram is one that a Bind gave to the device.
+// datagram is a datagram that a Bind gave to the device.
 type datagram struct {
 	data []byte
 	ep   conn.Endpoint
 }
 
-// running is an open Bind with somebody reading it as the device does.
+// running is an open Bind with a reader in place of the device.
 type running struct {
 	*Bind
 	port uint16
@@ -122,9 +122,8 @@ func (r *running) next(t *testing.T) datagram {
 	}
 }
 
-// again does what brings a copy of a message that has come just before, and waits until it
-// has been kept from the device; or given to it, where the machine was so slow that it is no
-// copy any more.
+// again causes a copy of a message that has just arrived, and waits until it is dropped. On a
+// slow machine it may no longer count as a copy; then the device gets it.
 func (r *running) again(t *testing.T, bring func()) {
 	t.Helper()
 	before := r.counters.copies.Load()
@@ -143,7 +142,7 @@ func (r *running) again(t *testing.T, bring func()) {
 	}
 }
 
-// direct are the paths from our own socket to the addresses.
+// direct returns the paths from our own socket to the addresses.
 func direct(addrs ...netip.AddrPort) []peer.Path {
 	paths := make([]peer.Path, len(addrs))
 	for i, a := range addrs {
@@ -198,8 +197,8 @@ func read(t *testing.T, c *net.UDPConn) ([]byte, netip.AddrPort) {
 	return b[:n], unmapped(from)
 }
 
-// expectSilence fails if anything has arrived on the socket. The caller has made sure
-// that whatever was to be sent has been.
+// expectSilence fails if anything has arrived on the socket. The caller has made sure that
+// everything was sent.
 func expectSilence(t *testing.T, c *net.UDPConn) {
 	t.Helper()
 	b := make([]byte, 1<<16)
@@ -211,7 +210,7 @@ func expectSilence(t *testing.T, c *net.UDPConn) {
 	}
 }
 
-// data makes a WireGuard data message of a size, told apart by n.
+// data returns a WireGuard data message of a size, identified by n.
 func data(n uint64, size int) []byte {
 	b := make([]byte, size)
 	b[0] = typeData

@@ -24,7 +24,7 @@ const leanBatch = 64
 type leanBind struct {
 	log            *slog.Logger
 	rcvbuf, sndbuf int // bytes
-	mostPerSocket  int // bytes; 0: unlimited
+	maxPerSocket   int // bytes; 0: unlimited
 	senders        sync.Pool
 	// System calls, replaced in tests.
 	sendmsg func(fd uintptr, m *unix.Msghdr) unix.Errno
@@ -58,7 +58,7 @@ type socket struct {
 
 func newLean(o Options) *leanBind {
 	b := &leanBind{
-		log: o.Logger, rcvbuf: o.ReceiveBuffer, sndbuf: o.SendBuffer, mostPerSocket: o.MostPerSocket,
+		log: o.Logger, rcvbuf: o.ReceiveBuffer, sndbuf: o.SendBuffer, maxPerSocket: o.MaxPerSocket,
 		sendmsg: sendmsg, steer: steer, onError: func(netip.AddrPort, icmpError) {},
 	}
 	if b.log == nil {
@@ -155,8 +155,8 @@ func (b *leanBind) listen(network string, port uint16) (*socket, error) {
 // arrive even if the MTU was overestimated.
 func (b *leanBind) configure(fd int, is6 bool) error {
 	rcvbuf := b.rcvbuf
-	if b.mostPerSocket > 0 {
-		rcvbuf = min(rcvbuf, b.mostPerSocket)
+	if b.maxPerSocket > 0 {
+		rcvbuf = min(rcvbuf, b.maxPerSocket)
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, rcvbuf) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, rcvbuf)

@@ -12,11 +12,11 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// leanOf is the inside of a Bind made by New.
+// leanOf returns the inner bind of a Bind made by New.
 func leanOf(b *Bind) *leanBind { return b.inner.(*leanBind) }
 
-// refusing makes the bind's calls fail as the function says; it is told the number of
-// datagrams and whether a source address is set.
+// refusing makes the bind's system calls fail as refuse says. It gets the number of datagrams and
+// whether a source address is set.
 func refusing(b *Bind, refuse func(datagrams int, source bool) unix.Errno) {
 	lean := leanOf(b)
 	lean.sendmsg = func(fd uintptr, m *unix.Msghdr) unix.Errno {
@@ -31,7 +31,7 @@ func refusing(b *Bind, refuse func(datagrams int, source bool) unix.Errno) {
 func TestSendFallsBack(t *testing.T) {
 	for name, test := range map[string]struct {
 		refuse     func(datagrams int, source bool) unix.Errno
-		segmentsOn bool // UDP_SEGMENT is used afterwards
+		segmentsOn bool // whether UDP_SEGMENT is used afterwards
 		sourceKept bool
 	}{
 		"nothing is wrong": {func(int, bool) unix.Errno { return 0 }, true, true},
@@ -116,7 +116,7 @@ func TestSendErrorOfOneRunDoesNotStopTheOthers(t *testing.T) {
 	bind := New(Options{})
 	refusing(bind, func(n int, _ bool) unix.Errno {
 		if n == 3 {
-			return unix.EPERM // A packet filter's refusal.
+			return unix.EPERM // as a packet filter causes
 		}
 		return 0
 	})
@@ -169,8 +169,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Loopback hands over a UDP_SEGMENT datagram whole, so one recvmsg may give more
-// datagrams than the batch has room for.
+// Loopback delivers a UDP_SEGMENT datagram whole, so one recvmsg may return more datagrams than
+// the batch has room for.
 func TestDatagramsBeyondTheBatchAreKept(t *testing.T) {
 	b := New(Options{})
 	fns, port, err := b.Open(0)
@@ -275,7 +275,7 @@ func TestKernelWithoutIPv6(t *testing.T) {
 		}
 	}
 	b := start(t, New(Options{}))
-	leanOf(b.Bind).v6.Swap(nil).conn.Close() // As if the kernel had none.
+	leanOf(b.Bind).v6.Swap(nil).conn.Close() // as if the kernel had no IPv6
 	ep, err := b.ParseEndpoint("[::1]:9")
 	if err != nil {
 		t.Fatal(err)

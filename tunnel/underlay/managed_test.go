@@ -14,19 +14,19 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// completed is what is told of a session that has begun.
+// completed is a report about a session that has begun.
 type completed struct {
 	id   string
 	path peer.Path
 }
 
-// decide has a Bind's initiations pass at once, and tells of the events.
+// decide makes a Bind's initiations pass at once, and passes on the events.
 func decide(b *Bind, tell func(handshake.Event)) {
 	b.Listen(func() {
 		for _, e := range b.Events() {
 			switch e.Kind {
 			case handshake.Made:
-				_ = b.Initiate(e.Peer, e.Initiation.Message) // as to anybody who is away
+				_ = b.Initiate(e.Peer, e.Initiation.Message) // as for a peer that does not answer
 			case handshake.Arrived:
 				b.Deliver(e.Initiation)
 			}
@@ -35,7 +35,7 @@ func decide(b *Bind, tell func(handshake.Event)) {
 	})
 }
 
-// began puts what is told of sessions that live.
+// began returns a function that queues the sessions that have begun alive.
 func began(done queue[completed]) func(handshake.Event) {
 	return func(e handshake.Event) {
 		if e.Kind == handshake.Began {
@@ -71,8 +71,8 @@ func expect(t *testing.T, c *net.UDPConn, what string, want []byte) {
 	}
 }
 
-// nothing fails if a handshake was reported. Callbacks come before the next of read and
-// next that their message leads to.
+// nothing fails if a handshake was reported. Callbacks run before the read or next that returns
+// their message.
 func (q queue[T]) nothing(t *testing.T) {
 	t.Helper()
 	if len(q) > 0 {
@@ -80,14 +80,14 @@ func (q queue[T]) nothing(t *testing.T) {
 	}
 }
 
-// sessionData is a data message with a receiver index.
+// sessionData returns a data message with a receiver index.
 func sessionData(receiver uint32) []byte {
 	b := data(1, 48)
 	binary.LittleEndian.PutUint32(b[4:], receiver)
 	return b
 }
 
-// responseOf is a response with a sender index of its own.
+// responseOf returns a response with its own sender index.
 func responseOf(sender, receiver uint32) []byte {
 	b := response(receiver)
 	binary.LittleEndian.PutUint32(b[4:], sender)
@@ -119,7 +119,7 @@ func TestManagedEndpointIsKnownBeforeAnyPathIs(t *testing.T) {
 	if err := b.Send([][]byte{data(1, 48)}, x); !errors.Is(err, ErrNoCandidates) {
 		t.Errorf("send to a forgotten peer: got %v, want %v", err, ErrNoCandidates)
 	}
-	b.SetSelected("x", peer.Direct(localAddr(c))) // Nobody is there to have it.
+	b.SetSelected("x", peer.Direct(localAddr(c))) // nobody listens there
 	if _, err := b.ParseEndpoint("peer:x"); err == nil || b.PathTo("x").IsValid() {
 		t.Error("a forgotten id is still known")
 	}
@@ -160,7 +160,7 @@ func TestManagedPeersResponseGoesToTheSourceOfTheInitiation(t *testing.T) {
 		mustSend(t, b, x, response(5))
 		expect(t, source, "source of the initiation", response(5))
 		expectSilence(t, chosen)
-		// Of an initiation that nobody remembers, data's way is the best guess.
+		// For a forgotten initiation, the path of data is the best guess.
 		mustSend(t, b, x, response(6))
 		expect(t, chosen, "selected", response(6))
 	})
@@ -176,12 +176,12 @@ func TestInitiatorLearnsThePathOfTheResponseThatTheDeviceTook(t *testing.T) {
 		expect(t, living, "second candidate", initiation(5))
 		write(t, living, responseOf(77, 5), b.addr())
 		b.next(t)
-		mustSend(t, b, x, sessionData(76)) // Of the session before.
+		mustSend(t, b, x, sessionData(76)) // of the session before
 		expect(t, dead, "the session before", sessionData(76))
 		done.nothing(t)
 
-		// The first message of the session takes the path of the response, whatever is
-		// selected; those after it do as they are told.
+		// The session's first message takes the path of the response, whatever path is selected;
+		// later ones take the selected path.
 		b.SetSelected("x", peer.Direct(localAddr(chosen)))
 		mustSend(t, b, x, sessionData(77))
 		expect(t, living, "the path of the response", sessionData(77))
@@ -205,9 +205,9 @@ func TestForgedResponsesMoveNothing(t *testing.T) {
 	mustSend(t, b, x, initiation(5))
 	expect(t, c, "initiation", initiation(5))
 	for i := range uint32(10) {
-		write(t, forger, responseOf(100+i, 5), b.addr()) // He reads along, but has no key.
+		write(t, forger, responseOf(100+i, 5), b.addr()) // can read the traffic, but has no key
 		b.next(t)
-		write(t, forger, responseOf(200+i, 6), b.addr()) // He guesses.
+		write(t, forger, responseOf(200+i, 6), b.addr()) // guesses the index
 		b.next(t)
 	}
 	mustSend(t, b, x, sessionData(200))
@@ -221,7 +221,7 @@ func TestForgedResponsesMoveNothing(t *testing.T) {
 	if got := done.next(t); got.path != peer.Direct(localAddr(c)) {
 		t.Errorf("handshake over %v, want %v", got.path, localAddr(c))
 	}
-	b.again(t, func() { write(t, forger, responseOf(77, 5), b.addr()) }) // Too late.
+	b.again(t, func() { write(t, forger, responseOf(77, 5), b.addr()) }) // too late
 	mustSend(t, b, x, sessionData(77))
 	expect(t, c, "data", sessionData(77))
 	done.nothing(t)
@@ -253,7 +253,7 @@ func TestResponderLearnsThePathOfTheSessionsFirstData(t *testing.T) {
 		b.next(t)
 		mustSend(t, b, x, responseOf(77, 5))
 		b.again(t, func() { write(t, slow, initiation(5), b.addr()) })
-		expect(t, fast, "source of the first copy", responseOf(77, 5)) // Lost on the way, say.
+		expect(t, fast, "source of the first copy", responseOf(77, 5)) // say it was lost on the way
 		expect(t, slow, "source of the second copy", responseOf(77, 5))
 
 		write(t, stranger, sessionData(77), b.addr())
@@ -271,7 +271,7 @@ func TestResponderLearnsThePathOfTheSessionsFirstData(t *testing.T) {
 		expect(t, slow, "what the handshake proved", sessionData(3))
 		write(t, fast, sessionData(77), b.addr())
 		b.next(t)
-		done.nothing(t) // Only the first counts.
+		done.nothing(t) // only the first counts
 		expectSilence(t, stranger)
 	})
 }
@@ -292,13 +292,13 @@ func TestLearnedPathAnswersFromTheAddressSpokenTo(t *testing.T) {
 			write(t, c, sessionData(77), second)
 			b.next(t)
 			done.next(t)
-			b.SetSelected("x", peer.Direct(localAddr(c))) // The same path.
+			b.SetSelected("x", peer.Direct(localAddr(c))) // the same path
 			for _, want := range []netip.AddrPort{second, b.addr()} {
 				mustSend(t, b, x, data(1, 48))
 				if _, from := read(t, c); from != want {
 					t.Errorf("data came from %v, want %v", from, want)
 				}
-				x.ClearSrc() // As the device does when a handshake is not answered.
+				x.ClearSrc() // as the device does when a handshake is not answered
 			}
 		})
 	}

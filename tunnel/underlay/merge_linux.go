@@ -8,17 +8,18 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// Several sockets have no common order, but the counters of data messages show in which order they
-// were sent. A lane is read only until a session's next block begins, and that block is delivered
-// once the lanes of earlier blocks are empty. A block's datagrams arrived before the next block's.
-// So a lane that is empty after the next block was read holds nothing more of the earlier block.
+// Several sockets have no common order, but the counters of data messages show the order in which
+// they were sent. A lane is read only until a session's next block begins. That block is
+// delivered once the lanes of earlier blocks are empty. Since a block's datagrams arrive before
+// the next block's, a lane that is empty after the next block was read holds nothing more of the
+// earlier block.
 //
 // A lane that is never empty, because a stranger fills it, would block the others for ever if what
 // they wait for was lost. So they continue after a while (longestWait).
 //
-// With many sessions the first datagram in one lane may wait for one that is behind another in
-// another lane. They do not all wait for each other, since the one that arrived first has nothing
-// before it. Only losses can cause that; then the longest waiter goes first.
+// With many sessions, the first datagram in one lane may wait for one that is behind another in
+// another lane. They cannot all wait for each other, since the one that arrived first has nothing
+// before it, unless datagrams were lost. Then the one that has waited longest goes first.
 
 const (
 	// sessionsKept bounds the sessions whose order is tracked, in a table indexed by the lowest
@@ -30,7 +31,7 @@ const (
 	laneTurn = 1 << blockShift
 	// longestWait is how many calls a lane may wait for earlier ones: as many as all of them
 	// deliver in their turns.
-	longestWait = mostLanes * laneTurn
+	longestWait = maxLanes * laneTurn
 )
 
 // progress is how far a session's delivery has come.

@@ -14,10 +14,10 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// onOneProcessor keeps the test's goroutine on one: loopback may reorder what a thread sends
-// from one after the other.
+// onOneProcessor pins the test's goroutine to one processor: loopback may reorder datagrams that
+// a thread sends from different processors.
 func onOneProcessor(t *testing.T) {
-	runtime.LockOSThread() // Never undone: the thread ends with the test's goroutine.
+	runtime.LockOSThread() // never undone: the thread ends with the test's goroutine
 	var all, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func onOneProcessor(t *testing.T) {
 	}
 }
 
-// ordered is a sender of sessions and the expectation that each arrives in order.
+// ordered sends data of several sessions and checks that each arrives in order.
 type ordered struct {
 	*running
 	from *Bind
@@ -55,7 +55,7 @@ func newOrdered(t *testing.T, sessions int) *ordered {
 	return o
 }
 
-// send sends a run of a session's, or loses it.
+// send sends a run of a session, or drops it.
 func (o *ordered) send(t *testing.T, session, datagrams int, lost bool) {
 	t.Helper()
 	var run [][]byte
@@ -71,7 +71,7 @@ func (o *ordered) send(t *testing.T, session, datagrams int, lost bool) {
 	}
 }
 
-// expect receives datagrams, and fails if one comes after a later one.
+// expect receives datagrams, and fails if one arrives after a later one.
 func (o *ordered) expect(t *testing.T, datagrams int) {
 	t.Helper()
 	for range datagrams {
@@ -84,8 +84,7 @@ func (o *ordered) expect(t *testing.T, datagrams int) {
 	}
 }
 
-// What comes while there is no loss is delivered in each session's order. Of a single
-// session that holds with losses, too.
+// Without losses each session is delivered in order. With a single session, losses do not matter.
 func TestSpreadKeepsTheOrder(t *testing.T) {
 	for name, test := range map[string]struct {
 		sessions int
@@ -101,7 +100,7 @@ func TestSpreadKeepsTheOrder(t *testing.T) {
 			o, rng := newOrdered(t, test.sessions), rand.New(rand.NewPCG(1, 2))
 			for range 100 {
 				sent := 0
-				for range 30 { // At most 44 × 30 × 100 bytes, which one socket's buffer could hold.
+				for range 30 { // at most 44 × 30 × 100 bytes, which fit one socket's buffer
 					session, run, lost := rng.IntN(test.sessions), 1+rng.IntN(44), rng.Float64() < test.loss
 					if o.send(t, session, run, lost); !lost {
 						sent += run
@@ -116,7 +115,7 @@ func TestSpreadKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// With many sessions losses may cost order, but never a datagram.
+// With many sessions losses may break the order, but no datagram is lost.
 func TestSpreadDeliversAllInSpiteOfLosses(t *testing.T) {
 	o, rng := newOrdered(t, 40), rand.New(rand.NewPCG(1, 2))
 	for range 100 {
@@ -133,7 +132,7 @@ func TestSpreadDeliversAllInSpiteOfLosses(t *testing.T) {
 	}
 }
 
-// stalled is an open bind that nobody reads, but for the test.
+// stalled is an open bind that only the test reads.
 type stalled struct {
 	receive conn.ReceiveFunc
 	spread  *spread
@@ -155,18 +154,18 @@ func newStalled(t *testing.T) *stalled {
 	})
 	return &stalled{
 		receive: fns[0], spread: leanOf(bind).v4.Load().spread, at: netip.AddrPortFrom(loopback4, port),
-		from: plain(t, loopback4), queued: make([]uint32, mostLanes),
+		from: plain(t, loopback4), queued: make([]uint32, maxLanes),
 	}
 }
 
-// send sends, and waits until it has arrived.
+// send sends a datagram and waits until it has arrived.
 func (s *stalled) send(t *testing.T, b []byte) {
 	t.Helper()
 	write(t, s.from, b, s.at)
 	_, s.queued = queued(t, s.spread, s.queued)
 }
 
-// take gives a batch.
+// take returns a batch.
 func (s *stalled) take(t *testing.T) (all [][]byte) {
 	t.Helper()
 	bufs, sizes, eps := make([][]byte, leanBatch), make([]int, leanBatch), make([]conn.Endpoint, leanBatch)
@@ -190,7 +189,7 @@ func (s *stalled) take(t *testing.T) (all [][]byte) {
 	return all
 }
 
-// After losses two sessions may wait for each other. Neither may stay where it is.
+// After losses two sessions may wait for each other. Neither may wait for ever.
 func TestSessionsDoNotBlockEachOther(t *testing.T) {
 	s := newStalled(t)
 	for session := range uint32(2) {
@@ -206,7 +205,7 @@ func TestSessionsDoNotBlockEachOther(t *testing.T) {
 	}
 }
 
-// Whoever floods one socket leaves the others their share.
+// A flood of one socket leaves the others their turns.
 func TestFloodOfOneSocketLeavesTheOthersTheirTurn(t *testing.T) {
 	s := newStalled(t)
 	for n := range uint32(4 * laneTurn) {
@@ -224,8 +223,8 @@ func TestFloodOfOneSocketLeavesTheOthersTheirTurn(t *testing.T) {
 	t.Errorf("more than %d datagrams came first", laneTurn)
 }
 
-// What waits for datagrams that were lost goes on, though strangers never leave the socket empty
-// to which those would have come.
+// A lane that waits for lost datagrams continues, although a stranger's flood never leaves the
+// socket empty on which they would have arrived.
 func TestFloodDoesNotHoldUpWhatWaitsForLosses(t *testing.T) {
 	s := newStalled(t)
 	s.send(t, numbered(1, 62, 32))
@@ -240,7 +239,7 @@ func TestFloodDoesNotHoldUpWhatWaitsForLosses(t *testing.T) {
 		}
 	}
 	flood(2 * leanBatch)
-	s.send(t, numbered(1, 64, 32)) // 63 is lost.
+	s.send(t, numbered(1, 64, 32)) // 63 is lost
 	for before := 0; before <= longestWait+2*leanBatch; {
 		got := s.take(t)
 		if slices.ContainsFunc(got, func(b []byte) bool { return b[0] == typeData }) {
@@ -252,13 +251,13 @@ func TestFloodDoesNotHoldUpWhatWaitsForLosses(t *testing.T) {
 	t.Errorf("more than %d datagrams of strangers came first", longestWait)
 }
 
-// Whoever sends decides what a lane finds, and into how many datagrams it was cut.
+// The sender decides what a lane holds, and into how many datagrams it is cut.
 func FuzzLane(f *testing.F) {
 	f.Add(numbered(1, 64, 32), 32)
 	f.Add(bytes.Repeat(numbered(1, 64, 48), 3), 48)
 	f.Add(initiation(1), 7)
 	f.Fuzz(func(t *testing.T, rest []byte, segment int) {
-		if len(rest) == 0 || segment <= 0 { // accept gives neither
+		if len(rest) == 0 || segment <= 0 { // accept returns neither
 			return
 		}
 		l := &lane{receiver: &receiver{rest: rest, segment: segment}}

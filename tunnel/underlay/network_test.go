@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Whoever has a /48 or a /24 can show the cookies of all its sources. Neither strangers nor
-// peers with a cookie may be locked out by that.
+// Someone who has a /48 or a /24 can show the cookies of all its sources. That must not lock out
+// strangers or peers with a cookie.
 func TestOneNetworkLocksNobodyOut(t *testing.T) {
 	for name, source := range map[string]func(n int) netip.Addr{
 		"IPv6": func(n int) netip.Addr {
@@ -45,10 +45,12 @@ func TestOneNetworkLocksNobodyOut(t *testing.T) {
 				for n := range 256 {
 					hostile = append(hostile, proven(source(n)))
 				}
-				// One in the very network has no cookie, but is at a peer's address.
+				// A client in the attacker's own network has no cookie, but is at a peer's
+				// address.
 				peers := &handshaker{from: peer.Direct(netip.AddrPortFrom(source(9), 2000))}
 				peers.Init(device.NoisePublicKey(key))
-				// One network in a thousand shares its limit with the hostile one, by the seed.
+				// By chance of the seed, one network in a thousand shares its limit with the
+				// attacker's.
 				elsewhere := netip.MustParseAddr("198.51.100.7")
 				for a.networks.of(networkOf(elsewhere)) == a.networks.of(networkOf(source(0))) {
 					elsewhere = netip.AddrFrom4([4]byte{198, 51, elsewhere.As4()[2] + 1, 7})

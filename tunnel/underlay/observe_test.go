@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// observing makes an observed to which the addresses are paths of peers.
+// observing returns an observed whose peers have the given paths.
 func observing(known ...netip.AddrPort) *observed {
 	return &observed{paths: &pathBook{all: func() map[peer.Path]struct{} {
 		all := make(map[peer.Path]struct{})
@@ -26,12 +26,12 @@ func (o *observed) observations() (all Observations) {
 	return all
 }
 
-// begin is when the tests begin; the n-th event of one comes n seconds later.
+// begin is when the tests begin; event n of a test comes n seconds later.
 var begin = time.Unix(1_800_000_000, 0)
 
 func second(n int) time.Time { return begin.Add(time.Duration(n) * time.Second) }
 
-// stranger is the n-th address that is nobody's.
+// stranger returns the n-th address that is no peer's.
 func stranger(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), uint16(1000+n))
 }
@@ -46,7 +46,7 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 		o.initiationCame(initiation(uint32(i)), peer.Direct(a), true, second(i))
 	}
 	var got []InitiationSeen
-	for _, i := range []int{1, 3, 4, 5} { // Another port of a stranger is the same stranger.
+	for _, i := range []int{1, 3, 4, 5} { // another port of a stranger counts as the same stranger
 		got = append(got, InitiationSeen{second(i), from[i], i != 1 && i != 5, [sizeInitiation]byte(initiation(uint32(i)))})
 	}
 	if all := o.observations(); !slices.Equal(all.Initiations, got) {
@@ -91,14 +91,14 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	}
 }
 
-// Who forges a peer's source address must not make it seem as if nothing but his own came
-// from there.
+// Someone who forges a peer's source address must not make it seem as if only their own
+// initiations came from there.
 func TestForgedInitiationTakesNoPlaceOfAGenuineOne(t *testing.T) {
 	for name, forge := range map[string]func(o *observed, now time.Time){
 		"for another key": func(o *observed, now time.Time) { o.initiationCame(initiation(9), peer.Direct(known), false, now) },
 		"for our key": func(o *observed, now time.Time) {
 			o.initiationCame(initiation(9), peer.Direct(known), true, now)
-			o.initiationAnswered(7, peer.Direct(known), "cloud") // A copy was answered again.
+			o.initiationAnswered(7, peer.Direct(known), "cloud") // a copy was answered again
 		},
 	} {
 		for _, id := range []string{"", "cloud"} {
@@ -119,11 +119,11 @@ func TestForgedInitiationTakesNoPlaceOfAGenuineOne(t *testing.T) {
 	}
 }
 
-// The device was about to answer when another came from the same source.
+// Another initiation arrived from the same source just before the device answered.
 func TestWhatIsNotAnsweredIsNotTakenForGenuine(t *testing.T) {
 	o := observing(known)
 	for i, from := range []netip.AddrPort{known, stranger(1)} {
-		o.initiationAnswered(7, peer.Direct(from), "") // nothing came
+		o.initiationAnswered(7, peer.Direct(from), "") // nothing arrived
 		o.initiationCame(initiation(8), peer.Direct(from), true, second(2*i))
 		o.initiationAnswered(7, peer.Direct(from), "")
 		o.initiationCame(initiation(9), peer.Direct(from), true, second(2*i+1))
@@ -137,8 +137,8 @@ func TestWhatIsNotAnsweredIsNotTakenForGenuine(t *testing.T) {
 	}
 }
 
-// What the device answers shows by the index of the response: one that goes to peer:ID, and
-// one to an address.
+// The index of a response shows which initiation the device answered, whether the response goes
+// to peer:ID or to an address.
 func TestAnsweredInitiationsAreKept(t *testing.T) {
 	for name, managed := range map[string]bool{"managed": true, "not managed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestForgedResponseTakesNoPlaceOfOneThatFits(t *testing.T) {
 	}
 }
 
-// A peer can answer from any number of forged sources, for it knows the index.
+// A peer can respond from any number of forged sources, since it knows the index.
 func TestResponsesOfOnePeerTakeOnePlace(t *testing.T) {
 	o := observing(known)
 	o.responseCame(response(7), peer.Direct(known), "cloud", begin, begin)
@@ -196,7 +196,7 @@ func TestResponsesOfOnePeerTakeOnePlace(t *testing.T) {
 		{second(knownKept + 100), last, "hostile", begin, [sizeResponse]byte(response(9))},
 	}
 	got := o.observations().Responses
-	slices.SortFunc(got[:2], func(a, b ResponseSeen) int { return strings.Compare(b.Peer, a.Peer) }) // of one moment
+	slices.SortFunc(got[:2], func(a, b ResponseSeen) int { return strings.Compare(b.Peer, a.Peer) }) // both have the same time
 	if !slices.Equal(got, want) {
 		t.Errorf("got %d responses, %v, want %v", len(got), got[:min(len(got), 3)], want)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Whole and half intervals between events try the exact bounds.
+// Whole and half intervals between events test the exact bounds.
 func TestPaceAgainstAnOracle(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -22,9 +22,9 @@ type ttlWriter interface {
 	WriteToTTL(b []byte, to netip.AddrPort, ttl uint8) (int, error)
 }
 
-// refusalTeller is a PacketConn that reports the ICMP errors of a simulated network, with the
-// reasons of [Unreachable]. f is called until Close returns.
-type refusalTeller interface {
+// unreachableReporter is a PacketConn that reports the ICMP errors of a simulated network, with the
+// reasons of [Unreachable]. It calls f until Close returns.
+type unreachableReporter interface {
 	OnUnreachable(f func(to netip.AddrPort, by netip.Addr, reason string))
 }
 
@@ -49,7 +49,7 @@ func (b *packetBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		_ = c.Close()
 		return nil, 0, fmt.Errorf("local address of the datagram socket: %w", err)
 	}
-	if t, ok := c.(refusalTeller); ok && b.onError != nil {
+	if t, ok := c.(unreachableReporter); ok && b.onError != nil {
 		t.OnUnreachable(func(to netip.AddrPort, by netip.Addr, reason string) {
 			b.onError(unmapped(to), icmpError{reason: reason, by: by})
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// readTTL waits for a datagram and gives its TTL or hop limit.
+// readTTL waits for a datagram and returns its TTL or hop limit.
 func readTTL(t *testing.T, c *net.UDPConn) int {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -86,7 +86,7 @@ func TestProbeTravelsWithItsTTL(t *testing.T) {
 	}
 }
 
-// mtuDiscovery is the socket's way to treat DF.
+// mtuDiscovery returns how the socket treats DF.
 func mtuDiscovery(t *testing.T, fd uintptr) int {
 	t.Helper()
 	v, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER)
@@ -135,8 +135,8 @@ func TestProbeThatIsTooLongForTheInterface(t *testing.T) {
 	}
 }
 
-// While a probe forbids fragments on the socket, data that needs them is refused, and must
-// be sent once the probe is gone.
+// While a probe forbids fragments on the socket, data that needs them is refused. It must be sent
+// again after the probe.
 func TestDataThatMetAProbeIsSentAgain(t *testing.T) {
 	bind := New(Options{})
 	calls := 0
@@ -155,7 +155,7 @@ func TestDataThatMetAProbeIsSentAgain(t *testing.T) {
 
 func TestProbeOverAFamilyThatIsMissing(t *testing.T) {
 	b := start(t, New(Options{}))
-	leanOf(b.Bind).v6.Swap(nil).conn.Close() // As if the kernel had none.
+	leanOf(b.Bind).v6.Swap(nil).conn.Close() // as if the kernel had no IPv6
 	err := b.WriteProbe(stunRequest(), peer.Direct(netip.MustParseAddrPort("[::1]:9")), SendOptions{TTL: 1})
 	if !errors.Is(err, unix.EAFNOSUPPORT) {
 		t.Errorf("got %v, want %v", err, unix.EAFNOSUPPORT)

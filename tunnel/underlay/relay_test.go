@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// relayedPacket is one that was given to a relay.
+// relayedPacket is a packet that was given to a relay.
 type relayedPacket struct {
 	data []byte
 	to   netip.AddrPort
@@ -39,7 +39,7 @@ func TestRelayIsASecondWayInAndOut(t *testing.T) {
 
 		buf := data(1, 1452)
 		deliver(buf, beyond)
-		clear(buf) // It must not be kept.
+		clear(buf) // the packet must not be kept
 		got := b.next(t)
 		if !bytes.Equal(got.data, data(1, 1452)) || got.ep.DstToString() != "203.0.113.8:51820 via relay-1" {
 			t.Errorf("the device got %.20x from %s", got.data, got.ep.DstToString())
@@ -102,8 +102,8 @@ func TestRelayErrorIsNamed(t *testing.T) {
 	}
 }
 
-// The device hands batches of its own; what is left in a slot must never be taken for
-// the datagram of another.
+// The device's batches may contain old data. The remains in a slot must never be taken for
+// another datagram.
 func TestRelayedDatagramsFillTheBatchInOrder(t *testing.T) {
 	b := New(Options{})
 	fns, _, err := b.Open(0)
@@ -154,7 +154,7 @@ func TestRelayedDatagramsFillTheBatchInOrder(t *testing.T) {
 }
 
 func TestRelayedDatagramsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
-	b := New(Options{}) // Nobody reads it.
+	b := New(Options{}) // nobody reads it
 	deliver, remove := b.AddRelay("relay-1", func([][]byte, netip.AddrPort) error { return nil })
 	defer remove()
 	for range relayQueue + 7 {
@@ -250,9 +250,9 @@ func TestServersGetTheirMessagesFirst(t *testing.T) {
 				t.Errorf("taken: got %q, want %q", got, want)
 			}
 		}
-		write(t, turn, []byte{0x7f, 9, 9, 9}, b.addr()) // Nobody's.
-		write(t, other, channel, b.addr())              // Another's.
-		write(t, turn, stunRequest(), b.addr())         // Somebody else's.
+		write(t, turn, []byte{0x7f, 9, 9, 9}, b.addr()) // nobody's
+		write(t, other, channel, b.addr())              // from another address
+		write(t, turn, stunRequest(), b.addr())         // not the server's
 		if got := stun.next(t); !bytes.Equal(got, stunRequest()) {
 			t.Errorf("OnSTUN: got %x, want what no server took", got)
 		}
@@ -267,7 +267,7 @@ func TestServersGetTheirMessagesFirst(t *testing.T) {
 		if got := stun.next(t); !bytes.Equal(got, mine) {
 			t.Errorf("OnSTUN after removal: got %x, want what came", got)
 		}
-		write(t, turn, data(1, 32), b.addr()) // WireGuard is never a server's.
+		write(t, turn, data(1, 32), b.addr()) // WireGuard never belongs to a server
 		b.next(t)
 		if c := b.Counters(); c.Server != 3 || c.Dropped["channel-data"] < 1 || c.STUN != 2 {
 			t.Errorf("got %d taken, %d dropped, %d STUN; want 3, 2, 2", c.Server, c.Dropped["channel-data"], c.STUN)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls counts a bind's system calls by the number of datagrams in them.
+// calls counts a bind's sends by the number of datagrams in each call.
 func calls(b *Bind, refuse func(size, datagrams int) unix.Errno) (many, single *int) {
 	many, single = new(int), new(int)
 	leanOf(b).sendmsg = func(fd uintptr, m *unix.Msghdr) unix.Errno {
@@ -44,10 +44,10 @@ func TestRefusedSegmentSizeIsRememberedPerEndpoint(t *testing.T) {
 				bufs         [][]byte
 				many, single int
 			}{
-				{"near", long, 1, 3}, // Refused, then one by one.
+				{"near", long, 1, 3}, // refused, then one by one
 				{"near", long, 0, 3},
 				{"near", short, 1, 0},
-				{"far", long, 1, 3}, // Another endpoint may have another link.
+				{"far", long, 1, 3}, // another endpoint may use another link
 				{"near", long, 0, 3},
 				{"routes change", long, 1, 3},
 				{"near", long, 0, 3},
@@ -119,7 +119,7 @@ func TestLimitIsForgottenAfterMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, ep := newLean(Options{}), newLeanEndpoint(beyond, loopback4)
 		b.remember(ep, 1452)
-		b.remember(ep, 1460) // Found by another goroutine meanwhile.
+		b.remember(ep, 1460) // found by another goroutine meanwhile
 		time.Sleep(limitLifetime - time.Nanosecond)
 		if !ep.tooLong(1452, b.routes.Load()) || ep.tooLong(1451, b.routes.Load()) {
 			t.Error("want segments from 1452 bytes on to be too long")

@@ -47,11 +47,12 @@ func transactionOf(p []byte) (tx transactionID) {
 }
 
 // spoken knows which of our addresses a remote address sends to. On a host with several addresses
-// the system may choose another one, and then nothing reaches a peer whose NAT admits only what it
-// has sent to. So an answer leaves from the address that its request came to. Only authentic
-// requests are answered, so from then on everything to that remote address leaves from there, until
-// requests from there go unanswered. A peer that forges another's source address can thus change
-// the address we use for it, but only while nothing is known about that remote address.
+// the system may choose another one, and then nothing reaches a peer whose NAT admits only
+// packets from addresses that the peer has sent to. So an answer leaves from the address to which
+// its request came. Only authentic requests are answered. From then on everything to that remote
+// address leaves from there, until requests from there go unanswered. A peer that forges
+// another's source address can thus change the address we use for it, but only while nothing is
+// known about that remote address.
 type spoken struct {
 	now func() time.Time
 	mu  sync.Mutex // guards what follows
@@ -110,8 +111,8 @@ func (s *spoken) endpoint(a netip.AddrPort) conn.Endpoint {
 	return nil
 }
 
-// came notes a STUN message about to be handled; call done afterwards.
-func (s *spoken) came(p []byte, from conn.Endpoint) (done func()) {
+// received notes a STUN message about to be handled; call done afterwards.
+func (s *spoken) received(p []byte, from conn.Endpoint) (done func()) {
 	if _, ok := from.(sharable); !ok || !from.SrcIP().IsValid() {
 		return func() {}
 	}
@@ -145,9 +146,9 @@ func (e *speaking) wasAsked(tx transactionID) bool {
 }
 
 // answering returns the endpoint for an answer to a request being handled, nil for any other
-// message. changed reports whether our address differs from the one that the remote address sent to
-// before. An address that is heard and answers stays: a remote that sends to two of ours can be
-// answered from either.
+// message. changed reports whether our address differs from the one that the remote address sent
+// to before. A source address is kept while answers to requests from it arrive: a remote that
+// sends to two of our addresses can be answered from either.
 func (s *spoken) answering(p []byte, to netip.AddrPort) (ep conn.Endpoint, changed bool) {
 	if len(p) < stunHeaderSize || p[0] != stunAnswerByte {
 		return nil, false
@@ -194,7 +195,7 @@ func (s *spoken) asking(p []byte, to netip.AddrPort) (lost conn.Endpoint) {
 
 // handSTUN passes on a STUN message that arrived at the socket.
 func (b *Bind) handSTUN(p []byte, from conn.Endpoint) {
-	done := b.spoken.came(p, from)
+	done := b.spoken.received(p, from)
 	defer done()
 	b.onSTUN(p, peer.Path{Remote: addrOf(from)})
 }
@@ -206,42 +207,42 @@ func (b *Bind) endpointOfProbe(p []byte, to peer.Path, o SendOptions) conn.Endpo
 	}
 	if ep, changed := b.spoken.answering(p, to.Remote); ep != nil {
 		if changed {
-			b.resource(to.Remote)
+			b.setSource(to.Remote)
 		}
 		return ep
 	}
 	if o == (SendOptions{}) { // a probe with a low TTL, or perhaps too long, shows nothing
 		if lost := b.spoken.asking(p, to.Remote); lost != nil {
-			b.unsource(lost)
+			b.clearSource(lost)
 		}
 	}
 	return b.endpointOf(to)
 }
 
-// resource makes everything to a remote address leave from the address it sends to.
-func (b *Bind) resource(to netip.AddrPort) {
+// setSource makes everything to a remote address leave from the address it sends to.
+func (b *Bind) setSource(to netip.AddrPort) {
 	path := peer.Path{Remote: to}
 	ep := b.endpointOf(path)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.candidates {
-		f.resource(path, ep)
+		f.setSource(path, ep)
 	}
 }
 
-// unsource leaves the source address to the system again.
-func (b *Bind) unsource(lost conn.Endpoint) {
+// clearSource leaves the source address to the system again.
+func (b *Bind) clearSource(lost conn.Endpoint) {
 	src := lost.SrcIP()
 	lost.ClearSrc()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, f := range b.candidates {
-		f.unsource(pathOf(lost), src)
+		f.clearSource(pathOf(lost), src)
 	}
 }
 
-// resource uses another endpoint for a path of the peer.
-func (f *fanOut) resource(p peer.Path, ep conn.Endpoint) {
+// setSource uses another endpoint for a path of the peer.
+func (f *fanOut) setSource(p peer.Path, ep conn.Endpoint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	has := func(old conn.Endpoint) bool { return pathOf(old) == p }
@@ -261,8 +262,8 @@ func (f *fanOut) resource(p peer.Path, ep conn.Endpoint) {
 	f.routeLocked()
 }
 
-// unsource forgets the source address that a handshake taught.
-func (f *fanOut) unsource(p peer.Path, src netip.Addr) {
+// clearSource forgets the source address that a handshake taught.
+func (f *fanOut) clearSource(p peer.Path, src netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.learned != nil && pathOf(f.learned) == p && f.learned.SrcIP() == src {

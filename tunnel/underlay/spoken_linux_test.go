@@ -10,10 +10,10 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// secondLoopback is an address of every Linux host that its kernel chooses for nothing.
+// secondLoopback is an address of every Linux host that the kernel never chooses itself.
 var secondLoopback = netip.MustParseAddr("127.0.0.2")
 
-// stunMessage is a binding message of a type and a transaction.
+// stunMessage returns a binding message of a type and transaction.
 func stunMessage(typ uint16, tx byte) []byte {
 	b := stunRequest()
 	binary.BigEndian.PutUint16(b, typ)
@@ -21,8 +21,8 @@ func stunMessage(typ uint16, tx byte) []byte {
 	return b
 }
 
-// answering is a bind that answers each request at once, and gives notice of each answer
-// that came.
+// answering returns a bind that answers each request at once, and a channel that reports each
+// answer that arrived.
 func answering(t *testing.T) (r *running, came <-chan struct{}) {
 	t.Helper()
 	var b *Bind
@@ -41,7 +41,7 @@ func answering(t *testing.T) (r *running, came <-chan struct{}) {
 	return start(t, b), answers
 }
 
-// await waits for a notice.
+// await waits for a report.
 func await(t *testing.T, came <-chan struct{}) {
 	t.Helper()
 	select {
@@ -51,7 +51,7 @@ func await(t *testing.T, came <-chan struct{}) {
 	}
 }
 
-// ask sends a request to one of the bind's addresses and wants the answer from there.
+// ask sends a request to one of the bind's addresses and expects the answer from there.
 func ask(t *testing.T, r *running, c *net.UDPConn, at netip.Addr, tx byte) {
 	t.Helper()
 	to := netip.AddrPortFrom(at, r.port)
@@ -62,7 +62,7 @@ func ask(t *testing.T, r *running, c *net.UDPConn, at netip.Addr, tx byte) {
 	}
 }
 
-// wantSource reads what the bind has sent, and wants it from one of its addresses.
+// wantSource reads a datagram of the bind, and checks its source address.
 func wantSource(t *testing.T, c *net.UDPConn, want netip.Addr, what string) []byte {
 	t.Helper()
 	p, from := read(t, c)
@@ -110,10 +110,10 @@ func TestAPeerIsSpokenToFromTheAddressThatItSpeaksTo(t *testing.T) {
 		}
 		wantSource(t, c, secondLoopback, "a request")
 	}
-	// It speaks to both addresses: nothing moves.
+	// It sends to both addresses: the source does not change.
 	ask(t, r, c, loopback4, 2)
 	send(data(3, 100), secondLoopback, "data to a peer that speaks to both addresses")
-	// A path that is told again is still spoken to from there.
+	// A path that is set again keeps its source.
 	r.SetSelected("x", peer.Path{})
 	r.SetSelected("x", path)
 	send(data(4, 100), secondLoopback, "data over the path that was told again")
@@ -142,7 +142,7 @@ func TestWithoutAnswersTheSystemChoosesTheSourceAgain(t *testing.T) {
 		await(t, came)
 	}
 	ask(t, r, c, secondLoopback, 1)
-	for tx := range byte(4 * spokenDoubt) { // Each is answered.
+	for tx := range byte(4 * spokenDoubt) { // each is answered
 		request(10+tx, secondLoopback)
 		answer(10 + tx)
 	}
@@ -153,7 +153,7 @@ func TestWithoutAnswersTheSystemChoosesTheSourceAgain(t *testing.T) {
 		r.spoken.mu.Unlock()
 	}
 	const every = 300 * time.Millisecond
-	for tx := range byte(spokenAsked) { // A slow path: each answer comes after four more requests.
+	for tx := range byte(spokenAsked) { // a slow path: each answer comes after four more requests
 		at(time.Duration(tx) * every)
 		request(40+tx, secondLoopback)
 		if tx >= 4 {
@@ -165,7 +165,7 @@ func TestWithoutAnswersTheSystemChoosesTheSourceAgain(t *testing.T) {
 	for tx := range last + 1 {
 		at(time.Minute + time.Duration(tx)*every)
 		request(100+tx, secondLoopback)
-		answer(200) // of nothing that was asked
+		answer(200) // answers no request
 	}
 	at(time.Minute + spokenDoubtFor)
 	request(120, loopback4)
@@ -206,7 +206,7 @@ func TestWhatIsKnownOfRemoteAddressesIsBounded(t *testing.T) {
 	own := netip.MustParseAddr("192.0.2.1")
 	for i := range 10 * spokenKept {
 		remote := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(i+1))
-		done := s.came(stunMessage(stunBindingRequest, 1), newLeanEndpoint(remote, own))
+		done := s.received(stunMessage(stunBindingRequest, 1), newLeanEndpoint(remote, own))
 		if ep, _ := s.answering(stunMessage(stunAnswerByte<<8|1, 1), remote); ep == nil {
 			t.Fatal("the answer has no endpoint")
 		}

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Without NET_ADMIN a socket's receive buffer is limited by net.core.rmem_max, by default 208 KiB.
-// That is 0.4 ms of 4 Gbit/s, less than the receiving goroutine may have to wait for a processor.
-// The number of sockets has no such limit, so data is spread over several on one port
-// (SO_REUSEPORT, socket(7)), by its counter, so that its order can be restored. Everything else
-// goes to the first socket, which also sends.
+// Without NET_ADMIN a socket's receive buffer is limited by net.core.rmem_max, by default 208
+// KiB. That is 0.4 ms of 4 Gbit/s, less than the receiving goroutine may have to wait for a
+// processor. The number of sockets has no such limit. So data is spread over several sockets on
+// one port (SO_REUSEPORT, socket(7)), by its counter, so that its order can be restored.
+// Everything else goes to the first socket, which also sends.
 
 const (
 	// smallBuffer is the receive buffer in bytes, in the units of the request, from which one
 	// socket is enough: 1 ms of 4 Gbit/s.
 	smallBuffer = 512 << 10
-	// mostLanes bounds the sockets of one family: 8 × 208 KiB hold 3 ms of 4 Gbit/s.
-	mostLanes = 8
+	// maxLanes bounds the sockets of one family: 8 × 208 KiB hold 3 ms of 4 Gbit/s.
+	maxLanes = 8
 	// blockShift makes blocks of 64 counters go to one socket: one UDP_SEGMENT call may send that
 	// many datagrams, which loopback delivers as a whole.
 	blockShift = 6
@@ -33,7 +33,7 @@ func lanesFor(granted, wanted int) int {
 	if granted >= smallBuffer {
 		return n
 	}
-	for n < mostLanes && n*granted < wanted {
+	for n < maxLanes && n*granted < wanted {
 		n *= 2
 	}
 	return n
@@ -183,7 +183,7 @@ type spread struct {
 	spare   [][]byte
 	calls   uint64 // of recvmsg
 	kept    [sessionsKept]progress
-	events  [mostLanes]unix.EpollEvent
+	events  [maxLanes]unix.EpollEvent
 	take    func(epoll uintptr) bool // g.read, allocated once
 
 	// An epoll instance that Go's poller waits for; immutable. Closing it waits for the end of

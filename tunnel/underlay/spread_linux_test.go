@@ -16,7 +16,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// numbered is a data message of a session, in the form that WireGuard gives it.
+// numbered returns a session's data message in WireGuard's form.
 func numbered(session uint32, counter uint64, size int) []byte {
 	b := make([]byte, size)
 	b[0] = typeData
@@ -42,7 +42,7 @@ func TestSocketsThatSmallBuffersTake(t *testing.T) {
 	}
 }
 
-// queued waits until something has arrived, with nobody reading, and says at which lanes.
+// queued waits until something has arrived, while nobody reads, and returns in which lanes.
 func queued(t *testing.T, g *spread, before []uint32) (at []int, now []uint32) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); len(at) == 0; runtime.Gosched() {
@@ -64,7 +64,7 @@ func queued(t *testing.T, g *spread, before []uint32) (at []int, now []uint32) {
 	return at, now
 }
 
-// The order in which the sockets have joined is that of the lanes, and of the program.
+// The lanes and the program use the order in which the sockets joined.
 func TestOnlyDataLeavesTheFirstSocket(t *testing.T) {
 	for _, c := range leanCases() {
 		b := c.make(Options{})
@@ -101,13 +101,13 @@ func TestOnlyDataLeavesTheFirstSocket(t *testing.T) {
 				{"data without a counter", numbered(1, 1<<6, 32)[:9], 0},
 				{"data with a reserved byte set", reserved, 0},
 			}
-			for i := range 3 * mostLanes {
+			for i := range 3 * maxLanes {
 				messages = append(messages,
-					message{"a block's first", numbered(1, uint64(i)<<6, 32), i % mostLanes},
-					message{"a block's last", numbered(1, uint64(i)<<6+63, 1452), i % mostLanes},
-					message{"a long session's", numbered(1, uint64(i)<<6+1<<40, 32), i % mostLanes})
+					message{"a block's first", numbered(1, uint64(i)<<6, 32), i % maxLanes},
+					message{"a block's last", numbered(1, uint64(i)<<6+63, 1452), i % maxLanes},
+					message{"a long session's", numbered(1, uint64(i)<<6+1<<40, 32), i % maxLanes})
 			}
-			from, before := plain(t, c.addr), make([]uint32, mostLanes)
+			from, before := plain(t, c.addr), make([]uint32, maxLanes)
 			for _, m := range messages {
 				var at []int
 				write(t, from, m.data, netip.AddrPortFrom(c.addr, port))
@@ -119,7 +119,7 @@ func TestOnlyDataLeavesTheFirstSocket(t *testing.T) {
 	}
 }
 
-// Each datagram has to wake the receiver, wherever it comes.
+// Each datagram has to wake the receiver, on whichever socket it arrives.
 func TestSpreadLosesNoWakeUp(t *testing.T) {
 	for _, c := range leanCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestSpreadLosesNoWakeUp(t *testing.T) {
 	}
 }
 
-// Where the system does not let us, one socket has the port for itself, as before.
+// If the system forbids sharing, one socket has the port for itself.
 func TestSpreadingMayBeRefused(t *testing.T) {
 	bind := newSpread(Options{})
 	leanOf(bind).steer = func(int, int) error { return unix.EPERM }
@@ -180,13 +180,13 @@ func TestNobodyElseHasThePort(t *testing.T) {
 
 func TestBuffersAndDropsOfAllSocketsAreTold(t *testing.T) {
 	const size = 64 << 10
-	bind := New(Options{MostPerSocket: size})
-	_, port, err := bind.Open(0) // Nobody reads.
+	bind := New(Options{MaxPerSocket: size})
+	_, port, err := bind.Open(0) // nobody reads
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := bind.Observations(); got.ReceiveBuffer != mostLanes*size || got.SocketDrops != 0 {
-		t.Errorf("got %d bytes and %d drops, want %d and none", got.ReceiveBuffer, got.SocketDrops, mostLanes*size)
+	if got := bind.Observations(); got.ReceiveBuffer != maxLanes*size || got.SocketDrops != 0 {
+		t.Errorf("got %d bytes and %d drops, want %d and none", got.ReceiveBuffer, got.SocketDrops, maxLanes*size)
 	}
 	overflow(t, bind, port, func(int) []byte { return numbered(1, 3<<6, 1452) })
 }

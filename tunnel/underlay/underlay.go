@@ -29,11 +29,11 @@
 // source of the initiation. What the device does with handshake messages shows on which
 // path they got through.
 //
-// When an initiation arrives on several paths, wireguard-go answers only the first copy.
-// So a path that is open in one direction only could forever keep both sides from
-// completing a handshake on another path. The answer is therefore kept for 5 s and
-// repeated to later copies, if they come from the same address as the first or on a path
-// of a peer; to nobody else, unless the previous answer was in vain.
+// When an initiation arrives on several paths, wireguard-go answers only the first copy. If that
+// path is open in one direction only, the handshake could never complete, although another path
+// works. So the answer is kept for 5 s and repeated to later copies that come from the first
+// one's address or on a path of a peer. Other sources get it only if the previous answer was in
+// vain.
 package underlay
 
 import (
@@ -66,9 +66,9 @@ type Options struct {
 	// ReceiveBuffer and SendBuffer are the socket buffer sizes in bytes; 0 means 4 MiB. Without
 	// NET_ADMIN the system may grant less (net.core.rmem_max).
 	ReceiveBuffer, SendBuffer int
-	// MostPerSocket limits the receive buffer of one socket, in bytes, like rmem_max without
+	// MaxPerSocket limits the receive buffer of one socket, in bytes, like rmem_max without
 	// NET_ADMIN. It is for measurements. 0 means no limit.
-	MostPerSocket int
+	MaxPerSocket int
 }
 
 // network is what the kinds of Bind implement: a conn.Bind over concrete endpoints, which implement

@@ -104,8 +104,8 @@ func TestSendKeepsOrderAndContent(t *testing.T) {
 			}
 			t.Run(k.name+"/"+to.String(), func(t *testing.T) {
 				b, c := start(t, k.make(Options{})), plain(t, to)
-				// Runs of equal size, broken by every kind of change, and more
-				// datagrams than any single call takes.
+				// Runs of equal size, broken by every kind of change, and more datagrams than any
+				// single call takes.
 				var want [][]byte
 				for i, size := range []int{1452, 1452, 1452, 100, 1452, 32, 32, 1452, 9000, 1452, 1300, 1300} {
 					want = append(want, data(uint64(i), size))
@@ -118,7 +118,7 @@ func TestSendKeepsOrderAndContent(t *testing.T) {
 					t.Fatal(err)
 				}
 				sent := make([][]byte, len(want))
-				for i := range want { // The std bind appends behind the first of a run.
+				for i := range want { // the std bind appends to the first of a run
 					sent[i] = append(make([]byte, 0, 1<<16), want[i]...)
 				}
 				if err := b.Send(sent, ep); err != nil {
@@ -148,7 +148,7 @@ func TestBulkBetweenTwoBinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const rounds, batch = 200, 40 // 58 KB a round, less than any socket buffer
+		const rounds, batch = 200, 40 // 58 KB per round, less than any socket buffer
 		n := uint64(0)
 		for range rounds {
 			var bufs [][]byte
@@ -178,7 +178,7 @@ func TestWriteToUsesTheSharedPort(t *testing.T) {
 		if b.Port() != b.port {
 			t.Errorf("Port: got %d, want %d", b.Port(), b.port)
 		}
-		// An IPv4-mapped address is IPv4.
+		// An IPv4-mapped address counts as IPv4.
 		mapped := netip.AddrPortFrom(netip.AddrFrom16(loopback4.As16()), localAddr(c).Port())
 		if err := b.WriteTo(stunRequest(), peer.Path{Remote: mapped}); err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestCloseEndsReceivingAndOpenStartsItAgain(t *testing.T) {
 			if b.Port() != 0 {
 				t.Errorf("port after close: got %d, want 0", b.Port())
 			}
-			// The same port can be had again at once.
+			// The same port is available again at once.
 			if _, again, err := b.Open(port); err != nil || again != port {
 				t.Errorf("reopen %d: got %d, %v", port, again, err)
 			}
@@ -249,7 +249,7 @@ func TestUnreachablePortDoesNotEndReceiving(t *testing.T) {
 		dead := localAddr(gone)
 		gone.Close()
 		for range 20 {
-			// Whether the error shows here depends on the system; it must not matter.
+			// Whether an error occurs here depends on the system. It must not matter.
 			_ = b.WriteTo(data(1, 32), peer.Direct(dead))
 		}
 		c := plain(t, loopback4)
@@ -309,7 +309,7 @@ func TestParseEndpointRefusesWhatIsNone(t *testing.T) {
 	})
 }
 
-// queue hands values from callbacks to the test.
+// queue passes values from callbacks to the test.
 type queue[T any] chan T
 
 func newQueue[T any]() queue[T] { return make(queue[T], 1024) }

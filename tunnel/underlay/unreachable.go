@@ -135,8 +135,8 @@ func (o *observed) unreachableLocked() (out []Unreachable) {
 	return out
 }
 
-// leaves notes that this host can send to an address, in case it could not before.
-func (o *observed) leaves(to netip.AddrPort) {
+// sent notes that this host can send to an address, in case it could not before.
+func (o *observed) sent(to netip.AddrPort) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, known := range []bool{true, false} { // it may have become a peer's since

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// closedPort is an address on which nothing listens: the loopback interface answers with
-// an ICMP error at once.
+// closedPort is an address on which nothing listens: the loopback interface answers at once with
+// an ICMP error.
 func closedPort(t *testing.T, on netip.Addr) netip.AddrPort {
 	t.Helper()
 	c := plain(t, on)
@@ -26,7 +26,7 @@ func closedPort(t *testing.T, on netip.Addr) netip.AddrPort {
 	return at
 }
 
-// leanCase is a way in which New receives, and an address to receive at.
+// leanCase is a way in which New receives, and a local address.
 type leanCase struct {
 	name string
 	make func(Options) *Bind
@@ -40,7 +40,7 @@ func leanCases() []leanCase {
 	}
 }
 
-// observe waits until the observations are as they should be.
+// observe waits until the observations are as expected.
 func (r *running) observe(t *testing.T, what string, ok func(Observations) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(r.Observations()); runtime.Gosched() {
@@ -70,8 +70,8 @@ func TestClosedPortIsObserved(t *testing.T) {
 	}
 }
 
-// The kernel reports an ICMP error by the next call on the socket, whatever that is for:
-// nothing that it was for may get lost.
+// The kernel reports an ICMP error on the next call on the socket, whatever that call is for.
+// That call's datagrams must not be lost.
 func TestICMPErrorsDisturbNothing(t *testing.T) {
 	for _, c := range leanCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestICMPErrorsDisturbNothing(t *testing.T) {
 	}
 }
 
-// Go's poller takes a socket for broken that has an ICMP error and neither datagrams nor
-// room to send: a slow link with a full queue.
+// Go's poller considers a socket broken that has an ICMP error and neither datagrams nor room to
+// send, as on a slow link with a full queue.
 func TestReceivingWithoutThePoller(t *testing.T) {
 	b := New(Options{})
 	_, port, err := b.Open(0)
@@ -157,7 +157,7 @@ func TestReceivingWithoutThePoller(t *testing.T) {
 	}
 }
 
-// Closing waits for whoever uses the socket, errors or not.
+// Close waits for all users of the socket, with or without errors.
 func TestClosingWhileICMPErrorsCome(t *testing.T) {
 	at := closedPort(t, loopback4)
 	for i := range 20 {
@@ -187,8 +187,8 @@ func TestClosingWhileICMPErrorsCome(t *testing.T) {
 	}
 }
 
-// Close waits for whoever uses the socket, who may have come upon an ICMP error; and whoever
-// notes or reads what was seen waits for Close, which knows the peers' paths.
+// Close waits for all users of the socket, and one may be noting an ICMP error. Noting and
+// reading observations may wait for Close, which holds the lock of the peers' paths.
 func TestClosingWhileErrorsAndHandshakesAreNoted(t *testing.T) {
 	from := peer.Direct(known)
 	for name, observe := range map[string]func(*Bind){
@@ -218,7 +218,7 @@ func TestClosingWhileErrorsAndHandshakesAreNoted(t *testing.T) {
 			}()
 			<-using
 			go func() { ended <- b.Close() }()
-			for b.Port() != 0 { // From then on it holds the lock, until the socket is free.
+			for b.Port() != 0 { // from then on it holds the lock until the socket is free
 				runtime.Gosched()
 			}
 			go func() {
@@ -296,7 +296,8 @@ func TestOwnErrorsAreReported(t *testing.T) {
 			t.Errorf("%v: a probe has left, and it is still told that none does: %+v", e.errno, got)
 		}
 	}
-	// With IP_RECVERR the kernel tells of a full queue on the way out: a loss like any other.
+	// With IP_RECVERR the kernel reports a full queue on the way out, which is a loss like any
+	// other.
 	leanOf(bind).sendmsg = func(uintptr, *unix.Msghdr) unix.Errno { return unix.ENOBUFS }
 	if err := b.WriteTo(data(1, 32), peer.Direct(localAddr(c))); err != nil {
 		t.Errorf("a full queue: got %v, want no error", err)
@@ -309,7 +310,7 @@ func TestSocketBuffersAndDropsAreTold(t *testing.T) {
 	if o := bind.Observations(); o.ReceiveBuffer != 0 || o.SendBuffer != 0 || o.SocketDrops != 0 {
 		t.Errorf("before it is open: got %+v, want nothing", o)
 	}
-	_, port, err := bind.Open(0) // Nobody reads.
+	_, port, err := bind.Open(0) // nobody reads
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,8 +321,8 @@ func TestSocketBuffersAndDropsAreTold(t *testing.T) {
 	overflow(t, bind, port, func(i int) []byte { return data(uint64(i), 1452) })
 }
 
-// overflow sends more than the sockets hold, which nobody reads, and closes them: what they
-// dropped is still told.
+// overflow sends more than the sockets hold, which nobody reads, and closes them. Their drops are
+// still counted.
 func overflow(t *testing.T, bind *Bind, port uint16, datagram func(i int) []byte) {
 	t.Helper()
 	const sent = 300

@@ -16,7 +16,7 @@ func TestICMPErrorsHaveReasons(t *testing.T) {
 		{"IPv4", 3, 4, 1400, "fragmentation needed (mtu 1400)"},
 		{"IPv4", 3, 13, 0, "administratively prohibited"},
 		{"IPv4", 3, 200, 0, ""},
-		{"IPv4", 11, 0, 0, ""}, // The TTL was exceeded, as openers' is.
+		{"IPv4", 11, 0, 0, ""}, // TTL exceeded, as for packets that open NATs
 		{"IPv4", 12, 0, 0, ""},
 		{"IPv6", 1, 0, 0, "network unreachable"},
 		{"IPv6", 1, 1, 0, "administratively prohibited"},

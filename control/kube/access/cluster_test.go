@@ -25,11 +25,11 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
-// rights are all that a gateway needs for what is done here. They are in README.md, and the
-// chart gives them.
+// rights are the permissions that a gateway needs here. They are in README.md, and the chart
+// grants them.
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -81,7 +81,7 @@ func (w *world) apply(t *testing.T, ns, manifest string) {
 	w.kubectl(t, strings.ReplaceAll(manifest, "NS", ns), "apply", "-f", "-")
 }
 
-// account makes a namespace with a gateway's account in it, and connects as that.
+// account creates a namespace with a gateway's account, and connects as that account.
 func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	t.Helper()
 	file := w.cluster.Bearer(t, ns, w.cluster.Gateway(t, ns))
@@ -92,7 +92,7 @@ func (w *world) account(t *testing.T, ns string) *ownkube.Cluster {
 	return c
 }
 
-// site is a keeper at work.
+// site is a running keeper.
 type site struct {
 	*world
 	ns       string
@@ -103,7 +103,7 @@ type site struct {
 	problems []check.OwnProblem
 }
 
-// keep runs a keeper that looks every second, until the test ends.
+// keep runs a keeper that checks every second, until the test ends.
 func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav1.OwnerReference, grace time.Duration) *site {
 	t.Helper()
 	s := &site{world: w, ns: own.Namespace(), gateway: g}
@@ -131,7 +131,7 @@ func (w *world) keep(t *testing.T, own *ownkube.Cluster, g *gateway, owner metav
 	return s
 }
 
-// change changes the gateway and tells the keeper.
+// change changes the gateway and notifies the keeper.
 func (s *site) change(f func(g *gateway)) {
 	s.gateway.mu.Lock()
 	f(s.gateway)
@@ -139,7 +139,7 @@ func (s *site) change(f func(g *gateway)) {
 	s.keeper.Changed()
 }
 
-// until asks kubectl until it says what is wanted.
+// until runs kubectl until its output is as wanted.
 func (s *site) until(t *testing.T, want string, args ...string) {
 	t.Helper()
 	ctx := within(t, patience)
@@ -223,7 +223,7 @@ func (w *world) testKeeper(t *testing.T) {
 	s.until(t, `kubernetes.io/metadata.name In ["keeper","tenant"]`, "networkpolicy/postern-cloud",
 		jsonpath+`{range .spec.ingress[0].from[0].namespaceSelector.matchExpressions[*]}{.key} {.operator} {.values}{end}`)
 
-	// The Secret comes with the identity, and works.
+	// The Secret appears with the identity, and works.
 	s.change(func(g *gateway) { g.credentials = map[string]api.Credential{"cloud": {Token: token}} })
 	s.until(t, base64.StdEncoding.EncodeToString([]byte(token)), "secret/postern-cloud-kubeconfig", tokenOf)
 	dir := s.mounted(t, "postern-cloud-kubeconfig")
@@ -232,14 +232,14 @@ func (w *world) testKeeper(t *testing.T) {
 		t.Errorf("with the kubeconfig of the Secret we are %q", who)
 	}
 
-	// What others add stays when it is renewed.
+	// What others add is kept when it is renewed.
 	w.kubectl(t, "", "annotate", "secret", "postern-cloud-kubeconfig", "-n", "keeper", "mine=1")
 	s.change(func(g *gateway) { g.credentials["cloud"] = api.Credential{ClientCertificate: "cert", ClientKey: "key"} })
 	s.until(t, "1 "+base64.StdEncoding.EncodeToString([]byte("cert")), "secret/postern-cloud-kubeconfig", jsonpath+`{.metadata.annotations.mine} {.data.tls\.crt}{.data.token}`)
-	// While the identity cannot be had the last one stays.
+	// While the identity cannot be obtained the last one stays.
 	s.change(func(g *gateway) { delete(g.credentials, "cloud") })
 
-	// What others change of ours is put back, what they delete is made again.
+	// Changes by others are reverted, and deleted objects are created again.
 	w.kubectl(t, "", "patch", "service", "postern-cloud", "-n", "keeper", "-p", `{"spec":{"selector":{"postern.dev/role":"mine"}}}`)
 	s.until(t, "active", "service/postern-cloud", jsonpath+`{.spec.selector.postern\.dev/role}`)
 	w.kubectl(t, "", "delete", "networkpolicy", "postern-cloud", "-n", "keeper")
@@ -253,7 +253,7 @@ func (w *world) testKeeper(t *testing.T) {
 	s.until(t, "apiserver 6443 42000 TCP,", "service/postern-cloud", ports)
 	s.until(t, base64.StdEncoding.EncodeToString([]byte("cert")), "secret/postern-cloud-kubeconfig", jsonpath+`{.data.tls\.crt}`)
 
-	// What an administrator adds to a Service stays, and keeps nothing from being renewed.
+	// An administrator's additions to a Service are kept, and do not prevent its renewal.
 	w.kubectl(t, "", "patch", "service", "postern-cloud", "-n", "keeper", "-p", `{"spec":{"externalIPs":["192.0.2.1"]},"metadata":{"annotations":{"mine":"1"}}}`)
 	s.change(func(g *gateway) { g.peers[0].Local = []api.Local{{Service: "apiServer", Address: "10.244.0.5:43000"}} })
 	s.until(t, "apiserver 6443 43000 TCP,", "service/postern-cloud", ports)
@@ -263,7 +263,7 @@ func (w *world) testKeeper(t *testing.T) {
 	s.untilCodes(t, "")
 }
 
-// mounted writes a Secret as the kubelet would.
+// mounted writes a Secret to a folder as the kubelet would.
 func (s *site) mounted(t *testing.T, name string) string {
 	t.Helper()
 	var secret struct{ Data map[string][]byte }
@@ -300,7 +300,7 @@ func (w *world) testTakeOver(t *testing.T) {
 	first.until(t, "service/postern-cloud", "service", "-o=name")
 	uid := w.kubectl(t, "", "get", "service", "postern-cloud", "-n", "takeover", jsonpath+"{.metadata.uid}")
 	first.stop()
-	// The next has heard nothing of cloud yet, and of berlin knows not even that it is there.
+	// The next gateway has heard nothing of cloud yet, and does not even know berlin.
 	const grace = 5 * time.Second
 	next := &gateway{peers: []api.PeerStatus{{Name: "cloud", State: api.StateConnected}}}
 	second := w.keep(t, own, next, metav1.OwnerReference{}, grace)
@@ -325,7 +325,7 @@ func (w *world) testRights(t *testing.T) {
 		kubeconfigs: map[string]api.Kubeconfig{"cloud": {Peer: "cloud"}}, credentials: map[string]api.Credential{"cloud": {Token: "t0"}},
 	}
 	s := w.keep(t, own, g, metav1.OwnerReference{}, 0)
-	// Without the right to NetworkPolicies there are none, and nothing is wrong.
+	// Without the right to NetworkPolicies there are none, and that is no problem.
 	s.untilCodes(t, "PST0721 secrets")
 	s.until(t, "service/postern-cloud", "service", "-o=name")
 	s.until(t, "", "networkpolicy", "-o=name")

@@ -179,7 +179,7 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	g.mu.Unlock()
 	close(q.done)
 	if other {
-		g.tell(trouble)
+		g.logOutcome(trouble)
 	}
 	return q.answer, q.err
 }
@@ -254,8 +254,8 @@ func (g *Guard) Notify(f func([]check.OwnProblem)) {
 	f(problem)
 }
 
-// tell logs that requests fail, or succeed again.
-func (g *Guard) tell(err error) {
+// logOutcome logs that requests fail, or succeed again.
+func (g *Guard) logOutcome(err error) {
 	if err == nil {
 		g.log.Info("pod lookup works again")
 	} else {

@@ -24,12 +24,12 @@ var (
 	otherAt = netip.MustParseAddrPort("10.244.0.8:40000")
 )
 
-// cluster is what a guard asks: pods by address.
+// cluster is the guard's source of pods by address.
 type cluster struct {
 	mu    sync.Mutex
 	pods  map[netip.Addr][]pod
 	err   error
-	hang  chan struct{} // answers wait for it; nil = they don't
+	hang  chan struct{} // answers wait for it; nil = they do not
 	asked int
 }
 
@@ -113,7 +113,7 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 		if n := c.count(); n != 1 {
 			t.Errorf("asked %d times for 100 connections, want once", n)
 		}
-		// The label is taken away: that counts after 10 s.
+		// The label is removed: that counts after 10 s.
 		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed() })
 		time.Sleep(admittedFor - time.Millisecond)
 		if err := g.Admit("cloud", podAt); err != nil {
@@ -123,7 +123,7 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 		if err := g.Admit("cloud", podAt); err == nil {
 			t.Errorf("admitted %v after the label was taken away", admittedFor)
 		}
-		// It is given back: that counts after 2 s.
+		// It is added again: that counts after 2 s.
 		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
 		if err := g.Admit("cloud", podAt); err == nil {
 			t.Error("asked again at once")
@@ -135,7 +135,7 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 	})
 }
 
-// A pod may connect before its kubelet has told anybody its address.
+// A pod may connect before its kubelet has published its address.
 func TestAPodThatIsNotThereYetIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{}}
@@ -209,7 +209,7 @@ func TestManyConnectionsAskOnce(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // those that may wait do
+		synctest.Wait() // until all that may wait do
 		if refused != 10 || c.count() != 1 {
 			t.Errorf("%d refused and %d questions while one is asked, want 10 and 1", refused, c.count())
 		}
@@ -266,7 +266,7 @@ func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-		// A pod of another namespace is found all the same, which changes nothing of the problem.
+		// A pod of another namespace is still found, and the problem stays.
 		other := netip.MustParseAddrPort("10.244.7.7:40000")
 		c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{other.Addr(): allowed("cloud")} })
 		if err := g.Admit("cloud", other); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// podRights are what it takes to look at whoever connects from a namespace.
+// podRights are the permissions to look up the pods of a namespace.
 const podRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -49,7 +49,7 @@ func (w *world) testGuard(t *testing.T) {
 	w.kubectl(t, "", "create", "serviceaccount", "-n", "elsewhere", "default")
 	w.apply(t, "guard", strings.ReplaceAll(podRights, "FROM", "guard"))
 	begun := time.Now()
-	for len(told) != 1 || told[0] != "tenant" { // one namespace that is missing keeps none of the others out
+	for len(told) != 1 || told[0] != "tenant" { // a missing namespace does not affect the others
 		if err := g.Admit("cloud", at("10.244.0.7")); err == nil || time.Since(begun) > patience {
 			t.Fatalf("without the right in one namespace: %v, told of %v", err, told)
 		}
@@ -75,7 +75,7 @@ func (w *world) testGuard(t *testing.T) {
 	} {
 		var err error
 		for begun := time.Now(); time.Since(begun) < patience; {
-			// Rights take a moment to count everywhere in an API server.
+			// It takes a moment until rights apply everywhere in an API server.
 			if err = g.Admit("cloud", at(ip)); err == nil || !strings.Contains(err.Error(), "forbidden") {
 				break
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// gateway is one whose peers a test sets.
+// gateway is a fake with given peers.
 type gateway struct {
 	mu          sync.Mutex
 	peers       []api.PeerStatus
@@ -60,7 +60,7 @@ func (g *gateway) ServicePort(_, service string) (uint16, bool) {
 	return p, ok
 }
 
-// offering is a peer with the API server and a registry.
+// offering returns a peer with the API server and a registry.
 func offering(name string) api.PeerStatus {
 	return api.PeerStatus{Name: name, State: api.StateConnected, Version: "1.0", Offers: []string{"apiServer", "auth", "registry"}, Local: []api.Local{
 		{Service: "registry", Address: "10.244.0.5:41001"}, {Service: "apiServer", Address: "10.244.0.5:41000"},
@@ -195,8 +195,8 @@ func TestAKubeconfigWorksWhereverItIsMounted(t *testing.T) {
 	}
 }
 
-// A policy closes the gateway's pods to all that none lets in, so each lets in what everybody
-// may reach.
+// A policy closes the gateway's pods to everything that no policy allows, so each allows what
+// everyone may reach.
 func TestAPolicyLeavesOpenWhatIsForEverybody(t *testing.T) {
 	for auth, want := range map[uint16][]any{
 		0:    {"UDP 51820"},

@@ -47,12 +47,12 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 		o := offer{peer: p.Name, ports: k.portsOf(p)}
 		direct := p.Mode == api.ModeOutOfBand // its API server is reached outside the tunnel
 		none := len(o.ports) == 0
-		o.noService = none && told(p) && !offers(p)
+		o.noService = none && announced(p) && !offers(p)
 		o.keep = none && !o.noService
 		switch {
 		case direct || slices.Contains(p.Offers, api.ServiceAPIServer):
 			o.secret = k.kubeconfig(ctx, p.Name, direct)
-		case told(p):
+		case announced(p):
 			o.noSecret = true
 		}
 		out = append(out, o)
@@ -60,10 +60,10 @@ func (k *Keeper) wanted(ctx context.Context) ([]offer, error) {
 	return out, nil
 }
 
-// told reports whether the peer has announced its offers in this run. Before that nothing is
+// announced reports whether the peer has announced its offers in this run. Before that nothing is
 // deleted: a gateway that takes over from another hears them a moment after it is connected, and a
 // recreated Service has another address.
-func told(p api.PeerStatus) bool { return p.Version != "" }
+func announced(p api.PeerStatus) bool { return p.Version != "" }
 
 // offers reports whether a peer offers anything that a Service can lead to, even if it currently
 // has no listener.

@@ -1,6 +1,6 @@
-// Package controller is what the controllers of a cluster's postern objects have in common: a
+// Package controller is the common part of the controllers of a cluster's postern objects: a
 // mirror of the objects, a loop that takes a turn when something has changed, and the ways in
-// which a turn tells what it found: status, Events, the gateway's own checks and the log.
+// which a turn reports its results: status, Events, the gateway's own checks and the log.
 package controller
 
 import (
@@ -25,63 +25,62 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// firstPause and maxPause are between tries while the API server refuses something.
+// firstPause and maxPause are the pauses between tries while the API server refuses something.
 const (
 	firstPause = time.Second
 	maxPause   = 15 * time.Second
 )
 
-// Cluster makes clients for the gateway's own cluster.
+// Cluster creates clients for the gateway's own cluster.
 type Cluster interface {
 	Namespace() string
 	Group(version schema.GroupVersion, objects ...runtime.Object) (rest.Interface, error)
 }
 
-// Gateway is what every controller needs of the gateway it serves.
+// Gateway is what every controller needs of its gateway.
 type Gateway interface {
-	// OnChange has f called, besides others, when there may be something new in what the
-	// gateway says.
+	// OnChange adds a function that is called when the gateway's status may have changed.
 	OnChange(f func())
-	// SetProblems replaces what one source has found wrong with the gateway itself.
+	// SetProblems replaces a source's problems with the gateway itself.
 	SetProblems(source string, list []check.OwnProblem)
 }
 
-// Options of a controller. All but Logger are required, Gateway only for Run.
+// Options configure a controller. All but Logger are required, Gateway only for Run.
 type Options[T mirror.Object] struct {
 	Cluster Cluster
 	Gateway Gateway
-	// Name is the gateway's, as events have it.
+	// Name is the gateway's, for events.
 	Name string
 	// Object and List are empty ones of the kind.
 	Object, List   runtime.Object
 	Kind, Resource string
-	// Source is whose problems of the gateway those of requests are.
+	// Source is the source of the problems with requests.
 	Source string
-	// Gather is how long is waited for more when something has changed: many objects applied
-	// at once become one change.
+	// Gather is how long to wait for further changes after one: many objects applied at once
+	// become one change.
 	Gather time.Duration
 	Logger *slog.Logger
 }
 
-// Controller is the part of a controller of objects of one kind that all have. Its methods but
-// Signal and Context are for the goroutine of Run.
+// Controller is the common part of a controller of one kind of objects. Its methods, except
+// Signal and Context, are for the goroutine of Run.
 type Controller[T mirror.Object] struct {
 	Log     *slog.Logger
-	Core    rest.Interface // knows Secrets and Events
+	Core    rest.Interface // supports Secrets and Events
 	Mirror  *mirror.Mirror[T]
 	Objects *objects.Writer
 	Events  *events.Recorder
-	// Problems are the problems that requests have; they are told after each turn.
+	// Problems are the problems with requests; they are reported after each turn.
 	Problems objects.Problems
 	Pause    Pause
 
-	o       Options[T]
-	wake    chan struct{}
-	running sync.WaitGroup
-	told    map[string][]check.OwnProblem // by source
+	o        Options[T]
+	wake     chan struct{}
+	running  sync.WaitGroup
+	reported map[string][]check.OwnProblem // by source
 }
 
-// New makes a controller. Nothing is asked of the cluster yet.
+// New returns a controller. It sends no request yet.
 func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -96,7 +95,7 @@ func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
 	}
 	namespace := o.Cluster.Namespace()
 	c := &Controller[T]{
-		o: o, Log: o.Logger, Core: core, wake: make(chan struct{}, 1), told: map[string][]check.OwnProblem{},
+		o: o, Log: o.Logger, Core: core, wake: make(chan struct{}, 1), reported: map[string][]check.OwnProblem{},
 		Objects: objects.NewWriter(client, namespace, o.Resource, o.Kind),
 		Events:  events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
 	}
@@ -106,8 +105,8 @@ func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
 	return c, nil
 }
 
-// Run takes turns until ctx ends: one when something has changed, and at the latest when the
-// last one said. It returns when nothing of the controller is left running.
+// Run takes turns until ctx ends: when something has changed, and at the latest when the last
+// turn said. It returns once nothing of the controller is running.
 func (c *Controller[T]) Run(ctx context.Context, turn func(context.Context) time.Duration) {
 	ctx, cancel := context.WithCancel(c.Context(ctx))
 	defer c.running.Wait()
@@ -129,21 +128,21 @@ func (c *Controller[T]) Run(ctx context.Context, turn func(context.Context) time
 				return
 			case <-time.After(c.o.Gather):
 			}
-			select { // the turn sees what came meanwhile
+			select { // the turn handles what arrived meanwhile
 			case <-c.wake:
 			default:
 			}
 		}
 		c.Problems.Note("watch", c.o.Resource, c.Objects.Namespace(), c.Mirror.Err(), time.Now())
 		next.Reset(turn(ctx))
-		c.tell()
+		c.report()
 	}
 }
 
-// Go has f run beside the loop; Run does not return before it does.
+// Go runs f concurrently with the loop; Run does not return before f.
 func (c *Controller[T]) Go(f func()) { c.running.Go(f) }
 
-// Signal has Run take a turn.
+// Signal makes Run take a turn.
 func (c *Controller[T]) Signal() {
 	select {
 	case c.wake <- struct{}{}:
@@ -151,19 +150,19 @@ func (c *Controller[T]) Signal() {
 	}
 }
 
-// Context makes client-go log where we do, and not to the process's stderr.
+// Context makes client-go use our logger instead of the process's stderr.
 func (c *Controller[T]) Context(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(c.Log.Handler()))
 }
 
-// NoteWrite remembers how a write of a status went.
+// NoteWrite records the result of a status write.
 func (c *Controller[T]) NoteWrite(err error) {
 	c.Problems.Note("write", c.o.Resource+"/status", c.Objects.Namespace(), err, time.Now())
 }
 
-// tell hands what is wrong with the cluster to the gateway's own checks and to the log, when
-// that changes.
-func (c *Controller[T]) tell() {
+// report reports problems with the cluster to the gateway's own checks and to the log, when they
+// change.
+func (c *Controller[T]) report() {
 	all, fresh, changed := c.Problems.Changed()
 	if !changed {
 		return
@@ -172,42 +171,43 @@ func (c *Controller[T]) tell() {
 		cause, fix := catalogue.Render(p.Code, p.Params)
 		c.Log.Warn("problem with the Kubernetes API", "code", string(p.Code), "problem", cause, "fix", fix.String())
 	}
-	c.told[c.o.Source] = all
+	c.reported[c.o.Source] = all
 	c.o.Gateway.SetProblems(c.o.Source, all)
 }
 
-// SetProblems hands what is wrong with objects to the gateway's own checks, when it is not what
-// this source said last. There is no peer that a check could be about.
+// SetProblems reports problems with objects to the gateway's own checks, if they differ from the
+// source's last ones. These checks are not about a peer.
 func (c *Controller[T]) SetProblems(source string, list []check.OwnProblem) {
-	same := slices.EqualFunc(list, c.told[source], func(a, b check.OwnProblem) bool {
+	same := slices.EqualFunc(list, c.reported[source], func(a, b check.OwnProblem) bool {
 		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail
 	})
 	if !same {
-		c.told[source] = list
+		c.reported[source] = list
 		c.o.Gateway.SetProblems(source, list)
 	}
 }
 
-// withdraw takes back what the gateway was told.
+// withdraw clears the problems reported to the gateway.
 func (c *Controller[T]) withdraw() {
-	for source := range c.told {
+	for source := range c.reported {
 		c.o.Gateway.SetProblems(source, nil)
 	}
 }
 
-// Pause keeps a controller from asking while the API server refuses. The zero value is over.
+// Pause stops a controller's requests while the API server refuses them. The zero value is no
+// pause.
 type Pause struct {
 	// Until is when it ends.
 	Until  time.Time
 	length time.Duration
 }
 
-// Hold begins a pause, longer each time, and says how long it is.
+// Hold begins a pause, longer each time, and returns its length.
 func (p *Pause) Hold() time.Duration {
 	p.length = min(max(2*p.length, firstPause), maxPause)
 	p.Until = time.Now().Add(p.length)
 	return p.length
 }
 
-// End ends it: a request has succeeded.
+// End ends the pause: a request has succeeded.
 func (p *Pause) End() { *p = Pause{} }

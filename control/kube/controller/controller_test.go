@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is an API server at a URL; without one it is not asked.
+// cluster is an API server at a URL; without a URL it gets no requests.
 type cluster struct{ url string }
 
 func (c cluster) Namespace() string { return "postern" }
@@ -39,7 +39,7 @@ func (c cluster) Group(version schema.GroupVersion, objects ...runtime.Object) (
 		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(), ContentType: runtime.ContentTypeJSON}})
 }
 
-// told is what a gateway was told, in turn.
+// told are the notifications to a gateway, in order.
 type told struct {
 	source string
 	list   []check.OwnProblem
@@ -64,7 +64,7 @@ func controller(t *testing.T, url string) (*Controller[*v1alpha1.Peer], gateway)
 	return c, g
 }
 
-// That the objects may not be read is a problem of the gateway's while the controller runs.
+// While the controller runs, unreadable objects are a problem of the gateway.
 func TestARefusalIsTheGatewaysProblemUntilTheEnd(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -85,7 +85,7 @@ func TestARefusalIsTheGatewaysProblemUntilTheEnd(t *testing.T) {
 				close(beside)
 				c.Go(func() { <-ctx.Done(); g.told <- told{source: "beside"} })
 			}
-			return time.Hour // the mirror has it come again
+			return time.Hour // the mirror triggers it again
 		})
 	}()
 	for x := range g.told {

@@ -1,16 +1,16 @@
-// Package events writes Kubernetes Events about objects (core/v1), which `kubectl describe`
-// and `kubectl get events` show.
+// Package events writes Kubernetes Events about objects (core/v1), which `kubectl describe` and
+// `kubectl get events` show.
 //
 // # Rules
 //
-// Events are for people, and nobody waits for them. One may be refused: who must not lose it
-// tries again. They are kept in a queue of
-// [queueSize] and written one after the other; what comes when it is full is dropped, and
-// counted. Each object has [objectBurst] in a row and one every [objectEvery] after that, so
-// that a peer that comes and goes all day does not fill the cluster's store. The first of its
-// kind within [repeatWithin], by type and reason, is written in any case: what is new is not to
-// be missed for what is not. The same event of the same object again within that time is the
-// same Event with a higher count, which is written at most once a minute.
+// Events are for people, and nothing waits for them. An event may be refused; a caller that must
+// not lose it tries again. Events are queued, up to [queueSize], and written one after the other.
+// When the queue is full, further ones are dropped and counted. Each object may have
+// [objectBurst] events in a row and then one every [objectEvery], so that a flapping peer does
+// not fill the cluster's store. The first event of its kind, by type and reason, within
+// [repeatWithin] is always written, so that frequent old events do not suppress a new one. The
+// same event of the same object within that time is the same Event with a higher count, which is
+// written at most once a minute.
 package events
 
 import (
@@ -36,15 +36,14 @@ const (
 	queueSize   = 256
 	objectBurst = 12
 	objectEvery = time.Minute
-	// repeatWithin is how long an event is remembered, countEvery how often its count is
-	// written.
+	// repeatWithin is how long an event is remembered, countEvery how often its count is written.
 	repeatWithin = 30 * time.Minute
 	countEvery   = time.Minute
-	// maxRemembered bounds the memory of events and of objects.
+	// maxRemembered limits the stored events and objects.
 	maxRemembered = 1024
-	// maxMessage is what the API server takes of a message in the newer form, in bytes.
+	// maxMessage is the API server's limit for a message in the newer form, in bytes.
 	maxMessage = 1024
-	// writeTimeout bounds one request.
+	// writeTimeout limits one request.
 	writeTimeout = 5 * time.Second
 	resource     = "events"
 	component    = "postern"
@@ -56,17 +55,17 @@ const (
 	Warning = corev1.EventTypeWarning
 )
 
-// Event is what happened. Reason is one word in CamelCase.
+// Event describes what happened. Reason is one word in CamelCase.
 type Event struct {
 	Type, Reason, Message string
 }
 
-// Options of a recorder. Client and Namespace are required.
+// Options configure a recorder. Client and Namespace are required.
 type Options struct {
-	// Client knows core/v1's Event.
+	// Client supports core/v1's Event.
 	Client    rest.Interface
 	Namespace string
-	// Instance is who reports: the gateway's name.
+	// Instance is the reporter: the gateway's name.
 	Instance string
 	Logger   *slog.Logger
 }
@@ -89,11 +88,11 @@ type entry struct {
 	at    time.Time
 }
 
-// allowance is an object's pace, and when there was an event of a kind last. There are as many
-// kinds as there are reasons, some dozens.
+// allowance is an object's rate limit, and the time of the last event of each kind. There are as
+// many kinds as reasons, some dozens.
 type allowance struct {
-	pace *rate.Limiter
-	told map[string]time.Time
+	pace    *rate.Limiter
+	written map[string]time.Time
 }
 
 type remembered struct {
@@ -102,7 +101,7 @@ type remembered struct {
 	wrote       time.Time
 }
 
-// New makes a recorder, which writes while Run runs.
+// New returns a recorder that writes while Run runs.
 func New(o Options) *Recorder {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -110,8 +109,7 @@ func New(o Options) *Recorder {
 	return &Recorder{o: o, queue: make(chan entry, queueSize), objects: map[types.UID]*allowance{}, written: map[string]*remembered{}}
 }
 
-// Record has an event about an object written, and reports whether it will be. It never
-// blocks.
+// Record queues an event about an object, and reports whether it was queued. It never blocks.
 func (r *Recorder) Record(about corev1.ObjectReference, e Event) bool {
 	now := time.Now()
 	r.mu.Lock()
@@ -129,29 +127,29 @@ func (r *Recorder) Record(about corev1.ObjectReference, e Event) bool {
 	}
 }
 
-// Dropped counts the events that were too many.
+// Dropped returns the number of dropped events.
 func (r *Recorder) Dropped() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dropped
 }
 
-// admit takes one from the object's allowance, or finds that it is the first of its kind; r.mu
-// is held.
+// admit reports whether the object's rate limit permits an event, or it is the first of its kind;
+// r.mu is held.
 func (r *Recorder) admit(uid types.UID, kind string, now time.Time) bool {
 	a := r.objects[uid]
 	if a == nil {
 		if len(r.objects) >= maxRemembered {
 			r.objects = map[types.UID]*allowance{}
 		}
-		a = &allowance{pace: rate.NewLimiter(rate.Every(objectEvery), objectBurst), told: map[string]time.Time{}}
+		a = &allowance{pace: rate.NewLimiter(rate.Every(objectEvery), objectBurst), written: map[string]time.Time{}}
 		r.objects[uid] = a
 	}
-	last, told := a.told[kind]
+	last, told := a.written[kind]
 	if !a.pace.AllowN(now, 1) && told && now.Sub(last) < repeatWithin {
 		return false
 	}
-	a.told[kind] = now
+	a.written[kind] = now
 	return true
 }
 
@@ -184,7 +182,7 @@ func (r *Recorder) write(ctx context.Context, e entry) error {
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		return r.patch(ctx, name, m) // of an earlier run of this gateway
+		return r.patch(ctx, name, m) // from an earlier run of this gateway
 	}
 	m.count, m.last = m.count+1, e.at
 	if e.at.Sub(m.wrote) < countEvery {
@@ -217,7 +215,7 @@ func (r *Recorder) patch(ctx context.Context, name string, m *remembered) error 
 	return r.o.Client.Patch(types.MergePatchType).Namespace(r.o.Namespace).Resource(resource).Name(name).Body(body).Do(ctx).Error()
 }
 
-// eventName is the same for the same event of the same object.
+// eventName returns the same name for the same event of the same object.
 func eventName(e entry) string {
 	h := sha256.New()
 	for _, s := range []string{string(e.about.UID), e.event.Type, e.event.Reason, e.event.Message} {
@@ -226,7 +224,7 @@ func eventName(e entry) string {
 	return e.about.Name + "." + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// cut shortens a message to what fits, at a character.
+// cut shortens a message to the limit, at a character boundary.
 func cut(s string) string {
 	if len(s) <= maxMessage {
 		return s

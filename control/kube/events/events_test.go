@@ -23,13 +23,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// request is what an API server was asked.
+// request is a request that the API server received.
 type request struct {
 	method, name string
 	body         map[string]any
 }
 
-// server keeps the requests, and refuses to create what it has.
+// server records the requests, and refuses to create existing objects.
 func server(t *testing.T) (*Recorder, <-chan request) {
 	t.Helper()
 	asked := make(chan request, 100)
@@ -91,7 +91,7 @@ func TestTheSameEventAgainIsOneWithACount(t *testing.T) {
 	if again := <-asked; again.method != http.MethodPatch || again.name != first.name || again.body["count"] != 3.0 {
 		t.Errorf("got %+v, want a count of 3", again)
 	}
-	// After a restart the Event is there.
+	// After a restart the Event exists.
 	r.written = map[string]*remembered{}
 	write(time.Second)
 	if a, b := <-asked, <-asked; a.method != http.MethodPost || b.method != http.MethodPatch {
@@ -140,7 +140,7 @@ func TestAllowanceComesBackWithTime(t *testing.T) {
 	}
 }
 
-// What is new is told however often something else has happened.
+// A new event is written however often another one has occurred.
 func TestTheFirstOfItsKindIsNeverTooMuch(t *testing.T) {
 	r := New(Options{})
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -9,12 +9,12 @@ import (
 	"github.com/postern-dev/postern/control/predict"
 )
 
-// Predict is the exposure as package predict takes it, of a cluster of that name.
+// Predict returns the exposure in the form of package predict, for a cluster with the name.
 func (e Exposure) Predict(name string) predict.Exposure {
 	out := predict.Exposure{Name: name, Gateway: predict.Gateway{Exposure: e.how(), Addresses: addresses(e.Endpoints)}}
 	out.Auth.Exposure = e.Auth.Exposure
 	if out.Auth.Exposure == "" && e.Type != "" {
-		out.Auth.Exposure = predict.ClusterIP // inside the tunnel alone
+		out.Auth.Exposure = predict.ClusterIP // only inside the tunnel
 	}
 	if e.Auth.TLS != TLSNone {
 		out.Auth.TLS = e.Auth.TLS
@@ -31,7 +31,7 @@ func (e Exposure) Predict(name string) predict.Exposure {
 	return out
 }
 
-// how the gateway is exposed, in package predict's words.
+// how returns how the gateway is exposed, in package predict's terms.
 func (e Exposure) how() string {
 	problem := func(code catalogue.Code) bool {
 		for _, p := range e.Problems {
@@ -46,12 +46,12 @@ func (e Exposure) how() string {
 		case problem(catalogue.NoUDPWay) && e.Type != string(corev1.ServiceTypeExternalName):
 			return predict.Ingress
 		case e.Type == string(corev1.ServiceTypeExternalName):
-			return predict.ClusterIP // as good as nothing
+			return predict.ClusterIP // the same as not exposed
 		}
 		return e.Type
 	}
-	// What the best address is from says more than the type: node ports while a load
-	// balancer is waited for, a hostPort beside a ClusterIP.
+	// The source of the best address says more than the type: node ports while a load balancer is
+	// pending, a hostPort beside a ClusterIP.
 	from := e.Endpoints[0].From
 	if strings.HasPrefix(from, "LoadBalancer") || strings.HasPrefix(from, "externalIPs") {
 		return predict.LoadBalancer

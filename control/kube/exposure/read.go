@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/control/predict"
 )
 
-// The labels of what the chart makes.
+// Labels of the chart's objects.
 const (
 	labelName = "app.kubernetes.io/name"
 	labelRole = "postern.dev/role"
@@ -29,23 +29,23 @@ const (
 	active    = "active"
 )
 
-// defaultPort is the gateway's UDP port unless its Service says otherwise.
+// defaultPort is the gateway's UDP port unless its Service has another.
 const defaultPort = 51820
 
-// ReadOptions say what of a cluster is read. All may be empty.
+// ReadOptions say what to read of a cluster. All may be empty.
 type ReadOptions struct {
-	// Name of the cluster in the prediction; a DNS label. Empty takes the namespace's.
+	// Name is the cluster's name in the prediction, a DNS label; empty means the namespace's.
 	Name string
-	// Service is the gateway's; empty takes what the chart made in the cluster's namespace.
+	// Service is the gateway's; empty means the chart's in the cluster's namespace.
 	Service string
-	// AuthService is auth's, if it is exposed out-of-band.
+	// AuthService is auth's Service, if it is exposed out-of-band.
 	AuthService string
 }
 
-// Read reads how a cluster exposes the gateway, auth and its API server, with the rights of
-// whoever's kubeconfig made the cluster: what they do not suffice for is unknown then, and
-// a problem with its code. A cluster without a gateway is one that exposes none. The error is
-// that the API server does not answer.
+// Read reads how a cluster exposes the gateway, auth and its API server, with the rights of the
+// cluster's kubeconfig. If these do not suffice for something, it is unknown and a problem with
+// its code. A cluster without a gateway exposes none. The error means that the API server does
+// not answer.
 func Read(ctx context.Context, c *kube.Cluster, o ReadOptions) (predict.Exposure, []check.OwnProblem, error) {
 	clients, err := newClients(c)
 	if err != nil {
@@ -75,8 +75,8 @@ func Read(ctx context.Context, c *kube.Cluster, o ReadOptions) (predict.Exposure
 	return out, d.Problems, nil
 }
 
-// ofServer takes the address that the operator's own kubeconfig has, where the cluster
-// itself says nothing: managed clusters put theirs there.
+// ofServer returns the address in the operator's own kubeconfig, for clusters that do not publish
+// one themselves: managed clusters put theirs there.
 func ofServer(server string) predict.Service {
 	host, address, err := ofURL(server)
 	if err != nil || private(host) || host == "localhost" {
@@ -130,7 +130,7 @@ func (c clients) facts(ctx context.Context, namespace string, o ReadOptions) (fa
 	return f, err
 }
 
-// list lists what there is. That it is refused is no error.
+// list lists objects. A refusal is no error.
 func list(ctx context.Context, client rest.Interface, resource, namespace, labels string, into runtime.Object) (denied bool, err error) {
 	o := metav1.ListOptions{LabelSelector: labels, ResourceVersion: "0"}
 	err = client.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(into)
@@ -147,7 +147,7 @@ func udp(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolUDP })
 }
 
-// targetOf is where the Service's UDP port leads, which is taken for the gateway's port when
+// targetOf returns the target of the Service's UDP port. It is taken for the gateway's port if
 // the gateway itself cannot be asked.
 func targetOf(s *corev1.Service, otherwise uint16) uint16 {
 	for _, p := range s.Spec.Ports {
@@ -158,11 +158,12 @@ func targetOf(s *corev1.Service, otherwise uint16) uint16 {
 	return otherwise
 }
 
-// enforce is the label by which a namespace says what pods it admits (Pod Security
-// Admission). Neither baseline nor restricted admits a hostPort.
+// enforce is a namespace's label for which pods it admits (Pod Security Admission). Neither
+// baseline nor restricted admits a hostPort.
 const enforce = "pod-security.kubernetes.io/enforce"
 
-// refusals are the StatefulSets of gateways that the namespace keeps from having pods.
+// refusals returns the problems of gateways' StatefulSets that the namespace prevents from having
+// pods.
 func refusals(ctx context.Context, c *kube.Cluster, namespace string) ([]check.OwnProblem, error) {
 	clients, err := newClients(c)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	"testing"
 )
 
-// Who refuses.
+// Who refuses a request.
 const (
 	byRBAC   = "rbac"
 	byPolicy = "policy"
 	nobody   = ""
 )
 
-// request is one to the API server. Bodies are YAML in flow style.
+// request is a request to the API server. Bodies are YAML in flow style.
 type request struct {
 	method, path, mediaType, body string
-	// as are headers that impersonate somebody.
+	// as are impersonation headers.
 	as map[string]string
 }
 
@@ -44,7 +44,7 @@ func patch(path, body string) request {
 	return request{method: http.MethodPatch, path: path + "?dryRun=All", mediaType: "application/merge-patch+json", body: body}
 }
 
-// apply is server-side apply, by which the gateway writes what it keeps for peers.
+// apply is a server-side apply, by which the gateway writes its objects for peers.
 func apply(path, body string) request {
 	return request{method: http.MethodPatch, path: path + "?dryRun=All&force=true&fieldManager=postern", mediaType: "application/apply-patch+yaml", body: "{" + body + "}"}
 }
@@ -58,7 +58,7 @@ func as(header, value string) request {
 	return r
 }
 
-// attempt is something that whoever has the gateway's token may try, and who refuses it.
+// attempt is something that the holder of the gateway's token may try, and who refuses it.
 type attempt struct {
 	name string
 	request
@@ -76,12 +76,12 @@ const (
 	policies = "/apis/networking.k8s.io/v1/namespaces/postern/networkpolicies"
 	leases   = "/apis/coordination.k8s.io/v1/namespaces/postern/leases"
 
-	// marks are the labels of what the gateway keeps for peer cloud.
+	// marks are the labels of the gateway's objects for peer cloud.
 	marks    = `labels: {app.kubernetes.io/name: postern, app.kubernetes.io/instance: postern, app.kubernetes.io/managed-by: postern, postern.dev/peer: cloud}`
 	selector = `selector: {app.kubernetes.io/name: postern, app.kubernetes.io/instance: postern, postern.dev/role: active}`
 )
 
-// service is one that is as the gateway's but for something.
+// service returns a Service like the gateway's with one difference.
 func service(name, more string) string {
 	return fmt.Sprintf(`apiVersion: v1, kind: Service, metadata: {name: %s, %s}, spec: {ports: [{port: 6443}], %s}`, name, marks, more)
 }
@@ -90,7 +90,7 @@ func secret(name, kind, more string) string {
 	return fmt.Sprintf(`apiVersion: v1, kind: Secret, type: %s, metadata: {name: %s%s}`, kind, name, more)
 }
 
-// tokenOf is a Secret into which a controller puts a token of an account that never ends.
+// tokenOf returns a Secret for which a controller creates an account's token without expiry.
 func tokenOf(name, account, more string) string {
 	return secret(name, "kubernetes.io/service-account-token", ", annotations: {kubernetes.io/service-account.name: "+account+"}"+more)
 }
@@ -110,7 +110,7 @@ const (
 		rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}]}]`
 )
 
-// attempts are what a stolen token must not be good for.
+// attempts are requests for which a stolen token must be useless.
 func attempts(csr string) []attempt {
 	request := func(signer string) string {
 		return fmt.Sprintf(`apiVersion: certificates.k8s.io/v1, kind: CertificateSigningRequest, metadata: {name: up}, spec: {signerName: %s, usages: [client auth], request: %s}`, signer, csr)
@@ -228,7 +228,7 @@ func attempts(csr string) []attempt {
 		{"deleting a NetworkPolicy of others", remove(policies + "/closed"), byPolicy},
 		{"opening a NetworkPolicy of others", patch(policies+"/closed", `{"spec":{"ingress":[{}]}}`), byPolicy},
 
-		// What others keep.
+		// Other owners' objects.
 		{"Secrets of another namespace", read(tenants + "secrets"), byRBAC},
 		{"a Secret of another namespace", read(tenants + "secrets/crown"), byRBAC},
 		{"all Secrets", read("/api/v1/secrets"), byRBAC},
@@ -268,7 +268,7 @@ const aKey = `"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE="`
 
 func plain(method, path string) request { return request{method: method, path: path} }
 
-// needs are what the gateway does, a request of each kind: see the packages that make them.
+// needs are the gateway's own requests, one of each kind: see the packages that send them.
 func needs() []attempt {
 	return []attempt{
 		{"state", create(ours+"secrets", secret("postern-state-key", "postern.dev/state", "")), nobody},
@@ -288,7 +288,7 @@ func needs() []attempt {
 	}
 }
 
-// One API server for all of it: the chart's policy comes and goes last.
+// The tests share one API server; those that remove the chart's policy come last.
 func TestAccountIsBounded(t *testing.T) {
 	w := newWorld(t)
 	t.Run("escalations", func(t *testing.T) { testEscalations(t, w) })
@@ -300,8 +300,8 @@ func TestAccountIsBounded(t *testing.T) {
 	t.Run("guard", func(t *testing.T) { testGuard(t, w) })
 }
 
-// testEscalations plays somebody who has the token of the gateway's account, as the chart makes
-// it. Each attempt must be refused by whom it says, and would not be for the administrator.
+// testEscalations acts as someone with the token of the gateway's account in the chart. Each
+// attempt must be refused by the stated authority, and must be possible for the administrator.
 func testEscalations(t *testing.T, w *world) {
 	inForce(t, w)
 	play(t, w, append(attempts(signingRequest(t, "system:kube-controller-manager")), needs()...))
@@ -328,8 +328,9 @@ func play(t *testing.T, w *world, list []attempt) {
 	}
 }
 
-// testWhateverRolesSay gives the account all rights in its namespace, by a mistake that is made easily
-// for all accounts of one, and expects what RBAC refuses otherwise to be refused by the policy.
+// testWhateverRolesSay gives the account all rights in its namespace, an easy mistake with a
+// binding for all accounts of a namespace. Then the policy must refuse what RBAC refuses
+// otherwise.
 func testWhateverRolesSay(t *testing.T, w *world) {
 	w.kubectl(t, "", "create", "rolebinding", "mistake", "-n", namespace, "--clusterrole=cluster-admin", "--group=system:serviceaccounts:"+namespace)
 	for _, a := range attempts(signingRequest(t, "x")) {
@@ -349,7 +350,7 @@ func testWhateverRolesSay(t *testing.T, w *world) {
 	})
 }
 
-// inForce waits until the API server has noticed the policy.
+// inForce waits until the API server enforces the policy.
 func inForce(t *testing.T, w *world) {
 	t.Helper()
 	first := attempts("")[0]
@@ -359,7 +360,7 @@ func inForce(t *testing.T, w *world) {
 	})
 }
 
-// refuser tells who refused a request.
+// refuser returns who refused a request.
 func refuser(status int, body string) string {
 	switch {
 	case status != http.StatusForbidden:
@@ -372,7 +373,7 @@ func refuser(status int, body string) string {
 	return "?"
 }
 
-// signingRequest asks for a certificate of a user, as an object has it.
+// signingRequest returns a request for a user's certificate, in the form for an object.
 func signingRequest(t *testing.T, user string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -27,36 +27,36 @@ const (
 	// Name is the check of this gateway that shows a missing guard.
 	Name = "account-policy"
 
-	// holds is how long a good answer is believed. askAgain is the pause after there was none, or
-	// a bad one, which is told when the next is bad too: where a policy is installed with the
-	// gateway the API server takes a moment to notice it.
+	// holds is how long a good result is valid. askAgain is the pause after a failed or bad one,
+	// which is reported if the next is bad, too: if a policy is installed together with the
+	// gateway, it takes the API server a moment to enforce it.
 	holds    = 10 * time.Minute
 	askAgain = 15 * time.Second
 	// requestTimeout bounds one request.
 	requestTimeout = 5 * time.Second
 )
 
-// Options of a [Guard]. Cluster, Release, Pod and OnProblems are required.
+// Options configure a [Guard]. Cluster, Release, Pod and OnProblems are required.
 type Options struct {
 	Cluster *kube.Cluster
 	// Release is the name of the gateway's account.
 	Release string
-	// Pod is the name of the gateway's own.
+	// Pod is the name of the gateway's own pod.
 	Pod string
-	// OnProblems is called by Run when what is wrong has changed.
+	// OnProblems is called by Run when the problems have changed.
 	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Guard asks from time to time while [Guard.Run] runs.
+// Guard sends its probes periodically while [Guard.Run] runs.
 type Guard struct {
 	o      Options
 	client rest.Interface
 	again  time.Duration // askAgain
 }
 
-// New makes a guard. Nothing is asked yet.
+// New returns a guard. It sends no request yet.
 func New(o Options) (*Guard, error) {
 	client, err := o.Cluster.Group(corev1.SchemeGroupVersion)
 	if err != nil {
@@ -68,7 +68,7 @@ func New(o Options) (*Guard, error) {
 	return &Guard{o: o, client: client, again: askAgain}, nil
 }
 
-// Run asks until ctx ends.
+// Run sends probes until ctx ends.
 func (g *Guard) Run(ctx context.Context) {
 	var told []check.OwnProblem
 	bad := 0 // answers in a row
@@ -81,7 +81,7 @@ func (g *Guard) Run(ctx context.Context) {
 		case <-next.C:
 		}
 		admitted, err := g.Admitted(ctx)
-		if err != nil { // what was told stays
+		if err != nil { // the last result stays reported
 			g.o.Logger.Debug("failed to find out whether a policy restricts the gateway's account", "error", err)
 			next.Reset(g.again)
 			continue
@@ -112,14 +112,15 @@ func (g *Guard) problems(admitted []string) []check.OwnProblem {
 	return []check.OwnProblem{p}
 }
 
-// probe is a request that must be refused, and what it would be good for.
+// probe is a request that must be refused, and what an attacker could do with it.
 type probe struct {
 	means string
 	verb  string
-	// resource and name are what the request is for; a new object has no name there.
+	// resource and name are the object of the request; a new object has no name.
 	resource, name string
 	body           any
-	// harmless differs from body in what must not be, and in nothing else: the gateway does such.
+	// harmless is body without the part that must be refused: a request that the gateway itself
+	// sends.
 	harmless any
 }
 
@@ -151,8 +152,8 @@ func (g *Guard) probes() []probe {
 	}
 }
 
-// Admitted says what the account could do that it must not. With an error there is nothing that it is
-// known to be able to do, and something of which that is unknown.
+// Admitted returns what the account could do that it must not. With an error nothing is known to
+// be admitted, and at least one probe had no result.
 func (g *Guard) Admitted(ctx context.Context) ([]string, error) {
 	var out []string
 	var unknown []error
@@ -170,8 +171,8 @@ func (g *Guard) Admitted(ctx context.Context) ([]string, error) {
 	return nil, errors.Join(unknown...)
 }
 
-// admits reports whether the API server would do what p asks for. A refusal counts when it is for
-// what must not be: a quota or someone's webhook may refuse the harmless request too.
+// admits reports whether the API server would execute p. A refusal only counts if the harmless
+// request is admitted: a quota or another webhook may refuse both.
 func (g *Guard) admits(ctx context.Context, p probe) (bool, error) {
 	err := g.ask(ctx, p, p.body)
 	var status apierrors.APIStatus
@@ -189,12 +190,12 @@ func (g *Guard) admits(ctx context.Context, p probe) (bool, error) {
 	return false, nil
 }
 
-// noRight is in what the API server answers when no role gives the account a right.
+// noRight returns the part of the API server's message if no role grants the right.
 func (g *Guard) noRight() string {
 	return fmt.Sprintf("User %q cannot ", "system:serviceaccount:"+g.o.Cluster.Namespace()+":"+g.o.Release)
 }
 
-// ask makes a request that changes nothing.
+// ask sends a request as a dry run.
 func (g *Guard) ask(ctx context.Context, p probe, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -211,7 +212,7 @@ func (g *Guard) ask(ctx context.Context, p probe, v any) error {
 	return r.Do(ctx).Error()
 }
 
-// refusal tells the answers of RBAC and of admission: webhooks choose their code.
+// refusal reports whether a code may be RBAC's or an admission's: webhooks choose their own code.
 func refusal(code int32) bool {
 	return code == http.StatusForbidden || code == http.StatusBadRequest || code == http.StatusUnprocessableEntity
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// unrelated is a policy that is not about what the guard asks for.
+// unrelated is a policy that does not concern the guard's requests.
 const unrelated = `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: unrelated}, spec: {
   matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: ["*"], operations: [CREATE], resources: [secrets, services]}]},
   matchConditions: [{name: gateway, expression: "request.userInfo.username == 'system:serviceaccount:postern:postern'"}],
@@ -21,7 +21,7 @@ const unrelated = `{apiVersion: admissionregistration.k8s.io/v1, kind: Validatin
 {apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: unrelated}, spec: {policyName: unrelated, validationActions: [Deny]}}
 `
 
-// testGuard: a gateway whose policy is taken away says so, and what it asks leaves nothing.
+// testGuard: a gateway whose policy is removed reports that, and its probes leave nothing behind.
 func testGuard(t *testing.T, w *world) {
 	told := make(chan []check.OwnProblem, 8)
 	g, err := New(Options{Cluster: w.gateway(t), Release: release, Pod: "postern-0", OnProblems: func(list []check.OwnProblem) { told <- list }})
@@ -63,7 +63,7 @@ func testGuard(t *testing.T, w *world) {
 		t.Error("nothing was told")
 	}
 	w.install(t)
-	for bad := true; bad; { // while it comes into force some of the probes are admitted still
+	for bad := true; bad; { // until it is enforced some probes are still admitted
 		select {
 		case list := <-told:
 			bad = len(list) > 0

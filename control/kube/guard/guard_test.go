@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 )
 
-// answers is an API server that refuses a request with the message it has for it, and admits it
-// when it has none.
+// answers is an API server that refuses a request with the returned message, and admits it if
+// that is empty.
 type answers func(resource string, harmless bool) string
 
 func (a answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +36,7 @@ func (a answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A refusal says that the account is bounded only when it is for what must not be.
+// Only the refusal of a forbidden request shows that the account is bounded.
 func TestARefusalOfWhatIsHarmlessShowsNothing(t *testing.T) {
 	const quota = "exceeded quota: all, requested: count=1, used: count=9, limited: count=9"
 	for what, c := range map[string]struct {

@@ -13,7 +13,7 @@ const (
 	tenantSlices = "/apis/discovery.k8s.io/v1/namespaces/tenant/endpointslices"
 	tenantMCS    = "/apis/multicluster.x-k8s.io/v1beta1/namespaces/tenant/"
 
-	// imported are the labels of what the gateway makes of imports.
+	// imported are the labels of the gateway's objects for imports.
 	imported = `app.kubernetes.io/name: postern, app.kubernetes.io/instance: postern, app.kubernetes.io/managed-by: postern`
 )
 
@@ -29,8 +29,8 @@ func serviceImport(labels string) string {
 	return `apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {name: web, labels: {` + labels + `}}, spec: {type: Headless, ports: []}`
 }
 
-// onServices are what a stolen token must not be good for with services of clusters, and what the
-// gateway does.
+// onServices are requests about services of clusters for which a stolen token must be useless,
+// and the gateway's own ones.
 func onServices() []attempt {
 	const managed = imported + `, endpointslice.kubernetes.io/managed-by: postern`
 	return []attempt{
@@ -62,8 +62,8 @@ func onServices() []attempt {
 	}
 }
 
-// testServicesOfClusters: the right is given namespace by namespace, or for all, and is for what
-// imports need alone.
+// testServicesOfClusters: the right is granted for each namespace, or for all, and only covers
+// what imports need.
 func testServicesOfClusters(t *testing.T, w *world) {
 	for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
 		w.kubectl(t, string(text), "apply", "--server-side", "-f", "-")

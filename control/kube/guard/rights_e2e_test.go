@@ -14,15 +14,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rightsFile lists all that the gateway may do by RBAC, by namespace; namedFile and allFile what it
-// may with mcs.namespaces={tenant} and with mcs.allNamespaces.
+// rightsFile lists the gateway's RBAC rights, by namespace; namedFile and allFile list those with
+// mcs.namespaces={tenant} and with mcs.allNamespaces.
 const (
 	rightsFile = "testdata/can-i.golden"
 	namedFile  = "testdata/can-i-mcs-tenant.golden"
 	allFile    = "testdata/can-i-mcs-all.golden"
 )
 
-// everyones is a right that every account has in some versions of Kubernetes: since 1.37.
+// everyones is a right that every account has since Kubernetes 1.37.
 const everyones = "clustertrustbundles.certificates.k8s.io "
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -31,7 +31,7 @@ func testRights(t *testing.T, w *world) {
 	rightsAre(t, w, rightsFile, namespace, "postern-peers", "kube-public", "default")
 }
 
-// rightsAre compares what the gateway may do in namespaces with a file.
+// rightsAre compares the gateway's rights in namespaces with a file.
 func rightsAre(t *testing.T, w *world, file string, namespaces ...string) {
 	t.Helper()
 	got := &strings.Builder{}
@@ -58,8 +58,8 @@ func rightsAre(t *testing.T, w *world, file string, namespaces ...string) {
 	}
 }
 
-// testNothingOfTheCluster: a gateway that is reached by no node's address has no right that counts in
-// the whole cluster.
+// testNothingOfTheCluster: a gateway that is not reached by a node's address has no cluster-wide
+// right.
 func testNothingOfTheCluster(t *testing.T, w *world) {
 	w.install(t, "service.type=ClusterIP")
 	eventually(t, "nodes cannot be listed", func() (bool, string) {
@@ -71,7 +71,7 @@ func testNothingOfTheCluster(t *testing.T, w *world) {
 	}
 }
 
-// testPeerServicesFrom: the right to list pods is given namespace by namespace.
+// testPeerServicesFrom: the right to list pods is granted for each namespace.
 func testPeerServicesFrom(t *testing.T, w *world) {
 	w.install(t, "peerServicesFrom={tenant,postern}")
 	eventually(t, "pods of the namespace that is named are listed", func() (bool, string) {

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// patience bounds failure; nothing takes that long unless it is broken.
+	// patience bounds waits; only a failing test takes that long.
 	patience = 90 * time.Second
-	// poll is the pause between two looks at what offers no event.
+	// poll is the polling interval for conditions without an event.
 	poll = 100 * time.Millisecond
 
 	chartFolder = "../../../cmd/postern/deploy/chart"
-	// namespace and release are those that the chart is installed with.
+	// namespace and release are those of the chart's installation.
 	namespace = "postern"
 	release   = "postern"
 )
 
-// scenery is what an attacker with the gateway's token would go for, and the gateway's pod, which no
-// controller makes here.
+// scenery is what an attacker with the gateway's token would attack, and the gateway's pod, which
+// no controller creates here.
 const scenery = `
 {apiVersion: v1, kind: Namespace, metadata: {name: tenant, labels: {pod-security.kubernetes.io/enforce: restricted}}}
 ---
@@ -83,7 +83,7 @@ const scenery = `
   spec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: REQUEST}}
 `
 
-// world is a real API server with the chart installed, whoever has the gateway's token, and the
+// world is a real API server with the chart installed, the gateway's token, and the
 // administrator.
 type world struct {
 	cluster       kubetest.Cluster
@@ -122,7 +122,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// install installs or upgrades the chart, with the values that are no default.
+// install installs or upgrades the chart, with values that differ from the defaults.
 func (w *world) install(t *testing.T, values ...string) {
 	t.Helper()
 	args := []string{"upgrade", "--install", release, chartFolder, "-n", namespace, "--create-namespace", "--set", "name=edge", "--set", "service.type=NodePort"}
@@ -134,13 +134,13 @@ func (w *world) install(t *testing.T, values ...string) {
 	}
 }
 
-// kubectl runs it as the administrator.
+// kubectl runs kubectl as the administrator.
 func (w *world) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	return w.cluster.Run(t, stdin, args...)
 }
 
-// gateway is the API server as the gateway's account has it.
+// gateway connects to the API server with the gateway's account.
 func (w *world) gateway(t *testing.T) *kube.Cluster {
 	t.Helper()
 	file := w.cluster.Bearer(t, namespace, w.token)
@@ -151,7 +151,7 @@ func (w *world) gateway(t *testing.T) *kube.Cluster {
 	return c
 }
 
-// ask makes a request, with the gateway's token or as the administrator, and gives the status
+// ask sends a request, with the gateway's token or as the administrator, and returns the status
 // and the body.
 func (w *world) ask(t *testing.T, r request, admin bool) (int, string) {
 	t.Helper()
@@ -180,7 +180,7 @@ func (w *world) ask(t *testing.T, r request, admin bool) (int, string) {
 	return resp.StatusCode, body.String()
 }
 
-// eventually tries until it is so.
+// eventually polls for a condition without an event.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	ctx := within(t, patience)

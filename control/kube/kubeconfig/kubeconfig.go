@@ -1,5 +1,5 @@
-// Package kubeconfig finds the cluster that a command is about as kubectl does: by flags of
-// kubectl's names, then $KUBECONFIG, then ~/.kube/config, then the pod that the command runs in.
+// Package kubeconfig selects a command's cluster as kubectl does: by flags with kubectl's names,
+// then $KUBECONFIG, then ~/.kube/config, then the pod that the command runs in.
 package kubeconfig
 
 import (
@@ -19,14 +19,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ErrConfig: the kubeconfig, or what was chosen in it, cannot be used.
+// ErrConfig is returned if the kubeconfig, or the selection in it, cannot be used.
 var ErrConfig = errors.New("the kubeconfig cannot be used")
 
-// Flags choose a cluster, and who asks it. The zero value chooses what the kubeconfig says.
+// Flags select a cluster and a user. The zero value means the kubeconfig's current context.
 type Flags struct {
 	// File is a kubeconfig; empty means $KUBECONFIG, then ~/.kube/config.
 	File string
-	// ConfigOverrides replace what is in it.
+	// ConfigOverrides replace values in it.
 	clientcmd.ConfigOverrides
 }
 
@@ -52,7 +52,7 @@ func (f *Flags) AddTo(set *pflag.FlagSet) {
 	})
 }
 
-// Names are the words that complete one of the flags: those of the kubeconfig.
+// Names returns the completions of a flag: the names in the kubeconfig.
 func (f *Flags) Names(flag string) []string {
 	_, loader := f.loader()
 	raw, err := loader.RawConfig()
@@ -70,8 +70,8 @@ func (f *Flags) Names(flag string) []string {
 	return nil
 }
 
-// Who are the flags again, as words of a command line, that say what differs from the context:
-// the cluster, and who asks. The token is not among them: it is a secret.
+// Who returns flags for a command line that say what differs from the context: the cluster and
+// the user. The token is left out, since it is secret.
 func (f *Flags) Who() []string {
 	var out []string
 	add := func(flag string, values ...string) {
@@ -88,17 +88,17 @@ func (f *Flags) Who() []string {
 	return out
 }
 
-// Chosen is what flags and kubeconfig lead to.
+// Chosen is the result of flags and kubeconfig.
 type Chosen struct {
 	Config    *rest.Config
 	Namespace string
-	// Context is its name; empty when a pod asks its own cluster.
+	// Context is its name; empty in a pod that uses its own cluster.
 	Context string
-	// Files are the absolute paths of those that the kubeconfig was read from.
+	// Files are the absolute paths of the kubeconfig's files.
 	Files []string
 }
 
-// Load reads the kubeconfig. Nothing is asked yet. Its error is an ErrConfig.
+// Load reads the kubeconfig. It sends no request yet. Its error is an ErrConfig.
 func (f *Flags) Load() (*Chosen, error) {
 	if f.File != "" {
 		if _, err := os.Stat(f.File); err != nil {
@@ -140,7 +140,7 @@ func (f *Flags) loader() (*clientcmd.ClientConfigLoadingRules, clientcmd.ClientC
 }
 
 // check refuses flags that do not fit the kubeconfig or each other; clientcmd's own messages do
-// not say what to do. It gives the time that one request may take; 0 is no limit.
+// not say what to do. It returns the limit for one request; 0 means no limit.
 func (f *Flags) check(raw *clientcmdapi.Config) (timeout time.Duration, err error) {
 	for _, x := range []struct {
 		kind, name string
@@ -166,10 +166,10 @@ func (f *Flags) check(raw *clientcmdapi.Config) (timeout time.Duration, err erro
 	return timeout, nil
 }
 
-// override applies the flags that clientcmd ignores: a token while the kubeconfig's user has a
-// file with one, and whom to impersonate and how long to wait in a pod that asks its own cluster.
+// override applies the flags that clientcmd ignores: a token if the kubeconfig's user has a token
+// file, and impersonation and timeout in a pod that uses its own cluster.
 func (f *Flags) override(config *rest.Config, timeout time.Duration) {
-	if f.AuthInfo.Token != "" && rest.IsConfigTransportTLS(*config) { // no credentials in the clear
+	if f.AuthInfo.Token != "" && rest.IsConfigTransportTLS(*config) { // no credentials without TLS
 		config.BearerToken, config.BearerTokenFile = f.AuthInfo.Token, ""
 	}
 	if f.AuthInfo.Impersonate != "" {
@@ -178,7 +178,7 @@ func (f *Flags) override(config *rest.Config, timeout time.Duration) {
 	config.Timeout = timeout
 }
 
-// existing are the files of a kubeconfig that are there.
+// existing returns the existing files of a kubeconfig.
 func existing(rules *clientcmd.ClientConfigLoadingRules) []string {
 	list := rules.GetLoadingPrecedence()
 	if rules.ExplicitPath != "" {
@@ -196,7 +196,7 @@ func existing(rules *clientcmd.ClientConfigLoadingRules) []string {
 	return out
 }
 
-// pathless is an error of a file without its path, which the message names already.
+// pathless returns a file's error without its path, which the message already contains.
 func pathless(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -205,7 +205,7 @@ func pathless(err error) error {
 	return err
 }
 
-// oneLine is an error whose text has no line breaks.
+// oneLine returns an error whose text has no line breaks.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// write makes a kubeconfig, which KUBECONFIG names. Its user of context two has a token file.
+// write writes a kubeconfig and sets KUBECONFIG. The user of context two has a token file.
 func write(t *testing.T, server string) (file string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ contexts:
 	return file
 }
 
-// parse reads a command line.
+// parse parses a command line.
 func parse(t *testing.T, line string) *Flags {
 	t.Helper()
 	var f Flags
@@ -92,7 +92,7 @@ func TestKubeconfigIsReadAsKubectlDoes(t *testing.T) {
 	}
 }
 
-// What the API server is sent says who asks.
+// The requests contain the flags' user.
 func TestFlagsSayWhoAsks(t *testing.T) {
 	var got http.Header
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
@@ -138,7 +138,7 @@ func TestRequestTimeout(t *testing.T) {
 	}
 }
 
-// What is given again to another program is all that the context does not say, and no secret.
+// The arguments for another program contain what the context does not, and no secret.
 func TestWhoIsGivenAgain(t *testing.T) {
 	got := parse(t, "--context two -n third --cluster other --user u --as jane --as-group a --as-group b --token given").Who()
 	if want := strings.Fields("--cluster other --user u --as jane --as-group a --as-group b"); !slices.Equal(got, want) {
@@ -160,7 +160,7 @@ func TestFlagsCountInAPodToo(t *testing.T) {
 	}
 }
 
-// A token in the clear would be anybody's.
+// Without TLS anyone could read the token.
 func TestATokenIsNotSentWithoutTLS(t *testing.T) {
 	write(t, "http://192.0.2.1:8080")
 	if got, err := parse(t, "--token given").Load(); err != nil || got.Config.BearerToken != "" {

@@ -57,7 +57,7 @@ func (l *Lease) serve(ctx context.Context, got gained, label *labels, active fun
 // silent: the previous holder did not release it, and may be alive.
 func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc, got gained, silent bool) *coordinationv1.Lease {
 	have, answered := got.lease, got.at
-	var ailing outage
+	var failures outage
 	timer := time.NewTimer(l.t.renew)
 	defer timer.Stop()
 	for {
@@ -75,7 +75,7 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 		switch {
 		case err == nil:
 			have, answered = next, start
-			ailing.over(l)
+			failures.over(l)
 			l.written(start, silent || rival(have) != "")
 			timer.Reset(time.Until(start.Add(l.t.renew)))
 			continue
@@ -87,7 +87,7 @@ func (l *Lease) keep(running, role context.Context, lose context.CancelCauseFunc
 		case l.o.WithoutAPI > 0 && (silent || rival(have) != "") && time.Since(answered) >= l.o.WithoutAPI:
 			lose(fmt.Errorf("%w: the API server has given no good answer for %v: %w", ErrLost, l.o.WithoutAPI, err))
 		default:
-			ailing.failed(l, "the gateway goes on; no other replica takes over unless the API server answers that one", err)
+			failures.failed(l, "the gateway goes on; no other replica takes over unless the API server answers that one", err)
 		}
 		timer.Reset(l.t.retry)
 		if answers(err) { // it is not away, so there is no hurry

@@ -15,12 +15,12 @@ const (
 
 // labels applies the wanted labels of pods, with retries. Nothing waits for it, except the end.
 type labels struct {
-	pods   Pods
-	logger *slog.Logger
-	wish   chan labelling // holds at most the newest
-	mu     sync.Mutex     // held to replace it
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	pods    Pods
+	logger  *slog.Logger
+	pending chan labelling // holds at most the newest
+	mu      sync.Mutex     // held to replace it
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
 }
 
 type labelling struct {
@@ -30,7 +30,7 @@ type labelling struct {
 }
 
 func newLabels(pods Pods, logger *slog.Logger) *labels {
-	b := &labels{pods: pods, logger: logger, wish: make(chan labelling, 1)}
+	b := &labels{pods: pods, logger: logger, pending: make(chan labelling, 1)}
 	var ctx context.Context
 	ctx, b.stop = context.WithCancel(context.Background())
 	if pods != nil {
@@ -39,15 +39,15 @@ func newLabels(pods Pods, logger *slog.Logger) *labels {
 	return b
 }
 
-// want replaces the wish.
+// want replaces the pending label change.
 func (b *labels) want(active bool, from string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-b.wish:
+	case <-b.pending:
 	default:
 	}
-	b.wish <- labelling{active, from}
+	b.pending <- labelling{active, from}
 }
 
 // drop removes our own label now, if the API server answers in time.
@@ -79,7 +79,7 @@ func (b *labels) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case w = <-b.wish:
+		case w = <-b.pending:
 			timer.Stop()
 			pause, complained = labelRetry, false
 		case <-timer.C:

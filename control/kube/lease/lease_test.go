@@ -408,7 +408,7 @@ func TestVigil(t *testing.T) {
 		"nor two":               {{1, "x", false}, {6, "x", false}, {11, "x", false}, {15, "x", false}, {19, "x", true}},
 		"one answer is no time": {{1000, "x", false}},
 	} {
-		v := vigil{timing: timed(8 * time.Second), needed: 8 * time.Second}
+		v := silence{timing: timed(8 * time.Second), needed: 8 * time.Second}
 		for _, a := range answers {
 			if v.heard(at(a.at), a.record); v.over() != a.over {
 				t.Errorf("%s: at %v s over is %v, want %v", name, a.at, v.over(), a.over)

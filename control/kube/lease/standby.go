@@ -28,8 +28,8 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 	defer cancel()
 	var present watching
 	wg.Go(func() { l.follow(ctx, &present, events) })
-	v := vigil{timing: l.t, needed: l.t.duration}
-	var ailing outage
+	v := silence{timing: l.t, needed: l.t.duration}
+	var failures outage
 	var seen *coordinationv1.Lease
 	defer func() { l.withdraw(ctx, seen) }()
 	timer := time.NewTimer(0)
@@ -45,20 +45,20 @@ func (l *Lease) standBy(ctx context.Context, notBefore time.Time) (gained, error
 			if x, err = l.look(ctx); err != nil {
 				present.end() // otherwise its connection is kept, which may be dead
 				if ctx.Err() == nil {
-					ailing.failed(l, "the lease cannot be read; this replica cannot take over", err)
+					failures.failed(l, "the lease cannot be read; this replica cannot take over", err)
 				}
 				timer.Reset(l.t.look)
 				continue
 			}
 		}
 		now := time.Now()
-		ailing.over(l)
+		failures.over(l)
 		l.answered(now, holder(x))
 		seen = x
 		v.needed = max(l.t.duration, lasts(x))
 		v.heard(now, mark(x))
 		if free := holder(x) == "" || holder(x) == l.o.Identity; (free || v.over()) && !now.Before(notBefore) {
-			if got, ok := l.take(ctx, x, &ailing); ok {
+			if got, ok := l.take(ctx, x, &failures); ok {
 				return got, nil
 			}
 			timer.Reset(l.t.retry)
@@ -113,7 +113,7 @@ func (l *Lease) look(ctx context.Context) (*coordinationv1.Lease, error) {
 }
 
 // take writes the lease as our own, if it has not changed.
-func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outage) (gained, bool) {
+func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, failures *outage) (gained, bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.t.request)
 	defer cancel()
 	start := time.Now()
@@ -133,7 +133,7 @@ func (l *Lease) take(ctx context.Context, x *coordinationv1.Lease, ailing *outag
 		return gained{got, from, start}, true
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(ctx.Err(), context.Canceled):
 	default:
-		ailing.failed(l, "the lease cannot be written; this replica cannot take over", err)
+		failures.failed(l, "the lease cannot be written; this replica cannot take over", err)
 	}
 	return gained{}, false
 }

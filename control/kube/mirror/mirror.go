@@ -1,15 +1,15 @@
 // Package mirror keeps a copy of one kind's objects in one namespace or in all, or of a kind
-// without namespaces, by client-go's Reflector: a list, then a watch, and both again when the watch
-// breaks.
+// without namespaces, with client-go's Reflector: a list, then a watch, and both again when the
+// watch breaks.
 //
 // # Rules
 //
-// What was seen last stays so long as nothing newer is known: an API server that is away
-// takes nothing from anyone. That the copy may be old is said by [Mirror.Err]: why the
-// objects are not watched at the moment. It is cleared by a watch that is open, not by a list
-// alone, so that a gateway which may list and not watch does not seem to be well every other
-// second. [Mirror.Denied] tells a refusal apart, which outlasts an outage. The reflector says a refusal again with each try: that is logged at debug level, and
-// whoever uses the mirror says what it means.
+// The last seen objects stay until something newer is known: an unreachable API server takes
+// nothing away. [Mirror.Err] says that the copy may be old: why the objects are not being
+// watched. Only an open watch clears it, not a list. Otherwise a gateway that may list but not
+// watch would seem healthy every other second. [Mirror.Denied] reports a refusal, which outlasts
+// an outage. The reflector logs a refusal with each try; that is lowered to debug level, and the
+// mirror's user says what it means.
 package mirror
 
 import (
@@ -32,43 +32,43 @@ import (
 )
 
 const (
-	// firstRetry and maxRetry pace the tries when the API server does not answer: soon
-	// enough that what an operator applies after an outage is seen at once, seldom enough
-	// not to matter.
+	// firstRetry and maxRetry limit the interval of retries while the API server does not answer:
+	// short enough that what an operator applies after an outage is seen at once, long enough not
+	// to matter.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 10 * time.Second
-	// sure is for how long an API server has to refuse what it gave before, until that is believed:
-	// one that starts refuses everything until it has read its roles.
+	// sure is how long an API server must refuse what it granted before until that counts: a
+	// starting one refuses everything until it has read its roles.
 	sure = 15 * time.Second
-	// listTimeout bounds one list. A watch may take as long as it likes.
+	// listTimeout limits one list. A watch has no limit.
 	listTimeout = 30 * time.Second
 )
 
-// Object is what a mirror holds: a pointer to a type of the API.
+// Object is a mirrored object: a pointer to an API type.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// Options of a mirror. Client, Resource, List and Changed are required.
+// Options configure a mirror. Client, Resource, List and Changed are required.
 type Options[T Object] struct {
-	// Client knows the type and its list.
+	// Client supports the type and its list.
 	Client   rest.Interface
 	Resource string
-	// Namespace of the objects; empty for a kind without namespaces, and for those of all
-	// namespaces, which are told apart as NAMESPACE/NAME.
+	// Namespace of the objects; empty for a kind without namespaces, and for objects of all
+	// namespaces, whose keys are NAMESPACE/NAME.
 	Namespace string
-	// Fields and Labels select among them; empty takes all.
+	// Fields and Labels select objects; empty means all.
 	Fields, Labels string
 	// List is an empty list of the type.
 	List runtime.Object
-	// Slim cuts an object down to what is read of it, so that the rest takes no memory; nil
-	// keeps all. What is slim already stays as it is.
+	// Slim reduces an object to the fields that are read, to save memory; nil keeps all. It must
+	// not change an already reduced object.
 	Slim func(T) T
-	// Changed is called when an object came, changed or went, and when Err changed. It must
-	// not block.
+	// Changed is called when an object was added, changed or deleted, and when Err changed. It
+	// must not block.
 	Changed func()
-	// Logger gets what the reflector logs; nil drops it.
+	// Logger gets the reflector's log; nil = discard.
 	Logger *slog.Logger
 }
 
@@ -80,14 +80,14 @@ type Mirror[T Object] struct {
 	mu      sync.Mutex
 	objects map[string]T // by key
 	synced  bool
-	refused time.Time // since when it is, without an answer in between
+	refused time.Time // since when, without any other answer
 	denied  bool
 	err     error
 }
 
 var _ cache.TransformingStore = (*Mirror[Object])(nil)
 
-// New makes a mirror, which is empty until Run.
+// New returns a mirror, which is empty until Run.
 func New[T Object](o Options[T]) *Mirror[T] {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -112,7 +112,7 @@ func (m *Mirror[T]) Run(ctx context.Context) {
 	r.RunWithContext(klog.NewContext(ctx, logger))
 }
 
-// List asks for all objects once, without the copy.
+// List lists all objects once, without changing the copy.
 func (m *Mirror[T]) List(ctx context.Context) (runtime.Object, error) {
 	return m.list(ctx, metav1.ListOptions{})
 }
@@ -134,7 +134,7 @@ func (m *Mirror[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 func (m *Mirror[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	w, err := m.request(o).Watch(ctx)
-	// A server that gives no lists by watches is asked for a list next.
+	// If a server does not support lists by watches, the reflector lists next.
 	if fallback := o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)); ctx.Err() == nil && !fallback {
 		m.note(err)
 	}
@@ -146,7 +146,7 @@ func (m *Mirror[T]) request(o metav1.ListOptions) *rest.Request {
 	return m.o.Client.Get().Namespace(m.o.Namespace).Resource(m.o.Resource).VersionedParams(&o, metav1.ParameterCodec)
 }
 
-// note remembers how the last request went.
+// note records the result of the last request.
 func (m *Mirror[T]) note(err error) {
 	m.mu.Lock()
 	was := m.denied
@@ -158,7 +158,7 @@ func (m *Mirror[T]) note(err error) {
 			m.refused = time.Now()
 		}
 		m.denied = m.denied || !m.synced || time.Since(m.refused) >= sure
-	case !m.denied: // whoever refuses next may have started since
+	case !m.denied: // a server that refuses next may just have started
 		m.refused = time.Time{}
 	}
 	changed := was != m.denied || (err == nil) != (m.err == nil) || err != nil && err.Error() != m.err.Error()
@@ -169,22 +169,22 @@ func (m *Mirror[T]) note(err error) {
 	}
 }
 
-// Err says why the objects are not watched now; nil when they are, and before the first try.
+// Err says why the objects are not being watched; nil if they are, and before the first try.
 func (m *Mirror[T]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-// Denied reports whether the API server refuses to list or to watch the objects, and has done so for
-// a while if it gave them before. That it is away since then changes nothing.
+// Denied reports whether the API server refuses to list or to watch the objects; if it granted
+// that before, only once it has refused for a while. A later outage does not change it.
 func (m *Mirror[T]) Denied() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.denied
 }
 
-// key is an object's name, with its namespace where there are several.
+// key returns an object's name, with its namespace if there are several.
 func (m *Mirror[T]) key(x T) string {
 	if m.o.Namespace == "" && x.GetNamespace() != "" {
 		return x.GetNamespace() + "/" + x.GetName()
@@ -192,8 +192,8 @@ func (m *Mirror[T]) key(x T) string {
 	return x.GetName()
 }
 
-// Objects are those seen last, by name; not to be changed. synced is false until they were
-// all seen once.
+// Objects returns the last seen objects by name; they must not be changed. synced is false until
+// all were seen once.
 func (m *Mirror[T]) Objects() (list []T, synced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,15 +203,15 @@ func (m *Mirror[T]) Objects() (list []T, synced bool) {
 	return list, m.synced
 }
 
-// Get is the object of a name as seen last, nil if there is none; not to be changed. synced is
-// as of Objects.
+// Get returns the last seen object with the name, nil if there is none; it must not be changed.
+// synced is as in Objects.
 func (m *Mirror[T]) Get(name string) (object T, synced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.objects[name], m.synced
 }
 
-// Transformer is cache.TransformingStore's: objects are cut down as they arrive.
+// Transformer implements cache.TransformingStore: objects are reduced as they arrive.
 func (m *Mirror[T]) Transformer() cache.TransformFunc {
 	return func(x any) (any, error) {
 		if v, ok := x.(T); ok {
@@ -221,10 +221,10 @@ func (m *Mirror[T]) Transformer() cache.TransformFunc {
 	}
 }
 
-// Add is cache.ReflectorStore's.
+// Add implements cache.ReflectorStore.
 func (m *Mirror[T]) Add(x any) error { return m.Update(x) }
 
-// Update is cache.ReflectorStore's.
+// Update implements cache.ReflectorStore.
 func (m *Mirror[T]) Update(x any) error {
 	if v, ok := x.(T); ok {
 		m.mu.Lock()
@@ -235,7 +235,7 @@ func (m *Mirror[T]) Update(x any) error {
 	return nil
 }
 
-// Delete is cache.ReflectorStore's.
+// Delete implements cache.ReflectorStore.
 func (m *Mirror[T]) Delete(x any) error {
 	if v, ok := x.(T); ok {
 		m.mu.Lock()
@@ -246,7 +246,7 @@ func (m *Mirror[T]) Delete(x any) error {
 	return nil
 }
 
-// Replace is cache.ReflectorStore's: what a list has is all there is.
+// Replace implements cache.ReflectorStore: a list contains all objects.
 func (m *Mirror[T]) Replace(list []any, _ string) error {
 	next := make(map[string]T, len(list))
 	for _, x := range list {
@@ -261,5 +261,5 @@ func (m *Mirror[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync is cache.ReflectorStore's; nobody asks for it.
+// Resync implements cache.ReflectorStore; it is never called.
 func (m *Mirror[T]) Resync() error { return nil }

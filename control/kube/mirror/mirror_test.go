@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 60 * time.Second
 
-// server is an API server with Peers: watches are refused or stay open until it is told.
+// server is an API server with Peers. Watches are refused, or stay open until they are ended.
 type server struct {
 	mu     sync.Mutex
 	names  []string
@@ -55,7 +55,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		_ = json.NewEncoder(w).Encode(list)
 	case query.Get("sendInitialEvents") == "true":
-		failure(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid) // as servers do that know no such lists
+		failure(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid) // like servers that do not support such lists
 	case refuse:
 		failure(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	default:
@@ -94,7 +94,7 @@ func event(t *testing.T, kind, name string) string {
 	return string(b)
 }
 
-// watched is a mirror at work.
+// watched is a running mirror.
 type watched struct {
 	*Mirror[*v1alpha1.Peer]
 	t       *testing.T
@@ -193,7 +193,7 @@ func TestAMirrorFollowsWhatComesChangesAndGoes(t *testing.T) {
 	}
 }
 
-// Lists that succeed are no comfort while watches do not.
+// While watches fail, successful lists do not clear the error.
 func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	s := &server{names: []string{"a"}, events: make(chan string), refuse: true}
 	w := follow(t, s)
@@ -223,7 +223,7 @@ func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	w.until("it is well", func(names string, _ bool, err error) bool { return names == "a" && err == nil })
 }
 
-// Whether the reflector tells of a list that its own end cut off is chance; nobody needs it.
+// Whether the reflector reports a list that was cancelled at its end is chance, and not useful.
 func TestTheEndIsNoFailure(t *testing.T) {
 	log, ended := &lines{}, false
 	told := slog.New(quiet{Handler: slog.NewTextHandler(log, nil), ended: func() bool { return ended }})
@@ -239,7 +239,7 @@ func TestTheEndIsNoFailure(t *testing.T) {
 	}
 }
 
-// An outage tells nothing of rights; only a watch that is open shows that they suffice.
+// An outage says nothing about rights. Only an open watch shows that they suffice.
 func TestARefusalOutlastsAnOutage(t *testing.T) {
 	changes := 0
 	m := New(Options[*v1alpha1.Peer]{Changed: func() { changes++ }})
@@ -255,8 +255,8 @@ func TestARefusalOutlastsAnOutage(t *testing.T) {
 	}
 }
 
-// An API server that starts again refuses what it gave before, for a moment. What has never been given
-// is refused at once.
+// A starting API server briefly refuses what it granted before. A right that was never granted
+// counts as refused at once.
 func TestARefusalIsBelievedWhenItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changes := 0
@@ -280,7 +280,7 @@ func TestARefusalIsBelievedWhenItLasts(t *testing.T) {
 	})
 }
 
-// However an object comes, what is not read of it is not kept.
+// Fields that are not read are not kept, whichever way an object arrives.
 func TestAMirrorKeepsObjectsSlim(t *testing.T) {
 	fat := func(name string) *v1alpha1.Peer {
 		x := object(name)
@@ -307,7 +307,7 @@ func TestAMirrorKeepsObjectsSlim(t *testing.T) {
 	}
 }
 
-// Objects of one name in two namespaces are two.
+// Objects with the same name in two namespaces are distinct.
 func TestAMirrorOfAllNamespacesTellsThemApart(t *testing.T) {
 	in := func(namespace string) *v1alpha1.Peer {
 		x := object("a")

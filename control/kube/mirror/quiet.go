@@ -7,14 +7,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// quiet takes what the reflector logs, and lowers what says that something is forbidden, and
-// what fails because the reflector ends.
+// quiet lowers the level of the reflector's records about refusals, and about failures because
+// the reflector ends.
 type quiet struct {
 	slog.Handler
 	ended func() bool
 }
 
-// Handle is slog.Handler's.
+// Handle implements slog.Handler.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, ok := a.Value.Any().(error); ok && (q.ended() || apierrors.IsForbidden(err)) {
@@ -28,12 +28,12 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.Handler.Handle(ctx, r)
 }
 
-// WithAttrs is slog.Handler's.
+// WithAttrs implements slog.Handler.
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return quiet{q.Handler.WithAttrs(attrs), q.ended}
 }
 
-// WithGroup is slog.Handler's.
+// WithGroup implements slog.Handler.
 func (q quiet) WithGroup(name string) slog.Handler {
 	return quiet{q.Handler.WithGroup(name), q.ended}
 }

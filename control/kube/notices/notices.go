@@ -1,9 +1,9 @@
-// Package notices tells the cluster of what a gateway finds wrong with itself: an Event
-// about its StatefulSet for each own check that fails, and one when that is over. What is
-// wrong with a peer is told of at its Peer (package peers).
+// Package notices writes Events about what a gateway finds wrong with itself: one about its
+// StatefulSet for each own check that fails, and one when that is over. Problems of a peer are
+// reported on its Peer (package peers).
 //
-// Events say what the verdict says: code, cause and fix. One is written when a check fails
-// or fails with another code, not each time it is made.
+// Events contain the verdict: code, cause and fix. One is written when a check fails, or fails
+// with another code, but not each time it runs.
 package notices
 
 import (
@@ -32,25 +32,25 @@ const (
 )
 
 const (
-	// calm is how long is waited after a change for more of it: one fault moves several
+	// calm is how long to wait after a change for further ones: one fault changes several
 	// verdicts.
 	calm = time.Second
-	// every is how often is looked without being told: verdicts on memory or clocks change
-	// by themselves.
+	// every is the interval of checks without a change notification: verdicts about memory or
+	// clocks change by themselves.
 	every = 30 * time.Second
 )
 
-// Gateway is what is watched; *gateway.Gateway is one.
+// Gateway is the watched gateway; *gateway.Gateway implements it.
 type Gateway interface {
-	// Checks returns what the checks found last, without making any.
+	// Checks returns the latest results, without running checks.
 	Checks(context.Context) (api.CheckReport, error)
 }
 
-// Options of [Notices]. Cluster and Gateway are required.
+// Options configure [Notices]. Cluster and Gateway are required.
 type Options struct {
 	Cluster *kube.Cluster
 	Gateway Gateway
-	// About is what the events are about: what owns the gateway's pod. Without it they are
+	// About is the object of the events: the owner of the gateway's pod. Without it they are
 	// about the namespace.
 	About metav1.OwnerReference
 	// Instance is the gateway's name.
@@ -59,7 +59,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Notices tells while [Notices.Run] runs.
+// Notices writes events while [Notices.Run] runs.
 type Notices struct {
 	o      Options
 	log    *slog.Logger
@@ -70,7 +70,7 @@ type Notices struct {
 	failed map[string]api.Check // by code; owned by Run
 }
 
-// New makes notices. Nothing is asked of the cluster yet.
+// New returns a Notices. It sends no request yet.
 func New(o Options) (*Notices, error) {
 	if o.Cluster == nil || o.Gateway == nil {
 		return nil, errors.New("notices: Cluster and Gateway are required")
@@ -91,13 +91,13 @@ func newNotices(o Options, write func(corev1.ObjectReference, events.Event) bool
 	if o.Cluster != nil {
 		about.Namespace = o.Cluster.Namespace()
 	}
-	if about.UID == "" { // an event has to be about something of its own namespace
+	if about.UID == "" { // an event must be about something in its own namespace
 		about.APIVersion, about.Kind, about.Name = "v1", "Namespace", about.Namespace
 	}
 	return &Notices{o: o, log: o.Logger, about: about, write: write, run: run, wake: make(chan struct{}, 1), failed: map[string]api.Check{}}
 }
 
-// Changed tells that verdicts may be others. It never blocks.
+// Changed reports that verdicts may have changed. It never blocks.
 func (n *Notices) Changed() {
 	select {
 	case n.wake <- struct{}{}:
@@ -105,7 +105,7 @@ func (n *Notices) Changed() {
 	}
 }
 
-// Run tells until ctx ends.
+// Run writes events until ctx ends.
 func (n *Notices) Run(ctx context.Context) {
 	var recorder sync.WaitGroup
 	defer recorder.Wait()
@@ -127,13 +127,13 @@ func (n *Notices) Run(ctx context.Context) {
 			n.log.Debug("failed to read the verdicts", "error", err)
 			continue
 		}
-		n.tell(report)
+		n.writeEvents(report)
 	}
 }
 
-// tell writes what has begun, and what is over. A fault is known by its code, since the name
-// of a check that stands for several changes with them.
-func (n *Notices) tell(report api.CheckReport) {
+// writeEvents writes what has begun, and what is over. A fault is identified by its code, since the
+// check that represents several may change.
+func (n *Notices) writeEvents(report api.CheckReport) {
 	now, unknown := map[string]api.Check{}, map[string]bool{}
 	for _, c := range report.Checks {
 		switch {
@@ -157,12 +157,12 @@ func (n *Notices) tell(report api.CheckReport) {
 			reason = ReasonWarning
 		}
 		if n.write(n.about, events.Event{Type: events.Warning, Reason: reason, Message: fmt.Sprintf("%s %s: %s. To fix it: %s", c.Code, c.Name, c.Cause, c.Fix)}) {
-			n.failed[key] = c // otherwise it is tried at the next look
+			n.failed[key] = c // otherwise it is retried the next time
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.failed)) {
 		c := n.failed[key]
-		if _, still := now[key]; still || unknown[c.Name] { // what depends on another failure is not over
+		if _, still := now[key]; still || unknown[c.Name] { // a check that depends on another failure is not over
 			continue
 		}
 		n.write(n.about, events.Event{Type: events.Normal, Reason: ReasonCleared, Message: fmt.Sprintf("%s %s is over", c.Code, c.Name)})

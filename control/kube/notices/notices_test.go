@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gateway is one whose verdicts a test sets.
+// gateway is a fake with given verdicts.
 type gateway struct {
 	mu     sync.Mutex
 	report api.CheckReport
@@ -70,7 +70,7 @@ func TestOwnFaultsBecomeEvents(t *testing.T) {
 		}, func(context.Context) {})
 	for _, s := range steps {
 		got = nil
-		n.tell(api.CheckReport{Checks: s.checks})
+		n.writeEvents(api.CheckReport{Checks: s.checks})
 		if strings.Join(got, "; ") != s.want {
 			t.Errorf("%s: got %q, want %q", s.name, got, s.want)
 		}

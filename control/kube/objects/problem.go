@@ -16,13 +16,13 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// checkName is our own check that these problems are shown by.
+// checkName is the own check that shows these problems.
 const checkName = "cluster"
 
-// forbidden reads what the API server says of a missing right.
+// forbidden matches the API server's message about a missing right.
 var forbidden = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)"(?: in API group "([^"]*)")?`)
 
-// Problem is what a failed request for a resource says of the gateway and its cluster.
+// Problem returns the problem of a failed request for a resource.
 func Problem(err error, resource, namespace string) check.OwnProblem {
 	var p catalogue.Params
 	p.Resource, p.Namespace = qualified(resource), namespace
@@ -54,7 +54,7 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 	return check.OwnProblem{Name: checkName, Code: catalogue.ClusterForbidden, Params: p}
 }
 
-// qualified is a resource as kubectl wants it.
+// qualified returns a resource in kubectl's form.
 func qualified(resource string) string {
 	name, _, _ := strings.Cut(resource, "/")
 	if name == v1alpha1.PeerResource || name == v1alpha1.TicketResource {
@@ -63,7 +63,7 @@ func qualified(resource string) string {
 	return resource
 }
 
-// grouped is a resource of a group as kubectl wants it.
+// grouped returns a group's resource in kubectl's form.
 func grouped(resource, group string) string {
 	name, sub, of := strings.Cut(resource, "/")
 	if name += "." + group; of {
@@ -72,14 +72,14 @@ func grouped(resource, group string) string {
 	return name
 }
 
-// Problems are the problems that requests of different kinds have currently. The zero value
-// has none. It is used by one goroutine.
+// Problems are the current problems with requests of different kinds. The zero value has none.
+// Only one goroutine may use it.
 type Problems struct {
-	now, told map[string]check.OwnProblem // by what was asked
-	begun     bool
+	now, reported map[string]check.OwnProblem // by request kind
+	begun         bool
 }
 
-// Note remembers how requests of a kind go; a nil err is well.
+// Note records the result of requests of a kind; a nil err is success.
 func (t *Problems) Note(what, resource, namespace string, err error, now time.Time) {
 	if err == nil {
 		delete(t.now, what)
@@ -96,10 +96,10 @@ func (t *Problems) Note(what, resource, namespace string, err error, now time.Ti
 	t.now[what] = p
 }
 
-// Changed returns the problems, and those that were not there before, when they are others than
-// the last time; changed is false when they are not.
+// Changed returns the problems, and the new ones among them, if they differ from the last time;
+// otherwise changed is false.
 func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
-	same := maps.EqualFunc(t.now, t.told, func(a, b check.OwnProblem) bool {
+	same := maps.EqualFunc(t.now, t.reported, func(a, b check.OwnProblem) bool {
 		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource
 	})
 	if same && t.begun {
@@ -112,10 +112,10 @@ func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
 			seen[key] = true
 			all = append(all, p)
 		}
-		if was, there := t.told[what]; !there || was.Code != p.Code {
+		if was, there := t.reported[what]; !there || was.Code != p.Code {
 			fresh = append(fresh, p)
 		}
 	}
-	t.told, t.begun = maps.Clone(t.now), true
+	t.reported, t.begun = maps.Clone(t.now), true
 	return all, fresh, true
 }

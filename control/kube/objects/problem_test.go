@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// answer is an error that an API server gave.
+// answer returns an API server's error.
 func answer(code int32, reason metav1.StatusReason, message, object string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
 		Details: &metav1.StatusDetails{Name: object}}}

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// LabelUse marks a Secret that a Peer or Ticket may name. Whoever writes those need not be
-	// allowed to read Secrets, and the gateway, which is, sends what they name to addresses that
-	// they choose: so the Secret itself says that it is for that. Its value is for people.
+	// LabelUse marks a Secret that a Peer or Ticket may name. The gateway can read Secrets, and
+	// sends what a Peer or Ticket names to addresses in it, while their authors may have no right
+	// to Secrets. So the Secret itself must permit that use. The value is for people.
 	LabelUse = "postern.dev/use"
 
 	labelsOwn      = "postern.dev/"
@@ -18,8 +18,8 @@ const (
 	manager        = "postern"
 )
 
-// MayName says why a Peer or Ticket may not name a Secret, and what lets it; nil when it may.
-// use is the value that is proposed for [LabelUse].
+// MayName says why a Peer or Ticket may not name a Secret, and how to permit it; nil if it may.
+// use is the suggested value of [LabelUse].
 func MayName(x *corev1.Secret, use string) error {
 	if x.Labels[labelManagedBy] == manager {
 		return fmt.Errorf("it is the gateway's own (label %s=%s): put the value into another Secret, and label that %s=%s", labelManagedBy, manager, LabelUse, use)

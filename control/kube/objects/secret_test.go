@@ -12,7 +12,7 @@ func TestOnlyASecretThatIsMeantForItMayBeNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind   corev1.SecretType
 		labels map[string]string
-		want   string // in the error; "" is none
+		want   string // in the error; "" means none
 	}{
 		"meant for it":      {corev1.SecretTypeOpaque, map[string]string{LabelUse: "psk", "team": "net"}, ""},
 		"with any value":    {corev1.SecretTypeOpaque, map[string]string{LabelUse: ""}, ""},

@@ -1,12 +1,11 @@
-// Package objects writes the cluster's postern objects, and reads what an API server says
-// when it refuses to.
+// Package objects writes the cluster's postern objects, and interprets an API server's refusals.
 //
 // # Rules
 //
-// A write concerns the very object that was seen, by its UID, and none that has come to its
-// name since. Status is applied by server-side apply of the status subresource, as the field
-// manager postern: nobody else's fields are touched, and there are no conflicts to be lost.
-// Every request is bounded, since nobody should wait for an API server that hangs.
+// A write concerns exactly the object that was seen, by its UID, and no later one with its name.
+// Status is applied by server-side apply of the status subresource, with the field manager
+// postern: other managers' fields are not touched, and there are no conflicts. Every request has
+// a timeout, since nothing should wait for an API server that hangs.
 package objects
 
 import (
@@ -28,9 +27,9 @@ import (
 )
 
 const (
-	// FieldManager is who the gateway is to server-side apply.
+	// FieldManager is the gateway's name for server-side apply.
 	FieldManager = "postern"
-	// requestTimeout bounds one request.
+	// requestTimeout limits one request.
 	requestTimeout = 5 * time.Second
 )
 
@@ -46,15 +45,15 @@ type Writer struct {
 	namespace, resource, kind string
 }
 
-// NewWriter makes one for a kind of postern.dev, by a client that knows it.
+// NewWriter returns a writer for a kind of postern.dev, with a client that supports it.
 func NewWriter(client rest.Interface, namespace, resource, kind string) *Writer {
 	return &Writer{client: client, namespace: namespace, resource: resource, kind: kind}
 }
 
-// Namespace is where the objects are.
+// Namespace returns the objects' namespace.
 func (w *Writer) Namespace() string { return w.namespace }
 
-// Reference is how an event names an object.
+// Reference returns an event's reference to an object.
 func (w *Writer) Reference(o Object) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion().String(), Kind: w.kind,
@@ -62,7 +61,7 @@ func (w *Writer) Reference(o Object) corev1.ObjectReference {
 	}
 }
 
-// ApplyStatus makes an object's status say what it should.
+// ApplyStatus applies an object's status.
 func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion().String(), "kind": w.kind,
@@ -78,10 +77,10 @@ func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
 
-// Since is a condition as it should be now, with the time since when its status is what it is;
-// the time of one that a definition gave as the default is 1970, and does not count.
-// meta.SetStatusCondition would change the list that the object has, and so take conditions of
-// other field managers for ours: what is applied belongs to who applies it.
+// Since returns a condition as it should be now, with the time of its last status change. The
+// time of a definition's default condition is 1970, and does not count. meta.SetStatusCondition
+// would change the object's list, and so take over conditions of other field managers: what is
+// applied belongs to the applier.
 func Since(was []metav1.Condition, x metav1.Condition) metav1.Condition {
 	if old := meta.FindStatusCondition(was, x.Type); old != nil && old.Status == x.Status && old.LastTransitionTime.Unix() > 0 {
 		x.LastTransitionTime = old.LastTransitionTime
@@ -89,7 +88,7 @@ func Since(was []metav1.Condition, x metav1.Condition) metav1.Condition {
 	return x
 }
 
-// Create makes an object. One that is there already is no error: it is seen soon.
+// Create creates an object. It is no error if the object exists: it will be seen soon.
 func (w *Writer) Create(ctx context.Context, o Object) (made bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -113,7 +112,7 @@ func (w *Writer) SetSpec(ctx context.Context, o Object, fields map[string]any) e
 		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
 }
 
-// Delete deletes an object. That it is gone already is fine.
+// Delete deletes an object. It is no error if it is gone.
 func (w *Writer) Delete(ctx context.Context, o Object) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -126,8 +125,8 @@ func (w *Writer) Delete(ctx context.Context, o Object) error {
 	return err
 }
 
-// Gone asks whether there is no object of the name any more. It is sure only when the API
-// server knows the kind and not the object.
+// Gone reports whether there is no object with the name any more. That is certain only if the API
+// server knows the kind but not the object.
 func (w *Writer) Gone(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -141,14 +140,14 @@ func (w *Writer) Gone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// Vanished tells the answers to a write of an object that is gone, or another by now: whoever
-// watches hears of it.
+// Vanished reports whether the error of a write means that the object is gone or was replaced; a
+// watch will report that.
 func Vanished(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && namesAnObject(err)
 }
 
-// namesAnObject tells "no such object" from "no such kind". The name alone does not: an answer
-// that is no Status, as that of a path that nobody serves, gets the request's from client-go.
+// namesAnObject distinguishes "no such object" from "no such kind". The name alone does not: if
+// the response is not a Status, as for an unknown path, client-go fills in the request's name.
 func namesAnObject(err error) bool {
 	var status apierrors.APIStatus
 	return !apierrors.IsUnexpectedServerError(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""

@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// What follows an object that is gone is deleted for good, so a kind that is missing, whose
-// answer is a text and no Status, must not pass for one.
+// What belongs to a missing object is deleted. So a missing kind, whose error is text instead of
+// a Status, must not look like a missing object.
 func TestAnObjectOfAKindThatIsMissingIsNotGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind, body   string
@@ -56,7 +56,7 @@ func TestAnObjectOfAKindThatIsMissingIsNotGone(t *testing.T) {
 	}
 }
 
-// A condition's time is that of its status, and conditions of others stay theirs.
+// A condition's time is that of its last status change, and others' conditions are kept.
 func TestAConditionKeepsItsTimeWhileItsStatusStays(t *testing.T) {
 	before, now := metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
 	was := []metav1.Condition{

@@ -19,7 +19,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// The channels of an exec by WebSocket (v5.channel.k8s.io): the first byte of a message.
+// The channels of an exec over WebSocket (v5.channel.k8s.io): the first byte of a message.
 const (
 	channelStdin  = 0
 	channelStdout = 1
@@ -28,12 +28,12 @@ const (
 	channelClose  = 255
 )
 
-// fakeCluster is an API server with pods, in which a program runs when it is executed.
+// fakeCluster is an API server with pods that run a program on exec.
 type fakeCluster struct {
 	pods []corev1.Pod
-	// program is what runs in the pod: its streams, and its exit code.
+	// program runs in the pod, with its streams, and returns its exit code.
 	program func(stdin io.Reader, stdout, stderr io.Writer) int
-	// noWebSockets: exec goes by SPDY alone. refuse answers every exec with a status.
+	// noWebSockets: exec only supports SPDY. refuse answers every exec with a status.
 	noWebSockets bool
 	refuse       *metav1.Status
 	refuseList   *metav1.Status
@@ -201,7 +201,7 @@ func exitStatus(code int) metav1.Status {
 	}}
 }
 
-// stdio is `postern admin-stdio` in a pod whose gateway listens at socket.
+// stdio is `postern admin-stdio` in a pod whose gateway listens on socket.
 func stdio(socket string) func(io.Reader, io.Writer, io.Writer) int {
 	return func(stdin io.Reader, stdout, stderr io.Writer) int {
 		conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)
@@ -226,7 +226,7 @@ func stdio(socket string) func(io.Reader, io.Writer, io.Writer) int {
 	}
 }
 
-// gatewayPod is a running pod of release postern in namespace edge.
+// gatewayPod returns a running pod of release postern in namespace edge.
 func gatewayPod(name, role string) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "edge", Labels: map[string]string{
 		labelName: nameValue, labelInstance: DefaultRelease,

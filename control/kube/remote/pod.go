@@ -135,23 +135,23 @@ func notRunning(p *corev1.Pod) string {
 		case c.State.Running != nil:
 			return ""
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
-			return told(p, c.State.Waiting.Reason, c.State.Waiting.Message)
+			return describe(p, c.State.Waiting.Reason, c.State.Waiting.Message)
 		case c.State.Terminated != nil:
-			return told(p, fmt.Sprintf("it ended with exit code %d", c.State.Terminated.ExitCode), c.State.Terminated.Message)
+			return describe(p, fmt.Sprintf("it ended with exit code %d", c.State.Terminated.ExitCode), c.State.Terminated.Message)
 		}
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return told(p, c.Reason, c.Message)
+			return describe(p, c.Reason, c.Message)
 		}
 	}
-	return told(p, string(p.Status.Phase), p.Status.Message)
+	return describe(p, string(p.Status.Phase), p.Status.Message)
 }
 
 // maxReason bounds the cluster's text about a pod, in bytes.
 const maxReason = 200
 
-func told(p *corev1.Pod, reason, message string) string {
+func describe(p *corev1.Pod, reason, message string) string {
 	if message = strings.Join(strings.Fields(message), " "); message != "" {
 		if len(message) > maxReason {
 			message = strings.ToValidUTF8(message[:maxReason], "") + "…"

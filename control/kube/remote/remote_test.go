@@ -22,9 +22,9 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Of a WebSocket that breaks off client-go leaves the heartbeat, which ends with its next
-// ping, and readers of streams that nobody closes: nothing of ours, and no matter to a
-// command that ends.
+// After a broken WebSocket client-go leaves the heartbeat, which ends with its next ping, and
+// readers of streams that nobody closes. They are not ours, and do not matter for a command that
+// ends.
 func TestMain(m *testing.M) {
 	var left []goleak.Option
 	for _, f := range []string{"(*heartbeat).start", "(*stream).Read", "(*streamProtocolV4).stream", "watchErrorStream.func1"} {
@@ -33,14 +33,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, left...)
 }
 
-// backend is a gateway that knows its status.
+// backend is a gateway with only a status.
 type backend struct{ admin.Backend }
 
 func (backend) Status(context.Context) (api.Status, error) {
 	return api.Status{Gateway: api.GatewayStatus{Name: strings.Repeat("edge", 10000)}}, nil
 }
 
-// adminSocket is a gateway's admin socket.
+// adminSocket returns a gateway's admin socket.
 func adminSocket(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "r") // a socket's path must be short
@@ -194,7 +194,7 @@ func TestAnEndedExecIsAnError(t *testing.T) {
 	}
 }
 
-// A request that is given up while the program starts must not wait for it.
+// A cancelled request must not wait until the program has started.
 func TestAbandonedDialEndsTheExec(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan struct{})
 	cluster := &fakeCluster{pods: []corev1.Pod{gatewayPod("postern-0", roleActive)}, program: func(stdin io.Reader, _, _ io.Writer) int {
@@ -234,7 +234,7 @@ func TestClosedGatewayDialsNoMore(t *testing.T) {
 	}
 }
 
-// --request-timeout bounds a list, and how an exec begins.
+// --request-timeout limits a list, and the start of an exec.
 func TestTheOperatorBoundsRequests(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()

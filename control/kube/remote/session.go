@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// Greeting is the line with which `postern admin-stdio` says that it has reached the
-	// admin socket. The number is the version of what follows.
+	// Greeting is the line that `postern admin-stdio` writes once it has connected to the admin
+	// socket. The number is the protocol version.
 	Greeting = "postern admin-stdio 1\n"
-	// program is where the image has it.
+	// program is its path in the image.
 	program = "/postern"
-	// Subcommand is what is run in the pod.
+	// Subcommand is the command that is run in the pod.
 	Subcommand = "admin-stdio"
-	// greetingTimeout bounds the start of the program in the pod, which takes a few tenths of
-	// a second where the node is not overloaded.
+	// greetingTimeout limits the start of the program in the pod, which takes a few tenths of a
+	// second unless the node is overloaded.
 	greetingTimeout = 30 * time.Second
-	// maxComplaint bounds what is kept of the program's standard error, in bytes.
+	// maxComplaint limits how much of the program's standard error is kept, in bytes.
 	maxComplaint = 4 << 10
 )
 
@@ -45,10 +45,10 @@ type session struct {
 	done     chan struct{}
 	stderr   head
 
-	err error // of the exec; to be read once done is closed
+	err error // of the exec; valid once done is closed
 }
 
-// Dial connects to the active gateway's admin socket. Its errors are admin.ErrNoGateway.
+// Dial connects to the active gateway's admin socket. Its errors wrap admin.ErrNoGateway.
 func (g *Gateway) Dial(ctx context.Context) (net.Conn, error) {
 	target, err := g.Find(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g *Gateway) Dial(ctx context.Context) (net.Conn, error) {
 	return s, nil
 }
 
-// executor runs the program by WebSocket, and by SPDY where that is not understood.
+// executor runs the program over WebSocket, or over SPDY if WebSocket is not supported.
 func (g *Gateway) executor(t Target) (remotecommand.Executor, error) {
 	u := g.client.Get().Namespace(t.Namespace).Resource("pods").Name(t.Pod).SubResource("exec").
 		Param("container", t.Container).Param("command", program).Param("command", Subcommand).
@@ -96,7 +96,7 @@ func (g *Gateway) executor(t Target) (remotecommand.Executor, error) {
 }
 
 // greeted waits until the program has reached the gateway. It reads byte by byte, since what
-// follows is not its own.
+// follows belongs to the connection.
 func (s *session) greeted(ctx context.Context) error {
 	limit := s.gateway.limit(greetingTimeout)
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -115,7 +115,7 @@ func (s *session) greeted(ctx context.Context) error {
 	return nil
 }
 
-// silent says why no greeting came.
+// silent says why there was no greeting.
 func (s *session) silent(ctx context.Context, limit time.Duration, err error) error {
 	if ctx.Err() != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
@@ -160,7 +160,7 @@ func (g *Gateway) forbidden(err error) error {
 		admin.ErrNoGateway, g.namespace, oneLine(err), g.namespace)
 }
 
-// Read reads what the gateway sent. When the exec was cut off, the error says why.
+// Read reads data from the gateway. If the exec was cut off, the error says why.
 func (s *session) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	if errors.Is(err, io.EOF) && n == 0 {
@@ -181,13 +181,13 @@ func (s *session) Close() error {
 	return err
 }
 
-// head keeps the beginning of what is written to it. It is safe for concurrent use.
+// head stores the beginning of what is written to it. It is safe for concurrent use.
 type head struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write is io.Writer's, and never fails.
+// Write implements io.Writer, and never fails.
 func (t *head) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,7 +195,7 @@ func (t *head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is what was written, as one line.
+// String returns what was written, as one line.
 func (t *head) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,11 +1,11 @@
-// Package role marks the pod that is the gateway, among the replicas.
+// Package role marks the active gateway's pod among the replicas.
 //
-// The active pod bears the label postern.dev/role: active, and Services select by it: it is
-// what leads traffic from one replica to the other. A pod labels itself, by a merge patch
-// of its own object, and takes the label away from the one whose place it took: a node that
-// died says nothing, and its pod would stay an endpoint until the cluster notices, after 40 s.
+// The active pod has the label postern.dev/role: active, and Services select by it, so it directs
+// traffic to one of the replicas. A pod labels itself, by a merge patch of its own object, and
+// removes the label from the pod that it replaced: a dead node says nothing, and its pod would
+// stay an endpoint until the cluster notices, after 40 s.
 //
-// The right that is needed: pods get and patch, for the names of the StatefulSet's pods.
+// It needs the rights get and patch of pods, for the names of the StatefulSet's pods.
 package role
 
 import (
@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// Label is on the active pod, with the value [Active], and on no other.
+	// Label is set on the active pod, with the value [Active], and on no other.
 	Label  = "postern.dev/role"
 	Active = "active"
 
-	// NameVariable and UIDVariable tell a pod who it is (downward API: metadata.name,
-	// metadata.uid).
+	// NameVariable and UIDVariable contain the pod's own name and UID (downward API:
+	// metadata.name, metadata.uid).
 	NameVariable = "POD_NAME"
 	UIDVariable  = "POD_UID"
 
@@ -40,17 +40,17 @@ const (
 	between = "_"
 )
 
-// ErrNoPod: it is unknown which pod this is.
+// ErrNoPod is returned if it is unknown which pod this is.
 var ErrNoPod = errors.New("it is not known which pod this is")
 
-// Pod is the gateway's own. It is safe for concurrent use.
+// Pod is the gateway's own pod. It is safe for concurrent use.
 type Pod struct {
 	client          rest.Interface
 	namespace, name string
 	uid             string
 }
 
-// Self finds out which pod this is, by its environment.
+// Self returns this pod, according to its environment.
 func Self(c *kube.Cluster) (*Pod, error) {
 	name := os.Getenv(NameVariable)
 	if name == "" {
@@ -59,7 +59,7 @@ func Self(c *kube.Cluster) (*Pod, error) {
 	return New(c, name, os.Getenv(UIDVariable))
 }
 
-// New is the pod of that name. uid may be empty.
+// New returns the pod with the name. uid may be empty.
 func New(c *kube.Cluster, name, uid string) (*Pod, error) {
 	client, err := c.Group(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{})
 	if err != nil {
@@ -68,11 +68,11 @@ func New(c *kube.Cluster, name, uid string) (*Pod, error) {
 	return &Pod{client: client, namespace: c.Namespace(), name: name, uid: uid}, nil
 }
 
-// Name is the pod's.
+// Name returns the pod's name.
 func (p *Pod) Name() string { return p.name }
 
-// Identity tells this pod from every other, an earlier one of its name included. A
-// container that is started again has the same.
+// Identity distinguishes this pod from all others, including earlier ones with its name. A
+// restarted container has the same identity.
 func (p *Pod) Identity() string {
 	if p.uid == "" {
 		return p.name
@@ -80,7 +80,7 @@ func (p *Pod) Identity() string {
 	return p.name + between + p.uid
 }
 
-// Mark labels our own pod, or takes the label away.
+// Mark adds the label to our own pod, or removes it.
 func (p *Pod) Mark(ctx context.Context, active bool) error {
 	if err := p.patch(ctx, p.name, active); err != nil {
 		return fmt.Errorf("label the pod %s: %w", p.name, err)
@@ -88,7 +88,7 @@ func (p *Pod) Mark(ctx context.Context, active bool) error {
 	return nil
 }
 
-// Unmark takes the label from the pod with that identity, unless it is this one or gone.
+// Unmark removes the label from the pod with the identity, unless that is this pod or gone.
 func (p *Pod) Unmark(ctx context.Context, identity string) error {
 	name, _, _ := strings.Cut(identity, between)
 	if name == "" || name == p.name {
@@ -101,7 +101,7 @@ func (p *Pod) Unmark(ctx context.Context, identity string) error {
 }
 
 func (p *Pod) patch(ctx context.Context, name string, active bool) error {
-	var value any // null takes a label away
+	var value any // null removes a label
 	if active {
 		value = Active
 	}
@@ -112,8 +112,8 @@ func (p *Pod) patch(ctx context.Context, name string, active bool) error {
 	return p.client.Patch(types.MergePatchType).Namespace(p.namespace).Resource(resource).Name(name).Body(body).Do(ctx).Error()
 }
 
-// Owner is what controls the pod, a StatefulSet: what belongs to it as well goes with it. Without
-// one the UID is empty.
+// Owner returns the pod's controller, a StatefulSet, as the owner of other objects, which are
+// then deleted with it. The UID is empty without one.
 func (p *Pod) Owner(ctx context.Context) (metav1.OwnerReference, error) {
 	var pod corev1.Pod
 	if err := p.client.Get().Namespace(p.namespace).Resource(resource).Name(p.name).Do(ctx).Into(&pod); err != nil {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is an API server that knows two pods.
+// server is an API server with two pods.
 type server struct {
 	mu    sync.Mutex
 	asked []string
@@ -76,7 +76,7 @@ func TestLabelsAreMergePatches(t *testing.T) {
 		p.Mark(t.Context(), true), p.Mark(t.Context(), false),
 		p.Unmark(t.Context(), "postern-1_9"),
 		p.Unmark(t.Context(), "postern-2_9"), // gone
-		p.Unmark(t.Context(), "postern-0_1"), // an earlier pod of our name
+		p.Unmark(t.Context(), "postern-0_1"), // an earlier pod with our name
 		p.Unmark(t.Context(), ""),
 	} {
 		if err != nil {

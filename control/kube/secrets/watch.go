@@ -17,8 +17,8 @@ const (
 	watchEvery = 30 * time.Second
 	// lookTimeout bounds the verification of one of them.
 	lookTimeout = 5 * time.Second
-	// toldFor is how long a deletion is reported.
-	toldFor = time.Hour
+	// reportedFor is how long a deletion is reported.
+	reportedFor = time.Hour
 	// checkName is the gateway's check that reports it.
 	checkName = "state"
 )
@@ -66,13 +66,13 @@ func (b *Backend) rewrite(ctx context.Context, name string) error {
 	return b.settle(name, err)
 }
 
-// problems returns a problem that names the Secrets recreated within toldFor.
+// problems returns a problem that names the Secrets recreated within reportedFor.
 func (b *Backend) problems(ctx context.Context, now time.Time) []check.OwnProblem {
 	if b.lock(ctx) != nil {
 		return nil
 	}
 	defer b.unlock()
-	maps.DeleteFunc(b.made, func(_ string, at time.Time) bool { return now.Sub(at) >= toldFor })
+	maps.DeleteFunc(b.made, func(_ string, at time.Time) bool { return now.Sub(at) >= reportedFor })
 	if len(b.made) == 0 {
 		return nil
 	}

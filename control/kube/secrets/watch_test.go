@@ -67,7 +67,7 @@ func TestSecretsThatAreDeletedAreMadeAgain(t *testing.T) {
 		if len(list) != 1 || list[0].Code != catalogue.StateDeleted || len(list[0].Params.Names) != 2 || list[0].Since.IsZero() {
 			t.Errorf("got problems %+v", list)
 		}
-		time.Sleep(toldFor - watchEvery)
+		time.Sleep(reportedFor - watchEvery)
 		if list := told(); len(list) != 1 {
 			t.Errorf("within the hour: got problems %+v", list)
 		}

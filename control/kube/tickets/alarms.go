@@ -15,14 +15,14 @@ const reasonTicketAlarm = "TicketAlarm"
 // alarms writes events about tickets that a second key tried. The gateway stores its alarms
 // separately from its log, so none is missed. An event that cannot be written now is retried.
 type alarms struct {
-	// told are the alarms whose events were written, by ticket.
-	told map[string]api.Alarm
+	// written are the alarms whose events were written, by ticket.
+	written map[string]api.Alarm
 }
 
-// tell writes events for alarms that are new, or were raised again. about returns the object of a
+// write writes events for alarms that are new, or were raised again. about returns the object of a
 // ticket; record reports whether an event was accepted.
-func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.ObjectReference, bool), record func(corev1.ObjectReference, events.Event) bool) {
-	told := map[string]api.Alarm{}
+func (a *alarms) write(raised []api.Alarm, about func(ticket string) (corev1.ObjectReference, bool), record func(corev1.ObjectReference, events.Event) bool) {
+	written := map[string]api.Alarm{}
 	for _, x := range raised {
 		attrs := map[string]string{}
 		for _, at := range x.Attrs {
@@ -32,9 +32,9 @@ func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.Obje
 		if x.Code != string(catalogue.TicketAlarm) || id == "" {
 			continue
 		}
-		was, known := a.told[id]
+		was, known := a.written[id]
 		if known {
-			told[id] = was
+			written[id] = was
 		}
 		if known && was.Count == x.Count && was.First.Equal(x.First) {
 			continue
@@ -42,8 +42,8 @@ func (a *alarms) tell(raised []api.Alarm, about func(ticket string) (corev1.Obje
 		// The message is that of the first key, so that there is one event with a count.
 		if object, found := about(id); found && record(object, events.Event{Type: events.Warning, Reason: reasonTicketAlarm,
 			Message: x.Code + ": the key " + attrs[audit.KeyPublicKey] + " tried it: " + attrs[audit.KeyReason]}) {
-			told[id] = x
+			written[id] = x
 		}
 	}
-	a.told = told
+	a.written = written
 }

@@ -34,7 +34,7 @@ func TestEachAlarmedTicketHasItsEvent(t *testing.T) {
 	// Events that do not fit into the recorder's queue follow in the next turns.
 	for range ticket.MaxOpen/100 + 1 {
 		taken = 0
-		a.tell(tail.Alarms(), about, func(o corev1.ObjectReference, _ events.Event) bool {
+		a.write(tail.Alarms(), about, func(o corev1.ObjectReference, _ events.Event) bool {
 			if taken++; taken > 100 {
 				return false
 			}
@@ -97,7 +97,7 @@ func TestAlarmsBecomeEvents(t *testing.T) {
 		{"that is not forgotten", of(alarm("a", 20)), false, "a"},
 	} {
 		got, full = nil, step.full
-		a.tell(step.raised, about, record)
+		a.write(step.raised, about, record)
 		if strings.Join(got, " ") != step.want {
 			t.Errorf("%s: events about %q, want %q", step.name, got, step.want)
 		}

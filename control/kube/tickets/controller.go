@@ -182,7 +182,7 @@ func (c *Controller) note(o *v1alpha1.Ticket, s v1alpha1.TicketStatus) {
 
 // tellAlarms writes events about tickets that a second key tried.
 func (c *Controller) tellAlarms(list []*v1alpha1.Ticket) {
-	c.alarms.tell(c.gateway.Alarms(), func(ticket string) (corev1.ObjectReference, bool) {
+	c.alarms.write(c.gateway.Alarms(), func(ticket string) (corev1.ObjectReference, bool) {
 		for _, o := range list {
 			s := o.Status
 			if written := c.of(o).written; written != nil {

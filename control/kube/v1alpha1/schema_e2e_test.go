@@ -47,7 +47,7 @@ func TestDefinitionsInARealCluster(t *testing.T) {
 	if out := c.Define(t); strings.Contains(out, "Warning") {
 		t.Errorf("the API server warns: %s", out)
 	}
-	// A schema that is not structural, or rules that may cost too much, would be a condition.
+	// A schema that is not structural, or rules that cost too much, would appear as a condition.
 	for _, crd := range []string{"peers", "tickets"} {
 		if out := o.must(t, "", "get", "crd", crd+".postern.dev", "-o", "jsonpath={.status.conditions[?(@.type=='NonStructuralSchema')]}"); out != "" {
 			t.Errorf("%s: %s", crd, out)
@@ -161,7 +161,7 @@ func (o objects) changed(t *testing.T) {
 	}
 }
 
-// The built-in roles give nobody anything here: what aggregates to them is the chart's.
+// The built-in roles grant nothing here: the chart adds the aggregated ones.
 func (o objects) rights(t *testing.T) {
 	o.must(t, "", "create", "rolebinding", "dev", "--clusterrole=edit", "--user=dev")
 	for _, resource := range []string{"peers.postern.dev", "tickets.postern.dev"} {

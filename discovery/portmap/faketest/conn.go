@@ -13,7 +13,7 @@ import (
 type packetConn struct {
 	r      *Router
 	local  netip.AddrPort
-	remote netip.AddrPort // invalid when it is not connected
+	remote netip.AddrPort // invalid if it is not connected
 
 	in     chan packet
 	closed chan struct{}
@@ -24,14 +24,14 @@ type packetConn struct {
 	expired  chan struct{} // closed when the read deadline has passed
 }
 
-// packet is what arrives: data from somewhere, or the ICMP error for what was sent.
+// packet is what arrives: data with its source, or the ICMP error for what was sent.
 type packet struct {
 	b    []byte
 	from netip.AddrPort
 	err  error
 }
 
-// inbox bounds what waits to be read; more is lost, as by a real socket.
+// inbox limits what waits to be read; more is lost, as with a real socket.
 const inbox = 64
 
 func newPacketConn(r *Router, local, remote netip.AddrPort) *packetConn {
@@ -92,8 +92,7 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return copy(b, p.b), net.UDPAddrFromAddrPort(p.from), err
 }
 
-// SetReadDeadline holds for reads that begin afterwards, and for the one in progress when
-// the deadline comes nearer.
+// SetReadDeadline applies to later reads, and to the current one if the deadline moves nearer.
 func (c *packetConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ func (r *Router) askedAt5351(b []byte) (answers [][]byte, refused bool) {
 	return [][]byte{answer}, false
 }
 
-// epoch is how long the router remembers its mappings, in seconds.
+// epoch returns for how many seconds the router has had its mappings.
 func (r *Router) epoch() uint32 { return uint32(time.Since(r.began) / time.Second) }
 
 // pcp answers a request of version 2.

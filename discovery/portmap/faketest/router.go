@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Options of a [Router].
+// Options configure a [Router].
 type Options struct {
-	Addr     netip.Addr // the router's own, inside; also where its web server is
-	Client   netip.Addr // of the host that dials it
-	Seen     netip.Addr // what the router sees of that host; zero = Client
-	External netip.Addr // the router's own, outside
-	// What it speaks. With neither PCP nor NATPMP its port 5351 is closed, or silent.
+	Addr     netip.Addr // the router's inside address; also of its web server
+	Client   netip.Addr // the address of the host that dials it
+	Seen     netip.Addr // the address at which the router sees that host; zero = Client
+	External netip.Addr // the router's outside address
+	// The supported protocols. With neither PCP nor NATPMP, port 5351 is closed, or silent.
 	PCP, NATPMP, UPnP, Silent bool
 	// IGD is the version of its UPnP device, 1 or 2; 0 = 2.
 	IGD int
@@ -49,26 +49,26 @@ type Router struct {
 	search   []string // hosts that searches were sent to
 }
 
-// Lies are what a router does other than it should.
+// Lies are ways in which a router misbehaves.
 type Lies struct {
-	// Result is the error that PCP and NAT-PMP answer mappings with; 0 = none.
+	// Result is the error with which PCP and NAT-PMP answer mapping requests; 0 = none.
 	Result uint8
-	// Lifetime is what they grant, in seconds; 0 = what was asked for.
+	// Lifetime is what they grant, in seconds; 0 = what was requested.
 	Lifetime uint32
-	// Answer changes what PCP and NAT-PMP answer: it gives all that is sent instead.
+	// Answer replaces the answers of PCP and NAT-PMP.
 	Answer func(request, answer []byte) [][]byte
-	// Location is told instead of the description's URL, From the address that tells it.
+	// Location is sent instead of the description's URL, From is the address that sends it.
 	Location string
 	From     netip.AddrPort
 	// Description is served instead of our own.
 	Description string
 	// HTTP serves everything instead of our own web server.
 	HTTP http.Handler
-	// SOAPError is the error code that AddPortMapping answers with, once for each entry.
+	// SOAPError are error codes with which AddPortMapping answers, each once.
 	SOAPError []int
 }
 
-// New makes a router that is up.
+// New returns a running router.
 func New(o Options) *Router {
 	if !o.Seen.IsValid() {
 		o.Seen = o.Client
@@ -85,20 +85,20 @@ func New(o Options) *Router {
 	return r
 }
 
-// Close ends the router.
+// Close stops the router.
 func (r *Router) Close() {
 	_ = r.server.Close()
 	r.served.Wait()
 }
 
-// Lie has the router do other than it should.
+// Lie makes the router misbehave.
 func (r *Router) Lie(l Lies) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lies = l
 }
 
-// Change changes what the router is.
+// Change changes the router's options.
 func (r *Router) Change(change func(*Options)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,14 +113,14 @@ func (r *Router) Restart() {
 	r.began = time.Now()
 }
 
-// Forget loses every mapping and says nothing of it.
+// Forget silently loses every mapping.
 func (r *Router) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.table)
 }
 
-// Mappings are the current ones, by external port.
+// Mappings returns the current ones, by external port.
 func (r *Router) Mappings() []Mapping {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,15 +133,15 @@ func (r *Router) Mappings() []Mapping {
 	return out
 }
 
-// Requests counts what was asked: "PCP MAP", "PCP ANNOUNCE", "NAT-PMP address", "NAT-PMP
-// map", "SSDP", "HTTP", and each SOAP action by its name.
+// Requests returns how many requests of a kind came: "PCP MAP", "PCP ANNOUNCE", "NAT-PMP
+// address", "NAT-PMP map", "SSDP", "HTTP", or a SOAP action.
 func (r *Router) Requests(kind string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.requests[kind]
 }
 
-// Asked counts everything.
+// Asked returns the number of all requests.
 func (r *Router) Asked() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *Router) Asked() int {
 	return n
 }
 
-// Searched lists where searches were sent to.
+// Searched returns where searches were sent to.
 func (r *Router) Searched() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +165,7 @@ func (r *Router) count(kind string) {
 	r.requests[kind]++
 }
 
-// expire drops what has ended. It is called with mu held.
+// expire drops expired mappings. mu is held.
 func (r *Router) expire() {
 	for port, m := range r.table {
 		if !m.Expires.IsZero() && !time.Now().Before(m.Expires) {
@@ -174,8 +174,8 @@ func (r *Router) expire() {
 	}
 }
 
-// assign gives a client an external port, the wanted one if it is free, and its own one if
-// it has one for that internal port. It is called with mu held.
+// assign assigns an external port to a client: the one it has for that internal port, else the
+// wanted one if it is free. mu is held.
 func (r *Router) assign(client netip.Addr, internal, wanted uint16) uint16 {
 	r.expire()
 	for port, m := range r.table {
@@ -194,7 +194,7 @@ func (r *Router) assign(client netip.Addr, internal, wanted uint16) uint16 {
 	}
 }
 
-// errElsewhere is what dialling anyone but the router gives: the test has no network.
+// errElsewhere is returned for dialling anything but the router: the test has no network.
 var errElsewhere = errors.New("faketest: dialled somebody else than the router")
 
 // Dial is for portmap.Options.
@@ -236,7 +236,7 @@ func (r *Router) ListenPacket(_ context.Context, _, address string) (net.PacketC
 	return newPacketConn(r, at, netip.AddrPort{}), nil
 }
 
-// listener hands connections over that were made in memory.
+// listener returns connections that were made in memory.
 type listener struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -60,7 +60,7 @@ func (r *Router) serve(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// Description is a device description with one service that maps ports.
+// Description returns a device description with one service that maps ports.
 func Description(version int, base, control string) string {
 	if base != "" {
 		base = "<URLBase>" + base + "</URLBase>"
@@ -74,7 +74,7 @@ func Description(version int, base, control string) string {
 </device></deviceList></device></deviceList></device></root>`, base, version, version, control)
 }
 
-// action is what a SOAP request asks for.
+// action is the action of a SOAP request.
 type action struct {
 	Name   xml.Name
 	Values map[string]string
@@ -146,7 +146,7 @@ func (r *Router) control(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// add is called with mu held.
+// add adds a mapping. mu is held.
 func (r *Router) add(w http.ResponseWriter, kind string, v map[string]string, port uint16) {
 	if len(r.lies.SOAPError) > 0 {
 		fault(w, r.lies.SOAPError[0])

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package image makes images for test clusters, which have no registry to pull from: it
-// compiles Go programs and packs them, from scratch, into archives that
-// kube.Cluster.Load imports. Pods must say `imagePullPolicy: Never`.
+// Package image makes images for test clusters, which have no registry to pull from. It compiles
+// Go programs and packs them, from scratch, into archives that kube.Cluster.Load imports. Pods
+// must set `imagePullPolicy: Never`.
 package image
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
 )
 
-// module is the path of the module that the images' sources belong to.
+// module is the path of the module with the images' sources.
 const module = "github.com/postern-dev/postern"
 
 // Names of the images that this package makes.
@@ -25,8 +25,8 @@ const (
 	TestServerName = "localhost/testserver:1"
 )
 
-// Pause writes the image of the pods' sandbox containers to an archive, and keeps its
-// program beside it under the returned path.
+// Pause writes the image of the pods' sandbox containers to an archive, and stores its program
+// beside it at the returned path.
 func Pause(ctx context.Context, archive string) (program string, err error) {
 	program = filepath.Join(filepath.Dir(archive), "pause")
 	if err := scratch.Compile(ctx, scratch.Program{Package: module + "/testenv/kube/image/pause"}, runtime.GOARCH, program); err != nil {
@@ -35,20 +35,20 @@ func Pause(ctx context.Context, archive string) (program string, err error) {
 	return program, Write(archive, PauseName, "/pause", map[string]string{"/pause": program})
 }
 
-// busybox is where Debian's busybox-static puts its program, which behaves as the one by
-// whose name it is called.
+// busybox is the program of Debian's busybox-static. The name by which it is called selects its
+// behaviour.
 const busybox = "/bin/busybox"
 
-// TestServer writes the image of the server that test pods run (see package testserver)
-// to an archive. Since `kubectl cp` runs tar in the pod, it holds that too.
+// TestServer writes the image of the server in test pods (see package testserver) to an archive.
+// The image also contains tar, which `kubectl cp` runs in the pod.
 func TestServer(ctx context.Context, archive string) error {
 	return Compile(ctx, archive, TestServerName, scratch.Program{Package: module + "/testenv/kube/image/testserver"},
 		map[string]string{"/bin/tar": busybox})
 }
 
-// Compile writes an image of a Go program to an archive; the program is found in the
-// image as /bin/NAME, NAME being the last element of its package's path, and started by
-// default. Further programs can be given, as for Write.
+// Compile writes an image of a Go program to an archive. The program is /bin/NAME in the image,
+// where NAME is the last element of its package's path, and the entrypoint. Further programs can
+// be given, as for Write.
 func Compile(ctx context.Context, archive, name string, p scratch.Program, further map[string]string) error {
 	dir, err := os.MkdirTemp("", "kube-image-")
 	if err != nil {
@@ -68,8 +68,8 @@ func Compile(ctx context.Context, archive, name string, p scratch.Program, furth
 	return Write(archive, name, entrypoint, programs)
 }
 
-// Write writes an image of programs that exist already, by their path in the image, to
-// an archive. All must be static and for this host's architecture.
+// Write writes an image of existing programs, by their path in the image, to an archive. All must
+// be static and for this host's architecture.
 func Write(archive, name, entrypoint string, programs map[string]string) error {
 	_, err := scratch.WriteFile(archive, scratch.Image{
 		Name:      name,

@@ -1,6 +1,6 @@
 //go:build linux && e2e
 
-// Package kubetest is a control plane as tests use it: what fails ends the test.
+// Package kubetest runs control planes in tests. Errors fail the test.
 package kubetest
 
 import (
@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// startup bounds a start, which may build the programs first, patience anything else.
+	// startup limits a start, which may build the programs first; patience limits everything
+	// else.
 	startup  = 15 * time.Minute
 	patience = 90 * time.Second
 )
 
-// Cluster is a real API server, which ends with the test that started it.
+// Cluster is a real API server that ends with the test.
 type Cluster struct{ *kube.Cluster }
 
-// Start starts one.
+// Start starts a cluster.
 func Start(t *testing.T) Cluster {
 	t.Helper()
 	return With(t, kube.Options{Dir: t.TempDir()})
 }
 
-// With starts one with these options.
+// With starts a cluster with options.
 func With(t *testing.T, o kube.Options) Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startup)
@@ -46,7 +47,7 @@ func With(t *testing.T, o kube.Options) Cluster {
 	return Cluster{c}
 }
 
-// Run runs kubectl as the administrator, also while the test cleans up.
+// Run runs kubectl as the administrator. It also works during the test's cleanup.
 func (c Cluster) Run(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
@@ -58,7 +59,8 @@ func (c Cluster) Run(t *testing.T, stdin string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// Gateway makes a namespace with a gateway's account, which has no rights yet, and a token for it.
+// Gateway creates a namespace with a gateway's account, which has no rights yet, and returns a
+// token for it.
 func (c Cluster) Gateway(t *testing.T, namespace string) (token string) {
 	t.Helper()
 	c.Run(t, "", "create", "namespace", namespace)
@@ -66,8 +68,8 @@ func (c Cluster) Gateway(t *testing.T, namespace string) (token string) {
 	return c.Run(t, "", "create", "token", "-n", namespace, "postern", "--duration", "2h")
 }
 
-// Administrator makes one that has a token, as in a pod: certificates in files client-go would
-// watch for ever.
+// Administrator creates an administrator with a token, as in a pod: client-go would watch
+// certificate files for ever.
 func (c Cluster) Administrator(t *testing.T) (token string) {
 	t.Helper()
 	c.Run(t, "", "create", "serviceaccount", "administrator", "-n", "default")
@@ -75,8 +77,8 @@ func (c Cluster) Administrator(t *testing.T) (token string) {
 	return c.Run(t, "", "create", "token", "administrator", "-n", "default")
 }
 
-// Define installs the definitions of Peer and Ticket that the chart ships, and returns what the API
-// server said.
+// Define installs the chart's definitions of Peer and Ticket, and returns the API server's
+// output.
 func (c Cluster) Define(t *testing.T) (said string) {
 	t.Helper()
 	_, file, _, ok := runtime.Caller(0)
@@ -89,7 +91,7 @@ func (c Cluster) Define(t *testing.T) (said string) {
 	return said
 }
 
-// Bearer writes a kubeconfig for whoever has a token.
+// Bearer writes a kubeconfig with a token.
 func (c Cluster) Bearer(t *testing.T, namespace, token string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "kubeconfig")

@@ -1,7 +1,7 @@
 //go:build linux && e2e
 
-// Package guardtest has the shipped policy of the gateway's account in force in a test's cluster, so
-// that what a gateway does is shown to be possible with it.
+// Package guardtest installs the shipped policy of the gateway's account in a test's cluster. So
+// the tests show that the policy permits what the gateway does.
 package guardtest
 
 import (
@@ -17,12 +17,13 @@ import (
 )
 
 const (
-	// patience bounds how long the API server may take to notice the policy.
+	// patience limits how long the API server may take to enforce the policy.
 	patience = 90 * time.Second
-	// poll is the pause between two looks at what offers no event.
+	// poll is the polling interval for conditions without an event.
 	poll = 100 * time.Millisecond
 
-	// shipped is whom the manifest is for, everyOne is every account of that name.
+	// shipped is the condition for accounts in the manifest, everyOne matches every account of
+	// that name.
 	shipped  = "request.userInfo.username == 'system:serviceaccount:postern:postern'"
 	everyOne = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:postern$')"
 
@@ -37,7 +38,7 @@ const (
 )
 
 // Install applies the policy for the accounts named postern of all namespaces, and waits until it
-// counts.
+// is enforced.
 func Install(t *testing.T, c *kube.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

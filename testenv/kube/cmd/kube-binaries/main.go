@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command kube-binaries builds the Kubernetes programs that tests start, helm and CoreDNS, unless
-// they are there already, and prints the folder that holds the former. With -version it
-// builds those of another version of Kubernetes, for KUBEBUILDER_ASSETS.
+// Command kube-binaries builds the Kubernetes programs that tests use, helm and CoreDNS, unless
+// they exist already, and prints the folder of the Kubernetes programs. With -version it builds
+// those of another version of Kubernetes, for KUBEBUILDER_ASSETS.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	fmt.Println(dir)
 }
 
-// build returns the folder of the programs of a version.
+// build returns the folder with the programs of a version.
 func build(ctx context.Context, version string) (string, error) {
 	if _, err := kube.Helm(ctx, os.Stderr); err != nil {
 		return "", err

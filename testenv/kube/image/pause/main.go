@@ -1,9 +1,8 @@
 //go:build linux
 
-// Command pause is the first process of a test cluster's process namespaces: it holds
-// them open until it is told to end, and reaps the orphans that come to it, as the first
-// process must. It is the sandbox container of every pod, and the first process of every
-// node.
+// Command pause is the first process of a test cluster's process namespaces. It keeps them open
+// until it gets a signal to end, and reaps orphaned processes, as the first process must. It is
+// the sandbox container of every pod, and the first process of every node.
 package main
 
 import (
@@ -24,8 +23,8 @@ func main() {
 	}
 }
 
-// reap takes the exit codes of all children that have ended. One signal may stand for
-// several of them.
+// reap reads the exit codes of all children that have ended. One signal may stand for several of
+// them.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

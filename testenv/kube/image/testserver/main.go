@@ -1,7 +1,7 @@
-// Command testserver is what pods of the test clusters run. Without arguments it serves:
-// HTTP on TCP 8080, which answers each request with its method, path and host name, and
-// UDP 9000, which sends each datagram back. Images have no shell, so it is also the
-// client that tests run with `kubectl exec`:
+// Command testserver runs in the pods of test clusters. Without arguments it is a server: HTTP on
+// TCP 8080, which answers each request with its method, path and host name, and UDP 9000, which
+// echoes each datagram. Images have no shell, so it is also the client that tests run with
+// `kubectl exec`:
 //
 //	testserver udp ADDRESS:PORT TEXT   sends TEXT until an answer comes, and prints it
 //	testserver get URL                 prints what a GET request returns
@@ -30,16 +30,16 @@ import (
 	"time"
 )
 
-// Ports that the server listens at.
+// Ports of the server.
 const (
 	httpAddress = ":8080"
 	udpAddress  = ":9000"
 )
 
-// clientTimeout bounds a client; it is generous for busy machines.
+// clientTimeout limits a client; it is generous for busy machines.
 const clientTimeout = 30 * time.Second
 
-// accountDir is where the kubelet mounts what a service account needs.
+// accountDir is where the kubelet mounts the files of a service account.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 var errUsage = errors.New("usage: testserver [udp ADDRESS:PORT TEXT | get URL | hold ADDRESS:PORT | api PATH]")
@@ -102,7 +102,7 @@ func serve(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// echo sends datagrams back until the socket is closed.
+// echo echoes datagrams until the socket is closed.
 func echo(c net.PacketConn) error {
 	b := make([]byte, 64<<10)
 	for {
@@ -116,10 +116,10 @@ func echo(c net.PacketConn) error {
 	}
 }
 
-// resend is the time after which a datagram or its answer counts as lost.
+// resend is when a datagram or its answer counts as lost.
 const resend = time.Second
 
-// askUDP sends text until an answer comes.
+// askUDP sends text until it is answered.
 func askUDP(ctx context.Context, address, text string, out io.Writer) error {
 	c, err := new(net.Dialer).DialContext(ctx, "udp", address)
 	if err != nil {
@@ -128,7 +128,7 @@ func askUDP(ctx context.Context, address, text string, out io.Writer) error {
 	defer c.Close()
 	b := make([]byte, 64<<10)
 	for {
-		// A port that is closed yet refuses; that counts as lost.
+		// A port that is still closed refuses, which counts as a loss.
 		if _, err = c.Write([]byte(text)); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
 			if err := c.SetReadDeadline(time.Now().Add(resend)); err != nil {
 				return err
@@ -145,7 +145,7 @@ func askUDP(ctx context.Context, address, text string, out io.Writer) error {
 	}
 }
 
-// pause waits, or until ctx ends.
+// pause waits, or returns when ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -157,7 +157,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// get prints what a request returns; any status but 200 is a failure.
+// get prints the response to a request; any status but 200 is an error.
 func get(ctx context.Context, client *http.Client, url, token string, out io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -200,7 +200,7 @@ func hold(ctx context.Context, address string, out io.Writer) error {
 	return err
 }
 
-// getAPI asks the API server as the pod's service account.
+// getAPI requests a path of the API server as the pod's service account.
 func getAPI(ctx context.Context, path string, out io.Writer) error {
 	token, err := os.ReadFile(filepath.Join(accountDir, "token"))
 	if err != nil {

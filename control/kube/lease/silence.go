@@ -22,8 +22,8 @@ func timed(d time.Duration) timing {
 	}
 }
 
-// vigil counts how long a record has not changed while the API server answered. It has no clock.
-type vigil struct {
+// silence counts how long a record has not changed while the API server answered. It has no clock.
+type silence struct {
 	timing
 	// needed is how long it must be quiet.
 	needed   time.Duration
@@ -33,7 +33,7 @@ type vigil struct {
 }
 
 // heard handles an answer of the API server with the current record.
-func (v *vigil) heard(now time.Time, record string) {
+func (v *silence) heard(now time.Time, record string) {
 	since := now.Sub(v.answered)
 	switch {
 	case record != v.record || v.answered.IsZero() || since > v.gap:
@@ -45,10 +45,10 @@ func (v *vigil) heard(now time.Time, record string) {
 }
 
 // over reports whether the holder has had its time.
-func (v *vigil) over() bool { return v.quiet >= v.needed }
+func (v *silence) over() bool { return v.quiet >= v.needed }
 
 // next is when to ask the API server, if it reports nothing by itself.
-func (v *vigil) next(now time.Time) time.Time {
+func (v *silence) next(now time.Time) time.Time {
 	if v.answered.IsZero() || now.Sub(v.answered) > v.gap {
 		return now.Add(v.look)
 	}

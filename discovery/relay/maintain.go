@@ -37,8 +37,8 @@ const (
 	onSuspicion // nothing comes through it: one missing answer is enough
 )
 
-// mind maintains the allocation until it is lost or closed.
-func (a *allocation) mind() {
+// maintain maintains the allocation until it is lost or closed.
+func (a *allocation) maintain() {
 	now := time.Now()
 	perms := newPermissions(now, a.Relayed.Addr())
 	perms.want(now, a.wants())
