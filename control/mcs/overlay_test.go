@@ -39,7 +39,7 @@ func TestOverlayPortsAreSticky(t *testing.T) {
 	if p, ok := o.Lease("service-0", api.UDP, 1, now, free); !ok || p.First != FirstPort {
 		t.Errorf("UDP has ports of its own: %v", p)
 	}
-	// A restart knows of them, and of those that rest.
+	// A restart knows them, and those in quarantine.
 	o.Keep(map[string]bool{"service-0": true}, now)
 	o = NewOverlay(o.Leases(now))
 	if p, ok := lease("service-0", 1); !ok || p != first["service-0"] {
@@ -51,13 +51,13 @@ func TestOverlayPortsAreSticky(t *testing.T) {
 	if p, ok := lease("service-3", 1); !ok || p != first["service-3"] {
 		t.Errorf("what comes back has %v, and had %v", p, first["service-3"])
 	}
-	now = now.Add(rest)
+	now = now.Add(quarantine)
 	if p, ok := lease("somebody else", Spread); !ok || p.Overlaps(first["service-0"]) || p.Overlaps(first["service-3"]) {
 		t.Errorf("after the rest it gets %v", p)
 	}
 }
 
-// A port that the configuration gives to another service is given up.
+// A port that the configuration gives to another service is released.
 func TestOverlayPortsGiveWay(t *testing.T) {
 	o := NewOverlay(nil)
 	p, _ := o.Lease("a", api.TCP, 1, since, func(api.Ports) bool { return false })
@@ -74,7 +74,7 @@ func TestOverlayPortsGiveWay(t *testing.T) {
 	}
 }
 
-// One namespace has at most a share of the ports, with those of its services that are gone.
+// One namespace gets at most a share of the ports, including those of its removed services.
 func TestNoNamespaceTakesAllPorts(t *testing.T) {
 	free := func(api.Ports) bool { return false }
 	o := NewOverlay(nil)
@@ -97,7 +97,7 @@ func TestNoNamespaceTakesAllPorts(t *testing.T) {
 	if !lease(since, "bank", 0) {
 		t.Error("another namespace gets none")
 	}
-	if !lease(since.Add(rest), "shop", n) {
+	if !lease(since.Add(quarantine), "shop", n) {
 		t.Error("what has rested counts")
 	}
 }
