@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// Ports are leased for what is told, and for nothing else, however often it is looked at.
+// Ports are leased for what is announced, and for nothing else, however often it is looked at.
 func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 	exported := func(name string, kind mcs.Type, ports, backends int) mcs.Export {
 		x := mcs.Export{Name: mcs.Name{Namespace: "shop", Name: name}, UID: name, Created: time.Unix(1_700_000_000, 0), Spec: mcs.Spec{Type: kind}}
@@ -69,7 +69,7 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 			}
 		}
 	}
-	// One that finds no ports for all of it leases none.
+	// An export for which there are not enough ports leases none.
 	cfg.Services.Named = []config.NamedService{{Name: "all", Ports: api.Ports{Protocol: api.TCP, First: mcs.FirstPort + 3, Last: mcs.LastPort}}}
 	c.overlay = mcs.NewOverlay(nil)
 	for range 2 {
