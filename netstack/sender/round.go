@@ -31,7 +31,7 @@ type round struct {
 	least       time.Duration // RTT; 0 is none
 	beside      time.Duration // the longest RTT beside a loss
 	sum         time.Duration // of RTTs
-	samples     time.Duration //
+	samples     time.Duration // number of RTTs
 	long        time.Duration // RTT samples that show a queue
 	most        int           // in flight
 	before      int           // in flight in the round before
