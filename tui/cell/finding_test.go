@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// One fault is said once, where the way breaks, and nothing beside it that it explains.
+// A fault is shown once, where the path breaks, without findings that it explains.
 func TestWhatTheBreakSaysIsNotSaidAgain(t *testing.T) {
 	tunnel := way.Break{At: way.Between, Fault: way.Fault{Check: "network", Direction: api.DirectionOwn, Outcome: api.Error, Confidence: api.Certain, Code: "PST0120", Cause: "no route since 5s"}}
 	service := way.Break{At: way.Service, Fault: way.Fault{Check: "apiServer", Direction: api.DirectionOutbound, Outcome: api.Error, Confidence: api.Certain, Code: "PST0501", Cause: "untrusted"}}
