@@ -130,7 +130,7 @@ func storyOf(s *api.Status) story {
 		}
 		st.peers = append(st.peers, told)
 	}
-	for _, c := range cell.Untold(s.Problems, s.Peers) {
+	for _, c := range cell.OtherProblems(s.Problems, s.Peers) {
 		if f, found := cell.CheckFinding(c); found {
 			st.wrong = append(st.wrong, problemOf(f))
 		}

@@ -92,7 +92,7 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	f := Finding{Steps: api.Steps{{Text: "run `postern check`"}}}
 	var words []string
-	for _, c := range Untold(problems, peers) {
+	for _, c := range OtherProblems(problems, peers) {
 		if len(words) == 0 {
 			f.Glyph, f.Subject = Cell{"!", Wary}, "also wrong"
 			if c.Verdict.Verdict == api.Error {
@@ -139,8 +139,8 @@ func Worst(s *api.Status) (worst Named, more int) {
 	return worst, max(0, len(codes)-1)
 }
 
-// Untold returns the problems that are not in the verdicts on the peers' endpoints.
-func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
+// OtherProblems returns the problems that are not in the verdicts on the peers' endpoints.
+func OtherProblems(problems []api.Check, peers []api.PeerStatus) []*api.Check {
 	told := map[string]bool{}
 	for i := range peers {
 		r := &peers[i].Reachability
