@@ -254,7 +254,7 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 		}
 		s.was.Import, other = m.Import, true
 		if s.reader.Want(imports(r, m)) {
-			s.writer.Doubt() // this also tells it that this gateway knows nothing of it
+			s.writer.Recheck() // this also tells it that this gateway knows nothing of it
 		}
 	}
 	return other
@@ -307,7 +307,7 @@ type site struct {
 	// was is what the writer and the imports were made from.
 	was      roster.Grants
 	tooMany  bool            // the peer announced more services than it may
-	recheck  bool            // it reported another version while a message was on its way
+	recheck  bool            // it reported another version while something was due
 	unsent   map[string]bool // services for which the writer had no room
 	sent     time.Time       // a message
 	retry    time.Time       // when one may be sent again

@@ -129,7 +129,7 @@ func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	}
 	entry, err := mcs.Encode(o)
 	if err == nil && e.granted {
-		if !c.overlay.Together(func() bool { return c.lease(e, &o, cfg, now) }) {
+		if !c.overlay.Atomically(func() bool { return c.lease(e, &o, cfg, now) }) {
 			e.fail(catalogue.OverlayPortsUsed, "")
 			return
 		}
@@ -200,7 +200,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 			keys[k] = true
 		}
 	}
-	if !c.overlay.Keep(keys, now) {
+	if !c.overlay.Retain(keys, now) {
 		return
 	}
 	leases := map[string]state.OverlayLease{}
@@ -212,7 +212,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 	err := c.o.Store.SetOverlayLeases(leases)
 	if err == nil {
 		c.stored = stored
-		c.overlay.Kept()
+		c.overlay.Saved()
 		return
 	}
 	c.o.Logger.Warn("the overlay ports of services of this cluster cannot be stored; those that are new are not exported yet",

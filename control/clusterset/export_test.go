@@ -60,7 +60,7 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 			for _, k := range e.keys {
 				keys[k] = true
 			}
-			if step.leases == 0 && c.overlay.Keep(keys, now) {
+			if step.leases == 0 && c.overlay.Retain(keys, now) {
 				t.Errorf("%s: there is something to store", step.what)
 			}
 			c.exported = map[string]*export{"x": e}
@@ -75,7 +75,7 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 	for range 2 {
 		e := &export{Export: exported("web", mcs.ClusterSetIP, 5, 1), granted: true}
 		c.offer(e, cfg, now)
-		if e.problem == nil || e.problem.Code != catalogue.OverlayPortsUsed || len(c.overlay.Leases(now)) > 0 || c.overlay.Keep(nil, now) {
+		if e.problem == nil || e.problem.Code != catalogue.OverlayPortsUsed || len(c.overlay.Leases(now)) > 0 || c.overlay.Retain(nil, now) {
 			t.Errorf("the problem is %+v, and there are %v", e.problem, c.overlay.Leases(now))
 		}
 	}

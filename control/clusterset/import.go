@@ -254,12 +254,12 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for peer, s := range c.peers {
-		if len(s.member.Import) > 0 && !s.reader.Heard() {
-			next.Unheard = append(next.Unheard, peer)
+		if len(s.member.Import) > 0 && !s.reader.Complete() {
+			next.Awaited = append(next.Awaited, peer)
 		}
 		next.Problems = append(next.Problems, c.problems(s, peer, r, namespaces)...)
 	}
-	slices.Sort(next.Unheard)
+	slices.Sort(next.Awaited)
 	slices.SortFunc(next.Problems, func(a, b mcs.Problem) int {
 		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Detail, b.Detail))
 	})
@@ -295,7 +295,7 @@ func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces
 		}
 	}
 	for port, address := range s.member.Local {
-		if n := mcs.NameOfPort(port); mcs.IsPortName(port) && s.reader.Heard() && !slices.ContainsFunc(c.wanted[n], func(l forward.Local) bool { return l.Peer == peer && l.Service == port }) {
+		if n := mcs.NameOfPort(port); mcs.IsPortName(port) && s.reader.Complete() && !slices.ContainsFunc(c.wanted[n], func(l forward.Local) bool { return l.Peer == peer && l.Service == port }) {
 			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ImportMissing, Port: port, Address: address})
 		}
 	}

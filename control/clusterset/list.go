@@ -28,13 +28,13 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 			ReadyBackends: new(e.ready)}
 		granted := false
 		for p, site := range c.peers {
-			if !site.writer.Tells(name) {
+			if !site.writer.Contains(name) {
 				continue
 			}
 			granted = true
 			at := use{p, api.ServiceExported, name}
 			s.Peer, s.State, s.Connections, s.Used = p, api.ServiceWaiting, open[at], used[at]
-			if site.writer.Knows(name) {
+			if site.writer.Delivered(name) {
 				s.State = api.ServiceInUse
 			}
 			out = append(out, s)
@@ -67,7 +67,7 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	}
 	for name, site := range c.peers {
 		for port := range site.member.Local {
-			if mcs.IsPortName(port) && !site.reader.Heard() {
+			if mcs.IsPortName(port) && !site.reader.Complete() {
 				_, number, _ := strings.Cut(port, ":")
 				out = append(out, api.ClusterService{Service: mcs.NameOfPort(port).String(), Direction: api.ServiceImported, Peer: name, State: api.ServiceWaiting, Ports: []string{number}})
 			}

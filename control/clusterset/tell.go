@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// pace is the least time between messages to a peer, so that changes that come together are
-	// sent together.
+	// pace is the least time from a message until further changes are sent, so that changes that
+	// come together are sent together.
 	pace = 250 * time.Millisecond
 	// firstRetry and lastRetry bound the delay after a failed message.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
@@ -95,7 +95,7 @@ func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 	case s.unable == "":
 		s.retry, s.wait = time.Time{}, 0
 		c.postLocked(s)
-	case !s.reader.Heard() || s.reader.Has() != mcs.Nothing:
+	case !s.reader.Complete() || s.reader.Has() != mcs.Nothing:
 		c.changedLocked(s, s.reader.Clear())
 	}
 }
@@ -174,7 +174,7 @@ func (c *Clusterset) send(ctx context.Context, to peer.PublicKey, _ struct{}) er
 		has, err := client.Services(ctx, m)
 		if errors.Is(err, auth.ErrRequest) { // it would be refused again
 			c.mu.Lock()
-			s.writer.Doubt()
+			s.writer.Recheck()
 			c.mu.Unlock()
 		}
 		if err != nil {
@@ -228,7 +228,7 @@ func (c *Clusterset) answered(s *site, has string) bool {
 	s.retry, s.wait = time.Time{}, 0
 	if s.recheck && !s.writer.Due() { // Otherwise it would be asked before everything was sent; each answer has its version.
 		s.recheck = false
-		s.writer.Doubt()
+		s.writer.Recheck()
 	}
 	return true
 }
@@ -244,8 +244,8 @@ func (c *Clusterset) failed(to peer.PublicKey, err error) {
 	c.o.Logger.Debug("a peer could not be told the services of this cluster", "peer", c.o.Peers.NameOf(to), "error", err)
 }
 
-// compare records the version that a peer reports, and returns whether to ask it now. While a
-// message is on its way it is asked later: the answer to that may be older.
+// compare records the version that a peer reports, and returns whether to ask it now. While
+// something is due it is asked afterwards: the version may be from before.
 func (s *site) compare(has string) bool {
 	if s.writer.Expects(has) {
 		return false
@@ -253,7 +253,7 @@ func (s *site) compare(has string) bool {
 	if s.recheck = s.writer.Due(); s.recheck {
 		return false
 	}
-	s.writer.Doubt()
+	s.writer.Recheck()
 	return true
 }
 
@@ -275,11 +275,11 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	if s == nil || s.member.Key != from { // it became a peer just now, and nothing was reconciled since
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
-	heard := s.reader.Heard()
+	heard := s.reader.Complete()
 	names, err := s.reader.Take(m, c.roomLocked())
 	tooMany := errors.Is(err, mcs.ErrTooMany)
 	switch {
-	case heard != s.reader.Heard(): // once received, the catalogue determines the imports
+	case heard != s.reader.Complete(): // once received, the catalogue determines the imports
 		c.noteLocked(names)
 	case len(names) > 0 || tooMany != s.tooMany:
 		c.changedLocked(s, names)

@@ -123,7 +123,7 @@ func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
 	for s.writer.Due() {
 		c.answered(s, tell())
 	}
-	if len(r.Names()) != 2 || !s.writer.Told(r.Has()) {
+	if len(r.Names()) != 2 || !s.writer.Synced(r.Has()) {
 		t.Errorf("it has %v", r.Names())
 	}
 }
@@ -162,8 +162,8 @@ func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 			c.answered(x.from, x.has)
 		}
 	}
-	if len(b.reader.Names()) != 1 || !a.reader.Heard() {
-		t.Errorf("one has %v, the other heard %t", b.reader.Names(), a.reader.Heard())
+	if len(b.reader.Names()) != 1 || !a.reader.Complete() {
+		t.Errorf("one has %v, the other heard %t", b.reader.Names(), a.reader.Complete())
 	}
 }
 
@@ -228,7 +228,7 @@ func TestALargeCatalogueIsToldInParts(t *testing.T) {
 			}
 		}
 		begin := time.Now()
-		if hand(); messages != tellBurst || !s.writer.Due() || r.Heard() {
+		if hand(); messages != tellBurst || !s.writer.Due() || r.Complete() {
 			t.Errorf("%d messages come in a row, want %d", messages, tellBurst)
 		}
 		for s.writer.Due() {

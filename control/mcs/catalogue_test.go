@@ -141,9 +141,9 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 	}
 	// So does a reader that has lost everything.
 	r = reader()
-	third.Doubt()
+	third.Recheck()
 	exchange(t, third, r)
-	if !slices.Equal(names(r), third.Names()) || !third.Told(r.Has()) {
+	if !slices.Equal(names(r), third.Names()) || !third.Synced(r.Has()) {
 		t.Error("they differ after the reader has started again")
 	}
 }
@@ -160,7 +160,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 		for range 60 {
 			switch random.IntN(10) {
 			case 0:
-				w.Doubt()
+				w.Recheck()
 			case 1:
 				r = reader()
 			case 2: // the writer restarts
@@ -198,8 +198,8 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 				}
 			}
 		}
-		if !w.Told(r.Has()) {
-			w.Doubt() // as the reader's next message causes
+		if !w.Synced(r.Has()) {
+			w.Recheck() // as the reader's next message causes
 		}
 		exchange(t, w, r)
 		if got, want := names(r), w.Names(); !slices.Equal(got, want) {
@@ -217,11 +217,11 @@ func TestAnAnswerFromBeforeADoubtDoesNotCount(t *testing.T) {
 	if _, err := r.Take(parsed(t, w.Next()), MaxCatalogue); err != nil {
 		t.Fatal(err)
 	}
-	w.Doubt()
-	if !w.Answered(r.Has()) || !w.Due() || w.Knows("shop/web") {
+	w.Recheck()
+	if !w.Answered(r.Has()) || !w.Due() || w.Delivered("shop/web") {
 		t.Error("it is believed")
 	}
-	if messages, size := exchange(t, w, r); messages != 1 || size != 0 || !w.Knows("shop/web") {
+	if messages, size := exchange(t, w, r); messages != 1 || size != 0 || !w.Delivered("shop/web") {
 		t.Errorf("then it takes %d messages, %d bytes", messages, size)
 	}
 }
@@ -239,7 +239,7 @@ func TestHalfACatalogueIsNone(t *testing.T) {
 			t.Fatalf("%d of 500 count", n)
 		}
 	}
-	w.Doubt()
+	w.Recheck()
 	w.Next()
 	w.Answered("") // not what it has: everything is sent again
 	for range 3 {
@@ -465,11 +465,11 @@ func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	}
 	exchange(t, w, r)
 	one := len(entry(t, web("web")).Text)
-	if r.Offer(vault.Name) != nil || r.Offer(web("web").Name) == nil || len(names(r)) != 2 || r.Kept() != one || !w.Told(r.Has()) || !r.Heard() {
+	if r.Offer(vault.Name) != nil || r.Offer(web("web").Name) == nil || len(names(r)) != 2 || r.Kept() != one || !w.Synced(r.Has()) || !r.Complete() {
 		t.Fatalf("%d bytes of %v are kept", r.Kept(), names(r))
 	}
 	all := func(string) bool { return true }
-	if !r.Want(all) || r.Heard() || r.Has() != "" {
+	if !r.Want(all) || r.Complete() || r.Has() != "" {
 		t.Fatalf("nothing is asked for: it has %q", r.Has())
 	}
 	if r.Offer(web("web").Name) == nil {
@@ -478,16 +478,16 @@ func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	// A change in the meantime starts over as well.
 	w.Set("shop/api", entry(t, web("api")))
 	exchange(t, w, r)
-	if !r.Heard() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {
+	if !r.Complete() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {
 		t.Errorf("%d bytes of %v are kept", r.Kept(), names(r))
 	}
-	if r.Want(func(string) bool { return false }) || r.Kept() != 0 || r.Offer(vault.Name) != nil || !w.Told(r.Has()) {
+	if r.Want(func(string) bool { return false }) || r.Kept() != 0 || r.Offer(vault.Name) != nil || !w.Synced(r.Has()) {
 		t.Errorf("%d bytes are kept of what nobody wants", r.Kept())
 	}
 	// Refused entries are not kept either.
 	r = NewReader(all)
 	m := Message{Set: []json.RawMessage{entry(t, web("web")).Text, entry(t, web("api")).Text}}
-	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Heard() {
+	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Complete() {
 		t.Errorf("more is taken than there is room for: %v", err)
 	}
 	m.More = true

@@ -133,9 +133,9 @@ type Conflict struct {
 type State struct {
 	Imports   []Import   // by name
 	Conflicts []Conflict // by name, then reason
-	// Unheard are the peers from which services are imported and which have not announced their
+	// Awaited are the peers from which services are imported and which have not announced their
 	// exports since the start. What was imported from them before stays as it is. By name.
-	Unheard []string
+	Awaited []string
 	// Problems say why services are not exported or not imported, by name and peer.
 	Problems []Problem
 }

@@ -48,12 +48,12 @@ func LeaseKey(namespace, uid, hostname string, p Port) string {
 // Overlay leases overlay ports: always the same to the same key, and none that another key has
 // recently had. It is not safe for concurrent use.
 type Overlay struct {
-	leases map[string]Lease
-	used   map[overlayPort]struct{}
-	next   map[api.Protocol]int // where to look for a free one, so that recently freed ones come last
-	shares map[holder]int       // how many each has
-	other  bool                 // differs from what was stored
-	undo   []func()             // undoes the changes made in Together
+	leases  map[string]Lease
+	used    map[overlayPort]struct{}
+	next    map[api.Protocol]int // where to look for a free one, so that recently freed ones come last
+	shares  map[holder]int       // how many each has
+	changed bool                 // differs from what was stored
+	undo    []func()             // undoes the changes made in Atomically
 }
 
 // holder is a namespace, for one protocol.
@@ -78,12 +78,12 @@ func NewOverlay(leases []Lease) *Overlay {
 	for _, l := range leases {
 		o.hold(l)
 	}
-	o.Kept()
+	o.Saved()
 	return o
 }
 
 func (o *Overlay) hold(l Lease) {
-	o.other = true
+	o.changed = true
 	o.leases[l.Key] = l
 	o.shares[l.holder()] += l.Ports.Len()
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
@@ -103,17 +103,17 @@ func (o *Overlay) drop(l Lease) {
 	}
 }
 
-// Together calls f and, if it returns false, undoes its leases.
-func (o *Overlay) Together(f func() bool) bool {
+// Atomically calls f and, if it returns false, undoes its leases.
+func (o *Overlay) Atomically(f func() bool) bool {
 	o.undo = nil
-	other := o.other
+	other := o.changed
 	if f() {
 		return true
 	}
 	for _, u := range slices.Backward(o.undo) {
 		u()
 	}
-	o.other = other
+	o.changed = other
 	return false
 }
 
@@ -126,7 +126,7 @@ func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time,
 		if !was.Freed.IsZero() {
 			l := was
 			l.Freed = time.Time{}
-			o.leases[key], o.other = l, true
+			o.leases[key], o.changed = l, true
 			o.undo = append(o.undo, func() { o.leases[key] = was })
 		}
 		return was.Ports, true
@@ -184,20 +184,20 @@ func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, 
 	return api.Ports{}, false
 }
 
-// Keep frees the ports of all other keys. It reports whether the leases differ from the stored
+// Retain frees the ports of all other keys. It reports whether the leases differ from the stored
 // ones.
-func (o *Overlay) Keep(keys map[string]bool, now time.Time) bool {
+func (o *Overlay) Retain(keys map[string]bool, now time.Time) bool {
 	for key, l := range o.leases {
 		if !keys[key] && l.Freed.IsZero() {
 			l.Freed = now
-			o.leases[key], o.other = l, true
+			o.leases[key], o.changed = l, true
 		}
 	}
-	return o.other
+	return o.changed
 }
 
-// Kept records that all leases are stored for a restart.
-func (o *Overlay) Kept() { o.other = false }
+// Saved records that all leases are stored for a restart.
+func (o *Overlay) Saved() { o.changed = false }
 
 // prune removes leases whose quarantine is over.
 func (o *Overlay) prune(now time.Time) {

@@ -24,9 +24,9 @@ func CheckPattern(s string) error {
 	return nil
 }
 
-// Mean reports whether a namespace is selected. Those of the system (kube-…) and the gateway's own
+// Match reports whether a namespace is selected. Those of the system (kube-…) and the gateway's own
 // match only by their whole name, because an asterisk is not meant to include them.
-func (p Patterns) Mean(namespace, own string) bool {
+func (p Patterns) Match(namespace, own string) bool {
 	if strings.HasPrefix(namespace, "kube-") || namespace == own {
 		return slices.Contains(p, namespace)
 	}

@@ -108,7 +108,7 @@ func (r *Reader) Has() string {
 	switch {
 	case r.next != nil:
 		return r.next.digest.String()
-	case r.Heard():
+	case r.Complete():
 		return r.now.digest.String()
 	}
 	return ""
@@ -121,8 +121,8 @@ func (r *Reader) Clear() []Name {
 	return r.now.since(was)
 }
 
-// Heard reports whether everything wanted of a catalogue was received.
-func (r *Reader) Heard() bool { return r.now != nil && !r.lacks }
+// Complete reports whether everything wanted of a catalogue was received.
+func (r *Reader) Complete() bool { return r.now != nil && !r.lacks }
 
 // Offer returns the offer of a name, or nil if there is none that is wanted and valid. It must not
 // be changed.
@@ -249,7 +249,7 @@ func (r *Reader) base(version string) *book {
 		return newBook()
 	case r.next != nil && version == r.next.digest.String():
 		return r.next
-	case r.Heard() && version == r.now.digest.String():
+	case r.Complete() && version == r.now.digest.String():
 		return r.now
 	}
 	return nil

@@ -17,14 +17,14 @@ const (
 // Writer sends one peer a catalogue: the differences from what the peer has. It is not safe for
 // concurrent use.
 type Writer struct {
-	want  map[string]*Entry
-	size  int             // of want, in bytes of JSON
-	dirty map[string]bool // names for which want and has may differ
-	has   map[string]*Entry
-	told  int    // the size of has
-	of    digest // of has
-	knows knowledge
-	last  *Message // not yet answered
+	want    map[string]*Entry
+	size    int             // of want, in bytes of JSON
+	dirty   map[string]bool // names for which want and has may differ
+	has     map[string]*Entry
+	hasSize int    // the size of has
+	of      digest // of has
+	knows   knowledge
+	last    *Message // not yet answered
 }
 
 // NewWriter returns a writer of an empty catalogue.
@@ -54,24 +54,24 @@ func (w *Writer) Set(name string, e *Entry) bool {
 	return true
 }
 
-// Doubt makes the writer ask the reader for its version. The answer to a message on its way is
+// Recheck makes the writer ask the reader for its version. The answer to a message on its way is
 // ignored, because it is older.
-func (w *Writer) Doubt() { w.knows, w.last = unknown, nil }
+func (w *Writer) Recheck() { w.knows, w.last = unknown, nil }
 
 // Due reports whether there is something to send.
 func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.last != nil }
 
-// Told reports whether the reader is known to have a version.
-func (w *Writer) Told(version string) bool { return w.knows == known && w.Expects(version) }
+// Synced reports whether the reader is known to have a version.
+func (w *Writer) Synced(version string) bool { return w.knows == known && w.Expects(version) }
 
 // Expects reports whether the reader has that version after all that was sent.
 func (w *Writer) Expects(version string) bool { return w.of.String() == version }
 
-// Tells reports whether a service is in the catalogue.
-func (w *Writer) Tells(name string) bool { return w.want[name] != nil }
+// Contains reports whether a service is in the catalogue.
+func (w *Writer) Contains(name string) bool { return w.want[name] != nil }
 
-// Knows reports whether the reader has the current entry of a service.
-func (w *Writer) Knows(name string) bool {
+// Delivered reports whether the reader has the current entry of a service.
+func (w *Writer) Delivered(name string) bool {
 	return w.knows == known && w.want[name] != nil && !w.dirty[name] && w.last == nil
 }
 
@@ -129,7 +129,7 @@ func (w *Writer) compose() Message {
 			break
 		}
 		e := w.want[name]
-		if w.told-w.has[name].len()+e.len() > MaxCatalogue {
+		if w.hasSize-w.has[name].len()+e.len() > MaxCatalogue {
 			continue // wait for another to shrink
 		}
 		if full = !fits(e.weight(), e.len()+1); !full {
@@ -145,19 +145,19 @@ func (w *Writer) compose() Message {
 func (w *Writer) note(name string, e *Entry) {
 	if was := w.has[name]; was != nil {
 		w.of.flip(was.sum)
-		w.told -= was.len()
+		w.hasSize -= was.len()
 		delete(w.has, name)
 	}
 	if e != nil {
 		w.has[name] = e
 		w.of.flip(e.sum)
-		w.told += e.len()
+		w.hasSize += e.len()
 	}
 	delete(w.dirty, name)
 }
 
 // forget assumes that the reader has nothing.
-func (w *Writer) forget() { w.has, w.told, w.of = map[string]*Entry{}, 0, digest{} }
+func (w *Writer) forget() { w.has, w.hasSize, w.of = map[string]*Entry{}, 0, digest{} }
 
 // Answered records the version that the reader has now. It reports whether that is what was sent;
 // if not, everything is sent again.
