@@ -23,7 +23,7 @@ func (s *Stack) endpointsWith(remote netip.Addr) int {
 	return n
 }
 
-// eventually waits until a condition holds that nothing announces.
+// eventually polls until a condition holds for which there is no event.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -59,7 +59,7 @@ func TestClosedConnectionsEndWhenThePeerTakesNothing(t *testing.T) {
 		t.Error("closing does not leave the unsent data with gVisor: the test tests nothing")
 	}
 	eventually(t, "the closed connection ends", func() bool { return p.a.endpointsWith(b6) == 0 })
-	// gVisor tells of the end a moment after it has forgotten the endpoint.
+	// gVisor reports the end a moment after it has forgotten the endpoint.
 	eventually(t, "nothing is booked any more", func() bool { return p.a.Stats().TCPMemory == 0 })
 	buf := make([]byte, 1<<20)
 	var err error
@@ -159,7 +159,7 @@ func TestAbortPeerFailsReadsAndDials(t *testing.T) {
 	}
 }
 
-// WireGuard closes its device with a lock held that an OnTCP call may ask for.
+// WireGuard closes its device while it holds a lock that an OnTCP call may need.
 func TestClosingTheDeviceWaitsForNobody(t *testing.T) {
 	p, requests := asked(t, Options{})
 	dial := dialing(within(t), p.a, netip.AddrPortFrom(b6, 80))

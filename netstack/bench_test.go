@@ -56,12 +56,13 @@ func benchmarkTransfer(b *testing.B, p pair, streams int) {
 	b.ReportMetric((cpuSeconds()-cpu)/gigabytes, "cpu-s/GB")
 }
 
-// onlyReader reads 256 KB at a time, as Conn.WriteTo does, but stops where it is told.
+// onlyReader reads 256 KB at a time, as Conn.WriteTo does, and hides WriteTo.
 type onlyReader struct{ c *Conn }
 
 func (r onlyReader) Read(b []byte) (int, error) { return r.c.Read(b) }
 
-// cpuSeconds is what the process has used: on a busy machine it says more than the time.
+// cpuSeconds returns the process' CPU time, which says more than the elapsed time on a busy
+// machine.
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

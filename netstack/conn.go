@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// keepalive detects peers that vanished: the first probe is sent after a minute of silence, and
-	// the connection given up three minutes later.
+	// Keepalive detects peers that vanished: the first probe is sent after a minute of silence, and
+	// the connection is given up three minutes later.
 	keepaliveIdle     = 60 * time.Second
 	keepaliveInterval = 15 * time.Second
 	keepaliveCount    = 8
@@ -182,8 +182,8 @@ func (c *Conn) readOnce(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements net.Conn. It returns when everything is in the send buffer, which over a long path
-// has room for little more than is on its way.
+// Write implements net.Conn. It returns when everything is in the send buffer, which over a long
+// path has room for little more than is in flight.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.share.writing.Lock()
 	defer c.share.writing.Unlock()
@@ -193,7 +193,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	for done < len(b) {
 		n := 0
 		err := c.await(waiter.WritableEvents, &c.write, func() tcpip.Error {
-			if c.share.full() && !c.finished.Load() && !ended(c.ep) { // Of an end gVisor tells.
+			if c.share.full() && !c.finished.Load() && !ended(c.ep) { // if it has ended, gVisor returns the error
 				return &tcpip.ErrWouldBlock{}
 			}
 			now := time.Now()

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// The standard library's own idea of what a net.Conn does.
+// The standard library's tests of a net.Conn.
 func TestConnBehavesAsNetConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		p := newPair(t, Options{}, Options{}, impairment{})
@@ -201,7 +201,7 @@ func TestListen(t *testing.T) {
 	})
 }
 
-// Two long writes at a time arrive one after the other.
+// Two concurrent long writes arrive one after the other.
 func TestWritesDoNotMix(t *testing.T) {
 	p := newPair(t, Options{}, Options{}, impairment{})
 	client, server := p.connect(t, b6)

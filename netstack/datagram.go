@@ -14,9 +14,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Datagrams without sockets. A gateway has a hundred thousand flows of them, and a gVisor endpoint
-// costs kilobytes each. So a datagram to a port without a socket goes to Options.OnUDP on the
-// goroutine that received it, and SendUDP writes packets itself. gVisor reassembles fragments.
+// Datagrams are handled without sockets. A gateway has a hundred thousand flows of them, and a
+// gVisor endpoint costs kilobytes. So a datagram to a port without a socket goes to Options.OnUDP
+// on the goroutine that received it, and SendUDP writes packets itself. gVisor reassembles
+// fragments.
 
 // Offsets and sizes: RFC 768, RFC 8200 §4.5, RFC 4443 §3.1.
 const (
@@ -44,7 +45,7 @@ func (s *Stack) onDatagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 	}
 	var payload []byte
 	if size > 0 {
-		payload, _ = pkt.Data().PullUp(size) // It has so many.
+		payload, _ = pkt.Data().PullUp(size) // cannot fail: size was checked
 	}
 	return s.opts.OnUDP(
 		fromFull(tcpip.FullAddress{Addr: id.RemoteAddress, Port: id.RemotePort}),
@@ -199,8 +200,8 @@ func packetWith(packet []byte, ipLen int) *stack.PacketBuffer {
 	return pkt
 }
 
-// refusedDatagram returns the remote and own address of a datagram that an ICMP error, which is not
-// forged, says is not accepted there.
+// refusedDatagram returns the remote and own address of the datagram that an ICMP error quotes as
+// not accepted. ok is false for other packets and for forged errors.
 func refusedDatagram(packet []byte, src netip.Addr) (remote, local netip.AddrPort, ok bool) {
 	var quoted, udp []byte
 	var from netip.Addr

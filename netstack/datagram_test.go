@@ -18,13 +18,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// received is what OnUDP was given.
+// received is a call of OnUDP.
 type received struct {
 	remote, local netip.AddrPort
 	payload       []byte
 }
 
-// takeUDP is an OnUDP that takes everything.
+// takeUDP is an OnUDP that accepts everything.
 func takeUDP(to chan<- received) func(remote, local netip.AddrPort, payload []byte) bool {
 	return func(remote, local netip.AddrPort, payload []byte) bool {
 		to <- received{remote, local, bytes.Clone(payload)}
@@ -32,7 +32,7 @@ func takeUDP(to chan<- received) func(remote, local netip.AddrPort, payload []by
 	}
 }
 
-// await waits for what comes through a channel.
+// await receives from a channel.
 func await[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -143,7 +143,7 @@ func TestRefusedDatagramsAreToldOf(t *testing.T) {
 		if got := await(t, "a refusal afterwards", refused); got != (ends{to, from}) {
 			t.Errorf("told of %v", got)
 		}
-		// A socket is told as well.
+		// A socket gets the error too.
 		c, err := p.a.DialContext(context.Background(), "udp", to.String())
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestDatagramsGoFromOwnAddressesOnly(t *testing.T) {
 	}
 }
 
-// A flow that sends without end takes its part of the queue, all flows their half of a batch.
+// A flow that sends without end gets its part of the queue, and all flows get half of a batch.
 func TestAFloodOfDatagramsKeepsNobodyElseWaiting(t *testing.T) {
 	q := newQueue()
 	put := func(flow uint8) verdict { return q.putDatagram([]*stack.PacketBuffer{packet(1400, flow)}, flow) }
@@ -229,7 +229,7 @@ func TestAFloodOfDatagramsKeepsNobodyElseWaiting(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends as an error, reading it does not panic, and what it names was quoted.
+// Parsing an error never panics, and returns only addresses that it quotes.
 func FuzzRefusedDatagram(f *testing.F) {
 	quoted := appendUDP(nil, netip.AddrPortFrom(a6, 4000), netip.AddrPortFrom(b6, 53), []byte("x"))
 	icmp := append([]byte{icmpv6Unreachable, portUnreachableV6, 0, 0, 0, 0, 0, 0}, append(ipHeader(a6, b6, protoUDP, len(quoted)), quoted...)...)
@@ -257,7 +257,7 @@ func FuzzRefusedDatagram(f *testing.F) {
 	})
 }
 
-// Alone it is what a datagram costs on its way into the tunnel, without WireGuard.
+// Alone it measures the cost of a datagram on its way into the tunnel, without WireGuard.
 func BenchmarkSendUDP(b *testing.B) {
 	got := make(chan struct{}, 1)
 	p := newPair(b, Options{}, Options{OnUDP: func(_, _ netip.AddrPort, payload []byte) bool {

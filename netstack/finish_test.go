@@ -12,8 +12,8 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// The side that closed first has nothing to repeat once Finish has returned on the other,
-// whose stack may be gone then.
+// Once Finish has returned on the other side, whose stack may be gone then, the side that closed
+// first has nothing to retransmit.
 func TestFinishLeavesTheOtherSideNothingToSend(t *testing.T) {
 	for name, imp := range map[string]impairment{"clean": {}, "loss and reordering": {loss: 0.1, reorder: 0.1, seed: 5}} {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestFinishLeavesTheOtherSideNothingToSend(t *testing.T) {
 	}
 }
 
-// Who has ended its own stream before closes first, and may be done before it waits; and several
-// may finish a connection.
+// A side that has ended its own stream before closes first, and may be done before it waits.
+// Several may finish a connection.
 func TestFinishAfterCloseWrite(t *testing.T) {
 	p := newPair(t, Options{}, Options{}, impairment{})
 	for range 20 {

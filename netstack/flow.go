@@ -10,47 +10,46 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// hiddenRTT is what gVisor takes a round trip to be longer than it is, in milliseconds of
-// the timestamps that it gets back: its retransmission timer, which knows nothing of what is
-// repaired here, then runs for maxRTO. It is the same for all packets of a connection, or
+// hiddenRTT is added to the round trip that gVisor measures, in milliseconds, by changing the
+// timestamps echoed to it. gVisor's retransmission timer, which does not know of the
+// retransmissions here, then runs for maxRTO. It is the same for all packets of a connection, or
 // they could not be joined.
 const hiddenRTT = 1500
 
-// flow is a connection whose data is sent by the machines of package sender instead of by
-// gVisor: see [flows]. All is under peerFlows.mu, but for what is atomic.
+// flow is a connection whose data package sender sends instead of gVisor: see [flows]. peerFlows.mu
+// guards everything but the atomic fields.
 type flow struct {
 	peer    *peerFlows
 	key     flowKey
 	sending *sender.Flow        // nil until there is data
-	ended   bool                // gVisor has done with it; what it handed over before may still come
-	gone    bool                // and is forgotten
-	reset   *stack.PacketBuffer // to be sent after all that was handed over; nil is none
-	last    sender.Seq          // how far that is sent
+	ended   bool                // gVisor is done with it; segments it handed over before may still come
+	gone    bool                // forgotten, too
+	reset   *stack.PacketBuffer // sent after everything that was handed over; may be nil
+	last    sender.Seq          // where the handed-over data ends
 	held    held
-	end     sender.Seq // of what gVisor handed over
+	end     sender.Seq // of the data that gVisor handed over
 	start   sender.Seq // of the first data
-	written sender.Seq // how much the connection's user has written
-	resume  int        // with how little unsent a writer that waits goes on, in bytes; 0 is that nobody waits
-	wake    func()     // tells writers; immutable once there is something to write
+	written sender.Seq // end of what the connection's user has written
+	resume  int        // waiting writers are woken below this many unsent bytes; 0: nobody waits
+	wake    func()     // wakes writers; immutable once there is something to write
 	mss     int        // the largest payload that gVisor put into a packet
 
-	// What each packet begins with: the headers of the last segment of gVisor's, with the newest
+	// The start of each packet: the headers of gVisor's last segment, with the newest
 	// acknowledgement, window and timestamp.
 	header  [maxHeaderLen]byte
 	l3, hdr int
 	v4      bool
-	id      uint16 // IPv4's, of the next packet
-	stamps  int    // where the timestamps are in header; 0 is nowhere
+	id      uint16 // IPv4 ID of the next packet
+	stamps  int    // offset of the timestamps in header; 0 is none
 
-	arrived atomic.Int64 // bytes of payload that came in
-	// What may be held, in bytes: more than gVisor's send buffer, which is the bound unless a peer
-	// has gVisor believe what it doesn't tell us.
+	arrived atomic.Int64 // bytes of payload received
+	// The most that may be held, in bytes. It is above gVisor's send buffer, which is the real
+	// bound unless a peer misleads gVisor about what it has acknowledged.
 	most atomic.Int64
 }
 
-// take looks at an outbound packet and reports whether it was taken over, with its reference, to
-// be sent later. What isn't taken leaves at once: acknowledgements, keepalives, probes of a
-// closed window, resets.
+// take reports whether it takes over an outbound packet, with its reference, to send it later. What
+// it does not take leaves at once: acknowledgements, keepalives, zero-window probes, resets.
 func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, windows windowFloor) bool {
 	size := pkt.Data().Size()
 	r := sender.Range{Start: sender.Seq(binary.BigEndian.Uint32(tcp[tcpSeq:]))}
@@ -64,8 +63,8 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	case f.gone || f.reset != nil:
 		return false
 	case tcp[tcpFlags]&(flagSYN|flagACK) != flagACK:
-		// A reset without an acknowledgement answers a packet for which there is no endpoint any more.
-		// It resets the peer's only now, and says nothing that the next packet could repeat.
+		// A reset without an acknowledgement answers a packet that has no endpoint any more. It
+		// resets the peer only now, and carries nothing that the next packet could repeat.
 		return false
 	case f.sending != nil:
 	case !data:
@@ -81,29 +80,29 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 		f.peer.resets = append(f.peer.resets, f)
 		return true
 	case !data:
-		// gVisor thinks that all it handed over was sent: a peer would miss what wasn't.
+		// gVisor assumes that everything it handed over was sent. A peer would miss the rest.
 		if sent := f.sending.Sent(); sent.Before(r.Start) {
 			setSeq(tcp, sent)
 		}
 		return false
 	case !f.sending.Unacknowledged().Before(r.End):
 		return false
-	case f.end.Before(r.Start), // The queue was full for what comes before: gVisor sends it again.
+	case f.end.Before(r.Start), // The queue was full for what comes before; gVisor retransmits it.
 		int64(f.sending.Unacknowledged().To(r.End)) > f.most.Load():
 		pkt.DecRef()
 		return true
 	}
 	if mss := int(pkt.GSOOptions.MSS); pkt.GSOOptions.Type != stack.GSONone && mss > 0 {
-		f.mss = mss // It may be less than before: the peer's path has a smaller MTU.
+		f.mss = mss // It may have shrunk with the path's MTU.
 	} else {
 		f.mss = max(f.mss, size)
 	}
 	f.sending.SetMSS(f.peer.packetSize(f))
 	if !f.end.Before(r.End) {
-		pkt.DecRef() // gVisor sends again what is held.
+		pkt.DecRef() // gVisor retransmits what is already held.
 		return true
 	}
-	known := r.Start.To(f.end) // What it sends again may have grown.
+	known := r.Start.To(f.end) // A retransmission may have grown.
 	f.held.add(heldSegment{
 		Range: sender.Range{Start: f.end, End: r.End}, pkt: pkt, payload: len(ip) + len(tcp) + known,
 		push: tcp[tcpFlags]&flagPSH != 0, fin: fin,
@@ -126,24 +125,24 @@ func setSeq(tcp []byte, to sender.Seq) {
 	binary.BigEndian.PutUint16(tcp[tcpChecksum:], ^sum)
 }
 
-// begin starts with the first data.
+// begin starts the flow with the first data.
 func (f *flow) begin(start sender.Seq, size int) {
 	f.mss = size
 	f.start, f.end = start, start
-	// gVisor hands over no more than the peer has room for, so that there is no window to watch.
+	// gVisor hands over no more than the peer has room for, so there is no window to watch.
 	f.sending = f.peer.path.Open(sender.Config{Start: start, MSS: max(size, 1), Window: 1 << 30})
 }
 
-// unsentPart is the part of a path's window that may be written and not sent: a writer that is woken
-// has half of it to come back in, on a path that is full an eighth of a round trip.
+// unsentPart is the fraction of a path's window that may be written and unsent. A woken writer has
+// half of it as time to return: on a full path an eighth of a round trip.
 const unsentPart = 8
 
-// unsent is how much is written and was never sent, in bytes.
+// unsent returns how much is written and was never sent, in bytes.
 func (f *flow) unsent() int { return f.sending.Sent().To(f.start + f.written) }
 
-// full reports whether so much is written and unsent that more would only take memory, and be late:
-// what is in flight, and what waits behind a gap for its end, doesn't count. Least is what may always
-// be unsent, in bytes. Writers are woken when half of it is sent.
+// full reports whether so much is written and unsent that more would only take memory and wait.
+// What is in flight or behind a gap doesn't count. least is what may always be unsent, in bytes.
+// Writers are woken when half of it is sent.
 func (f *flow) full(least int) bool {
 	f.peer.mu.Lock()
 	defer f.peer.mu.Unlock()
@@ -155,14 +154,14 @@ func (f *flow) full(least int) bool {
 	return true
 }
 
-// wrote takes in that so many bytes were written.
+// wrote records that n bytes were written.
 func (f *flow) wrote(n int) {
 	f.peer.mu.Lock()
 	f.written += sender.Seq(n)
 	f.peer.mu.Unlock()
 }
 
-// refresh takes over the headers of a segment: all of one with data, else just what changes.
+// refresh copies a segment's headers: all of them if it has data, else only what changes.
 func (f *flow) refresh(ip, tcp []byte, data bool, windows windowFloor) {
 	if data || f.hdr == 0 {
 		f.l3, f.hdr, f.v4 = len(ip), len(ip)+len(tcp), ip[0]>>4 == 4
@@ -173,7 +172,7 @@ func (f *flow) refresh(ip, tcp []byte, data bool, windows windowFloor) {
 		if at := timestampsAt(own); at > 0 {
 			f.stamps = f.l3 + at
 		}
-		hideSACK(own) // It would be old by the time that most packets leave.
+		hideSACK(own) // It would be outdated when most packets leave.
 	} else {
 		own := f.header[f.l3:f.hdr]
 		copy(own[tcpAck:tcpAck+4], tcp[tcpAck:tcpAck+4])
@@ -212,8 +211,8 @@ func (f *flow) write(dst []byte, r sender.Range) int {
 	return len(dst)
 }
 
-// receive takes in an inbound segment, and hides from gVisor what it is not to act on: selective
-// acknowledgements and how short the round trip is.
+// receive handles an inbound segment, and hides from gVisor what it must not act on: selective
+// acknowledgements and the short round trip.
 func (f *flow) receive(now time.Duration, tcp []byte) {
 	hdr := int(tcp[tcpDataOffset]>>4) * 4
 	if hdr < tcpHeaderLen || hdr > len(tcp) {
@@ -224,7 +223,7 @@ func (f *flow) receive(now time.Duration, tcp []byte) {
 		return
 	}
 	a := sender.Ack{Ack: sender.Seq(binary.BigEndian.Uint32(tcp[tcpAck:])), Window: 1 << 30}
-	var blocks [4]sender.Range // as many as fit the options
+	var blocks [4]sender.Range // as many as fit into the options
 	for _, o := range tcpOptions(tcp) {
 		switch {
 		case o[0] == tcpOptionSACK:
@@ -241,8 +240,8 @@ func (f *flow) receive(now time.Duration, tcp []byte) {
 	}
 	hideSACK(tcp)
 	if sent := f.sending.Sent(); sent.Before(a.Ack) {
-		// Of what gVisor handed over and nobody has sent: gVisor would believe it, and hand over
-		// more without an end.
+		// It acknowledges what gVisor handed over and nobody has sent. gVisor would believe it, and
+		// hand over more without end.
 		binary.BigEndian.PutUint32(tcp[tcpAck:], uint32(f.sending.Unacknowledged()))
 		return
 	}
@@ -250,7 +249,7 @@ func (f *flow) receive(now time.Duration, tcp []byte) {
 	f.held.release(f.sending.Unacknowledged())
 }
 
-// hideSACK makes nothing of the selective acknowledgements in a TCP header.
+// hideSACK removes the selective acknowledgements from a TCP header.
 func hideSACK(tcp []byte) {
 	for _, o := range tcpOptions(tcp) {
 		if o[0] == tcpOptionSACK {
@@ -261,7 +260,7 @@ func hideSACK(tcp []byte) {
 	}
 }
 
-// timestampsAt is where the values of RFC 7323's option are in a TCP header; 0 is nowhere.
+// timestampsAt returns the offset of the values of RFC 7323's option in a TCP header; 0 is none.
 func timestampsAt(tcp []byte) int {
 	for at, o := range tcpOptions(tcp) {
 		if o[0] == tcpOptionTimestamps && len(o) == 10 {

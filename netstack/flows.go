@@ -15,39 +15,39 @@ import (
 )
 
 const (
-	// longRTT is the round trip from which a connection's data is sent by package sender. On
-	// shorter paths gVisor's own congestion control fills the link and costs less.
+	// longRTT is the round trip from which package sender sends a connection's data. On shorter
+	// paths gVisor's own congestion control fills the link and costs less.
 	longRTT = shortRTT
-	// keepPath is for how long what was learned of a path is kept without a connection.
+	// keepPath is how long the state of a path is kept without a connection.
 	keepPath = 10 * time.Minute
-	// mostIdle is of how many such paths at most: a stock peer may have many addresses.
+	// mostIdle is the maximum number of such paths: a stock peer may have many addresses.
 	mostIdle = 64
-	// leastWait is the least that the device waits for a packet's turn: at 1 Gbit/s 20
-	// packets become due in the meantime, which leave in one system call. The pacer makes up
-	// for it.
+	// leastWait is the least that the device waits for a packet to become due. At 1 Gbit/s 20
+	// packets become due in that time and leave in one system call. The pacer makes up for it.
 	leastWait = 200 * time.Microsecond
-	// lastWords is for how long the device may take over what an endpoint has left behind that ended
-	// with something unacknowledged.
+	// lastWords is how long the device may take over what an endpoint left behind that ended with
+	// unacknowledged data.
 	lastWords = time.Second
 )
 
-// flows sends the data of connections over long paths by the machines of package sender, between
-// gVisor and WireGuard. gVisor's congestion control takes every loss for congestion, and there
-// is no way to give it another one; so it is made to believe in a path that is long and loses
-// nothing. What it hands over is kept until the peer has acknowledged it, and sent, and sent
-// again, when a [sender.Path] says so; selective acknowledgements are hidden from it, and the
-// round trip is, so that it neither retransmits nor reduces its window. To the peer it is plain
-// TCP: nothing is negotiated, and stock peers gain as well.
+// flows sends the data of connections over long paths with package sender, between gVisor and
+// WireGuard. gVisor's congestion control takes every loss for congestion and cannot be replaced. So
+// gVisor sees a path that is long and lossless. The data it hands over is kept until the peer has
+// acknowledged it, and is sent and retransmitted when a [sender.Path] says so. Selective
+// acknowledgements and the real round trip are hidden from gVisor, so that it neither retransmits
+// nor reduces its window. To the peer it is plain TCP: nothing is negotiated, and stock peers
+// benefit too.
 //
-// Acknowledgements are not made up. What a connection's Write, Close and timeouts mean stays as
+// Acknowledgements are not made up. A connection's Write, Close and timeouts keep their meaning,
+// gVisor's buffers bound what is held, and gVisor handles the peer's window.
 // it is, gVisor's buffers bound what is held, and the peer's window is gVisor's affair.
 type flows struct {
 	began   time.Time
 	windows windowFloor
-	mtu     func(netip.Addr) int // of the path to a peer; 0 is the network card's
-	wake    func()               // the device
+	mtu     func(netip.Addr) int // of the path to a peer; 0 means the network card's
+	wake    func()               // wakes the device
 
-	count  atomic.Int32  // connections; while there are none all else costs nothing
+	count  atomic.Int32  // connections; while there are none, everything else costs nothing
 	resent atomic.Uint64 // packets
 
 	mu    sync.RWMutex
@@ -55,30 +55,30 @@ type flows struct {
 	peers map[netip.Addr]*peerFlows
 	list  atomic.Pointer[[]*peerFlows] // of peers, for the device
 
-	sleeps atomic.Int64 // until when the device waits, as now; math.MaxInt64 is for long
-	first  int          // whose turn it is; of the device's reading goroutine
+	sleeps atomic.Int64 // until when the device waits, as returned by now; math.MaxInt64 is indefinitely
+	first  int          // whose turn it is; owned by the device's reading goroutine
 }
 
-// flowKey names a connection by its ends, as in the packets that come in.
+// flowKey identifies a connection by its ends, as inbound packets have them.
 type flowKey struct {
 	remote, local         [16]byte
 	remotePort, localPort uint16
 }
 
-// peerFlows are one peer's connections, which share a path.
+// peerFlows is one peer's connections, which share a path.
 type peerFlows struct {
 	addr netip.Addr
-	due  atomic.Int64 // when there is something to do, as flows.now; math.MaxInt64 is never
-	// What may be in flight, in bytes.
+	due  atomic.Int64 // when there is something to do, as returned by flows.now; math.MaxInt64 is never
+	// How much may be in flight, in bytes.
 	window atomic.Int64
 
 	mu     sync.Mutex
 	path   *sender.Path
 	flows  map[*sender.Flow]*flow
-	resets []*flow       // to be reset, once what they had to send is sent
+	resets []*flow       // to be reset once their data is sent
 	count  int           // connections
 	left   time.Duration // when the last one was closed
-	mtu    int           // 0 is the network card's
+	mtu    int           // 0 means the network card's
 }
 
 func newFlows(windows windowFloor, mtu func(netip.Addr) int, wake func()) *flows {
@@ -90,11 +90,11 @@ func newFlows(windows windowFloor, mtu func(netip.Addr) int, wake func()) *flows
 	return t
 }
 
-// now is the time in package sender's terms.
+// now returns the time as package sender counts it.
 func (t *flows) now() time.Duration { return time.Since(t.began) }
 
-// open begins to send for a connection on which nothing was sent yet. rtt is of its handshake,
-// mss the payload of a full packet, in bytes.
+// open starts to send for a connection on which nothing was sent yet. rtt is its handshake's, mss
+// the payload of a full packet, in bytes.
 func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *flow {
 	now := t.now()
 	t.mu.Lock()
@@ -114,12 +114,12 @@ func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *
 	if !known {
 		t.forgetLocked(now)
 	}
-	t.count.Add(1) // Last: from now on the device looks at the list.
+	t.count.Add(1) // Last: from now on the device reads the list.
 	return f
 }
 
-// forgetLocked drops paths without a connection, those that were not used for long and the longest
-// unused beyond a number, and has the device see the others.
+// forgetLocked drops paths without a connection that were not used for keepPath, and the longest
+// unused ones beyond mostIdle. It publishes the rest to the device.
 func (t *flows) forgetLocked(now time.Duration) {
 	type idlePath struct {
 		peer *peerFlows
@@ -147,9 +147,9 @@ func (t *flows) forgetLocked(now time.Duration) {
 	t.list.Store(&list)
 }
 
-// close takes in that a flow's endpoint has ended. gVisor tells of that more than once, the last time
-// when TIME-WAIT is over: another connection may have the same ends by then. What it handed over before
-// may still be on its way to the device, with a reset behind it that must not overtake it.
+// close records that a flow's endpoint has ended. gVisor reports that more than once, the last time
+// after TIME-WAIT, when another connection may have the same ends. What it handed over before may
+// still be on its way to the device, and a reset behind it must not overtake it.
 func (t *flows) close(f *flow) {
 	p := f.peer
 	p.mu.Lock()
@@ -170,11 +170,11 @@ func (t *flows) close(f *flow) {
 func (t *flows) forget(f *flow) {
 	p := f.peer
 	p.mu.Lock()
-	if f.gone { // Somebody was faster.
+	if f.gone { // Another goroutine was faster.
 		p.mu.Unlock()
 		return
 	}
-	f.gone = true // Somebody may have found it a moment ago.
+	f.gone = true // Others may still hold it.
 	f.held.releaseAll()
 	if f.reset != nil {
 		f.reset.DecRef()
@@ -189,7 +189,7 @@ func (t *flows) forget(f *flow) {
 	}
 	p.scheduleLocked()
 	p.mu.Unlock()
-	t.wake() // What filled the path may be gone.
+	t.wake() // The data that filled the path may be gone.
 	t.count.Add(-1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +198,7 @@ func (t *flows) forget(f *flow) {
 	}
 }
 
-// take removes from pkts what is sent by flows, and gives the rest.
+// take removes from pkts what flows send, and returns the rest.
 func (t *flows) take(pkts []*stack.PacketBuffer) []*stack.PacketBuffer {
 	if t.count.Load() == 0 {
 		return pkts
@@ -253,7 +253,8 @@ func (t *flows) find(k flowKey) *flow {
 	return t.byKey[k]
 }
 
-// receive takes in an inbound packet, and reports whether the device has to wake up earlier because of it.
+// receive handles an inbound packet, and reports whether the device has to wake up earlier because
+// of it.
 func (t *flows) receive(packet []byte) (wake bool) {
 	tcp, fragmented := tcpOf(packet)
 	if fragmented || len(tcp) < tcpHeaderLen {
@@ -279,12 +280,12 @@ func (t *flows) receive(packet []byte) (wake bool) {
 	return int64(p.scheduleLocked()) < t.sleeps.Load()
 }
 
-// wait is how long the device may wait for packets; negative is for ever.
+// wait returns how long the device may wait for packets; negative means forever.
 func (t *flows) wait() time.Duration {
 	if t.count.Load() == 0 {
 		return -1
 	}
-	t.sleeps.Store(math.MaxInt64) // Or what changes while we look would go unnoticed.
+	t.sleeps.Store(math.MaxInt64) // Otherwise changes from here on would go unnoticed.
 	due := int64(math.MaxInt64)
 	for _, p := range *t.list.Load() {
 		due = min(due, p.due.Load())
@@ -302,7 +303,7 @@ func (t *flows) wait() time.Duration {
 // due reports whether there is something to send.
 func (t *flows) due() bool { return t.wait() == 0 }
 
-// send fills bufs with what is due, and their lengths in sizes. The peers take turns in whole batches.
+// send fills bufs with what is due, and sizes with the lengths. Peers take turns by whole batches.
 func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 	if t.count.Load() == 0 {
 		return 0
@@ -336,7 +337,7 @@ func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 	return n
 }
 
-// sendLocked sends what is due, and gives the flows whose writers waited for that.
+// sendLocked sends what is due, and returns the flows whose waiting writers can continue.
 func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, offset int) (n int, writable []*flow) {
 	for n < len(bufs) {
 		s, r, ok := p.path.Next(now)
@@ -355,8 +356,8 @@ func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, of
 	return n, writable
 }
 
-// resetLocked sends what the flows that are to be reset have never sent, and then the resets. Nothing of
-// it is sent again, so there is no window and no pace to keep: gVisor would have sent it. It gives the
+// resetLocked sends what the flows to be reset have never sent, and then the resets. Nothing of it
+// is retransmitted, so it needs no window and no pacing: gVisor would have sent it. It returns the
 // flows that are done.
 func (p *peerFlows) resetLocked(bufs [][]byte, sizes []int, offset int) (n int, done []*flow) {
 	for _, f := range p.resets {
@@ -379,7 +380,7 @@ func (p *peerFlows) resetLocked(bufs [][]byte, sizes []int, offset int) (n int, 
 	return n, done
 }
 
-// scheduleLocked says when there is something to do.
+// scheduleLocked returns when there is something to do.
 func (p *peerFlows) scheduleLocked() time.Duration {
 	at, ok := p.path.Due()
 	switch {
@@ -393,7 +394,7 @@ func (p *peerFlows) scheduleLocked() time.Duration {
 	return at
 }
 
-// packetSize is the largest payload of a flow's packets, in bytes.
+// packetSize returns the largest payload of a flow's packets, in bytes.
 func (p *peerFlows) packetSize(f *flow) int {
 	if p.mtu > 0 {
 		return max(min(f.mss, p.mtu-f.hdr), 1)
@@ -401,14 +402,14 @@ func (p *peerFlows) packetSize(f *flow) int {
 	return f.mss
 }
 
-// roundTrip is the path's, as measured last.
+// roundTrip returns the path's latest round trip.
 func (p *peerFlows) roundTrip() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.path.RTT()
 }
 
-// setMTU says that the path to a peer has another MTU, 0 for the network card's.
+// setMTU sets the MTU of the path to a peer, 0 for the network card's.
 func (t *flows) setMTU(peer netip.Addr, mtu int) {
 	t.change(peer, func(p *peerFlows) {
 		p.mtu = mtu
@@ -418,7 +419,7 @@ func (t *flows) setMTU(peer netip.Addr, mtu int) {
 	})
 }
 
-// change changes what is known of a peer's path, if it has one.
+// change calls do to change the state of a peer's path, if it has one.
 func (t *flows) change(peer netip.Addr, do func(*peerFlows)) {
 	t.look(peer, func(p *peerFlows) {
 		do(p)
@@ -446,20 +447,20 @@ func keyOf(local, remote netip.AddrPort) flowKey {
 	return k
 }
 
-// PathState is what is known of the path to a peer from the connections over it.
+// PathState describes the path to a peer, as measured by the connections over it.
 type PathState struct {
 	sender.State
 	Connections int
 }
 
-// PathChanged says that packets to a peer's overlay address take another way from now on: what was
-// learned of the way before is forgotten.
+// PathChanged reports that packets to a peer's overlay address take another path from now on. What
+// was learned of the old one is forgotten.
 func (s *Stack) PathChanged(peer netip.Addr) {
 	s.dev.flows.change(peer, func(p *peerFlows) { p.path.Changed(s.dev.flows.now()) })
 }
 
-// PathState is what is known of the path to a peer's overlay address; ok is false if there
-// was no connection over it lately, or it is short (see the README).
+// PathState describes the path to a peer's overlay address. ok is false if there was no connection
+// over it recently, or if it is short (see the README).
 func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
 	s.dev.flows.look(peer, func(p *peerFlows) {
 		state, ok = PathState{p.path.State(s.dev.flows.now()), p.count}, true
@@ -467,9 +468,9 @@ func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
 	return state, ok
 }
 
-// Outstanding is what of a connection's data is on its way: waiting bytes are to be sent when the path
-// has room, inFlight ones are sent and not acknowledged. ok is false for a connection over a
-// short path (see the README), whose data gVisor sends.
+// Outstanding returns how much of a connection's data has not arrived: waiting bytes are to be sent
+// when the path has room, inFlight ones are sent and not acknowledged. ok is false for a connection
+// over a short path (see the README), whose data gVisor sends.
 func (c *Conn) Outstanding() (waiting, inFlight int, ok bool) {
 	f := c.share.below
 	if f == nil {

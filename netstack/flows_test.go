@@ -16,14 +16,14 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// overLongPath makes a pair whose round trip is long enough for package sender.
+// overLongPath returns a pair whose round trip is long enough for package sender.
 func overLongPath(t *testing.T, imp impairment) pair {
 	imp.delay = 5 * time.Millisecond
 	return newPair(t, Options{}, Options{}, imp)
 }
 
-// Over a long path that loses each fiftieth packet everything arrives, and gVisor doesn't notice:
-// its timers never run out, and nothing is sent again by it. What the path is like can be told.
+// Over a long path that loses every fiftieth packet everything arrives, and gVisor doesn't notice:
+// its timers never expire, and it retransmits nothing. The state of the path is available.
 func TestLossOnALongPathIsRepairedBelow(t *testing.T) {
 	families(t, func(t *testing.T, _, b netip.Addr) {
 		p := overLongPath(t, impairment{seed: 5, loss: 0.02, reorder: 0.01})
@@ -49,7 +49,7 @@ func TestLossOnALongPathIsRepairedBelow(t *testing.T) {
 	})
 }
 
-// What is kept of a connection ends with it, however it ends; its path is remembered.
+// The state of a connection ends with it, however it ends. Its path is remembered.
 func TestFlowsEndWithTheirConnections(t *testing.T) {
 	p := overLongPath(t, impairment{seed: 6, loss: 0.01})
 	for i := range 8 {
@@ -95,7 +95,7 @@ func TestFlowsEndWithTheirConnections(t *testing.T) {
 	}
 }
 
-// gVisor tells of an end twice: the second time another connection may have the same ends.
+// gVisor reports an end twice. The second time another connection may have the same ends.
 func TestAFlowEndsOnce(t *testing.T) {
 	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	local, remote := netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(b6, 2)
@@ -112,7 +112,7 @@ func TestAFlowEndsOnce(t *testing.T) {
 	}
 }
 
-// A stack that has run for long keeps the path of a new peer.
+// A stack that has run for a long time keeps the path of a new peer.
 func TestANewPathIsKnown(t *testing.T) {
 	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	flows.began = flows.began.Add(-2 * keepPath)
@@ -124,14 +124,14 @@ func TestANewPathIsKnown(t *testing.T) {
 	}
 }
 
-// A connection tells what of its data is on its way, and nothing when all has arrived.
+// A connection reports how much of its data is on its way, and nothing when all has arrived.
 func TestOutstanding(t *testing.T) {
 	p := overLongPath(t, impairment{})
 	client, server := p.connect(t, b6)
 	var enough atomic.Bool
 	var written atomic.Int64
 	var busy sync.WaitGroup
-	busy.Go(func() { // for as long as it takes to see it
+	busy.Go(func() { // until it was seen
 		for b := make([]byte, 64<<10); !enough.Load(); {
 			written.Add(int64(len(b)))
 			if _, err := client.Write(b); err != nil {
@@ -161,7 +161,7 @@ func TestOutstanding(t *testing.T) {
 		return ok
 	})
 	if *below {
-		return // For the test all paths are long.
+		return // The flag makes all paths long.
 	}
 	short := newPair(t, Options{}, Options{}, impairment{})
 	short.a.long = time.Hour // However busy the machine is.
@@ -171,8 +171,8 @@ func TestOutstanding(t *testing.T) {
 	}
 }
 
-// A reset comes after all that was handed over before it, as it would without flows: what a service
-// said last before it went is not lost.
+// A reset comes after all data that was handed over before it, as it would without flows: a
+// service's last words before it ends are not lost.
 func TestAResetOvertakesNothing(t *testing.T) {
 	var mu sync.Mutex
 	sent, reset := make(map[uint16]uint32), make(map[uint16]uint32) // ends of data and first resets, by port
@@ -225,10 +225,10 @@ func TestAResetOvertakesNothing(t *testing.T) {
 	}
 }
 
-// An endpoint that times out says nothing. What comes for it then is answered by a reset without an
-// acknowledgement, which has the peer's sequence number. It leaves at once: later the peer would have
-// received more and ignore it. What is sent after it has the acknowledgement and the window of before, or
-// the peer would discard it.
+// An endpoint that times out sends nothing. What arrives for it then is answered by a reset without
+// an acknowledgement, which has the peer's sequence number. It leaves at once, because later the
+// peer would have received more and would ignore it. What is sent after it repeats the earlier
+// acknowledgement and window, or the peer would discard it.
 func TestAResetWithoutAnAcknowledgement(t *testing.T) {
 	for _, sent := range []bool{false, true} {
 		flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
@@ -269,7 +269,7 @@ func TestAResetWithoutAnAcknowledgement(t *testing.T) {
 	}
 }
 
-// The device may look at any moment while connections come and go.
+// The device may read at any moment while connections come and go.
 func TestTheDeviceLooksWhileFlowsComeAndGo(t *testing.T) {
 	first := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	first.count.Add(1) // A connection, and no list yet.
@@ -299,7 +299,7 @@ func TestTheDeviceLooksWhileFlowsComeAndGo(t *testing.T) {
 	}
 }
 
-// Of paths without a connection some are kept, those that were used last.
+// Of paths without a connection, the most recently used are kept.
 func TestIdlePathsAreBounded(t *testing.T) {
 	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	local, remote := netip.AddrPortFrom(a6, 1), b6
@@ -320,8 +320,8 @@ func TestIdlePathsAreBounded(t *testing.T) {
 	}
 }
 
-// A peer that acknowledges what was handed over and not sent is believed neither by the flow nor
-// by gVisor, which would hand over more without an end.
+// A peer may acknowledge data that was handed over and not sent. Neither the flow nor gVisor
+// believes it: gVisor would hand over more without end.
 func TestAcknowledgementsOfWhatWasNotSent(t *testing.T) {
 	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
 	f := flows.open(netip.AddrPortFrom(b6, 1), netip.AddrPortFrom(a6, 2), 20*time.Millisecond, 1000)
@@ -338,7 +338,7 @@ func TestAcknowledgementsOfWhatWasNotSent(t *testing.T) {
 	}
 }
 
-// A path that changes is found out about again; one that nobody uses has nothing to change.
+// A path that changes is measured anew. One that nobody uses has no state.
 func TestPathChanged(t *testing.T) {
 	p := overLongPath(t, impairment{})
 	p.a.PathChanged(b6)
@@ -381,8 +381,8 @@ func TestSetSeq(t *testing.T) {
 	}
 }
 
-// A send buffer grows with what the path holds, not with what was sent over it: what waits in it is late,
-// and nobody else's.
+// A send buffer grows with the path's capacity, not with what was sent over it. Data that waits in
+// it is late, and its memory is not available to others.
 func TestSendBufferFollowsThePath(t *testing.T) {
 	const carried, most = 4 << 20, 3 << 20
 	var bytes atomic.Int64
@@ -404,8 +404,8 @@ func TestSendBufferFollowsThePath(t *testing.T) {
 	}
 }
 
-// What is written waits in the writer's hands, not in a buffer, beyond a little more than what is in
-// flight; and the path has enough to carry all the same.
+// Written data waits in Write, not in a buffer, beyond a little more than what is in flight. The
+// path still has enough to carry.
 func TestWritesWaitForWhatIsUnsent(t *testing.T) {
 	const least = 32 << 10
 	p := overLongPath(t, impairment{})
@@ -435,7 +435,7 @@ func TestWritesWaitForWhatIsUnsent(t *testing.T) {
 	client.Abort()
 }
 
-// A writer that waits for what is unsent ends with its connection, whoever ends it.
+// A writer that waits because of unsent data ends with its connection, whoever ends it.
 func TestWritersThatWaitEndWithTheirConnection(t *testing.T) {
 	for name, end := range map[string]func(p pair, client, server *Conn){
 		"closed here":     func(_ pair, client, _ *Conn) { client.Close() },
@@ -474,7 +474,7 @@ func TestWritersThatWaitEndWithTheirConnection(t *testing.T) {
 	}
 }
 
-// A connection that is idle costs little more for what sends its data.
+// An idle connection needs little more memory for its flow.
 func TestIdleConnectionsCostLittle(t *testing.T) {
 	const connections, most = 1000, 1 << 10
 	each := func(long time.Duration) int64 {
@@ -510,7 +510,7 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 		return (after - before) / (2 * connections)
 	}
 	more := int64(math.MaxInt64)
-	for i := 0; i < 3 && more > most; i++ { // What ends meanwhile is in the heap, too.
+	for i := 0; i < 3 && more > most; i++ { // What ends in the meantime is in the heap too.
 		without, with := each(time.Hour), each(0)
 		t.Logf("an end of an idle connection takes %d bytes, %d with what sends its data", without, with)
 		more = min(more, with-without)

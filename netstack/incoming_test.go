@@ -14,7 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// asked makes a pair whose second stack hands requests to the test.
+// asked returns a pair whose second stack passes requests to the test.
 func asked(t *testing.T, o Options) (pair, chan *Incoming) {
 	requests := make(chan *Incoming)
 	quit := make(chan struct{})
@@ -30,7 +30,7 @@ func asked(t *testing.T, o Options) (pair, chan *Incoming) {
 	return p, requests
 }
 
-// dialing starts a dial and gives its outcome.
+// dialing starts a dial and returns its outcome.
 func dialing(ctx context.Context, s *Stack, to netip.AddrPort) chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -97,7 +97,7 @@ func TestAcceptCompletesTheHandshakeOnlyThen(t *testing.T) {
 		if _, err := in.Accept(within(t)); !errors.Is(err, ErrDecided) {
 			t.Errorf("accepting twice gives %v, want %v", err, ErrDecided)
 		}
-		in.Refuse() // Too late: nothing.
+		in.Refuse() // Too late: no effect.
 		in.Drop()
 	})
 }
@@ -183,8 +183,8 @@ func TestAcceptEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A peer that keeps sending while an acceptance is given up must not find the handshake
-// half gone: gVisor would dereference what it has just forgotten.
+// A peer that keeps sending while an acceptance is abandoned must not find the handshake half
+// removed: gVisor would dereference what it has just dropped.
 func TestSegmentsDuringAnAbandonedHandshake(t *testing.T) {
 	const ports, rounds = 64, abandonedRounds
 	var ended [ports]chan struct{}
@@ -248,8 +248,8 @@ func TestCloseEndsAPendingAccept(t *testing.T) {
 	}
 }
 
-// syn is a connection request from a6 to port 80 of b6. Its TCP checksum is wrong, which
-// nobody looks at.
+// syn returns a connection request from a6 to port 80 of b6. Its TCP checksum is wrong, which is
+// not verified.
 func syn(port uint16) []byte {
 	p := append(ipv6Packet(a6, b6), make([]byte, 20)...)
 	p[ipv6PayloadLen+1], p[ipv6NextHeader] = 20, protoTCP

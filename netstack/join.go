@@ -175,11 +175,10 @@ func (j *joiner) emitBuffer(v4 bool, b buffer.Buffer) {
 }
 
 // packetWriter fills a packet's memory. gVisor's memory comes in powers of two that are cleared
-// when handed out, so a payload is composed of such pieces: at most pieceMin is wasted and cleared
-// in vain. The headers get their own piece. gVisor copies a whole piece when it looks at the
-// headers of a packet that shares its memory with another (copy on write, buffer.PullUp), as it
-// does at least once for each segment: with the headers in the first 32 KB that took an eighth of
-// all time.
+// when allocated. So a payload is composed of such pieces, and at most pieceMin is wasted. The
+// headers get their own piece: gVisor copies a whole piece when it reads the headers of a packet
+// that shares its memory with another (copy on write, buffer.PullUp), at least once for each
+// segment. With the headers in the first 32 KB that took an eighth of all time.
 type packetWriter struct {
 	buf  buffer.Buffer
 	view *buffer.View // not yet in buf, if not nil

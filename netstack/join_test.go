@@ -41,8 +41,8 @@ func joinAll(t testing.TB, batch [][]byte) [][]byte {
 	return out
 }
 
-// describedTCP is what two segments must have in common to be joined, read through gVisor's
-// header types and put into words: the oracle's view of a packet.
+// describedTCP is what two segments must have in common to be joined, read through gVisor's header
+// types and written as text: the oracle's view of a packet.
 type describedTCP struct {
 	common  string
 	seq     uint32
@@ -51,7 +51,7 @@ type describedTCP struct {
 	payload []byte
 }
 
-// describe returns ok if the packet is one that may be joined at all.
+// describe returns ok if the packet may be joined at all.
 func describe(p []byte) (f describedTCP, ok bool) {
 	var tcp header.TCP
 	if p[0]>>4 == 4 {
@@ -81,7 +81,7 @@ func describe(p []byte) (f describedTCP, ok bool) {
 	return f, f.flags&(header.TCPFlagSyn|header.TCPFlagRst|header.TCPFlagUrg) == 0
 }
 
-// naiveJoin does with slices and strings what the joiner does.
+// naiveJoin does the joiner's work with slices and strings.
 func naiveJoin(batch [][]byte) [][]byte {
 	var out [][]byte
 	var run []describedTCP
@@ -193,8 +193,8 @@ func TestJoinerAgainstNaiveJoin(t *testing.T) {
 	}
 }
 
-// What was cut is joined to the very segment that it was cut from, checksums and IPv4 ID
-// (of the first segment) apart.
+// Cut segments are joined to the original segment, except for checksums and the IPv4 ID (that of
+// the first segment).
 func TestCutThenJoinedIsTheOriginal(t *testing.T) {
 	for _, v4 := range []bool{true, false} {
 		spec := packetSpec{v4: v4, flags: 0x99, mss: 1348, seq: 0xffffff00, id: 0xfffe, payload: make([]byte, 62001)}

@@ -26,21 +26,21 @@ func TestMemoryFollowsTheProcessLimit(t *testing.T) {
 	}
 }
 
-// heap is what is alive.
+// heap returns the size of live objects.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // gVisor's pools survive the first.
+	runtime.GC() // gVisor's pools survive the first
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// A peer whose hundred connections nobody reads takes its share and no more, and another
-// peer's stream still runs. IPv4 and IPv6 stand for the two peers.
+// A peer whose hundred connections nobody reads gets its share and no more, and another peer's
+// stream still runs. IPv4 and IPv6 stand for the two peers.
 func TestUnreadConnectionsOfOnePeerLeaveRoomForAnother(t *testing.T) {
 	const (
 		connections = 100
-		memory      = 16 << 20 // what a pod with 64 MB has
+		memory      = 16 << 20 // that of a pod with 64 MB
 	)
 	p := newPair(t, Options{TCPMemory: 32 << 20}, Options{TCPMemory: memory}, impairment{})
 	before := heap()
@@ -153,8 +153,8 @@ func TestTwoHundredConnectionsOfOnePeerFitIn64MB(t *testing.T) {
 	}
 }
 
-// Random openings, growths and endings against the rules: the sum is bound, nobody gets
-// more than what is left for all others, and nothing is lost.
+// Random openings, growths and endings follow the rules: the sum is bounded, nobody gets more than
+// what is left for all others, and nothing is lost.
 func TestAccountOfMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	o, err := Options{Addresses: []netip.Addr{a6}, TCPMemory: 8 << 20}.withDefaults()

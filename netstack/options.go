@@ -92,7 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.MaxPendingTCP = DefaultMaxPendingTCP
 	}
 	if o.Unmeasured.MTU == o.MTU {
-		o.Unmeasured = Unmeasured{} // it makes no difference, and need not be looked up for each packet
+		o.Unmeasured = Unmeasured{} // it changes nothing, and need not be looked up for each packet
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

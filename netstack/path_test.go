@@ -248,8 +248,8 @@ func TestPathMTUsAreSetAndForgotten(t *testing.T) {
 	}
 }
 
-// Paths that are yet to be measured are taken for narrower than the network card, and a
-// measured one for what it is.
+// Paths that are not measured yet count as narrower than the network card, measured ones by their
+// MTU.
 func TestUnmeasuredPathsAreTakenForNarrow(t *testing.T) {
 	s, err := New(Options{Addresses: []netip.Addr{a6}, MTU: 8920, Unmeasured: Unmeasured{netip.PrefixFrom(b6, 128), 1408}})
 	if err != nil {
@@ -309,7 +309,7 @@ func TestSYNsWithTinySegmentsAreDropped(t *testing.T) {
 		answer[len(answer)-28+tcpFlags] |= 0x10
 		twice := synMSS(a, b, 1300)
 		twice[len(twice)-28+12] = 9 << 4
-		twice = append(twice, 2, 4, 0, 88, 1, 1, 1, 1) // gVisor believes the last one.
+		twice = append(twice, 2, 4, 0, 88, 1, 1, 1, 1) // gVisor uses the last one.
 		dropped := [][]byte{synMSS(a, b, least-1), synMSS(a, b, 0), synMSS(a, b, 48), answer, twice}
 		inject(t, s, dropped...)
 		if got := s.Stats().Dropped[DropSmallMSS]; got != uint64(len(dropped)) {

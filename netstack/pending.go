@@ -9,9 +9,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// pending bounds undecided connection requests: in total, and for each remote address. gVisor's
-// forwarder has one bound for all, which eight peers with as many requests as each may honestly
-// have would use up.
+// pending bounds undecided connection requests, in total and for each remote address. gVisor's
+// forwarder has a single bound for all. Eight peers, each with as many requests as it may have,
+// would use it up.
 type pending struct {
 	total, each int // immutable
 

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// synFrom is a SYN from a port of any source to port 80 of b6.
+// synFrom returns a SYN from a port of any source to port 80 of b6.
 func synFrom(source netip.Addr, port uint16) []byte {
 	p := synMSS(source, b6, 1360)
 	binary.BigEndian.PutUint16(p[ipv6HeaderLen:], port)
 	return p
 }
 
-// A peer has a quarter of the requests that may be undecided, however many it makes; the
-// repetition of one is neither counted nor dropped, and a decided one makes room.
+// A peer can have a quarter of the undecided requests, however many it makes. Repeated SYNs are
+// neither counted nor dropped, and a decision makes room.
 func TestOnePeerCannotUseUpThePendingRequests(t *testing.T) {
 	const limit = 16
 	requests := make(chan *Incoming, limit)
@@ -71,7 +71,7 @@ func TestOnePeerCannotUseUpThePendingRequests(t *testing.T) {
 	}
 }
 
-// What isn't a well-formed SYN leaves nothing in the account.
+// Segments other than well-formed SYNs leave no entry.
 func TestOtherSegmentsAreNoRequests(t *testing.T) {
 	s, err := New(Options{Addresses: []netip.Addr{b6}, OnTCP: func(in *Incoming) { in.Drop() }})
 	if err != nil {

@@ -98,7 +98,7 @@ func (s *Stack) ping(ctx context.Context, to netip.Addr, payload int) (time.Dura
 // echoSequence is the offset of an echo message's sequence number; its data follow.
 const echoSequence = 6
 
-// noReply says what the end of ctx means for a ping.
+// noReply returns the error of a ping whose ctx has ended.
 func noReply(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no echo reply: %w", ctx.Err())

@@ -22,7 +22,7 @@ import (
 // patience bounds waiting in tests; it only matters when something is broken.
 const patience = 60 * time.Second
 
-// below has the data of every connection sent below gVisor, also on short paths.
+// below has package sender send the data of every connection, also on short paths.
 var below = flag.Bool("below", false, "send the data of all connections by package sender")
 
 func TestMain(m *testing.M) {
@@ -49,9 +49,9 @@ type impairment struct {
 	seed    uint64
 	loss    float64       // probability that a packet is dropped
 	reorder float64       // probability that a packet changes places with one up to 8 later
-	delay   time.Duration // that a packet takes, at least
+	delay   time.Duration // the least that a packet takes
 	largest *atomic.Int64 // larger packets are dropped, in bytes; nil or 0 for none
-	// What passes from a to b and back; nil for everything. Each is called by one goroutine.
+	// Packets that pass from a to b and back; nil for all. Each is called by one goroutine.
 	there, back func(packet []byte) bool
 }
 
@@ -60,7 +60,7 @@ type pair struct {
 	a, b *Stack
 }
 
-// newPair makes two stacks with both families' addresses and moves batches between their
+// newPair returns two stacks with addresses of both families, and moves batches between their
 // devices until the test ends. It fails the test if closing hangs.
 func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
 	t.Helper()
@@ -96,7 +96,7 @@ func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
 	return pair{a, b}
 }
 
-// pump is the wire in one direction: what WireGuard and the network would do.
+// pump is one direction of the wire: what WireGuard and the network would do.
 func pump(t testing.TB, from, to tun.Device, imp impairment, passes func(packet []byte) bool, stream uint64) {
 	const offset = 16 // As WireGuard leaves room for its header.
 	rng := rand.New(rand.NewPCG(imp.seed, stream))
@@ -149,7 +149,7 @@ func pump(t testing.TB, from, to tun.Device, imp impairment, passes func(packet 
 	}
 }
 
-// delayed has deliver called so much later, with copies, until it is stopped.
+// later calls deliver with copies after the delay, until stopped.
 func delayed(delay time.Duration, deliver func([][]byte)) (later func([][]byte), stop func()) {
 	type batch struct {
 		at      time.Time
@@ -176,7 +176,7 @@ func delayed(delay time.Duration, deliver func([][]byte)) (later func([][]byte),
 	}
 }
 
-// within gives a context that ends when the test should have.
+// within returns a context that ends when the test should have.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -194,7 +194,7 @@ func (p pair) listen(t testing.TB, at netip.Addr) (net.Listener, netip.AddrPort)
 	return l, l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// connect gives both ends of a TCP connection from a to b.
+// connect returns both ends of a TCP connection from a to b.
 func (p pair) connect(t testing.TB, at netip.Addr) (client, server *Conn) {
 	t.Helper()
 	l, addr := p.listen(t, at)
@@ -214,5 +214,5 @@ func (p pair) connect(t testing.TB, at netip.Addr) (client, server *Conn) {
 	return client, server
 }
 
-// random is an endless reproducible stream.
+// random returns an endless reproducible stream.
 func random(seed byte) io.Reader { return rand.NewChaCha8([32]byte{seed}) }

@@ -10,7 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// packet makes a packet of n bytes, each of value b.
+// packet returns a packet of n bytes, each of value b.
 func packet(n int, b byte) *stack.PacketBuffer {
 	return stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(bytes.Repeat([]byte{b}, n))})
 }
@@ -136,7 +136,7 @@ func TestQueueDropsBeyondItsPackets(t *testing.T) {
 	}
 }
 
-// A segment that doesn't fit a batch goes on in the next one.
+// A segment that doesn't fit a batch continues in the next one.
 func TestReadCarriesOverToTheNextBatch(t *testing.T) {
 	out := newQueue()
 	d := newDevice(&link{mtu: 1420, out: out, drops: new(drops)}, nil, windowFloor{}, nil)

@@ -8,8 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// reading feeds rounds of reads to a rightSizing, each of which takes the round trip, and
-// gives the largest buffer that it wanted.
+// reading feeds rounds of reads to a rightSizing, each a round trip long, and returns the largest
+// buffer that it wanted.
 func reading(roundTrip time.Duration, rounds ...int) int {
 	r := newRightSizing(1000, plainRounds)
 	now, most := r.begun, 0
@@ -58,8 +58,8 @@ func TestRightSizingOfAnUnknownRoundTrip(t *testing.T) {
 	}
 }
 
-// The scale that is announced with the SYN must allow for the largest window: gVisor announces
-// no larger one later, however large the buffer has become. windowFloor reckons with it, too.
+// The scale in the SYN must allow for the largest window. gVisor announces no larger window later,
+// however large the buffer has become. windowFloor relies on the scale too.
 func TestWindowsAreScaledForTheLargestBuffer(t *testing.T) {
 	const most = 8 << 20
 	want := newWindowFloor(Options{MTU: DefaultMTU, TCPReceiveBuffer: most}).scale

@@ -24,8 +24,8 @@ type packetSpec struct {
 	cuts     []int // where the packet's memory is divided
 }
 
-// build makes the packet and its offload options. Lengths and IP checksum are those of
-// the large packet, the TCP checksum is the partial one: nothing that a segment may keep.
+// build returns the packet and its offload options. Lengths and IP checksum are those of the large
+// packet, and the TCP checksum is partial; no segment may keep them.
 func (s packetSpec) build() ([][]byte, stack.GSO) {
 	var ip []byte
 	gso := stack.GSO{NeedsCsum: true, CsumOffset: 16, MSS: s.mss, MaxSize: gsoMaxSize}
@@ -67,7 +67,7 @@ func cutAll(views [][]byte, gso stack.GSO, room int) ([][]byte, error) {
 	return cutFor(views, gso, 0, room)
 }
 
-// cutFor does so for a path of an MTU.
+// cutFor does so for a path with an MTU.
 func cutFor(views [][]byte, gso stack.GSO, mtu, room int) ([][]byte, error) {
 	var s segmenter
 	if err := s.reset(slices.Clone(views), gso, mtu); err != nil {
@@ -85,7 +85,7 @@ func cutFor(views [][]byte, gso stack.GSO, mtu, room int) ([][]byte, error) {
 	return out, nil
 }
 
-// onesSum is RFC 1071's sum, the slow and obvious way.
+// onesSum computes RFC 1071's sum in the slow and obvious way.
 func onesSum(parts ...[]byte) uint16 {
 	b := slices.Concat(parts...)
 	if len(b)%2 == 1 {
@@ -101,8 +101,8 @@ func onesSum(parts ...[]byte) uint16 {
 	return uint16(sum)
 }
 
-// checkSegments is the oracle: it looks at every field of every segment against the
-// original packet, with nothing in common with the segmenter but the RFCs.
+// checkSegments is the oracle: it compares every field of every segment with the original packet,
+// and shares nothing with the segmenter but the RFCs.
 func checkSegments(spec packetSpec, segments [][]byte) error {
 	views, _ := spec.build()
 	original := slices.Concat(views...)
@@ -135,7 +135,7 @@ func checkSegments(spec packetSpec, segments [][]byte) error {
 	return nil
 }
 
-// differs says which field is wrong.
+// differs returns an error that names the wrong field.
 func differs(field string, got, want any) error {
 	return fmt.Errorf("%s is %v, want %v", field, got, want)
 }
@@ -245,7 +245,7 @@ func fill(rng *rand.Rand, b []byte) {
 	}
 }
 
-// The oracle must be able to fail: each single wrong field is noticed.
+// The oracle must be able to fail: it notices each wrong field.
 func TestOracleNoticesEachWrongByte(t *testing.T) {
 	for _, v4 := range []bool{true, false} {
 		spec := packetSpec{v4: v4, flags: 0x99, mss: 100, seq: 7, options: []byte{1, 1, 1, 0}, payload: make([]byte, 250)}

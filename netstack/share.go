@@ -91,7 +91,7 @@ func (s *share) beforeWrite(now time.Time) {
 // full reports whether a write has to wait for what was written before it to be sent.
 func (s *share) full() bool { return s.below != nil && s.below.full(s.memory.shortPath) }
 
-// afterWrite takes in that n bytes were written.
+// afterWrite records that n bytes were written.
 func (s *share) afterWrite(n int) {
 	if s.below != nil {
 		s.below.wrote(n)

@@ -40,9 +40,9 @@ const (
 	// 5 minutes. It decides how long an outage may last without breaking a flow.
 	maxRetries = 150
 	// orphanTimeout is how long a connection that we have closed may make no progress. A peer that
-	// acknowledges nothing, or announces no window, would keep its endpoint and unsent data for
-	// ever, because window probes may be answered for ever. A minute is longer than the repair of a
-	// path or the restart of a gateway, so that what was written before Close still arrives.
+	// acknowledges nothing, or announces no window, would keep its endpoint and unsent data
+	// forever, because window probes may be answered forever. A minute is longer than the repair of
+	// a path or the restart of a gateway, so that what was written before Close still arrives.
 	orphanTimeout = 60 * time.Second
 )
 

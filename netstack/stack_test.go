@@ -147,8 +147,8 @@ func TestCloseDuringTransfers(t *testing.T) {
 	}
 }
 
-// With nobody reading the device, receiving never blocks, UDP writers wait for their
-// socket's send buffer until their deadline, and closing is not held up.
+// While nobody reads the device, receiving never blocks, UDP writers wait for their socket's send
+// buffer until their deadline, and closing is not delayed.
 func TestNobodyReadsTheDevice(t *testing.T) {
 	s, err := New(Options{Addresses: []netip.Addr{a6, a4}})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestNobodyReadsTheDevice(t *testing.T) {
 	}
 }
 
-// echoRequest is a whole ICMP packet (RFC 792).
+// echoRequest returns a whole ICMP packet (RFC 792).
 func echoRequest(src, dst netip.Addr) []byte {
 	icmp := []byte{8, 0, 0, 0, 0, 1, 0, 1}
 	binary.BigEndian.PutUint16(icmp[2:], ^onesSum(icmp))
@@ -186,7 +186,7 @@ func echoRequest(src, dst netip.Addr) []byte {
 	return p
 }
 
-// inject gives a packet to the device as WireGuard would.
+// inject passes packets to the device as WireGuard would.
 func inject(t *testing.T, s *Stack, packets ...[]byte) {
 	t.Helper()
 	const offset = 16
@@ -199,7 +199,7 @@ func inject(t *testing.T, s *Stack, packets ...[]byte) {
 	}
 }
 
-// ipv6Packet is a bare IPv6 packet with next header "none".
+// ipv6Packet returns a bare IPv6 packet with next header "none".
 func ipv6Packet(src, dst netip.Addr) []byte {
 	p := make([]byte, ipv6HeaderLen)
 	p[0], p[6], p[7] = 0x60, 59, 64

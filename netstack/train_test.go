@@ -10,8 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// What gVisor hands over at most must leave in one system call, whatever the MTU and the
-// family, and nearly fill it.
+// The largest segment that gVisor hands over must leave in one system call, whatever the MTU and
+// the family, and nearly fill it.
 func TestSegmentsFillOneSystemCall(t *testing.T) {
 	for _, mtu := range []int{MinMTU, 1340, DefaultMTU, 1500, 8920, 20000, 60000, gsoMaxSize} {
 		for _, ip := range []struct {
@@ -40,7 +40,7 @@ func TestSegmentsFillOneSystemCall(t *testing.T) {
 	}
 }
 
-// segmentOf makes a segment that is cut into n packets.
+// segmentOf returns a segment that is cut into n packets.
 func segmentOf(n int) *stack.PacketBuffer {
 	const mss = 1000
 	views, gso := packetSpec{mss: mss, flags: 0x10, payload: make([]byte, n*mss-60)}.build() // headers: 60
@@ -88,7 +88,7 @@ func TestBatchesEndBetweenSegments(t *testing.T) {
 	}
 }
 
-// batchBuffers are the arguments of a Read call.
+// batchBuffers returns the arguments of a Read call.
 func batchBuffers() (bufs [][]byte, sizes []int, offset int) {
 	bufs, sizes = make([][]byte, batchSize), make([]int, batchSize)
 	for i := range bufs {
@@ -97,7 +97,7 @@ func batchBuffers() (bufs [][]byte, sizes []int, offset int) {
 	return bufs, sizes, 16
 }
 
-// Segments that wait for their batch wait in the queue, whose bound holds senders back.
+// Segments that wait for their batch stay in the queue, whose bound holds senders back.
 func TestTheDeviceHoardsNothing(t *testing.T) {
 	out := newQueue()
 	d := newDevice(&link{mtu: DefaultMTU, out: out, drops: new(drops)}, nil, windowFloor{}, nil)

@@ -2,5 +2,5 @@
 
 package netstack
 
-// transferSize is what the transfer tests move, in bytes.
+// transferSize is how much the transfer tests move, in bytes.
 const transferSize = 1 << 30

@@ -65,8 +65,8 @@ func TestTransferArrivesBitForBit(t *testing.T) {
 	start := time.Now()
 	transfer(t, client, server, transferSize, 1)
 	t.Logf("%d MB in %v", transferSize>>20, time.Since(start).Round(time.Millisecond))
-	// A sender waits for room: holdBack before anything of it is dropped, which happens when
-	// a busy machine leaves the device unread for as long.
+	// A sender waits for room for holdBack before a packet of it is dropped. That happens when a
+	// busy machine leaves the device unread for so long.
 	if st, most := p.a.Stats(), uint64(time.Since(start)/holdBack); st.Dropped[DropQueueFull] > most {
 		t.Errorf("the sender's queue dropped %d times in %v; who waits %v before is dropped %d times at most",
 			st.Dropped[DropQueueFull], time.Since(start), holdBack, most)

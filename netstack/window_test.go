@@ -38,13 +38,13 @@ func TestSmallWindowsAreClosed(t *testing.T) {
 			}
 		}
 	}
-	// A window of which half the least receive buffer is a part opens on links of any MTU.
+	// A window of half the least receive buffer opens on links of any MTU.
 	if jumbo := newWindowFloor(Options{MTU: 65535, TCPReceiveBuffer: DefaultTCPBuffer}); jumbo.least > leastReceive/2 {
 		t.Errorf("with an MTU of 65535 windows are closed below %d bytes, and open to %d at most", jumbo.least, leastReceive/2)
 	}
 }
 
-// tcpPacket is a segment with a payload and complete checksums.
+// tcpPacket returns a segment with a payload and complete checksums.
 func tcpPacket(v4 bool, flags byte, window uint16) []byte {
 	l3 := ipv6HeaderLen
 	if v4 {
@@ -71,7 +71,7 @@ func tcpPacket(v4 bool, flags byte, window uint16) []byte {
 
 func validTCP(packet []byte) bool { return sumTCP(packet) == 0xffff }
 
-// sumTCP is the sum over a segment and its pseudo header (RFC 9293 §3.1).
+// sumTCP returns the sum over a segment and its pseudo header (RFC 9293 §3.1).
 func sumTCP(packet []byte) uint16 {
 	tcp, _ := tcpOf(packet)
 	addresses := packet[ipv6Src:ipv6HeaderLen]
@@ -81,14 +81,14 @@ func sumTCP(packet []byte) uint16 {
 	return checksum.Checksum(tcp, checksum.Combine(checksum.Checksum(addresses, protoTCP), uint16(len(tcp))))
 }
 
-// The receiver doesn't read, and the last packet that fits the window is lost, each time that it
-// is sent. Then it reads what has come, and its announcement of that is lost. Nobody else will
-// speak.
+// The receiver doesn't read, and the last packet that fits the window is lost each time it is sent.
+// Then the receiver reads, and its announcement of the new window is lost. No further packet would
+// be sent by either side.
 func TestALostAnnouncementOfASmallWindow(t *testing.T) {
 	const size, filled = 300 << 10, 40 << 10
 	scale := newWindowFloor(Options{MTU: DefaultMTU, TCPReceiveBuffer: DefaultTCPBuffer}).scale
 	for i, at := range []netip.Addr{b6, b4, b6, b4, b6, b4, b6, b4} {
-		// What the filters share; edge is the end of the window, to the precision of its scale.
+		// Shared by the filters; edge is the end of the window, to the precision of its scale.
 		var losing, mute atomic.Bool
 		var delivered, unheard atomic.Int64
 		var edge atomic.Uint32
@@ -140,8 +140,8 @@ func TestALostAnnouncementOfASmallWindow(t *testing.T) {
 		if _, err := io.CopyN(io.Discard, server, come); err != nil {
 			t.Fatalf("reading what has come: %v", err)
 		}
-		// What is sent below gVisor is cut otherwise, and may leave a window that its receiver thinks
-		// needs no announcement: it is probed.
+		// Data sent below gVisor is cut differently, and may leave a window that its receiver need
+		// not announce: it is probed.
 		if p.a.dev.flows.count.Load() == 0 {
 			eventually(t, "the receiver announces more", func() bool { return unheard.Load() > 0 })
 		}
@@ -158,7 +158,7 @@ func TestALostAnnouncementOfASmallWindow(t *testing.T) {
 
 const tcpAckNumber = 8 // offset, RFC 9293 §3.1
 
-// payloadOf is the length of what a TCP packet carries, and its sequence number.
+// payloadOf returns the length of a TCP packet's payload, and its sequence number.
 func payloadOf(packet []byte) (n int, seq uint32) {
 	tcp, _ := tcpOf(packet)
 	if len(tcp) < tcpHeaderLen {

@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// newTunnel makes two stacks with WireGuard between them. endpointOf gives the address
-// under which the other side reaches a device.
+// newTunnel returns two stacks with WireGuard between them. endpointOf returns the address under
+// which the other side reaches a device.
 func newTunnel(t testing.TB, ba, bb conn.Bind, endpointOf func(*wireguard.Device) string) pair {
 	t.Helper()
 	a, err := New(Options{Addresses: []netip.Addr{a6, a4}})

@@ -29,8 +29,7 @@ func TestTheTableTellsOfStolenTickets(t *testing.T) {
 	}
 }
 
-// What has no column in the table is on one line below, and what many peers suffer from is told
-// once.
+// What has no column in the table is on a line below, and what several peers have is shown once.
 func TestTheTableTellsOfEverythingOnce(t *testing.T) {
 	down := api.Verdict{Verdict: api.Error, Code: "PST0121", Cause: "no network link is up: eth0", Fix: "plug in the cable"}
 	s := api.Status{Problems: []api.Check{

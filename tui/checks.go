@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Checks draws the outcome of checks: this gateway's own first, then peer by peer, each
-// that fails with its cause, its fix and its stages, and what depends on another one in
-// a line that says so. Of a peer with an error that status has, the way to it comes first. The
-// last lines count, and say in which order to fix several faults. The width is in cells; 0 means that nothing is broken. The text ends in a
-// line end.
+// Checks draws the results of checks: this gateway's own first, then peer by peer. A failing check
+// is drawn with its cause, fix and stages; one that depends on another has a line that says so. For
+// a peer with an error that is in the status, the path to it comes first. The last lines count, and
+// say in which order to fix several faults. The width is in cells; 0 wraps nothing. The text ends in
+// a newline.
 func Checks(r api.CheckReport, s api.Status, width int, o Options) string {
 	p := cell.Colors(o.Color)
 	title := "checks of gateway " + Printable(r.Gateway)
@@ -48,7 +48,7 @@ func HasError(r api.CheckReport) bool {
 	return slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Peer != "" && c.Verdict.Verdict == api.Error })
 }
 
-// wayOf is the way to a peer with an error.
+// wayOf draws the path to a peer with an error.
 func wayOf(r api.CheckReport, s api.Status, peer string, width int, o Options) []string {
 	i := slices.IndexFunc(s.Peers, func(p api.PeerStatus) bool { return p.Name == peer })
 	fails := slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Peer == peer && c.Verdict.Verdict == api.Error })
@@ -59,7 +59,7 @@ func wayOf(r api.CheckReport, s api.Status, peer string, width int, o Options) [
 	return append(cell.WayDiagram(&w, width, cell.Colors(o.Color), o.lines(), o.Now), "")
 }
 
-// peersOf are the peers that checks are about, sorted; "" is this gateway.
+// peersOf returns the peers that checks are about, sorted; "" is this gateway.
 func peersOf(checks []api.Check) []string {
 	var peers []string
 	for _, c := range checks {

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// checked has a check of every outcome, and texts that are meant to do harm.
+// checked returns a check with every outcome, and malicious texts.
 func checked() api.CheckReport {
 	at := ago(12 * time.Second)
 	return api.CheckReport{

@@ -9,12 +9,12 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// maxName keeps one long name from pushing everything else off the screen. Names of
-// peers have at most api.MaxNameLength characters.
+// maxName keeps one long name from pushing everything else off the screen. Names of peers have at
+// most api.MaxNameLength characters.
 const maxName = 24
 
-// columns lists them from left to right. An arrow to the right is what this gateway
-// finds at the peer, one to the left what the peer reports of this gateway.
+// columns returns the columns from left to right. An arrow to the right marks what this gateway
+// finds at the peer, one to the left what the peer reports about this gateway.
 func columns(now time.Time, wide bool) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	text := func(s string) cell.Cell { return cell.Cell{Text: s} }

@@ -10,7 +10,7 @@ var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 
-// busy has a peer in every state, and texts that are meant to do harm.
+// busy has a peer in every state, and malicious texts.
 func busy() api.Status {
 	ok := api.Verdict{Verdict: api.OK, RTTSeconds: 0.0121}
 	unknown := api.Verdict{Verdict: api.Unknown}

@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// maxFollowWait bounds the wait before a gateway that does not answer is asked again.
+	// maxFollowWait is the longest wait before a gateway that does not answer is tried again.
 	maxFollowWait = 15 * time.Second
-	// maxSentences bounds what is said at once: of a thousand peers nobody listens to each.
+	// maxSentences bounds the sentences written at once. Nobody reads one for each of a thousand
+	// peers.
 	maxSentences = 40
-	// followLimit is how long an answer may take, after which the gateway counts as lost.
+	// followLimit is how long an answer may take before the gateway counts as lost.
 	followLimit = 5 * time.Second
 )
 
-// Follow says in sentences, one a line, how a gateway and its peers fare, and then what changes, until
-// ctx ends: for screen readers, pipes and logs. There is nothing in it but words. Of a gateway that does not
-// answer it says so and since when, and goes on when it answers again. The error is that of the first fetch or
-// of a line that could not be written.
+// Follow writes the state of a gateway and its peers as sentences, one per line, and then the
+// changes, until ctx ends. It is for screen readers, pipes and logs, and contains only words. If
+// the gateway does not answer, it says so and since when, and continues when it answers again. The
+// error is that of the first fetch or of a line that could not be written.
 func Follow(ctx context.Context, out io.Writer, fetch func(ctx context.Context) (api.Status, error)) error {
 	s, err := fetch(ctx)
 	if err != nil {
@@ -50,7 +51,7 @@ func Follow(ctx context.Context, out io.Writer, fetch func(ctx context.Context) 
 		cancel()
 		var sentences []string
 		switch {
-		case ctx.Err() != nil: // The next turn ends.
+		case ctx.Err() != nil: // The next iteration ends.
 		case err != nil:
 			if wait = min(2*wait, maxFollowWait); lost.IsZero() {
 				lost = asked
@@ -71,10 +72,10 @@ func Follow(ctx context.Context, out io.Writer, fetch func(ctx context.Context) 
 	}
 }
 
-// words are what signs of the screen are called.
+// words replaces the symbols of the screen with words.
 var words = strings.NewReplacer(" → ", " to ", " ← ", " from ", "→ ", "to ", "← ", "from ", " · ", ", ", "…", "...")
 
-// say writes sentences with the time, each on a line.
+// say writes sentences with the time, one per line.
 func say(out io.Writer, sentences []string) error {
 	if n := len(sentences) - maxSentences; n > 0 {
 		sentences = append(sentences[:maxSentences:maxSentences], fmt.Sprintf("And %d more; postern status has all", n))
@@ -89,12 +90,12 @@ func say(out io.Writer, sentences []string) error {
 	return nil
 }
 
-// story is what there is to say of a gateway at one moment.
+// story is the state of a gateway at one moment as sentences.
 type story struct {
 	gateway, summary string
 	started          time.Time
 	peers            []peerStory
-	// wrong is what is wrong with the gateway itself.
+	// wrong are the problems of the gateway itself.
 	wrong []problem
 }
 
@@ -104,8 +105,9 @@ type peerStory struct {
 	wrong             []problem
 }
 
-// problem is a cause with its code and fix. It is the same as long as its key is: figures in a cause move.
-// When it is over that is said of one with a name; what has no code is told by the peer's state.
+// problem is a cause with its code and fix. Its key identifies it, because figures in a cause
+// change. Its end is written if it has a name; problems without a code are covered by the peer's
+// state.
 type problem struct{ key, name, text string }
 
 func storyOf(s *api.Status) story {
@@ -128,7 +130,7 @@ func storyOf(s *api.Status) story {
 		}
 		st.peers = append(st.peers, told)
 	}
-	for _, c := range cell.Untold(s.Problems, s.Peers) {
+	for _, c := range cell.OtherProblems(s.Problems, s.Peers) {
 		if f, found := cell.CheckFinding(c); found {
 			st.wrong = append(st.wrong, problemOf(f))
 		}
@@ -166,7 +168,7 @@ func problemOf(f cell.Finding) problem {
 	return p
 }
 
-// opening is all that there is to say at first.
+// opening returns the first sentences.
 func (s *story) opening() []string {
 	out := append([]string{s.summary}, news(nil, s.wrong)...)
 	for i := range s.peers {
@@ -177,7 +179,7 @@ func (s *story) opening() []string {
 	return out
 }
 
-// since is what has changed.
+// since returns what has changed.
 func (s *story) since(before story) []string {
 	var out []string
 	if !s.started.Equal(before.started) {
@@ -210,7 +212,7 @@ func (s *story) since(before story) []string {
 	return out
 }
 
-// news are the problems that are new, and those that are over.
+// news returns the problems that are new, and those that are over.
 func news(before, now []problem) []string {
 	var out []string
 	has := func(list []problem, key string) bool {

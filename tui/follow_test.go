@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// follow plays what a gateway says from second to second, the last for good; nil is no answer. It gives
-// what was said, without the times.
+// follow replays a gateway's status from second to second, the last one indefinitely; nil is no
+// answer. It returns what was written, without the times.
 func follow(t *testing.T, seconds int, says ...*api.Status) string {
 	t.Helper()
 	var out bytes.Buffer

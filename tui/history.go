@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/tui/past"
 )
 
-// historyWidth is that of strips where nothing says how wide they may be.
+// historyWidth is the width of strips if it is not given.
 const historyWidth = 80
 
-// History draws what became of a peer: strips over the time, and below them what happened. The width is
-// in cells; 0 means that nothing is broken. The text ends in a line end.
+// History draws a peer's history: strips over time, and below them the events. The width is in
+// cells; 0 wraps nothing. The text ends in a newline.
 func History(h api.History, p *api.PeerHistory, width int, o Options) string {
 	d := past.Drawing{From: h.From.In(o.Now.Location()), To: h.To.In(o.Now.Location()), Paint: cell.Colors(o.Color)}
 	if o.ASCII {

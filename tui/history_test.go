@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// lately is a history with an outage, and with texts that are meant to do harm.
+// lately is a history with an outage and malicious texts.
 func lately() api.History {
 	all := func(o api.Outcome) api.Outcomes { return api.Outcomes{Auth: o, APIServer: o, Gateway: o} }
 	at := func(m int) time.Time { return now.Add(time.Duration(m-60) * time.Minute) }

@@ -8,8 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// TestNetCheckShowsThePortMapping has one that works, one that does not and one that is
-// not asked for.
+// TestNetCheckShowsThePortMapping has a working mapping, a failed one and a disabled one.
 func TestNetCheckShowsThePortMapping(t *testing.T) {
 	ends, retry := now.Add(58*time.Minute), now.Add(30*time.Second)
 	for _, c := range []struct {

@@ -11,9 +11,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Path draws every way to a peer: the one in use and why, each candidate with what became
-// of it, and what happened recently. The width is in cells; 0 means that nothing is broken.
-// The text ends in a line end.
+// Path draws all paths to a peer: the one in use and why, each candidate with its result, and
+// recent events. The width is in cells; 0 wraps nothing. The text ends in a newline.
 func Path(s api.PeerStatus, width int, o Options) string {
 	p := cell.Colors(o.Color)
 	kind := pathStyle(&s.Path)
@@ -46,8 +45,8 @@ func Path(s api.PeerStatus, width int, o Options) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Diagram draws the way to a peer from top to bottom, and below it where it breaks and what to
-// do. The width is in cells; 0 means that nothing is broken. The text ends in a line end.
+// Diagram draws the path to a peer from top to bottom, and below it where it breaks and what to do.
+// The width is in cells; 0 wraps nothing. The text ends in a newline.
 func Diagram(w way.Way, width int, o Options) string {
 	p := cell.Colors(o.Color)
 	lines := cell.WayDiagram(&w, width, p, o.lines(), o.Now)
@@ -67,8 +66,8 @@ func pathStyle(path *api.Path) cell.Style {
 	return cell.Bad
 }
 
-// NetCheck draws what is known about the network around a gateway, and what it means. The
-// width is in cells; 0 means that nothing is broken. The text ends in a line end.
+// NetCheck draws what is known about the network around a gateway, and what it means. The width is
+// in cells; 0 wraps nothing. The text ends in a newline.
 func NetCheck(n api.NetCheck, width int, o Options) string {
 	p := cell.Colors(o.Color)
 	var lines []string
@@ -109,7 +108,7 @@ func NetCheck(n api.NetCheck, width int, o Options) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// proxyLine says what came of the connections through a proxy.
+// proxyLine returns the results of the connections through a proxy.
 func proxyLine(s api.ProxyStatus, now time.Time) string {
 	if len(s.Targets) == 0 {
 		return Printable(s.Address) + ", not used yet"
@@ -125,7 +124,8 @@ func proxyLine(s api.ProxyStatus, now time.Time) string {
 	return out
 }
 
-// mappingLine says what the router maps, for how long and what shows it, or why not.
+// mappingLine returns what the router maps, for how long and how it was verified, or why it does
+// not.
 func mappingLine(m api.PortMappingStatus, now time.Time) string {
 	out := strings.TrimSuffix(Printable(m.Mode)+": "+Printable(m.State), ": ")
 	if m.External != "" {
@@ -146,7 +146,7 @@ func mappingLine(m api.PortMappingStatus, now time.Time) string {
 	return out
 }
 
-// name is the configured name with the address that it stands for.
+// name returns the configured name with the address that it resolved to.
 func name(configured, address string) string {
 	if configured == "" || configured == address {
 		return address

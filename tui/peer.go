@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Peer draws everything known of one peer. The width is in cells; 0 means that nothing
-// is broken. The text ends in a line end.
+// Peer draws everything known about one peer. The width is in cells; 0 wraps nothing. The text ends
+// in a newline.
 func Peer(s api.PeerStatus, width int, o Options) string {
 	p := cell.Colors(o.Color)
 	var lines []string

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Code draws a text as a QR code on a terminal of this size, 0 where it is unknown, or says why not.
-// The text ends in a line end.
+// Code draws a text as a QR code for a terminal of this size (0 if unknown), or says why it cannot.
+// The text ends in a newline.
 func Code(text string, width, height int, o Options) string {
 	if o.ASCII {
 		return "No QR code without Unicode: set POSTERN_GRAPH=block where the terminal has it.\n"

@@ -10,15 +10,15 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Options say how a table is drawn.
+// Options configure how a table is drawn.
 type Options struct {
 	// Color uses the terminal's first eight colours; see ColorWanted.
 	Color bool
 	// Wide adds the columns of -o wide.
 	Wide bool
-	// ASCII draws lines without Unicode's.
+	// ASCII draws without Unicode's lines.
 	ASCII bool
-	// Now is the moment that ages are counted to.
+	// Now is the time from which ages are computed.
 	Now time.Time
 }
 
@@ -29,9 +29,8 @@ func (o Options) lines() cell.Lines {
 	return cell.BoxLines
 }
 
-// Table draws a gateway and its peers, and below them what fails, why, and what to do.
-// The width is in cells; 0 means that nothing is dropped or broken. The text ends in a
-// line end.
+// Table draws a gateway and its peers, and below them what fails, why, and what to do. The width is
+// in cells; 0 drops and wraps nothing. The text ends in a newline.
 func Table(s api.Status, width int, o Options) string {
 	p := cell.Colors(o.Color)
 	lines := header(&s.Gateway, width, o)
@@ -70,7 +69,7 @@ func Table(s api.Status, width int, o Options) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// header says who answers.
+// header describes the gateway that answers.
 func header(g *api.GatewayStatus, width int, o Options) []string {
 	p := cell.Colors(o.Color)
 	first := []string{"gateway " + p.Text(cell.Strong, Printable(g.Name))}

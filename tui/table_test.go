@@ -21,8 +21,8 @@ import (
 
 var writeGolden = flag.Bool("update", false, "write the golden files")
 
-// golden compares with a file in testdata; escape sequences are written as \e there,
-// so that a difference can be read.
+// golden compares with a file in testdata, where escape sequences are written as \e, so that
+// differences are readable.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = strings.ReplaceAll(got, "\x1b", `\e`)
@@ -41,11 +41,10 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The sizes that operators meet: half a screen beside an editor, the classic terminal,
-// a wide one.
+// Common sizes: half a screen beside an editor, the classic terminal, a wide one.
 func sizes() [][2]int { return [][2]int{{40, 15}, {80, 24}, {120, 40}} }
 
-// troubled has a path by relay, a candidate in every state, and hostile texts.
+// troubled has a path by relay, a candidate in every state, and malicious texts.
 func troubled() api.PeerStatus {
 	return api.PeerStatus{
 		Name: "edge", State: api.StateConnected,
@@ -179,8 +178,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// fits checks that no line is wider than the terminal, and that nothing but colours
-// controls it.
+// fits checks that no line is wider than the terminal, and that colours are the only control
+// sequences.
 func fits(t *testing.T, text string, width int) {
 	t.Helper()
 	for i, line := range strings.Split(text, "\n") {
@@ -276,7 +275,7 @@ func TestScreenNeedsATerminal(t *testing.T) {
 	}
 }
 
-// What is sent to a peer and not answered is nobody's proof that it is well.
+// A peer that does not answer is not shown as healthy.
 func TestNothingOfAnUnconfirmedPeerIsShownAsWell(t *testing.T) {
 	s := busy()
 	s.Peers = slices.DeleteFunc(s.Peers, func(p api.PeerStatus) bool { return p.Name != "cloud" })

@@ -1,16 +1,15 @@
-// Package tui shows a gateway's Status on a terminal as text that ends: [Table], [Peer],
-// [Path], [Diagram], [NetCheck] and [Checks]; [Watch] shows the table again and again. It renders
-// the documents of control/api, and ways made of them. Package screen is the live screen,
-// package cell what both are made of.
+// Package tui shows a gateway's Status on a terminal as text: [Table], [Peer], [Path], [Diagram],
+// [NetCheck] and [Checks]. [Watch] redraws the table. The package renders the documents of
+// control/api, and paths computed from them. Package screen is the live screen; package cell
+// contains what both share.
 //
 // # Rules of the screen
 //
-// A state is a glyph, a word and a colour, so that it survives without colours and for
-// eyes that see them differently. The colours are the terminal's own first eight: the
-// user's theme decides what they look like. A narrow terminal loses the least
-// important columns, and no line is ever wider than it. Peers are sorted by name. Text
-// that others chose passes through [Printable] first. The terminal is never asked
-// anything: one that does not answer, such as a serial console, would hold up the command.
+// A state is a glyph, a word and a colour, so that it is readable without colours and by
+// colour-blind users. The colours are the terminal's first eight, as its theme defines them. A
+// narrow terminal loses the least important columns, and no line is ever wider than it. Peers are
+// sorted by name. Foreign text passes through [Printable] first. The terminal is never queried: one
+// that does not answer, such as a serial console, would delay the command.
 package tui
 
 import (
@@ -27,8 +26,8 @@ func ColorWanted(getenv func(string) string) bool {
 	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
-// TrueColor reports whether a terminal shows 16 million colours, as far as the environment tells: by COLORTERM,
-// which many set, or by the name. GNU screen, which passes COLORTERM on, has 256.
+// TrueColor reports whether a terminal shows 16 million colours, judged by COLORTERM, which many
+// set, or by its name. GNU screen, which passes COLORTERM on, has 256.
 func TrueColor(getenv func(string) string) bool {
 	term, told := getenv("TERM"), strings.ToLower(getenv("COLORTERM"))
 	if strings.HasPrefix(term, "screen") && getenv("TMUX") == "" {

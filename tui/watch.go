@@ -18,33 +18,33 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// ErrNoTerminal reports that a screen was asked for where there is none.
+// ErrNoTerminal reports that a screen was requested without a terminal.
 var ErrNoTerminal = errors.New("input and output are not both a terminal")
 
-// interval between two looks at the gateways.
+// interval is the time between updates.
 const interval = time.Second
 
-// Fetch returns the status of one gateway, or of several to be shown below each other.
-// It is not called again before it returns.
+// Fetch returns the status of one gateway, or of several to be shown below each other. It is not
+// called again before it returns.
 type Fetch func(ctx context.Context) ([]api.Status, error)
 
-// WatchOptions say how the screen is drawn.
+// WatchOptions configure how the screen is drawn.
 type WatchOptions struct {
 	Color, Wide bool
 	// Below are lines to show below the tables.
 	Below []string
 }
 
-// update is what a Fetch gave.
+// update is the result of a Fetch.
 type update struct {
 	statuses []api.Status
 	err      error
 }
 
-// Watch takes over the terminal and shows what fetch gives, once a second, until q or
-// ctrl+c is pressed (nil) or ctx ends (its error). The terminal is then as it was. The
-// first failure to fetch is returned before the screen is taken; later a gateway that
-// does not answer keeps its last table, with a line that says so.
+// Watch takes over the terminal and shows the result of fetch once a second, until q or ctrl+c is
+// pressed (nil) or ctx ends (its error). It restores the terminal. A failure of the first fetch is
+// returned before the screen is taken over. Later, a gateway that does not answer keeps its last
+// table, with a line that says so.
 func Watch(ctx context.Context, in, out *os.File, fetch Fetch, o WatchOptions) error {
 	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return ErrNoTerminal
@@ -82,8 +82,8 @@ func Watch(ctx context.Context, in, out *os.File, fetch Fetch, o WatchOptions) e
 	return show(ctx, out, quit, updates, update{statuses: first}, o)
 }
 
-// show draws until someone quits. It also draws when nothing new arrived, since the
-// terminal may have another size by then.
+// show draws until the user quits. It also draws when nothing new arrived, since the size of the
+// terminal may have changed.
 func show(ctx context.Context, out *os.File, quit <-chan struct{}, updates <-chan update, last update, o WatchOptions) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -114,8 +114,8 @@ func draw(out *os.File, u update, o WatchOptions) error {
 	return nil
 }
 
-// Size is a terminal's width and height in cells: the classic 80 × 24 where it does not
-// say, as serial consoles do not.
+// Size returns a terminal's width and height in cells: the classic 80 × 24 if it does not say, as
+// serial consoles do not.
 func Size(terminal *os.File) (width, height int) {
 	width, height, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -124,7 +124,7 @@ func Size(terminal *os.File) (width, height int) {
 	return width, height
 }
 
-// poll fetches once an interval.
+// poll fetches once per interval.
 func poll(ctx context.Context, fetch Fetch, updates chan<- update) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -143,8 +143,7 @@ func poll(ctx context.Context, fetch Fetch, updates chan<- update) {
 	}
 }
 
-// awaitQuit reads keys until q, ctrl+c or the end of input. Raw mode hands over ctrl+c
-// as a byte.
+// awaitQuit reads keys until q, ctrl+c or the end of input. In raw mode ctrl+c is a byte.
 func awaitQuit(keys io.Reader) {
 	const ctrlC = 3
 	buf := make([]byte, 64)
@@ -161,8 +160,8 @@ func awaitQuit(keys io.Reader) {
 	}
 }
 
-// frame is the screen's content: never wider or higher than the terminal, and the last
-// line says how to leave.
+// frame returns the screen's content: never wider or higher than the terminal, and the last line
+// says how to quit.
 func frame(u update, width, height int, o WatchOptions, now time.Time) []string {
 	p := cell.Colors(o.Color)
 	var lines []string
@@ -195,8 +194,8 @@ func frame(u update, width, height int, o WatchOptions, now time.Time) []string 
 	return append(lines, cell.Fit(p.Text(cell.Quiet, footer), width))
 }
 
-// screen is a frame as what is sent to the terminal: every line is overwritten and its
-// rest erased, so that nothing flickers.
+// screen encodes a frame for the terminal: every line is overwritten and its rest erased, to avoid
+// flicker.
 func screen(lines []string) string {
 	var b strings.Builder
 	b.WriteString(ansi.CursorHomePosition)

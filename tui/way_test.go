@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// ways are those that operators meet, and one with texts that are meant to do harm.
+// ways returns common paths, and one with malicious texts.
 func ways() map[string]way.Way {
 	s := busy()
 	blocked := s.Peers[1]

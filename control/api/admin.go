@@ -2,11 +2,11 @@ package api
 
 import "time"
 
-// The documents of the admin socket, in the order in which an operator meets them.
+// The documents of the admin socket, in the order in which an operator uses them.
 
 // InviteRequest asks for a ticket.
 type InviteRequest struct {
-	// Name is what the joiner will be called here; empty takes its own name.
+	// Name is the joiner's name here; empty takes the name it gives itself.
 	Name string   `json:"name,omitempty"`
 	TTL  Duration `json:"ttl,omitempty"`
 	// For binds the ticket to one public key (base64).
@@ -15,15 +15,15 @@ type InviteRequest struct {
 	Approve bool     `json:"approve,omitempty"`
 }
 
-// InviteResponse carries the ticket: a secret.
+// InviteResponse contains the ticket, which is a secret.
 type InviteResponse struct {
 	Ticket     string      `json:"ticket"`
 	ID         string      `json:"id"`
 	ExpiresAt  time.Time   `json:"expiresAt"`
 	Candidates []Candidate `json:"candidates"`
-	// User is who the joiner will be at this cluster's API server; empty when it names
-	// itself, since its key's fingerprint is part of it then, or when no identities are
-	// issued here.
+	// User is the joiner's user at this cluster's API server. It is empty if the joiner names
+	// itself, because the user then contains its key's fingerprint, and if no identities are issued
+	// here.
 	User     string   `json:"user,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -42,26 +42,26 @@ type JoinRequest struct {
 // Outcomes of a join.
 const (
 	JoinConnected = "connected"
-	// JoinPending: registered, but the inviter has yet to approve.
+	// JoinPending means registered, but not yet approved by the inviter.
 	JoinPending = "pending"
-	// JoinReply: the inviter could not be reached; it must accept Reply.
+	// JoinReply means that the inviter could not be reached and must accept Reply.
 	JoinReply = "reply"
 )
 
-// JoinResponse is how a join ended.
+// JoinResponse is the result of a join.
 type JoinResponse struct {
 	Outcome string `json:"outcome"`
 	Peer    string `json:"peer"`
-	// Reply is the text for `postern accept`: a secret. Set with JoinReply.
+	// Reply is the text for `postern accept`, a secret. Set with JoinReply.
 	Reply string `json:"reply,omitempty"`
 	// Reason says what was tried and how it failed. Set with JoinReply.
 	Reason string `json:"reason,omitempty"`
-	// Granted is what we may reach at the inviter.
+	// Granted lists the services that this gateway may reach at the inviter.
 	Granted []string `json:"granted,omitempty"`
-	// Fingerprint of our key, for the inviter to compare. Set with JoinPending.
+	// Fingerprint is that of this gateway's key, for the inviter to compare. Set with JoinPending.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// User is who the inviter is at this cluster's API server; empty when no identities are
-	// issued here.
+	// User is the inviter's user at this cluster's API server; empty if no identities are issued
+	// here.
 	User string `json:"user,omitempty"`
 }
 
@@ -71,13 +71,12 @@ type AcceptRequest struct {
 	Wait  Duration `json:"wait,omitempty"`
 }
 
-// AcceptResponse is how it ended.
+// AcceptResponse is the result of an AcceptRequest.
 type AcceptResponse struct {
 	Peer      string `json:"peer"`
 	Connected bool   `json:"connected"`
 	Reason    string `json:"reason,omitempty"`
-	// User is who the peer is at this cluster's API server; empty when no identities are
-	// issued here.
+	// User is the peer's user at this cluster's API server; empty if no identities are issued here.
 	User string `json:"user,omitempty"`
 }
 
@@ -93,68 +92,68 @@ type PeerAllowRequest struct {
 	Allow []string `json:"allow"`
 }
 
-// PeerTryRequest makes one of two changes of a peer, which is undone unless it is confirmed.
+// PeerTryRequest makes one of two changes to a peer. It is undone unless it is confirmed.
 type PeerTryRequest struct {
 	Within Duration          `json:"within"`
 	Allow  *PeerAllowRequest `json:"allow,omitempty"`
 	Local  *PeerLocalRequest `json:"local,omitempty"`
 }
 
-// PeerTryResponse says until when it can be confirmed.
+// PeerTryResponse says until when the change can be confirmed.
 type PeerTryResponse struct {
 	UndoneAt time.Time `json:"undoneAt"`
 }
 
-// ConfigTryRequest has the configuration read again, which is undone unless it is confirmed.
+// ConfigTryRequest reloads the configuration. The change is undone unless it is confirmed.
 type ConfigTryRequest struct {
 	Within Duration `json:"within"`
 }
 
-// ConfigTryResponse says until when it can be confirmed; nothing where it is the configuration that
-// was confirmed last.
+// ConfigTryResponse says until when the change can be confirmed. It is empty if the configuration
+// is the one that was last confirmed.
 type ConfigTryResponse struct {
 	UndoneAt time.Time `json:"undoneAt,omitzero"`
 }
 
-// PeerApproveRequest lets in a peer that waits for it.
+// PeerApproveRequest approves a pending peer.
 type PeerApproveRequest struct {
-	// Fingerprint must be that of its key, or the key itself: a name alone is no proof.
-	// Without one nobody is let in.
+	// Fingerprint must be that of the peer's key, or the key itself: a name alone is no proof. It
+	// is required.
 	Fingerprint string `json:"fingerprint"`
 }
 
-// PeerTokenRequest asks for a token by which a peer is known outside the tunnel.
+// PeerTokenRequest asks for a token that identifies a peer outside the tunnel.
 type PeerTokenRequest struct {
-	// TTL is how long it is good, 1m to 8784h; 0 takes 2160h (90 days).
+	// TTL is how long the token is valid, 1m to 8784h; 0 takes 2160h (90 days).
 	TTL Duration `json:"ttl,omitempty"`
 }
 
-// PeerTokenResponse is one. It is a secret.
+// PeerTokenResponse contains the token, which is a secret.
 type PeerTokenResponse struct {
 	Token    string    `json:"token"`
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// KeyRotateRequest asks for another key of the gateway's own.
+// KeyRotateRequest asks the gateway to rotate its key.
 type KeyRotateRequest struct {
-	// Wait is how long peers that do not answer are tried; 0 takes 30 s.
+	// Wait is how long peers that do not answer are retried; 0 takes 30 s.
 	Wait Duration `json:"wait,omitempty"`
-	// Force takes the next key though there are peers that do not know it.
+	// Force switches to the next key even if some peers do not know it.
 	Force bool `json:"force,omitempty"`
 }
 
-// KeyRotateResponse says who knows the next key, and whether it is in force.
+// KeyRotateResponse says who knows the next key, and whether it is in use.
 type KeyRotateResponse struct {
-	// PublicKey is the next one, base64.
+	// PublicKey is the next key, base64.
 	PublicKey string           `json:"publicKey"`
 	Told      []string         `json:"told"`
 	Untold    []UnnotifiedPeer `json:"untold,omitempty"`
 	Rotated   bool             `json:"rotated"`
-	// Warnings are what has to be done besides.
+	// Warnings say what else has to be done.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// UnnotifiedPeer is one that does not know the gateway's next key.
+// UnnotifiedPeer is a peer that does not know the gateway's next key.
 type UnnotifiedPeer struct {
 	Peer   string `json:"peer"`
 	Reason string `json:"reason"`
@@ -182,18 +181,18 @@ type PingReply struct {
 	Error      string  `json:"error,omitempty"`
 }
 
-// Kubeconfig is what it takes to write one for a peer's API server.
+// Kubeconfig contains what a kubeconfig for a peer's API server needs.
 type Kubeconfig struct {
 	Peer string `json:"peer"`
-	// Server is the local listener's URL. With Direct it is the API server's own, outside
-	// the tunnel.
+	// Server is the local listener's URL. With Direct it is the API server's own, outside the
+	// tunnel.
 	Server     string `json:"server"`
 	Direct     bool   `json:"direct,omitempty"`
 	CAData     string `json:"caData,omitempty"` // PEM
 	ServerName string `json:"serverName,omitempty"`
 }
 
-// Credential is the identity the peer issued to us: a secret.
+// Credential is the identity that the peer issued to this gateway, a secret.
 type Credential struct {
 	ClientCertificate string    `json:"clientCertificate,omitempty"` // PEM
 	ClientKey         string    `json:"clientKey,omitempty"`         // PEM
@@ -203,12 +202,12 @@ type Credential struct {
 
 // Problem is the answer of every failed admin request.
 type Problem struct {
-	// What failed, and why.
+	// Message says what failed, and why.
 	Message string `json:"message"`
 	// Hint says what to do; empty when there is nothing to add.
 	Hint string `json:"hint,omitempty"`
-	// Usage marks an error in the request (exit code 2) rather than in the world.
+	// Usage marks an error in the request itself (exit code 2).
 	Usage bool `json:"usage,omitempty"`
-	// Soon: what is asked for is on its way, and to ask again within seconds is worth it.
+	// Soon marks a temporary error: a retry within seconds may succeed.
 	Soon bool `json:"soon,omitempty"`
 }

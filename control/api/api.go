@@ -1,10 +1,8 @@
-// Package api holds postern's versioned documents: the Gateway configuration, the
-// Status that a running gateway reports, and the requests and answers of its admin
-// socket. They are plain data; reading, checking and defaulting the configuration is
-// package config's work.
+// Package api holds postern's versioned documents: the Gateway configuration, the Status of a
+// running gateway, and the requests and responses of its admin socket. They are plain data. Package
+// config reads the configuration, checks it and sets defaults.
 //
-// The JSON of Status is stable and additive: fields are added, never renamed, and a
-// reader ignores what it does not know.
+// The JSON of Status is stable: fields are added, never renamed, and readers ignore unknown ones.
 package api
 
 import (
@@ -36,7 +34,7 @@ const MaxNameLength = 40
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
-// CheckName reports why s is no name for a gateway, peer or named service, or nil.
+// CheckName returns why s is not a valid name for a gateway, peer or named service, or nil.
 func CheckName(s string) error {
 	switch {
 	case s == "":
@@ -57,7 +55,7 @@ var (
 	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`)
 )
 
-// CheckLabel reports why a name and its value are no label as Kubernetes has them, or nil.
+// CheckLabel returns why a name and value are not a valid Kubernetes label, or nil.
 func CheckLabel(name, value string) error {
 	switch {
 	case !labelName.MatchString(name):

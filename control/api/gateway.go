@@ -17,7 +17,7 @@ type Metadata struct {
 type GatewaySpec struct {
 	// StateDir holds the key, the peers that joined and the open tickets.
 	StateDir string `json:"stateDir,omitempty" yaml:"stateDir,omitempty"`
-	// PrivateKeyFile defaults to stateDir/private.key, which is made when missing.
+	// PrivateKeyFile defaults to stateDir/private.key, which is created if missing.
 	PrivateKeyFile string `json:"privateKeyFile,omitempty" yaml:"privateKeyFile,omitempty"`
 	Listen         Listen `json:"listen,omitempty" yaml:"listen,omitempty"`
 	// MTU of the overlay in bytes; 0 lets the gateway choose (1420 at most).
@@ -29,22 +29,22 @@ type GatewaySpec struct {
 	Proxy    *Proxy   `json:"proxy,omitempty" yaml:"proxy,omitempty"`
 	Services Services `json:"services,omitempty" yaml:"services,omitempty"`
 	Limits   Limits   `json:"limits,omitempty" yaml:"limits,omitempty"`
-	// Kubernetes runs the gateway in its cluster: peers come from Peer objects, and
-	// its state is kept in Secrets. Peers below are then ignored.
+	// Kubernetes runs the gateway in its cluster: peers come from Peer objects, and its state is
+	// kept in Secrets. Peers below are then ignored.
 	Kubernetes *Kubernetes `json:"kubernetes,omitempty" yaml:"kubernetes,omitempty"`
 	Peers      []Peer      `json:"peers,omitempty" yaml:"peers,omitempty"`
 }
 
-// Kubernetes says what a gateway in a cluster keeps there, in its pod's namespace. The
-// Helm chart writes it.
+// Kubernetes configures a gateway in a cluster. Its objects are in its pod's namespace. The Helm
+// chart writes it.
 type Kubernetes struct {
 	// Release is the prefix of the names of the gateway's objects; postern by default.
 	Release string `json:"release,omitempty" yaml:"release,omitempty"`
-	// Service is the one that leads to the gateway; the release's name by default.
+	// Service is the Service that leads to the gateway; the release's name by default.
 	Service string `json:"service,omitempty" yaml:"service,omitempty"`
-	// PeerServices: each peer gets a Service and a Secret with a kubeconfig; true by default.
+	// PeerServices gives each peer a Service and a Secret with a kubeconfig; true by default.
 	PeerServices *bool `json:"peerServices,omitempty" yaml:"peerServices,omitempty"`
-	// PeerServicesFrom are namespaces besides the gateway's own whose pods may use them. The
+	// PeerServicesFrom lists namespaces besides the gateway's own whose pods may use them. The
 	// gateway needs the right to list the pods of each.
 	PeerServicesFrom []string `json:"peerServicesFrom,omitempty" yaml:"peerServicesFrom,omitempty"`
 	// MCS exports and imports services of clusters by the Multi-Cluster Services API.
@@ -53,8 +53,8 @@ type Kubernetes struct {
 	LeaseSeconds int `json:"leaseSeconds,omitempty" yaml:"leaseSeconds,omitempty"`
 }
 
-// MCS says where the gateway may see ServiceExports and make ServiceImports: either by name or
-// everywhere. It needs the rights that the chart gives it in each.
+// MCS lists the namespaces in which the gateway sees ServiceExports and creates ServiceImports, or
+// selects all of them. It needs the rights that the chart gives it in each.
 type MCS struct {
 	Namespaces    []string `json:"namespaces,omitempty" yaml:"namespaces,omitempty"`
 	AllNamespaces bool     `json:"allNamespaces,omitempty" yaml:"allNamespaces,omitempty"`
@@ -70,8 +70,8 @@ type ClustersetDNS struct {
 
 // Limits bound what one peer can ask of this gateway.
 type Limits struct {
-	// ConnectionsPerSecond is how many connections a second one peer may open to services
-	// here in the long run; 50 by default. A burst may be as large as the number that may be open.
+	// ConnectionsPerSecond is how many connections a second one peer may open to services here in
+	// the long run; 50 by default. A burst may be as large as the number that may be open.
 	ConnectionsPerSecond int `json:"connectionsPerSecond,omitempty" yaml:"connectionsPerSecond,omitempty"`
 }
 
@@ -85,22 +85,22 @@ type Admin struct {
 	Socket string `json:"socket,omitempty" yaml:"socket,omitempty"`
 }
 
-// HTTP serves /metrics, /livez and /readyz; an empty address switches it off.
+// HTTP serves /metrics, /livez and /readyz; an empty address disables it.
 type HTTP struct {
 	Address string `json:"address,omitempty" yaml:"address,omitempty"`
 }
 
-// Discovery says how this gateway is found and finds its own addresses.
+// Discovery configures how peers find this gateway, and how it finds its own addresses.
 type Discovery struct {
-	// Advertise are addresses announced as they are, first.
+	// Advertise lists addresses that are announced unchanged, before all others.
 	Advertise   []string     `json:"advertise,omitempty" yaml:"advertise,omitempty"`
 	STUNServers []string     `json:"stunServers,omitempty" yaml:"stunServers,omitempty"`
 	TURNServers []TURNServer `json:"turnServers,omitempty" yaml:"turnServers,omitempty"`
 	PortMapping PortMapping  `json:"portMapping,omitempty" yaml:"portMapping,omitempty"`
 	LAN         LAN          `json:"lan,omitempty" yaml:"lan,omitempty"`
 	DNS         DNS          `json:"dns,omitempty" yaml:"dns,omitempty"`
-	// Exclude are address ranges (CIDR) in which nothing is announced or dialled: those
-	// of pods and Services, which mean something else in every cluster.
+	// Exclude lists address ranges (CIDR) in which nothing is announced or dialled: those of pods
+	// and Services, which mean something else in every cluster.
 	Exclude []string `json:"exclude,omitempty" yaml:"exclude,omitempty"`
 	// Keepalive is how often an idle path is probed, 1s to 60s; 20s by default.
 	Keepalive Duration `json:"keepalive,omitempty" yaml:"keepalive,omitempty"`
@@ -128,19 +128,19 @@ type PortMapping struct {
 // LAN is discovery by multicast DNS.
 type LAN struct {
 	Enabled bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
-	// Interfaces are the ones to use; all suitable ones by default.
+	// Interfaces to use; all suitable ones by default.
 	Interfaces []string `json:"interfaces,omitempty" yaml:"interfaces,omitempty"`
-	// TTL is how long others remember this gateway without hearing from it, 5s to 75m; 2m
-	// by default.
+	// TTL is how long others remember this gateway without hearing from it, 5s to 75m; 2m by
+	// default.
 	TTL Duration `json:"ttl,omitempty" yaml:"ttl,omitempty"`
-	// AutoPeer lists the gateways that become peers as soon as they are found, by public
-	// key: KEY, or NAME=KEY with its name here. Without a NAME it is named
-	// after the key's fingerprint: the name that it announces is not proven.
+	// AutoPeer lists the gateways that become peers as soon as they are discovered, by public key:
+	// KEY, or NAME=KEY with its name here. Without a NAME the peer is named after the key's
+	// fingerprint, because an announced name is not proven.
 	AutoPeer []string `json:"autoPeer,omitempty" yaml:"autoPeer,omitempty"`
-	// SecretFile holds the secret of a group of gateways that become each other's peers as
-	// soon as they are found: 32 random bytes, base64.
+	// SecretFile holds the secret of a group of gateways that become each other's peers as soon as
+	// they are discovered: 32 random bytes, base64.
 	SecretFile string `json:"secretFile,omitempty" yaml:"secretFile,omitempty"`
-	// Allow is what gateways that become peers automatically may reach here.
+	// Allow lists the services that automatic peers may reach here.
 	Allow []string `json:"allow,omitempty" yaml:"allow,omitempty"`
 }
 
@@ -148,19 +148,19 @@ type LAN struct {
 type DNS struct {
 	// Domains are browsed for gateways: _postern._udp.DOMAIN.
 	Domains []string `json:"domains,omitempty" yaml:"domains,omitempty"`
-	// Servers (address or address:port) are asked instead of the system's.
+	// Servers (address or address:port) are used instead of the system's.
 	Servers []string `json:"servers,omitempty" yaml:"servers,omitempty"`
 }
 
 // Proxy is an HTTP proxy for TURN over TCP and TLS and for peers' services outside the tunnel.
-// What is not set is taken from HTTPS_PROXY and NO_PROXY.
+// Settings that are missing come from HTTPS_PROXY and NO_PROXY.
 type Proxy struct {
 	// URL is http://HOST:PORT or https://HOST:PORT, or none to ignore HTTPS_PROXY.
 	URL string `json:"url,omitempty" yaml:"url,omitempty"`
 	// Username is sent to the proxy with the password, as Basic credentials.
 	Username     string `json:"username,omitempty" yaml:"username,omitempty"`
 	PasswordFile string `json:"passwordFile,omitempty" yaml:"passwordFile,omitempty"`
-	// NoProxy are hosts, domains, addresses and ranges that are dialled without it.
+	// NoProxy lists hosts, domains, addresses and ranges that are dialled without it.
 	NoProxy []string `json:"noProxy,omitempty" yaml:"noProxy,omitempty"`
 }
 
@@ -237,11 +237,12 @@ type NamedService struct {
 	Port uint16 `json:"port,omitempty" yaml:"port,omitempty"`
 	// Ports replaces Port for a service with several consecutive ports: FIRST-LAST, at most 1024.
 	Ports string `json:"ports,omitempty" yaml:"ports,omitempty"`
-	// Address (host:port) is where the gateway reaches it, the first one of several ports; the
-	// others follow it in order.
+	// Address (host:port) is where the gateway reaches it. If there are several ports it is the
+	// first one, and the others follow in order.
 	Address string `json:"address" yaml:"address"`
-	// Export is the NAMESPACE/NAME of the service in clusters to which peers[].services.export grants
-	// that namespace, on a machine without a cluster. Several may share it: they are ports of one service.
+	// Export is the service's NAMESPACE/NAME in clusters, on a machine without a cluster. It goes
+	// to peers whose services.export matches the namespace. Several services may share it, as ports
+	// of one service.
 	Export string `json:"export,omitempty" yaml:"export,omitempty"`
 	// ProxyProtocol sends a header that says who connects: v2 is version 2 of the PROXY protocol.
 	// It is only for TCP.
@@ -251,7 +252,7 @@ type NamedService struct {
 // ProxyProtocol is a version of the PROXY protocol; empty is none.
 type ProxyProtocol string
 
-// ProxyV2 is the only version that is spoken.
+// ProxyV2 is the only supported version.
 const ProxyV2 ProxyProtocol = "v2"
 
 // Modes of a peering.
@@ -260,8 +261,8 @@ const (
 	ModeOutOfBand = "OutOfBand"
 )
 
-// Peer is one peer in the configuration. Without a public key it sets options for the
-// peer of that name that joins by ticket.
+// Peer is one peer in the configuration. Without a public key it sets options for the peer with
+// that name that joins by ticket.
 type Peer struct {
 	Name             string         `json:"name" yaml:"name"`
 	PublicKey        string         `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
@@ -274,20 +275,20 @@ type Peer struct {
 	Local      *PeerLocal `json:"local,omitempty" yaml:"local,omitempty"`
 	Stock      bool       `json:"stock,omitempty" yaml:"stock,omitempty"`
 	AllowedIPs []string   `json:"allowedIPs,omitempty" yaml:"allowedIPs,omitempty"`
-	// Labels are the operator's own, by which status and the screen group peers: names and values by
-	// the rules of Kubernetes, at most 32.
+	// Labels are the operator's own. Status and the screen group peers by them. Names and values
+	// follow the rules of Kubernetes; at most 32.
 	Labels map[string]string `json:"labels,omitempty" yaml:"labels,omitempty"`
-	// Services are those of clusters, by the Multi-Cluster Services API.
+	// Services are services of clusters, by the Multi-Cluster Services API.
 	Services *PeerServices `json:"services,omitempty" yaml:"services,omitempty"`
 }
 
-// PeerServices say which services of clusters go to a peer and come from it: by namespaces, which
-// mean the same at both ends. An asterisk matches any characters. Namespaces that begin with kube- and
-// the gateway's own match only in full. Nothing by default.
+// PeerServices selects by namespace which services of clusters a peer gets and provides. A
+// namespace means the same at both ends. An asterisk matches any characters. Namespaces that begin
+// with kube- and the gateway's own match only in full. Nothing by default.
 type PeerServices struct {
-	// Export are the namespaces whose exported services the peer may have.
+	// Export lists the namespaces whose exported services the peer may have.
 	Export []string `json:"export,omitempty" yaml:"export,omitempty"`
-	// Import are the namespaces whose services are imported from the peer.
+	// Import lists the namespaces whose services are imported from the peer.
 	Import []string `json:"import,omitempty" yaml:"import,omitempty"`
 }
 
@@ -299,13 +300,13 @@ type PeerOutOfBand struct {
 	TokenFile    string `json:"tokenFile,omitempty" yaml:"tokenFile,omitempty"`
 }
 
-// PeerLocal are listeners here that lead to the peer's services: IP:PORT, or IP:FIRST-LAST for
-// several consecutive ports, with /UDP appended for UDP. Port 0 takes a free one.
+// PeerLocal configures listeners here that lead to the peer's services: IP:PORT, or IP:FIRST-LAST
+// for several consecutive ports, with /UDP appended for UDP. Port 0 takes a free one.
 type PeerLocal struct {
 	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
 	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`
-	// Services are those of clusters, by NAMESPACE/NAME:PORT, with /UDP appended for UDP and
-	// @HOSTNAME for one pod of a headless service. services.import has to match the namespace. Imported
-	// ports that are not listed here have a listener at a free port of 127.0.0.1.
+	// Services are services of clusters, by NAMESPACE/NAME:PORT, with /UDP appended for UDP and
+	// @HOSTNAME for one pod of a headless service. services.import must match the namespace.
+	// Imported ports that are not listed here have a listener at a free port of 127.0.0.1.
 	Services map[string]string `json:"services,omitempty" yaml:"services,omitempty"`
 }

@@ -2,59 +2,59 @@ package api
 
 import "time"
 
-// History is what became of peers lately, as a gateway saw it (kind: History).
+// History is the recent history of peers, as a gateway saw it (kind: History).
 type History struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Gateway    string `json:"gateway"`
-	// Since is when the gateway started: nothing before is known to it.
+	// Since is when the gateway started. It knows nothing from before.
 	Since time.Time `json:"since"`
-	// From and To are the time that is shown.
+	// From and To are the range that is shown.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	// Peers are sorted by name.
 	Peers []PeerHistory `json:"peers"`
 }
 
-// PeerHistory is what became of one peer.
+// PeerHistory is the history of one peer.
 type PeerHistory struct {
 	Peer string `json:"peer"`
-	// Points are without a gap and an overlap, the oldest first.
+	// Points have neither gaps nor overlaps, the oldest first.
 	Points []HistoryPoint `json:"points"`
 	// Events are in the order in which they began.
 	Events []HistoryEvent `json:"events"`
 }
 
-// HistoryPoint is how a peer was for a while. One that stands for several states has the worst of
-// them, the greatest RTT and loss, and the mean throughput.
+// HistoryPoint is a peer's state for a while. A point that combines several has the worst state,
+// the greatest RTT and loss, and the mean throughput.
 type HistoryPoint struct {
 	At time.Time `json:"at"`
 	// Seconds is how long it lasted.
 	Seconds int64 `json:"seconds"`
-	// State is what people were shown; empty while the gateway stood still.
+	// State is the state that was shown; empty while the gateway was suspended.
 	State PeerState `json:"state,omitempty"`
 	// Path is direct, relay or none.
 	Path       string  `json:"path,omitempty"`
 	RTTSeconds float64 `json:"rttSeconds,omitempty"`
-	// LossRatio is the share of packets that connections to the peer lost; nil where none told.
+	// LossRatio is the share of packets that connections to the peer lost; nil if none reported it.
 	LossRatio        *float64 `json:"lossRatio,omitempty"`
 	RxBytesPerSecond float64  `json:"rxBytesPerSecond"`
 	TxBytesPerSecond float64  `json:"txBytesPerSecond"`
-	// Outbound is what was found here of the peer, Inbound what the peer reported of this gateway.
+	// Outbound is what was measured here, Inbound what the peer reported about this gateway.
 	Outbound Outcomes `json:"outbound"`
 	Inbound  Outcomes `json:"inbound"`
 }
 
-// Outcomes are the verdicts on the three endpoints that peering needs, in one word each.
+// Outcomes are the verdicts on the three endpoints that peering needs.
 type Outcomes struct {
 	Auth      Outcome `json:"auth"`
 	APIServer Outcome `json:"apiServer"`
 	Gateway   Outcome `json:"gateway"`
-	// Beside is [Reachability.Beside], outbound only; empty where nothing was found beside the endpoints.
+	// Beside is [Reachability.Beside], outbound only; empty if there is no such problem.
 	Beside Outcome `json:"beside,omitempty"`
 }
 
-// EventKind is what happened.
+// EventKind is a kind of event.
 type EventKind string
 
 // Kinds of events.
@@ -63,21 +63,21 @@ const (
 	EventPath    EventKind = "path"    // its path changed, or what is known of it
 	EventRestart EventKind = "restart" // the peer's gateway was restarted
 	EventKey     EventKind = "key"     // it has another key
-	EventVerdict EventKind = "verdict" // something was found wrong, until it was not any more
+	EventVerdict EventKind = "verdict" // a problem was found; it ends with Until
 )
 
 // HistoryEvent is something that happened to a peer.
 type HistoryEvent struct {
 	At   time.Time `json:"at"`
 	Kind EventKind `json:"kind"`
-	// Until is when a verdict went; nil of one that stands, and of other events.
+	// Until is when a verdict ended; nil while it lasts, and for other events.
 	Until *time.Time `json:"until,omitempty"`
-	// Code, Check, Direction and Verdict are those of a finding that nothing else explains.
+	// Code, Check, Direction and Verdict are those of a finding that is not explained by another.
 	Code      string  `json:"code,omitempty"`
 	Check     string  `json:"check,omitempty"`
 	Direction string  `json:"direction,omitempty"`
 	Verdict   Outcome `json:"verdict,omitempty"`
-	// Event says what happened, and Reason why: of a verdict the cause.
+	// Event says what happened, and Reason why: for a verdict, its cause.
 	Event  string `json:"event"`
 	Reason string `json:"reason,omitempty"`
 }
@@ -87,12 +87,12 @@ func (e *HistoryEvent) Stands(at time.Time) bool {
 	return e.Kind == EventVerdict && !e.At.After(at) && (e.Until == nil || e.Until.After(at))
 }
 
-// HistoryRequest says of what history is wanted.
+// HistoryRequest selects what history to return.
 type HistoryRequest struct {
-	// Peers are by name; none stands for all.
+	// Peers are names; none means all.
 	Peers []string
-	// Since is how far back; 0 stands for all that is kept.
+	// Since is how far back; 0 means everything that is kept.
 	Since time.Duration
-	// Step has points within so long be made one; 0 gives them as they are kept.
+	// Step merges points within that duration into one; 0 returns them as they are kept.
 	Step time.Duration
 }

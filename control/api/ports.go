@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Protocol is what a service is spoken to in; empty is TCP.
+// Protocol is a service's transport protocol; empty is TCP.
 type Protocol string
 
 // Protocols of a service.
@@ -16,17 +16,16 @@ const (
 	UDP Protocol = "UDP"
 )
 
-// MaxPorts is how many ports a service may have: some for media are a few hundred.
+// MaxPorts is the maximum number of ports of a service. Some media services have a few hundred.
 const MaxPorts = 1024
 
-// Ports are those of a service, from the first to the last. As text they are 5000, 5000-5010,
-// 53/UDP or 5000-5010/UDP.
+// Ports is a range of ports of a service. As text it is 5000, 5000-5010, 53/UDP or 5000-5010/UDP.
 type Ports struct {
 	Protocol    Protocol
 	First, Last uint16
 }
 
-// ParsePorts reads Ports; a range may have [MaxPorts].
+// ParsePorts parses Ports. A range may have at most [MaxPorts].
 func ParsePorts(s string) (Ports, error) {
 	numbers, protocol, named := strings.Cut(s, "/")
 	p := Ports{Protocol: TCP}
@@ -60,13 +59,13 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), err
 }
 
-// PortsOf is one TCP port.
+// PortsOf returns the Ports of one TCP port.
 func PortsOf(port uint16) Ports { return Ports{TCP, port, port} }
 
-// Plain tells what gateways know that are older than ranges and UDP: one TCP port.
+// Plain reports whether p is a single TCP port, the only kind that older gateways know.
 func (p Ports) Plain() bool { return p.Protocol != UDP && p.First == p.Last }
 
-// Len is how many they are.
+// Len returns the number of ports.
 func (p Ports) Len() int { return int(p.Last) - int(p.First) + 1 }
 
 // Overlaps reports whether a port is in both.
@@ -74,7 +73,7 @@ func (p Ports) Overlaps(q Ports) bool {
 	return (p.Protocol == UDP) == (q.Protocol == UDP) && p.First <= q.Last && q.First <= p.Last
 }
 
-// String implements fmt.Stringer; [ParsePorts] reads it.
+// String implements fmt.Stringer; [ParsePorts] parses it.
 func (p Ports) String() string {
 	s := strconv.Itoa(int(p.First))
 	if p.Last != p.First {
@@ -86,14 +85,14 @@ func (p Ports) String() string {
 	return s
 }
 
-// ListenAddress is where a local listener listens: IP:port, IP:first-last, and /UDP behind either. Port 0
-// takes a free one.
+// ListenAddress is the address of a local listener: IP:port or IP:first-last, with /UDP appended
+// for UDP. Port 0 takes a free one.
 type ListenAddress struct {
 	Addr netip.Addr
 	Ports
 }
 
-// ParseListen reads a ListenAddress.
+// ParseListen parses a ListenAddress.
 func ParseListen(s string) (ListenAddress, error) {
 	colon := strings.LastIndexByte(s, ':')
 	a, err := netip.ParseAddrPort(s[:max(colon, 0)] + ":0")
@@ -107,7 +106,7 @@ func ParseListen(s string) (ListenAddress, error) {
 	return ListenAddress{a.Addr(), ports}, nil
 }
 
-// String implements fmt.Stringer; [ParseListen] reads it.
+// String implements fmt.Stringer; [ParseListen] parses it.
 func (l ListenAddress) String() string {
 	host := l.Addr.String()
 	if l.Addr.Is6() {
@@ -116,11 +115,12 @@ func (l ListenAddress) String() string {
 	return host + ":" + l.Ports.String()
 }
 
-// Overlaps reports whether both cannot be there: 0.0.0.0 has all addresses of IPv4, and :: all.
+// Overlaps reports whether both cannot exist together: 0.0.0.0 covers all IPv4 addresses, and ::
+// all addresses.
 func (l ListenAddress) Overlaps(m ListenAddress) bool {
 	has := func(a, b netip.Addr) bool { return a == b || a.IsUnspecified() && (a.Is6() || b.Is4()) }
 	return (has(l.Addr, m.Addr) || has(m.Addr, l.Addr)) && l.Ports.Overlaps(m.Ports)
 }
 
-// At is the address of a port of the range, the first being 0.
+// At returns the address of the i'th port of the range, from 0.
 func (l ListenAddress) At(i int) netip.AddrPort { return netip.AddrPortFrom(l.Addr, l.First+uint16(i)) }

@@ -8,11 +8,12 @@ const (
 
 // States of a service of clusters towards a peer.
 const (
-	// ServiceInUse: exported, the peer knows of it; imported, it is listened for here.
+	// ServiceInUse: exported and known to the peer, or imported with a listener here.
 	ServiceInUse = "ok"
-	// ServiceWaiting: the peer has not been told yet, or has not told, or a listener cannot be opened.
+	// ServiceWaiting: the peer has not been notified yet, or has not announced it, or a listener
+	// cannot be opened.
 	ServiceWaiting = "waiting"
-	// ServiceUngranted: it is exported, and granted to no peer.
+	// ServiceUngranted: exported, but granted to no peer.
 	ServiceUngranted = "ungranted"
 	// ServiceRefused: Code, Cause and Fix say why.
 	ServiceRefused = "refused"
@@ -20,38 +21,39 @@ const (
 
 // ClusterService is a service of a cluster that is exported to a peer, or imported from it.
 type ClusterService struct {
-	// Service is NAMESPACE/NAME; empty where a peer gave it none that can be.
+	// Service is NAMESPACE/NAME; empty if the peer's name for it is invalid.
 	Service   string `json:"service,omitempty"`
 	Direction string `json:"direction"`
-	// Peer is to whom, or from whom; empty if it is nobody's in particular.
+	// Peer is the importing or exporting peer; empty if it concerns none in particular.
 	Peer  string `json:"peer,omitempty"`
 	State string `json:"state"`
 	Type  string `json:"type,omitempty"` // ClusterSetIP or Headless
 	// Ports are those of the service, such as 80 or 53/UDP.
 	Ports []string `json:"ports,omitempty"`
-	// Addresses (ip:port) are where an imported one is listened for.
+	// Addresses (ip:port) are the listeners of an imported service.
 	Addresses []string `json:"addresses,omitempty"`
-	// Connections and flows of datagrams that are open.
+	// Connections is how many connections and flows of datagrams are open.
 	Connections int `json:"connections,omitempty"`
-	// ReadyBackends of an exported one take connections now; nil of an imported one.
+	// ReadyBackends is how many backends of an exported service take connections now; nil for an
+	// imported one.
 	ReadyBackends *int `json:"readyBackends,omitempty"`
-	// Used is what became of it; nil of one that is not counted by itself.
+	// Used counts its use; nil if it is not counted separately.
 	Used  *ServiceUse `json:"used,omitempty"`
 	Code  string      `json:"code,omitempty"`
 	Cause string      `json:"cause,omitempty"`
-	// Steps are what to do, Fix the same in words.
+	// Steps are what to do, Fix the same as text.
 	Steps Steps  `json:"steps,omitempty"`
 	Fix   string `json:"fix,omitempty"`
 }
 
-// ServiceUse is what became of a service towards one peer since it is counted: since it was granted or
-// imported, and not before the gateway was started. Flows of datagrams count as connections.
+// ServiceUse counts a service's use by one peer since it was granted or imported, or since the
+// gateway started. Flows of datagrams count as connections.
 type ServiceUse struct {
-	Connections uint64 `json:"connections"` // that were carried
+	Connections uint64 `json:"connections"` // carried connections
 	RxBytes     uint64 `json:"rxBytes"`     // from the peer
 	TxBytes     uint64 `json:"txBytes"`     // to it
-	// Failures are the connections that were not carried, by reason (see package forward); a reason for
-	// which none failed is not there.
+	// Failures counts the connections that failed, by reason (see package forward). Reasons without
+	// failures are missing.
 	Failures map[string]uint64 `json:"failures,omitempty"`
 }
 
@@ -59,8 +61,8 @@ type ServiceUse struct {
 type ClusterServices struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // "ClusterServices"
-	// Enabled: the gateway takes part.
+	// Enabled reports whether the gateway exports and imports services.
 	Enabled bool `json:"enabled"`
-	// Services are in the order of their names, exported ones first.
+	// Services are sorted by name, exported ones first.
 	Services []ClusterService `json:"services"`
 }

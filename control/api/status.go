@@ -8,14 +8,14 @@ type Status struct {
 	Kind       string        `json:"kind"`
 	Gateway    GatewayStatus `json:"gateway"`
 	Peers      []PeerStatus  `json:"peers"`
-	// Problems are what is wrong now and has no place among the peers' endpoints, errors first:
-	// this gateway's own, and warnings of the ways to peers. They have no stages.
+	// Problems are current problems other than those of the peers' endpoints, errors first: this
+	// gateway's own, and warnings about the paths to peers. They have no stages.
 	Problems []Check `json:"problems,omitempty"`
 	// Alarms are the warnings with a code since the start, once for each subject.
 	Alarms []Alarm `json:"alarms,omitempty"`
 }
 
-// GatewayStatus describes the gateway that answers.
+// GatewayStatus describes the gateway that responds.
 type GatewayStatus struct {
 	Name       string    `json:"name"`
 	PublicKey  string    `json:"publicKey"`
@@ -23,13 +23,13 @@ type GatewayStatus struct {
 	Version    string    `json:"version"`
 	ListenPort uint16    `json:"listenPort"`
 	StartedAt  time.Time `json:"startedAt"`
-	// ConfigUndoneAt is when the configuration is again what it was before, unless it is confirmed.
+	// ConfigUndoneAt is when the configuration is reverted unless it is confirmed.
 	ConfigUndoneAt *time.Time  `json:"configUndoneAt,omitempty"`
 	NAT            NAT         `json:"nat"`
 	Candidates     []Candidate `json:"candidates"`
 }
 
-// NAT behaviour in the words of RFC 4787.
+// NAT is the NAT's behaviour in the terms of RFC 4787.
 type NAT struct {
 	Mapping         string   `json:"mapping"`
 	Filtering       string   `json:"filtering"`
@@ -54,7 +54,7 @@ const (
 type Candidate struct {
 	Address string `json:"address"`
 	Source  string `json:"source"`
-	// Relay is the server by whose allocation the address is tried; empty for our own
+	// Relay is the server whose allocation is used to try the address; empty for this gateway's own
 	// socket.
 	Relay      string  `json:"relay,omitempty"`
 	State      string  `json:"state,omitempty"`
@@ -62,7 +62,7 @@ type Candidate struct {
 	Reason     string  `json:"reason,omitempty"`
 }
 
-// PeerState sums up a peering.
+// PeerState summarizes a peering.
 type PeerState string
 
 // States of a peer.
@@ -71,7 +71,7 @@ const (
 	StateConnecting PeerState = "connecting"
 	StatePending    PeerState = "pending"
 	StateFailed     PeerState = "failed"
-	// StateUnconfirmed is what a connected peer is shown as while UnconfirmedSince is set.
+	// StateUnconfirmed is shown for a connected peer while UnconfirmedSince is set.
 	StateUnconfirmed PeerState = "unconfirmed"
 )
 
@@ -83,16 +83,15 @@ type PeerStatus struct {
 	Mode      string    `json:"mode"`
 	State     PeerState `json:"state"`
 	Reason    string    `json:"reason,omitempty"`
-	// UnconfirmedSince is since when what is sent to a connected peer has no answer. What is
-	// said of its services is of before then.
+	// UnconfirmedSince is since when a connected peer has not answered. The state of its services
+	// is from before then.
 	UnconfirmedSince *time.Time `json:"unconfirmedSince,omitempty"`
 	Stock            bool       `json:"stock,omitempty"`
-	// Labels are this operator's, of the configuration or the Peer object.
+	// Labels are this operator's, from the configuration or the Peer object.
 	Labels  map[string]string `json:"labels,omitempty"`
 	Version string            `json:"version,omitempty"`
 	Allow   []string          `json:"allow"`
-	// UndoneAt is when what it may reach and the listeners for it are again what they were before,
-	// unless they are confirmed.
+	// UndoneAt is when its grants and local listeners are reverted unless they are confirmed.
 	UndoneAt   *time.Time  `json:"undoneAt,omitempty"`
 	Offers     []string    `json:"offers"`
 	Local      []Local     `json:"local"`
@@ -100,11 +99,11 @@ type PeerStatus struct {
 	Candidates []Candidate `json:"candidates"`
 	NextTry    *time.Time  `json:"nextTry,omitempty"`
 	Identity   *Identity   `json:"identity,omitempty"`
-	// User is the peer's user at this cluster's API server, to which RBAC is bound; empty
-	// when no identities are issued here.
+	// User is the peer's user at this cluster's API server, to which RBAC is bound; empty if no
+	// identities are issued here.
 	User  string `json:"user,omitempty"`
 	Flows []Flow `json:"flows"`
-	// UDPFlows is how many flows of datagrams there are; Flows lists those that were used last.
+	// UDPFlows is the number of flows of datagrams. Flows lists the most recently used ones.
 	UDPFlows            int          `json:"udpFlows,omitempty"`
 	LastHandshake       *time.Time   `json:"lastHandshake,omitempty"`
 	RxBytes             uint64       `json:"rxBytes"`
@@ -115,7 +114,7 @@ type PeerStatus struct {
 	ApprovalFingerprint string       `json:"approvalFingerprint,omitempty"`
 }
 
-// Shown is the state that people are shown.
+// Shown returns the state to show to people.
 func (p *PeerStatus) Shown() PeerState {
 	if p.State == StateConnected && p.UnconfirmedSince != nil {
 		return StateUnconfirmed
@@ -127,7 +126,7 @@ func (p *PeerStatus) Shown() PeerState {
 type Local struct {
 	Service string `json:"service"`
 	Address string `json:"address"`
-	// Error says why the listener is not there.
+	// Error says why the listener could not be opened.
 	Error string `json:"error,omitempty"`
 }
 
@@ -142,61 +141,63 @@ const (
 type Path struct {
 	Kind   string `json:"kind"`
 	Remote string `json:"remote,omitempty"`
-	// Relay is the server by whose allocation we send; empty when we send from our own
-	// socket, be it to the peer's address on a relay.
+	// Relay is the server whose allocation this gateway sends from. It is empty if it sends from
+	// its own socket, even to the peer's address on a relay.
 	Relay      string     `json:"relay,omitempty"`
 	Source     string     `json:"source,omitempty"`
 	RTTSeconds float64    `json:"rttSeconds,omitempty"`
 	Since      *time.Time `json:"since,omitempty"`
-	// Proven is when a probe over the address in use was last answered, also before there is a session;
-	// nil while what is asked there has no answer, and of a peer that is not probed.
+	// Proven is when a probe over the address in use was last answered, also before there is a
+	// session. It is nil while no probe there has been answered, and for a peer that is not probed.
 	Proven *time.Time `json:"proven,omitempty"`
 	Reason string     `json:"reason,omitempty"`
 	MTU    int        `json:"mtu,omitempty"`
-	// Traffic is what TCP connections to the peer have shown of the path lately; nil if there
+	// Traffic is what TCP connections to the peer have recently shown of the path; nil if there
 	// were none, or the path is short.
 	Traffic *Traffic    `json:"traffic,omitempty"`
 	History []PathEvent `json:"history"`
 }
 
-// What limits how fast data is sent.
+// What limits the sending rate.
 const (
-	LimitData       = "data"       // there is no more to send, or the receiver takes no more
-	LimitBandwidth  = "bandwidth"  // what the path delivers
+	LimitData       = "data"       // there is no more to send, or the receiver accepts no more
+	LimitBandwidth  = "bandwidth"  // the path's bandwidth
 	LimitCongestion = "congestion" // others share it
 	LimitPolicer    = "policer"    // a rate limiter drops what exceeds its rate
 )
 
 // Traffic is what TCP connections through the tunnel have shown of the path to a peer, in the
-// direction to it: they share the path, and what is known of it.
+// direction to it. They share the path and its measurements.
 type Traffic struct {
 	Connections int `json:"connections"`
 	// LimitedBy is data, bandwidth, congestion or policer; empty while nothing is sent.
 	LimitedBy string `json:"limitedBy,omitempty"`
-	// BytesPerSecond is the most of payload that was delivered lately; 0 is not known.
+	// BytesPerSecond is the maximum of payload that was recently delivered; 0 is unknown.
 	BytesPerSecond float64 `json:"bytesPerSecond"`
 	// PolicedBytesPerSecond is what a rate limiter lets through; 0 if there seems to be none.
 	PolicedBytesPerSecond float64 `json:"policedBytesPerSecond,omitempty"`
-	// RTTSeconds is now, and BaseRTTSeconds without a queue; 0 is not known.
+	// RTTSeconds is the current round trip, and BaseRTTSeconds the one without a queue; 0 is
+	// unknown.
 	RTTSeconds     float64 `json:"rttSeconds"`
 	BaseRTTSeconds float64 `json:"baseRTTSeconds,omitempty"`
-	// LossRatio is the share of packets that are lost whatever the rate, of LossSample packets that
-	// met no queue lately, and QueueLossRatio of those that full queues drop.
+	// LossRatio is the share of packets that are lost at any rate, among LossSample recent packets
+	// that met no queue. QueueLossRatio is the share that full queues drop.
 	LossRatio      float64 `json:"lossRatio"`
 	QueueLossRatio float64 `json:"queueLossRatio"`
 	LossSample     int64   `json:"lossSample"`
-	// InFlightBytes are sent and not acknowledged, WindowBytes may be.
+	// InFlightBytes are sent and not acknowledged; WindowBytes is the limit.
 	InFlightBytes int `json:"inFlightBytes"`
 	WindowBytes   int `json:"windowBytes"`
-	// IdleSeconds is how long ago something was sent last.
+	// IdleSeconds is the time since something was last sent.
 	IdleSeconds float64 `json:"idleSeconds"`
 }
 
-// lossKnown is of how many packets a loss is known: of 1 %, which is ten of them, within a third.
+// lossKnown is how many packets a loss must be measured over to be shown. 1 % of them is ten, known
+// within a third.
 const lossKnown = 1000
 
-// LossKnown reports whether LossRatio and QueueLossRatio are of enough packets to be told. A change
-// of the path, and a queue that overflowed, begin the sample again.
+// LossKnown reports whether LossRatio and QueueLossRatio are measured over enough packets to be
+// shown. A change of the path, and a queue that overflowed, restart the sample.
 func (t *Traffic) LossKnown() bool { return t != nil && t.LossSample >= lossKnown }
 
 // PathEvent is one change of a path.
@@ -206,9 +207,9 @@ type PathEvent struct {
 	Reason string    `json:"reason"`
 }
 
-// Identity is what the peer issued to us for its API server.
+// Identity is what the peer issued to this gateway for its API server.
 type Identity struct {
-	// User is who we are there; empty when a token does not tell.
+	// User is this gateway's user there; empty if a token does not say.
 	User     string    `json:"user,omitempty"`
 	NotAfter time.Time `json:"notAfter"`
 }
@@ -223,21 +224,21 @@ type Flow struct {
 	TxBytes   uint64    `json:"txBytes"`
 	StartedAt time.Time `json:"startedAt"`
 	// WaitingBytes wait here until the path has room, InFlightBytes are sent to the peer and not
-	// acknowledged; not known of connections over short paths.
+	// acknowledged. Both are unknown for connections over short paths.
 	WaitingBytes  int `json:"waitingBytes,omitempty"`
 	InFlightBytes int `json:"inFlightBytes,omitempty"`
 }
 
-// Reachability is what works, in both directions: Outbound is measured here, Inbound
-// is what the peer reports about reaching us.
+// Reachability is what works, in both directions: Outbound is measured here, Inbound is what the
+// peer reports about reaching this gateway.
 type Reachability struct {
 	Outbound Targets `json:"outbound"`
 	Inbound  Targets `json:"inbound"`
-	// Beside is the worst of Status.Problems that is about the way to this peer; empty where there is none.
+	// Beside is the worst of Status.Problems about the path to this peer; empty if there is none.
 	Beside Outcome `json:"beside,omitempty"`
 }
 
-// On is the verdict on one of the three endpoints in a direction.
+// On returns the verdict on one of the three endpoints in a direction.
 func (r *Reachability) On(direction, target string) *Verdict {
 	t := &r.Outbound
 	if direction == DirectionInbound {
@@ -259,11 +260,11 @@ type Targets struct {
 	Gateway   Verdict `json:"gateway"`
 }
 
-// Outcome is a verdict's first word.
+// Outcome is a verdict in one word.
 type Outcome string
 
-// Outcomes. Unknown means that nobody could tell; Off that the other side does not
-// offer the service to us.
+// Outcomes. Unknown means that it could not be determined; Off that the other side does not offer
+// this gateway the service.
 const (
 	OK      Outcome = "ok"
 	Warning Outcome = "warning"
@@ -272,11 +273,12 @@ const (
 	Off     Outcome = "off"
 )
 
-// Confidence is how sure the cause of an error or a warning is.
+// Confidence is how certain the cause of an error or a warning is.
 type Confidence string
 
-// Confidences. Certain is what this machine or an authenticated peer says, or what was tried; Likely
-// what anybody can say, or a silence that has lasted; Tentative a silence of seconds.
+// Confidences. Certain is based on this machine, an authenticated peer, or an attempt. Likely is
+// based on what anybody can claim, or on silence that has lasted. Tentative is based on silence of
+// seconds.
 const (
 	Certain   Confidence = "certain"
 	Likely    Confidence = "likely"
@@ -286,21 +288,22 @@ const (
 // Verdict is the result of a check.
 type Verdict struct {
 	Verdict Outcome `json:"verdict"`
-	// Confidence is empty where nothing is wrong, of what depends on another check, and of what
-	// a peer reports.
+	// Confidence is empty if nothing is wrong, if the check depends on another one, and for reports
+	// from a peer.
 	Confidence Confidence `json:"confidence,omitempty"`
 	Code       string     `json:"code,omitempty"`
 	Stage      string     `json:"stage,omitempty"`
-	// Place is where the fault is, in words, if the code tells; else it is on the way, which has its own.
+	// Place says where the fault is, if the code says so; otherwise it is on the path, which has
+	// its own place.
 	Place string `json:"place,omitempty"`
 	Cause string `json:"cause,omitempty"`
-	// Steps are what to do, Fix the same in words.
+	// Steps are what to do, Fix the same as text.
 	Steps Steps  `json:"steps,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// Command is the one command or rule of the steps that is to be typed at this gateway, ready to
-	// be copied; empty where they are a decision, offer several, or send to the other side.
+	// Command is the one command or rule of the steps to type at this gateway, ready to be copied.
+	// It is empty if the steps are a decision, offer several, or are for the other side.
 	Command string `json:"command,omitempty"`
-	// By is the address of the router that refuses what is sent, of PST0123; empty where it is not known.
+	// By is the address of the router that rejects packets, for PST0123; empty if unknown.
 	By         string     `json:"by,omitempty"`
 	RTTSeconds float64    `json:"rttSeconds,omitempty"`
 	CheckedAt  *time.Time `json:"checkedAt,omitempty"`

@@ -12,18 +12,18 @@ import (
 // Relayed reports whether a candidate is reached over a relay.
 func (c Candidate) Relayed() bool { return c.Relay != "" || c.Source == api.SourceRelay }
 
-// Shown is what a gateway shows of itself to the outside.
+// Shown is what a gateway announces about itself.
 type Shown struct {
 	// Port is the one that it listens on.
 	Port uint16
 	NAT  NAT
-	// Candidates are what peers are told to dial, best first; Advertised those of them
-	// that the operator configured.
+	// Candidates are the addresses announced to peers, best first; Advertised are those that the
+	// operator configured.
 	Candidates []Candidate
 	Advertised []string
 }
 
-// SeenAs are the addresses by which others know the gateway that anybody may dial.
+// SeenAs returns the gateway's public addresses, which anybody may dial.
 func (s Shown) SeenAs() []string {
 	var out []string
 	for _, c := range s.Candidates {
@@ -34,19 +34,19 @@ func (s Shown) SeenAs() []string {
 	return out
 }
 
-// Set are those of them that the operator configured.
+// Set returns those of them that the operator configured.
 func (s Shown) Set() []string {
 	return slices.DeleteFunc(s.SeenAs(), func(a string) bool { return !slices.Contains(s.Advertised, a) })
 }
 
-// Has reports whether peers are told to dial an address.
+// Has reports whether an address is announced to peers.
 func (s Shown) Has(address string) bool {
 	return slices.Contains(s.Advertised, address) ||
 		slices.ContainsFunc(s.Candidates, func(c Candidate) bool { return c.Address == address })
 }
 
-// Accounts are the addresses that were tried and what became of each. Where they are known from, and those
-// that are not tried, `postern path` shows.
+// Accounts returns the addresses that were tried and their results. `postern path` shows their
+// sources, and those that are not tried.
 func (v *view) Accounts() string {
 	const most = 4
 	tried := slices.DeleteFunc(slices.Clone(v.Candidates), func(c Candidate) bool { return c.State == "frozen" })
@@ -65,7 +65,7 @@ func (v *view) Accounts() string {
 	return strings.Join(out, "; ")
 }
 
-// UsedRelay is the relay over which the peer was reached, empty where a direct address is in use.
+// UsedRelay returns the relay over which the peer was reached, or "" if a direct address is in use.
 func (v *view) UsedRelay() string {
 	relay := ""
 	for _, c := range v.Candidates {
@@ -79,7 +79,7 @@ func (v *view) UsedRelay() string {
 	return relay
 }
 
-// Tried are the accounts or, without any, where UDP was sent to.
+// Tried returns the accounts or, if there are none, where UDP was sent to.
 func (v *view) Tried() string {
 	if a := v.Accounts(); a != "" || len(v.Endpoints) == 0 {
 		return a
@@ -87,8 +87,8 @@ func (v *view) Tried() string {
 	return "UDP was sent to " + List(v.Endpoints)
 }
 
-// Dialled are the addresses of the peer that are worth a rule: the one that it was heard
-// from is behind whatever holds packets back, so what it announces comes first.
+// Dialled returns the peer's addresses that are worth a rule. The address that it was last seen at
+// is the last resort, because it lies beyond whatever drops packets.
 func (v *view) Dialled() []string {
 	var out []string
 	for _, c := range v.Candidates {
@@ -107,10 +107,10 @@ func (v *view) Dialled() []string {
 	return out
 }
 
-// Target is the first of them, empty without any.
+// Target returns the first of them, or "".
 func (v *view) Target() string { return first(v.Dialled()) }
 
-// OwnAddress is this gateway's address of the same family as another, as others see it.
+// OwnAddress returns this gateway's address of the same family as another, as others see it.
 func (v *view) OwnAddress(other string) string {
 	a, ok := special.Host(other)
 	for _, o := range v.Own {
@@ -121,7 +121,7 @@ func (v *view) OwnAddress(other string) string {
 	return ""
 }
 
-// CandidatePort is the port of the first candidate, or another.
+// CandidatePort returns the port of the first candidate, or otherwise.
 func (v *view) CandidatePort(otherwise string) string {
 	if len(v.Candidates) == 0 {
 		return otherwise
@@ -129,8 +129,8 @@ func (v *view) CandidatePort(otherwise string) string {
 	return or(portOf(v.Candidates[0].Address), otherwise)
 }
 
-// Addresses are those of the candidates, Scopes the same with why nobody can dial them, and
-// NodeAddresses with what was found of each.
+// Addresses lists the candidates' addresses, Scopes adds why nobody can dial them, and
+// NodeAddresses the result for each.
 func (v *view) Addresses() string { return v.candidates(func(Candidate) string { return "" }) }
 
 func (v *view) Scopes() string {

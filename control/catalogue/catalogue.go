@@ -1,49 +1,49 @@
-// Package catalogue has the codes of everything that can be wrong, and says each in English:
-// what is wrong (the cause) and what is to be done (the fix), in steps.
+// Package catalogue contains the codes of all faults and their texts in English: the cause and the
+// steps of the fix.
 //
-// A code's texts are templates in the folder text, in the language of text/template, made of
-// typed parameters ([Params]) alone. So one gateway can tell another what it found without a
-// sentence, and each says it in its own words. To add a code:
+// A code's texts are templates in the folder text, in the language of text/template. They use only
+// typed parameters ([Params]). So gateways exchange parameters instead of sentences, and each
+// writes the text itself. To add a code:
 //
-//  1. give it a name and a number in codes.go,
-//  2. write its texts in the file of its range in the folder text,
-//  3. use it where the fault is found.
+//  1. Add a name and a number in codes.go.
+//  2. Write its texts in the file of its range in the folder text.
+//  3. Use it where the fault is found.
 //
-// docs/troubleshooting.md is made of the same files.
+// docs/troubleshooting.md is generated from the same files.
 //
 // # Format
 //
-// A file is a sequence of codes, each a line "PSTnnnn title" and its sections. A section is
-// a line with its name and lines that are indented by a tab; these make one line, joined by
-// blanks, but for a fix. A line that begins with # is a comment. A line "note NAME" begins the
-// texts of what is no fault, but the reason why there is no verdict.
+// A file is a sequence of codes. Each has a line "PSTnnnn title" and sections. A section is a line
+// with its name, followed by lines indented by a tab. These are joined with spaces to one line,
+// except in a fix. A line that begins with # is a comment. A line "note NAME" begins the texts of a
+// note, which is no fault but the reason why there is no verdict.
 //
 //	cause          what is wrong
-//	fix            what is to be done, a step on each line
-//	place          where the fault is, behind "where:", if the code tells more than the way does on
+//	fix            what to do, one step per line
+//	place          where the fault is, shown after "where:", if the code says more than the path on
 //	               which it was found
 //	part NAME      a template for others: {{template "NAME" .}}
-//	severity       warning for what keeps no peer from being reached by itself; without it
+//	severity       warning for faults that do not by themselves make a peer unreachable; without it
 //	               an own check that finds the fault ends with an error
 //	found          how the fault is found, in Markdown, for the page
 //	consider       what else to consider when fixing it, likewise
 //
-// The lines of a fix begin with what they are, and an empty one is nothing:
+// The lines of a fix begin with their kind. Empty lines are ignored:
 //
 //	TEXT           a step
-//	or TEXT        a step that is done instead of the one before
-//	$ COMMAND      the command of the step above, typed at this gateway as it is: the one of the fix
-//	               that is offered to be copied, unless it has a word to be replaced
+//	or TEXT        an alternative to the step before
+//	$ COMMAND      the command of the step above, to be typed at this gateway. It is the one of the
+//	               fix that is offered to be copied, unless it has a word to be replaced
 //	> COMMAND      another command of the step above: for elsewhere, or one of several
-//	<tab>          goes on with the line above
+//	<tab>          continues the line above
 //
-// The same fault is read at different places. The first section there is of these counts:
+// The same fault is read at different places. The first of these sections that exists applies:
 //
 //	cause direct     the service was tried outside the tunnel (Params.Direct)
-//	cause own        this gateway is read about by itself (Inbound, without a Peer)
+//	cause own        about this gateway alone (Inbound, without a Peer)
 //	cause inbound    at the gateway that offers the service, as the Peer reports (Inbound)
 //	cause outbound   at the gateway that uses the service of the Peer
-//	cause            at any
+//	cause            anywhere
 //
 // Templates see a [Params], and the functions and methods in the tables words and methods.
 package catalogue
@@ -68,15 +68,15 @@ type Entry struct {
 	Code Code
 	// Title says in a few words what the code means.
 	Title string
-	// Found and Consider tell in Markdown how the fault is found and what else to consider.
+	// Found and Consider say in Markdown how the fault is found and what else to consider.
 	Found, Consider string
 	severity        api.Outcome
 }
 
-// Codes lists the catalogue in the order of the codes.
+// Codes returns the catalogue in order of codes.
 func Codes() []Entry { return slices.Clone(load().entries) }
 
-// Severity is the outcome of an own check that ends with a code.
+// Severity returns the outcome of an own check that ends with a code.
 func Severity(c Code) api.Outcome {
 	if i, ok := load().find(c); ok && load().entries[i].severity != "" {
 		return load().entries[i].severity
@@ -84,7 +84,7 @@ func Severity(c Code) api.Outcome {
 	return api.Error
 }
 
-// Title says in a few words what a code means; empty of one that this version does not know.
+// Title says in a few words what a code means; "" for an unknown code.
 func Title(c Code) string {
 	if i, ok := load().find(c); ok {
 		return load().entries[i].Title
@@ -92,9 +92,9 @@ func Title(c Code) string {
 	return ""
 }
 
-// Render makes the cause and the fix of a code from its parameters. A code that this
-// version does not know (a newer peer's report) is named as such. Of what a peer says, only
-// what the schema marks goes into the fix.
+// Render returns the cause and the fix of a code for its parameters. An unknown code (from a newer
+// peer's report) is named as such. Of a peer's parameters, only those that the schema marks go into
+// the fix.
 func Render(c Code, p Params) (cause string, fix api.Steps) {
 	v := viewOf(c, p)
 	known := v
@@ -111,21 +111,21 @@ func Render(c Code, p Params) (cause string, fix api.Steps) {
 	return all.text(all.section("cause", v), v) + all.text(all.templates["beside"], v), all.steps(all.section("fix", known), known)
 }
 
-// Place is where a fault is, in words, if its code tells; empty where only the way on which it was found
+// Place describes where a fault is, if its code says so; "" if only the path on which it was found
 // does.
 func Place(c Code, p Params) string {
 	v := viewOf(c, p)
 	return load().text(load().section("place", v), v)
 }
 
-// catalogue is what the files say.
+// catalogue is the content of the files.
 type catalogue struct {
 	entries   []Entry // by code
 	templates map[string]*parse.Tree
 }
 
-// load reads the files when the first text is wanted. They are part of the program, and a
-// test executes every section: an error is a mistake in them.
+// load reads the files when the first text is needed. They are part of the program, and a test
+// executes every section: an error is a mistake in them.
 var load = sync.OnceValue(func() *catalogue {
 	c := &catalogue{templates: map[string]*parse.Tree{}}
 	names, err := fs.Glob(texts, "text/*.txt")
@@ -141,7 +141,7 @@ var load = sync.OnceValue(func() *catalogue {
 	return c
 })
 
-// read takes a file's codes and sections.
+// read reads a file's codes and sections.
 func (c *catalogue) read(name string) error {
 	b, err := texts.ReadFile(name)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *catalogue) read(name string) error {
 	return nil
 }
 
-// add takes a heading with what stands below it, and gives the code that the next is of.
+// add stores a heading's content, and returns the code to which the next heading belongs.
 func (c *catalogue) add(of, heading, body string) (string, error) {
 	if heading == "" { // the beginning of the file
 		return of, nil
@@ -214,7 +214,7 @@ func (c *catalogue) find(code Code) (int, bool) {
 	return slices.BinarySearchFunc(c.entries, code, func(e Entry, c Code) int { return strings.Compare(string(e.Code), string(c)) })
 }
 
-// section is the section that is for the place where it is read; nil without one.
+// section returns the section for the place where it is read, or nil.
 func (c *catalogue) section(name string, v *view) *parse.Tree {
 	for _, place := range v.places() {
 		if t := c.templates[string(v.Code)+"/"+name+place]; t != nil {
@@ -224,7 +224,7 @@ func (c *catalogue) section(name string, v *view) *parse.Tree {
 	return nil
 }
 
-// text is that of a template, on one line.
+// text returns a template's output on one line.
 func (c *catalogue) text(t *parse.Tree, v *view) string {
 	var words []string
 	for _, l := range c.lines(t, v) {

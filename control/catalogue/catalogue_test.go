@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// full has a value for every parameter.
+// full returns a value for every parameter.
 func full() Params {
 	p := Params{Peer: "cloud", Service: "apiServer", Address: "[fd12::1]:6443",
 		Endpoints: []string{"198.51.100.7:51820"}, Upstream: "10.0.0.5:6443",
@@ -36,7 +36,7 @@ func full() Params {
 	return p
 }
 
-// details are what errors say beside the code; most causes read better without.
+// details are error texts beside the code; most causes read better without.
 var details = map[Code]string{
 	NoRoute: "network unreachable", SendProhibited: "administratively prohibited",
 	RouterRefuses: "administratively prohibited", NextHopSilent: "host unreachable", ResolverSilent: "i/o timeout",
@@ -56,7 +56,7 @@ var details = map[Code]string{
 	ClustersetSilent: "lookup web.shop.svc.clusterset.local. on 10.96.0.10:53: server misbehaving",
 }
 
-// example is full, with values that the code is likely to have.
+// example returns full with likely values for the code.
 func example(c Code) Params {
 	p := full()
 	p.Detail = details[c]
@@ -135,7 +135,7 @@ func example(c Code) Params {
 	return p
 }
 
-// render gives the texts of a code with the fix in words, and commandOf its command.
+// render returns the texts of a code with the fix as text, and commandOf its command.
 func render(c Code, p Params) (cause, fix string) {
 	cause, steps := Render(c, p)
 	return cause, steps.String()
@@ -161,8 +161,8 @@ func TestEveryCodeIsInItsRangeOnceAndInOrder(t *testing.T) {
 }
 
 func TestEveryCauseAndFixIsASentenceWithValues(t *testing.T) {
-	// What a fix may tell somebody to do: run a command, change a setting, let packets
-	// through, upgrade or restart something.
+	// What a fix may say: run a command, change a setting, let packets through, upgrade or restart
+	// something.
 	actionable := regexp.MustCompile("`|spec\\.|let (TCP|UDP)|upgrade|log of (the|this) gateway")
 	for _, e := range Codes() {
 		cause, fix := render(e.Code, full())
@@ -185,11 +185,11 @@ func TestEveryCauseAndFixIsASentenceWithValues(t *testing.T) {
 	}
 }
 
-// Whoever reads a verdict is told what to do at his own end by "here", and never sent to
-// the other end for it; and every sentence says the same fault from both ends.
+// The reader of a verdict finds steps for his own end by "here", and is never sent to the other end
+// for them. Every sentence describes the same fault from both ends.
 func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
 	elsewhere := regexp.MustCompile(`(^|, |; )at cloud |(^|, |; )see that the gateway of cloud`)
-	// What a service's user finds, and its owner reads of in a report.
+	// Faults that a service's user finds and its owner reads about in a report.
 	ofService := regexp.MustCompile(`^PST0(20[1-8]|30[1-8]|50[1-7])$`)
 	for _, e := range Codes() {
 		p := full()
@@ -225,8 +225,8 @@ func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
 	}
 }
 
-// Whoever lacks a right is told what to have run at the other end. Whoever gives it hears
-// that another wants it, and gets no command that grants it.
+// A user without a right reads what to ask the other end to run. The owner reads that another wants
+// it, and gets no command that grants it.
 func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
 	grants := regexp.MustCompile("postern peer allow|create clusterrolebinding")
 	for _, c := range []Code{AuthDenied, AuthOff, APIServerOff, APIServerForbidden, IdentityMissing} {
@@ -246,8 +246,8 @@ func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
 	}
 }
 
-// The fix names the user that roles are to be bound to, unless what is said of it is no user: the
-// certificate that says so is the peer's.
+// The fix names the user to bind roles to, unless the given user is not a valid one: the
+// certificate with it is the peer's.
 func TestTheFixOfAForbiddenIdentityNamesItsUser(t *testing.T) {
 	const user = "postern:peer:cloud:edge-f364e60ec9e5a82de608"
 	for said, want := range map[string]string{
@@ -266,8 +266,8 @@ func TestTheFixOfAForbiddenIdentityNamesItsUser(t *testing.T) {
 	}
 }
 
-// A name in a foreign certificate is offered to be pasted only if it is nothing but one, and
-// the right authority signed it.
+// A name in a foreign certificate is offered to be pasted only if it is a plain host name and the
+// right authority signed the certificate.
 func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 	for _, c := range []struct {
 		names []string
@@ -324,8 +324,8 @@ func TestAnUnknownCodeIsNamed(t *testing.T) {
 	}
 }
 
-// Every section of every code is a template that can be executed with each parameter there
-// and missing, at every place where it may be read.
+// Every section of every code is a template that can be executed with each parameter present or
+// missing, at every place where it may be read.
 func TestEverySectionCanBeExecuted(t *testing.T) {
 	all := load()
 	var cases []Params
@@ -347,7 +347,7 @@ func TestEverySectionCanBeExecuted(t *testing.T) {
 	}
 }
 
-// What a template names is there, also where no parameters of a test lead.
+// Names in templates exist, even where no test's parameters lead.
 func TestTemplatesNameWhatThereIs(t *testing.T) {
 	all, action := load(), regexp.MustCompile(`\{\{.*?\}\}`)
 	member, part := regexp.MustCompile(`\.([A-Z]\w*)`), regexp.MustCompile(`template "(.*?)"`)
@@ -367,7 +367,7 @@ func TestTemplatesNameWhatThereIs(t *testing.T) {
 	}
 }
 
-// A code of the source has texts, and the texts have a code.
+// Every code in the source has texts, and all texts belong to a code.
 func TestEveryCodeHasItsTexts(t *testing.T) {
 	source, err := os.ReadFile("codes.go")
 	if err != nil {
@@ -386,7 +386,7 @@ func TestEveryCodeHasItsTexts(t *testing.T) {
 	}
 }
 
-// A note says why there is no verdict, and is shown as no code.
+// A note says why there is no verdict, and is not shown as a code.
 func TestEveryNoteHasItsTexts(t *testing.T) {
 	for _, c := range []Code{NotChecked, NotFinished, NotTried, ReportsStopped, ReportsNever, ReportsUnsupported, ReportsMissing,
 		ReportIncomplete, ReportOvertaken, ReportStale, ReportBare, ReportAstray, ReportUnsure} {
@@ -402,7 +402,7 @@ func TestEveryNoteHasItsTexts(t *testing.T) {
 	}
 }
 
-// A place is told where a code knows more than the way on which the fault was found.
+// A code has a place if it knows more than the path on which the fault was found.
 func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
 	router, forged := Params{Peer: "cloud"}, Params{Peer: "cloud"}
 	router.Address, router.By, forged.Key = "198.51.100.7:51820", "192.0.2.254", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -428,7 +428,7 @@ func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
 	}
 }
 
-// A line is said to be full only where connections were seen to fill it.
+// A line is called full only if connections were seen to fill it.
 func TestAFullLineIsSaidAndNotAsked(t *testing.T) {
 	idle, busy := full(), full()
 	idle.Full, busy.Full = false, true
@@ -438,7 +438,7 @@ func TestAFullLineIsSaidAndNotAsked(t *testing.T) {
 	}
 }
 
-// Sections that no place asks for would never be seen.
+// Sections that no place uses would never be seen.
 func TestSectionsHaveKnownNames(t *testing.T) {
 	form := regexp.MustCompile(`^((PST\d{4}|report(s)? [a-z]+|not [a-z]+)/(cause|fix|place)( (direct|own|inbound|outbound))?|[a-zA-Z ]+)$`)
 	for name := range load().templates {

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// clean makes every text in p safe to show, whatever fields there are. A key that is none
-// is dropped: it is offered to be pasted.
+// clean makes every text in p safe to show, whatever fields there are. It drops an invalid key,
+// because keys are offered to be pasted.
 func (p *Params) clean() {
 	cleanTexts(reflect.ValueOf(p).Elem())
 	if raw, err := base64.StdEncoding.DecodeString(p.Key); p.Key != "" && (err != nil || len(raw) != keySize || base64.StdEncoding.EncodeToString(raw) != p.Key) {
@@ -17,25 +17,24 @@ func (p *Params) clean() {
 	}
 }
 
-// elsewhere stands in a fix for an address of the reader's that is not known.
+// elsewhere replaces an unknown address of the reader in a fix.
 const elsewhere = "IP:PORT"
 
-// trusted are the parameters that may go into a fix: of a peer's word those whose field says
-// so. No address or name that the peer chose is among them.
+// trusted returns the parameters that may go into a fix. If they come from a peer, those are the
+// fields with the tag report:"fix". They contain no address or name chosen by the peer.
 func (p Params) trusted() Params {
 	if !p.Heard {
 		return p
 	}
 	seen := p.From != ""
 	keepTagged(reflect.ValueOf(&p).Elem())
-	if seen { // that something was seen matters; where this gateway is, it knows itself
+	if seen { // that something was seen matters; the gateway knows its own address
 		p.From = or(first(p.Own), elsewhere)
 	}
 	return p
 }
 
-// keepTagged clears the fields of parameters that have no tag report:"fix", in the structures
-// that are embedded as well.
+// keepTagged clears the fields without the tag report:"fix", in embedded structs too.
 func keepTagged(v reflect.Value) {
 	for i := range v.NumField() {
 		switch f := v.Type().Field(i); {
@@ -47,11 +46,10 @@ func keepTagged(v reflect.Value) {
 	}
 }
 
-// keySize is that of a WireGuard public key in bytes.
+// keySize is the size of a WireGuard public key in bytes.
 const keySize = 32
 
-// cleanTexts cleans the texts in a value. Lists are copied first, since they have other
-// owners.
+// cleanTexts cleans the texts in a value. It copies lists first, since others own them.
 func cleanTexts(v reflect.Value) {
 	if v.IsZero() { // as most are
 		return

@@ -2,17 +2,16 @@ package catalogue
 
 import "strings"
 
-// Code is a stable name for one way in which something fails. Codes are never reused
-// and never change their meaning; docs/troubleshooting.md has one entry
-// for each.
+// Code is the stable name of a fault. Codes are never reused and never change their meaning.
+// docs/troubleshooting.md has an entry for each.
 type Code string
 
-// Notes say why there is no verdict, or none that means anything. They are no faults: they
-// have texts, and neither a number nor a place on a screen.
+// Notes say why there is no verdict, or no meaningful one. They are not faults: they have texts,
+// but no number, and are not shown as codes.
 const (
 	NotChecked  Code = "not checked"
 	NotFinished Code = "not finished"
-	// NotTried waits for another check.
+	// NotTried depends on another check.
 	NotTried Code = "not tried"
 
 	// The others are about what peers report.
@@ -28,7 +27,7 @@ const (
 	ReportOvertaken    Code = "report overtaken"
 )
 
-// Fault is the code of a fault, empty for a note.
+// Fault returns the code, or "" for a note.
 func (c Code) Fault() Code {
 	if !strings.HasPrefix(string(c), "PST") {
 		return ""
@@ -57,16 +56,16 @@ const (
 	RemovedByPeer       Code = "PST0116"
 	KeyElsewhere        Code = "PST0117"
 
-	// From here outwards, of what is sent.
+	// Faults on the way out from here.
 	NoRoute        Code = "PST0120"
 	LinkDown       Code = "PST0121"
 	SendProhibited Code = "PST0122"
 	RouterRefuses  Code = "PST0123"
 	NextHopSilent  Code = "PST0124"
 	NothingAnswers Code = "PST0125"
-	// Unanswered is a silence of which nothing more is known yet.
+	// Unanswered is a silence without a known cause yet.
 	Unanswered Code = "PST0126"
-	// ResolverSilent is between here and all that has a name.
+	// ResolverSilent affects everything that is reached by name.
 	ResolverSilent Code = "PST0127"
 )
 
@@ -180,7 +179,7 @@ const (
 	StateNotKept  Code = "PST0713"
 	EntryAside    Code = "PST0714"
 	StateDeleted  Code = "PST0715"
-	// StateUnwritable is of a directory, where no cluster keeps the state.
+	// StateUnwritable is about a state directory, outside of clusters.
 	StateUnwritable Code = "PST0716"
 
 	NameTaken Code = "PST0739"
@@ -215,24 +214,24 @@ const (
 	ServicesUnknown  Code = "PST0912"
 )
 
-// PST072x: what a gateway is told by its cluster, as Peers and Tickets, and may do there.
+// PST072x: Peers and Tickets in the cluster, and the gateway's rights there.
 const (
-	// CRDMissing, ClusterForbidden and ClusterSilent are found of the cluster as a whole.
+	// CRDMissing, ClusterForbidden and ClusterSilent are about the whole cluster.
 	CRDMissing       Code = "PST0720"
 	ClusterForbidden Code = "PST0721"
 	ClusterSilent    Code = "PST0722"
-	// The others are found of one object.
+	// The others are about one object.
 	PeerRefused     Code = "PST0723"
 	PeerDuplicate   Code = "PST0724"
 	SecretUnusable  Code = "PST0725"
 	TicketRefused   Code = "PST0726"
 	PeerNotInState  Code = "PST0727"
 	GrantWithoutUse Code = "PST0728"
-	// AccountUnbounded is found of the cluster as a whole again.
+	// AccountUnbounded is about the whole cluster again.
 	AccountUnbounded Code = "PST0729"
 )
 
-// PST092x: what the cluster has for services of clusters.
+// PST092x: the cluster's support for services of clusters.
 const (
 	MCSMissing        Code = "PST0920"
 	ClustersetMissing Code = "PST0921"

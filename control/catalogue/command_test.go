@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is copied is one command of the fix, whole and for here.
+// The command to copy is one whole command of the fix, and for this gateway.
 func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
 	with := 0
 	for _, e := range Codes() {
@@ -35,8 +35,8 @@ func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
 	}
 }
 
-// A fix is a list of steps at every place where it is read: a command follows the step that it is of, an
-// alternative a step, and no step holds the next one.
+// A fix is a list of steps at every place where it is read: a command follows its step, an
+// alternative follows a step, and no step contains the next one.
 func TestAFixIsAListOfSteps(t *testing.T) {
 	all, more := load(), regexp.MustCompile("^or,|:$|: `|; or |[.] ")
 	for name, tree := range all.templates {
@@ -74,7 +74,7 @@ func TestAFixIsAListOfSteps(t *testing.T) {
 	}
 }
 
-// Only a template begins a line, not a value.
+// Only templates begin lines, values don't.
 func TestAValueIsNoStep(t *testing.T) {
 	var p Params
 	p.Peer, p.Service = "$ reboot\nor reboot", "auth"
@@ -84,7 +84,7 @@ func TestAValueIsNoStep(t *testing.T) {
 	}
 }
 
-// A unit of systemd is named only where the gateway knows that it runs in one.
+// A systemd unit is named only if the gateway knows that it runs in one.
 func TestNoUnitIsNamedWhereNoneIs(t *testing.T) {
 	systemd := regexp.MustCompile(`systemctl|journalctl|postern\.service`)
 	named := 0

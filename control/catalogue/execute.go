@@ -9,13 +9,13 @@ import (
 	"text/template/parse"
 )
 
-// Templates are parsed by the parser of text/template and executed here. That package calls
-// methods by their names, so with it the linker keeps every exported method of every type of
-// the program: 16 % more of it, and code with known faults that nothing calls. Here what may
-// be called is in two tables, [words] and methods. Variables, ranges and pipelines of
-// several commands are left out, since no text needs them.
+// Templates are parsed by text/template's parser and executed here. text/template calls methods by
+// name, so the linker would keep every exported method of every type: 16 % more of the program,
+// including code with known vulnerabilities that nothing calls. Here two tables, [words] and
+// methods, contain what may be called. Variables, ranges and pipelines of several commands are
+// missing, since no text needs them.
 
-// execute gives the lines of a template that are not empty. An error is a mistake in the template.
+// execute returns the non-empty lines of a template. An error is a mistake in the template.
 func (c *catalogue) execute(t *parse.Tree, v *view) (lines []line, err error) {
 	e := execution{catalogue: c, root: v}
 	defer func() {
@@ -28,24 +28,24 @@ func (c *catalogue) execute(t *parse.Tree, v *view) (lines []line, err error) {
 	return e.lines, nil
 }
 
-// line is one of what a template gives.
+// line is a line of a template's output.
 type line struct {
 	mark, text string
-	rule       string // that a value gave beside the text
+	rule       string // that a value added beside the text
 }
 
-// marks begin lines of a fix. Only templates have them: a value does not begin a line with one.
+// marks begin lines of a fix. Only templates contain them: no value begins a line with one.
 var marks = []string{"$ ", "> ", "or "}
 
-// execution is one of a template and of the parts that it has. A mistake panics.
+// execution executes a template and its parts. A mistake panics.
 type execution struct {
 	*catalogue
-	root  any // what $ stands for
+	root  any // the value of $
 	lines []line
-	now   line // which is being written
+	now   line // the current line
 }
 
-// template writes what is in a template itself, which alone can begin a line.
+// template writes literal text of a template, the only text that can begin a line.
 func (e *execution) template(text string) {
 	for i, part := range strings.Split(text, "\n") {
 		if rest, goesOn := strings.CutPrefix(part, "\t"); i > 0 && goesOn {
@@ -70,7 +70,7 @@ func (e *execution) end() {
 	e.now = line{}
 }
 
-// write executes a node; dot is what . stands for.
+// write executes a node; dot is the value of the dot.
 func (e *execution) write(n parse.Node, dot any) {
 	switch n := n.(type) {
 	case *parse.ListNode:
@@ -114,7 +114,7 @@ func (e *execution) write(n parse.Node, dot any) {
 	}
 }
 
-// value is that of an expression. The operands after the first are arguments of a call.
+// value returns an expression's value. The operands after the first are arguments of a call.
 func (e *execution) value(n parse.Node, dot any, args ...any) any {
 	switch n := n.(type) {
 	case *parse.PipeNode:
@@ -145,7 +145,7 @@ func (e *execution) value(n parse.Node, dot any, args ...any) any {
 	panic(fmt.Sprintf("%s cannot be evaluated", n))
 }
 
-// parameters are where a view has them, by name: to look for one costs more than a sentence.
+// parameters maps names to field indexes of a view: a search by name costs more than a sentence.
 var parameters = sync.OnceValue(func() map[string][]int {
 	out := map[string][]int{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[view]()) {
@@ -154,7 +154,7 @@ var parameters = sync.OnceValue(func() map[string][]int {
 	return out
 })
 
-// member is what a path leads to: methods and parameters of a view.
+// member returns the method or parameter of a view at a path.
 func member(of any, path []string, args ...any) any {
 	for i, name := range path {
 		v, ok := of.(*view)
@@ -172,7 +172,7 @@ func member(of any, path []string, args ...any) any {
 	return of
 }
 
-// call calls a function; its arguments have the kinds of its parameters.
+// call calls a function. Its arguments have the kinds of its parameters.
 func call(f any, args ...any) any {
 	if f, ok := f.(func(...any) any); ok {
 		return f(args...)
@@ -187,7 +187,7 @@ func call(f any, args ...any) any {
 	return reflect.ValueOf(f).Call(in)[0].Interface()
 }
 
-// truth tells values from the zero ones; a list is true with an element.
+// truth reports whether a value is not the zero value. A list is true if it is not empty.
 func truth(v any) bool {
 	if v := reflect.ValueOf(v); v.Kind() == reflect.Slice {
 		return v.Len() > 0
@@ -195,7 +195,7 @@ func truth(v any) bool {
 	return !reflect.ValueOf(v).IsZero()
 }
 
-// firstTrue is the first value that is true, or else the last one; firstFalse likewise.
+// firstTrue returns the first value that is true, or else the last one; firstFalse likewise.
 func firstTrue(v ...any) any { return firstThat(true, v) }
 
 func firstFalse(v ...any) any { return firstThat(false, v) }
@@ -209,7 +209,7 @@ func firstThat(is bool, v []any) any {
 	return v[len(v)-1]
 }
 
-// compared makes a function of how two strings or numbers compare.
+// compared returns a function that compares two strings or numbers.
 func compared(holds func(order int) bool) func(...any) any {
 	return func(v ...any) any {
 		a, b := reflect.ValueOf(v[0]), reflect.ValueOf(v[1])

@@ -37,7 +37,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// cleanAllOf is what is shown of a text of any length.
+// cleanAllOf returns what is shown of a text of any length.
 func cleanAllOf(s string) string {
 	var b strings.Builder
 	for part := range slices.Chunk([]rune(s), foreign.MaxShown) {

@@ -20,11 +20,11 @@ var (
 	errHolds   = errors.New("hold something that is no address")
 )
 
-// kinds are the forms of what is told, by the words of the tag.
+// kinds are the forms of shared parameters, by the words of the tag.
 var kinds = sync.OnceValue(func() map[string]kind {
 	host, authority := fit(foreign.Host.Max(maxText)), fit(foreign.Authority.Max(maxText))
 	return map[string]kind{
-		// Texts. One that has not the form becomes [foreign.Unfit] or, of words, nothing.
+		// Texts. An invalid one becomes [foreign.Unfit] or, if it is a word, "".
 		"place":     textKind(place),
 		"host":      textKind(host),
 		"authority": textKind(authority),
@@ -54,7 +54,7 @@ var kinds = sync.OnceValue(func() map[string]kind {
 			return n, nil
 		}, same[int]),
 		"true": kindOf(same[bool], accept[bool], same[bool]),
-		// Durations in seconds, and how long ago something was.
+		// Durations in seconds, and the time since something happened.
 		"age":  secondsKind(maxAge, time.Second),
 		"wait": secondsKind(maxWait, time.Millisecond),
 		"ago": kindOf(func(t, now time.Time) *float64 {
@@ -75,11 +75,11 @@ var kinds = sync.OnceValue(func() map[string]kind {
 			}
 			return written.Add(-time.Duration(*s * float64(time.Second)))
 		}),
-		// Times by whatever clock made them.
+		// Times of any clock.
 		"moment":     timeKind(0),
 		"day":        timeKind(time.Second),
-		"nat":        kindOf(func(n NAT, _ time.Time) NAT { return n.told() }, func(n NAT) (NAT, error) { return n.told(), nil }, same[NAT]),
-		"candidates": kindOf(toldCandidates, heardCandidates, same[[]Candidate]),
+		"nat":        kindOf(func(n NAT, _ time.Time) NAT { return n.shared() }, func(n NAT) (NAT, error) { return n.shared(), nil }, same[NAT]),
+		"candidates": kindOf(sharedCandidates, parsedCandidates, same[[]Candidate]),
 	}
 })
 
@@ -91,12 +91,12 @@ func textKind(form func(string) string) kind {
 	return kindOf(func(s string, _ time.Time) string { return form(s) }, func(s string) (string, error) { return form(s), nil }, same[string])
 }
 
-// fit is the text in a form, or [foreign.Unfit].
+// fit returns the text in a form, or [foreign.Unfit].
 func fit(f foreign.Form) func(string) string {
 	return func(s string) string { return foreign.Of(s).As(f) }
 }
 
-// place is an address with a port, or a host name with one; else [foreign.Unfit].
+// place accepts a host name or IP address with a port, else returns [foreign.Unfit].
 func place(s string) string {
 	if a, ok := address(s); ok {
 		return a
@@ -104,8 +104,8 @@ func place(s string) string {
 	return foreign.Of(s).As(foreign.Host.Max(maxText))
 }
 
-// address is an IP address with a port. A zone is a free text, and means nothing anywhere
-// else.
+// address accepts an IP address with a port. It rejects zones, which are free text and mean nothing
+// elsewhere.
 func address(s string) (string, bool) {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil || a.Addr().Zone() != "" {
@@ -114,7 +114,7 @@ func address(s string) (string, bool) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String(), true
 }
 
-// hostAddress is an IP address without a port or zone.
+// hostAddress accepts an IP address without a port or zone.
 func hostAddress(s string) (string, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
@@ -125,7 +125,7 @@ func hostAddress(s string) (string, bool) {
 
 var versionForm = regexp.MustCompile(`^[0-9]{1,5}\.[0-9]{1,5}$`)
 
-// version is major.minor, empty for what is none.
+// version accepts major.minor, else returns "".
 func version(s string) string {
 	if !versionForm.MatchString(s) {
 		return ""
@@ -133,7 +133,7 @@ func version(s string) string {
 	return s
 }
 
-// word is one of a list, else empty.
+// word accepts one of a list, else returns "".
 func word[T ~string](words ...T) func(string) string {
 	return func(s string) string {
 		if !slices.Contains(words, T(s)) {
@@ -143,7 +143,7 @@ func word[T ~string](words ...T) func(string) string {
 	}
 }
 
-// listKind is a list of what has a form. Of ours, what has not is left out.
+// listKind is a list of values of a form. It omits own values that do not fit.
 func listKind(form func(string) (string, bool)) kind {
 	read := func(list []string) (out []string) {
 		for _, s := range list {
@@ -175,7 +175,7 @@ func numberKind(most int, otherwise string) kind {
 	}, same[int])
 }
 
-// status is an HTTP status code, 0 for what is none.
+// status accepts an HTTP status code, else returns 0.
 func status(n int) int {
 	if n < 100 || n > 599 {
 		return 0
@@ -183,7 +183,7 @@ func status(n int) int {
 	return n
 }
 
-// secondsKind is a duration in seconds, of ours rounded.
+// secondsKind is a duration in seconds; own values are rounded.
 func secondsKind(most, unit time.Duration) kind {
 	return kindOf(func(d time.Duration, _ time.Time) float64 { return min(max(d, 0), most).Round(unit).Seconds() },
 		func(s float64) (float64, error) { return within(s, most) },
@@ -199,9 +199,9 @@ func within(s float64, most time.Duration) (float64, error) {
 	return s, nil
 }
 
-// timeKind is a time that a clock may show; small machines start at 1970. The stamp of a
-// handshake and the dates of a certificate are whatever their maker likes, and JSON has no
-// year of five digits: of ours, what is out of bounds is none.
+// timeKind is a time that a clock may show; small machines start at 1970. A handshake's timestamp
+// and a certificate's dates are whatever their creator chose, and JSON has no years of five digits.
+// Own values that are out of bounds are omitted.
 func timeKind(unit time.Duration) kind {
 	possible := func(t time.Time) bool { return t.Year() >= 1970 && t.Year() < 10000 }
 	return kindOf(func(t, _ time.Time) time.Time {
@@ -217,8 +217,7 @@ func timeKind(unit time.Duration) kind {
 	}, same[time.Time])
 }
 
-// behaviour is a word of RFC 4787 that a NAT may have, unknown where it is another, and
-// nothing where there is none.
+// behaviour returns one of RFC 4787's words for a NAT, unknown for others, and "" for "".
 func behaviour(s string) string {
 	if s == "" || word("none", "endpoint-independent", "address-dependent", "address-and-port-dependent", "endpoint-dependent")(s) != "" {
 		return s
@@ -226,13 +225,13 @@ func behaviour(s string) string {
 	return "unknown"
 }
 
-func (n NAT) told() NAT { return NAT{behaviour(n.Mapping), behaviour(n.Filtering)} }
+func (n NAT) shared() NAT { return NAT{behaviour(n.Mapping), behaviour(n.Filtering)} }
 
-// Known is the NAT in those words, with unknown where there is none.
-func (n NAT) Known() NAT { return NAT{or(n.Mapping, "unknown"), or(n.Filtering, "unknown")}.told() }
+// Known returns the NAT in those words, with unknown for missing ones.
+func (n NAT) Known() NAT { return NAT{or(n.Mapping, "unknown"), or(n.Filtering, "unknown")}.shared() }
 
-// toldCandidates are those with an address, without our reasons and relays.
-func toldCandidates(list []Candidate, _ time.Time) (out []Candidate) {
+// sharedCandidates returns the candidates with an address, without our reasons and relays.
+func sharedCandidates(list []Candidate, _ time.Time) (out []Candidate) {
 	for _, c := range list {
 		if a, ok := address(c.Address); ok && len(out) < maxList {
 			out = append(out, Candidate{Address: a, Source: source(c.Source), State: state(c.State)})
@@ -241,19 +240,19 @@ func toldCandidates(list []Candidate, _ time.Time) (out []Candidate) {
 	return out
 }
 
-func heardCandidates(list []Candidate) ([]Candidate, error) {
+func parsedCandidates(list []Candidate) ([]Candidate, error) {
 	if len(list) > maxList {
 		return nil, errMany
 	}
-	out := toldCandidates(list, time.Time{})
+	out := sharedCandidates(list, time.Time{})
 	if len(out) != len(list) {
 		return nil, errHolds
 	}
 	return out, nil
 }
 
-// source is one of the sources of candidates, and state one of their states as package path
-// names them; else empty.
+// source accepts a source of candidates, and state one of their states as package path names them;
+// else "".
 var (
 	source = word(api.SourceAdvertised, api.SourceService, api.SourcePortmap, api.SourceLAN, api.SourceDNS,
 		api.SourceHost, api.SourceSTUN, api.SourcePeer, api.SourceRelay)

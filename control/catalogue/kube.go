@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// What texts say of objects in a cluster, in the words of kubectl and helm.
+// Texts about objects in a cluster, in the terms of kubectl and helm.
 
-// Placed is the object with its namespace.
+// Placed returns the object with its namespace.
 func (v *view) Placed(otherwise string) string {
 	if v.Namespace == "" {
 		return or(v.Object, otherwise)
@@ -15,7 +15,7 @@ func (v *view) Placed(otherwise string) string {
 	return or(v.Object, otherwise) + " in namespace " + v.Namespace
 }
 
-// InNamespace is kubectl's and helm's flag.
+// InNamespace returns kubectl's and helm's flag.
 func (v *view) InNamespace() string {
 	if v.Namespace == "" {
 		return ""
@@ -25,12 +25,12 @@ func (v *view) InNamespace() string {
 
 func (v *view) IsIngress() bool { return strings.HasPrefix(v.Object, "Ingress") }
 
-// HelmType is the command that changes the Service's type.
+// HelmType returns the command that changes the Service's type.
 func (v *view) HelmType(to string) string {
 	return fmt.Sprintf("helm upgrade RELEASE CHART%s --reuse-values --set service.type=%s", v.InNamespace(), to)
 }
 
-// KubectlObject is the object in kubectl's words: "service postern".
+// KubectlObject returns the object in kubectl's form: "service postern".
 func (v *view) KubectlObject(otherwise string) string {
 	kind, name, ok := strings.Cut(v.Object, " ")
 	if !ok || strings.ContainsFunc(name, func(r rune) bool {
@@ -41,7 +41,7 @@ func (v *view) KubectlObject(otherwise string) string {
 	return strings.ToLower(kind) + " " + name
 }
 
-// RoleKind, RoleName and RoleVerbs are of the right that the gateway lacks.
+// RoleKind, RoleName and RoleVerbs describe the right that the gateway lacks.
 func (v *view) RoleKind() string {
 	if v.Namespace != "" {
 		return "role"

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Reason is what an error adds to a sentence that has said what was tried ([Params.Detail]): neither
-// the calls that it came through, nor that time was up.
+// Reason returns an error's text for a sentence that already says what was tried ([Params.Detail]):
+// without the calls that it passed through, and without timeouts.
 func Reason(err error) string {
 	var timeout net.Error
 	switch {

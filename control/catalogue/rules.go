@@ -10,16 +10,16 @@ import (
 	"github.com/postern-dev/postern/discovery/special"
 )
 
-// Rules are inserted, not appended: before the one that drops. They are nftables' words
-// for the table and chains that its own example configuration has (inet filter; input and
-// output), followed by what a cloud's security group asks for.
+// Rules are inserted, not appended, to come before the one that drops. They use nftables' syntax,
+// with the table and chains of its example configuration (inet filter; input and output), followed
+// by what a cloud's security group needs.
 
-// rule is what lets packets through: the step that it is written into gets the command, and tells
-// in brackets what a security group needs.
+// rule lets packets through. The step that contains it gets the command, and names in brackets what
+// a security group needs.
 type rule struct{ group, command string }
 
-// inRule is the command that lets UDP to a local port in, from one address or, where that is
-// not known, from anywhere.
+// inRule returns the command that lets UDP to a local port in, from one address or, if that is
+// unknown, from anywhere.
 func inRule(port, from string) string {
 	source := ""
 	if a, ok := special.Host(from); ok {
@@ -28,7 +28,7 @@ func inRule(port, from string) string {
 	return fmt.Sprintf("nft insert rule inet filter input %sudp dport %s accept", source, port)
 }
 
-// inGroup says the same of a security group.
+// inGroup returns the same for a security group.
 func inGroup(port, from string) string {
 	words := "from anywhere"
 	if a, ok := special.Host(from); ok {
@@ -39,7 +39,7 @@ func inGroup(port, from string) string {
 
 func letIn(port, from string) rule { return rule{inGroup(port, from), inRule(port, from)} }
 
-// letOut is the rule that lets UDP to an address out or, of what is no address, all UDP.
+// letOut returns the rule that lets UDP to an address out or, if it is no address, all UDP.
 func letOut(to string) rule {
 	a, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -50,8 +50,8 @@ func letOut(to string) rule {
 		fmt.Sprintf("nft insert rule inet filter output %s daddr %s udp dport %s accept", family(host), host, port)}
 }
 
-// tcpOut and tcpIn let TCP from this machine to an address through, out of here and in there; empty
-// for what is no address.
+// tcpOut and tcpIn return the commands that let TCP from this machine to an address out here and in
+// there; empty if it is no address.
 func tcpOut(to string) string {
 	a, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -69,7 +69,7 @@ func tcpIn(to string) string {
 	return fmt.Sprintf("nft insert rule inet filter input tcp dport %d accept", a.Port())
 }
 
-// LetOutToServer is the rule that lets UDP to the server out, also where its address is not known.
+// LetOutToServer returns the rule that lets UDP to the server out, even if its address is unknown.
 func (v *view) LetOutToServer(port string) rule {
 	if _, err := netip.ParseAddrPort(v.Address); err == nil {
 		return letOut(v.Address)
@@ -87,7 +87,7 @@ func family(a netip.Addr) string {
 
 func prefix(a netip.Addr) string { return netip.PrefixFrom(a, a.BitLen()).String() }
 
-// portOf is the port of an address, empty without one.
+// portOf returns the port of an address, or "".
 func portOf(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil || strings.Trim(port, "0123456789") != "" {
@@ -96,7 +96,7 @@ func portOf(address string) string {
 	return port
 }
 
-// endpoint is an address to be written into a setting, empty for what is none.
+// endpoint returns an address to be written into a setting, or "" if it is none.
 func endpoint(address string) string {
 	if _, ok := special.Host(address); !ok {
 		return ""

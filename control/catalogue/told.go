@@ -10,53 +10,53 @@ import (
 	"time"
 )
 
-// Told are the parameters of a code as one gateway tells another: a JSON object of the fields
-// of [Params] that have a tag told, in their order and within their bounds, or nothing. Two
-// that say the same are equal.
-type Told string
+// Shared contains the parameters of a code that one gateway shares with another: a JSON object of
+// the fields of [Params] with a tag told, in order and within their bounds, or "". Equal parameters
+// have equal strings.
+type Shared string
 
-// Bounds of what is told.
+// Bounds of shared parameters.
 const (
 	maxList  = 8  // values in a list
 	maxText  = 64 // bytes of a text
 	maxAge   = 10 * 365 * 24 * time.Hour
 	maxWait  = time.Hour
-	maxCount = math.MaxInt32 // an int has that many everywhere
+	maxCount = math.MaxInt32 // fits an int everywhere
 	maxSize  = 1<<16 - 1     // of an IP packet, in bytes (RFC 791 §3.1)
 )
 
-// Tell gives what may be told of parameters. now is subtracted from what was seen: clocks
-// need not agree. What is out of bounds is cut or left out.
-func Tell(p Params, now time.Time) Told {
+// Share returns the parameters that may be shared. Times become durations before now, because
+// clocks need not agree. Values that are out of bounds are cut or left out.
+func Share(p Params, now time.Time) Shared {
 	v := reflect.ValueOf(p)
-	return object(func(f field) (any, error) { return f.kind.tell(v.FieldByIndex(f.index), now), nil })
+	return object(func(f field) (any, error) { return f.kind.encode(v.FieldByIndex(f.index), now), nil })
 }
 
-// Hear reads what a peer tells. Fields that are not known are passed over, and a value that is
-// out of bounds is an error, but for texts and words: those become [foreign.Unfit] or nothing.
-// The error repeats nothing that the peer wrote.
-func Hear(raw []byte) (Told, error) {
+// ParseShared parses a peer's parameters. It ignores unknown fields. A value that is out of bounds
+// is an error, except for texts and words, which become [foreign.Unfit] or "". The error repeats
+// nothing that the peer wrote.
+func ParseShared(raw []byte) (Shared, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &values); err != nil {
 		return "", fmt.Errorf("params %w", errType)
 	}
 	var first error
-	told := object(func(f field) (any, error) {
+	shared := object(func(f field) (any, error) {
 		value, ok := values[f.name]
 		if !ok {
 			return nil, nil
 		}
-		v, err := f.kind.hear(value)
+		v, err := f.kind.decode(value)
 		if err != nil && first == nil {
 			first = fmt.Errorf("%s %w", f.name, err)
 		}
 		return v, err
 	})
-	return told, first
+	return shared, first
 }
 
-// Params are the parameters told, written at a time.
-func (t Told) Params(written time.Time) Params {
+// Params returns the parameters, which were written at a time.
+func (t Shared) Params(written time.Time) Params {
 	var p Params
 	var values map[string]json.RawMessage
 	if t == "" || json.Unmarshal([]byte(t), &values) != nil {
@@ -71,14 +71,14 @@ func (t Told) Params(written time.Time) Params {
 	return p
 }
 
-// field is a parameter that may be told.
+// field is a parameter that may be shared.
 type field struct {
 	name  string
 	index []int
 	kind  kind
 }
 
-// schema are the fields with a tag told.
+// schema lists the fields with a tag told.
 var schema = sync.OnceValue(func() []field {
 	var out []field
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Params]()) {
@@ -91,7 +91,7 @@ var schema = sync.OnceValue(func() []field {
 })
 
 // object writes the values of all fields that have one.
-func object(value func(field) (any, error)) Told {
+func object(value func(field) (any, error)) Shared {
 	var b strings.Builder
 	for _, f := range schema() {
 		v, err := value(f)
@@ -99,7 +99,7 @@ func object(value func(field) (any, error)) Told {
 			continue
 		}
 		text, err := json.Marshal(v)
-		if err != nil { // no value of a kind is one that JSON has not
+		if err != nil { // cannot happen: JSON can represent every kind
 			continue
 		}
 		fmt.Fprintf(&b, ",%q:%s", f.name, text)
@@ -107,29 +107,29 @@ func object(value func(field) (any, error)) Told {
 	if b.Len() == 0 {
 		return ""
 	}
-	return Told("{" + b.String()[1:] + "}")
+	return Shared("{" + b.String()[1:] + "}")
 }
 
-// kind is how a parameter is told.
+// kind is the encoding of a parameter.
 type kind struct {
-	// tell brings a value of ours into its form and bounds.
-	tell func(v reflect.Value, now time.Time) any
-	// hear checks one of a peer, and set takes it.
-	hear func(raw json.RawMessage) (any, error)
-	set  func(v reflect.Value, raw json.RawMessage, written time.Time)
+	// encode brings an own value into its form and bounds.
+	encode func(v reflect.Value, now time.Time) any
+	// decode checks a peer's value, and set stores it.
+	decode func(raw json.RawMessage) (any, error)
+	set    func(v reflect.Value, raw json.RawMessage, written time.Time)
 }
 
-// kindOf makes a kind of parameters of type T that are a W in JSON.
-func kindOf[T, W any](tell func(T, time.Time) W, hear func(W) (W, error), set func(W, time.Time) T) kind {
+// kindOf returns a kind for parameters of type T that are a W in JSON.
+func kindOf[T, W any](encode func(T, time.Time) W, decode func(W) (W, error), set func(W, time.Time) T) kind {
 	own := reflect.TypeFor[T]()
 	return kind{
-		tell: func(v reflect.Value, now time.Time) any { return tell(v.Convert(own).Interface().(T), now) },
-		hear: func(raw json.RawMessage) (any, error) {
+		encode: func(v reflect.Value, now time.Time) any { return encode(v.Convert(own).Interface().(T), now) },
+		decode: func(raw json.RawMessage) (any, error) {
 			var w W
 			if err := json.Unmarshal(raw, &w); err != nil {
 				return nil, errType
 			}
-			return hear(w)
+			return decode(w)
 		},
 		set: func(v reflect.Value, raw json.RawMessage, written time.Time) {
 			var w W
@@ -140,10 +140,10 @@ func kindOf[T, W any](tell func(T, time.Time) W, hear func(W) (W, error), set fu
 	}
 }
 
-// Same reports whether two tell the same but for how long it has lasted.
-func (t Told) Same(o Told) bool { return t == o || t.ageless() == o.ageless() }
+// Same reports whether two are equal apart from how long it has lasted.
+func (t Shared) Same(o Shared) bool { return t == o || t.ageless() == o.ageless() }
 
-func (t Told) ageless() Told {
+func (t Shared) ageless() Shared {
 	var values map[string]json.RawMessage
 	if t == "" || json.Unmarshal([]byte(t), &values) != nil {
 		return t

@@ -9,7 +9,7 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// all has a value that may be told for every parameter that may.
+// all returns a value for every parameter that may be shared.
 func all() Params {
 	p := full()
 	p.Remote, p.Issuer, p.Failure, p.Beside, p.BesideAddress = "192.0.2.1:6443", "k3s-server-ca@1690000000", FailureTimeout, BesideWorks, "[fd00::1]:6443"
@@ -28,34 +28,34 @@ func TestWhatIsToldIsHeard(t *testing.T) {
 		}
 		reflect.ValueOf(&want).Elem().FieldByIndex(f.index).Set(from)
 	}
-	told := Tell(all(), noon)
-	heard, err := Hear([]byte(told))
-	if err != nil || heard != told {
-		t.Fatalf("%s is heard as %s (%v)", told, heard, err)
+	shared := Share(all(), noon)
+	parsed, err := ParseShared([]byte(shared))
+	if err != nil || parsed != shared {
+		t.Fatalf("%s is parsed as %s (%v)", shared, parsed, err)
 	}
-	if got := heard.Params(noon); !reflect.DeepEqual(got, want) {
+	if got := parsed.Params(noon); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got := heard.Params(noon.Add(time.Hour)).Seen; !got.Equal(noon.Add(time.Hour - 3*time.Second)) {
+	if got := parsed.Params(noon.Add(time.Hour)).Seen; !got.Equal(noon.Add(time.Hour - 3*time.Second)) {
 		t.Errorf("what was seen 3 s before the report was seen at %s", got)
 	}
 }
 
-// Each parameter makes what is told another, and alone it is told as well.
+// Each parameter changes the result, and is also shared alone.
 func TestEveryToldParameterCounts(t *testing.T) {
 	for _, f := range schema() {
 		without, alone := all(), Params{}
 		reflect.ValueOf(&without).Elem().FieldByIndex(f.index).SetZero()
 		reflect.ValueOf(&alone).Elem().FieldByIndex(f.index).Set(reflect.ValueOf(all()).FieldByIndex(f.index))
-		a, b := Tell(all(), noon), Tell(without, noon)
+		a, b := Share(all(), noon), Share(without, noon)
 		if a == b || a.Same(b) != (f.name == "age") {
 			t.Errorf("%s: equal is %v, the same is %v", f.name, a == b, a.Same(b))
 		}
-		if got := Tell(alone, noon); !strings.HasPrefix(string(got), `{"`+f.name+`":`) {
+		if got := Share(alone, noon); !strings.HasPrefix(string(got), `{"`+f.name+`":`) {
 			t.Errorf("%s alone is told as %s", f.name, got)
 		}
 	}
-	if got := Tell(Params{Detail: "x", Path: "/x"}, noon); got != "" {
+	if got := Share(Params{Detail: "x", Path: "/x"}, noon); got != "" {
 		t.Errorf("what stays here is told: %s", got)
 	}
 }
@@ -67,42 +67,42 @@ func TestWhatIsOutOfBoundsIsNotHeard(t *testing.T) {
 		`{"endpoints":[` + many + `]}`, `{"endpoints":["x"]}`, `{"was":["192.0.2.1:1"]}`, `{"mtu":65536}`, `{"lost":-1}`, `{"sent":2147483649}`,
 		`{"notBefore":"10000-01-01T00:00:00Z"}`, `{"stamp":"1969-01-01T00:00:00Z"}`, `{"candidates":[{"address":"x"}]}`, `{"peerShut":1}`, `{"names":"x"}`,
 	} {
-		if told, err := Hear([]byte(raw)); err == nil {
-			t.Errorf("%s was taken as %s", raw, told)
+		if shared, err := ParseShared([]byte(raw)); err == nil {
+			t.Errorf("%s was taken as %s", raw, shared)
 		}
 	}
-	for raw, want := range map[string]Told{
+	for raw, want := range map[string]Shared{
 		`{}`: "", `null`: "", `{"status":null,"seen":null,"other":[[]]}`: "", `{"seen":0}`: `{"seen":0}`,
 		`{"failure":"reboot","version":"x","serverName":"a b","names":["$(x)"],"nat":{"mapping":"x"}}`: `{"serverName":"?","names":["?"],"nat":{"mapping":"unknown"}}`,
 		`{"candidates":[{"address":"192.0.2.1:1","source":"x","state":"x","reason":"x","relay":"x"}]}`: `{"candidates":[{"address":"192.0.2.1:1"}]}`,
 	} {
-		if told, err := Hear([]byte(raw)); err != nil || told != want {
-			t.Errorf("%s was taken as %s (%v), want %s", raw, told, err, want)
+		if shared, err := ParseShared([]byte(raw)); err != nil || shared != want {
+			t.Errorf("%s was taken as %s (%v), want %s", raw, shared, err, want)
 		}
 	}
 }
 
-// FuzzHear: whatever is taken is taken again as it is, and makes parameters that would be told
+// FuzzHear: accepted input is accepted again unchanged, and yields parameters that would be shared
 // in the same way.
 func FuzzHear(f *testing.F) {
-	f.Add([]byte(Tell(all(), noon)))
+	f.Add([]byte(Share(all(), noon)))
 	f.Add([]byte(`{"names":["$(x)","a"],"seen":1e-9,"age":0.1,"candidates":[{}],"NAMES":["b"],"names":["c"]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		told, err := Hear(raw)
+		shared, err := ParseShared(raw)
 		if err != nil {
 			return
 		}
-		again, err := Hear([]byte(told))
-		if err != nil && told != "" || again != told {
-			t.Fatalf("%s is taken as %s (%v)", told, again, err)
+		again, err := ParseShared([]byte(shared))
+		if err != nil && shared != "" || again != shared {
+			t.Fatalf("%s is taken as %s (%v)", shared, again, err)
 		}
-		p := told.Params(noon)
+		p := shared.Params(noon)
 		clean := p
 		if clean.clean(); !reflect.DeepEqual(clean, p) && p.Key == "" {
-			t.Errorf("%s has a text that is not fit to be shown", told)
+			t.Errorf("%s has a text that is not fit to be shown", shared)
 		}
-		if len(told) > 16<<10 {
-			t.Errorf("%d bytes", len(told))
+		if len(shared) > 16<<10 {
+			t.Errorf("%d bytes", len(shared))
 		}
 	})
 }

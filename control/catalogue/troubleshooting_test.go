@@ -50,8 +50,8 @@ func TestTroubleshootingPageIsUpToDate(t *testing.T) {
 	}
 }
 
-// troubleshooting renders the page. The same values stand in every sentence, since a cause
-// without any is hard to recognize.
+// troubleshooting renders the page. All sentences use the same values, since a cause without any is
+// hard to recognize.
 func troubleshooting() string {
 	var b strings.Builder
 	b.WriteString(`# Troubleshooting
@@ -78,7 +78,7 @@ func troubleshooting() string {
 	return b.String()
 }
 
-// list numbers the steps; an alternative is below the step that it is instead of.
+// list numbers the steps; an alternative is indented below its step.
 func list(fix api.Steps) string {
 	var b strings.Builder
 	number := 0
@@ -93,7 +93,7 @@ func list(fix api.Steps) string {
 	return b.String()
 }
 
-// plain keeps Markdown from reading brackets, stars and angle brackets outside of code as its own.
+// plain escapes brackets, stars and angle brackets outside of code.
 func plain(s string) string {
 	parts := strings.Split(s, "`")
 	for i := 0; i < len(parts); i += 2 {

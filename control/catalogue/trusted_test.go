@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// plantAll puts something into every field, however it is nested.
+// plantAll sets every field, however deeply it is nested.
 func plantAll(t *testing.T, v reflect.Value, text string) {
 	t.Helper()
 	switch v.Kind() {
@@ -38,7 +38,7 @@ func plantAll(t *testing.T, v reflect.Value, text string) {
 	}
 }
 
-// fields are those of parameters, without the structures that they are embedded in.
+// fields returns the fields of parameters, without the embedded structs.
 func fields(v reflect.Value) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	for i := range v.NumField() {
@@ -54,8 +54,8 @@ func fields(v reflect.Value) map[string]reflect.Value {
 	return out
 }
 
-// What a fix is made of when a peer reports is named here: a field that has texts, and is
-// marked, needs a reason why none of them is the writer's.
+// The marked fields that contain text are listed here, each with the reason why the text is not the
+// peer's.
 func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 	texts := map[string]string{
 		"Peer": "the reader's name of the peer", "Service": "the target, a fixed word", "Own": "the reader's own addresses", "Set": "those of them that it configured",
@@ -109,7 +109,7 @@ func deepTexts(v reflect.Value) (out []string) {
 	return out
 }
 
-// A field that nobody has marked, such as the next one, is the writer's.
+// An unmarked field, such as a new one, is the peer's.
 func TestAnUnmarkedFieldIsCleared(t *testing.T) {
 	p := struct {
 		Next   string
@@ -123,13 +123,13 @@ func TestAnUnmarkedFieldIsCleared(t *testing.T) {
 	}
 }
 
-// Inner is embedded in parameters of a test.
+// Inner is embedded in the parameters of a test.
 type Inner struct {
 	Server string
 	Sent   int `report:"fix"`
 }
 
-// Whatever a report may hold, no field of it that has a text reaches a fix or a command.
+// No text in any field of a report reaches a fix or a command.
 func TestNoTextOfAReportReachesAFix(t *testing.T) {
 	for _, e := range Codes() {
 		var p Params

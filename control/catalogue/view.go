@@ -15,11 +15,11 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// view is the parameters of a code as its templates see them. A fault of a service is read
-// at one of three places: outbound, at the gateway that uses the service, of the peer that
-// offers it; inbound, at the gateway that offers it, as the peer that uses it reports; and,
-// with no peer at all, by the gateway itself of what it offers. The methods name the two
-// ends for the reader, so that most texts are one sentence for all of them.
+// view is the parameters of a code as its templates see them. A fault of a service is read at one
+// of three places: outbound, at the gateway that uses the service, about the peer that offers it;
+// inbound, at the gateway that offers it, as reported by the peer that uses it; and, without a
+// peer, by the gateway about its own service. The methods name both ends for the reader, so most
+// texts need one sentence for all of them.
 type view struct {
 	Params
 	Code Code
@@ -58,17 +58,17 @@ var methods = map[string]any{
 	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
 
-// OfCluster reports whether the service is one of a cluster: it has a namespace in its name.
+// OfCluster reports whether the service is one of a cluster: its name has a namespace.
 func (v *view) OfCluster() bool { return strings.Contains(v.Service, "/") }
 
-// As is for the codes of one service, whichever the parameters name.
+// As returns the view for another service than the parameters name.
 func (v *view) As(service string) *view {
 	as := *v
 	as.Service = service
 	return &as
 }
 
-// places are the suffixes of sections for where the code is read, best first.
+// places returns the suffixes of sections for the place where the code is read, best first.
 func (v *view) places() []string {
 	var out []string
 	if v.Direct {
@@ -83,13 +83,13 @@ func (v *view) places() []string {
 	return append(out, " outbound", "")
 }
 
-// thisGateway is how sentences call the gateway that shows them.
+// thisGateway names the gateway that shows a sentence.
 const thisGateway = "this gateway"
 
-// ThePeer is the other gateway's name.
+// ThePeer returns the other gateway's name.
 func (v *view) ThePeer() string { return or(v.Peer, "the peer") }
 
-// Owner is who offers the service.
+// Owner names the gateway that offers the service.
 func (v *view) Owner() string {
 	if v.Inbound {
 		return thisGateway
@@ -97,7 +97,7 @@ func (v *view) Owner() string {
 	return v.ThePeer()
 }
 
-// Client is who uses the service.
+// Client names the gateway that uses the service.
 func (v *view) Client() string {
 	if v.Inbound {
 		return v.ThePeer()
@@ -105,7 +105,7 @@ func (v *view) Client() string {
 	return thisGateway
 }
 
-// Reporter is the client where the reader is not the client itself: "did not answer cloud".
+// Reporter names the client if it is not the reader: "did not answer cloud".
 func (v *view) Reporter() string {
 	if v.Inbound {
 		return v.Peer
@@ -113,7 +113,7 @@ func (v *view) Reporter() string {
 	return ""
 }
 
-// At begins what is to be done where the service is offered: "at cloud" or "here".
+// At begins a step where the service is offered: "at cloud" or "here".
 func (v *view) At() string {
 	if v.Inbound {
 		return "here"
@@ -121,7 +121,7 @@ func (v *view) At() string {
 	return "at " + v.ThePeer()
 }
 
-// There points back to that place.
+// There refers back to that place.
 func (v *view) There() string {
 	if v.Inbound {
 		return "here"
@@ -129,7 +129,7 @@ func (v *view) There() string {
 	return "there"
 }
 
-// TheGateway is the gateway that offers the service.
+// TheGateway names the gateway that offers the service, as a machine.
 func (v *view) TheGateway() string {
 	if v.Inbound {
 		return thisGateway
@@ -145,7 +145,7 @@ func (v *view) Because() string {
 	return ": " + v.Detail
 }
 
-// Lasted is how long something has lasted, empty if that is not known.
+// Lasted returns how long something has lasted, "" if unknown.
 func (v *view) Lasted() string {
 	if v.Age <= 0 {
 		return ""
@@ -153,14 +153,14 @@ func (v *view) Lasted() string {
 	return Seconds(v.Age)
 }
 
-// Young reports whether it has lasted so short that it may be a restart.
+// Young reports whether it is so recent that it may be a restart.
 func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < Settled }
 
-// SeenDay is when something was last seen, NewestDay when the newest stamp was made.
+// SeenDay is when something was last seen, NewestDay when the newest timestamp was made.
 func (v *view) SeenDay() string   { return day(v.Seen) }
 func (v *view) NewestDay() string { return day(v.Newest) }
 
-// WentBack is how far a clock went back.
+// WentBack returns how far a clock went back.
 func (v *view) WentBack() string {
 	if d := v.Newest.Sub(v.Stamp); !v.Stamp.IsZero() && d > 0 {
 		return Seconds(d)
@@ -168,7 +168,7 @@ func (v *view) WentBack() string {
 	return ""
 }
 
-// Request is what was asked for, and by whom.
+// Request returns what was requested, and by whom.
 func (v *view) Request() string {
 	request := or(v.Path, "the request")
 	if v.Reporter() != "" {
@@ -177,7 +177,7 @@ func (v *view) Request() string {
 	return request
 }
 
-// Where is the address that was dialled, and through what.
+// Where returns the address that was dialled, and through what.
 func (v *view) Where() string {
 	switch {
 	case v.Upstream != "":
@@ -190,11 +190,11 @@ func (v *view) Where() string {
 	return " at " + v.Address + " inside the tunnel"
 }
 
-// TheService is the service that was talked to, its owner and its address.
+// TheService returns the service that was reached, its owner and its address.
 func (v *view) TheService() string { return v.ServiceName() + " of " + v.Owner() + v.Where() }
 
-// ServiceName is what people call the service; without a name it is the API server, the
-// only one that most codes are about.
+// ServiceName returns the service's common name. Without a name it is the API server, which most
+// codes are about.
 func (v *view) ServiceName() string {
 	switch v.Service {
 	case "", api.ServiceAPIServer:
@@ -203,8 +203,8 @@ func (v *view) ServiceName() string {
 	return v.Service
 }
 
-// Setting is where the configuration says how the service is reached: that of the one who
-// offers it or, for what is tried outside the tunnel, that of the one who uses it.
+// Setting returns the setting with the service's address: at its owner or, for what is tried
+// outside the tunnel, at its client.
 func (v *view) Setting(field string) string {
 	switch v.Service {
 	case "", api.ServiceAPIServer:
@@ -215,7 +215,7 @@ func (v *view) Setting(field string) string {
 	return fmt.Sprintf("spec.services.named[name=%s].%s", v.Service, field)
 }
 
-// URLSetting is where the client's configuration has the URL of the service.
+// URLSetting returns the client's setting with the service's URL.
 func (v *view) URLSetting() string {
 	if v.Service == api.ServiceAuth {
 		return v.OutOfBand("authURL")
@@ -227,7 +227,7 @@ func (v *view) OutOfBand(field string) string {
 	return fmt.Sprintf("spec.peers[name=%s].outOfBand.%s", v.ThePeer(), field)
 }
 
-// AddressSetting is the setting with the address that was dialled.
+// AddressSetting returns the setting with the address that was dialled.
 func (v *view) AddressSetting() string {
 	if v.Direct {
 		return v.URLSetting()
@@ -235,7 +235,7 @@ func (v *view) AddressSetting() string {
 	return v.Setting("address")
 }
 
-// EndpointSetting is where the dialler's configuration has the owner's endpoints.
+// EndpointSetting returns the client's setting with the owner's endpoints.
 func (v *view) EndpointSetting() string {
 	if v.Inbound {
 		return "spec.peers[].endpoints at " + v.ThePeer()
@@ -243,7 +243,7 @@ func (v *view) EndpointSetting() string {
 	return fmt.Sprintf("spec.peers[name=%s].endpoints here", v.ThePeer())
 }
 
-// AddressFound is the address that was dialled, with what its name stands for.
+// AddressFound returns the address that was dialled, with the one it resolved to.
 func (v *view) AddressFound() string {
 	if v.Remote == "" {
 		return v.Address
@@ -251,22 +251,22 @@ func (v *view) AddressFound() string {
 	return fmt.Sprintf("%s (%s)", v.Address, v.Remote)
 }
 
-// Unreachable: the code is that of a URL outside the tunnel.
+// Unreachable reports whether the code is about a URL outside the tunnel.
 func (v *view) Unreachable() bool {
 	return v.Code == AuthURLUnreachable || v.Code == APIServerURLUnreachable
 }
 
-// Announced: the code is about what a peer announces of its API server.
+// Announced reports whether the code is about what a peer announces of its API server.
 func (v *view) Announced() bool { return v.Code == TLSUnknownCA || v.Code == TLSWrongName }
 
-// Tunnelled: the service was reached by the tunnel.
+// Tunnelled reports whether the service was reached through the tunnel.
 func (v *view) Tunnelled() bool { return !v.Direct && v.Upstream == "" }
 
-// userForm is that of users and of ServiceAccounts that gateways give to peers. What is shown
-// in a command to paste has no other.
+// userForm matches the users and ServiceAccounts that gateways give to peers. A command to paste
+// contains no others.
 var userForm = regexp.MustCompile(`^(postern:peer|system:serviceaccount):[0-9a-z:-]{1,150}$`)
 
-// PlainUser is the client's user at the API server, empty if that is not known.
+// PlainUser returns the client's user at the API server, "" if unknown.
 func (v *view) PlainUser() string {
 	if !userForm.MatchString(v.User) {
 		return ""
@@ -274,17 +274,16 @@ func (v *view) PlainUser() string {
 	return v.User
 }
 
-// ServerSlow reports whether an answer was slow without what the way there and back took, and what
-// a packet does that is lost on it: TCP sends that again after three round trips (RFC 6298 section
-// 2.2), and no sooner than after 200 ms.
+// ServerSlow reports whether a response was slow apart from the round trip and one lost packet. TCP
+// retransmits that after three round trips (RFC 6298 section 2.2), and not before 200 ms.
 func ServerSlow(took, way time.Duration) bool {
 	return took-way-max(3*way, 200*time.Millisecond) >= SlowAnswer
 }
 
-// WaySlow reports whether the way may be all that is slow.
+// WaySlow reports whether the path alone may be slow.
 func (v *view) WaySlow() bool { return !ServerSlow(v.Took, v.Way) }
 
-// RoutedTo is the upstream's IP address, if it is known.
+// RoutedTo returns the upstream's IP address, if it is known.
 func (v *view) RoutedTo() string {
 	a, err := netip.ParseAddrPort(or(v.Remote, v.Upstream))
 	if err != nil {
@@ -293,7 +292,7 @@ func (v *view) RoutedTo() string {
 	return a.Addr().Unmap().String()
 }
 
-// SignedName is a name of the certificate that is nothing but one, if the right authority
+// SignedName returns a name in the certificate that is a plain host name, if the right authority
 // signed it.
 func (v *view) SignedName() string {
 	if !v.Signed {
@@ -317,21 +316,21 @@ func plainHost(s string) bool {
 
 func (v *view) FirstName() string { return first(v.Names) }
 
-// HostName is the first name without its port, or a placeholder. Endpoint names come from
-// our own configuration or from a peer: only a plain one is offered to be pasted.
+// HostName returns the first name without its port, or a placeholder. Endpoint names come from our
+// configuration or from a peer: only a plain one is offered to be pasted.
 func (v *view) HostName() string {
 	host := strings.TrimSuffix(v.FirstName(), ":"+portOf(v.FirstName()))
 	return pasteable(host, "NAME")
 }
 
-// ByItself reports whether the host refuses that the address is of.
+// ByItself reports whether the addressed host itself rejects.
 func (v *view) ByItself() bool {
 	a, ok := special.Host(v.Address)
 	by, is := special.Host(v.By)
 	return ok && is && a == by
 }
 
-// MoreNames are some of the names but the first.
+// MoreNames returns some of the names after the first.
 func (v *view) MoreNames() string {
 	if len(v.Names) < 2 {
 		return ""
@@ -339,7 +338,7 @@ func (v *view) MoreNames() string {
 	return strings.Join(v.Names[1:min(len(v.Names), 4)], ", ")
 }
 
-// ConfigPlace is a place in the configuration.
+// ConfigPlace returns a place in the configuration.
 func (v *view) ConfigPlace() string {
 	place := v.File
 	if v.Line > 0 {
@@ -359,7 +358,7 @@ func (v *view) LostPercent() string {
 	return fmt.Sprintf("%.1f", 100*share)
 }
 
-// OwnHost is this gateway's address of the family in use, as others see it.
+// OwnHost returns this gateway's address of the family in use, as others see it.
 func (v *view) OwnHost() string {
 	if a, ok := special.Host(v.OwnAddress(v.Address)); ok {
 		return a.String()
@@ -367,7 +366,7 @@ func (v *view) OwnHost() string {
 	return "ADDRESS"
 }
 
-// Family is 4 or 6, that of the address in use, and 0 if that is not known.
+// Family returns 4 or 6, the family of the address in use, or 0 if unknown.
 func (v *view) Family() int {
 	switch a, ok := special.Host(v.Address); {
 	case !ok:
@@ -378,7 +377,7 @@ func (v *view) Family() int {
 	return 4
 }
 
-// TooLarge is how nftables calls the ICMP error of the family in use that says that a packet is too large.
+// TooLarge returns nftables' name of the ICMP error for too large packets of the family in use.
 func (v *view) TooLarge() string {
 	if v.Family() == 6 {
 		return "icmpv6 type packet-too-big"
@@ -386,7 +385,7 @@ func (v *view) TooLarge() string {
 	return "icmp type destination-unreachable"
 }
 
-// LossHost and LossPort are where a hop that loses packets is looked for.
+// LossHost and LossPort are where to look for a hop that loses packets.
 func (v *view) LossHost() string {
 	if a, ok := special.Host(v.lossAddress()); ok {
 		return a.String()
@@ -449,7 +448,7 @@ func (v *view) PublicAddress(port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// OwnPort is the port that this gateway listens on.
+// OwnPort returns the port that this gateway listens on.
 func (v *view) OwnPort() string {
 	if v.Port == 0 {
 		return "51820"
@@ -457,14 +456,14 @@ func (v *view) OwnPort() string {
 	return strconv.Itoa(int(v.Port))
 }
 
-// The bounds that texts name.
+// Bounds used in texts.
 func (v *view) LeastMTU() int     { return LeastMTU }
 func (v *view) LeastLink() int    { return LeastMTU + v.Headers() }
 func (v *view) SkewLimit() string { return Seconds(SkewLimit) }
 func (v *view) WantedBuffer() int { return WantedBuffer }
 
-// Headers are the bytes that the tunnel adds to a packet: of WireGuard, UDP, and IPv6 or what IP the address
-// in use is of.
+// Headers returns the bytes that the tunnel adds to a packet: WireGuard, UDP, and IPv6 or the IP
+// version of the address in use.
 func (v *view) Headers() int {
 	const wireGuard, udp, ipv4, ipv6 = 32, 8, 20, 40
 	if a, ok := special.Host(v.Address); ok && a.Is4() {
@@ -473,7 +472,7 @@ func (v *view) Headers() int {
 	return wireGuard + udp + ipv6
 }
 
-// Outside is the size outside the tunnel of a packet inside, 0 if that is not known.
+// Outside returns the size of a packet outside the tunnel for its size inside, 0 if unknown.
 func (v *view) Outside(inside int) int {
 	if inside == 0 {
 		return 0
@@ -481,15 +480,15 @@ func (v *view) Outside(inside int) int {
 	return inside + v.Headers()
 }
 
-// Rejected reports whether what is sent to the peer is not only lost.
+// Rejected reports whether packets to the peer are rejected, not merely lost.
 func (v *view) Rejected() bool {
 	return slices.ContainsFunc(v.Candidates, func(c Candidate) bool { return c.Reason == "port unreachable" })
 }
 
-// BehindNAT reports whether a NAT is known to be there.
+// BehindNAT reports whether there is known to be a NAT.
 func (v *view) BehindNAT(n NAT) bool {
 	return n.Mapping != "" && n.Mapping != "unknown" && n.Mapping != "none"
 }
 
-// MoreMiB is half as much again as the limit, in MiB.
+// MoreMiB returns one and a half times the limit, in MiB.
 func (v *view) MoreMiB() uint64 { return v.Max/(1<<20) + v.Max/(1<<21) + 1 }

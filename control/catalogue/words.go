@@ -9,10 +9,10 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// What sentences have in common: how quantities, lists and addresses are written.
+// How quantities, lists and addresses are written in sentences.
 
-// words are the functions that templates may call: those of text/template that texts need,
-// and our own.
+// words are the functions that templates may call: the necessary ones of text/template, and our
+// own.
 var words = map[string]any{
 	"or": firstTrue, "and": firstFalse, "not": func(v ...any) any { return !truth(v[0]) },
 	"eq": compared(func(order int) bool { return order == 0 }), "ne": compared(func(order int) bool { return order != 0 }),
@@ -25,14 +25,14 @@ var words = map[string]any{
 	"port": portOf, "endpoint": endpoint, "letIn": letIn, "letOut": letOut, "tcpOut": tcpOut, "tcpIn": tcpIn, "inRule": inRule, "inGroup": inGroup,
 }
 
-// Settled is how long a silence lasts until it can be told what it is. The path to a peer is given up
-// then, and a gateway that was started again is there.
+// Settled is how long a silence lasts until its cause is known. By then the path to a peer is given
+// up, and a restarted gateway is back.
 const Settled = 10 * time.Second
 
-// Wait says to wait for so long.
+// Wait returns the instruction to wait that long.
 func Wait() string { return fmt.Sprintf("wait %d s", Settled/time.Second) }
 
-// Seconds writes a duration as people read it: whole seconds, or milliseconds below.
+// Seconds formats a duration in whole seconds, or in milliseconds below one.
 func Seconds(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
@@ -40,7 +40,7 @@ func Seconds(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// tenths writes a duration to a tenth of a second, or to the millisecond below one.
+// tenths formats a duration to a tenth of a second, or to the millisecond below one.
 func tenths(d time.Duration) string {
 	if d < time.Second {
 		return Seconds(d)
@@ -48,10 +48,10 @@ func tenths(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// Precise writes a round trip or a jitter.
+// Precise formats a round trip or a jitter.
 func Precise(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 
-// day writes a time for a sentence, in UTC because the two sides may differ; empty for none.
+// day formats a time for a sentence, in UTC because the two sides may differ; "" for the zero time.
 func day(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -59,7 +59,7 @@ func day(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// Bytes writes a size as configuration files have it.
+// Bytes formats a size as in configuration files.
 func Bytes(n uint64) string {
 	switch {
 	case n >= 1<<20:
@@ -70,7 +70,7 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Rate writes bytes per second as links are known by: in bits.
+// Rate formats bytes per second in bits, as usual for links.
 func Rate(bytesPerSecond float64) string {
 	switch bits := bytesPerSecond * 8; {
 	case bits >= 999.5e6:
@@ -84,7 +84,7 @@ func Rate(bytesPerSecond float64) string {
 	}
 }
 
-// Seen is what connections have shown of a path, in figures; empty where nothing is known.
+// Seen returns the figures that connections have measured of a path, or "" if there are none.
 func Seen(t *api.Traffic) string {
 	if t == nil || t.BytesPerSecond == 0 {
 		return ""
@@ -122,7 +122,7 @@ func first(v []string) string {
 	return v[0]
 }
 
-// natWords says what a NAT does.
+// natWords describes a NAT.
 func natWords(n NAT) string {
 	switch n.Mapping {
 	case "", "unknown":
@@ -138,7 +138,7 @@ func natWords(n NAT) string {
 	return "a NAT with " + n.Mapping + " mapping (symmetric)"
 }
 
-// or gives s, or the other text when there is none.
+// or returns s, or other if s is empty.
 func or(s, other string) string {
 	if s == "" {
 		return other

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// backends are those of a service that are ready. It is safe for concurrent use.
+// backends are the ready backends of a service. It is safe for concurrent use.
 type backends struct {
 	mu       sync.Mutex
 	ready    []backend // by address
@@ -22,26 +22,26 @@ type backends struct {
 	kept     map[client]kept
 }
 
-// backend is one that is ready, until end is called.
+// backend is a ready backend, until end is called.
 type backend struct {
 	forward.Backend
 	end context.CancelFunc
 }
 
-// client is some of a peer's: those that came by one of the ports.
+// client is a peer's clients that use the same port.
 type client struct {
 	peer string
 	nth  int
 }
 
-// kept is the backend of a client, and when it last connected.
+// kept is a client's backend, and when it last connected.
 type kept struct {
 	to   forward.Backend
 	used time.Time
 }
 
-// set replaces the backends, which are by address. Those that are no longer ready get nothing more
-// when it returns, also of what is being opened.
+// set replaces the backends, sorted by address. When it returns, those that are no longer ready get
+// no new connections, not even ones that are being opened.
 func (b *backends) set(ready []netip.AddrPort, a mcs.Affinity) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +84,8 @@ func (b *backends) Pick(peer string, nth int, tried []netip.AddrPort) forward.Ba
 	return forward.Backend{}
 }
 
-// pickKept gives a client the backend that it had. One that has none gets the same that it would
-// get after a restart.
+// pickKept returns a client's previous backend. Without one, it returns the same that it would
+// after a restart.
 func (b *backends) pickKept(c client, tried []netip.AddrPort) forward.Backend {
 	now := time.Now()
 	k := b.kept[c]
@@ -108,7 +108,8 @@ func (b *backends) pickKept(c client, tried []netip.AddrPort) forward.Backend {
 	return k.to
 }
 
-// weight orders the backends of a client: the one with the most is its own (rendezvous hashing).
+// weight orders the backends of a client: it gets the one with the greatest weight (rendezvous
+// hashing).
 func weight(c client, to netip.AddrPort) uint64 {
 	h := fnv.New64a()
 	a := to.Addr().As16()
@@ -118,14 +119,14 @@ func weight(c client, to netip.AddrPort) uint64 {
 	return mixed(h.Sum64())
 }
 
-// mixed spreads what FNV leaves much alike (finaliser of MurmurHash3).
+// mixed mixes the bits of FNV's similar results (finaliser of MurmurHash3).
 func mixed(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	return x ^ x>>33
 }
 
-// nthOf is the port of a range that a client has, by its address.
+// nthOf returns the port of a range that a client uses, by its address.
 func nthOf(client netip.Addr, ports int) int {
 	h := fnv.New64a()
 	a := client.As16()

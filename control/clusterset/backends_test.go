@@ -37,7 +37,7 @@ func TestConnectionsAreSpread(t *testing.T) {
 	}
 }
 
-// A thousand clients keep their backends whatever comes and goes, and those of one that goes are
+// A thousand clients keep their backends whatever comes and goes. Those of a removed backend are
 // spread over the others.
 func TestClientsKeepTheirBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 		if n := moved(first, second); n != load[gone] {
 			t.Errorf("%d clients moved when the backend of %d went", n, load[gone])
 		}
-		// Whoever rests for long may be anywhere.
+		// Clients that pause for long may get any.
 		b.set(all, affinity)
 		time.Sleep(affinity.Timeout)
 		if n := moved(first, pick(b)); n == 1000 {
@@ -97,7 +97,7 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 	})
 }
 
-// What is picked is ready until the backends are set without it, and again only as another one.
+// A picked backend is ready until the backends are set without it. If it returns, it is a new one.
 func TestABackendThatIsGoneIsToldOf(t *testing.T) {
 	for _, affinity := range []mcs.Affinity{{}, {ClientIP: true, Timeout: time.Hour}} {
 		var b backends

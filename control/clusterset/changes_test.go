@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 )
 
-// However often a peer changes its services, they change here no more often than may be, and are
-// what they are by then.
+// However often a peer changes its services, the changes here are limited, and end with the latest
+// state.
 func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(all)
@@ -19,7 +19,7 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 			o: Options{Connected: func(*roster.Member) bool { return false }}, wake: make(chan struct{}, 1),
 			shared: shared{peers: map[string]*site{"cloud": s}, due: due{names: map[mcs.Name]bool{}}},
 		}
-		said := 0 // how often
+		said := 0
 		say := func() {
 			said++
 			m := mcs.Message{}
@@ -52,7 +52,7 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 		if most := changeBurst + int(changeRate*3*60); changed > most || changed < changeBurst/2 {
 			t.Errorf("%d changes took effect in 3 minutes, at most %d may", changed, most)
 		}
-		for s.behind { // it is calm, and the last of it is looked at
+		for s.behind { // it is calm, and the last change is looked at
 			time.Sleep(time.Second)
 			c.Tick(time.Now())
 			if time.Since(start) > 5*time.Minute {

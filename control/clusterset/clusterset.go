@@ -1,11 +1,12 @@
-// Package clusterset has services of clusters cross the tunnel: it offers what this cluster exports
-// to the peers that may have it, tells them of it, and listens here for what they export.
+// Package clusterset carries services of clusters through the tunnel. It offers and announces this
+// cluster's exports to the peers that may have them, and listens here for the services that peers
+// export.
 //
 //	exports ─▶ overlay ports, backends ─▶ forward.Inbound
 //	       └─▶ entries ─▶ a mcs.Writer for each peer ─▶ POST /v1/services
 //	POST /v1/services ─▶ a mcs.Reader for each peer ─▶ listeners (forward.Outbound) ─▶ mcs.State
 //
-// Everything that changes is brought in force by a turn, of which there is one at a time.
+// Changes take effect in reconcile, one call at a time.
 package clusterset
 
 import (
@@ -33,7 +34,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// Options are what services cross the tunnel with.
+// Options are the parts that a Clusterset uses.
 type Options struct {
 	// Ctx ends with the gateway.
 	Ctx      context.Context
@@ -44,12 +45,12 @@ type Options struct {
 	Stack    Stack
 	// Connected reports whether a peer answers.
 	Connected func(*roster.Member) bool
-	// Admit says why whoever connects may not use an imported service; nil admits everybody.
+	// Admit returns why a client may not use an imported service; nil admits everybody.
 	Admit func(peer string, name mcs.Name, from netip.AddrPort) error
-	// Host is where imported services are listened for; the zero value is 127.0.0.1.
+	// Host is the address of listeners for imported services; the zero value is 127.0.0.1.
 	Host netip.Addr
-	// Plain: there is no cluster here. What is exported are services of the configuration, and what is
-	// imported is for this machine and goes into no namespace.
+	// Plain: there is no cluster here. Exports are services of the configuration, and imports are
+	// for this machine and have no namespace.
 	Plain  bool
 	Audit  *audit.Log
 	Logger *slog.Logger
@@ -64,11 +65,11 @@ type Stack interface {
 // Clusterset is safe for concurrent use. It implements mcs.Services.
 type Clusterset struct {
 	o    Options
-	mail *mail.Sender[struct{}] // a message is written when it is handed over
+	mail *mail.Sender[struct{}] // a message is encoded when it is sent
 	out  *forward.Outbound
-	wake chan struct{} // holds at most one wish for a turn
+	wake chan struct{} // holds at most one request to reconcile
 
-	turning sync.Mutex // held by whoever makes a turn
+	reconciling sync.Mutex // held during reconcile
 	exporter
 	importer
 
@@ -76,7 +77,7 @@ type Clusterset struct {
 	shared
 }
 
-// shared is under Clusterset.mu.
+// shared is guarded by Clusterset.mu.
 type shared struct {
 	peers map[string]*site // by name
 	due   due
@@ -84,14 +85,14 @@ type shared struct {
 	exports    []mcs.Export
 	namespaces map[string]bool
 	state      mcs.State
-	ready      map[string]int // backends of exports, by name
-	changed    chan struct{}  // closed when there is another state
+	ready      map[string]int // ready backends of exports, by name
+	changed    chan struct{}  // closed when the state changes
 }
 
-// due is what a turn is to look at.
+// due is what reconcile has to look at.
 type due struct {
 	exports bool              // they were set, or overlay ports are to be stored
-	roster  bool              // it changed, or the configuration
+	roster  bool              // it changed, or the configuration did
 	all     bool              // the namespaces changed
 	names   map[mcs.Name]bool // whose offers changed
 	opening bool              // a listener could not be opened before
@@ -99,13 +100,13 @@ type due struct {
 
 var _ mcs.Services = (*Clusterset)(nil)
 
-// New makes one without exports and imports.
+// New returns a Clusterset without exports and imports.
 func New(o Options) *Clusterset {
 	c := &Clusterset{
 		o: o, wake: make(chan struct{}, 1), exporter: newExporter(o.Store.OverlayLeases()), importer: newImporter(),
 		shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}, changed: make(chan struct{})},
 	}
-	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.hand, Failed: c.failed, Room: 1})
+	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.send, Failed: c.failed, Room: 1})
 	out := forward.OutboundOptions{Dial: c.dial, Find: c.find, Host: o.Host, FirstPort: mcs.FirstListener, LastPort: mcs.LastListener, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
 		out.Admit = func(l forward.Local, from netip.AddrPort) error {
@@ -114,42 +115,42 @@ func New(o Options) *Clusterset {
 	}
 	c.out = forward.NewOutbound(o.Flows, out)
 	if o.Plain {
-		c.exports = []mcs.Export{} // those of each turn are the configuration's
+		c.exports = []mcs.Export{} // reconcile adds those of the configuration
 	}
 	return c
 }
 
-// Run brings in force what changes until ctx ends.
+// Run applies changes until ctx ends.
 func (c *Clusterset) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
-			c.turn()
+			c.reconcile()
 		}
 	}
 }
 
-// Close ends the listeners. What they accepted goes on until the flows are drained.
+// Close closes the listeners. Accepted connections continue until the flows are drained.
 func (c *Clusterset) Close() {
-	c.turning.Lock()
-	defer c.turning.Unlock()
+	c.reconciling.Lock()
+	defer c.reconciling.Unlock()
 	c.out.Close()
 }
 
-// Wait waits for what is under way; Ctx has ended by then.
+// Wait waits for messages in progress; Ctx must have ended.
 func (c *Clusterset) Wait() { c.mail.Close() }
 
 // SetExports implements mcs.Services.
 func (c *Clusterset) SetExports(list []mcs.Export) {
-	c.look(func() {
+	c.mark(func() {
 		if c.exports = list; list == nil {
-			c.exports = []mcs.Export{} // which there are known to be none of
+			c.exports = []mcs.Export{} // known to be empty
 		}
 		c.due.exports = true
 	})
-	c.turn()
+	c.reconcile()
 }
 
 // SetNamespaces implements mcs.Services.
@@ -164,8 +165,8 @@ func (c *Clusterset) SetNamespaces(list []string) {
 	if !other {
 		return
 	}
-	c.look(func() { c.namespaces, c.due.all = next, true })
-	c.turn()
+	c.mark(func() { c.namespaces, c.due.all = next, true })
+	c.reconcile()
 }
 
 // State implements mcs.Services.
@@ -182,25 +183,26 @@ func (c *Clusterset) Follow(old, next *roster.Roster) {
 			c.mail.Forget(m.Key)
 		}
 	}
-	c.look(func() { c.due.roster = true })
+	c.mark(func() { c.due.roster = true })
 }
 
-// look has what at notes looked at in a turn soon.
-func (c *Clusterset) look(at func()) {
+// mark records work with at, and schedules reconcile.
+func (c *Clusterset) mark(at func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at()
 	c.wakeLocked()
 }
 
-// Counters count connections to imported services, UDPCounters flows of datagrams.
+// Counters returns the counters of connections to imported services, UDPCounters of flows of
+// datagrams.
 func (c *Clusterset) Counters() forward.Counters    { return c.out.Counters() }
 func (c *Clusterset) UDPCounters() forward.Counters { return c.out.UDPCounters() }
 
-// turn brings in force what is due.
-func (c *Clusterset) turn() {
-	c.turning.Lock()
-	defer c.turning.Unlock()
+// reconcile applies what is due.
+func (c *Clusterset) reconcile() {
+	c.reconciling.Lock()
+	defer c.reconciling.Unlock()
 	if c.o.Ctx.Err() != nil {
 		return
 	}
@@ -219,7 +221,7 @@ func (c *Clusterset) turn() {
 	if exports != nil && (d.exports || d.roster) {
 		changed = c.export(exports, r, cfg)
 	}
-	c.tell(r, changed)
+	c.notify(r, changed)
 	for _, name := range changed {
 		d.names[mcs.NameOfPort(name)] = true
 	}
@@ -227,8 +229,8 @@ func (c *Clusterset) turn() {
 	c.countUses()
 }
 
-// setPeers has a site for each peer, and none for one that is gone. It reports whether from one other
-// services are imported than before, or none.
+// setPeers creates a site for each peer, and removes those of former peers. It reports whether the
+// services to import from any of them changed.
 func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,7 +246,7 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 			continue
 		}
 		s := c.siteOf(m, r)
-		if !maps.Equal(s.was.Local, m.Local) { // some of them are for what is imported
+		if !maps.Equal(s.was.Local, m.Local) { // some of them are for imported services
 			s.was.Local, other = m.Local, true
 		}
 		if slices.Equal(s.was.Import, m.Import) {
@@ -252,13 +254,13 @@ func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 		}
 		s.was.Import, other = m.Import, true
 		if s.reader.Want(imports(r, m)) {
-			s.writer.Doubt() // it hears that this gateway has nothing of its own
+			s.writer.Recheck() // this also tells it that this gateway knows nothing of it
 		}
 	}
 	return other
 }
 
-// siteOf is a peer's, with what is known of the gateway that it was before it took another key.
+// siteOf returns a peer's site. After a change of its key it keeps what is known of the peer.
 func (c *Clusterset) siteOf(m *roster.Member, r *roster.Roster) *site {
 	s := c.peers[m.Name]
 	if s == nil || m.Key != s.member.Key && !s.member.Succeeded(r) {
@@ -269,21 +271,21 @@ func (c *Clusterset) siteOf(m *roster.Member, r *roster.Roster) *site {
 	return s
 }
 
-// imports tells the namespaces that are imported from a peer.
+// imports selects the namespaces that are imported from a peer.
 func imports(r *roster.Roster, m *roster.Member) func(namespace string) bool {
 	return func(namespace string) bool { return r.Imports(m, namespace) }
 }
 
-// What is kept of the catalogues of all peers together is bounded, in bytes of JSON: by keptFraction of
-// the process' memory limit, and one catalogue fits, the one before it included. Decoded it may
-// take three times as much.
+// The catalogues of all peers together are bounded, in bytes of JSON: by keptFraction of the
+// process' memory limit. One catalogue always fits, including its predecessor. Decoded it may take
+// three times as much.
 const (
 	keptFraction = 16
 	leastKept    = 2 * mcs.MaxCatalogue
 	mostKept     = 16 * mcs.MaxCatalogue
 )
 
-// roomLocked is how much more can be kept.
+// roomLocked returns how much more may be kept.
 func (c *Clusterset) roomLocked() int {
 	room := int(max(leastKept, min(mostKept, debug.SetMemoryLimit(-1)/keptFraction)))
 	for _, s := range c.peers {
@@ -292,32 +294,33 @@ func (c *Clusterset) roomLocked() int {
 	return room
 }
 
-// site is what is exchanged with one peer. It is under Clusterset.mu.
+// site is the exchange with one peer. Clusterset.mu guards it.
 type site struct {
 	member *roster.Member
 	writer *mcs.Writer
 	reader *mcs.Reader
-	tells  *rate.Limiter // messages
-	// changes are services of the peer; behind: some have changed, and take effect later.
+	tells  *rate.Limiter
+	// changes limits how often services of the peer change here. behind: some have changed and take
+	// effect later.
 	changes *rate.Limiter
 	behind  bool
-	// was is what the writer and the imports were made with.
+	// was is what the writer and the imports were made from.
 	was      roster.Grants
-	tooMany  bool            // the peer told more services than may be
-	doubted  bool            // it said that it has something else, while it was being told
-	untold   map[string]bool // services for which the writer had no room
+	tooMany  bool            // the peer announced more services than it may
+	recheck  bool            // it reported another version while something was due
+	unsent   map[string]bool // services for which the writer had no room
 	sent     time.Time       // a message
 	retry    time.Time       // when one may be sent again
 	wait     time.Duration   // until then, after a failure
-	answered bool            // the peer, when it was looked at
-	unable   string          // what the peer runs, which takes no part in services of clusters; empty if it does
+	answered bool            // whether the peer answered when last checked
+	unable   string          // what the peer runs, if it does not support services of clusters; else empty
 }
 
 func newSite(imports func(namespace string) bool) *site {
 	return &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports), tells: rate.NewLimiter(tellRate, tellBurst), changes: rate.NewLimiter(changeRate, changeBurst)}
 }
 
-// capable reports whether a peer is known to understand catalogues.
+// capable reports whether a peer is known to support catalogues.
 func (c *Clusterset) capable(k peer.PublicKey) bool {
 	h, heard := c.o.Exchange.Hello(k)
 	return heard && h.Can(auth.CapabilityServices)

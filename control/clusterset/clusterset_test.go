@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// What did not change is not looked at.
+// Unchanged namespaces cause no work.
 func TestNamespacesThatAreTheSameCostNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // so that there is no turn
+	cancel() // so that nothing is reconciled
 	c := &Clusterset{o: Options{Ctx: ctx}, wake: make(chan struct{}, 1)}
 	for _, step := range []struct {
 		namespaces []string

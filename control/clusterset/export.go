@@ -17,20 +17,20 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// exporter is what this cluster exports as it is offered. It is whoever's makes a turn.
+// exporter is this cluster's exports as they are offered. Only reconcile uses it.
 type exporter struct {
 	exported map[string]*export // by name
 	overlay  *mcs.Overlay
-	stored   map[string]api.Ports // leases that a restart knows of
+	stored   map[string]api.Ports // stored leases
 	backends map[string]*backends // by the name of the forwarded service
 }
 
-// export is one that is offered, or is not and says why.
+// export is an export that is offered, or has a problem.
 type export struct {
 	mcs.Export
-	entry    *mcs.Entry // nil: it is not offered
-	granted  bool       // to a peer: else it has no ports, and nobody is told
-	ready    int        // backends
+	entry    *mcs.Entry // nil: not offered
+	granted  bool       // to a peer; otherwise it has no ports and is not announced
+	ready    int
 	services []forward.Service
 	keys     []string // of its leases
 	problem  *mcs.Problem
@@ -42,7 +42,7 @@ func newExporter(leases map[string]state.OverlayLease) exporter {
 	for key, l := range leases {
 		p, err := api.ParsePorts(l.Ports)
 		if err != nil {
-			continue // package state has read it
+			continue // cannot happen: package state has parsed it
 		}
 		list = append(list, mcs.Lease{Key: key, Ports: p, Freed: l.Freed})
 		stored[key] = p
@@ -50,7 +50,7 @@ func newExporter(leases map[string]state.OverlayLease) exporter {
 	return exporter{exported: map[string]*export{}, overlay: mcs.NewOverlay(list), stored: stored, backends: map[string]*backends{}}
 }
 
-// entry is what peers are told of an export; nil when there is nothing.
+// entry returns what peers are told of an export, or nil.
 func (c *Clusterset) entry(name string) *mcs.Entry {
 	if e := c.exported[name]; e != nil && e.granted {
 		return e.entry
@@ -58,10 +58,10 @@ func (c *Clusterset) entry(name string) *mcs.Entry {
 	return nil
 }
 
-// export offers these, and gives the names of those that changed.
+// export offers the exports of a list, and returns the names of those that changed.
 func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Resolved) (changed []string) {
 	now := time.Now()
-	granted := map[string]bool{} // namespaces
+	granted := map[string]bool{}
 	next := make(map[string]*export, len(list))
 	for _, x := range list {
 		name := x.Name.String()
@@ -99,7 +99,7 @@ func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Res
 	return changed
 }
 
-// holds reports whether an export still has its ports to itself.
+// holds reports whether no configured service has taken an export's ports.
 func (c *Clusterset) holds(e *export, cfg *config.Resolved) bool {
 	return !slices.ContainsFunc(e.services, func(s forward.Service) bool { return taken(cfg, s.Ports) })
 }
@@ -109,8 +109,8 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 	return slices.ContainsFunc(cfg.Services.Named, func(n config.NamedService) bool { return n.Ports.Overlaps(p) })
 }
 
-// offer finds overlay ports for an export that is granted to a peer, and what peers are told. It
-// leases nothing for one that could not be told.
+// offer leases overlay ports for an export that is granted to a peer, and encodes its entry. It
+// leases nothing for one that could not be announced.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
 	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
@@ -129,7 +129,7 @@ func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	}
 	entry, err := mcs.Encode(o)
 	if err == nil && e.granted {
-		if !c.overlay.Together(func() bool { return c.lease(e, &o, cfg, now) }) {
+		if !c.overlay.Atomically(func() bool { return c.lease(e, &o, cfg, now) }) {
 			e.fail(catalogue.OverlayPortsUsed, "")
 			return
 		}
@@ -142,8 +142,7 @@ func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.entry = entry
 }
 
-// lease has the places of an offer where overlay ports are leased, and leaves out the backends that are
-// not ready.
+// lease leases overlay ports for the places of an offer, without backends that are not ready.
 func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now time.Time) bool {
 	var places []mcs.Place
 	for _, place := range o.Places {
@@ -177,8 +176,8 @@ func (e *export) fail(code catalogue.Code, detail string) {
 	e.problem = &mcs.Problem{Name: e.Name, Code: code, Detail: detail}
 }
 
-// hostnames tell apart where the service is reached: at one place, or at each of its backends. There
-// are no more than can be told, and one.
+// hostnames returns the places at which the service is reached: "" for all backends, or one for
+// each. It returns at most one more than can be announced.
 func (e *export) hostnames() []string {
 	if e.Spec.Type != mcs.Headless {
 		return []string{""}
@@ -193,7 +192,7 @@ func (e *export) hostnames() []string {
 	return out
 }
 
-// store keeps the leases: a peer is told of none that a restart would not know of.
+// store stores the leases before any is announced, so that a restart knows them.
 func (c *Clusterset) store(next map[string]*export, now time.Time) {
 	keys := map[string]bool{}
 	for _, e := range next {
@@ -201,7 +200,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 			keys[k] = true
 		}
 	}
-	if !c.overlay.Keep(keys, now) {
+	if !c.overlay.Retain(keys, now) {
 		return
 	}
 	leases := map[string]state.OverlayLease{}
@@ -213,7 +212,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 	err := c.o.Store.SetOverlayLeases(leases)
 	if err == nil {
 		c.stored = stored
-		c.overlay.Kept()
+		c.overlay.Saved()
 		return
 	}
 	c.o.Logger.Warn("the overlay ports of services of this cluster cannot be stored; those that are new are not exported yet",
@@ -224,7 +223,7 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 	c.mu.Unlock()
 }
 
-// forward offers what changed inside the tunnel.
+// forward offers the changed exports inside the tunnel.
 func (c *Clusterset) forward(next map[string]*export, changed []string) {
 	var gone []string
 	var now []forward.Service
@@ -263,7 +262,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 	if in.SetClusterServices(gone, now) == nil {
 		return
 	}
-	for _, name := range changed { // one by one, to see which
+	for _, name := range changed { // one by one, to find which
 		e := next[name]
 		if e == nil {
 			continue
@@ -274,14 +273,14 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 				all = append(all, s.Name)
 				delete(c.backends, s.Name)
 			}
-			_ = in.SetClusterServices(all, nil) // nothing of it is there
+			_ = in.SetClusterServices(all, nil) // it has no services
 			c.o.Logger.Error("a service of this cluster cannot be offered", "code", string(catalogue.ExportRefused), "service", name, "error", err)
 			e.fail(catalogue.ExportRefused, err.Error())
 		}
 	}
 }
 
-// targets are the backends of one of the forwarded services, those that are ready and all there are.
+// targets returns the backends of a forwarded service: the ready ones, and all.
 func (e *export) targets(service string, own netip.Addr) (ready, all []netip.AddrPort) {
 	for _, p := range e.Spec.Ports {
 		for _, b := range e.Backends {
@@ -304,8 +303,8 @@ func (e *export) targets(service string, own netip.Addr) (ready, all []netip.Add
 	return ready, all
 }
 
-// mayBeBackend refuses addresses at which no pod is: whoever may write EndpointSlices must not have
-// this gateway connect to itself, whom it lets use every peer's services, to its node, to the API
+// mayBeBackend rejects addresses that cannot be pods. A user who may write EndpointSlices must not
+// make this gateway connect to itself, which may use every peer's services, to its node, to the API
 // server or to a cloud's metadata. own is where the gateway listens for services of peers.
 func mayBeBackend(a, own netip.Addr) bool {
 	a = a.Unmap()
@@ -314,6 +313,6 @@ func mayBeBackend(a, own netip.Addr) bool {
 		a.Zone() == "" && a != own.Unmap() && a != apiServer && !slices.Contains(metadata, a)
 }
 
-// metadata are where clouds tell their machines secrets, besides link-local addresses: AWS, Alibaba
-// Cloud and Azure.
+// metadata are addresses at which clouds give their machines secrets, besides link-local addresses:
+// AWS, Alibaba Cloud and Azure.
 var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16")}

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// Ports are leased for what is told, and for nothing else, however often it is looked at.
+// Ports are leased for what is announced, and for nothing else, however often it is looked at.
 func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 	exported := func(name string, kind mcs.Type, ports, backends int) mcs.Export {
 		x := mcs.Export{Name: mcs.Name{Namespace: "shop", Name: name}, UID: name, Created: time.Unix(1_700_000_000, 0), Spec: mcs.Spec{Type: kind}}
@@ -60,7 +60,7 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 			for _, k := range e.keys {
 				keys[k] = true
 			}
-			if step.leases == 0 && c.overlay.Keep(keys, now) {
+			if step.leases == 0 && c.overlay.Retain(keys, now) {
 				t.Errorf("%s: there is something to store", step.what)
 			}
 			c.exported = map[string]*export{"x": e}
@@ -69,13 +69,13 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 			}
 		}
 	}
-	// One that finds no ports for all of it leases none.
+	// An export for which there are not enough ports leases none.
 	cfg.Services.Named = []config.NamedService{{Name: "all", Ports: api.Ports{Protocol: api.TCP, First: mcs.FirstPort + 3, Last: mcs.LastPort}}}
 	c.overlay = mcs.NewOverlay(nil)
 	for range 2 {
 		e := &export{Export: exported("web", mcs.ClusterSetIP, 5, 1), granted: true}
 		c.offer(e, cfg, now)
-		if e.problem == nil || e.problem.Code != catalogue.OverlayPortsUsed || len(c.overlay.Leases(now)) > 0 || c.overlay.Keep(nil, now) {
+		if e.problem == nil || e.problem.Code != catalogue.OverlayPortsUsed || len(c.overlay.Leases(now)) > 0 || c.overlay.Retain(nil, now) {
 			t.Errorf("the problem is %+v, and there are %v", e.problem, c.overlay.Leases(now))
 		}
 	}

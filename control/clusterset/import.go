@@ -19,50 +19,50 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 )
 
-// importer is what is imported. Only whoever makes a turn uses it.
+// importer is the imports. Only reconcile uses it.
 type importer struct {
 	imports   map[mcs.Name]mcs.Import
 	conflicts map[mcs.Name][]mcs.Conflict
 	wanted    map[mcs.Name][]forward.Local
-	at        map[place]netip.AddrPort // where the listeners are
+	at        map[place]netip.AddrPort // addresses of the listeners
 	failing   []mcs.Problem            // listeners that cannot be opened
-	over      map[surplus]int          // how many listeners of a peer's service there are not, for want of room
+	over      map[surplus]int          // how many listeners of a peer's service are missing for lack of room
 	routes
 }
 
-// surplus is what has more listeners than there may be: a peer's service.
+// surplus is a peer's service with more listeners than there may be.
 type surplus struct {
 	peer string
 	name mcs.Name
 }
 
-// listenerFraction is the part of the process' memory limit that listeners may take, which cost some
-// listenerMemory bytes each, and maxListeners how many there are at most, which is fewer than there
-// are ports. One peer has no more than peerListeners of them, or half.
+// listenerFraction is the fraction of the process' memory limit for listeners, which take some
+// listenerMemory bytes each. maxListeners is their maximum number, below the number of ports. One
+// peer has at most peerListeners, or half.
 const (
 	listenerFraction, listenerMemory = 4, 8 << 10
 	maxListeners                     = 8000
 	peerListeners                    = mcs.MaxServices
 )
 
-// room is how many listeners there may be in all, and for one peer.
+// room returns how many listeners there may be in total, and for one peer.
 func room() (all, each int) {
 	all = int(min(maxListeners, debug.SetMemoryLimit(-1)/listenerFraction/listenerMemory))
 	return all, min(peerListeners, (all+1)/2)
 }
 
-// firstTry is the port where a listener without an address of its own is to be, if it is free: the
-// same in each run.
+// firstTry returns the preferred port of a listener without a configured address, the same in each
+// run.
 func (p place) firstTry() uint16 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(p.peer + " " + p.service))
 	return mcs.FirstListener + uint16(mixed(h.Sum64())%(mcs.LastListener-mcs.FirstListener+1))
 }
 
-// place is a listener's: a peer, and the forwarded service.
+// place identifies a listener: a peer, and the forwarded service.
 type place struct{ peer, service string }
 
-// routes are where listeners lead inside the tunnel. It is safe for concurrent use.
+// routes maps listeners to addresses inside the tunnel. It is safe for concurrent use.
 type routes struct {
 	lock sync.RWMutex
 	to   map[place]api.Ports
@@ -75,7 +75,7 @@ func newImporter() importer {
 	}
 }
 
-// importAll imports the services of these names, or all there are, and publishes the state.
+// importAll imports the services of these names, or all, and publishes the state.
 func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, names map[mcs.Name]bool, all bool) {
 	for _, p := range c.failing {
 		names[p.Name] = true
@@ -91,15 +91,15 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 			names[n] = true
 		}
 	}
-	told := func(n mcs.Name) (list []mcs.Told) {
+	told := func(n mcs.Name) (list []mcs.PeerOffer) {
 		for peer, s := range c.peers {
 			if o := s.reader.Offer(n); o != nil && c.exists(namespaces, n) && r.Imports(s.member, n.Namespace) {
-				list = append(list, mcs.Told{Peer: peer, Offer: o})
+				list = append(list, mcs.PeerOffer{Peer: peer, Offer: o})
 			}
 		}
 		return list
 	}
-	offers := map[mcs.Name][]mcs.Told{}
+	offers := map[mcs.Name][]mcs.PeerOffer{}
 	for n := range names {
 		offers[n] = told(n)
 	}
@@ -116,14 +116,14 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 	c.publish(r, namespaces)
 }
 
-// exists reports whether a service can be imported here, as far as its namespace goes.
+// exists reports whether the service's namespace exists here.
 func (c *Clusterset) exists(namespaces map[string]bool, n mcs.Name) bool {
 	return c.o.Plain || namespaces[n.Namespace]
 }
 
-// listen has listeners for the services of these names, and notes where they are and where they lead.
-// It gives the names of the others that have gained or lost listeners by that.
-func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[mcs.Name][]mcs.Told) (others map[mcs.Name]bool) {
+// listen opens and closes listeners for the services of these names, and stores their addresses and
+// routes. It returns the names of other services whose listeners changed as a result.
+func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[mcs.Name][]mcs.PeerOffer) (others map[mcs.Name]bool) {
 	changed := false
 	c.lock.Lock()
 	for n := range names {
@@ -186,8 +186,8 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 	return others
 }
 
-// fit gives the listeners that there is room for: so many in all, and for each peer, those that have an
-// address first and then by name. over is how many others there are.
+// fit returns the listeners that there is room for, in total and for each peer: those with a
+// configured address first, then by name. over counts the others.
 func fit(wanted map[mcs.Name][]forward.Local, all, each int) (fits []forward.Local, over map[surplus]int) {
 	over = map[surplus]int{}
 	have := map[string]int{}
@@ -213,8 +213,8 @@ func compareLocals(a, b forward.Local) int {
 	return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Address, b.Address))
 }
 
-// merge makes the import of one service.
-func (c *Clusterset) merge(n mcs.Name, told []mcs.Told) {
+// merge creates the import of one service.
+func (c *Clusterset) merge(n mcs.Name, told []mcs.PeerOffer) {
 	var own *mcs.Export
 	if e := c.exported[n.String()]; e != nil {
 		own = &e.Export
@@ -234,7 +234,7 @@ func (c *Clusterset) merge(n mcs.Name, told []mcs.Told) {
 	}
 }
 
-// publish has others see the state, if it is another.
+// publish publishes the state if it changed.
 func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 	next := mcs.State{Problems: slices.Clone(c.failing)}
 	for _, n := range slices.SortedFunc(maps.Keys(c.imports), mcs.Name.Compare) {
@@ -254,12 +254,12 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for peer, s := range c.peers {
-		if len(s.member.Import) > 0 && !s.reader.Heard() {
-			next.Unheard = append(next.Unheard, peer)
+		if len(s.member.Import) > 0 && !s.reader.Complete() {
+			next.Awaited = append(next.Awaited, peer)
 		}
 		next.Problems = append(next.Problems, c.problems(s, peer, r, namespaces)...)
 	}
-	slices.Sort(next.Unheard)
+	slices.Sort(next.Awaited)
 	slices.SortFunc(next.Problems, func(a, b mcs.Problem) int {
 		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Detail, b.Detail))
 	})
@@ -271,7 +271,7 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 	}
 }
 
-// problems are why services of a peer are not imported, and ours not told to it.
+// problems returns why services of a peer are not imported, and ours not announced to it.
 func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces map[string]bool) []mcs.Problem {
 	if s.unable != "" {
 		if len(s.member.Import) == 0 && len(s.member.Export) == 0 {
@@ -283,7 +283,7 @@ func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces
 	if s.tooMany {
 		out = append(out, mcs.Problem{Peer: peer, Code: catalogue.TooManyServices})
 	}
-	for name := range s.untold {
+	for name := range s.unsent {
 		out = append(out, mcs.Problem{Name: mcs.NameOfPort(name), Peer: peer, Code: catalogue.CatalogueFull})
 	}
 	for _, n := range s.reader.Names() {
@@ -295,14 +295,14 @@ func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces
 		}
 	}
 	for port, address := range s.member.Local {
-		if n := mcs.NameOfPort(port); mcs.IsPortName(port) && s.reader.Heard() && !slices.ContainsFunc(c.wanted[n], func(l forward.Local) bool { return l.Peer == peer && l.Service == port }) {
+		if n := mcs.NameOfPort(port); mcs.IsPortName(port) && s.reader.Complete() && !slices.ContainsFunc(c.wanted[n], func(l forward.Local) bool { return l.Peer == peer && l.Service == port }) {
 			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ImportMissing, Port: port, Address: address})
 		}
 	}
 	return out
 }
 
-// find says where an imported service is inside the tunnel.
+// find returns the address of an imported service inside the tunnel.
 func (c *Clusterset) find(_ context.Context, t forward.Target) (netip.AddrPort, error) {
 	c.lock.RLock()
 	ports, there := c.to[place{t.Peer, t.Service}]

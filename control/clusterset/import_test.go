@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// Who has too much gets its share, by name, and leaves the others theirs.
+// A peer with too many listeners gets its share, by name, and leaves the others theirs.
 func TestListenersFit(t *testing.T) {
 	wanted := map[mcs.Name][]forward.Local{}
 	for i := range 4 {

@@ -11,29 +11,30 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 )
 
-// List is what is exported and imported, and what is not and why; with a peer's name of that one.
+// List returns the exported and imported services and their problems, for one peer or, without a
+// name, for all.
 func (c *Clusterset) List(peer string) []api.ClusterService {
-	c.turning.Lock()
-	defer c.turning.Unlock()
+	c.reconciling.Lock()
+	defer c.reconciling.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open, used := c.open(), c.used()
 	var out []api.ClusterService
 	for name, e := range c.exported {
 		if e.entry == nil {
-			continue // a problem
+			continue
 		}
 		s := api.ClusterService{Service: name, Direction: api.ServiceExported, State: api.ServiceUngranted, Type: string(e.Spec.Type), Ports: ports(e.Spec),
 			ReadyBackends: new(e.ready)}
 		granted := false
 		for p, site := range c.peers {
-			if !site.writer.Tells(name) {
+			if !site.writer.Contains(name) {
 				continue
 			}
 			granted = true
 			at := use{p, api.ServiceExported, name}
 			s.Peer, s.State, s.Connections, s.Used = p, api.ServiceWaiting, open[at], used[at]
-			if site.writer.Knows(name) {
+			if site.writer.Delivered(name) {
 				s.State = api.ServiceInUse
 			}
 			out = append(out, s)
@@ -66,7 +67,7 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	}
 	for name, site := range c.peers {
 		for port := range site.member.Local {
-			if mcs.IsPortName(port) && !site.reader.Heard() {
+			if mcs.IsPortName(port) && !site.reader.Complete() {
 				_, number, _ := strings.Cut(port, ":")
 				out = append(out, api.ClusterService{Service: mcs.NameOfPort(port).String(), Direction: api.ServiceImported, Peer: name, State: api.ServiceWaiting, Ports: []string{number}})
 			}
@@ -74,7 +75,7 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	}
 	for _, p := range c.state.Problems {
 		if p.Code == catalogue.LocalListener {
-			continue // the import has it
+			continue // already listed with its import
 		}
 		s := api.ClusterService{Direction: api.ServiceImported, Peer: p.Peer, State: api.ServiceRefused, Code: string(p.Code)}
 		if p.Name != (mcs.Name{}) {
@@ -94,10 +95,10 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	return out
 }
 
-// use is a service's towards a peer.
+// use identifies a service's use by a peer.
 type use struct{ peer, direction, service string }
 
-// open counts the connections and flows of services of clusters.
+// open counts the open connections and flows of services of clusters.
 func (c *Clusterset) open() map[use]int {
 	out := map[use]int{}
 	for peer := range c.peers {
@@ -108,7 +109,7 @@ func (c *Clusterset) open() map[use]int {
 	return out
 }
 
-// used is what became of those that are counted by themselves.
+// used returns the counters of services that are counted separately.
 func (c *Clusterset) used() map[use]*api.ServiceUse {
 	out := map[use]*api.ServiceUse{}
 	for _, u := range c.o.Flows.Used() {
@@ -126,7 +127,7 @@ func (c *Clusterset) used() map[use]*api.ServiceUse {
 	return out
 }
 
-// directionOf is a service's, by that of its connections.
+// directionOf returns a service's direction from that of its connections.
 func directionOf(flows string) string {
 	if flows == forward.DirectionOutbound {
 		return api.ServiceImported

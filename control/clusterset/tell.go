@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// pace is how soon after another a peer is told of changes, so that those that come together are
-	// told together.
+	// pace is the least time from a message until further changes are sent, so that changes that
+	// come together are sent together.
 	pace = 250 * time.Millisecond
-	// firstRetry and lastRetry bound how long a peer is left alone that could not be told.
+	// firstRetry and lastRetry bound the delay after a failed message.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
-	// tellRate and tellBurst are how many messages a peer is told, in a second and in a row: 2,000 small
-	// services at once, and never all that it may be asked (see auth), of which others want their part.
+	// tellRate and tellBurst limit the messages to a peer, per second and in a burst: 2,000 small
+	// services at once, but never all requests that it accepts (see auth), since other requests
+	// need some.
 	tellRate, tellBurst = rate.Limit(4), 48
-	// changeRate and changeBurst are how many services of a peer may change here, in a second and at
-	// once: each is some objects that are written, and other peers' changes wait for these. What changes
-	// sooner takes effect when as many may as a peer has, as it is by then.
+	// changeRate and changeBurst limit how many services of a peer may change here, per second and
+	// at once: each causes several objects to be written, and changes of other peers wait for them.
+	// Further changes take effect later, all together, with the then latest state.
 	changeRate, changeBurst = rate.Limit(20), 2 * mcs.MaxServices
 )
 
@@ -37,9 +38,9 @@ var (
 	errNotAPeer = errors.New("no longer a peer of this gateway")
 )
 
-// tell has the peers told what changed of the exports, by names, and one that may have others than
-// before told of all of them.
-func (c *Clusterset) tell(r *roster.Roster, changed []string) {
+// notify passes the changed exports to the writers of the peers, and all of them for peers whose
+// grants may have changed.
+func (c *Clusterset) notify(r *roster.Roster, changed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exports == nil {
@@ -51,8 +52,8 @@ func (c *Clusterset) tell(r *roster.Roster, changed []string) {
 			s.was.Export = s.member.Export
 			names = append(s.writer.Names(), slices.Sorted(maps.Keys(c.exported))...)
 		}
-		more := s.untold // there may be room for by then
-		s.untold = map[string]bool{}
+		more := s.unsent // there may be room now
+		s.unsent = map[string]bool{}
 		for _, name := range slices.Concat(names, slices.Sorted(maps.Keys(more))) {
 			e := c.entry(name)
 			namespace, _, _ := strings.Cut(name, "/")
@@ -60,22 +61,22 @@ func (c *Clusterset) tell(r *roster.Roster, changed []string) {
 				e = nil
 			}
 			if !s.writer.Set(name, e) {
-				s.untold[name] = true
+				s.unsent[name] = true
 			}
 		}
 		c.postLocked(s)
 	}
 }
 
-// postLocked sends a peer what is due, if it can hear it.
+// postLocked sends a peer what is due, if it can receive it.
 func (c *Clusterset) postLocked(s *site) {
 	if s.writer.Due() && c.exports != nil && !time.Now().Before(s.retry) && c.capable(s.member.Key) {
 		c.mail.Post(s.member.Key, struct{}{})
 	}
 }
 
-// HeardHello has a peer told what it does not know: it has just answered. One that takes no part
-// exports nothing.
+// HeardHello sends a peer what it does not know yet, because it has just answered. A peer without
+// support exports nothing.
 func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,12 +95,12 @@ func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 	case s.unable == "":
 		s.retry, s.wait = time.Time{}, 0
 		c.postLocked(s)
-	case !s.reader.Heard() || s.reader.Has() != mcs.Nothing:
+	case !s.reader.Complete() || s.reader.Has() != mcs.Nothing:
 		c.changedLocked(s, s.reader.Clear())
 	}
 }
 
-// changedLocked has a turn look at services of a peer that have changed, as soon as they may.
+// changedLocked schedules a look at a peer's changed services, as soon as the limit allows.
 func (c *Clusterset) changedLocked(s *site, names []mcs.Name) {
 	if s.behind = s.behind || !s.changes.AllowN(time.Now(), len(names)); s.behind {
 		names = nil
@@ -107,7 +108,7 @@ func (c *Clusterset) changedLocked(s *site, names []mcs.Name) {
 	c.noteLocked(names)
 }
 
-// catchUpLocked has a turn look at all services of a peer that is behind, if they may change.
+// catchUpLocked schedules a look at all services of a peer that is behind, if the limit allows.
 func (c *Clusterset) catchUpLocked(s *site) {
 	if !s.behind || !s.changes.AllowN(time.Now(), mcs.MaxServices) {
 		return
@@ -120,7 +121,7 @@ func (c *Clusterset) catchUpLocked(s *site) {
 	c.noteLocked(names)
 }
 
-// noteLocked has a turn look at services.
+// noteLocked schedules a look at services.
 func (c *Clusterset) noteLocked(names []mcs.Name) {
 	for _, n := range names {
 		c.due.names[n] = true
@@ -131,11 +132,11 @@ func (c *Clusterset) noteLocked(names []mcs.Name) {
 func (c *Clusterset) wakeLocked() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // there is a turn to come
+	default: // one is already scheduled
 	}
 }
 
-// Tick does what depends on time alone. It is called every second or two, by one goroutine.
+// Tick does what depends on time alone. One goroutine calls it every second or two.
 func (c *Clusterset) Tick(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,11 +158,11 @@ func (c *Clusterset) Tick(time.Time) {
 	}
 }
 
-// hand tells a peer what is due, as much as it may be told now. The rest follows with a [Clusterset.Tick].
-func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) error {
+// send sends a peer what is due, within its limit. The rest follows with a [Clusterset.Tick].
+func (c *Clusterset) send(ctx context.Context, to peer.PublicKey, _ struct{}) error {
 	client := auth.NewClient(peer.OverlayAddr(to), c.o.Stack.DialContext)
 	select {
-	case <-time.After(c.rest(to)):
+	case <-time.After(c.delay(to)):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -173,7 +174,7 @@ func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) er
 		has, err := client.Services(ctx, m)
 		if errors.Is(err, auth.ErrRequest) { // it would be refused again
 			c.mu.Lock()
-			s.writer.Doubt()
+			s.writer.Recheck()
 			c.mu.Unlock()
 		}
 		if err != nil {
@@ -185,8 +186,8 @@ func (c *Clusterset) hand(ctx context.Context, to peer.PublicKey, _ struct{}) er
 	}
 }
 
-// rest is how long a peer is to be told nothing.
-func (c *Clusterset) rest(to peer.PublicKey) time.Duration {
+// delay returns how long a peer must not get a message.
+func (c *Clusterset) delay(to peer.PublicKey) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.siteLocked(to); s != nil {
@@ -195,7 +196,7 @@ func (c *Clusterset) rest(to peer.PublicKey) time.Duration {
 	return 0
 }
 
-// next is what a peer is told next; nothing when nothing is due, or is to be told now.
+// next returns the next message to a peer; none if nothing is due or may be sent now.
 func (c *Clusterset) next(to peer.PublicKey) (*site, mcs.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,14 +226,14 @@ func (c *Clusterset) answered(s *site, has string) bool {
 		return false
 	}
 	s.retry, s.wait = time.Time{}, 0
-	if s.doubted && !s.writer.Due() { // Else it would be asked before it was told all; each answer has its version.
-		s.doubted = false
-		s.writer.Doubt()
+	if s.recheck && !s.writer.Due() { // Otherwise it would be asked before everything was sent; each answer has its version.
+		s.recheck = false
+		s.writer.Recheck()
 	}
 	return true
 }
 
-// failed puts the next try off.
+// failed delays the next try.
 func (c *Clusterset) failed(to peer.PublicKey, err error) {
 	c.mu.Lock()
 	if s := c.siteLocked(to); s != nil {
@@ -243,21 +244,21 @@ func (c *Clusterset) failed(to peer.PublicKey, err error) {
 	c.o.Logger.Debug("a peer could not be told the services of this cluster", "peer", c.o.Peers.NameOf(to), "error", err)
 }
 
-// compare takes in which version a peer says that it has, and reports whether to ask it at once. While
-// it is being told something it is asked afterwards: the answer to that may be from before.
+// compare records the version that a peer reports, and returns whether to ask it now. While
+// something is due it is asked afterwards: the version may be from before.
 func (s *site) compare(has string) bool {
 	if s.writer.Expects(has) {
 		return false
 	}
-	if s.doubted = s.writer.Due(); s.doubted {
+	if s.recheck = s.writer.Due(); s.recheck {
 		return false
 	}
-	s.writer.Doubt()
+	s.writer.Recheck()
 	return true
 }
 
-// Receive takes a part of a peer's catalogue, and gives the version that is there by then. An error is
-// fit to be told to the peer.
+// Receive applies a part of a peer's catalogue, and returns the resulting version. An error may be
+// sent to the peer.
 func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err error) {
 	m, err := mcs.ParseMessage(body)
 	if err != nil {
@@ -271,14 +272,14 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.peers[member.Name]
-	if s == nil || s.member.Key != from { // it became one a moment ago: there was no turn since
+	if s == nil || s.member.Key != from { // it became a peer just now, and nothing was reconciled since
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
-	heard := s.reader.Heard()
+	heard := s.reader.Complete()
 	names, err := s.reader.Take(m, c.roomLocked())
 	tooMany := errors.Is(err, mcs.ErrTooMany)
 	switch {
-	case heard != s.reader.Heard(): // whoever is heard exports what is imported, and nothing else
+	case heard != s.reader.Complete(): // once received, the catalogue determines the imports
 		c.noteLocked(names)
 	case len(names) > 0 || tooMany != s.tooMany:
 		c.changedLocked(s, names)

@@ -21,10 +21,10 @@ import (
 	"github.com/postern-dev/postern/netstack"
 )
 
-// network leads to one peer, by no sockets: time may be virtual.
+// network connects to one peer without sockets, so that time can be virtual.
 type network chan net.Conn
 
-// serve has a peer answer as the handler does, until the test ends.
+// serve makes a peer answer as the handler does, until the test ends.
 func serve(t *testing.T, h http.HandlerFunc) network {
 	n, ended := make(network), make(chan struct{})
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
@@ -59,7 +59,7 @@ func (network) Addr() net.Addr { return &net.TCPAddr{} }
 
 func all(string) bool { return true }
 
-// web is an entry of that name, of about so many bytes.
+// web returns an entry of that name and about that size in bytes.
 func web(t *testing.T, name string, size int) *mcs.Entry {
 	t.Helper()
 	e, err := mcs.Encode(mcs.Offer{
@@ -74,7 +74,7 @@ func web(t *testing.T, name string, size int) *mcs.Entry {
 	return e
 }
 
-// A message that the peer refuses does not come again: the peer is asked what it has.
+// A message that the peer refuses is not repeated: the peer is asked for its version.
 func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 	to := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -91,7 +91,7 @@ func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 	if m := s.writer.Next(); len(m.Set) != 1 {
 		t.Fatalf("it is told %+v", m)
 	}
-	if err := c.hand(t.Context(), s.member.Key, struct{}{}); !errors.Is(err, auth.ErrRequest) {
+	if err := c.send(t.Context(), s.member.Key, struct{}{}); !errors.Is(err, auth.ErrRequest) {
 		t.Fatal(err)
 	}
 	if m := s.writer.Next(); !s.writer.Due() || len(m.Set) > 0 || m.Base == "" {
@@ -99,8 +99,8 @@ func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A peer that forgets what it has, and says so before its answer to the last message is here, is told
-// all of it again.
+// A peer that loses its state, and says so before its answer to the last message arrives, gets
+// everything again.
 func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
 	s, r, c := newSite(all), mcs.NewReader(all), &Clusterset{}
 	tell := func() (has string) {
@@ -114,7 +114,7 @@ func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
 		c.answered(s, tell())
 	}
 	s.writer.Set("shop/api", web(t, "api", 0))
-	on := tell() // and the answer is on its way
+	on := tell() // the answer is on its way
 	r = mcs.NewReader(all)
 	if s.compare(r.Has()) {
 		t.Error("it is asked while it is being told")
@@ -123,13 +123,13 @@ func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
 	for s.writer.Due() {
 		c.answered(s, tell())
 	}
-	if len(r.Names()) != 2 || !s.writer.Told(r.Has()) {
+	if len(r.Names()) != 2 || !s.writer.Synced(r.Has()) {
 		t.Errorf("it has %v", r.Names())
 	}
 }
 
-// Two peers that tell each other at the same time, each before the other's answer is here, come to
-// an end.
+// Two peers that send to each other at the same time, each before the other's answer arrives,
+// finish.
 func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 	var c Clusterset
 	a, b := newSite(all), newSite(all)
@@ -162,12 +162,12 @@ func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 			c.answered(x.from, x.has)
 		}
 	}
-	if len(b.reader.Names()) != 1 || !a.reader.Heard() {
-		t.Errorf("one has %v, the other heard %t", b.reader.Names(), a.reader.Heard())
+	if len(b.reader.Names()) != 1 || !a.reader.Complete() {
+		t.Errorf("one has %v, the other heard %t", b.reader.Names(), a.reader.Complete())
 	}
 }
 
-// However many peers there are, what is kept of what they say is bounded, and one catalogue fits.
+// However many peers there are, the catalogues kept are bounded, and one always fits.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
 	c := &Clusterset{shared: shared{peers: map[string]*site{}}}
@@ -198,7 +198,7 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	}
 }
 
-// A catalogue that takes many messages leaves a peer room for other requests.
+// A catalogue that takes many messages leaves a peer capacity for other requests.
 func TestALargeCatalogueIsToldInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := mcs.NewReader(all)
@@ -223,12 +223,12 @@ func TestALargeCatalogueIsToldInParts(t *testing.T) {
 		}
 		c := &Clusterset{o: Options{Stack: to}, shared: shared{peers: map[string]*site{"edge": s}}}
 		hand := func() {
-			if err := c.hand(t.Context(), s.member.Key, struct{}{}); err != nil {
+			if err := c.send(t.Context(), s.member.Key, struct{}{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		begin := time.Now()
-		if hand(); messages != tellBurst || !s.writer.Due() || r.Heard() {
+		if hand(); messages != tellBurst || !s.writer.Due() || r.Complete() {
 			t.Errorf("%d messages come in a row, want %d", messages, tellBurst)
 		}
 		for s.writer.Due() {

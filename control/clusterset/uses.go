@@ -2,8 +2,8 @@ package clusterset
 
 import "github.com/postern-dev/postern/control/forward"
 
-// countUses has counted what peers are told and what is imported from them, and notes how many
-// backends are ready. It is part of a turn.
+// countUses starts counting what is announced to peers and imported from them, and records the
+// number of ready backends. It is part of reconcile.
 func (c *Clusterset) countUses() {
 	var list []forward.Use
 	ready := map[string]int{}
@@ -26,8 +26,8 @@ func (c *Clusterset) countUses() {
 	c.ready = ready
 }
 
-// Ready is how many backends of each exported service are ready, by NAMESPACE/NAME. It is not to be
-// changed.
+// Ready returns the number of ready backends of each exported service, by NAMESPACE/NAME. It must
+// not be changed.
 func (c *Clusterset) Ready() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -253,7 +253,7 @@ func (c *checker) local(at string, e *api.Peer, imports mcs.Patterns) map[string
 		switch l, errListen := api.ParseListen(e.Local.Services[service]); {
 		case err != nil:
 			c.fail(field, "%v", err)
-		case !imports.Mean(n.Namespace, ""):
+		case !imports.Match(n.Namespace, ""):
 			c.fail(field, "nothing of the namespace %s is imported from the peer (add it to %s.services.import)", n.Namespace, at)
 		case errListen == nil && (l.Protocol != port.Protocol || l.Len() != 1):
 			c.fail(field, "%s is not one port of %s (want IP:PORT, with /UDP appended for UDP)", l, port.Protocol)

@@ -270,7 +270,7 @@ func TestServicesOfClusters(t *testing.T) {
 	w.Edge.Gateway.Services().SetExports(nil)
 	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
 	w.awaitState(w.Edge, "edge hears cloud again", func(st mcs.State) string {
-		if slices.Contains(st.Unheard, "cloud") {
+		if slices.Contains(st.Awaited, "cloud") {
 			return "it has not"
 		}
 		if len(st.Imports) != 2 {
@@ -511,8 +511,8 @@ func TestServicesOfAClusterThatTakesNoPartAnyMore(t *testing.T) {
 	w.stop(w.Cloud)
 	w.start(w.Cloud)
 	w.withdrawn(w.Edge, "shop/web")
-	if st, _ := w.Edge.Gateway.Services().State(); len(st.Unheard) > 0 {
-		t.Errorf("%v are waited for", st.Unheard)
+	if st, _ := w.Edge.Gateway.Services().State(); len(st.Awaited) > 0 {
+		t.Errorf("%v are waited for", st.Awaited)
 	}
 	if w.Cloud.Gateway.Services() != nil {
 		t.Error("it takes part")

@@ -17,7 +17,7 @@ import (
 
 var since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// web is an offer of that name.
+// web returns an offer of that name.
 func web(name string, change ...func(*Offer)) Offer {
 	o := Offer{
 		Name: Name{"shop", name}, Created: since, Spread: 1,
@@ -39,7 +39,7 @@ func entry(t *testing.T, o Offer) *Entry {
 	return e
 }
 
-// exchange carries messages from a writer to a reader until nothing is due, and gives their number
+// exchange passes messages from a writer to a reader until nothing is due, and returns their number
 // and the bytes of entries in them.
 func exchange(t *testing.T, w *Writer, r *Reader) (messages, size int) {
 	t.Helper()
@@ -66,10 +66,10 @@ func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 	return size
 }
 
-// reader makes one that keeps all.
+// reader returns one that keeps everything.
 func reader() *Reader { return NewReader(func(string) bool { return true }) }
 
-// parsed is a message as it arrives.
+// parsed returns a message as it arrives.
 func parsed(t *testing.T, m Message) Message {
 	t.Helper()
 	m.Version, m.Has = "1.0", strings.Repeat("f", 32)
@@ -109,7 +109,7 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 	if messages < 10 || messages > 40 {
 		t.Errorf("it took %d messages", messages)
 	}
-	// The cost of a change is the change's.
+	// A change costs as much as it contains.
 	w.Set("shop/web-7", nil)
 	w.Set("shop/web-8", entry(t, web("web-8", func(o *Offer) { o.Places[0].At[0] = 10100 })))
 	if messages, size := exchange(t, w, r); messages != 1 || size > 500 {
@@ -118,7 +118,7 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 	if r.Offer(Name{"shop", "web-7"}) != nil || r.Offer(Name{"shop", "web-8"}).Places[0].At[0] != 10100 {
 		t.Error("the change did not arrive")
 	}
-	// A writer that starts again asks, and tells nothing that is known.
+	// A restarted writer asks first, and sends nothing that is known.
 	again := NewWriter()
 	for name, e := range w.want {
 		again.Set(name, e)
@@ -139,19 +139,19 @@ func TestACatalogueIsToldByDifference(t *testing.T) {
 	if messages, size := exchange(t, third, r); messages != 1 || size != 0 {
 		t.Errorf("a writer that starts again with nothing new takes %d messages, %d bytes", messages, size)
 	}
-	// As does a reader that has lost all.
+	// So does a reader that has lost everything.
 	r = reader()
-	third.Doubt()
+	third.Recheck()
 	exchange(t, third, r)
-	if !slices.Equal(names(r), third.Names()) || !third.Told(r.Has()) {
+	if !slices.Equal(names(r), third.Names()) || !third.Synced(r.Has()) {
 		t.Error("they differ after the reader has started again")
 	}
 }
 
-// Whatever gets lost, changes at the same time, or starts again, they agree in the end.
+// Whatever is lost, changes at the same time, or restarts, they agree in the end.
 func TestTheyAgreeWhateverHappens(t *testing.T) {
 	var entries []*Entry
-	for i := range 3000 { // of names as long as they may be, so that their number alone fills messages
+	for i := range 3000 { // with names of maximum length, so that their number alone fills messages
 		entries = append(entries, entry(t, web(fmt.Sprintf("w-%061d", i))))
 	}
 	for seed := range uint64(10) {
@@ -160,22 +160,22 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 		for range 60 {
 			switch random.IntN(10) {
 			case 0:
-				w.Doubt()
+				w.Recheck()
 			case 1:
 				r = reader()
-			case 2: // the writer starts again
+			case 2: // the writer restarts
 				next := NewWriter()
 				for name, e := range w.want {
 					next.Set(name, e)
 				}
 				w = next
-			case 3, 4, 5: // many, so that it takes some messages
+			case 3, 4, 5: // many, so that several messages are needed
 				for range random.IntN(300) {
 					w.Set(entries[random.IntN(len(entries))].Name, nil)
 					e := entries[random.IntN(len(entries))]
 					w.Set(e.Name, e)
 				}
-			case 6: // and as many as there may be, some of which the reader never had
+			case 6: // the maximum, some of which the reader never had
 				for _, e := range entries[:random.IntN(len(entries)+1)] {
 					w.Set(e.Name, e)
 				}
@@ -193,13 +193,13 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 				if _, err := r.Take(parsed(t, m), MaxCatalogue); err != nil {
 					t.Fatal(err)
 				}
-				if random.IntN(4) != 0 { // or its answer is
+				if random.IntN(4) != 0 { // its answer is lost
 					w.Answered(r.Has())
 				}
 			}
 		}
-		if !w.Told(r.Has()) {
-			w.Doubt() // as the reader's next message has it do
+		if !w.Synced(r.Has()) {
+			w.Recheck() // as the reader's next message causes
 		}
 		exchange(t, w, r)
 		if got, want := names(r), w.Names(); !slices.Equal(got, want) {
@@ -208,7 +208,8 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 	}
 }
 
-// Whoever is doubted while a message to it is on its way is asked again, whatever its answer says.
+// A reader that is doubted while a message to it is on its way is asked again, whatever its answer
+// says.
 func TestAnAnswerFromBeforeADoubtDoesNotCount(t *testing.T) {
 	w, r := NewWriter(), reader()
 	exchange(t, w, r)
@@ -216,16 +217,16 @@ func TestAnAnswerFromBeforeADoubtDoesNotCount(t *testing.T) {
 	if _, err := r.Take(parsed(t, w.Next()), MaxCatalogue); err != nil {
 		t.Fatal(err)
 	}
-	w.Doubt()
-	if !w.Answered(r.Has()) || !w.Due() || w.Knows("shop/web") {
+	w.Recheck()
+	if !w.Answered(r.Has()) || !w.Due() || w.Delivered("shop/web") {
 		t.Error("it is believed")
 	}
-	if messages, size := exchange(t, w, r); messages != 1 || size != 0 || !w.Knows("shop/web") {
+	if messages, size := exchange(t, w, r); messages != 1 || size != 0 || !w.Delivered("shop/web") {
 		t.Errorf("then it takes %d messages, %d bytes", messages, size)
 	}
 }
 
-// A catalogue that starts over counts when all of it is there.
+// A new catalogue takes effect when it is complete.
 func TestHalfACatalogueIsNone(t *testing.T) {
 	w, r := NewWriter(), reader()
 	for i := range 500 {
@@ -238,9 +239,9 @@ func TestHalfACatalogueIsNone(t *testing.T) {
 			t.Fatalf("%d of 500 count", n)
 		}
 	}
-	w.Doubt()
+	w.Recheck()
 	w.Next()
-	w.Answered("") // which is not what it has: everything comes again
+	w.Answered("") // not what it has: everything is sent again
 	for range 3 {
 		hand(t, w, r)
 		if n := len(names(r)); n != 500 {
@@ -322,7 +323,7 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m, err = ParseMessage(body); err != nil {
-			continue // nothing of it is used
+			continue // it is not used
 		}
 		if _, err := r.Take(m, MaxCatalogue); err != nil {
 			t.Errorf("%s: nothing of the rest counts: %v", name, err)
@@ -363,7 +364,7 @@ func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
 	}
 }
 
-// What a peer can have kept here is bounded in bytes as well.
+// What a peer can make this gateway keep is bounded in bytes too.
 func TestCataloguesAreBoundedInBytes(t *testing.T) {
 	w, r := NewWriter(), reader()
 	large := func(i int) *Entry {
@@ -380,7 +381,7 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 	if _, err := r.Take(m, MaxCatalogue); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more is taken: %v", err)
 	}
-	m = Message{Base: r.Has(), Set: []json.RawMessage{large(0).Text}} // in the place of itself
+	m = Message{Base: r.Has(), Set: []json.RawMessage{large(0).Text}} // replaces itself
 	if _, err := r.Take(m, MaxCatalogue); err != nil {
 		t.Error(err)
 	}
@@ -390,8 +391,8 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A catalogue that is full, in number or in bytes, can still be changed: what goes makes room for what
-// comes, in whatever order it changed.
+// A catalogue that is full, in number or in bytes, can still be changed: removals make room for
+// additions, in whatever order they happened.
 func TestAFullCatalogueCanBeChanged(t *testing.T) {
 	w, r := NewWriter(), reader()
 	named := func(i int) Offer { return web(fmt.Sprintf("w-%061d", i)) }
@@ -413,7 +414,7 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 	if _, err := r.Take(m, MaxCatalogue); err != nil || len(names(r)) != MaxServices {
 		t.Errorf("one in the place of another is not taken: %v", err)
 	}
-	// Half of them are large, and then the other half.
+	// One half is large, then the other half.
 	w, r = NewWriter(), reader()
 	sized := func(i int, large bool) *Entry {
 		return entry(t, web(fmt.Sprintf("w-%d", i), func(o *Offer) {
@@ -424,7 +425,7 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 	}
 	const n = 940
 	for _, odd := range []int{0, 1} {
-		for pass := range 2 { // what shrinks first, so that the writer has room
+		for pass := range 2 { // shrink first, so that the writer has room
 			for i := range n {
 				if large := i%2 == odd; large == (pass == 1) && !w.Set(sized(i, large).Name, sized(i, large)) {
 					t.Fatalf("there is no room for the service %d", i)
@@ -438,7 +439,7 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 	}
 }
 
-// An entry that is repeated in a message counts as often as it is there: it is refused.
+// An entry that is repeated in a message counts each time: it is refused.
 func TestAnEntryIsOnceInAMessage(t *testing.T) {
 	r := reader()
 	text := entry(t, web("web")).Text
@@ -454,8 +455,8 @@ func TestAnEntryIsOnceInAMessage(t *testing.T) {
 	}
 }
 
-// Of what is not imported only the digests are kept, until it is: then everything is told again, and until all
-// of it is there the peer was not heard.
+// Only the digests of unwanted entries are kept. When they become wanted, everything is sent again,
+// and until then the catalogue counts as not received.
 func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	w, r := NewWriter(), NewReader(func(namespace string) bool { return namespace == "shop" })
 	vault := web("vault", func(o *Offer) { o.Name.Namespace = "bank" })
@@ -464,33 +465,33 @@ func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	}
 	exchange(t, w, r)
 	one := len(entry(t, web("web")).Text)
-	if r.Offer(vault.Name) != nil || r.Offer(web("web").Name) == nil || len(names(r)) != 2 || r.Kept() != one || !w.Told(r.Has()) || !r.Heard() {
+	if r.Offer(vault.Name) != nil || r.Offer(web("web").Name) == nil || len(names(r)) != 2 || r.Kept() != one || !w.Synced(r.Has()) || !r.Complete() {
 		t.Fatalf("%d bytes of %v are kept", r.Kept(), names(r))
 	}
 	all := func(string) bool { return true }
-	if !r.Want(all) || r.Heard() || r.Has() != "" {
+	if !r.Want(all) || r.Complete() || r.Has() != "" {
 		t.Fatalf("nothing is asked for: it has %q", r.Has())
 	}
 	if r.Offer(web("web").Name) == nil {
 		t.Error("what was imported is withdrawn")
 	}
-	// A change in between starts over as well.
+	// A change in the meantime starts over as well.
 	w.Set("shop/api", entry(t, web("api")))
 	exchange(t, w, r)
-	if !r.Heard() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {
+	if !r.Complete() || r.Offer(vault.Name) == nil || r.Offer(web("api").Name) == nil || r.Kept() < 2*one {
 		t.Errorf("%d bytes of %v are kept", r.Kept(), names(r))
 	}
-	if r.Want(func(string) bool { return false }) || r.Kept() != 0 || r.Offer(vault.Name) != nil || !w.Told(r.Has()) {
+	if r.Want(func(string) bool { return false }) || r.Kept() != 0 || r.Offer(vault.Name) != nil || !w.Synced(r.Has()) {
 		t.Errorf("%d bytes are kept of what nobody wants", r.Kept())
 	}
-	// What is refused is not kept either.
+	// Refused entries are not kept either.
 	r = NewReader(all)
 	m := Message{Set: []json.RawMessage{entry(t, web("web")).Text, entry(t, web("api")).Text}}
-	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Heard() {
+	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Complete() {
 		t.Errorf("more is taken than there is room for: %v", err)
 	}
 	m.More = true
-	for range 2 { // the second in the place of the first
+	for range 2 { // the second replaces the first
 		room := len(m.Set[0]) + len(m.Set[1]) - r.Kept()
 		if _, err := r.Take(m, room); err != nil {
 			t.Error(err)

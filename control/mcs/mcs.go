@@ -1,7 +1,6 @@
-// Package mcs is what the services of clusters are to each other under the Multi-Cluster
-// Services API (KEP-1645), as data: what this cluster exports, what peers say that they export,
-// and what this cluster is to import of it all. It knows nothing of Kubernetes' types, so that
-// gateways without a cluster have the same.
+// Package mcs models the Multi-Cluster Services API (KEP-1645) as data: what this cluster exports,
+// what peers export, and what this cluster imports as a result. It does not use Kubernetes' types,
+// so that gateways without a cluster can use it too.
 //
 //	ServiceExports ─▶ Export ─▶ catalogue, in-band ─▶ Import ─▶ ServiceImports, Services, EndpointSlices
 //	 (control/kube/mcs)                                           (control/kube/mcs)
@@ -16,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// Name is that of a service. It means the same service in every cluster of the set
-// (KEP-1645, namespace sameness).
+// Name is the name of a service. It means the same service in every cluster of the set (KEP-1645,
+// namespace sameness).
 type Name struct{ Namespace, Name string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Name }
@@ -36,28 +35,28 @@ const (
 	Headless     Type = "Headless"     // by the address of each backend
 )
 
-// Port is one of a service's.
+// Port is a port of a service.
 type Port struct {
-	Name        string // empty if the service has no other
+	Name        string // empty if it is the service's only port
 	Protocol    api.Protocol
 	Port        uint16
-	AppProtocol string // empty if none is said
+	AppProtocol string // may be empty
 }
 
-// Affinity is how connections of a client are kept together.
+// Affinity is a service's session affinity.
 type Affinity struct {
 	ClientIP bool
 	Timeout  time.Duration // 0 without ClientIP
 }
 
-// Spec is what the clusters that export a service have to agree on. Where they do not, the
-// oldest export counts (KEP-1645, constraints and conflict resolution); ports are united.
+// Spec is what the clusters that export a service have to agree on. If they do not, the oldest
+// export counts (KEP-1645, constraints and conflict resolution); ports are united.
 type Spec struct {
 	Type     Type
 	Ports    []Port // by name, then protocol and port
 	Affinity Affinity
-	// InternalTrafficPolicy and TrafficDistribution are the Service's, empty where it has none.
-	// They are passed on and change nothing of what a gateway does.
+	// InternalTrafficPolicy and TrafficDistribution are the Service's, or empty. The gateway passes
+	// them on and does not use them.
 	InternalTrafficPolicy, TrafficDistribution string
 	Labels                                     map[string]string // ServiceExport.spec.exportedLabels
 	Annotations                                map[string]string // ServiceExport.spec.exportedAnnotations
@@ -66,50 +65,51 @@ type Spec struct {
 // Export is an exported service of this cluster.
 type Export struct {
 	Name    Name
-	UID     string    // of the Service: another one of the same name gets other overlay ports
-	Created time.Time // the ServiceExport
+	UID     string    // of the Service: a new one of the same name gets other overlay ports
+	Created time.Time // of the ServiceExport
 	Spec    Spec
-	// Proxied are the names of the ports whose connections begin with who connects (PROXY protocol,
-	// version 2). They are this cluster's affair, and peers are not told.
+	// Proxied are the names of the ports whose connections begin with a PROXY protocol header
+	// (version 2). They only concern this cluster and are not announced.
 	Proxied []string
-	// Backends are the endpoints that exist, ready ones and others.
+	// Backends are the existing endpoints, ready or not.
 	Backends []Backend
-	// Upstreams are there instead where there is no cluster: host:port by Port.Name, each of which is
-	// taken to be ready.
+	// Upstreams replaces Backends if there is no cluster: host:port by Port.Name, each assumed to
+	// be ready.
 	Upstreams map[string]string
 }
 
-// Backend is where connections to an exported service may be carried to.
+// Backend is an endpoint of an exported service.
 type Backend struct {
 	Addr netip.Addr
-	// Hostname tells the backends of a Headless service apart: that of the pod, as those of a
-	// StatefulSet have, or else the address with hyphens. It is empty for ClusterSetIP.
+	// Hostname distinguishes the backends of a Headless service: the pod's hostname, as in a
+	// StatefulSet, or else the address with hyphens. It is empty for ClusterSetIP.
 	Hostname string
-	Ready    bool // ready and not terminating: nothing new is carried to others
-	// Ports are the target ports by Port.Name. A missing one is not served by this backend.
+	Ready    bool // ready and not terminating: others get no new connections
+	// Ports are the target ports by Port.Name. The backend does not serve missing ones.
 	Ports map[string]uint16
 }
 
-// Import is a service of peers as this cluster is to have it.
+// Import is a service of peers as this cluster imports it.
 type Import struct {
 	Name Name
-	// Spec is the one of all that export the service, this cluster among them if it does.
+	// Spec is merged from all clusters that export the service, including this one.
 	Spec Spec
-	// Own says that this cluster exports the service as well.
+	// Own reports whether this cluster exports the service too.
 	Own bool
-	// Clusters are the peers that export it to here, by name. It is empty if none does and Own is set.
+	// Clusters are the peers that export it to this one, by name. It is empty if none does and Own
+	// is set.
 	Clusters []Cluster
 }
 
-// Cluster is one peer that exports a service to here.
+// Cluster is a peer that exports a service to this cluster.
 type Cluster struct {
 	ID string // the peer's name here
-	// Endpoints has one element without a hostname for ClusterSetIP, and one for each ready
-	// backend of Headless.
+	// Endpoints has one element without a hostname for ClusterSetIP, and one for each ready backend
+	// of Headless.
 	Endpoints []Endpoint
 }
 
-// Endpoint is where this gateway listens for connections that it carries to a peer's service.
+// Endpoint is where this gateway listens for connections to a peer's service.
 type Endpoint struct {
 	Hostname string
 	Ports    []EndpointPort
@@ -121,39 +121,39 @@ type EndpointPort struct {
 	At   netip.AddrPort
 }
 
-// Conflict is a field in which an export of this cluster disagrees with an older one, or with
-// which others disagree: the KEP sets the condition Conflict on every export of the service.
+// Conflict is a field in which an export of this cluster disagrees with an older one, or newer ones
+// with it. The KEP sets the condition Conflict on every export of the service.
 type Conflict struct {
 	Name    Name
 	Reason  string // of the API: PortConflict, TypeConflict, SessionAffinityConflict, …
 	Message string
 }
 
-// State is what this cluster is to have of the clusterset.
+// State is the clusterset as this cluster should see it.
 type State struct {
 	Imports   []Import   // by name
 	Conflicts []Conflict // by name, then reason
-	// Unheard are the peers from which services are to be imported and which have not said since
-	// the start what they export: what is there of them is to stay as it is. By name.
-	Unheard []string
-	// Problems are why services are not exported or not imported, by name and peer.
+	// Awaited are the peers from which services are imported and which have not announced their
+	// exports since the start. What was imported from them before stays as it is. By name.
+	Awaited []string
+	// Problems say why services are not exported or not imported, by name and peer.
 	Problems []Problem
 }
 
-// Problem is why one service is not exported, or not imported.
+// Problem says why one service is not exported, or not imported.
 type Problem struct {
-	// Name of the service; zero if it is about all of a peer's, or has no name that can be.
+	// Name of the service; zero if it is about all services of a peer, or if the name is invalid.
 	Name Name
-	// Peer is who told it; empty of an export of this cluster.
+	// Peer announced it; empty for an export of this cluster.
 	Peer   string
 	Code   catalogue.Code
 	Detail string // what is wrong with it; may be empty
-	// Port is which of its ports it is about, as [PortName] has it, and Address where that is to be
-	// listened for; empty if it is about all.
+	// Port is the affected port, as [PortName] writes it, and Address its listener's; empty if it
+	// is about all ports.
 	Port, Address string
 }
 
-// Params are what the code's texts are made of.
+// Params returns the parameters of the code's texts.
 func (p Problem) Params() catalogue.Params {
 	out := catalogue.Params{Peer: p.Peer, Service: p.Port, Address: p.Address, Detail: p.Detail, Limit: MaxServices}
 	if p.Port == "" && p.Name != (Name{}) {
@@ -162,15 +162,15 @@ func (p Problem) Params() catalogue.Params {
 	return out
 }
 
-// Services is the gateway's side, for the cluster's.
+// Services is the interface of the gateway to the controller in the cluster.
 type Services interface {
-	// SetExports replaces the exports of this cluster, which are not to be changed any more. What did
-	// not change costs nothing. The State has them on return.
+	// SetExports replaces the exports of this cluster. They must not be changed afterwards.
+	// Unchanged ones cost nothing. The State contains them on return.
 	SetExports([]Export)
-	// SetNamespaces replaces the namespaces that exist here: nothing is imported into others.
-	// The State has what is imported on return.
+	// SetNamespaces replaces the namespaces that exist here: nothing is imported into others. The
+	// State contains the imports on return.
 	SetNamespaces([]string)
-	// State is the present one, which is not to be changed, and a channel that is closed when there is
-	// another.
+	// State returns the current state, which must not be changed, and a channel that is closed when
+	// there is a new one.
 	State() (State, <-chan struct{})
 }

@@ -23,26 +23,26 @@ const (
 	TrafficDistributionConflict   = "TrafficDistributionConflict"
 )
 
-// Told is an offer and the peer that told it.
-type Told struct {
+// PeerOffer is an offer and the peer that announced it.
+type PeerOffer struct {
 	Peer string
 	*Offer
 }
 
-// exported is what one cluster says of a service.
+// exported is one cluster's export of a service.
 type exported struct {
 	peer    string // empty: this cluster
 	created time.Time
 	spec    *Spec
 }
 
-// Merge makes of all that clusters say of one service what this one is to have of it. own is nil
-// unless it is exported here; all of told is of that name. at gives the listener here for a port of
-// a peer's backend, if it is there.
+// Merge combines all clusters' exports of one service into this cluster's import. own is nil unless
+// it is exported here; all offers have that name. at returns the listener here for a port of a
+// peer's backend, if there is one.
 //
-// The oldest export counts where they disagree; of two of one second it is the one that is written
-// first in the order of its content, which is the same for all clusters. Ports are united, by age.
-func Merge(name Name, own *Export, told []Told, at func(peer, hostname string, port Port) (netip.AddrPort, bool)) (Import, []Conflict) {
+// If exports disagree, the oldest counts. If two have the same second, it is the one whose content
+// sorts first, which is the same for all clusters. Ports are united, by age.
+func Merge(name Name, own *Export, told []PeerOffer, at func(peer, hostname string, port Port) (netip.AddrPort, bool)) (Import, []Conflict) {
 	var all []exported
 	if own != nil {
 		all = append(all, exported{"", own.Created, &own.Spec})
@@ -65,14 +65,15 @@ func Merge(name Name, own *Export, told []Told, at func(peer, hostname string, p
 	return out, conflicts(name, all)
 }
 
-// text orders specs of one age.
+// text orders specs of the same age.
 func (s *Spec) text() string {
-	b, _ := json.Marshal(s) // of plain types
+	b, _ := json.Marshal(s) // cannot fail: plain types
 	return string(b)
 }
 
-// unite makes one list of ports. Of two that cannot be in one, the older counts: those that have one
-// name or one number, and those of which one has no name, which only a port by itself may.
+// unite merges the lists of ports. If two ports exclude each other, the older counts: those with
+// the same name or number, and those of which one has no name, which is only allowed for a single
+// port.
 func unite(all []exported) []Port {
 	var out []Port
 	for _, e := range all {
@@ -92,8 +93,8 @@ func comparePorts(a, b Port) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 }
 
-// cluster is where a peer's backends are reached.
-func (t Told) cluster(at func(peer, hostname string, port Port) (netip.AddrPort, bool)) Cluster {
+// cluster returns the listeners for a peer's backends.
+func (t PeerOffer) cluster(at func(peer, hostname string, port Port) (netip.AddrPort, bool)) Cluster {
 	c := Cluster{ID: t.Peer}
 	for _, place := range t.Places {
 		e := Endpoint{Hostname: place.Hostname}
@@ -110,7 +111,7 @@ func (t Told) cluster(at func(peer, hostname string, port Port) (netip.AddrPort,
 	return c
 }
 
-// conflicts are the fields in which exports, the oldest first, disagree.
+// conflicts returns the fields in which exports disagree, the oldest first.
 func conflicts(name Name, all []exported) []Conflict {
 	samePorts := func(a, b *Spec) bool {
 		return slices.Equal(slices.SortedFunc(slices.Values(a.Ports), comparePorts), slices.SortedFunc(slices.Values(b.Ports), comparePorts))

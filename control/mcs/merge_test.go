@@ -57,14 +57,14 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := Name{"shop", "web"}
 			var own *Export
-			var told []Told
+			var told []PeerOffer
 			for _, x := range c.clusters {
 				created := since.Add(time.Duration(x.age) * time.Hour)
 				if x.name == "" {
 					own = &Export{Name: n, Created: created, Spec: x.spec}
 					continue
 				}
-				told = append(told, Told{x.name, &Offer{Name: n, Created: created, Spec: x.spec, Spread: 1,
+				told = append(told, PeerOffer{x.name, &Offer{Name: n, Created: created, Spec: x.spec, Spread: 1,
 					Places: []Place{{At: slices.Repeat([]uint16{FirstPort}, len(x.spec.Ports))}}}})
 			}
 			at := netip.MustParseAddrPort("10.0.0.1:30000")
@@ -91,13 +91,13 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Of two exports of one second, all clusters choose the same.
+// Of two exports of the same second, all clusters choose the same.
 func TestExportsOfOneAgeAreOrderedAlikeEverywhere(t *testing.T) {
 	n := Name{"shop", "web"}
 	a, b := Spec{Type: ClusterSetIP, Ports: []Port{{"a", api.TCP, 80, ""}}}, Spec{Type: Headless, Ports: []Port{{"b", api.TCP, 80, ""}}}
 	nowhere := func(string, string, Port) (netip.AddrPort, bool) { return netip.AddrPort{}, false }
 	at := func(own, other Spec) Spec {
-		got, _ := Merge(n, &Export{Name: n, Created: since, Spec: own}, []Told{{"peer", &Offer{Name: n, Created: since.Add(time.Millisecond), Spec: other}}}, nowhere)
+		got, _ := Merge(n, &Export{Name: n, Created: since, Spec: own}, []PeerOffer{{"peer", &Offer{Name: n, Created: since.Add(time.Millisecond), Spec: other}}}, nowhere)
 		return got.Spec
 	}
 	if here, there := at(a, b), at(b, a); !reflect.DeepEqual(here, there) {

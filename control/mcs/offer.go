@@ -16,44 +16,45 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// SCTP is a protocol that services may have and no gateway carries.
+// SCTP is a protocol that services may have and gateways do not support.
 const SCTP api.Protocol = "SCTP"
 
-// Bounds of what a gateway says of one service. A port of an endpoint is a listener at the importer.
+// Bounds of one service's announcement. Each port of an endpoint is a listener at the importer.
 const (
 	MaxPorts = 64 // of a service
-	// MaxPlaces is how many backends of a headless service are told.
+	// MaxPlaces is how many backends of a headless service are announced.
 	MaxPlaces      = 256
 	maxListeners   = 1024
 	maxLabels      = 64
-	maxAnnotations = 8 << 10 // bytes of all
+	maxAnnotations = 8 << 10 // bytes in total
 	maxKey         = 253
 	maxEntry       = 24 << 10 // bytes of JSON
 	maxAffinity    = 24 * time.Hour
 	firstYear      = 2020 // of the Multi-Cluster Services API: no export is older
 )
 
-// Offer is an exported service as a gateway tells its peers of it.
+// Offer is an exported service as it is announced to peers.
 type Offer struct {
 	Name    Name
 	Created time.Time
 	Spec    Spec
-	// Spread is how many overlay ports in a row lead to each port: more than one where clients are
-	// to be kept to their backends, and each client has one of them by its address.
+	// Spread is how many consecutive overlay ports lead to each port: more than one for session
+	// affinity, where each client uses one of them by its address.
 	Spread int
-	// Places has one without a hostname for ClusterSetIP, and one for each ready backend of Headless.
+	// Places has one element without a hostname for ClusterSetIP, and one for each ready backend of
+	// Headless.
 	Places []Place
 }
 
-// Place is where connections to a service, or to one backend of it, are taken inside the tunnel.
+// Place is where a service, or one backend of it, is reached inside the tunnel.
 type Place struct {
 	Hostname string
-	// At are the overlay ports, the first of Offer.Spread each, in the order of Spec.Ports; 0 where
-	// a port is not carried.
+	// At are the overlay ports in the order of Spec.Ports, the first of Offer.Spread each; 0 if a
+	// port is not forwarded.
 	At []uint16
 }
 
-// Overlay are the overlay ports of one of a place's.
+// Overlay returns the overlay ports of a place's port.
 func (o *Offer) Overlay(place Place, port int) (api.Ports, bool) {
 	first := place.At[port]
 	return api.Ports{Protocol: o.Spec.Ports[port].Protocol, First: first, Last: first + uint16(o.Spread) - 1}, first != 0
@@ -86,14 +87,14 @@ type wirePlace struct {
 	At       []uint16 `json:"at,omitempty" max:"64x65535"`
 }
 
-// Entry is an offer as it is told.
+// Entry is an encoded offer.
 type Entry struct {
 	Name string
 	Text json.RawMessage
 	sum  [sha256.Size]byte
 }
 
-// Encode makes the entry of an offer. The error says which bound it exceeds.
+// Encode returns the entry of an offer. The error says which bound it exceeds.
 func Encode(o Offer) (*Entry, error) {
 	w := wireOffer{
 		Name: o.Name.String(), Created: o.Created.UTC().Truncate(time.Second), Type: o.Spec.Type,
@@ -119,8 +120,8 @@ func Encode(o Offer) (*Entry, error) {
 	return &Entry{Name: w.Name, Text: text, sum: sha256.Sum256(text)}, nil
 }
 
-// decode reads an entry; nothing of one that is refused is to be used. The error repeats nothing
-// that cannot be shown.
+// decode parses an entry; nothing of a rejected one may be used. The error contains nothing that is
+// not safe to show.
 func decode(text []byte) (*Offer, error) {
 	var w wireOffer
 	if err := bounded.Unmarshal(text, maxEntry, &w); err != nil {
@@ -146,7 +147,7 @@ func decode(text []byte) (*Offer, error) {
 	return o, o.check()
 }
 
-// check reports why an offer cannot be one.
+// check returns why an offer is invalid.
 func (o *Offer) check() error {
 	switch {
 	case !isLabel(o.Name.Namespace) || !isLabel(o.Name.Name):
@@ -199,7 +200,8 @@ func checkPorts(ports []Port) error {
 	return nil
 }
 
-// reserved begin the labels and annotations that say whose an object is, and what is done with it.
+// reserved are the prefixes of labels and annotations that say who owns an object and how it is
+// handled.
 var reserved = []string{"multicluster.kubernetes.io/", "endpointslice.kubernetes.io/", "service.kubernetes.io/", "postern.dev/"}
 
 func checkMarks(labels, annotations map[string]string) error {
@@ -263,7 +265,7 @@ func (o *Offer) checkPlaces() error {
 	return nil
 }
 
-// isName tells the values of labels, and their names without what is before the slash.
+// isName reports whether s is a label's value, or a label's name without its prefix.
 func isName(s string) bool {
 	return s != "" && len(s) <= MaxLabel && isAlphanumeric(rune(s[0])) && isAlphanumeric(rune(s[len(s)-1])) &&
 		strings.TrimFunc(s, func(r rune) bool { return isAlphanumeric(r) || r == '-' || r == '_' || r == '.' }) == ""
@@ -273,7 +275,8 @@ func isAlphanumeric(r rune) bool {
 	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
-// isQualified tells names such as those of labels: a DNS name and a slash before them, or not.
+// isQualified reports whether s is a label's name: with or without a DNS name and a slash before
+// it.
 func isQualified(s string) bool {
 	prefix, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {
@@ -282,12 +285,12 @@ func isQualified(s string) bool {
 	return len(prefix) <= maxKey && isName(name) && !slices.ContainsFunc(strings.Split(prefix, "."), func(l string) bool { return !isLabel(l) })
 }
 
-// isWord tells the words of a Service's fields; empty is one that is not set.
+// isWord reports whether s is a word as in a Service's fields; "" is unset.
 func isWord(s string) bool {
 	return strings.TrimFunc(s, func(r rune) bool { return r < unicode.MaxASCII && unicode.IsLetter(r) }) == ""
 }
 
-// len is its size in bytes of JSON, of none 0.
+// len returns its size in bytes of JSON, 0 for nil.
 func (e *Entry) len() int {
 	if e == nil {
 		return 0
@@ -295,12 +298,12 @@ func (e *Entry) len() int {
 	return len(e.Text)
 }
 
-// weight is how many values of JSON an entry has at most.
+// weight returns the maximum number of JSON values in an entry.
 func (e *Entry) weight() int {
 	return 1 + strings.Count(string(e.Text), ",") + strings.Count(string(e.Text), ":")/2
 }
 
-// equal reports whether two specs say the same.
+// equal reports whether two specs are the same.
 func (s Spec) equal(t Spec) bool {
 	return s.Type == t.Type && slices.Equal(s.Ports, t.Ports) && s.Affinity == t.Affinity &&
 		s.InternalTrafficPolicy == t.InternalTrafficPolicy && s.TrafficDistribution == t.TrafficDistribution &&

@@ -12,51 +12,51 @@ import (
 )
 
 const (
-	// FirstPort and LastPort are the overlay ports of services of clusters. They are below those that
-	// the network stack takes for connections of its own.
+	// FirstPort and LastPort are the overlay ports of services of clusters. They are below those
+	// that the network stack uses for its own connections.
 	FirstPort, LastPort = 10000, 15999
-	// FirstListener and LastListener are the ports at which imported services are listened for, on the
-	// gateway's own address. They are below those that the kernel takes for connections.
+	// FirstListener and LastListener are the ports of listeners for imported services, on the
+	// gateway's own address. They are below those that the kernel uses for connections.
 	FirstListener, LastListener = 20000, 29999
-	// Spread is how many ports in a row a service with session affinity has: each client has one of
-	// them, and each of them one backend.
+	// Spread is how many consecutive ports a service with session affinity has. Each client uses
+	// one of them, and each of them leads to one backend.
 	Spread = 16
-	// rest is how long a port is nobody's before it is somebody else's. A peer that was away for
-	// longer hears of it before it can dial: what it is told goes first.
-	rest = time.Hour
-	// share is how many ports of a protocol the services of one namespace have, those that rest included:
-	// no namespace takes all.
+	// quarantine is how long a freed port stays unused. A peer that was away for longer is told of
+	// the change before it can dial, because announcements go first.
+	quarantine = time.Hour
+	// share is how many ports of a protocol one namespace may have, those in quarantine included,
+	// so that no namespace takes all.
 	share = (LastPort - FirstPort + 1) / 2
 )
 
-// Lease is the overlay ports of one port of a service, or of one backend of a headless one.
+// Lease is the overlay ports of one port of a service, or of one backend of a headless service.
 type Lease struct {
 	Key   string
 	Ports api.Ports
-	// Freed is since when they are nobody's; zero while they are somebody's.
+	// Freed is when they were freed; zero while in use.
 	Freed time.Time
 }
 
-// LeaseKey names what overlay ports are leased to. It is the same for as long as the service is. What is
-// before the dot is the namespace's.
+// LeaseKey identifies what overlay ports are leased to. It stays the same as long as the service
+// exists. The part before the dot identifies the namespace.
 func LeaseKey(namespace, uid, hostname string, p Port) string {
 	of := sha256.Sum256([]byte(namespace))
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", uid, hostname, p.Protocol, p.Port))
 	return base64.RawURLEncoding.EncodeToString(of[:9]) + "." + base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// Overlay leases overlay ports: the same to the same, and to nobody what was somebody else's a
-// moment ago. It is not safe for concurrent use.
+// Overlay leases overlay ports: always the same to the same key, and none that another key has
+// recently had. It is not safe for concurrent use.
 type Overlay struct {
-	leases map[string]Lease
-	used   map[overlayPort]struct{}
-	next   map[api.Protocol]int // where to look for a free one: what was freed last is looked at last
-	shares map[holder]int       // how many each has
-	other  bool                 // than was kept
-	undo   []func()             // what was done together so far, see Together
+	leases  map[string]Lease
+	used    map[overlayPort]struct{}
+	next    map[api.Protocol]int // where to look for a free one, so that recently freed ones come last
+	shares  map[holder]int       // how many each has
+	changed bool                 // differs from what was stored
+	undo    []func()             // undoes the changes made in Atomically
 }
 
-// holder is a namespace, in one protocol.
+// holder is a namespace, for one protocol.
 type holder struct {
 	namespace string
 	protocol  api.Protocol
@@ -72,18 +72,18 @@ type overlayPort struct {
 	port     uint16
 }
 
-// NewOverlay continues with what was leased before.
+// NewOverlay continues with earlier leases.
 func NewOverlay(leases []Lease) *Overlay {
 	o := &Overlay{leases: map[string]Lease{}, shares: map[holder]int{}, used: map[overlayPort]struct{}{}, next: map[api.Protocol]int{api.TCP: FirstPort, api.UDP: FirstPort}}
 	for _, l := range leases {
 		o.hold(l)
 	}
-	o.Kept()
+	o.Saved()
 	return o
 }
 
 func (o *Overlay) hold(l Lease) {
-	o.other = true
+	o.changed = true
 	o.leases[l.Key] = l
 	o.shares[l.holder()] += l.Ports.Len()
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
@@ -103,29 +103,30 @@ func (o *Overlay) drop(l Lease) {
 	}
 }
 
-// Together does what f does, or, if that reports false, leases nothing of it.
-func (o *Overlay) Together(f func() bool) bool {
+// Atomically calls f and, if it returns false, undoes its leases.
+func (o *Overlay) Atomically(f func() bool) bool {
 	o.undo = nil
-	other := o.other
+	other := o.changed
 	if f() {
 		return true
 	}
 	for _, u := range slices.Backward(o.undo) {
 		u()
 	}
-	o.other = other
+	o.changed = other
 	return false
 }
 
-// Lease gives n ports in a row, those that the key had if it had so many. taken are ports that are
-// others'. It reports false when there are no such left, or the namespace has its share.
+// Lease returns n consecutive ports, those that the key had if their number is the same. taken
+// reports ports that are used otherwise. It returns false if no such ports are left, or the
+// namespace has its share.
 func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time, taken func(api.Ports) bool) (api.Ports, bool) {
 	was, there := o.leases[key]
 	if there && was.Ports.Len() == n && !taken(was.Ports) {
 		if !was.Freed.IsZero() {
 			l := was
 			l.Freed = time.Time{}
-			o.leases[key], o.other = l, true
+			o.leases[key], o.changed = l, true
 			o.undo = append(o.undo, func() { o.leases[key] = was })
 		}
 		return was.Ports, true
@@ -152,7 +153,7 @@ func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time,
 	return p, true
 }
 
-// find looks for free ports from where the last were found.
+// find looks for free ports, starting where the last were found.
 func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, bool) {
 	const size = LastPort - FirstPort + 1
 	protocol := h.protocol
@@ -163,7 +164,7 @@ func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, 
 	for i := range size + n - 1 {
 		p := FirstPort + (start-FirstPort+i)%size
 		if p == FirstPort {
-			free = 0 // they are in a row
+			free = 0 // ports must be consecutive
 		}
 		if _, used := o.used[overlayPort{protocol, uint16(p)}]; used {
 			free = 0
@@ -183,31 +184,31 @@ func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, 
 	return api.Ports{}, false
 }
 
-// Keep frees the ports of all but these keys. It reports whether there are other leases than were
-// kept last.
-func (o *Overlay) Keep(keys map[string]bool, now time.Time) bool {
+// Retain frees the ports of all other keys. It reports whether the leases differ from the stored
+// ones.
+func (o *Overlay) Retain(keys map[string]bool, now time.Time) bool {
 	for key, l := range o.leases {
 		if !keys[key] && l.Freed.IsZero() {
 			l.Freed = now
-			o.leases[key], o.other = l, true
+			o.leases[key], o.changed = l, true
 		}
 	}
-	return o.other
+	return o.changed
 }
 
-// Kept notes that all leases are where a restart finds them.
-func (o *Overlay) Kept() { o.other = false }
+// Saved records that all leases are stored for a restart.
+func (o *Overlay) Saved() { o.changed = false }
 
-// prune forgets what has rested.
+// prune removes leases whose quarantine is over.
 func (o *Overlay) prune(now time.Time) {
 	for _, l := range o.leases {
-		if !l.Freed.IsZero() && now.Sub(l.Freed) >= rest {
+		if !l.Freed.IsZero() && now.Sub(l.Freed) >= quarantine {
 			o.drop(l)
 		}
 	}
 }
 
-// Leases are all that count, those that rest included.
+// Leases returns all leases, those in quarantine included.
 func (o *Overlay) Leases(now time.Time) []Lease {
 	o.prune(now)
 	out := make([]Lease, 0, len(o.leases))

@@ -39,8 +39,8 @@ func TestOverlayPortsAreSticky(t *testing.T) {
 	if p, ok := o.Lease("service-0", api.UDP, 1, now, free); !ok || p.First != FirstPort {
 		t.Errorf("UDP has ports of its own: %v", p)
 	}
-	// A restart knows of them, and of those that rest.
-	o.Keep(map[string]bool{"service-0": true}, now)
+	// A restart knows them, and those in quarantine.
+	o.Retain(map[string]bool{"service-0": true}, now)
 	o = NewOverlay(o.Leases(now))
 	if p, ok := lease("service-0", 1); !ok || p != first["service-0"] {
 		t.Errorf("it has %v after a restart, and had %v", p, first["service-0"])
@@ -51,13 +51,13 @@ func TestOverlayPortsAreSticky(t *testing.T) {
 	if p, ok := lease("service-3", 1); !ok || p != first["service-3"] {
 		t.Errorf("what comes back has %v, and had %v", p, first["service-3"])
 	}
-	now = now.Add(rest)
+	now = now.Add(quarantine)
 	if p, ok := lease("somebody else", Spread); !ok || p.Overlaps(first["service-0"]) || p.Overlaps(first["service-3"]) {
 		t.Errorf("after the rest it gets %v", p)
 	}
 }
 
-// A port that the configuration gives to another service is given up.
+// A port that the configuration gives to another service is released.
 func TestOverlayPortsGiveWay(t *testing.T) {
 	o := NewOverlay(nil)
 	p, _ := o.Lease("a", api.TCP, 1, since, func(api.Ports) bool { return false })
@@ -74,7 +74,7 @@ func TestOverlayPortsGiveWay(t *testing.T) {
 	}
 }
 
-// One namespace has at most a share of the ports, with those of its services that are gone.
+// One namespace gets at most a share of the ports, including those of its removed services.
 func TestNoNamespaceTakesAllPorts(t *testing.T) {
 	free := func(api.Ports) bool { return false }
 	o := NewOverlay(nil)
@@ -89,7 +89,7 @@ func TestNoNamespaceTakesAllPorts(t *testing.T) {
 	if n < MaxServices || n > (LastPort-FirstPort+1)*2/3 {
 		t.Errorf("a namespace has %d ports", n)
 	}
-	o.Keep(map[string]bool{}, since)
+	o.Retain(map[string]bool{}, since)
 	o = NewOverlay(o.Leases(since)) // a restart
 	if lease(since, "shop", n) {
 		t.Error("what rests does not count")
@@ -97,7 +97,7 @@ func TestNoNamespaceTakesAllPorts(t *testing.T) {
 	if !lease(since, "bank", 0) {
 		t.Error("another namespace gets none")
 	}
-	if !lease(since.Add(rest), "shop", n) {
+	if !lease(since.Add(quarantine), "shop", n) {
 		t.Error("what has rested counts")
 	}
 }
@@ -108,10 +108,10 @@ func TestPortsAreLeasedTogether(t *testing.T) {
 	free := func(api.Ports) bool { return false }
 	a, _ := o.Lease("a", api.TCP, 1, since, free)
 	b, _ := o.Lease("b", api.TCP, 1, since, free)
-	o.Keep(map[string]bool{"a": true}, since)
-	o.Kept()
+	o.Retain(map[string]bool{"a": true}, since)
+	o.Saved()
 	before := o.Leases(since)
-	if o.Together(func() bool {
+	if o.Atomically(func() bool {
 		for _, key := range []string{"a", "b", "c"} { // one moves, one comes back, and one is new
 			if _, ok := o.Lease(key, api.TCP, 1, since, func(p api.Ports) bool { return p == a }); !ok {
 				t.Errorf("no port for %s", key)
@@ -124,7 +124,7 @@ func TestPortsAreLeasedTogether(t *testing.T) {
 	order := func(l []Lease) []Lease {
 		return slices.SortedFunc(slices.Values(l), func(a, b Lease) int { return cmp.Compare(a.Key, b.Key) })
 	}
-	if got := o.Leases(since); !reflect.DeepEqual(order(got), order(before)) || o.Keep(map[string]bool{"a": true}, since) {
+	if got := o.Leases(since); !reflect.DeepEqual(order(got), order(before)) || o.Retain(map[string]bool{"a": true}, since) {
 		t.Errorf("there is %v, and was %v", got, before)
 	}
 	if p, ok := o.Lease("b", api.TCP, 1, since, free); !ok || p != b {

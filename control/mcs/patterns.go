@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// MaxLabel is the longest name of a namespace, a service or a port in bytes (RFC 1123 §2.1).
+// MaxLabel is the maximum length of the name of a namespace, service or port, in bytes (RFC 1123
+// §2.1).
 const MaxLabel = 63
 
 const labelCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 
-// Patterns mean namespaces: each is the name of one, or has asterisks for any characters.
+// Patterns select namespaces. Each is a name, or contains asterisks for any characters.
 type Patterns []string
 
-// CheckPattern reports why a text cannot be one of [Patterns].
+// CheckPattern returns why a text is not a valid pattern.
 func CheckPattern(s string) error {
 	if s == "" || len(s) > MaxLabel || strings.Trim(s, "-") != s || strings.Trim(s, labelCharacters+"*") != "" {
 		return fmt.Errorf("%q means no namespace (want at most %d lower-case letters, digits and hyphens, and * for any characters)", s, MaxLabel)
@@ -23,9 +24,9 @@ func CheckPattern(s string) error {
 	return nil
 }
 
-// Mean reports whether a namespace is meant. Those of the system (kube-…) and the gateway's own are
-// meant only by their whole name, since nobody who writes an asterisk thinks of them.
-func (p Patterns) Mean(namespace, own string) bool {
+// Match reports whether a namespace is selected. Those of the system (kube-…) and the gateway's own
+// match only by their whole name, because an asterisk is not meant to include them.
+func (p Patterns) Match(namespace, own string) bool {
 	if strings.HasPrefix(namespace, "kube-") || namespace == own {
 		return slices.Contains(p, namespace)
 	}

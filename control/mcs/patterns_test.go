@@ -24,7 +24,7 @@ func TestPatternsMeanNamespaces(t *testing.T) {
 		{"post*", "postern", false},
 		{"postern", "postern", true},
 	} {
-		if got := Patterns(strings.Split(tc.patterns, ",")).Mean(tc.namespace, "postern"); got != tc.want {
+		if got := Patterns(strings.Split(tc.patterns, ",")).Match(tc.namespace, "postern"); got != tc.want {
 			t.Errorf("%q means %s: %v, want %v", tc.patterns, tc.namespace, got, tc.want)
 		}
 	}

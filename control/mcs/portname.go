@@ -7,9 +7,9 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// PortName is what a port of a service of a cluster is called where connections are counted,
-// granted, listed and listened for: NAMESPACE/NAME:PORT, with /UDP, and with @HOSTNAME for one
-// backend of a headless service.
+// PortName returns the name of a port of a service of a cluster in counters, grants, lists and
+// listeners: NAMESPACE/NAME:PORT, with /UDP, and with @HOSTNAME for one backend of a headless
+// service.
 func PortName(n Name, p Port, hostname string) string {
 	name := n.String() + ":" + api.Ports{Protocol: p.Protocol, First: p.Port, Last: p.Port}.String()
 	if hostname != "" {
@@ -18,7 +18,7 @@ func PortName(n Name, p Port, hostname string) string {
 	return name
 }
 
-// ParseName reads the name of a service.
+// ParseName parses the name of a service.
 func ParseName(s string) (Name, error) {
 	if n := nameOf(s); n != (Name{}) {
 		return n, nil
@@ -26,17 +26,18 @@ func ParseName(s string) (Name, error) {
 	return Name{}, fmt.Errorf("%q is no name of a service (want NAMESPACE/NAME, such as shop/web)", s)
 }
 
-// NameOfPort is the service of a NAMESPACE/NAME with or without a port.
+// NameOfPort returns the service of a NAMESPACE/NAME with or without a port.
 func NameOfPort(s string) Name {
 	s, _, _ = strings.Cut(s, ":")
 	namespace, name, _ := strings.Cut(s, "/")
 	return Name{Namespace: namespace, Name: name}
 }
 
-// IsPortName tells the name of a port of a service of a cluster from that of a named service.
+// IsPortName reports whether a name is that of a port of a service of a cluster, not of a named
+// service.
 func IsPortName(s string) bool { return strings.Contains(s, "/") }
 
-// ParsePortName reads what [PortName] writes.
+// ParsePortName parses what [PortName] returns.
 func ParsePortName(s string) (Name, api.Ports, error) {
 	n := NameOfPort(s)
 	_, port, _ := strings.Cut(s, ":")

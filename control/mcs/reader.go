@@ -8,7 +8,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// held is an entry that was read: an offer, or why it is refused, or nothing where it is not wanted.
+// held is an entry that was read: an offer, the reason why it is refused, or nothing if it is not
+// wanted.
 type held struct {
 	sum   [sha256.Size]byte
 	size  int
@@ -45,7 +46,7 @@ func (b *book) set(name string, text json.RawMessage, keep bool) {
 		switch {
 		case err != nil:
 			h.why = err.Error()
-		case o.Name.String() != name: // which JSON can hide in another case of the field's name
+		case o.Name.String() != name: // JSON also accepts the field's name in another case
 			h.why = "it has two names"
 		default:
 			h.offer = o
@@ -57,20 +58,20 @@ func (b *book) set(name string, text json.RawMessage, keep bool) {
 	b.entries[name] = h
 }
 
-// Reader has what one peer told. It is not safe for concurrent use.
+// Reader stores one peer's catalogue. It is not safe for concurrent use.
 type Reader struct {
-	now   *book // nil before all of one was there
-	next  *book // while one that started over is not complete
+	now   *book // nil until complete
+	next  *book // while a new catalogue is not complete
 	wants func(namespace string) bool
-	// lacks: there are entries that are wanted by now, and were not when they came.
+	// lacks: some entries are wanted now that were not when they arrived.
 	lacks bool
 }
 
-// NewReader makes one that keeps what is in the namespaces that wants means.
+// NewReader returns a reader that keeps entries in the namespaces that wants selects.
 func NewReader(wants func(namespace string) bool) *Reader { return &Reader{wants: wants} }
 
-// Want has it keep what is in other namespaces. It reports whether the peer has to tell everything again for
-// that: until then nothing of it was heard.
+// Want selects other namespaces to keep. It reports whether the peer has to send everything again.
+// Until then the catalogue counts as not received.
 func (r *Reader) Want(wants func(namespace string) bool) (lacks bool) {
 	r.wants, r.next = wants, nil
 	if r.now == nil {
@@ -91,7 +92,7 @@ func (r *Reader) Want(wants func(namespace string) bool) (lacks bool) {
 	return r.lacks
 }
 
-// Kept is the size of the entries that are kept whole, in bytes of JSON.
+// Kept returns the size of the entries that are kept whole, in bytes of JSON.
 func (r *Reader) Kept() int {
 	kept := 0
 	for _, b := range []*book{r.now, r.next} {
@@ -102,29 +103,29 @@ func (r *Reader) Kept() int {
 	return kept
 }
 
-// Has is the version of the catalogue as far as it was read; empty before there is one.
+// Has returns the version of the catalogue as far as it was read; "" before there is one.
 func (r *Reader) Has() string {
 	switch {
 	case r.next != nil:
 		return r.next.digest.String()
-	case r.Heard():
+	case r.Complete():
 		return r.now.digest.String()
 	}
 	return ""
 }
 
-// Clear has the peer export nothing, and gives the names whose offers may have changed.
+// Clear empties the catalogue, and returns the names whose offers may have changed.
 func (r *Reader) Clear() []Name {
 	was := r.now
 	r.now, r.next, r.lacks = newBook(), nil, false
 	return r.now.since(was)
 }
 
-// Heard reports whether all of a catalogue is there that is wanted.
-func (r *Reader) Heard() bool { return r.now != nil && !r.lacks }
+// Complete reports whether everything wanted of a catalogue was received.
+func (r *Reader) Complete() bool { return r.now != nil && !r.lacks }
 
-// Offer is the one of a name, nil if there is none that is wanted and can be used. It is not to be
-// changed.
+// Offer returns the offer of a name, or nil if there is none that is wanted and valid. It must not
+// be changed.
 func (r *Reader) Offer(n Name) *Offer {
 	if r.now == nil {
 		return nil
@@ -132,7 +133,7 @@ func (r *Reader) Offer(n Name) *Offer {
 	return r.now.entries[n.String()].offer
 }
 
-// Names are those of the offers that can be used, and of those that are not wanted.
+// Names returns the names of valid offers, and of those that are not wanted.
 func (r *Reader) Names() []Name {
 	var out []Name
 	if r.now != nil {
@@ -145,7 +146,7 @@ func (r *Reader) Names() []Name {
 	return out
 }
 
-// Refused are why entries cannot be used, by what they are called where that can be a name.
+// Refused returns why entries are invalid, by their names if those are valid.
 func (r *Reader) Refused(peer string) []Problem {
 	if r.now == nil {
 		return nil
@@ -159,16 +160,16 @@ func (r *Reader) Refused(peer string) []Problem {
 	return out
 }
 
-// Take reads a message, and gives the names whose offers may have changed. What is kept of it adds at
-// most room bytes of JSON to what is kept, see [Reader.Kept]. A message that leads on from another
-// version than is there changes nothing; Has tells. After an error, of a message that cannot be one
-// or has no room, nothing that counts has changed either.
+// Take applies a message, and returns the names whose offers may have changed. It adds at most room
+// bytes of JSON to what is kept, see [Reader.Kept]. A message based on another version changes
+// nothing; Has tells the current one. After an error, for an invalid message or lack of room,
+// nothing in effect has changed either.
 func (r *Reader) Take(m Message, room int) ([]Name, error) {
 	b := r.base(m.Base)
 	if b == nil {
 		return nil, nil
 	}
-	if m.Base == "" && r.next != nil { // this takes its room
+	if m.Base == "" && r.next != nil { // the new one takes its room
 		room += r.next.kept
 		r.next = nil
 	}
@@ -235,26 +236,26 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 	return b.since(was), nil
 }
 
-// keeps reports whether an entry is decoded. One that has no name that can be is refused for that.
+// keeps reports whether an entry is decoded. One with an invalid name is, so that it is refused.
 func (r *Reader) keeps(name string) bool {
 	n := nameOf(name)
 	return n == (Name{}) || r.wants(n.Namespace)
 }
 
-// base is the catalogue that a version leads on from.
+// base returns the catalogue with a version.
 func (r *Reader) base(version string) *book {
 	switch {
 	case version == "":
 		return newBook()
 	case r.next != nil && version == r.next.digest.String():
 		return r.next
-	case r.Heard() && version == r.now.digest.String():
+	case r.Complete() && version == r.now.digest.String():
 		return r.now
 	}
 	return nil
 }
 
-// since are the names of which something else is known than in the book before, nil if there was none.
+// since returns the names that differ from an earlier book, or nil if there was none.
 func (b *book) since(was *book) (changed []Name) {
 	if was == nil {
 		was = newBook()

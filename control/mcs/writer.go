@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// knowledge is how much a writer knows of what its reader has.
+// knowledge is how much a writer knows about its reader's catalogue.
 type knowledge uint8
 
 const (
-	unknown knowledge = iota // it is asked whether it has all
-	partial                  // it has a part of a catalogue that started over
+	unknown knowledge = iota // the reader is asked for its version
+	partial                  // it has a part of a new catalogue
 	known
 )
 
-// Writer tells one peer a catalogue: what differs from what it has. It is not safe for concurrent
-// use.
+// Writer sends one peer a catalogue: the differences from what the peer has. It is not safe for
+// concurrent use.
 type Writer struct {
-	want  map[string]*Entry
-	size  int             // of want, in bytes of JSON
-	dirty map[string]bool // where want and has may differ
-	has   map[string]*Entry
-	told  int    // the size of has
-	of    digest // of has
-	knows knowledge
-	last  *Message // that was not answered
+	want    map[string]*Entry
+	size    int             // of want, in bytes of JSON
+	dirty   map[string]bool // names for which want and has may differ
+	has     map[string]*Entry
+	hasSize int    // the size of has
+	of      digest // of has
+	knows   knowledge
+	last    *Message // not yet answered
 }
 
-// NewWriter makes a writer of an empty catalogue.
+// NewWriter returns a writer of an empty catalogue.
 func NewWriter() *Writer { return &Writer{want: map[string]*Entry{}, dirty: map[string]bool{}} }
 
-// Set has an entry of that name told; nil takes it away. It reports false when there are too many, and
-// takes away what was told of that name.
+// Set sets the entry of a name; nil removes it. It returns false if there are too many, and then
+// removes the name's entry.
 func (w *Writer) Set(name string, e *Entry) bool {
 	was := w.want[name]
 	if e == nil && was == nil || e != nil && was != nil && e.sum == was.sum {
@@ -54,32 +54,32 @@ func (w *Writer) Set(name string, e *Entry) bool {
 	return true
 }
 
-// Doubt has the reader asked what it has. The answer to a message that is on its way does not count:
-// it is from before.
-func (w *Writer) Doubt() { w.knows, w.last = unknown, nil }
+// Recheck makes the writer ask the reader for its version. The answer to a message on its way is
+// ignored, because it is older.
+func (w *Writer) Recheck() { w.knows, w.last = unknown, nil }
 
-// Due reports whether there is something to be told.
+// Due reports whether there is something to send.
 func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.last != nil }
 
-// Told reports whether the reader is known to have a version.
-func (w *Writer) Told(version string) bool { return w.knows == known && w.Expects(version) }
+// Synced reports whether the reader is known to have a version.
+func (w *Writer) Synced(version string) bool { return w.knows == known && w.Expects(version) }
 
-// Expects reports whether a version is the one that the reader has once it took what it was told.
+// Expects reports whether the reader has that version after all that was sent.
 func (w *Writer) Expects(version string) bool { return w.of.String() == version }
 
-// Tells reports whether a service is in the catalogue.
-func (w *Writer) Tells(name string) bool { return w.want[name] != nil }
+// Contains reports whether a service is in the catalogue.
+func (w *Writer) Contains(name string) bool { return w.want[name] != nil }
 
-// Knows reports whether the reader has a service as it is.
-func (w *Writer) Knows(name string) bool {
+// Delivered reports whether the reader has the current entry of a service.
+func (w *Writer) Delivered(name string) bool {
 	return w.knows == known && w.want[name] != nil && !w.dirty[name] && w.last == nil
 }
 
-// Names are those of the catalogue.
+// Names returns the names in the catalogue.
 func (w *Writer) Names() []string { return slices.Sorted(maps.Keys(w.want)) }
 
-// Next is what is to be told next. What the reader then has is to be given to [Writer.Answered];
-// until then it is the same again.
+// Next returns the next message. The version that the reader then has must be passed to
+// [Writer.Answered]; until then Next returns the same message.
 func (w *Writer) Next() Message {
 	if w.last == nil {
 		m := w.compose()
@@ -101,8 +101,8 @@ func (w *Writer) compose() Message {
 	if w.knows == partial && len(w.has) == 0 {
 		m.Base = ""
 	}
-	// What is gone goes first, and what grows when there is room for it: the reader never has more
-	// than may be.
+	// Removals go first, and what grows waits for room, so that the reader never exceeds the
+	// bounds.
 	values, size := 0, 0
 	fits := func(v, n int) bool {
 		ok := values+size == 0 || values+v <= messageValues && size+n <= messageBytes
@@ -129,8 +129,8 @@ func (w *Writer) compose() Message {
 			break
 		}
 		e := w.want[name]
-		if w.told-w.has[name].len()+e.len() > MaxCatalogue {
-			continue // something shrinks
+		if w.hasSize-w.has[name].len()+e.len() > MaxCatalogue {
+			continue // wait for another to shrink
 		}
 		if full = !fits(e.weight(), e.len()+1); !full {
 			w.note(name, e)
@@ -141,28 +141,28 @@ func (w *Writer) compose() Message {
 	return m
 }
 
-// note counts an entry as told.
+// note records an entry as sent.
 func (w *Writer) note(name string, e *Entry) {
 	if was := w.has[name]; was != nil {
 		w.of.flip(was.sum)
-		w.told -= was.len()
+		w.hasSize -= was.len()
 		delete(w.has, name)
 	}
 	if e != nil {
 		w.has[name] = e
 		w.of.flip(e.sum)
-		w.told += e.len()
+		w.hasSize += e.len()
 	}
 	delete(w.dirty, name)
 }
 
-// forget has the reader have nothing.
-func (w *Writer) forget() { w.has, w.told, w.of = map[string]*Entry{}, 0, digest{} }
+// forget assumes that the reader has nothing.
+func (w *Writer) forget() { w.has, w.hasSize, w.of = map[string]*Entry{}, 0, digest{} }
 
-// Answered takes the version that the reader has by now. It reports whether that is what it was
-// told; if not, it is told everything again.
+// Answered records the version that the reader has now. It reports whether that is what was sent;
+// if not, everything is sent again.
 func (w *Writer) Answered(has string) bool {
-	if w.last == nil { // it is doubted since it was told
+	if w.last == nil { // in doubt since it was sent
 		return true
 	}
 	w.last = nil

@@ -103,7 +103,7 @@ type Verdict struct {
 	// Code is empty if there is nothing to explain, otherwise of the form PSTnnnn.
 	Code   catalogue.Code
 	Stage  string
-	Params catalogue.Told
+	Params catalogue.Shared
 	RTT    time.Duration
 	// Age is the time between the end of the check and the writing of the report.
 	Age time.Duration
@@ -148,7 +148,7 @@ func Tell(found []verdict.Finding, now time.Time) []Verdict {
 			v.Code = ""
 		}
 		if v.Code != "" {
-			v.Params = catalogue.Tell(f.Params(), now)
+			v.Params = catalogue.Share(f.Params(), now)
 		}
 		out = append(out, v)
 	}

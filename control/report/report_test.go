@@ -117,7 +117,7 @@ func full() Report {
 	return Report{
 		Version: Version, At: noon, Gateway: "edge",
 		Verdicts: []Verdict{
-			{Target: "gateway", Outcome: api.Warning, Code: catalogue.RelayInUse, Stage: "probe", Params: catalogue.Tell(everything(), noon), RTT: 12 * time.Millisecond, Age: time.Second},
+			{Target: "gateway", Outcome: api.Warning, Code: catalogue.RelayInUse, Stage: "probe", Params: catalogue.Share(everything(), noon), RTT: 12 * time.Millisecond, Age: time.Second},
 			{Target: "apiServer", Outcome: api.Off, Code: catalogue.APIServerOff},
 		},
 		Hears: Hears{time.Second, Never, 0}, NAT: catalogue.NAT{Mapping: "none", Filtering: "none"},
@@ -221,12 +221,12 @@ func TestSameLeavesTimesOut(t *testing.T) {
 	a, b := full(), full()
 	p := everything()
 	p.Age = 13
-	b.At, b.Hears.Probe, b.Verdicts[0].Age, b.Verdicts[0].RTT, b.Verdicts[0].Params = noon.Add(time.Hour), 7, 9, 11, catalogue.Tell(p, noon)
+	b.At, b.Hears.Probe, b.Verdicts[0].Age, b.Verdicts[0].RTT, b.Verdicts[0].Params = noon.Add(time.Hour), 7, 9, 11, catalogue.Share(p, noon)
 	if a.Verdicts[0].Params == b.Verdicts[0].Params || !a.Same(b) {
 		t.Error("a report of another time differs")
 	}
 	p.Lost++
-	b.Verdicts[0].Params = catalogue.Tell(p, noon)
+	b.Verdicts[0].Params = catalogue.Share(p, noon)
 	if a.Same(b) {
 		t.Error("a report of another loss does not differ")
 	}

@@ -89,7 +89,7 @@ func TestEachNATIsThatOfItsGateway(t *testing.T) {
 func TestOnlyOwnAddressesAreNamedAsSought(t *testing.T) {
 	var p catalogue.Params
 	p.Candidates = []catalogue.Candidate{{Address: "192.0.2.66:1"}, {Address: "203.0.113.9:51999", State: "failed"}}
-	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: catalogue.PeerSilent, Params: catalogue.Tell(p, noon)}}}
+	r := Report{Verdicts: []Verdict{{Target: "gateway", Outcome: api.Error, Code: catalogue.PeerSilent, Params: catalogue.Share(p, noon)}}}
 	got := r.Targets(reading(), noon, noon).Gateway
 	if strings.Contains(got.Cause+got.Fix, "192.0.2.66") {
 		t.Errorf("got %q, %q", got.Cause, got.Fix)

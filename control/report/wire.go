@@ -154,7 +154,7 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 	}
 	out.Code = code(catalogue.Code(w.Code))
 	if len(w.Params) > 0 {
-		told, err := catalogue.Hear(w.Params)
+		told, err := catalogue.ParseShared(w.Params)
 		n.failed(err)
 		out.Params = told
 	}

@@ -249,10 +249,10 @@ func (r *Roster) allowed(p forward.Peer, service string) bool {
 // Exports reports whether a member may have the services of a namespace of this cluster, Imports
 // whether those of a namespace are imported from it.
 func (r *Roster) Exports(m *Member, namespace string) bool {
-	return m.Export.Mean(namespace, r.namespace)
+	return m.Export.Match(namespace, r.namespace)
 }
 func (r *Roster) Imports(m *Member, namespace string) bool {
-	return m.Import.Mean(namespace, r.namespace)
+	return m.Import.Match(namespace, r.namespace)
 }
 
 // Void reports whether this stands for the time before the first roster.

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// agenda has flows in the order in which their timers are due. Each knows its place, so that a path of
-// many flows costs little more than one of few.
+// agenda is a heap of flows, ordered by when their timers are due. Each flow stores its index, so a
+// path with many flows costs little more than one with few.
 type agenda struct{ flows []*Flow }
 
-// first is the flow that is due first, or nil.
+// first returns the flow that is due first, or nil.
 func (a *agenda) first() *Flow {
 	if len(a.flows) == 0 {
 		return nil
@@ -18,7 +18,7 @@ func (a *agenda) first() *Flow {
 	return a.flows[0]
 }
 
-// due is when that is.
+// due returns when the first flow is due.
 func (a *agenda) due() time.Duration {
 	if f := a.first(); f != nil {
 		return f.due
@@ -26,7 +26,7 @@ func (a *agenda) due() time.Duration {
 	return never
 }
 
-// put says when a flow is due.
+// put sets when a flow is due.
 func (a *agenda) put(f *Flow, due time.Duration) {
 	switch was := f.due; {
 	case f.inBusy == 0:
@@ -44,7 +44,7 @@ func (a *agenda) remove(f *Flow) {
 	}
 }
 
-// Len, Less, Swap, Push and Pop are heap.Interface's.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (a *agenda) Len() int           { return len(a.flows) }
 func (a *agenda) Less(i, j int) bool { return a.flows[i].due < a.flows[j].due }
 
@@ -64,17 +64,17 @@ func (a *agenda) Pop() any {
 	f := a.flows[last]
 	a.flows = slices.Delete(a.flows, last, last+1)
 	if last == 0 {
-		a.flows = nil // An idle path keeps nothing.
+		a.flows = nil // An idle path keeps no memory.
 	}
 	f.inBusy = 0
 	return f
 }
 
-// sparse are flows that send little and have something to send. A full window doesn't hold them up: they
-// would wait for those that fill it.
+// sparse holds flows that send little and have something to send. A full window does not hold them
+// up, or they would wait for the flows that fill it.
 type sparse struct{ flows []*Flow }
 
-// first is one of them, or nil.
+// first returns one of them, or nil.
 func (s *sparse) first() *Flow {
 	if len(s.flows) == 0 {
 		return nil
@@ -82,7 +82,7 @@ func (s *sparse) first() *Flow {
 	return s.flows[0]
 }
 
-// set says whether a flow is one.
+// set adds a flow or removes it.
 func (s *sparse) set(f *Flow, is bool) {
 	switch {
 	case !is:

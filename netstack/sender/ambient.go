@@ -3,23 +3,23 @@ package sender
 import "math"
 
 const (
-	// ambientMost bounds the loss that is put up with: beyond it the path is taken for
-	// congested, whatever the round trips say.
+	// ambientMost bounds the ambient loss: a path that loses more counts as congested, whatever the
+	// round trips show.
 	ambientMost = 0.08
-	// ambientMemory is over how many packets ambient loss is averaged, at least: 1 % of
-	// them are 40.
+	// ambientMemory is the least number of packets over which ambient loss is averaged. At 1 %, 40
+	// of them are lost.
 	ambientMemory = 4000
-	// ambientDoubt is how many packets without loss it is averaged with.
+	// ambientDoubt is the number of packets without loss that the average starts with.
 	ambientDoubt = 300
-	// lossTolerated is the loss beyond the ambient one that is not congestion yet where no queue
-	// is seen (draft-ietf-ccwg-bbr, LossThresh).
+	// lossTolerated is the loss above the ambient one that is not yet congestion if no queue is
+	// seen (draft-ietf-ccwg-bbr, LossThresh).
 	lossTolerated = 0.02
-	// lossNoticed is the same beside a queue: there CUBIC gives way for one packet.
+	// lossNoticed is the same beside a queue, where CUBIC backs off for a single packet.
 	lossNoticed = 0.0015
-	// overrun is the loss by which a first, exponential growth has met the end of a queue:
-	// at 2.77 times the rate it is 64 %.
+	// overrun is the loss at which the initial exponential growth has filled a queue. At 2.77 times
+	// the rate the loss is 64 %.
 	overrun = 0.1
-	// tallyKept is what of a round's count is kept in the next.
+	// tallyKept is the part of a round's count that is kept in the next.
 	tallyKept = 0.75
 )
 
@@ -32,7 +32,7 @@ func (t *tally) scale(f float64) { t.lost *= f; t.all *= f }
 
 func (t *tally) delivered() float64 { return t.all - t.lost }
 
-// remember adds to a count over a long time.
+// remember adds a round to a long-term count.
 func (t *tally) remember(round tally) {
 	t.add(round)
 	if t.all > 2*ambientMemory {
@@ -40,31 +40,31 @@ func (t *tally) remember(round tally) {
 	}
 }
 
-// rate is the share that was lost, as far as it is believed.
+// rate returns the share that was lost, discounted by ambientDoubt.
 func (t *tally) rate() float64 { return max(t.lost, 0) / (t.all + ambientDoubt) }
 
-// share is the share that was lost, for people.
+// share returns the share that was lost, for display.
 func (t *tally) share() float64 { return min(max(t.lost, 0)/max(t.all, 1), 1) }
 
-// exceeds reports whether t lost more than a rate, with a doubt of three standard deviations
-// of what is lost by chance, whose variance is given by packet: it is asked each round trip.
+// exceeds reports whether t lost more than rate by three standard deviations of random loss.
+// variance is per packet. The margin is that large because the check is made each round trip.
 func (t *tally) exceeds(rate, variance float64) bool {
 	return t.lost >= 1 && t.lost > rate*t.all+3*math.Sqrt(variance*t.all)
 }
 
-// dispersion measures the variance of losses in what it would be if each packet was lost by itself: those
-// of radio links come in bursts.
+// dispersion measures the variance of losses relative to that of independent losses. Radio links
+// lose packets in bursts.
 type dispersion struct{ squares, expected float64 }
 
 const (
-	// dispersionDoubt is how many losses, one by one, it begins with, and dispersionMemory over
-	// how many it is averaged.
+	// dispersionDoubt is the number of independent losses that the average starts with, and
+	// dispersionMemory the number it is averaged over.
 	dispersionDoubt, dispersionMemory = 20, 200
-	// mostDispersed bounds it: bursts of 16 on average have 32.
+	// mostDispersed bounds the index. Bursts of 16 packets on average have 32.
 	mostDispersed = 32
 )
 
-// add takes in how many packets of a round trip were lost, and how many could be expected.
+// add records how many packets of a round trip were lost, and how many were expected to be.
 func (d *dispersion) add(lost, expected float64) {
 	d.squares += (lost - expected) * (lost - expected)
 	if d.expected += expected; d.expected > dispersionMemory {
@@ -72,40 +72,39 @@ func (d *dispersion) add(lost, expected float64) {
 	}
 }
 
-// index is variance over mean.
+// index returns variance over mean.
 func (d *dispersion) index() float64 {
 	return min(max((d.squares+dispersionDoubt)/(d.expected+dispersionDoubt), 1), mostDispersed)
 }
 
-// lossJudge tells loss by congestion from loss that is always there (radio links, bad
-// cables, rate limiters' neighbours). The ambient loss is learned from packets that met no
-// queue; loss beside a queue is congestion if it is more than that. Learning in rounds
-// that show a queue would take congestion for the path's nature, and two flows would teach
-// each other.
+// lossJudge distinguishes loss by congestion from loss that is always there (radio links, bad
+// cables, neighbours of rate limiters). It learns the ambient loss from packets that met no queue.
+// Loss beside a queue is congestion if it exceeds the ambient loss. Learning in rounds with a queue
+// would take congestion for a property of the path, and two flows would mislead each other.
 type lossJudge struct {
-	free   tally      // without a queue, of a long time
-	round  tally      // this round's
-	bursts dispersion // of free
-	flown  tally      // this round's and the one's before: what is found lost now may have flown in that
-	all    tally      // whether with a queue or without, of as long
-	queue  tally      // of this round and some before, beside a queue
-	probe  tally      // since a probe for more began
+	noQueue   tally      // long-term, without a queue
+	round     tally      // this round's
+	bursts    dispersion // of noQueue
+	twoRounds tally      // this round and the one before: losses found now may have departed in that
+	all       tally      // long-term, with a queue or without
+	queue     tally      // this round and some before, beside a queue
+	probe     tally      // since the probe for bandwidth began
 
-	lost, whole float64 // packets in all, for people
+	lost, whole float64 // packets in total, for display
 }
 
-// add takes in packets.
+// add records packets.
 func (j *lossJudge) add(t tally) {
 	j.round.add(t)
-	j.flown.add(t)
+	j.twoRounds.add(t)
 	j.probe.add(t)
 	j.lost += t.lost
 	j.whole += t.all
 }
 
-// endRound takes in what the round was like: queued says that its shortest round trip shows
-// a queue, steady that no more was sent than the path delivers. (A single long round trip
-// beside a loss says nothing: on a radio link there always is one.)
+// endRound records the round. queued says that its shortest round trip shows a queue, steady that
+// no more was sent than the path delivers. A single long round trip beside a loss says nothing,
+// because on a radio link there always is one.
 func (j *lossJudge) endRound(queued, steady bool) {
 	j.queue.scale(tallyKept)
 	if queued {
@@ -117,17 +116,17 @@ func (j *lossJudge) endRound(queued, steady bool) {
 	j.all.remember(j.round)
 	if !queued {
 		j.bursts.add(j.round.lost, j.ambient()*j.round.all)
-		j.free.remember(j.round)
+		j.noQueue.remember(j.round)
 	}
 }
 
-// ambient is the share of packets that are lost without a queue. It cannot be more than
-// what is lost at all.
+// ambient returns the share of packets that are lost without a queue. It cannot exceed the total
+// loss.
 func (j *lossJudge) ambient() float64 {
-	return min(j.free.rate(), j.all.rate(), ambientMost)
+	return min(j.noQueue.rate(), j.all.rate(), ambientMost)
 }
 
-// variance is that of ambient loss, by packet.
+// variance returns the variance of ambient loss, per packet.
 func (j *lossJudge) variance() float64 { return max(j.ambient(), 0) * j.bursts.index() }
 
 // congested reports whether a queue has overflowed.
@@ -135,21 +134,21 @@ func (j *lossJudge) congested() bool {
 	return j.queue.exceeds(max(j.ambient(), lossNoticed), j.variance())
 }
 
-// overran reports whether a first growth has. Where no queue is seen there is a rate limiter, or a radio
-// link lost many packets in a row.
+// overran reports whether the initial growth overflowed a queue. Without a queue, either there is a
+// rate limiter, or a radio link lost many packets in a row.
 func (j *lossJudge) overran(queued bool) bool {
 	variance := 0.0
 	if !queued {
 		variance = overrun * mostDispersed
 	}
-	return j.flown.lost >= 6 && j.flown.exceeds(overrun, variance)
+	return j.twoRounds.lost >= 6 && j.twoRounds.exceeds(overrun, variance)
 }
 
-// refused reports whether the present probe loses what the path without it doesn't: a rate
-// limiter drops without a queue.
+// refused reports whether the current probe loses more than the path does otherwise. A rate limiter
+// drops without a queue.
 func (j *lossJudge) refused() bool {
 	return j.probe.lost >= 3 && j.probe.exceeds(j.ambient()+lossTolerated, j.ambient())
 }
 
-// forgive forgets what was counted beside a queue, because it was answered.
-func (j *lossJudge) forgive() { j.queue, j.probe = tally{}, tally{} }
+// reset forgets what was counted beside a queue, because the sender has responded to it.
+func (j *lossJudge) reset() { j.queue, j.probe = tally{}, tally{} }

@@ -6,17 +6,17 @@ import "time"
 //
 //	startup -> drain -> down -> cruise -> refill -> up -> down …
 //
-// and from any to probeRTT and back to down, or to startup if that wasn't over.
+// and from any phase to probeRTT and back to down, or to startup if that wasn't over.
 type phase uint8
 
 const (
-	startup  phase = iota // grow exponentially until the bandwidth doesn't
-	drain                 // empty the queue that this made
-	down                  // send less than the path delivers, so that the queue empties
+	startup  phase = iota // grow exponentially until the bandwidth stops growing
+	drain                 // empty the queue that startup made
+	down                  // send less than the path delivers, so that the queue drains
 	cruise                // send what the path delivers
-	refill                // for a round trip, so that the next phase begins with a full path
-	up                    // send more: is there more?
-	probeRTT              // hardly send, to see the path without a queue
+	refill                // for a round trip, so that up starts with a full path
+	up                    // send more, to see whether the path delivers it
+	probeRTT              // send little, to see the path without a queue
 )
 
 // gains are a phase's pacing and window gains (draft-ietf-ccwg-bbr).
@@ -31,32 +31,32 @@ var gains = [...]struct{ pacing, window float64 }{
 }
 
 const (
-	// pacingMargin is by how much less than the bandwidth is sent, so that a queue doesn't
-	// stand for good (draft-ietf-ccwg-bbr).
+	// pacingMargin is by how much the pacing rate is below the bandwidth, so that no standing queue
+	// forms (draft-ietf-ccwg-bbr).
 	pacingMargin = 0.01
-	// probeEvery is the least and the spread of the time between probes for more
-	// (draft-ietf-ccwg-bbr), and probeRounds the most round trips: CUBIC's and Reno's
-	// flows have a small path back by then.
+	// probeEvery and probeSpread are the minimum and the random part of the time between bandwidth
+	// probes (draft-ietf-ccwg-bbr). probeRounds is its maximum in round trips: by then flows of
+	// CUBIC and Reno have recovered on a small path.
 	probeEvery  = 2 * time.Second
 	probeSpread = time.Second
 	probeRounds = 63
-	// rttEvery is how often the path is looked at without a queue, and rttTakes for how
-	// long (draft-ietf-ccwg-bbr).
+	// rttEvery is the interval between RTT probes, and rttTakes their duration
+	// (draft-ietf-ccwg-bbr).
 	rttEvery = 5 * time.Second
 	rttTakes = 200 * time.Millisecond
-	// rttRivaled is how often that is done beside others who keep a queue, which doesn't go away
-	// then, unless they do the same.
+	// rttRivaled is the interval beside other flows that keep a queue. That queue does not drain in
+	// a probe, unless they probe at the same time.
 	rttRivaled = 10 * time.Second
-	// mostFlight bounds what is in flight, in what the path holds: it must be kept.
+	// mostFlight bounds the data in flight, in BDPs, because it must be kept in memory.
 	mostFlight = 3
-	// aggregate is how much may be sent in one go, as time.
+	// aggregate is how much may be sent in one burst, as time.
 	aggregate = time.Millisecond
 )
 
-// controller is BBR version 3 (draft-ietf-ccwg-bbr) with two differences. Loss counts only
-// as far as it exceeds the path's ambient loss (lossJudge). And where loss by congestion
-// bounds what is in flight, the bound grows as CUBIC's window (bound), which is also what
-// it competes with where others keep a queue (rivalry). It has no clock and doesn't know packets.
+// controller is BBR version 3 (draft-ietf-ccwg-bbr) with two differences. Loss counts only as far
+// as it exceeds the path's ambient loss (lossJudge). And where congestion loss bounds the data in
+// flight, the bound grows like CUBIC's window (bound). That window alone applies where other flows
+// keep a queue (rivalry). controller has no clock and knows no packets.
 type controller struct {
 	path    pathModel
 	judge   lossJudge
@@ -66,51 +66,51 @@ type controller struct {
 	turn    turn
 	round   round
 	rivaled bool // rival.present at the last round's end
-	retry   bool // a retransmission timeout, and nothing was delivered since
+	retry   bool // a retransmission timeout occurred, and nothing was delivered since
 }
 
-// turn is the present phase.
+// turn is the current phase.
 type turn struct {
-	phase     phase
-	since     time.Duration
-	round     int           // in which it began
-	probeAt   time.Duration // when to probe for more
-	probedAt  int           // the round of the last probe
-	evenAt    time.Duration // since when no more is sent than the path delivers
-	rttDone   time.Duration // of probeRTT; 0 is not yet down to the window
-	rttAt     time.Duration // when minRTT was last looked for, or came by itself
-	peak      float64       // bandwidth at the last round of up
-	randomSet uint32
+	phase    phase
+	since    time.Duration
+	round    int           // when it began
+	probeAt  time.Duration // when to probe for more
+	probedAt int           // the round of the last probe
+	steadyAt time.Duration // since when no more has been sent than the path delivers
+	rttDone  time.Duration // end of probeRTT; 0: the flight is still above the window
+	rttAt    time.Duration // when minRTT was last probed, or seen without a probe
+	peak     float64       // bandwidth in the last round of up
+	seed     uint32
 }
 
 func newController(now time.Duration, guess roundTrips, packet int) controller {
 	c := controller{path: newPathModel(now, guess, packet), bound: bound{packet: packet}}
-	c.turn = turn{since: now, rttAt: now, randomSet: uint32(now)*2654435761 | 1}
+	c.turn = turn{since: now, rttAt: now, seed: uint32(now)*2654435761 | 1}
 	return c
 }
 
-// again begins to find out the rate, and keeps what doesn't change soon.
-func (c *controller) again(now time.Duration) controller {
+// restart measures the rate anew and keeps what doesn't change soon.
+func (c *controller) restart(now time.Duration) controller {
 	next := newController(now, c.path.trips, c.path.packet)
 	next.judge = c.judge
 	next.path.minRTT, next.path.minRTTAt, next.path.base, next.path.baseAt = c.path.minRTT, c.path.minRTTAt, c.path.base, c.path.baseAt
 	return next
 }
 
-// random is Marsaglia's xorshift: it only has to differ between flows.
+// random returns a duration below n by Marsaglia's xorshift. It only has to differ between flows.
 func (t *turn) random(n time.Duration) time.Duration {
-	t.randomSet ^= t.randomSet << 13
-	t.randomSet ^= t.randomSet >> 17
-	t.randomSet ^= t.randomSet << 5
-	return time.Duration(uint64(t.randomSet) * uint64(n) >> 32)
+	t.seed ^= t.seed << 13
+	t.seed ^= t.seed >> 17
+	t.seed ^= t.seed << 5
+	return time.Duration(uint64(t.seed) * uint64(n) >> 32)
 }
 
-// pacing is at what rate to send, in bytes per second.
+// pacing returns the rate to send at, in bytes per second.
 func (c *controller) pacing() float64 {
 	first := gains[startup].pacing * firstPackets * float64(c.path.packet) / max(c.path.trips.smoothed, time.Millisecond).Seconds()
 	rate := c.path.bandwidth() * gains[c.turn.phase].pacing * (1 - pacingMargin)
 	if !c.full.reached || !c.path.known() {
-		rate = max(rate, first) // Small messages by the thousand would wait for each other.
+		rate = max(rate, first) // Thousands of small messages would wait for each other.
 	}
 	if c.rivaled && c.turn.phase != probeRTT {
 		rate = max(rate, 1.2*float64(c.bound.bytes)/max(c.path.trips.smoothed, time.Millisecond).Seconds())
@@ -118,7 +118,7 @@ func (c *controller) pacing() float64 {
 	return max(rate, float64(c.path.packet))
 }
 
-// window is how much may be in flight, in bytes.
+// window returns how much may be in flight, in bytes.
 func (c *controller) window() int {
 	least := minWindow * c.path.packet
 	switch {
@@ -131,7 +131,7 @@ func (c *controller) window() int {
 	}
 	w := c.path.bdp(gains[c.turn.phase].window) + c.burst()
 	if c.full.reached {
-		w = min(w+c.path.lumps.excess(), max(c.path.bdp(mostFlight), firstPackets*c.path.packet))
+		w = min(w+c.path.aggregation.excess(), max(c.path.bdp(mostFlight), firstPackets*c.path.packet))
 	} else {
 		w = max(w, firstPackets*c.path.packet)
 	}
@@ -141,33 +141,33 @@ func (c *controller) window() int {
 	return max(w, least)
 }
 
-// burst is what is sent and acknowledged in one go.
+// burst returns how much is sent and acknowledged at once, in bytes.
 func (c *controller) burst() int {
 	return 3 * (int(c.path.bandwidth()*aggregate.Seconds()) + 2*c.path.packet)
 }
 
-// resumes takes in that something is sent while nothing is in flight: the path needs no
-// emptying to be looked at (draft-ietf-ccwg-bbr, idle restart).
+// resumes is called when something is sent while nothing is in flight. The path is empty then, so
+// the next RTT probe can wait (draft-ietf-ccwg-bbr, idle restart).
 func (c *controller) resumes(now time.Duration) { c.turn.rttAt = now }
 
-// timeout takes in a retransmission timeout: little is sent until something arrives. What
-// it took for lost says nothing of congestion: the path was interrupted.
+// timeout handles a retransmission timeout: little is sent until something arrives. The packets it
+// marked as lost are no sign of congestion: the path was interrupted.
 func (c *controller) timeout() { c.retry = true }
 
-// count takes in what was found lost, and what was delivered, in bytes.
+// count records what was found lost and what was delivered, in bytes.
 func (c *controller) count(found losses, delivered int) {
 	packet := float64(c.path.packet)
 	c.judge.add(tally{lost: float64(found.lost) / packet, all: float64(found.lost+delivered) / packet})
 	c.round.lostAt = max(c.round.lostAt, found.departed)
 }
 
-// steady reports whether what is lost now departed when no more was sent than the path
+// steady reports whether packets found lost now departed while no more was sent than the path
 // delivers.
 func (c *controller) steady() bool {
 	return (c.turn.phase == cruise || c.turn.phase == refill) && c.round.count > c.round.calm
 }
 
-// onAck takes in an acknowledgement.
+// onAck handles an acknowledgement.
 func (c *controller) onAck(now time.Duration, s sample) {
 	if s.newly > 0 {
 		c.retry = false
@@ -178,7 +178,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	before := c.path.base
 	c.path.update(now, s)
 	if before-c.path.base > leastQueue {
-		c.judge.free = tally{} // What counted as without a queue had one.
+		c.judge.noQueue = tally{} // These samples were taken with a queue after all.
 	}
 	c.count(s.losses, s.newly)
 	r := &c.round
@@ -204,7 +204,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	}
 	c.advance(now, s, ends)
 	if ends {
-		c.judge.flown, c.judge.round = c.judge.round, tally{}
+		c.judge.twoRounds, c.judge.round = c.judge.round, tally{}
 		r.before, r.most = r.most, 0
 		r.least, r.beside, r.lostAt, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, 0, r.since, now
 	}
@@ -219,7 +219,7 @@ func (c *controller) enter(now time.Duration, p phase) {
 		t.probedAt = c.round.count
 		c.path.nextCycle()
 	case cruise:
-		t.evenAt = now
+		t.steadyAt = now
 	case up:
 		t.peak = c.path.bandwidth()
 		c.judge.probe = tally{}
@@ -229,7 +229,7 @@ func (c *controller) enter(now time.Duration, p phase) {
 	t.phase, t.since, t.round = p, now, c.round.count
 }
 
-// advance goes to the next phase when it is time.
+// advance enters the next phase when it is time.
 func (c *controller) advance(now time.Duration, s sample, roundEnds bool) {
 	t := &c.turn
 	bdp := c.path.bdp(1)
@@ -255,9 +255,9 @@ func (c *controller) advance(now time.Duration, s sample, roundEnds bool) {
 			c.enter(now, up)
 		}
 	case up:
-		c.climb(now, s, roundEnds)
+		c.probeUp(now, s, roundEnds)
 	case probeRTT:
-		c.lookAtRTT(now, s)
+		c.probeMinRTT(now, s)
 	}
 	every := rttEvery
 	if c.rivaled {
@@ -268,8 +268,8 @@ func (c *controller) advance(now time.Duration, s sample, roundEnds bool) {
 	}
 }
 
-// climb probes for more, for as long as there is more.
-func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
+// probeUp probes for more bandwidth until there is no more.
+func (c *controller) probeUp(now time.Duration, s sample, roundEnds bool) {
 	t := &c.turn
 	if took := now - t.since; took > c.path.shortest() && c.judge.refused() {
 		c.limit(now, c.judge.probe, took)
@@ -289,8 +289,8 @@ func (c *controller) climb(now time.Duration, s sample, roundEnds bool) {
 	}
 }
 
-// limit takes the path for one that drops what is beyond a rate, by what it let through in a time: by a
-// rate limiter or a short queue. What was learned as ambient loss may have been theirs.
+// limit records the rate that a rate limiter or a short queue lets through, from what it delivered
+// in a time. What was learned as ambient loss may have been its drops.
 func (c *controller) limit(now time.Duration, t tally, took time.Duration) {
 	c.path.bucket = !c.path.queued(c.round.beside, besideLoss)
 	c.path.limit = t.delivered() * float64(c.path.packet) / max(took, time.Millisecond).Seconds()
@@ -298,8 +298,8 @@ func (c *controller) limit(now time.Duration, t tally, took time.Duration) {
 	c.round.calm, c.round.cutAt = c.round.count+calmRounds, now
 }
 
-// lookAtRTT keeps the path nearly empty for a while.
-func (c *controller) lookAtRTT(now time.Duration, s sample) {
+// probeMinRTT keeps the path nearly empty for a while.
+func (c *controller) probeMinRTT(now time.Duration, s sample) {
 	t := &c.turn
 	switch {
 	case t.rttDone == 0:

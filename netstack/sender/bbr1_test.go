@@ -2,14 +2,14 @@ package sender
 
 import "time"
 
-// bbr1Flow is BBR's first version, as in Linux's tcp_bbr.c: the greatest rate of ten round
-// trips, the shortest round trip of 10 s, cycles of eight, no answer to losses. Its peer
-// acknowledges each packet by itself.
+// bbr1Flow is BBR version 1, as in Linux's tcp_bbr.c: the maximum rate of ten round trips, the
+// shortest round trip of 10 s, cycles of eight, no response to losses. Its peer acknowledges each
+// packet.
 type bbr1Flow struct {
 	s      *sim
 	id     int
 	flying onWire
-	next   time.Duration // by pacing
+	next   time.Duration // when pacing allows it
 	bytes  int64
 
 	rates [10]float64 // bytes per second, by round
@@ -72,7 +72,7 @@ func (b *bbr1Flow) pacing() float64 {
 	return b.rate()
 }
 
-// holds is gain times what the path holds, in packets.
+// holds returns gain times the BDP, in packets.
 func (b *bbr1Flow) holds(gain float64) int { return int(gain * b.rate() * b.min.Seconds() / simMSS) }
 
 func (b *bbr1Flow) window() int {

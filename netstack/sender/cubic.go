@@ -12,9 +12,9 @@ const (
 	minWindow = 4
 )
 
-// bound is CUBIC's window (RFC 9438) as the bound of what is in flight, once loss by congestion
-// has been seen: BBR's inflight_longterm, but grown by CUBIC's curve, so that beside CUBIC's
-// flows it takes what one of them would.
+// bound limits the data in flight once congestion loss has been seen. It is BBR's
+// inflight_longterm, but grows by CUBIC's curve (RFC 9438), so that beside CUBIC flows it takes
+// what one of them would.
 type bound struct {
 	packet   int           // bytes
 	bytes    int           // 0 is none
@@ -25,14 +25,14 @@ type bound struct {
 	cutAt    time.Duration // growth counts from here
 }
 
-// set begins with a window, as after a cut long ago.
+// set starts with a window, as long after a cut.
 func (b *bound) set(now time.Duration, bytes int) {
 	b.bytes = max(bytes, minWindow*b.packet)
 	w := float64(b.bytes) / float64(b.packet)
 	b.most, b.last, b.friendly, b.k, b.cutAt = w, w, w, 0, now
 }
 
-// cut answers to congestion with so much in flight.
+// cut responds to congestion with flight bytes in flight.
 func (b *bound) cut(now time.Duration, flight int) {
 	w := float64(flight) / float64(b.packet)
 	if b.bytes > 0 {
@@ -64,9 +64,9 @@ func (b *bound) grow(now, rtt time.Duration, flight int) {
 	b.bytes = min(max(b.bytes, int(w)*b.packet), b.bytes*3/2)
 }
 
-// recover is called once a round trip while nobody queues: the cut was deeper than the path
-// asks for, or for nothing. It grows fast up to near where the cut was, then slower, and no
-// further than enough.
+// recover is called once a round trip while there is no queue: the cut was deeper than necessary,
+// or unnecessary. The window grows fast up to near the last cut, then slower, and no further than
+// enough.
 func (b *bound) recover(flight, enough int) {
 	if b.bytes == 0 || flight < b.bytes*3/4 || b.bytes >= enough {
 		return

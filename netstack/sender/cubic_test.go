@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// cubicFlow is a sender with CUBIC (RFC 9438), SACK's loss detection by three later packets
-// (RFC 6675), no pacing, and a peer that acknowledges each packet by itself.
+// cubicFlow is a sender with CUBIC (RFC 9438), loss detection by three later packets (RFC 6675) and
+// no pacing. Its peer acknowledges each packet.
 type cubicFlow struct {
 	s       *sim
 	id      int
 	window  float64 // packets
-	slow    float64 // the threshold of slow start
+	slow    float64 // slow start threshold
 	most, k float64
 	reno    float64
-	epoch   time.Duration // -1 is not begun
+	epoch   time.Duration // -1: not begun
 	next    int
-	recover int      // cut again only for packets from here on
+	recover int      // don't cut again for packets before this one
 	newest  int      // that arrived
 	train   int      // packets that are sent, and acknowledged, at a time; 0 is 1
 	waiting []func() // for their acknowledgement
@@ -71,7 +71,7 @@ func (c *cubicFlow) fill() {
 	}
 }
 
-// watch finds what nothing later tells of.
+// watch detects losses that no later packet reveals.
 func (c *cubicFlow) watch() {
 	for len(c.order) > 0 {
 		n := c.order[0]

@@ -1,19 +1,19 @@
-// Package sender is a TCP sender's decisions, without its data and packets: what to send
-// and when, so that one stream over a long lossy path reaches what the link allows. gVisor
-// has Reno and CUBIC, which take every loss for congestion, and no seam for another
-// congestion control; this package is made to work below it, on the way from its segments
-// to the wire, with stock TCP at the other end.
+// Package sender makes the decisions of a TCP sender: what to send and when. It handles neither
+// data nor packets. Its goal is that one stream over a long lossy path reaches the rate of the
+// link. gVisor has Reno and CUBIC, which take every loss for congestion, and no interface for
+// another congestion control. So this package works below gVisor, between its segments and the
+// wire. The other end runs stock TCP.
 //
-// A [Flow] is one connection's. It is put together of machines that have time as an
-// argument, no clock, no goroutine and no lock:
+// A [Flow] belongs to one connection. It consists of state machines without clock, goroutines or
+// locks; they get the time as an argument:
 //
-//   - scoreboard: what became of each byte (RFC 2018, RFC 6675). What was selectively
-//     acknowledged is kept until it is acknowledged for good, because a receiver may
-//     discard it.
-//   - lossDetector and timer: losses by time, tail loss probes (RFC 8985, RACK-TLP), the
-//     retransmission timeout (RFC 6298), probes of a closed window (RFC 9293 §3.8.6.1).
+//   - scoreboard: the state of each byte (RFC 2018, RFC 6675). What was selectively
+//     acknowledged is kept until it is cumulatively acknowledged, because a receiver may discard
+//     it.
+//   - lossDetector and timer: loss by time, tail loss probes (RFC 8985, RACK-TLP), the
+//     retransmission timeout (RFC 6298), zero-window probes (RFC 9293 §3.8.6.1).
 //   - rateSampler, pathModel and controller: BBR version 3 (draft-ietf-ccwg-bbr).
-//   - lossJudge: which losses are congestion, and which the path always has.
+//   - lossJudge: which losses are congestion, and which are the path's own.
 //   - bound and rivalry: CUBIC's window (RFC 9438) where losses are congestion.
 //   - pacer: when the next packet may leave.
 //

@@ -2,40 +2,40 @@ package sender
 
 import "time"
 
-// Flow sends one connection's data. It knows what to send and again, as ranges of sequence
-// numbers; the data, and the packets, are its user's. A FIN is a sequence number like any
-// other. When it may send is its path's affair.
+// Flow sends one connection's data. It decides which ranges of sequence numbers to send or
+// retransmit. The data and the packets are its caller's. A FIN is a sequence number like any other.
+// The path decides when the flow may send.
 type Flow struct {
 	path  *Path
 	board scoreboard
 	loss  lossDetector
 	timer timer
 
-	counted, missing int           // what of path.flight and path.missing is this flow's
-	due              time.Duration // when the timer is
-	inBusy, inSparse int           // its places there, from 1; 0 is that it isn't
+	counted, missing int           // this flow's part of path.flight and path.missing
+	due              time.Duration // when the timer is due
+	inBusy, inSparse int           // its positions in path.busy and path.sparse, from 1; 0 is absent
 
 	mss   int
-	burst int // bytes that were sent since there was nothing to send for a part of a round trip
-	end   Seq // of what was offered
-	edge  Seq // of what the receiver has room for
+	burst int // bytes sent since the flow was last idle for a quarter of a round trip
+	end   Seq // of the offered data
+	edge  Seq // of the receiver's window
 }
 
 // Config is what is known of a connection when it begins.
 type Config struct {
 	Start  Seq // of the first byte
 	MSS    int // the largest payload of a packet, in bytes
-	Window int // what the receiver has room for, in bytes
+	Window int // the receiver's window, in bytes
 }
 
 // Ack is what an acknowledgement says.
 type Ack struct {
 	Ack    Seq
 	Window int     // scaled, in bytes
-	Blocks []Range // of SACK, as they came
+	Blocks []Range // of SACK, in order of arrival
 }
 
-// Open makes a flow.
+// Open returns a new flow.
 func (p *Path) Open(c Config) *Flow {
 	return &Flow{
 		path: p, board: newScoreboard(c.Start), loss: newLossDetector(),
@@ -43,7 +43,7 @@ func (p *Path) Open(c Config) *Flow {
 	}
 }
 
-// Offer says that there is data up to end.
+// Offer announces that data up to end is available.
 func (f *Flow) Offer(now time.Duration, end Seq) {
 	if !f.end.Before(end) {
 		return
@@ -58,14 +58,14 @@ func (f *Flow) Offer(now time.Duration, end Seq) {
 	f.settle()
 }
 
-// account brings the path's count of what is in flight up to date.
+// account updates the path's count of what is in flight.
 func (f *Flow) account() {
 	f.path.flight += f.board.flight - f.counted
 	f.path.missing += f.board.missing - f.missing
 	f.counted, f.missing = f.board.flight, f.board.missing
 }
 
-// settle brings all that the path knows of the flow up to date.
+// settle updates all that the path knows of the flow.
 func (f *Flow) settle() {
 	f.account()
 	p := f.path
@@ -85,25 +85,25 @@ func (f *Flow) settle() {
 	p.sparse.set(f, size > 0 && f.burst+size <= minWindow*p.control.path.packet)
 }
 
-// SetMSS changes the largest payload of a packet, in bytes: the path's MTU has changed.
-// What is sent again is cut to it too.
+// SetMSS changes the largest payload of a packet, in bytes, after a change of the path's MTU.
+// Retransmissions are cut to it too.
 func (f *Flow) SetMSS(n int) { f.mss = n }
 
-// Unacknowledged is the first byte that isn't acknowledged: what comes before isn't needed
-// any more.
+// Unacknowledged returns the first byte that isn't acknowledged. Bytes before it are no longer
+// needed.
 func (f *Flow) Unacknowledged() Seq { return f.board.una }
 
-// Sent is the end of what was sent: nothing of what comes then.
+// Sent returns the end of what was sent.
 func (f *Flow) Sent() Seq { return f.board.nxt }
 
-// InFlight is how many bytes are on their way, as far as is known.
+// InFlight returns how many bytes are believed to be on their way.
 func (f *Flow) InFlight() int { return f.board.flight }
 
 // idle reports whether everything offered is acknowledged.
 func (f *Flow) idle() bool { return f.board.una == f.end }
 
-// candidate is what to send next, if it may be sent: a missing segment, or nil for new data. size
-// is 0 if there is nothing.
+// candidate returns what to send next, if it may be sent: a missing segment, or nil for new data.
+// size is 0 if there is nothing.
 func (f *Flow) candidate() (g *segment, size int) {
 	if g := f.board.firstMissing(); g != nil && g.Start.Before(f.edge) {
 		return g, min(g.Size(), f.mss)
@@ -111,15 +111,15 @@ func (f *Flow) candidate() (g *segment, size int) {
 	left, room := f.board.nxt.To(f.end), f.board.nxt.To(f.edge)
 	size = min(left, room, f.mss)
 	if size < min(left, f.mss) && !f.quiet() {
-		return nil, 0 // The window has room for a part: more will come (RFC 9293 §3.8.6.2.1).
+		return nil, 0 // The window has room for a part of a segment; wait for more (RFC 9293 §3.8.6.2.1).
 	}
 	return nil, max(size, 0)
 }
 
-// quiet reports whether no acknowledgement is to be expected.
+// quiet reports whether no acknowledgement is expected.
 func (f *Flow) quiet() bool { return f.board.flight == 0 && f.board.missing == 0 }
 
-// send books a segment, a new one if g is nil, as sent.
+// send records a segment as sent, a new one if g is nil.
 func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 	departed := f.path.departs(now)
 	if f.quiet() {
@@ -127,8 +127,9 @@ func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 	}
 	if g == nil {
 		g = f.board.send(size)
-		// There was no more to send: how fast it is acknowledged says little of the path. Small packets
-		// are paced by more than their payload, and would bring the rate down, and that them.
+		// There was no more to send, so its rate says little of the path. Small packets are paced
+		// by more than their payload: their rate would lower the bandwidth, and that the pacing
+		// rate.
 		departed.limited = departed.limited || size < f.mss
 	} else {
 		g = f.board.resend(g, size)
@@ -145,19 +146,19 @@ func (f *Flow) send(now time.Duration, g *segment, size int) Range {
 	return r
 }
 
-// OnAck takes in an acknowledgement.
+// OnAck handles an acknowledgement.
 func (f *Flow) OnAck(now time.Duration, a Ack) {
 	if a.Ack.Before(f.board.una) || f.board.nxt.Before(a.Ack) {
-		return // An old one, or of what was never sent.
+		return // It is old, or acknowledges what was never sent.
 	}
 	advanced := a.Ack != f.board.una
 	f.slide(a, advanced)
 	p := f.path
 	path := &p.control.path
 	var (
-		s      = sample{prior: -1} // none, unless something took the present way
+		s      = sample{prior: -1} // none, unless something took the current path
 		newest departure
-		fresh  int // of s.newly, what took the present way
+		fresh  int // the part of s.newly that took the current path
 		any    bool
 		again  bool
 	)
@@ -170,9 +171,9 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		s.newly += g.Size()
 		again = again || g.resent || g.lost || g.state == missing
 		if g.departed.at < p.changed {
-			return // It says nothing of the present way.
+			return // It says nothing about the current path.
 		}
-		s.rtt = now - g.departed.at // The last one's: they come in order.
+		s.rtt = now - g.departed.at // The last one counts: they come in order.
 		fresh += g.Size()
 		if d := g.departed; !any || d.delivered > newest.delivered || d.delivered == newest.delivered && d.at >= newest.at {
 			newest, any = d, true
@@ -191,7 +192,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 	if advanced || s.newly > 0 {
 		f.timer.progress(now)
 	}
-	if again { // What came before the gap that is filled may have arrived long ago.
+	if again { // What came before the filled gap may have arrived long ago.
 		s.rtt = 0
 	}
 	if any {
@@ -208,8 +209,8 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 	f.settle()
 }
 
-// slide moves the edge of the receiver's window. It goes back only with data that is newly
-// acknowledged: else an acknowledgement that came late would close the window.
+// slide moves the edge of the receiver's window. It moves back only with newly acknowledged data,
+// or a late acknowledgement would close the window.
 func (f *Flow) slide(a Ack, advanced bool) {
 	if edge := a.Ack + Seq(a.Window); advanced || f.edge.Before(edge) {
 		if f.edge.Before(edge) && f.quiet() {
@@ -219,7 +220,8 @@ func (f *Flow) slide(a Ack, advanced bool) {
 	}
 }
 
-// duplicate reports whether the first block tells of a segment that arrived twice: RFC 2883 §4.
+// duplicate reports whether the first block reports a segment that arrived twice (D-SACK, RFC 2883
+// §4).
 func duplicate(a Ack) bool {
 	first := a.Blocks[0]
 	if first.Start.Before(a.Ack) {

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// wire is a flow with whose packets a test does what it likes.
+// wire is a flow whose packets the test controls.
 type wire struct {
 	t   *testing.T
 	f   *Flow
@@ -15,17 +15,17 @@ type wire struct {
 
 const start, mss = Seq(1<<32 - 3000), 1000 // The third packet wraps.
 
-// newWire begins a flow with so many packets to send and a round trip of 100 ms.
+// newWire returns a flow with that many packets to send and a round trip of 100 ms.
 func newWire(t *testing.T, packets int) *wire {
 	w := &wire{t: t, f: alone(0, 100*ms, Config{Start: start, MSS: mss, Window: 1 << 20})}
 	w.f.Offer(0, at(packets))
 	return w
 }
 
-// at is the number of the first byte of a packet.
+// at returns the number of the first byte of a packet.
 func at(packet int) Seq { return start + Seq(packet*mss) }
 
-// until lets time pass and gives what is sent: the numbers of packets.
+// until lets time pass and returns the numbers of the packets that are sent.
 func (w *wire) until(now time.Duration) (sent []int) {
 	for {
 		if r, ok := next(w.f, w.now); ok {
@@ -63,7 +63,7 @@ func (w *wire) want(what string, got []int, want ...int) {
 	}
 }
 
-// A loss is found when a later packet has arrived and a quarter of a round trip has passed.
+// A loss is detected when a later packet has arrived and a quarter of a round trip has passed.
 func TestLossIsFoundByTime(t *testing.T) {
 	w := newWire(t, 5)
 	w.want("at first", w.until(90*ms), 0, 1, 2, 3, 4)
@@ -73,8 +73,8 @@ func TestLossIsFoundByTime(t *testing.T) {
 	w.want("after the window", w.until(400*ms), 1)
 }
 
-// The last packet is sent again after two round trips when nothing tells of it, once; then
-// the timeout decides, and each one in vain doubles the next.
+// The last packet is sent again once, after two round trips without an acknowledgement. After that
+// the timeout decides, and each unsuccessful one doubles the next.
 func TestTailLossProbeThenTimeouts(t *testing.T) {
 	w := newWire(t, 3)
 	w.want("at first", w.until(90*ms), 0, 1, 2)
@@ -101,7 +101,7 @@ func TestTailLossProbeThenTimeouts(t *testing.T) {
 	}
 }
 
-// What was selectively acknowledged is sent again when the receiver turns out not to have it.
+// What was selectively acknowledged is sent again when the receiver turns out to have discarded it.
 func TestReceiverDiscards(t *testing.T) {
 	w := newWire(t, 5)
 	w.until(90 * ms)
@@ -109,11 +109,11 @@ func TestReceiverDiscards(t *testing.T) {
 	w.ack(0, packets(1, 5))
 	w.want("the loss", w.until(300*ms), 0)
 	w.now = 400 * ms
-	w.ack(1) // And not packets 1 to 4.
+	w.ack(1) // But not packets 1 to 4.
 	w.want("what it discarded", w.until(900 * ms)[:4], 1, 2, 3, 4)
 }
 
-// A packet that was only late isn't counted as lost, and makes the reordering window larger.
+// A packet that was only late isn't counted as lost, and enlarges the reordering window.
 func TestLatePacketWidensTheWindow(t *testing.T) {
 	w := newWire(t, 5)
 	w.until(90 * ms)
@@ -131,7 +131,7 @@ func TestLatePacketWidensTheWindow(t *testing.T) {
 	}
 }
 
-// What a timeout takes for lost, and arrives all the same, counts neither as lost nor as found.
+// What a timeout marks as lost and arrives nevertheless doesn't count as lost.
 func TestAStallCountsNothingAsLost(t *testing.T) {
 	w := newWire(t, 5)
 	w.until(90 * ms)
@@ -145,8 +145,7 @@ func TestAStallCountsNothingAsLost(t *testing.T) {
 	}
 }
 
-// A closed window is probed with one byte, less and less often, and opens by any
-// acknowledgement.
+// A closed window is probed with one byte, at growing intervals. Any acknowledgement can open it.
 func TestClosedWindowIsProbed(t *testing.T) {
 	w := newWire(t, 2)
 	w.until(90 * ms)
@@ -177,7 +176,7 @@ func TestClosedWindowIsProbed(t *testing.T) {
 	}
 }
 
-// After an outage a flow is soon as fast as before, and in it hardly sends.
+// After an outage a flow is soon as fast as before. During it, the flow sends almost nothing.
 func TestOutage(t *testing.T) {
 	s := newSim(simPath{rate: 50e6, rtt: 40 * ms, queue: 40 * ms, loss: 0.005}, 1)
 	o := &ownFlow{s: s}
@@ -190,7 +189,7 @@ func TestOutage(t *testing.T) {
 		t.Errorf("sent %d packets in an outage of 3 s", n)
 	}
 	s.path.loss = 0.005
-	s.run(16 * time.Second) // A timeout of 2 s at most, and a start.
+	s.run(16 * time.Second) // A timeout of at most 2 s, and a startup.
 	before := o.delivered()
 	s.run(19 * time.Second)
 	if mbit := float64(o.delivered()-before) * 8 / 3e6; mbit < 36 {
@@ -198,7 +197,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// A path that becomes longer or shorter, told or not, is soon used as before.
+// A path that becomes longer or shorter, announced or not, soon has its full rate again.
 func TestPathChanges(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		for _, rtt := range []time.Duration{10 * ms, 150 * ms} {
@@ -224,8 +223,8 @@ func TestPathChanges(t *testing.T) {
 	}
 }
 
-// So is one that becomes longer and begins to lose at the same time: what is lost looks as if it were
-// beside a queue.
+// The same for a path that becomes longer and lossy at the same time: the losses look as if they
+// were beside a queue.
 func TestLongerPathThatLoses(t *testing.T) {
 	for _, rtt := range []time.Duration{70 * ms, 100 * ms, 200 * ms} {
 		for _, loss := range []float64{0.005, 0.03} {
@@ -249,8 +248,9 @@ func TestLongerPathThatLoses(t *testing.T) {
 	}
 }
 
-// What tells a longer path from a queue: round trips that stay while what is in flight does not. And a
-// receiver that delays its acknowledgements step by step gains no more than by the first step.
+// A longer path differs from a queue in that round trips stay the same while the data in flight
+// changes. A receiver that delays its acknowledgements step by step gains no more than by the first
+// step.
 func TestLongerPathIsToldFromAQueue(t *testing.T) {
 	for name, c := range map[string]struct {
 		rtt    func(at time.Duration) time.Duration
@@ -267,7 +267,7 @@ func TestLongerPathIsToldFromAQueue(t *testing.T) {
 		m.update(0, sample{rtt: 50 * ms})
 		found, round := 0, 0
 		for at := ms; at < baseKept; at += c.rtt(at) {
-			if round++; m.settle(at, c.rtt(at), c.flight(round)) {
+			if round++; m.detectLonger(at, c.rtt(at), c.flight(round)) {
 				found++
 			}
 		}
@@ -321,22 +321,21 @@ func TestSteadyFlowAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What arrived long before the gap before it was filled, and wasn't told of, says nothing of
-// the round trip: a timeout by that would be minutes.
+// An acknowledgement of data that arrived long before a gap was filled, without a SACK, says
+// nothing about the round trip. A timeout computed from it would be minutes.
 func TestFilledGapIsNoRoundTrip(t *testing.T) {
 	w := newWire(t, 10)
 	w.until(90 * ms)
 	w.now = 100 * ms
 	w.ack(1)
-	w.until(time.Second) // A timeout takes the rest for lost, and sends a part of it again.
+	w.until(time.Second) // A timeout marks the rest as lost, and sends a part of it again.
 	w.ack(10)
 	if srtt := w.f.path.control.path.trips.smoothed; srtt > 110*ms {
 		t.Errorf("the smoothed round trip is %v, was 100 ms", srtt)
 	}
 }
 
-// What is in flight, and so what must be held, is at most three times what the path holds,
-// once that is known.
+// Data in flight, which must be kept in memory, is at most three BDPs once the BDP is known.
 func TestInFlightIsBounded(t *testing.T) {
 	for _, loss := range []float64{0, 0.01} {
 		p := simPath{rate: 50e6, rtt: 100 * ms, queue: 400 * ms, loss: loss}
@@ -353,7 +352,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	}
 }
 
-// What arrives by the way before says nothing of the rate of the one that packets take now.
+// What arrives on the old path says nothing about the rate of the new one.
 func TestAChangedPathsRateIsItsOwn(t *testing.T) {
 	s := newSim(simPath{rate: 50e6, rtt: 100 * ms, queue: 50 * ms}, 1)
 	o := &ownFlow{s: s}

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// hostile is a transfer to a receiver that does all that TCP allows, and some that it
-// discourages: it discards what it had selectively acknowledged, shrinks its window, closes
-// it, takes parts of segments; over a path that loses, doubles and reorders, and whose MTU
-// and length change. The sender above ends with a FIN, which is the last byte.
+// hostile is a transfer to a receiver that does everything TCP allows, and some things it
+// discourages: it discards what it had selectively acknowledged, shrinks its window, closes it, and
+// accepts parts of segments. The path loses, duplicates and reorders packets, and changes its MTU
+// and length. The sender above ends with a FIN, which is the last byte.
 type hostile struct {
 	*sim
 	t       *testing.T
 	f       *Flow
 	peer    receiver
 	start   Seq
-	size    int // bytes in all
+	size    int // bytes in total
 	offered int
 	armed   time.Duration
 	mss     int
@@ -62,7 +62,7 @@ func (h *hostile) pump() {
 	})
 }
 
-// later is by how much a packet is late: a few are by a lot.
+// later returns the extra delay of a packet; a few have a large one.
 func (h *hostile) later() time.Duration {
 	d := time.Duration(h.rng.Int64N(int64(100 * time.Microsecond)))
 	if h.rng.Float64() < 0.02 {
@@ -71,7 +71,7 @@ func (h *hostile) later() time.Duration {
 	return d
 }
 
-// check looks at what the sender does.
+// check verifies what the sender does.
 func (h *hostile) check(r Range) {
 	h.t.Helper()
 	bytes := make(map[state]int)
@@ -89,12 +89,12 @@ func (h *hostile) check(r Range) {
 }
 
 func (h *hostile) arrives(r Range) {
-	if len(h.peer.held) > 0 && h.rng.Float64() < 0.01 { // It has no memory left.
+	if len(h.peer.held) > 0 && h.rng.Float64() < 0.01 { // It is out of memory.
 		h.discards++
 		h.peer.held = h.peer.held[:h.rng.IntN(len(h.peer.held))]
 	}
 	if h.rng.Float64() < 0.002 {
-		h.peer.buffer = 2000 + h.rng.IntN(200_000) // Smaller, perhaps than what was announced.
+		h.peer.buffer = 2000 + h.rng.IntN(200_000) // Perhaps smaller than what was announced.
 	}
 	before := h.peer.read
 	h.peer.take(r)
@@ -123,7 +123,7 @@ func (h *hostile) answer() {
 	})
 }
 
-// feed offers more, as much as the announced window lets a sender above.
+// feed offers more data, up to the announced window.
 func (h *hostile) feed() {
 	room := h.f.board.una.To(h.f.edge)
 	for h.offered < h.size && h.start.To(h.f.board.una)+room > h.offered {
@@ -141,7 +141,7 @@ func (h *hostile) disturb() {
 		h.path.rtt = time.Duration(1+h.rng.IntN(300)) * ms
 		h.f.path.Changed(h.now)
 	case 2:
-		h.path.rtt = time.Duration(1+h.rng.IntN(300)) * ms // Nobody tells.
+		h.path.rtt = time.Duration(1+h.rng.IntN(300)) * ms // Unannounced.
 	case 3: // An outage.
 		was := h.loss
 		h.loss = 1
@@ -153,7 +153,8 @@ func (h *hostile) disturb() {
 	}
 }
 
-// Every byte arrives, whatever the receiver and the path do, in a time that says that nothing hangs.
+// Every byte arrives, whatever the receiver and the path do, soon enough that nothing can have
+// hung.
 func TestHostileReceivers(t *testing.T) {
 	discards, closes, wraps := 0, 0, 0
 	for seed := range uint64(300) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The machines know neither gVisor nor anything else that isn't Go's own.
+// The package imports only the standard library.
 func TestImportsOnlyTheStandardLibrary(t *testing.T) {
 	p, err := build.ImportDir(".", 0)
 	if err != nil {

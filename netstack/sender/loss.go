@@ -3,14 +3,14 @@ package sender
 import "time"
 
 const (
-	// windowSteps is in how many steps of a quarter of the least round trip the reordering
-	// window grows at most; RFC 8985 §6.2 bounds it by the smoothed round trip besides.
+	// windowSteps is the maximum of the reordering window, in quarters of the minimum round trip.
+	// RFC 8985 §6.2 also bounds it by the smoothed round trip.
 	windowSteps = 16
-	// windowKept is for how many round trips without a late segment a larger window is
-	// kept: RFC 8985 §6.2 counts 16 recoveries, which may take a round trip each.
+	// windowKept is how many round trips without a late segment a larger window is kept. RFC 8985
+	// §6.2 counts 16 recoveries, which may take a round trip each.
 	windowKept = 16
-	// delayedAck is how long a receiver may wait with the acknowledgement of a single
-	// segment (RFC 8985 §7.2); Linux's is 40 ms, gVisor's less.
+	// delayedAck is how long a receiver may delay the acknowledgement of a single segment (RFC 8985
+	// §7.2). Linux delays it by 40 ms, gVisor by less.
 	delayedAck = 40 * time.Millisecond
 )
 
@@ -20,36 +20,36 @@ type transmission struct {
 	at    time.Duration
 }
 
-// losses are what was found lost.
+// losses is what was found lost.
 type losses struct {
 	lost     int           // bytes
-	departed time.Duration // when the last of it had
+	departed time.Duration // when the last of them departed
 }
 
-// lossDetector finds losses by time (RFC 8985, RACK-TLP): a segment is lost when one that
-// was sent later has arrived, and its own acknowledgement is late by a reordering window.
-// The window is never zero, whatever §6.2 allows while no reordering was seen: a quarter of
-// a round trip is cheap beside a congestion window that is cut for nothing.
+// lossDetector detects losses by time (RFC 8985, RACK-TLP). A segment is lost when one that was
+// sent later has arrived, and its own acknowledgement is late by a reordering window. The window is
+// never zero, although §6.2 allows that while no reordering was seen: a quarter of a round trip is
+// cheap compared with an unnecessary cut of the congestion window.
 type lossDetector struct {
 	sent fifo[transmission] // in order of time
 
-	// Of the segment that was sent last of those that have arrived: RACK.xmit_ts and RACK.rtt.
+	// Of the latest sent segment that has arrived: RACK.xmit_ts and RACK.rtt.
 	newestAt, newestRTT time.Duration
 
 	steps int           // of the reordering window
-	keep  time.Duration // the window is kept until then
+	keep  time.Duration // until when the window is kept
 }
 
 func newLossDetector() lossDetector { return lossDetector{steps: 1} }
 
-// departs takes in that a segment is sent.
+// departs records that a segment is sent.
 func (l *lossDetector) departs(start Seq, now time.Duration) {
 	l.sent.push(transmission{start, now})
 }
 
-// arrives takes in that a segment is delivered: RFC 8985 §6.2, steps 1 and 2. An
-// acknowledgement that comes sooner after the segment was sent again than any round trip
-// takes is the first copy's: it was late, not lost. That is reported.
+// arrives records that a segment is delivered: RFC 8985 §6.2, steps 1 and 2. It reports whether the
+// segment was late, not lost: an acknowledgement sooner after the retransmission than any round
+// trip takes is for the first copy.
 func (l *lossDetector) arrives(g *segment, now, minRTT time.Duration) (late bool) {
 	rtt := now - g.departed.at
 	if g.resent && rtt < minRTT {
@@ -61,14 +61,14 @@ func (l *lossDetector) arrives(g *segment, now, minRTT time.Duration) (late bool
 	return false
 }
 
-// widen makes the reordering window larger, because a segment was late that had been taken
-// for lost (RFC 8985 §6.2, step 4).
+// widen enlarges the reordering window, because a segment that had been considered lost was only
+// late (RFC 8985 §6.2, step 4).
 func (l *lossDetector) widen(now, smoothed time.Duration) {
 	l.steps = min(l.steps+1, windowSteps)
 	l.keep = now + windowKept*smoothed
 }
 
-// window is the reordering window.
+// window returns the reordering window.
 func (l *lossDetector) window(now, minRTT, smoothed time.Duration) time.Duration {
 	if now > l.keep {
 		l.steps = 1
@@ -76,8 +76,8 @@ func (l *lossDetector) window(now, minRTT, smoothed time.Duration) time.Duration
 	return min(time.Duration(l.steps)*max(minRTT/4, granularity), max(smoothed, granularity))
 }
 
-// window is the flow's reordering window. After packets began to take another path those of the
-// one before may come by up to a round trip after those of the present one.
+// window returns the flow's reordering window. After a change of path, packets on the old one may
+// arrive up to a round trip after those on the new one.
 func (f *Flow) window(now time.Duration) time.Duration {
 	m := &f.path.control.path
 	w := f.loss.window(now, m.shortest(), m.trips.smoothed)
@@ -87,15 +87,15 @@ func (f *Flow) window(now time.Duration) time.Duration {
 	return w
 }
 
-// detect marks what is lost (RFC 8985 §6.2, step 5). next is when to look again, 0 when another
-// acknowledgement comes.
+// detect marks what is lost (RFC 8985 §6.2, step 5). next is when to check again, 0 for at the next
+// acknowledgement.
 func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found losses, next time.Duration) {
 	n := 0
 	for all := l.sent.all(); n < len(all); n++ {
 		t := all[n]
 		g := b.find(t.start)
 		if g == nil || g.state != flying || g.departed.at != t.at {
-			continue // Acknowledged, or another copy was sent since.
+			continue // Acknowledged, or retransmitted since.
 		}
 		if t.at >= l.newestAt {
 			break
@@ -114,9 +114,9 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 	return found, next
 }
 
-// expire marks what a retransmission timeout takes for lost: the first segment, and those that
-// were sent longer ago than a round trip and the window (RFC 8985 §6.3). None counts as lost: it
-// may be the acknowledgements that are late.
+// expire marks what a retransmission timeout considers lost: the first segment, and those that were
+// sent longer ago than a round trip and the window (RFC 8985 §6.3). None counts as lost, because
+// the acknowledgements may be late.
 func (l *lossDetector) expire(b *scoreboard, now, window time.Duration) {
 	b.each(func(g *segment) {
 		if g.Start == b.una || g.departed.at+l.newestRTT+window <= now {
@@ -125,8 +125,8 @@ func (l *lossDetector) expire(b *scoreboard, now, window time.Duration) {
 	})
 }
 
-// probeTimeout is how long after the last of several segments a tail loss probe is sent, or
-// of a single one (RFC 8985 §7.2).
+// probeTimeout returns how long after the latest of several segments, or after a single one, a tail
+// loss probe is sent (RFC 8985 §7.2).
 func probeTimeout(r *roundTrips, single bool) time.Duration {
 	d := 2 * r.smoothed
 	if single {

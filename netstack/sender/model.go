@@ -3,56 +3,57 @@ package sender
 import "time"
 
 const (
-	// minRTTKept is how long the shortest round trip is believed (draft-ietf-ccwg-bbr,
+	// minRTTKept is how long the shortest round trip is valid (draft-ietf-ccwg-bbr,
 	// MinRTTFilterLen).
 	minRTTKept = 10 * time.Second
-	// baseKept is how long the shortest round trip is kept with which a queue of others is
-	// told from a longer path: longer, because where others keep a queue minRTT is soon
-	// the one with the queue.
+	// baseKept is how long the base round trip is valid, which distinguishes a queue of others from
+	// a longer path. It is longer than minRTTKept, because where others keep a queue minRTT soon
+	// includes that queue.
 	baseKept = 30 * time.Second
-	// leastQueue is the least delay that is taken for a queue: below are timers and busy
-	// processors.
+	// leastQueue is the least delay that counts as a queue. Smaller ones come from timers and busy
+	// CPUs.
 	leastQueue = time.Millisecond
-	// firstPackets is what is in flight before anything is known (RFC 6928).
+	// firstPackets is the initial window, in packets (RFC 6928).
 	firstPackets = 10
 )
 
-// pathModel is what BBR knows of the path (draft-ietf-ccwg-bbr): what it delivers at best,
-// how long it takes at least, and in what lumps acknowledgements come.
+// pathModel is what BBR knows of the path (draft-ietf-ccwg-bbr): its maximum rate, its minimum
+// round trip, and how acknowledgements are aggregated.
 type pathModel struct {
 	packet int // bytes of a full segment
 
-	// The greatest rates, bytes per second, of this probing cycle and the one before.
+	// The maximum rates of this probing cycle and the one before, in bytes per second.
 	rate, rateBefore float64
-	// Whether one of these cycles' samples was of a sender that had more to send: else the rates are
-	// what there was to send, and the path may deliver far more.
+	// Whether any sample of these cycles was not limited by the application. If none was, the path
+	// may deliver far more than the rates.
 	filled, filledBefore bool
-	// What a rate limiter, or a short queue, let through of the last probe for more, 0 if there seems to
-	// be none: a limiter's bucket lets single samples be far higher, and it has no queue.
+	// What a rate limiter or a short queue let through in the last bandwidth probe, 0 if there
+	// seems to be none. A limiter's token bucket makes single samples far higher, and it has no
+	// queue.
 	limit  float64
 	bucket bool
 
 	minRTT   time.Duration // 0 is none measured
 	minRTTAt time.Duration
-	base     time.Duration // as minRTT, for longer
+	base     time.Duration // like minRTT, but kept longer
 	baseAt   time.Duration
 	level    level
 	longerAt time.Duration // when it was last found to have become longer; 0 is never
 	trips    roundTrips
 
-	lumps lumps
-	noise noise
+	aggregation aggregation
+	noise       noise
 }
 
-// newPathModel begins with what timers should take for the round trip until one is measured.
-// It isn't believed: a handshake may have waited for an upstream.
+// newPathModel starts with the round trip that timers use until one is measured. It is not used as
+// minRTT, because a handshake may have waited for an upstream.
 func newPathModel(now time.Duration, guess roundTrips, packet int) pathModel {
 	m := pathModel{packet: packet, trips: guess}
-	m.lumps.since = now
+	m.aggregation.since = now
 	return m
 }
 
-// shortest is the shortest round trip, or the guess.
+// shortest returns the shortest round trip, or the guess.
 func (m *pathModel) shortest() time.Duration {
 	if m.minRTT == 0 {
 		return m.trips.smoothed
@@ -60,7 +61,7 @@ func (m *pathModel) shortest() time.Duration {
 	return m.minRTT
 }
 
-// bandwidth is the greatest rate, bytes per second; 0 is unknown.
+// bandwidth returns the maximum rate, in bytes per second; 0 is unknown.
 func (m *pathModel) bandwidth() float64 {
 	if rate := max(m.rate, m.rateBefore); m.limit == 0 || rate < m.limit {
 		return rate
@@ -71,16 +72,16 @@ func (m *pathModel) bandwidth() float64 {
 // policed reports whether there seems to be a rate limiter.
 func (m *pathModel) policed() bool { return m.limit > 0 && m.bucket }
 
-// nextCycle forgets what is older than a probing cycle.
+// nextCycle forgets samples older than a probing cycle.
 func (m *pathModel) nextCycle() {
 	m.rateBefore, m.rate = m.rate, 0
 	m.filledBefore, m.filled = m.filled, false
 }
 
-// known reports whether the bandwidth is the path's, and not that of what there was to send.
+// known reports whether the bandwidth is the path's, not merely what the application sent.
 func (m *pathModel) known() bool { return m.filled || m.filledBefore }
 
-// bdp is gain times what the path holds without a queue, in bytes.
+// bdp returns gain times the bandwidth-delay product, in bytes.
 func (m *pathModel) bdp(gain float64) int {
 	if m.bandwidth() == 0 {
 		return int(gain * firstPackets * float64(m.packet))
@@ -88,19 +89,19 @@ func (m *pathModel) bdp(gain float64) int {
 	return int(gain * m.bandwidth() * m.shortest().Seconds())
 }
 
-// queued reports whether a round trip of such a length shows a queue, in the share of the
-// base that part divides it into.
+// queued reports whether a round trip shows a queue: whether it exceeds the base by more than a
+// fraction 1/part.
 func (m *pathModel) queued(rtt time.Duration, part time.Duration) bool {
 	return rtt > m.base+max(m.base/part, leastQueue, noiseMargin*m.noise.mean)
 }
 
-// update takes in a sample.
+// update records a sample.
 func (m *pathModel) update(now time.Duration, s sample) {
 	if s.rate > 0 && (!s.limited || s.rate >= m.bandwidth()) {
 		m.rate = max(m.rate, s.rate)
 		m.filled = m.filled || !s.limited
 	}
-	m.lumps.add(now, m.bandwidth(), s.newly)
+	m.aggregation.add(now, m.bandwidth(), s.newly)
 	if s.rtt == 0 {
 		return
 	}
@@ -118,24 +119,24 @@ func (m *pathModel) update(now time.Duration, s sample) {
 	}
 }
 
-// level tells a path that has become longer from one on which others keep a queue. Theirs grows and
-// shrinks, and ours does with what we have in flight.
+// level distinguishes a path that has become longer from one on which others keep a queue. Their
+// queue grows and shrinks. Ours does too, with our data in flight.
 type level struct {
-	low, high   time.Duration // of the shortest round trips of rounds since then
+	low, high   time.Duration // of the rounds' shortest round trips since then
 	least, most int           // in flight
 	since       time.Duration
 	rounds      int
 }
 
 const (
-	// levelTime and levelRounds are for how long round trips must have stayed the same.
+	// levelTime and levelRounds are how long round trips must have stayed the same.
 	levelTime   = 3 * time.Second
 	levelRounds = 10
 )
 
-// settle takes in a round's shortest round trip and what was in flight. It reports whether the path has
-// become longer, which it can once in baseKept.
-func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
+// detectLonger records a round's shortest round trip and its data in flight. It reports whether the
+// path has become longer, at most once in baseKept.
+func (m *pathModel) detectLonger(now, rtt time.Duration, flight int) bool {
 	if rtt == 0 || !m.queued(rtt, besideLoss) {
 		m.level = level{}
 		return false
@@ -148,7 +149,7 @@ func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
 	}
 	l.low, l.high, l.least, l.most = low, high, min(l.least, flight), max(l.most, flight)
 	l.rounds++
-	again := m.longerAt > 0 && now < m.longerAt+baseKept // a receiver can delay its acknowledgements step by step
+	again := m.longerAt > 0 && now < m.longerAt+baseKept // or a receiver could gain by delaying ACKs step by step
 	if again || l.rounds < levelRounds || now-l.since < levelTime || l.least > l.most/2 {
 		return false
 	}
@@ -157,42 +158,42 @@ func (m *pathModel) settle(now, rtt time.Duration, flight int) bool {
 	return true
 }
 
-// lumps measures by how much acknowledgements run ahead of the path's rate, because they
-// are delayed and come together (draft-ietf-ccwg-bbr): so much more must be in flight.
-type lumps struct {
+// aggregation measures by how much delayed acknowledgements run ahead of the path's rate when they
+// arrive together (draft-ietf-ccwg-bbr). That much more must be in flight.
+type aggregation struct {
 	since         time.Duration
 	acked         float64 // bytes since then
 	now, before   float64 // the greatest excess of this window and of the one before
 	windowStarted time.Duration
 }
 
-// lumpsKept is how long an excess counts; the draft has ten round trips.
-const lumpsKept = time.Second
+// aggregationKept is how long an excess counts; the draft uses ten round trips.
+const aggregationKept = time.Second
 
-func (l *lumps) add(now time.Duration, bandwidth float64, acked int) {
+func (l *aggregation) add(now time.Duration, bandwidth float64, acked int) {
 	expected := bandwidth * (now - l.since).Seconds()
 	if l.acked <= expected {
 		l.since, l.acked, expected = now, 0, 0
 	}
 	l.acked += float64(acked)
-	if now > l.windowStarted+lumpsKept {
+	if now > l.windowStarted+aggregationKept {
 		l.before, l.now, l.windowStarted = l.now, 0, now
 	}
 	l.now = max(l.now, l.acked-expected)
 }
 
-// excess is in bytes.
-func (l *lumps) excess() int { return int(max(l.now, l.before)) }
+// excess returns the greatest recent excess, in bytes.
+func (l *aggregation) excess() int { return int(max(l.now, l.before)) }
 
-// noiseMargin is how many times the noise a delay must be to be taken for a queue: jitter
-// that is spread evenly has a mean difference of a third of its range.
+// noiseMargin is how many times the noise a delay must be to count as a queue. Evenly distributed
+// jitter has a mean difference of a third of its range.
 const noiseMargin = 3
 
-// noiseLeast is how much of it there may be on a path without jitter.
+// noiseLeast is the noise below which a path counts as one without jitter.
 const noiseLeast = 300 * time.Microsecond
 
-// noise measures by how much round trips differ within a fraction of one. A queue grows and
-// shrinks in round trips; jitter of radio links doesn't.
+// noise measures by how much round trips differ within a fraction of one. A queue grows and shrinks
+// over round trips; jitter of radio links changes faster.
 type noise struct {
 	mean time.Duration
 	at   time.Duration
@@ -204,7 +205,7 @@ func (n *noise) add(now, rtt, minRTT time.Duration) {
 		return
 	}
 	if n.at > 0 {
-		// A sender at 1.25 times the bandwidth makes the queue longer by a quarter of the time.
+		// At 1.25 times the bandwidth, the queue grows by a quarter of the elapsed time.
 		differ := max((rtt-n.rtt).Abs()-(now-n.at)/4, 0)
 		n.mean += (min(differ, minRTT) - n.mean) / 16
 	}

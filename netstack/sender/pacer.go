@@ -3,28 +3,28 @@ package sender
 import "time"
 
 const (
-	// creditLeast is what may always be sent in one go after a late wake-up, as time.
+	// creditLeast is how much may always be sent at once after a late wake-up, as time.
 	creditLeast = time.Millisecond
-	// creditMost bounds what is made up for when a wake-up was late: discarding it cost a
-	// flow on a busy machine most of its rate.
+	// creditMost bounds how much is made up for after a late wake-up. Without making up, a flow on
+	// a busy machine lost most of its rate.
 	creditMost = 25 * time.Millisecond
-	// makeUp is at how many times the rate: all of it in one go is 2,000 packets at 1 Gbit/s, for
-	// each of which WireGuard has a buffer of 64 KB until it is sent.
+	// makeUp is the multiple of the rate at which it is made up for. All at once would be 2,000
+	// packets at 1 Gbit/s, and WireGuard holds a buffer of 64 KB for each until it is sent.
 	makeUp = 2
 )
 
-// pacer spreads packets over time (draft-ietf-ccwg-bbr). It is in payload bytes as
-// the bandwidth is: paced by packets with their headers, a flow is slower by those.
+// pacer spreads packets over time (draft-ietf-ccwg-bbr). It counts payload bytes, as the bandwidth
+// does. Counting headers too would slow a flow down by their size.
 type pacer struct {
 	next   time.Duration // when the next packet is to leave
-	soon   time.Duration // when it may at the earliest, to make up for a late wake-up
-	waited bool          // for that alone, since the last one
+	soon   time.Duration // the earliest time, to make up for a late wake-up
+	waited bool          // only the pacer held back since the last packet
 }
 
-// due is when the next packet may leave.
+// due returns when the next packet may leave.
 func (p *pacer) due() time.Duration { return max(p.next, p.soon) }
 
-// sent books a packet.
+// sent records a packet.
 func (p *pacer) sent(now time.Duration, size int, rate float64, minRTT time.Duration) {
 	credit := creditLeast
 	if p.waited {

@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// forgetAfter is how long a path may be idle before its rate is found out again, by a new
-// startup: by then somebody else may fill it, or a radio link may have become slower. The
-// round trip and the ambient loss are kept.
+// forgetAfter is how long a path may be idle before its rate is measured anew by a new startup. By
+// then others may fill it, or a radio link may have become slower. The round trip and the ambient
+// loss are kept.
 const forgetAfter = time.Minute
 
 // never is a deadline that doesn't come.
 const never = time.Duration(math.MaxInt64)
 
-// Path sends the data of all connections to one peer. They share the way there, so there is
-// one congestion control, one window and one pacer for all of them (RFC 3124): a connection
-// begins with what others have learned, and flows don't compete with each other but take
-// turns, those that send little first. It is not safe for concurrent use, and neither are its
-// flows.
+// Path sends the data of all connections to one peer. They share the route, so they share one
+// congestion control, one window and one pacer (RFC 3124). A new connection starts with what the
+// others have learned. Flows take turns instead of competing, and those that send little come
+// first. A Path and its flows are not safe for concurrent use.
 //
-// Its user calls a flow's Offer when there is more data, OnAck with each acknowledgement, and
-// Next when Due says so, until it gives nothing.
+// Call a flow's Offer when there is more data, OnAck with each acknowledgement, and Next when Due
+// says so, until it returns nothing.
 type Path struct {
 	control controller
 	rates   rateSampler
@@ -29,16 +28,16 @@ type Path struct {
 	busy    agenda // the flows that have something unacknowledged
 	sparse  sparse // those of them that send little
 
-	flight  int           // bytes that are flying
-	missing int           // that are to be sent again
-	resent  uint64        // packets that were sent again
-	sentAt  time.Duration // when something was sent last
-	changed time.Duration // when packets began to take another way
+	flight  int           // bytes in flight
+	missing int           // bytes to be retransmitted
+	resent  uint64        // packets that were retransmitted
+	sentAt  time.Duration // when something was last sent
+	changed time.Duration // when packets began to take another path
 }
 
-// NewPath makes a path. rtt is the round trip of a handshake, which is not believed for
-// long; packet is the payload of a full packet, in bytes. now is the time since any one
-// moment, here and in all methods.
+// NewPath returns a new path. rtt is the round trip of a handshake, used until one is measured.
+// packet is the payload of a full packet, in bytes. now is the time since some fixed moment, here
+// and in all methods.
 func NewPath(now, rtt time.Duration, packet int) *Path {
 	return &Path{
 		control: newController(now, roundTrips{rtt, rtt / 2}, packet),
@@ -46,8 +45,8 @@ func NewPath(now, rtt time.Duration, packet int) *Path {
 	}
 }
 
-// Changed forgets what was learned of the path, because packets take another one now. What is
-// on its way stays accounted for.
+// Changed forgets what was learned of the path, because packets now take another one. Data in
+// flight stays accounted for.
 func (p *Path) Changed(now time.Duration) {
 	p.control = newController(now, p.control.path.trips, p.control.path.packet)
 	p.control.round.ends = p.rates.delivered
@@ -55,7 +54,7 @@ func (p *Path) Changed(now time.Duration) {
 	p.changed = now
 }
 
-// Due is when to call Next; ok is false if there is nothing to do before more is offered or
+// Due returns when to call Next. ok is false if there is nothing to do before more is offered or
 // acknowledged.
 func (p *Path) Due() (at time.Duration, ok bool) {
 	at = p.busy.due()
@@ -70,7 +69,8 @@ func (p *Path) fits() bool {
 	return p.flight == 0 || p.flight+p.control.path.packet <= p.control.window()
 }
 
-// Next is what to send now, and whose it is; ok is false if nothing is due. It counts as sent.
+// Next returns what to send now, and for which flow. It counts as sent. ok is false if nothing is
+// due.
 func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 	for f := p.busy.first(); f != nil && f.due <= now; f = p.busy.first() {
 		f.tick(now)
@@ -100,7 +100,7 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 		}
 	} else {
 		for turn := p.sparse.first(); turn != nil && send(turn) == 0; turn = p.sparse.first() {
-			p.sparse.remove(turn) // Its packets have become larger than what its receiver has room for.
+			p.sparse.remove(turn) // Its packets are now larger than its receiver's window.
 		}
 		if f == nil {
 			p.pacer.waited = false
@@ -109,19 +109,19 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 	return f, r, f != nil
 }
 
-// limited takes in that nobody has anything to send, although there is room.
+// limited records that no flow has anything to send, although there is room.
 func (p *Path) limited() {
 	if p.flight < p.control.window() && p.missing == 0 {
 		p.rates.limit(p.flight)
 	}
 }
 
-// departs takes in that a packet is sent, before it counts as in flight.
+// departs records that a packet is sent, before it counts as in flight.
 func (p *Path) departs(now time.Duration) departure {
 	idle := p.flight == 0
 	if idle {
 		if now-p.sentAt > forgetAfter {
-			p.control = p.control.again(now)
+			p.control = p.control.restart(now)
 			p.control.round.ends = p.rates.delivered
 		}
 		p.control.resumes(now)
@@ -130,7 +130,7 @@ func (p *Path) departs(now time.Duration) departure {
 	return p.rates.departs(now, idle)
 }
 
-// Close forgets a flow.
+// Close removes a flow.
 func (p *Path) Close(f *Flow) {
 	p.flight -= f.counted
 	p.missing -= f.missing
@@ -144,13 +144,13 @@ func (p *Path) leave(f *Flow) {
 	p.sparse.remove(f)
 }
 
-// Resent is how many packets were sent again, in all.
+// Resent returns how many packets were retransmitted in total.
 func (p *Path) Resent() uint64 { return p.resent }
 
-// RTT is the smoothed round trip, or the handshake's while there is none.
+// RTT returns the smoothed round trip, or the handshake's until one is measured.
 func (p *Path) RTT() time.Duration { return p.control.path.trips.smoothed }
 
-// Window is how much may be in flight now, in bytes.
+// Window returns how much may be in flight now, in bytes.
 func (p *Path) Window() int { return p.control.window() }
 
 // Limit is what keeps a path from sending more.
@@ -158,45 +158,45 @@ type Limit uint8
 
 // What limits a path.
 const (
-	LimitNone       Limit = iota // nothing was sent lately
+	LimitNone       Limit = iota // nothing was sent recently
 	LimitData                    // there is nothing more to send, or no room at the receiver
-	LimitBandwidth               // what the path delivers
-	LimitCongestion              // loss or a queue that others share
-	LimitPolicer                 // a rate limiter that drops what is beyond its rate
+	LimitBandwidth               // the path's bandwidth
+	LimitCongestion              // loss, or a queue shared with others
+	LimitPolicer                 // a rate limiter that drops packets above its rate
 )
 
-// String is a limit's word.
+// String returns the limit as a word.
 func (l Limit) String() string {
 	return [...]string{"none", "data", "bandwidth", "congestion", "policer"}[l]
 }
 
-// State is what a path is like, as far as is known.
+// State describes a path as far as it is known.
 type State struct {
-	Rate        float64       // bytes of payload per second that it delivers at best; 0 is unknown
-	RTT         time.Duration // now, smoothed
+	Rate        float64       // maximum payload in bytes per second; 0 is unknown
+	RTT         time.Duration // smoothed
 	BaseRTT     time.Duration // without a queue; 0 is unknown
-	Loss        float64       // share of packets that are lost whatever the rate
-	Sample      int64         // packets that this is of
-	Congested   float64       // share of packets that queues drop, lately
+	Loss        float64       // share of packets that are lost at any rate
+	Sample      int64         // packets that Loss was measured over
+	Congested   float64       // share of packets that queues dropped recently
 	Policed     float64       // bytes per second that a rate limiter lets through; 0 is none
 	InFlight    int           // bytes
-	Window      int           // bytes that may be
+	Window      int           // bytes that may be in flight
 	Limit       Limit
-	Lost, Whole int64         // packets in all: lost, and lost or delivered
-	Idle        time.Duration // since something was sent last
+	Lost, Whole int64         // packets in total: lost, and lost or delivered
+	Idle        time.Duration // since something was last sent
 }
 
-// State is what is known of the path now.
+// State returns what is known of the path now.
 func (p *Path) State(now time.Duration) State {
 	c := &p.control
 	s := State{
 		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base,
-		Loss: min(c.judge.free.share(), c.judge.all.share()), Sample: int64(c.judge.free.all),
+		Loss: min(c.judge.noQueue.share(), c.judge.all.share()), Sample: int64(c.judge.noQueue.all),
 		InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
 		Idle: now - p.sentAt,
 	}
 	s.Congested = c.judge.all.share() - s.Loss
-	if c.path.policed() { // What is lost may be the limiter's.
+	if c.path.policed() { // The losses may be the limiter's.
 		s.Policed, s.Loss, s.Sample = c.path.limit, 0, 0
 	}
 	switch {

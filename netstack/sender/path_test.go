@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A connection that begins while others send has its share within some round trips, and all
-// have the same.
+// A connection that begins while others send gets its share within some round trips, and all shares
+// are equal.
 func TestFlowsOfAPathShareIt(t *testing.T) {
 	for _, loss := range []float64{0, 0.01} {
 		s := newSim(simPath{rate: 50e6, rtt: 50 * ms, queue: 50 * ms, loss: loss}, 1)
@@ -38,8 +38,8 @@ func TestFlowsOfAPathShareIt(t *testing.T) {
 	}
 }
 
-// What little there is beside bulk waits for nobody: neither for its turn nor for a window
-// that is full, only for what the bottleneck holds.
+// Sparse traffic beside bulk waits only for the bottleneck's queue, neither for its turn nor for a
+// full window.
 func TestSparseFlowBesideBulk(t *testing.T) {
 	p := simPath{rate: 20e6, rtt: 40 * ms, queue: 100 * ms}
 	s := newSim(p, 1)
@@ -70,15 +70,15 @@ func TestSparseFlowBesideBulk(t *testing.T) {
 	}
 }
 
-// Where there is never more than a few bytes to send, they wait for nothing: what there was to send
-// says nothing of what the path delivers.
+// If there are never more than a few bytes to send, they don't wait: how much was sent says nothing
+// about the path's bandwidth.
 func TestShortMessagesAloneDoNotWait(t *testing.T) {
 	s := newSim(simPath{rate: 50e6, rtt: 20 * ms, queue: 50 * ms}, 1)
 	first := &ownFlow{s: s, most: 6}
 	s.at(0, first.start)
 	s.run(100 * ms)
 	var waits []time.Duration
-	for range 500 { // for longer than probes for more are apart, and the shortest round trip is kept
+	for range 500 { // longer than the interval of bandwidth probes and the life of the shortest round trip
 		began := s.now
 		var flows []*ownFlow
 		for range 4 {
@@ -104,8 +104,7 @@ func TestShortMessagesAloneDoNotWait(t *testing.T) {
 	}
 }
 
-// A short transfer over a path that others know goes at the path's rate: it has no growth of its
-// own to go through.
+// A short transfer over a known path goes at the path's rate, without a startup of its own.
 func TestShortTransferOnAKnownPath(t *testing.T) {
 	took := func(known bool) time.Duration {
 		s := newSim(simPath{rate: 50e6, rtt: 100 * ms, queue: 100 * ms}, 1)
@@ -134,8 +133,7 @@ func TestShortTransferOnAKnownPath(t *testing.T) {
 	t.Logf("2 MB take %v on a path that is known, and %v on another one", after, alone)
 }
 
-// After a minute without traffic the rate is found again, the loss that the path always has is
-// not.
+// After a minute without traffic the rate is measured again, the ambient loss is not.
 func TestIdlePathForgetsItsRate(t *testing.T) {
 	s := newSim(simPath{rate: 50e6, rtt: 50 * ms, queue: 50 * ms, loss: 0.02}, 1)
 	o := &ownFlow{s: s, most: 50 << 20}
@@ -154,7 +152,7 @@ func TestIdlePathForgetsItsRate(t *testing.T) {
 	}
 }
 
-// A flow that is closed leaves nothing behind, and nothing of it in flight.
+// A closed flow leaves nothing behind, and nothing in flight.
 func TestClosedFlow(t *testing.T) {
 	s := newSim(simPath{rate: 20e6, rtt: 40 * ms, queue: 40 * ms, loss: 0.01}, 1)
 	a := &ownFlow{s: s}
@@ -168,7 +166,7 @@ func TestClosedFlow(t *testing.T) {
 	if p.flight != b.f.board.flight || slices.Contains(p.busy.flows, a.f) {
 		t.Errorf("%d bytes in flight, want %d", p.flight, b.f.board.flight)
 	}
-	delete(a.on.flows, a.f) // pump fails if it is its turn
+	delete(a.on.flows, a.f) // pump fails if it gets a turn
 	before := b.delivered()
 	s.run(6 * time.Second)
 	if mbit := float64(b.delivered()-before) * 8 / 3e6; mbit < 14 {
@@ -176,8 +174,8 @@ func TestClosedFlow(t *testing.T) {
 	}
 }
 
-// A flow whose packets have become larger than what its receiver has room for waits, and doesn't make
-// its path look again and again.
+// A flow whose packets are now larger than its receiver's window waits, and doesn't make its path
+// poll.
 func TestSparseFlowWithLargerPackets(t *testing.T) {
 	p := NewPath(0, 40*ms, 1000)
 	bulk, few := p.Open(Config{MSS: 1000, Window: 1 << 30}), p.Open(Config{MSS: 500, Window: 1500})

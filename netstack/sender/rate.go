@@ -2,14 +2,14 @@ package sender
 
 import "time"
 
-// rateSampler measures at what rate the path delivers (draft-ietf-ccwg-bbr, delivery
-// rate samples): from one segment's departure to its acknowledgement, so much was
-// delivered in so much time, or sent if that took longer.
+// rateSampler measures the path's delivery rate (draft-ietf-ccwg-bbr, delivery rate samples). A
+// sample is the bytes delivered between a segment's departure and its acknowledgement, divided by
+// that time, or by the time it took to send them if that was longer.
 type rateSampler struct {
-	delivered   int64 // bytes in all, by the present way
+	delivered   int64 // bytes in total, on the current path
 	deliveredAt time.Duration
-	firstAt     time.Duration // departure of the first of the flight
-	limitedTo   int64         // what will have been delivered when samples aren't limited any more; 0 is they aren't
+	firstAt     time.Duration // departure of the first segment of the flight
+	limitedTo   int64         // samples are limited until this much is delivered; 0: they are not
 }
 
 // sample is what one acknowledgement tells the congestion control.
@@ -20,11 +20,11 @@ type sample struct {
 	prior     int64         // bytes delivered when the newest delivered segment departed
 	delivered int64         // bytes in all
 	newly     int           // bytes delivered by this one
-	losses                  // found, less what turned out to be late only
+	losses                  // found, less those that were only late
 	flight    int           // bytes in flight after it
 }
 
-// departs describes a departure.
+// departs returns the record of a departure.
 func (r *rateSampler) departs(now time.Duration, idle bool) departure {
 	if idle {
 		r.firstAt, r.deliveredAt = now, now
@@ -32,13 +32,13 @@ func (r *rateSampler) departs(now time.Duration, idle bool) departure {
 	return departure{at: now, firstAt: r.firstAt, delivered: r.delivered, deliveredAt: r.deliveredAt, limited: r.limitedTo > 0}
 }
 
-// limit says that there is nothing to send although there could be: samples of what departs
-// until all that is in flight now is delivered are limited.
+// limit records that there is nothing to send although there is room. Samples of packets that
+// depart before all that is in flight now is delivered count as limited.
 func (r *rateSampler) limit(flight int) { r.limitedTo = max(r.delivered+int64(flight), 1) }
 
-// sample fills in what an acknowledgement says of the rate: newest is the departure of the
-// newest segment that it delivers. Samples over less than the shortest round trip are
-// artefacts of acknowledgements that come together.
+// sample adds the rate to an acknowledgement's sample. newest is the departure of the newest
+// segment that it delivers. Samples over less than the shortest round trip are artefacts of
+// acknowledgements that arrive together.
 func (r *rateSampler) sample(s *sample, newest departure, minRTT time.Duration) {
 	r.firstAt = newest.at
 	if r.limitedTo > 0 && r.delivered > r.limitedTo {

@@ -2,19 +2,18 @@ package sender
 
 import "slices"
 
-// receiver is a TCP receiver (RFC 9293 §3.10.7.4, RFC 2018 §4). It can be made to
-// misbehave.
+// receiver is a TCP receiver (RFC 9293 §3.10.7.4, RFC 2018 §4) that can misbehave.
 type receiver struct {
 	next   Seq
-	held   []Range // out of order, the last one that changed first
-	read   int64   // bytes that came in order
-	buffer int     // bytes; what it announces is less what it holds unread
+	held   []Range // out of order, the last changed first
+	read   int64   // bytes received in order
+	buffer int     // bytes; the announced window is this less what is unread
 	unread int
-	twice  Range // what came twice last, to tell of by D-SACK (RFC 2883)
+	twice  Range // the last duplicate, to report by D-SACK (RFC 2883)
 	dsack  bool
 }
 
-// take takes a segment, as far as there is room.
+// take accepts a segment, as far as there is room.
 func (p *receiver) take(r Range) {
 	if room := p.next + Seq(p.window()); room.Before(r.End) {
 		r.End = room
@@ -73,10 +72,10 @@ func (p *receiver) hold(r Range) {
 	p.held = slices.Insert(kept, 0, r)
 }
 
-// window is what it has room for beyond next.
+// window returns the room beyond next.
 func (p *receiver) window() int { return max(p.buffer-p.unread, 0) }
 
-// ack is its acknowledgement, with so many blocks at most.
+// ack returns its acknowledgement, with at most that many blocks.
 func (p *receiver) ack(blocks int) Ack {
 	a := Ack{Ack: p.next, Window: p.window()}
 	if p.dsack && p.twice.Size() > 0 {

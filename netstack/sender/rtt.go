@@ -3,18 +3,17 @@ package sender
 import "time"
 
 const (
-	// granularity is the timer's, RFC 6298's G.
+	// granularity is RFC 6298's clock granularity G.
 	granularity = time.Millisecond
-	// minTimeout is the least retransmission timeout. RFC 6298 §2.4 wants a second; Linux
-	// and gVisor take 200 ms, which is well above the 40 ms by which Linux delays
-	// acknowledgements.
+	// minTimeout is the minimum retransmission timeout. RFC 6298 §2.4 wants a second. Linux and
+	// gVisor use 200 ms, well above the 40 ms by which Linux delays acknowledgements.
 	minTimeout = 200 * time.Millisecond
-	// maxTimeout is the greatest, as netstack's maxRTO: an outage ends when another path
-	// has been found, and a flow should go on then.
+	// maxTimeout is the maximum, as netstack's maxRTO. An outage ends when another path has been
+	// found, and a flow should continue soon after.
 	maxTimeout = 2 * time.Second
 )
 
-// roundTrips are the smoothed round-trip time and its variation (RFC 6298 §2).
+// roundTrips holds the smoothed round-trip time and its variation (RFC 6298 §2).
 type roundTrips struct{ smoothed, variation time.Duration }
 
 func (r *roundTrips) add(rtt time.Duration) {
@@ -26,7 +25,7 @@ func (r *roundTrips) add(rtt time.Duration) {
 	r.smoothed += (rtt - r.smoothed) / 8
 }
 
-// timeout is the retransmission timeout after so many that were in vain.
+// timeout returns the retransmission timeout after backoff timeouts in a row.
 func (r *roundTrips) timeout(backoff int) time.Duration {
 	d := max(r.smoothed+max(granularity, 4*r.variation), minTimeout)
 	return min(d<<min(backoff, 8), max(maxTimeout, d))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// state is what is known of a segment that isn't acknowledged. Its transitions:
+// state is the state of a segment that isn't acknowledged. Its transitions:
 //
 //	        lose            resend
 //	flying ------> missing --------> flying
@@ -19,8 +19,8 @@ import (
 type state uint8
 
 const (
-	flying  state = iota // on its way, as far as is known
-	missing              // taken for lost and not sent again since
+	flying  state = iota // believed to be on its way
+	missing              // considered lost and not retransmitted since
 	sacked               // the receiver has it, but may still discard it (RFC 2018 §8)
 )
 
@@ -33,24 +33,24 @@ type segment struct {
 	departed departure
 }
 
-// scoreboard knows of each byte that was sent and isn't acknowledged what became of it (RFC
-// 2018 §5, RFC 6675 §3). It knows no time and decides nothing.
+// scoreboard tracks the state of each byte that was sent and isn't acknowledged (RFC 2018 §5, RFC
+// 6675 §3). It knows no time and decides nothing.
 //
-// What was selectively acknowledged stays on it until it is acknowledged for good: a
-// receiver may have discarded it and need it again.
+// Selectively acknowledged bytes stay on it until they are cumulatively acknowledged: a receiver
+// may have discarded them and need them again.
 type scoreboard struct {
 	una, nxt Seq
 	segments fifo[segment] // from una up to nxt, without gaps
-	known    []Range       // what SACK told, in order and not touching: told again it costs nothing
+	known    []Range       // what SACK has reported, in order and not touching
 	gone     []Seq         // where missing segments start, in order; some aren't missing any more
 
-	flight  int // bytes that are flying
+	flight  int // bytes in flight
 	missing int // bytes that are missing
 }
 
 func newScoreboard(start Seq) scoreboard { return scoreboard{una: start, nxt: start} }
 
-// send appends a new segment. The pointer holds until the next call.
+// send appends a new segment. The pointer is valid until the next call.
 func (b *scoreboard) send(size int) *segment {
 	b.segments.push(segment{Range: Range{b.nxt, b.nxt + Seq(size)}})
 	b.nxt += Seq(size)
@@ -59,13 +59,13 @@ func (b *scoreboard) send(size int) *segment {
 	return &all[len(all)-1]
 }
 
-// index is where the segment is that a sequence number from una up to nxt is in.
+// index returns the index of the segment that contains a sequence number between una and nxt.
 func (b *scoreboard) index(s Seq) int {
 	all := b.segments.all()
 	return sort.Search(len(all), func(i int) bool { return s.Before(all[i].End) })
 }
 
-// find is the segment that starts at s, or nil.
+// find returns the segment that starts at s, or nil.
 func (b *scoreboard) find(s Seq) *segment {
 	if s.Before(b.una) || !s.Before(b.nxt) {
 		return nil
@@ -76,10 +76,10 @@ func (b *scoreboard) find(s Seq) *segment {
 	return nil
 }
 
-// acknowledge takes a cumulative acknowledgement between una and nxt. delivered is called
-// for each segment that the receiver wasn't known to have. It reports whether the receiver
-// has discarded what it had selectively acknowledged: it acknowledges all up to such a
-// segment, and not that (RFC 2018 §8).
+// acknowledge handles a cumulative acknowledgement between una and nxt. It calls delivered for each
+// segment that the receiver wasn't known to have. It reports whether the receiver has discarded
+// what it had selectively acknowledged: then it acknowledges everything up to such a segment, but
+// not the segment itself (RFC 2018 §8).
 func (b *scoreboard) acknowledge(ack Seq, delivered func(*segment)) (reneged bool) {
 	n := 0
 	for all := b.segments.all(); n < len(all) && !ack.Before(all[n].End); n++ {
@@ -101,7 +101,7 @@ func (b *scoreboard) acknowledge(ack Seq, delivered func(*segment)) (reneged boo
 	return !b.segments.empty() && b.segments.first().state == sacked
 }
 
-// arrive takes in that the receiver has a segment.
+// arrive records that the receiver has a segment.
 func (b *scoreboard) arrive(g *segment, delivered func(*segment)) {
 	if g.state == sacked {
 		return
@@ -111,7 +111,7 @@ func (b *scoreboard) arrive(g *segment, delivered func(*segment)) {
 	g.state = sacked
 }
 
-// account books n more bytes of a segment.
+// account adds n bytes of a segment to the counters.
 func (b *scoreboard) account(g *segment, n int) {
 	switch g.state {
 	case flying:
@@ -121,9 +121,9 @@ func (b *scoreboard) account(g *segment, n int) {
 	}
 }
 
-// selective takes one block of a selective acknowledgement. Blocks that make no sense are
-// ignored, and those below the acknowledgement, which tell of duplicates (RFC 2883); so are
-// all when they are in more pieces than was sent, which only costs time.
+// selective handles one block of a selective acknowledgement. It ignores blocks that make no sense
+// and those below the acknowledgement, which report duplicates (RFC 2883). It ignores all blocks
+// while there are more pieces than segments. That costs only time.
 func (b *scoreboard) selective(r Range, delivered func(*segment)) {
 	if len(b.known) > len(b.segments.all()) || !b.una.Before(r.Start) || !r.Start.Before(r.End) || b.nxt.Before(r.End) || b.nxt.Before(r.Start) {
 		return
@@ -147,8 +147,8 @@ func (b *scoreboard) selective(r Range, delivered func(*segment)) {
 	b.known = slices.Replace(b.known, i, j, merged)
 }
 
-// mark marks the segments that news touches and that lie within what is known now: two
-// blocks may tell of one segment's halves.
+// mark marks the segments that news touches and that are now completely known. Two blocks may
+// report one segment's halves.
 func (b *scoreboard) mark(news, block Range, delivered func(*segment)) {
 	if !news.Start.Before(news.End) {
 		return
@@ -162,7 +162,7 @@ func (b *scoreboard) mark(news, block Range, delivered func(*segment)) {
 	}
 }
 
-// covers reports whether block and what was known before hold all of r.
+// covers reports whether block and the earlier blocks together contain all of r.
 func (b *scoreboard) covers(r, block Range) bool {
 	for at := r.Start; at.Before(r.End); {
 		switch {
@@ -179,7 +179,7 @@ func (b *scoreboard) covers(r, block Range) bool {
 	return true
 }
 
-// lose takes a flying segment for lost.
+// lose considers a flying segment lost.
 func (b *scoreboard) lose(g *segment) {
 	b.flight -= g.Size()
 	b.missing += g.Size()
@@ -187,7 +187,7 @@ func (b *scoreboard) lose(g *segment) {
 	b.remember(g)
 }
 
-// remember lists a segment that is missing.
+// remember adds a segment to the list if it is missing.
 func (b *scoreboard) remember(g *segment) {
 	if g.state != missing {
 		return
@@ -206,7 +206,7 @@ func (b *scoreboard) forget(g *segment) {
 	}
 }
 
-// firstMissing is the missing segment that comes first; nil if there is none.
+// firstMissing returns the first missing segment, or nil.
 func (b *scoreboard) firstMissing() *segment {
 	for len(b.gone) > 0 {
 		if g := b.find(b.gone[0]); g != nil && g.state == missing {
@@ -218,9 +218,9 @@ func (b *scoreboard) firstMissing() *segment {
 	return nil
 }
 
-// resend takes in that a missing or a flying segment is sent again, its first size bytes
-// at most; what is left of it stays as it is, as a segment of its own. The pointer holds
-// until the next call.
+// resend records that a missing or flying segment is retransmitted, at most its first size bytes.
+// The rest becomes a segment of its own, in the same state. The pointer is valid until the next
+// call.
 func (b *scoreboard) resend(g *segment, size int) *segment {
 	if g.Size() > size {
 		i := b.index(g.Start)
@@ -241,7 +241,7 @@ func (b *scoreboard) resend(g *segment, size int) *segment {
 	return g
 }
 
-// renege takes all that was selectively acknowledged for missing again.
+// renege marks everything that was selectively acknowledged as missing again.
 func (b *scoreboard) renege() {
 	b.known = nil
 	all := b.segments.all()
@@ -254,7 +254,7 @@ func (b *scoreboard) renege() {
 	}
 }
 
-// each calls f for the segments that are flying, in order.
+// each calls f for the flying segments, in order.
 func (b *scoreboard) each(f func(*segment)) {
 	all := b.segments.all()
 	for i := range all {
@@ -264,11 +264,11 @@ func (b *scoreboard) each(f func(*segment)) {
 	}
 }
 
-// departure is what was known when a segment was last sent: see rateSampler.
+// departure is what was known when a segment was last sent; see rateSampler.
 type departure struct {
 	at          time.Duration
-	firstAt     time.Duration // when the flight began that it is measured in
+	firstAt     time.Duration // when the flight began in which it is measured
 	delivered   int64         // bytes delivered until then
 	deliveredAt time.Duration // and when the last of them were
-	limited     bool          // the application, or the receiver's window, gave no more
+	limited     bool          // limited by the application or the receiver's window
 }

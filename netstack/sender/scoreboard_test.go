@@ -10,7 +10,7 @@ import (
 type naiveBoard struct {
 	una      int
 	segments []naiveSegment
-	known    map[int]bool // bytes that SACK told of
+	known    map[int]bool // bytes reported by SACK
 	newly    int          // bytes delivered
 }
 
@@ -70,7 +70,7 @@ func (b *naiveBoard) selective(start, end int) {
 	}
 }
 
-// pieces is in how many pieces known is.
+// pieces returns the number of separate ranges in known.
 func (b *naiveBoard) pieces() (n int) {
 	for at := b.una; at < b.nxt(); at++ {
 		if b.known[at] && (at == b.una || !b.known[at-1]) {
@@ -99,7 +99,7 @@ func (b *naiveBoard) renege() {
 	}
 }
 
-// in is how many bytes are in a state.
+// in returns the number of bytes in a state.
 func (b *naiveBoard) in(s state) (n int) {
 	for _, g := range b.segments {
 		if g.state == s {
@@ -121,7 +121,7 @@ type boards struct {
 
 func (p *boards) delivered(g *segment) { p.newly += g.Size() }
 
-// step does what three bytes say.
+// step performs the operation that three bytes encode.
 func (p *boards) step(op, a, b byte) {
 	n := &p.naive
 	switch size := n.nxt() - n.una; {
@@ -153,7 +153,7 @@ func (p *boards) step(op, a, b byte) {
 			p.board.lose(p.board.find(p.start + Seq(n.segments[i].start)))
 			n.segments[i].state = missing
 		}
-	case op%8 == 6: // The first missing one, or a flying one as a probe.
+	case op%8 == 6: // The first missing segment, or a flying one as a probe.
 		i := int(a) % len(n.segments)
 		if g := p.board.firstMissing(); g != nil {
 			for i = range n.segments {
@@ -210,7 +210,7 @@ func playBoards(t *testing.T, start Seq, ops []byte) {
 	}
 }
 
-// The fast scoreboard and the naive one agree, whatever comes, and wherever numbers wrap.
+// The fast scoreboard and the naive one agree on all input, wherever numbers wrap.
 func TestScoreboardAgreesWithNaive(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 2))

@@ -7,11 +7,11 @@ type Seq uint32
 // Before reports whether s comes before t.
 func (s Seq) Before(t Seq) bool { return int32(s-t) < 0 }
 
-// To is the number of bytes from s up to t; negative if t comes before s.
+// To returns the number of bytes from s up to t, negative if t comes before s.
 func (s Seq) To(t Seq) int { return int(int32(t - s)) }
 
 // Range is the sequence numbers from Start up to End, without End.
 type Range struct{ Start, End Seq }
 
-// Size is the number of bytes in r.
+// Size returns the number of bytes in r.
 func (r Range) Size() int { return r.Start.To(r.End) }

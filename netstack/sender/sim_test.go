@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// sim is a network in virtual time: senders on one side of a bottleneck, receivers on the
-// other. Everything random comes from one seed, so a run is the same each time.
+// sim is a network in virtual time: senders on one side of a bottleneck, receivers on the other.
+// All randomness comes from one seed, so runs are reproducible.
 type sim struct {
 	now    time.Duration
 	events events
@@ -15,7 +15,7 @@ type sim struct {
 	rng    *rand.Rand
 	path   simPath
 
-	free    time.Duration // when the bottleneck has sent what it has
+	free    time.Duration // when the bottleneck will be idle
 	bad     bool          // in a burst of losses
 	tokens  float64       // of the policer, in bytes
 	filled  time.Duration // when they were counted
@@ -25,26 +25,26 @@ type sim struct {
 	stall   struct{ from, until time.Duration }
 	offered map[int]int   // packets by flow
 	dropped map[int]int   // of those, by the queue or the policer
-	delays  time.Duration // sum of what passed packets waited in the queue
+	delays  time.Duration // sum of the queueing delays of passed packets
 	passed  int
 }
 
-// simPath is what a path does. Loss is the same both ways, the rest on the way there.
+// simPath describes a path. Loss is the same both ways, the rest applies to the way there.
 type simPath struct {
 	rate    float64 // bits per second
 	rtt     time.Duration
 	queue   time.Duration // of the bottleneck
 	loss    float64       // independent
-	burst   float64       // Gilbert–Elliott: how likely a packet begins a burst, which loses half of 8 packets
-	jitter  time.Duration // added evenly from 0, another every 5 ms; the order stays
+	burst   float64       // Gilbert–Elliott: probability that a packet begins a burst, which loses half of 8 packets
+	jitter  time.Duration // uniform from 0, redrawn every 5 ms; the order is kept
 	reorder float64       // share of packets that take a tenth of the round trip longer
 	police  float64       // bits per second; 0 is none
 	timers  time.Duration // how late the sender's timers are at most
-	stalls  time.Duration // for how long the processor is busy with something else, a ninth of the time
-	acks    int           // an acknowledgement is for so many packets in order, or after delayedAck; 0 is 1
+	stalls  time.Duration // for how long the CPU is busy with something else, a ninth of the time
+	acks    int           // an acknowledgement covers this many packets in order, or comes after delayedAck; 0 is 1
 }
 
-// headers is what a packet has beside its payload, in bytes: IPv6, TCP with timestamps,
+// headers is the size of a packet beside its payload, in bytes: IPv6, TCP with timestamps,
 // WireGuard, UDP and IP again.
 const (
 	simMSS  = 1380
@@ -94,14 +94,14 @@ func (s *sim) run(until time.Duration) {
 	s.now = until
 }
 
-// forget begins to count again.
+// forget resets the counters.
 func (s *sim) forget() {
 	clear(s.offered)
 	clear(s.dropped)
 	s.delays, s.passed = 0, 0
 }
 
-// loses draws whether a packet is lost on the way.
+// loses draws whether a packet is lost on the path.
 func (s *sim) loses() bool {
 	if s.path.burst > 0 {
 		if s.bad {
@@ -116,7 +116,7 @@ func (s *sim) loses() bool {
 	return s.path.loss > 0 && s.rng.Float64() < s.path.loss
 }
 
-// send takes a packet over the bottleneck.
+// send sends a packet over the bottleneck.
 func (s *sim) send(flow, payload int, arrives func()) {
 	s.offered[flow]++
 	size := float64(payload + headers)
@@ -154,7 +154,7 @@ func (s *sim) send(flow, payload int, arrives func()) {
 	s.at(at, arrives)
 }
 
-// answer takes an acknowledgement back.
+// answer sends an acknowledgement back.
 func (s *sim) answer(arrives func()) {
 	if s.loses() {
 		return
@@ -162,7 +162,7 @@ func (s *sim) answer(arrives func()) {
 	s.at(s.seen(s.now+s.path.rtt/2), arrives)
 }
 
-// seen is when the processor has time for an acknowledgement that arrives.
+// seen returns when the CPU has time for an acknowledgement that arrives.
 func (s *sim) seen(at time.Duration) time.Duration {
 	if s.path.stalls == 0 {
 		return at
@@ -177,22 +177,22 @@ func (s *sim) seen(at time.Duration) time.Duration {
 	return at
 }
 
-// alone makes a flow on a path of its own.
+// alone returns a flow on a path of its own.
 func alone(now, rtt time.Duration, c Config) *Flow { return NewPath(now, rtt, c.MSS).Open(c) }
 
-// next is what a flow that is alone on its path sends now.
+// next returns what a flow that is alone on its path sends now.
 func next(f *Flow, now time.Duration) (Range, bool) {
 	_, r, ok := f.path.Next(now)
 	return r, ok
 }
 
-// simFlow is a bulk transfer that runs for ever.
+// simFlow is a bulk transfer that runs forever.
 type simFlow interface {
 	start()
 	delivered() int64
 }
 
-// simPeer is a Path with what sends over it.
+// simPeer is a Path and the flows that use it.
 type simPeer struct {
 	s     *sim
 	path  *Path
@@ -200,17 +200,17 @@ type simPeer struct {
 	armed time.Duration
 }
 
-// ownFlow is a Flow below a sender with a slow start of its own and a TCP receiver.
+// ownFlow is a Flow below a sender with its own slow start, to a TCP receiver.
 type ownFlow struct {
 	s          *sim
 	id         int
-	on         *simPeer // nil is a path of its own
+	on         *simPeer // nil: a path of its own
 	f          *Flow
 	peer       receiver
 	start0     Seq
-	most       int     // bytes that there are in all; 0 is no end
+	most       int     // bytes in total; 0 is no end
 	credit     float64 // segments that the sender above may have unacknowledged
-	unanswered int     // packets that aren't acknowledged
+	unanswered int     // unacknowledged packets
 }
 
 func (o *ownFlow) start() {
@@ -230,7 +230,7 @@ func (o *ownFlow) start() {
 
 func (o *ownFlow) delivered() int64 { return o.peer.read }
 
-// offer is what a sender above would hand over: its slow start never ends, as it sees no loss.
+// offer hands over what a sender above would. Its slow start never ends, as it sees no loss.
 func (o *ownFlow) offer() {
 	end := o.f.Unacknowledged() + Seq(min(o.credit, 40000)*simMSS)
 	if last := o.start0 + Seq(o.most); o.most > 0 && last.Before(end) {

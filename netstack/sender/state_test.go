@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a path tells of itself is what the simulation was made of.
+// A path reports the properties of the simulated path.
 func TestState(t *testing.T) {
 	const few = 200 << 10
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import "time"
 // lossyRate is the rate of lossy paths, in bits per second.
 const lossyRate = 50e6
 
-// coexistenceRuns is how often each cell of TestCoexistence is run, with another seed.
+// coexistenceRuns is how often each cell of TestCoexistence is run, each time with another seed.
 const coexistenceRuns = 3
 
 // longerRuns is the same for TestLongerPathThatLoses.

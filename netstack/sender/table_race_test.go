@@ -4,8 +4,8 @@ package sender
 
 import "time"
 
-// Under the race detector, which finds nothing in a machine without goroutines and makes it
-// ten times slower, slower paths are taken, and two cells stand for all.
+// The race detector finds nothing without goroutines and makes these tests ten times slower. So
+// they use slower paths, and two cells stand for all.
 const (
 	lossyRate       = 25e6
 	coexistenceRuns = 1

@@ -10,11 +10,11 @@ import (
 
 const ms = time.Millisecond
 
-// result is what a simulation showed after its beginning.
+// result is what a simulation measured after its beginning.
 type result struct {
 	mbit    []float64     // by flow, of payload
 	dropped float64       // the share of all packets that the bottleneck dropped
-	delay   time.Duration // that packets waited in the queue, on average
+	delay   time.Duration // average delay of packets in the queue
 }
 
 func (r result) sum() (sum float64) {
@@ -24,7 +24,7 @@ func (r result) sum() (sum float64) {
 	return sum
 }
 
-// utilisation is the share of what the path can carry.
+// utilisation returns the used share of the path's capacity.
 func (r result) utilisation(p simPath) float64 {
 	rate := p.rate
 	if p.police > 0 {
@@ -42,8 +42,8 @@ func (r result) jain() float64 {
 	return r.sum() * r.sum() / squares / float64(len(r.mbit))
 }
 
-// simulate runs flows ("own", "cubic", its "pairs", "bbr1"), each of which begins about 3 s after the one before,
-// and measures for as long after skipping the beginning.
+// simulate runs flows ("own", "cubic", its "pairs", "bbr1") that start about 3 s apart. It measures
+// after skipping the beginning.
 func simulate(seed uint64, p simPath, flows string, skip, measure time.Duration) result {
 	s := newSim(p, seed)
 	var all []simFlow
@@ -78,8 +78,8 @@ func simulate(seed uint64, p simPath, flows string, skip, measure time.Duration)
 	return r
 }
 
-// A lossy path carries what it can: a stream that reads losses as congestion gets 1 % of
-// this at 200 ms and 3 % (Mathis et al., 1997).
+// A lossy path carries what it can. A stream that takes losses for congestion gets 1 % of this at
+// 200 ms and 3 % (Mathis et al., 1997).
 func TestRandomLoss(t *testing.T) {
 	for _, rtt := range []time.Duration{20 * ms, 100 * ms, 200 * ms} {
 		for _, loss := range []float64{0, 0.001, 0.01, 0.03} {
@@ -92,7 +92,7 @@ func TestRandomLoss(t *testing.T) {
 				if u := later.utilisation(p); u < 0.85 {
 					t.Errorf("utilisation %.2f, want 0.85", u)
 				}
-				if u := begin.utilisation(p); u < 0.35 { // Of these, 3 s are the slow start above.
+				if u := begin.utilisation(p); u < 0.35 { // The first 3 s are the slow start above.
 					t.Errorf("utilisation in the first 6 s %.2f, want 0.35", u)
 				}
 				if later.dropped > 0.01 {
@@ -103,7 +103,7 @@ func TestRandomLoss(t *testing.T) {
 	}
 }
 
-// What isn't plain loss: bursts, jitter, reordering, a rate limiter, timers that are late.
+// Other than plain loss: bursts, jitter, reordering, a rate limiter, late timers.
 func TestOddPaths(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -156,8 +156,8 @@ func TestOddPaths(t *testing.T) {
 	}
 }
 
-// A processor that is busy for a moment makes round trips longer, and that is no queue: what is lost
-// then is lost anyway.
+// A busy CPU makes round trips longer for a moment. That is no queue, and losses at that time are
+// not congestion.
 func TestBusyProcessor(t *testing.T) {
 	for _, stalls := range []time.Duration{2 * ms, 5 * ms, 10 * ms} {
 		for seed := range uint64(3) {
@@ -169,10 +169,10 @@ func TestBusyProcessor(t *testing.T) {
 	}
 }
 
-// Flows that share a bottleneck of 20 Mbit/s and 40 ms share it fairly, among themselves and
-// with CUBIC's, whichever comes first, whatever the queue, and whether those send packet by packet
-// or in pairs, as the kernel does whose receivers acknowledge every second one. Single runs vary with who meets
-// the full queue first, so it is the mean of some that counts.
+// Flows share a bottleneck of 20 Mbit/s and 40 ms fairly, among themselves and with CUBIC flows,
+// whichever starts first, whatever the queue. The CUBIC flows send packet by packet or in pairs, as
+// the kernel does if receivers acknowledge every second packet. Single runs vary with who meets the
+// full queue first, so the mean of several counts.
 func TestCoexistence(t *testing.T) {
 	for _, queue := range coexistenceQueues {
 		for _, flows := range []string{"own", "own,own", "own,cubic", "cubic,own", "own,pairs", "pairs,own"} {
@@ -205,9 +205,8 @@ func TestCoexistence(t *testing.T) {
 	}
 }
 
-// BBR's first version takes what it can where the queue is short, from everybody. Beside it
-// a flow gets half of what CUBIC gets there, or more, and leaves it a part where the queue
-// is long.
+// BBR version 1 takes what it can from everybody if the queue is short. Beside it a flow gets at
+// least half of what CUBIC would get there. If the queue is long, it leaves BBR a part.
 func TestBesideFirstBBR(t *testing.T) {
 	for _, queue := range coexistenceQueues {
 		t.Run(queue.String(), func(t *testing.T) {
@@ -226,7 +225,7 @@ func TestBesideFirstBBR(t *testing.T) {
 	}
 }
 
-// constantFlow sends packets at a rate, whatever becomes of them.
+// constantFlow sends packets at a constant rate, whatever happens to them.
 type constantFlow struct {
 	s     *sim
 	id    int
@@ -245,9 +244,9 @@ func (c *constantFlow) start() {
 
 func (c *constantFlow) delivered() int64 { return c.bytes }
 
-// Traffic at a constant rate, such as video over UDP, holds a queue at a length, which may look like a
-// path that has become longer. It keeps nearly all that it sends, and when it is over, nothing that was
-// learned beside it remains: the losses were its queue's.
+// Traffic at a constant rate, such as video over UDP, can hold a queue at a constant length, which
+// looks like a path that has become longer. It keeps nearly its whole rate. When it ends, nothing
+// learned beside it remains, because the losses were its queue's.
 func TestBesideAConstantRate(t *testing.T) {
 	for _, queue := range []time.Duration{20 * ms, 100 * ms, 400 * ms} {
 		for _, rate := range []float64{15e6, 19e6} {
@@ -263,7 +262,7 @@ func TestBesideAConstantRate(t *testing.T) {
 				dropped := float64(s.dropped[1]) / float64(s.offered[1])
 				longer := own.on.path.control.path.longerAt
 				s.run(s.now + time.Second)
-				st := own.on.path.State(s.now) // Later there are enough packets without loss to hide what remains.
+				st := own.on.path.State(s.now) // Later, enough packets without loss hide what remains.
 				s.run(s.now + 4*time.Second)
 				before := own.delivered()
 				s.run(s.now + 10*time.Second)

@@ -2,29 +2,29 @@ package sender
 
 import "time"
 
-// discardAfter is after how many timeouts in a row the receiver is taken to have discarded what it
-// had selectively acknowledged. RFC 2018 §8 has it after the first; but where losses are
-// common so are timeouts, and a large window would be sent again each time.
+// discardAfter is the number of timeouts in a row after which the receiver is assumed to have
+// discarded what it had selectively acknowledged. RFC 2018 §8 assumes so after the first. But where
+// losses are common so are timeouts, and a large window would be retransmitted each time.
 const discardAfter = 3
 
-// timer has a flow's one timer, which runs while something isn't acknowledged. It stands for four:
-// the reordering window's (RFC 8985 §6.2), the tail loss probe's (§7), the retransmission
-// timeout (RFC 6298 §5, RFC 8985 §6.3), and the probe of a closed window (RFC 9293 §3.8.6.1).
+// timer is a flow's only timer. It runs while something isn't acknowledged, and combines four: the
+// reordering window (RFC 8985 §6.2), the tail loss probe (§7), the retransmission timeout (RFC 6298
+// §5, RFC 8985 §6.3), and the zero-window probe (RFC 9293 §3.8.6.1).
 type timer struct {
-	since   time.Duration // something arrived, or was sent when nothing was in flight
-	sentAt  time.Duration // something was sent last
-	reorder time.Duration // when to look for losses again; 0 is at the next acknowledgement
+	since   time.Duration // something arrived, or was sent while nothing was in flight
+	sentAt  time.Duration // something was last sent
+	reorder time.Duration // when to check for losses again; 0 is at the next acknowledgement
 	backoff int           // timeouts since something arrived
 	probed  bool          // a tail loss probe was sent since something arrived
-	probe   bool          // one packet is to be sent, whatever the window
+	probe   bool          // send one packet, whatever the window
 }
 
-// progress takes in that something arrived.
+// progress records that something arrived.
 func (t *timer) progress(now time.Duration) {
 	t.since, t.backoff, t.probed, t.probe = now, 0, false, false
 }
 
-// expiry is when the timer is due. Something isn't acknowledged.
+// expiry returns when the timer is due. Something must be unacknowledged.
 func (f *Flow) expiry() time.Duration {
 	trips := &f.path.control.path.trips
 	at := f.timer.since + trips.timeout(f.timer.backoff)
@@ -37,8 +37,8 @@ func (f *Flow) expiry() time.Duration {
 	return at
 }
 
-// probes reports whether a tail loss probe may be due: nothing is known to be missing, and
-// there was none since something arrived.
+// probes reports whether a tail loss probe may be due: nothing is known to be missing, and none was
+// sent since something arrived.
 func (f *Flow) probes() bool {
 	return !f.timer.probed && f.timer.backoff == 0 && f.board.missing == 0 && f.board.flight > 0
 }
@@ -60,7 +60,7 @@ func (f *Flow) tick(now time.Duration) {
 	switch {
 	case !timeout && f.probes():
 		f.timer.probed, f.timer.probe = true, true
-		f.timer.since = now // RFC 8985 §7.3: the timeout begins again.
+		f.timer.since = now // RFC 8985 §7.3: restart the timeout.
 	case !timeout:
 	case f.board.flight == 0:
 		f.timer.backoff++
@@ -77,8 +77,8 @@ func (f *Flow) tick(now time.Duration) {
 	}
 }
 
-// sendProbe sends one packet although the window may not allow it: what is missing, else new
-// data, else the last segment again. Beyond the receiver's window it is a single byte.
+// sendProbe sends one packet even if the window does not allow it: a missing segment, else new
+// data, else the last segment again. Beyond the receiver's window it sends a single byte.
 func (f *Flow) sendProbe(now time.Duration) (Range, bool) {
 	if g := f.board.firstMissing(); g != nil {
 		size := min(g.Size(), f.mss)

@@ -1,14 +1,13 @@
 package sender
 
-// quantum is what a flow may send in its turn, in bytes: two packets of the usual size, so
-// that a packet of any size fits two turns.
+// quantum is how many bytes a flow may send in its turn: two packets of the usual size, so that a
+// packet of any size fits into two turns.
 const quantum = 2 * 1500
 
-// Turns shares one peer's path between its flows: deficit round robin (Shreedhar and
-// Varghese, 1995), with flows first that have just begun to send (RFC 8290 §4.1). So bulk
-// flows share evenly by bytes, and one that sends little never waits for more than one
-// turn of each other that sends little. F is what the user calls a flow. It is not safe
-// for concurrent use.
+// Turns shares one peer's path between its flows by deficit round robin (Shreedhar and Varghese,
+// 1995). Flows that have just begun to send come first (RFC 8290 §4.1). So bulk flows get equal
+// shares of bytes, and a flow that sends little waits for at most one turn of each other such flow.
+// F identifies a flow. Turns is not safe for concurrent use.
 type Turns[F comparable] struct {
 	fresh, others fifo[turnOf[F]]
 	in            map[F]struct{} // the flows of both
@@ -19,7 +18,7 @@ type turnOf[F comparable] struct {
 	deficit int
 }
 
-// Wake takes in that a flow has something to send.
+// Wake records that a flow has something to send.
 func (t *Turns[F]) Wake(flow F) {
 	if _, is := t.in[flow]; is {
 		return
@@ -34,7 +33,7 @@ func (t *Turns[F]) Wake(flow F) {
 // Any reports whether a flow may have something to send.
 func (t *Turns[F]) Any() bool { return len(t.in) > 0 }
 
-// Remove forgets a flow.
+// Remove removes a flow.
 func (t *Turns[F]) Remove(flow F) {
 	if _, is := t.in[flow]; !is {
 		return
@@ -45,9 +44,9 @@ func (t *Turns[F]) Remove(flow F) {
 	t.others.remove(is)
 }
 
-// Next has send send one packet of the flow whose turn it is, until one does, and gives its size, in
-// bytes; 0 if none has anything to send now. send gives the size of what it sent. A flow that
-// sends nothing has to be woken again.
+// Next calls send for the flow whose turn it is, until one sends a packet. send returns the size of
+// what it sent, in bytes, and so does Next; 0 if no flow has anything to send. A flow that sends
+// nothing must be woken again.
 func (t *Turns[F]) Next(send func(F) int) int {
 	for {
 		list := &t.fresh
@@ -67,7 +66,7 @@ func (t *Turns[F]) Next(send func(F) int) int {
 			first.deficit -= n
 			return n
 		}
-		if list == &t.fresh { // Through the other list, or two that alternate would keep all others out.
+		if list == &t.fresh { // Move it to the other list, or two flows that alternate would starve all others.
 			t.others.push(*first)
 		} else {
 			delete(t.in, first.flow)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Flows that always have something to send get as many bytes each, whatever the size of
-// their packets.
+// Flows that always have something to send get equal numbers of bytes, whatever the size of their
+// packets.
 func TestTurnsShareBytesEvenly(t *testing.T) {
 	sizes := map[string]int{"large": 1500, "medium": 700, "small": 60}
 	var turns Turns[string]
@@ -27,7 +27,7 @@ func TestTurnsShareBytesEvenly(t *testing.T) {
 	}
 }
 
-// A flow that sends a packet now and then waits for no bulk.
+// A flow that sends a packet now and then doesn't wait for bulk flows.
 func TestTurnsLetSparseFlowsPass(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 4))
 	var turns Turns[int]
@@ -35,7 +35,7 @@ func TestTurnsLetSparseFlowsPass(t *testing.T) {
 	for flow := range bulk {
 		turns.Wake(flow)
 	}
-	keys := false // Has it a packet to send?
+	keys := false // has a packet to send
 	next := func() (flow int) {
 		turns.Next(func(f int) int {
 			flow = f
@@ -64,7 +64,7 @@ func TestTurnsLetSparseFlowsPass(t *testing.T) {
 	}
 }
 
-// However often flows come and go, none waits for ever, and one that left isn't asked.
+// However often flows come and go, none waits forever, and one that left isn't called.
 func TestTurnsStarveNobody(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 4))
 	var turns Turns[int]

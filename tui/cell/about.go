@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// PathLine is the path in use on one line.
+// PathLine describes the path in use on one line.
 func PathLine(path *api.Path, now time.Time) string {
 	if path.Kind == api.PathNone || path.Kind == "" {
 		return strings.TrimSuffix("none: "+Printable(path.Reason), ": ")
@@ -33,8 +33,8 @@ func PathLine(path *api.Path, now time.Time) string {
 	return out
 }
 
-// PathOf is the path in use on one line, where it breaks without figures of before, and without guesses
-// where it is known why there is none.
+// PathOf describes the path in use on one line. Where it breaks it omits earlier figures, and
+// guesses if the reason is known.
 func PathOf(w *way.Way, path *api.Path, now time.Time) string {
 	p := *path
 	if f := Crossing(w); f != nil && f.Before {
@@ -46,8 +46,8 @@ func PathOf(w *way.Way, path *api.Path, now time.Time) string {
 	return PathLine(&p, now)
 }
 
-// Carries is what connections have shown of a path, in figures; empty where nothing is known. Loss may be
-// left out.
+// Carries returns the figures that connections have measured of a path, with or without loss; "" if
+// there are none.
 func Carries(t *api.Traffic, loss bool) string {
 	if t == nil || t.BytesPerSecond == 0 {
 		return ""
@@ -68,8 +68,7 @@ func Carries(t *api.Traffic, loss bool) string {
 	return strings.Join(append(items, "idle for "+Age(time.Duration(t.IdleSeconds*float64(time.Second)))), ", ")
 }
 
-// Limit is what limits how fast a connection's data is sent; empty where nothing is on its way, or
-// that is not known.
+// Limit says what limits a connection's rate; "" if nothing is on its way or it is unknown.
 func Limit(f *api.Flow, t *api.Traffic) string {
 	switch {
 	case f.WaitingBytes > 0 && t != nil:
@@ -80,7 +79,7 @@ func Limit(f *api.Flow, t *api.Traffic) string {
 	return ""
 }
 
-// HandshakeLine is when the last handshake was and when the next is tried.
+// HandshakeLine says when the last handshake was and when the next is tried.
 func HandshakeLine(s *api.PeerStatus, now time.Time) string {
 	out := Since(s.LastHandshake, now).Text
 	if s.NextTry != nil {
@@ -89,7 +88,7 @@ func HandshakeLine(s *api.PeerStatus, now time.Time) string {
 	return out
 }
 
-// IdentityLine is whom the peer's API server knows us as, and until when.
+// IdentityLine says who this gateway is at the peer's API server, and until when.
 func IdentityLine(s *api.PeerStatus, now time.Time) string {
 	if s.Identity == nil {
 		return "none"
@@ -101,7 +100,7 @@ func IdentityLine(s *api.PeerStatus, now time.Time) string {
 	return as + fmt.Sprintf("until %s, %s", s.Identity.NotAfter.UTC().Format(time.RFC3339), Left(s.Identity, now).Text)
 }
 
-// Labels are a peer's on one line, sorted.
+// Labels returns a peer's labels on one line, sorted.
 func Labels(s *api.PeerStatus) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
@@ -110,7 +109,7 @@ func Labels(s *api.PeerStatus) string {
 	return Joined(all, ", ")
 }
 
-// OrNothing is a list on one line, with a word for an empty one.
+// OrNothing returns a list on one line, with a word for an empty one.
 func OrNothing(items []string) string {
 	if len(items) == 0 {
 		return "nothing"
@@ -118,7 +117,7 @@ func OrNothing(items []string) string {
 	return Joined(items, ", ")
 }
 
-// Reachability is the table of the three endpoints in both directions.
+// Reachability returns the table of the three endpoints in both directions.
 func Reachability(s *api.PeerStatus, p Paint) []string {
 	row := func(name string, a, b Cell) string {
 		pad := func(c Cell, n int) string {
@@ -133,7 +132,7 @@ func Reachability(s *api.PeerStatus, p Paint) []string {
 	return rows
 }
 
-// Listeners are the listeners here that lead to the peer, one a line.
+// Listeners returns the listeners here that lead to the peer, one per line.
 func Listeners(s *api.PeerStatus) []string {
 	var rows []string
 	for _, l := range s.Local {
@@ -146,7 +145,7 @@ func Listeners(s *api.PeerStatus) []string {
 	return rows
 }
 
-// Flows are the open connections, one a line.
+// Flows returns the open connections, one per line.
 func Flows(s *api.PeerStatus, now time.Time) []string {
 	var rows []string
 	for _, f := range s.Flows {
@@ -163,7 +162,7 @@ func Flows(s *api.PeerStatus, now time.Time) []string {
 	return rows
 }
 
-// Remote is who opened a flow, with the protocol if it is not TCP.
+// Remote returns who opened a flow, with the protocol if it is not TCP.
 func Remote(f *api.Flow) string {
 	if f.Protocol == api.UDP && f.Remote != "" {
 		return Printable(f.Remote) + "/UDP"
@@ -171,7 +170,7 @@ func Remote(f *api.Flow) string {
 	return Printable(f.Remote)
 }
 
-// Unlisted is how many flows of UDP there are that the status does not list.
+// Unlisted returns the number of UDP flows that the status does not list.
 func Unlisted(s *api.PeerStatus) int {
 	n := s.UDPFlows
 	for i := range s.Flows {
@@ -182,7 +181,7 @@ func Unlisted(s *api.PeerStatus) int {
 	return max(n, 0)
 }
 
-// History is what happened to the path, one event a line.
+// History returns the events of the path, one per line.
 func History(s *api.PeerStatus, now time.Time) []string {
 	var rows []string
 	for _, e := range s.Path.History {

@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Alarm is a warning with a code on one line: what it is about, how often it was raised and
-// since when, and why.
+// Alarm returns a warning with a code on one line: its subject, how often it was raised and since
+// when, and why.
 func Alarm(a *api.Alarm, layout string) string {
 	why, best := a.Message, 0
 	for _, at := range a.Attrs {

@@ -6,15 +6,15 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// ascii are the signs of the screen for terminals without Unicode, each as wide as what it stands for.
+// ascii maps the signs of the screen to ASCII characters of the same width.
 var ascii = map[rune]byte{
 	'✓': '+', '✗': 'x', '●': '*', '○': 'o', '◌': 'o', '◇': 'w', '━': '=', '┅': '~', '▓': '@', '▒': '%', '░': ':', '╌': ';', '┈': '_', '→': '>', '←': '<', '↑': '^', '↓': 'v', '▲': '^', '▼': 'v',
 	'▶': '>', '▸': '>', '◄': '<', '·': '|', '…': '.', '–': '-', '×': 'x', 'µ': 'u', '▏': '|', '─': '-', '│': '|', '┆': ':', '╳': 'x',
 	'┌': '.', '┐': '.', '└': '`', '┘': '+', '├': '|', '┤': '|', '┬': '+', '┴': '+', '┼': '+',
 }
 
-// ASCII is a text for a terminal without Unicode: as wide as it was, with a question mark for a character
-// that has no like.
+// ASCII converts a text for a terminal without Unicode. It keeps the width, and replaces unknown
+// characters by question marks.
 func ASCII(s string) string {
 	var b strings.Builder
 	for _, r := range s {

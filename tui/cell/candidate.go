@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// CandidateTable has two lines a candidate: what it is in columns, and below it why it is
-// used or not. Lines may be wider than width, which only says where reasons are wrapped.
+// CandidateTable returns two lines per candidate: its columns, and below why it is used or not.
+// Lines may be wider than width, which only determines where reasons are wrapped.
 func CandidateTable(cs []api.Candidate, width int, p Paint) []string {
 	columns := make([][4]string, len(cs))
 	var widths [4]int
@@ -38,7 +38,7 @@ func CandidateTable(cs []api.Candidate, width int, p Paint) []string {
 	return lines
 }
 
-// CandidateLines are the candidates, one a line.
+// CandidateLines returns the candidates, one per line.
 func CandidateLines(s *api.PeerStatus) []string {
 	var rows []string
 	for _, c := range s.Candidates {
@@ -53,7 +53,7 @@ func CandidateLines(s *api.PeerStatus) []string {
 	return rows
 }
 
-// CandidateAddress is where a candidate is and by which relay it is reached.
+// CandidateAddress returns a candidate's address and the relay by which it is reached.
 func CandidateAddress(c api.Candidate) string {
 	if c.Relay == "" {
 		return Printable(c.Address)

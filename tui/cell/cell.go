@@ -1,11 +1,10 @@
-// Package cell holds what every text on the terminal is made of: styled cells, columns
-// that are dropped when there is no room, wrapped and cut lines, and units. Package tui
-// builds texts that end from it, package screen the screen that stays.
+// Package cell contains the elements of all terminal output: styled cells, columns that are dropped
+// for lack of room, wrapped and cut lines, and units. Package tui builds texts from it, package
+// screen the live screen.
 //
-// A state is a glyph, a word and a colour, so that it survives without colours and for
-// eyes that see them differently. The colours are the terminal's own first eight: the
-// user's theme decides what they look like. Widths are in cells, as the terminal counts
-// them; text that others chose passes through [Printable] first.
+// A state is a glyph, a word and a colour, so that it is readable without colours and by
+// colour-blind users. The colours are the terminal's first eight, as its theme defines them. Widths
+// are in cells, as the terminal counts them. Foreign text passes through [Printable] first.
 package cell
 
 import (
@@ -18,24 +17,24 @@ import (
 	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
-// Cell is a text and how it looks.
+// Cell is a text and its style.
 type Cell struct {
 	Text  string
 	Style Style
 }
 
-// Sign and Word are the two parts of a state: the glyph that it begins with, and what that is called.
+// Sign returns the glyph at the beginning of a state.
 func (c Cell) Sign() string { s, _, _ := strings.Cut(c.Text, " "); return s }
 
-// Word is the part without the glyph.
+// Word returns the part after the glyph.
 func (c Cell) Word() string { _, s, _ := strings.Cut(c.Text, " "); return s }
 
-// Counted says how many are in a state.
+// Counted returns a state with a number.
 func (c Cell) Counted(n int) Cell {
 	return Cell{fmt.Sprintf("%s %d %s", c.Sign(), n, c.Word()), c.Style}
 }
 
-// Dash stands for what is not there.
+// Dash returns a dash for an empty text.
 func Dash(s string) Cell {
 	if s == "" {
 		return Cell{"-", Quiet}
@@ -46,8 +45,8 @@ func Dash(s string) Cell {
 // Style is how a text looks, apart from what it says.
 type Style int
 
-// Styles. Good, Bad and Wary are green, red and yellow, and never alone: a glyph and a
-// word say the same.
+// Styles. Good, Bad and Wary are green, red and yellow, and never alone: a glyph and a word say the
+// same.
 const (
 	Plain Style = iota
 	Good
@@ -55,33 +54,34 @@ const (
 	Wary
 	Quiet
 	Strong
-	// Second is cyan: the other one of two lines in a chart, and keys in hints.
+	// Second is cyan: the second of two lines in a chart, and keys in hints.
 	Second
-	// Selected is the row or tab that keys act on: reversed. What has a colour in it keeps it.
+	// Selected is the row or tab that keys act on, reversed. It keeps colours within.
 	Selected
-	// Signs is a text in which each glyph of a verdict or of a standing has its own colour.
+	// Signs is a text in which each glyph of a verdict or standing has its own colour.
 	Signs
 	// Inked is light on dark, whatever the theme: a QR code.
 	Inked
 )
 
-// Paint dresses texts for a background, or leaves them as they are: the zero one, [Bare].
+// Paint styles texts for a background, or leaves them unchanged: the zero value, [Bare].
 type Paint struct {
 	*palette
-	rich bool // has its gradients
+	rich bool // its gradients are used
 }
 
 type palette struct {
-	looks map[Style]ansi.Style // a style that is not there is plain
-	// hues: what has no style of its own, as the lines of charts, may have colours. light: the background is.
+	looks map[Style]ansi.Style // a missing style is plain
+	// hues: texts without a style, such as the lines of charts, may have colours. light: the
+	// background is light.
 	hues, light bool
 	gradients   []Gradient
 }
 
-// Paints. Dark and Light use the terminal's own first eight colours, Light none that vanish on white.
-// Contrast has no hue, no gradient and nothing faint: the terminal's own text and background, bold and reversed. In
-// ColorBlind what is well is blue, what is not vermilion, and what is between yellow, which all eyes tell
-// apart.
+// Paints. Dark and Light use the terminal's first eight colours, Light only those that are visible
+// on white. Contrast has no hue, no gradient and nothing faint: only the terminal's own text and
+// background, bold and reversed. In ColorBlind, good is blue, bad vermilion, and in between yellow,
+// which colour-blind people can distinguish.
 var (
 	Bare = Paint{}
 	Dark = Paint{palette: &palette{hues: true, gradients: onDark, looks: map[Style]ansi.Style{
@@ -98,7 +98,7 @@ var (
 	}).Shaded(forAllEyes)
 )
 
-// Colors is what a text has where nobody chose, if it is to have colours.
+// Colors returns the default paint, with colours if wanted.
 func Colors(wanted bool) Paint {
 	if wanted {
 		return Dark
@@ -106,20 +106,20 @@ func Colors(wanted bool) Paint {
 	return Bare
 }
 
-// With is a paint with other looks in the place of some, for a light background or a dark one.
+// With returns a paint with some styles replaced, for a light background or a dark one.
 func (p Paint) With(light bool, looks map[Style]ansi.Style) Paint {
 	all := maps.Clone(p.looks)
 	maps.Copy(all, looks)
 	return Paint{&palette{all, p.hues, light, p.gradients}, p.rich}
 }
 
-// Hues reports whether a text may have colours that are no style's, and whether they are for a light
+// Hues reports whether text without a style may have colours, and whether those are for a light
 // background.
 func (p Paint) Hues() (coloured, light bool) { return p != Bare && p.hues, p != Bare && p.light }
 
 func colored(c ansi.Color) ansi.Style { return ansi.NewStyle().ForegroundColor(c) }
 
-// Text is s in a style.
+// Text returns s in a style.
 func (p Paint) Text(st Style, s string) string {
 	if p == Bare || s == "" {
 		return s
@@ -138,7 +138,7 @@ func (p Paint) Text(st Style, s string) string {
 	return look.Styled(s)
 }
 
-// signs gives each glyph of a verdict or of a standing its colour.
+// signs colours each glyph of a verdict or standing.
 func (p Paint) signs(s string) string {
 	var b strings.Builder
 	begin, style := 0, Plain
@@ -152,14 +152,13 @@ func (p Paint) signs(s string) string {
 	return b.String()
 }
 
-// Cell is the cell's text in its style.
+// Cell returns the cell's text in its style.
 func (p Paint) Cell(c Cell) string { return p.Text(c.Style, c.Text) }
 
-// Printable makes a text that may hold others' safe to show on one line; see
-// [foreign.Line].
+// Printable makes a text with possibly foreign parts safe to show on one line; see [foreign.Line].
 func Printable(s string) string { return foreign.Line(s) }
 
-// Joined is a list on one line.
+// Joined returns a list on one line.
 func Joined(items []string, separator string) string {
 	return Printable(strings.Join(items, separator))
 }

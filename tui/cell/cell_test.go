@@ -125,7 +125,8 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// A word that has no room on a line is cut behind a mark, and goes on below the indent.
+// A word that does not fit on a line is cut after a punctuation mark, and continues below the
+// indent.
 func TestWrapCutsLongWords(t *testing.T) {
 	for _, c := range []struct {
 		text string

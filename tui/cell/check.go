@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Subject is what a check is about: this gateway's own by its name, a peer's by the
-// peer, the direction and the name. The peer may be left out where it stands above.
+// Subject names what a check is about: for an own check its name; for a peer's the peer, the
+// direction and the name. The peer can be omitted if it is shown above.
 func Subject(c *api.Check, withPeer bool) string {
 	name := Printable(strings.TrimPrefix(c.Name, "inbound-"))
 	if c.Peer == "" {
@@ -29,16 +29,16 @@ func Subject(c *api.Check, withPeer bool) string {
 	return arrow + name
 }
 
-// CheckLines are a check's verdict on one line, where it fails its cause and fix in full,
-// and with detail how long each stage took. A check that waits for another one to be
-// fixed names only that, and with detail its stages.
+// CheckLines returns a check's verdict on one line and, if it fails, its cause and fix in full, and
+// with detail the time of each stage. A check that depends on another one only names that, and with
+// detail its stages.
 func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time, detail bool) []string {
 	lines := checkHead(c, subject, width, p, now)
 	failed := c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning
 	switch {
 	case c.DependsOn != "" && !detail:
 		return lines
-	case c.DependsOn != "": // Its cause and fix are the other's, which says them.
+	case c.DependsOn != "": // Its cause and fix are shown with the other.
 		return append(lines, stageLines(c.Stages, width, p)...)
 	}
 	const cause, fix = "  cause: ", "  fix:   "
@@ -60,12 +60,12 @@ func CheckLines(c *api.Check, subject string, width int, p Paint, now time.Time,
 	return lines
 }
 
-// wrapBehind sets a text behind a label, and its other lines below it.
+// wrapBehind puts a text after a label, and its further lines below it.
 func wrapBehind(label, text string, width int) []string {
 	return Wrap(label, text, width, strings.Repeat(" ", ansi.StringWidth(label)))
 }
 
-// checkHead is the line of a verdict, in columns where it fits and wrapped where not.
+// checkHead returns the line of a verdict, in columns if it fits and wrapped otherwise.
 func checkHead(c *api.Check, subject string, width int, p Paint, now time.Time) []string {
 	word := Outcome(c.Verdict.Verdict)
 	if c.DependsOn != "" {
@@ -92,7 +92,7 @@ func checkHead(c *api.Check, subject string, width int, p Paint, now time.Time) 
 	return partLines(parts, width, p)
 }
 
-// partLines sets parts side by side and begins a new line where the next does not fit.
+// partLines puts parts side by side and begins a new line when the next does not fit.
 func partLines(parts []Cell, width int, p Paint) []string {
 	const indent = "    "
 	line, used := p.Cell(parts[0]), ansi.StringWidth(parts[0].Text)
@@ -125,7 +125,7 @@ func partLines(parts []Cell, width int, p Paint) []string {
 	return lines
 }
 
-// dependency puts the name of a check into words.
+// dependency formats the name of a check.
 func dependency(name string) string {
 	if own, ok := strings.CutPrefix(name, "own/"); ok {
 		return "this gateway's " + Printable(own)
@@ -133,8 +133,7 @@ func dependency(name string) string {
 	return Printable(strings.TrimPrefix(name, "inbound-"))
 }
 
-// stageLines has a line for each stage: what came of it, how long it took, and what was
-// seen.
+// stageLines returns a line for each stage: its outcome, its duration, and its detail.
 func stageLines(stages []api.CheckStage, width int, p Paint) []string {
 	name := 0
 	for _, s := range stages {
@@ -171,18 +170,18 @@ func stageLines(stages []api.CheckStage, width int, p Paint) []string {
 	return lines
 }
 
-// took is how long a stage took; nothing for one that was over at once, such as one whose
-// answer was there already.
+// took returns how long a stage took; "" if it was immediate, for example because the answer was
+// already there.
 func took(seconds float64) string {
-	const least = 50e-6 // what is less is shown as 0.0 ms
+	const least = 50e-6 // less is shown as 0.0 ms
 	if seconds < least {
 		return ""
 	}
 	return RTT(seconds)
 }
 
-// CompareChecks orders by what asks for attention: errors and warnings by which to fix first, what
-// nobody could tell (what depends on another check after the rest), what works, what is off.
+// CompareChecks orders errors and warnings by which to fix first, then unknown (those that depend on
+// another check last), ok, off.
 func CompareChecks(a, b *api.Check) int {
 	return cmp.Or(severity(a)-severity(b), urgencyOf(b)-urgencyOf(a))
 }
@@ -199,7 +198,7 @@ func severity(c *api.Check) int {
 	return 2 * i
 }
 
-// CheckSummary puts the count of verdicts into words, those that are none left out.
+// CheckSummary formats the counts of verdicts, without zeros.
 func CheckSummary(s api.CheckSummary) string {
 	var out []string
 	for _, n := range []struct {

@@ -11,21 +11,21 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// Finding is one thing that an operator should know of a peer.
+// Finding is something that an operator should know about a peer.
 type Finding struct {
 	Glyph Cell
-	// Subject names the peer and what of it.
+	// Subject names the peer and the part of it.
 	Subject string
-	// Check, Direction and Code are those of what was found; empty of what is no check's.
+	// Check, Direction and Code are those of the check; empty if it is not from a check.
 	Check, Direction, Code string
-	// Title says in a few words what the code means, of the break of a way.
+	// Title says in a few words what the code means, for the break of a path.
 	Title string
-	// Where is the stage, or the place on the way.
+	// Where is the stage, or the place on the path.
 	Where string
 	Cause string
-	// Steps are what to do, as they were told: they may hold what is not shown.
+	// Steps are what to do, unchanged: they may contain unprintable characters.
 	Steps api.Steps
-	// ofState is why a peer is in its state.
+	// ofState: it is the reason for a peer's state.
 	ofState bool
 	// ofWay is where a way breaks.
 	ofWay bool
@@ -87,7 +87,7 @@ func (f Finding) order() string {
 	return fmt.Sprintf("%d of %d · ", f.nth, f.of)
 }
 
-// Text says all but what to do.
+// Text returns everything but the fix.
 func (f Finding) Text() string {
 	return f.order() + colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Where), f.Cause)
 }
@@ -97,13 +97,13 @@ func (f Finding) OfPeersCheck() bool {
 	return f.Check != "" && f.Direction != api.DirectionOwn && !f.ofWay
 }
 
-// colons joins the parts that there are.
+// colons joins the non-empty parts.
 func colons(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// Lines draws it: what was found of its subject, and the fix below. A break has its place and its cause on
-// lines of their own.
+// Lines draws it: the subject and the finding, and the fix below. For a break, the place and the
+// cause are on lines of their own.
 func (f Finding) Lines(width int, p Paint) []string {
 	var out []string
 	if f.Title == "" {
@@ -131,10 +131,10 @@ func (f Finding) Lines(width int, p Paint) []string {
 	return out
 }
 
-// Findings are all of a peer's, what concerns its state first.
+// Findings returns all findings of a peer, those about its state first.
 func Findings(p *api.PeerStatus) []Finding { return append(StateFindings(p), VerdictFindings(p)...) }
 
-// FindingsOf are those of several peers. What is said of more than one is said once.
+// FindingsOf returns the findings of several peers. Those that several have are listed once.
 func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	for i := range peers {
 		for _, f := range Findings(&peers[i]) {
@@ -156,7 +156,7 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	f := Finding{Steps: api.Steps{{Text: "run `postern check`"}}}
 	var words []string
-	for _, c := range Untold(problems, peers) {
+	for _, c := range OtherProblems(problems, peers) {
 		if len(words) == 0 {
 			first, _ := CheckFinding(c)
 			f.Glyph, f.Subject, f.urgency = first.Glyph, "elsewhere", first.urgency
@@ -167,7 +167,7 @@ func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	return f, len(words) > 0
 }
 
-// Named is a fault by its code, and the peer that it is about; empty of this gateway.
+// Named is a fault's code and its peer; an empty peer is this gateway.
 type Named struct {
 	Code, Peer string
 	Outcome    api.Outcome
@@ -202,8 +202,8 @@ func Worst(s *api.Status) (worst Named, more int) {
 	return worst, max(0, len(codes)-1)
 }
 
-// Untold are the problems that the verdicts on the peers' endpoints do not tell.
-func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
+// OtherProblems returns the problems that are not in the verdicts on the peers' endpoints.
+func OtherProblems(problems []api.Check, peers []api.PeerStatus) []*api.Check {
 	told := map[string]bool{}
 	for i := range peers {
 		r := &peers[i].Reachability
@@ -222,7 +222,7 @@ func Untold(problems []api.Check, peers []api.PeerStatus) []*api.Check {
 	return out
 }
 
-// CheckFinding is what a check found, if that is a warning or an error.
+// CheckFinding returns a check's finding, if it is a warning or an error.
 func CheckFinding(c *api.Check) (Finding, bool) {
 	f, found := verdictFinding(&c.Verdict)
 	f.Subject, f.Check, f.Direction, f.urgency = Subject(c, true), c.Name, c.Direction, urgencyOf(c)
@@ -245,7 +245,7 @@ func NoFault(p *api.PeerStatus) Finding {
 	return f
 }
 
-// indirect says why there is no direct path, by the address that is most likely to be on one.
+// indirect says why there is no direct path, by the address that would most likely be on one.
 func indirect(p *api.PeerStatus) string {
 	for _, c := range p.Candidates {
 		if c.State == "failed" && c.Reason != "" && c.Relay == "" && c.Source != api.SourceRelay && c.Source != api.SourceHost && c.Source != api.SourceLAN {
@@ -276,14 +276,14 @@ func Wrong(w *way.Way, findings []Finding) []Finding {
 	return Order(out)
 }
 
-// StateFindings are the reason of a peer's state and its listeners that failed.
+// StateFindings returns the reason for a peer's state and its failed listeners.
 func StateFindings(p *api.PeerStatus) []Finding {
 	name := Printable(p.Name)
 	var out []Finding
 	switch {
 	case p.State == api.StatePending && p.ApprovalFingerprint != "":
 		f := Finding{Glyph: Cell{"◇", Wary}, Subject: name, Cause: "waits for approval; its key's fingerprint is " + Printable(p.ApprovalFingerprint)}
-		if api.CheckName(p.Name) == nil { // Any other could mean something else in a shell.
+		if api.CheckName(p.Name) == nil { // Other names could mean something else in a shell.
 			f.Steps = api.Steps{{Text: "compare it there"}, {Text: "approve it", Command: "postern peer approve " + name}}
 		}
 		out = append(out, f)
@@ -301,7 +301,7 @@ func StateFindings(p *api.PeerStatus) []Finding {
 	return out
 }
 
-// VerdictFindings are the verdicts that are a warning or an error, outbound first.
+// VerdictFindings returns the verdicts that are a warning or an error, outbound first.
 func VerdictFindings(p *api.PeerStatus) []Finding {
 	name := Printable(p.Name)
 	var out []Finding
@@ -328,8 +328,8 @@ func VerdictFindings(p *api.PeerStatus) []Finding {
 	return out
 }
 
-// ProblemFindings are what is wrong beside the verdicts on peers' endpoints: with the way to one
-// peer, and, whichever that is, with the gateway itself.
+// ProblemFindings returns the problems that are not in the verdicts on peers' endpoints: those of
+// the path to one peer, and those of the gateway itself, whichever the peer.
 func ProblemFindings(problems []api.Check, peer string) []Finding {
 	var ofPeer, own []Finding
 	for i := range problems {

@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// Of several faults each says which to fix first: what stops more, then what is here. What is no
-// fault by itself is not counted.
+// Each of several faults has its place in the order in which to fix them. What is not a fault by
+// itself is not counted.
 func TestFaultsSayInWhichOrderToFixThem(t *testing.T) {
 	verdict := func(o api.Outcome, code string) api.Verdict { return api.Verdict{Verdict: o, Code: code} }
 	check := func(peer, name, target, direction string, o api.Outcome, code string) api.Check {
@@ -48,7 +48,7 @@ func TestFaultsSayInWhichOrderToFixThem(t *testing.T) {
 	}
 }
 
-// One fault is said once, where the way breaks, and nothing beside it that it explains.
+// A fault is shown once, where the path breaks, without findings that it explains.
 func TestWhatTheBreakSaysIsNotSaidAgain(t *testing.T) {
 	tunnel := way.Break{At: way.Between, Fault: way.Fault{Check: "network", Direction: api.DirectionOwn, Outcome: api.Error, Confidence: api.Certain, Code: "PST0120", Cause: "no route since 5s"}}
 	service := way.Break{At: way.Service, Fault: way.Fault{Check: "apiServer", Direction: api.DirectionOutbound, Outcome: api.Error, Confidence: api.Certain, Code: "PST0501", Cause: "untrusted"}}

@@ -9,9 +9,9 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// FixLines says behind a label what to do. Steps are numbered where there are several, "or" stands in
-// place of an alternative's number, and commands have lines of their own, to be copied. A width of 0
-// keeps all on one line.
+// FixLines formats a fix after a label. Several steps are numbered, "or" replaces an alternative's
+// number, and commands have their own lines, to be copied. A width of 0 keeps everything on one
+// line.
 func FixLines(label string, fix api.Steps, width int) []string {
 	if width <= 0 && len(fix) > 0 {
 		return []string{label + Printable(fix.String())}

@@ -6,18 +6,19 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Gradient is the colours of a figure from the least to the most, for terminals with 16 million of them.
+// Gradient is the colours from the lowest to the highest value, for terminals with 16 million of
+// them.
 type Gradient struct{ Low, High ansi.RGBColor }
 
-// shades is how many colours a gradient has: each change of colour is some 20 bytes.
+// shades is the number of colours of a gradient: each change of colour is some 20 bytes.
 const shades = 8
 
-// Shade is the number of the colour for a share between 0 and 1 of the most.
+// Shade returns the number of the colour for a share between 0 and 1 of the maximum.
 func (g Gradient) Shade(share float64) int {
 	return int(math.Round(min(max(share, 0), 1) * (shades - 1)))
 }
 
-// Text is s in the colour of a shade.
+// Text returns s in the colour of a shade.
 func (g Gradient) Text(shade int, s string) string {
 	mix := func(low, high uint8) uint8 {
 		return uint8((int(low)*(shades-1-shade) + int(high)*shade) / (shades - 1))
@@ -25,8 +26,8 @@ func (g Gradient) Text(shade int, s string) string {
 	return colored(ansi.RGBColor{R: mix(g.Low.R, g.High.R), G: mix(g.Low.G, g.High.G), B: mix(g.Low.B, g.High.B)}).Styled(s)
 }
 
-// Gradients of what a chart has on top of each other, by chart.Tint. The end that is the most stands out most
-// from the background.
+// Gradients of the layers of a chart, by chart.Tint. The maximum contrasts most with the
+// background.
 var (
 	onDark = []Gradient{
 		{rgb(0x1f6f8b), rgb(0x7ff6ff)}, {rgb(0x8a4a8a), rgb(0xffb0ff)}, {rgb(0x8a7420), rgb(0xfff08a)}, {rgb(0x4a62b0), rgb(0xa8c0ff)}, {rgb(0x707070), rgb(0xf4f4f4)},
@@ -41,20 +42,20 @@ func rgb(hex uint32) ansi.RGBColor {
 	return ansi.RGBColor{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex)}
 }
 
-// Shaded is a paint with other gradients.
+// Shaded returns a paint with other gradients.
 func (p Paint) Shaded(gradients []Gradient) Paint {
 	changed := *p.palette
 	changed.gradients = gradients
 	return Paint{&changed, p.rich}
 }
 
-// InTrueColor is a paint for a terminal with 16 million colours.
+// InTrueColor returns a paint for a terminal with 16 million colours.
 func (p Paint) InTrueColor() Paint {
 	p.rich = p != Bare
 	return p
 }
 
-// Gradients are those of charts; none where the terminal or the theme has none.
+// Gradients returns those of charts; none if the terminal or the theme has none.
 func (p Paint) Gradients() []Gradient {
 	if !p.rich {
 		return nil

@@ -14,18 +14,18 @@ func Fit(line string, width int) string {
 	return ansi.Truncate(line, width, "…")
 }
 
-// Pad fills a line with spaces up to a width, and cuts what is wider.
+// Pad fills a line with spaces up to a width, and cuts wider ones.
 func Pad(line string, width int) string {
 	w := ansi.StringWidth(line)
 	if w > width {
 		line = ansi.Truncate(line, width, "…")
-		w = ansi.StringWidth(line) // One less where a wide character did not fit.
+		w = ansi.StringWidth(line) // One less if a wide character did not fit.
 	}
 	return line + strings.Repeat(" ", max(0, width-w))
 }
 
-// Flow puts items side by side and begins a new line where the next does not fit. A
-// width of 0 keeps them on one line.
+// Flow puts items side by side and begins a new line when the next does not fit. A width of 0 keeps
+// them on one line.
 func Flow(items []string, width int) []string {
 	const sep = " · "
 	var lines []string
@@ -48,10 +48,10 @@ func Flow(items []string, width int) []string {
 	return lines
 }
 
-// Wrap puts the words of a text behind the prefix and begins a new line, with the
-// indent, where the next word does not fit. Words stay whole, hyphens or not, for they
-// may be meant to be copied; only one that is wider than a line is cut, if possible behind a mark. A width of 0
-// keeps everything on one line.
+// Wrap puts the words of a text after the prefix and begins a new line, with the indent, when the
+// next word does not fit. Words stay whole, even at hyphens, because they may be copied. Only one
+// that is wider than a line is cut, if possible after a punctuation mark. A width of 0 keeps
+// everything on one line.
 func Wrap(prefix, text string, width int, indent string) []string {
 	if width <= 0 {
 		return []string{prefix + text}
@@ -86,8 +86,9 @@ func Wrap(prefix, text string, width int, indent string) []string {
 	return out
 }
 
-// split cuts a line that is too wide: behind a mark in the second half of what fits, such as one of a
-// path, else where the room ends. It is not ok if not even one character fits, or a sequence of the terminal is in the way.
+// split cuts a line that is too wide: after a punctuation mark in the second half, as in a path,
+// else at the width. It is not ok if not even one character fits, or an escape sequence prevents
+// it.
 func split(line string, width int) (head, tail string, ok bool) {
 	head = ansi.Truncate(line, width, "")
 	if head == "" || !strings.HasPrefix(line, head) {
@@ -99,8 +100,8 @@ func split(line string, width int) (head, tail string, ok bool) {
 	return head, line[len(head):], true
 }
 
-// NoServices says why there are no services of clusters to see. enabled is whether the gateway takes
-// part in them.
+// NoServices says why there are no services of clusters to show. enabled reports whether the
+// gateway exports and imports them.
 func NoServices(enabled bool) string {
 	if !enabled {
 		return "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)"

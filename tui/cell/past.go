@@ -6,17 +6,17 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// PastLines are what strips of the past are drawn with: one glyph for a piece of time.
+// PastLines are the glyphs of strips: one for each period.
 type PastLines struct {
-	// Direct and Relay are a peer that is connected, by its path; Well is a verdict of ok.
+	// Direct and Relay are a connected peer, by its path; Well is a verdict of ok.
 	Direct, Relay, Well string
-	// Bad, Wary, Tried and Waits are other standings, Unknown and Off other verdicts. Nothing stands for a
-	// time of which nothing is known.
+	// Bad, Wary, Tried and Waits are other standings, Unknown and Off other verdicts. Nothing is a
+	// period about which nothing is known.
 	Bad, Wary, Tried, Waits, Unknown, Off, Nothing string
 }
 
-// What strips are drawn with: Unicode's lines, and ASCII. Nothing of now has these glyphs, so that
-// the past is not taken for it. The worse something was, the darker is its glyph.
+// The glyphs in Unicode, and in ASCII. None of them is used for the present. The worse the state
+// was, the darker is its glyph.
 var (
 	BoxPast   = PastLines{"━", "┅", "━", "▓", "▒", "░", "╌", ".", "┈", " "}
 	ASCIIPast = PastLines{"=", "~", "=", "@", "%", ":", ";", ",", "_", " "}
@@ -29,7 +29,7 @@ var glyphStyles = map[rune]Style{
 	'=': Good, '~': Wary, '@': Bad, '%': Wary, ':': Wary, ';': Wary, ',': Quiet, '_': Quiet,
 }
 
-// Legend says what the glyphs of verdicts in a text are, as far as they are there.
+// Legend explains the glyphs of verdicts that occur in a text.
 func Legend(signs string) []string {
 	return present(signs, [][2]string{{"!", "faulty"}, {"✗", "fails"}, {"?", "unknown"}, {"-", "off"}})
 }
@@ -44,14 +44,14 @@ func present(text string, glyphs [][2]string) []string {
 	return items
 }
 
-// Legend says what the glyphs in a strip are, as far as they are there.
+// Legend explains the glyphs that occur in a strip.
 func (l PastLines) Legend(strip string) []string {
 	return present(strip, [][2]string{
 		{l.Direct, "worked"}, {l.Relay, "relay"}, {l.Wary, "faulty"}, {l.Bad, "failed"}, {l.Tried, "tried"}, {l.Waits, "waited"}, {l.Unknown, "unknown"}, {l.Off, "off"},
 	})
 }
 
-// Then is a peer as a point of its history has it, as far as that goes.
+// Then returns a peer's status at a point of its history, as far as it is recorded.
 func Then(x *api.HistoryPoint) api.PeerStatus {
 	p := api.PeerStatus{State: x.State, RxBytesPerSecond: x.RxBytesPerSecond, TxBytesPerSecond: x.TxBytesPerSecond}
 	if x.State == api.StateUnconfirmed {
@@ -65,7 +65,7 @@ func Then(x *api.HistoryPoint) api.PeerStatus {
 	return p
 }
 
-// State is the glyph of a peer's standing at a time.
+// State returns the glyph of a peer's standing at a time.
 func (l PastLines) State(x *api.HistoryPoint) string {
 	then := Then(x)
 	switch StandingOf(&then) {
@@ -86,7 +86,7 @@ func (l PastLines) State(x *api.HistoryPoint) string {
 	return l.Direct
 }
 
-// Outcome is the glyph of a verdict at a time.
+// Outcome returns the glyph of a verdict at a time.
 func (l PastLines) Outcome(x *api.HistoryPoint, o api.Outcome) string {
 	if x.State == "" {
 		return l.Nothing

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// State is a peer's state.
+// State returns a peer's state.
 func State(s api.PeerState) Cell {
 	switch s {
 	case api.StateConnected:
@@ -24,7 +24,7 @@ func State(s api.PeerState) Cell {
 	return Cell{"? " + Printable(string(s)), Quiet}
 }
 
-// Verdict is the verdict on an endpoint of a peer as it counts now, see [way.See].
+// Verdict returns the current verdict on an endpoint of a peer, see [way.See].
 func Verdict(p *api.PeerStatus, direction, target string) Cell {
 	s := way.See(p, direction, target)
 	if was := was(s.Before); was != "" {
@@ -33,7 +33,7 @@ func Verdict(p *api.PeerStatus, direction, target string) Cell {
 	return Outcome(s.Now)
 }
 
-// was says what something was before the way broke; empty where that is not known.
+// was says what something was before the path broke; "" if unknown.
 func was(before api.Outcome) string {
 	switch before {
 	case "":
@@ -44,7 +44,7 @@ func was(before api.Outcome) string {
 	return "was bad"
 }
 
-// Outcome is a verdict's glyph and word.
+// Outcome returns a verdict's glyph and word.
 func Outcome(o api.Outcome) Cell {
 	switch o {
 	case api.OK:
@@ -59,7 +59,7 @@ func Outcome(o api.Outcome) Cell {
 	return Cell{"? unknown", Quiet}
 }
 
-// Path is the kind of a path.
+// Path returns the kind of a path.
 func Path(kind string) Cell {
 	switch kind {
 	case api.PathDirect:
@@ -70,7 +70,7 @@ func Path(kind string) Cell {
 	return Cell{"none", Quiet}
 }
 
-// Candidate is the glyph of a candidate's state.
+// Candidate returns the glyph of a candidate's state.
 func Candidate(state string) Cell {
 	switch state {
 	case "selected":
@@ -87,7 +87,7 @@ func Candidate(state string) Cell {
 	return Cell{"–", Quiet}
 }
 
-// Since is how long ago a moment was; never when there is none.
+// Since returns how long ago a moment was; "never" for none.
 func Since(t *time.Time, now time.Time) Cell {
 	if t == nil || t.IsZero() {
 		return Cell{"never", Quiet}
@@ -95,7 +95,7 @@ func Since(t *time.Time, now time.Time) Cell {
 	return Cell{Text: Age(now.Sub(*t)) + " ago"}
 }
 
-// Left is what remains of an identity.
+// Left returns the remaining time of an identity.
 func Left(id *api.Identity, now time.Time) Cell {
 	if id == nil {
 		return Cell{"-", Quiet}

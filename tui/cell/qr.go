@@ -7,18 +7,18 @@ import (
 	"rsc.io/qr"
 )
 
-// quiet is the margin that readers of QR codes want, in modules.
+// quiet is the margin that readers of QR codes require, in modules.
 const quiet = 4
 
-// Code is a text as a QR code: lines of half blocks, all as wide, of light modules in the text's colour.
-// [Inked] makes that light and the rest dark, whatever the theme. Digits and upper case take the least
-// room. A text of more than some 4,000 characters is an error.
+// Code returns a text as a QR code: lines of half blocks, all of the same width, whose light
+// modules have the text's colour. [Inked] makes those light and the rest dark, whatever the theme.
+// Digits and upper case need the least room. A text of more than some 4,000 characters is an error.
 func Code(text string) ([]string, error) {
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
 		return nil, fmt.Errorf("no QR code holds %d characters: %w", len(text), err)
 	}
-	for _, level := range []qr.Level{qr.H, qr.Q, qr.M} { // the most that is repaired in the same room
+	for _, level := range []qr.Level{qr.H, qr.Q, qr.M} { // the most error correction in the same size
 		if better, err := qr.Encode(text, level); err == nil && better.Size == code.Size {
 			code = better
 			break

@@ -8,25 +8,25 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// Standing is how a peer fares by all that its status tells: what the gateway calls connected may
-// have fallen silent since.
+// Standing is a peer's overall condition: one that the gateway calls connected may have become
+// silent since.
 type Standing int
 
-// Standings, what asks for attention first.
+// Standings, the most urgent first.
 const (
 	Failed      Standing = iota
-	Silent               // it does not answer, and nothing more is known
-	Broken               // a check found what keeps anything from getting through
-	Unconfirmed          // what was sent to it in these seconds has no answer
-	Faulty               // connected, and an endpoint of the two or something on the way fails
+	Silent               // it does not answer, for unknown reasons
+	Broken               // a check found why nothing gets through
+	Unconfirmed          // it has not answered for some seconds
+	Faulty               // connected, and an endpoint in either direction or something on the path fails
 	Connecting           // being tried
 	Pending              // waits for approval
 	Other                // in a state that this version does not know
-	Warned               // connected, and works with reservations
+	Warned               // connected, and works with warnings
 	Connected
 )
 
-// StandingOf is a peer's.
+// StandingOf returns a peer's standing.
 func StandingOf(p *api.PeerStatus) Standing {
 	switch p.Shown() {
 	case api.StateFailed:
@@ -62,12 +62,12 @@ func StandingOf(p *api.PeerStatus) Standing {
 	return Connected
 }
 
-// Standings are those there are, the best first, as they are counted.
+// Standings returns the standings that are counted, the best first.
 func Standings() []Standing {
 	return []Standing{Connected, Faulty, Unconfirmed, Broken, Silent, Connecting, Pending, Failed}
 }
 
-// Counted is the standing under which a peer is counted.
+// Counted returns the standing under which a peer is counted.
 func (s Standing) Counted() Standing {
 	if s == Warned {
 		return Connected
@@ -78,7 +78,7 @@ func (s Standing) Counted() Standing {
 // Works reports whether there is a tunnel, as far as is known.
 func (s Standing) Works() bool { return s == Faulty || s == Warned || s == Connected }
 
-// Cell is its glyph and word.
+// Cell returns its glyph and word.
 func (s Standing) Cell() Cell {
 	switch s {
 	case Failed:
@@ -99,7 +99,7 @@ func (s Standing) Cell() Cell {
 	return State(api.StateConnected)
 }
 
-// PeerState is how a peer fares.
+// PeerState returns a peer's standing, or its state if that is unknown.
 func PeerState(p *api.PeerStatus) Cell {
 	if s := StandingOf(p); s != Other {
 		return s.Cell()
@@ -107,7 +107,7 @@ func PeerState(p *api.PeerStatus) Cell {
 	return State(p.State)
 }
 
-// CompareNames orders names as people do: without regard to case, and numbers by what they count.
+// CompareNames compares names without regard to case, and numbers in them by value.
 func CompareNames(a, b string) int {
 	x, y := strings.ToLower(a), strings.ToLower(b)
 	for x != "" && y != "" {
@@ -134,7 +134,7 @@ func CompareNames(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// digits is how many a text begins with.
+// digits returns how many digits a text begins with.
 func digits(s string) int {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

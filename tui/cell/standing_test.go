@@ -27,7 +27,7 @@ func TestNamesAreSortedAsPeopleDo(t *testing.T) {
 	}
 }
 
-// A peer that does not answer is never counted among those that are well.
+// A peer that does not answer is never counted as connected.
 func TestWhatDoesNotAnswerIsNotConnected(t *testing.T) {
 	ok := api.Verdict{Verdict: api.OK}
 	well := api.PeerStatus{State: api.StateConnected, Path: api.Path{Kind: api.PathDirect, Remote: "203.0.113.10:51820"},

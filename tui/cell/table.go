@@ -7,25 +7,24 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Gap stands between columns.
+// Gap separates columns.
 const Gap = "  "
 
 // Column is one column of a table of T.
 type Column[T any] struct {
 	Title string
-	// Rank says when it is dropped: the highest goes first, 0 never.
+	// Rank determines when it is dropped: the highest first, 0 never.
 	Rank int
-	// Min is the width that it has at least, so that changing figures do not move what
-	// stands beside them.
+	// Min is the minimum width, so that changing figures do not move other columns.
 	Min int
-	// Max is where its texts are cut; 0 cuts none but those of rank 0. Cells of a column whose Max is
-	// its Min are not measured.
+	// Max is where its texts are cut; 0 cuts only those of rank 0. Columns whose Max is their Min
+	// are not measured.
 	Max   int
 	Right bool // flush right
 	Cell  func(row T) Cell
 }
 
-// Table is rows under columns, all as wide as what they hold.
+// Table is rows under columns, each as wide as its content.
 type Table[T any] struct {
 	columns []Column[T]
 	rows    []T
@@ -34,11 +33,11 @@ type Table[T any] struct {
 	keep    []int // the columns that are shown
 }
 
-// Layout measures a table's cells and drops columns until the rest fits into the width; 0
-// drops none. Columns of rank 0 are cut to a third of the width, or to the least that
-// tells names apart.
+// Layout measures a table's cells and drops columns until the rest fits into the width; 0 drops
+// none. Columns of rank 0 are cut to a third of the width, or to the least that distinguishes
+// names.
 func Layout[T any](columns []Column[T], rows []T, width int) *Table[T] {
-	const minName = 12 // What "◌ connecting" takes.
+	const minName = 12 // The width of "◌ connecting".
 	t := &Table[T]{columns: columns, rows: rows, widths: make([]int, len(columns)), most: make([]int, len(columns))}
 	for i, c := range columns {
 		t.most[i] = c.Max
@@ -60,7 +59,8 @@ func Layout[T any](columns []Column[T], rows []T, width int) *Table[T] {
 	return t
 }
 
-// cell is made when it is asked for: most rows of a long table are measured and never drawn.
+// cell returns a cell. They are made on demand: most rows of a long table are measured and never
+// drawn.
 func (t *Table[T]) cell(column, row int) Cell {
 	content := t.columns[column].Cell(t.rows[row])
 	if most := t.most[column]; most > 0 && ansi.StringWidth(content.Text) > most {
@@ -89,7 +89,7 @@ func (t *Table[T]) choose(width int) {
 	}
 }
 
-// Width is what the shown columns take.
+// Width returns the width of the shown columns.
 func (t *Table[T]) Width() int {
 	sum := len(Gap) * (len(t.keep) - 1)
 	for _, i := range t.keep {
@@ -98,7 +98,7 @@ func (t *Table[T]) Width() int {
 	return sum
 }
 
-// Shown are the titles of the columns that were not dropped.
+// Shown returns the titles of the columns that were not dropped.
 func (t *Table[T]) Shown() []string {
 	var titles []string
 	for _, i := range t.keep {
@@ -110,17 +110,17 @@ func (t *Table[T]) Shown() []string {
 // Complete reports that no column was dropped.
 func (t *Table[T]) Complete() bool { return len(t.keep) == len(t.columns) }
 
-// Header is the line of titles.
+// Header returns the line of titles.
 func (t *Table[T]) Header(p Paint) string {
 	return t.line(p, func(i int) Cell { return Cell{t.columns[i].Title, Quiet} })
 }
 
-// Row is the line of the row with this index.
+// Row returns the line of a row.
 func (t *Table[T]) Row(p Paint, index int) string {
 	return t.line(p, func(i int) Cell { return t.cell(i, index) })
 }
 
-// Styled is what the shown cells of a row say that are in a style.
+// Styled returns the shown texts of a row that have a style.
 func (t *Table[T]) Styled(style Style, row int) string {
 	text := ""
 	for _, i := range t.keep {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Age prints a duration by its largest unit, rounded down.
+// Age formats a duration by its largest unit, rounded down.
 func Age(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -20,8 +20,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// RTT prints a round trip, in seconds, with three significant digits at most; none is
-// empty.
+// RTT formats a round trip, in seconds, with at most three significant digits; "" for none.
 func RTT(seconds float64) string {
 	ms := seconds * 1000
 	switch {
@@ -35,7 +34,7 @@ func RTT(seconds float64) string {
 	return fmt.Sprintf("%.1f s", seconds)
 }
 
-// Size prints bytes in powers of 1000, as link rates are given.
+// Size formats bytes in powers of 1000, as usual for links.
 func Size(bytes float64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
 	i := 0

@@ -12,14 +12,14 @@ import (
 	"github.com/postern-dev/postern/control/way"
 )
 
-// sign is an outcome's glyph alone.
+// sign returns an outcome's glyph alone.
 func sign(o api.Outcome) Cell {
 	c := Outcome(o)
 	return Cell{c.Sign(), c.Style}
 }
 
-// Strip is the six verdicts on a peer in nine cells: auth, API server and gateway as found there,
-// and as the peer reports them.
+// Strip returns the six verdicts on a peer in nine cells: auth, API server and gateway as found
+// there, and as the peer reports them.
 func Strip(s *api.PeerStatus) Cell {
 	of := func(direction string) string {
 		out := ""
@@ -31,12 +31,12 @@ func Strip(s *api.PeerStatus) Cell {
 	return Cell{"→" + of(api.DirectionOutbound) + " ←" + of(api.DirectionInbound), Signs}
 }
 
-// Endpoints are those that peering needs, in the order in which they are shown.
+// Endpoints returns the endpoints that peering needs, in display order.
 func Endpoints() []string {
 	return []string{api.ServiceAuth, api.ServiceAPIServer, api.ServiceGateway}
 }
 
-// Lines is what ways are drawn with.
+// Lines are the characters with which paths are drawn.
 type Lines struct{ edge, broken, unknown, across, first, middle, last string }
 
 // BoxLines are Unicode's, ASCIILines for fonts without them.
@@ -45,7 +45,7 @@ var (
 	ASCIILines = Lines{"|", "X", ":", "-", "+", "+", "+"}
 )
 
-// maxWayName is how much of a node's name a way shows, in cells.
+// maxWayName is how much of a node's name a path shows, in cells.
 const maxWayName = 20
 
 func wayName(n *way.Node) string {
@@ -56,7 +56,7 @@ func wayName(n *way.Node) string {
 	return ansi.Truncate(name, maxWayName, "…")
 }
 
-// WayLine is a way on one line: its nodes, and what of the edges between them works in either
+// WayLine draws a path on one line: its nodes, and the state of the edges between them in either
 // direction; then the code of the break, the round trip and the services, as far as there is room.
 func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 	var line strings.Builder
@@ -117,8 +117,8 @@ func WayLine(w *way.Way, width int, p Paint, l Lines) string {
 	return Fit(line.String(), width)
 }
 
-// othersState is the worst outcome of the peer's services besides auth and the API server; empty
-// where it has none.
+// othersState returns the worst outcome of the peer's services besides auth and the API server; ""
+// if there are none.
 func othersState(w *way.Way) (worst api.Outcome) {
 	if w.More != nil {
 		worst = w.More.State
@@ -135,7 +135,8 @@ func othersState(w *way.Way) (worst api.Outcome) {
 	return worst
 }
 
-// roundTrip is that of a way in use, or what it was before the way broke; empty where it is not known.
+// roundTrip returns the round trip of the path in use, or the one before the path broke; "" if
+// unknown.
 func roundTrip(f *way.Path) string {
 	rtt := RTT(f.RTTSeconds)
 	if f.Before && rtt != "" {
@@ -144,7 +145,7 @@ func roundTrip(f *way.Path) string {
 	return rtt
 }
 
-// Crossing is what is known of the way in use; nil where there is none.
+// Crossing returns the path in use, or nil.
 func Crossing(w *way.Way) *way.Path {
 	for i := range w.Edges {
 		if f := w.Edges[i].Path; f != nil {
@@ -161,20 +162,20 @@ func arrow(direction string) string {
 	return "→"
 }
 
-// wayRow is a row of a diagram: what stands at the left, and beside it notes, each of which may
-// take several lines. The rail leads on at the left of these.
+// wayRow is a row of a diagram: the cells at the left, and notes beside them, each of which may
+// take several lines. The rail continues at the left of these.
 type wayRow struct {
 	left  []Cell
 	rail  Cell
 	notes []Cell
 }
 
-// WayDiagram draws a way from top to bottom: the services here that the peer uses, the nodes, with
-// the edges between them, and the peer's services. The break is marked with its code and what
-// that means.
+// WayDiagram draws a path from top to bottom: the services here that the peer uses, the nodes with
+// the edges between them, and the peer's services. The break is marked with its code and what that
+// means.
 func WayDiagram(w *way.Way, width int, p Paint, l Lines, now time.Time) []string {
 	rows := wayRows(w, l, now)
-	const least, gap = 30, 2 // What notes need, and how far they stand off.
+	const least, gap = 30, 2 // The width that notes need, and their distance.
 	column := 0
 	for _, r := range rows {
 		column = max(column, textWidth(r.left))
@@ -259,7 +260,7 @@ func wayRows(w *way.Way, l Lines, now time.Time) []wayRow {
 	return rows
 }
 
-// moreRow is the services that have no row of their own.
+// moreRow returns the row of the services that have no row of their own.
 func moreRow(m *way.More, branch string) wayRow {
 	note := Cell{"services, not all known", Quiet}
 	switch {
@@ -312,7 +313,7 @@ func edgeRow(w *way.Way, e *way.Edge, l Lines) wayRow {
 	return wayRow{left, rail, append(aboutPath(e.Path), faultNotes(w, e.Fault)...)}
 }
 
-// aboutPath is a way in use in figures.
+// aboutPath returns the figures of a path in use.
 func aboutPath(f *way.Path) []Cell {
 	if f == nil {
 		return nil
@@ -363,7 +364,7 @@ func oneNote(items []string) []Cell {
 	return nil
 }
 
-// faultNotes say what is wrong in a few words; of the break also that it is it.
+// faultNotes describe a fault in a few words, and mark the break.
 func faultNotes(w *way.Way, f *way.Fault) []Cell {
 	if f == nil {
 		return nil
@@ -378,7 +379,7 @@ func faultNotes(w *way.Way, f *way.Fault) []Cell {
 	return []Cell{{text, Outcome(f.Outcome).Style}}
 }
 
-// BreakFinding is the break of a way, which has to have one: where it is, why, and what to do.
+// BreakFinding returns the break of a path, which must have one: where it is, why, and what to do.
 func BreakFinding(w *way.Way) Finding {
 	b := w.Break
 	f := Finding{Glyph: sign(b.Outcome), Subject: Printable(w.Peer), Check: b.Check, Direction: b.Direction, Code: Printable(b.Code),
@@ -389,7 +390,7 @@ func BreakFinding(w *way.Way) Finding {
 	return f
 }
 
-// NATWords says in words what a NAT's behaviour (RFC 4787) means for peering.
+// NATWords explains what a NAT's behaviour (RFC 4787) means for peering.
 func NATWords(n api.NAT) string {
 	switch n.Mapping {
 	case "none":

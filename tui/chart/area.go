@@ -7,10 +7,10 @@ import (
 	"github.com/NimbleMarkets/ntcharts/canvas/runes"
 )
 
-// Layers is how many layers a stack can have and still be told apart.
+// Layers is how many layers of a stack can be distinguished.
 const Layers = 6
 
-// Textures of full cells, by layer. Braille ones are made of dots; see dotted.
+// Textures of full cells, by layer. Those of braille are made of dots; see dotted.
 var (
 	blockTextures = [Layers]rune{'█', '▒', '▚', '░', '▌', '▖'}
 	asciiTextures = [Layers]rune{'#', '+', 'o', '-', ':', '.'}
@@ -33,7 +33,7 @@ func dotted(layer, x, y int) bool {
 	return x%2 == 0 && y%4 == 0
 }
 
-// resolution is how many columns and levels a cell has.
+// resolution returns how many columns and levels a cell has.
 func (g Graph) resolution() (columns, levels int) {
 	switch g {
 	case Block:
@@ -44,14 +44,13 @@ func (g Graph) resolution() (columns, levels int) {
 	return 2, 4
 }
 
-// PerCell is how many values stand side by side in a cell of a sparkline.
+// PerCell returns how many values a cell of a sparkline shows.
 func (g Graph) PerCell() int {
 	columns, _ := g.resolution()
 	return columns
 }
 
-// glyph is a cell of a picture: a character and the layer that it belongs to, -1 for
-// none.
+// glyph is a cell of a picture: a character and its layer, -1 for none.
 type glyph struct {
 	char  rune
 	layer int
@@ -68,8 +67,8 @@ type field struct {
 	low []bool
 }
 
-// newField stacks the columns of every layer on a scale that ends at top. All layers
-// have width × columns-per-cell values.
+// newField stacks the columns of every layer on a scale that ends at top. All layers have width ×
+// columns-per-cell values.
 func newField(g Graph, layers [][]float64, width, height int, top float64) *field {
 	columns, levels := g.resolution()
 	f := &field{graph: g, width: width, height: height, tops: make([][]int, width*columns), low: make([]bool, width*columns)}
@@ -86,7 +85,7 @@ func newField(g Graph, layers [][]float64, width, height int, top float64) *fiel
 		if !any {
 			continue
 		}
-		// Zero is a line along the bottom, which a gap is not.
+		// Zero is a line along the bottom, unlike a gap.
 		f.low[x] = tops[len(tops)-1] == 0
 		for i := range tops {
 			tops[i] = max(tops[i], 1)
@@ -96,7 +95,7 @@ func newField(g Graph, layers [][]float64, width, height int, top float64) *fiel
 	return f
 }
 
-// layerAt is the layer at a level of a column, -1 above the stack.
+// layerAt returns the layer at a level of a column, -1 above the stack.
 func (f *field) layerAt(x, level int) int {
 	for i, top := range f.tops[x] {
 		if level < top {
@@ -129,8 +128,8 @@ func (f *field) cells(draw func(x, bottom int) glyph) [][]glyph {
 	return out
 }
 
-// blockCell draws the eight levels above bottom: the highest layer of a stack by its
-// level, those below by texture.
+// blockCell draws the eight levels above bottom: the highest layer of a stack by its level, those
+// below by texture.
 func (f *field) blockCell(x, bottom int) glyph {
 	var counts [Layers]int
 	filled := 0
@@ -161,7 +160,7 @@ func (f *field) asciiCell(x, bottom int) glyph {
 	return glyph{asciiTextures[layer], layer}
 }
 
-// braille draws textures by dots, and the upper edge of each layer whole.
+// braille draws textures by dots, and the upper edge of each layer solid.
 func (f *field) braille() [][]glyph {
 	const columns, levels = 2, 4
 	height := f.height * levels
@@ -193,7 +192,7 @@ func (f *field) braille() [][]glyph {
 	return out
 }
 
-// most is the layer that has most of a cell, the lower of two equal ones.
+// most returns the layer that has most of a cell, the lower of two equal ones.
 func most(counts *[Layers]int) int {
 	best := 0
 	for i, n := range counts {
@@ -204,7 +203,8 @@ func most(counts *[Layers]int) int {
 	return best
 }
 
-// dress joins a row's cells, with one change of colour a run. share is where the row is on the scale.
+// dress joins a row's cells, with one change of colour per run. share is the row's position on the
+// scale.
 func (o Options) dress(row []glyph, share float64) string {
 	var out, run strings.Builder
 	layer := -1

@@ -10,20 +10,20 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Sizes below which an axis is left out, so that something is left of the picture.
+// Sizes below which an axis is omitted, so that some of the picture remains.
 const (
 	minGutterWidth = 24 // cells: a gutter is at most 14 wide
 	minTimeHeight  = 4  // lines
 	maxTitle       = 4  // cells
 )
 
-// leastSteps is how many steps a scale may have at least, also where there is no room for
-// their labels: with fewer, half of a picture could be empty.
+// leastSteps is the minimum number of steps of a scale, even without room for their labels: with
+// fewer, half of a picture could be empty.
 const leastSteps = 3
 
-// Area draws rates on top of each other over a common scale, the first at the bottom, in
-// exactly height lines of exactly width cells. Those beyond Layers are not drawn. There
-// are no lines where there is no size.
+// Area draws rates on top of each other over a common scale, the first at the bottom, in exactly
+// height lines of exactly width cells. It does not draw more than Layers. Without a size it returns
+// no lines.
 func Area(stack []Points, width, height int, o Options) []string {
 	if width <= 0 || height <= 0 {
 		return nil
@@ -48,7 +48,7 @@ func Area(stack []Points, width, height int, o Options) []string {
 	return lines
 }
 
-// gutterWidth is room for the title, a label as wide as any, and the axis. It is the
+// gutterWidth returns the room for the title, a label of maximum width, and the axis. It is the
 // same for all values, so that pictures below each other are aligned.
 func gutterWidth(o Options) int {
 	const widest = len("12.5 MB/s")
@@ -59,13 +59,13 @@ func gutterWidth(o Options) int {
 	return w
 }
 
-// title is the title as it is shown.
+// title returns the title as it is shown.
 func (o Options) title() string { return ansi.Truncate(cell.Printable(o.Title), maxTitle, "") }
 
 // grid is a picture with its axes.
 type grid struct {
 	options       Options
-	gutter        int // cells left of the first column, its axis included; 0 without one
+	gutter        int // cells left of the first column, including the axis; 0 without one
 	columns, rows int
 	scale         scale
 }
@@ -82,7 +82,7 @@ func (g *grid) layers(stack []Points, n int) [][]float64 {
 	return out
 }
 
-// largest is the highest column of a stack.
+// largest returns the highest column of a stack.
 func largest(layers [][]float64) float64 {
 	most := 0.0
 	for x := range layers[0] {
@@ -127,8 +127,8 @@ func (g *grid) draw(f *field) []string {
 	return lines
 }
 
-// rateLabels are the labels of the rows from the top. The value of a row is that of its
-// upper edge, so that the highest row has the top of the scale.
+// rateLabels returns the labels of the rows from the top. A row's value is that of its upper edge,
+// so that the highest row has the top of the scale.
 func (g *grid) rateLabels() []string {
 	labels := make([]string, g.rows)
 	steps := int(math.Round(g.scale.top / g.scale.step))
@@ -141,7 +141,7 @@ func (g *grid) rateLabels() []string {
 	return labels
 }
 
-// timeAxis is the line below the columns and the labels below it.
+// timeAxis returns the line below the columns and the labels below it.
 func (g *grid) timeAxis() []string {
 	line := []rune(strings.Repeat("─", g.columns))
 	text := []rune(strings.Repeat(" ", g.columns))
@@ -172,9 +172,9 @@ func (g *grid) timeAxis() []string {
 	return []string{g.options.quiet(left + string(line)), g.options.quiet(below + string(text))}
 }
 
-// timeStep is the time between labels: the shortest round one that leaves each room.
+// timeStep returns the time between labels: the shortest round one that leaves room for each.
 func timeStep(window time.Duration, columns int) time.Duration {
-	const room = 10 // cells for a label and what keeps it from the next
+	const room = 10 // cells for a label and the space after it
 	for _, step := range []time.Duration{
 		10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second,
 		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,

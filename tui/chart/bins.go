@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Bins divides the window that ends at now into n columns and returns the mean of each,
-// NaN where nothing was measured. Columns lie on multiples of their duration, so that a
-// point stays in its column while time goes on; the last one may still be filling.
+// Bins divides the window that ends at now into n columns and returns the mean of each, NaN if
+// nothing was measured. Columns begin at multiples of their duration, so that a point stays in its
+// column as time passes. The last one may be incomplete.
 func Bins(points Points, now time.Time, window time.Duration, n int) []float64 {
 	if n <= 0 {
 		return nil
@@ -24,7 +24,7 @@ type binner struct {
 	start, step, now int64 // milliseconds
 	sums             []float64
 	counts           []int
-	// The last point: its column and where that ends, its moment and rate.
+	// The last point: its column and where that ends, its time and rate.
 	column int
 	ends   int64
 	at     int64
@@ -41,7 +41,7 @@ func newBinner(now time.Time, window time.Duration, n int) *binner {
 	return b
 }
 
-// add takes the next point; it is a yield function.
+// add adds the next point; it is a yield function.
 func (b *binner) add(at int64, rate float64) bool {
 	if at > b.now {
 		return false
@@ -63,7 +63,7 @@ func (b *binner) add(at int64, rate float64) bool {
 	return true
 }
 
-// hold fills the columns between the last point and the one before to.
+// hold fills the columns between the last point and the column before to.
 func (b *binner) hold(to int) {
 	for i := b.column + 1; i < to && b.known; i++ {
 		if b.start+int64(i)*b.step-b.at >= Hold.Milliseconds() {
@@ -82,12 +82,12 @@ func (b *binner) finish() []float64 {
 	return b.sums
 }
 
-// Figures sum up a series over a window: the newest measurement, the mean and the
-// largest one, in bytes per second. Each is NaN where nothing was measured; Now is NaN
-// too when the newest measurement is older than Hold.
+// Figures summarize a series over a window: the newest measurement, the mean and the maximum, in
+// bytes per second. Each is NaN if nothing was measured. Now is also NaN if the newest measurement
+// is older than Hold.
 type Figures struct{ Now, Mean, Max float64 }
 
-// FiguresOf looks at the points of the window that ends at now.
+// FiguresOf computes the Figures of the window that ends at now.
 func FiguresOf(points Points, now time.Time, window time.Duration) Figures {
 	f := Figures{math.NaN(), math.NaN(), math.NaN()}
 	if points == nil {

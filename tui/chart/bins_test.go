@@ -12,7 +12,7 @@ func same(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return x == y || math.IsNaN(x) && math.IsNaN(y) })
 }
 
-// at gives points at seconds before now.
+// at returns points at seconds before now.
 func at(points map[float64]float64) Points {
 	return func(yield func(int64, float64) bool) {
 		var order []float64

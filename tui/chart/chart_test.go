@@ -19,8 +19,8 @@ import (
 
 var writeGolden = flag.Bool("update", false, "write the golden files")
 
-// golden compares with a file in testdata; escape sequences are written as \e there, and
-// each line ends in a bar, so that spaces can be seen.
+// golden compares with a file in testdata, where escape sequences are written as \e and each line
+// ends in a bar, so that spaces are visible.
 func golden(t *testing.T, name string, lines []string) {
 	t.Helper()
 	got := strings.ReplaceAll(strings.Join(lines, "|\n")+"|\n", "\x1b", `\e`)
@@ -43,8 +43,8 @@ var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 func graphs() []Graph { return []Graph{Braille, Block, ASCII} }
 
-// wave is a point a second for the last n seconds, without those from silent[0] to
-// silent[1] seconds ago.
+// wave returns a point a second for the last n seconds, without those from silent[0] to silent[1]
+// seconds ago.
 func wave(n int, amplitude, phase float64, silent ...int) Points {
 	return func(yield func(int64, float64) bool) {
 		for back := n; back >= 0; back-- {
@@ -59,7 +59,7 @@ func wave(n int, amplitude, phase float64, silent ...int) Points {
 	}
 }
 
-// constant is a point a second of one rate.
+// constant returns a point a second with one rate.
 func constant(n int, rate float64) Points {
 	return func(yield func(int64, float64) bool) {
 		for back := n; back >= 0; back-- {
@@ -70,7 +70,7 @@ func constant(n int, rate float64) Points {
 	}
 }
 
-// peers is a stack of more series than there are layers.
+// peers returns a stack of more series than there are layers.
 func peers() []Points {
 	out := []Points{wave(3600, 4e5, 0, 260, 200), wave(3600, 3e5, 1)}
 	for i := range Layers - len(out) {
@@ -79,7 +79,7 @@ func peers() []Points {
 	return out
 }
 
-// exactly reports lines that are not width cells each, or not height of them.
+// exactly reports lines that are not width cells wide, and a number other than height.
 func exactly(t *testing.T, lines []string, width, height int) {
 	t.Helper()
 	if len(lines) != max(0, height) && width > 0 {
@@ -142,8 +142,7 @@ func TestWindowsHaveRoundTimes(t *testing.T) {
 	}
 }
 
-// TestASizeIsKeptWhateverIsDrawn draws random samples, of which many are no rates, at
-// random sizes.
+// TestASizeIsKeptWhateverIsDrawn draws random samples, many of which are no rates, at random sizes.
 func TestASizeIsKeptWhateverIsDrawn(t *testing.T) {
 	odd := []float64{0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e300, math.MaxFloat64,
 		math.SmallestNonzeroFloat64, 999.5, 1e18}
@@ -250,7 +249,7 @@ func BenchmarkArea(b *testing.B) {
 	}
 }
 
-// With gradients a cell's colour is that of the rate that it stands for; the characters stay the same.
+// With gradients a cell's colour shows its rate; the characters stay the same.
 func TestChartsAreShadedByTheRate(t *testing.T) {
 	g := cell.Gradient{Low: ansi.RGBColor{R: 0x10}, High: ansi.RGBColor{R: 0xf0}}
 	low, high := "\x1b[38;2;16;0;0m", "\x1b[38;2;240;0;0m"

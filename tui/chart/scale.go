@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Rate prints bytes per second in powers of 1000, as link rates are given: "1.2 MB/s".
-// What is no measurement is "-".
+// Rate formats bytes per second in powers of 1000, as usual for links: "1.2 MB/s". A value that is
+// no measurement is "-".
 func Rate(bytesPerSecond float64) string {
 	v, ok := measured(bytesPerSecond)
 	if !ok {
@@ -25,11 +25,11 @@ type scale struct{ top, step float64 }
 // leastTop keeps a few stray bytes from looking like a load, in bytes per second.
 const leastTop = 1000
 
-// scaleFor makes room for the largest value with at most n steps between labels, each 1,
-// 2, 2.5 or 5 times a power of ten. A largest that is no measurement counts as zero.
+// scaleFor returns a scale for the largest value with at most n steps, each 1, 2, 2.5 or 5 times a
+// power of ten. A largest value that is no measurement counts as zero.
 func scaleFor(largest float64, n int) scale {
-	// Division and logarithm are exact to some 1e-15; without the tolerance 0.3/3 would
-	// be more than 0.1.
+	// Division and logarithm are exact to some 1e-15; without the tolerance 0.3/3 would be more
+	// than 0.1.
 	const tolerance = 1 - 1e-9
 	largest, _ = measured(largest)
 	largest = max(largest, leastTop)
@@ -45,7 +45,7 @@ func scaleFor(largest float64, n int) scale {
 	return scale{top: step * math.Ceil(largest/step*tolerance), step: step}
 }
 
-// label prints a value of the axis without digits that say nothing.
+// label formats a value of the axis without insignificant digits.
 func label(v float64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
 	i := 0
@@ -61,7 +61,7 @@ func label(v float64) string {
 	return digits + " " + units[i] + "/s"
 }
 
-// ago prints how far back a moment is.
+// ago formats how long ago something was.
 func ago(d time.Duration) string {
 	switch {
 	case d <= 0:

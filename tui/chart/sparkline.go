@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Sparkline draws the window that ends at now in one line of n cells, scaled to the
-// highest of its own columns: it shows a course, not an amount. Nothing measured is a
-// space, zero a line along the bottom.
+// Sparkline draws the window that ends at now in one line of n cells, scaled to its highest column:
+// it shows a trend, not an amount. Missing measurements are spaces, zero is a line along the
+// bottom.
 func Sparkline(points Points, now time.Time, window time.Duration, n int, g Graph, p cell.Paint) string {
 	if n <= 0 {
 		return ""
@@ -20,9 +20,9 @@ func Sparkline(points Points, now time.Time, window time.Duration, n int, g Grap
 	return Spark(Bins(points, now, window, n*g.PerCell()), n, g, p)
 }
 
-// Spark draws values, the newest at the right, in one line of n cells: two values a cell
-// in braille, else one. NaN and infinities are spaces; older values that do not fit are
-// left out. A paint with gradients shades them by value, another has them in its second colour.
+// Spark draws values, the newest at the right, in one line of n cells: two values a cell in
+// braille, else one. NaN and infinities are spaces. Older values that do not fit are omitted. A
+// paint with gradients shades them by value; otherwise they have its second colour.
 func Spark(values []float64, n int, g Graph, p cell.Paint) string {
 	if n <= 0 {
 		return ""
@@ -50,7 +50,7 @@ func Spark(values []float64, n int, g Graph, p cell.Paint) string {
 	return shaded(p, chars, room, top)
 }
 
-// shaded dresses the cells of a line, which have the same number of values each: a run of one shade at once.
+// shaded styles the cells of a line, each with the same number of values, by runs of one shade.
 func shaded(p cell.Paint, chars []rune, values []float64, top float64) string {
 	gradients := p.Gradients()
 	if len(gradients) == 0 {
@@ -81,7 +81,7 @@ func shaded(p cell.Paint, chars []rune, values []float64, top float64) string {
 	return b.String()
 }
 
-// asciiSpark has a character for each level, since one line of ASCII has no others.
+// asciiSpark uses a character for each level, since ASCII has no others within one line.
 func asciiSpark(values []float64, top float64) string {
 	const levels = "_.:-=+*#"
 	var b strings.Builder
@@ -98,7 +98,7 @@ func asciiSpark(values []float64, top float64) string {
 	return b.String()
 }
 
-// Key is the sample of a layer's texture that a legend shows.
+// Key returns the sample of a layer's texture for a legend.
 func (o Options) Key(layer int) string {
 	layer = min(max(0, layer), Layers-1)
 	char := blockTextures[layer]

@@ -10,16 +10,16 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Entry is a line of a legend.
+// Entry is an entry of a legend.
 type Entry struct {
 	Name string
-	// Value is what stands behind the name, such as a rate.
+	// Value follows the name, such as a rate.
 	Value string
 }
 
-// Rank picks what a stack shows of many: the indexes of the largest weights in the order
-// of their size, at most n, and then those that are to be drawn together as one. Equal
-// weights keep their order, so that a picture of idle peers stands still.
+// Rank chooses what a stack shows: the indexes of the n largest weights in descending order, and
+// then those to be drawn together as one. Equal weights keep their order, so that a picture of idle
+// peers does not change.
 func Rank(weights []float64, n int) (shown, rest []int) {
 	order := make([]int, len(weights))
 	for i := range order {
@@ -37,8 +37,8 @@ func Rank(weights []float64, n int) (shown, rest []int) {
 	return order[:max(0, n-1)], order[max(0, n-1):]
 }
 
-// Legend names the layers in exactly height lines of exactly width cells. Entries that
-// do not fit are counted at the end.
+// Legend names the layers in exactly height lines of exactly width cells. Entries that do not fit
+// are counted at the end.
 func Legend(entries []Entry, width, height int, o Options) []string {
 	if width <= 0 || height <= 0 {
 		return nil
@@ -47,7 +47,7 @@ func Legend(entries []Entry, width, height int, o Options) []string {
 	lines := make([]string, height)
 	at, used := 0, 0
 	for i, e := range entries {
-		more := "" // what must still fit behind this entry
+		more := "" // what must still fit after this entry
 		if n := len(entries) - i - 1; n > 0 {
 			more = gap + "+" + strconv.Itoa(n)
 		}

@@ -19,7 +19,7 @@ func TestRankPutsTheRestTogether(t *testing.T) {
 	}
 }
 
-// TestLayersAreToldApartWithoutColour draws each layer as all of a picture.
+// TestLayersAreToldApartWithoutColour fills a picture with each layer.
 func TestLayersAreToldApartWithoutColour(t *testing.T) {
 	for _, g := range graphs() {
 		seen := map[string]int{}

@@ -1,5 +1,5 @@
-// Package past draws what became of a peer: strips in which a column is a piece of time, what happened
-// below them, and how everything was at a moment.
+// Package past draws a peer's history: strips in which a column is a period of time, the events
+// below them, and the state at a moment.
 package past
 
 import (
@@ -19,31 +19,32 @@ import (
 	"github.com/postern-dev/postern/tui/chart"
 )
 
-// Drawing is a time, and what it is drawn with.
+// Drawing is a time range and how to draw it.
 type Drawing struct {
 	From, To time.Time
-	// Cursor is a moment that is marked; zero is none.
+	// Cursor is a marked moment; zero is none.
 	Cursor time.Time
 	Paint  cell.Paint
 	Graph  chart.Graph
 }
 
-// LabelWidth is what stands before a strip, and figureWidth what stands behind it, in cells.
+// LabelWidth is the width of the label before a strip, and figureWidth of the figure behind it, in
+// cells.
 const (
 	LabelWidth  = len("events ")
 	figureWidth = len(" max 999 MB/s")
 )
 
-// Columns is how many pieces of time a picture of this width has.
+// Columns returns the number of periods in a picture of this width.
 func Columns(width int) int { return max(1, width-LabelWidth-figureWidth) }
 
-// Moment is the middle of a column of n.
+// Moment returns the middle of a column of n.
 func (d Drawing) Moment(column, n int) time.Time {
 	piece := d.To.Sub(d.From) / time.Duration(n)
 	return d.From.Add(time.Duration(column)*piece + piece/2)
 }
 
-// Column is the one of n in which a moment is; false where it is in none.
+// Column returns which of n columns contains a moment; false if none does.
 func (d Drawing) Column(at time.Time, n int) (int, bool) {
 	if at.Before(d.From) || at.After(d.To) || !d.To.After(d.From) {
 		return 0, false
@@ -51,7 +52,7 @@ func (d Drawing) Column(at time.Time, n int) (int, bool) {
 	return min(n-1, int(float64(n)*float64(at.Sub(d.From))/float64(d.To.Sub(d.From)))), true
 }
 
-// lines are what strips are drawn with.
+// lines returns the characters for strips.
 func (d Drawing) lines() cell.PastLines {
 	if d.Graph == chart.ASCII {
 		return cell.ASCIIPast
@@ -59,7 +60,7 @@ func (d Drawing) lines() cell.PastLines {
 	return cell.BoxPast
 }
 
-// Strip is a line with a sign for each piece of time.
+// Strip is a line with a glyph for each period.
 type Strip struct {
 	Name string
 	sign func(cell.PastLines, *api.HistoryPoint) string
@@ -68,7 +69,7 @@ type Strip struct {
 // State is the strip of a peer's state and path.
 var State = Strip{"state", cell.PastLines.State}
 
-// Verdicts are the strips of the three endpoints in the two directions, outbound first.
+// Verdicts are the strips of the three endpoints in both directions, outbound first.
 var Verdicts = []Strip{
 	{"→auth", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.Auth })},
 	{"→api", sign(func(x *api.HistoryPoint) api.Outcome { return x.Outbound.APIServer })},
@@ -78,7 +79,8 @@ var Verdicts = []Strip{
 	{"←gw", sign(func(x *api.HistoryPoint) api.Outcome { return x.Inbound.Gateway })},
 }
 
-// onTheWay is the worst finding on the way to the peer's gateway, as way.See has it of now.
+// onTheWay returns the worst finding on the path to the peer's gateway, as way.See does for the
+// present.
 func onTheWay(x *api.HistoryPoint) api.Outcome {
 	o := x.Outbound
 	if o.Beside != "" {
@@ -91,7 +93,7 @@ func sign(of func(*api.HistoryPoint) api.Outcome) func(cell.PastLines, *api.Hist
 	return func(l cell.PastLines, x *api.HistoryPoint) string { return l.Outcome(x, of(x)) }
 }
 
-// Strip draws one of pieces of time, as history.Columns makes them: a sign for each.
+// Strip draws a strip of periods, as history.Columns returns them: a glyph for each.
 func (d Drawing) Strip(s Strip, pieces []api.HistoryPoint) string {
 	l := d.lines()
 	var b strings.Builder
@@ -101,7 +103,7 @@ func (d Drawing) Strip(s Strip, pieces []api.HistoryPoint) string {
 	return b.String()
 }
 
-// Spark is the course of a figure, in n cells; 0 is not measured.
+// Spark draws a figure over time, in n cells; 0 is not measured.
 func (d Drawing) Spark(points []api.HistoryPoint, n int, figure func(*api.HistoryPoint) float64) string {
 	columns := history.Columns(points, d.From, d.To, n*d.Graph.PerCell())
 	values := make([]float64, len(columns))
@@ -124,18 +126,18 @@ func loss(x *api.HistoryPoint) float64 {
 	return *x.LossRatio
 }
 
-// row is one strip. Those of a high rank are left out first, and those of which nothing was measured.
+// row is one strip. Those with a high rank are omitted first, and those without measurements.
 type row struct {
 	name string
 	rank int
 	draw func() (strip, figure string)
 }
 
-// AllStrips is a height at which no strip is left out, and FewestStrips what they take at least.
+// AllStrips is a height at which no strip is omitted, and FewestStrips the minimum.
 const AllStrips, FewestStrips = 13, 3
 
-// Strips draws a peer's time in at most so many lines: a strip for each thing, what happened, and the
-// time. None is wider than the width.
+// Strips draws a peer's history in at most height lines: a strip for each figure, the events, and
+// the time. None is wider than width.
 func (d Drawing) Strips(p *api.PeerHistory, width, height int) []string {
 	n := Columns(width)
 	pieces := history.Columns(p.Points, d.From, d.To, n)
@@ -184,10 +186,10 @@ func (d Drawing) Strips(p *api.PeerHistory, width, height int) []string {
 	return append(lines, cell.Fit(d.axis(n), width))
 }
 
-// gravest are the letters of what happens, the gravest first.
+// gravest are the letters of events, the gravest first.
 const gravest = "VRKJP"
 
-// letter is that of a kind of events.
+// letter returns the letter of a kind of events.
 func letter(k api.EventKind) byte {
 	if l := strings.ToUpper(string(k) + "?")[:1]; strings.Contains(gravest, l) {
 		return l[0]
@@ -195,7 +197,7 @@ func letter(k api.EventKind) byte {
 	return '?'
 }
 
-// marks has the letter of what happened in a column, of several the gravest.
+// marks returns the letters of the events in each column, the gravest if there are several.
 func (d Drawing) marks(p *api.PeerHistory, n int) string {
 	marks := []byte(strings.Repeat(" ", n))
 	for _, e := range p.Events {
@@ -207,8 +209,7 @@ func (d Drawing) marks(p *api.PeerHistory, n int) string {
 	return string(marks)
 }
 
-// Legend says what the signs of a peer's state and the letters of what happened are, as far as they are
-// there.
+// Legend explains the glyphs of a peer's state and the letters of events that occur.
 func (d Drawing) Legend(p *api.PeerHistory) string {
 	items := d.lines().Legend(d.Strip(State, history.Columns(p.Points, d.From, d.To, max(1, len(p.Points)))))
 	for _, k := range []api.EventKind{api.EventVerdict, api.EventRestart, api.EventKey, api.EventJoined, api.EventPath} {
@@ -219,13 +220,13 @@ func (d Drawing) Legend(p *api.PeerHistory) string {
 	return strings.Join(items, cell.Gap)
 }
 
-// ticks are the times between two labels of the axis.
+// ticks are the possible times between two labels of the axis.
 var ticks = []time.Duration{
 	time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// axis has times below the strips, and the cursor with its own.
+// axis draws times below the strips, and the cursor with its time.
 func (d Drawing) axis(n int) string {
 	tick, cursor := "┴", "▲"
 	if d.Graph == chart.ASCII {
@@ -242,7 +243,7 @@ func (d Drawing) axis(n int) string {
 			step = t
 		}
 	}
-	// The cursor and its time take the place of what would touch them.
+	// The cursor and its time replace what would touch them.
 	at, marked := d.Column(d.Cursor, n)
 	mark := cursor + d.clock(d.Cursor)
 	from, to := at, at+ansi.StringWidth(mark)
@@ -272,7 +273,7 @@ func (d Drawing) axis(n int) string {
 	return strings.Repeat(" ", LabelWidth) + b.String()
 }
 
-// clock is a moment as it is written, with its day where that is not the last one.
+// clock formats a moment, with its day unless that is the last one.
 func (d Drawing) clock(at time.Time) string {
 	at = at.In(d.To.Location())
 	if at.YearDay() == d.To.YearDay() && at.Year() == d.To.Year() {
@@ -281,8 +282,8 @@ func (d Drawing) clock(at time.Time) string {
 	return at.Format("Jan _2 15:04:05")
 }
 
-// Event says what happened, when and why: on lines of this width, the first of which says what there is
-// to know at a glance.
+// Event describes an event, its time and its reason on lines of this width. The first line is a
+// summary.
 func (d Drawing) Event(e *api.HistoryEvent, width int) []string {
 	head := string(letter(e.Kind)) + " " + d.clock(e.At) + "  "
 	text := cell.Printable(e.Event)
@@ -298,7 +299,7 @@ func (d Drawing) Event(e *api.HistoryEvent, width int) []string {
 	return cell.Wrap(head, text, width, "    ")
 }
 
-// verdict is what was found and of what.
+// verdict describes a finding and its check.
 func (d Drawing) verdict(e *api.HistoryEvent) string {
 	return cell.Outcome(e.Verdict).Sign() + " " + cell.Printable(e.Code) + " " + arrow(e.Direction) + cell.Printable(strings.TrimPrefix(e.Check, "inbound-")) + " " + cell.Printable(e.Event)
 }
@@ -307,10 +308,10 @@ func arrow(direction string) string {
 	return map[string]string{api.DirectionOutbound: "→", api.DirectionInbound: "←"}[direction]
 }
 
-// lasted is a duration in words, to the second.
+// lasted formats a duration, to the second.
 func lasted(t time.Duration) string { return t.Round(time.Second).String() }
 
-// Then says how everything was at a moment.
+// Then describes the state at a moment.
 func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
 	x := history.At(p.Points, at)
 	if x.State == "" {
@@ -323,7 +324,7 @@ func (d Drawing) Then(p *api.PeerHistory, at time.Time, width int) []string {
 		}
 	}
 	rtt, lost := cell.RTT(x.RTTSeconds), "not known"
-	if x.Path == api.PathNone { // It is of before it was none.
+	if x.Path == api.PathNone { // It is from before there was no path.
 		rtt = ""
 	}
 	if x.LossRatio != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Operator makes changes to a gateway. Every call ends with its context; whether it is permitted is the
-// gateway's to say.
+// Operator makes changes to a gateway. Every call ends with its context. The gateway decides
+// whether it is permitted.
 type Operator interface {
 	PeerApprove(ctx context.Context, name string, r api.PeerApproveRequest) error
 	PeerAllow(ctx context.Context, name string, r api.PeerAllowRequest) error
@@ -32,25 +32,25 @@ type Operator interface {
 // changeLimit bounds one change, and peersWait how long it waits for other gateways.
 const changeLimit, peersWait = 45 * time.Second, 30 * time.Second
 
-// change is something that can be done to a gateway. It is shown before it is done.
+// change is a change to a gateway. It is shown before it is made.
 type change struct {
-	peer, key string // whom it is about, and that peer's public key; empty is the gateway itself
+	peer, key string // the peer and its public key; empty is the gateway itself
 	title     string
-	command   string   // what does the same in a shell
-	effect    string   // what comes of it
+	command   string   // the equivalent shell command
+	effect    string   // its effect
 	undoes    *allowed // by an earlier change
 	do        func(ctx context.Context, o Operator) (outcome, error)
 }
 
-// outcome is what came of a change.
+// outcome is the result of a change.
 type outcome struct {
 	said string
-	copy copyMsg  // what was made by it, if anything
+	copy copyMsg  // what it created, if anything
 	code string   // the same for a QR code
-	undo *allowed // what :undo takes back
+	undo *allowed // what :undo reverts
 }
 
-// allowed is what a peer may reach here since a change, and what it might before: what :undo has to know.
+// allowed is what a peer may reach since a change, and before it, for :undo.
 type allowed struct {
 	peer, key     string
 	before, after []string
@@ -61,7 +61,7 @@ func (a *allowed) stands(p *api.PeerStatus) bool {
 	return len(without(p.Allow, a.after)) == 0 && len(without(a.after, p.Allow)) == 0
 }
 
-// approve lets a peer in that waits for it. The gateway refuses it if the key is another by then.
+// approve approves a waiting peer. The gateway refuses if the key has changed since.
 func approve(p *api.PeerStatus) change {
 	name, fingerprint := p.Name, p.ApprovalFingerprint
 	return change{
@@ -98,8 +98,8 @@ func allow(p *api.PeerStatus, services []string) change {
 	}
 }
 
-// remove forgets a peer. Without open connections it is not forced: if some are opened meanwhile
-// the gateway refuses.
+// remove removes a peer. Without open connections it is not forced: if some are opened in the
+// meantime the gateway refuses.
 func remove(p *api.PeerStatus) change {
 	name, open := p.Name, len(p.Flows)+p.UDPFlows
 	c := change{
@@ -125,7 +125,7 @@ func orNothing(services []string) string {
 	return strings.Join(services, ", ")
 }
 
-// argumentOf is a list of services as it is typed in a shell.
+// argumentOf formats a list of services as a shell argument.
 func argumentOf(services []string) string {
 	if len(services) == 0 {
 		return `""`
@@ -133,18 +133,18 @@ func argumentOf(services []string) string {
 	return strings.Join(services, ",")
 }
 
-// without is what of a list is not in another.
+// without returns the elements of list that are not in other.
 func without(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
 }
 
-// standsStill is said where a change would be of what was there when the picture was stopped.
+// standsStill is the message if a change would be based on a frozen screen.
 const standsStill = "the picture stands still; press p first"
 
-// strangeName is said of a peer whose name could mean something else in a shell.
+// strangeName is the message for a peer whose name could mean something else in a shell.
 const strangeName = "no command takes a peer of such a name"
 
-// actsOn offers what can be done with a peer, as it is now.
+// actsOn offers the changes that are possible for a peer now.
 func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 	if d.frozen {
 		return actedMsg(standsStill)
@@ -169,10 +169,10 @@ func actsOn(d *data, p *api.PeerStatus) tea.Msg {
 	return offer
 }
 
-// typeMsg puts a command on the command line, for the operator to finish.
+// typeMsg puts a command on the command line, for the operator to complete.
 type typeMsg string
 
-// commandChange makes a command of a change to the peer that is named first in its argument.
+// commandChange returns a command that changes the peer named first in its argument.
 func commandChange(of func(p *api.PeerStatus, rest string) (change, error)) func(*model, string) tea.Cmd {
 	return func(m *model, argument string) tea.Cmd {
 		name, rest, _ := strings.Cut(argument, " ")
@@ -200,7 +200,7 @@ func allowByCommand(p *api.PeerStatus, list string) (change, error) {
 	return allow(p, services), err
 }
 
-// servicesIn are those of a list as it is typed.
+// servicesIn parses a list of services as typed.
 func servicesIn(list string) ([]string, error) {
 	services := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	for _, s := range services {
@@ -213,8 +213,8 @@ func servicesIn(list string) ([]string, error) {
 
 func removeByCommand(p *api.PeerStatus, _ string) (change, error) { return remove(p), nil }
 
-// commandUndo takes the last :allow back, by another one, which asks as well. It is of what the last one
-// permitted: the picture may be older.
+// commandUndo reverts the last :allow by another one, which is confirmed as well. It is based on
+// what the last one permitted, because the screen may be older.
 func (m *model) commandUndo(string) tea.Cmd {
 	undo := m.data.undo
 	if undo == nil {
@@ -231,15 +231,15 @@ func (m *model) commandUndo(string) tea.Cmd {
 	return m.propose(c)
 }
 
-// indexOf is where a peer of a name and key is; -1 where there is none.
+// indexOf returns the index of the peer with a name and key, or -1.
 func indexOf(peers []api.PeerStatus, name, key string) int {
 	return slices.IndexFunc(peers, func(p api.PeerStatus) bool { return p.Name == name && p.PublicKey == key })
 }
 
-// goneOrOther is said of a peer that is not the one it was.
+// goneOrOther is the message for a peer that has changed.
 func goneOrOther(name string) string { return "peer " + name + " is gone, or has another key by now" }
 
-// progress is how far a change is.
+// progress is the stage of a change.
 type progress int
 
 const (
@@ -249,10 +249,10 @@ const (
 	stageFailed
 )
 
-// proposal is a change that the operator is asked about, and then told about.
+// proposal is a change that the operator is asked to confirm, and then its result.
 type proposal struct {
 	change
-	gateway NamedSource // whose peer it was made of, and where it is done
+	gateway NamedSource // the gateway with the peer, where the change is made
 	of      *data       // what is known of that gateway
 	asked   time.Time
 	stage   progress
@@ -260,8 +260,8 @@ type proposal struct {
 	err     error // why it failed
 }
 
-// carryOut does it, unless the name is another peer's by now, as the gateway takes names, or what it takes
-// back is not there any more.
+// carryOut makes the change, unless the name belongs to another peer by now or what it reverts is
+// gone.
 func (p *proposal) carryOut(ctx context.Context) (outcome, error) {
 	s, err := p.gateway.Source.Status(ctx)
 	if err != nil {
@@ -279,21 +279,21 @@ func (p *proposal) carryOut(ctx context.Context) (outcome, error) {
 	return p.do(ctx, p.gateway.Operator)
 }
 
-// readTime is for how long a question is not answered: what is typed sooner was typed before it was
-// there.
+// readTime is how long a question cannot be answered. What is typed sooner was typed before it was
+// visible.
 const readTime = 300 * time.Millisecond
 
-// readMsg draws a question again, which can be answered by then.
+// readMsg redraws a question when it can be answered.
 type readMsg struct{}
 
-// changedMsg is how a change ended.
+// changedMsg is the end of a change.
 type changedMsg struct {
 	of      *proposal
 	outcome outcome
 	err     error
 }
 
-// ended is how the change ended, in words.
+// ended describes how the change ended.
 func (p *proposal) ended() (text string, st cell.Style) {
 	if p.stage == stageFailed {
 		return "✗ not done: " + p.err.Error(), cell.Bad
@@ -305,7 +305,7 @@ func (p *proposal) ended() (text string, st cell.Style) {
 	return text, cell.Good
 }
 
-// propose shows a change, of what is so now. Nothing is done before it is confirmed.
+// propose shows a change based on the current state. Nothing is done before it is confirmed.
 func (m *model) propose(c change) tea.Cmd {
 	if m.data.frozen {
 		return m.say(standsStill)
@@ -322,7 +322,7 @@ func (m *model) propose(c change) tea.Cmd {
 func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 	p, k := m.proposal, keys()
 	switch {
-	case msg.Paste: // It answers nothing.
+	case msg.Paste: // A paste is no answer.
 	case key.Matches(msg, k.confirm) && !m.readable():
 	case key.Matches(msg, k.confirm):
 		return m.confirmed(p)
@@ -334,7 +334,7 @@ func (m *model) pressedInProposal(msg tea.KeyMsg) tea.Cmd {
 	return nil
 }
 
-// copies is what there is to copy: what was made, or else the command.
+// copies returns what can be copied: what was created, or else the command.
 func (p *proposal) copies() copyMsg {
 	if p.outcome.copy.text != "" {
 		return p.outcome.copy
@@ -342,10 +342,10 @@ func (p *proposal) copies() copyMsg {
 	return copyMsg{p.command, "the command"}
 }
 
-// readable reports whether the question has been there for long enough to be answered.
+// readable reports whether the question was visible long enough to be answered.
 func (m *model) readable() bool { return m.now().Sub(m.proposal.asked) >= readTime }
 
-// confirmed carries a change out. What could not be read in full cannot be confirmed.
+// confirmed makes a change. One that was not fully visible cannot be confirmed.
 func (m *model) confirmed(p *proposal) tea.Cmd {
 	switch {
 	case p.stage != stageAsked || p.gateway.Operator == nil:
@@ -360,7 +360,7 @@ func (m *model) confirmed(p *proposal) tea.Cmd {
 	})
 }
 
-// changed takes the outcome of a change, and looks at once what became of it.
+// changed handles the result of a change, and updates the screen at once.
 func (m *model) changed(msg changedMsg) tea.Cmd {
 	p := msg.of
 	p.stage, p.outcome = stageDone, msg.outcome
@@ -376,7 +376,7 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 	if m.mode != modeConfirm || m.proposal != p {
 		text, _ := p.ended()
 		m.say(p.title + ": " + text)
-		if p.outcome.copy.text != "" { // it is nowhere else
+		if p.outcome.copy.text != "" { // it is shown nowhere else
 			m.mode, m.proposal = modeConfirm, p
 		}
 	}
@@ -384,8 +384,8 @@ func (m *model) changed(msg changedMsg) tea.Cmd {
 	return m.poll()
 }
 
-// proposalLines are what there is to say of a change, and a QR code of what was made, if there is room
-// for it beside that or below.
+// proposalLines describes a change, with a QR code of what was created, if there is room for it
+// beside or below.
 func (m *model) proposalLines(width, height int) []string {
 	p, d := m.proposal, m.data
 	title := d.rule(d.paint.Text(cell.Strong, cell.Printable(p.title)), width)
@@ -417,10 +417,10 @@ func (m *model) proposalLines(width, height int) []string {
 	return append(append([]string{title}, text...), cell.Wrap("", why, width, "")...)
 }
 
-// leastBeside is the least width of a text that something stands beside.
+// leastBeside is the minimum width of a text with something beside it.
 const leastBeside = 30
 
-// proposalText are the command, what comes of it, and how it ended.
+// proposalText returns the command, its effect, and how it ended.
 func (m *model) proposalText(width int) []string {
 	p, paint := m.proposal, m.data.paint
 	var lines []string
@@ -438,7 +438,7 @@ func (m *model) proposalText(width int) []string {
 	return lines
 }
 
-// proposalFoot names the keys that mean something now.
+// proposalFoot names the keys that are available now.
 func (m *model) proposalFoot() string {
 	p, k := m.data.paint, keys()
 	var items []string
@@ -456,7 +456,7 @@ func (m *model) proposalFoot() string {
 	return strings.Join(append(items, hint(p, describe(k.copy, "copy "+m.proposal.copies().what)), hint(p, k.decline)), "  ")
 }
 
-// hint is a key and what it does.
+// hint formats a key and what it does.
 func hint(p cell.Paint, b key.Binding) string {
 	return p.Text(cell.Second, b.Help().Key) + " " + p.Text(cell.Quiet, b.Help().Desc)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// waiting is a gateway on which branch waits for approval.
+// waiting is a gateway with a peer, branch, that waits for approval.
 func waiting() *fake {
 	f := busy()
 	i := slices.IndexFunc(f.status.Peers, func(p api.PeerStatus) bool { return p.State == api.StatePending })
@@ -52,7 +52,7 @@ func TestNothingIsChangedUntilItIsConfirmed(t *testing.T) {
 	asked := s.gateway.statuses
 	s.press("y").want("✓ approved branch")
 	s.wantChanges("approve branch fcb4-8bb5-2120-8f10")
-	if s.gateway.statuses != asked+2 { // whether it is still the same peer, and then
+	if s.gateway.statuses != asked+2 { // to check that it is still the same peer, and after the change
 		t.Error("what became of it is not looked at")
 	}
 	s.press("y", "y")
@@ -60,8 +60,8 @@ func TestNothingIsChangedUntilItIsConfirmed(t *testing.T) {
 	s.press("esc").wantNot("approved branch")
 }
 
-// What was typed before the question was there answers it as little, whether it comes at once or key
-// by key.
+// What was typed before the question was visible does not answer it, whether it arrives at once or
+// key by key.
 func TestWhatWasTypedBeforeTheQuestionDoesNotAnswerIt(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
 	s.press(":").typed("remove hub")
@@ -79,7 +79,7 @@ func TestWhatWasTypedBeforeTheQuestionDoesNotAnswerIt(t *testing.T) {
 	s.wantChanges("remove hub false")
 }
 
-// The picture need not show it yet.
+// The screen need not show the change yet.
 func TestAChangeIsOfThePeerThatWasShown(t *testing.T) {
 	for name, meanwhile := range map[string]func([]api.PeerStatus, int) []api.PeerStatus{
 		"another key": func(peers []api.PeerStatus, i int) []api.PeerStatus { peers[i].PublicKey = "another-key"; return peers },
@@ -122,7 +122,7 @@ func TestNothingIsDoneToAnOldPicture(t *testing.T) {
 	}
 }
 
-// A question that another gateway's picture asked is not asked any more.
+// A question is closed when another gateway is shown.
 func TestAQuestionIsOfTheGatewayThatIsShown(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
 	offer := actsOn(s.data, &s.data.status.Peers[0])
@@ -214,14 +214,14 @@ func TestTheMouseConfirmsNothing(t *testing.T) {
 	s.wantChanges()
 }
 
-// The last :allow is taken back once, unless something else became of the peer or of what it may reach.
+// The last :allow can be reverted once, unless the peer or its grants have changed otherwise.
 func TestUndo(t *testing.T) {
 	s := play(t, waiting(), 80, 24, false)
 	undo := func() *stage { return s.typed(":undo").press("enter") }
 	branch := &s.gateway.status.Peers[slices.IndexFunc(s.gateway.status.Peers, func(p api.PeerStatus) bool { return p.Name == "branch" })]
 	undo().want("nothing to undo")
 	s.typed(":allow branch dns").press("enter", "y").want("branch may reach here: dns; :undo takes it back").press("esc")
-	undo().want(`$ postern peer allow branch auth,apiServer`, "New: auth, apiServer. No longer: dns;") // though the picture is older
+	undo().want(`$ postern peer allow branch auth,apiServer`, "New: auth, apiServer. No longer: dns;") // although the screen is older
 	s.press("esc").typed(":remove hub").press("enter", "y", "esc")
 
 	branch.Allow = []string{"dns", "metrics"}

@@ -15,23 +15,25 @@ import (
 
 const titleChecks = "Checks"
 
-// checksView lists all checks, each as high as what there is to say of it. Only those in the window are drawn, and
-// how high the others are nobody knows: the selected one has its place, and the others are drawn around it.
+// checksView lists all checks, with different heights. Only those in the window are drawn, and the
+// heights of the others are unknown. The selected one keeps its position, and the others are drawn
+// around it.
 type checksView struct {
 	sorting
 	listing[*api.Check]
-	// expanded are the checks whose stages are shown although they do not fail, and
-	// whose are not although they do.
+	// expanded are the checks whose stages are shown although they pass, or hidden although they
+	// fail.
 	expanded map[string]bool
-	// line is where in the window the selected check begins, blocks are the places in it as drawn last, and
-	// first is the check that the first one is of.
+	// line is the line of the window at which the selected check begins. blocks are the positions
+	// when it was last drawn, and first is the index of the first one's check.
 	line          int
 	blocks        []block
 	first         int
 	width, height int
 }
 
-// block is a check's place in the window, in lines; parts of it may be above the window and below it.
+// block is a check's position in the window, in lines. Parts of it may be above or below the
+// window.
 type block struct{ from, to int }
 
 func newChecks() *checksView {
@@ -48,7 +50,7 @@ func (*checksView) bindings() []key.Binding {
 	return []key.Binding{describe(k.probe, "run again"), describe(k.act, "act on its peer"), describe(k.copy, "copy the fix"), describe(k.enter, "stages")}
 }
 
-// checkID is a check's identity: unique in a report, and the same in the next.
+// checkID returns a check's identity: unique in a report, and the same in the next.
 func checkID(c *api.Check) string { return c.Peer + "\x00" + c.Direction + "\x00" + c.Name }
 
 func (v *checksView) update(msg tea.Msg, d *data) tea.Cmd {
@@ -99,8 +101,8 @@ func (v *checksView) key(msg tea.KeyMsg, d *data) tea.Cmd {
 	return nil
 }
 
-// to selects the check at an index, or the nearest that there is. It stays where it is in the window; one
-// that is not there comes in at the nearer end.
+// to selects the check at an index, or the nearest. It keeps its position in the window; one
+// outside enters at the nearer end.
 func (v *checksView) to(d *data, at int) {
 	d.checks.to(at, v.ids)
 	switch i := d.checks.at - v.first; {
@@ -113,14 +115,14 @@ func (v *checksView) to(d *data, at int) {
 	}
 }
 
-// move scrolls by so many lines within a check that is higher than the window, or selects the next one there.
+// move scrolls within a check that is higher than the window, or selects the next one.
 func (v *checksView) move(d *data, lines int) {
 	if !v.scroll(d, lines) {
 		v.to(d, d.checks.at+cmp.Compare(lines, 0))
 	}
 }
 
-// scroll moves within a check that is higher than the window, and reports whether there was anything to move by.
+// scroll scrolls within a check that is higher than the window, and reports whether it did.
 func (v *checksView) scroll(d *data, lines int) bool {
 	i := d.checks.at - v.first
 	if i < 0 || i >= len(v.blocks) || lines < 0 && v.blocks[i].from >= 0 || lines > 0 && v.blocks[i].to <= v.height {
@@ -130,7 +132,8 @@ func (v *checksView) scroll(d *data, lines int) bool {
 	return true
 }
 
-// page goes on by a window: to the check at its end, which then is at the other end, or to the one behind that.
+// page moves by a window: to the check at its end, which then is at the other end, or to the one
+// after that.
 func (v *checksView) page(d *data, end, lines int) {
 	if v.scroll(d, lines) {
 		return
@@ -160,7 +163,7 @@ func (v *checksView) mouse(msg tea.MouseMsg, d *data) {
 	}
 }
 
-// list brings the list up to date: the checks that the filter picks, sorted.
+// list updates the list: the filtered checks, sorted.
 func (v *checksView) list(d *data) {
 	if !v.stale(listOf{firstOf(d.report.Checks), d.filter, v.column, v.descending, nil}) {
 		return
@@ -210,7 +213,8 @@ func (v *checksView) draw(d *data, width, height int) string {
 	return strings.Join(exactly(v.window(d), width, height), "\n")
 }
 
-// window has the selected check in its place, all of it if it has room, and what is before and behind it.
+// window draws the selected check at its position, whole if there is room, and those before and
+// after it.
 func (v *checksView) window(d *data) []string {
 	lines := v.lines(d, d.checks.at)
 	heights := []int{len(lines)}
@@ -257,7 +261,7 @@ func (v *checksView) lines(d *data, at int) []string {
 	return lines
 }
 
-// bar stands at the left of the lines that belong to the selected check.
+// bar marks the lines of the selected check at the left.
 func bar(selected bool, p cell.Paint) string {
 	if !selected {
 		return "  "
@@ -265,7 +269,7 @@ func bar(selected bool, p cell.Paint) string {
 	return p.Text(cell.Quiet, "│ ")
 }
 
-// unchecked says why there is no check to see.
+// unchecked says why there are no checks to show.
 func (d *data) unchecked() string {
 	switch {
 	case len(d.report.Checks) > 0:

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// calm is a gateway whose only checks are fine.
+// calm is a gateway with only passing checks.
 func calm() *fake {
 	f := busy()
 	f.report = api.CheckReport{Gateway: "edge", At: noon, Checks: []api.Check{
@@ -42,7 +42,7 @@ func TestTheWorstCheckIsSelectedUntilOneIsChosen(t *testing.T) {
 	s.press("g").want("▸ ✗ error    cloud → gateway")
 }
 
-// TestPagesShowAllThatChecksSay goes through checks, of which some are higher than the window.
+// TestPagesShowAllThatChecksSay pages through checks, some of which are higher than the window.
 func TestPagesShowAllThatChecksSay(t *testing.T) {
 	const width = 40
 	for key, from := range map[string]string{"pgdown": "g", "pgup": "G"} {
@@ -65,8 +65,8 @@ func TestPagesShowAllThatChecksSay(t *testing.T) {
 	}
 }
 
-// TestTheWindowIsAPieceOfTheList presses keys, clicks and changes the size: the selected check is always seen, or a
-// piece of it that fills the window, between those that are before and behind it.
+// TestTheWindowIsAPieceOfTheList presses keys, clicks and changes the size. The selected check is
+// always visible, or a part of it that fills the window, between its neighbours.
 func TestTheWindowIsAPieceOfTheList(t *testing.T) {
 	const width = 40
 	s := play(t, busy(), width, 24, false).press("4")
@@ -104,7 +104,7 @@ func TestTheWindowIsAPieceOfTheList(t *testing.T) {
 			}
 		}
 		all = exactly(all, width, max(height, len(all)))
-		first, last := max(0, to-height), from // Those at which the window may begin.
+		first, last := max(0, to-height), from // The lines at which the window may begin.
 		if to-from > height {
 			first, last = from, to-height
 		}

@@ -10,15 +10,15 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// command is one thing that the command line can do.
+// command is a command of the command line.
 type command struct {
 	name, argument, does string
-	// complete lists what the argument may be; nil means that there is none.
+	// complete lists possible arguments; nil if there are none.
 	complete func(m *model) []string
 	run      func(m *model, argument string) tea.Cmd
 }
 
-// commands are those there are, views first.
+// commands returns all commands, views first.
 func (m *model) commands() []command {
 	var out []command
 	for i, v := range m.views {
@@ -65,7 +65,7 @@ func (m *model) commands() []command {
 	}...)
 }
 
-// execute does what was typed. A command may be cut short where no other begins so.
+// execute runs what was typed. A command may be abbreviated if that is unambiguous.
 func (m *model) execute(text string) tea.Cmd {
 	name, argument, _ := strings.Cut(strings.TrimSpace(text), " ")
 	if name == "" {
@@ -88,7 +88,7 @@ func (m *model) execute(text string) tea.Cmd {
 	return commands[i].run(m, strings.TrimSpace(argument))
 }
 
-// completions are the lines that what was typed may become.
+// completions returns the possible completions of what was typed.
 func (m *model) completions(text string) []string {
 	name, argument, spaced := strings.Cut(strings.TrimLeft(text, " "), " ")
 	var out []string
@@ -111,7 +111,7 @@ func (m *model) completions(text string) []string {
 	return out
 }
 
-// palette says what the commands do that what was typed may become, in so many lines at most.
+// palette describes the commands that match what was typed, in at most height lines.
 func (m *model) palette(width, height int) []string {
 	name, _, spaced := strings.Cut(strings.TrimLeft(m.input.text(), " "), " ")
 	var entries [][2]string
@@ -131,12 +131,12 @@ func (m *model) palette(width, height int) []string {
 	return exactly(lines, width, len(lines))
 }
 
-// help is how the command is typed, and what it does.
+// help returns how the command is typed, and what it does.
 func (c *command) help() [2]string {
 	return [2]string{strings.TrimRight(":"+c.name+" "+c.argument, " "), c.does}
 }
 
-// commonPrefix is what all texts begin with.
+// commonPrefix returns the common prefix of the texts.
 func commonPrefix(texts []string) string {
 	prefix := []rune(texts[0])
 	for _, t := range texts[1:] {
@@ -152,7 +152,7 @@ func commonPrefix(texts []string) string {
 	return string(prefix)
 }
 
-// peerNames are those that can be typed.
+// peerNames returns the names that can be typed.
 func (m *model) peerNames() []string {
 	var names []string
 	for _, p := range m.data.status.Peers {

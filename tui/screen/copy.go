@@ -17,13 +17,12 @@ import (
 // maxCopy bounds what is copied, in bytes: terminals drop longer sequences.
 const maxCopy = 8 << 10
 
-// copiedMsg says how copying went.
+// copiedMsg is the result of copying.
 type copiedMsg string
 
-// copyFix is what is copied of a finding: the command to be typed at this gateway. Where there is
-// no such one it is chosen among the commands of the fix, which may be meant for the other side
-// or be several ways, and the fix in words. The words lose their backquotes: pasted into a shell
-// by mistake they would run all of these.
+// copyFix copies a finding's command for this gateway. Without one, it offers the commands of the
+// fix, which may be for the other side or alternatives, and the fix as text. The text is copied
+// without backquotes: a shell into which it is pasted by mistake would run them all.
 func copyFix(fix api.Steps, of string) tea.Msg {
 	if command := fix.Command(); command != "" {
 		return copyMsg{command, "the command for " + of}
@@ -42,7 +41,7 @@ func copyFix(fix api.Steps, of string) tea.Msg {
 	return offer
 }
 
-// copies is what there is to copy of a peer, by the names that :copy takes.
+// copies returns what can be copied of a peer, by the names that :copy takes.
 func copies(d *data, p *api.PeerStatus) (names []string, all map[string]tea.Msg) {
 	all = map[string]tea.Msg{}
 	add := func(name, text string) {
@@ -63,7 +62,7 @@ func copies(d *data, p *api.PeerStatus) (names []string, all map[string]tea.Msg)
 	return names, all
 }
 
-// offerCopies asks which of them.
+// offerCopies asks what to copy.
 func offerCopies(d *data, p *api.PeerStatus) chooseMsg {
 	offer := chooseMsg{from: d, title: "copy what of " + p.Name + "?", does: "copy it"}
 	names, all := copies(d, p)
@@ -77,7 +76,7 @@ func offerCopies(d *data, p *api.PeerStatus) chooseMsg {
 	return offer
 }
 
-// longestShown bounds the texts that stand beside their names, in bytes.
+// longestShown bounds the texts that are shown beside their names, in bytes.
 const longestShown = 100
 
 func (m *model) copyNames() []string {
@@ -105,23 +104,23 @@ func (m *model) commandCopy(what string) tea.Cmd {
 	return m.say(p.Name + " has no " + what + " to copy; it has " + strings.Join(names, ", "))
 }
 
-// chooseMsg asks for one of several, which a digit chooses.
+// chooseMsg asks for one of several choices, selected by a digit.
 type chooseMsg struct {
-	from        *data  // of which it is asked, nil: of none. It is not, once another gateway is shown
+	from        *data  // the gateway that it is about, nil for none; it closes when another gateway is shown
 	title, does string // the question, and what a digit does
 	choices     []choice
 }
 
-// choice is a text to choose, and the message that it stands for.
+// choice is a text to choose, and its message.
 type choice struct {
 	text string
 	msg  tea.Msg
 }
 
-// maxChoices bounds the commands that are offered: digits have to do, with one left for the words.
+// maxChoices bounds the commands that are offered: one digit each, with one left for the text.
 const maxChoices = 8
 
-// pressedInChoice does what a digit chooses; any other key leaves.
+// pressedInChoice selects by a digit; any other key leaves.
 func (m *model) pressedInChoice(msg tea.KeyMsg) tea.Cmd {
 	m.mode = modeKeys
 	if msg.Type == tea.KeyRunes && len(msg.Runes) == 1 {
@@ -132,7 +131,7 @@ func (m *model) pressedInChoice(msg tea.KeyMsg) tea.Cmd {
 	return nil
 }
 
-// choiceLines are the texts to choose from, each behind its digit.
+// choiceLines returns the choices, each after its digit.
 func (m *model) choiceLines(width int) []string {
 	p := m.data.paint
 	lines := []string{m.data.rule(p.Text(cell.Strong, cell.Printable(m.offer.title)), width)}
@@ -148,8 +147,8 @@ func (m *model) choiceLines(width int) []string {
 	return lines
 }
 
-// copy hands a text to the terminal's clipboard by OSC 52. A text with anything that a screen
-// cannot show is not copied: pasted into a shell, a line end in it would run what stands before it.
+// copy writes a text to the terminal's clipboard by OSC 52. A text with unprintable characters is
+// not copied: pasted into a shell, a newline would run what precedes it.
 func (m *model) copy(msg copyMsg) tea.Cmd {
 	if msg.text == "" {
 		return m.say("nothing to copy here")
@@ -162,7 +161,7 @@ func (m *model) copy(msg copyMsg) tea.Cmd {
 	}
 	out := m.out
 	return func() tea.Msg {
-		// One write, so that it does not get into a picture being written.
+		// One write, so that it does not mix with a frame being written.
 		if _, err := io.WriteString(out, ansi.SetSystemClipboard(msg.text)); err != nil {
 			return copiedMsg(fmt.Sprintf("not copied: %v", err))
 		}

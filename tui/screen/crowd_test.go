@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// crowd is a screen over a gateway with n peers, with an hour of their traffic, services, events and a full log.
+// crowd is a screen over a gateway with n peers, with an hour of their traffic, services, events
+// and a full log.
 func crowd(tb testing.TB, n, width, height int) (*model, *time.Time) {
 	tb.Helper()
 	f := many(n)
@@ -50,7 +51,7 @@ func crowd(tb testing.TB, n, width, height int) (*model, *time.Time) {
 	return m, &clock
 }
 
-// look shows a view, and all that it asks for.
+// look shows a view, and handles all its requests.
 func (m *model) look(i int) {
 	m.show(i)
 	for range 2 {
@@ -61,9 +62,9 @@ func (m *model) look(i int) {
 	m.View()
 }
 
-// keysOf are what is pressed in a view to go through what it shows.
+// keysOf returns the keys that go through a view's content.
 func keysOf(title string) string {
-	if title == titleThroughput { // j leads to a single peer
+	if title == titleThroughput { // j selects a single peer
 		return "++--"
 	}
 	return "jjjk"
@@ -71,8 +72,8 @@ func keysOf(title string) string {
 
 func pressOf(k byte) tea.KeyMsg { return tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{rune(k)}} }
 
-// TestAPictureTakesNoMoreOfMorePeers counts what is allocated from a key to its picture: that is of what fits the
-// screen, and not of all that there is.
+// TestAPictureTakesNoMoreOfMorePeers counts the allocations from a key to its frame: they depend on
+// what fits the screen, not on all there is.
 func TestAPictureTakesNoMoreOfMorePeers(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {200, 60}} {
 		allocated := map[string]float64{}
@@ -95,7 +96,8 @@ func TestAPictureTakesNoMoreOfMorePeers(t *testing.T) {
 	}
 }
 
-// BenchmarkView measures the picture of 1,000 peers after a key, after a letter of a filter, and after a snapshot.
+// BenchmarkView measures the frame of 1,000 peers after a key, after a letter of a filter, and
+// after a snapshot.
 func BenchmarkView(b *testing.B) {
 	for _, size := range [][2]int{{80, 24}, {200, 60}} {
 		m, clock := crowd(b, 1000, size[0], size[1])
@@ -136,7 +138,8 @@ func BenchmarkView(b *testing.B) {
 	}
 }
 
-// TestAListIsSortedOnce holds that a list is made again when what it depends on changes, and else never.
+// TestAListIsSortedOnce checks that a list is rebuilt only when something changes that it depends
+// on.
 func TestAListIsSortedOnce(t *testing.T) {
 	m, clock := crowd(t, 50, 80, 24)
 	of := func() any {
@@ -180,7 +183,7 @@ func TestAListIsSortedOnce(t *testing.T) {
 		again("no filter", true)
 		*clock = clock.Add(time.Minute)
 		f := m.sources[0].Source.(*fake)
-		f.report.Checks = slices.Clone(f.report.Checks) // as a gateway that is far away
+		f.report.Checks = slices.Clone(f.report.Checks) // as from a remote gateway
 		m.Update(m.ask(*clock)())
 		again("news", true)
 	}

@@ -7,25 +7,24 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 )
 
-// cursor is a selection in a list of rows, by identity: rows may come, go and change
-// places without moving it. Rows are named by strings that are unique in their list.
+// cursor is a selection in a list of rows, by identity: rows may appear, disappear and move without
+// changing it. Rows are identified by strings that are unique in their list.
 type cursor struct {
 	id string
-	// at is where id was found last, top the first row shown, and page how many are.
+	// at is the last index of id, top the first row shown, and page the number of rows shown.
 	at, top, page int
-	// standIn is the row selected instead of hidden, which a filter took away or which
-	// is gone. When hidden is back and nobody has moved on, it is selected again.
+	// standIn is the row selected instead of hidden, which was filtered out or removed. When hidden
+	// is back and the selection has not been moved, it is selected again.
 	standIn, hidden string
-	// leading: the list begins with what asks for attention. Until a row is chosen, and after a
-	// key for the first one, the first is selected, whichever it is.
+	// leading: the list begins with the most urgent. Until a row is chosen, and after a key for the
+	// first one, the first is selected, whichever it is.
 	leading, chosen bool
 }
 
-// choose selects a row, be it shown or not.
+// choose selects a row, whether it is shown or not.
 func (c *cursor) choose(id string) { c.id, c.chosen = id, true }
 
-// settle finds the selection among the rows. One that is not there passes to the row
-// that took its place.
+// settle finds the selection among the rows. If it is gone, the row in its place is selected.
 func (c *cursor) settle(ids []string) {
 	if c.leading && !c.chosen && len(ids) > 0 {
 		c.id, c.standIn, c.hidden = ids[0], "", ""
@@ -51,8 +50,8 @@ func (c *cursor) settle(ids []string) {
 	c.standIn = c.id
 }
 
-// window settles the selection and gives the rows that fit into a height:
-// ids[first:last], with the selected one among them.
+// window settles the selection and returns the rows that fit into a height: ids[first:last],
+// including the selected one.
 func (c *cursor) window(ids []string, height int) (first, last int) {
 	c.settle(ids)
 	c.page = max(1, height)
@@ -81,7 +80,7 @@ func (c *cursor) to(at int, ids []string) {
 		return
 	}
 	c.at = min(max(0, at), len(ids)-1)
-	if id := ids[c.at]; id != c.id { // Else there was nowhere to go.
+	if id := ids[c.at]; id != c.id { // Otherwise it did not move.
 		c.id, c.standIn, c.hidden = id, "", ""
 	}
 }
@@ -89,7 +88,7 @@ func (c *cursor) to(at int, ids []string) {
 // far is more rows than any list has.
 const far = 1 << 30
 
-// stepOf is how many rows a key moves by.
+// stepOf returns how many rows a key moves by.
 func stepOf(msg tea.KeyMsg, page int) (int, bool) {
 	k := keys()
 	switch {

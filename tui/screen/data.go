@@ -11,33 +11,33 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// maxLog bounds the log records that are kept, in records.
+// maxLog bounds the number of log records kept.
 const maxLog = 2000
 
-// data is what all views draw. It is changed by the program's goroutine only.
+// data is what all views draw. Only the program's goroutine changes it.
 type data struct {
-	// now is the moment that ages are counted to; it stands still while frozen.
+	// now is the time from which ages are computed; it does not advance while frozen.
 	now time.Time
 
-	// status is the last snapshot and statusAt when it came, zero before the first.
+	// status is the last snapshot and statusAt when it arrived, zero before the first.
 	status   api.Status
 	statusAt time.Time
-	// lost says why the gateway does not answer, since when, and when it is asked again;
-	// nil while it does.
+	// lost says why the gateway does not answer, since when, and when it is tried again; nil while
+	// it answers.
 	lost      error
 	lostSince time.Time
 	nextTry   time.Time
 
-	// polling: a snapshot is under way. polledAt and checksAt are when one, and the results of the checks,
-	// were asked for last, and failures how often in a row there was no answer.
+	// polling: a request for a snapshot is in progress. polledAt and checksAt are when one, and the
+	// results of the checks, were last requested, and failures counts consecutive failures.
 	polling            bool
 	polledAt, checksAt time.Time
 	failures           int
 
-	// traffic has the samples of each peer by its public key.
+	// traffic holds the samples of each peer by its public key.
 	traffic map[string]*ring
 
-	// report has the last results of the checks, reportErr why there are none.
+	// report is the last results of the checks, reportErr why there are none.
 	report    api.CheckReport
 	reportErr error
 	// checking is what is being checked now: a peer's name, or allPeers; "" is nothing.
@@ -46,14 +46,14 @@ type data struct {
 	// log is sorted by Seq, the newest last; logErr says why there is none.
 	log    []api.LogRecord
 	logErr error
-	// alarms are those of the gateway, the one that was raised last at the end.
+	// alarms are the gateway's, the most recently raised last.
 	alarms []api.Alarm
 
-	// undo is the last :allow that was done here, nil once it was taken back.
+	// undo is the last :allow made here, nil once it is reverted.
 	undo *allowed
 
 	past remembered
-	// offered are the services of clusters; imported those of the selected peer, for its way.
+	// offered are the services of clusters; imported those of the selected peer, for its path.
 	offered  offered
 	imported imported
 
@@ -67,20 +67,20 @@ type data struct {
 	// width and height are the whole terminal's, in cells.
 	width, height int
 
-	// leads are the peers that titles of groups stand for, by what the titles are in peers.
+	// leads maps the title of a group in peers to the peer that it represents.
 	leads map[string]string
-	// count, rates, the worst fault and the number of others are of all peers of the snapshot.
+	// count, rates, the worst fault and the number of others cover all peers of the snapshot.
 	count  map[cell.Standing]int
 	rx, tx float64
 	worst  cell.Named
 	others int
 
-	// Selections by identity: a peer's public key, check, flow and service as their views name
-	// them. They outlive refreshes, sorting and filters.
+	// Selections by identity: a peer's public key, a check, flow or service as their views identify
+	// them. They survive refreshes, sorting and filters.
 	peers, checks, flows, services cursor
 }
 
-// allPeers stands for a check of everything.
+// allPeers is a check of everything.
 const allPeers = "*"
 
 func newData(now time.Time) *data {
@@ -96,7 +96,7 @@ const (
 
 func graphs() []string { return []string{graphBraille, graphBlock, graphASCII} }
 
-// peer is the selected peer, or the first of the selected group; nil when there is none.
+// peer returns the selected peer, or the first of the selected group; nil if there is none.
 func (d *data) peer() *api.PeerStatus {
 	if i := d.peerIndex(); i >= 0 {
 		return &d.status.Peers[i]
@@ -104,7 +104,7 @@ func (d *data) peer() *api.PeerStatus {
 	return nil
 }
 
-// peerIndex is where the selected peer is among all; -1 when there is none.
+// peerIndex returns the index of the selected peer among all, or -1.
 func (d *data) peerIndex() int {
 	id := cmp.Or(d.leads[d.peers.id], d.peers.id)
 	for i := range d.status.Peers {
@@ -115,8 +115,8 @@ func (d *data) peerIndex() int {
 	return -1
 }
 
-// selected is the selected peer, or the first where nobody has chosen yet, or it is gone; nil when there
-// is none.
+// selected returns the selected peer, or the first if none is selected or it is gone; nil if there
+// are none.
 func (d *data) selected() *api.PeerStatus {
 	p := d.peer()
 	if p == nil && len(d.status.Peers) > 0 {
@@ -126,13 +126,13 @@ func (d *data) selected() *api.PeerStatus {
 	return p
 }
 
-// stale reports whether what is shown is of a gateway that does not answer any more.
+// stale reports whether the shown gateway no longer answers.
 func (d *data) stale() bool { return d.lost != nil && !d.statusAt.IsZero() }
 
-// greyed is a line without its colours: nobody knows whether they still hold.
+// greyed returns a line without its colours, since they may be outdated.
 func (d *data) greyed(line string) string { return d.paint.Text(cell.Quiet, ansi.Strip(line)) }
 
-// peerID is a peer's identity: its key, or its name as long as it has none.
+// peerID returns a peer's identity: its key, or its name if it has none.
 func peerID(p *api.PeerStatus) string {
 	if p.PublicKey != "" {
 		return p.PublicKey
@@ -140,7 +140,7 @@ func peerID(p *api.PeerStatus) string {
 	return p.Name
 }
 
-// samples are a peer's since a moment, the oldest first. They stay the ring's.
+// samples returns a peer's samples since a time, the oldest first. The ring still owns them.
 func (d *data) samples(id string, since time.Time) []sample {
 	r := d.traffic[id]
 	if r == nil {
@@ -149,9 +149,9 @@ func (d *data) samples(id string, since time.Time) []sample {
 	return r.since(since)
 }
 
-// took takes a snapshot.
+// took stores a snapshot.
 func (d *data) took(s api.Status, at time.Time) {
-	s.Peers = slices.Clone(s.Peers) // They are the source's.
+	s.Peers = slices.Clone(s.Peers) // They belong to the source.
 	slices.SortStableFunc(s.Peers, func(a, b api.PeerStatus) int { return cell.CompareNames(a.Name, b.Name) })
 	d.status, d.statusAt = s, at
 	d.lost, d.lostSince, d.nextTry = nil, time.Time{}, time.Time{}
@@ -175,13 +175,13 @@ func (d *data) took(s api.Status, at time.Time) {
 	}
 }
 
-// logged adds records that follow those here. A gateway that restarted counts from 1
-// again, and its records replace the old ones.
+// logged adds records that follow the stored ones. A restarted gateway counts from 1 again, and its
+// records replace the old ones.
 func (d *data) logged(records []api.LogRecord) {
 	for _, r := range records {
 		if n := len(d.log); n > 0 && r.Seq <= d.log[n-1].Seq {
 			if r.Seq > d.log[0].Seq || r.Time.Before(d.log[n-1].Time) {
-				continue // one that is here already
+				continue // already stored
 			}
 			d.log = nil
 		}
@@ -192,7 +192,7 @@ func (d *data) logged(records []api.LogRecord) {
 	}
 }
 
-// lastLogged is the sequence number after which records are asked for.
+// lastLogged returns the sequence number after which records are requested.
 func (d *data) lastLogged() uint64 {
 	if len(d.log) == 0 {
 		return 0

@@ -16,10 +16,10 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// ticketTTL is how long tickets that are made here are good, as those of `postern invite`.
+// ticketTTL is the lifetime of tickets created here, as of `postern invite`.
 const ticketTTL = time.Hour
 
-// commandInvite makes a ticket.
+// commandInvite creates a ticket.
 func (m *model) commandInvite(argument string) tea.Cmd {
 	name, list, named := strings.Cut(argument, " ")
 	if name != "" && api.CheckName(name) != nil {
@@ -51,7 +51,7 @@ func (m *model) commandInvite(argument string) tea.Cmd {
 	return m.propose(c)
 }
 
-// commandJoin redeems a ticket, which may have been pasted with the command around it.
+// commandJoin redeems a ticket, which may be pasted with the command around it.
 func (m *model) commandJoin(argument string) tea.Cmd {
 	text := ticket.Find(argument)
 	t, err := ticket.Decode(text)
@@ -103,7 +103,7 @@ func (m *model) commandAccept(argument string) tea.Cmd {
 	})
 }
 
-// commandRotate gives the gateway another key.
+// commandRotate rotates the gateway's key.
 func (m *model) commandRotate(string) tea.Cmd {
 	return m.propose(change{
 		title: "rotate the key", command: "postern key rotate",
@@ -124,7 +124,7 @@ func (m *model) commandRotate(string) tea.Cmd {
 	})
 }
 
-// commandConfirm keeps the configuration that is on trial.
+// commandConfirm confirms the configuration that is on trial.
 func (m *model) commandConfirm(string) tea.Cmd {
 	if m.data.status.Gateway.ConfigUndoneAt == nil {
 		return m.say("no configuration is on trial")
@@ -138,13 +138,13 @@ func (m *model) commandConfirm(string) tea.Cmd {
 	})
 }
 
-// pingLimit bounds an echo, which goes through the tunnel unless it is told otherwise.
+// pingLimit bounds an echo, which goes through the tunnel by default.
 const (
 	pingLimit = 10 * time.Second
 	pingLayer = "overlay"
 )
 
-// ofPeer makes a command of what is done with a peer by its name: the selected one without.
+// ofPeer returns a command that acts on a peer by name, by default the selected one.
 func ofPeer(do func(m *model, name string) tea.Cmd) func(*model, string) tea.Cmd {
 	return func(m *model, name string) tea.Cmd {
 		if p := m.data.peer(); name == "" && p != nil {
@@ -173,11 +173,11 @@ func (m *model) ping(name string) tea.Cmd {
 	}))
 }
 
-// throughputCheck is the check that measures what a path carries. It runs when it is asked for.
+// throughputCheck is the check that measures a path's throughput. It only runs on request.
 const throughputCheck = "throughput"
 
-// measure has the gateways measure what the path between them carries, which is asked first: it takes the
-// path from others for a moment.
+// measure makes the gateways measure the throughput of the path between them, after confirmation:
+// it briefly takes the path from others.
 func (m *model) measure(name string) tea.Cmd {
 	if api.CheckName(name) != nil {
 		return m.say(strangeName)

@@ -21,8 +21,8 @@ func TestPicturesOfATicket(t *testing.T) {
 	pictures(t, "invite", busy, append(keys, "enter", "y"))
 }
 
-// A ticket of a usual length can be scanned where there is room for its code, and elsewhere it is said
-// what it takes.
+// A ticket of a usual length can be scanned if there is room for its code. Otherwise the screen
+// says what room it needs.
 func TestTheCodeOfATicketScans(t *testing.T) {
 	gateway := busy()
 	gateway.ticket = "postern1"
@@ -65,7 +65,7 @@ func TestInviteMakesATicketToCopy(t *testing.T) {
 	s.wantChanges("invite site-3 [auth apiServer] 1h0m0s", "invite site-3 [apiServer] 1h0m0s")
 }
 
-// aTicket is one of site's.
+// aTicket is a ticket of site.
 func aTicket(t *testing.T) string {
 	t.Helper()
 	k, err := peer.NewPrivateKey()
@@ -121,7 +121,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// A screen that only shows makes no ticket either.
+// A read-only screen creates no tickets either.
 func TestReadOnlyMakesNoTicket(t *testing.T) {
 	s := play(t, busy(), 80, 24, false)
 	s.sources[0].Operator = nil
@@ -131,7 +131,7 @@ func TestReadOnlyMakesNoTicket(t *testing.T) {
 	s.wantChanges()
 }
 
-// What the path carries is measured once that was agreed to, and why it was not is said.
+// The throughput of the path is measured after confirmation, and the reason is shown if it is not.
 func TestMeasure(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("G", "a").want("measure what the path to it carries")
 	s.press("6").want("─ measure the path to cloud", "$ postern check cloud --throughput", "64 MB at most")

@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/control/history"
 )
 
-// noon is when every picture in the goldens is taken.
+// noon is the time of every frame in the goldens.
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) *time.Time { t := noon.Add(-d); return &t }
 
-// fake is a gateway that says what it is told to. Its methods may be called at any time.
+// fake is a scripted gateway. Its methods may be called at any time.
 type fake struct {
 	mu     sync.Mutex
 	status api.Status
@@ -28,10 +28,10 @@ type fake struct {
 	past   api.History
 	// services are those of clusters.
 	services api.ClusterServices
-	// askedServices are the peers whose services were asked for.
+	// askedServices are the peers whose services were requested.
 	askedServices []string
 	err           error
-	// refusal is what changes end with.
+	// refusal is the error of changes.
 	refusal error
 
 	statuses  int // calls of Status
@@ -42,8 +42,8 @@ type fake struct {
 	warnings  []string // of tickets
 	joined    api.JoinResponse
 	rotated   api.KeyRotateResponse
-	changes   []string // what was changed, as a call
-	// check, when set, runs before Check answers.
+	changes   []string // the changes, as calls
+	// check, if set, runs before Check answers.
 	check func(ctx context.Context)
 }
 
@@ -151,8 +151,7 @@ func (f *fake) Log(_ context.Context, after uint64) (api.Log, error) {
 	return l, f.err
 }
 
-// busy is a gateway with a peer in every state, a check of every outcome, and texts that
-// are meant to do harm.
+// busy is a gateway with a peer in every state, a check with every outcome, and malicious texts.
 func busy() *fake {
 	return &fake{status: busyStatus(), report: busyReport(), past: busyPast(), services: busyServices(), log: api.Log{Records: []api.LogRecord{
 		{Seq: 1, Time: noon.Add(-time.Minute), Level: "INFO", Message: "path changed", Attrs: []api.LogAttr{{Key: "peer", Value: "cloud"}, {Key: "to", Value: "198.51.100.7:51820"}}},
@@ -178,7 +177,7 @@ func busyServices() api.ClusterServices {
 	}}
 }
 
-// busyPast is what became of them: cloud was lost for two minutes and restarted, and is slow at times.
+// busyPast is their history: cloud was lost for two minutes and restarted, and is slow at times.
 var busyPast = sync.OnceValue(func() api.History {
 	const site, evil = "site-with-a-name-of-forty-characters-xyz", "new\x1b[31m\u202eevil\n"
 	h := history.New(noon.Add(-7*time.Hour - 12*time.Minute))

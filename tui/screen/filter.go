@@ -2,11 +2,11 @@ package screen
 
 import "strings"
 
-// filter picks rows by a text, without regard to case. With a leading `!` it picks those
-// that do not have it; an empty one picks all.
+// filter selects rows that contain a text, without regard to case. With a leading `!` it selects
+// the others; an empty one selects all.
 type filter struct{ text string }
 
-// match reports whether a row with these texts is picked.
+// match reports whether a row with these texts is selected.
 func (f filter) match(texts ...string) bool {
 	want, inverted := strings.CutPrefix(strings.ToLower(f.text), "!")
 	if want == "" {

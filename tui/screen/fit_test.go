@@ -34,7 +34,7 @@ func many(n int) *fake {
 	return f
 }
 
-// gateways are what a screen may have to show.
+// gateways are typical gateways for a screen.
 func gateways() map[string]func() *fake {
 	return map[string]func() *fake{
 		"busy": busy,
@@ -56,7 +56,7 @@ func gateways() map[string]func() *fake {
 	}
 }
 
-// walk is a sequence of keys that leads through everything.
+// walk returns a sequence of keys that leads through everything.
 func walk(r *rand.Rand) []string {
 	all := []string{"1", "2", "3", "4", "5", "6", "7", "8", "tab", "shift+tab", "j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "?", "s", "w", "p", "r", "c",
 		"b", " ", "+", "-", "left", "right", ":", "/", "f", "z", "l", "L", "x", "é", "門", "up", "down"}
@@ -76,7 +76,7 @@ func TestEveryPictureFillsTheScreenExactly(t *testing.T) {
 				keys := walk(r)
 				plain, coloured := play(t, gateway(), width, height, false), play(t, gateway(), width, height, true)
 				for i, k := range keys {
-					// The terminal changes its size under way.
+					// The terminal changes its size in the meantime.
 					if i == len(keys)/2 {
 						width, height = 20+r.IntN(201), 6+r.IntN(65)
 						for _, s := range []*stage{plain, coloured} {

@@ -19,7 +19,7 @@ const titleFleet = "Fleet"
 type fleet struct {
 	sorting
 	cursor cursor
-	ids    []string // of the rows as drawn last
+	ids    []string // of the rows as last drawn
 	of     *model
 }
 
@@ -31,7 +31,7 @@ func newFleet(of *model) *fleet {
 	}}
 }
 
-// sortName is by the names of gateways.
+// sortName is by the gateways' names.
 const sortName = "name"
 
 func (*fleet) title() string { return titleFleet }
@@ -40,26 +40,26 @@ func (*fleet) bindings() []key.Binding {
 	return []key.Binding{describe(keys().enter, "go into the gateway")}
 }
 
-// gatewayRow is a gateway as it is known now.
+// gatewayRow is a gateway's known state.
 type gatewayRow struct {
 	name      string
 	d         *data
 	standing  gatewayStanding
 	connected int
 	rx, tx    float64
-	worst     cell.Cell // of what is wrong
+	worst     cell.Cell // the worst problem
 	why, fix  string
 }
 
-// gatewayStanding is how a gateway fares.
+// gatewayStanding is a gateway's overall condition.
 type gatewayStanding int
 
-// What asks for attention first.
+// The most urgent first.
 const (
-	gatewayLost    gatewayStanding = iota // it does not answer any more
-	gatewayTrouble                        // something of it or of a peer fails
+	gatewayLost    gatewayStanding = iota // it no longer answers
+	gatewayTrouble                        // it or a peer has an error
 	gatewayAsked                          // it has not answered yet
-	gatewayWarning                        // it works with reservations
+	gatewayWarning                        // it works with warnings
 	gatewayWell
 )
 
@@ -68,7 +68,7 @@ var gatewayCells = [...]cell.Cell{
 	gatewayWarning: {Text: "! warning", Style: cell.Wary}, gatewayWell: {Text: "✓ well", Style: cell.Good},
 }
 
-// row looks at what is known of a gateway.
+// row returns the row of a gateway.
 func (m *model) row(i int) *gatewayRow {
 	d := m.gateways[i]
 	r := &gatewayRow{name: m.sources[i].Name, d: d, worst: cell.Dash(""), standing: gatewayWell}
@@ -112,7 +112,7 @@ func (m *model) row(i int) *gatewayRow {
 	return r
 }
 
-// worstOf is the worst verdict on a peer's endpoints or ours.
+// worstOf returns the worst verdict on a peer's endpoints or ours.
 func worstOf(p *api.PeerStatus) api.Verdict {
 	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
 	all := []*api.Verdict{&out.Gateway, &out.APIServer, &out.Auth, &in.Gateway, &in.APIServer, &in.Auth}
@@ -184,11 +184,11 @@ func (v *fleet) compare(a, b *gatewayRow) int {
 	return cmp.Compare(a.standing, b.standing)
 }
 
-// fleetColumns are those of the table, what says least dropped first.
+// fleetColumns returns the columns of the table; the least informative are dropped first.
 func fleetColumns(d *data) []cell.Column[*gatewayRow] {
 	type row = *gatewayRow
-	// told is what a snapshot tells.
-	told := func(c cell.Column[row]) cell.Column[row] {
+	// needed marks columns that need a snapshot.
+	needed := func(c cell.Column[row]) cell.Column[row] {
 		text := c.Cell
 		c.Cell = func(r row) cell.Cell {
 			if r.d.statusAt.IsZero() {
@@ -203,18 +203,18 @@ func fleetColumns(d *data) []cell.Column[*gatewayRow] {
 		return c
 	}
 	count := func(title string, rank int, of func(r row) int) cell.Column[row] {
-		return told(cell.Column[row]{Title: title, Rank: rank, Right: true, Cell: func(r row) cell.Cell { return cell.Cell{Text: fmt.Sprint(of(r))} }})
+		return needed(cell.Column[row]{Title: title, Rank: rank, Right: true, Cell: func(r row) cell.Cell { return cell.Cell{Text: fmt.Sprint(of(r))} }})
 	}
 	rate := func(title string, rank int, of func(r row) float64) cell.Column[row] {
-		return told(cell.Column[row]{Title: title, Rank: rank, Min: len("999 kB/s"), Right: true, Cell: func(r row) cell.Cell { return cell.Cell{Text: cell.Size(of(r)) + "/s"} }})
+		return needed(cell.Column[row]{Title: title, Rank: rank, Min: len("999 kB/s"), Right: true, Cell: func(r row) cell.Cell { return cell.Cell{Text: cell.Size(of(r)) + "/s"} }})
 	}
 	return []cell.Column[row]{
 		{Title: "GATEWAY", Max: longName, Cell: func(r row) cell.Cell { return cell.Cell{Text: cell.Printable(r.name), Style: cell.Strong} }},
 		{Title: "STATE", Cell: func(r row) cell.Cell { return gatewayCells[r.standing] }},
 		count("CONNECTED", 2, func(r row) int { return r.connected }),
 		count("OF", 2, func(r row) int { return len(r.d.status.Peers) }),
-		told(cell.Column[row]{Title: "WORST", Rank: 1, Min: 12, Max: 40, Cell: func(r row) cell.Cell { return r.worst }}),
-		told(cell.Column[row]{Title: "VERSION", Rank: 4, Max: shortName, Cell: func(r row) cell.Cell { return cell.Dash(cell.Printable(r.d.status.Gateway.Version)) }}),
+		needed(cell.Column[row]{Title: "WORST", Rank: 1, Min: 12, Max: 40, Cell: func(r row) cell.Cell { return r.worst }}),
+		needed(cell.Column[row]{Title: "VERSION", Rank: 4, Max: shortName, Cell: func(r row) cell.Cell { return cell.Dash(cell.Printable(r.d.status.Gateway.Version)) }}),
 		{Title: "SEEN", Rank: 3, Min: len("12s ago"), Cell: func(r row) cell.Cell {
 			if r.d.statusAt.IsZero() {
 				return cell.Cell{Text: "never", Style: cell.Quiet}
@@ -223,11 +223,11 @@ func fleetColumns(d *data) []cell.Column[*gatewayRow] {
 		}},
 		rate("RX/s", 5, func(r row) float64 { return r.rx }),
 		rate("TX/s", 5, func(r row) float64 { return r.tx }),
-		told(cell.Column[row]{Title: "NAME", Rank: 6, Max: shortName, Cell: func(r row) cell.Cell { return cell.Dash(cell.Printable(r.d.status.Gateway.Name)) }}),
+		needed(cell.Column[row]{Title: "NAME", Rank: 6, Max: shortName, Cell: func(r row) cell.Cell { return cell.Dash(cell.Printable(r.d.status.Gateway.Name)) }}),
 	}
 }
 
-// aboutGateway is what is wrong with it, and what to do.
+// aboutGateway says what is wrong with it, and what to do.
 func aboutGateway(d *data, r *gatewayRow, width int) []string {
 	if r.why == "" {
 		return nil
@@ -239,7 +239,7 @@ func aboutGateway(d *data, r *gatewayRow, width int) []string {
 	return lines
 }
 
-// fleetTotals counts the gateways by how they fare.
+// fleetTotals counts the gateways by condition.
 func (m *model) fleetTotals() string {
 	p := m.data.paint
 	count := map[gatewayStanding]int{}

@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// fleetOf opens the table of gateways: one in trouble, one that is well, one that has never answered,
-// and some that nothing is known of yet.
+// fleetOf opens the table of gateways: one in trouble, a healthy one, one that has never answered,
+// and some that nothing is known about yet.
 func fleetOf(t *testing.T, width, height int, color bool) (s *stage, gateways []*fake) {
 	t.Helper()
 	s = &stage{T: t, clock: noon}
@@ -47,7 +47,7 @@ func TestTheFleetShowsTheWorstFirst(t *testing.T) {
 	s.press("j").want("▸ edge", "✗ failed PST0101 site", "0.2.0", "fix: ")
 	s.press("j").want("▸ site-2", "2.0 MB/s")
 	s.press("j").want("▸ site-10")
-	// One comes, another goes.
+	// One appears, another disappears.
 	gateways[2].err, gateways[2].status = nil, gateways[0].status
 	gateways[1].err = errors.New("refused")
 	s.pass(2*fleetInterval).want("✗ 1 lost ! 1 trouble ✓ 2 well", "▸ site-10")

@@ -7,26 +7,25 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// maxStep is the longest time between two snapshots over which the rate of a flow is
-// still told. The view is not drawn while another is open, and an average over minutes
-// would pass for what happens now.
+// maxStep is the longest time between two snapshots over which a flow's rate is shown. The view is
+// not drawn while another is open, and an average over minutes would pass for the current rate.
 const maxStep = 5 * time.Second
 
-// meter has the counters of a flow in the last snapshot, and its rates until then in
-// bytes per second.
+// meter holds the counters of a flow in the last snapshot, and its rates until then in bytes per
+// second.
 type meter struct {
 	rxBytes, txBytes uint64
 	rx, tx           float64
 	known            bool
 }
 
-// meters make rates of the counters of two snapshots. The zero value has seen none.
+// meters computes rates from the counters of two snapshots. The zero value has seen none.
 type meters struct {
 	at    time.Time
 	flows map[string]meter
 }
 
-// take looks at the snapshot, if it has not done so.
+// take processes the snapshot, unless it has done so.
 func (m *meters) take(d *data) {
 	if d.statusAt.Equal(m.at) {
 		return
@@ -41,7 +40,7 @@ func (m *meters) take(d *data) {
 		for j := range p.Flows {
 			f := &p.Flows[j]
 			id := flowID(p, f)
-			for n := 2; ; n++ { // as the view names them
+			for n := 2; ; n++ { // as the view identifies them
 				if _, taken := m.flows[id]; !taken {
 					break
 				}
@@ -50,15 +49,15 @@ func (m *meters) take(d *data) {
 			last, seen := before[id]
 			if !seen && !f.StartedAt.After(since) {
 				m.flows[id] = meter{rxBytes: f.RxBytes, txBytes: f.TxBytes}
-				continue // It was open before, with counters that nobody has seen.
+				continue // It was open before, with unknown counters.
 			}
 			m.flows[id] = metered(f, last, step, told)
 		}
 	}
 }
 
-// metered is the meter after a step. Counters do not go back but by a restart, and
-// then nothing is known.
+// metered returns the meter after a step. Counters only decrease by a restart, and then the rate is
+// unknown.
 func metered(f *api.Flow, last meter, step time.Duration, told bool) meter {
 	now := meter{rxBytes: f.RxBytes, txBytes: f.TxBytes}
 	if !told || f.RxBytes < last.rxBytes || f.TxBytes < last.txBytes {
@@ -70,7 +69,7 @@ func metered(f *api.Flow, last meter, step time.Duration, told bool) meter {
 	return now
 }
 
-// of is the meter of a flow, and whether its rates are known.
+// of returns the meter of a flow, and whether its rates are known.
 func (m *meters) of(id string) (meter, bool) {
 	f := m.flows[id]
 	return f, f.known

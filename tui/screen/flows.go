@@ -15,7 +15,7 @@ import (
 
 const titleFlows = "Flows"
 
-// flows lists the open connections through the tunnel, of all peers.
+// flows lists the open connections of all peers through the tunnel.
 type flows struct {
 	sorting
 	listing[flowRow]
@@ -38,7 +38,7 @@ func (*flows) bindings() []key.Binding {
 	return []key.Binding{describe(k.enter, "open the flow's peer"), describe(k.probe, "check that peer now")}
 }
 
-// What flows are sorted by.
+// Sort columns of flows.
 const (
 	sortRate      = "rate"
 	sortBytes     = "bytes"
@@ -49,13 +49,13 @@ const (
 	sortRemote    = "remote"
 )
 
-// flowRow is a flow, whose it is, and how fast it runs.
+// flowRow is a flow, its peer, and its rates.
 type flowRow struct {
 	id     string
 	peer   *api.PeerStatus
 	flow   *api.Flow
 	rx, tx float64 // bytes per second
-	known  bool    // whether they are
+	known  bool    // whether the rates are known
 }
 
 // update implements view.
@@ -111,7 +111,7 @@ func (v *flows) draw(d *data, width, height int) string {
 	return strings.Join(exactly(lines, width, height), "\n")
 }
 
-// summary counts the flows and says how they are sorted.
+// summary counts the flows and names their order.
 func (v *flows) summary(d *data, rows []flowRow) string {
 	all := 0
 	for i := range d.status.Peers {
@@ -135,7 +135,7 @@ func (v *flows) summary(d *data, rows []flowRow) string {
 	return onOneLine([]string{d.paint.Text(cell.Strong, count), "by " + v.column + " " + order, "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
 }
 
-// list brings the list up to date: the flows that the filter picks, sorted.
+// list updates the list: the filtered flows, sorted.
 func (v *flows) list(d *data) {
 	if !v.stale(listOf{firstOf(d.status.Peers), d.filter, v.column, v.descending, nil}) {
 		return
@@ -146,7 +146,7 @@ func (v *flows) list(d *data) {
 		for j := range p.Flows {
 			f := &p.Flows[j]
 			id := flowID(p, f)
-			// Two of one identity are told apart by their order.
+			// Flows with the same identity are distinguished by their order.
 			if same[id]++; same[id] > 1 {
 				id = fmt.Sprintf("%s#%d", id, same[id])
 			}
@@ -158,7 +158,7 @@ func (v *flows) list(d *data) {
 		}
 	}
 	slices.SortStableFunc(v.rows, func(a, b flowRow) int {
-		// Equal ones must not change places from one snapshot to the next.
+		// Equal ones must not swap between snapshots.
 		return cmp.Or(v.directed(v.compare(&a, &b)), cell.CompareNames(a.peer.Name, b.peer.Name), cmp.Compare(a.id, b.id))
 	})
 	for i := range v.rows {
@@ -184,7 +184,7 @@ func (v *flows) compare(a, b *flowRow) int {
 	return cmp.Compare(a.rx+a.tx, b.rx+b.tx)
 }
 
-// layout has the columns of the list, those that say least dropped first.
+// layout lays out the list; the least informative columns are dropped first.
 func (*flows) layout(d *data) []cell.Column[flowRow] {
 	rate := func(title string, rank int, pick func(flowRow) float64) cell.Column[flowRow] {
 		return cell.Column[flowRow]{Title: title, Rank: rank, Min: len("999 MB/s"), Right: true, Cell: func(r flowRow) cell.Cell {
@@ -236,7 +236,7 @@ func directionCell(direction string) cell.Cell {
 	return cell.Dash(cell.Printable(direction))
 }
 
-// flowID tells flows apart, and one that came again from the one before.
+// flowID identifies a flow, and distinguishes it from a later one with the same ends.
 func flowID(p *api.PeerStatus, f *api.Flow) string {
 	return fmt.Sprintf("%s %s %s %s %s %d", peerID(p), f.Direction, f.Protocol, f.Service, f.Remote, f.StartedAt.UnixNano())
 }

@@ -53,7 +53,7 @@ func (f *fake) advance(change func(*api.PeerStatus, *api.Flow)) {
 	f.status.Peers = peers
 }
 
-// listed are the rows of the view: peer, direction, service and remote address each.
+// listed returns the rows of the view: peer, direction, service and remote address each.
 func listed(s *stage) []flowRow {
 	v := s.views[4].(*flows)
 	v.list(s.data)
@@ -68,7 +68,7 @@ func TestRatesOfFlowsAreDifferencesOfTheirCounters(t *testing.T) {
 		}
 	}
 	s.gateway.advance(func(_ *api.PeerStatus, f *api.Flow) { f.RxBytes += 3000; f.TxBytes += 100 })
-	// A flow that is new since then counts from zero.
+	// A new flow counts from zero.
 	for i := range s.gateway.status.Peers {
 		if p := &s.gateway.status.Peers[i]; p.Name == "hub" {
 			p.Flows = []api.Flow{{Direction: api.DirectionOutbound, Service: "auth", Remote: "127.0.0.1:1", RxBytes: 500, StartedAt: noon.Add(time.Second)}}
@@ -84,7 +84,7 @@ func TestRatesOfFlowsAreDifferencesOfTheirCounters(t *testing.T) {
 			t.Errorf("%s %s: known %v, rx %v, tx %v, want %v and %v", r.peer.Name, r.flow.Service, r.known, r.rx, r.tx, rx, tx)
 		}
 	}
-	// Over a long pause there is nothing to tell.
+	// After a long pause no rate is shown.
 	s.press("p")
 	s.clock = s.clock.Add(time.Minute)
 	s.press("p")
@@ -95,7 +95,7 @@ func TestRatesOfFlowsAreDifferencesOfTheirCounters(t *testing.T) {
 			t.Errorf("%s: a mean over a minute passes for a rate", r.id)
 		}
 	}
-	// Counters that went back are no rate either.
+	// Decreased counters yield no rate either.
 	s.gateway.advance(func(_ *api.PeerStatus, f *api.Flow) { f.RxBytes = 0 })
 	s.pass(time.Second).View()
 	for _, r := range listed(s) {
@@ -149,7 +149,7 @@ func TestFlowsAreSorted(t *testing.T) {
 					t.Errorf("by %s, turned %v: %s stands before %s", tt.column, turned, rows[i-1].id, rows[i].id)
 				}
 			}
-			v.sortBy(tt.column) // The second time turns it back.
+			v.sortBy(tt.column) // The second time reverses it.
 		}
 		s.press("s")
 	}

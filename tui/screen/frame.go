@@ -13,14 +13,15 @@ import (
 func (m *model) View() string {
 	switch {
 	case m.data.width <= 0 || m.data.height <= 0:
-		return "" // The terminal has not said yet how large it is.
+		return "" // The terminal has not reported its size yet.
 	case m.data.graph == graphASCII:
 		return cell.ASCII(m.picture())
 	}
 	return m.picture()
 }
 
-// picture is a note if there is one, header, tab bar, the view, and a line at the foot.
+// picture returns the frame: a note if there is one, header, tab bar, the view, and a line at the
+// foot.
 func (m *model) picture() string {
 	d := m.data
 	lines := append(m.note(), m.header()...)
@@ -56,7 +57,7 @@ func (m *model) picture() string {
 	return strings.Join(exactly(append(lines[:min(len(lines), d.height-1)], m.foot()), d.width, d.height), "\n")
 }
 
-// roomy is the height from which empty lines set parts of the screen apart.
+// roomy is the height from which empty lines separate parts of the screen.
 const roomy = 20
 
 func (m *model) body(height int) string {
@@ -70,7 +71,7 @@ func (m *model) body(height int) string {
 	return m.view().draw(d, d.width, height)
 }
 
-// waiting stands where there has been no snapshot yet.
+// waiting is shown before the first snapshot.
 func (m *model) waiting(width, height int) string {
 	text := "asking the gateway …"
 	if m.data.lost != nil {
@@ -93,8 +94,8 @@ func exactly(lines []string, width, height int) []string {
 	return lines
 }
 
-// tabBar names the views, close together where there is little room; where they do not fit, only the
-// one that is shown.
+// tabBar names the views, close together if there is little room; if they do not fit, only the
+// current one.
 func (m *model) tabBar() string {
 	const wide, close, short = 0, 1, 2
 	for room := wide; ; room++ {
@@ -127,8 +128,8 @@ func (m *model) tabBar() string {
 	}
 }
 
-// foot is the last line: what is being typed, or what was just done, or which keys there
-// are. The key of the help sheet is always there.
+// foot returns the last line: what is being typed, or what was just done, or the available keys.
+// The key of the help sheet is always included.
 func (m *model) foot() string {
 	d := m.data
 	p := d.paint
@@ -180,7 +181,7 @@ func (m *model) foot() string {
 	return strings.Join(items, "  ")
 }
 
-// noticeHidden reports whether something else has the place of a notice.
+// noticeHidden reports whether something else takes the place of a notice.
 func (m *model) noticeHidden() bool {
 	switch m.mode {
 	case modeKeys:
@@ -191,7 +192,7 @@ func (m *model) noticeHidden() bool {
 	return true
 }
 
-// longNotice is a notice in lines of its own, if it has no room in the last one.
+// longNotice returns a notice in lines of its own, if the last line has no room for it.
 func (m *model) longNotice() []string {
 	const besideIt = len("? help  ")
 	if d := m.data; besideIt+ansi.StringWidth(m.notice) > d.width {
@@ -200,7 +201,7 @@ func (m *model) longNotice() []string {
 	return nil
 }
 
-// lastWordOfEach leaves of each completion what the operator has yet to see: its last word.
+// lastWordOfEach reduces each completion to the part that is not typed yet: its last word.
 func lastWordOfEach(lines []string) []string {
 	var out []string
 	for _, l := range lines {
@@ -210,13 +211,13 @@ func lastWordOfEach(lines []string) []string {
 	return out
 }
 
-// spinner is a sign that something goes on. It turns by its characters alone.
+// spinner is a sign of activity. Its characters turn.
 func (m *model) spinner() string {
 	const steps = `|/-\`
 	return string(steps[m.spin%len(steps)])
 }
 
-// nameOf says what is checked.
+// nameOf names what is checked.
 func nameOf(peer string) string {
 	if peer == allPeers {
 		return "this gateway and all peers"

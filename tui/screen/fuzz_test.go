@@ -15,10 +15,11 @@ import (
 	"github.com/postern-dev/postern/tui/theme"
 )
 
-// wild makes what a gateway may say up: what types permit, and now and then what they should not.
+// wild generates responses of a gateway: what the types permit, and now and then what they should
+// not.
 type wild struct{ *rand.Rand }
 
-// words are what texts are made of: what means something, and what is meant to do harm.
+// words are parts of texts: meaningful ones and malicious ones.
 var words = []string{
 	"connected", "connecting", "pending", "failed", "unconfirmed", "direct", "relay", "none", "ok", "warning", "error", "unknown", "off",
 	"inbound", "outbound", "exported", "imported", "waiting", "ungranted", "refused", "auth", "apiServer", "gateway", "verdict", "joined", "restart",
@@ -82,7 +83,7 @@ func (w wild) fill(v reflect.Value, deep int) {
 	}
 }
 
-// list makes a list of so many.
+// list makes a list of n elements.
 func (w wild) list(v reflect.Value, n, deep int) {
 	v.Set(reflect.MakeSlice(v.Type(), n, n))
 	for i := range n {
@@ -90,7 +91,8 @@ func (w wild) list(v reflect.Value, n, deep int) {
 	}
 }
 
-// gateway is one that says anything; mostly of a few peers, of none, and seldom of a thousand.
+// gateway fills f with arbitrary responses; mostly with a few peers, or none, and seldom with a
+// thousand.
 func (w wild) gateway(f *fake) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +120,7 @@ func (w wild) gateway(f *fake) {
 	f.refusal = f.err
 }
 
-// anyKey are keys by a byte of a script.
+// anyKey maps a byte of a script to a key.
 var anyKey = func() (keys []tea.KeyMsg) {
 	for _, r := range "123456789jkgG?swbprc+-=:/!lLfznamyhl q門é\u0301\x00 " {
 		keys = append(keys, tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}})
@@ -130,7 +132,7 @@ var anyKey = func() (keys []tea.KeyMsg) {
 	return keys
 }()
 
-// does is what a byte of a script stands for.
+// does returns the message that a byte of a script encodes.
 func (w wild) does(s *stage, b byte) tea.Msg {
 	switch {
 	case int(b) < 2*len(anyKey):
@@ -154,13 +156,13 @@ func (w wild) does(s *stage, b byte) tea.Msg {
 	case b < 240:
 		w.gateway(s.gateway)
 	}
-	// Time passes: mostly a second, and now and then more than anything is kept for.
+	// Time passes: mostly a second, and now and then longer than anything is kept.
 	time.Sleep([]time.Duration{time.Second, time.Second, time.Second, time.Minute, 2 * time.Hour}[w.IntN(5)])
 	s.Update(nil)
 	return tickMsg{}
 }
 
-// FuzzScreen uses the screen as a script says, over gateways that say anything.
+// FuzzScreen uses the screen according to a script, over gateways with arbitrary responses.
 func FuzzScreen(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 4 * walks {
@@ -171,7 +173,7 @@ func FuzzScreen(f *testing.F) {
 		f.Add(r.Uint64(), script)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, script []byte) {
-		synctest.Test(t, func(t *testing.T) { // which fails if anything that was begun in it is left
+		synctest.Test(t, func(t *testing.T) { // which fails if anything that was started in it is left
 			w := wild{rand.New(rand.NewPCG(seed, 1))}
 			s := &stage{T: t, gateway: &fake{}}
 			w.gateway(s.gateway)

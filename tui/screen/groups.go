@@ -13,31 +13,31 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// What peers may be gathered by, besides each of their labels.
+// Groupings of peers, besides by label.
 const (
 	groupNone  = "none"
 	groupState = "state"
 	groupPath  = "path"
-	groupLabel = "label " // and its name
+	groupLabel = "label " // followed by its name
 )
 
-// group are peers that have something in common.
+// group is a group of peers.
 type group struct {
 	title cell.Cell
-	rows  []int // of its peers, in their order
+	rows  []int // of its peers, in order
 	count map[cell.Standing]int
 }
 
-// id is the group's in a list, where peers have keys and names.
+// id identifies the group in a list, where peers have keys and names.
 func (g *group) id() string { return "group " + g.title.Text }
 
 // entry is a line of the list: a peer, or the title of a group.
 type entry struct {
 	row   int    // of the peer, or the group's first
-	group *group // nil of a peer
+	group *group // nil for a peer
 }
 
-// What the list of peers depends on besides, and the widths of its columns.
+// What the list of peers also depends on, and the widths of its columns.
 type (
 	groupedBy struct {
 		grouping string
@@ -49,7 +49,7 @@ type (
 	}
 )
 
-// list brings the list up to date.
+// list updates the list.
 func (o *overview) list(d *data) {
 	if !o.stale(listOf{firstOf(d.status.Peers), d.filter, o.column, o.descending, groupedBy{o.grouping, o.folds}}) {
 		return
@@ -80,8 +80,8 @@ func (o *overview) add(id string, e entry) {
 	o.ids, o.entries = append(o.ids, id), append(o.entries, e)
 }
 
-// groups are those of the rows, in the order of their first ones: what asks for attention comes first
-// among groups as it does among peers. Without grouping they are one without a title.
+// groups returns the groups of the rows, in the order of their first rows: the most urgent come
+// first, as among peers. Without grouping there is one without a title.
 func (o *overview) groups() []*group {
 	var groups []*group
 	byTitle := map[string]*group{}
@@ -93,14 +93,14 @@ func (o *overview) groups() []*group {
 			byTitle[title.Text], groups = g, append(groups, g)
 		}
 		g.rows = append(g.rows, i)
-		if o.grouping != groupState { // which says it
+		if o.grouping != groupState { // its title says it already
 			g.count[cell.StandingOf(p).Counted()]++
 		}
 	}
 	return groups
 }
 
-// titleFor is the title of the group that a peer is in.
+// titleFor returns the title of the group of a peer.
 func (o *overview) titleFor(p *api.PeerStatus) cell.Cell {
 	switch o.grouping {
 	case groupNone:
@@ -119,7 +119,7 @@ func (o *overview) titleFor(p *api.PeerStatus) cell.Cell {
 	return cell.Cell{Text: cell.Printable("no " + name), Style: cell.Quiet}
 }
 
-// measured is the table of all rows, also of those that are not shown: its columns stay where they are.
+// measured returns the table of all rows, even hidden ones, so that columns keep their widths.
 func (o *overview) measured(d *data, compact bool, width int) *cell.Table[*api.PeerStatus] {
 	now := tableMadeOf{width, d.wide, compact}
 	if o.table == nil || o.tableMadeOf != now {
@@ -133,7 +133,7 @@ func (o *overview) measured(d *data, compact bool, width int) *cell.Table[*api.P
 	return o.table
 }
 
-// titleLine is the line of a group's title: how many there are, and how they fare.
+// titleLine returns the line of a group's title: the number of its peers, and their states.
 func (o *overview) titleLine(d *data, g *group, width int) string {
 	sign := "▼ "
 	if o.folded[g.id()] {
@@ -149,7 +149,7 @@ func (o *overview) titleLine(d *data, g *group, width int) string {
 	return line
 }
 
-// selectedGroup is the group whose title is selected; nil where that is a peer.
+// selectedGroup returns the group whose title is selected; nil if it is a peer.
 func (o *overview) selectedGroup(d *data) *group {
 	if i := slices.Index(o.ids, d.peers.id); i >= 0 {
 		return o.entries[i].group
@@ -163,7 +163,7 @@ func (o *overview) fold(g *group) {
 	o.folds++
 }
 
-// order says how the list is ordered, for its title.
+// order names the order of the list, for its title.
 func (o *overview) order() string {
 	if o.grouping == groupNone {
 		return o.column
@@ -185,10 +185,10 @@ func (*overview) groupings(d *data) []string {
 // groupBy implements groupable.
 func (o *overview) groupBy(grouping string) { o.grouping = grouping }
 
-// groupMsg gathers rows in groups.
+// groupMsg groups rows.
 type groupMsg string
 
-// askGroup offers what the view's rows can be grouped by.
+// askGroup offers the view's groupings.
 func (m *model) askGroup() tea.Cmd {
 	offer := chooseMsg{title: "group by what?", does: "group"}
 	all := m.groupings()
@@ -211,7 +211,7 @@ func (m *model) groupings() []string {
 	return nil
 }
 
-// commandGroup takes any label, also one that no peer has yet.
+// commandGroup accepts any label, even one that no peer has yet.
 func (m *model) commandGroup(by string) tea.Cmd {
 	v, ok := m.view().(groupable)
 	if !ok {
@@ -222,7 +222,7 @@ func (m *model) commandGroup(by string) tea.Cmd {
 	case labelled && api.CheckLabel(name, "") != nil, !labelled && !slices.Contains(m.groupings(), by):
 		return m.say("group by state, path, label NAME, or none")
 	}
-	if p := m.data.peer(); p != nil && m.data.leads[m.data.peers.id] != "" { // Its title goes away.
+	if p := m.data.peer(); p != nil && m.data.leads[m.data.peers.id] != "" { // Its title disappears.
 		m.data.peers.choose(peerID(p))
 	}
 	v.groupBy(by)

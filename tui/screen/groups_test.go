@@ -8,7 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 )
 
-// labelled is busy with peers of two regions, and one of none.
+// labelled is busy with peers of two regions, and one without a region.
 func labelled() *fake {
 	f := busy()
 	for i, region := range []string{"eu", "us", "", "eu"} {
@@ -28,7 +28,7 @@ func TestGroups(t *testing.T) {
 	s.press("b").want("1  state", "2  path", "3  none", "4  label region", "5  label tier")
 	s.press("4").want("grouped by label region", "▸ ▼ region=eu · 2 peers: ", "▼ region=us · 1 peer: ", "▼ no region · 1 peer: ", "by region and trouble")
 
-	// Trouble comes first in each group and among them, whatever is selected.
+	// The most urgent come first in each group and among the groups, whatever is selected.
 	var titles []string
 	for _, line := range strings.Split(s.View(), "\n") {
 		if _, after, ok := strings.Cut(line, "▼ "); ok {
@@ -39,7 +39,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("groups are in the order %q, want %q:\n%s", got, want, s.View())
 	}
 
-	// The title stands for the first of its peers, folds, and stays while others come and go.
+	// The title represents the first of its peers, folds, and stays while others come and go.
 	s.want("─ site-with-a-name-of-forty-characters-xyz ✗ failed")
 	s.press("enter").want("▸ ▶ region=eu · 2 peers").wantNot("  site-with-a-na…  ✗ failed")
 	s.press(":").typed("filter failed").press("enter").want("▸ ▶ region=eu · 1 peer: ✗ 1 failed").wantNot("region=us")
@@ -54,7 +54,7 @@ func TestGroups(t *testing.T) {
 	s.press("3").press("b").want("nothing to group here")
 }
 
-// Digits reach nine: beyond, the rest of the labels is to be typed.
+// There are nine digits. Further labels have to be typed.
 func TestManyLabelsCanAllBeGroupedBy(t *testing.T) {
 	f := labelled()
 	for i := range 9 {
@@ -66,7 +66,7 @@ func TestManyLabelsCanAllBeGroupedBy(t *testing.T) {
 	s.typed("x8").press("enter").want("grouped by label x8")
 }
 
-// A picture of many peers costs as much as one of few: the list is made once for a snapshot.
+// A frame of many peers costs as much as one of few: the list is built once per snapshot.
 func TestAPictureOfManyPeersCostsWhatOneOfFewDoes(t *testing.T) {
 	allocations := func(peers int) float64 {
 		f := many(peers)

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// header says whose screen this is, in as many lines as a sixth of the screen has. What
-// matters most comes first: a gateway that is lost, then totals, then the network.
+// header returns the header, in at most a sixth of the screen's lines. The most important comes
+// first: a lost gateway, then totals, then the network.
 func (m *model) header() []string {
 	d := m.data
 	if m.onFleet() {
@@ -53,7 +53,7 @@ func (m *model) header() []string {
 	return lines[:min(len(lines), room)]
 }
 
-// trial says until when a configuration is on trial, and how it stays; empty without one.
+// trial says until when a configuration is on trial, and how to keep it; "" without one.
 func (d *data) trial() string {
 	at := d.status.Gateway.ConfigUndoneAt
 	if at == nil {
@@ -67,11 +67,11 @@ func (d *data) trial() string {
 	return d.paint.Text(cell.Wary, cell.Fit(text, d.width))
 }
 
-// countdown is how long it is until a moment.
+// countdown returns the time until a moment.
 func countdown(at, now time.Time) string { return max(0, at.Sub(now).Round(time.Second)).String() }
 
-// maxHeader bounds the header, in lines. A lost gateway takes the place of the last one,
-// so that what stands below does not move.
+// maxHeader bounds the header, in lines. A lost gateway takes the place of the last one, so that
+// the lines below do not move.
 const maxHeader = 3
 
 func onOneLine(items []string) string {
@@ -105,7 +105,8 @@ func (m *model) banner() string {
 	return d.paint.Text(cell.Bad, cell.Fit(text, d.width))
 }
 
-// totals has the gateway's name and its peers by state; at the right, whether the picture stands still.
+// totals returns the gateway's name and its peers by state; at the right, whether the screen is
+// frozen.
 func (m *model) totals() string {
 	d := m.data
 	still := m.still()
@@ -123,7 +124,7 @@ func (m *model) totals() string {
 	return d.beside(line, still)
 }
 
-// still says that the picture stands still, and why; empty while it moves.
+// still says that the screen is frozen, and why; "" otherwise.
 func (m *model) still() string {
 	d := m.data
 	switch {
@@ -145,7 +146,7 @@ func (d *data) beside(line, word string) string {
 	return cell.Pad(cell.Fit(line, max(0, d.width-ansi.StringWidth(word)-1)), max(0, d.width-ansi.StringWidth(word)-1)) + " " + word
 }
 
-// counted says how many peers there are, and how many of them fare how.
+// counted returns the number of peers, and the number by state.
 func (d *data) counted(peers int, count map[cell.Standing]int, short bool) string {
 	all := fmt.Sprintf("%d peers", peers)
 	if peers == 1 {
@@ -181,7 +182,7 @@ func (m *model) totalsLine(short bool) string {
 	return onOneLine(items)
 }
 
-// badge names the worst that is wrong, of which gateway, and how many other codes there are.
+// badge names the worst fault, its gateway, and the number of other codes.
 func (d *data) badge(short bool) (cell.Cell, bool) {
 	if d.worst.Code == "" {
 		return cell.Cell{}, false
@@ -198,7 +199,7 @@ func (d *data) badge(short bool) (cell.Cell, bool) {
 	return c, true
 }
 
-// traffic is what all peers together receive and send now.
+// traffic returns what all peers together receive and send now.
 func (m *model) traffic() string {
 	return "rx " + cell.Size(m.data.rx) + "/s tx " + cell.Size(m.data.tx) + "/s"
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// everywhere are the keys of the frame.
+// everywhere returns the keys of the frame.
 func (m *model) everywhere() []key.Binding {
 	k := keys()
 	k.view.SetHelp(fmt.Sprintf("1–%d", len(m.views)), "view")
 	return []key.Binding{k.view, k.next, k.previous, k.back, k.filter, k.command, k.sort, k.group, k.wide, k.freeze, k.mouse, k.suspend, k.help, k.quit}
 }
 
-// moves are the keys that every list and text has.
+// moves returns the keys of all lists and texts.
 func moves() []key.Binding {
 	k := keys()
 	return []key.Binding{k.up, k.down, k.first, k.last, k.pageUp, k.pageDown}
 }
 
-// hints are the keys worth naming at the foot: the view's own, then the most useful of
-// the frame.
+// hints returns the keys to name at the foot: the view's own, then the most useful of the frame.
 func (m *model) hints() []key.Binding {
 	k := keys()
 	if m.mode == modeHelp {
@@ -46,14 +45,14 @@ func (m *model) hints() []key.Binding {
 	return append(hints, k.wide, k.quit)
 }
 
-// helpSheet is made from the bindings, so that it cannot name a key that is none.
+// helpSheet is generated from the bindings, so that it cannot name a wrong key.
 func (m *model) helpSheet(width, height int) string {
 	lines := m.helpLines(width)
 	m.helpTop = min(m.helpTop, max(0, len(lines)-height))
 	return strings.Join(exactly(lines[max(0, m.helpTop):], width, height), "\n")
 }
 
-// halves is the width from which the groups of the help sheet stand in two columns.
+// halves is the width from which the help sheet has two columns.
 const halves = 100
 
 func (m *model) helpLines(width int) []string {
@@ -109,7 +108,7 @@ func (m *model) helpLines(width int) []string {
 	return beside(m.data, [][]string{exactly(left, width, height(n)), exactly(right, width, height(n))}, []int{width, width})
 }
 
-// joined sets groups of lines below each other, an empty line between them.
+// joined puts groups of lines below each other, with an empty line between them.
 func joined(groups [][]string) []string {
 	var lines []string
 	for i, g := range groups {
@@ -143,7 +142,7 @@ func helpOf(bindings []key.Binding) [][2]string {
 	return out
 }
 
-// inFlow sets entries behind a title, one after the other.
+// inFlow puts entries after a title, one after the other.
 func inFlow(title string, entries [][2]string, width int, p cell.Paint) []string {
 	indent := strings.Repeat(" ", ansi.StringWidth(title))
 	var lines []string
@@ -158,7 +157,7 @@ func inFlow(title string, entries [][2]string, width int, p cell.Paint) []string
 	return append(lines, line)
 }
 
-// inColumns sets entries side by side as far as there is room.
+// inColumns puts entries side by side if there is room.
 func inColumns(entries [][2]string, width int, p cell.Paint) []string {
 	first, second := 0, 0
 	for _, e := range entries {

@@ -2,7 +2,7 @@ package screen
 
 import "github.com/charmbracelet/bubbles/key"
 
-// keyMap has every key of the screen. The help sheet and the footer are made from it.
+// keyMap contains every key of the screen. The help sheet and the footer are generated from it.
 type keyMap struct {
 	quit, help, back, filter, command      key.Binding
 	up, down, first, last                  key.Binding

@@ -11,11 +11,11 @@ import (
 // maxLine bounds what is typed or pasted, in characters: a ticket has some hundreds.
 const maxLine = 4000
 
-// line is a text being typed. It is no widget of a library, since those read the
-// clipboard by running programs.
+// line is a text being typed. Libraries' widgets are not used because they read the clipboard by
+// running programs.
 type line struct {
 	runes []rune
-	at    int // before which of them the cursor stands
+	at    int // the cursor is before this one
 }
 
 // set replaces the line, as if the text were typed.
@@ -62,7 +62,7 @@ func (l *line) key(msg tea.KeyMsg) {
 	}
 }
 
-// insert puts what can be shown before the cursor.
+// insert inserts printable characters before the cursor.
 func (l *line) insert(runes []rune) {
 	for _, r := range runes {
 		if len(l.runes) < maxLine && foreign.Shown(r) {

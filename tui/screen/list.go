@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// listing has the rows of a view as they were picked and sorted last. Of thousands that takes longer than all the
-// rest of a picture, so they are made again only when something changes that they depend on.
+// listing holds the rows of a view as last filtered and sorted. With thousands of rows that takes
+// longer than the rest of a frame, so it is only done when something changes that they depend on.
 type listing[T any] struct {
 	of   listOf
 	rows []T
@@ -18,16 +18,16 @@ type listing[T any] struct {
 
 // listOf is what a list depends on.
 type listOf struct {
-	// source points to the first of what the rows are made of, in a snapshot or report: these are replaced
-	// and never changed.
+	// source points to the first element of the snapshot or report that the rows come from. Those
+	// are replaced and never changed.
 	source     any
 	filter     filter
 	column     string
 	descending bool
-	more       any // that only this view has
+	more       any // specific to this view
 }
 
-// stale reports whether the list is to be made again, and empties it then.
+// stale reports whether the list must be rebuilt, and empties it then.
 func (l *listing[T]) stale(of listOf) bool {
 	if l.of == of {
 		return false
@@ -36,7 +36,7 @@ func (l *listing[T]) stale(of listOf) bool {
 	return true
 }
 
-// firstOf points to the first of a list; nil of an empty one.
+// firstOf returns a pointer to the first of a list; nil if it is empty.
 func firstOf[S any](list []S) *S {
 	if len(list) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func firstOf[S any](list []S) *S {
 	return &list[0]
 }
 
-// marked puts a row behind the sign of the selection.
+// marked puts a row after the sign of the selection.
 func marked(row string, selected bool, width int, p cell.Paint) string {
 	if !selected {
 		return cell.Fit("  "+row, width)
@@ -52,14 +52,14 @@ func marked(row string, selected bool, width int, p cell.Paint) string {
 	return p.Text(cell.Selected, cell.Pad("▸ "+row, width))
 }
 
-// unmarked is the width that a row has behind the sign.
+// unmarked is the width of a row after the sign.
 func unmarked(width int) int { return max(1, width-2) }
 
-// wheel is how many rows a mouse's wheel moves.
+// wheel is how many rows the mouse wheel moves.
 const wheel = 3
 
-// mouse moves the selection by the wheel, or to the row that was clicked; top is the
-// line of the view at which the list begins. It reports whether the event was for it.
+// mouse moves the selection by the wheel, or to the clicked row. top is the line of the view at
+// which the list begins. It reports whether it handled the event.
 func (c *cursor) mouse(msg tea.MouseMsg, ids []string, top int) bool {
 	switch {
 	case msg.Button == tea.MouseButtonWheelUp:
@@ -82,19 +82,19 @@ func (c *cursor) mouse(msg tea.MouseMsg, ids []string, top int) bool {
 // scroller shows a part of a text that is longer than the screen.
 type scroller struct{ top, page int }
 
-// draw gives the lines from the top, exactly height of them.
+// draw returns exactly height lines from the top.
 func (s *scroller) draw(lines []string, width, height int) string {
 	s.page = height
 	s.top = max(0, min(s.top, len(lines)-height))
 	return strings.Join(exactly(lines[s.top:], width, height), "\n")
 }
 
-// update scrolls and reports whether the message was for it.
+// update scrolls and reports whether it handled the message.
 func (s *scroller) update(msg tea.Msg) bool {
 	switch msg := msg.(type) {
 	case tea.KeyMsg:
 		step, ok := stepOf(msg, s.page)
-		s.top = max(0, min(s.top+step, far)) // draw finds the end
+		s.top = max(0, min(s.top+step, far)) // draw limits it to the end
 		return ok
 	case tea.MouseMsg:
 		switch msg.Button {

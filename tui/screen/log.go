@@ -18,19 +18,19 @@ const titleLog = "Log"
 
 // logTail shows the gateway's recent log, the newest record last.
 type logTail struct {
-	level slog.Level // the least that is shown
-	// still keeps the records in place instead of following the newest, from top on,
-	// which is a record's Seq.
+	level slog.Level // the minimum shown
+	// still keeps the records in place instead of following the newest, from top on, which is a
+	// record's Seq.
 	still bool
 	top   uint64
-	// cut shows each record on one line; else they are wrapped.
+	// cut shows each record on one line; otherwise they are wrapped.
 	cut  bool
 	page int // lines for records
 }
 
 func newLog() *logTail { return &logTail{level: slog.LevelInfo} }
 
-// logKeys are the keys of this view alone.
+// logKeys are the keys of this view.
 type logKeys struct{ less, more, follow, wrap key.Binding }
 
 func keysOfLog() logKeys {
@@ -52,7 +52,7 @@ func (*logTail) bindings() []key.Binding {
 	return []key.Binding{k.less, k.more, k.follow, k.wrap}
 }
 
-// levels from all records to the worst ones.
+// levels returns the levels, from all records to the worst ones.
 func levels() []slog.Level {
 	return []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 }
@@ -90,7 +90,7 @@ func (v *logTail) update(msg tea.Msg, d *data) tea.Cmd {
 	return nil
 }
 
-// scroll moves by records. Who scrolls past the newest follows again.
+// scroll moves by records. Scrolling past the newest follows again.
 func (v *logTail) scroll(d *data, step int) {
 	shown := v.shown(d)
 	at := v.first(d, shown) + step
@@ -101,7 +101,7 @@ func (v *logTail) scroll(d *data, step int) {
 	v.still, v.top = true, d.log[shown[max(0, at)]].Seq
 }
 
-// hold stops where the view is.
+// hold stops following.
 func (v *logTail) hold(d *data) {
 	shown := v.shown(d)
 	v.still = false
@@ -110,7 +110,7 @@ func (v *logTail) hold(d *data) {
 	}
 }
 
-// shown are the indexes of the records that are severe enough and that the filter picks.
+// shown returns the indexes of the records that are severe enough and match the filter.
 func (v *logTail) shown(d *data) []int {
 	var out []int
 	for i := range d.log {
@@ -132,7 +132,7 @@ func (v *logTail) shown(d *data) []int {
 	return out
 }
 
-// levelOf reads a record's level; what is none counts as information.
+// levelOf parses a record's level; invalid ones count as information.
 func levelOf(r *api.LogRecord) slog.Level {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(r.Level)); err != nil {
@@ -141,7 +141,7 @@ func levelOf(r *api.LogRecord) slog.Level {
 	return l
 }
 
-// first is the place in shown of the first record on the screen.
+// first returns the index in shown of the first record on the screen.
 func (v *logTail) first(d *data, shown []int) int {
 	last := v.lastPage(d, shown, d.width)
 	if !v.still {
@@ -153,7 +153,7 @@ func (v *logTail) first(d *data, shown []int) int {
 	return min(at, last)
 }
 
-// lastPage is the place from which on the rest fills a page.
+// lastPage returns the index from which the rest fills a page.
 func (v *logTail) lastPage(d *data, shown []int, width int) int {
 	lines := 0
 	for i := len(shown) - 1; i >= 0; i-- {
@@ -191,8 +191,8 @@ func (v *logTail) draw(d *data, width, height int) string {
 // maxAlarms is how many alarms are shown above the records.
 const maxAlarms = 3
 
-// alarms are those that were raised last, each on a line; those that an operator has to look at
-// keep their lines from mere warnings, which others can cause at will. Their records may be gone.
+// alarms returns the most recently raised ones, each on a line. Those that an operator has to look
+// at come before mere warnings, which others can cause at will. Their records may be gone.
 func (v *logTail) alarms(d *data, width int) []string {
 	ranked := slices.Clone(d.alarms)
 	slices.SortStableFunc(ranked, func(a, b api.Alarm) int {
@@ -243,7 +243,7 @@ func (v *logTail) summary(d *data, shown int) string {
 	return onOneLine([]string{d.paint.Text(cell.Strong, count), level, follow})
 }
 
-// nothing says why there is nothing to see.
+// nothing says why there is nothing to show.
 func (v *logTail) nothing(d *data) string {
 	switch {
 	case len(d.log) == 0:
@@ -280,7 +280,7 @@ func (v *logTail) lines(d *data, r *api.LogRecord, width int) []string {
 	return lines
 }
 
-// levelCell is a level's sign and word, all of one width.
+// levelCell returns a level's sign and word, all of one width.
 func levelCell(r *api.LogRecord) cell.Cell {
 	switch l := levelOf(r); {
 	case l >= slog.LevelError:

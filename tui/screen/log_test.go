@@ -44,7 +44,7 @@ func TestPicturesOfTheLog(t *testing.T) {
 	everySize(t, "log-still", logged, "L", "k", "k", "k", "z", "w")
 }
 
-// records are the numbers of the records on the screen, the first and the last.
+// records returns the numbers of the first and the last record on the screen.
 func records(s *stage) (first, last string) {
 	for line := range strings.Lines(ansi.Strip(s.View())) {
 		if _, rest, ok := strings.Cut(line, " record "); ok {
@@ -176,7 +176,7 @@ func TestValuesOfTheLogAreQuoted(t *testing.T) {
 	}
 }
 
-// Warnings that a neighbour or a peer causes at no cost do not push the alarm about a stolen
+// Warnings that a neighbour or a peer can cause at no cost do not push the alarm about a stolen
 // ticket off the screen.
 func TestCheapWarningsDoNotHideATicketAlarm(t *testing.T) {
 	f := chatty(100)

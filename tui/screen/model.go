@@ -14,13 +14,13 @@ import (
 // noticeFor is how long a notice stays at the foot of the screen.
 const noticeFor = 5 * time.Second
 
-// spinInterval is between two steps of the sign that something runs.
+// spinInterval is the interval of the spinner.
 const spinInterval = 200 * time.Millisecond
 
-// spinMsg turns the sign of a running check.
+// spinMsg turns the spinner of a running check.
 type spinMsg struct{}
 
-// mode is what typed characters mean.
+// mode is the meaning of typed characters.
 type mode int
 
 const (
@@ -28,16 +28,16 @@ const (
 	modeFilter
 	modeCommand
 	modeHelp
-	modeChoose  // one of several
+	modeChoose  // one of several choices
 	modeConfirm // a change
 )
 
-// model is the program's state: the data and the frame around the views. Only the
-// program's goroutine touches it.
+// model is the program's state: the data and the frame around the views. Only the program's
+// goroutine uses it.
 type model struct {
 	sources []NamedSource
-	source  int // the one of sources that is shown
-	// gateways are what is known of each of them, and data is that of the one that is shown.
+	source  int // index of the shown one
+	// gateways are what is known of each of them, and data is that of the shown one.
 	gateways []*data
 	data     *data
 	actions  []Action
@@ -47,15 +47,15 @@ type model struct {
 	noteText  func() string
 	now       func() time.Time
 	tasks     *tasks
-	// out takes what is no part of the picture: the clipboard's content.
+	// out receives what is not part of the frame: the clipboard's content.
 	out io.Writer
 
-	// checkFirst: the peer that is selected first has yet to be checked.
+	// checkFirst: the first selected peer has yet to be checked.
 	checkFirst bool
 
 	views []view
-	at    int   // the view that is shown
-	trail []int // those that esc leads back to, the last one first to go
+	at    int   // the shown view
+	trail []int // views that esc returns to, the next one last
 
 	blurred   bool
 	spin      int
@@ -66,13 +66,13 @@ type model struct {
 	oldFilter filter
 	offer     chooseMsg
 	proposal  *proposal
-	// proposalCut: the last picture had no room for all of it.
+	// proposalCut: the last frame had no room for all of it.
 	proposalCut bool
 
 	notice      string
 	noticeUntil time.Time
 
-	// Where the last picture has the view and the tabs, for the mouse.
+	// The position of the view and the tabs in the last frame, for the mouse.
 	viewTop, viewHeight, tabTop int
 	tabs                        []span
 }
@@ -114,7 +114,7 @@ func (m *model) Init() tea.Cmd {
 	return tea.Batch(m.poll(), m.tasks.after(interval, tickMsg{}))
 }
 
-// paused reports that the picture stands still, by wish or because nobody looks.
+// paused reports that the screen is frozen or out of focus.
 func (m *model) paused() bool { return m.data.frozen || m.blurred }
 
 // Update implements tea.Model.
@@ -191,7 +191,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case tea.MouseMsg:
 		return m.moused(msg)
 	case tea.KeyMsg:
-		if m.blurred { // Who types looks, whatever the terminal says.
+		if m.blurred { // A user who types looks at it, whatever the terminal reports.
 			m.blurred = false
 			m.data.now = m.now()
 			return tea.Batch(m.pressed(msg), m.poll())
@@ -201,24 +201,24 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// say puts a notice at the foot of the screen for a while.
+// say shows a notice at the foot of the screen for a while.
 func (m *model) say(text string) tea.Cmd {
 	m.notice, m.noticeUntil = text, m.now().Add(noticeFor)
 	return nil
 }
 
-// open shows the view of this title; esc leads back.
+// open shows the view of this title; esc returns.
 func (m *model) open(title string) {
 	for i, v := range m.views {
 		if v.title() == title && i != m.at {
 			m.trail = append(m.trail, m.at)
 			m.at = i
-			m.data.checksAt = time.Time{} // What is looked at now is to be new.
+			m.data.checksAt = time.Time{} // Fetch fresh results now.
 		}
 	}
 }
 
-// show changes the view by number or tab; there is no way back but the same.
+// show changes the view by number or tab, without a way back by esc.
 func (m *model) show(i int) {
 	n := len(m.views)
 	m.at, m.trail = (i%n+n)%n, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/tui/past"
 )
 
-// shows reports whether the picture has a text.
+// shows reports whether the frame contains a text.
 func (s *stage) shows(text string) bool { return strings.Contains(s.View(), text) }
 
 func (s *stage) want(texts ...string) *stage {
@@ -44,7 +44,7 @@ func (s *stage) wantNot(texts ...string) {
 func TestTheSelectionIsAPeerAndNotARow(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("j")
 	s.want("▸ hub")
-	// A peer that comes before all others, and one that goes.
+	// A peer appears before all others, and another disappears.
 	s.gateway.status.Peers = append(s.gateway.status.Peers[1:], api.PeerStatus{Name: "aaa", PublicKey: "aaa-key", State: api.StateConnected})
 	s.pass(time.Second).want("▸ hub", "aaa")
 	s.press("s").want("▸ hub", "sorted by peer")
@@ -53,7 +53,7 @@ func TestTheSelectionIsAPeerAndNotARow(t *testing.T) {
 	s.wantNot("hub")
 	s.press("enter").want("/cloud")
 	s.press("esc").want("▸ hub")
-	s.press("/").typed("cloud").press("enter", "j", "esc").want("▸ hub") // j had nowhere to go
+	s.press("/").typed("cloud").press("enter", "j", "esc").want("▸ hub") // j could not move
 	s.press("2").want("hub  ◌ connecting")
 }
 
@@ -396,8 +396,7 @@ func TestACommandNeverTakesWhatCannotBeShown(t *testing.T) {
 	}
 }
 
-// A gateway that was started again numbers its log again: what it has said since is shown,
-// few as the records may be.
+// A restarted gateway numbers its log anew: its new records are shown, even if they are few.
 func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("6")
 	last := s.data.lastLogged()
@@ -409,8 +408,8 @@ func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 	s.pass(2 * time.Second).want("gateway is up again")
 }
 
-// Pasted into a shell, a text with backquotes runs what is between them. What may be meant for the
-// other side is never copied unasked.
+// Pasted into a shell, a text with backquotes runs what is between them. What may be for the other
+// side is never copied without asking.
 func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 	v := api.Steps{{Text: "at cloud let it in (`nft zero`)", Command: "nft one"}, {Text: "let it out here", Command: "nft two", Or: true}, {Text: "again", Command: "nft one"}}
 	got, ok := copyFix(v, "cloud").(chooseMsg)
@@ -426,7 +425,8 @@ func TestOnlyWhatIsToBeTypedHereIsCopiedAsACommand(t *testing.T) {
 	}
 }
 
-// What is copied is what the screen says to do first, whatever found it: a state, the gateway itself, or the path.
+// The copied fix is the first one on the screen, whatever it is about: a state, the gateway itself,
+// or the path.
 func TestTheFixThatIsShownIsCopied(t *testing.T) {
 	own := api.Check{Name: "ticket", Direction: api.DirectionOwn, Verdict: api.Verdict{
 		Verdict: api.Warning, Code: "PST0210", Cause: "the ticket was tried by a second key", Steps: api.Steps{{Text: "make another", Command: "postern invite", Here: true}}}}
@@ -516,8 +516,8 @@ func TestThePeerInTroubleIsCheckedFirst(t *testing.T) {
 	}
 }
 
-// A screen that is open for days takes no more memory than one that is open for hours, whoever comes and
-// goes, and whatever is looked at.
+// A screen that is open for days needs no more memory than one that is open for hours, whatever
+// changes and is shown.
 func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
 	const step, long = 30 * time.Second, 2 * time.Hour
 	s, r := play(t, many(60), 80, 24, true), rand.New(rand.NewPCG(1, 2))
@@ -545,7 +545,7 @@ func TestAScreenStaysAsLargeAsItIs(t *testing.T) {
 	size := func() int {
 		s.press("esc", "1")
 		runtime.GC()
-		runtime.GC() // what pools hold is freed by the second
+		runtime.GC() // the second run frees what pools hold
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)

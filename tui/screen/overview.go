@@ -18,20 +18,20 @@ import (
 
 const titleOverview = "Overview"
 
-// overview has a row for each peer, and what troubles the selected one: below them, or beside them
-// where there is room for more of it.
+// overview has a row for each peer, and the problems of the selected one: below them, or beside
+// them if there is room.
 type overview struct {
 	sorting
 	listing[*api.PeerStatus]
-	// entries are the lines that are shown of the rows, and table has their columns.
+	// entries are the lines shown for the rows, and table has their columns.
 	entries     []entry
 	table       *cell.Table[*api.PeerStatus]
 	tableMadeOf tableMadeOf
-	// grouping is what peers are gathered by, and folded are the groups whose peers are not shown.
+	// grouping is the current grouping, and folded are the groups whose peers are hidden.
 	grouping string
 	folded   map[string]bool
-	folds    int // how often that changed
-	// top is the line at which they began, and width how wide they were.
+	folds    int // counts changes of folded
+	// top is the line at which they began, and width their width.
 	top, width int
 }
 
@@ -43,7 +43,7 @@ func newOverview() *overview {
 	}, grouping: groupNone, folded: map[string]bool{}}
 }
 
-// sortTrouble has first what asks for attention.
+// sortTrouble puts the most urgent first.
 const sortTrouble = "trouble"
 
 func (*overview) title() string { return titleOverview }
@@ -53,7 +53,7 @@ func (*overview) bindings() []key.Binding {
 	return []key.Binding{describe(k.enter, "open peer"), describe(k.probe, "check peer now"), k.act, describe(k.copy, "copy its fix")}
 }
 
-// describe gives a binding the meaning that it has in one view.
+// describe sets a binding's meaning in one view.
 func describe(b key.Binding, does string) key.Binding {
 	b.SetHelp(b.Help().Key, does)
 	return b
@@ -78,7 +78,7 @@ func (o *overview) update(msg tea.Msg, d *data) tea.Cmd {
 	return nil
 }
 
-// peerKey does what keys do with the selected peer.
+// peerKey handles keys for the selected peer.
 func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	k := keys()
 	p := d.peer()
@@ -96,7 +96,8 @@ func peerKey(msg tea.KeyMsg, d *data) tea.Cmd {
 	return nil
 }
 
-// peerTexts are what a peer can be found by: all that identifies it, how it fares, and what is wrong.
+// peerTexts returns the texts by which a peer can be found: what identifies it, its state, and its
+// problems.
 func peerTexts(p *api.PeerStatus) []string {
 	texts := []string{p.Name, string(p.Shown()), cell.PeerState(p).Text, p.Path.Kind, p.Path.Remote, p.Address, p.Reason, p.PublicKey, p.ApprovalFingerprint, p.Version, cell.Labels(p)}
 	out, in := &p.Reachability.Outbound, &p.Reachability.Inbound
@@ -150,10 +151,10 @@ func (o *overview) draw(d *data, width, height int) string {
 	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
 }
 
-// legend says what the arrows of verdicts are, and letters that of compact ones.
+// legend explains the arrows of verdicts, and letters those of compact ones.
 const legend, letters = "→ what we use there  ← what the peer uses here", "apg: auth, API, gateway  → we use it  ← peer uses it"
 
-// lines are the titles and so many rows; compact ones have the verdicts as signs. A legend is
+// lines returns the titles and height rows; compact ones show the verdicts as signs. A legend is
 // below the last if there is room.
 func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	o.width = width
@@ -191,7 +192,7 @@ func (o *overview) lines(d *data, compact bool, width, height int) []string {
 	return lines
 }
 
-// nobody says why there is no peer to see.
+// nobody says why there are no peers to show.
 func (d *data) nobody() string {
 	if len(d.status.Peers) > 0 {
 		return "the filter picks no peer; esc clears it"
@@ -200,7 +201,7 @@ func (d *data) nobody() string {
 }
 
 // trouble says at the foot of the view how the selected peer is reached, what fails, why, and what
-// to do: in the room that the rows leave, or in half of the view.
+// to do: in the room below the rows, or in half of the view.
 func (o *overview) trouble(d *data, width, height int) []string {
 	room := max(height-1-len(o.ids), height/2) - 1
 	p := d.peer()
@@ -212,13 +213,13 @@ func (o *overview) trouble(d *data, width, height int) []string {
 	return append([]string{o.position(d, width)}, cutTo(d, lines, width, room)...)
 }
 
-// position is a line that says which of the peers is selected, and how they are ordered.
+// position returns a line that says which of the peers is selected, and their order.
 func (o *overview) position(d *data, width int) string {
 	return d.rule(fmt.Sprintf("%s %d of %d, by %s", d.paint.Text(cell.Strong, "peers"), o.entries[d.peers.at].row+1, len(o.rows), o.order()), width)
 }
 
-// layout takes short words for verdicts where that saves a column, and short names where
-// that saves a verdict.
+// layout uses short words for verdicts if that saves a column, and short names if that saves a
+// verdict.
 func (o *overview) layout(d *data, width int) *cell.Table[*api.PeerStatus] {
 	try := func(as wording, maxName int) *cell.Table[*api.PeerStatus] {
 		return cell.Layout(o.titled(overviewColumns(d, as, maxName)), o.rows, width)
@@ -242,7 +243,7 @@ func (o *overview) layout(d *data, width int) *cell.Table[*api.PeerStatus] {
 // lastVerdict is the title of the verdict that is dropped first.
 const lastVerdict = "←GW"
 
-// titled marks the title of the column that rows are sorted by.
+// titled marks the title of the sort column.
 func (o *overview) titled(columns []cell.Column[*api.PeerStatus]) []cell.Column[*api.PeerStatus] {
 	sign := "▲"
 	if o.descending {
@@ -256,8 +257,8 @@ func (o *overview) titled(columns []cell.Column[*api.PeerStatus]) []cell.Column[
 	return columns
 }
 
-// longName is how much of a name is shown at most, in cells, and shortName how much where
-// a verdict would have no room: with it they, state and path nearly fit a terminal of 80.
+// longName is the maximum width of a name, in cells, and shortName the one if a verdict would have
+// no room: with it names, state and path nearly fit a terminal of 80.
 const (
 	longName  = 24
 	shortName = 16
@@ -269,8 +270,8 @@ const (
 	sparkWindow = 20 * time.Second
 )
 
-// trailCells, stripCells and courseCells are the sizes of what is drawn of the last hour: of the state and path,
-// of each verdict, and of the round trip. trailSigns is the first where verdicts are signs.
+// trailCells, stripCells and courseCells are the widths of the last hour of the state and path, of
+// each verdict, and of the round trip. trailSigns is the first if verdicts are signs.
 const (
 	titleHour   = "LAST HOUR"
 	titleSigns  = "→apg ←apg"
@@ -280,17 +281,17 @@ const (
 	courseCells = 10
 )
 
-// wording is how the verdicts of now are written in the list.
+// wording is how current verdicts are written in the list.
 type wording int
 
 const (
 	inWords      wording = iota
-	inShortWords         // of four letters at most
+	inShortWords         // of at most four letters
 	inSigns              // all in one column, which leaves room for the last hour
 )
 
-// overviewColumns lists the columns from left to right. An arrow to the right is what
-// this gateway finds at the peer, one to the left what the peer reports of this gateway.
+// overviewColumns returns the columns from left to right. An arrow to the right marks what this
+// gateway finds at the peer, one to the left what the peer reports about this gateway.
 func overviewColumns(d *data, as wording, maxName int) []cell.Column[*api.PeerStatus] {
 	type peer = *api.PeerStatus
 	type column = cell.Column[peer]
@@ -350,7 +351,7 @@ func overviewColumns(d *data, as wording, maxName int) []cell.Column[*api.PeerSt
 	}...)
 }
 
-// shortened is a verdict's word in four letters at most, or in two words.
+// shortened returns a verdict's word with at most four letters, or in two words.
 func shortened(text string) string {
 	switch text {
 	case "! warning":
@@ -363,7 +364,7 @@ func shortened(text string) string {
 	return text
 }
 
-// spark draws a peer's traffic in both directions, scaled to its own highest.
+// spark draws a peer's traffic in both directions, scaled to its maximum.
 func spark(d *data, p *api.PeerStatus) string {
 	samples := d.samples(peerID(p), d.now.Add(-sparkWindow-interval))
 	points := func(yield func(int64, float64) bool) {

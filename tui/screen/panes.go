@@ -13,20 +13,20 @@ import (
 	"github.com/postern-dev/postern/tui/past"
 )
 
-// pane is a part of the screen about one peer. It draws itself into the room that it gets.
+// pane is a part of the screen about one peer. It draws itself into a given room.
 type pane struct {
 	title func(d *data, p *api.PeerStatus) string
-	// draw gives lines of at most width cells. Of a pane that fills its room there are exactly
-	// height, of another as many as there is to say.
+	// draw returns lines of at most width cells: exactly height for a pane that fills its room,
+	// otherwise as many as needed.
 	draw  func(d *data, p *api.PeerStatus, width, height int) []string
 	fills bool
 }
 
-// leastFilled is the height below which a pane that fills its room is left out: a chart with its
-// axes and figures needs so much.
+// leastFilled is the height below which a pane that fills its room is omitted: the minimum for a
+// chart with axes and figures.
 const leastFilled = 9
 
-// The panes that there are. Where the screen is small, they stand on views of their own.
+// The panes. On a small screen they are in views of their own.
 var (
 	paneWay = pane{title: func(d *data, p *api.PeerStatus) string {
 		return d.paint.Text(cell.Strong, cell.Printable(p.Name)) + " " + d.paint.Cell(cell.PeerState(p))
@@ -54,16 +54,18 @@ var (
 	}}
 )
 
-// From these sizes of the view on, the Overview has panes about the selected peer beside the list of peers, in one column
-// or in two. The wide table has none.
+// From these widths, the Overview has panes about the selected peer beside the list, in one column
+// or two. The wide table has none.
 const (
 	twoColumns, threeColumns = 110, 180
 	columnsHeight            = 24
-	// peersShare is the list's share of the width in percent, and lesserShare that beside two columns.
+	// peersShare is the list's share of the width in percent, and lesserShare its share beside two
+	// columns.
 	peersShare, lesserShare = 55, 53
 )
 
-// panes draws the list of peers at the left, above traffic, and panes about the selected peer at the right.
+// panes draws the list of peers at the left, above traffic, and panes about the selected peer at
+// the right.
 func (o *overview) panes(d *data, width, height int) []string {
 	peers := width * peersShare / 100
 	widths := []int{peers, width - peers - besideGap}
@@ -76,7 +78,7 @@ func (o *overview) panes(d *data, width, height int) []string {
 		widths = []int{peers, rest - rest*9/20, rest * 9 / 20}
 		below, panes = paneAllTraffic, [][]pane{panes[0], {paneThroughput, paneEvents, paneCandidates, paneHistory, paneConnections, paneListeners}}
 	}
-	if p := d.peer(); tall(d, p, panes[0][:3], widths[1]) > height { // What to do, and what was, comes before how much is sent.
+	if p := d.peer(); tall(d, p, panes[0][:3], widths[1]) > height { // The fix and the history are more important than traffic.
 		below, panes[0] = paneWay, panes[0][1:]
 		room = max(1, room-tall(d, p, []pane{below}, widths[0]))
 	}
@@ -93,12 +95,12 @@ func titled(title string) func(*data, *api.PeerStatus) string {
 	return func(d *data, _ *api.PeerStatus) string { return d.paint.Text(cell.Strong, title) }
 }
 
-// way is the way to a peer by what is known now.
+// way returns the path to a peer as currently known.
 func (d *data) way(p *api.PeerStatus) way.Way {
 	return way.Of(&d.status, p, d.report.Checks, d.imported.of(p.Name))
 }
 
-// lines are what ways are drawn with.
+// lines returns the characters for paths.
 func (d *data) lines() cell.Lines {
 	if d.graph == graphASCII {
 		return cell.ASCIILines
@@ -106,7 +108,7 @@ func (d *data) lines() cell.Lines {
 	return cell.BoxLines
 }
 
-// pastLines are what strips of the past are drawn with.
+// pastLines returns the glyphs for strips.
 func (d *data) pastLines() cell.PastLines {
 	if d.graph == graphASCII {
 		return cell.ASCIIPast
@@ -114,8 +116,8 @@ func (d *data) pastLines() cell.PastLines {
 	return cell.BoxPast
 }
 
-// stack draws panes below each other, each under its title, in exactly so many lines. Those that
-// fill what they get share what the others leave; one without anything to say is left out.
+// stack draws panes below each other, each under its title, in exactly height lines. Those that
+// fill their room share what the others leave. Empty ones are omitted.
 func stack(d *data, p *api.PeerStatus, panes []pane, width, height int) []string {
 	bodies := make([][]string, len(panes))
 	room, filling := height, 0
@@ -147,7 +149,7 @@ func stack(d *data, p *api.PeerStatus, panes []pane, width, height int) []string
 	return exactly(lines, width, height)
 }
 
-// tall is how many lines panes that do not fill their room take in all, with their titles.
+// tall returns the total height of panes that do not fill their room, with their titles.
 func tall(d *data, p *api.PeerStatus, panes []pane, width int) int {
 	n := 0
 	for _, part := range panes {
@@ -158,7 +160,7 @@ func tall(d *data, p *api.PeerStatus, panes []pane, width int) int {
 	return n
 }
 
-// cutTo shortens a text to a height, and says that there is more of it.
+// cutTo cuts a text to a height, and says that there is more.
 func cutTo(d *data, lines []string, width, height int) []string {
 	if height <= 0 {
 		return nil
@@ -171,14 +173,14 @@ func cutTo(d *data, lines []string, width, height int) []string {
 	return lines
 }
 
-// rule is the line that a pane begins with.
+// rule returns the first line of a pane.
 func (d *data) rule(title string, width int) string {
 	line := d.line()
 	begin := d.paint.Text(cell.Quiet, line) + " " + title + " "
 	return cell.Fit(begin+d.paint.Text(cell.Quiet, strings.Repeat(line, max(0, width-ansi.StringWidth(begin)))), width)
 }
 
-// line is a piece of a line across the screen.
+// line returns a piece of a horizontal line.
 func (d *data) line() string {
 	if d.graph == graphASCII {
 		return "-"
@@ -186,7 +188,7 @@ func (d *data) line() string {
 	return "─"
 }
 
-// beside sets columns side by side, each filled up to its width.
+// beside puts columns side by side, each padded to its width.
 func beside(d *data, columns [][]string, widths []int) []string {
 	bar := "│"
 	if d.graph == graphASCII {
@@ -209,15 +211,16 @@ func beside(d *data, columns [][]string, widths []int) []string {
 	return lines
 }
 
-// besideGap is what the bar between two columns takes.
+// besideGap is the width of the bar between two columns.
 const besideGap = 3
 
-// findingLines are what is wrong.
+// findingLines draws what is wrong with a peer.
 func findingLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	return drawn(d, d.wrong(p), width)
 }
 
-// wrong is all that is wrong with a peer, in the order in which to fix it; of one that works, that nothing is.
+// wrong returns all problems of a peer in the order in which to fix them, or that there are none if
+// it works.
 func (d *data) wrong(p *api.PeerStatus) []cell.Finding {
 	w := d.way(p)
 	wrong := cell.Wrong(&w, append(cell.Findings(p), cell.ProblemFindings(d.status.Problems, p.Name)...))
@@ -227,7 +230,7 @@ func (d *data) wrong(p *api.PeerStatus) []cell.Finding {
 	return wrong
 }
 
-// fix is what the screen says to do first of a peer; without Steps, nothing.
+// fix returns the first fix to do for a peer; without Steps there is none.
 func (d *data) fix(p *api.PeerStatus) cell.Finding {
 	wrong := d.wrong(p)
 	if i := slices.IndexFunc(wrong, func(f cell.Finding) bool { return len(f.Steps) > 0 }); i >= 0 {
@@ -236,7 +239,7 @@ func (d *data) fix(p *api.PeerStatus) cell.Finding {
 	return cell.Finding{}
 }
 
-// drawn are findings below each other.
+// drawn draws findings below each other.
 func drawn(d *data, findings []cell.Finding, width int) []string {
 	var lines []string
 	for _, f := range findings {
@@ -245,7 +248,7 @@ func drawn(d *data, findings []cell.Finding, width int) []string {
 	return lines
 }
 
-// hourLines are the last hour of a peer.
+// hourLines draws the last hour of a peer.
 func hourLines(d *data, p *api.PeerStatus, width, height int) []string {
 	h := d.hourOf(p)
 	if h == nil || len(h.Points) == 0 || height < past.FewestStrips {
@@ -254,7 +257,7 @@ func hourLines(d *data, p *api.PeerStatus, width, height int) []string {
 	return d.drawing(h.until, hour).Strips(&h.PeerHistory, width, min(height, hourHeight))
 }
 
-// eventLines are what happened to a peer in the last hour, the latest first.
+// eventLines draws the events of a peer in the last hour, the latest first.
 func eventLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	h := d.hourOf(p)
 	if h == nil {
@@ -267,7 +270,7 @@ func eventLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	return lines
 }
 
-// hourTitle says of the last hour what the signs and letters are that are drawn of it.
+// hourTitle explains the signs and letters of the last hour.
 func hourTitle(d *data, p *api.PeerStatus) string {
 	title := d.paint.Text(cell.Strong, "the last hour")
 	if h := d.past.hours[p.Name]; h != nil {
@@ -276,10 +279,10 @@ func hourTitle(d *data, p *api.PeerStatus) string {
 	return title
 }
 
-// hourHeight is how many lines the last hour takes among what else there is to say.
+// hourHeight is the height of the last hour among other panes.
 const hourHeight = 10
 
-// checkLines are the checks of a peer, or where there was none what status says of it.
+// checkLines draws the checks of a peer, or the status if there were none.
 func checkLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	var lines []string
 	for _, c := range d.checksOf(p.Name) {
@@ -295,7 +298,7 @@ func checkLines(d *data, p *api.PeerStatus, width, _ int) []string {
 	return lines
 }
 
-// faring is how a peering fares.
+// faring describes the state of a peering.
 func faring(d *data, s *api.PeerStatus) [][2]string {
 	why := ""
 	if s.Path.Kind != api.PathNone && cell.StandingOf(s).Works() {
@@ -307,7 +310,7 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	}
 	w := d.way(s)
 	carries, loss := "carries", false
-	if f := cell.Crossing(&w); f != nil { // A fault may have a figure of its own, and what is dead has none.
+	if f := cell.Crossing(&w); f != nil { // A fault may have its own figure, and a dead path has none.
 		if loss = f.LossRatio != nil; f.Before {
 			carries = "carried"
 		}
@@ -323,7 +326,7 @@ func faring(d *data, s *api.PeerStatus) [][2]string {
 	}
 }
 
-// about is what a peer is.
+// about describes the peer itself.
 func about(s *api.PeerStatus) [][2]string {
 	kind, mtu := "", ""
 	if s.Stock {
@@ -345,7 +348,7 @@ func about(s *api.PeerStatus) [][2]string {
 	}
 }
 
-// factLines has a line for each fact, without those that there are none of.
+// factLines returns a line for each fact that is present.
 func factLines(d *data, facts [][2]string, width int) []string {
 	const indent = 12
 	var lines []string

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// blocked has two peers that are well, and one that is heard and does not hear.
+// blocked has two healthy peers, and one that is received but does not receive.
 func blocked() *fake {
 	f := busy()
 	cloud := f.status.Peers[1]
@@ -31,7 +31,7 @@ func blocked() *fake {
 	return f
 }
 
-// block has a peer say what its firewall makes it say, while the gateway still calls it connected.
+// block makes a peer report what its firewall causes, while the gateway still calls it connected.
 func (f *fake) block(name string) {
 	unknown := api.Verdict{Verdict: api.Unknown}
 	for i := range f.status.Peers {
@@ -47,7 +47,7 @@ func (f *fake) block(name string) {
 
 func TestPicturesOfABlockedPeer(t *testing.T) { pictures(t, "blocked", blocked, nil) }
 
-// Whoever looks at the screen once has to see where it breaks and what to do.
+// The first frame must show where it breaks and what to do.
 func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 	s := play(t, blocked(), 120, 40, false)
 	s.want("● 2 connected ✗ 1 broken", "▸ site-10", "out ✗ in ✓", "◄ PST0106 the peer's packets arrive", "fix:   1. at site-10 let it in:", "peers 1 of 3, by trouble", "throughput")
@@ -65,7 +65,7 @@ func TestTheWorstIsSelectedUntilAPeerIsChosen(t *testing.T) {
 	}
 }
 
-// What to do is shown whole where the screen has room for it: the way moves below the peers then.
+// The fix is shown whole if the screen has room for it: the path then moves below the peers.
 func TestALongFixTakesTheRoomOfTheThroughput(t *testing.T) {
 	s := play(t, blocked(), 120, 40, false)
 	s.want("throughput", "let it out")
@@ -88,7 +88,7 @@ func TestALongFixTakesTheRoomOfTheThroughput(t *testing.T) {
 	s.pass(time.Second).want("12. the last", "▸ site-10", "◄ PST0106", "peers 1 of 63")
 }
 
-// Without Unicode the screen is as wide and says the same in signs that every terminal has.
+// Without Unicode the screen has the same widths and content, in ASCII characters.
 func TestPicturesWithoutUnicode(t *testing.T) {
 	for name, gateway := range gateways() {
 		for _, size := range sizes() {
@@ -108,8 +108,8 @@ func TestPicturesWithoutUnicode(t *testing.T) {
 	golden(t, "ascii-120x40", s.View())
 }
 
-// C and POSIX are ASCII, and whoever sets them, such as for a script or a serial console, wants that. An
-// empty environment says nothing: the shell of a container has one, whatever terminal it is used from.
+// C and POSIX are ASCII, and are set on purpose, for example for a script or a serial console. An
+// empty environment says nothing: a container's shell has one on any terminal.
 func TestTheGraphFollowsTheTerminal(t *testing.T) {
 	for env, want := range map[string]string{
 		"": graphBraille, "LANG=C": graphASCII, "LC_ALL=POSIX": graphASCII, "LANG=en_US": graphASCII, "LC_ALL=C LANG=C.UTF-8": graphASCII,
@@ -175,7 +175,7 @@ func TestACommandIsChosenAmongThoseOfAFix(t *testing.T) {
 	s.want("▸ site-10")
 }
 
-// Whatever there is of a peer can be copied: from what can be done with it, and by name.
+// Everything about a peer can be copied: from the menu of actions, and by name.
 func TestWhatThereIsOfAPeerIsCopied(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("G", "a", "7")
 	s.want("copy what of cloud?", "1  fix: set services.apiServer", "2  address: fd1e:", "3  remote: 198.51.100.7:51820", "4  key: 3p7bf", "5  json").wantNot("{")
@@ -229,7 +229,7 @@ func TestKeysAnswer(t *testing.T) {
 	}
 }
 
-// The help sheet is there in full at 120x40, and to the width of 80, also over several gateways.
+// The help sheet fits into 120x40, and into a width of 80, even with several gateways.
 func TestTheHelpSheetIsNotCut(t *testing.T) {
 	several, _ := fleetOf(t, 120, 40, false)
 	notCut := func(s *stage) {
@@ -253,8 +253,8 @@ func TestTheHelpSheetIsNotCut(t *testing.T) {
 	}
 }
 
-// What is wrong with the way to a peer, or with the gateway itself, is said with cause and fix, not named
-// at the top alone.
+// Problems of the path to a peer, or of the gateway itself, are shown with cause and fix, not only
+// named at the top.
 func TestWhatIsWrongBesideThePeersEndpointsIsSaid(t *testing.T) {
 	f := busy()
 	verdict := func(code, cause, fix string) api.Verdict {

@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	// hour is what strips beside a peer's row show, by steps of hourStep.
+	// hour is the range of the strips beside a peer's row, in steps of hourStep.
 	hour     = time.Hour
 	hourStep = time.Minute
-	// hourEvery is how often they are asked for, and hourOverlap how much of what is there already comes
-	// again: the last minute was not over.
+	// hourEvery is how often they are requested, and hourOverlap how much is requested again, since
+	// the last minute was incomplete.
 	hourEvery   = 10 * time.Second
 	hourOverlap = 2 * hourStep
-	// hourForgotten is how long strips stay that nobody looks at.
+	// hourForgotten is how long strips are kept that are not shown.
 	hourForgotten = 5 * time.Minute
 )
 
-// remembered is what the gateway told of the past. The views wish for it while they draw, and what was
-// wished for since the last snapshot is asked with the next.
+// remembered is the history as received from the gateway. Views request it while they draw, and
+// requests since the last snapshot are sent with the next.
 type remembered struct {
 	// hours are the last hour of peers, by name.
 	hours map[string]*lastHour
-	// hourWish are the peers whose hour was looked at.
+	// hourWish are the peers whose hour was drawn.
 	hourWish []string
 
-	// timeline is the last answer to timelineWish, which is what is looked at.
+	// timeline is the last answer to timelineWish, the range that is shown.
 	timeline     pastAnswer
 	timelineWish *api.HistoryRequest
-	// err says why there is none, of what was asked at askedAt.
+	// err says why there is none, as requested at askedAt.
 	err     error
 	askedAt time.Time
 }
 
-// lastHour is of one peer, until when the gateway's clock says; at is when it was asked for.
+// lastHour is a peer's last hour, until a time of the gateway's clock; at is when it was requested.
 type lastHour struct {
 	api.PeerHistory
 	until, at time.Time
-	pieces    map[int][]api.HistoryPoint // by how many they are; made when they are drawn
+	pieces    map[int][]api.HistoryPoint // by their number; created when drawn
 }
 
-// in is the hour cut into n pieces.
+// in returns the hour in n pieces.
 func (h *lastHour) in(n int) []api.HistoryPoint {
 	if h.pieces[n] == nil {
 		h.pieces[n] = history.Columns(h.Points, h.until.Add(-hour), h.until, n)
@@ -54,20 +54,20 @@ func (h *lastHour) in(n int) []api.HistoryPoint {
 	return h.pieces[n]
 }
 
-// pastAnswer is a history, and what was asked when.
+// pastAnswer is a history and its request.
 type pastAnswer struct {
 	request api.HistoryRequest
 	at      time.Time
 	history api.History
 }
 
-// pastMsg are the histories that came with a snapshot; nil are those that were not asked for.
+// pastMsg are the histories that came with a snapshot; those that were not requested are nil.
 type pastMsg struct {
 	hours, timeline *pastAnswer
 	err             error
 }
 
-// ask gives what is to be asked now. Those whose hour is not there come first.
+// ask returns what to request now. Peers without an hour come first.
 func (r *remembered) ask(now time.Time) (asks pastMsg) {
 	hours, timeline := r.hourWish, r.timelineWish
 	r.hourWish, r.timelineWish = nil, nil
@@ -107,8 +107,8 @@ func (r *remembered) ask(now time.Time) (asks pastMsg) {
 	return asks
 }
 
-// timelineEvery is how often a timeline is asked for: twice in a step, but for those that are long and
-// hardly change.
+// timelineEvery is how often a timeline is requested: twice in a step, but long ones, which hardly
+// change, less often.
 func timelineEvery(r api.HistoryRequest) time.Duration {
 	const most, long = 30 * time.Second, 5 * time.Minute
 	if r.Since/max(1, r.Step) > maxPieces {
@@ -120,7 +120,7 @@ func timelineEvery(r api.HistoryRequest) time.Duration {
 // maxPieces is more than a screen has columns.
 const maxPieces = 500
 
-// fetch asks a gateway. One that is older than its screen has no history, and a peer may have gone.
+// fetch queries a gateway. An older gateway has no history, and a peer may be gone.
 func (a pastMsg) fetch(ctx context.Context, source Source) pastMsg {
 	for _, part := range []*pastAnswer{a.hours, a.timeline} {
 		if part == nil {
@@ -134,7 +134,7 @@ func (a pastMsg) fetch(ctx context.Context, source Source) pastMsg {
 	return a
 }
 
-// took takes what was told.
+// took stores an answer.
 func (r *remembered) took(a pastMsg) {
 	if r.err = a.err; a.err != nil {
 		return
@@ -162,7 +162,7 @@ func (r *remembered) took(a pastMsg) {
 	}
 }
 
-// extend adds what is newer, in the place of what was told of the same time.
+// extend adds newer points, and replaces those of the same time.
 func (h *lastHour) extend(p api.PeerHistory, to time.Time) {
 	from := to.Add(-hour)
 	if len(p.Points) > 0 {
@@ -188,7 +188,7 @@ func (h *lastHour) extend(p api.PeerHistory, to time.Time) {
 	h.Peer, h.until, h.pieces = p.Peer, to, map[int][]api.HistoryPoint{}
 }
 
-// hourOf is the last hour of a peer that is looked at; nil while there is none.
+// hourOf returns the last hour of a shown peer; nil while there is none.
 func (d *data) hourOf(p *api.PeerStatus) *lastHour {
 	if !slices.Contains(d.past.hourWish, p.Name) {
 		d.past.hourWish = append(d.past.hourWish, p.Name)
@@ -196,13 +196,13 @@ func (d *data) hourOf(p *api.PeerStatus) *lastHour {
 	return d.past.hours[p.Name]
 }
 
-// drawing is a time of the gateway's clock, as it is drawn here.
+// drawing returns a range of the gateway's clock, in local time.
 func (d *data) drawing(until time.Time, window time.Duration) past.Drawing {
 	until = until.In(d.now.Location())
 	return past.Drawing{From: until.Add(-window), To: until, Paint: d.paint, Graph: chart.Graph(d.graph)}
 }
 
-// strip is one of a peer's last hour in so many cells; empty while it is not there.
+// strip returns a strip of a peer's last hour in a number of cells; "" while there is none.
 func (d *data) strip(p *api.PeerStatus, s past.Strip, cells int) string {
 	if h := d.past.hours[p.Name]; h != nil {
 		return d.drawing(h.until, hour).Strip(s, h.in(cells))
@@ -210,7 +210,7 @@ func (d *data) strip(p *api.PeerStatus, s past.Strip, cells int) string {
 	return ""
 }
 
-// rttCourse is a peer's round trip in the last hour.
+// rttCourse returns a peer's round trip in the last hour.
 func (d *data) rttCourse(p *api.PeerStatus, cells int) string {
 	if h := d.past.hours[p.Name]; h != nil {
 		return d.drawing(h.until, hour).Spark(h.Points, cells, past.RTT)

@@ -13,7 +13,7 @@ import (
 
 const titlePeer = "Peer"
 
-// peerView shows everything that is known of the selected peer.
+// peerView shows everything that is known about the selected peer.
 type peerView struct {
 	scroller
 	shown string // the peer that top belongs to
@@ -42,14 +42,14 @@ func (v *peerView) update(msg tea.Msg, d *data) tea.Cmd {
 		v.neighbour(d, -1)
 	case key.Matches(m, k.right):
 		v.neighbour(d, 1)
-	case key.Matches(m, k.enter): // It leads here.
+	case key.Matches(m, k.enter): // It opens this view.
 	default:
 		return peerKey(m, d)
 	}
 	return nil
 }
 
-// neighbour selects the peer before or after by name.
+// neighbour selects the previous or next peer by name.
 func (v *peerView) neighbour(d *data, step int) {
 	peers := d.status.Peers
 	at := d.peerIndex()
@@ -69,8 +69,8 @@ func (v *peerView) draw(d *data, width, height int) string {
 	return v.scroller.draw(peerLines(d, p, width), width, height)
 }
 
-// peerLines has what asks for attention first: where the way breaks, the verdicts, the paths, then
-// the rest, which stands beside them where there is room.
+// peerLines puts the most urgent first: the break of the path, the verdicts, the paths, then the
+// rest, which is beside them if there is room.
 func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	p := d.paint
 	head := p.Text(cell.Strong, cell.Printable(s.Name)) + "  " + p.Cell(cell.PeerState(s))
@@ -93,10 +93,10 @@ func peerLines(d *data, s *api.PeerStatus, width int) []string {
 	return beside(d, [][]string{exactly(left, half, height), exactly(right, half, height)}, []int{half, half})
 }
 
-// peerChart is how high a peer's throughput is drawn among what else there is to say.
+// peerChart is the height of a peer's throughput among other panes.
 const peerChart = 12
 
-// sections are panes below each other, an empty line and a title before each.
+// sections draws panes below each other, with an empty line and a title before each.
 func sections(d *data, s *api.PeerStatus, panes []pane, width int) []string {
 	var lines []string
 	for _, part := range panes {
@@ -107,7 +107,7 @@ func sections(d *data, s *api.PeerStatus, panes []pane, width int) []string {
 	return lines
 }
 
-// checksOf are the checks of one peer, the worst first.
+// checksOf returns the checks of one peer, the worst first.
 func (d *data) checksOf(peer string) []*api.Check {
 	var out []*api.Check
 	for i := range d.report.Checks {

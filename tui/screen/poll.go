@@ -11,33 +11,34 @@ import (
 )
 
 const (
-	// interval is between two snapshots, at least.
+	// interval is the minimum time between two snapshots.
 	interval = time.Second
-	// peerInterval is the time between two for each peer, and slowest the longest between any two: 1,000 peers
-	// are 2.5 MB, which take some 30 ms to read.
+	// peerInterval is the minimum per peer, and slowest the maximum: 1,000 peers are 2.5 MB, which
+	// take some 30 ms to parse.
 	peerInterval, slowest = 3 * time.Millisecond, 4 * time.Second
-	// checksInterval is between two looks at the results of the checks, and peerChecksInterval the time
-	// between two for each peer. The gateway runs them every half minute or so, by itself.
+	// checksInterval is the time between two requests for the results of the checks, and
+	// peerChecksInterval its part per peer. The gateway runs them every half minute or so.
 	checksInterval, peerChecksInterval = 5 * time.Second, 10 * time.Millisecond
 	// pollLimit bounds one request of a snapshot, and checkLimit one run of checks, which a gateway
 	// ends within 10 s.
 	pollLimit  = 5 * time.Second
 	checkLimit = 30 * time.Second
-	// fleetInterval is between two snapshots of a gateway that is shown only beside others.
+	// fleetInterval is the time between two snapshots of a gateway that is only shown beside
+	// others.
 	fleetInterval = 5 * time.Second
-	// maxBackoff bounds the wait before a gateway that is lost is asked again.
+	// maxBackoff bounds the wait before a lost gateway is tried again.
 	maxBackoff = 15 * time.Second
 )
 
-// tickMsg comes once an interval.
+// tickMsg comes once per interval.
 type tickMsg struct{}
 
 // polledMsg is a snapshot, or why there is none.
 type polledMsg struct {
-	of     *data // whose
+	of     *data // the gateway it belongs to
 	status api.Status
 	err    error
-	// What was not asked for is nil.
+	// What was not requested is nil.
 	log         *api.Log
 	logErr      error
 	report      *api.CheckReport
@@ -45,12 +46,12 @@ type polledMsg struct {
 	past        pastMsg
 	services    *api.ClusterServices
 	servicesErr error
-	// imported are the services of clusters of a peer, importedOf; "" if they were not asked for.
+	// imported are the services of clusters of the peer importedOf; "" if they were not requested.
 	imported   []api.ClusterService
 	importedOf string
 }
 
-// checkedMsg is the outcome of a run of checks.
+// checkedMsg is the result of a run of checks.
 type checkedMsg struct {
 	of     *data
 	peer   string
@@ -58,7 +59,7 @@ type checkedMsg struct {
 	err    error
 }
 
-// poll asks for a snapshot if one is due, and all other gateways for theirs while they are looked at.
+// poll requests a snapshot if one is due, and those of all other gateways while they are shown.
 func (m *model) poll() tea.Cmd {
 	if m.paused() {
 		return nil
@@ -76,14 +77,14 @@ func (m *model) poll() tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// due reports whether a gateway is to be asked that is asked once an interval, or less often if it has
-// so many peers that reading what it says takes a while.
+// due reports whether to query a gateway, which is done once per interval, or less often if it has
+// so many peers that parsing the response takes a while.
 func (d *data) due(now time.Time, every time.Duration) bool {
 	every = max(every, min(slowest, time.Duration(len(d.status.Peers))*peerInterval))
 	return !d.polling && !now.Before(d.nextTry) && now.Sub(d.polledAt) >= every*9/10
 }
 
-// ask asks the gateway that is shown for what is shown.
+// ask requests the shown data from the shown gateway.
 func (m *model) ask(now time.Time) tea.Cmd {
 	d, source := m.data, m.sources[m.source].Source
 	d.polling, d.polledAt = true, now
@@ -99,7 +100,7 @@ func (m *model) ask(now time.Time) tea.Cmd {
 			return msg
 		}
 		if !msg.status.Gateway.StartedAt.Equal(started) {
-			after = 0 // the log of another process, which numbers its records again
+			after = 0 // the log of another process, which numbers its records from 1
 		}
 		l, err := bounded(ctx, func(ctx context.Context) (api.Log, error) { return source.Log(ctx, after) })
 		msg.log, msg.logErr = &l, err
@@ -115,7 +116,7 @@ func (m *model) ask(now time.Time) tea.Cmd {
 		if imported != "" {
 			msg.importedOf = imported
 			s, err := bounded(ctx, func(ctx context.Context) (api.ClusterServices, error) { return source.ClusterServices(ctx, imported) })
-			if err == nil { // an earlier gateway does not know
+			if err == nil { // an earlier gateway does not know this request
 				msg.imported = s.Services
 			}
 		}
@@ -123,8 +124,8 @@ func (m *model) ask(now time.Time) tea.Cmd {
 	})
 }
 
-// bounded gives one request pollLimit: over a slow link a snapshot takes longer, and each part of it that
-// arrives counts.
+// bounded gives one request pollLimit. Over a slow link a whole snapshot takes longer, and each part
+// that arrives is used.
 func bounded[A any](ctx context.Context, ask func(context.Context) (A, error)) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollLimit)
 	defer cancel()
@@ -137,7 +138,7 @@ func (m *model) polled(msg polledMsg) {
 	d, now := msg.of, m.now()
 	d.polling = false
 	if d.frozen && !d.statusAt.IsZero() {
-		return // It was under way when the screen was frozen.
+		return // It was requested before the screen was frozen.
 	}
 	if msg.err != nil {
 		if d.lost == nil {
@@ -153,7 +154,7 @@ func (m *model) polled(msg polledMsg) {
 	restarted := !d.status.Gateway.StartedAt.Equal(msg.status.Gateway.StartedAt)
 	d.took(msg.status, now)
 	if restarted {
-		d.checksAt = time.Time{} // Its checks begin again, and its log.
+		d.checksAt = time.Time{} // Its checks start anew, and so does its log.
 		d.log = nil
 		d.offered, d.imported = offered{}, imported{}
 		d.past = remembered{hours: map[string]*lastHour{}}
@@ -180,7 +181,7 @@ func (m *model) polled(msg polledMsg) {
 	}
 }
 
-// probe runs checks now, of one peer or of all.
+// probe runs checks now, for one peer or for all.
 func (m *model) probe(peer string) tea.Cmd {
 	if m.data.checking != "" {
 		return nil
@@ -198,7 +199,7 @@ func (m *model) probe(peer string) tea.Cmd {
 	}))
 }
 
-// firstCheck checks the peer that is selected first, once.
+// firstCheck checks the first selected peer, once.
 func (m *model) firstCheck() tea.Cmd {
 	p := m.data.peer()
 	if !m.checkFirst || p == nil || m.paused() {
@@ -208,7 +209,7 @@ func (m *model) firstCheck() tea.Cmd {
 	return m.probe(p.Name)
 }
 
-// checked takes the outcome of a run.
+// checked handles the result of a run.
 func (m *model) checked(msg checkedMsg) tea.Cmd {
 	d := m.data
 	d.checking = ""
@@ -225,7 +226,7 @@ func (m *model) checked(msg checkedMsg) tea.Cmd {
 	return m.say("checked " + nameOf(msg.peer) + ": " + cell.CheckSummary(s))
 }
 
-// merge takes the checks of one peer into the report, and what else came with them.
+// merge adds the checks of one peer to the report, and what else came with them.
 func (d *data) merge(r api.CheckReport, peer string) {
 	renewed := map[string]bool{}
 	for i := range r.Checks {

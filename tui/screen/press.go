@@ -5,8 +5,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 )
 
-// pressed takes a key: the line that is typed first, then the frame's own keys, then the
-// view's.
+// pressed handles a key: by the line being typed first, then the frame, then the view.
 func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 	switch msg.Type {
 	case tea.KeyCtrlC:
@@ -37,8 +36,8 @@ func (m *model) pressed(msg tea.KeyMsg) tea.Cmd {
 	return m.view().update(msg, m.data)
 }
 
-// pressedAtOnce takes keys that were typed faster than they were read and came as one. Those that
-// were typed before a change was shown do not confirm it.
+// pressedAtOnce handles keys that were typed faster than they were read and arrived together. Those
+// typed before a change was shown do not confirm it.
 func (m *model) pressedAtOnce(msg tea.KeyMsg) tea.Cmd {
 	var cmds []tea.Cmd
 	for i, r := range msg.Runes {
@@ -46,14 +45,14 @@ func (m *model) pressedAtOnce(msg tea.KeyMsg) tea.Cmd {
 			break
 		}
 		if i > 0 {
-			m.View() // A view knows its rows when they were drawn.
+			m.View() // A view knows its rows once they are drawn.
 		}
 		cmds = append(cmds, m.pressed(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}, Alt: msg.Alt}))
 	}
 	return tea.Sequence(cmds...)
 }
 
-// pressedInFrame takes the keys that mean the same in every view.
+// pressedInFrame handles the keys that have the same meaning in every view.
 func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 	k := keys()
 	switch {
@@ -97,7 +96,7 @@ func (m *model) pressedInFrame(msg tea.KeyMsg) (cmd tea.Cmd, taken bool) {
 
 func (m *model) widen() { m.data.wide = !m.data.wide }
 
-// freeze lets the picture stand still, or go on.
+// freeze freezes the screen, or unfreezes it.
 func (m *model) freeze() tea.Cmd {
 	m.data.frozen = !m.data.frozen
 	m.data.now = m.now()
@@ -114,7 +113,7 @@ func (m *model) switchMouse() tea.Cmd {
 	return tea.DisableMouse
 }
 
-// back undoes one thing: the way here, then the filter.
+// back undoes one thing: the last change of view, then the filter.
 func (m *model) back() {
 	if n := len(m.trail); n > 0 {
 		m.at, m.trail = m.trail[n-1], m.trail[:n-1]
@@ -123,7 +122,7 @@ func (m *model) back() {
 	m.data.filter = filter{}
 }
 
-// sortNext sorts by the column after the one sorted by, in a view that has columns.
+// sortNext sorts by the next column, in a view that has columns.
 func (m *model) sortNext() bool {
 	v, ok := m.view().(sortable)
 	if !ok {
@@ -181,7 +180,7 @@ func (m *model) typeCommand(msg tea.KeyMsg) tea.Cmd {
 	return nil
 }
 
-// moused takes a mouse event: a click on a tab opens it, the rest is the view's.
+// moused handles a mouse event: a click on a tab opens it, the rest is for the view.
 func (m *model) moused(msg tea.MouseMsg) tea.Cmd {
 	if m.mode == modeHelp {
 		s := scroller{top: m.helpTop}

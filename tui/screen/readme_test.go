@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// plainTalk is the busy gateway without the texts that are meant to do harm, and with
-// traffic for a minute: what the pictures in the README show.
+// plainTalk is the busy gateway without malicious texts, and with a minute of traffic: the source
+// of the pictures in the README.
 func plainTalk() *fake {
 	f := busy()
 	rename := func(name *string) {
@@ -57,7 +57,7 @@ func plainTalk() *fake {
 	return f
 }
 
-// minuteOf feeds a minute of snapshots in which traffic comes and goes.
+// minuteOf feeds a minute of snapshots with varying traffic.
 func minuteOf(t *testing.T) *stage {
 	t.Helper()
 	const seconds = 60
@@ -80,7 +80,7 @@ func minuteOf(t *testing.T) *stage {
 		p.Flows[0].TxBytes = p.TxBytes
 		s.data.took(snapshot, at)
 		s.show(4)
-		s.View() // The rates of flows are those between two pictures.
+		s.View() // Rates of flows are computed between two frames.
 	}
 	for i := range uint64(2) {
 		list := f.services
@@ -137,8 +137,8 @@ func TestTheReadmeShowsTheViewsAsTheyAre(t *testing.T) {
 	}
 }
 
-// Nothing is on the screen that a script cannot have: docs/screen.md has a row for each column and fact,
-// with where it is in the documents that commands print.
+// Everything on the screen is available to scripts: docs/screen.md has a row for each column and
+// fact, with its place in the documents that commands print.
 func TestEachColumnIsInADocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/screen.md")
 	if err != nil {
@@ -185,7 +185,7 @@ func titlesOf[R any](columns []cell.Column[R]) (titles []string) {
 	return titles
 }
 
-// within reports whether documents of a type have a path of JSON names, with [] behind lists.
+// within reports whether documents of a type have a path of JSON names, with [] after lists.
 func within(of reflect.Type, path string) bool {
 	name, rest, more := strings.Cut(path, ".")
 	name, list := strings.CutSuffix(name, "[]")

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// humming is a gateway of many peers that nothing happens to but traffic.
+// humming is a gateway of many peers on which only traffic changes.
 type humming struct {
 	*fake
 	begun time.Time
@@ -26,7 +26,7 @@ func (h humming) Status(ctx context.Context) (api.Status, error) {
 	for i := range s.Peers {
 		p, n := &s.Peers[i], uint64(time.Since(h.begun)/time.Second)
 		if i%4 > 0 {
-			continue // says nothing now
+			continue // does not answer now
 		}
 		rate := float64(1000 + (n*uint64(i)*7919)%200_000)
 		p.RxBytesPerSecond, p.TxBytesPerSecond = rate, rate/3
@@ -41,7 +41,7 @@ type counter struct{ atomic.Int64 }
 
 func (c *counter) Write(b []byte) (int, error) { c.Add(int64(len(b))); return len(b), nil }
 
-// restBytes is what a screen that nobody touches may write a second, over links that may be slow.
+// restBytes is how much an unused screen may write per second, since links may be slow.
 const restBytes = 20_000
 
 // The views that change the most, on a large terminal.

@@ -9,14 +9,13 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// keep is how long samples are kept, and capacity how many: one a second.
+// keep is how long samples are kept, and capacity their number: one a second.
 const (
 	keep     = time.Hour
 	capacity = int(keep / time.Second)
 )
 
-// sample is a peer's traffic at one moment, in 16 bytes: 1,000 peers for an hour take
-// 58 MB.
+// sample is a peer's traffic at one moment, in 16 bytes: 1,000 peers for an hour take 58 MB.
 type sample struct {
 	unixMilli int64
 	// Bytes per second since the sample before.
@@ -25,17 +24,17 @@ type sample struct {
 
 func (s sample) at() time.Time { return time.UnixMilli(s.unixMilli) }
 
-// ring has the samples of one peer, the oldest first. It grows to twice its capacity
-// and then drops the older half, so that samples stay in one piece.
+// ring holds the samples of one peer, the oldest first. It grows to twice its capacity and then
+// drops the older half, so that samples stay contiguous.
 type ring struct {
 	samples []sample
 	// The counters of the last sample.
 	rxBytes, txBytes uint64
 }
 
-// add takes a peer's counters. The rates are averages since the last sample, so that
-// nothing is lost to a pause; a counter that went back (the peer came again) and the
-// first sample take the gateway's own.
+// add records a peer's counters. The rates are averages since the last sample, so that a pause
+// loses nothing. For the first sample, and for a counter that decreased (a restarted peer), they
+// are the gateway's.
 func (r *ring) add(at time.Time, p *api.PeerStatus) {
 	s := sample{at.UnixMilli(), rate(p.RxBytesPerSecond), rate(p.TxBytesPerSecond)}
 	if n := len(r.samples); n > 0 {
@@ -54,16 +53,16 @@ func (r *ring) add(at time.Time, p *api.PeerStatus) {
 	r.samples = append(r.samples, s)
 }
 
-// rate is one that a gateway told, between 0 and more than any link has: sums of such stay numbers.
+// rate bounds a gateway's rate between 0 and more than any link has, so that sums stay finite.
 func rate(told float64) float32 {
-	if told > 0 { // which NaN is not
+	if told > 0 { // false for NaN
 		return float32(min(told, 1e18))
 	}
 	return 0
 }
 
-// together adds up the samples of several peers, at each moment those that there are. The samples of one snapshot
-// have the same moment.
+// together sums the samples of several peers, at each moment those that exist. The samples of one
+// snapshot have the same time.
 func together(peers [][]sample) []sample {
 	var sums []sample
 	for _, samples := range peers {
@@ -85,7 +84,7 @@ func together(peers [][]sample) []sample {
 	return sums
 }
 
-// since gives the samples after a moment, at most an hour of them.
+// since returns the samples after a time, at most an hour of them.
 func (r *ring) since(t time.Time) []sample {
 	from := max(0, len(r.samples)-capacity)
 	i := sort.Search(len(r.samples)-from, func(i int) bool { return r.samples[from+i].unixMilli > t.UnixMilli() })

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/term"
 )
 
-// framesPerSecond bounds how often what changed is written: what a key does waits for a thirtieth of a
-// second at most, which leaves as much of a twentieth for drawing a thousand peers.
+// framesPerSecond bounds how often changes are written: the effect of a key waits for at most a
+// thirtieth of a second, which leaves as much of a twentieth for drawing a thousand peers.
 const framesPerSecond = 30
 
-// Run takes over the terminal until q is pressed (nil) or ctx ends (its error). The
-// terminal is then as it was. Signals are the caller's, who ends ctx. A gateway that does not answer is no error: the screen
-// says so and asks again.
+// Run takes over the terminal until q is pressed (nil) or ctx ends (its error). It restores the
+// terminal. The caller handles signals by ending ctx. A gateway that does not answer is no error:
+// the screen says so and retries.
 func Run(ctx context.Context, o Options) error {
 	if !isTerminal(o.In) || !isTerminal(o.Out) {
 		return ErrNoTerminal
 	}
-	// The libraries would ask the terminal for both otherwise, and wait for an answer.
+	// Otherwise the libraries would query the terminal for both, and wait for an answer.
 	profile := termenv.Ascii
 	if o.Color {
 		profile = termenv.ANSI
@@ -32,7 +32,7 @@ func Run(ctx context.Context, o Options) error {
 	tasks := newTasks(ctx)
 	defer tasks.close()
 	program := newProgram(o, tasks)
-	// Not by tea.WithContext: a program that is killed does not wait for its reader.
+	// Not tea.WithContext: a program that is killed does not wait for its reader.
 	quit := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(quit); program.Quit() })
 	_, err := program.Run()
@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// newProgram is the screen over whatever In and Out are.
+// newProgram returns the screen for any In and Out.
 func newProgram(o Options, t *tasks) *tea.Program {
 	options := []tea.ProgramOption{tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
 		tea.WithAltScreen(), tea.WithReportFocus(), tea.WithFPS(framesPerSecond)}

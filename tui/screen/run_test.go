@@ -65,7 +65,7 @@ func (c *console) text() string {
 	return c.written.String()
 }
 
-// await waits until the terminal was sent a text.
+// await waits until a text was written to the terminal.
 func (c *console) await(text string) {
 	c.Helper()
 	limit := time.After(patience)
@@ -122,10 +122,10 @@ func TestRunOnATerminal(t *testing.T) {
 		t.Errorf("got %v after q", err)
 	}
 	for _, sequence := range []string{"\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h", "\x1b[?1004h", "\x1b[?1004l"} {
-		c.await(sequence) // the console may still have to read what was written last
+		c.await(sequence) // the console may not have read the last output yet
 	}
 	text := c.text()
-	// Questions: colours (OSC 10, 11), the cursor's place, the terminal's kind.
+	// Queries: colours (OSC 10, 11), the cursor's position, the terminal's type.
 	for _, question := range []string{"\x1b]10;?", "\x1b]11;?", "\x1b[6n", "\x1b[c", "\x1b[>c", "\x1b[>0q"} {
 		if strings.Contains(text, question) {
 			t.Errorf("the terminal was asked %q", question)
@@ -142,7 +142,7 @@ func TestRunEndsWithItsContextAndWaitsForCalls(t *testing.T) {
 	f.check = func(ctx context.Context) {
 		close(entered)
 		<-ctx.Done()
-		left = true // Run waits for us, so the test may read it.
+		left = true // Run waits for it, so the test may read it.
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -25,8 +25,8 @@ import (
 
 var writeGolden = flag.Bool("update", false, "write the golden files")
 
-// stage is a screen without a terminal: its clock stands at noon, and commands run when
-// the test says so.
+// stage is a screen without a terminal: its clock is set to noon, and commands run when the test
+// says so.
 type stage struct {
 	*testing.T
 	*model
@@ -48,7 +48,7 @@ func play(t *testing.T, f *fake, width, height int, color bool) *stage {
 	return s
 }
 
-// remember asks for the past that the picture lacks, which the program does with the next snapshot.
+// remember requests the history that the frame lacks, as the program does with the next snapshot.
 func (s *stage) remember() {
 	s.View()
 	if s.data.offered.ask(s.clock) {
@@ -65,7 +65,7 @@ func (s *stage) remember() {
 	}
 }
 
-// do runs commands and feeds what they give, except those that wait.
+// do runs commands and handles their messages, except those that wait.
 func (s *stage) do(cmd tea.Cmd) {
 	s.Helper()
 	if cmd == nil {
@@ -74,7 +74,7 @@ func (s *stage) do(cmd tea.Cmd) {
 	switch msg := cmd().(type) {
 	case nil, tickMsg, spinMsg:
 	default:
-		// What is to be done beside each other or in turn; the library does not export the type of the latter.
+		// Batches and sequences; the library does not export the type of the latter.
 		if list := reflect.ValueOf(msg); list.Type().ConvertibleTo(reflect.TypeFor[[]tea.Cmd]()) {
 			for _, c := range list.Convert(reflect.TypeFor[[]tea.Cmd]()).Interface().([]tea.Cmd) {
 				s.do(c)
@@ -100,10 +100,10 @@ func (s *stage) press(names ...string) *stage {
 			msg = tea.KeyMsg{Type: k}
 		}
 		_, cmd := s.Update(msg)
-		s.View() // Lists learn what fits when they are drawn.
+		s.View() // Lists know what fits once they are drawn.
 		s.do(cmd)
 		s.remember()
-		if s.mode == modeConfirm && !s.readable() { // it is read
+		if s.mode == modeConfirm && !s.readable() { // let it be readable
 			s.clock = s.proposal.asked.Add(readTime)
 		}
 	}
@@ -126,8 +126,8 @@ func (s *stage) pass(d time.Duration) *stage {
 	return s
 }
 
-// golden compares with a file in testdata; escape sequences are written as \e there,
-// so that a difference can be read.
+// golden compares with a file in testdata, where escape sequences are written as \e, so that
+// differences are readable.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = strings.ReplaceAll(got, "\x1b", `\e`) + "\n"
@@ -146,8 +146,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// fits checks that a picture is exactly as high as the screen and no line wider, and
-// that nothing but colours controls the terminal.
+// fits checks that a frame is exactly as high as the screen, that no line is wider, and that
+// colours are the only control sequences.
 func fits(t *testing.T, picture string, width, height int) {
 	t.Helper()
 	lines := strings.Split(picture, "\n")
@@ -172,11 +172,11 @@ func fits(t *testing.T, picture string, width, height int) {
 	}
 }
 
-// The sizes that operators meet: a corner and half a screen beside an editor, the classic terminal,
-// a wide one, and all of a large screen.
+// Common sizes: a corner and half a screen beside an editor, the classic terminal, a wide one, and
+// all of a large screen.
 func sizes() [][2]int { return [][2]int{{40, 10}, {40, 15}, {80, 24}, {120, 40}, {200, 60}} }
 
-// Every view that there is has pictures, so that no new one is forgotten.
+// Every view has pictures, so that no new one is forgotten.
 func TestPicturesOfEveryView(t *testing.T) {
 	type open = func(t *testing.T, width, height int, color bool) *stage
 	over := func(gateway func() *fake) open {
@@ -188,7 +188,7 @@ func TestPicturesOfEveryView(t *testing.T) {
 		s, _ := fleetOf(t, width, height, color)
 		return s
 	}
-	// Those that show more of what they can than with the busy gateway, or after some keys.
+	// Views that show more than with the busy gateway, or only after some keys.
 	better := map[string]struct {
 		open open
 		keys []string
@@ -225,7 +225,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// pictures compares what is shown after these keys with what it was.
+// pictures compares the frames after these keys with the goldens.
 func pictures(t *testing.T, name string, gateway func() *fake, keys []string) {
 	t.Helper()
 	everySize(t, name, func(t *testing.T, width, height int, color bool) *stage {
@@ -233,8 +233,9 @@ func pictures(t *testing.T, name string, gateway func() *fake, keys []string) {
 	}, keys...)
 }
 
-// everySize takes a picture at each size, without colour and in each theme. The text is the same in
-// all; of the themes but the first it is kept how often each style is set, and a sum of the picture.
+// everySize draws a frame at each size, without colour and in each theme. The text is the same in
+// all. For all themes but the first, the golden contains how often each style is set, and a sum of
+// the frame.
 func everySize(t *testing.T, of string, open func(t *testing.T, width, height int, color bool) *stage, keys ...string) {
 	t.Helper()
 	t.Run(of, func(t *testing.T) {
@@ -268,7 +269,7 @@ func everySize(t *testing.T, of string, open func(t *testing.T, width, height in
 	})
 }
 
-// stylesOf says how often each style is set, by its parameters, and sums up where.
+// stylesOf returns how often each style is set, by its parameters, and a sum of the positions.
 func stylesOf(picture string) string {
 	count := map[string]int{}
 	for _, sequence := range strings.Split(picture, "\x1b[")[1:] {

@@ -17,32 +17,32 @@ import (
 
 const titleServices = "Services"
 
-// servicesEvery is how often services are asked for while they are looked at: there may be thousands.
+// servicesEvery is how often services are requested while they are shown: there may be thousands.
 const servicesEvery = 2 * time.Second
 
-// offered are the services of clusters as the gateway listed them last. Nobody asks for them while
-// they are not looked at.
+// offered are the services of clusters as the gateway last listed them. They are not requested
+// while they are not shown.
 type offered struct {
-	wished  bool // they were drawn since they were asked for
+	wished  bool // they were drawn since they were requested
 	askedAt time.Time
-	at      time.Time // when they came; zero before
+	at      time.Time // when they arrived; zero before
 	enabled bool
 	rows    []*serviceRow
-	err     error // why they did not come
+	err     error // why they did not
 }
 
-// importedEvery is how often the services of the peer are asked for whose way is drawn.
+// importedEvery is how often the services of the peer whose path is drawn are requested.
 const importedEvery = 10 * time.Second
 
-// imported are the services of clusters of the peer whose way was drawn last.
+// imported are the services of clusters of the peer whose path was drawn last.
 type imported struct {
-	wish    string // the peer; "" if no way was drawn since they were asked for
-	peer    string // whom they were asked of, at askedAt
+	wish    string // the peer; "" if no path was drawn since they were requested
+	peer    string // the peer they were requested for, at askedAt
 	askedAt time.Time
 	list    []api.ClusterService
 }
 
-// of gives those of a peer; nil while they are not known.
+// of returns those of a peer; nil while they are unknown.
 func (i *imported) of(peer string) []api.ClusterService {
 	i.wish = peer
 	if i.peer != peer {
@@ -51,7 +51,7 @@ func (i *imported) of(peer string) []api.ClusterService {
 	return i.list
 }
 
-// ask gives the peer whose services are to be asked for now; "" is none.
+// ask returns the peer whose services to request now, or "".
 func (i *imported) ask(now time.Time) string {
 	wish := i.wish
 	if wish == "" || wish == i.peer && now.Sub(i.askedAt) < importedEvery {
@@ -64,16 +64,16 @@ func (i *imported) ask(now time.Time) string {
 	return wish
 }
 
-// serviceRow is a service towards a peer, and what becomes of it now.
+// serviceRow is a service for a peer, with its rates.
 type serviceRow struct {
 	api.ClusterService
 	id string
-	// Per second since the list before, if known.
+	// Per second since the previous list, if known.
 	connections, failed, rx, tx float64
 	known                       bool
 }
 
-// ask reports whether they are to be asked for now.
+// ask reports whether to request them now.
 func (o *offered) ask(now time.Time) bool {
 	if !o.wished || now.Sub(o.askedAt) < servicesEvery {
 		return false
@@ -82,7 +82,7 @@ func (o *offered) ask(now time.Time) bool {
 	return true
 }
 
-// took takes a list, and what has changed since the one before.
+// took stores a list, and its differences from the previous one.
 func (o *offered) took(list api.ClusterServices, at time.Time) {
 	step := at.Sub(o.at)
 	before := map[string]*serviceRow{}
@@ -95,7 +95,7 @@ func (o *offered) took(list api.ClusterServices, at time.Time) {
 	same := map[string]int{}
 	for _, s := range list.Services {
 		r := &serviceRow{ClusterService: s, id: strings.Join([]string{s.Direction, s.Peer, s.Service, s.Code}, " ")}
-		if same[r.id]++; same[r.id] > 1 { // told apart by their order
+		if same[r.id]++; same[r.id] > 1 { // distinguished by their order
 			r.id = fmt.Sprintf("%s#%d", r.id, same[r.id])
 		}
 		if last := before[r.id]; last != nil {
@@ -105,8 +105,8 @@ func (o *offered) took(list api.ClusterServices, at time.Time) {
 	}
 }
 
-// since has what became of it after it was as before. Counters go back by a restart, and then nothing
-// is known.
+// since computes the rates since a previous state. Counters decrease by a restart, and then the
+// rates are unknown.
 func (r *serviceRow) since(before *api.ServiceUse, seconds float64) {
 	now := r.Used
 	if now == nil || before == nil || now.Connections < before.Connections || now.RxBytes < before.RxBytes || now.TxBytes < before.TxBytes {
@@ -120,14 +120,14 @@ func (r *serviceRow) since(before *api.ServiceUse, seconds float64) {
 	}
 }
 
-// serviceStanding is how a service fares, by all that is known of it.
+// serviceStanding is a service's overall condition.
 type serviceStanding int
 
-// What asks for attention first.
+// The most urgent first.
 const (
 	serviceRefused serviceStanding = iota
 	serviceUnready                 // granted, and no backend is ready
-	serviceFailing                 // connections are not carried just now
+	serviceFailing                 // connections currently fail
 	serviceWaiting
 	serviceOther // in a state that this version does not know
 	serviceUngranted
@@ -164,7 +164,7 @@ type services struct {
 	listing[*serviceRow]
 }
 
-// What services are sorted by, besides what flows are.
+// Sort columns of services, in addition to those of flows.
 const (
 	sortOpen        = "open"
 	sortConnections = "connections"
@@ -233,7 +233,7 @@ func (v *services) draw(d *data, width, height int) string {
 	return strings.Join(exactly(append(exactly(lines, width, height-len(below)), below...), width, height), "\n")
 }
 
-// noServices says why there is none to see.
+// noServices says why there are none to show.
 func (d *data) noServices() string {
 	o := &d.offered
 	switch {
@@ -247,7 +247,7 @@ func (d *data) noServices() string {
 	return cell.NoServices(o.enabled)
 }
 
-// list brings the list up to date: the services that the filter picks, sorted.
+// list updates the list: the filtered services, sorted.
 func (v *services) list(d *data) {
 	if !v.stale(listOf{firstOf(d.offered.rows), d.filter, v.column, v.descending, nil}) {
 		return
@@ -283,7 +283,7 @@ func (v *services) compare(a, b *serviceRow) int {
 	return cmp.Compare(a.standing(), b.standing())
 }
 
-// summary counts the services by how they fare, and says how they are sorted.
+// summary counts the services by condition, and names their order.
 func (v *services) summary(d *data, rows []*serviceRow) string {
 	all := len(d.offered.rows)
 	count := fmt.Sprintf("%d services", all)
@@ -314,7 +314,7 @@ func (v *services) summary(d *data, rows []*serviceRow) string {
 	return onOneLine([]string{d.paint.Text(cell.Strong, count), why, "by " + v.column + " " + order, strings.Join(states, " "), "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
 }
 
-// serviceColumns are those of the list, those that say least dropped first.
+// serviceColumns returns the columns of the list; the least informative are dropped first.
 func serviceColumns(wide bool) []cell.Column[*serviceRow] {
 	type row = *serviceRow
 	rate := func(title string, rank int, pick func(row) float64, format func(float64) string) cell.Column[row] {
@@ -364,10 +364,10 @@ func serviceColumns(wide bool) []cell.Column[*serviceRow] {
 	return columns
 }
 
-// maxServiceList keeps one list of ports from taking all the room, in cells.
+// maxServiceList bounds a list of ports, in cells, so that it does not take all the room.
 const maxServiceList = 24
 
-// toward is the peer, behind an arrow to it if the service is offered there.
+// toward returns the peer, after an arrow to it if the service is offered there.
 func (r *serviceRow) toward() string {
 	switch {
 	case r.Peer == "":
@@ -378,7 +378,7 @@ func (r *serviceRow) toward() string {
 	return "← " + cell.Printable(r.Peer)
 }
 
-// aboutService is what the row of a service has no room for.
+// aboutService shows what a service's row has no room for.
 func (d *data) aboutService(r *serviceRow, width int) []string {
 	title := strings.TrimSpace(d.paint.Text(cell.Strong, cell.Printable(cmp.Or(r.Service, r.Direction))) + " " + r.toward())
 	lines := []string{d.rule(title, width)}

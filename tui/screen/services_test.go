@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// uses has the counters of a service go on.
+// uses increases the counters of a service.
 func (f *fake) uses(service string, more api.ServiceUse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -22,7 +22,7 @@ func (f *fake) uses(service string, more api.ServiceUse) {
 	}
 }
 
-// row is the line of the picture that begins with a text, behind the sign of the selection.
+// row returns the line of the frame that begins with a text, after the sign of the selection.
 func (s *stage) row(text string) string {
 	for line := range strings.SplitSeq(s.View(), "\n") {
 		if strings.HasPrefix(strings.TrimLeft(line, "▸ "), text) {
@@ -47,7 +47,7 @@ func TestServicesTellWhatPassesNow(t *testing.T) {
 	s.press(":").typed("sort rate").press("enter", "/").typed("shop/web").press("enter").want("▸ shop/web")
 	s.gateway.uses("shop/web", api.ServiceUse{Failures: map[string]uint64{"none_ready": 5}})
 	s.pass(servicesEvery).want("! 1 failing", "5 none ready")
-	// Counters that go back are another process's.
+	// Decreased counters are another process's.
 	for i := range s.gateway.services.Services {
 		s.gateway.services.Services[i].Used = &api.ServiceUse{}
 	}
@@ -66,7 +66,7 @@ func TestServicesAreAskedForWhileTheyAreLookedAt(t *testing.T) {
 	s.press("8").want("▸ team/web", "✗ refused", "PST0904")
 	was := s.data.offered.at
 	s.press("1").pass(servicesEvery).pass(servicesEvery)
-	if at := s.data.offered.at; at.Sub(was) > servicesEvery { // the look before counts once
+	if at := s.data.offered.at; at.Sub(was) > servicesEvery { // the request before counts once
 		t.Errorf("they were asked for %v after the last look", at.Sub(was))
 	}
 	s.press("8")
@@ -76,7 +76,7 @@ func TestServicesAreAskedForWhileTheyAreLookedAt(t *testing.T) {
 	}
 }
 
-// The way to the selected peer has the services that are imported from it, which are asked for of no
+// The path to the selected peer shows the services imported from it. They are requested for no
 // other peer, and seldom.
 func TestTheWayHasImportedServices(t *testing.T) {
 	f := busy()
@@ -94,7 +94,7 @@ func TestTheWayHasImportedServices(t *testing.T) {
 		t.Errorf("services that are gone are drawn:\n%s", picture)
 	}
 	want := []string{"cloud", "cloud"}
-	if got := f.askedServices[len(f.askedServices)-2:]; !slices.Equal(got, want) || len(f.askedServices) > 3 { // the first is of whom is selected first
+	if got := f.askedServices[len(f.askedServices)-2:]; !slices.Equal(got, want) || len(f.askedServices) > 3 { // the first is for the peer selected first
 		t.Errorf("services were asked for of %q, want the last ones of %q", f.askedServices, want)
 	}
 }
@@ -128,7 +128,7 @@ func TestServicesThatThereAreNot(t *testing.T) {
 	s.press("8").want("the gateway is older")
 }
 
-// There may be thousands, of which those in trouble are seen first.
+// There may be thousands. Those in trouble come first.
 func TestThousandsOfServices(t *testing.T) {
 	f := busy()
 	f.services.Services = nil

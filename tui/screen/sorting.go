@@ -2,10 +2,10 @@ package screen
 
 import "slices"
 
-// sorting is what a view's rows are ordered by; views embed it to be sortable.
+// sorting is the order of a view's rows; views embed it to be sortable.
 type sorting struct {
 	columns []string
-	// greatestFirst are the columns whose greatest values are the most interesting.
+	// greatestFirst are the columns that are sorted in descending order at first.
 	greatestFirst []string
 
 	column     string
@@ -16,7 +16,7 @@ func (s *sorting) sortColumns() []string { return s.columns }
 
 func (s *sorting) sortedBy() (column string, descending bool) { return s.column, s.descending }
 
-// sortBy takes a column, or turns the order round if it is that already.
+// sortBy sorts by a column, or reverses the order if it already is the sort column.
 func (s *sorting) sortBy(column string) {
 	if column == s.column {
 		s.descending = !s.descending
@@ -25,7 +25,7 @@ func (s *sorting) sortBy(column string) {
 	s.column, s.descending = column, slices.Contains(s.greatestFirst, column)
 }
 
-// directed turns the result of a comparison round where the greatest come first.
+// directed negates a comparison if the order is descending.
 func (s *sorting) directed(c int) int {
 	if s.descending {
 		return -c

@@ -14,26 +14,26 @@ import (
 type NamedSource struct {
 	Name   string
 	Source Source
-	// Operator makes changes; nil is a screen that only shows.
+	// Operator makes changes; nil makes the screen read-only.
 	Operator Operator
 }
 
-// Action is a command that whoever runs the screen adds to it.
+// Action is an additional command.
 type Action struct {
 	// Name is what is typed, and Does says in a few words what it does.
 	Name, Does string
-	// Do does it and says what came of it. It must end with its context, and may be called
-	// again before it has ended.
+	// Do runs it and returns a message about the result. It must end with its context, and may be
+	// called again before it has ended.
 	Do func(ctx context.Context) (string, error)
 }
 
 // actionLimit bounds an action.
 const actionLimit = 5 * time.Minute
 
-// actedMsg is what came of an action.
+// actedMsg is the result of an action.
 type actedMsg string
 
-// gatewayNames are those that can be shown.
+// gatewayNames returns the names of the gateways.
 func (m *model) gatewayNames() []string {
 	var names []string
 	for _, s := range m.sources {
@@ -59,14 +59,14 @@ func (m *model) commandGateway(name string) tea.Cmd {
 	return m.say("there are the gateways " + strings.Join(m.gatewayNames(), ", "))
 }
 
-// showGateway shows another gateway as it was seen last, looked at as the one before. What was
-// gathered of either is kept.
+// showGateway shows another gateway in its last known state, in the same view. The data of both is
+// kept.
 func (m *model) showGateway(i int) tea.Cmd {
 	if i == m.source {
 		return m.say("gateway " + m.sources[i].Name)
 	}
 	old, d := m.data, m.gateways[i]
-	old.frozen = false // what is not looked at goes on
+	old.frozen = false // a gateway that is not shown is not frozen
 	d.now, d.nextTry, d.checking, d.frozen = m.now(), time.Time{}, "", false
 	d.paint, d.graph, d.wide, d.filter = old.paint, old.graph, old.wide, old.filter
 	d.width, d.height = old.width, old.height
@@ -78,7 +78,7 @@ func (m *model) showGateway(i int) tea.Cmd {
 // enterMsg shows one of the gateways, from the table of all.
 type enterMsg int
 
-// enter shows a gateway's peers; esc leads back.
+// enter shows a gateway's peers; esc returns.
 func (m *model) enter(i int) tea.Cmd {
 	at := m.at
 	cmd := m.showGateway(i)
@@ -87,13 +87,13 @@ func (m *model) enter(i int) tea.Cmd {
 	return cmd
 }
 
-// onFleet reports whether all gateways are looked at.
+// onFleet reports whether the table of gateways is shown.
 func (m *model) onFleet() bool {
 	_, fleet := m.view().(*fleet)
 	return fleet
 }
 
-// askStatus asks a gateway for what is shown of it beside others.
+// askStatus requests what is shown of a gateway beside others.
 func (m *model) askStatus(i int, now time.Time) tea.Cmd {
 	d, source := m.gateways[i], m.sources[i].Source
 	d.polling, d.polledAt = true, now
@@ -103,7 +103,7 @@ func (m *model) askStatus(i int, now time.Time) tea.Cmd {
 	})
 }
 
-// act runs an action beside the screen.
+// act runs an action in the background.
 func (m *model) act(a Action) tea.Cmd {
 	return tea.Batch(m.say(a.Name+" …"), m.tasks.run(actionLimit, func(ctx context.Context) tea.Msg {
 		text, err := a.Do(ctx)
@@ -114,7 +114,7 @@ func (m *model) act(a Action) tea.Cmd {
 	}))
 }
 
-// note is what is shown above all else: at most a fifth of the screen.
+// note returns the note at the top: at most a fifth of the screen.
 func (m *model) note() []string {
 	if m.noteText == nil {
 		return nil

@@ -61,7 +61,7 @@ func TestOneOfSeveralGatewaysIsShown(t *testing.T) {
 	}
 }
 
-// What was gathered of a gateway is there again when it is shown again.
+// The data of a gateway is still there when it is shown again.
 func TestSwitchingKeepsWhatWasGathered(t *testing.T) {
 	s, edge, _ := twoGateways(t, 80, 24, nil)
 	for range 3 {
@@ -77,7 +77,7 @@ func TestSwitchingKeepsWhatWasGathered(t *testing.T) {
 	}
 }
 
-// What was asked of one gateway comes when another is shown: it is the first one's.
+// An answer that arrives while another gateway is shown belongs to the first one.
 func TestAnAnswerOfTheOtherGatewayIsItsOwn(t *testing.T) {
 	s, edge, _ := twoGateways(t, 80, 24, nil)
 	s.clock = s.clock.Add(2 * time.Second)

@@ -8,8 +8,8 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 )
 
-// tasks runs what takes time outside of the program's goroutine, and waits for it at the
-// end. Its methods may be called at any time.
+// tasks runs slow calls outside of the program's goroutine, and waits for them at the end. Its
+// methods may be called at any time.
 type tasks struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -24,7 +24,7 @@ func newTasks(ctx context.Context) *tasks {
 	return &tasks{ctx: ctx, cancel: cancel}
 }
 
-// run makes a command of a call that ends with its context, after limit at the latest.
+// run returns a command for a call whose context ends after limit at the latest.
 func (t *tasks) run(limit time.Duration, call func(ctx context.Context) tea.Msg) tea.Cmd {
 	return t.command(func(ctx context.Context) tea.Msg {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -33,7 +33,7 @@ func (t *tasks) run(limit time.Duration, call func(ctx context.Context) tea.Msg)
 	})
 }
 
-// command makes a command of a call that ends with its context, which is that of all.
+// command returns a command for a call with the context of all.
 func (t *tasks) command(call func(ctx context.Context) tea.Msg) tea.Cmd {
 	return func() tea.Msg {
 		t.mu.Lock()
@@ -48,8 +48,8 @@ func (t *tasks) command(call func(ctx context.Context) tea.Msg) tea.Cmd {
 	}
 }
 
-// after makes a command that gives a message once a time has passed, however late a process that was
-// suspended notices: what the message leads to would not go on without it.
+// after returns a command that delivers a message once a time has passed, even if the process was
+// suspended in the meantime: what the message starts would not continue without it.
 func (t *tasks) after(d time.Duration, msg tea.Msg) tea.Cmd {
 	return t.command(func(ctx context.Context) tea.Msg {
 		timer := time.NewTimer(d)
@@ -63,7 +63,7 @@ func (t *tasks) after(d time.Duration, msg tea.Msg) tea.Cmd {
 	})
 }
 
-// close ends all calls and waits for them.
+// close cancels all calls and waits for them.
 func (t *tasks) close() {
 	t.cancel()
 	t.mu.Lock()

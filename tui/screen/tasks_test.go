@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A process that was suspended finds all its timers expired at once.
+// A suspended process finds all its timers expired at once.
 func TestATickComesHoweverLateItIs(t *testing.T) {
 	tasks := newTasks(t.Context())
 	defer tasks.close()

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tui/theme"
 )
 
-// ThemeFor is the theme for the background that a terminal tells its programs of: by COLORFGBG, as
-// rxvt, Konsole and others do, which ends with the number of a colour. The terminal is not asked.
+// ThemeFor returns the theme for the terminal's background according to COLORFGBG, which rxvt,
+// Konsole and others set, and which ends with the number of a colour. The terminal is not queried.
 func ThemeFor(getenv func(string) string) string {
 	colors := strings.Split(getenv("COLORFGBG"), ";")
 	switch colors[len(colors)-1] {
@@ -22,10 +22,10 @@ func ThemeFor(getenv func(string) string) string {
 	return theme.Dark
 }
 
-// GraphFor is what charts are drawn with on the terminal that the environment tells of: without
-// Unicode where its locale is set and not UTF-8, such as C or POSIX, or the terminal's own font lacks
-// most of it. A locale that is not set says nothing: containers often have none, and are used from
-// terminals that have UTF-8. Only a dumb terminal needs one that says so.
+// GraphFor returns the characters for charts according to the environment: no Unicode if the locale
+// is set and not UTF-8, such as C or POSIX, or if the terminal's own font lacks most of it. A
+// missing locale says nothing: containers often have none, and are used from UTF-8 terminals. Only
+// a dumb terminal needs an explicit one.
 func GraphFor(getenv func(string) string) string {
 	locale, term := cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")), getenv("TERM")
 	_, charset, _ := strings.Cut(locale, ".")
@@ -49,7 +49,7 @@ func (m *model) commandTheme(name string) tea.Cmd {
 	return nil
 }
 
-// dress takes other colours, as many as the terminal has.
+// dress applies a paint, with as many colours as the terminal has.
 func (m *model) dress(p cell.Paint) {
 	if m.trueColor {
 		p = p.InTrueColor()

@@ -28,8 +28,8 @@ func TestThemes(t *testing.T) {
 	s.want("colours are off, by NO_COLOR").wantNot("\x1b[3")
 }
 
-// With 16 million colours charts are shaded, and nothing else changes; with fewer, and in the theme without hues,
-// there is no such colour.
+// With 16 million colours charts are shaded, and nothing else changes. With fewer, and in the theme
+// without hues, there are no such colours.
 func TestChartsInTrueColor(t *testing.T) {
 	var themes strings.Builder
 	for _, size := range sizes() {
@@ -62,7 +62,8 @@ func TestChartsInTrueColor(t *testing.T) {
 	golden(t, "truecolor-themes", themes.String())
 }
 
-// A theme of the user's own is taken by name while the screen runs, and one that is wrong says where.
+// A user's theme can be selected by name at run time, and the error of an invalid one says where it
+// is.
 func TestAThemeOfTheUsersOwn(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

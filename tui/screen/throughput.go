@@ -26,7 +26,7 @@ type throughput struct {
 
 func newThroughput() *throughput { return &throughput{} }
 
-// windows are the times that a chart can span; samples are kept for the longest.
+// windows returns the ranges of a chart; samples are kept for the longest.
 func windows() []time.Duration { return []time.Duration{time.Minute, 10 * time.Minute, keep} }
 
 func (*throughput) title() string { return titleThroughput }
@@ -65,8 +65,8 @@ func (v *throughput) update(msg tea.Msg, d *data) tea.Cmd {
 	return nil
 }
 
-// cycle shows the next peer; all come after the last one, and the first after all. It
-// gives what is shown then.
+// cycle shows the next peer; all come after the last one, and the first after all. It returns what
+// is then shown.
 func (v *throughput) cycle(d *data) string {
 	if i, n := v.position(d); i == n {
 		v.single = false
@@ -79,7 +79,7 @@ func (v *throughput) cycle(d *data) string {
 	return "all peers"
 }
 
-// position counts what can be shown, from all peers at 0 to the last peer at n.
+// position returns the index of what is shown, from all peers at 0 to the last peer at n.
 func (v *throughput) position(d *data) (i, n int) {
 	peers := v.peers(d)
 	if p := v.shown(d); p != nil {
@@ -88,7 +88,7 @@ func (v *throughput) position(d *data) (i, n int) {
 	return i, len(peers)
 }
 
-// move goes some positions on.
+// move changes the position by step.
 func (v *throughput) move(d *data, step int) {
 	i, n := v.position(d)
 	i = min(max(0, i+step), n)
@@ -97,7 +97,7 @@ func (v *throughput) move(d *data, step int) {
 	}
 }
 
-// peers are those that the filter picks, by name.
+// peers returns the filtered peers, by name.
 func (*throughput) peers(d *data) []*api.PeerStatus {
 	var out []*api.PeerStatus
 	for i := range d.status.Peers {
@@ -108,7 +108,7 @@ func (*throughput) peers(d *data) []*api.PeerStatus {
 	return out
 }
 
-// shown is the peer that is shown; nil stands for all.
+// shown returns the shown peer; nil means all.
 func (v *throughput) shown(d *data) *api.PeerStatus {
 	p := d.peer()
 	if !v.single || p == nil || !d.filter.match(p.Name) {
@@ -130,7 +130,7 @@ func (v *throughput) draw(d *data, width, height int) string {
 		}
 	}
 	room := height - len(lines) - legend - len(figures)
-	if room < minCharts { // Figures say more than charts without room.
+	if room < minCharts { // Without room, figures are better than charts.
 		return strings.Join(exactly(append(lines, figures...), width, height), "\n")
 	}
 	lines = append(lines, t.charts(d, width, room)...)
@@ -141,8 +141,8 @@ func (v *throughput) draw(d *data, width, height int) string {
 const (
 	// roomyFigures is the height of a view from which figures have a line of titles.
 	roomyFigures = 14
-	// minCharts is the height of two charts without axes, and minPanes of two below each
-	// other with an axis of time.
+	// minCharts is the height of two charts without axes, and minPanes that of two below each other
+	// with a time axis.
 	minCharts = 2
 	minPanes  = 6
 )
@@ -185,8 +185,8 @@ type traffic struct {
 	options          chart.Options
 }
 
-// traffic collects it. Of more peers than can be told apart, those with less traffic
-// are drawn as one; the others are sorted by name, so that they keep their looks.
+// traffic collects it. If there are too many peers to distinguish, those with less traffic are
+// drawn as one. The others are sorted by name, so that they keep their appearance.
 func (v *throughput) traffic(d *data) traffic {
 	window := windows()[v.window]
 	coloured, light := d.paint.Hues()
@@ -232,7 +232,7 @@ func (v *throughput) traffic(d *data) traffic {
 	return t
 }
 
-// share prints a part of a sum; nothing of nothing is nothing.
+// share formats a part of a sum; "" if the sum is zero.
 func share(part, sum float64) string {
 	if !(sum > 0) {
 		return ""
@@ -258,8 +258,7 @@ func pointsOf(samples []sample, rate func(sample) float32) chart.Points {
 	}
 }
 
-// charts draws what is received above what is sent, or beside it where the screen is
-// low.
+// charts draws what is received above what is sent, or beside it on a low screen.
 func (t traffic) charts(d *data, width, height int) []string {
 	rx, tx := t.options, t.options
 	rx.Title, tx.Title = "rx", "tx"
@@ -291,7 +290,7 @@ type figureRow struct {
 	chart.Figures
 }
 
-// figures are a table, or a line for each direction.
+// figures draws a table, or a line for each direction.
 func (t traffic) figures(d *data, width int, roomy bool) []string {
 	rows := []figureRow{
 		{"rx", t.rxBytes, chart.FiguresOf(rxOf(t.sum), d.now, t.options.Window)},

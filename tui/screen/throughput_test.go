@@ -78,7 +78,7 @@ func TestThroughputWindowsEndAtTheirEnds(t *testing.T) {
 	}
 }
 
-// whose is what the heading of the view names.
+// whose returns the peer in the view's heading.
 func whose(s *stage) string {
 	d := s.data
 	line, _, _ := strings.Cut(ansi.Strip(s.views[2].draw(d, 120, 20)), "\n")
@@ -154,8 +154,7 @@ func TestThroughputSumsWhatTheFilterPicks(t *testing.T) {
 	}
 }
 
-// TestThroughputFiguresAreThoseOfTheSamples has constant rates, of which all figures are
-// known.
+// TestThroughputFiguresAreThoseOfTheSamples uses constant rates, of which all figures are known.
 func TestThroughputFiguresAreThoseOfTheSamples(t *testing.T) {
 	s := flowing(t, 120, 30, false).press("3")
 	for _, r := range s.data.traffic {

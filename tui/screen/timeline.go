@@ -17,14 +17,14 @@ import (
 
 const titleTimeline = "Timeline"
 
-// timeline shows what became of the selected peer, and how everything was at a moment.
+// timeline shows the history of the selected peer, and its state at a moment.
 type timeline struct {
 	// window is an index of pasts.
 	window int
 	// cursor is the moment; zero is now.
 	cursor time.Time
-	// What was drawn last: the time, what happened, how many columns there are, and in which lines the
-	// strips are. What is known of is from begin to end.
+	// What was last drawn: the range, the events, the number of columns, and the lines of the
+	// strips. What is known is from begin to end.
 	drawn      past.Drawing
 	events     []api.HistoryEvent
 	columns    int
@@ -34,7 +34,7 @@ type timeline struct {
 
 func newTimeline() *timeline { return &timeline{window: 1} }
 
-// pasts are the times that the view can span.
+// pasts returns the ranges of the view.
 func pasts() []time.Duration {
 	return []time.Duration{10 * time.Minute, hour, 6 * time.Hour, 24 * time.Hour}
 }
@@ -48,7 +48,7 @@ func (*timeline) bindings() []key.Binding {
 	}
 }
 
-// both is one entry for two keys.
+// both combines two keys in one entry.
 func both(a, b key.Binding, help, does string) key.Binding {
 	return key.NewBinding(key.WithKeys(append(a.Keys(), b.Keys()...)...), key.WithHelp(help, does))
 }
@@ -88,7 +88,7 @@ func (v *timeline) update(msg tea.Msg, d *data) tea.Cmd {
 	return nil
 }
 
-// column is that of the cursor.
+// column returns the cursor's column.
 func (v *timeline) column() int {
 	if i, in := v.drawn.Column(v.moment(), v.columns); in {
 		return i
@@ -96,7 +96,7 @@ func (v *timeline) column() int {
 	return v.columns - 1
 }
 
-// moment is the cursor's, or the end.
+// moment returns the cursor's time, or the end.
 func (v *timeline) moment() time.Time {
 	if v.cursor.IsZero() {
 		return v.end
@@ -104,8 +104,8 @@ func (v *timeline) moment() time.Time {
 	return v.cursor
 }
 
-// toColumn moves the cursor to a column, also to one beside those that are drawn. At the end it goes
-// with the time again.
+// toColumn moves the cursor to a column, even outside the drawn range. At the end it follows the
+// time again.
 func (v *timeline) toColumn(i int) {
 	if v.columns == 0 {
 		return
@@ -120,7 +120,7 @@ func (v *timeline) toColumn(i int) {
 	}
 }
 
-// toEvent moves the cursor by so many events.
+// toEvent moves the cursor by a number of events.
 func (v *timeline) toEvent(step int) {
 	at := v.event() + step
 	if at >= len(v.events) {
@@ -130,7 +130,8 @@ func (v *timeline) toEvent(step int) {
 	}
 }
 
-// event is the last one before the cursor, -1 is none; with the time's end it is behind the last.
+// event returns the index of the last event before the cursor, or -1. At the end of the range it is
+// after the last.
 func (v *timeline) event() int {
 	if v.cursor.IsZero() {
 		return len(v.events)
@@ -142,7 +143,7 @@ func (v *timeline) event() int {
 	return n - 1
 }
 
-// nextPeer selects the next one by name, and after the last the first.
+// nextPeer selects the next peer by name, and after the last the first.
 func (v *timeline) nextPeer(d *data) {
 	peers := d.status.Peers
 	if len(peers) == 0 {
@@ -152,7 +153,7 @@ func (v *timeline) nextPeer(d *data) {
 	d.peers.choose(peerID(&peers[(at+1)%len(peers)]))
 }
 
-// eventsWidth is what the list of events takes beside the strips.
+// eventsWidth is the width of the list of events beside the strips.
 const eventsWidth = 52
 
 // draw implements view.
@@ -169,7 +170,7 @@ func (v *timeline) draw(d *data, width, height int) string {
 	answer := &d.past.timeline
 	v.place(d, answer.history, window)
 	v.columns = past.Columns(left)
-	back := (v.end.Sub(v.drawn.From) + window - 1) / window * window // whole windows: a step of the cursor asks for nothing new
+	back := (v.end.Sub(v.drawn.From) + window - 1) / window * window // whole windows, so that a step of the cursor requests nothing new
 	d.past.timelineWish = &api.HistoryRequest{Peers: []string{p.Name}, Since: min(back, pasts()[len(pasts())-1]), Step: window / time.Duration(v.columns)}
 	i := slices.IndexFunc(answer.history.Peers, func(h api.PeerHistory) bool { return h.Peer == p.Name })
 	if i < 0 {
@@ -199,8 +200,7 @@ func (v *timeline) draw(d *data, width, height int) string {
 	return strings.Join(exactly(append(append(lines, below...), v.list(d, width, room)...), width, height), "\n")
 }
 
-// place has the window end with the time that is known of, or have the cursor in its middle where
-// that is before.
+// place ends the window at the latest known time, or centres it on an earlier cursor.
 func (v *timeline) place(d *data, h api.History, window time.Duration) {
 	zone := d.now.Location()
 	v.begin, v.end, v.cursor = h.Since.In(zone), h.To.In(zone), in(v.cursor, zone)
@@ -214,7 +214,7 @@ func (v *timeline) place(d *data, h api.History, window time.Duration) {
 	v.drawn = past.Drawing{From: to.Add(-window), To: to, Cursor: v.moment(), Paint: d.paint, Graph: chart.Graph(d.graph)}
 }
 
-// in is a moment in a zone; that there is none stays.
+// in converts a moment to a zone; zero stays zero.
 func in(t time.Time, zone *time.Location) time.Time {
 	if t.IsZero() {
 		return t
@@ -222,7 +222,7 @@ func in(t time.Time, zone *time.Location) time.Time {
 	return t.In(zone)
 }
 
-// heading says whose time it is, how much of it, and since when there is any.
+// heading names the peer and the range, and since when there is history.
 func (v *timeline) heading(d *data, p *api.PeerStatus, since time.Time) string {
 	var spans []string
 	for i, w := range pasts() {
@@ -239,7 +239,7 @@ func (v *timeline) heading(d *data, p *api.PeerStatus, since time.Time) string {
 	return out
 }
 
-// when is the cursor's moment in words.
+// when formats the cursor's moment.
 func (v *timeline) when() string {
 	if v.cursor.IsZero() {
 		return "at " + v.end.Format(time.TimeOnly) + ", the latest"
@@ -247,7 +247,7 @@ func (v *timeline) when() string {
 	return "at " + v.cursor.Format(time.TimeOnly) + ", " + cell.Age(v.end.Sub(v.cursor)) + " before"
 }
 
-// list has what happened, the event before the cursor in full.
+// list draws the events, the one before the cursor in full.
 func (v *timeline) list(d *data, width, height int) []string {
 	if height < 2 {
 		return nil

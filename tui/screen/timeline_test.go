@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// cloudsTimeline is the view of the peer cloud.
+// cloudsTimeline opens the timeline of the peer cloud.
 func cloudsTimeline(t *testing.T, width, height int) *stage {
 	t.Helper()
 	return play(t, busy(), width, height, false).press(":").typed("peer cloud").press("enter", "7")
@@ -24,7 +24,7 @@ func TestTheTimelineShowsHowItWas(t *testing.T) {
 	// From event to event, the last one first.
 	s.press("k").want("events 6 of 6", "as it was at 11:48:00, 12m before", "K 11:48:00  the peer has another key: its", "fingerprint is fcb4-8bb5-2120-8f10")
 	s.press("k", "k").want("events 4 of 6", "✗ failed · none", "→gw ✗ error", "✗ PST0101 →gateway the peer has never answered:", "for 2m0s")
-	// What stood then is there with what had stood before.
+	// Findings of that time are shown with earlier ones that lasted.
 	s.want("! PST0503 →apiServer the certificate is for another name:")
 	s.press("left", "left").wantNot("PST0101 →gateway the peer has never answered:\n")
 	s.want("● connected · direct", "events 3 of 6")
@@ -61,7 +61,7 @@ func TestTheTimelineMovesWithTheCursor(t *testing.T) {
 		s.press("left")
 	}
 	s.want("as it was at 04:48:00", "nothing is known of this time") // the gateway's start
-	// What stands still can be looked at as well.
+	// A frozen screen can be explored as well.
 	s.press("p", "-", "-", "G").want("the latest", "= frozen", "● connected · direct")
 }
 
@@ -91,14 +91,15 @@ func TestTheMousePointsToATime(t *testing.T) {
 	s.want("events 6 of 6")
 }
 
-// The past is the gateway's: it is there again when the gateway is shown again, and with another screen.
+// The history belongs to the gateway: it is there again when the gateway is shown again, and on
+// another screen.
 func TestThePastSurvivesAnotherGateway(t *testing.T) {
 	s, edge, _ := twoGateways(t, 120, 40, nil)
 	s.remember()
 	s.want("LAST HOUR", "━━━┅┅▓▓━━━")
 	s.press("n")
 	s.press("n").want("━━━┅┅▓▓━━━")
-	// With another start of the gateway it starts over, and says so.
+	// After a restart of the gateway it starts over, and says so.
 	edge.mu.Lock()
 	edge.status.Gateway.StartedAt = s.clock
 	edge.past = api.History{Gateway: "edge", Since: s.clock, From: s.clock, To: s.clock.Add(time.Second), Peers: []api.PeerHistory{{Peer: "cloud"}}}
@@ -108,7 +109,7 @@ func TestThePastSurvivesAnotherGateway(t *testing.T) {
 	s.press(":").typed("peer cloud").press("enter", "7").want("gateway started at 12:00:00", "nothing happened in this time")
 }
 
-// What is there already is not asked for again, and nothing is asked of peers that nobody looks at.
+// Known history is not requested again, nor that of peers that are not shown.
 func TestThePastIsAskedForAsFarAsItIsNotThere(t *testing.T) {
 	f := many(100)
 	for _, p := range f.status.Peers {
@@ -129,7 +130,7 @@ func TestThePastIsAskedForAsFarAsItIsNotThere(t *testing.T) {
 	}
 	f.past.To = noon.Add(12 * time.Second)
 	s.pass(6 * time.Second)
-	// With the hour of the selected peer less room is left for rows, so that fewer are asked for.
+	// The hour of the selected peer leaves less room for rows, so fewer are requested.
 	if last := f.histories[len(f.histories)-1]; len(f.histories) != n+1 || last.Since > 3*time.Minute || len(last.Peers) == 0 || len(last.Peers) > len(first.Peers) {
 		t.Errorf("after 11 s %+v was asked", f.histories[n:])
 	}
@@ -183,7 +184,7 @@ func TestAGatewayWithoutHistorySaysSo(t *testing.T) {
 	fits(t, s.View(), 80, 24)
 }
 
-// A gateway that is lost leaves its past there, in grey.
+// A lost gateway keeps its history on the screen, in grey.
 func TestTheTimelineOfALostGatewayStays(t *testing.T) {
 	s := play(t, busy(), 120, 40, true).press(":").typed("peer cloud").press("enter", "7")
 	s.gateway.err = errors.New("connection refused")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A configuration on trial counts down, and can be kept.
+// A configuration on trial counts down, and can be confirmed.
 func TestAConfigurationOnTrial(t *testing.T) {
 	f := busy()
 	at := noon.Add(102 * time.Second)
@@ -27,7 +27,7 @@ func TestAConfigurationOnTrial(t *testing.T) {
 	s.press(":").typed("confirm").press("enter").want("no configuration is on trial")
 }
 
-// A notice that something else has the place of waits until it can be seen.
+// A notice waits until it can be seen, if something else takes its place.
 func TestANoticeWaitsUntilItIsSeen(t *testing.T) {
 	f := busy()
 	for name, keys := range map[string][]string{"a command": {":"}, "a question": {"a"}, "help": {"?"}} {

@@ -2,5 +2,5 @@
 
 package screen
 
-// walks is how many random walks through the views there are
+// walks is the number of random walks through the views.
 const walks = 10

@@ -2,5 +2,5 @@
 
 package screen
 
-// walks is how many random walks through the views there are; `make test-long` has all
+// walks is the number of random walks through the views; `make test-long` runs all.
 const walks = 3

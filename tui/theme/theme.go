@@ -1,7 +1,7 @@
-// Package theme has the colours of the live screen, by name: those that are built in, and files of the
-// user's own.
+// Package theme contains the colours of the live screen, by name: the built-in themes, and files of
+// the user.
 //
-// A file has a line for each role that looks differently than in the theme that it is based on:
+// A file has a line for each role that differs from the theme it is based on:
 //
 //	# night.theme
 //	base: dark
@@ -9,11 +9,12 @@
 //	bad: bold bright-white on 160 # it fails
 //	quiet: faint
 //
-// A colour is one of the terminal's first sixteen by name (red, bright-red), one of its 256 by number, or
-// #RRGGBB, in quotes or not. `low` and `high` are the ends of the gradient by which a terminal with 16 million
-// colours shades a chart's first line and sparklines: #RRGGBB alone, both or neither. Before it may stand bold, faint, underline and reverse, and behind it `on` and
-// the colour of the background. `plain` is the terminal's own text. A # with a space behind it begins a
-// comment.
+// A colour is one of the terminal's first sixteen by name (red, bright-red), one of its 256 by
+// number, or #RRGGBB, with or without quotes. It may be preceded by bold, faint, underline and
+// reverse, and followed by `on` and the background colour. `low` and `high` are the ends of the
+// gradient that shades a chart's first line and sparklines on a terminal with 16 million colours:
+// only #RRGGBB, both or neither. `plain` is the terminal's own text. A # followed by a space begins
+// a comment.
 package theme
 
 import (
@@ -35,7 +36,7 @@ import (
 	"github.com/postern-dev/postern/tui/cell"
 )
 
-// Names of those that are built in.
+// Names of the built-in themes.
 const (
 	Dark       = "dark"
 	Light      = "light"
@@ -43,12 +44,12 @@ const (
 	ColorBlind = "colour-blind"
 )
 
-// Suffix is that of the files in the user's directory.
+// Suffix is the suffix of files in the user's directory.
 const Suffix = ".theme"
 
 var builtIn = map[string]cell.Paint{Dark: cell.Dark, Light: cell.Light, Contrast: cell.Contrast, ColorBlind: cell.ColorBlind}
 
-// roles are what a file can give a look.
+// roles are the styles that a file can change.
 var roles = map[string]cell.Style{
 	"good": cell.Good, "bad": cell.Bad, "wary": cell.Wary, "quiet": cell.Quiet, "strong": cell.Strong, "second": cell.Second, "selected": cell.Selected,
 }
@@ -59,10 +60,10 @@ const lowEnd, highEnd = "low", "high"
 // maxSize bounds a file, in bytes.
 const maxSize = 64 << 10
 
-// Dir is the directory with the user's own themes, which need not be there; empty is none.
+// Dir is the directory with the user's own themes, which need not exist; empty is none.
 type Dir string
 
-// DirFor is it in the environment's configuration directory.
+// DirFor returns the Dir in the environment's configuration directory.
 func DirFor(getenv func(string) string) Dir {
 	base := getenv("XDG_CONFIG_HOME")
 	if home := getenv("HOME"); !filepath.IsAbs(base) && filepath.IsAbs(home) {
@@ -74,10 +75,10 @@ func DirFor(getenv func(string) string) Dir {
 	return Dir(filepath.Join(base, "postern", "themes"))
 }
 
-// BuiltIn are the names of those that are built in, the usual one first.
+// BuiltIn returns the names of the built-in themes, the default first.
 func BuiltIn() []string { return []string{Dark, Light, Contrast, ColorBlind} }
 
-// Names are those that can be loaded by name.
+// Names returns the names that can be loaded.
 func (d Dir) Names() []string {
 	names := BuiltIn()
 	if d == "" {
@@ -92,8 +93,8 @@ func (d Dir) Names() []string {
 	return names
 }
 
-// Load returns a theme by its name, or by the path of its file, which has a slash. The error says what is
-// wrong and where.
+// Load returns a theme by its name or, if it contains a slash, by the path of its file. The error
+// says what is wrong and where.
 func (d Dir) Load(name string) (cell.Paint, error) {
 	if p, known := builtIn[name]; known {
 		return p, nil
@@ -115,7 +116,7 @@ func (d Dir) Load(name string) (cell.Paint, error) {
 	return p, nil
 }
 
-// read reads a file, and nothing that has no end.
+// read reads a file, but nothing endless.
 func read(file string) (text string, err error) {
 	info, err := os.Stat(file)
 	if err == nil && !info.Mode().IsRegular() {
@@ -136,7 +137,7 @@ func read(file string) (text string, err error) {
 	return string(data), err
 }
 
-// Parse reads a file's text. An error begins with the line's number.
+// Parse parses a file's text. An error begins with the line's number.
 func Parse(text string) (cell.Paint, error) {
 	base, looks, ends := Dark, map[cell.Style]ansi.Style{}, map[string]ansi.RGBColor{}
 	seen := map[string]int{}
@@ -189,7 +190,7 @@ func Parse(text string) (cell.Paint, error) {
 	return p, nil
 }
 
-// styleOf reads a look: attributes, a colour, and one of the background.
+// styleOf parses a style: attributes, a colour, and a background colour.
 func styleOf(text string) (ansi.Style, error) {
 	s := ansi.NewStyle()
 	words := strings.Fields(strings.ToLower(text))

@@ -605,7 +605,7 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	next := newFake()
 	before := s.kubectl("", "get", "service,endpointslice", "-n", "shop", "-o", "name")
 	each.Clusters = each.Clusters[1:]
-	next.set(services.State{Imports: []services.Import{each}, Unheard: []string{"east"}})
+	next.set(services.State{Imports: []services.Import{each}, Awaited: []string{"east"}})
 	s = start(t, c, own, next)
 	wait(s, discovery, "the endpoints of east", func(x discoveryv1.EndpointSlice) bool { return x.Labels[v1beta1.LabelSourceCluster] == "east" })
 	wait(s, imports, "each of west alone", func(x v1beta1.ServiceImport) bool { return x.Name == "each" && len(x.Status.Clusters) == 1 })

@@ -328,7 +328,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 			}
 		}
 	}
-	keep := keeper(seen, state.Unheard)
+	keep := keeper(seen, state.Awaited)
 	steps, shall := s.writer.plan(wanted, seen.objects, s.ours, keep)
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
 	s.calm = time.Now().Add(calm(time.Since(began)))
