@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -51,19 +50,36 @@ func (c *Clusterset) tell(r *roster.Roster, changed []string) {
 			s.was.Export = s.member.Export
 			names = append(s.writer.Names(), slices.Sorted(maps.Keys(c.exported))...)
 		}
-		more := s.untold // there may be room for by then
-		s.untold = map[string]bool{}
-		for _, name := range slices.Concat(names, slices.Sorted(maps.Keys(more))) {
-			e := c.entry(name)
-			namespace, _, _ := strings.Cut(name, "/")
-			if e != nil && !r.Exports(s.member, namespace) {
-				e = nil
-			}
-			if !s.writer.Set(name, e) {
-				s.untold[name] = true
-			}
+		full := len(s.untold) > 0
+		for _, name := range names {
+			full = !s.writer.Set(name, c.entryFor(r, s, name)) || full
+		}
+		if full {
+			c.fillLocked(r, s)
 		}
 		c.postLocked(s)
+	}
+}
+
+// entryFor is what a peer is told of an export; nil when there is nothing.
+func (c *Clusterset) entryFor(r *roster.Roster, s *site, name string) *mcs.Entry {
+	if e := c.entry(name); e != nil && r.Exports(s.member, mcs.NameOfPort(name).Namespace) {
+		return e
+	}
+	return nil
+}
+
+// fillLocked has a peer told as much as there is room for, where that is not all.
+func (c *Clusterset) fillLocked(r *roster.Roster, s *site) {
+	entries := map[string]*mcs.Entry{}
+	for name := range c.exported {
+		if e := c.entryFor(r, s, name); e != nil {
+			entries[name] = e
+		}
+	}
+	s.untold = map[string]bool{}
+	for _, name := range s.writer.Fill(entries) {
+		s.untold[name] = true
 	}
 }
 

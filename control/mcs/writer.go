@@ -54,6 +54,43 @@ func (w *Writer) Set(name string, e *Entry) bool {
 	return true
 }
 
+// Fill has these entries told, and no others, or as many of them as there is room for, and gives the
+// names of the rest. Namespaces take turns: the services of one leave room for those of others. Of one
+// namespace, those that are told already come first.
+func (w *Writer) Fill(entries map[string]*Entry) (rest []string) {
+	names := slices.Sorted(maps.Keys(entries))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case w.Tells(a) == w.Tells(b):
+			return 0
+		case w.Tells(a):
+			return -1
+		}
+		return 1
+	})
+	names = Turns(names, func(name string) (string, int) {
+		return NameOfPort(name).Namespace, max(len(entries[name].Text), MaxCatalogue/MaxServices)
+	})
+	told, size := map[string]*Entry{}, 0
+	for _, name := range names {
+		e := entries[name]
+		if len(told) >= MaxServices || size+len(e.Text) > MaxCatalogue {
+			rest = append(rest, name)
+			continue
+		}
+		told[name], size = e, size+len(e.Text)
+	}
+	for name, was := range w.want { // what goes or changes makes room first
+		if e := told[name]; e == nil || e.sum != was.sum {
+			w.Set(name, nil)
+		}
+	}
+	for name, e := range told {
+		w.Set(name, e)
+	}
+	return rest
+}
+
 // Doubt has the reader asked what it has. The answer to a message that is on its way does not count:
 // it is from before.
 func (w *Writer) Doubt() { w.knows, w.last = unknown, nil }
