@@ -187,18 +187,30 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 }
 
 // fit returns the listeners that there is room for, in total and for each peer: those with a
-// configured address first, then by name. over counts the others.
+// configured address first. Peers and their namespaces take turns. over counts the others.
 func fit(wanted map[mcs.Name][]forward.Local, all, each int) (fits []forward.Local, over map[surplus]int) {
+	listeners := map[surplus][]forward.Local{}
+	var of []surplus
+	for _, n := range slices.SortedFunc(maps.Keys(wanted), mcs.Name.Compare) {
+		for _, l := range wanted[n] {
+			s := surplus{l.Peer, n}
+			if listeners[s] == nil {
+				of = append(of, s)
+			}
+			listeners[s] = append(listeners[s], l)
+		}
+	}
+	type holder struct{ peer, namespace string }
+	of = mcs.Turns(of, func(s surplus) (holder, int) { return holder{s.peer, s.name.Namespace}, len(listeners[s]) })
 	over = map[surplus]int{}
 	have := map[string]int{}
-	names := slices.SortedFunc(maps.Keys(wanted), mcs.Name.Compare)
 	for _, anywhere := range []bool{false, true} {
-		for _, n := range names {
-			for _, l := range wanted[n] {
+		for _, s := range of {
+			for _, l := range listeners[s] {
 				switch {
 				case (l.Address == "") != anywhere:
 				case len(fits) >= all || have[l.Peer] >= each:
-					over[surplus{l.Peer, n}]++
+					over[s]++
 				default:
 					have[l.Peer]++
 					fits = append(fits, l)

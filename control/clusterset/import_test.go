@@ -24,7 +24,7 @@ func TestListenersFit(t *testing.T) {
 	}{
 		{100, 100, 12, 4, 0},
 		{100, 5, 5, 4, 7},
-		{8, 5, 5, 3, 8},
+		{8, 5, 4, 4, 8},
 	} {
 		fits, over := fit(wanted, c.all, c.each)
 		have, short := map[string]int{}, 0
@@ -40,5 +40,23 @@ func TestListenersFit(t *testing.T) {
 	}
 	if _, over := fit(wanted, 100, 5); over[surplus{"east", mcs.Name{Namespace: "shop", Name: "web-0"}}] != 0 || over[surplus{"east", mcs.Name{Namespace: "shop", Name: "web-1"}}] != 1 {
 		t.Errorf("they are not left out by name: %v", over)
+	}
+}
+
+// A namespace that exports much leaves room for the others of its cluster.
+func TestListenersOfNamespacesFit(t *testing.T) {
+	wanted := map[mcs.Name][]forward.Local{}
+	want := func(n mcs.Name, listeners int) {
+		for i := range listeners {
+			wanted[n] = append(wanted[n], forward.Local{Peer: "east", Service: fmt.Sprintf("%s:5432@db-%d", n, i)})
+		}
+	}
+	want(mcs.Name{Namespace: "a", Name: "db"}, 1000)
+	want(mcs.Name{Namespace: "a", Name: "dc"}, 1000)
+	want(mcs.Name{Namespace: "bank", Name: "web"}, 1)
+	want(mcs.Name{Namespace: "shop", Name: "web"}, 3)
+	fits, over := fit(wanted, 4000, 2000)
+	if len(fits) != 2000 || len(over) != 1 || over[surplus{"east", mcs.Name{Namespace: "a", Name: "dc"}}] != 4 {
+		t.Errorf("%d fit, and missing are %v", len(fits), over)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -52,19 +51,36 @@ func (c *Clusterset) notify(r *roster.Roster, changed []string) {
 			s.was.Export = s.member.Export
 			names = append(s.writer.Names(), slices.Sorted(maps.Keys(c.exported))...)
 		}
-		more := s.unsent // there may be room now
-		s.unsent = map[string]bool{}
-		for _, name := range slices.Concat(names, slices.Sorted(maps.Keys(more))) {
-			e := c.entry(name)
-			namespace, _, _ := strings.Cut(name, "/")
-			if e != nil && !r.Exports(s.member, namespace) {
-				e = nil
-			}
-			if !s.writer.Set(name, e) {
-				s.unsent[name] = true
-			}
+		full := len(s.unsent) > 0
+		for _, name := range names {
+			full = !s.writer.Set(name, c.entryFor(r, s, name)) || full
+		}
+		if full {
+			c.fillLocked(r, s)
 		}
 		c.postLocked(s)
+	}
+}
+
+// entryFor returns an export's entry for a peer; nil if there is none.
+func (c *Clusterset) entryFor(r *roster.Roster, s *site, name string) *mcs.Entry {
+	if e := c.entry(name); e != nil && r.Exports(s.member, mcs.NameOfPort(name).Namespace) {
+		return e
+	}
+	return nil
+}
+
+// fillLocked offers a peer as many exports as there is room for, when that is not all.
+func (c *Clusterset) fillLocked(r *roster.Roster, s *site) {
+	entries := map[string]*mcs.Entry{}
+	for name := range c.exported {
+		if e := c.entryFor(r, s, name); e != nil {
+			entries[name] = e
+		}
+	}
+	s.unsent = map[string]bool{}
+	for _, name := range s.writer.Fill(entries) {
+		s.unsent[name] = true
 	}
 }
 

@@ -240,3 +240,61 @@ func TestALargeCatalogueIsToldInParts(t *testing.T) {
 		}
 	})
 }
+
+// Whoever exports from one namespace as much as there may be keeps no service of another from being told,
+// and takes away none that is told and changes.
+func TestNoNamespaceTakesAllThatAPeerIsTold(t *testing.T) {
+	entry := func(namespace, name string, size int) *mcs.Entry {
+		e, err := mcs.Encode(mcs.Offer{
+			Name: mcs.Name{Namespace: namespace, Name: name}, Created: time.Unix(1_700_000_000, 0), Spread: 1,
+			Spec: mcs.Spec{Type: mcs.ClusterSetIP, Ports: []mcs.Port{{Name: "http", Protocol: api.TCP, Port: 80}},
+				Annotations: map[string]string{"a": strings.Repeat("x", size)}},
+			Places: []mcs.Place{{At: []uint16{mcs.FirstPort}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	m := &roster.Member{Name: "edge", Grants: roster.Grants{Export: mcs.Patterns{"*"}}}
+	r := roster.Of(m)
+	c := &Clusterset{exporter: newExporter(nil), shared: shared{peers: map[string]*site{}, exports: []mcs.Export{}}}
+	s := newSite(all)
+	s.member, s.retry = m, time.Now().Add(time.Hour)
+	c.peers[m.Name] = s
+	exports := func(list ...*mcs.Entry) {
+		var changed []string
+		for _, e := range list {
+			c.exported[e.Name] = &export{entry: e, granted: true}
+			changed = append(changed, e.Name)
+		}
+		c.notify(r, changed)
+	}
+	told := func(name string) {
+		t.Helper()
+		if !s.writer.Tells(name) || s.untold[name] {
+			t.Errorf("%s is not told", name)
+		}
+	}
+	exports(entry("shop", "web", 1))
+	for i := range 600 { // 8 KB each: more than 4 MB
+		exports(entry("a", fmt.Sprint("w-", i), 8000))
+	}
+	if len(s.untold) == 0 {
+		t.Fatal("all is told")
+	}
+	told("shop/web")
+	exports(entry("shop", "web", 2000))
+	told("shop/web")
+	exports(entry("bank", "web", 2000))
+	told("bank/web")
+	for name := range c.exported { // there is room again
+		if strings.HasPrefix(name, "a/") {
+			delete(c.exported, name)
+			c.tell(r, []string{name})
+		}
+	}
+	if len(s.untold) != 0 || len(s.writer.Names()) != 2 {
+		t.Errorf("told are %v, and not %v", s.writer.Names(), s.untold)
+	}
+}

@@ -54,6 +54,43 @@ func (w *Writer) Set(name string, e *Entry) bool {
 	return true
 }
 
+// Fill makes the catalogue these entries, or as many of them as there is room for, and returns the
+// names of the rest. Namespaces take turns, so that the services of one leave room for those of
+// others. Within a namespace, those already in the catalogue come first.
+func (w *Writer) Fill(entries map[string]*Entry) (rest []string) {
+	names := slices.Sorted(maps.Keys(entries))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case w.Contains(a) == w.Contains(b):
+			return 0
+		case w.Contains(a):
+			return -1
+		}
+		return 1
+	})
+	names = Turns(names, func(name string) (string, int) {
+		return NameOfPort(name).Namespace, max(len(entries[name].Text), MaxCatalogue/MaxServices)
+	})
+	fits, size := map[string]*Entry{}, 0
+	for _, name := range names {
+		e := entries[name]
+		if len(fits) >= MaxServices || size+len(e.Text) > MaxCatalogue {
+			rest = append(rest, name)
+			continue
+		}
+		fits[name], size = e, size+len(e.Text)
+	}
+	for name, was := range w.want { // make room first
+		if e := fits[name]; e == nil || e.sum != was.sum {
+			w.Set(name, nil)
+		}
+	}
+	for name, e := range fits {
+		w.Set(name, e)
+	}
+	return rest
+}
+
 // Recheck makes the writer ask the reader for its version. The answer to a message on its way is
 // ignored, because it is older.
 func (w *Writer) Recheck() { w.knows, w.last = unknown, nil }

@@ -133,7 +133,8 @@ func (p Peers) holder(k peer.PublicKey, name string) (Peer, bool) {
 	return p.list[i], true
 }
 
-// maxFormer bounds the stored former keys of a peer.
+// maxFormer bounds the stored former keys of a peer: the first, which a list of keys to be added
+// automatically may have, and the newest.
 const maxFormer = 32
 
 // Succeed switches a peer to the key that it announced, and stores the old one. It reports whether
@@ -145,7 +146,9 @@ func (p *Peers) Succeed(name string) bool {
 	}
 	x := &p.list[i]
 	x.FormerKeys = append(slices.Clone(x.FormerKeys), x.PublicKey)
-	x.FormerKeys = x.FormerKeys[max(0, len(x.FormerKeys)-maxFormer):]
+	if over := len(x.FormerKeys) - maxFormer; over > 0 {
+		x.FormerKeys = slices.Delete(x.FormerKeys, 1, 1+over)
+	}
 	x.PublicKey, x.PresharedKey = x.NextKey, x.NextPresharedKey
 	x.NextKey, x.NextPresharedKey = peer.PublicKey{}, peer.PresharedKey{}
 	return true

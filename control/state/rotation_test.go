@@ -116,3 +116,28 @@ func TestAPeerSucceedsItselfByTheKeyThatItAnnounced(t *testing.T) {
 		t.Error("the old key counts still")
 	}
 }
+
+// However often a peer takes another key, its removal concerns the one with which it came, which may be
+// in a list of keys to be added automatically.
+func TestTheFirstKeyOfAPeerIsNotForgotten(t *testing.T) {
+	key := func(i int) peer.PublicKey { return peer.PublicKey{byte(i), byte(i >> 8), 1} }
+	var all Peers
+	if err := all.Put(Peer{Name: "edge", PublicKey: key(0)}); err != nil {
+		t.Fatal(err)
+	}
+	const rotations = 3 * maxFormer
+	for i := range rotations {
+		p, _ := all.Get("edge")
+		p.NextKey = key(i + 1)
+		if err := all.Put(p); err != nil || !all.Succeed("edge") {
+			t.Fatalf("rotation %d: %v", i, err)
+		}
+	}
+	p, _ := all.Get("edge")
+	if n := len(p.FormerKeys); n != maxFormer {
+		t.Errorf("%d former keys are stored", n)
+	}
+	if p.FormerKeys[0] != key(0) || p.FormerKeys[maxFormer-1] != key(rotations-1) {
+		t.Errorf("the first and the last former key are %s and %s", p.FormerKeys[0], p.FormerKeys[maxFormer-1])
+	}
+}

@@ -313,7 +313,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	}
 	// One import after the other: what is as it should be is not kept meanwhile.
 	wanted := func(yield func(object) bool) {
-		for _, i := range state.Imports {
+		for _, i := range inTurns(state.Imports) {
 			m.made = m.made[:0]
 			m.add(i)
 			for _, o := range m.made {

@@ -213,6 +213,19 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	return there
 }
 
+// inTurns is the order in which imports get addresses: namespaces take turns.
+func inTurns(list []services.Import) []services.Import {
+	return services.Turns(list, func(i services.Import) (namespace string, addresses int) {
+		if i.Spec.Type == services.ClusterSetIP {
+			return i.Name.Namespace, 1
+		}
+		for _, c := range i.Clusters {
+			addresses += len(c.Endpoints)
+		}
+		return i.Name.Namespace, addresses
+	})
+}
+
 // room takes an address for a service of these clusters, at the expense of the first that has not got
 // its share. Without any it notes the problem.
 func (m *maker) room(name services.Name, of ...string) bool {

@@ -1,0 +1,69 @@
+package mcs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTurns(t *testing.T) {
+	type item struct {
+		of    string
+		takes int
+	}
+	list := []item{{"a", 2}, {"a", 2}, {"a", 9}, {"b", 1}, {"b", 2}, {"c", 5}}
+	got := Turns(list, func(i item) (string, int) { return i.of, i.takes })
+	if want := []item{{"b", 1}, {"a", 2}, {"b", 2}, {"a", 2}, {"c", 5}, {"a", 9}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Services of one namespace, however many or large, leave room for those of others, also for those that
+// change and those that come later.
+func TestNoNamespaceTakesAllOfACatalogue(t *testing.T) {
+	named := func(namespace string, i, size int) *Entry {
+		return entry(t, web(fmt.Sprint("w-", i), func(o *Offer) {
+			o.Name.Namespace = namespace
+			o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", size)}
+		}))
+	}
+	for _, c := range []struct{ greedy, size int }{{MaxServices + 10, 1}, {700, 8000}} {
+		w, entries := NewWriter(), map[string]*Entry{}
+		fill := func(want ...*Entry) {
+			t.Helper()
+			rest := w.Fill(entries)
+			if len(rest) == 0 || len(rest)+len(w.Names()) != len(entries) || len(w.want) > MaxServices || w.size > MaxCatalogue {
+				t.Errorf("of %d services %d are told and %d are not", len(entries), len(w.want), len(rest))
+			}
+			for _, e := range want {
+				if w.want[e.Name] != e {
+					t.Errorf("%s is not told as it is", e.Name)
+				}
+			}
+		}
+		for i := range c.greedy {
+			e := named("a", i, c.size)
+			entries[e.Name] = e
+		}
+		fill()
+		before := w.Names()
+		fill()
+		if !slices.Equal(w.Names(), before) {
+			t.Error("others are told although nothing has changed")
+		}
+		other := []*Entry{named("b", 1, 1), named("c", 1, 1), named("c", 2, 1)}
+		for _, e := range other {
+			entries[e.Name] = e
+		}
+		fill(other...)
+		grown := named("b", 1, 4000)
+		entries[grown.Name] = grown
+		fill(grown, other[1], other[2])
+		r := reader()
+		exchange(t, w, r)
+		if !slices.Equal(names(r), w.Names()) {
+			t.Error("they differ after all were exchanged")
+		}
+	}
+}
