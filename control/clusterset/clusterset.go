@@ -303,7 +303,6 @@ type site struct {
 	behind  bool
 	// was is what the writer and the imports were made with.
 	was      roster.Grants
-	tooMany  bool            // the peer told more services than may be
 	doubted  bool            // it said that it has something else, while it was being told
 	untold   map[string]bool // services for which the writer had no room
 	sent     time.Time       // a message

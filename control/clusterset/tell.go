@@ -274,16 +274,14 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	if s == nil || s.member.Key != from { // it became one a moment ago: there was no turn since
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
-	heard := s.reader.Heard()
+	heard, tooMany := s.reader.Heard(), s.reader.TooMany()
 	names, err := s.reader.Take(m, c.roomLocked())
-	tooMany := errors.Is(err, mcs.ErrTooMany)
 	switch {
 	case heard != s.reader.Heard(): // whoever is heard exports what is imported, and nothing else
 		c.noteLocked(names)
-	case len(names) > 0 || tooMany != s.tooMany:
+	case len(names) > 0 || tooMany != s.reader.TooMany():
 		c.changedLocked(s, names)
 	}
-	s.tooMany = tooMany
 	if c.exports != nil && s.compare(m.Has) {
 		c.postLocked(s)
 	}

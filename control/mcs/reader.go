@@ -64,6 +64,9 @@ type Reader struct {
 	wants func(namespace string) bool
 	// lacks: there are entries that are wanted by now, and were not when they came.
 	lacks bool
+	// tooMany: a catalogue, or a change of the one that counts, was refused as too large, and none has
+	// counted since.
+	tooMany bool
 }
 
 // NewReader makes one that keeps what is in the namespaces that wants means.
@@ -116,12 +119,16 @@ func (r *Reader) Has() string {
 // Clear has the peer export nothing, and gives the names whose offers may have changed.
 func (r *Reader) Clear() []Name {
 	was := r.now
-	r.now, r.next, r.lacks = newBook(), nil, false
+	r.now, r.next, r.lacks, r.tooMany = newBook(), nil, false, false
 	return r.now.since(was)
 }
 
 // Heard reports whether all of a catalogue is there that is wanted.
 func (r *Reader) Heard() bool { return r.now != nil && !r.lacks }
+
+// TooMany reports whether the peer told more than [MaxServices] or [MaxCatalogue], or than there was room
+// for. What counts is from before that.
+func (r *Reader) TooMany() bool { return r.tooMany }
 
 // Offer is the one of a name, nil if there is none that is wanted and can be used. It is not to be
 // changed.
@@ -205,7 +212,7 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 		}
 	}
 	if count > MaxServices || size > MaxCatalogue || room < 0 {
-		r.next = nil
+		r.next, r.tooMany = nil, true
 		return nil, ErrTooMany
 	}
 	if m.Base == "" {
@@ -225,13 +232,14 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 		changed = append(changed, nameOf(names[i]))
 	}
 	if b == r.now {
+		r.tooMany = false
 		return changed, nil
 	}
 	if m.More {
 		return nil, nil
 	}
 	was := r.now
-	r.now, r.next, r.lacks = b, nil, false
+	r.now, r.next, r.lacks, r.tooMany = b, nil, false, false
 	return b.since(was), nil
 }
 
