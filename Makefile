@@ -39,7 +39,7 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 # lab comes alone: its gateways judge how fast they answer each other.
 LAB  := ./testenv/lab
 SLOW := ./control/gateway ./netstack ./cmd/postern ./discovery/path ./tunnel
-LONG := ./netstack ./control/check ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
+LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 15m
 .PHONY: test test-race test-long test-lab test-lab-all
 test: test-race test-lab ## All tests that need no root, with the race detector; the longest shortened

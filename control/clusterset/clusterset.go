@@ -306,7 +306,6 @@ type site struct {
 	behind  bool
 	// was is what the writer and the imports were made from.
 	was      roster.Grants
-	tooMany  bool            // the peer announced more services than it may
 	recheck  bool            // it reported another version while something was due
 	unsent   map[string]bool // services for which the writer had no room
 	sent     time.Time       // a message

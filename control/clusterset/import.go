@@ -292,7 +292,7 @@ func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces
 		return []mcs.Problem{{Peer: peer, Code: catalogue.ServicesUnknown, Detail: s.unable}}
 	}
 	out := s.reader.Refused(peer)
-	if s.tooMany {
+	if s.reader.TooMany() {
 		out = append(out, mcs.Problem{Peer: peer, Code: catalogue.TooManyServices})
 	}
 	for name := range s.unsent {

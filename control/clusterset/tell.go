@@ -291,16 +291,14 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 	if s == nil || s.member.Key != from { // it became a peer just now, and nothing was reconciled since
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
-	heard := s.reader.Complete()
+	heard, tooMany := s.reader.Complete(), s.reader.TooMany()
 	names, err := s.reader.Take(m, c.roomLocked())
-	tooMany := errors.Is(err, mcs.ErrTooMany)
 	switch {
 	case heard != s.reader.Complete(): // once received, the catalogue determines the imports
 		c.noteLocked(names)
-	case len(names) > 0 || tooMany != s.tooMany:
+	case len(names) > 0 || tooMany != s.reader.TooMany():
 		c.changedLocked(s, names)
 	}
-	s.tooMany = tooMany
 	if c.exports != nil && s.compare(m.Has) {
 		c.postLocked(s)
 	}

@@ -272,7 +272,7 @@ func TestNoNamespaceTakesAllThatAPeerIsTold(t *testing.T) {
 	}
 	told := func(name string) {
 		t.Helper()
-		if !s.writer.Tells(name) || s.untold[name] {
+		if !s.writer.Contains(name) || s.unsent[name] {
 			t.Errorf("%s is not told", name)
 		}
 	}
@@ -280,7 +280,7 @@ func TestNoNamespaceTakesAllThatAPeerIsTold(t *testing.T) {
 	for i := range 600 { // 8 KB each: more than 4 MB
 		exports(entry("a", fmt.Sprint("w-", i), 8000))
 	}
-	if len(s.untold) == 0 {
+	if len(s.unsent) == 0 {
 		t.Fatal("all is told")
 	}
 	told("shop/web")
@@ -294,7 +294,7 @@ func TestNoNamespaceTakesAllThatAPeerIsTold(t *testing.T) {
 			c.tell(r, []string{name})
 		}
 	}
-	if len(s.untold) != 0 || len(s.writer.Names()) != 2 {
-		t.Errorf("told are %v, and not %v", s.writer.Names(), s.untold)
+	if len(s.unsent) != 0 || len(s.writer.Names()) != 2 {
+		t.Errorf("told are %v, and not %v", s.writer.Names(), s.unsent)
 	}
 }

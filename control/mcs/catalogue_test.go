@@ -381,9 +381,17 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 	if _, err := r.Take(m, MaxCatalogue); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more is taken: %v", err)
 	}
-	m = Message{Base: r.Has(), Set: []json.RawMessage{large(0).Text}} // replaces itself
-	if _, err := r.Take(m, MaxCatalogue); err != nil {
-		t.Error(err)
+	has := r.Has()
+	for what, m := range map[string]Message{ // nothing of it counts
+		"a catalogue that is not there": {Base: strings.Repeat("0", 31) + "1"}, "a part of another": {Set: []json.RawMessage{large(0).Text}, More: true},
+	} {
+		if _, err := r.Take(m, MaxCatalogue); err != nil || !r.TooMany() {
+			t.Errorf("after %s: %v, and too many is %v", what, err, r.TooMany())
+		}
+	}
+	m = Message{Base: has, Set: []json.RawMessage{large(0).Text}} // in the place of itself
+	if _, err := r.Take(m, MaxCatalogue); err != nil || r.TooMany() {
+		t.Errorf("after what counts: %v, and too many is %v", err, r.TooMany())
 	}
 	w.Set(large(1).Name, nil)
 	if e := large(n); !w.Set(e.Name, e) {

@@ -65,6 +65,9 @@ type Reader struct {
 	wants func(namespace string) bool
 	// lacks: some entries are wanted now that were not when they arrived.
 	lacks bool
+	// tooMany: a catalogue, or a change of the one in use, was refused as too large, and none was
+	// accepted since.
+	tooMany bool
 }
 
 // NewReader returns a reader that keeps entries in the namespaces that wants selects.
@@ -117,12 +120,16 @@ func (r *Reader) Has() string {
 // Clear empties the catalogue, and returns the names whose offers may have changed.
 func (r *Reader) Clear() []Name {
 	was := r.now
-	r.now, r.next, r.lacks = newBook(), nil, false
+	r.now, r.next, r.lacks, r.tooMany = newBook(), nil, false, false
 	return r.now.since(was)
 }
 
 // Complete reports whether everything wanted of a catalogue was received.
 func (r *Reader) Complete() bool { return r.now != nil && !r.lacks }
+
+// TooMany reports whether the peer announced more than [MaxServices] or [MaxCatalogue], or than there
+// was room for, since the catalogue that is in use.
+func (r *Reader) TooMany() bool { return r.tooMany }
 
 // Offer returns the offer of a name, or nil if there is none that is wanted and valid. It must not
 // be changed.
@@ -206,7 +213,7 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 		}
 	}
 	if count > MaxServices || size > MaxCatalogue || room < 0 {
-		r.next = nil
+		r.next, r.tooMany = nil, true
 		return nil, ErrTooMany
 	}
 	if m.Base == "" {
@@ -226,13 +233,14 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 		changed = append(changed, nameOf(names[i]))
 	}
 	if b == r.now {
+		r.tooMany = false
 		return changed, nil
 	}
 	if m.More {
 		return nil, nil
 	}
 	was := r.now
-	r.now, r.next, r.lacks = b, nil, false
+	r.now, r.next, r.lacks, r.tooMany = b, nil, false, false
 	return b.since(was), nil
 }
 

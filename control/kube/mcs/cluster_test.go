@@ -323,6 +323,7 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 	t.Run("exports", func(t *testing.T) { testExports(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("imports", func(t *testing.T) { testImports(t, c, connect(t, c, token)) })
 	t.Run("headless", func(t *testing.T) { testHeadless(t, start(t, c, connect(t, c, token), newFake(), "shop")) })
+	t.Run("less", func(t *testing.T) { testLess(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("somebody else's", func(t *testing.T) { testSomebodyElses(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("many", func(t *testing.T) { testMany(t, start(t, c, connect(t, c, token), newFake())) })
 	t.Run("a gateway that starts", func(t *testing.T) { testRestart(t, c, connect(t, c, token)) })
@@ -525,6 +526,74 @@ func testImports(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.none("service", "shop", "web")
 	s.none("endpointslice", "shop", "web")
 	s.kubectl("", "delete", "service,endpointslice,serviceexport", "-n", "shop", "--all")
+}
+
+// testLess: what was wanted of each kind and is not any more goes, and what others have added stays.
+func testLess(t *testing.T, s *site) {
+	s.kubectl(exportedService, "apply", "-f", "-")
+	s.kubectl(serviceExport, "apply", "-f", "-")
+	s.exported("the service", func(list []services.Export) bool { return len(list) == 1 && len(list[0].Backends) == 3 })
+	http := port("http", 80)
+	as := http
+	as.AppProtocol = "kubernetes.io/h2c"
+	i := from("east", services.Spec{
+		Type: services.ClusterSetIP, Ports: []services.Port{as, port("more", 81)}, Affinity: services.Affinity{ClientIP: true, Timeout: 10 * time.Second},
+		InternalTrafficPolicy: "Cluster", TrafficDistribution: "PreferClose", Labels: map[string]string{"tier": "front"}, Annotations: map[string]string{"note": "1"},
+	}, services.Endpoint{Ports: []services.EndpointPort{listener(as, "10.244.0.9:30001"), listener(port("more", 81), "10.244.0.9:30002")}})
+	i.Clusters = append(i.Clusters, services.Cluster{ID: "west", Endpoints: i.Clusters[0].Endpoints})
+	s.gateway.set(services.State{Imports: []services.Import{i}, Conflicts: []services.Conflict{{Name: web, Reason: "PortConflict", Message: "east has port 81"}}})
+	imported := wait(s, imports, "the import is whole", func(x v1beta1.ServiceImport) bool {
+		return len(x.Spec.IPs) == 1 && len(x.Spec.Ports) == 2 && x.Spec.TrafficDistribution != nil && x.Spec.SessionAffinityConfig != nil && len(x.Status.Clusters) == 2
+	})
+	wait(s, core, "the derived Service is whole", func(x corev1.Service) bool {
+		return strings.HasPrefix(x.Name, derivedPrefix) && len(x.Spec.Ports) == 2 && x.Spec.Ports[0].AppProtocol != nil && x.Spec.SessionAffinityConfig != nil
+	})
+	for _, cluster := range []string{"east", "west"} {
+		wait(s, discovery, "endpoints", func(x discoveryv1.EndpointSlice) bool {
+			return x.Labels[v1beta1.LabelSourceCluster] == cluster && len(x.Ports) == 2 && x.Ports[0].AppProtocol != nil
+		})
+	}
+	wait(s, exports, "there is a conflict", func(x v1beta1.ServiceExport) bool {
+		return condition(x, v1beta1.ServiceExportConditionConflict).Message == "east has port 81"
+	})
+	s.kubectl("", "annotate", "serviceimport", "-n", "shop", "web", "theirs=1")
+
+	i.Spec = services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http}}
+	i.Clusters = i.Clusters[:1]
+	i.Clusters[0].Endpoints = []services.Endpoint{{Ports: []services.EndpointPort{listener(http, "10.244.0.9:30001")}}}
+	s.gateway.set(services.State{Imports: []services.Import{i}, Conflicts: []services.Conflict{{Name: web, Reason: "PortConflict"}}})
+	want := v1beta1.ServiceImportSpec{
+		Type: v1beta1.ClusterSetIP, IPs: imported.Spec.IPs, IPFamilies: imported.Spec.IPFamilies, SessionAffinity: corev1.ServiceAffinityNone,
+		Ports: []v1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}},
+	}
+	wait(s, imports, "the import has less", func(x v1beta1.ServiceImport) bool {
+		_, label := x.Labels["tier"]
+		_, note := x.Annotations["note"]
+		return reflect.DeepEqual(x.Spec, want) && !label && !note && x.Annotations["theirs"] == "1" && reflect.DeepEqual(x.Status.Clusters, []v1beta1.ClusterStatus{{Cluster: "east"}})
+	})
+	wait(s, core, "the derived Service has less", func(x corev1.Service) bool {
+		return strings.HasPrefix(x.Name, derivedPrefix) && len(x.Spec.Ports) == 1 && x.Spec.Ports[0].AppProtocol == nil &&
+			x.Spec.SessionAffinity == corev1.ServiceAffinityNone && x.Spec.SessionAffinityConfig == nil
+	})
+	wait(s, discovery, "the endpoints have less", func(x discoveryv1.EndpointSlice) bool {
+		return x.Labels[v1beta1.LabelSourceCluster] == "east" && len(x.Ports) == 1 && x.Ports[0].AppProtocol == nil
+	})
+	wait(s, exports, "the conflict has no message", func(x v1beta1.ServiceExport) bool {
+		c := condition(x, v1beta1.ServiceExportConditionConflict)
+		return c.Status == metav1.ConditionTrue && c.Message == ""
+	})
+	s.kubectl("", "patch", "serviceexport", "-n", "shop", "web", "--subresource=status", "--type=json", "-p",
+		`[{"op":"add","path":"/status/conditions/-","value":{"type":"Synced","status":"True","reason":"Theirs","message":"theirs","lastTransitionTime":"2026-01-02T03:04:05Z"}}]`)
+	s.kubectl("", "delete", "service", "-n", "shop", "web")
+	wait(s, exports, "whether there is a conflict is not said any more", func(x v1beta1.ServiceExport) bool {
+		return condition(x, v1beta1.ServiceExportConditionValid).Status == metav1.ConditionFalse && len(x.Status.Conditions) == 3 && condition(x, "Synced").Message == "theirs"
+	})
+	s.problem("")
+	s.gateway.set(services.State{})
+	for _, kind := range []string{"serviceimport", "service", "endpointslice"} {
+		s.none(kind, "shop", "web")
+	}
+	s.kubectl("", "delete", "endpointslice,serviceexport", "-n", "shop", "--all")
 }
 
 func testHeadless(t *testing.T, s *site) {

@@ -17,11 +17,12 @@
 //
 // # Rules
 //
-// All that is made is owned by the Role or ClusterRole that lets the gateway make it: it goes
-// when the right is taken, and with an uninstalled release. It has the gateway's labels; an
-// object without them is somebody else's, and is left alone. Objects are applied (server-side
-// apply), so what others add to them stays. What is there of a peer that has not been heard since
-// the gateway's start is kept: a Service that is made again has another address.
+// All that is made is owned by the Role or ClusterRole that lets the gateway make it: it goes when
+// the right is taken, and with an uninstalled release. It has the gateway's labels; an object
+// without them is somebody else's, and is left alone. Objects are applied (server-side apply), so
+// what others add to them stays, conditions of other types in a status as well. What is there of a
+// peer that has not been heard since the gateway's start is kept: a Service that is made again has
+// another address.
 //
 // The kinds of the API are not the gateway's. While the cluster has not got them they are
 // looked for again, and that is told (PST0920). v1alpha1 will do where there is no v1beta1.

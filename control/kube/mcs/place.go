@@ -77,7 +77,7 @@ func problemOf(err error, resource, namespace string) []check.OwnProblem {
 	return []check.OwnProblem{p}
 }
 
-// slim lets go of who wrote which field, and of the room that lists have to grow in. Texts that many objects
+// slim lets go of who wrote which field, of the conditions of others, and of the room that lists have to grow in. Texts that many objects
 // have are kept once.
 func slim[T mirror.Object](x T) T {
 	if x.GetManagedFields() == nil {
@@ -85,6 +85,12 @@ func slim[T mirror.Object](x T) T {
 	}
 	x.SetManagedFields(nil)
 	x.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	switch x := any(x).(type) {
+	case *v1beta1.ServiceExport:
+		x.Status.Conditions = slices.DeleteFunc(x.Status.Conditions, foreign)
+	case *v1beta1.ServiceImport:
+		x.Status.Conditions = slices.DeleteFunc(x.Status.Conditions, foreign)
+	}
 	x = x.DeepCopyObject().(T) // Its lists are as long as they have to be.
 	x.SetNamespace(shared(x.GetNamespace()))
 	x.SetLabels(sharedTexts(x.GetLabels()))
@@ -99,6 +105,15 @@ func slim[T mirror.Object](x T) T {
 		shareTexts(x.Status.Conditions)
 	}
 	return x
+}
+
+// foreign tells the conditions that others add to a status. They are theirs, and stay.
+func foreign(c metav1.Condition) bool {
+	switch v1beta1.ServiceExportConditionType(c.Type) {
+	case v1beta1.ServiceExportConditionValid, v1beta1.ServiceExportConditionReady, v1beta1.ServiceExportConditionConflict:
+		return false
+	}
+	return true
 }
 
 // shared returns a text that those which arrive between two collections of garbage share, above all those of a list.

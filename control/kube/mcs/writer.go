@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -245,8 +246,11 @@ func (w *writer) apply(o object, have mirror.Object) step {
 			}
 		}
 	}
-	if o.status != nil && have != nil && !contains(o.status, statusOf(have)) {
-		return status
+	if o.status != nil && have != nil {
+		// A status has no sum of what was applied last. So all that is there has to be wanted.
+		if is := statusOf(have); !contains(o.status, is) || !contains(is, o.status) {
+			return status
+		}
 	}
 	return nil
 }
@@ -272,49 +276,76 @@ func stamp(body mirror.Object) {
 }
 
 // contains reports whether all that is wanted of an object or a status is there, which are of one type.
-// Lists must be the same. What JSON would leave out is not wanted.
+// What JSON leaves out is not wanted, whatever is there instead; lists must be the same.
 func contains(want, have any) bool { return within(reflect.ValueOf(want), reflect.ValueOf(have)) }
 
 func within(want, have reflect.Value) bool {
 	switch want.Kind() {
 	case reflect.Pointer:
-		switch {
-		case want.IsNil() || have.IsNil():
-			return want.IsNil()
-		case want.Elem().Kind() == reflect.Struct:
-			return within(want.Elem(), have.Elem())
+		if want.IsNil() || have.IsNil() {
+			return want.IsNil() == have.IsNil()
 		}
-		return want.Elem().Equal(have.Elem())
+		return within(want.Elem(), have.Elem())
 	case reflect.Struct:
-		if t, is := reflect.TypeAssert[metav1.Time](want); is {
+		if t, is := reflect.TypeAssert[metav1.Time](want); is { // as exact as it is in JSON
 			h, _ := reflect.TypeAssert[metav1.Time](have)
-			return t.IsZero() || t.Unix() == h.Unix()
+			return t.Unix() == h.Unix()
 		}
-		for i := range want.NumField() {
-			if !within(want.Field(i), have.Field(i)) {
+		for i, f := range fieldsOf(want.Type()) {
+			if v := want.Field(i); !f.leaves(v) && !within(v, have.Field(i)) {
 				return false
 			}
 		}
 		return true
 	case reflect.Map:
 		for k, v := range want.Seq2() {
-			if h := have.MapIndex(k); !h.IsValid() || !v.Equal(h) {
+			if h := have.MapIndex(k); !h.IsValid() || !within(v, h) {
 				return false
 			}
 		}
 		return true
 	case reflect.Slice:
-		if want.IsNil() {
-			return true
+		if want.Len() != have.Len() {
+			return false
 		}
 		for i := range want.Len() {
-			if want.Len() != have.Len() || !within(want.Index(i), have.Index(i)) {
+			if !within(want.Index(i), have.Index(i)) {
 				return false
 			}
 		}
-		return want.Len() == have.Len()
+		return true
 	}
-	return want.IsZero() || want.Equal(have)
+	return want.Equal(have)
+}
+
+// field is what the tag of a struct's field says of its zero value in JSON.
+type field struct{ omitEmpty, omitZero bool }
+
+// leaves reports whether JSON leaves out a value of the field.
+func (f field) leaves(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice:
+		return f.omitEmpty && v.Len() == 0
+	case reflect.Struct:
+		return f.omitZero && v.IsZero()
+	}
+	return f.omitEmpty && v.IsZero()
+}
+
+// structs has the fields of each type that was compared: reflection would make new ones each time.
+var structs sync.Map // []field by reflect.Type
+
+func fieldsOf(t reflect.Type) []field {
+	if known, ok := structs.Load(t); ok {
+		return known.([]field)
+	}
+	out := make([]field, t.NumField())
+	for i := range out {
+		options := strings.Split(t.Field(i).Tag.Get("json"), ",")[1:]
+		out[i] = field{slices.Contains(options, "omitempty"), slices.Contains(options, "omitzero")}
+	}
+	structs.Store(t, out)
+	return out
 }
 
 // patch applies a body to the object that was seen, or to none that was.

@@ -1,0 +1,266 @@
+package clusterset
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
+)
+
+// memoryOfACatalogue is what so many small entries as may be take, and what the test itself keeps.
+const memoryOfACatalogue = 4 << 20
+
+// overlay is the tunnel to a gateway, with one peer behind it, in memory.
+type overlay struct {
+	network
+	from peer.PublicKey
+}
+
+type overlayConn struct {
+	net.Conn
+	from netip.Addr
+}
+
+func (c overlayConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.from, 50000))
+}
+
+func (o overlay) Accept() (net.Conn, error) {
+	c, err := o.network.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return overlayConn{c, peer.OverlayAddr(o.from)}, nil
+}
+
+// entries is a message that is made while it is read.
+type entries struct {
+	head, end string
+	first, n  int
+	text      []byte // what is to be read next
+	read      *atomic.Int64
+}
+
+// message has so many entries from a number on.
+func message(base string, more bool, first, n int) entries {
+	return entries{head: fmt.Sprintf(`{"version":"1.0","base":%q,"more":%v,"set":[`, base, more), end: "]}", first: first, n: n, read: new(atomic.Int64)}
+}
+
+func (e *entries) Read(b []byte) (int, error) {
+	for len(e.text) == 0 {
+		switch {
+		case e.head != "":
+			e.text, e.head = []byte(e.head), ""
+		case e.n > 0:
+			e.text = fmt.Appendf(nil, `{"name":"shop/x-%d","created":"2026-01-02T03:04:05Z","type":"Headless"}`, e.first)
+			if e.first, e.n = e.first+1, e.n-1; e.n > 0 {
+				e.text = append(e.text, ',')
+			}
+		case e.end != "":
+			e.text, e.end = []byte(e.end), ""
+		default:
+			return 0, io.EOF
+		}
+	}
+	n := copy(b, e.text)
+	e.text = e.text[n:]
+	e.read.Add(int64(n))
+	return n, nil
+}
+
+// trickle gives a byte a second.
+type trickle struct{ from io.Reader }
+
+func (r trickle) Read(b []byte) (int, error) {
+	time.Sleep(time.Second)
+	return r.from.Read(b[:1])
+}
+
+// liveHeap is what is in use.
+func liveHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A peer offers a million entries: in one message, and in as many as they take, at the pace at which it
+// may send them. They are refused, with a code; nothing of them is imported, and what was imported stays.
+// They take no more memory than a catalogue may, and no connection for long.
+func TestACatalogueOfAMillionEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, post := gatewayOf(t, peer.PrivateKeyFromBytes([32]byte{1}).Public())
+		says := func(m entries) (status int, has string) {
+			t.Helper()
+			for {
+				body := m // from its beginning
+				status, has, wait, err := post(&body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if status != http.StatusTooManyRequests {
+					return status, has
+				}
+				time.Sleep(wait)
+			}
+		}
+		const good = 3
+		says(message("", false, 0, good))
+		synctest.Wait()
+		state, changed := c.State()
+		if len(state.Imports) != good || len(state.Problems) > 0 {
+			t.Fatalf("what is good is not imported: %+v", state)
+		}
+
+		for _, slow := range []bool{false, true} {
+			m, start := message("", false, 0, offered), time.Now()
+			body := io.Reader(&m)
+			if slow {
+				body = trickle{&m}
+			}
+			status, _, _, err := post(body)
+			read, took := m.read.Load(), time.Since(start)
+			if err == nil && status != http.StatusRequestEntityTooLarge && status != http.StatusBadRequest || took > 30*time.Second || read > 4*mcs.MaxMessage {
+				t.Errorf("all in one message get %d, %v, after %s and %d bytes", status, err, took, read)
+			} else {
+				t.Logf("all in one message get %d, %v, after %s and %d bytes", status, err, took, read)
+			}
+		}
+		synctest.Wait()
+		select {
+		case <-changed:
+			t.Error("another state came of a message that was refused")
+		default:
+		}
+
+		const each = 400
+		start, heap, most, base := time.Now(), liveHeap(), int64(0), ""
+		messages, refused, states := 0, 0, 0
+		for first := 0; first < offered; first += each {
+			status, has := says(message(base, true, first, each))
+			switch status {
+			case http.StatusOK:
+				base = has
+			case http.StatusBadRequest:
+				base, refused = "", refused+1
+			default:
+				t.Fatalf("a message gets %d", status)
+			}
+			if messages++; messages%100 == 0 || first+each >= offered {
+				most = max(most, liveHeap()-heap)
+			}
+			synctest.Wait()
+			select {
+			case <-changed:
+				states++
+				_, changed = c.State()
+			default:
+			}
+		}
+		if want := messages / (mcs.MaxServices/each + 1); refused != want {
+			t.Errorf("of %d messages %d are refused, want %d", messages, refused, want)
+		}
+		if most > memoryOfACatalogue {
+			t.Errorf("%d KB more are in use, at most %d may be", most>>10, memoryOfACatalogue>>10)
+		}
+		state, _ = c.State()
+		if want := []mcs.Problem{{Peer: "mallory", Code: catalogue.TooManyServices}}; !slices.Equal(state.Problems, want) || states != 1 {
+			t.Errorf("the problems are %+v after %d changes, want %+v after one", state.Problems, states, want)
+		}
+		if len(state.Imports) != good {
+			t.Errorf("%d services are imported, want the %d from before", len(state.Imports), good)
+		}
+		t.Logf("%d messages in %s, %d of them refused; %d KB more in use", messages, time.Since(start), refused, most>>10)
+
+		if status, _ := says(message("", false, 0, 1)); status != http.StatusOK {
+			t.Errorf("when it is honest again it gets %d", status)
+		}
+		synctest.Wait()
+		if state, _ := c.State(); len(state.Imports) != 1 || len(state.Problems) > 0 {
+			t.Errorf("when it is honest again, there are %d imports and the problems %+v", len(state.Imports), state.Problems)
+		}
+	})
+}
+
+// gatewayOf is a gateway that imports the namespace shop from the peer mallory, and what sends it a
+// message of that peer's catalogue: it gives the answer's status, the version that is there, and how long
+// to wait.
+func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Reader) (status int, has string, wait time.Duration, err error)) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	own := peer.PrivateKeyFromBytes([32]byte{2}).Public()
+	r, err := roster.Make(own, []config.Peer{{Name: "mallory", PublicKey: from, Import: mcs.Patterns{"shop"}}}, state.Peers{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := state.Open(t.TempDir(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := New(Options{
+		Ctx: ctx, Store: store, Peers: &roster.Registry{View: roster.NewView(r, &config.Resolved{Name: "cloud"})},
+		Flows: forward.NewFlows(forward.Limits{}), Connected: func(*roster.Member) bool { return true }, Logger: log,
+	})
+	server, err := auth.NewServer(auth.ServerOptions{Name: "cloud", Directory: r, OnServices: c.Receive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnel := overlay{make(network), from}
+	client := &http.Client{Transport: &http.Transport{DialContext: tunnel.DialContext}}
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	running.Go(func() {
+		if err := server.Serve(ctx, tunnel); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		client.CloseIdleConnections()
+		cancel()
+		running.Wait()
+		c.Close()
+		c.Wait()
+		_ = store.Close()
+	})
+	c.SetNamespaces([]string{"shop"})
+	url := "http://" + netip.AddrPortFrom(peer.OverlayAddr(own), api.PortAuth).String() + "/v1/services"
+	return c, func(body io.Reader) (status int, has string, wait time.Duration, err error) {
+		q, err := http.NewRequest(http.MethodPost, url, body)
+		if err != nil {
+			return 0, "", 0, err
+		}
+		q.Header.Set(auth.VersionHeader, auth.ProtocolVersion)
+		a, err := client.Do(q)
+		if err != nil {
+			return 0, "", 0, err
+		}
+		defer a.Body.Close()
+		var answer struct{ Has string }
+		err = json.NewDecoder(a.Body).Decode(&answer)
+		seconds, _ := strconv.Atoi(a.Header.Get("Retry-After"))
+		return a.StatusCode, answer.Has, time.Duration(seconds) * time.Second, err
+	}
+}
