@@ -203,3 +203,35 @@ func TestSparseFlowWithLargerPackets(t *testing.T) {
 	}
 	t.Error("there is always something due, and nothing to send")
 }
+
+// Bulk that begins after short messages goes as fast as on a path of its own: what there was to send
+// says nothing of what the path delivers.
+func TestBulkAfterShortMessages(t *testing.T) {
+	took := func(p simPath, messages time.Duration, size int) time.Duration {
+		s := newSim(p, 1)
+		few := &ownFlow{s: s, most: size}
+		s.at(0, few.start)
+		s.run(ms)
+		for s.now < messages {
+			s.run(s.now + 70*ms)
+			few.most += size
+			few.offer()
+			few.on.pump()
+		}
+		bulk, began := &ownFlow{s: s, on: few.on, most: 20 << 20}, s.now
+		s.at(began, bulk.start)
+		for bulk.f == nil || bulk.delivered() < int64(bulk.most) {
+			s.run(s.now + ms)
+		}
+		return s.now - began
+	}
+	for _, loss := range []float64{0, 0.01} {
+		p := simPath{rate: 200e6, rtt: 100 * ms, queue: 100 * ms, loss: loss}
+		alone := took(p, 0, 300)
+		for _, size := range []int{300, 5000} {
+			if after := took(p, 20*time.Second, size); after > alone*5/4 {
+				t.Errorf("loss %g: 20 MB take %v after messages of %d bytes, and %v on a path of their own", loss, after, size, alone)
+			}
+		}
+	}
+}
