@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -38,8 +39,9 @@ const (
 	longFile = 100_000_000
 	longList = 96
 	longMap  = 1_000_000
-	// longTime bounds a transfer.
-	longTime = time.Hour
+	// longTime bounds an attempt, and longTries is how many there are until one succeeds.
+	longTime  = time.Hour
+	longTries = 3
 
 	thisVersion = "this version"
 )
@@ -52,17 +54,20 @@ var (
 
 // longTransfer is what a user of edge does with cloud's API server.
 type longTransfer struct {
-	name  string
-	args  []string // of kubectl, whose output goes to the file "list"
-	size  int      // bytes
-	check func() error
+	name   string
+	args   []string // of kubectl
+	output string   // the file that kubectl's output goes to
+	file   string   // the file that grows as data arrives, "" if it is not at edge
+	size   int64    // of the data, in bytes
+	check  func() error
 }
 
-// longRow is a transfer that was measured.
+// longRow is a transfer that was measured. If it never succeeded it is the sum of all attempts.
 type longRow struct {
 	program, path, transfer string
-	size                    int
+	bytes                   int64
 	took                    time.Duration
+	failed                  int // attempts that broke off
 }
 
 // longWorld is a cluster with pods behind cloud, and edge at the other end of a path:
@@ -150,14 +155,14 @@ func newLongWorld(t *testing.T) *longWorld {
 		return err
 	}
 	l.transfers = []longTransfer{
-		{"cp from a pod", []string{"cp", tenant + "/server:/data/file", back}, longFile, func() error { return same(back) }},
-		{"cp to a pod", []string{"cp", there, tenant + "/server:/data/there"}, longFile, func() error {
+		{"cp from a pod", []string{"cp", tenant + "/server:/data/file", back}, "/dev/null", back, longFile, func() error { return same(back) }},
+		{"cp to a pod", []string{"cp", there, tenant + "/server:/data/there"}, "/dev/null", "", longFile, func() error {
 			again := filepath.Join(l.dir, "again")
 			l.cluster.Run(t, "", "cp", tenant+"/server:/data/there", again)
 			return same(again)
 		}},
 		// With compression three quarters would cross, since the content is base64.
-		{"LIST", []string{"get", "--disable-compression", "--raw", "/api/v1/namespaces/" + tenant + "/configmaps"}, longList * longMap,
+		{"LIST", []string{"get", "--disable-compression", "--raw", "/api/v1/namespaces/" + tenant + "/configmaps"}, list, list, longList * longMap,
 			func() error { return l.checkList(list) }},
 	}
 	return l
@@ -226,13 +231,9 @@ func (l *longWorld) measure(p program, path wan.Path, runs, atOnce int) {
 			free <- struct{}{}
 			transfers.Go(func() {
 				defer func() { <-free }()
-				row := longRow{program: p.version, path: name, transfer: x.name, size: x.size}
 				before := down.bytes() + up.bytes()
-				var err error
-				if row.took, err = l.transfer(x, kubeconfig); err != nil {
-					t.Errorf("%s, %s: %s: %v", p.version, name, x.name, err)
-					return
-				}
+				row := l.transfer(x, kubeconfig)
+				row.program, row.path = p.version, name
 				t.Logf("%v; %.1f MB crossed the path", row, float64(down.bytes()+up.bytes()-before)/1e6)
 				l.mu.Lock()
 				defer l.mu.Unlock()
@@ -257,55 +258,72 @@ func (l *longWorld) services(s *api.GatewaySpec) {
 	s.Services.Auth = &api.AuthService{Issuer: &api.Issuer{LocalCA: &api.LocalCA{CertFile: cert, KeyFile: key}}}
 }
 
-// transfer runs kubectl at edge until it ends, and says how long that took. It does so again when
-// the session of a copy breaks off: see [cluster.copyBack].
-func (l *longWorld) transfer(x longTransfer, kubeconfig string) (took time.Duration, err error) {
+// transfer runs kubectl at edge until it ends, again when it breaks off. So do slow transfers: kubectl
+// ends a copy when there is no answer to its pings within a minute, and the API server a list that
+// takes longer than one. And see [cluster.copyBack].
+func (l *longWorld) transfer(x longTransfer, kubeconfig string) longRow {
 	c := l.kubectl(kubeconfig, x.args...)
-	c.Args = append([]string{"sh", "-c", `exec "$@" >` + filepath.Join(l.dir, "list"), "sh"}, c.Args...)
-	for range copyTries {
+	c.Args = append([]string{"sh", "-c", `exec "$@" >` + x.output, "sh"}, c.Args...)
+	row := longRow{transfer: x.name}
+	for range longTries {
 		start := time.Now()
-		_, err = l.run(within(l.t, longTime), l.t, c)
-		took = time.Since(start)
+		_, err := l.run(within(l.t, longTime), l.t, c)
+		took := time.Since(start)
 		if err == nil {
-			return took, x.check()
+			row.bytes, row.took = x.size, took
+			if err := x.check(); err != nil {
+				l.t.Errorf("%s: %v", x.name, err)
+			}
+			return row
 		}
-		l.t.Logf("%s broke off after %v: %v", x.name, took, err)
+		info, statErr := os.Stat(x.file)
+		if statErr != nil {
+			l.t.Errorf("%s: %v: %v", x.name, err, statErr)
+			return row
+		}
+		l.t.Logf("%s broke off after %v and %d bytes: %v", x.name, took, info.Size(), err)
+		row.failed++
+		row.bytes += info.Size()
+		row.took += took
 	}
-	return took, err
+	return row
 }
 
 func (r longRow) String() string {
-	return fmt.Sprintf("%-14s %-8s %-13s %8.2f s %8.2f Mbit/s", r.program, r.path, r.transfer, r.took.Seconds(), r.rate())
+	s := fmt.Sprintf("%-12s %-8s %-13s %5.1f MB in %6.1f s, %6.2f Mbit/s", r.program, r.path, r.transfer, float64(r.bytes)/1e6, r.took.Seconds(), r.rate())
+	if r.failed > 0 {
+		s += fmt.Sprintf(", %d attempts broke off", r.failed)
+	}
+	return s
 }
 
 // rate is in Mbit/s.
-func (r longRow) rate() float64 { return float64(r.size) * 8 / 1e6 / r.took.Seconds() }
+func (r longRow) rate() float64 { return float64(r.bytes) * 8 / 1e6 / r.took.Seconds() }
 
-// table has the median of each transfer, and how many times as fast this version is.
+// table has the row with the median rate of each transfer, and how many times as fast this version is.
 func (l *longWorld) table() string {
-	times := map[longRow][]time.Duration{}
-	var order []longRow
+	type cell struct{ program, path, transfer string }
+	rows := map[cell][]longRow{}
+	var order []cell
 	for _, r := range l.rows {
-		key := r
-		key.took = 0
-		if times[key] == nil {
+		key := cell{r.program, r.path, r.transfer}
+		if rows[key] == nil {
 			order = append(order, key)
 		}
-		times[key] = append(times[key], r.took)
+		rows[key] = append(rows[key], r)
 	}
-	for _, t := range times {
-		slices.Sort(t)
+	median := func(key cell) longRow {
+		all := slices.SortedFunc(slices.Values(rows[key]), func(a, b longRow) int { return cmp.Compare(a.rate(), b.rate()) })
+		return all[len(all)/2]
 	}
 	var out strings.Builder
-	for _, r := range order {
-		ours := r
-		ours.program = thisVersion
-		r.took = times[r][len(times[r])/2]
-		ratio := 0.0
-		if t := times[ours]; t != nil {
-			ratio = r.took.Seconds() / t[len(t)/2].Seconds()
+	for _, key := range order {
+		fmt.Fprintf(&out, "%v", median(key))
+		ours := cell{thisVersion, key.path, key.transfer}
+		if key != ours && rows[ours] != nil {
+			fmt.Fprintf(&out, "; %s: %.1f times as fast", thisVersion, median(ours).rate()/median(key).rate())
 		}
-		fmt.Fprintf(&out, "%v  %.1f\n", r, ratio)
+		fmt.Fprintln(&out)
 	}
 	return out.String()
 }
