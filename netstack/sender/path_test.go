@@ -235,3 +235,20 @@ func TestBulkAfterShortMessages(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that has little room at first doesn't end the exponential growth: how fast that is
+// filled says nothing of what the path delivers.
+func TestBulkAfterASmallWindow(t *testing.T) {
+	s := newSim(simPath{rate: 200e6, rtt: 100 * ms, queue: 100 * ms, loss: 0.01}, 1)
+	o := &ownFlow{s: s}
+	s.at(0, o.start)
+	s.run(ms)
+	o.peer.buffer = 32 << 10
+	s.run(3 * time.Second)
+	o.peer.buffer = 64 << 20
+	before := o.delivered()
+	s.run(6 * time.Second)
+	if mbit := float64(o.delivered()-before) * 8 / 3e6; mbit < 90 {
+		t.Errorf("%.1f Mbit/s in the 3 s after there is room, want 90 of 178", mbit)
+	}
+}

@@ -7,9 +7,6 @@ const (
 	// and fullRounds how many of those end the exponential growth.
 	fullGrowth = 1.25
 	fullRounds = 3
-	// limitedRounds is how many round trips in which the application gave too little count
-	// as one.
-	limitedRounds = 4
 	// calmRounds is for how many round trips after a cut there is no other one: the flight
 	// that overflowed the queue, and its losses.
 	calmRounds = 2
@@ -49,7 +46,6 @@ type round struct {
 type fullPipe struct {
 	rate    float64
 	rounds  int
-	limited int
 	reached bool
 }
 
@@ -161,13 +157,8 @@ func (c *controller) giveWay(now time.Duration) {
 
 // look takes in a round trip.
 func (f *fullPipe) look(rate float64, limited bool) {
-	if f.reached {
+	if f.reached || limited { // It says nothing of the path.
 		return
-	}
-	if limited {
-		if f.limited++; f.limited%limitedRounds != 0 {
-			return
-		}
 	}
 	if rate >= f.rate*fullGrowth {
 		f.rate, f.rounds = rate, 0
