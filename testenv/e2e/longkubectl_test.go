@@ -89,11 +89,12 @@ func TestKubectlOverALongPath(t *testing.T) {
 	if err != nil {
 		t.Skipf("it takes many minutes: make bench-kubectl (%s)", longVariable)
 	}
+	older := olderPrograms(t)
 	l := newLongWorld(t)
 	newer := program{thisVersion, posternBinary(t)}
 	l.measure(newer, shortPath, runs, 1)
 	l.measure(newer, longPath, runs, 1)
-	for _, p := range olderPrograms(t) {
+	for _, p := range older {
 		// A connection is limited by losses to a thousandth of the path, so all run at a time.
 		l.measure(p, longPath, 1, len(l.transfers))
 	}
