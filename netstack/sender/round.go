@@ -7,6 +7,9 @@ const (
 	// and fullRounds how many of those end the exponential growth.
 	fullGrowth = 1.25
 	fullRounds = 3
+	// limitedRounds is how many round trips in which the application gave too little count
+	// as one.
+	limitedRounds = 4
 	// calmRounds is for how many round trips after a cut there is no other one: the flight
 	// that overflowed the queue, and its losses.
 	calmRounds = 2
@@ -46,6 +49,7 @@ type round struct {
 type fullPipe struct {
 	rate    float64
 	rounds  int
+	limited int
 	reached bool
 }
 
@@ -75,7 +79,9 @@ func (c *controller) endRound(now time.Duration, s sample) {
 		c.limit(now, c.judge.flown, now-c.round.sinceBefore)
 	}
 	c.judge.endRound(queued, c.steady())
-	c.full.look(c.path.bandwidth(), s.limited)
+	if c.full.look(c.path.bandwidth(), s.limited); c.full.reached && c.turn.phase == startup && s.limited {
+		c.path.filled, c.path.filledBefore = false, false // It ended for want of data: see grow.
+	}
 	if c.round.least > 0 && !c.path.queued(c.round.least, certain) && c.judge.queue.lost < 1 {
 		c.round.empty++
 	} else {
@@ -157,8 +163,13 @@ func (c *controller) giveWay(now time.Duration) {
 
 // look takes in a round trip.
 func (f *fullPipe) look(rate float64, limited bool) {
-	if f.reached || limited { // It says nothing of the path.
+	if f.reached {
 		return
+	}
+	if limited {
+		if f.limited++; f.limited%limitedRounds != 0 {
+			return
+		}
 	}
 	if rate >= f.rate*fullGrowth {
 		f.rate, f.rounds = rate, 0
