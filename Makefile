@@ -225,6 +225,12 @@ bench: build ## Throughput and memory against the stock WireGuard netstack, in o
 bench-wan: ## TCP and keystrokes over long, lossy and shared paths against tsnet and the kernel (seven hours)
 	$(GO) run ./bench/cmd/wan
 
+.PHONY: bench-kubectl
+RUNS   ?= 3
+BEFORE ?= dist/older/277ed32/postern
+bench-kubectl: build older e2e-packages kube-binaries ## As root: kubectl cp and a LIST of 100 MB through gateways over 100 ms and 1 % of loss, RUNS (3) times, and once with the program BEFORE (of 277ed32)
+	POSTERN_KUBECTL=$(RUNS) POSTERN_OLDER='before=$(abspath $(BEFORE))' $(GO) test -tags e2e -count 1 -v -timeout 4h -run TestKubectlOverALongPath ./testenv/e2e
+
 .PHONY: bench-scale
 bench-scale: build ## A gateway with 1 to 1,000 idle peers, all of them coming back at once, a flood of handshakes
 	$(GO) run ./bench/cmd/scale

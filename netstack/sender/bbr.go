@@ -175,8 +175,11 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if s.rtt > 0 && s.rtt <= c.path.shortest() {
 		c.turn.rttAt = now
 	}
-	before := c.path.base
+	before, known := c.path.base, c.path.known()
 	c.path.update(now, s)
+	if !known && c.path.known() && c.full.reached {
+		c.grow(now)
+	}
 	if before-c.path.base > leastQueue {
 		c.judge.noQueue = tally{} // These samples were taken with a queue after all.
 	}
@@ -207,6 +210,14 @@ func (c *controller) onAck(now time.Duration, s sample) {
 		c.judge.twoRounds, c.judge.round = c.judge.round, tally{}
 		r.before, r.most = r.most, 0
 		r.least, r.beside, r.lostAt, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, 0, r.since, now
+	}
+}
+
+// grow begins to grow exponentially again: the bandwidth so far was that of what there was to send.
+func (c *controller) grow(now time.Duration) {
+	c.full = fullPipe{}
+	if c.turn.phase != probeRTT { // After which comes startup.
+		c.enter(now, startup)
 	}
 }
 

@@ -201,3 +201,52 @@ func TestSparseFlowWithLargerPackets(t *testing.T) {
 	}
 	t.Error("there is always something due, and nothing to send")
 }
+
+// Bulk that begins after short messages goes as fast as on a path of its own: what there was to send
+// says nothing of what the path delivers.
+func TestBulkAfterShortMessages(t *testing.T) {
+	took := func(p simPath, messages time.Duration, size int) time.Duration {
+		s := newSim(p, 1)
+		few := &ownFlow{s: s, most: size}
+		s.at(0, few.start)
+		s.run(ms)
+		for s.now < messages {
+			s.run(s.now + 70*ms)
+			few.most += size
+			few.offer()
+			few.on.pump()
+		}
+		bulk, began := &ownFlow{s: s, on: few.on, most: 20 << 20}, s.now
+		s.at(began, bulk.start)
+		for bulk.f == nil || bulk.delivered() < int64(bulk.most) {
+			s.run(s.now + ms)
+		}
+		return s.now - began
+	}
+	for _, loss := range []float64{0, 0.01} {
+		p := simPath{rate: 200e6, rtt: 100 * ms, queue: 100 * ms, loss: loss}
+		alone := took(p, 0, 300)
+		for _, size := range []int{300, 5000} {
+			if after := took(p, 20*time.Second, size); after > alone*5/4 {
+				t.Errorf("loss %g: 20 MB take %v after messages of %d bytes, and %v on a path of their own", loss, after, size, alone)
+			}
+		}
+	}
+}
+
+// A receiver that has little room at first doesn't end the exponential growth: how fast that is
+// filled says nothing of what the path delivers.
+func TestBulkAfterASmallWindow(t *testing.T) {
+	s := newSim(simPath{rate: 200e6, rtt: 100 * ms, queue: 100 * ms, loss: 0.01}, 1)
+	o := &ownFlow{s: s}
+	s.at(0, o.start)
+	s.run(ms)
+	o.peer.buffer = 32 << 10
+	s.run(3 * time.Second)
+	o.peer.buffer = 64 << 20
+	before := o.delivered()
+	s.run(6 * time.Second)
+	if mbit := float64(o.delivered()-before) * 8 / 3e6; mbit < 90 {
+		t.Errorf("%.1f Mbit/s in the 3 s after there is room, want 90 of 178", mbit)
+	}
+}

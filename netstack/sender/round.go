@@ -79,7 +79,9 @@ func (c *controller) endRound(now time.Duration, s sample) {
 		c.limit(now, c.judge.twoRounds, now-c.round.sinceBefore)
 	}
 	c.judge.endRound(queued, c.steady())
-	c.full.look(c.path.bandwidth(), s.limited)
+	if c.full.look(c.path.bandwidth(), s.limited); c.full.reached && c.turn.phase == startup && s.limited {
+		c.path.filled, c.path.filledBefore = false, false // It ended for want of data: see grow.
+	}
 	if c.round.least > 0 && !c.path.queued(c.round.least, certain) && c.judge.queue.lost < 1 {
 		c.round.empty++
 	} else {
