@@ -291,7 +291,7 @@ func TestNoNamespaceTakesAllThatAPeerIsTold(t *testing.T) {
 	for name := range c.exported { // there is room again
 		if strings.HasPrefix(name, "a/") {
 			delete(c.exported, name)
-			c.tell(r, []string{name})
+			c.notify(r, []string{name})
 		}
 	}
 	if len(s.unsent) != 0 || len(s.writer.Names()) != 2 {
