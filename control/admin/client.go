@@ -144,10 +144,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 		return c.dialError(ctx, err)
 	}
 	defer resp.Body.Close()
-	arriving := readerFunc(func(p []byte) (int, error) {
-		silence.Reset(limit)
-		return resp.Body.Read(p)
-	})
+	arriving := watched{resp.Body, func() { silence.Reset(limit) }}
 	data, err := io.ReadAll(io.LimitReader(arriving, maxAnswer+1))
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), ErrSilent):
@@ -167,11 +164,17 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	return nil
 }
 
-// readerFunc is an io.Reader.
-type readerFunc func([]byte) (int, error)
+// watched calls waiting before each read.
+type watched struct {
+	io.Reader
+	waiting func()
+}
 
-// Read calls the function.
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+// Read reads from the reader.
+func (w watched) Read(p []byte) (int, error) {
+	w.waiting()
+	return w.Reader.Read(p)
+}
 
 // dialError distinguishes an absent gateway from other failures.
 func (c *Client) dialError(ctx context.Context, err error) error {

@@ -248,7 +248,7 @@ func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Rea
 	c.SetNamespaces([]string{"shop"})
 	url := "http://" + netip.AddrPortFrom(peer.OverlayAddr(own), api.PortAuth).String() + "/v1/services"
 	return c, func(body io.Reader) (status int, has string, wait time.Duration, err error) {
-		q, err := http.NewRequest(http.MethodPost, url, body)
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
 		if err != nil {
 			return 0, "", 0, err
 		}

@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-
 	"github.com/postern-dev/postern/control/api"
 )
 
@@ -52,7 +50,7 @@ func TestASlowLinkBringsTheWholeSnapshot(t *testing.T) {
 		tasks := newTasks(t.Context())
 		defer tasks.close()
 		m := newModel(Options{Source: distant{many(3)}}, tasks)
-		var asked tea.Msg = m.ask(m.now())()
+		asked := m.ask(m.now())()
 		msg, ok := asked.(polledMsg)
 		if !ok {
 			t.Fatalf("got %T", asked)
