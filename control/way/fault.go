@@ -23,10 +23,10 @@ func (m *maker) put(c *api.Check) {
 	if !faulty(c) || m.sight(c).Now == api.Unknown {
 		return
 	}
-	s, f := seatOf(c), faultOf(c)
+	s, f := placeOf(c), faultOf(c)
 	switch _, doubted := suspect(m.peer); {
 	case doubted && c.Code == string(catalogue.PingLost):
-		s = seat{Between, api.Unknown, api.Unknown} // an earlier handshake passed
+		s = place{Between, api.Unknown, api.Unknown} // an earlier handshake passed
 	case s.silent() && m.peer.Path.Proven != nil:
 		s = probed
 	}
@@ -62,7 +62,7 @@ func (m *maker) between() int {
 
 // tell sets the edges' states according to a fault. What comes after the place where a direction
 // fails is unknown.
-func (m *maker) tell(s seat, at int, c *api.Check) {
+func (m *maker) tell(s place, at int, c *api.Check) {
 	forth, back := s.forth, s.back
 	switch {
 	case s.partial(): // some packets pass, however bad that is
@@ -247,7 +247,7 @@ func (m *maker) ofTunnel() (best *Break) {
 // work.
 func (m *maker) stretch(i int) (place string, located bool) {
 	f := m.Edges[i].Fault
-	s := seatOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}})
+	s := placeOf(&api.Check{Name: f.Check, Direction: f.Direction, Verdict: api.Verdict{Code: f.Code}})
 	switch s.at { // these have no node
 	case NAT:
 		return "in front of this gateway", true

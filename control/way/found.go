@@ -72,5 +72,5 @@ func checkedAt(c *api.Check) time.Time {
 
 // position returns the distance of a check's fault from this gateway.
 func position(c *api.Check) int {
-	return slices.Index([]Kind{Here, NAT, Between, Router, Relay, Far, There, Service}, seatOf(c).at)
+	return slices.Index([]Kind{Here, NAT, Between, Router, Relay, Far, There, Service}, placeOf(c).at)
 }

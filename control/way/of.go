@@ -111,7 +111,7 @@ func seenAt(g *api.GatewayStatus) string {
 // router returns the router that rejects packets, if its address is known and not the peer's own.
 func (m *maker) router() (Node, bool) {
 	for i := range m.checks {
-		if c := &m.checks[i]; faulty(c) && seatOf(c).at == Router && !at(far(m.peer), c.By) {
+		if c := &m.checks[i]; faulty(c) && placeOf(c).at == Router && !at(far(m.peer), c.By) {
 			return Node{Kind: Router, Name: "router", Address: c.By}, true
 		}
 	}
@@ -132,7 +132,7 @@ func (m *maker) relay() (Node, bool) {
 		n.Name, n.Address = cmp.Or(n.Name, p.Path.Remote, "relay"), p.Path.Remote
 		return n, true
 	}
-	if !slices.ContainsFunc(m.checks, func(c api.Check) bool { return faulty(&c) && seatOf(&c).at == Relay }) {
+	if !slices.ContainsFunc(m.checks, func(c api.Check) bool { return faulty(&c) && placeOf(&c).at == Relay }) {
 		return n, false
 	}
 	n.Name = "relay"
@@ -202,7 +202,7 @@ func (m *maker) cross() {
 func (m *maker) tunnel() api.Outcome {
 	c, p := m.find(api.ServiceGateway), m.peer
 	alive := p.Shown() == api.StateConnected && p.Path.Kind != "" && !silenced(p)
-	if c.DependsOn != "" || c.Verdict.Verdict == api.Error && !seatOf(c).partial() || !alive {
+	if c.DependsOn != "" || c.Verdict.Verdict == api.Error && !placeOf(c).partial() || !alive {
 		return api.Unknown
 	}
 	return api.OK

@@ -29,7 +29,7 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 	if on := p.Reachability.On(direction, api.ServiceAPIServer); causedAt[catalogue.Code(on.Code)] == target && s.Now == api.OK {
 		s.Now = See(p, direction, api.ServiceAPIServer).Now
 	}
-	if target == api.ServiceGateway && s.Now == api.Unknown && gate.Verdict == api.Error && seats[catalogue.Code(gate.Code)] == (seat{Between, api.Error, api.OK}) {
+	if target == api.ServiceGateway && s.Now == api.Unknown && gate.Verdict == api.Error && placeOfCode[catalogue.Code(gate.Code)] == (place{Between, api.Error, api.OK}) {
 		return Sight{Now: api.OK}
 	}
 	return s
@@ -40,7 +40,7 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 func sight(v *api.Verdict, direction, target string, broken bool) Sight {
 	broken = broken && v.Via != "direct"
 	inbound := direction == api.DirectionInbound
-	_, ofTunnel := seats[catalogue.Code(v.Code)]
+	_, ofTunnel := placeOfCode[catalogue.Code(v.Code)]
 	switch o := v.Verdict; {
 	case faults(o) && ofTunnel && (broken || target != api.ServiceGateway): // it follows from that
 		return Sight{Now: api.Unknown}

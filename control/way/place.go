@@ -8,16 +8,16 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// seat is the place of a fault. For an error it also has the states of the edges between the
+// place is where a fault is. For an error it also has the states of the edges between the
 // sides: in the direction in which it was found, and in the other. If both are empty, the round
 // trip fails, or only the direction if the stage is oneWay.
-type seat struct {
+type place struct {
 	at          Kind
 	forth, back api.Outcome
 }
 
-// seats are those of codes whose stage does not determine the place.
-var seats = map[catalogue.Code]seat{
+// placeOfCode has the codes whose stage does not determine the place.
+var placeOfCode = map[catalogue.Code]place{
 	// One side cannot tell which direction is blocked, or whether the peer is there at all.
 	catalogue.PeerSilent:     {Between, api.Unknown, api.Unknown},
 	catalogue.HandshakeStale: {Between, api.Unknown, api.Unknown},
@@ -53,28 +53,28 @@ var seats = map[catalogue.Code]seat{
 	catalogue.ProxyRefuses:        {Here, api.Unknown, api.Unknown},
 }
 
-// stages are the seats of other findings about the tunnel. For any other stage it is unknown what
+// stages has the places of other findings about the tunnel. For any other stage it is unknown what
 // was passed.
-var stages = map[string]seat{
+var stages = map[string]place{
 	"resolve": {Far, api.Unknown, api.Unknown},
 	"mtu":     {at: Between},
 	oneWay:    {at: Between},
 }
 
 // partial reports whether only some packets are lost.
-func (s seat) partial() bool { return s.at == Between && s.forth == "" }
+func (s place) partial() bool { return s.at == Between && s.forth == "" }
 
 // silent reports whether it is only known that there is no answer.
-func (s seat) silent() bool { return s == seat{Between, api.Unknown, api.Unknown} }
+func (s place) silent() bool { return s == place{Between, api.Unknown, api.Unknown} }
 
 // probed is the place of a silence while probes are answered: a clock or a firewall stops
 // handshakes alone.
-var probed = seat{Between, api.OK, api.OK}
+var probed = place{Between, api.OK, api.OK}
 
 // Silent reports whether it is only known about a peer that it does not answer, by the verdict on
 // its gateway.
 func Silent(v *api.Verdict) bool {
-	return v.Verdict == api.Error && seatOf(&api.Check{Target: api.ServiceGateway, Verdict: *v}).silent()
+	return v.Verdict == api.Error && placeOf(&api.Check{Target: api.ServiceGateway, Verdict: *v}).silent()
 }
 
 // oneWay is the stage of what connections measure of their sending direction.
@@ -83,14 +83,14 @@ const oneWay = "traffic"
 // outward are prefixes of the names of this gateway's own checks about what is in front of it.
 var outward = []string{"exposure", "portmap", "service", "node-addresses"}
 
-// seatOf returns the place of a check's finding.
-func seatOf(c *api.Check) seat {
+// placeOf returns the place of a check's finding.
+func placeOf(c *api.Check) place {
 	if ServiceOf(c) != "" {
-		return seat{at: Service}
+		return place{at: Service}
 	}
-	if s, ok := seats[catalogue.Code(c.Code)]; ok {
+	if s, ok := placeOfCode[catalogue.Code(c.Code)]; ok {
 		if _, err := netip.ParseAddr(c.By); s.at == Router && err != nil {
-			return seat{Between, api.Error, api.Unknown}
+			return place{Between, api.Error, api.Unknown}
 		}
 		if c.Direction == api.DirectionOwn && s.at == Far {
 			s.at = NAT // the same for this side
@@ -100,15 +100,15 @@ func seatOf(c *api.Check) seat {
 	if c.Direction == api.DirectionOwn {
 		for _, name := range outward {
 			if strings.HasPrefix(c.Name, name) {
-				return seat{NAT, api.Unknown, api.Unknown}
+				return place{NAT, api.Unknown, api.Unknown}
 			}
 		}
-		return seat{Here, api.Unknown, api.Unknown}
+		return place{Here, api.Unknown, api.Unknown}
 	}
 	if s, ok := stages[c.Stage]; ok {
 		return s
 	}
-	return seat{Between, api.Unknown, api.Unknown}
+	return place{Between, api.Unknown, api.Unknown}
 }
 
 // causedAt are the services at which a fault is that a check of another one has found.
