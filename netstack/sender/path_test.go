@@ -234,6 +234,38 @@ func TestBulkAfterShortMessages(t *testing.T) {
 	}
 }
 
+// Bulk that begins while the window is small to measure the shortest round trip starts up afterwards.
+func TestBulkInProbeRTTStartsUpAfterwards(t *testing.T) {
+	p := simPath{rate: 200e6, rtt: 20 * ms, queue: 40 * ms, jitter: 8 * ms}
+	took := func(messages bool) time.Duration {
+		s := newSim(p, 1)
+		few := &ownFlow{s: s, most: 5000}
+		s.at(0, few.start)
+		s.run(ms)
+		for probed := time.Duration(0); messages && probed < 50*ms; {
+			s.run(s.now + 7*ms)
+			few.most += 5000
+			few.offer()
+			few.on.pump()
+			if few.on.path.control.turn.phase == probeRTT && s.now > 10*time.Second {
+				probed += 7 * ms
+			}
+			if s.now > time.Minute {
+				t.Fatal("the shortest round trip is never measured")
+			}
+		}
+		bulk, began := &ownFlow{s: s, on: few.on, most: 20 << 20}, s.now
+		s.at(began, bulk.start)
+		for bulk.f == nil || bulk.delivered() < int64(bulk.most) {
+			s.run(s.now + ms)
+		}
+		return s.now - began
+	}
+	if alone, after := took(false), took(true); after > alone*3/2 {
+		t.Errorf("20 MB take %v, and %v on a path of their own", after, alone)
+	}
+}
+
 // A receiver that has little room at first doesn't end the exponential growth: how fast that is
 // filled says nothing of what the path delivers.
 func TestBulkAfterASmallWindow(t *testing.T) {

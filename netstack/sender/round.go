@@ -79,8 +79,10 @@ func (c *controller) endRound(now time.Duration, s sample) {
 		c.limit(now, c.judge.twoRounds, now-c.round.sinceBefore)
 	}
 	c.judge.endRound(queued, c.steady())
-	if c.full.look(c.path.bandwidth(), s.limited); c.full.reached && c.turn.phase == startup && s.limited {
-		c.path.filled, c.path.filledBefore = false, false // It ended for want of data: see grow.
+	if c.turn.phase != probeRTT { // There the window holds the rate down.
+		if c.full.look(c.path.bandwidth(), s.limited); c.full.reached && c.turn.phase == startup && s.limited {
+			c.path.filled, c.path.filledBefore = false, false // It ended for want of data: see grow.
+		}
 	}
 	if c.round.least > 0 && !c.path.queued(c.round.least, certain) && c.judge.queue.lost < 1 {
 		c.round.empty++
