@@ -209,14 +209,14 @@ func (reg *Registry) PeerApprove(_ context.Context, name string, r api.PeerAppro
 
 // inUse returns how many flows of a peer somebody would miss. The peer's own do not count: those to
 // auth, and the checks of the API server. A check cannot be told from another connection until it
-// has lasted longer than a check may, so inUse waits until then if that is all there is.
+// has lasted longer than a check may, so inUse waits as long if that is all there is.
 func inUse(ctx context.Context, list func() []api.Flow) (int, error) {
 	const lookAgain = 50 * time.Millisecond
 	wait := time.NewTicker(lookAgain)
 	defer wait.Stop()
-	for {
+	for until := time.Now().Add(check.Timeout); ; {
 		flows := slices.DeleteFunc(list(), func(f api.Flow) bool { return f.Service == api.ServiceAuth })
-		if len(flows) == 0 || slices.ContainsFunc(flows, func(f api.Flow) bool {
+		if len(flows) == 0 || time.Now().After(until) || slices.ContainsFunc(flows, func(f api.Flow) bool {
 			return f.Direction != api.DirectionInbound || f.Service != api.ServiceAPIServer || time.Since(f.StartedAt) > check.Timeout
 		}) {
 			return len(flows), nil
@@ -262,6 +262,9 @@ func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) er
 		if n > 0 {
 			return admin.Conflict(fmt.Sprintf("peer %s has connections open, and removing it would reset them: %d", name, n),
 				"postern peer remove "+name+" --force")
+		}
+		if m, err = reg.Member(name); err != nil { // its key may have changed meanwhile
+			return err
 		}
 	}
 	err = reg.Update(Update{

@@ -64,3 +64,17 @@ func TestAWaitForAChecksConnectionEnds(t *testing.T) {
 		}
 	})
 }
+
+// Connections that are always new, as of a client that makes one for each request, keep a peer after
+// a while.
+func TestAlwaysNewConnectionsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		n, err := inUse(t.Context(), func() []api.Flow {
+			return []api.Flow{{Direction: api.DirectionInbound, Service: api.ServiceAPIServer, StartedAt: time.Now()}}
+		})
+		if took := time.Since(start); n != 1 || err != nil || took > check.Timeout+time.Second {
+			t.Errorf("%d connections after %s, %v", n, took, err)
+		}
+	})
+}
