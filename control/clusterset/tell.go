@@ -51,7 +51,7 @@ func (c *Clusterset) notify(r *roster.Roster, changed []string) {
 			s.was.Export = s.member.Export
 			names = append(s.writer.Names(), slices.Sorted(maps.Keys(c.exported))...)
 		}
-		full := len(s.unsent) > 0
+		full := len(names) > 0 && len(s.unsent) > 0 // there may be room now
 		for _, name := range names {
 			full = !s.writer.Set(name, c.entryFor(r, s, name)) || full
 		}
