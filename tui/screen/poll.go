@@ -19,9 +19,10 @@ const (
 	// checksInterval is the time between two requests for the results of the checks, and
 	// peerChecksInterval its part per peer. The gateway runs them every half minute or so.
 	checksInterval, peerChecksInterval = 5 * time.Second, 10 * time.Millisecond
-	// pollLimit bounds one request of a snapshot, and checkLimit one run of checks, which a gateway
-	// ends within 10 s.
-	pollLimit  = 5 * time.Second
+	// pollLimit bounds one request of a snapshot, snapshotLimit all of them, and checkLimit one run
+	// of checks, which a gateway ends within 10 s.
+	pollLimit, snapshotLimit = 5 * time.Second, 15 * time.Second
+
 	checkLimit = 30 * time.Second
 	// fleetInterval is the time between two snapshots of a gateway that is only shown beside
 	// others.
@@ -37,6 +38,7 @@ type tickMsg struct{}
 type polledMsg struct {
 	of     *data // the gateway it belongs to
 	status api.Status
+	age    time.Duration // of the status, when all parts are there
 	err    error
 	// What was not requested is nil.
 	log         *api.Log
@@ -94,11 +96,12 @@ func (m *model) ask(now time.Time) tea.Cmd {
 	}
 	after, started := d.lastLogged(), d.status.Gateway.StartedAt
 	asks, services, imported := d.past.ask(now), d.offered.ask(now), d.imported.ask(now)
-	return m.tasks.command(func(ctx context.Context) tea.Msg {
+	return m.tasks.run(snapshotLimit, func(ctx context.Context) tea.Msg {
 		msg := polledMsg{of: d}
 		if msg.status, msg.err = bounded(ctx, source.Status); msg.err != nil {
 			return msg
 		}
+		arrived := time.Now()
 		if !msg.status.Gateway.StartedAt.Equal(started) {
 			after = 0 // the log of another process, which numbers its records from 1
 		}
@@ -120,6 +123,7 @@ func (m *model) ask(now time.Time) tea.Cmd {
 				msg.imported = s.Services
 			}
 		}
+		msg.age = time.Since(arrived).Round(time.Second)
 		return msg
 	})
 }
@@ -152,7 +156,7 @@ func (m *model) polled(msg polledMsg) {
 	}
 	d.failures = 0
 	restarted := !d.status.Gateway.StartedAt.Equal(msg.status.Gateway.StartedAt)
-	d.took(msg.status, now)
+	d.took(msg.status, now.Add(-msg.age))
 	if restarted {
 		d.checksAt = time.Time{} // Its checks start anew, and so does its log.
 		d.log = nil

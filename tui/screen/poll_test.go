@@ -50,6 +50,7 @@ func TestASlowLinkBringsTheWholeSnapshot(t *testing.T) {
 		tasks := newTasks(t.Context())
 		defer tasks.close()
 		m := newModel(Options{Source: distant{many(3)}}, tasks)
+		begun := time.Now()
 		asked := m.ask(m.now())()
 		msg, ok := asked.(polledMsg)
 		if !ok {
@@ -57,6 +58,9 @@ func TestASlowLinkBringsTheWholeSnapshot(t *testing.T) {
 		}
 		if msg.err != nil || msg.logErr != nil || msg.reportErr != nil {
 			t.Errorf("status: %v, log: %v, checks: %v", msg.err, msg.logErr, msg.reportErr)
+		}
+		if want := time.Since(begun) - distance; msg.age.Round(time.Second) != want.Round(time.Second) {
+			t.Errorf("the status is %s old, want %s", msg.age, want)
 		}
 		if m.polled(msg); m.data.lost != nil || len(m.data.status.Peers) != 3 || len(m.data.report.Checks) == 0 {
 			t.Errorf("the screen has %d peers and %d checks, lost: %v", len(m.data.status.Peers), len(m.data.report.Checks), m.data.lost)
