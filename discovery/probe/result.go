@@ -15,8 +15,8 @@ const (
 	Drop       Kind = iota // refused: nothing was learned, and nothing may be sent unless there is a Reply
 	Request                // an authenticated request: send Reply to its source, on the same path
 	Response               // an authenticated answer to one of our requests
-	Superseded             // the authenticated answer that the peer has heard a later start with our key
-	Removed                // the authenticated answer that we are no longer a peer there
+	Superseded             // authenticated answer: the peer has heard a later start with our key
+	Removed                // authenticated answer: we are no longer a peer there
 )
 
 // String returns the kind's name.
@@ -45,7 +45,7 @@ const (
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
 	ReasonVersion         Reason = "version"         // another major version
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
-	ReasonTwoLives        Reason = "two-lives"       // the previous boot id, but not seen before: an earlier start still runs with the peer's key
+	ReasonTwoLives        Reason = "two-lives"       // new, of an earlier start that runs still
 	ReasonReplay          Reason = "replay"          // seen before, or too old to know
 	ReasonRemoved         Reason = "removed"         // from a former peer
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile

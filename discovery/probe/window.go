@@ -2,7 +2,8 @@ package probe
 
 // windowSize is how far a counter may be behind the newest, in requests. Requests leave at most
 // every 50 ms, so it spans 51 s: more than the delays of any two paths differ. While the ports of
-// a relay are probed (path/sweep.go) it spans 0.25 s, and later requests are sent again.
+// a relay are probed (path/sweep.go) it spans 0.25 s; what arrives later than that is
+// sent again.
 const windowSize = 1024
 
 // window stores which counters were seen: a ring of bits, as in RFC 6479.
