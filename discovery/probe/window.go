@@ -12,7 +12,7 @@ type window struct {
 	bits [windowSize / 64]uint64
 }
 
-// take records a counter. fresh is false if it was seen before or is too old to know; newest is
+// take records a counter. fresh is false if it was seen before or is too old to tell; newest is
 // whether it is the highest so far.
 func (w *window) take(n uint64) (fresh, newest bool) {
 	switch {
