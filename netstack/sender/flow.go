@@ -13,7 +13,7 @@ type Flow struct {
 
 	counted, missing int           // this flow's part of path.flight and path.missing
 	due              time.Duration // when the timer is due
-	inBusy, inSparse int           // its positions in path.busy and path.sparse, from 1; 0 is absent
+	inBusy, inSparse int           // its positions in path.busy and path.sparse, from 1; 0: absent
 
 	mss   int
 	burst int // bytes sent since there was nothing to send for a quarter of a round trip
