@@ -468,8 +468,8 @@ func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
 }
 
 // Outstanding returns how much of a connection's data is not acknowledged: waiting bytes are to be
-// sent when the path has room, inFlight ones are sent. ok is false for a connection
-// over a short path (see the README), whose data gVisor sends.
+// sent when the path has room, inFlight ones are sent. ok is false for a connection over a short
+// path (see the README), whose data gVisor sends.
 func (c *Conn) Outstanding() (waiting, inFlight int, ok bool) {
 	f := c.share.below
 	if f == nil {
