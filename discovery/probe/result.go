@@ -39,7 +39,7 @@ func (k Kind) String() string {
 // Reason says why a packet was dropped, for counters and logs.
 type Reason string
 
-// Reasons of a [Drop].
+// Reasons of a [Drop]. ReasonTwoLives means that an earlier start with the peer's key still runs.
 const (
 	ReasonMalformed       Reason = "malformed"       // not in the wire format
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
