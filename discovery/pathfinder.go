@@ -260,8 +260,8 @@ func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Ma
 	f.inputOn(k, peer.Path{}, tell)
 }
 
-// inputOn passes a probe or an answer on a path to a peer's machine. If that is the path in use to a
-// resting peer, the machine is polled at the next beat, together with everything that comes until
+// inputOn passes a probe or an answer on a path to a peer's machine. If that is the path in use to
+// a resting peer, the machine is polled at the next beat, together with everything that comes until
 // then.
 func (f *Pathfinder) inputOn(k peer.PublicKey, over peer.Path, tell func(now time.Time, m *path.Machine)) {
 	f.mu.Lock()

@@ -22,10 +22,10 @@ type flow struct {
 	peer    *peerFlows
 	key     flowKey
 	sending *sender.Flow        // nil until there is data
-	ended   bool                // gVisor is done with it; segments it handed over before may still come
+	ended   bool                // gVisor is done with it; what it handed over before may still come
 	gone    bool                // forgotten, too
 	reset   *stack.PacketBuffer // sent after everything that was handed over; may be nil
-	last    sender.Seq          // where the handed-over data ends
+	last    sender.Seq          // up to where data has been sent before the reset
 	held    held
 	end     sender.Seq // of the data that gVisor handed over
 	start   sender.Seq // of the first data

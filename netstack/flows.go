@@ -40,7 +40,6 @@ const (
 //
 // Acknowledgements are not made up. A connection's Write, Close and timeouts keep their meaning,
 // gVisor's buffers bound what is held, and gVisor handles the peer's window.
-// it is, gVisor's buffers bound what is held, and the peer's window is gVisor's affair.
 type flows struct {
 	began   time.Time
 	windows windowFloor
@@ -55,7 +54,7 @@ type flows struct {
 	peers map[netip.Addr]*peerFlows
 	list  atomic.Pointer[[]*peerFlows] // of peers, for the device
 
-	sleeps atomic.Int64 // until when the device waits, as returned by now; math.MaxInt64 is indefinitely
+	sleeps atomic.Int64 // until when the device waits, as returned by now; math.MaxInt64 is forever
 	first  int          // whose turn it is; owned by the device's reading goroutine
 }
 
@@ -380,7 +379,7 @@ func (p *peerFlows) resetLocked(bufs [][]byte, sizes []int, offset int) (n int, 
 	return n, done
 }
 
-// scheduleLocked returns when there is something to do.
+// scheduleLocked publishes and returns when there is something to do.
 func (p *peerFlows) scheduleLocked() time.Duration {
 	at, ok := p.path.Due()
 	switch {
@@ -468,9 +467,9 @@ func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
 	return state, ok
 }
 
-// Outstanding returns how much of a connection's data has not arrived: waiting bytes are to be sent
-// when the path has room, inFlight ones are sent and not acknowledged. ok is false for a connection
-// over a short path (see the README), whose data gVisor sends.
+// Outstanding returns how much of a connection's data is not acknowledged: waiting bytes are to be
+// sent when the path has room, inFlight ones are sent. ok is false for a connection over a short
+// path (see the README), whose data gVisor sends.
 func (c *Conn) Outstanding() (waiting, inFlight int, ok bool) {
 	f := c.share.below
 	if f == nil {

@@ -175,9 +175,9 @@ func (j *joiner) emitBuffer(v4 bool, b buffer.Buffer) {
 }
 
 // packetWriter fills a packet's memory. gVisor's memory comes in powers of two that are cleared
-// when allocated. So a payload is composed of such pieces, and at most pieceMin is wasted. The
-// headers get their own piece: gVisor copies a whole piece when it reads the headers of a packet
-// that shares its memory with another (copy on write, buffer.PullUp), at least once for each
+// when allocated. So a payload is composed of such pieces, and at most pieceMin is cleared in
+// vain. The headers get their own piece: gVisor copies a whole piece when it reads the headers of a
+// packet that shares its memory with another (copy on write, buffer.PullUp), at least once for each
 // segment. With the headers in the first 32 KB that took an eighth of all time.
 type packetWriter struct {
 	buf  buffer.Buffer

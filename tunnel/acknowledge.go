@@ -44,8 +44,8 @@ func (e *Engine) Acknowledge(ctx context.Context, k peer.PublicKey) error {
 	}
 }
 
-// readSent reads the number of bytes sent to a peer again, and returns how long to wait before the next
-// reading.
+// readSent reads the number of bytes sent to a peer again, and returns how long to wait before the
+// next reading.
 func (e *Engine) readSent(k peer.PublicKey) (bytes uint64, look time.Duration, err error) {
 	r, err := e.readings.now()
 	if err != nil {

@@ -21,7 +21,8 @@ func crowd(t *testing.T, n int) []peer.Config {
 	return all
 }
 
-// A dial that was planned before the session was established does not discard it.
+// A dial that was planned before the session was established does not discard it, although the last
+// reading does not show the session.
 func TestADialInACrowdSparesTheSessionJustMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, cloud, edge := pair(t)

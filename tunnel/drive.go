@@ -56,8 +56,8 @@ func (e *Engine) drive(ctx context.Context) {
 	}
 }
 
-// handleEvents passes the underlay's events to the machines. The device may send an initiation to a peer
-// while that peer is still being added, so handleEvents waits for the change to end.
+// handleEvents passes the underlay's events to the machines. The device may send an initiation to a
+// peer while that peer is still being added, so handleEvents waits for the change to end.
 func (e *Engine) handleEvents(now time.Time) {
 	events := e.bind.Events()
 	if len(events) == 0 {

@@ -49,8 +49,8 @@ func (e *Engine) Handshake(ctx context.Context, k peer.PublicKey) (time.Duration
 	}
 }
 
-// readHandshake reads again when the last handshake with a peer completed, zero if never, and returns how
-// long to wait before the next reading.
+// readHandshake reads again when the last handshake with a peer completed, zero if never, and
+// returns how long to wait before the next reading.
 func (e *Engine) readHandshake(k peer.PublicKey) (at time.Time, look time.Duration, err error) {
 	r, err := e.readings.now()
 	if err != nil {

@@ -49,8 +49,8 @@ const (
 	// tryEvery is how often a full stalled lane still lets a packet in: another of its sessions
 	// may be fine, and packets counted as inside may have been lost unnoticed.
 	tryEvery = 20 * time.Millisecond
-	// idleWait is how long to wait while nothing comes out: WireGuard returns the buffers of dropped
-	// packets only when it is given more.
+	// idleWait is how long to wait while nothing comes out: WireGuard returns the buffers of
+	// dropped packets only when it is given more.
 	idleWait = 10 * time.Millisecond
 
 	lanes = 64
@@ -60,8 +60,7 @@ const (
 
 // A mark sits where no packet can be: behind the largest packet that fits the MTU, in a page that
 // the packet touches anyway, or at the end of the buffer for larger packets. It begins with
-// magic, which nobody can guess.
-// can send.
+// magic, which nobody can guess, so nobody can send one.
 const markSize = 12
 
 var magic = rand.Uint32()

@@ -54,9 +54,9 @@ func (l *deviceLog) debug(format string, args ...any) {
 // us this is no fault, and the sender (a check, a flow) reports it.
 const noEndpoint = "no known endpoint for peer"
 
-// unreachable reports whether an error means that a peer cannot be sent to now: there is no address, the
-// relay's allocation has ended, or the network is down. Other parts report each of these once, not
-// for each packet.
+// unreachable reports whether an error means that a peer cannot be sent to now: there is no
+// address, the relay's allocation has ended, or the network is down. Other parts report each of
+// these once, not for each packet.
 func unreachable(err error) bool {
 	return err.Error() == noEndpoint || errors.Is(err, underlay.ErrNoCandidates) || errors.Is(err, underlay.ErrNoRelay) ||
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH)

@@ -139,8 +139,8 @@ func (p *peerState) reachable() bool {
 	return known > 0 || p.machine.Source.IsValid()
 }
 
-// queueEventLocked queues an event for drive to deliver. It replaces a queued event of the same kind
-// about the same peer.
+// queueEventLocked queues an event for drive to deliver. It replaces a queued event of the same
+// kind about the same peer.
 func (e *Engine) queueEventLocked(event Event) {
 	if e.onEvent == nil {
 		return

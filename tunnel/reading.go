@@ -139,7 +139,7 @@ func (r *readings) due(after time.Time) (next reading, wait time.Duration, err e
 	return next, 0, nil
 }
 
-// read reads. Its caller has the turn.
+// read reads the device. Its caller has the turn.
 func (r *readings) read() (reading, error) {
 	r.mu.Lock()
 	r.begun++

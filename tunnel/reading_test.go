@@ -144,7 +144,8 @@ func TestAReadingFromBeforeAChangeIsNotShared(t *testing.T) {
 	})
 }
 
-// The counters of many peers are read less often, but often enough to notice silence in time.
+// The counters of many peers are read less often, with no other readings in between, but often
+// enough to notice silence in time.
 func TestManyPeersAreReadLessOften(t *testing.T) {
 	for peers, want := range map[int]time.Duration{1: time.Second, alwaysRead: time.Second, 516: 1500 * time.Millisecond, 1000: 1984 * time.Millisecond, 5000: 2 * time.Second} {
 		if got := lookEvery(peers); got != want {

@@ -15,7 +15,7 @@
 // Filtering comes first, since a NAT lets in packets from addresses that the socket has sent to:
 // see [Test.Spoken]. Silence in stage 2 counts only if the same address and port answer in stage
 // 3. Stage 3 also shows whether the datagrams that the NAT refused in stage 2 left state behind
-// that affects later ones to that address: see [Test.Strays].
+// that sends later ones to that address from another port: see [Test.Strays].
 //
 // A request is sent at 0, 250, 500, 1000, 1500 and 2000 ms and given up after 3 s. With 10 % loss
 // each way an answer is missed once in 20,000 times. With a NAT that filters the test takes the

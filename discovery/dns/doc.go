@@ -13,9 +13,7 @@
 //
 //	v     version of what follows: 1
 //	pk    the gateway's public key, base64
-//
-// ov    its overlay address, which must match the key; may be missing
-//
+//	ov    its overlay address, which must match the key; may be missing
 //	caps  capabilities, separated by commas; may be missing
 //
 // Unknown strings are ignored, and so are repeated keys (RFC 6763 §6.4). Several SRV records are

@@ -11,8 +11,8 @@ import (
 
 const (
 	textVersion = "1"
-	// maxText limits a TXT record in bytes. RFC 6763 §6.2 recommends up to 400 bytes and warns of
-	// more than 1300.
+	// maxText limits a TXT record in bytes. By RFC 6763 §6.2 400 bytes should fit into a
+	// message, and more than 1300 are not recommended.
 	maxText = 1024
 	// maxCapabilities and maxCapability limit what is accepted from others.
 	maxCapabilities = 16

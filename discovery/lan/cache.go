@@ -197,8 +197,8 @@ func (c *cache) drop(k recordKey, gone func(*cached) bool) (changed bool) {
 	return after != before
 }
 
-// dropUnreferenced drops what nothing refers to: instances without a PTR record, their records, and hosts
-// without instances.
+// dropUnreferenced drops what nothing refers to: instances without a PTR record, their records, and
+// hosts without instances.
 func (c *cache) dropUnreferenced() {
 	all := func(*cached) bool { return true }
 	there := c.named()

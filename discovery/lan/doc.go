@@ -16,12 +16,9 @@
 //
 //	v     version of what follows: 1
 //	pk    the gateway's public key, base64
-//
-// ov    its overlay address, which must match the key
-//
+//	ov    its overlay address, which must match the key
 //	caps  capabilities, separated by commas; may be missing
-//
-// pr    proof of membership in the LAN group, base64; may be missing ([Proof])
+//	pr    proof of membership in the LAN group, base64; may be missing ([Proof])
 //
 // Unknown strings are ignored, and so are repeated keys (RFC 6763 §6.4). All records have the TTL
 // of [Options].TTL, 120 s by default.

@@ -17,8 +17,8 @@ const (
 	maxLifetime = 24 * time.Hour
 	// minRenewal is the least time between attempts to renew (RFC 6887 §11.2.1).
 	minRenewal = 4 * time.Second
-	// checkAfter is how often the router is asked whether it lost its mappings, and whether it is
-	// still the default router. That takes one datagram each way.
+	// checkAfter is how often the router is asked whether it lost its mappings, and our routes
+	// whether it is still the router. That takes one datagram each way.
 	checkAfter = 30 * time.Second
 	// A round in which no protocol gave a mapping is repeated after retryFirst, then after twice
 	// as long each time, up to retryMost.

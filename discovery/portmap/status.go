@@ -42,7 +42,7 @@ const (
 	ProofNone    Proof = ""        // no STUN server answers: only the router says so
 	ProofAddress Proof = "address" // STUN servers see us at the same address, from another port
 	ProofSTUN    Proof = "stun"    // STUN servers see us at exactly the address and port
-	ProofInbound Proof = "inbound" // an unsolicited packet of a STUN server arrived there, from another address
+	ProofInbound Proof = "inbound" // a STUN server got through to it unasked, from another address
 )
 
 // Fault is why there is no mapping that others may use.

@@ -49,8 +49,8 @@ func (in *incoming) restart(boot uint64) {
 	in.heard, in.boot, in.window = true, next.boot, next.window
 }
 
-// stillRuns reports whether a request with the previous boot id was not seen before: its sender still
-// runs. An older boot id cannot be distinguished from a replay.
+// stillRuns reports whether a request has the previous boot id and was not seen before: then its
+// sender still runs. A request with an older boot id cannot be distinguished from a replay.
 func (in *incoming) stillRuns(a attribute) bool {
 	if a.boot != in.previous.boot || a.boot == 0 {
 		return false

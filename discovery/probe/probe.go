@@ -43,7 +43,7 @@ type Prober struct {
 	random  io.Reader
 	floor   uint64 // the least counter of a new peer: it may be one that was removed
 	peers   map[peer.PublicKey]*peerState
-	former  []*peerState    // former peers, the last one last; their requests are refused with an answer
+	former  []*peerState    // former peers, latest last; their requests are refused with an answer
 	byID    map[keyID]*keys // that peers' requests may use
 	pending map[stunwire.TxID]*transaction
 }
@@ -52,7 +52,7 @@ type Prober struct {
 type peerState struct {
 	Peer            // immutable
 	schedule        // immutable
-	round    uint64 // the last wish that it is part of; guarded by setting
+	round    uint64 // the last set of peers that includes it; guarded by setting
 	in       incoming
 	out      outgoing
 }
@@ -138,8 +138,8 @@ func (p *Prober) forget(tx stunwire.TxID, s *peerState) {
 }
 
 // Handle handles a STUN message from an address. It returns false if the message is not ours,
-// such as a STUN server's answer: neither a peer's key id nor one of our transactions. That takes
-// one lookup and no allocation.
+// such as a STUN server's answer: if it has neither a peer's key id nor the ID of one of our
+// transactions. That takes one lookup and no allocation.
 func (p *Prober) Handle(packet []byte, from netip.AddrPort) (Result, bool) {
 	if username, ok := stunwire.PeekRequest(packet); ok && len(username) == keyIDSize {
 		p.mu.Lock()

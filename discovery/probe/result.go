@@ -15,8 +15,8 @@ const (
 	Drop       Kind = iota // refused: nothing was learned, and nothing may be sent unless there is a Reply
 	Request                // an authenticated request: send Reply to its source, on the same path
 	Response               // an authenticated answer to one of our requests
-	Superseded             // the authenticated answer that the peer has heard a later start with our key
-	Removed                // the authenticated answer that we are no longer a peer there
+	Superseded             // authenticated answer: the peer has heard a later start with our key
+	Removed                // authenticated answer: we are no longer a peer there
 )
 
 // String returns the kind's name.
@@ -39,14 +39,14 @@ func (k Kind) String() string {
 // Reason says why a packet was dropped, for counters and logs.
 type Reason string
 
-// Reasons of a [Drop].
+// Reasons of a [Drop]. ReasonTwoLives means that an earlier start with the peer's key still runs.
 const (
 	ReasonMalformed       Reason = "malformed"       // not in the wire format
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
 	ReasonVersion         Reason = "version"         // another major version
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
-	ReasonTwoLives        Reason = "two-lives"       // the previous boot id, but not seen before: an earlier start still runs with the peer's key
-	ReasonReplay          Reason = "replay"          // seen before, or too old to know
+	ReasonTwoLives        Reason = "two-lives"       // the previous boot id, but not seen before
+	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
 	ReasonRemoved         Reason = "removed"         // from a former peer
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile
 )

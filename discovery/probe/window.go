@@ -2,7 +2,8 @@ package probe
 
 // windowSize is how far a counter may be behind the newest, in requests. Requests leave at most
 // every 50 ms, so it spans 51 s: more than the delays of any two paths differ. While the ports of
-// a relay are probed (path/sweep.go) it spans 0.25 s, and later requests are sent again.
+// a relay are probed (path/sweep.go) it spans 0.25 s; what arrives later than that is
+// sent again.
 const windowSize = 1024
 
 // window stores which counters were seen: a ring of bits, as in RFC 6479.
@@ -11,7 +12,7 @@ type window struct {
 	bits [windowSize / 64]uint64
 }
 
-// take records a counter. fresh is false if it was seen before or is too old to know; newest is
+// take records a counter. fresh is false if it was seen before or is too old to tell; newest is
 // whether it is the highest so far.
 func (w *window) take(n uint64) (fresh, newest bool) {
 	switch {

@@ -37,7 +37,7 @@ const (
 	onSuspicion // nothing comes through it: one missing answer is enough
 )
 
-// maintain maintains the allocation until it is lost or closed.
+// maintain keeps the allocation alive until it is lost or closed.
 func (a *allocation) maintain() {
 	now := time.Now()
 	perms := newPermissions(now, a.Relayed.Addr())

@@ -35,8 +35,8 @@ var local = prefixes(
 	"3fff::/20",       // documentation (RFC 9637)
 )
 
-// unicast contains all addresses that hosts on the internet may have (RFC 4291 §2.4). All others
-// are local or embed IPv4.
+// unicast contains all IPv6 addresses that hosts on the internet may have (RFC 4291 §2.4). All
+// others are local or embed IPv4.
 var unicast = netip.MustParsePrefix("2000::/3")
 
 // Global reports whether the whole internet routes the address to the same host. That is not so

@@ -85,7 +85,7 @@ type lossJudge struct {
 	noQueue   tally      // long-term, without a queue
 	round     tally      // this round's
 	bursts    dispersion // of noQueue
-	twoRounds tally      // this round and the one before: losses found now may have departed in that
+	twoRounds tally      // this round and the one before: what is found lost now may have left then
 	all       tally      // long-term, with a queue or without
 	queue     tally      // this round and some before, beside a queue
 	probe     tally      // since the probe for bandwidth began

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A radio link may lose many packets in a row before a rate is known. That does not mean that it
-// has been found.
+// A radio link may lose many packets in a row before a rate is known. That does not mean that the
+// rate has been found.
 func TestBurstAtTheBeginning(t *testing.T) {
 	p := simPath{rate: 400e6, rtt: 20 * ms, queue: 20 * ms, burst: 0.0025}
 	worst := 1.0

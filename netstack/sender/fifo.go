@@ -2,9 +2,10 @@ package sender
 
 import "slices"
 
-// fifo is a queue in an array whose free front is used again. A slice that grows at one end and is cut
-// at the other moves to a new array each time that all of its items have been replaced: with what is
-// in flight at 1 Gbit/s and 200 ms that made 30 MB of garbage a second. The zero value is empty.
+// fifo is a queue in an array whose free front is used again. A slice that grows at one end and is
+// cut at the other moves to a new array each time that all of its items have been replaced: with
+// what is in flight at 1 Gbit/s and 200 ms that made 30 MB of garbage a second. The zero value is
+// empty.
 type fifo[T any] struct {
 	items []T
 	head  int

@@ -13,10 +13,10 @@ type Flow struct {
 
 	counted, missing int           // this flow's part of path.flight and path.missing
 	due              time.Duration // when the timer is due
-	inBusy, inSparse int           // its positions in path.busy and path.sparse, from 1; 0 is absent
+	inBusy, inSparse int           // its positions in path.busy and path.sparse, from 1; 0: absent
 
 	mss   int
-	burst int // bytes sent since the flow was last idle for a quarter of a round trip
+	burst int // bytes sent since there was nothing to send for a quarter of a round trip
 	end   Seq // of the offered data
 	edge  Seq // of the receiver's window
 }
@@ -111,7 +111,7 @@ func (f *Flow) candidate() (g *segment, size int) {
 	left, room := f.board.nxt.To(f.end), f.board.nxt.To(f.edge)
 	size = min(left, room, f.mss)
 	if size < min(left, f.mss) && !f.quiet() {
-		return nil, 0 // The window has room for a part of a segment; wait for more (RFC 9293 §3.8.6.2.1).
+		return nil, 0 // The window has room for a part: wait for more (RFC 9293 §3.8.6.2.1).
 	}
 	return nil, max(size, 0)
 }

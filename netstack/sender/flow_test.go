@@ -131,7 +131,8 @@ func TestLatePacketWidensTheWindow(t *testing.T) {
 	}
 }
 
-// What a timeout marks as lost and arrives nevertheless doesn't count as lost.
+// What a timeout marks as lost, and arrives nevertheless, neither adds to the counted losses nor
+// reduces them.
 func TestAStallCountsNothingAsLost(t *testing.T) {
 	w := newWire(t, 5)
 	w.until(90 * ms)

@@ -87,8 +87,8 @@ func (f *Flow) window(now time.Duration) time.Duration {
 	return w
 }
 
-// detect marks what is lost (RFC 8985 §6.2, step 5). next is when to check again, 0 for at the next
-// acknowledgement.
+// detect marks what is lost (RFC 8985 §6.2, step 5). next is when to check again, 0 if that
+// is at the next acknowledgement.
 func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found losses, next time.Duration) {
 	n := 0
 	for all := l.sent.all(); n < len(all); n++ {

@@ -149,7 +149,7 @@ func (m *pathModel) detectLonger(now, rtt time.Duration, flight int) bool {
 	}
 	l.low, l.high, l.least, l.most = low, high, min(l.least, flight), max(l.most, flight)
 	l.rounds++
-	again := m.longerAt > 0 && now < m.longerAt+baseKept // or a receiver could gain by delaying ACKs step by step
+	again := m.longerAt > 0 && now < m.longerAt+baseKept // a receiver may delay ACKs stepwise
 	if again || l.rounds < levelRounds || now-l.since < levelTime || l.least > l.most/2 {
 		return false
 	}

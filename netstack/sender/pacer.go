@@ -18,7 +18,7 @@ const (
 type pacer struct {
 	next   time.Duration // when the next packet is to leave
 	soon   time.Duration // the earliest time, to make up for a late wake-up
-	waited bool          // only the pacer held back since the last packet
+	waited bool          // since the last packet, for the pacer alone
 }
 
 // due returns when the next packet may leave.

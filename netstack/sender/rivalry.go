@@ -46,7 +46,7 @@ func (r *rivalry) look(now time.Duration, path *pathModel, least time.Duration) 
 }
 
 // yields records a round's mean round trip and reports whether others have backed off: an existing
-// queue has become much shorter, and not because of us. Kernels send in bursts, and a full queue
+// queue has become much shorter, and not because of us. TCP stacks send in bursts, and a full queue
 // drops packets of bursts three times as often as paced ones. So backing off only for our own
 // losses would leave them a fifth of the path.
 func (r *rivalry) yields(mean, base time.Duration, crowded int) bool {

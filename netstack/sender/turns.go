@@ -66,7 +66,7 @@ func (t *Turns[F]) Next(send func(F) int) int {
 			first.deficit -= n
 			return n
 		}
-		if list == &t.fresh { // Move it to the other list, or two flows that alternate would starve all others.
+		if list == &t.fresh { // To the other list, or two flows that alternate starve the rest.
 			t.others.push(*first)
 		} else {
 			delete(t.in, first.flow)

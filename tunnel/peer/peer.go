@@ -93,8 +93,8 @@ func (c Config) Addresses() []netip.Prefix {
 
 // Stats is a snapshot of a peer's counters.
 type Stats struct {
-	// Endpoint is the underlay address that last sent an authenticated packet, else the one dialled;
-	// invalid if there is neither.
+	// Endpoint is the underlay address that last sent an authenticated packet, else the one
+	// dialled; invalid if there is neither.
 	Endpoint netip.AddrPort
 	// LastHandshake is zero before the first.
 	LastHandshake time.Time

@@ -8,9 +8,9 @@
 // (https://www.wireguard.com/xplatform/#configuration-protocol). Keys are 64 hexadecimal digits,
 // times are whole seconds and nanoseconds, sizes are bytes.
 //
-// The protocol ends a message at the first blank line and ignores the rest, so a stray line break
-// silently loses configuration. The writer therefore refuses values with control characters, and
-// no other package composes such text.
+// The protocol ends a message at the first blank line and does not say what becomes of the rest, so
+// a stray line break silently loses configuration. The writer therefore refuses values with control
+// characters, and no other package composes such text.
 //
 // [Config] is a "set" message, [Device] a "get" answer. Both are plain values: the package does
 // not talk to devices.

@@ -158,7 +158,7 @@ var (
 	loopback6 = netip.IPv6Loopback()
 )
 
-// socket opens a plain UDP socket on the address.
+// plain opens a plain UDP socket on the address.
 func plain(t *testing.T, addr netip.Addr) *net.UDPConn {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
