@@ -37,7 +37,8 @@ const (
 	// tried again. refusedTold is how long it must refuse it until that is reported.
 	refusedAgain = time.Minute
 	refusedTold  = 10 * time.Second
-	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to refusedAgain.
+	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to
+	// refusedAgain.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
 	// leaveTimeout bounds the writes at the end: another replica may be waiting.
