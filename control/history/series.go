@@ -14,7 +14,8 @@ type point struct {
 	at uint32 // seconds since the history began
 	// what is the words for it, each as its index in a list; see fields.
 	what uint32
-	// rtt is in µs, rx and tx are in bytes/s, all as floats; loss is lossScale and 1 more. 0 is unknown.
+	// rtt is in µs, rx and tx are in bytes/s, all as floats; loss is lossScale and 1 more. 0 is
+	// unknown.
 	rtt, loss, rx, tx uint16
 }
 
