@@ -26,8 +26,8 @@ type refusal struct {
 	bounds        bounds
 }
 
-// tell logs a refusal that an operator should know about. The log bounds how often (package
-// logtail).
+// tell writes a refusal to the audit log or, if an operator should know about it, to the log, which
+// bounds how often (package logtail).
 func (in *Inbound) tell(r refusal) {
 	p, s, reason, err := r.peer, r.service, r.reason, r.err
 	params := catalogue.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}

@@ -156,7 +156,7 @@ func slimService(s *corev1.Service) *corev1.Service {
 // aPod is stored instead of the reference to an endpoint's pod.
 var aPod = &corev1.ObjectReference{Kind: "Pod"}
 
-// slimSlice reduces another owner's EndpointSlice to its owner and its endpoints.
+// slimSlice reduces another owner's EndpointSlice to its Service and its endpoints.
 func slimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if s.Labels[labelManagedBy] == program {
 		return slim(s)
