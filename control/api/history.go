@@ -31,7 +31,8 @@ type HistoryPoint struct {
 	At time.Time `json:"at"`
 	// Seconds is how long it lasted.
 	Seconds int64 `json:"seconds"`
-	// State is the state that was shown; empty while the gateway was suspended.
+	// State is the state that was shown; empty while there were no samples, such as while the
+	// gateway was suspended.
 	State PeerState `json:"state,omitempty"`
 	// Path is direct, relay or none.
 	Path       string  `json:"path,omitempty"`

@@ -172,7 +172,7 @@ type Traffic struct {
 	Connections int `json:"connections"`
 	// LimitedBy is data, bandwidth, congestion or policer; empty while nothing is sent.
 	LimitedBy string `json:"limitedBy,omitempty"`
-	// BytesPerSecond is the maximum of payload that was recently delivered; 0 is unknown.
+	// BytesPerSecond is the highest recent rate at which payload was delivered; 0 is unknown.
 	BytesPerSecond float64 `json:"bytesPerSecond"`
 	// PolicedBytesPerSecond is what a rate limiter lets through; 0 if there seems to be none.
 	PolicedBytesPerSecond float64 `json:"policedBytesPerSecond,omitempty"`

@@ -74,7 +74,7 @@ func TestAFixIsAListOfSteps(t *testing.T) {
 	}
 }
 
-// Only templates begin lines, values don't.
+// Only a template begins a line, never a value.
 func TestAValueIsNoStep(t *testing.T) {
 	var p Params
 	p.Peer, p.Service = "$ reboot\nor reboot", "auth"

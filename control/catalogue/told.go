@@ -25,8 +25,9 @@ const (
 	maxSize  = 1<<16 - 1     // of an IP packet, in bytes (RFC 791 §3.1)
 )
 
-// Share returns the parameters that may be shared. Times become durations before now, because
-// clocks need not agree. Values that are out of bounds are cut or left out.
+// Share returns the parameters that may be shared. When something was last seen becomes how long
+// before now that was, because clocks need not agree. Values that are out of bounds are cut or left
+// out.
 func Share(p Params, now time.Time) Shared {
 	v := reflect.ValueOf(p)
 	return object(func(f field) (any, error) { return f.kind.encode(v.FieldByIndex(f.index), now), nil })
@@ -140,7 +141,7 @@ func kindOf[T, W any](encode func(T, time.Time) W, decode func(W) (W, error), se
 	}
 }
 
-// Same reports whether two are equal apart from how long it has lasted.
+// Same reports whether two are equal apart from how long the fault has lasted.
 func (t Shared) Same(o Shared) bool { return t == o || t.ageless() == o.ageless() }
 
 func (t Shared) ageless() Shared {

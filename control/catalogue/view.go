@@ -61,7 +61,8 @@ var methods = map[string]any{
 // OfCluster reports whether the service is one of a cluster: its name has a namespace.
 func (v *view) OfCluster() bool { return strings.Contains(v.Service, "/") }
 
-// As returns the view for another service than the parameters name.
+// As returns the view for a service, whichever the parameters name, for codes that are always about
+// the same service.
 func (v *view) As(service string) *view {
 	as := *v
 	as.Service = service
@@ -323,7 +324,7 @@ func (v *view) HostName() string {
 	return pasteable(host, "NAME")
 }
 
-// ByItself reports whether the addressed host itself rejects.
+// ByItself reports whether the addressed host itself rejects the packets.
 func (v *view) ByItself() bool {
 	a, ok := special.Host(v.Address)
 	by, is := special.Host(v.By)

@@ -57,7 +57,8 @@ type question struct {
 	host, path string
 	// anonymous sends no credentials; a server that demands them counts as live.
 	anonymous bool
-	// version asks for the server's version. Through a tunnel that would cost more than it tells.
+	// version asks for the server's version. Through a tunnel that would cost more than it is
+	// worth.
 	version bool
 	p       catalogue.Params
 	// dial opens a second connection if the first is slow to answer.

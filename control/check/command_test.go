@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// What follows from another check is fixed by that one's command.
+// A finding that depends on another check has that one's command.
 func TestADependentVerdictHasTheCommandOfItsRoot(t *testing.T) {
 	f := facts()
 	root := begin(api.ServiceAuth, api.ServiceAuth, f).fail(api.Error, StageHTTP, catalogue.AuthTimeout, catalogue.Params{})

@@ -25,13 +25,13 @@ import (
 
 const goodToken = "token-of-edge"
 
-// jwt makes a token that says when it expires.
+// jwt returns a token with an expiry.
 func jwt(expires time.Time) Token {
 	enc := base64.RawURLEncoding.EncodeToString
 	return Token(enc([]byte(`{"alg":"none"}`)) + "." + enc(fmt.Appendf(nil, `{"exp":%d}`, expires.Unix())) + ".sig")
 }
 
-// authSite answers as auth does outside the tunnel: to a token that it knows.
+// authSite answers like auth outside the tunnel: only for a known token.
 func authSite(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path != auth.HelloPath:
@@ -145,7 +145,7 @@ func TestAURLIsShownWithoutItsSecrets(t *testing.T) {
 	}
 }
 
-// A token goes only to a server that has proved to be the one that is meant.
+// A token is only sent to a server whose certificate verifies.
 func TestATokenIsNotSentToAServerThatDoesNotVerify(t *testing.T) {
 	s := newSite(t)
 	var got atomic.Int32
@@ -185,8 +185,7 @@ func TestARedirectionIsNotFollowed(t *testing.T) {
 	}
 }
 
-// kube answers as an API server does: 401 to whom it does not know, 403 to whom it knows
-// and grants nothing.
+// kube answers like an API server: 401 to an unknown client, 403 to a known one without rights.
 func kube(anonymous bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		user := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -210,8 +209,8 @@ func kube(anonymous bool) http.HandlerFunc {
 	}
 }
 
-// The API server is told who asks by a certificate or by a token, and each way in which
-// that can fail has its code.
+// The API server gets the identity as a certificate or a token, and each way in which that can fail
+// has its code.
 func TestIdentitiesAtARealTLSServer(t *testing.T) {
 	s := newSite(t)
 	identity := func(name string) *tls.Certificate {
@@ -276,7 +275,7 @@ func TestIdentitiesAtARealTLSServer(t *testing.T) {
 	}
 }
 
-// The stand-in of the lab is what a real one is to a check.
+// For a check the lab's stand-in is like a real API server.
 func TestAPIServerOutsideTheTunnel(t *testing.T) {
 	s := newSite(t)
 	srv, err := apiserver.Start(t.Context(), s.ca, s.ca.Pool())
@@ -347,7 +346,7 @@ func TestAURLThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
 	}
 }
 
-// An address that leads nowhere must not hide the one behind it.
+// An unreachable address must not hide the next one.
 func TestTheNextAddressIsTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1")

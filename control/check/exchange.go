@@ -95,7 +95,7 @@ func bindDeadline(ctx context.Context, c net.Conn) func() {
 	return func() { stop() }
 }
 
-// failure is how an exchange failed, as far as errors tell.
+// failure is how an exchange failed, as far as errors say.
 type failure int
 
 const (

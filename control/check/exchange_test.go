@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// recording is a connection on which everything has been said already.
+// recording is a connection whose content is already complete.
 type recording struct {
 	net.Conn
 	in io.Reader
@@ -24,7 +24,7 @@ func (r recording) Read(p []byte) (int, error)  { return r.in.Read(p) }
 func (r recording) Write(p []byte) (int, error) { return len(p), nil }
 func (r recording) SetDeadline(time.Time) error { return nil }
 
-// Whatever a server says ends in a verdict, and nothing of it draws on the screen.
+// Any answer of a server leads to a verdict, and none of it can control the screen.
 func FuzzWhatAServerAnswers(f *testing.F) {
 	version := "HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{\"gitVersion\":\"v1.36.0\"}"
 	for _, seed := range []string{

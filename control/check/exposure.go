@@ -219,8 +219,8 @@ type skew struct {
 	by time.Duration
 }
 
-// Clock judges this host's clock by all clocks that are known. Two that differ do not tell which is
-// wrong. If several agree with each other, ours is wrong, unless another agrees with ours.
+// Clock judges this host's clock by all clocks that are known. If only two differ, it is unknown
+// which is wrong. If several agree with each other, ours is wrong, unless another agrees with ours.
 func Clock(shown []skew) verdict.Finding {
 	r := beginOwn(NameClock)
 	var worst skew

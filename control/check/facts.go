@@ -122,8 +122,8 @@ type Own struct {
 	// Upstreams are the servers behind this gateway's services.
 	Upstreams []Upstream
 	Sockets   Sockets
-	// TicketAlarmAt is when a ticket was last tried by a second key, zero for never, and TicketAlarmOf
-	// the peer that has joined with it.
+	// TicketAlarmAt is when a ticket was last tried by a second key, zero for never, and
+	// TicketAlarmOf the peer that has joined with it.
 	TicketAlarmAt time.Time
 	TicketAlarmOf string
 	// Mapping is the port mapping on the router; nil for none.

@@ -21,8 +21,7 @@ import (
 	"github.com/postern-dev/postern/testenv/pki"
 )
 
-// overlay is a tunnel without packets: what listens on a port is a function that serves
-// one end of a pipe.
+// overlay is a tunnel without packets: a function serves each port on one end of a pipe.
 type overlay struct {
 	wg sync.WaitGroup
 
@@ -41,7 +40,7 @@ func newOverlay(t *testing.T) *overlay {
 	return o
 }
 
-// on makes serve answer connections to a port; nil takes it away.
+// on makes serve answer connections to a port; nil removes the port.
 func (o *overlay) on(port uint16, serve func(net.Conn)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,7 +60,7 @@ func (o *overlay) dialled(port uint16) int {
 	return o.dials[port]
 }
 
-// pinged counts the pings so far.
+// pinged returns the number of pings so far.
 func (o *overlay) pinged() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +98,8 @@ func (o *overlay) Ping(ctx context.Context, to netip.Addr, _ int) (time.Duration
 	return 3 * time.Millisecond, ping()
 }
 
-// buffered is a pipe's end that, as a socket does, takes what is written without waiting
-// for the reader: a TLS server sends its alert while the client sends its request.
+// buffered is a pipe's end that, like a socket, accepts writes without waiting for the reader: a
+// TLS server sends its alert while the client sends its request.
 type buffered struct {
 	net.Conn
 	queue chan []byte
@@ -135,17 +134,17 @@ func (b *buffered) Write(p []byte) (int, error) {
 // must not hit what is still queued.
 func (b *buffered) SetWriteDeadline(time.Time) error { return nil }
 
-// Close lets the reader have what was written.
+// Close lets the reader read everything that was written.
 func (b *buffered) Close() error {
 	b.once.Do(func() { close(b.queue) })
 	<-b.done
 	return nil
 }
 
-// silent accepts and says nothing.
+// silent accepts and sends nothing.
 func silent(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// says reads one request and answers with the text as it is.
+// says reads one request and answers with the literal text.
 func says(text string) func(net.Conn) {
 	return func(c net.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
@@ -155,10 +154,10 @@ func says(text string) func(net.Conn) {
 	}
 }
 
-// status is an HTTP answer without a body.
+// status returns an HTTP answer without a body.
 func status(line string) string { return "HTTP/1.1 " + line + "\r\nContent-Length: 0\r\n\r\n" }
 
-// body is an HTTP answer with a body.
+// body returns an HTTP answer with a body.
 func body(b string) string { return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b }
 
 // secure serves TLS and then the inner function.
@@ -205,7 +204,7 @@ func newAuthorities(t *testing.T, names ...string) authorities {
 			ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12}}
 }
 
-// facts are those of a peer that is well.
+// facts returns the facts of a healthy peer.
 func facts() Facts {
 	return Facts{Name: "cloud", Address: peerAddr, Since: time.Now().Add(-time.Hour),
 		LastHandshake: time.Now().Add(-time.Minute), Endpoints: []string{"198.51.100.7:51820"},

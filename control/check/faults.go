@@ -232,8 +232,8 @@ func (e evidence) heard(p *catalogue.Params) bool {
 	return !e.probed && e.unanswered(e.HeardUnanswered.At) && saw(p, e.HeardUnanswered)
 }
 
-// relayLost: there are relays among the candidates, and no other way. Before the path is given up, the
-// relay in use has to say itself that it no longer relays.
+// relayLost: there are relays among the candidates, and no other way. Before the path is given up,
+// the relay in use has to say itself that it no longer relays.
 func (e evidence) relayLost(p *catalogue.Params) bool {
 	i := slices.IndexFunc(e.Candidates, catalogue.Candidate.Relayed)
 	if !e.lost && !e.relayRefuses() || e.dialled() || e.LastHandshake.IsZero() || i < 0 ||
@@ -337,9 +337,9 @@ func (e evidence) sure(row fault) api.Confidence {
 	return api.Likely
 }
 
-// rests are the gateway's own checks that explain a path fault, most basic first. Without a link, or anyone
-// outside who answers, nothing is known about the peer; and a peer that must dial us and cannot is
-// not at fault.
+// rests are the gateway's own checks that explain a path fault, most basic first. Without a link,
+// or anyone outside who answers, nothing is known about the peer; and a peer that must dial us and
+// cannot is not at fault.
 //
 //	fault                          own check              if
 //	any                            network                always

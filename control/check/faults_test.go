@@ -17,7 +17,7 @@ const (
 	aKey        = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 )
 
-// unreached are the facts of a peer that has been tried for a minute without an answer.
+// unreached returns the facts of a peer that has been tried for a minute without an answer.
 func unreached() Facts {
 	f := facts()
 	f.LastHandshake, f.Since = time.Time{}, time.Now().Add(-time.Minute)
@@ -40,7 +40,7 @@ func behindNAT(f *Facts) {
 
 func seen(from string) Sight { return Sight{From: from, At: time.Now().Add(-5 * time.Second)} }
 
-// gatewayFaults has a row for each way in which a peer can be out of reach.
+// gatewayFaults has a row for each way in which a peer can be unreachable.
 var gatewayFaults = []struct {
 	name  string
 	facts func(*Facts)
@@ -177,7 +177,7 @@ var gatewayFaults = []struct {
 	}, catalogue.WrongPeerKey, StageHandshake, []string{"something at " + publicCloud, aKey, "have worked before"}, []string{"ask the owner of cloud"}},
 }
 
-// here is a refusal of this machine.
+// here returns a refusal by this machine.
 func here(reason string) Refusal {
 	return Refusal{To: publicCloud, Reason: reason, Here: true, At: time.Now()}
 }
@@ -212,7 +212,7 @@ func TestEachFaultOfTheWayHasOneRoot(t *testing.T) {
 	}
 }
 
-// Whatever was seen explains nothing while the peer works.
+// While the peer works, observations explain nothing.
 func TestEvidenceCountsForNothingWhileThePeerWorks(t *testing.T) {
 	for _, c := range gatewayFaults {
 		t.Run(c.name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestEvidenceCountsForNothingWhileThePeerWorks(t *testing.T) {
 	}
 }
 
-// What was seen before the last handshake, or long ago, does not explain a silence now.
+// Observations from before the last handshake, or from long ago, do not explain a current silence.
 func TestOldEvidenceIsNoCause(t *testing.T) {
 	for name, at := range map[string]func(f *Facts) time.Time{
 		"before the last handshake": func(f *Facts) time.Time {
@@ -264,7 +264,7 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 	}
 }
 
-// Where several things may be the cause, the verdict claims none of them.
+// If there are several possible causes, the verdict claims none of them.
 func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -333,7 +333,7 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 	}
 }
 
-// What anybody can send loses against what only the peer can.
+// Evidence that anyone can send yields to evidence that only the peer can send.
 func TestWhatCanBeForgedDoesNotBeatWhatCannot(t *testing.T) {
 	forged := func(f *Facts) { f.NotForUs, f.OtherKey = seen(publicCloud), KeySight{seen(publicCloud), aKey} }
 	worked := func(f *Facts) {
@@ -374,7 +374,7 @@ func TestWhatCanBeForgedDoesNotBeatWhatCannot(t *testing.T) {
 	}
 }
 
-// The wall clock, by which WireGuard tells the last handshake, may be set back.
+// The wall clock, in which WireGuard reports the last handshake, may be set back.
 func TestAClockThatWasSetBackHidesNoEvidence(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -405,8 +405,8 @@ func TestAClockThatWasSetBackHidesNoEvidence(t *testing.T) {
 	}
 }
 
-// A key that was seen on the wire is offered to be compared only if it is one, and never
-// to be pasted.
+// A key that was seen on the wire is only shown for comparison if it is valid, and never offered to
+// be pasted.
 func TestOnlyAKeyIsShownAsAKey(t *testing.T) {
 	for _, key := range []string{"`reboot`", "AAAA", aKey + "\n", ""} {
 		p := catalogue.Params{Peer: "cloud"}

@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// wellTold is what a peer reports that reaches everything here.
+// wellTold returns the report of a peer that reaches everything here.
 func wellTold() []verdict.Finding {
 	var out []verdict.Finding
 	for _, target := range endpoints {
@@ -29,8 +29,8 @@ func wellTold() []verdict.Finding {
 	return out
 }
 
-// reporting is a runner with one peer, cloud, that is well in both directions, of a
-// gateway that is well itself.
+// reporting is the runner of a healthy gateway with one peer, cloud, that is healthy in both
+// directions.
 type reporting struct {
 	*fixture
 	own      Own
@@ -74,7 +74,7 @@ func (r *reporting) change(own func(*Own), facts func(*Facts)) {
 	}
 }
 
-// find is a report as the gateway makes it of what is found and told.
+// find returns a report as the gateway makes it from its own findings and the peer's.
 func (r *reporting) find(ctx context.Context, peer string, fresh bool) (api.CheckReport, error) {
 	own, peers, err := r.Find(ctx, peer, fresh)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *reporting) report(t *testing.T, peer string, fresh bool) api.CheckRepor
 	return rep
 }
 
-// faultsOf are the errors and warnings of a report as "peer/name code".
+// faultsOf returns the errors and warnings of a report as "peer/name code".
 func faultsOf(rep api.CheckReport) []string {
 	var out []string
 	for _, c := range rep.Checks {
@@ -151,8 +151,8 @@ func TestAHealthyPairHasNoFault(t *testing.T) {
 	})
 }
 
-// Each row is one or two faults, and what a report says of them: every fault once, and
-// what follows from it as such.
+// Each row is one or two faults, and what a report says about them: every fault once, and its
+// consequences as such.
 func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 	silent := func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Since = time.Time{}, "none of 1 address answers", time.Now().Add(-time.Minute)
@@ -265,7 +265,7 @@ func TestEachFaultHasOneRootAndTwoAreBothNamed(t *testing.T) {
 
 func lost(o *overlay) { o.pings(nil) }
 
-// lossy loses every tenth echo.
+// lossy makes an overlay lose every tenth echo.
 func lossy(o *overlay) {
 	var mu sync.Mutex
 	n := 0
@@ -301,7 +301,7 @@ func TestAReportOnOnePeerHasOwnChecksOnlyWhereItNeedsThem(t *testing.T) {
 	})
 }
 
-// A round that is under way makes room; what hangs is unknown after 10 s.
+// A running round gives way; what hangs is unknown after 10 s.
 func TestAReportIsThereWithinTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReporting(t)
@@ -313,7 +313,7 @@ func TestAReportIsThereWithinTenSeconds(t *testing.T) {
 		if got := checkOf(t, rep, api.ServiceGateway); got.Verdict.Verdict != api.Error {
 			t.Errorf("got %+v", got.Verdict)
 		}
-		// Pings are late and no service answers: more than fits.
+		// Pings are late and no service answers, so not everything fits into the time.
 		var mu sync.Mutex
 		n := 0
 		r.opts.Ping = func(ctx context.Context, to netip.Addr, _ int) (time.Duration, error) {
@@ -346,7 +346,7 @@ func TestAReportIsThereWithinTenSeconds(t *testing.T) {
 	})
 }
 
-// A loss that was measured stands until it is measured again, and ends then.
+// A measured loss is kept until the next measurement, and ends then.
 func TestLossStandsUntilItIsMeasuredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReporting(t)
@@ -395,7 +395,7 @@ func TestFindingsHaveTheirParameters(t *testing.T) {
 	})
 }
 
-// refusedError is what dialling a port gives where nobody listens.
+// refusedError returns the error of dialling a port where nothing listens.
 func refusedError() error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 }

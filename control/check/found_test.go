@@ -41,7 +41,7 @@ func TestWhatOthersFoundIsShownAsOwnChecks(t *testing.T) {
 	}
 }
 
-// A check is found by its name, which it must not share.
+// A check is identified by its name, so names must be unique.
 func TestProblemsOfOneNameAreChecksOfTheirOwn(t *testing.T) {
 	p := OwnProblem{Name: "peer-services", Code: catalogue.NameTaken}
 	var names []string
@@ -53,7 +53,7 @@ func TestProblemsOfOneNameAreChecksOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Names of objects come from the cluster: one that is no name is not offered to be pasted.
+// Names of objects come from the cluster. An invalid one is not offered to be pasted.
 func TestOnlyNamesOfObjectsAreOfferedToBePasted(t *testing.T) {
 	for object, want := range map[string]string{
 		"Service postern":   "kubectl describe service postern -n",

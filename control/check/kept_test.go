@@ -51,7 +51,7 @@ func TestAStateThatIsNotKeptIsFound(t *testing.T) {
 	}
 }
 
-// A disk that is busy for a moment is well; one that hangs is told of as soon as that is sure, and no
+// A disk that is briefly busy is ok. One that hangs is reported as soon as that is certain, and no
 // check waits for it.
 func TestADiskThatHangsIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

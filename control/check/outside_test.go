@@ -36,14 +36,14 @@ func newSite(t *testing.T) site {
 	return s
 }
 
-// conf makes a server's TLS configuration with a certificate for the names.
+// conf returns a server's TLS configuration with a certificate for the names.
 func (s site) conf(t *testing.T, ca *pki.CA, names ...string) *tls.Config {
 	t.Helper()
 	pair, err := ca.Server(names...)
 	return certified(t, pair, err)
 }
 
-// expired is a configuration whose certificate ran out an hour ago.
+// expired returns a configuration whose certificate expired an hour ago.
 func (s site) expired(t *testing.T, names ...string) *tls.Config {
 	t.Helper()
 	now := time.Now()
@@ -63,7 +63,7 @@ func certified(t *testing.T, pair pki.Pair, err error) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 }
 
-// serveTLS serves HTTPS on a free loopback port and gives its address.
+// serveTLS serves HTTPS on a free loopback port and returns its address.
 func serveTLS(t *testing.T, conf *tls.Config, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -106,13 +106,13 @@ func reset(c net.Conn) {
 	_ = c.(*net.TCPConn).SetLinger(0)
 }
 
-// greets speaks first, and no TLS.
+// greets sends first, and not TLS.
 func greets(c net.Conn) {
 	_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n")
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// closedPort is a loopback address at which nothing listens.
+// closedPort returns a loopback address at which nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// live answers as an API server in good health does.
+// live answers like a healthy API server.
 func live(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
 // answers answers every request with a status.
@@ -131,14 +131,14 @@ func answers(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// nameless resolves nothing.
+// nameless returns a network that resolves nothing.
 func nameless() Network {
 	return Network{Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}}
 }
 
-// tellsTheReader fails unless cause and fix are there and hold what they must.
+// tellsTheReader fails unless there are a cause and a fix with the required content.
 func tellsTheReader(t *testing.T, r verdict.Finding, cause, fix string) {
 	t.Helper()
 	if !strings.Contains(r.Verdict().Cause, cause) {

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// What everything outside needs is judged by itself, and nothing is claimed of it while a single
-// one may be at fault.
+// What all outbound packets need is judged separately, and is not blamed while a single server or
+// peer may be at fault.
 func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	const one, two = "192.0.2.53:3478", "192.0.2.54:3478"
@@ -70,8 +70,8 @@ func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
 	}
 }
 
-// A silent peer is not at fault while nothing outside answers, and the servers are asked for that
-// as soon as it does not answer.
+// A silent peer is not at fault while nothing outside answers. The servers are queried for that as
+// soon as the peer does not answer.
 func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -116,8 +116,8 @@ func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
 	})
 }
 
-// That another gateway was started with our key is the reason why a peer is not reached, and none
-// for anything once it is.
+// Another gateway that was started with our key explains why a peer is not reached, and nothing
+// once the peer is reached.
 func TestAnotherGatewayWithOurKey(t *testing.T) {
 	now := time.Now()
 	o := Own{Superseded: Superseded{By: "cloud", At: now.Add(-time.Second)}}
@@ -133,8 +133,8 @@ func TestAnotherGatewayWithOurKey(t *testing.T) {
 	}
 }
 
-// A name that nobody answers for is a fault of this machine's resolver, one for all peers and
-// servers; a name that there is not is its own.
+// A name for which no name server answers is a fault of this machine's resolver, one for all peers
+// and servers. A name that does not exist is a separate fault.
 func TestNamesRestOnTheResolver(t *testing.T) {
 	for _, c := range []struct {
 		silent bool
@@ -178,7 +178,7 @@ func TestNamesRestOnTheResolver(t *testing.T) {
 	}
 }
 
-// What is lost on the way makes services time out, and has one root.
+// Packet loss on the path makes services time out, and has one root.
 func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
 	gateway := verdict.Finding{Name: api.ServiceGateway, Target: api.ServiceGateway, Outcome: api.OK}
 	lossy := func(lost int) verdict.Finding {

@@ -80,7 +80,7 @@ func TestExposureVerdicts(t *testing.T) {
 	}
 }
 
-// What is set already is no advice: what is wrong beside it is.
+// A fix does not advise what is already set, but what else is wrong.
 func TestNoFixSetsWhatIsSet(t *testing.T) {
 	o := publicOwn()
 	o.Candidates = append(o.Candidates, catalogue.Candidate{Address: "127.0.0.1:51820", Source: api.SourceAdvertised})
@@ -129,7 +129,8 @@ func TestServersAreUnreachableIfNoneOfTheirAddressesAnswers(t *testing.T) {
 	}
 }
 
-// Each fault of a relay is fixed in another place, and so is what keeps this gateway from a STUN server.
+// Each fault of a relay is fixed in a different place, and so is each cause why this gateway does
+// not reach a STUN server.
 func TestAServersFixFollowsFromItsFault(t *testing.T) {
 	const at = "192.0.2.60:3478"
 	const noWay = "see the route to it here, and its next hop: `ip route get 192.0.2.60`"
@@ -272,8 +273,7 @@ func TestLimitsOfEitherVersionOfControlGroups(t *testing.T) {
 	}
 }
 
-// Counters are compared over a minute or two; what was counted before the gateway looked
-// is not held against it.
+// Counters are compared over a minute or two; what was counted before the first sample is ignored.
 func TestResourceVerdicts(t *testing.T) {
 	const big = 4 << 20
 	type moment struct {
@@ -327,7 +327,7 @@ func TestResourceVerdicts(t *testing.T) {
 					t.Errorf("the text lacks %q: %s", w, text)
 				}
 			}
-			// Two windows later it is over, but for what lasts.
+			// Two windows later it is over, except for lasting problems.
 			look(c.second, now.Add(2*window))
 			for _, r := range look(c.second, now.Add(3*window)) {
 				if r.Name == NameCPU && r.Outcome != api.OK || r.Name == NameResources && c.second.buffer == big && r.Outcome != api.OK {

@@ -14,7 +14,8 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// Probes that show a peer to be there spare the pings, but not the news of its path.
+// Probes that show that a peer answers replace the pings, but changes of its path are still
+// noticed.
 func TestProbesDoNotHideWhatBecameOfThePath(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -64,8 +65,8 @@ func TestProbesDoNotHideWhatBecameOfThePath(t *testing.T) {
 	}
 }
 
-// The pings themselves must not fill the line: with many peers a few are measured at a
-// time, and a report is there in time all the same.
+// The pings themselves must not fill the line. With many peers only a few are measured at a time,
+// and a report is still complete in time.
 func TestLossIsMeasuredOfFewPeersAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -121,7 +122,7 @@ func TestLossIsMeasuredOfFewPeersAtATime(t *testing.T) {
 		if gateways != len(peers) {
 			t.Errorf("%d of %d gateways are well", gateways, len(peers))
 		}
-		// The first ping of each comes at once; then the bursts.
+		// The first ping of each peer comes at once; then the bursts.
 		if most != len(peers) {
 			t.Errorf("%d peers were pinged at once at first, want all", most)
 		}

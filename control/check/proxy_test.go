@@ -62,7 +62,7 @@ func TestTheProxyIsJudgedByItsLastConnections(t *testing.T) {
 	}
 }
 
-// A relay that cannot be used because the proxy refuses is no fault of its own.
+// A relay that cannot be used because the proxy refuses is not a separate fault.
 func TestARelayFollowsFromTheProxy(t *testing.T) {
 	o := Own{Proxy: "proxy.example.net:3128", TURN: []Server{{Name: "turn.example.net:443", Err: "the proxy refuses"}}}
 	o.Proxied = []egress.Outcome{{Target: "turn.example.net:443", At: time.Now(), Err: &egress.Error{Failure: egress.Forbidden, Status: 403}}}

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// link is a way through which pings pass, or not.
+// link is a path that passes pings or drops them.
 type link struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -164,7 +164,7 @@ func TestWhatSizesCross(t *testing.T) {
 	}
 }
 
-// Loss is no black hole: large packets are lost as often as small ones.
+// Loss is not an MTU black hole: large packets are lost as often as small ones.
 func TestALossyPathIsNotANarrowOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := 0
@@ -206,7 +206,7 @@ func TestARelayInUse(t *testing.T) {
 						t.Errorf("the cause lacks %q: %s", want, r.Verdict().Cause)
 					}
 				}
-				// Loss as well: both are named.
+				// With loss as well both are named.
 				both := withLoss(r, loss{sent: 200, lost: 11, rtt: time.Millisecond}, f)
 				if len(both) != 2 || both[0].Code != catalogue.PacketsLost || both[1].Name != NameRelay || both[1].Code != catalogue.RelayInUse {
 					t.Errorf("with loss: got %+v", both)
@@ -216,7 +216,8 @@ func TestARelayInUse(t *testing.T) {
 	}
 }
 
-// A tunnel that goes while its services are asked is silent: nothing is said of loss, nor of them.
+// A tunnel that breaks while its services are checked is silent: nothing is said about loss or the
+// services.
 func TestATunnelThatGoesDuringARoundIsSilent(t *testing.T) {
 	for _, measured := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -4,11 +4,11 @@ package check
 
 import "time"
 
-// lossRuns is how often loss is measured
+// lossRuns is how often loss is measured.
 const lossRuns = 300
 
-// brokenFor is how long an API server fails
+// brokenFor is how long an API server fails.
 const brokenFor = time.Hour
 
-// asked is how often a server is asked over an uncertain way
+// asked is how often a server is checked over an uncertain path.
 const asked = 1000

@@ -31,8 +31,8 @@ const (
 	// defaultRetry is the time to the next round after a failure; it doubles up to the interval
 	// while the failure lasts.
 	defaultRetry = 5 * time.Second
-	// A round that finds something tentative is followed by another after lookAgain, lookAgains times until
-	// nothing fails: a path that is lost has been given up by then.
+	// A round that finds something tentative is followed by another after lookAgain, lookAgains
+	// times until nothing fails: a path that is lost has been given up by then.
 	lookAgain  = time.Second
 	lookAgains = 4
 	// jitter spreads rounds by a fifth each way, so that gateways that started together drift

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// fixture is a runner with one peer, cloud, that is well.
+// fixture is a runner with one healthy peer, cloud.
 type fixture struct {
 	*Runner
 	overlay *overlay
@@ -29,7 +29,7 @@ type fixture struct {
 	known bool
 }
 
-// syncBuffer is a log that several goroutines write.
+// syncBuffer is a log that several goroutines write to.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -72,12 +72,12 @@ func (f *fixture) set(change func(*Facts)) {
 	change(&f.facts)
 }
 
-// Targets are the last verdicts on a peer.
+// Targets returns the last verdicts on a peer.
 func (f *fixture) Targets(peer string) api.Targets {
 	return verdict.Targets(f.Findings(peer), verdict.Inside)
 }
 
-// outcomes is "gateway auth apiServer" of the last report.
+// outcomes returns "gateway auth apiServer" of the last report.
 func (f *fixture) outcomes() string {
 	t := f.Targets("cloud")
 	return string(t.Gateway.Verdict) + " " + string(t.Auth.Verdict) + " " + string(t.APIServer.Verdict)
@@ -126,7 +126,7 @@ func TestPeersAreCheckedAtOnceAndThenOnSchedule(t *testing.T) {
 	})
 }
 
-// An idle peer whose path is probed is not pinged as well, until the probes end.
+// An idle peer whose path is probed is not pinged in addition, until the probes end.
 func TestWhatProbesShowIsNotPinged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -159,7 +159,7 @@ func TestWhatProbesShowIsNotPinged(t *testing.T) {
 	})
 }
 
-// Of many peers the rounds begin together, once a second at most.
+// The rounds of many peers begin together, at most once a second.
 func TestRoundsOfManyPeersBeginTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -276,7 +276,7 @@ func TestWhatIsNotOfferedIsAskedAboutInFullRoundsAndWhenThePeerTells(t *testing.
 	})
 }
 
-// A peer of a version that does not tell what it offers is asked each round.
+// A peer with a version that does not announce its offers is asked each round.
 func TestAPeerThatDoesNotTellIsAskedWhatItOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -343,7 +343,7 @@ func TestAFailureIsTriedAgainSoonerAndIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// In the first seconds of a silence nobody can tell what it is, and in these somebody looks.
+// In the first seconds of a silence its cause cannot be known, so the check is repeated soon.
 func TestWhatIsTentativeIsLookedAtAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

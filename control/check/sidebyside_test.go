@@ -19,7 +19,7 @@ import (
 
 const outsideURL = "https://api.example.net:6443"
 
-// inBand and outOfBand are results of the API server's checks; no code is a success.
+// inBand and outOfBand return results of the API server's checks; no code is a success.
 func inBand(o api.Outcome, c catalogue.Code) verdict.Finding {
 	return made(begin(api.ServiceAPIServer, api.ServiceAPIServer, facts()), o, c, catalogue.Params{Address: "[fd12::1]:6443", Timeout: Timeout, Path: livePath, Status: 500})
 }
@@ -38,7 +38,7 @@ func made(r *recorder, o api.Outcome, c catalogue.Code, p catalogue.Params) verd
 	return r.found(o, StageTCP, c, p)
 }
 
-// sideBySide is what two ways to a service come to together.
+// sideBySide returns the combined findings of two ways to a service.
 func sideBySide(inside, outside, gateway verdict.Finding) (in, out verdict.Finding) {
 	all := together([]verdict.Finding{gateway, inside}, []verdict.Finding{outside})
 	again, _ := verdict.Correlate(time.Now(), nil, all, nil)
@@ -50,7 +50,7 @@ func sideBySide(inside, outside, gateway verdict.Finding) (in, out verdict.Findi
 	return all[1], all[2]
 }
 
-// dependsOn names the root of a finding.
+// dependsOn returns the name of a finding's root.
 func dependsOn(f verdict.Finding) string {
 	if f.Because == nil {
 		return ""
@@ -119,7 +119,7 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 	}
 }
 
-// An identity that auth does not issue is missed by both ways; auth is who has to fix it.
+// Both ways lack an identity that auth does not issue; the fault is auth's.
 func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
 	auth := begin(api.ServiceAuth, api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
@@ -136,7 +136,7 @@ func TestAMissingIdentityIsMissedOutsideTooWhileAuthFails(t *testing.T) {
 	}
 }
 
-// Nothing else that fails outside rests on auth.
+// No other failure outside depends on auth.
 func TestAnotherFaultOutsideStandsWhileAuthFails(t *testing.T) {
 	auth := begin(api.ServiceAuth, api.ServiceAuth, facts()).fail(api.Error, StageTCP, catalogue.AuthRefused, catalogue.Params{Address: "[fd12::1]:80"})
 	waits := dependent(api.ServiceAPIServer, api.ServiceAPIServer, facts(), auth)
@@ -173,7 +173,7 @@ func TestARoundShowsBothWaysAndTheTunnelsVerdictsStand(t *testing.T) {
 	})
 }
 
-// What the user of a service found by both ways reads right where it is offered, also when
+// What the user of a service found by both ways also reads right at the service's owner, even if
 // the report has no room for the URL.
 func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
 	p := catalogue.Params{Peer: "cloud", Inbound: true, Address: "[fd12::1]:6443", Timeout: Timeout}
@@ -188,7 +188,7 @@ func TestWhatTwoWaysTellIsReadAtTheOwnersToo(t *testing.T) {
 	}
 }
 
-// Where the way outside is the one that is used, it is what fails.
+// If the way outside is the one in use, it is the one that fails.
 func TestTheWayThatIsUsedIsTheOneThatFails(t *testing.T) {
 	used := func(r verdict.Finding) verdict.Finding { r.Used = true; return r }
 	well := begin(api.ServiceGateway, api.ServiceGateway, facts()).ok(time.Millisecond)

@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// delayed lets each write towards the client wait, as a way or a server does that is slow.
+// delayed delays each write towards the client, like a slow path or server.
 type delayed struct {
 	net.Conn
 	each func(n int) time.Duration
@@ -30,7 +30,7 @@ func (d *delayed) Write(p []byte) (int, error) {
 	return d.Conn.Write(p)
 }
 
-// slow is a server that answers, each of whose writes waits.
+// slow returns a server that answers with a delay before each write.
 func (a authorities) slow(each func(n int) time.Duration) func(net.Conn) {
 	return func(conn net.Conn) {
 		conf := a.conf.Clone()
@@ -39,8 +39,8 @@ func (a authorities) slow(each func(n int) time.Duration) func(net.Conn) {
 	}
 }
 
-// A server is called slow for what is its own part. What the tunnel takes is seen in
-// connecting, and then nobody is blamed.
+// A server is only called slow for its own share. The tunnel's share shows in connecting; then
+// nobody is blamed.
 func TestWhoIsSlow(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -89,8 +89,7 @@ func TestWhoIsSlow(t *testing.T) {
 	}
 }
 
-// uncertain is a way that takes so long each time, and up to jitter more, and loses packets: of
-// those there and back that share.
+// uncertain is a path with a round trip, jitter, and a share of lost round trips.
 type uncertain struct {
 	base, jitter time.Duration
 	loss         float64
@@ -98,7 +97,7 @@ type uncertain struct {
 	dice         *rand.Rand
 }
 
-// roll is what a round trip takes, and whether it is lost.
+// roll returns the duration of a round trip, and whether it is lost.
 func (u *uncertain) roll() (took time.Duration, lost bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -106,7 +105,7 @@ func (u *uncertain) roll() (took time.Duration, lost bool) {
 }
 
 // cross waits for a round trip of TCP. Each loss costs its timer, which is three times the round
-// trip and no less than 200 ms, and doubles (RFC 6298).
+// trip and at least 200 ms, and doubles (RFC 6298).
 func (u *uncertain) cross() {
 	took, lost := u.roll()
 	for timer := max(200*time.Millisecond, 3*(2*u.base+u.jitter)); lost; timer *= 2 {
@@ -116,7 +115,7 @@ func (u *uncertain) cross() {
 	time.Sleep(took)
 }
 
-// echo is a ping's answer, or none.
+// echo returns the result of a ping.
 func (u *uncertain) echo() error {
 	took, lost := u.roll()
 	if lost {
@@ -127,14 +126,14 @@ func (u *uncertain) echo() error {
 	return nil
 }
 
-// over has each write towards the client wait for the way.
+// over delays each write towards the client by the path.
 func (u *uncertain) over(serve func(net.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		serve(&delayed{Conn: c, each: func(int) time.Duration { u.cross(); return 0 }})
 	}
 }
 
-// dialled crosses it before each connection.
+// dialled crosses the path before each connection.
 func (u *uncertain) dialled(dial DialFunc) DialFunc {
 	return func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		u.cross()
@@ -142,8 +141,8 @@ func (u *uncertain) dialled(dial DialFunc) DialFunc {
 	}
 }
 
-// Whatever a way does to single packets, a healthy server is not called slow, and one is that takes
-// two seconds.
+// Whatever a path does to single packets, a healthy server is not called slow, and one that takes
+// two seconds is.
 func TestAnUncertainWayIsNoSlowServer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -190,13 +189,13 @@ func TestAnUncertainWayIsNoSlowServer(t *testing.T) {
 	}
 }
 
-// healthyVariable is for how many hours of virtual time pairs are well, instead of ten; see
-// `make test-healthy`.
+// healthyVariable sets for how many hours of virtual time healthy pairs are checked, instead of
+// ten; see `make test-healthy`.
 const healthyVariable = "POSTERN_HEALTHY_HOURS"
 
-// A pair that is well stays so for the checks, over a way that loses 2 % each way, with 100 ms of
-// jitter. That it loses packets is true, and found where it is measured. Each pair has ten hours:
-// its API server's certificate has a day.
+// The checks find no fault in a healthy pair over a path that loses 2 % each way, with 100 ms of
+// jitter, except the loss itself when it is measured. Each pair runs for ten hours, because its API
+// server's certificate is valid for a day.
 func TestAHealthyPairOnABadWayHasNoFault(t *testing.T) {
 	const hours = 10
 	n, err := strconv.Atoi(os.Getenv(healthyVariable))

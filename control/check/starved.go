@@ -61,7 +61,8 @@ func (p *presence) saw(now time.Time) {
 	}
 }
 
-// since is since when this process has had enough CPU time to tell what is silent; zero if unknown.
+// since returns since when this process has had enough CPU time to know what is silent; zero if
+// unknown.
 func (p *presence) since() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
-// What takes long in a process that does not get the processor is no fault of others; what somebody
-// said still is.
+// What takes long in a process without CPU time is not blamed on others; what others have said
+// still counts.
 func TestAStarvedProcessBlamesNobodyElse(t *testing.T) {
 	served := time.Now()
 	for _, c := range []struct {
@@ -55,7 +55,7 @@ func TestAProcessThatIsServedWaitsForNothing(t *testing.T) {
 	})
 }
 
-// Nor is a peer told that it fails.
+// Nor is such a failure reported to a peer.
 func TestAStarvedProcessTellsOfNoFault(t *testing.T) {
 	list := []verdict.Finding{{Name: "auth", Direction: api.DirectionOutbound, Outcome: api.Error, Code: catalogue.AuthTimeout}}
 	by := delay(2*time.Second).blamed(list, time.Time{})
@@ -65,7 +65,7 @@ func TestAStarvedProcessTellsOfNoFault(t *testing.T) {
 	}
 }
 
-// Nor do servers count as silent that such a process asked.
+// Nor do servers that such a process queried count as silent.
 func TestAStarvedProcessBlamesNoServers(t *testing.T) {
 	r := NewRunner(Options{Own: func() Own {
 		return Own{STUN: []Server{{Name: "stun.example.net:3478", Address: "192.0.2.1:3478", Err: "no answer", Failures: 9}}}
@@ -92,13 +92,13 @@ func TestAStarvedProcessBlamesNoServers(t *testing.T) {
 	}
 }
 
-// Silence is counted in time in which the process was served, round after round, until there is an
-// answer; what takes long is not.
+// Silence is counted in time in which the process had CPU time, over several rounds, until there is
+// an answer. Delays are not counted that way.
 func TestAStarvedProcessNamesALongSilence(t *testing.T) {
 	var present presence
 	now := time.Now()
-	// round gives whether the starved process is blamed for what a round of 3 s found, in which it was
-	// served in every third moment.
+	// round returns whether the starved process is blamed for the findings of a round of 3 s in
+	// which it had CPU time in every third moment.
 	round := func(code catalogue.Code, heard time.Time, before []verdict.Finding) (list []verdict.Finding, blamed bool) {
 		list = []verdict.Finding{{Name: "gateway", Outcome: api.Error, Code: code, Since: heard}}
 		silentSince(now, list, before)
@@ -131,7 +131,7 @@ func TestAStarvedProcessNamesALongSilence(t *testing.T) {
 	}
 }
 
-// Nor are servers excused for ever by a process that is starved all the time.
+// Nor does a process that is starved all the time excuse servers for ever.
 func TestAStarvedProcessNamesServersThatStaySilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := []Server{{Name: "turn.example.net:3478", Address: "192.0.2.1:3478", Err: "no answer"}}

@@ -264,8 +264,8 @@ func TestGatewayVerdicts(t *testing.T) {
 	}
 }
 
-// A peer that answers nothing has a verdict within 3 s, which says how sure it is; one that answers
-// probes may be making a handshake.
+// A silent peer has a verdict within 3 s, which says how certain it is. One that answers probes may
+// be in a handshake.
 func TestASilentPeerHasAVerdictSoon(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -384,8 +384,8 @@ func TestTheRoundTripIsThatOfAnEchoWithoutAHandshake(t *testing.T) {
 	}
 }
 
-// A check starts from what was seen. Verdicts, of peers as well, are joined with what it finds
-// and are not asked for on the way, or each would wait for the other.
+// A check starts from observations. Verdicts, including those of peers, are combined with its
+// findings afterwards and are not requested in between, or each side would wait for the other.
 func TestACheckStartsFromNoVerdict(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var look func(path string, of reflect.Type)

@@ -60,7 +60,7 @@ func TestPathTellsWhatConnectionsHaveShown(t *testing.T) {
 	}
 }
 
-// Echoes that are lost and connections that lose are one fault, and so are drops of our own socket.
+// Lost echoes and losses of connections are one fault, and so are drops of our own socket.
 func TestLossOfAPathFollowsFromWhatExplainsIt(t *testing.T) {
 	f := Facts{Name: "cloud", Path: PathFacts{Traffic: &api.Traffic{BytesPerSecond: 1, LossRatio: 0.05, LossSample: 5000}}}
 	path, _ := pathOf(f)

@@ -79,8 +79,8 @@ func TestOwnUpstreams(t *testing.T) {
 	}
 }
 
-// However many upstreams hang, and wherever in an exchange, the round ends in time and
-// gives them in their order.
+// However many upstreams hang, and wherever in an exchange, the round ends in time and returns them
+// in order.
 func TestUpstreamsAreCheckedAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)

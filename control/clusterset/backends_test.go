@@ -85,7 +85,7 @@ func TestClientsKeepTheirBackends(t *testing.T) {
 		if n := moved(first, second); n != load[gone] {
 			t.Errorf("%d clients moved when the backend of %d went", n, load[gone])
 		}
-		// Clients that pause for long may get any.
+		// Clients that pause for longer than the timeout may get any backend.
 		b.set(all, affinity)
 		time.Sleep(affinity.Timeout)
 		if n := moved(first, pick(b)); n == 1000 {

@@ -229,8 +229,9 @@ func (c *Clusterset) reconcile() {
 	c.countUses()
 }
 
-// setPeers creates a site for each peer, and removes those of former peers. It reports whether the
-// services to import from any of them changed.
+// setPeers creates a site for each peer, and removes those of former peers. It reports whether
+// imports may have changed: a peer is gone, or other namespaces are imported from one, or other
+// listeners are configured for one.
 func (c *Clusterset) setPeers(r *roster.Roster) (other bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// exporter is this cluster's exports as they are offered. Only reconcile uses it.
+// exporter is this cluster's exports as they are offered. Clusterset.reconciling guards it.
 type exporter struct {
 	exported map[string]*export // by name
 	overlay  *mcs.Overlay

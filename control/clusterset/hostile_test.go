@@ -29,7 +29,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// memoryOfACatalogue is what so many small entries as may be take, and what the test itself keeps.
+// memoryOfACatalogue bounds the memory of a catalogue with the maximum number of small entries, and
+// of the test itself, in bytes.
 const memoryOfACatalogue = 4 << 20
 
 // overlay is the tunnel to a gateway, with one peer behind it, in memory.
@@ -55,7 +56,7 @@ func (o overlay) Accept() (net.Conn, error) {
 	return overlayConn{c, peer.OverlayAddr(o.from)}, nil
 }
 
-// entries is a message that is made while it is read.
+// entries is a message that is generated while it is read.
 type entries struct {
 	head, end string
 	first, n  int
@@ -63,7 +64,7 @@ type entries struct {
 	read      *atomic.Int64
 }
 
-// message has so many entries from a number on.
+// message returns a message with n entries, numbered from first.
 func message(base string, more bool, first, n int) entries {
 	return entries{head: fmt.Sprintf(`{"version":"1.0","base":%q,"more":%v,"set":[`, base, more), end: "]}", first: first, n: n, read: new(atomic.Int64)}
 }
@@ -90,7 +91,7 @@ func (e *entries) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// trickle gives a byte a second.
+// trickle delivers a byte per second.
 type trickle struct{ from io.Reader }
 
 func (r trickle) Read(b []byte) (int, error) {
@@ -98,7 +99,7 @@ func (r trickle) Read(b []byte) (int, error) {
 	return r.from.Read(b[:1])
 }
 
-// liveHeap is what is in use.
+// liveHeap returns the size of the live heap, in bytes.
 func liveHeap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -106,9 +107,9 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A peer offers a million entries: in one message, and in as many as they take, at the pace at which it
-// may send them. They are refused, with a code; nothing of them is imported, and what was imported stays.
-// They take no more memory than a catalogue may, and no connection for long.
+// A peer offers a million entries: in one message, and in as many as they need, at the rate at
+// which it may send them. They are refused with a code. None of them is imported, and earlier
+// imports stay. They take no more memory than a catalogue may, and occupy no connection for long.
 func TestACatalogueOfAMillionEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, post := gatewayOf(t, peer.PrivateKeyFromBytes([32]byte{1}).Public())
@@ -204,9 +205,9 @@ func TestACatalogueOfAMillionEntries(t *testing.T) {
 	})
 }
 
-// gatewayOf is a gateway that imports the namespace shop from the peer mallory, and what sends it a
-// message of that peer's catalogue: it gives the answer's status, the version that is there, and how long
-// to wait.
+// gatewayOf returns a gateway that imports the namespace shop from the peer mallory, and a function
+// that sends it a message of mallory's catalogue. That returns the HTTP status, the version that
+// the gateway has, and how long to wait.
 func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Reader) (status int, has string, wait time.Duration, err error)) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

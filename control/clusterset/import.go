@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 )
 
-// importer is the imports. Only reconcile uses it.
+// importer is what is imported. Clusterset.reconciling guards it, except for the routes.
 type importer struct {
 	imports   map[mcs.Name]mcs.Import
 	conflicts map[mcs.Name][]mcs.Conflict

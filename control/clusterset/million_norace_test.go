@@ -2,5 +2,5 @@
 
 package clusterset
 
-// offered is how many entries a hostile catalogue has.
+// offered is the number of entries of a hostile catalogue.
 const offered = 1_000_000

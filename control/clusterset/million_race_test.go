@@ -2,5 +2,5 @@
 
 package clusterset
 
-// offered is how many entries a hostile catalogue has, fewer with the race detector.
+// offered is the number of entries of a hostile catalogue, smaller with the race detector.
 const offered = 30_000

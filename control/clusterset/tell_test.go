@@ -241,8 +241,8 @@ func TestALargeCatalogueIsToldInParts(t *testing.T) {
 	})
 }
 
-// Whoever exports from one namespace as much as there may be keeps no service of another from being told,
-// and takes away none that is told and changes.
+// The maximum of exports from one namespace does not prevent services of others from being
+// announced, nor removes one that is announced and changes.
 func TestNoNamespaceTakesAllThatAPeerIsTold(t *testing.T) {
 	entry := func(namespace, name string, size int) *mcs.Entry {
 		e, err := mcs.Encode(mcs.Offer{

@@ -21,7 +21,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// full uses every field that this version can serve.
+// full uses every supported field.
 const full = head + `spec:
   stateDir: state
   privateKeyFile: group.key
@@ -350,7 +350,7 @@ func TestDiffTellsWhatAReloadMustDo(t *testing.T) {
 	}
 }
 
-// A field that does not count would be ignored for as long as nothing else changes.
+// A change of a field that does not count would be ignored until something else changes.
 func TestEachFieldOfAPeerCountsAsAChange(t *testing.T) {
 	key, err := peer.NewPresharedKey()
 	if err != nil {

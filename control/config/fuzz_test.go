@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// noFiles has one secret, so that a fuzzed path leads nowhere on this machine.
+// noFiles returns one secret for every path, so that a fuzzed path reads nothing on this machine.
 type noFiles struct{}
 
 func (noFiles) Stat(string) (fs.FileInfo, error) { return nil, fs.ErrNotExist }
@@ -18,8 +18,8 @@ func (noFiles) ReadFile(path string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 }
 
-// Whatever the file holds, reading ends without a panic, in a configuration that is
-// within its bounds or in problems of one printable line each.
+// Whatever the file contains, loading does not panic. It returns a configuration within its bounds,
+// or problems of one printable line each.
 func FuzzLoad(f *testing.F) {
 	f.Add(full)
 	f.Add(peerHead + "    stock: true\n    allowedIPs: [10.9.0.2/32]\n")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// loaded is what a document with this spec gives.
+// loaded loads a document with this spec.
 func loaded(t *testing.T, spec string) (*Resolved, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "edge.yaml")

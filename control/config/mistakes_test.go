@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Public keys of the scalars 1 and 2 and so on would do as well; these are RFC 7748's.
+// Any public keys would do; these are RFC 7748's.
 const (
 	aliceKey     = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
 	bobKey       = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="
@@ -26,13 +26,13 @@ const (
 
 const head = "apiVersion: postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: edge}\n"
 
-// peerHead leaves the entry's fields to begin in line 8.
+// peerHead is followed by the entry's fields, from line 8.
 const peerHead = head + "spec:\n  stateDir: DIR/state\n  peers:\n  - name: cloud\n"
 
-// imports leaves local's fields to begin in line 10.
+// imports is followed by local's fields, from line 10.
 const imports = peerHead + "    services: {import: [shop]}\n    local:\n"
 
-// secretFiles are made in every test's directory, by name and mode.
+// secretFiles creates the secret files in a test's directory.
 func secretFiles(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -87,8 +87,8 @@ func authority(t *testing.T, isCA bool) (cert, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk}))
 }
 
-// Every mistake gives one line that names file, line, field, what is wrong and what to
-// do. DIR stands for the directory of the file in what is read and in what is wanted.
+// Every mistake results in one line that names file, line, field, what is wrong and what to do. DIR
+// represents the file's directory, both in the file and in the wanted line.
 func TestMistakesAreNamedWithLineAndField(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
 		"empty":                {"", "1: the file is empty (want apiVersion: postern.dev/v1alpha1, kind: Gateway, metadata and spec)"},

@@ -8,7 +8,8 @@ import (
 	"github.com/postern-dev/postern/discovery/egress"
 )
 
-// The file goes before the environment, whose credentials are in its URL, and are never shown.
+// The file takes precedence over the environment. The credentials in the environment's URL are
+// never shown.
 func TestWhichProxyIsTaken(t *testing.T) {
 	for name, x := range map[string]struct {
 		file string
@@ -64,7 +65,7 @@ func TestWhichProxyIsTaken(t *testing.T) {
 	}
 }
 
-// Another password of the same file is a change, which says nothing of it.
+// Another password in the same file is a change, whose description does not contain it.
 func TestAnotherProxyPasswordIsAChange(t *testing.T) {
 	a := &Resolved{Proxy: egress.Proxy{URL: "http://p:1", Username: "u", Password: "hunter2"}}
 	b := &Resolved{Proxy: egress.Proxy{URL: "http://p:1", Username: "u", Password: "hunter3"}}

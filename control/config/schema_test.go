@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write schema.json")
 
-// schemaOf is a JSON Schema (draft 7), as far as the types need one.
+// schemaOf is the part of JSON Schema (draft 7) that the types need.
 type schemaOf struct {
 	Schema      string               `json:"$schema,omitempty"`
 	Title       string               `json:"title,omitempty"`
@@ -41,7 +41,7 @@ type schemaOf struct {
 	Items      *schemaOf `json:"items,omitempty"`
 }
 
-// Values of fields that have few, by path; those of the header are what the header is.
+// The values of fields with a fixed set of them, by path; a field of the header has one.
 var enums = map[string][]string{
 	"apiVersion":                           {api.Version},
 	"kind":                                 {"Gateway"},
@@ -51,14 +51,14 @@ var enums = map[string][]string{
 	"spec.services.named.proxyProtocol":    {string(api.ProxyV2)},
 }
 
-// durations is what time.ParseDuration reads, without a sign.
+// durations matches what time.ParseDuration accepts, without a sign.
 const durations = `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`
 
-// describer makes a schema of a type. A new kind of field has to be described here, as the
-// decoder has to read it.
+// describer returns the schema of a type. A new kind of field must be described here, just as the
+// decoder must support it.
 type describer struct {
 	t *testing.T
-	// comments are those of types, and of fields by TYPE.FIELD.
+	// comments are the comments of types, and of fields by TYPE.FIELD.
 	comments map[string]string
 	settable map[string]bool
 	used     map[string]bool // of enums
@@ -145,8 +145,8 @@ func (d *describer) object(t reflect.Type, path string) *schemaOf {
 			p.Description = d.comments[of.Name()]
 		}
 		s.Properties[name] = p
-		// A flag or a variable may set it as well; a mapping may be empty, unless what is in
-		// it is needed.
+		// A flag or a variable may set it instead. A mapping may be empty, unless something in it
+		// is required.
 		if options == "" && f.Type.Kind() != reflect.Struct && !d.settable[at] {
 			s.Required = append(s.Required, name)
 			continue
@@ -188,7 +188,7 @@ func TestTheSchemaIsThatOfTheTypes(t *testing.T) {
 	}
 }
 
-// compiled is the schema as an editor uses it.
+// compiled returns the schema as an editor uses it.
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
@@ -206,7 +206,7 @@ func compiled(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// fits holds a file against the schema.
+// fits validates a file against the schema.
 func fits(t *testing.T, s *jsonschema.Schema, text string) error {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))
@@ -220,7 +220,7 @@ func fits(t *testing.T, s *jsonschema.Schema, text string) error {
 	return s.Validate(document)
 }
 
-// What the gateway takes fits the schema, and mistakes in names, types and words do not.
+// Files that the gateway accepts fit the schema, and mistakes in names, types and words do not.
 func TestTheSchemaAgreesWithTheGateway(t *testing.T) {
 	s := compiled(t)
 	for name, text := range map[string]string{
@@ -266,7 +266,7 @@ func TestTheExampleOfThePackages(t *testing.T) {
 	if err := fits(t, compiled(t), string(text)); err != nil {
 		t.Error(err)
 	}
-	// What is commented out is right as well.
+	// Examples that are commented out must be right, too.
 	shown := regexp.MustCompile(`(?m)^( +)# ([a-zA-Z]+: [\[{].*)$`).ReplaceAllString(string(text), "$1$2")
 	if shown == string(text) {
 		t.Fatal("nothing is commented out")

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// lossyPinger answers after its round trip, but for the first echoes: some cannot be sent, and
+// lossyPinger answers after its round trip, except for the first echoes: some cannot be sent, and
 // others are lost.
 type lossyPinger struct {
 	rtt          time.Duration

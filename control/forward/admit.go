@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// admits says why whoever made a connection may not use the listener; nil when he may.
-// Nothing has been read from him and nothing been dialled for him by then.
+// admits returns why a client may not use the listener; nil if it may. Nothing is read from the
+// client and nothing dialled for it before that.
 func (o *Outbound) admits(w Local, remote string) error {
 	if o.opts.Admit == nil {
 		return nil
@@ -23,8 +23,8 @@ func (o *Outbound) admits(w Local, remote string) error {
 	return o.opts.Admit(w, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 }
 
-// turnAway resets a connection that is not admitted, counts it and says so where somebody
-// should know.
+// turnAway resets a connection that is not admitted, counts it, and logs it if an operator should
+// know.
 func (o *Outbound) turnAway(w Local, f *flow, why error) {
 	if f.ctx.Err() != nil { // it has ended already
 		o.refused(w, Stopping, nil)
@@ -35,7 +35,8 @@ func (o *Outbound) turnAway(w Local, f *flow, why error) {
 	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset", o.notAdmitted(w, f.remote, why)...)
 }
 
-// notAdmitted writes the audit record of whoever is not admitted, and gives what a warning tells.
+// notAdmitted writes the audit record of a client that is not admitted, and returns the attributes
+// of a warning.
 func (o *Outbound) notAdmitted(w Local, remote string, why error) []slog.Attr {
 	from, _ := netip.ParseAddrPort(remote) // admits has read it
 	o.opts.Audit.Record(context.Background(), audit.Refuse, audit.Peer(w.Peer),

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 )
 
-// guarded is an exit with a listener for cloud's API server that admits whom admit does.
+// guarded returns an exit with a listener for cloud's API server with this admission.
 func guarded(t *testing.T, upstream string, admit func(Local, netip.AddrPort) error) *exit {
 	e := newExit(t, Limits{})
 	e.opts.Admit, e.opts.Audit = admit, audit.New(slog.New(slog.NewTextHandler(e.log, nil)))
@@ -63,7 +63,7 @@ func TestWhoIsAdmittedIsServed(t *testing.T) {
 	wantRead(t, up, "request")
 }
 
-// A question that takes long must keep nobody else waiting, nor the end of the listener.
+// A slow admission must delay neither other clients nor the end of the listener.
 func TestAQuestionThatTakesLongDelaysNobodyElse(t *testing.T) {
 	address, conns := upstream(t)
 	var first atomic.Bool
@@ -83,7 +83,7 @@ func TestAQuestionThatTakesLongDelaysNobodyElse(t *testing.T) {
 	send(t, up, "at once")
 	wantRead(t, c, "at once")
 
-	// Who gave up waiting is not counted as turned away.
+	// A client that gave up waiting is not counted as turned away.
 	e.flows.ClosePeer("cloud")
 	wantReset(t, slow)
 	close(answer)

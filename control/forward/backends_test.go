@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// pods are backends, of which the first that was not tried is picked.
+// pods are backends. The first that was not tried is picked.
 type pods struct {
 	mu    sync.Mutex
 	ready []netip.AddrPort
@@ -116,7 +116,7 @@ func TestConnectionsGoToBackendsThatAreReady(t *testing.T) {
 		t.Errorf("counted %v", n)
 	}
 	eventually(t, "two warnings PST0908", func() bool { return strings.Count(g.log.String(), "code=PST0908") == 2 })
-	// What the configuration gives to another service is that one's.
+	// A port that the configuration gives to another service belongs to that one.
 	if err := g.in.SetServices([]Service{{Name: "registry", Ports: api.PortsOf(10000), Upstream: up}}); err != nil {
 		t.Fatal(err)
 	}
@@ -124,14 +124,14 @@ func TestConnectionsGoToBackendsThatAreReady(t *testing.T) {
 		t.Error("a configured service gives way to one of the cluster")
 	}
 	take(t, conns)
-	// A service that is gone resets what is open.
+	// The open connections of a removed service are reset.
 	if err := g.in.SetClusterServices([]string{web}, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantReset(t, c)
 }
 
-// A backend that does not answer costs 2 s, and another one takes the connection.
+// A backend that does not answer costs 2 s; then another one gets the connection.
 func TestABackendThatIsSilentIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
@@ -155,8 +155,8 @@ func TestABackendThatIsSilentIsGivenUp(t *testing.T) {
 	})
 }
 
-// Who is being connected to a backend that is no longer ready gets another one at once, and nothing of
-// the first, whether it has answered or not.
+// A client that is being connected to a backend that is no longer ready gets another one at once,
+// and nothing from the first, whether that has answered or not.
 func TestABackendThatGoesWhileItIsDialledIsGivenUp(t *testing.T) {
 	for what, answers := range map[string]bool{"it is silent": false, "it has answered": true} {
 		t.Run(what, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestDatagramsGoToBackendsThatAreThere(t *testing.T) {
 	}
 }
 
-// A flow begins only at a backend that is there: not at one that goes meanwhile.
+// A flow only begins at an existing backend, not at one that is removed in the meantime.
 func TestAFlowDoesNotBeginAtABackendThatGoes(t *testing.T) {
 	server := udpServer(t)
 	p := goesWhenPicked{&pods{ready: []netip.AddrPort{addr(t, server.LocalAddr().String())}}}
@@ -258,7 +258,7 @@ func (p goesWhenPicked) Pick(peer string, nth int, tried []netip.AddrPort) Backe
 	return p.pods.Pick(peer, nth, tried)
 }
 
-// Whatever workloads have open, auth and the API server have their share.
+// However many connections workloads have open, auth and the API server have their share.
 func TestWorkloadsLeaveRoomForAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Limits{Total: 8, Reserve: 2, WorkloadFlows: 16, PeerWorkloadFlows: 12}
@@ -298,7 +298,7 @@ func TestWorkloadsLeaveRoomForAccess(t *testing.T) {
 	})
 }
 
-// Thousands of services are found, and changed, without looking at all of them.
+// Thousands of services are found, and changed, without iterating over all of them.
 func TestManyServicesOfAClusterChangeByDifference(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
 	var all []Service

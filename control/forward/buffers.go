@@ -2,17 +2,17 @@ package forward
 
 import "sync"
 
-// Sizes of copy buffers in bytes. Through both gateways' stacks (BenchmarkThroughTheTunnel,
-// median of three runs by turns on 2 busy cores) 32 KB carried 634 MB/s, 64 KB 671, 128 KB
-// 763 and 256 KB 718: the cost of a call is spread, and no more comes at once. 4 KB halves
-// the throughput (BenchmarkCopyBuffer) and is what an idle connection waits on.
+// Sizes of copy buffers in bytes. Through both gateways' stacks (BenchmarkThroughTheTunnel, median
+// of three alternating runs on 2 busy cores) 32 KB carried 634 MB/s, 64 KB 671, 128 KB 763 and 256
+// KB 718: by then the cost of a call is negligible, and no more data arrives at once. 4 KB halves
+// the throughput (BenchmarkCopyBuffer). Idle connections wait with that.
 const (
 	smallBuffer = 4 << 10
 	largeBuffer = 128 << 10
 )
 
-// buffers lends memory for copying. Large buffers are bounded in sum and per peer; small
-// ones are bounded by the number of flows.
+// buffers lends memory for copying. Large buffers are limited in total and per peer; small ones are
+// limited by the number of flows.
 type buffers struct {
 	total, perPeer int // bytes
 
@@ -31,8 +31,8 @@ func newBuffers(total, perPeer int) *buffers {
 		small: sync.Pool{New: alloc(smallBuffer)}, large: sync.Pool{New: alloc(largeBuffer)}}
 }
 
-// getLarge lends a large buffer on the peer's account, or nil when that or the sum is
-// used up.
+// getLarge lends a large buffer from the peer's share, or returns nil if that or the total is used
+// up.
 func (b *buffers) getLarge(peer string) *[]byte {
 	b.mu.Lock()
 	if b.lent+largeBuffer > b.total || b.peer[peer]+largeBuffer > b.perPeer {
@@ -45,7 +45,7 @@ func (b *buffers) getLarge(peer string) *[]byte {
 	return b.large.Get().(*[]byte)
 }
 
-// putLarge takes a large buffer back.
+// putLarge returns a large buffer.
 func (b *buffers) putLarge(peer string, buf *[]byte) {
 	b.large.Put(buf)
 	b.mu.Lock()

@@ -28,7 +28,7 @@ func Reasons() []Reason {
 		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit, Stopping}
 }
 
-// Counters are what has happened since the start, of one direction.
+// Counters count what has happened in one direction since the start.
 type Counters struct {
 	// Accepted counts the connections that were established.
 	Accepted uint64

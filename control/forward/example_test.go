@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/control/forward"
 )
 
-// A local listener leads to a service of a peer. Dial is the tunnel's in a gateway; here it
-// leads to a server on this machine.
+// A local listener leads to a service of a peer. In a gateway Dial uses the tunnel; here it
+// connects to a server on this machine.
 func ExampleOutbound() {
 	ctx := context.Background()
 	service, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds waiting; it only matters when something is broken.
+// patience bounds waits; only a failing test takes that long.
 const patience = 60 * time.Second
 
 // The peers of every test, by overlay address.
@@ -61,8 +61,8 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// newGateway makes a gateway whose peers cloud and other may reach the API server and
-// the named service "registry". A nil dial dials for real.
+// newGateway returns a gateway whose peers cloud and other may reach the API server and the named
+// service "registry". A nil dial dials for real.
 func newGateway(t *testing.T, l Limits, dial func(context.Context, string) (Conn, error)) *gateway {
 	g := &gateway{t: t, flows: NewFlows(l), log: &logBuffer{},
 		peers: map[netip.Addr]Peer{cloudAddr: {Name: "cloud"}, otherAddr: {Name: "other"},
@@ -134,14 +134,14 @@ func (g *gateway) offer(upstream string, more ...Service) {
 	}
 }
 
-// dial is what a peer does. The result is decided by the time it returns.
+// dial dials like a peer. The result is decided when it returns.
 func (g *gateway) dial(from netip.Addr, port uint16) *syn {
 	s := g.start(from, port)
 	s.decided()
 	return s
 }
 
-// start begins to dial and returns at once.
+// start starts dialling and returns at once.
 func (g *gateway) start(from netip.Addr, port uint16) *syn {
 	s := &syn{t: g.t, remote: netip.AddrPortFrom(from, 40000), local: netip.AddrPortFrom(ownAddr, port),
 		accepted: make(chan *net.TCPConn, 1), refused: make(chan struct{})}
@@ -174,7 +174,7 @@ func (s *syn) Accept(ctx context.Context) (Conn, error) {
 	return ours, nil
 }
 
-// decided waits for the outcome: the peer's end, or nil when it was refused.
+// decided waits for the outcome: the peer's end, or nil if it was refused.
 func (s *syn) decided() *net.TCPConn {
 	s.t.Helper()
 	select {
@@ -189,7 +189,7 @@ func (s *syn) decided() *net.TCPConn {
 	}
 }
 
-// conn is the peer's end of a connection that must have been accepted.
+// conn returns the peer's end of a connection that must have been accepted.
 func (s *syn) conn() *net.TCPConn {
 	s.t.Helper()
 	c := s.decided()
@@ -199,10 +199,10 @@ func (s *syn) conn() *net.TCPConn {
 	return c
 }
 
-// wasRefused reports the outcome.
+// wasRefused reports whether the connection was refused.
 func (s *syn) wasRefused() bool { return s.decided() == nil }
 
-// tcpPair is a loopback connection.
+// tcpPair returns both ends of a loopback connection.
 func tcpPair(t testing.TB) (client, server *net.TCPConn) {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -224,7 +224,7 @@ func tcpPair(t testing.TB) (client, server *net.TCPConn) {
 	return client, server
 }
 
-// upstream listens on loopback and hands its connections out.
+// upstream listens on loopback and returns its connections on a channel.
 func upstream(t testing.TB) (address string, conns <-chan *net.TCPConn) {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -268,7 +268,7 @@ func take(t testing.TB, conns <-chan *net.TCPConn) *net.TCPConn {
 	}
 }
 
-// closedPort is a loopback address where nothing listens.
+// closedPort returns a loopback address where nothing listens.
 func closedPort(t testing.TB) string {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -287,7 +287,7 @@ func send(t testing.TB, c io.Writer, text string) {
 	}
 }
 
-// wantRead reads just a text.
+// wantRead reads exactly a text.
 func wantRead(t testing.TB, c io.Reader, text string) {
 	t.Helper()
 	got := make([]byte, len(text))
@@ -313,7 +313,7 @@ func wantReset(t testing.TB, c io.Reader) {
 	}
 }
 
-// eventually waits for a condition that other goroutines bring about.
+// eventually waits for a condition that other goroutines cause.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(patience)

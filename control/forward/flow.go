@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// flow is one connection through the gateway, from the moment it is asked for.
-// It may be ended from any goroutine, at any time, also while it is being opened.
+// flow is one connection through the gateway, from the moment it is requested. It may be ended from
+// any goroutine, at any time, even while it is being opened.
 type flow struct {
 	// Immutable.
 	table     *Flows
@@ -36,7 +36,7 @@ type flow struct {
 	peerSide Conn       // once both sides are connected
 }
 
-// about tells whose a flow is, of connections and of datagrams alike.
+// about identifies a flow's peer and service, for connections and for datagrams.
 type about struct {
 	direction, peer, service string
 	remote                   string // ip:port
@@ -45,14 +45,14 @@ type about struct {
 
 func (f *flow) about() about { return about{f.direction, f.peer, f.service, f.remote, ""} }
 
-// sending is a connection that tells what of its data is on its way, in bytes, as those of the
-// tunnel's network stack do.
+// sending is a connection that reports how much of its data is on its way, in bytes, like those of
+// the tunnel's network stack.
 type sending interface {
 	Outstanding() (waiting, inFlight int, ok bool)
 }
 
-// attach hands a connection to the flow, which resets it at once if the flow was ended
-// meanwhile, and later when it is. It reports whether the flow is still alive.
+// attach passes a connection to the flow, which resets it when the flow is ended, or at once if it
+// already was. It reports whether the flow is still alive.
 func (f *flow) attach(c net.Conn) bool {
 	f.mu.Lock()
 	dead := f.aborted
@@ -82,8 +82,8 @@ func (f *flow) abort() {
 	}
 }
 
-// finish closes a connection at the end of the flow: with a reset if the flow was
-// aborted, since abort may not have come to this connection yet.
+// finish closes a connection at the end of the flow: with a reset if the flow was aborted, since
+// abort may not have reached this connection yet.
 func (f *flow) finish(c net.Conn) {
 	f.mu.Lock()
 	aborted := f.aborted
@@ -95,7 +95,7 @@ func (f *flow) finish(c net.Conn) {
 	_ = c.Close()
 }
 
-// snapshot is the flow as the status shows it.
+// snapshot returns the flow as shown in the status.
 func (f *flow) snapshot() api.Flow {
 	out := api.Flow{Direction: f.direction, Protocol: api.TCP, Service: f.service, Remote: f.remote,
 		RxBytes: f.rx.Load(), TxBytes: f.tx.Load(), StartedAt: f.startedAt}

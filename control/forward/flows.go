@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// drainIdle is how often Drain looks whether anything moves. A transfer that gets nothing
-// through in so long has little hope in what is left of a shutdown; Kubernetes gives 30 s.
+// drainIdle is how often Drain checks whether connections carry data. A transfer that stalls for
+// that long has little hope to finish during a shutdown, for which Kubernetes allows 30 s.
 const drainIdle = 3 * time.Second
 
 // ErrIdle: connections were reset because nothing moved on them.
@@ -53,7 +53,7 @@ const (
 	workload              // to services of clusters
 )
 
-// classOf tells by the name of a service; those of clusters have a namespace in it.
+// classOf returns the class from a service's name: services of clusters have a namespace in it.
 func classOf(service string) class {
 	switch {
 	case service == api.ServiceAuth:
@@ -64,9 +64,9 @@ func classOf(service string) class {
 	return access
 }
 
-// share is whose flows are counted together: those of one peer in one direction, connections and
-// flows of datagrams apart, and connections by their class. What a client behind the peer
-// does must not keep the gateways from asking each other.
+// share identifies the flows that are counted together: those of one peer in one direction,
+// connections and flows of datagrams separately, and connections by class. So a client behind the
+// peer cannot prevent the gateways' own requests.
 type share struct {
 	direction, peer string
 	class           class
@@ -79,7 +79,7 @@ func shareOf(direction, peer, service string) share {
 
 func (f *flow) share() share { return shareOf(f.direction, f.peer, f.service) }
 
-// NewFlows makes an empty table.
+// NewFlows returns an empty table.
 func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
 	all := newBuffers(l.Buffers, l.PeerBuffers)
@@ -88,16 +88,15 @@ func NewFlows(l Limits) *Flows {
 		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp())}
 }
 
-// Attach gives it the tunnel through which datagrams go, and the gateway's address there, before
-// there are peers.
+// Attach sets the tunnel for datagrams, and the gateway's address in it, before there are peers.
 func (t *Flows) Attach(tunnel Tunnel, own netip.Addr) { t.udp.tunnel, t.udp.own = tunnel, own }
 
 // maxArriving bounds how many rates are remembered: more than two for each peer and each open
 // ticket.
 const maxArriving = 4096
 
-// arrives takes a flow that a peer begins from its rate, or reports that it is one too many.
-// Those that nobody knows share a rate.
+// arrives counts a flow that a peer begins against its rate, or reports that it is one too many.
+// Unknown senders share a rate.
 func (t *Flows) arrives(k share, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +115,7 @@ func (t *Flows) arrives(k share, now time.Time) bool {
 	return l.AllowN(now, 1)
 }
 
-// limitsNow are the limits in force.
+// limitsNow returns the current limits.
 func (t *Flows) limitsNow() Limits {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,8 +137,8 @@ func (t *Flows) SetPeerRate(perSecond int) {
 	}
 }
 
-// begin admits a connection that is to be opened. The caller ends it with end. A reason
-// that is not empty says why it was not admitted.
+// begin admits a connection that is about to be opened. The caller ends it with end. A non-empty
+// reason says why it was not admitted.
 func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{table: t, direction: direction, peer: peer, service: service, remote: remote,
@@ -183,7 +182,7 @@ func (t *Flows) established(f *flow) {
 	}
 }
 
-// end takes a flow out of the table. Its connections are closed by then.
+// end removes a flow from the table. Its connections must be closed.
 func (t *Flows) end(f *flow) {
 	f.cancel()
 	t.mu.Lock()
@@ -207,8 +206,8 @@ func (t *Flows) end(f *flow) {
 	t.wg.Done()
 }
 
-// List gives the established flows of one peer, oldest first; of those of datagrams the ones that
-// were used last.
+// List returns the established flows of one peer, oldest first, and of its flows of datagrams the
+// most recently used ones.
 func (t *Flows) List(peer string) []api.Flow {
 	out := []api.Flow{}
 	for _, f := range t.matching(func(f *flow) bool { return f.peer == peer && !f.halfOpen }) {
@@ -221,14 +220,14 @@ func (t *Flows) List(peer string) []api.Flow {
 	return out
 }
 
-// Carried is what the established flows of a peer have carried, in bytes in both directions,
-// and how many they are.
+// Carried is how much the established flows of a peer have carried, in bytes in both directions,
+// and their number.
 type Carried struct {
 	Flows int
 	Bytes uint64
 }
 
-// Carried is for all peers that have flows, by name.
+// Carried returns this for all peers with flows, by name.
 func (t *Flows) Carried() map[string]Carried {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,7 +244,7 @@ func (t *Flows) Carried() map[string]Carried {
 	return out
 }
 
-// Count is how many connections are open or being opened, by direction.
+// Count returns how many connections are open or being opened, by direction.
 func (t *Flows) Count() map[string]int {
 	n := map[string]int{DirectionInbound: 0, DirectionOutbound: 0}
 	t.mu.Lock()
@@ -256,14 +255,14 @@ func (t *Flows) Count() map[string]int {
 	return n
 }
 
-// ClosePeer resets every flow of a peer, in both directions, those being opened
-// included, and gives their number. The caller has taken the peer out of its
-// configuration first, or new ones may follow.
+// ClosePeer resets every flow of a peer, in both directions, including those being opened, and
+// returns their number. The caller must first have removed the peer from its configuration, or new
+// ones may follow.
 func (t *Flows) ClosePeer(peer string) int {
 	return t.endMatching(func(a about) bool { return a.peer == peer })
 }
 
-// endMatching resets connections, ends flows of datagrams, and gives their number.
+// endMatching resets connections, ends flows of datagrams, and returns their number.
 func (t *Flows) endMatching(match func(about) bool) int {
 	n := t.udp.endMatching(match)
 	for _, f := range t.matching(func(*flow) bool { return true }) {
@@ -275,11 +274,11 @@ func (t *Flows) endMatching(match func(about) bool) int {
 	return n
 }
 
-// Drain admits no more flows and waits until those that are open have ended. Those on
-// which nothing moves are reset after 3 to 6 s (a watch, a connection kept for later: they
-// would not end by themselves), and when ctx ends all that are left. On return no goroutine
-// of a flow is left. The error says that flows were cut short: it is that of ctx or an
-// [ErrIdle]. Nobody knows when a flow of datagrams is done: they end with the last connection.
+// Drain admits no more flows and waits until the open ones have ended. Idle ones are reset after 3
+// to 6 s, because watches and connections kept for later would not end by themselves. When ctx
+// ends, all that are left are reset. On return no goroutine of a flow is left. The error says that
+// flows were cut short: it is that of ctx or an [ErrIdle]. Nobody knows when a flow of datagrams is
+// done, so these end with the last connection.
 func (t *Flows) Drain(ctx context.Context) error {
 	t.mu.Lock()
 	t.stopping = true
@@ -316,8 +315,8 @@ func (t *Flows) Drain(ctx context.Context) error {
 	}
 }
 
-// abortIdle resets the flows that have moved nothing since moved was filled, fills it
-// again, and gives their number.
+// abortIdle resets the flows that have carried nothing since moved was filled, fills it again, and
+// returns their number.
 func (t *Flows) abortIdle(moved map[*flow]uint64) int {
 	return t.abortMatching(func(f *flow) bool {
 		before, seen := moved[f]
@@ -334,7 +333,7 @@ func (t *Flows) abortMatching(match func(*flow) bool) int {
 	return len(flows)
 }
 
-// matching collects flows; match is called under the lock.
+// matching returns the flows that match; it calls match under the lock.
 func (t *Flows) matching(match func(*flow) bool) []*flow {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -323,7 +323,7 @@ func TestThousandShortFlowsLeaveNothing(t *testing.T) {
 	if n := g.in.Counters().Accepted; n != 1000 {
 		t.Errorf("counted %d, want 1000", n)
 	}
-	// goleak, in TestMain, looks for goroutines.
+	// goleak, in TestMain, checks for goroutines.
 }
 
 func TestFlowsAreListedWithTheirBytes(t *testing.T) {

@@ -31,29 +31,29 @@ const (
 	DirectionOutbound = "outbound"
 )
 
-// Peer is who a source address belongs to.
+// Peer is the owner of a source address.
 type Peer struct {
-	// Name is the peer's name here; that of a one-time key is unique as well.
+	// Name is the peer's name here. That of a one-time key is unique as well.
 	Name string
 	// OneTime marks the key of an open ticket. Whatever the policy says, it reaches auth
 	// and nothing else.
 	OneTime bool
-	// Mute marks a peer that has nothing to say to auth, as a plain WireGuard peer has not.
+	// Mute marks a peer that does not use auth, such as a plain WireGuard peer.
 	Mute bool
 }
 
-// Conn is one end of a flow: a stream whose sending side can be closed by itself.
-// *net.TCPConn and *netstack.Conn are such.
+// Conn is one end of a flow: a stream whose sending side can be closed separately, such as
+// *net.TCPConn and *netstack.Conn.
 //
-// A Conn that has an Abort method is reset by it; a *net.TCPConn is reset by closing it
-// with a zero linger time; any other is closed.
+// A Conn with an Abort method is reset by that; a *net.TCPConn is reset by closing it with a zero
+// linger time; any other is closed.
 type Conn interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// Incoming is a connection that a peer has asked for and nobody has answered yet.
-// Exactly one of Accept, Refuse and Drop is called.
+// Incoming is a connection request of a peer that has not been answered yet. Exactly one of Accept,
+// Refuse and Drop must be called.
 type Incoming interface {
 	Remote() netip.AddrPort
 	Local() netip.AddrPort
@@ -65,7 +65,7 @@ type Incoming interface {
 	Drop()
 }
 
-// Pending is Incoming of a stack whose Accept gives a type of its own.
+// Pending is Incoming for a stack whose Accept returns its own type.
 type Pending[C Conn] interface {
 	Remote() netip.AddrPort
 	Local() netip.AddrPort
@@ -74,7 +74,7 @@ type Pending[C Conn] interface {
 	Drop()
 }
 
-// Wrap makes an Incoming of a stack's own type, such as *netstack.Incoming.
+// Wrap converts a stack's own type, such as *netstack.Incoming, to an Incoming.
 func Wrap[C Conn](p Pending[C]) Incoming { return wrapped[C]{p} }
 
 type wrapped[C Conn] struct{ Pending[C] }
@@ -87,15 +87,15 @@ func (w wrapped[C]) Accept(ctx context.Context) (Conn, error) {
 	return c, nil
 }
 
-// abort ends a connection with a reset where it can.
+// abort ends a connection, with a reset if possible.
 func abort(c net.Conn) {
 	switch c := c.(type) {
 	case interface{ Abort() }:
 		c.Abort()
 		return
 	case interface{ SetLinger(sec int) error }:
-		// Linger time 0 makes close send RST and drop what is unsent (socket(7)). It
-		// fails only on a connection that is gone already.
+		// Linger time 0 makes close send RST and drop unsent data (socket(7)). It only fails on a
+		// connection that is already closed.
 		_ = c.SetLinger(0)
 	}
 	_ = c.Close()

@@ -15,24 +15,24 @@ import (
 
 // InboundOptions are what Inbound needs of the gateway.
 type InboundOptions struct {
-	// Resolve says who a source address inside the tunnel belongs to. It is asked for
-	// each connection, so that a removal counts at once. Of somebody who may not connect
-	// yet, or never may, it can give the name for the log.
+	// Resolve returns the owner of a source address inside the tunnel. It is called for each
+	// connection, so that a removal takes effect at once. For someone who may not connect yet, or
+	// never may, it can still return the name for the log.
 	Resolve func(netip.Addr) (Peer, bool)
-	// Allowed is the policy: may the peer reach the service? Auth is not asked about: it
-	// is open to every peer, and decides for itself.
+	// Allowed is the policy: may the peer reach the service? It is not called for auth, which is
+	// open to every peer and decides for itself.
 	Allowed func(p Peer, service string) bool
 	// Dial dials an upstream; nil takes DialUpstream.
 	Dial func(ctx context.Context, address string) (Conn, error)
 	// Logger gets warnings with their codes; nil discards.
 	Logger *slog.Logger
-	// Audit gets a record of each connection to an upstream, when it begins and when it
-	// ends, and of refusals of what was not granted. How many are written is bounded there.
-	// Connections to auth are left to auth, which knows what they were for. Nil discards.
+	// Audit gets a record of each connection to an upstream, when it begins and when it ends, and
+	// of refusals of what was not granted. The audit log limits their number. Connections to auth
+	// are recorded by auth, which knows their purpose. Nil discards.
 	Audit *audit.Log
 }
 
-// Inbound carries connections of peers to the services of this gateway.
+// Inbound forwards connections of peers to the services of this gateway.
 type Inbound struct {
 	flows *Flows
 	opts  InboundOptions
@@ -46,7 +46,7 @@ type Inbound struct {
 	clusters *offered // services of this cluster, which give way to those that are configured
 }
 
-// NewInbound makes an Inbound without services.
+// NewInbound returns an Inbound without services.
 func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 	if o.Dial == nil {
 		o.Dial = DialUpstream
@@ -57,8 +57,8 @@ func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 	return in
 }
 
-// SetServices replaces the services. Open connections to a service that is gone are
-// reset; those to one whose upstream changed stay where they are until they end.
+// SetServices replaces the services. Open connections to a removed service are reset; those to one
+// whose upstream changed stay with the old one until they end.
 func (in *Inbound) SetServices(services []Service) error {
 	now, err := offer(services)
 	if err != nil {
@@ -71,9 +71,9 @@ func (in *Inbound) SetServices(services []Service) error {
 	return nil
 }
 
-// SetClusterServices changes the services of this cluster by difference: those of these names are
-// gone, and then these are there. Open connections to one that is gone, or that has other ports
-// now, are reset. An error is of the services that are not offered because of it; the others are.
+// SetClusterServices changes the services of this cluster by difference: it removes those with the
+// names in gone, and then adds now. Open connections to a removed service, or to one that has other
+// ports now, are reset. The error is about services that therefore are not offered; the others are.
 func (in *Inbound) SetClusterServices(gone []string, now []Service) error {
 	moved := map[string]bool{}
 	var errs []error
@@ -100,7 +100,7 @@ func (in *Inbound) SetClusterServices(gone []string, now []Service) error {
 	return errors.Join(errs...)
 }
 
-// EndFlows ends the flows of datagrams to backends of a service of this cluster that are no more.
+// EndFlows ends the flows of datagrams to removed backends of a service of this cluster.
 // Connections end with the backend.
 func (in *Inbound) EndFlows(service string, gone func(netip.AddrPort) bool) {
 	in.flows.udp.endMatching(func(a about) bool {
@@ -112,7 +112,7 @@ func (in *Inbound) EndFlows(service string, gone func(netip.AddrPort) bool) {
 	})
 }
 
-// at is the service of a port.
+// at returns the service of a port.
 func (in *Inbound) at(protocol api.Protocol, port uint16) (Service, bool) {
 	k := portOf{protocol == api.UDP, port}
 	s := in.services.Load().ports[k]
@@ -127,7 +127,7 @@ func (in *Inbound) at(protocol api.Protocol, port uint16) (Service, bool) {
 	return *s, true
 }
 
-// has reports whether there is a service of that name.
+// has reports whether there is a service with that name.
 func (in *Inbound) has(name string) bool {
 	if in.services.Load().names[name] != nil {
 		return true
@@ -137,8 +137,8 @@ func (in *Inbound) has(name string) bool {
 	return in.clusters.names[name] != nil
 }
 
-// Reauthorize resets the open connections that the policy no longer allows, and gives
-// their number. It is called after grants or peers have changed.
+// Reauthorize resets the open connections that the policy no longer allows, and returns their
+// number. It must be called after grants or peers have changed.
 func (in *Inbound) Reauthorize() int {
 	return in.flows.endMatching(func(a about) bool { return a.direction == DirectionInbound && !in.stillAllowed(a) })
 }
@@ -152,13 +152,12 @@ func (in *Inbound) stillAllowed(a about) bool {
 	return ok && p.Name == a.peer && in.has(a.service) && in.allowed(p, a.service)
 }
 
-// Counters are what has happened to connections since the start, UDPCounters to flows of
+// Counters returns the counters of connections since the start, UDPCounters those of flows of
 // datagrams.
 func (in *Inbound) Counters() Counters    { return in.count.snapshot() }
 func (in *Inbound) UDPCounters() Counters { return in.udp.snapshot() }
 
-// Handle answers one connection and carries it until it ends. It is called on a
-// goroutine of its own.
+// Handle answers one connection and forwards it until it ends. It is called on its own goroutine.
 func (in *Inbound) Handle(c Incoming) {
 	p, s, reason := in.authorize(api.TCP, c.Remote(), c.Local())
 	if reason != "" {
@@ -184,7 +183,7 @@ func (in *Inbound) Handle(c Incoming) {
 	in.carry(c, f, p, s)
 }
 
-// authorize finds peer and service of a connection, or of a datagram that begins a flow.
+// authorize returns the peer and service of a connection, or of a datagram that begins a flow.
 func (in *Inbound) authorize(protocol api.Protocol, remote, local netip.AddrPort) (Peer, Service, Reason) {
 	p, known := in.opts.Resolve(remote.Addr())
 	s, ok := in.at(protocol, local.Port())
@@ -205,7 +204,7 @@ func (in *Inbound) authorize(protocol api.Protocol, remote, local netip.AddrPort
 	return p, s, ""
 }
 
-// allowed is the policy with what it cannot change.
+// allowed applies the policy, and the rules that it cannot change.
 func (in *Inbound) allowed(p Peer, service string) bool {
 	if service == api.ServiceAuth {
 		return !p.Mute
@@ -251,8 +250,8 @@ var errNoneReady = errors.New("no backend is ready")
 // backendTimeout bounds dialling a backend while there may be another.
 const backendTimeout = 2 * time.Second
 
-// dial connects to the upstream, or to one of the backends: another one if one fails, or is no longer
-// ready before it is connected.
+// dial connects to the upstream, or to one of the backends: another one if one fails, or is no
+// longer ready before it is connected.
 func (in *Inbound) dial(ctx context.Context, from Incoming, p Peer, s Service) (Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
@@ -291,7 +290,7 @@ func (in *Inbound) dialBackend(ctx context.Context, to Backend, header []byte) (
 	return nil, errNoneReady
 }
 
-// connect dials, and sends what is to come first. That fits the socket's buffer, and does not wait.
+// connect dials, and sends the header. That fits the socket's buffer, so sending does not block.
 func (in *Inbound) connect(ctx context.Context, address string, header []byte) (Conn, error) {
 	c, err := in.opts.Dial(ctx, address)
 	if err != nil || header == nil {
@@ -304,7 +303,7 @@ func (in *Inbound) connect(ctx context.Context, address string, header []byte) (
 	return c, nil
 }
 
-// serve completes the handshake and hands the connection to the service's handler.
+// serve completes the handshake and passes the connection to the service's handler.
 func (in *Inbound) serve(c Incoming, f *flow, p Peer, s Service) {
 	down, ok := in.accept(c, f, p, s)
 	if !ok {

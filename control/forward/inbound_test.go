@@ -147,7 +147,7 @@ func TestAPeerThatConnectsTooFastIsRefused(t *testing.T) {
 				g.wg.Wait()
 			}
 		}
-		// 128 in a row are no flood.
+		// 128 in a row are not a flood.
 		if connect(cloudAddr, 128); dialled != 128 {
 			t.Fatalf("%d of 128 connections in a row were carried", dialled)
 		}
@@ -172,7 +172,7 @@ func TestAPeerThatConnectsTooFastIsRefused(t *testing.T) {
 		if connect(cloudAddr, 100); dialled != 210 {
 			t.Errorf("2 s after the rate was doubled %d more were carried, want 40", dialled-170)
 		}
-		// Somebody unknown is bounded as well, and so is what is remembered.
+		// Unknown senders are limited as well, and so is the memory for them.
 		for i := range 2 * maxArriving {
 			g.flows.arrives(shareOf(DirectionInbound, fmt.Sprint("ticket-", i), api.ServiceAuth), time.Now())
 			time.Sleep(time.Second)
@@ -183,8 +183,8 @@ func TestAPeerThatConnectsTooFastIsRefused(t *testing.T) {
 	})
 }
 
-// A client behind a peer must not keep the peer's gateway from asking auth, neither by
-// connections that come nor by those that stay.
+// A client behind a peer must not prevent the peer's gateway from using auth, neither by new
+// connections nor by open ones.
 func TestOtherConnectionsLeaveRoomForAuth(t *testing.T) {
 	const many = 2000
 	for name, c := range map[string]struct {

@@ -6,36 +6,37 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Limits bound what is open at once. Zero values take the defaults.
+// Limits bound what may be open at once. Zero values take the defaults.
 //
-// PeerFlows, HalfOpen and Reserve count inbound and outbound connections of a peer apart,
-// so that local clients cannot shut a peer out nor the other way round. They and PeerRate
-// count connections to auth apart from those to all other services. Those of workloads, to services
-// of clusters, are counted apart from both, have bounds of their own, and take nothing of theirs.
+// PeerFlows, HalfOpen and Reserve count inbound and outbound connections of a peer separately, so
+// that local clients cannot lock a peer out, nor the other way round. They and PeerRate count
+// connections to auth separately from those to all other services. Those of workloads, to services
+// of clusters, are counted separately from both, have their own bounds, and take nothing from
+// theirs.
 type Limits struct {
-	// PeerFlows is the most connections of one peer in one direction.
+	// PeerFlows is the maximum number of connections of one peer in one direction.
 	PeerFlows int
-	// HalfOpen is the most connections of one peer that are being opened: the upstream
+	// HalfOpen is the maximum number of connections of one peer that are being opened: the upstream
 	// is being dialled or the handshake is not complete.
 	HalfOpen int
-	// Total is the most connections of the gateway.
+	// Total is the maximum number of connections of the gateway.
 	Total int
 	// Reserve is how many connections a peer may have in one direction even when Total
 	// is reached, so that no peer can take the last place of another.
 	Reserve int
-	// PeerRate is how many connections a second a peer may open towards us in the long run.
-	// PeerBurst is how many come at once: by default more than may be open, since after an
-	// outage they all come again. What is beyond is refused before anything is done for it.
+	// PeerRate is how many connections per second a peer may open towards us in the long run.
+	// PeerBurst is how many it may open at once: by default more than may be open, since after an
+	// outage they are all opened again. Further ones are refused before anything is done for them.
 	PeerRate, PeerBurst int
-	// UDPFlows is the most flows of datagrams of the gateway, PeerUDPFlows those of one peer in
-	// one direction. They are counted apart from connections.
+	// UDPFlows is the maximum number of flows of datagrams of the gateway, PeerUDPFlows that of one
+	// peer in one direction. They are counted separately from connections.
 	UDPFlows, PeerUDPFlows int
-	// WorkloadFlows is the most connections of workloads, PeerWorkloadFlows those of one peer in one
-	// direction.
+	// WorkloadFlows is the maximum number of connections of workloads, PeerWorkloadFlows that of
+	// one peer in one direction.
 	WorkloadFlows, PeerWorkloadFlows int
-	// Buffers is the most memory for copying at full speed, in bytes; PeerBuffers is
-	// one peer's share of it. Beyond them copying goes on with small buffers. Workloads have half as
-	// much besides.
+	// Buffers is the maximum memory for copying at full speed, in bytes; PeerBuffers is one peer's
+	// share of it. Beyond that, copying continues with small buffers. Workloads have half as much
+	// in addition.
 	Buffers, PeerBuffers int
 }
 
@@ -48,26 +49,26 @@ const (
 	defaultTotal     = 4096
 	defaultReserve   = 16
 	defaultBuffers   = 16 << 20
-	// defaultUDPFlows is the most flows of datagrams where there is memory for them.
+	// defaultUDPFlows is the maximum number of flows of datagrams if there is memory for them.
 	defaultUDPFlows = 100_000
-	// udpFlowMemory is what a flow of datagrams costs, in bytes: udpOwnMemory here, and 3 KB for the
-	// kernel's socket of an inbound one (BenchmarkUDPFlow).
+	// udpFlowMemory is what a flow of datagrams costs, in bytes: udpOwnMemory here, and 3 KB for
+	// the kernel's socket of an inbound one (BenchmarkUDPFlow).
 	udpFlowMemory, udpOwnMemory = 3500, 550
-	// udpFraction is the part of the process' memory limit that they may take, and of its file
-	// descriptors.
+	// udpMemoryFraction and udpFilesFraction are the divisors of the process' memory limit, and of
+	// its file descriptors, for what flows of datagrams may take.
 	udpMemoryFraction, udpFilesFraction = 8, 2
 	// udpHalfOpen is how many flows of one peer may wait for a name to be resolved.
 	udpHalfOpen = 1024
-	// udpPeerRate is how many flows a second a peer may begin in the long run: resolvers take a
-	// new port for each question, and a flow costs a fiftieth of a connection.
+	// udpPeerRate is how many flows per second a peer may begin in the long run: resolvers use a
+	// new port for each query, and a flow costs a fiftieth of a connection.
 	udpPeerRate = 2000
-	// workloadFlowMemory is what an idle connection costs, in bytes, and workloadMemoryFraction the part
-	// of the process' memory limit that those of workloads may take.
+	// workloadFlowMemory is what an idle connection costs, in bytes, and workloadMemoryFraction the
+	// divisor of the process' memory limit for what those of workloads may take.
 	workloadFlowMemory, workloadMemoryFraction = 30 << 10, 4
 	// workloadRate is how many times as many connections of workloads a peer may open as of others:
 	// each pod there may be a client.
 	workloadRate = 10
-	// workloadHalfOpen is likewise more than of others.
+	// workloadHalfOpen is likewise higher than for others.
 	workloadHalfOpen = 512
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
@@ -100,8 +101,9 @@ type usage struct {
 	flows, halfOpen int
 }
 
-// bounds are those of a kind of flows: of a peer, of a peer's that are being opened, of all, and
-// what a peer may have though all are there; and how many a peer may begin, a second and at once.
+// bounds are the limits of a kind of flows: for a peer, for a peer's flows that are being opened,
+// in total, and what a peer may have even if the total is reached; and how many a peer may begin,
+// per second and at once.
 type bounds struct {
 	peer, halfOpen, total, reserve, rate, burst int
 }

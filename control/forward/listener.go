@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Listener is a Handler that hands its connections to a server of the standard library:
-// http.Server.Serve takes it. The remote address of a connection says whose it is.
+// Listener is a Handler that passes its connections to a server of the standard library, as an
+// argument of http.Server.Serve. The remote address of a connection identifies its peer.
 type Listener struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -16,7 +16,7 @@ type Listener struct {
 	closed  chan struct{}
 }
 
-// NewListener makes a Listener that says it listens on addr.
+// NewListener returns a Listener with the address addr.
 func NewListener(addr net.Addr) *Listener {
 	return &Listener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
@@ -31,16 +31,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept. Connections that were handed out stay.
+// Close ends Accept. Accepted connections stay open.
 func (l *Listener) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	return nil
 }
 
-// Addr is the address given to NewListener.
+// Addr returns the address given to NewListener.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// ServeConn hands the connection to Accept and returns once the server has closed it.
+// ServeConn passes the connection to Accept and returns once the server has closed it.
 func (l *Listener) ServeConn(ctx context.Context, c Conn) {
 	h := &handedConn{Conn: c, closed: make(chan struct{})}
 	select {
@@ -51,11 +51,11 @@ func (l *Listener) ServeConn(ctx context.Context, c Conn) {
 	case <-ctx.Done():
 		return
 	}
-	// When ctx ends the connection has been reset; the server sees that and closes it.
+	// When ctx ends the connection is reset; the server notices that and closes it.
 	<-h.closed
 }
 
-// handedConn tells when its server is done with it.
+// handedConn signals when its server is done with it.
 type handedConn struct {
 	Conn
 	once   sync.Once

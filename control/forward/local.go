@@ -20,8 +20,8 @@ import (
 const (
 	// reopenEvery is how often a listener that could not be opened is tried again.
 	reopenEvery = 2 * time.Second
-	// acceptPause is the rest after a failed accept, which is for want of descriptors
-	// (EMFILE) or memory: trying at once would burn the processor that could free them.
+	// acceptPause is the pause after a failed accept, which is caused by a lack of descriptors
+	// (EMFILE) or memory: retrying at once would use the processor time that could free them.
 	acceptPause = 100 * time.Millisecond
 )
 
@@ -39,8 +39,8 @@ type local struct {
 	err   error
 }
 
-// openLocal tries to listen once, so that the outcome is known on return; if it failed, a
-// goroutine tries again.
+// openLocal tries to listen once, so that the outcome is known on return. If it failed, a goroutine
+// tries again.
 func openLocal(o *Outbound, w Local) *local {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &local{out: o, want: w, ctx: ctx, cancel: cancel}
@@ -52,18 +52,17 @@ func openLocal(o *Outbound, w Local) *local {
 
 func (l *local) key() localKey { return localKey{l.want.Peer, l.want.Service} }
 
-// serves reports whether the listener is already what is wanted.
+// serves reports whether the listener already is the wanted one.
 func (l *local) serves(w Local) bool {
 	s := l.state()
 	if w.Address == "" {
-		// Any port will do, but an address that was asked for and is no longer
-		// gives way to a port of its own.
+		// Any port will do, but an address that is no longer configured is replaced by a free port.
 		return l.want.Address == "" && l.want.Protocol == w.Protocol && s.Err == nil
 	}
 	return w.Address == l.want.Address || (s.Err == nil && w.Address == s.Address)
 }
 
-// state is the listener as the status shows it.
+// state returns the listener as shown in the status.
 func (l *local) state() LocalState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +73,7 @@ func (l *local) state() LocalState {
 	return s
 }
 
-// open listens, and keeps the sockets or the error.
+// open listens, and stores the sockets or the error.
 func (l *local) open() bool {
 	at, socks, err := l.listen()
 	l.mu.Lock()
@@ -103,8 +102,8 @@ func (l *local) reopen() {
 	}
 }
 
-// listen tries the address that was asked for, or else the port to be tried first and then any
-// free one.
+// listen tries the configured address, or if there is none the preferred port and then any free
+// one.
 func (l *local) listen() (string, []io.Closer, error) {
 	if l.want.Address != "" {
 		at, err := api.ParseListen(l.want.Address)
@@ -135,12 +134,12 @@ func (l *local) listen() (string, []io.Closer, error) {
 	return at.String(), socks, nil
 }
 
-// ports are those where listeners without an address may be.
+// ports are the ports for listeners without an address.
 type ports struct {
 	mu   sync.Mutex
 	last int // the nth was tried last
-	// full is when all were found to be used, by protocol. They are not tried again for a while, unless
-	// a listener closes.
+	// full is when all were found to be in use, by protocol. They are not tried again for a while,
+	// unless a listener closes.
 	full map[api.Protocol]time.Time
 }
 
@@ -168,14 +167,14 @@ func (o *Outbound) scan(protocol api.Protocol, open func(port uint16) (api.Liste
 	return at, nil, err
 }
 
-// freed notes that a port of a protocol may be free again.
+// freed records that a port of a protocol may be free again.
 func (p *ports) freed(protocol api.Protocol) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.full, protocol)
 }
 
-// listenAt opens all ports of an address, or none, and says which they are.
+// listenAt opens all ports of an address, or none, and returns them.
 func (l *local) listenAt(at api.ListenAddress) (api.ListenAddress, []io.Closer, error) {
 	var socks []io.Closer
 	for nth := range at.Len() {
@@ -207,7 +206,7 @@ func (l *local) listenNth(protocol api.Protocol, nth int, at netip.AddrPort) (io
 	return ln, ln.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
-// accept takes connections until close.
+// accept accepts connections until close.
 func (l *local) accept(ln net.Listener, nth int) {
 	for {
 		c, err := ln.Accept()
@@ -234,7 +233,7 @@ func (l *local) accepted(c net.Conn, nth int) {
 	}
 }
 
-// pause waits, or returns early when the listener is to close.
+// pause waits, or returns early when the listener is closed.
 func (l *local) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -244,7 +243,7 @@ func (l *local) pause(d time.Duration) {
 	}
 }
 
-// close ends the listener and waits for its goroutines.
+// close closes the listener and waits for its goroutines.
 func (l *local) close() {
 	l.cancel()
 	l.closeSockets()

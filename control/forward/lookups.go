@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// lookupKept is how long an answer serves for other flows: a peer opens thousands a second, and the
-// cluster's DNS is everybody's.
+// lookupKept is how long an answer is reused for other flows: a peer may open thousands a second,
+// and everyone shares the cluster's DNS.
 const lookupKept = time.Second
 
-// lookups ask for the addresses of upstreams' names, once at a time for each. There are as many names as
-// services have. The zero value is ready, and is safe for concurrent use.
+// lookups resolves the names of upstreams, each at most once at a time. There are only the names
+// that services have. The zero value is ready, and is safe for concurrent use.
 type lookups struct {
 	mu sync.Mutex
 	m  map[string]*lookup
 }
 
-// lookup is one, which has ended when done is closed.
+// lookup is a lookup of a name, which has ended when done is closed.
 type lookup struct {
 	done  chan struct{}
 	at    time.Time
@@ -27,7 +27,7 @@ type lookup struct {
 	err   error
 }
 
-// of gives a name's addresses, at least one.
+// of returns a name's addresses, at least one.
 func (l *lookups) of(ctx context.Context, host string) ([]netip.Addr, error) {
 	l.mu.Lock()
 	x := l.m[host]

@@ -20,8 +20,8 @@ import (
 	"github.com/postern-dev/postern/netstack"
 )
 
-// site is two gateways' stacks back to back, as WireGuard would join them: edge has a
-// local listener that leads to the API server of cloud, whose upstream is on loopback.
+// site is two gateways' stacks back to back, as WireGuard would connect them: edge has a local
+// listener that leads to the API server of cloud, whose upstream is on loopback.
 type site struct {
 	edge, cloud *netstack.Stack
 	out         *Outbound
@@ -118,8 +118,8 @@ func TestThroughTheTunnelUpstreamDownIsRefusedAtOnce(t *testing.T) {
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("%s: got %v, want connection refused", name, err)
 		}
-		// The first repetition of a SYN comes after a second: at once is before that,
-		// but a loaded machine gets time.
+		// A SYN is first repeated after a second, and the result must come before that; but a busy
+		// machine gets more time.
 		if took := time.Since(start); took > upstreamTimeout {
 			t.Errorf("%s: took %s", name, took)
 		}

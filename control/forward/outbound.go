@@ -18,26 +18,26 @@ import (
 type Local struct {
 	Peer    string
 	Service string
-	// Address is where to listen, as api.ParseListen reads it. Empty takes a port of
-	// OutboundOptions.Host that stays.
+	// Address is where to listen, as api.ParseListen reads it. Empty takes a free port of
+	// OutboundOptions.Host and keeps it.
 	Address string
-	// Protocol is that of a listener without an Address; empty is TCP.
+	// Protocol is the protocol of a listener without an Address; empty is TCP.
 	Protocol api.Protocol
-	// Port is the one that is tried first for an empty Address: that of an earlier run. 0 is any.
+	// Port is tried first for an empty Address: it is the port of an earlier run. 0 is any.
 	Port uint16
 }
 
-// LocalState is what became of a Local.
+// LocalState is the state of a Local.
 type LocalState struct {
 	Peer    string
 	Service string
-	// Address is where the listener is, or was to be.
+	// Address is the listener's address, or the one that could not be opened.
 	Address string
-	// Err says why it is not there; it is tried again until it is.
+	// Err says why it is not open; it is retried until it is.
 	Err error
 }
 
-// Target is what a local client wants of a peer.
+// Target is what a local client wants to reach at a peer.
 type Target struct {
 	Peer, Service string
 	// Nth is the port of the service, the first being 0.
@@ -46,7 +46,7 @@ type Target struct {
 	Client netip.AddrPort
 }
 
-// target is what whoever comes from an address wants.
+// target returns the target of a client at an address.
 func (w Local) target(nth int, client string) Target {
 	from, _ := netip.ParseAddrPort(client) // of a connection that there is
 	return Target{w.Peer, w.Service, nth, netip.AddrPortFrom(from.Addr().Unmap(), from.Port())}
@@ -60,12 +60,12 @@ type OutboundOptions struct {
 	Find func(ctx context.Context, to Target) (netip.AddrPort, error)
 	// DialTimeout bounds Dial and Find; 0 takes 5 s.
 	DialTimeout time.Duration
-	// Admit says why whoever connects from an address may not use a listener; nil admits
-	// everybody. It may take a while: each connection waits for it on its own.
+	// Admit returns why a client at an address may not use a listener; nil admits everybody. It may
+	// take a while, since each connection waits for it separately.
 	Admit func(local Local, from netip.AddrPort) error
 	// Host is where a listener without an Address listens; the zero value is 127.0.0.1.
 	Host netip.Addr
-	// FirstPort to LastPort are where it takes a port there; 0 takes any.
+	// FirstPort to LastPort is the range for such a listener's port; 0 takes any.
 	FirstPort, LastPort uint16
 	Logger              *slog.Logger
 	// Audit may be nil.
@@ -89,7 +89,7 @@ type Outbound struct {
 
 type localKey struct{ peer, service string }
 
-// NewOutbound makes an Outbound without listeners.
+// NewOutbound returns an Outbound without listeners.
 func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 	if o.DialTimeout <= 0 {
 		o.DialTimeout = upstreamTimeout
@@ -102,9 +102,9 @@ func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 		locals: make(map[localKey]*local), ports: ports{full: make(map[api.Protocol]time.Time)}}
 }
 
-// SetLocals makes the listeners be these. Those that are unchanged are not disturbed. A
-// listener that moves to another address keeps its open connections; those of one that
-// is gone are reset. One that cannot be opened is reported by Locals and tried again.
+// SetLocals replaces the listeners. Unchanged ones are not disturbed. A listener that moves to
+// another address keeps its open connections; those of a removed one are reset. One that cannot be
+// opened is reported by Locals and tried again.
 func (o *Outbound) SetLocals(want []Local) {
 	o.configure.Lock()
 	defer o.configure.Unlock()
@@ -150,7 +150,7 @@ func (o *Outbound) SetLocals(want []Local) {
 	}
 }
 
-// closeFlows resets what a listener that is gone had accepted.
+// closeFlows resets the connections that a removed listener had accepted.
 func (o *Outbound) closeFlows(k localKey) {
 	o.flows.endMatching(func(a about) bool {
 		return a.direction == DirectionOutbound && a.peer == k.peer && a.service == k.service
@@ -175,13 +175,13 @@ func (o *Outbound) Locals() []LocalState {
 	return out
 }
 
-// Counters are what has happened to connections since the start, UDPCounters to flows of
+// Counters returns the counters of connections since the start, UDPCounters those of flows of
 // datagrams.
 func (o *Outbound) Counters() Counters    { return o.count.snapshot() }
 func (o *Outbound) UDPCounters() Counters { return o.udp.snapshot() }
 
-// Close ends the listeners and waits for their goroutines. Open connections go on:
-// Flows.Drain ends them. Flows of datagrams end with the socket that they share.
+// Close ends the listeners and waits for their goroutines. Open connections continue: Flows.Drain
+// ends them. Flows of datagrams end with the socket that they share.
 func (o *Outbound) Close() {
 	o.configure.Lock()
 	defer o.configure.Unlock()
@@ -238,7 +238,7 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 	f.splice(up, c)
 }
 
-// refused counts a connection that was reset and says why where somebody should know.
+// refused counts a connection that was reset, and logs the reason if an operator should know it.
 func (o *Outbound) refused(w Local, reason Reason, err error) {
 	o.flows.refuse(o.count, DirectionOutbound, w.Peer, w.Service, reason)
 	switch reason {
@@ -252,13 +252,13 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 	}
 }
 
-// peerDown is what a warning tells of a peer's service that cannot be reached.
+// peerDown returns the attributes of a warning about a peer's service that cannot be reached.
 func peerDown(w Local, err error) []slog.Attr {
 	return warning(DirectionOutbound, catalogue.PeerServiceDown,
 		catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Detail: catalogue.Reason(err)})
 }
 
-// limited is what a warning tells of a limit.
+// limited returns the attributes of a warning about a limit.
 func limited(w Local, reason Reason, b bounds) []slog.Attr {
 	code, limit := limitCode(reason, b)
 	return warning(DirectionOutbound, code, catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Limit: limit})

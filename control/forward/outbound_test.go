@@ -58,7 +58,7 @@ func (e *exit) leads(peer, service, address string) {
 	e.up[peer+"/"+service] = address
 }
 
-// address is where a listener is.
+// address returns a listener's address.
 func (e *exit) address(peer, service string) string {
 	e.t.Helper()
 	for _, l := range e.Locals() {
@@ -224,7 +224,7 @@ func TestListenersAreReplacedByDifference(t *testing.T) {
 		c.Close()
 		t.Error("a listener that is gone still accepts")
 	}
-	// To ask for the address that it has is no change.
+	// Configuring the address that it already has is no change.
 	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Address: at["apiServer"]}})
 	send(t, client["apiServer"], "even now")
 	wantRead(t, up["apiServer"], "even now")
@@ -247,7 +247,7 @@ func TestAFreePortIsTakenAgainInTheNextRun(t *testing.T) {
 	}
 }
 
-// A listener that may be anywhere leaves an address to the one that wants it.
+// A listener without a configured address leaves an address to one that is configured with it.
 func TestAddressesComeBeforePorts(t *testing.T) {
 	e := newExit(t, Limits{})
 	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})

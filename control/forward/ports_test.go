@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Where all ports are used each is tried once, not once for each listener, until one may be free.
+// If all ports are in use each is tried once, not once for each listener, until one may be free.
 func TestPortsThatAreAllUsedAreNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewOutbound(NewFlows(Limits{}), OutboundOptions{FirstPort: 20000, LastPort: 20009})

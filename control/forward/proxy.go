@@ -5,18 +5,19 @@ import (
 	"net/netip"
 )
 
-// Of the PROXY protocol, version 2 (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt, §2.2).
+// The PROXY protocol, version 2 (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt,
+// §2.2).
 const (
 	proxySignature = "\r\n\r\n\x00\r\nQUIT\n"
 	proxyCommand   = 0x21 // version 2, for somebody else
 	proxyTCP4      = 0x11
 	proxyTCP6      = 0x21
-	// ProxyPeer is the type of the field with the peer's name, of those for everybody's own use.
+	// ProxyPeer is the type of the field with the peer's name, from the range for custom use.
 	ProxyPeer = 0xE1
 )
 
-// proxyHeader tells an upstream who connected to which address, and the peer's name. Both addresses
-// are of one family, as those of a connection are.
+// proxyHeader returns the header that tells an upstream who connected to which address, and the
+// peer's name. Both addresses are of the same family, like those of any connection.
 func proxyHeader(from, to netip.AddrPort, peer string) []byte {
 	family := byte(proxyTCP6)
 	if from.Addr().Is4() {

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// proxied is a server that wants to know who connects, and hands its connections out.
+// proxied is a server that expects the header. It returns its connections on a channel.
 func proxied(t *testing.T) (address string, conns <-chan *proxyproto.Conn) {
 	t.Helper()
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -38,7 +38,8 @@ func proxied(t *testing.T) (address string, conns <-chan *proxyproto.Conn) {
 	return ln.Addr().String(), ch
 }
 
-// A server that wants it is told the peer's address inside the tunnel and its name, before anything else.
+// A server that expects the header gets the peer's address inside the tunnel and its name, before
+// anything else.
 func TestAServerIsToldWhoConnects(t *testing.T) {
 	address, conns := proxied(t)
 	g := newGateway(t, Limits{}, nil)
@@ -73,7 +74,7 @@ func TestAServerIsToldWhoConnects(t *testing.T) {
 	})
 }
 
-// Whatever the addresses and names, others read from it what was put in.
+// Whatever the addresses and names, another implementation reads them unchanged.
 func TestProxyHeaders(t *testing.T) {
 	for _, c := range []struct{ from, to, peer string }{
 		{"10.9.0.2:40000", "10.9.0.1:443", "edge"},

@@ -9,14 +9,14 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// refuse resets a connection, counts it and says why.
+// refuse resets a connection, counts it and logs the reason.
 func (in *Inbound) refuse(c Incoming, p Peer, s Service, reason Reason, err error) {
 	in.flows.refuse(in.count, DirectionInbound, p.Name, s.Name, reason)
 	c.Refuse()
 	in.tell(refusal{c.Remote(), c.Local(), p, s, reason, err, in.flows.limitsNow().tcp(classOf(s.Name))})
 }
 
-// refusal is why what came from a peer is not carried.
+// refusal is why a peer's connection or datagram is not forwarded.
 type refusal struct {
 	remote, local netip.AddrPort
 	peer          Peer
@@ -26,8 +26,8 @@ type refusal struct {
 	bounds        bounds
 }
 
-// tell says where somebody should know why something is refused. The log bounds how often
-// (package logtail).
+// tell writes a refusal to the audit log or, if an operator should know about it, to the log, which
+// bounds how often (package logtail).
 func (in *Inbound) tell(r refusal) {
 	p, s, reason, err := r.peer, r.service, r.reason, r.err
 	params := catalogue.Params{Peer: p.Name, Service: s.Name, Upstream: s.Upstream, Timeout: upstreamTimeout}
@@ -55,7 +55,7 @@ func (in *Inbound) tell(r refusal) {
 	}
 }
 
-// denial says in words why something was not granted.
+// denial describes why something was not granted.
 func denial(r Reason) string {
 	switch r {
 	case UnknownPeer:
@@ -66,7 +66,7 @@ func denial(r Reason) string {
 	return "it is not granted to this peer"
 }
 
-// limitCode gives the code of a limit and its value.
+// limitCode returns the code of a limit and its value.
 func limitCode(r Reason, b bounds) (catalogue.Code, int) {
 	switch r {
 	case PeerFlowLimit:
@@ -79,7 +79,7 @@ func limitCode(r Reason, b bounds) (catalogue.Code, int) {
 	return catalogue.TotalFlowLimit, b.total
 }
 
-// warning is what every warning carries: its code, what it is about, cause and fix.
+// warning returns the attributes of every warning: its code, its subject, cause and fix.
 func warning(direction string, code catalogue.Code, p catalogue.Params) []slog.Attr {
 	attrs := []slog.Attr{slog.String("code", string(code)), slog.String("direction", direction),
 		slog.String("peer", p.Peer), slog.String("service", p.Service)}
@@ -92,7 +92,7 @@ func warning(direction string, code catalogue.Code, p catalogue.Params) []slog.A
 	return append(attrs, slog.Any("", advice{code, p}))
 }
 
-// advice is the cause and the fix of a warning, which are worded only if it is written.
+// advice is the cause and the fix of a warning, which are only rendered if it is written.
 type advice struct {
 	code   catalogue.Code
 	params catalogue.Params

@@ -10,47 +10,48 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Service is what peers may reach at this gateway. Exactly one of Upstream, Backends and Handler
-// is set.
+// Service is a service that peers may reach at this gateway. Exactly one of Upstream, Backends and
+// Handler is set.
 type Service struct {
 	// Name is auth, apiServer or the name of a named service.
 	Name string
-	// Ports are those inside the tunnel.
+	// Ports are the ports inside the tunnel.
 	Ports api.Ports
-	// Upstream is the host:port that connections to the first port are carried to; those to
-	// the ports that follow are carried to the ports that follow there. A host name is resolved
-	// for each connection, or flow of datagrams.
+	// Upstream is the host:port that connections to the first port are forwarded to. Those to the
+	// following ports are forwarded to the following ports there. A host name is resolved for each
+	// connection or flow of datagrams.
 	Upstream string
-	// Backends are those of a service of this cluster, all of whose ports lead to them.
+	// Backends are the backends of a service of this cluster. All its ports lead to them.
 	Backends Backends
 	// Handler serves TCP connections in this process.
 	Handler Handler
-	// ProxyProtocol has an upstream, or a backend, told first who connects: the peer's overlay address
-	// and port, and its name in the field [ProxyPeer].
+	// ProxyProtocol sends an upstream, or a backend, a header with the client: the peer's overlay
+	// address and port, and its name in the field [ProxyPeer].
 	ProxyProtocol api.ProxyProtocol
 }
 
-// Backends say where a connection, or a flow of datagrams, is carried to.
+// Backends selects where a connection or a flow of datagrams is forwarded to.
 type Backends interface {
-	// Pick gives a backend that is ready and none of those that were tried, for whoever came from a
-	// peer by one of the service's ports, the first being 0. Its address is invalid when there is none.
+	// Pick returns a ready backend that is none of the tried ones, for a peer's client that uses
+	// one of the service's ports, counted from 0. Its address is invalid if there is none.
 	Pick(peer string, nth int, tried []netip.AddrPort) Backend
 }
 
-// Backend is where a connection to a service of this cluster may be carried to.
+// Backend is a possible destination of connections to a service of this cluster.
 type Backend struct {
 	netip.AddrPort
-	// Ready ends when it is to get nothing new any more: the address may be another pod's by then.
+	// Ready ends when the backend must get nothing new any more: the address may then belong to
+	// another pod.
 	Ready context.Context
 }
 
-// Handler serves an established connection and returns when it is done with it. When ctx
-// ends the connection has been reset.
+// Handler serves an established connection and returns when it is done with it. When ctx ends the
+// connection is reset.
 type Handler interface {
 	ServeConn(ctx context.Context, c Conn)
 }
 
-// check reports why s cannot be offered.
+// check returns why s cannot be offered.
 func (s Service) check() error {
 	switch {
 	case s.Name == "" || s.Ports.First == 0 || s.Ports.Len() < 1:
@@ -74,7 +75,7 @@ func count(set ...bool) (n int) {
 	return n
 }
 
-// upstream is where a port of the service leads.
+// upstream returns the destination of a port of the service.
 func (s Service) upstream(port uint16) string {
 	nth := port - s.Ports.First
 	if nth == 0 {
@@ -88,7 +89,7 @@ func (s Service) upstream(port uint16) string {
 	return net.JoinHostPort(host, strconv.FormatUint(n+uint64(nth), 10))
 }
 
-// offered are services by their ports and by their names. It is not safe for concurrent use.
+// offered indexes services by port and by name. It is not safe for concurrent use.
 type offered struct {
 	ports map[portOf]*Service
 	names map[string]*Service
@@ -103,7 +104,7 @@ func newOffered() *offered {
 	return &offered{ports: map[portOf]*Service{}, names: map[string]*Service{}}
 }
 
-// offer refuses services that share a port or a name.
+// offer returns an index of services, or an error if two share a port or a name.
 func offer(services []Service) (*offered, error) {
 	o := newOffered()
 	for _, s := range services {
@@ -114,8 +115,8 @@ func offer(services []Service) (*offered, error) {
 	return o, nil
 }
 
-// add refuses a service that shares a port or a name with those that are there, and changes nothing
-// then.
+// add adds a service. If it shares a port or a name with another, add returns an error and changes
+// nothing.
 func (o *offered) add(s Service) error {
 	if err := s.check(); err != nil {
 		return err

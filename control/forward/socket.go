@@ -2,15 +2,15 @@ package forward
 
 import "net/netip"
 
-// receiver is told of what comes to a socket, one call after another. It may not wait.
+// receiver handles what arrives at a socket, one call after another. It must not block.
 type receiver interface {
-	// datagram is only lent b.
+	// datagram must not keep b.
 	datagram(from netip.AddrPort, b []byte)
-	// refused is told that nobody takes what was sent there.
+	// refused reports that nobody accepts what was sent there.
 	refused(to netip.AddrPort)
 }
 
-// connected is the side of a flow that has a socket of its own.
+// connected is the side of a flow with its own socket.
 type connected struct{ *socket }
 
 func (c connected) send(b []byte) error { return c.sendTo(b, netip.AddrPort{}) }

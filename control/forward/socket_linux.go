@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sockets of the net package cost a goroutine each, with its stack, to be read: ten times what
-// a flow costs otherwise. So there is one goroutine for all, and the kernel's buffers are the
-// queues of the flows: what does not fit is dropped there, and keeps nobody else waiting.
+// Reading sockets of the net package takes a goroutine each, with its stack: ten times the other
+// costs of a flow. So there is one goroutine for all, and the kernel's buffers are the flows'
+// queues: what does not fit is dropped there, and delays nobody else.
 
 const (
 	// maxDatagram is more than UDP can carry.
 	maxDatagram = 64 << 10
-	// turn is how many datagrams of a socket are read before it is the next one's turn.
+	// turn is how many datagrams are read from a socket before the next one.
 	turn = 64
 )
 
@@ -30,7 +30,7 @@ type sockets struct {
 	on *poller // nil while there are no sockets
 }
 
-// poller has one goroutine for as long as it has sockets.
+// poller has one goroutine while it has sockets.
 type poller struct {
 	file *os.File // the epoll instance, which Go's own waits for
 	fd   int
@@ -59,7 +59,7 @@ func openFiles() int64 {
 	return int64(l.Cur)
 }
 
-// dial opens a socket that is connected.
+// dial opens a connected socket.
 func (s *sockets) dial(to netip.AddrPort, r receiver) (*socket, error) {
 	c, err := s.open(to, r, true, func(fd int, a unix.Sockaddr) error { return unix.Connect(fd, a) })
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *sockets) dial(to netip.AddrPort, r receiver) (*socket, error) {
 	return c, nil
 }
 
-// listen opens a socket for everybody.
+// listen opens an unconnected socket.
 func (s *sockets) listen(at netip.AddrPort, r receiver) (*socket, error) {
 	c, err := s.open(at, r, false, func(fd int, a unix.Sockaddr) error {
 		var err error
@@ -105,7 +105,7 @@ func (s *sockets) open(at netip.AddrPort, r receiver, conn bool, set func(int, u
 	return c, nil
 }
 
-// add has a socket read.
+// add starts reading a socket.
 func (s *sockets) add(c *socket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *sockets) add(c *socket) error {
 	return nil
 }
 
-// forgetLocked takes a socket out of the poller, and ends that if it was the last.
+// forgetLocked removes a socket from the poller, and ends the poller if it was the last.
 func (s *sockets) forgetLocked(c *socket) {
 	p := s.on
 	p.mu.Lock()
@@ -201,7 +201,7 @@ func (p *poller) run(raw syscall.RawConn) {
 	})
 }
 
-// ready reads what has come, for a turn.
+// ready reads the datagrams that have arrived, at most turn of them.
 func (c *socket) ready(buf []byte) {
 	for range turn {
 		n, from, err := c.receive(buf)
@@ -231,7 +231,7 @@ func (c *socket) receive(buf []byte) (int, netip.AddrPort, error) {
 	return n, addrOf(from), err
 }
 
-// errors reads the queue of errors, which says where each was sent that came to nothing.
+// errors reads the error queue, which names the destination of each datagram that failed.
 func (c *socket) errors(buf, oob []byte) {
 	for range turn {
 		c.mu.RLock()
@@ -256,7 +256,7 @@ func (c *socket) errors(buf, oob []byte) {
 	}
 }
 
-// sendTo sends a datagram, if there is room for it; to is nobody's of a connected socket.
+// sendTo sends a datagram, if there is room for it; to is invalid for a connected socket.
 func (c *socket) sendTo(b []byte, to netip.AddrPort) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -275,7 +275,7 @@ func (c *socket) sendTo(b []byte, to netip.AddrPort) error {
 	return err
 }
 
-// local is where the socket is.
+// local returns the socket's address.
 func (c *socket) local() netip.AddrPort {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

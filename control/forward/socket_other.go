@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// sockets reads UDP sockets, each with a goroutine of its own.
+// sockets reads UDP sockets, each with its own goroutine.
 type sockets struct{}
 
 // socket is a UDP socket, which may be connected.
@@ -56,7 +56,7 @@ func read(c *net.UDPConn, r receiver, conn bool, err error) (*socket, error) {
 
 func (s *socket) close() { _ = s.Close() }
 
-// sendTo sends a datagram; to is nobody's of a connected socket.
+// sendTo sends a datagram; to is invalid for a connected socket.
 func (s *socket) sendTo(b []byte, to netip.AddrPort) error {
 	if s.conn {
 		_, err := s.Write(b)

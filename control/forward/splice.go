@@ -12,12 +12,12 @@ import (
 const (
 	// holdLarge is how long a connection may keep its large buffer without filling it.
 	holdLarge = time.Second
-	// smallReads is after how many small reads in a row a large buffer goes back: a
-	// watch that follows a long list is a trickle.
+	// smallReads is after how many consecutive small reads a large buffer is returned: a watch that
+	// follows a long list is a trickle.
 	smallReads = 64
-	// halfClosedIdle ends a connection whose one side has finished while the other has
-	// said nothing for this long. Nobody reads from the finished side any more, so its
-	// host's death would go unnoticed for ever. Two sides that still talk are never cut.
+	// halfClosedIdle ends a connection if one side has finished and the other has sent nothing for
+	// this long. Nothing is read from the finished side any more, so its host's death would never
+	// be noticed. Connections with two open sides are never cut.
 	halfClosedIdle = time.Hour
 )
 
@@ -25,8 +25,8 @@ const (
 // aborted, and closes both connections. It adds one goroutine to the caller's and
 // returns after that has ended.
 //
-// Back-pressure is the copy itself: a direction holds one buffer, and reads no more
-// until the other side has taken it.
+// The copy itself is the back-pressure: a direction holds one buffer, and reads no more until the
+// other side has accepted it.
 func (f *flow) splice(peerSide, localSide Conn) {
 	f.mu.Lock()
 	f.peerSide = peerSide
@@ -43,8 +43,8 @@ func (f *flow) splice(peerSide, localSide Conn) {
 	f.finish(localSide)
 }
 
-// oneWay copies from src to dst, ends dst's stream when src's ends, closes own, and
-// then watches over the other direction until that has ended as well.
+// oneWay copies from src to dst, ends dst's stream when src's ends, closes own, and then monitors
+// the other direction until that has ended as well.
 func (f *flow) oneWay(dst, src Conn, count *atomic.Uint64, own chan<- struct{}, other <-chan struct{}) {
 	err := f.pump(dst, src, count)
 	if err == nil {
@@ -83,8 +83,8 @@ func (f *flow) pump(dst io.Writer, src net.Conn, count *atomic.Uint64) error {
 	}
 }
 
-// awaitOther waits for the other direction, and aborts the flow when that stays silent
-// for halfClosedIdle.
+// awaitOther waits for the other direction, and aborts the flow if that is silent for
+// halfClosedIdle.
 func (f *flow) awaitOther(other <-chan struct{}) {
 	t := time.NewTicker(halfClosedIdle)
 	defer t.Stop()
@@ -103,8 +103,8 @@ func (f *flow) awaitOther(other <-chan struct{}) {
 	}
 }
 
-// window is the buffer of one direction. It waits on a small one, and grows to a large
-// one while there is enough to fill it, if the budget allows.
+// window is the buffer of one direction. It waits with a small buffer, and uses a large one while
+// there is enough data to fill it, if the budget allows.
 type window struct {
 	pool *buffers
 	peer string
@@ -115,7 +115,7 @@ type window struct {
 	trickle      int       // small reads in a row
 }
 
-// next is the buffer to read into.
+// next returns the buffer to read into.
 func (w *window) next() []byte {
 	if w.large == nil {
 		if w.small == nil {
@@ -123,7 +123,7 @@ func (w *window) next() []byte {
 		}
 		return *w.small
 	}
-	// The deadline is moved at most once in holdLarge: it costs a timer each time.
+	// The deadline is moved at most once per holdLarge, because each time costs a timer.
 	if now := time.Now(); w.deadline.Sub(now) < holdLarge {
 		w.deadline = now.Add(2 * holdLarge)
 		_ = w.src.SetReadDeadline(w.deadline) // fails on a closed connection, as Read will
@@ -131,7 +131,7 @@ func (w *window) next() []byte {
 	return *w.large
 }
 
-// filled is what the last read put there.
+// filled returns the data of the last read.
 func (w *window) filled(n int) []byte {
 	if w.large != nil {
 		return (*w.large)[:n]
@@ -155,7 +155,7 @@ func (w *window) adapt(n int) {
 	}
 }
 
-// expired tells the window's own deadline from a connection that timed out (keepalive),
+// expired distinguishes the window's own deadline from a connection that timed out (keepalive),
 // which the kernel reports as ETIMEDOUT, also a net.Error with Timeout.
 func (w *window) expired(err error) bool {
 	if w.large == nil || errors.Is(err, syscall.ETIMEDOUT) {
@@ -165,14 +165,14 @@ func (w *window) expired(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// shrink gives the large buffer back and waits without a deadline.
+// shrink returns the large buffer and removes the deadline.
 func (w *window) shrink() {
 	w.pool.putLarge(w.peer, w.large)
 	w.large, w.trickle, w.deadline = nil, 0, time.Time{}
 	_ = w.src.SetReadDeadline(time.Time{})
 }
 
-// release gives everything back.
+// release returns all buffers.
 func (w *window) release() {
 	if w.large != nil {
 		w.pool.putLarge(w.peer, w.large)

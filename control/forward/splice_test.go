@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// carried opens a connection from cloud to the API server and gives both ends.
+// carried opens a connection from cloud to the API server and returns both ends.
 func carried(t *testing.T, g *gateway) (peer, up *net.TCPConn) {
 	t.Helper()
 	address, conns := upstream(t)
@@ -180,7 +180,7 @@ func TestBackPressureReachesTheSenderThroughRealTCP(t *testing.T) {
 	_ = up.SetReadBuffer(64 << 10)
 	_ = peer.SetWriteBuffer(64 << 10)
 
-	// Write until the sender has been stuck for a while: only full buffers do that.
+	// Write until the sender has been blocked for a while: only full buffers cause that.
 	stuck, chunk, written := 0, make([]byte, 64<<10), 0
 	for stuck < 3 {
 		_ = peer.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))

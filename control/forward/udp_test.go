@@ -38,7 +38,7 @@ func (t *tunnel) SendUDP(from, to netip.AddrPort, payload []byte) error {
 
 func (t *tunnel) RefuseUDP(local, remote netip.AddrPort) { t.out <- passed{local, remote, "", true} }
 
-// next waits for what goes into the tunnel.
+// next waits for the next datagram or refusal into the tunnel.
 func (t *tunnel) next(tb testing.TB) passed {
 	tb.Helper()
 	select {
@@ -57,12 +57,12 @@ func (g *gateway) attach() *tunnel {
 	return t
 }
 
-// datagram is what a peer sends to a port.
+// datagram sends a datagram from a peer to a port.
 func (g *gateway) datagram(from netip.AddrPort, port uint16, payload string) bool {
 	return g.in.Datagram(from, netip.AddrPortFrom(ownAddr, port), []byte(payload))
 }
 
-// udpServer is a socket on loopback.
+// udpServer returns a socket on loopback.
 func udpServer(t testing.TB) *net.UDPConn {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -74,7 +74,7 @@ func udpServer(t testing.TB) *net.UDPConn {
 	return c
 }
 
-// udpServers listen on ports in a row.
+// udpServers listens on consecutive ports.
 func udpServers(t testing.TB, n int) []*net.UDPConn {
 	t.Helper()
 	for range 100 {
@@ -109,7 +109,7 @@ func readFrom(t testing.TB, c *net.UDPConn) (string, netip.AddrPort) {
 	return string(b[:n]), from
 }
 
-// answer sends one back.
+// answer sends a datagram back.
 func answer(t testing.TB, c *net.UDPConn, to netip.AddrPort, payload string) {
 	t.Helper()
 	if _, err := c.WriteToUDPAddrPort([]byte(payload), to); err != nil {
@@ -122,7 +122,7 @@ var (
 	client2 = netip.AddrPortFrom(cloudAddr, 4002)
 )
 
-// dns is a service of UDP that cloud may reach.
+// dns offers a UDP service that cloud may reach.
 func (g *gateway) dns(upstream string, ports api.Ports) {
 	g.t.Helper()
 	g.allow["cloud"] = append(g.allow["cloud"], "dns")
@@ -260,7 +260,7 @@ func TestFlowsEndWithWhatAllowedThem(t *testing.T) {
 	}
 }
 
-// wantFree checks that the socket of a flow is closed: its address can be had.
+// wantFree checks that the socket of a flow is closed: its address can be bound.
 func wantFree(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
@@ -386,7 +386,7 @@ func TestAPeerCannotTakeAllFlows(t *testing.T) {
 	}
 }
 
-// newUDPOutbound is a gateway with listeners for UDP services of cloud.
+// newUDPOutbound returns a gateway with listeners for UDP services of cloud.
 func newUDPOutbound(t *testing.T, find func(context.Context, Target) (netip.AddrPort, error), at ...string) (*Outbound, *gateway, *tunnel) {
 	t.Helper()
 	g := newGateway(t, Limits{}, nil)
@@ -502,7 +502,7 @@ func TestARangeOfListeners(t *testing.T) {
 	}
 }
 
-// A program that has gone is known by the kernel's answer, and the peer is told.
+// A program that has ended is noticed by the kernel's answer, and the peer is notified.
 func TestALocalClientThatHasGoneIsToldOf(t *testing.T) {
 	o, g, tun := newUDPOutbound(t, nil, "127.0.0.1:0/UDP")
 	address := o.Locals()[0].Address
@@ -529,7 +529,7 @@ func TestALocalClientThatHasGoneIsToldOf(t *testing.T) {
 	}
 }
 
-// While it is not known where a flow leads, some datagrams wait, and nobody else waits with them.
+// Until a flow's destination is known, some of its datagrams wait, without delaying others.
 func TestAFlowThatIsBeingOpenedHoldsUpNobody(t *testing.T) {
 	found := make(chan struct{})
 	o, g, tun := newUDPOutbound(t, func(ctx context.Context, to Target) (netip.AddrPort, error) {
@@ -577,14 +577,15 @@ func TestAServiceThatIsNotFoundEndsAFlow(t *testing.T) {
 	}
 }
 
-// A hundred thousand flows are there, in as much memory as they are said to take; one more is refused,
-// and those that are there go on. What is idle gives its place, and its memory, back.
+// A hundred thousand flows exist, in as much memory as documented. One more is refused, and the
+// existing ones continue. Idle ones give back their places and their memory.
 func TestAHundredThousandFlows(t *testing.T) {
 	const total, reserve = 100_000, 1
 	g := newGateway(t, Limits{UDPFlows: total, PeerUDPFlows: total / 2, Reserve: reserve}, nil)
 	tun := &counting{}
 	g.flows.Attach(tun, ownAddr)
-	// A busy machine opens the first so long before the last that they would end, being idle.
+	// On a busy machine the first ones would be idle for so long that they would end before the
+	// last is opened.
 	g.flows.udp.sweeper = time.NewTimer(0)
 	o := NewOutbound(g.flows, OutboundOptions{Find: func(_ context.Context, to Target) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(map[string]netip.Addr{"cloud": cloudAddr, "other": otherAddr, "third": ticketAddr}[to.Peer], 53), nil
@@ -645,7 +646,7 @@ func TestAHundredThousandFlows(t *testing.T) {
 	}
 }
 
-// counting is a tunnel that counts.
+// counting is a tunnel that counts datagrams.
 type counting struct {
 	mu sync.Mutex
 	n  int
@@ -666,7 +667,7 @@ func (c *counting) sent() int {
 	return c.n
 }
 
-// ear is the socket of a listener.
+// ear returns the socket of a listener.
 func (o *Outbound) ear(t testing.TB, peer string) *udpEar {
 	t.Helper()
 	o.mu.Lock()
@@ -680,7 +681,7 @@ func (o *Outbound) ear(t testing.TB, peer string) *udpEar {
 	return nil
 }
 
-// BenchmarkUDPFlow tells what a flow costs here; the kernel's socket of an inbound one comes on top.
+// BenchmarkUDPFlow measures what a flow costs here. An inbound one also costs the kernel's socket.
 func BenchmarkUDPFlow(b *testing.B) {
 	const n = 50_000
 	b.Run("outbound", func(b *testing.B) {
@@ -731,7 +732,7 @@ func BenchmarkUDPFlow(b *testing.B) {
 	})
 }
 
-// heap is what is in use, in bytes.
+// heap returns the heap in use, in bytes.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -740,7 +741,7 @@ func heap() int64 {
 	return int64(m.HeapInuse)
 }
 
-// kernelSlab is what the kernel's own objects take on the machine, in bytes.
+// kernelSlab returns the memory of the kernel's own objects on the machine, in bytes.
 func kernelSlab(b *testing.B) int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

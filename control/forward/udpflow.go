@@ -8,23 +8,22 @@ import (
 )
 
 // A UDP flow is what a NAT calls a mapping (RFC 4787 §4): the datagrams between two ends, for as
-// long as they go on. How long that is, nobody says; so it is known by what was said.
+// long as they continue. Nothing announces its end, so that is inferred from the datagrams.
 const (
-	// idleAsked ends a flow on which nobody has spoken again after an answer: most are one
-	// question and one answer, as those of DNS. REQ-5 of RFC 4787 wants 2 minutes where others
-	// could take the mapping's place; here the next question begins a flow again, at the same
-	// service.
+	// idleAsked ends a flow without further datagrams after an answer: most are one query and one
+	// answer, as in DNS. REQ-5 of RFC 4787 requires 2 minutes because others could take the
+	// mapping's place; here the next query begins a new flow, to the same service.
 	idleAsked = 30 * time.Second
-	// idleTalking ends one on which the side that began has spoken, was answered, and has spoken
-	// again: REQ-5's recommendation.
+	// idleTalking ends a flow on which the side that began has sent again after an answer: REQ-5's
+	// recommendation.
 	idleTalking = 5 * time.Minute
-	// maxWaiting bounds what waits for a flow to be opened, in datagrams and in bytes.
+	// maxWaiting and maxWaitingBytes bound what waits for a flow to be opened.
 	maxWaiting, maxWaitingBytes = 8, 16 << 10
-	// maxOwnerWaiting bounds the same of all flows of a peer in a direction, in bytes.
+	// maxOwnerWaiting bounds the same for all flows of a peer in a direction, in bytes.
 	maxOwnerWaiting = 1 << 20
 )
 
-// phase is how far the conversation of a flow has come.
+// phase is the stage of a flow's conversation.
 type phase uint8
 
 const (
@@ -35,9 +34,9 @@ const (
 	ended
 )
 
-// udpSide is the end of a flow that is not in the tunnel.
+// udpSide is the end of a flow outside the tunnel.
 type udpSide interface {
-	// send never waits.
+	// send never blocks.
 	send(b []byte) error
 	close()
 }
@@ -63,7 +62,7 @@ type udpFlow struct {
 	side       udpSide  // of an outbound one from the beginning
 }
 
-// forward passes on a datagram of the side that began.
+// forward passes on a datagram from the side that began.
 func (f *udpFlow) forward(side udpSide, b []byte) {
 	if f.owner.inbound() {
 		f.outcome(side.send(b))
@@ -76,7 +75,7 @@ func (f *udpFlow) toPeer(b []byte) error {
 	return f.table.tunnel.SendUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote, b)
 }
 
-// datagram takes one from the side that is not in the tunnel.
+// datagram handles a datagram from the side outside the tunnel.
 func (f *udpFlow) datagram(_ netip.AddrPort, b []byte) {
 	f.table.mu.Lock()
 	_, now := f.table.takes(f, false, b)
@@ -86,8 +85,7 @@ func (f *udpFlow) datagram(_ netip.AddrPort, b []byte) {
 	}
 }
 
-// refused ends a flow of which the side that is not in the tunnel wants no more, and tells the
-// peer.
+// refused ends a flow that the side outside the tunnel rejects, and notifies the peer.
 func (f *udpFlow) refused(netip.AddrPort) {
 	f.table.mu.Lock()
 	unanswered := f.phase < answered
@@ -103,7 +101,7 @@ func (f *udpFlow) refused(netip.AddrPort) {
 	}
 }
 
-// outcome counts what was not sent, and ends a flow that nobody wants.
+// outcome counts a datagram that was not sent, and ends a flow that nobody accepts.
 func (f *udpFlow) outcome(err error) {
 	switch {
 	case err == nil:
@@ -116,16 +114,16 @@ func (f *udpFlow) outcome(err error) {
 	}
 }
 
-// Dropped says why a datagram was not carried. The values are metric labels.
+// Dropped says why a datagram was dropped. The values are metric labels.
 type Dropped string
 
-// Reasons for not carrying a datagram.
+// Reasons for dropping a datagram.
 const (
 	TooLarge Dropped = "too_large" // for the protocol of the side where it was to go
 	NoRoom   Dropped = "no_room"   // where it was to go nobody takes them so fast
 )
 
-// end takes a flow out of the table and closes it. Only the first call does anything.
+// end removes a flow from the table and closes it. Only the first call does anything.
 func (f *udpFlow) end() bool {
 	t := f.table
 	t.mu.Lock()
@@ -143,7 +141,7 @@ func (f *udpFlow) end() bool {
 	return first
 }
 
-// takeWaiting gives what waits for the flow to be opened, once.
+// takeWaiting returns the datagrams that wait for the flow to be opened, once.
 func (f *udpFlow) takeWaiting() [][]byte {
 	waiting := f.waiting
 	for _, b := range waiting {
@@ -153,7 +151,7 @@ func (f *udpFlow) takeWaiting() [][]byte {
 	return waiting
 }
 
-// closed does of the end what needs no lock.
+// closed does the part of the end that needs no lock.
 func (f *udpFlow) closed(side udpSide, was phase) {
 	if side != nil {
 		side.close()
@@ -167,7 +165,7 @@ func (f *udpFlow) about() about {
 	return about{f.owner.direction, f.owner.peer, f.service, f.remote(), f.upstream}
 }
 
-// remote is who began: the peer's address, or the local client's.
+// remote returns who began the flow: the peer's address, or the local client's.
 func (f *udpFlow) remote() string {
 	if f.in == nil {
 		return f.side.(*udpClient).from.String()

@@ -14,8 +14,9 @@ import (
 	"github.com/postern-dev/postern/control/audit"
 )
 
-// Datagram takes a datagram that a peer sent to the gateway's local address, which is only lent.
-// False refuses it: then the peer is to be told that nobody takes it. It never waits.
+// Datagram handles a datagram that a peer sent to the gateway's local address, and does not keep
+// the payload. It returns false if nobody accepts the datagram; then the peer must be notified. It
+// never blocks.
 func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	t, k := in.flows.udp, udpKey{remote, local.Port()}
 	if t.fromPeer(k, payload) {
@@ -46,8 +47,8 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	return t.fromPeer(k, payload)
 }
 
-// leads is where a flow of datagrams leads, and until when that is so: they tell nobody whether they
-// arrive, so one backend is as good as another.
+// leads returns the destination of a flow of datagrams, and until when it is valid. Datagrams do
+// not show whether they arrive, so one backend is as good as another.
 func (s Service) leads(p Peer, port uint16) (string, context.Context, Reason) {
 	if s.Backends == nil {
 		return s.upstream(port), context.Background(), ""
@@ -88,7 +89,7 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 		slog.String(audit.KeyAddress, f.key.remote.String()), slog.String("protocol", string(api.UDP)))
 }
 
-// upstreamRefused says that an upstream has never answered.
+// upstreamRefused reports that an upstream has never answered.
 func (in *Inbound) upstreamRefused(f *udpFlow) {
 	in.flows.refuse(in.udp, DirectionInbound, f.owner.peer, f.service, UpstreamDown)
 	in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), Peer{Name: f.owner.peer},
@@ -104,7 +105,7 @@ func (in *Inbound) disconnected(f *udpFlow) {
 		slog.Float64("seconds", time.Since(f.startedAt).Seconds()))
 }
 
-// resolve finds an address of host:port.
+// resolve returns an address of host:port.
 func (l *lookups) resolve(ctx context.Context, hostPort string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(hostPort); err == nil {
 		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil

@@ -9,7 +9,7 @@ import (
 // maxListed is how many flows of a peer are listed, in each direction.
 const maxListed = 256
 
-// list gives the flows of a peer that were used last, in each direction.
+// list returns the most recently used flows of a peer, in each direction.
 func (t *udpFlows) list(peer string) []api.Flow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -34,7 +34,7 @@ func (t *udpFlows) list(peer string) []api.Flow {
 	return out
 }
 
-// UDPFlows is how many flows of datagrams a peer has.
+// UDPFlows returns how many flows of datagrams a peer has.
 func (t *Flows) UDPFlows(peer string) int {
 	t.udp.mu.Lock()
 	defer t.udp.mu.Unlock()
@@ -47,7 +47,7 @@ func (t *Flows) UDPFlows(peer string) int {
 	return n
 }
 
-// carried is what the flows of each peer have carried.
+// carried returns how much the flows of each peer have carried.
 func (t *udpFlows) carried() map[string]Carried {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,7 +61,7 @@ func (t *udpFlows) carried() map[string]Carried {
 	return out
 }
 
-// UDPCount is how many flows of datagrams there are, by direction.
+// UDPCount returns the number of flows of datagrams, by direction.
 func (t *Flows) UDPCount() map[string]int {
 	n := map[string]int{DirectionInbound: 0, DirectionOutbound: 0}
 	t.udp.mu.Lock()
@@ -72,7 +72,7 @@ func (t *Flows) UDPCount() map[string]int {
 	return n
 }
 
-// Dropped counts the datagrams that were not carried, since the start.
+// Dropped returns the number of datagrams that were dropped since the start, by reason.
 func (t *Flows) Dropped() map[Dropped]uint64 {
 	out := make(map[Dropped]uint64, len(t.udp.dropped))
 	for why, n := range t.udp.dropped {

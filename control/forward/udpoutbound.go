@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// udpEar is a socket here whose datagrams go to one port of a peer's service.
+// udpEar is a local socket whose datagrams go to one port of a peer's service.
 type udpEar struct {
 	out  *Outbound
 	want Local
@@ -18,7 +18,7 @@ type udpEar struct {
 	clients map[netip.AddrPort]*udpClient // nil once it is closed
 }
 
-// udpClient is who sends to an ear.
+// udpClient is a client that sends to an ear.
 type udpClient struct {
 	ear  *udpEar
 	from netip.AddrPort
@@ -37,7 +37,7 @@ func (o *Outbound) listenUDP(w Local, nth int, at netip.AddrPort) (*udpEar, neti
 	return e, e.sock.local(), nil
 }
 
-// Close ends the ear's flows with it.
+// Close closes the ear and ends its flows.
 func (e *udpEar) Close() error {
 	e.sock.close()
 	e.mu.Lock()
@@ -64,7 +64,7 @@ func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
 	c.flow.datagram(from, b)
 }
 
-// client is whose address it is; whoever is new begins a flow.
+// client returns the client with an address; a new client begins a flow.
 func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +93,7 @@ func (e *udpEar) refused(to netip.AddrPort) {
 	}
 }
 
-// open finds where the flow leads.
+// open finds the flow's destination.
 func (c *udpClient) open() {
 	o, w, t := c.ear.out, c.ear.want, c.ear.out.flows.udp
 	if err := o.admits(w, c.from.String()); err != nil {
@@ -124,7 +124,7 @@ func (c *udpClient) open() {
 // send implements udpSide.
 func (c *udpClient) send(b []byte) error { return c.ear.sock.sendTo(b, c.from) }
 
-// close implements udpSide: whoever sends again begins a flow.
+// close implements udpSide: a client that sends again begins a new flow.
 func (c *udpClient) close() {
 	c.ear.mu.Lock()
 	defer c.ear.mu.Unlock()

@@ -1,6 +1,6 @@
 package forward
 
-// udpOwner is whose flows are counted together. It is the table's.
+// udpOwner is a peer in one direction, whose flows are counted together. The table owns it.
 type udpOwner struct {
 	share
 	usage
@@ -9,7 +9,7 @@ type udpOwner struct {
 	lists   [talking + 1]flowList // by phase
 }
 
-// inbound reports whether the peer began.
+// inbound reports whether the peer began the flows.
 func (o *udpOwner) inbound() bool { return o.direction == DirectionInbound }
 
 func (o *udpOwner) all() []*udpFlow {
@@ -22,7 +22,7 @@ func (o *udpOwner) all() []*udpFlow {
 	return out
 }
 
-// flowList has the flow that was used longest ago first.
+// flowList is sorted by last use, the least recently used flow first.
 type flowList struct{ first, last *udpFlow }
 
 func (l *flowList) push(f *udpFlow) {

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// sweepEvery is how often flows are looked for that have ended.
+	// sweepEvery is how often to look for flows that have ended.
 	sweepEvery = time.Second
-	// firstPort is the lowest that is taken (RFC 6056 §3.2).
+	// firstPort is the lowest port to use (RFC 6056 §3.2).
 	firstPort = 1024
 )
 
 var errNoPort = errors.New("no port is free for another flow to it")
 
-// Tunnel carries datagrams inside the tunnel, as *netstack.Stack does. Nothing of it waits.
+// Tunnel carries datagrams inside the tunnel, like *netstack.Stack. Its methods never block.
 type Tunnel interface {
 	SendUDP(from, to netip.AddrPort, payload []byte) error
-	// RefuseUDP tells remote that nobody takes what it sent to local.
+	// RefuseUDP notifies remote that nobody accepts what it sent to local.
 	RefuseUDP(local, remote netip.AddrPort)
 }
 
-// udpKey tells a flow from others inside the tunnel. The gateway's own address is one.
+// udpKey identifies a flow inside the tunnel. The gateway has only one address there.
 type udpKey struct {
 	remote netip.AddrPort
 	port   uint16 // ours
 }
 
-// udpFlows is the table of them. No lock is held over I/O, and nothing of it waits: what there is
-// no room for is dropped, and counted.
+// udpFlows is the table of flows of datagrams. No lock is held over I/O, and no datagram is waited
+// for or blocks: those without room are dropped and counted.
 type udpFlows struct {
 	bounds  bounds
 	sockets sockets
@@ -62,11 +62,11 @@ func newUDPFlows(b bounds) *udpFlows {
 	return t
 }
 
-// duplicate: there is a flow of that key.
+// duplicate: there is a flow with that key.
 const duplicate Reason = "duplicate"
 
-// begin admits a flow, and has it opened on a goroutine of its own. One that comes through the
-// tunnel has a key.
+// begin admits a flow, and opens it on its own goroutine. A flow that comes through the tunnel has
+// a key.
 func (t *udpFlows) begin(f *udpFlow, direction, peer string, open func()) Reason {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *udpFlows) begin(f *udpFlow, direction, peer string, open func()) Reason
 	return ""
 }
 
-// place gives an outbound flow a port of ours, towards where it leads.
+// place assigns an outbound flow one of our ports towards its destination.
 func (t *udpFlows) place(f *udpFlow, to netip.AddrPort) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,8 +120,8 @@ func (t *udpFlows) place(f *udpFlow, to netip.AddrPort) error {
 	return errNoPort
 }
 
-// opened lets go of what waited; what comes at the same moment may overtake it, as datagrams may. It
-// reports whether the flow is still wanted: if not, the side is closed.
+// opened sends the datagrams that waited. Those that arrive at the same moment may overtake them,
+// as datagrams may. It reports whether the flow is still wanted; if not, it closes the side.
 func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
 	t.mu.Lock()
 	if f.phase == ended {
@@ -145,8 +145,8 @@ func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
 	return true
 }
 
-// takes notes that a datagram came from the peer, or from the other side, and whether it is to be
-// passed on now.
+// takes records that a datagram came from the peer, or from the other side, and returns whether to
+// pass it on now.
 func (t *udpFlows) takes(f *udpFlow, fromPeer bool, b []byte) (udpSide, bool) {
 	began := f.owner.inbound() == fromPeer
 	next := f.phase
@@ -184,7 +184,7 @@ func (t *udpFlows) takes(f *udpFlow, fromPeer bool, b []byte) (udpSide, bool) {
 	return f.side, next != opening || !began
 }
 
-// fromPeer takes a datagram that came through the tunnel, if it is of a flow.
+// fromPeer handles a datagram that came through the tunnel, if it belongs to a flow.
 func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
 	t.mu.Lock()
 	f := t.flows[k]
@@ -200,8 +200,8 @@ func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
 	return true
 }
 
-// PeerRefused ends the flow of which a peer says that nobody there takes what was sent from the
-// gateway's local address: what the other side then sends is refused by its own system.
+// PeerRefused ends the flow after a peer reported that nobody accepts what was sent from the
+// gateway's local address. What the other side sends afterwards is rejected by its own system.
 func (t *Flows) PeerRefused(remote, local netip.AddrPort) {
 	t.udp.mu.Lock()
 	f := t.udp.flows[udpKey{remote, local.Port()}]
@@ -230,7 +230,8 @@ func (t *udpFlows) endLocked(f *udpFlow) {
 	f.phase = ended
 }
 
-// without deletes from a map, which keeps the memory of the most that it has held: an empty one is replaced.
+// without deletes from a map. A map keeps the memory of its largest size, so an empty one is
+// replaced.
 func without[K comparable, V any](m map[K]V, k K) map[K]V {
 	if delete(m, k); len(m) == 0 {
 		return make(map[K]V)
@@ -238,7 +239,7 @@ func without[K comparable, V any](m map[K]V, k K) map[K]V {
 	return m
 }
 
-// sweep runs as long as there are flows.
+// sweep runs while there are flows.
 func (t *udpFlows) sweep() {
 	t.endIdle(time.Now())
 	t.mu.Lock()
@@ -250,7 +251,7 @@ func (t *udpFlows) sweep() {
 	}
 }
 
-// endIdle ends what has been idle for too long.
+// endIdle ends the flows that have been idle for too long.
 func (t *udpFlows) endIdle(now time.Time) {
 	t.endAll(func(o *udpOwner) (out []*udpFlow) {
 		for p := range o.lists {
@@ -266,7 +267,7 @@ func (t *udpFlows) endIdle(now time.Time) {
 	})
 }
 
-// endAll ends the flows that pick gives of each owner, under the lock.
+// endAll ends the flows that pick returns for each owner. It calls pick under the lock.
 func (t *udpFlows) endAll(pick func(*udpOwner) []*udpFlow) {
 	type end struct {
 		f    *udpFlow
@@ -287,7 +288,7 @@ func (t *udpFlows) endAll(pick func(*udpOwner) []*udpFlow) {
 	}
 }
 
-// endMatching ends flows and gives their number. match is called without the lock.
+// endMatching ends flows and returns their number. It calls match without the lock.
 func (t *udpFlows) endMatching(match func(about) bool) int {
 	var all []*udpFlow
 	t.mu.Lock()
@@ -311,7 +312,7 @@ func (t *udpFlows) stop() {
 	t.mu.Unlock()
 }
 
-// close ends all, and waits for those that were being opened.
+// close ends all flows, and waits for those that were being opened.
 func (t *udpFlows) close() {
 	t.stop()
 	t.cancel()

@@ -16,12 +16,12 @@ const (
 	// upstreamTimeout bounds dialling an upstream, name resolution included. The peer's
 	// kernel repeats its SYN after 1, 3 and 7 s, so it learns the outcome early.
 	upstreamTimeout = 5 * time.Second
-	// handshakeTimeout bounds completing the peer's handshake once the upstream is there.
+	// handshakeTimeout bounds completing the peer's handshake once the upstream is connected.
 	handshakeTimeout = 5 * time.Second
 )
 
-// keepAlive finds peers of TCP connections that vanished: after 30 s of silence, then
-// every 15 s, four times; so at most 90 s.
+// keepAlive detects vanished hosts of TCP connections: it probes after 30 s of silence, then every
+// 15 s, four times, so within at most 90 s.
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4}
 }
@@ -41,7 +41,7 @@ func DialUpstream(ctx context.Context, address string) (Conn, error) {
 	return tcp, nil
 }
 
-// upstreamCode names the way in which an upstream could not be dialled.
+// upstreamCode returns the code for an upstream that could not be dialled.
 func upstreamCode(err error) catalogue.Code {
 	var dns *net.DNSError
 	var ne net.Error

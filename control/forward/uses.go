@@ -9,29 +9,31 @@ import (
 	"sync/atomic"
 )
 
-// Use is a service of a cluster as one peer uses it here, or as it is used from here at one.
+// Use is the use of a service of a cluster: of this cluster's by one peer, or of one peer's from
+// here.
 type Use struct {
 	Direction, Peer string
-	// Service is NAMESPACE/NAME. Empty are all of the peer's that are not counted by themselves.
+	// Service is NAMESPACE/NAME. Empty means all of the peer's services that are not counted
+	// separately.
 	Service string
 }
 
-// Used is what became of a use since it is counted. Flows of datagrams count as connections.
+// Used contains the counters of a use since it is counted. Flows of datagrams count as connections.
 type Used struct {
 	Use
-	// Open are the connections that are there, Connections those that were carried.
+	// Open is the number of open connections, Connections that of all carried ones.
 	Open        int
 	Connections uint64
 	// RxBytes came from the peer, TxBytes went to it.
 	RxBytes, TxBytes uint64
-	// Failures are the connections that were not carried. All reasons of the direction are there.
+	// Failures counts the connections that failed. It contains all reasons of the direction.
 	Failures map[Reason]uint64
 }
 
-// FlowLimit stands for all limits where failures of a use are counted.
+// FlowLimit represents all limits in the failures of a use.
 const FlowLimit Reason = "flow_limit"
 
-// failures are the reasons for which a use fails.
+// failures returns the reasons for which a use can fail.
 func failures(direction string) []Reason {
 	if direction == DirectionInbound {
 		return []Reason{NotGranted, UpstreamDown, NoneReady, HandshakeFailed, FlowLimit}
@@ -39,7 +41,8 @@ func failures(direction string) []Reason {
 	return []Reason{NotAdmitted, PeerDown, FlowLimit}
 }
 
-// maxUses bounds what is counted by itself, and maxPeerUses that of one peer in one direction.
+// maxUses bounds how many uses are counted separately, and maxPeerUses those of one peer in one
+// direction.
 const maxUses, maxPeerUses = 1000, 250
 
 // tally counts a use. A nil one counts nothing.
@@ -94,15 +97,15 @@ func (t *tally) fail(r Reason) {
 type uses struct {
 	mu sync.RWMutex
 	of map[Use]*tally
-	// left are those of uses that are not counted any more while connections of theirs are open: one
-	// that returns has them.
+	// left are the tallies of uses that are no longer counted but have open connections: a use that
+	// is counted again gets its tally back.
 	left map[Use]*tally
 }
 
-// known is the tally of a use that is counted, or was.
+// known returns the tally of a use that is or was counted.
 func (u *uses) known(k Use) *tally { return cmp.Or(u.of[k], u.left[k]) }
 
-// tally is that of a forwarded service; nil when it is not one of a cluster that is used.
+// tally returns the tally of a forwarded service; nil if it is not a counted service of a cluster.
 func (u *uses) tally(direction, peer, service string) *tally {
 	name, _, _ := strings.Cut(service, ":")
 	if classOf(name) != workload {
@@ -116,14 +119,14 @@ func (u *uses) tally(direction, peer, service string) *tally {
 	return u.of[Use{Direction: direction, Peer: peer}]
 }
 
-// refuse counts what is not carried, in all and of its use.
+// refuse counts a failure, in total and for its use.
 func (t *Flows) refuse(c *counters, direction, peer, service string, r Reason) {
 	c.refuse(r)
 	t.uses.tally(direction, peer, service).fail(r)
 }
 
-// SetUses has these counted from now on, and no others. Where there are too many, those that were
-// counted by themselves still are, then the first by name; the others of a peer are counted together.
+// SetUses makes exactly these uses be counted from now on. If there are too many, those that were
+// counted separately still are, then the first by name. The others of a peer are counted together.
 func (t *Flows) SetUses(list []Use) {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b Use) int {
@@ -166,8 +169,8 @@ func (t *Flows) SetUses(list []Use) {
 	u.of, u.left = next, left
 }
 
-// Used is what became of each use; of those from here only if there were any connections: what a peer
-// exports under ever new names is its affair.
+// Used returns the counters of each use. Those of uses from here are only included if there were
+// connections, because a peer may export services under ever new names.
 func (t *Flows) Used() []Used {
 	t.uses.mu.RLock()
 	of := maps.Clone(t.uses.of)

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// used is what became of a use; it fails when that is not counted.
+// used returns the counters of a use, and fails the test if it is not counted.
 func used(t *testing.T, f *Flows, k Use) Used {
 	t.Helper()
 	for _, u := range f.Used() {
@@ -61,13 +61,13 @@ func TestUsesAreCounted(t *testing.T) {
 	if u.Connections != 2 || u.RxBytes != 10 || u.TxBytes != 4 || u.Open != 1 || u.Failures[FlowLimit] != 1 || u.Failures[NoneReady] != 1 || u.Failures[NotGranted] != 0 {
 		t.Errorf("counted %+v", u)
 	}
-	// What is not used any more is not counted, and open connections go on.
+	// A use that is no longer set is not counted, and open connections continue.
 	g.flows.SetUses(nil)
 	if n := len(g.flows.Used()); n != 0 {
 		t.Errorf("%d uses are counted", n)
 	}
 	send(t, c, "again")
-	// What is used again is counted with the connections that went on meanwhile.
+	// A use that is set again is counted with the connections that continued in the meantime.
 	g.flows.SetUses(nil)
 	g.flows.SetUses([]Use{webOfCloud})
 	if u := used(t, g.flows, webOfCloud); u.Open != 1 || u.Connections != 2 {
@@ -139,8 +139,8 @@ func TestUsesOfImportsAreCounted(t *testing.T) {
 	}
 }
 
-// What a peer exports and nobody here uses has no series of its own: a peer may call it otherwise all
-// the time.
+// A service that a peer exports and nobody here uses has no series of its own: the peer may rename
+// it all the time.
 func TestAUseFromHereIsToldOnceThereWasOne(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
 	k := Use{Direction: DirectionOutbound, Peer: "cloud", Service: "shop/web"}
@@ -154,7 +154,8 @@ func TestAUseFromHereIsToldOnceThereWasOne(t *testing.T) {
 	}
 }
 
-// However many services there are, so many are counted by themselves, and no peer takes all.
+// However many services there are, the number of separate counters is limited, and no peer takes
+// all.
 func TestUsesAreBounded(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
 	list := func(peer string, from, n int) (out []Use) {
@@ -173,7 +174,7 @@ func TestUsesAreBounded(t *testing.T) {
 	if u := used(t, g.flows, rest); u.Failures[UpstreamDown] != 1 {
 		t.Errorf("of the others is counted %+v", u)
 	}
-	// Names that sort before do not displace what is counted.
+	// Names that sort earlier do not displace existing counters.
 	g.flows.SetUses(append(many, list("cloud", 0, 500)...))
 	used(t, g.flows, many[0])
 	var all []Use

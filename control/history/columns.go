@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Columns cuts the time from one moment to another into n pieces, and returns how it was in each: as one
-// point for all that there are of it. One of which nothing is known has no state.
+// Columns divides the time between two moments into n pieces, and returns one point for each, which
+// combines all points in it. A piece about which nothing is known has no state.
 func Columns(points []api.HistoryPoint, from, to time.Time, n int) []api.HistoryPoint {
 	out := make([]api.HistoryPoint, n)
 	width := to.Sub(from) / time.Duration(max(1, n))
@@ -23,14 +23,14 @@ func Columns(points []api.HistoryPoint, from, to time.Time, n int) []api.History
 	return out
 }
 
-// At is how it was at a moment; nothing is known where there is no point.
+// At returns the point at a moment; it has no state if there is none.
 func At(points []api.HistoryPoint, at time.Time) api.HistoryPoint {
 	return Columns(points, at, at.Add(1), 1)[0]
 }
 
 func ends(p *api.HistoryPoint) time.Time { return p.At.Add(time.Duration(p.Seconds) * time.Second) }
 
-// join makes one point of what the points say of a time.
+// join combines what the points say about a period into one point.
 func join(points []api.HistoryPoint, begin, end time.Time) api.HistoryPoint {
 	out := api.HistoryPoint{At: begin, Seconds: int64(end.Sub(begin) / time.Second)}
 	what, rx, tx, all := uint32(0), 0.0, 0.0, 0.0
@@ -61,14 +61,15 @@ func join(points []api.HistoryPoint, begin, end time.Time) api.HistoryPoint {
 	return out
 }
 
-// wordsOf are the words of a point, in the order of fields.
+// wordsOf returns the words of a point, in the order of fields.
 func wordsOf(p *api.HistoryPoint) [len(fields)]string {
 	out, in := &p.Outbound, &p.Inbound
 	return [...]string{string(p.State), p.Path,
 		string(out.Auth), string(out.APIServer), string(out.Gateway), string(in.Auth), string(in.APIServer), string(in.Gateway), string(out.Beside)}
 }
 
-// say puts words into a point. What was not found yet is unknown, and beside the endpoints nothing.
+// say sets the words of a point. A verdict that was not found yet is unknown, and empty if it is
+// the one beside the endpoints.
 func say(p *api.HistoryPoint, w [len(fields)]string) {
 	p.State, p.Path = api.PeerState(w[0]), w[1]
 	for i, into := range []*api.Outcome{&p.Outbound.Auth, &p.Outbound.APIServer, &p.Outbound.Gateway, &p.Inbound.Auth, &p.Inbound.APIServer, &p.Inbound.Gateway} {

@@ -1,22 +1,23 @@
-// Package history keeps what became of peers recently, in little memory: how each was, by the second
-// and then by the minute, and what happened to it. It has no clock, no goroutine and no file, so
-// that it starts over with its gateway.
+// Package history keeps the recent history of peers in little memory: the state of each, by the
+// second and then by the minute, and its events. It has no clock, no goroutine and no file, so it
+// starts over with its gateway.
 //
 // # What is kept
 //
-// Of each peer a day, the last 10 minutes of it by the second and the rest by the minute, and its
-// latest events. A point is 16 bytes, and lasts until something differs from it by more than an
-// eighth: a peer that is well, and whose figures stay within that, takes one of them a day. Points
-// are folded only when there is no room for another one, and one that stands for several has the
-// worst of what they say.
+// For each peer it keeps a day, the last 10 minutes of it by the second and the rest by the minute,
+// and the latest events. A point is 16 bytes, and lasts until something differs from it by more
+// than an eighth: a healthy peer whose figures stay within that takes one point a day. Points are
+// only folded when there is no room for another one. One that represents several has the worst of
+// their values.
 //
 // # The bound
 //
-// A peer takes at most [MaxPeer], and all together [MaxAll], of which each has the same share. Up to
-// 128 peers everything above is kept whatever happens. With more of them what is older than 10
+// A peer takes at most [MaxPeer], and all together [MaxAll], of which each has the same share. Up
+// to 128 peers all of the above is kept whatever happens. With more peers, what is older than 10
 // minutes becomes coarser first (2, 5, 15 minutes), then the last ten minutes (2, 5, 10, 30
-// seconds), at last both (an hour, a minute), and then the oldest is dropped. Events have a third of the room. The oldest goes
-// first, and a verdict that stands goes last. From 16,000 peers on there is room for nothing.
+// seconds), finally both (an hour, a minute), and then the oldest is dropped. Events have a third
+// of the room. The oldest are dropped first, and current verdicts last. From 16,000 peers on there
+// is room for nothing.
 package history
 
 import (
@@ -31,15 +32,15 @@ import (
 )
 
 const (
-	// MaxPeer is what one peer may take, and MaxAll what all of them may, in bytes.
+	// MaxPeer is how much one peer may take, and MaxAll how much all together, in bytes.
 	MaxPeer = 64 << 10
 	MaxAll  = 8 << 20
-	// maxText bounds the words of an event, in bytes.
+	// maxText bounds the text of an event, in bytes.
 	maxText = 240
 )
 
-// History is safe for concurrent use. Times that are given to it go on; where a clock is put back,
-// what it says again replaces what was there.
+// History is safe for concurrent use. The times that it gets should increase. If a clock is set
+// back, the new data for a time replaces the old.
 type History struct {
 	since time.Time
 
@@ -47,12 +48,12 @@ type History struct {
 	peers map[string]*series
 }
 
-// New begins one; since is when the gateway started.
+// New returns an empty history; since is when the gateway started.
 func New(since time.Time) *History {
 	return &History{since: since.Truncate(time.Second), peers: map[string]*series{}}
 }
 
-// SetPeers makes these the peers that something is kept of. What was kept of others is dropped.
+// SetPeers sets the peers whose history is kept. The history of others is dropped.
 func (h *History) SetPeers(names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +72,7 @@ func (h *History) SetPeers(names []string) {
 	}
 }
 
-// Forget drops what was kept of a peer.
+// Forget drops the history of a peer.
 func (h *History) Forget(peer string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,30 +81,30 @@ func (h *History) Forget(peer string) {
 	}
 }
 
-// overhead is what a peer takes besides points and events: its series, its name, and its place among
-// the others. What the allocator rounds up is a sixteenth at most of the rest.
+// overhead is what a peer takes besides points and events: its series, its name, and its map entry.
+// What the allocator adds by rounding up is at most a sixteenth of the rest.
 const (
 	overhead = 512
 	rounding = 16
 )
 
-// room is what the points and events of each peer may take.
+// room returns how much the points and events of each peer may take.
 func (h *History) room() int {
 	share := min(MaxPeer, MaxAll/max(1, len(h.peers)))
 	return max(0, share-share/rounding-overhead)
 }
 
-// limit is how many points there may be of a peer.
+// limit returns the maximum number of points of a peer.
 func (h *History) limit(s *series) int {
 	return max(0, h.room()-s.eventSize()) / int(unsafe.Sizeof(point{}))
 }
 
-// at is a moment in seconds since the beginning.
+// at converts a time to seconds since the beginning.
 func (h *History) at(t time.Time) uint32 {
 	return uint32(min(max(0, t.Unix()-h.since.Unix()), math.MaxUint32))
 }
 
-// Observe takes how a peer is now.
+// Observe records the current state of a peer.
 func (h *History) Observe(now time.Time, peer string, is Sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,9 +123,9 @@ func (h *History) Observe(now time.Time, peer string, is Sample) {
 	s.add(p, h.limit(s))
 }
 
-// Judge takes the verdicts on a peer that there are now: a word each on its endpoints and ours,
-// one on what is found beside them, and those findings that nothing else explains, by their Code,
-// Check, Direction, Verdict, Event and Reason. One that is no longer among them has gone.
+// Judge records the current verdicts on a peer: a word each on its endpoints and ours, one on what
+// is found beside them, and the findings that are not explained by others, by their Code, Check,
+// Direction, Verdict, Event and Reason. A finding that is no longer among them has ended.
 func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcomes, roots []api.HistoryEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +155,7 @@ func (h *History) Judge(now time.Time, peer string, outbound, inbound api.Outcom
 	}
 }
 
-// Note takes something that happened to a peer.
+// Note records an event of a peer.
 func (h *History) Note(peer string, e api.HistoryEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +165,7 @@ func (h *History) Note(peer string, e api.HistoryEvent) {
 	}
 }
 
-// note keeps an event, in its place.
+// note inserts an event in order.
 func (s *series) note(e api.HistoryEvent, room int) {
 	e.Event, e.Reason = shortened(e.Event), shortened(e.Reason)
 	i := len(s.events)
@@ -178,7 +179,7 @@ func (s *series) note(e api.HistoryEvent, room int) {
 	s.trim(room)
 }
 
-// trim drops events until they take their share.
+// trim drops events until they fit into their share.
 func (s *series) trim(room int) {
 	for len(s.events) > 0 && s.eventSize() > room/3 {
 		i := max(0, slices.IndexFunc(s.events, func(e api.HistoryEvent) bool { return e.Kind != api.EventVerdict || e.Until != nil }))
@@ -186,7 +187,7 @@ func (s *series) trim(room int) {
 	}
 }
 
-// eventSize is what the events take.
+// eventSize returns the memory of the events.
 func (s *series) eventSize() int {
 	size := cap(s.events) * int(unsafe.Sizeof(api.HistoryEvent{}))
 	for i := range s.events {
@@ -199,7 +200,8 @@ func (s *series) eventSize() int {
 	return size
 }
 
-// shortened is a text that is not too long. It is a copy, so that it keeps no longer one alive.
+// shortened returns a text cut to maxText. It is a copy, so that it does not keep a longer one
+// alive.
 func shortened(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -211,11 +213,11 @@ func shortened(s string) string {
 	return s[:n] + "…"
 }
 
-// Since is when the history began.
+// Since returns when the history began.
 func (h *History) Since() time.Time { return h.since.UTC() }
 
-// Read returns what became of a peer from a moment until now, by a step; 0 gives points as they are kept. It
-// is false for a peer that nothing is kept of.
+// Read returns the history of a peer from a time until now, in steps; 0 returns the points as they
+// are kept. It returns false for a peer without history.
 func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.PeerHistory, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +230,7 @@ func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.
 	first := end - min(end, keep)
 	points := after(slices.Clone(s.points), max(h.at(from), first))
 	if width := uint32(by / time.Second); width > 1 {
-		// Steps are those of the clock, so that they stay where they are.
+		// Steps are aligned to the clock, so that they do not move.
 		offset := uint32(h.since.Unix() % int64(width))
 		for i := range points {
 			points[i].at += offset
@@ -258,7 +260,7 @@ func (h *History) Read(peer string, from, now time.Time, by time.Duration) (api.
 	return out, true
 }
 
-// shown is a point in words.
+// shown converts a point to the API's form.
 func (h *History) shown(p point, until uint32) api.HistoryPoint {
 	out := api.HistoryPoint{
 		At: h.since.Add(time.Duration(p.at) * time.Second).UTC(), Seconds: int64(until - p.at),
@@ -272,7 +274,7 @@ func (h *History) shown(p point, until uint32) api.HistoryPoint {
 	return out
 }
 
-// Size is how many bytes the history takes.
+// Size returns how many bytes the history takes.
 func (h *History) Size() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// well is a peer that is well.
+// well returns the sample of a healthy peer.
 func well() history.Sample {
 	return history.Sample{State: api.StateConnected, Path: api.PathDirect, RTT: 12 * time.Millisecond, Loss: math.NaN(), Rx: 300}
 }
 
-// restless is one of which every sample is another.
+// restless returns random samples, each different from the last.
 func restless(r *rand.Rand) history.Sample {
 	s := well()
 	s.RTT, s.Rx, s.Tx = time.Duration(1+r.IntN(1000))*time.Millisecond, float64(r.IntN(1e9)), float64(r.IntN(1e9))
@@ -37,7 +37,7 @@ func of(peers ...string) *history.History {
 	return h
 }
 
-// read gives all that is kept, and fails where points leave a gap or overlap.
+// read returns everything that is kept, and fails if points leave a gap or overlap.
 func read(t *testing.T, h *history.History, peer string, from, to time.Time, step time.Duration) api.PeerHistory {
 	t.Helper()
 	p, ok := h.Read(peer, from, to, step)
@@ -52,7 +52,7 @@ func read(t *testing.T, h *history.History, peer string, from, to time.Time, ste
 	return p
 }
 
-// at is the point of a moment.
+// at returns the point at a moment.
 func at(p api.PeerHistory, t time.Time) api.HistoryPoint {
 	i := slices.IndexFunc(p.Points, func(x api.HistoryPoint) bool {
 		return !x.At.After(t) && x.At.Add(time.Duration(x.Seconds)*time.Second).After(t)
@@ -63,7 +63,8 @@ func at(p api.PeerHistory, t time.Time) api.HistoryPoint {
 	return p.Points[i]
 }
 
-// So it is with as many peers as the whole room is for, and as many events as there is room for.
+// This also holds with the number of peers that the whole room is meant for, and as many events as
+// there is room for.
 func TestADayByTheMinuteAndTenMinutesByTheSecond(t *testing.T) {
 	names := []string{"edge"}
 	for len(names) < history.MaxAll/history.MaxPeer {
@@ -110,8 +111,8 @@ func TestADayByTheMinuteAndTenMinutesByTheSecond(t *testing.T) {
 	}
 }
 
-// A day of a thousand peers that never rest, each of which is found at fault again and again with as many
-// words as there may be: by the minute, and the end of it by the second.
+// A day of a thousand peers that change all the time, each of which has repeated faults with texts
+// of maximum length: by the minute, and its end by the second.
 func TestAThousandPeersStayWithinTheBound(t *testing.T) {
 	const peers, steps, bySecond = 1000, 24*60 + 1200, 1200
 	var names []string
@@ -150,7 +151,7 @@ func TestAThousandPeersStayWithinTheBound(t *testing.T) {
 	if n := len(p.Events); n < 3 || p.Events[n-1].Until != nil {
 		t.Errorf("%d events are kept, the last of them %+v", n, p.Events[n-1])
 	}
-	// With few peers there is room again, and none is taken by those that are gone.
+	// With few peers there is room again, and removed ones take none.
 	h.SetPeers(names[:2])
 	if size := h.Size(); size > 2*history.MaxAll/peers {
 		t.Errorf("two peers that are left take %d bytes", size)
@@ -165,7 +166,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// More peers at once make those that are there coarser at once.
+// Additional peers immediately make the history of the existing ones coarser.
 func TestEachPeerHasTheSameShare(t *testing.T) {
 	h, r := of("a", "b"), rand.New(rand.NewPCG(5, 6))
 	for i := range 7200 {
@@ -190,7 +191,7 @@ func TestEachPeerHasTheSameShare(t *testing.T) {
 		if size := h.Size(); share > 512 && size > history.MaxAll {
 			t.Errorf("%d peers take %d bytes", n, size)
 		}
-		// Beyond 16,000 a peer's name and place alone are more than its share.
+		// Beyond 16,000 peers, a peer's name and map entry alone exceed its share.
 		if p := read(t, h, "b", time.Time{}, now, 0); (len(p.Points) > 0) != (share > 600) {
 			t.Errorf("of one of %d peers there are %d points and %d events", n, len(p.Points), len(p.Events))
 		}
@@ -238,7 +239,7 @@ func TestWhatIsKeptOfASecond(t *testing.T) {
 	}
 }
 
-// Of several moments the worst that was found beside the endpoints counts, and nothing stays nothing.
+// Of several moments the worst finding beside the endpoints counts, and no finding stays none.
 func TestWhatIsFoundBesideIsKept(t *testing.T) {
 	h := of("edge")
 	end := noon
@@ -347,7 +348,7 @@ func TestVerdictsComeAndGo(t *testing.T) {
 	if got := list(read(t, h, "edge", time.Time{}, minute(6), 0)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	// Of a later time there is what was in force then.
+	// A later range contains what was in force then.
 	want = "02 verdict PST0601 until 04, 05 verdict PST0101"
 	if got := list(read(t, h, "edge", minute(3), minute(6), 0)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -357,7 +358,7 @@ func TestVerdictsComeAndGo(t *testing.T) {
 	}
 }
 
-// What stands is known however much happened since.
+// A current verdict is kept however much has happened since.
 func TestAVerdictThatStandsIsDroppedLast(t *testing.T) {
 	h := of("edge")
 	h.Judge(noon, "edge", api.Outcomes{}, api.Outcomes{}, []api.HistoryEvent{{Code: "PST0101"}})
@@ -391,7 +392,7 @@ func TestNothingIsKeptOfStrangers(t *testing.T) {
 	}
 }
 
-// What a second of a thousand peers costs, none of which rests.
+// The cost of a second of a thousand peers that change all the time.
 func BenchmarkASecondOfAThousandPeers(b *testing.B) {
 	var names []string
 	for i := range 1000 {

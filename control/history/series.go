@@ -9,17 +9,18 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// point is how a peer was from a moment until the next point begins: 16 bytes.
+// point is the state of a peer from a moment until the next point begins: 16 bytes.
 type point struct {
 	at uint32 // seconds since the history began
-	// what are the words for it, each as its place in a list; see fields.
+	// what is the words for it, each as its index in a list; see fields.
 	what uint32
-	// rtt is in µs, rx and tx are in bytes/s, all as floats; loss is lossScale and 1 more. 0 is unknown.
+	// rtt is in µs, rx and tx are in bytes/s, all as floats; loss is lossScale and 1 more. 0 is
+	// unknown.
 	rtt, loss, rx, tx uint16
 }
 
 // The words that a point can have, from good to bad: of several the last one counts. The first of
-// each stands for nothing that is known.
+// each means unknown.
 var (
 	states   = []string{"", string(api.StateConnected), string(api.StateUnconfirmed), string(api.StatePending), string(api.StateConnecting), string(api.StateFailed)}
 	kinds    = []string{"", api.PathDirect, api.PathRelay, api.PathNone}
@@ -27,10 +28,10 @@ var (
 	fields   = [...][]string{states, kinds, outcomes, outcomes, outcomes, outcomes, outcomes, outcomes, outcomes}
 )
 
-// fieldBits hold the place of a word in any list.
+// fieldBits is the number of bits for the index of a word in any list.
 const fieldBits = 3
 
-// pack makes one number of words, in the order of fields. A word that there is not is the first.
+// pack combines words, in the order of fields, into one number. An unknown word becomes the first.
 func pack(words [len(fields)]string) (what uint32) {
 	for i, w := range words {
 		what |= uint32(max(0, slices.Index(fields[i], w))) << (i * fieldBits)
@@ -45,7 +46,7 @@ func unpack(what uint32) (words [len(fields)]string) {
 	return words
 }
 
-// worse has of each field the worse of two.
+// worse returns the worse of two for each field.
 func worse(a, b uint32) (out uint32) {
 	const mask = 1<<fieldBits - 1
 	for shift := 0; shift < len(fields)*fieldBits; shift += fieldBits {
@@ -57,7 +58,7 @@ func worse(a, b uint32) (out uint32) {
 // mantissa is how many bits of a number a float keeps: it is exact to 0.1 %, up to 4e12.
 const mantissa = 11
 
-// float is a number in 16 bits, of which order is that of the numbers.
+// float converts a number to 16 bits, keeping the order of numbers.
 func float(v float64) uint16 {
 	if !(v >= 1) {
 		return 0
@@ -76,9 +77,9 @@ func number(f uint16) float64 {
 
 const lossScale = math.MaxUint16 - 1
 
-// Sample is how a peer is at one moment.
+// Sample is the state of a peer at one moment.
 type Sample struct {
-	// State is what people are shown.
+	// State is the state that is shown to people.
 	State api.PeerState
 	// Path is direct, relay or none.
 	Path string
@@ -88,8 +89,8 @@ type Sample struct {
 	Rx, Tx float64
 }
 
-// alike reports whether two points differ by so little that one can stand for both: in no word, and in
-// no number by more than an eighth or what nobody minds.
+// alike reports whether two points differ so little that one can represent both: in no word, and in
+// no number by more than an eighth or an insignificant amount.
 func (p point) alike(q point) bool {
 	near := func(x, y, least float64) bool { return math.Abs(x-y) <= max(x/8, y/8, least) }
 	const rtt, loss, rate = 500, lossScale / 1000, 1000 // µs, 0.1 %, B/s
@@ -98,14 +99,14 @@ func (p point) alike(q point) bool {
 		near(number(p.rx), number(q.rx), rate) && near(number(p.tx), number(q.tx), rate)
 }
 
-// steps returns the end of the step in which a moment is.
+// steps returns the end of the step that contains a moment.
 type steps func(at uint32) uint32
 
-// every are steps of the same width, in seconds.
+// every returns steps of the same width, in seconds.
 func every(width uint32) steps { return func(at uint32) uint32 { return at - at%width + width } }
 
-// fold makes one point of those that begin within a step, in place. What lasts beyond the step goes
-// on as a point of its own. The last one ends at the end.
+// fold combines the points that begin within a step into one, in place. A point that lasts beyond
+// the step continues as a separate point. The last one ends at end.
 func fold(points []point, end uint32, step steps) []point {
 	out := points[:0]
 	for i := 0; i < len(points); {
@@ -132,7 +133,7 @@ func fold(points []point, end uint32, step steps) []point {
 	return out
 }
 
-// merge is one point for several.
+// merge returns one point for several.
 func merge(points []point, until uint32) point {
 	out := points[0]
 	var rx, tx, seconds float64
@@ -151,20 +152,20 @@ func merge(points []point, until uint32) point {
 	return out
 }
 
-// level says how fine points are kept: in steps of fine seconds in the last minutes, of coarse ones
-// before.
+// level is a resolution: steps of fine seconds in the last minutes, and of coarse seconds before.
 type level struct{ fine, coarse uint32 }
 
-// levels are tried in turn until the points fit: what is old becomes coarser first.
+// levels are tried in turn until the points fit: old points become coarser first.
 var levels = []level{{1, 60}, {1, 120}, {1, 300}, {1, 900}, {2, 900}, {5, 900}, {10, 900}, {30, 900}, {60, 3600}}
 
-// recent is how long, in seconds, points are kept fine, and keep how long at all.
+// recent is how long, in seconds, points keep the fine resolution, and keep how long they are kept
+// at all.
 const (
 	recent = uint32(10 * time.Minute / time.Second)
 	keep   = uint32(24 * time.Hour / time.Second)
 )
 
-// steps are those of a level at a moment.
+// steps returns the steps of a level at a moment.
 func (l level) steps(now uint32) steps {
 	return func(at uint32) uint32 {
 		if old := now - min(now, recent); at < old {
@@ -174,7 +175,7 @@ func (l level) steps(now uint32) steps {
 	}
 }
 
-// series is what is kept of one peer.
+// series is the history of one peer.
 type series struct {
 	points []point
 	seen   uint32 // when the last sample came
@@ -182,10 +183,10 @@ type series struct {
 	events []api.HistoryEvent
 }
 
-// gap is how long, in seconds, there may be no sample until nothing is known about the peer.
+// gap is how long, in seconds, there may be no sample before the peer's state counts as unknown.
 const gap = 10
 
-// add takes a sample; limit is how many points there may be.
+// add adds a sample; limit is the maximum number of points.
 func (s *series) add(p point, limit int) {
 	for n := len(s.points); n > 0 && s.points[n-1].at > p.at; n-- { // the clock was put back
 		s.points = s.points[:n-1]
@@ -205,10 +206,10 @@ func (s *series) add(p point, limit int) {
 	}
 }
 
-// growth is how many points room is made for at a time.
+// growth is for how many points memory is allocated at a time.
 const growth = 32
 
-// push appends a point, and makes room for it.
+// push appends a point, and allocates memory for it.
 func (s *series) push(p point, limit int) {
 	if len(s.points) >= limit {
 		s.shrink(p.at, limit)
@@ -222,12 +223,12 @@ func (s *series) push(p point, limit int) {
 	s.points = append(s.points, p)
 }
 
-// roomy is a list with room for so many more, and no more than that.
+// roomy returns a list with capacity for exactly so many more.
 func roomy[T any](list []T, more int) []T {
 	return append(make([]T, 0, len(list)+more), list...)
 }
 
-// shrink leaves an eighth of the room free, and room for a point at least where there is any.
+// shrink leaves an eighth of the limit free, and at least room for one point if there may be any.
 func (s *series) shrink(now uint32, limit int) {
 	s.points = after(s.points, now-min(now, keep))
 	room := max(0, limit-max(1, limit/8))
@@ -245,7 +246,7 @@ func (s *series) shrink(now uint32, limit int) {
 	}
 }
 
-// after leaves the points from a moment on, of which the first may have begun before.
+// after returns the points from a moment on. The first may have begun before.
 func after(points []point, from uint32) []point {
 	n := 0
 	for n+1 < len(points) && points[n+1].at <= from {

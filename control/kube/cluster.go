@@ -166,8 +166,8 @@ func (c *Cluster) WithRate(rate float32, burst int) *Cluster {
 	return &next
 }
 
-// WithProtobuf returns the same cluster, whose clients of Kubernetes' own kinds get objects as its components
-// do: what the API server encodes for these is encoded once for all.
+// WithProtobuf returns the same cluster, whose clients of Kubernetes' own kinds get objects as its
+// components do: what the API server encodes for these is encoded once for all.
 func (c *Cluster) WithProtobuf() *Cluster {
 	next := *c
 	next.config = rest.CopyConfig(c.config)

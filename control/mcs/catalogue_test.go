@@ -208,8 +208,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 	}
 }
 
-// A reader that is doubted while a message to it is on its way is asked again, whatever its answer
-// says.
+// After Recheck a reader is asked again, whatever it answers to a message that was on its way.
 func TestAnAnswerFromBeforeADoubtDoesNotCount(t *testing.T) {
 	w, r := NewWriter(), reader()
 	exchange(t, w, r)

@@ -40,8 +40,8 @@ type exported struct {
 // it is exported here; all offers have that name. at returns the listener here for a port of a
 // peer's backend, if there is one.
 //
-// If exports disagree, the oldest counts. If two have the same second, it is the one whose content
-// sorts first, which is the same for all clusters. Ports are united, by age.
+// If exports disagree, the oldest counts. If two were created in the same second, it is the one
+// whose content sorts first, which is the same for all clusters. Ports are united, by age.
 func Merge(name Name, own *Export, told []PeerOffer, at func(peer, hostname string, port Port) (netip.AddrPort, bool)) (Import, []Conflict) {
 	var all []exported
 	if own != nil {

@@ -127,8 +127,8 @@ func (r *Reader) Clear() []Name {
 // Complete reports whether everything wanted of a catalogue was received.
 func (r *Reader) Complete() bool { return r.now != nil && !r.lacks }
 
-// TooMany reports whether the peer announced more than [MaxServices] or [MaxCatalogue], or than there
-// was room for, since the catalogue that is in use.
+// TooMany reports whether the peer announced more than [MaxServices] or [MaxCatalogue], or than
+// there was room for, since the catalogue that is in use.
 func (r *Reader) TooMany() bool { return r.tooMany }
 
 // Offer returns the offer of a name, or nil if there is none that is wanted and valid. It must not

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Turns puts a list in the order in which its items are to be taken where not all have room. Each is of
-// a holder, such as a namespace, and takes so much; the items of a holder stay in their order. Items
-// with which their holder has less come first, so nobody leaves the others without room, however many
-// items it has.
+// Turns sorts a list by which items to take first if there is no room for all. of returns an item's
+// holder, such as a namespace, and how much room it takes. A holder's items keep their order. An
+// item comes the earlier the less its holder takes up to and including it, so that no holder leaves
+// the others without room, however many items it has.
 func Turns[T any, H comparable](list []T, of func(T) (holder H, takes int)) []T {
 	type item struct {
 		value T

@@ -19,8 +19,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Services of one namespace, however many or large, leave room for those of others, also for those that
-// change and those that come later.
+// Services of one namespace, however many or large, leave room for those of others, even for those
+// that change and those that are added later.
 func TestNoNamespaceTakesAllOfACatalogue(t *testing.T) {
 	named := func(namespace string, i, size int) *Entry {
 		return entry(t, web(fmt.Sprint("w-", i), func(o *Offer) {

@@ -101,7 +101,7 @@ func (w *Writer) Due() bool { return w.knows != known || len(w.dirty) > 0 || w.l
 // Synced reports whether the reader is known to have a version.
 func (w *Writer) Synced(version string) bool { return w.knows == known && w.Expects(version) }
 
-// Expects reports whether the reader has that version after all that was sent.
+// Expects reports whether a version is the one that the reader has after all that was sent.
 func (w *Writer) Expects(version string) bool { return w.of.String() == version }
 
 // Contains reports whether a service is in the catalogue.

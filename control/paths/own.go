@@ -21,7 +21,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// gatherWait is how long an invitation or a reply waits for candidates (docs/operating.md, "What scripts may rely on").
+// gatherWait is how long an invitation or a reply waits for candidates (docs/operating.md, "What
+// scripts may rely on").
 const gatherWait = 3 * time.Second
 
 // own gathers this gateway's own candidates.

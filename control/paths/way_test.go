@@ -56,7 +56,7 @@ func TestANameWithoutAnAddressIsShownAsSuch(t *testing.T) {
 	}
 }
 
-// A peer stays connected for a while when it falls silent; that it is reached is in doubt at once.
+// A peer that becomes silent stays connected for a while, but is unconfirmed at once.
 func TestWhatIsSentWithoutAnAnswerIsDoubt(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -82,7 +82,7 @@ func TestWhatIsSentWithoutAnAnswerIsDoubt(t *testing.T) {
 	}
 }
 
-// A path is proven by an answer, also without a session, until what is asked has none.
+// A path is proven by an answer, also without a session, until a probe has none.
 func TestAPathIsProvenWhileProbesAreAnswered(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	answered := now.Add(-5 * time.Second)

@@ -230,8 +230,8 @@ func inUse(ctx context.Context, list func() []api.Flow) (int, error) {
 }
 
 // PeerRemove removes a peer: its flows are reset, its tunnel ends, and it gets no more identities.
-// Unless force is set, it refuses to remove a peer with open connections that somebody uses. With force an unknown name
-// is no error. A removal that could not be stored may be repeated.
+// Unless force is set, it refuses to remove a peer with open connections that somebody uses. With
+// force an unknown name is no error. A removal that could not be stored may be repeated.
 func (reg *Registry) PeerRemove(ctx context.Context, name string, force bool) error {
 	m, err := reg.Member(name)
 	if err != nil || m.FromFile { // a configured peer does not keep a set-aside entry of its name from being removed

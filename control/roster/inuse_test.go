@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// Connections of gateways do not keep a peer from being removed, and those of users do.
+// Connections of gateways do not prevent the removal of a peer, but those of users do.
 func TestWhatKeepsAPeerFromBeingRemoved(t *testing.T) {
 	flow := func(direction, service string) api.Flow { return api.Flow{Direction: direction, Service: service} }
 	for _, tc := range []struct {
@@ -51,7 +51,7 @@ func TestWhatKeepsAPeerFromBeingRemoved(t *testing.T) {
 	}
 }
 
-// Nobody waits for what has been given up.
+// A cancelled removal does not wait.
 func TestAWaitForAChecksConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -65,8 +65,8 @@ func TestAWaitForAChecksConnectionEnds(t *testing.T) {
 	})
 }
 
-// Connections that are always new, as of a client that makes one for each request, keep a peer after
-// a while.
+// Connections that are always new, as of a client that opens one for each request, prevent a
+// removal after a while.
 func TestAlwaysNewConnectionsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// fakeTunnel notes the names of its peers, and refuses them when it is to.
+// fakeTunnel records the names of its peers, and refuses them if it is told to.
 type fakeTunnel struct {
 	names  []string
 	refuse error
@@ -37,7 +37,7 @@ func (f *fakeTunnel) SetPeers(peers []peer.Config) error {
 
 func (*fakeTunnel) AbortPeer(netip.Addr) {}
 
-// newRegistry is one that was brought up without peers.
+// newRegistry returns a registry that was brought up without peers.
 func newRegistry(t *testing.T, up *fakeTunnel, subscribers ...func(old, next *Roster)) *Registry {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -68,7 +68,7 @@ func request(name string, n byte) api.PeerAddRequest {
 	return api.PeerAddRequest{Peer: api.Peer{Name: name, PublicKey: peer.PrivateKeyFromBytes([32]byte{1, n}).Public().String()}}
 }
 
-// Those who subscribed hear of a roster in their order, when it is in force.
+// Subscribers are called with a roster in the order of subscription, once it is in force.
 func TestSubscribersHearOfWhatIsInForce(t *testing.T) {
 	up := &fakeTunnel{}
 	var heard []string
@@ -101,7 +101,7 @@ func TestSubscribersHearOfWhatIsInForce(t *testing.T) {
 	}
 }
 
-// What the tunnel refuses is in force nowhere, and nobody hears of it.
+// A roster that the tunnel refuses takes effect nowhere, and no subscriber gets it.
 func TestWhatTheTunnelRefusesChangesNothing(t *testing.T) {
 	up := &fakeTunnel{}
 	told := 0
@@ -116,7 +116,7 @@ func TestWhatTheTunnelRefusesChangesNothing(t *testing.T) {
 	}
 }
 
-// What is learned of a peer that is gone would stay for ever, and nothing is learned at the end.
+// Data about a removed peer would stay for ever, and nothing is stored once the registry is closed.
 func TestNothingIsLearnedOfThoseWhoAreGone(t *testing.T) {
 	reg := newRegistry(t, &fakeTunnel{})
 	if err := reg.PeerAdd(t.Context(), request("cloud", 1)); err != nil {

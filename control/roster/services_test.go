@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A service of this cluster is granted by its namespace, and by nothing else; so are options of a
-// peer that joined by ticket.
+// A service of this cluster is granted only by its namespace, also in the options of a peer that
+// joined by ticket.
 func TestServicesOfTheClusterAreGrantedByNamespace(t *testing.T) {
 	var joined state.Peers
 	if err := joined.Put(state.Peer{Name: "edge", PublicKey: peer.PublicKey{6}, Allow: []string{"apiServer"}}); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-// A plain WireGuard peer gets no connection to auth, from whichever of its addresses, and auth
-// knows whose they are. With a /8 it could hold every connection that there is.
+// A plain WireGuard peer gets no connection to auth, from any of its addresses, and auth knows
+// whose they are. With a /8 it could otherwise hold all connections.
 func TestAStockPeerReachesNoAuth(t *testing.T) {
 	key := peer.PublicKey{5}
 	r, err := Make(peer.PublicKey{1}, []config.Peer{
@@ -40,7 +40,8 @@ func TestAStockPeerReachesNoAuth(t *testing.T) {
 	}
 }
 
-// Who waits for approval is not in the tunnel, which would see to it that no stock peer speaks for it.
+// A peer that waits for approval is not in the tunnel, so the tunnel would not notice that a stock
+// peer has its address. Make must refuse that.
 func TestNobodyWaitsAtAStockPeersAddress(t *testing.T) {
 	waiting := peer.PublicKey{7}
 	var joined state.Peers

@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/control/state"
 )
 
-// TestAChangeThatNobodyConfirmsIsUndone goes through what may come between a change and its time.
+// TestAChangeThatNobodyConfirmsIsUndone goes through what may happen between a change and its
+// deadline.
 func TestAChangeThatNobodyConfirmsIsUndone(t *testing.T) {
 	const within = time.Minute
 	allow := func(services ...string) *api.PeerAllowRequest { return &api.PeerAllowRequest{Allow: services} }
@@ -121,7 +122,7 @@ func TestTriesThatAreRefused(t *testing.T) {
 	}
 }
 
-// cloudKey is that of request.
+// cloudKey is the key of the peer cloud in request.
 var cloudKey = request("cloud", 1).Peer.PublicKey
 
 func must(t *testing.T, err error) {

@@ -243,7 +243,7 @@ func (m *maker) ofTunnel() (best *Break) {
 }
 
 // stretch describes where the fault of an edge is: anywhere from the edge to the peer, because
-// nothing in between can tell, or if even that is unknown, from the last node that is known to
+// nothing in between can say more, or if even that is unknown, from the last node that is known to
 // work.
 func (m *maker) stretch(i int) (place string, located bool) {
 	f := m.Edges[i].Fault

@@ -76,7 +76,7 @@ func (u *use) rank() int {
 // Other reports whether a service is neither auth nor apiServer, which peering needs.
 func Other(name string) bool { return name != api.ServiceAuth && name != api.ServiceAPIServer }
 
-// uses returns the peer's other services, of which one may be there several times.
+// uses returns the peer's other services. One may be included several times.
 func (m *maker) uses(clusters []api.ClusterService) []use {
 	p, state := m.peer, m.tunnel()
 	var out []use

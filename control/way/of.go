@@ -10,7 +10,7 @@ import (
 
 // Of returns the way from a gateway to a peer. checks are those of the gateway's last report;
 // missing or newer verdicts are taken from status. clusters are the services of clusters; nil if
-// they are not known, and then only those of them are there that are listened for.
+// they are unknown, and then only those with a listener are included.
 func Of(s *api.Status, p *api.PeerStatus, checks []api.Check, clusters []api.ClusterService) Way {
 	m := maker{Way: Way{Peer: p.Name, Services: []Node{}}, status: s, peer: p, checks: found(p, checks), report: checks}
 	m.lay()

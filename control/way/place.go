@@ -67,8 +67,8 @@ func (s place) partial() bool { return s.at == Between && s.forth == "" }
 // silent reports whether it is only known that there is no answer.
 func (s place) silent() bool { return s == place{Between, api.Unknown, api.Unknown} }
 
-// probed is the place of a silence while probes are answered: a clock or a firewall stops
-// handshakes alone.
+// probed is the place of a silence while probes are answered: a clock or a firewall stops only
+// handshakes.
 var probed = place{Between, api.OK, api.OK}
 
 // Silent reports whether it is only known about a peer that it does not answer, by the verdict on
@@ -111,7 +111,7 @@ func placeOf(c *api.Check) place {
 	return place{Between, api.Unknown, api.Unknown}
 }
 
-// causedAt are the services at which a fault is that a check of another one has found.
+// causedAt maps codes to the service that causes a fault found by the check of another service.
 var causedAt = map[catalogue.Code]string{
 	// The API server demands, or refuses, what auth has not issued.
 	catalogue.IdentityMissing: api.ServiceAuth,

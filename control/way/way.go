@@ -64,13 +64,13 @@ type Node struct {
 	Version string   `json:"version,omitempty"`
 	// LastHandshake is that with the peer's gateway.
 	LastHandshake *time.Time `json:"lastHandshake,omitempty"`
-	// Probed: the peer's gateway answers probes, and no handshakes.
+	// Probed: the peer's gateway answers probes, but no handshakes.
 	Probed     bool    `json:"probed,omitempty"`
 	RTTSeconds float64 `json:"rttSeconds,omitempty"`
 	Fault      *Fault  `json:"fault,omitempty"`
 }
 
-// More are services that a way does not have one by one.
+// More summarizes services that have no node each.
 type More struct {
 	Services int `json:"services"` // how many
 	Failing  int `json:"failing"`  // of these
@@ -113,11 +113,11 @@ type Fault struct {
 	// Title says in a few words what the code means, and Cause what was found.
 	Title string `json:"title,omitempty"`
 	Cause string `json:"cause,omitempty"`
-	// Steps, Fix and Command are what to do, as verdicts have it.
+	// Steps, Fix and Command are what to do, as in verdicts.
 	Steps   api.Steps `json:"steps,omitempty"`
 	Fix     string    `json:"fix,omitempty"`
 	Command string    `json:"command,omitempty"`
-	// place is where it is, if the code tells.
+	// place is where it is, if the code says so.
 	place string
 }
 

@@ -204,8 +204,8 @@ func TestServicesOfBothEnds(t *testing.T) {
 	}
 }
 
-// Of the peer's other services failing ones are there by name, then the others by name, and those
-// that there is no room for are counted.
+// The peer's other services are shown by name, failing ones first. Those that there is no room for
+// are counted.
 func TestServicesBesidesTheEndpoints(t *testing.T) {
 	imported := func(name, state, code string) api.ClusterService {
 		return api.ClusterService{Service: name, Direction: api.ServiceImported, Peer: "cloud", State: state, Code: code, Cause: "why"}
@@ -291,8 +291,8 @@ func TestAWayOfManyServicesIsSmall(t *testing.T) {
 	}
 }
 
-// What the peer reported before it stopped answering, and what follows from this side, says
-// nothing about now. A table shows the same.
+// What the peer reported before it stopped answering, and what was concluded from it, says nothing
+// about the present. A table shows the same.
 func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 	s := well()
 	p := &s.Peers[0]
@@ -354,7 +354,7 @@ func TestAuthThatIssuesNothingIsTheBreak(t *testing.T) {
 	}
 }
 
-// A fault of a service hides nothing of why a peer is silent.
+// A service's fault does not hide why a peer is silent.
 func TestASilenceIsToldBesideAServicesFault(t *testing.T) {
 	refused := []api.ClusterService{{Service: "shop/web", Direction: api.ServiceImported, Peer: "cloud", State: api.ServiceRefused, Code: "PST0904", Cause: "why"}}
 	s := well()
@@ -378,7 +378,7 @@ func TestASilenceIsToldBesideAServicesFault(t *testing.T) {
 	}
 }
 
-// Of a peer that answers probes and no handshakes it is not known whether it is well.
+// The state of a peer that answers probes but no handshakes is unknown.
 func TestAnswersToProbesAreTold(t *testing.T) {
 	s := well()
 	p := &s.Peers[0]
@@ -404,7 +404,7 @@ func TestAListenerFailsHere(t *testing.T) {
 	}
 }
 
-// Status and the last report of checks are from different moments: the newer one counts.
+// Status and the last report of checks are from different moments: the newer verdict counts.
 func TestTheNewerVerdictCounts(t *testing.T) {
 	s := well()
 	old := fails("gateway", catalogue.PeerSilent, "probe")

@@ -23,8 +23,8 @@ func (c *clusters) edgeValues() []string {
 // a busy machine the collector starts late.
 const gone = 3 * time.Minute
 
-// testRemove removes the peering at edge. Its Service, its Secret and its account go with it, and
-// cloud can no longer be reached.
+// testRemove removes the peering on both sides. The Service, Secret, NetworkPolicy and account of
+// each peer go with it.
 func testRemove(t *testing.T, c *clusters) {
 	for one, other := range c.both() {
 		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout=60s")
@@ -38,7 +38,8 @@ func testRemove(t *testing.T, c *clusters) {
 	}
 }
 
-// testUninstall first removes cloud's cluster, so that nobody can be notified.
+// testUninstall peers the clusters again and uninstalls first cloud and then edge, which no longer
+// has a peer to notify.
 func testUninstall(t *testing.T, c *clusters) {
 	ticket := c.cloud.invite("again", "name: edge")
 	c.edge.join("again", ticket, "allow: [auth, apiServer]")

@@ -49,7 +49,7 @@ func (s *clusterset) onMachine(t *testing.T) {
 		return strings.Contains(string(b[:n]), "hello"), fmt.Sprintf("%q, %v", b[:n], err)
 	})
 
-	// Only a pod gets an address, and a service gives its own up.
+	// A single pod gets a configured address, and a service loses its own.
 	delete(local, "shop/web:80")
 	local["shop/each:8080@web-1"] = "127.0.0.1:8081"
 	g.reload()

@@ -141,7 +141,7 @@ func seen[T any](t *testing.T, c *cluster, path string, want int, ok func(T) boo
 	return nil
 }
 
-// imported reports whether an import has an address and a number of clusters.
+// imported reports whether an import has an address and is exported by one cluster.
 func imported(x v1beta1.ServiceImport) bool {
 	return len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1
 }

@@ -65,7 +65,7 @@ type ways struct {
 }
 
 // sites is a world with a gateway at each side. Both run unless the test says otherwise, and are
-// no peers yet.
+// not yet peers.
 type sites struct {
 	t            *testing.T
 	lab          *netlab.Lab

@@ -246,8 +246,7 @@ func (s *skew) run(x *site, p program, sig syscall.Signal) {
 	x.waitReady()
 }
 
-// pair starts both, each with its program, and makes right join left, with the older program if
-// both have it.
+// pair starts left and right, each with its program, and makes right join left.
 func (s *skew) pair(left, right program) {
 	s.t.Helper()
 	s.run(s.left, left, 0)
@@ -369,9 +368,9 @@ func (s *skew) rotation() {
 // ghost is a peer that is added and removed by command; nobody has its key.
 const ghost = "ghost"
 
-// rounds plays SKEW_ROUNDS steps. Each changes something by a command at left, and ends one
-// gateway, in half of them before the command is done, which then continues with either program.
-// What a command has acknowledged must hold from then on.
+// rounds plays SKEW_ROUNDS steps. Each changes something by a command at left, and restarts one
+// gateway with either program. If that is left, in half of the cases it is ended before the command
+// is done. What a command has acknowledged must hold from then on.
 func (s *skew) rounds() {
 	n, _ := skewRounds(s.t)
 	seed := uint64(time.Now().UnixNano())

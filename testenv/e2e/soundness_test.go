@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-// roundsVariable sets the number of rounds of TestHealthyPairHasNoFault.
+// roundsVariable sets the number of rounds of TestHealthyPairHasNoFault, which is 20 by default.
 const roundsVariable = "POSTERN_HEALTHY_ROUNDS"
 
 // TestHealthyPairHasNoFault checks a healthy pair repeatedly, from both sides.

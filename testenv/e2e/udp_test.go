@@ -13,12 +13,12 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// dig asks at a gateway's local listener.
+// dig queries a gateway's local listener.
 func dig(g *gateway, args ...string) (string, error) {
 	return g.host.Run(within(g.t, patience), append([]string{"dig", "@127.0.0.1", "-p", "5353", "+short", "+tries=5", "+time=1"}, args...)...)
 }
 
-// Name servers that we did not write answer a resolver that we did not write, over UDP.
+// Third-party name servers answer a third-party resolver, over UDP.
 func TestDNSOverUDP(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]serveZone{"BIND": named, "dnsmasq": dnsmasq} {
@@ -35,12 +35,12 @@ func TestDNSOverUDP(t *testing.T) {
 				got, err := dig(edge, "short."+dnsDomain, "TXT")
 				return err == nil && strings.TrimSpace(got) == `"hello"`, fmt.Sprintf("%q, %v", got, err)
 			})
-			// The last port of several leads to the last there.
+			// The last port of a range leads to the last one there.
 			eventually(within(t, patience), t, "an answer by the last port of several", func() (bool, string) {
 				got, err := dig(edge, "-p", "5453", "short."+dnsDomain, "TXT")
 				return err == nil && strings.TrimSpace(got) == `"hello"`, fmt.Sprintf("%q, %v", got, err)
 			})
-			// Each question has a port of its own, and with it a flow.
+			// Each query has its own port, and so its own flow.
 			const questions = 200
 			file := filepath.Join(t.TempDir(), "questions")
 			if err := os.WriteFile(file, []byte(strings.Repeat("short."+dnsDomain+" TXT\n", questions)), 0o600); err != nil {
@@ -59,7 +59,7 @@ func TestDNSOverUDP(t *testing.T) {
 				t.Errorf("edge counts %v flows", n)
 			}
 
-			// A question that is not granted is not carried, and a server that is gone is named.
+			// A query that is not granted is not forwarded, and a missing server is named.
 			cloud.must("peer", "allow", "edge", "auth")
 			if got, err := dig(edge, "+tries=1", "short."+dnsDomain, "TXT"); err == nil {
 				t.Errorf("answered without a grant: %q", got)

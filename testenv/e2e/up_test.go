@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// upWithin is how long it may take two operators to have peers, upWords how much each may
-	// have to type.
+	// upWithin is how long it may take two operators to connect their gateways, upWords how much
+	// each may have to type.
 	upWithin = 60 * time.Second
 	upWords  = 8
 )
 
-// fresh is the machine: its own /etc, /run and /var/lib, and processes that end with the shell.
+// fresh makes a fresh machine: with its own /etc, /run and /var/lib, and processes that end with
+// the shell.
 const fresh = `set -e
 mkdir "$0/etc" "$0/lib"
 cp -a /etc/passwd /etc/group /etc/hosts /etc/nsswitch.conf "$0/etc"
@@ -32,8 +33,8 @@ cd
 unset HTTPS_PROXY https_proxy POSTERN_CONFIG POSTERN_SOCKET
 exec bash --norc --noprofile -i`
 
-// sitDown puts somebody at a shell of a machine of the lab that has the program and nothing of
-// postern's besides: no configuration, no state.
+// sitDown starts an operator's shell on a machine of the lab that has only the program: no
+// configuration, no state.
 func sitDown(t *testing.T, h *netlab.Host) *operator.Operator {
 	t.Helper()
 	o := operator.Sit(t, h.Name(), exec.CommandContext(t.Context(), "nsenter", "--net=/run/netns/"+h.Namespace(), "--",
@@ -42,7 +43,7 @@ func sitDown(t *testing.T, h *netlab.Host) *operator.Operator {
 	return o
 }
 
-// TestTwoOperatorsBecomePeers has two people who know nothing type `postern up`.
+// TestTwoOperatorsBecomePeers has two operators without any knowledge type `postern up`.
 func TestTwoOperatorsBecomePeers(t *testing.T) {
 	w := newWorld(t)
 	cloud, edge := sitDown(t, w.cloud), sitDown(t, w.edge)
@@ -57,7 +58,7 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 	edge.Types(``, "postern up")
 	edge.Types(`call this one.*\? $`, "edge")
 	edge.Types(`API server .*\? $`, "")
-	// As a chat program breaks it.
+	// Broken as by a chat program.
 	edge.Types(`Ticket .*\? $`, "“"+ticket[:60]+"\r"+ticket[60:]+"”")
 	edge.Sees(`\njoined cloud; may reach there: .*apiServer`)
 	took := time.Since(start)
@@ -71,7 +72,7 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 		o.Sees(`(?m)^(?:cloud|edge) .* direct `)
 	}
 
-	// The file is for people, right, and nobody's to overwrite; the gateway goes on.
+	// The file has comments for people, is valid and is not overwritten; the gateway continues.
 	cloud.Types(`\$ $`, "grep -c '#' /etc/postern/gateway.yaml; grep -h localCA /etc/postern/gateway.yaml; ls -l /etc/postern")
 	cloud.Sees(`(?s)\n[1-9][0-9]\n +auth: \{issuer: \{localCA: .*-rw-r--r-- .* gateway\.yaml\n-rw------- .* issuer\.crt\n-rw------- .* issuer\.key`)
 	cloud.Types(`\$ $`, "cksum /etc/postern/* >before; postern up --name other; echo code $?")
@@ -88,7 +89,7 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 	cloud.Sees(`\nunchanged\n`)
 }
 
-// Without a terminal flags alone do it, and what is missing is told before anything is changed.
+// Without a terminal flags are enough, and missing ones are reported before anything is changed.
 func TestUpWithoutATerminal(t *testing.T) {
 	w := newWorld(t)
 	o := sitDown(t, w.cloud)
@@ -106,7 +107,7 @@ func TestUpWithoutATerminal(t *testing.T) {
 	ticket := o.Sees(`\n(postern1[a-z0-9]+)\n`)
 	edge.Types(``, "postern up --name edge "+ticket+" </dev/null; echo code $?")
 	edge.Sees(`\njoined cloud; .*\n(?s:.*)code 0\n`)
-	// A gateway that does not start is no success.
+	// A gateway that does not start is an error.
 	edge.Types(`\$ $`, "postern up --config ~/other.yaml --socket /run/other.sock --state-dir /var/lib/other --name other </dev/null; echo code $?")
 	edge.Sees(`the gateway did not start: it ended at once .*/var/lib/other/gateway\.log says more(?s:.*)\ncode 1\n`)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// The named service that tests reach through the tunnel: an HTTP server on the loopback
-// of the gateway that offers it, and a listener on the loopback of the one that uses it.
+// The named service that tests use through the tunnel: an HTTP server on the loopback of the
+// gateway that offers it, and a listener on the loopback of the one that uses it.
 const (
 	blobService  = "blob"
 	blobPort     = 8000 // inside the tunnel
@@ -28,8 +28,7 @@ const (
 	blobLocal    = "127.0.0.1:8001"
 )
 
-// blobServer serves GET / with who it is, and GET /stream with bytes for as long as the
-// client reads.
+// blobServer answers GET / with its name, and GET /stream with bytes as long as the client reads.
 func blobServer(t *testing.T, host *netlab.Host) {
 	t.Helper()
 	l, err := host.Listen(t.Context(), netip.MustParseAddrPort(blobUpstream))
@@ -65,7 +64,7 @@ func offerBlob(s *api.GatewaySpec) {
 	s.Services.Named = append(s.Services.Named, api.NamedService{Name: blobService, Port: blobPort, Address: blobUpstream})
 }
 
-// client is an HTTP client on a host that opens a connection for each request.
+// client returns an HTTP client on a host that opens a connection for each request.
 func client(host *netlab.Host) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}
 }
@@ -88,7 +87,7 @@ func fetch(ctx context.Context, host *netlab.Host, url string) (string, error) {
 	return string(b), err
 }
 
-// download is a transfer that runs until it is stopped or broken.
+// download is a transfer that runs until it is stopped or fails.
 type download struct {
 	bytes  atomic.Uint64
 	cancel context.CancelFunc

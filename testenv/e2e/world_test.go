@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/testenv/netlab"
 )
 
-// Addresses of the world that every test plays in:
+// Addresses of the world that tests use:
 //
 //	kube 10.9.0.10 ── 10.9.0.1 cloud 198.51.100.10 ──┐
 //	                          third 198.51.100.30 ───┤ wan
@@ -70,8 +70,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// patience bounds failure; nothing here takes that long unless it is broken or the
-// machine very busy.
+// patience bounds waits. Nothing takes that long unless it fails or the machine is very busy.
 const patience = 90 * time.Second
 
 // within bounds a step of the test.
@@ -82,7 +81,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// posternBinary is the program under test: POSTERN_BINARY, or what `make build` makes.
+// posternBinary returns the program under test: POSTERN_BINARY, or the result of `make build`.
 func posternBinary(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("POSTERN_BINARY")
@@ -99,8 +98,8 @@ func posternBinary(t *testing.T) string {
 	return path
 }
 
-// tempDir is a folder with a path short enough for a Unix socket, which t.TempDir's
-// often is not.
+// tempDir returns a folder with a path short enough for a Unix socket, which t.TempDir's often is
+// not.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e")
@@ -115,11 +114,10 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
-// poll is the pause between two looks at what offers no event.
+// poll is the polling interval for conditions without an event.
 const poll = 100 * time.Millisecond
 
-// eventually looks until ok holds and ends the test when ctx does before; ok says what
-// it saw.
+// eventually polls until ok holds, and fails the test if ctx ends before; ok describes what it saw.
 func eventually(ctx context.Context, t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	tick := time.NewTicker(poll)

@@ -54,8 +54,8 @@ func Binaries(ctx context.Context, log io.Writer) (string, error) {
 	return BinariesOf(ctx, Version, log)
 }
 
-// BinariesOf is Binaries for a version of Kubernetes. It ignores KUBEBUILDER_ASSETS, which tests
-// set to its result.
+// BinariesOf is Binaries for a version of Kubernetes. It ignores KUBEBUILDER_ASSETS: set that to
+// the result to make tests use it.
 func BinariesOf(ctx context.Context, version string, log io.Writer) (string, error) {
 	b := bundle{version: version, modFile: version + ".mod"}
 	if version == Version {

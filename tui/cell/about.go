@@ -33,8 +33,8 @@ func PathLine(path *api.Path, now time.Time) string {
 	return out
 }
 
-// PathOf describes the path in use on one line. Where it breaks it omits earlier figures, and
-// guesses if the reason is known.
+// PathOf describes the path in use on one line. If the path breaks, it leaves out figures from
+// before, and refers to the fault instead of guessing at a reason.
 func PathOf(w *way.Way, path *api.Path, now time.Time) string {
 	p := *path
 	if f := Crossing(w); f != nil && f.Before {

@@ -27,18 +27,20 @@ type Finding struct {
 	Steps api.Steps
 	// ofState: it is the reason for a peer's state.
 	ofState bool
-	// ofWay is where a way breaks.
+	// ofWay: it is where a path breaks.
 	ofWay bool
-	// urgency is that of a fault; 0 of what is none by itself.
+	// urgency is that of a fault; 0 if it is not one by itself.
 	urgency int
-	// nth of several faults is this one; 0 if there are no others.
+	// nth is its position among several faults, and of is their number; both are 0 if it is the
+	// only one.
 	nth, of int
 }
 
-// urgency orders faults by which to fix first, the highest first; 0 is no fault. What follows from another fault is
-// none here, see verdict.Correlate. So of independent ones what stops more comes first: errors, and
-// among equals what concerns this gateway and with it all peers, then a tunnel, then a service.
-// Last, what is wrong here comes before what is wrong at a peer.
+// urgency orders faults by which to fix first, the highest first; 0 is no fault. A consequence of
+// another fault does not count as one, see verdict.Correlate. Of independent faults the one with
+// the wider effect comes first: errors before warnings, then those of this gateway, which affect
+// all peers, then those of a tunnel, then those of a service. Last, a fault here comes before one
+// at a peer.
 func urgency(o api.Outcome, direction string, service bool) int {
 	n := 1
 	switch o {
@@ -62,7 +64,7 @@ func urgency(o api.Outcome, direction string, service bool) int {
 }
 
 // Order sorts findings by which to fix first. If there are several faults, each says which of how
-// many it is. What is no fault by itself keeps its place at the end.
+// many it is. Findings that are not faults by themselves follow, in their order.
 func Order(findings []Finding) []Finding {
 	out := slices.Clone(findings)
 	slices.SortStableFunc(out, func(a, b Finding) int { return b.urgency - a.urgency })
@@ -76,7 +78,7 @@ func Order(findings []Finding) []Finding {
 	return out
 }
 
-// order says which of several faults it is.
+// order says which of several faults this is.
 func (f Finding) order() string {
 	switch f.nth {
 	case 0:
@@ -92,7 +94,7 @@ func (f Finding) Text() string {
 	return f.order() + colons(f.Subject, strings.TrimSpace(f.Code+" "+f.Where), f.Cause)
 }
 
-// OfPeersCheck reports whether a check of the peer found it, and it is not the break of a way.
+// OfPeersCheck reports whether it is from a check of the peer, and is not the break of a path.
 func (f Finding) OfPeersCheck() bool {
 	return f.Check != "" && f.Direction != api.DirectionOwn && !f.ofWay
 }
@@ -151,8 +153,8 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	return out
 }
 
-// Beside sums up what is wrong that the verdicts on the peers' endpoints do not tell, the worst
-// first; false where nothing is.
+// Beside sums up on one line the problems that are not in the verdicts on the peers' endpoints,
+// errors first; false if there are none.
 func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
 	f := Finding{Steps: api.Steps{{Text: "run `postern check`"}}}
 	var words []string
@@ -173,7 +175,7 @@ type Named struct {
 	Outcome    api.Outcome
 }
 
-// Worst is the fault that a status tells to fix first, and how many other codes there are.
+// Worst returns the fault in a status to fix first, and the number of other codes.
 func Worst(s *api.Status) (worst Named, more int) {
 	codes, most := map[string]bool{}, 0
 	add := func(peer, code string, o api.Outcome, urgency int) {
@@ -255,10 +257,10 @@ func indirect(p *api.PeerStatus) string {
 	return ""
 }
 
-// Wrong is where the way to a peer breaks, and those findings that are not the same, in the order in which
-// to fix them: a fault of the tunnel
-// is found by several checks. Why the peer is in its state needs no more words then, unless it is a service
-// that fails, nor that this process may have been too late to tell, where it could.
+// Wrong returns the break of the path to a peer and the findings that are not the same fault, in
+// the order in which to fix them: several checks find a fault of the tunnel. Then the reason for
+// the peer's state is left out, unless only a service fails, and so is a warning that this process
+// had too little CPU time to judge, if the break is certain.
 func Wrong(w *way.Way, findings []Finding) []Finding {
 	if w.Break == nil {
 		return Order(findings)

@@ -21,7 +21,7 @@ const (
 	Strong
 	// Second is cyan: the second of two lines in a chart, and keys in hints.
 	Second
-	// Selected is the row or tab that keys act on, reversed. It keeps colours within.
+	// Selected is the row or tab that keys act on, reversed. Colours within it stay.
 	Selected
 	// Signs is a text in which each glyph of a verdict or standing has its own colour.
 	Signs

@@ -236,7 +236,7 @@ func indexOf(peers []api.PeerStatus, name, key string) int {
 	return slices.IndexFunc(peers, func(p api.PeerStatus) bool { return p.Name == name && p.PublicKey == key })
 }
 
-// goneOrOther is the message for a peer that has changed.
+// goneOrOther is the message for a peer that is gone or has another key.
 func goneOrOther(name string) string { return "peer " + name + " is gone, or has another key by now" }
 
 // progress is the stage of a change.

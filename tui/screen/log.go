@@ -191,8 +191,9 @@ func (v *logTail) draw(d *data, width, height int) string {
 // maxAlarms is how many alarms are shown above the records.
 const maxAlarms = 3
 
-// alarms returns the most recently raised ones, each on a line. Those that an operator has to look
-// at come before mere warnings, which others can cause at will. Their records may be gone.
+// alarms returns the last maxAlarms, each on a line. Mere warnings, which others can cause at will,
+// do not displace the alarms that an operator has to look at; those come below them. Their records
+// may be gone.
 func (v *logTail) alarms(d *data, width int) []string {
 	ranked := slices.Clone(d.alarms)
 	slices.SortStableFunc(ranked, func(a, b api.Alarm) int {

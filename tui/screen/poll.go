@@ -13,8 +13,8 @@ import (
 const (
 	// interval is the minimum time between two snapshots.
 	interval = time.Second
-	// peerInterval is the minimum per peer, and slowest the maximum: 1,000 peers are 2.5 MB, which
-	// take some 30 ms to parse.
+	// peerInterval is the minimum for each peer: many peers make it longer than interval, up to
+	// slowest. 1,000 peers are 2.5 MB, which take some 30 ms to parse.
 	peerInterval, slowest = 3 * time.Millisecond, 4 * time.Second
 	// checksInterval is the time between two requests for the results of the checks, and
 	// peerChecksInterval its part per peer. The gateway runs them every half minute or so.
@@ -128,8 +128,8 @@ func (m *model) ask(now time.Time) tea.Cmd {
 	})
 }
 
-// bounded gives one request pollLimit. Over a slow link a whole snapshot takes longer, and each part
-// that arrives is used.
+// bounded gives one request pollLimit. Over a slow link a whole snapshot takes longer, and each
+// part that arrives is used.
 func bounded[A any](ctx context.Context, ask func(context.Context) (A, error)) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollLimit)
 	defer cancel()

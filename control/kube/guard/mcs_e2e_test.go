@@ -62,8 +62,8 @@ func onServices() []attempt {
 	}
 }
 
-// testServicesOfClusters: the right is granted for each namespace, or for all, and only covers
-// what imports need.
+// testServicesOfClusters: the right is granted only in the named namespaces, or in all, and only
+// covers what imports need.
 func testServicesOfClusters(t *testing.T, w *world) {
 	for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
 		w.kubectl(t, string(text), "apply", "--server-side", "-f", "-")

@@ -71,7 +71,7 @@ func testNothingOfTheCluster(t *testing.T, w *world) {
 	}
 }
 
-// testPeerServicesFrom: the right to list pods is granted for each namespace.
+// testPeerServicesFrom: the right to list pods is granted only in the named namespaces.
 func testPeerServicesFrom(t *testing.T, w *world) {
 	w.install(t, "peerServicesFrom={tenant,postern}")
 	eventually(t, "pods of the namespace that is named are listed", func() (bool, string) {

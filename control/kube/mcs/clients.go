@@ -20,15 +20,15 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// missingKinds are kinds of the API that the cluster has not got.
+// missingKinds are the kinds of the API that the cluster does not have.
 type missingKinds string
 
 func (k missingKinds) Error() string { return "the API server has no " + string(k) }
 
-// noVersion: it has none that is understood.
+// noVersion: the cluster has no supported version.
 const noVersion = missingKinds(v1beta1.GroupName + "/v1beta1 or v1alpha1")
 
-// kind is one of the kinds of object that are written.
+// kind is a kind of object that the controller writes.
 type kind struct{ name, resource, group string }
 
 // The kinds.
@@ -39,7 +39,7 @@ var (
 	exportKind  = kind{name: v1beta1.ServiceExportKindName, resource: v1beta1.ServiceExportPluralName, group: v1beta1.GroupName}
 )
 
-// qualified is the kind's resource as kubectl has it.
+// qualified returns the kind's resource in kubectl's form.
 func (k kind) qualified() string {
 	if k.group == "" {
 		return k.resource
@@ -47,15 +47,15 @@ func (k kind) qualified() string {
 	return k.resource + "." + k.group
 }
 
-// clients know the few types that are read and written.
+// clients support the few types that are read and written.
 type clients struct {
 	core, discovery, rbac, mcs rest.Interface
 	// version is that of the API's kinds.
 	version schema.GroupVersion
 }
 
-// newClients makes them for a version of the API. The types of v1beta1 are those of v1alpha1,
-// which has less of them.
+// newClients returns the clients for a version of the API. The types of v1beta1 also serve for
+// v1alpha1, which has fewer fields.
 func newClients(c *kube.Cluster, version schema.GroupVersion) (clients, error) {
 	out := clients{version: version}
 	var failed []error
@@ -77,7 +77,7 @@ func newClients(c *kube.Cluster, version schema.GroupVersion) (clients, error) {
 	return out, errors.Join(failed...)
 }
 
-// of is the client for a kind, and the kind's version as objects have it.
+// of returns the client for a kind, and the kind's apiVersion.
 func (c clients) of(k kind) (client rest.Interface, apiVersion string) {
 	switch k.group {
 	case corev1.GroupName:
@@ -88,7 +88,7 @@ func (c clients) of(k kind) (client rest.Interface, apiVersion string) {
 	return c.mcs, c.version.String()
 }
 
-// versionOf is the one of the API that a cluster has: v1beta1, or else v1alpha1.
+// versionOf returns the cluster's version of the API: v1beta1, or else v1alpha1.
 func versionOf(ctx context.Context, c *kube.Cluster) (schema.GroupVersion, error) {
 	client, err := c.Group(v1beta1.SchemeGroupVersion)
 	if err != nil {
@@ -117,8 +117,8 @@ func versionOf(ctx context.Context, c *kube.Cluster) (schema.GroupVersion, error
 	return schema.GroupVersion{}, noVersion
 }
 
-// owner is what gives the right to import into a namespace, or into all: a Role or ClusterRole
-// of that name.
+// owner returns the Role or ClusterRole with the name, which grants the right to import into a
+// namespace, or into all.
 func (c clients) owner(ctx context.Context, namespace, name string) (*metav1.OwnerReference, error) {
 	kind, resource := "Role", "roles"
 	if namespace == "" {
@@ -137,7 +137,7 @@ func (c clients) owner(ctx context.Context, namespace, name string) (*metav1.Own
 	return &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind, Name: name, UID: x.UID}, nil
 }
 
-// answer is the body of an answer. Result.Raw alone would not say why a request was refused.
+// answer returns the body of a response. Result.Raw alone would not say why a request was refused.
 func answer(r rest.Result) ([]byte, error) {
 	if err := r.Error(); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func answer(r rest.Result) ([]byte, error) {
 	return r.Raw()
 }
 
-// namespaces mirrors those that there are.
+// namespaces mirrors the existing namespaces.
 type namespaces = mirror.Mirror[*corev1.Namespace]
 
 func (c clients) namespaces(changed func()) *namespaces {

@@ -33,10 +33,10 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// patience bounds failure; nothing takes that long unless it is broken.
+// patience bounds waits; only a failing test takes that long.
 const patience = 90 * time.Second
 
-// fake is the gateway's side: it has the state that a test gives it.
+// fake is a gateway with a given state.
 type fake struct {
 	mu         sync.Mutex
 	exports    []services.Export
@@ -104,7 +104,7 @@ func definitions(t *testing.T, c kubetest.Cluster, change func(string) string) {
 
 func asItIs(text string) string { return text }
 
-// connect is the cluster as its administrator has it.
+// connect connects to the cluster as its administrator.
 func connect(t *testing.T, c kubetest.Cluster, token string) *kube.Cluster {
 	t.Helper()
 	own, err := kube.ConnectContext(kubeconfig.Flags{File: c.Bearer(t, "postern", token)}, "postern-test")
@@ -149,7 +149,7 @@ func start(t *testing.T, c kubetest.Cluster, own *kube.Cluster, gateway *fake, n
 	return s
 }
 
-// exported waits until the gateway is told of exports that fit.
+// exported waits until the gateway gets exports that satisfy ok.
 func (s *site) exported(what string, ok func([]services.Export) bool) {
 	s.t.Helper()
 	deadline := time.After(patience)
@@ -168,7 +168,7 @@ func (s *site) exported(what string, ok func([]services.Export) bool) {
 	}
 }
 
-// turn has the controller look at everything again, and waits until it has.
+// turn makes the controller reconcile everything again, and waits until it has.
 func (s *site) turn() {
 	s.t.Helper()
 	select { // of an earlier turn
@@ -184,7 +184,7 @@ func (s *site) turn() {
 	}
 }
 
-// problem waits until there is one of the code, or none at all with the code empty.
+// problem waits until there is a problem with the code, or none at all if the code is empty.
 func (s *site) problem(code catalogue.Code) check.OwnProblem {
 	s.t.Helper()
 	deadline := time.After(patience)
@@ -208,7 +208,7 @@ func (s *site) problem(code catalogue.Code) check.OwnProblem {
 	}
 }
 
-// wait watches objects until one fits.
+// wait watches objects until one satisfies ok.
 func wait[T any](s *site, path, what string, ok func(T) bool) T {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -227,7 +227,7 @@ func wait[T any](s *site, path, what string, ok func(T) bool) T {
 	return found
 }
 
-// none waits until there is no object of a kind in a namespace but those that begin so.
+// none waits until there is no object of a kind in a namespace, except those with these prefixes.
 func (s *site) none(kind, namespace string, but ...string) {
 	s.t.Helper()
 	args := []string{"get", kind, "-n", namespace, "-o", "name"}
@@ -264,7 +264,7 @@ func port(name string, number uint16) services.Port {
 	return services.Port{Name: name, Protocol: api.TCP, Port: number}
 }
 
-// from is an import of a service that one peer exports.
+// from returns an import of a service that one peer exports.
 func from(peer string, spec services.Spec, endpoints ...services.Endpoint) services.Import {
 	return services.Import{Name: web, Spec: spec, Clusters: []services.Cluster{{ID: peer, Endpoints: endpoints}}}
 }
@@ -329,8 +329,8 @@ func TestServicesOfClustersAsObjects(t *testing.T) {
 	t.Run("a gateway that starts", func(t *testing.T) { testRestart(t, c, connect(t, c, token)) })
 }
 
-// The rights that the chart gives in the namespaces that it names, and the policy that bounds them,
-// are enough; other namespaces are as if they were not there.
+// The chart's rights in the named namespaces, and the policy that limits them, are enough. Other
+// namespaces are treated as missing.
 func TestTheChartsRightsWillDo(t *testing.T) {
 	c := kubetest.Start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -366,7 +366,7 @@ func TestTheChartsRightsWillDo(t *testing.T) {
 	s.problem("")
 }
 
-// An older cluster has v1alpha1 alone, which has fewer fields.
+// An older cluster only has v1alpha1, which has fewer fields.
 func TestTheOlderVersionWillDo(t *testing.T) {
 	c := kubetest.Start(t)
 	token := c.Administrator(t)
@@ -506,11 +506,11 @@ func testImports(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 		t.Errorf("objects are written at rest: versions %s, then %s", before, after)
 	}
 
-	// What somebody else changes is put right, and what somebody else adds stays.
+	// Changes by others are reverted, and their additions are kept.
 	s.kubectl("", "label", "serviceimport", "-n", "shop", "web", "tier=back", "other=1", "--overwrite")
 	wait(s, imports, "the label is as it was", func(x v1beta1.ServiceImport) bool { return x.Labels["tier"] == "front" && x.Labels["other"] == "1" })
 
-	// What changes is one request an object, and what is not exported any more goes.
+	// A change is one request per object, and what is no longer exported is deleted.
 	i.Spec.Labels, i.Clusters[0].Endpoints[0].Ports[0].At = nil, netip.MustParseAddrPort("10.244.0.10:30001")
 	s.gateway.set(services.State{Imports: []services.Import{i}})
 	wait(s, imports, "the label is not exported any more", func(x v1beta1.ServiceImport) bool {
@@ -528,7 +528,8 @@ func testImports(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.kubectl("", "delete", "service,endpointslice,serviceexport", "-n", "shop", "--all")
 }
 
-// testLess: what was wanted of each kind and is not any more goes, and what others have added stays.
+// testLess: in each kind of object, what is no longer wanted is removed, and what others have added
+// stays.
 func testLess(t *testing.T, s *site) {
 	s.kubectl(exportedService, "apply", "-f", "-")
 	s.kubectl(serviceExport, "apply", "-f", "-")
@@ -648,8 +649,8 @@ func testSomebodyElses(t *testing.T, s *site) {
 	s.none("serviceimport", "shop")
 }
 
-// A gateway that starts has not heard its peers yet, and another address would break those that
-// have asked for the name.
+// A starting gateway has not heard its peers yet. Another address would break clients that have
+// resolved the name.
 func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	http := port("http", 80)
 	east := from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{http}}, services.Endpoint{Ports: []services.EndpointPort{listener(http, "10.244.0.9:30001")}})
@@ -701,10 +702,10 @@ func testRestart(t *testing.T, c kubetest.Cluster, own *kube.Cluster) {
 	s.none("endpointslice", "shop")
 }
 
-// many is how many services there are at once.
+// many is the number of services that exist at once.
 const many = 500
 
-// testMany: so many services are there, and lead elsewhere when another replica takes over. How soon
+// testMany: many services are imported, and lead to another replica when it takes over. How soon
 // depends on the machine, and is logged.
 func testMany(t *testing.T, s *site) {
 	http := port("http", 80)

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// fill gives each field a value that is not zero, and each list and map one entry.
+// fill sets each field to a non-zero value, and gives each list and map one entry.
 func fill(v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
 	case *metav1.Time:
@@ -52,8 +52,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// without calls visit for each part of a value: a field, an entry of a list or map, and the parts of
-// these. Meanwhile the part is zero, or a list is empty or longer.
+// without calls visit for each part of a value: a field, an entry of a list or map, and the parts
+// of these. During the call the part is zero, or a list is empty or longer.
 func without(v reflect.Value, path string, visit func(path string)) {
 	as := func(path string, value reflect.Value) {
 		was := reflect.New(v.Type()).Elem()
@@ -91,7 +91,7 @@ func without(v reflect.Value, path string, visit func(path string)) {
 	}
 }
 
-// inJSON reports the same as contains, of what is sent to the API server.
+// inJSON reports the same as contains, for the JSON that is sent to the API server.
 func inJSON(want, have any) bool {
 	switch want := want.(type) {
 	case nil:
@@ -125,8 +125,8 @@ func unstructured(t *testing.T, x any) map[string]any {
 	return out
 }
 
-// Of all fields of all kinds that are written: what is there is compared as it would be sent, and
-// what was wanted and is not any more is noticed, too, so that it is taken away.
+// For all fields of all kinds that are written: existing values are compared as they would be sent,
+// and a value that is no longer wanted is noticed, too, so that it is removed.
 func TestWhatIsNotWantedAnyMoreIsNoticed(t *testing.T) {
 	compared := func(t *testing.T, path string, want, have any) {
 		t.Helper()
@@ -178,7 +178,7 @@ func TestWhatIsNotWantedAnyMoreIsNoticed(t *testing.T) {
 	}
 }
 
-// The conditions of others are theirs: they are not what is wanted, and nothing is written for that.
+// Others' conditions are not compared with the wanted ones, so they cause no writes.
 func TestConditionsOfOthersStay(t *testing.T) {
 	condition := func(kind string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}

@@ -23,56 +23,58 @@ import (
 )
 
 const (
-	// gather is how long is waited for more when something has changed: pods of one
-	// Deployment come one after the other.
+	// gather is how long to wait for further changes after one: the pods of a Deployment appear one
+	// after the other.
 	gather = 100 * time.Millisecond
-	// Looking at everything is followed by a pause calmer times as long as it took, though at most
-	// maxCalm: pods that come and go, of whatever service, are not to take the processor.
+	// After each turn there is a pause calmer times as long as it took, but at most maxCalm. So
+	// pods that come and go, of whatever service, do not take the processor.
 	calmer  = 10
 	maxCalm = time.Second
-	// kindsAgain is how often the kinds are looked for while the cluster has not got them.
+	// kindsAgain is the interval at which the kinds are looked for while the cluster does not have
+	// them.
 	kindsAgain = 15 * time.Second
-	// refusedAgain is how long what the API server has refused again and again is not tried again, and
-	// refusedTold how long it has to refuse it until that is told.
+	// refusedAgain is the longest pause before a request that the API server keeps refusing is
+	// tried again. refusedTold is how long it must refuse it until that is reported.
 	refusedAgain = time.Minute
 	refusedTold  = 10 * time.Second
-	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to refusedAgain.
+	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to
+	// refusedAgain.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
-	// leaveTimeout bounds what is written at the end: another replica may be waiting.
+	// leaveTimeout bounds the writes at the end: another replica may be waiting.
 	leaveTimeout = 2 * time.Second
 	// requestTimeout bounds one request.
 	requestTimeout = 10 * time.Second
-	// The client's own limits, in requests a second and in a row: a gateway that takes over
+	// The client's own limits, in requests per second and in a burst: a gateway that takes over
 	// writes an EndpointSlice for each service.
 	requestRate  = 300
 	requestBurst = 600
-	// writers is how many requests are on their way at a time.
+	// writers is the number of concurrent requests.
 	writers = 16
 )
 
-// Options of a [Controller]. All but Namespaces, Lookup, OnProblems and Logger are required.
+// Options configure a [Controller]. All but Namespaces, Lookup, OnProblems and Logger are required.
 type Options struct {
 	Cluster *kube.Cluster
-	// Services is the gateway's side.
+	// Services is the gateway.
 	Services services.Services
-	// Release marks what is ours: the label app.kubernetes.io/instance.
+	// Release marks our objects: it is the label app.kubernetes.io/instance.
 	Release string
-	// ID is this cluster's in the clusterset: the gateway's name.
+	// ID is this cluster's ID in the clusterset: the gateway's name.
 	ID string
-	// Namespaces are those that may be seen. Without any it is all.
+	// Namespaces are those that may be read; none means all.
 	Namespaces []string
-	// Lookup asks the cluster's DNS; nil asks as the pod's resolver does.
+	// Lookup queries the cluster's DNS; nil uses the pod's resolver.
 	Lookup Lookup
-	// DNS: the gateway serves names itself, by the Service Release-dns of its namespace.
+	// DNS: the gateway serves names itself, through the Service Release-dns in its namespace.
 	DNS bool
-	// OnProblems is called by Run when what is wrong has changed; may be nil.
+	// OnProblems is called by Run when the problems have changed; may be nil.
 	OnProblems func([]check.OwnProblem)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Controller keeps exports and imports while [Controller.Run] runs.
+// Controller reconciles exports and imports while [Controller.Run] runs.
 type Controller struct {
 	o       Options
 	log     *slog.Logger
@@ -83,7 +85,7 @@ type Controller struct {
 	problems []check.OwnProblem
 }
 
-// New makes a controller. Nothing is asked yet.
+// New returns a controller. It sends no request yet.
 func New(o Options) (*Controller, error) {
 	if o.Cluster == nil || o.Services == nil || o.Release == "" || o.ID == "" {
 		return nil, errors.New("mcs: Cluster, Services, Release and ID are required")
@@ -106,9 +108,9 @@ func (c *Controller) signal() {
 	}
 }
 
-// Run does it until ctx ends. It leaves the objects for the gateway that comes next, but for where
-// Services lead: nothing does to a pod that ends, unless another replica has the role already
-// ([lease.ErrLost]). Connections are refused then instead of being lost on the way.
+// Run reconciles until ctx ends. It leaves the objects to the next gateway, but empties the
+// endpoints of Services that lead to this pod, unless another replica has taken the role already
+// ([lease.ErrLost]). Connections are then refused instead of being lost.
 func (c *Controller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s, err := c.open(ctx)
@@ -130,7 +132,7 @@ func (c *Controller) Run(ctx context.Context) {
 	c.tell(nil)
 }
 
-// missing is the problem that a session cannot begin, or go on.
+// missing returns the problem that a session cannot begin or continue.
 func missing(err error) check.OwnProblem {
 	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.ClusterSilent}
 	p.Params.Resource, p.Params.Detail = exportKind.qualified(), err.Error()
@@ -140,7 +142,7 @@ func missing(err error) check.OwnProblem {
 	return p
 }
 
-// tell hands over the problems when they are others.
+// tell reports the problems if they have changed.
 func (c *Controller) tell(list []check.OwnProblem) {
 	if reflect.DeepEqual(list, c.problems) {
 		return
@@ -163,7 +165,7 @@ type session struct {
 	all     *namespaces        // nil when they are named
 }
 
-// open begins a session: it asks which version there is, and whose the objects shall be.
+// open begins a session: it queries the API's version, and the owner of the objects to be made.
 func (c *Controller) open(ctx context.Context) (*session, error) {
 	version, err := versionOf(ctx, c.cluster)
 	if err != nil {
@@ -191,7 +193,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// run works until ctx ends, or kinds are missing: then it says which.
+// run works until ctx ends or kinds are missing. The error says which.
 func (s *session) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -241,7 +243,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// soon has a timer that is to go off at due do so when more has been waited for, and the pause is over.
+// soon brings a timer that is due at a time forward, to when further changes were waited for and
+// the pause is over.
 func (s *session) soon(next *time.Timer, due time.Time) time.Time {
 	wait := max(gather, time.Until(s.calm))
 	if at := time.Now().Add(wait); due.After(at) {
@@ -251,10 +254,10 @@ func (s *session) soon(next *time.Timer, due time.Time) time.Time {
 	return due
 }
 
-// calm is the pause after a look that took so long.
+// calm returns the pause after a turn that took so long.
 func calm(took time.Duration) time.Duration { return min(calmer*took, maxCalm) }
 
-// leave empties the EndpointSlices by which Services lead to this gateway's listeners.
+// leave empties the EndpointSlices through which Services lead to this gateway's listeners.
 func (s *session) leave(ctx context.Context) {
 	seen, ok := s.look()
 	if !ok {
@@ -272,7 +275,7 @@ func (s *session) leave(ctx context.Context) {
 	s.writer.run(ctx, steps)
 }
 
-// missing are the kinds that the API server has not got, or no longer.
+// missing returns the kinds that the API server does not have, or no longer.
 func (s *session) missing() missingKinds {
 	for _, p := range s.places {
 		var kinds []string
@@ -288,8 +291,8 @@ func (s *session) missing() missingKinds {
 	return ""
 }
 
-// turn takes over exports and brings the objects to what they should be, and says when to come
-// again. failed is that something is worth another try soon.
+// turn passes the exports to the gateway, reconciles the objects, and returns when to be called
+// again. failed says that something is worth another try soon.
 func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	began := time.Now()
 	seen, ok := s.look()
@@ -311,7 +314,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
-	// One import after the other: what is as it should be is not kept meanwhile.
+	// One import after the other, so that objects that are already right are not held in memory.
 	wanted := func(yield func(object) bool) {
 		for _, i := range inTurns(state.Imports) {
 			m.made = m.made[:0]
@@ -339,7 +342,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	return max(min(again, s.writer.again(began)), time.Until(s.calm)), failed
 }
 
-// found are the problems there are: what may not be watched, and what was refused.
+// found returns the current problems: what may not be watched, and what was refused.
 func (s *session) found() []check.OwnProblem {
 	out := slices.Concat(s.writer.problems(), s.names.problem, s.refused)
 	for _, p := range s.places {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What changes after a while of rest is looked at almost at once, however long a look takes; what
-// changes all the time is looked at after a pause.
+// A change after a quiet time is handled almost at once, however long a turn takes. Constant
+// changes are handled after a pause.
 func TestAChangeAfterRestIsNotPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := time.NewTimer(time.Hour)

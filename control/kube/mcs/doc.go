@@ -1,5 +1,6 @@
-// Package mcs is what the Multi-Cluster Services API (KEP-1645) has of Kubernetes: ServiceExports
-// become the exports of the gateway, and its imports become objects that pods of this cluster use.
+// Package mcs implements the Kubernetes side of the Multi-Cluster Services API (KEP-1645):
+// ServiceExports become the gateway's exports, and its imports become objects that pods of this
+// cluster use.
 //
 //	ServiceExports, Services, EndpointSlices ──▶ Services.SetExports
 //	ServiceExports ◀── conditions Valid, Ready, Conflict
@@ -7,23 +8,24 @@
 //
 // # What is made
 //
-// For an import of type ClusterSetIP a Service without a selector, whose address is the import's,
-// and an EndpointSlice a cluster: with the gateway's listeners for a peer's, and with the pods
-// themselves for what this cluster exports. For a Headless one there is such a Service for each
-// backend of a peer, and its address stands for the backend in the EndpointSlices that DNS reads;
-// those have the backends' hostnames. DNS is the cluster's own: CoreDNS's plugin kubernetes with
-// the option multicluster. Where that can only forward, [FollowZone] gives the same names to a
-// server of the gateway.
+// An import of type ClusterSetIP gets a Service without a selector, whose address is the import's,
+// and an EndpointSlice per cluster: with the gateway's listeners for a peer's cluster, and with the
+// pods themselves for this cluster's own export. A Headless import gets such a Service for each
+// backend of a peer. Its address represents the backend in the EndpointSlices that DNS reads, which
+// contain the backends' hostnames. DNS is the cluster's own: CoreDNS's plugin kubernetes with the
+// option multicluster. If that can only forward, [FollowZone] provides the same names to a server
+// of the gateway.
 //
 // # Rules
 //
-// All that is made is owned by the Role or ClusterRole that lets the gateway make it: it goes when
-// the right is taken, and with an uninstalled release. It has the gateway's labels; an object
-// without them is somebody else's, and is left alone. Objects are applied (server-side apply), so
-// what others add to them stays, conditions of other types in a status as well. What is there of a
-// peer that has not been heard since the gateway's start is kept: a Service that is made again has
-// another address.
+// All objects are owned by the Role or ClusterRole that permits the gateway to make them: they are
+// deleted when the right is withdrawn, and with the release. They have the gateway's labels; an
+// object without them belongs to someone else and is left alone. Objects are applied (server-side
+// apply), so what others add to them stays, even conditions of other types in a status. Objects of
+// a peer that has not been heard since the gateway's start are kept, because a recreated Service
+// would have another address.
 //
-// The kinds of the API are not the gateway's. While the cluster has not got them they are
-// looked for again, and that is told (PST0920). v1alpha1 will do where there is no v1beta1.
+// The kinds of the API do not belong to the gateway. While the cluster does not have them, the
+// gateway keeps looking for them and reports that (PST0920). If there is no v1beta1 it uses
+// v1alpha1.
 package mcs

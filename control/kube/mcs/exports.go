@@ -18,32 +18,31 @@ import (
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
-// defaultAffinity is how long connections of a client are kept together unless told (core/v1,
-// ClientIPConfig).
+// defaultAffinity is the default timeout of session affinity (core/v1, ClientIPConfig).
 const defaultAffinity = 3 * time.Hour
 
-// annotationProxy of a ServiceExport has connections begin with who connects (PROXY protocol, version
-// 2). Its value lists the ports, by name or number, with commas between them.
+// annotationProxy of a ServiceExport makes connections begin with a PROXY protocol header (version
+// 2). Its value lists the ports, by name or number, separated by commas.
 const annotationProxy = "postern.dev/proxy-protocol-v2"
 
-// reasonProxy is that of the condition Valid where the annotation cannot be followed.
+// reasonProxy is the reason of the condition Valid if the annotation cannot be followed.
 const reasonProxy v1beta1.ServiceExportConditionReason = "InvalidProxyProtocol"
 
-// export is a ServiceExport and what it comes to.
+// export is a ServiceExport and the resulting export.
 type export struct {
 	object *v1beta1.ServiceExport
 	export services.Export
-	// invalid is why nothing is exported; nil if it is.
+	// invalid is why nothing is exported; nil if the service is.
 	invalid *invalid
 }
 
-// invalid is a reason of the condition Valid, and what it says.
+// invalid is a reason of the condition Valid, and its message.
 type invalid struct {
 	reason  v1beta1.ServiceExportConditionReason
 	message string
 }
 
-// exportsOf makes what is exported of what there is, by name.
+// exportsOf returns the exports of the existing objects, by name.
 func exportsOf(s seen) []export {
 	var out []export
 	for _, x := range s.exports {
@@ -65,7 +64,7 @@ func exportsOf(s seen) []export {
 	return out
 }
 
-// refuse says why a Service is not exported.
+// refuse says why a Service cannot be exported.
 func refuse(s *corev1.Service) *invalid {
 	switch {
 	case s == nil || s.DeletionTimestamp != nil:
@@ -78,8 +77,9 @@ func refuse(s *corev1.Service) *invalid {
 	return nil
 }
 
-// proxied are the names of the ports whose connections begin with who connects. A server that awaits
-// that takes nothing else, so nothing is exported where it is not certain which are meant.
+// proxied returns the names of the ports whose connections begin with a PROXY protocol header. A
+// server that expects the header accepts nothing else, so nothing is exported if it is not certain
+// which ports are meant.
 func proxied(x *v1beta1.ServiceExport, ports []services.Port) (names []string, _ *invalid) {
 	text, asked := x.Annotations[annotationProxy]
 	if !asked {
@@ -122,9 +122,9 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 	return out
 }
 
-// backendsOf are the pods that are endpoints of a Service, by address. One may be in several slices,
-// with other ports in each. What somebody wrote by hand and is no pod's is not exported: it may be any
-// address that the gateway reaches.
+// backendsOf returns the pods that are endpoints of a Service, by address. A pod may be in several
+// slices, with different ports in each. Endpoints that were written by hand and are not pods are
+// not exported: they may be any address that the gateway can reach.
 func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
 	for _, s := range list {
@@ -157,12 +157,12 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []service
 	return slices.SortedFunc(maps.Values(found), func(a, b services.Backend) int { return a.Addr.Compare(b.Addr) })
 }
 
-// ready tells the endpoints that new connections may be carried to.
+// ready reports whether an endpoint may get new connections.
 func ready(c discoveryv1.EndpointConditions) bool {
 	return (c.Ready == nil || *c.Ready) && !value(c.Terminating)
 }
 
-// hostname is the name of an endpoint that has none: its address with hyphens, as CoreDNS has it.
+// hostname returns the name of an endpoint without one: its address with hyphens, as in CoreDNS.
 func hostname(a netip.Addr) string {
 	name := strings.NewReplacer(".", "-", ":", "-").Replace(a.WithZone("").String())
 	if strings.HasPrefix(name, "-") {
@@ -174,7 +174,7 @@ func hostname(a netip.Addr) string {
 	return name
 }
 
-// value is what a pointer leads to, and the zero value of nil.
+// value returns what a pointer points to, or the zero value for nil.
 func value[T any](p *T) T {
 	if p == nil {
 		var zero T

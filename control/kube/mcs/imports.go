@@ -26,14 +26,15 @@ import (
 )
 
 const (
-	// derivedPrefix begins the names of Services and EndpointSlices that are made, and
-	// derivedAnnotation tells the one of a ServiceImport (the API's reference implementation).
+	// derivedPrefix is the prefix of the names of derived Services and EndpointSlices.
+	// derivedAnnotation of a ServiceImport names its derived Service (as in the API's reference
+	// implementation).
 	derivedPrefix     = "derived-"
 	derivedAnnotation = "multicluster.kubernetes.io/derived-service"
-	// maxEndpoints is what the API server takes in an EndpointSlice.
+	// maxEndpoints is the API server's limit of endpoints in an EndpointSlice.
 	maxEndpoints = 1000
-	// maxDerived is how many Services there are at most, each with an address of those that the
-	// cluster has for all its Services (often 4,096), and peerDerived how many for one cluster.
+	// maxDerived is the maximum number of derived Services, and peerDerived that for one cluster.
+	// Each takes one of the addresses that the cluster has for all its Services (often 4,096).
 	maxDerived, peerDerived = 2000, 1000
 )
 
@@ -48,15 +49,15 @@ type maker struct {
 	full    []services.Problem
 }
 
-// endpoint is one of an EndpointSlice.
+// endpoint is an endpoint of an EndpointSlice.
 type endpoint struct {
 	addr     netip.Addr
 	hostname string
 	ports    []discoveryv1.EndpointPort // in the order of the import's
 }
 
-// add makes the objects of one import, so far as that can be done yet: what needs the address of
-// a Service that is made now comes when it has one.
+// add makes the objects of one import as far as possible now: those that need the address of a new
+// Service follow once it has one.
 func (m *maker) add(i services.Import) {
 	if !slices.Contains(m.seen.namespaces, i.Name.Namespace) {
 		return
@@ -97,7 +98,7 @@ func (m *maker) add(i services.Import) {
 	m.serviceImport(i, derived, ips, families, clusters)
 }
 
-// remote are the endpoints of a peer: its listeners here, or, of Headless, the Services that
+// remote returns the endpoints of a peer: its listeners here or, for Headless, the Services that
 // lead to them.
 func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 	var out []endpoint
@@ -123,8 +124,8 @@ func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 	return out
 }
 
-// stand makes a Service for one backend of a peer, which stands for it: the listeners' addresses
-// are those of all backends.
+// stand makes a Service that represents one backend of a peer, because all backends have the same
+// listener addresses.
 func (m *maker) stand(i services.Import, cluster, hostname string, listeners []endpoint) []endpoint {
 	if len(listeners) == 0 || !m.room(i.Name, cluster) {
 		return nil
@@ -152,7 +153,7 @@ func (m *maker) stand(i services.Import, cluster, hostname string, listeners []e
 	return out
 }
 
-// own are the ready pods of this cluster, by those ports that its export has.
+// own returns the ready pods of this cluster, with the ports that its export has.
 func (m *maker) own(i services.Import) []endpoint {
 	own := m.exports[i.Name]
 	var out []endpoint
@@ -174,8 +175,8 @@ func (m *maker) own(i services.Import) []endpoint {
 	return out
 }
 
-// same tells whether a port of a cluster's export is the import's: one that lost a conflict has
-// the name of another.
+// same reports whether a port of a cluster's export is that of the import: one that lost a conflict
+// may have the same name.
 func same(a, b services.Port) bool {
 	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port
 }
@@ -194,7 +195,7 @@ func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
 	return discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &n, AppProtocol: pointer(p.AppProtocol)}
 }
 
-// service makes a derived Service. It returns the one that is there when it has an address.
+// service makes a derived Service. It returns the existing one if that has an address.
 func (m *maker) service(i services.Import, name string, labels map[string]string) *corev1.Service {
 	x := &corev1.Service{
 		ObjectMeta: m.meta(i.Name.Namespace, name, merged(labels, map[string]string{v1beta1.LabelServiceName: i.Name.Name})),
@@ -213,7 +214,7 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	return there
 }
 
-// inTurns is the order in which imports get addresses: namespaces take turns.
+// inTurns returns the imports in the order in which they get addresses: namespaces take turns.
 func inTurns(list []services.Import) []services.Import {
 	return services.Turns(list, func(i services.Import) (namespace string, addresses int) {
 		if i.Spec.Type == services.ClusterSetIP {
@@ -226,8 +227,8 @@ func inTurns(list []services.Import) []services.Import {
 	})
 }
 
-// room takes an address for a service of these clusters, at the expense of the first that has not got
-// its share. Without any it notes the problem.
+// room takes an address for a service of these clusters, from the share of the first that has some
+// left. If none has, it records the problem.
 func (m *maker) room(name services.Name, of ...string) bool {
 	for _, cluster := range of {
 		if m.derived[""] < maxDerived && m.derived[cluster] < peerDerived {
@@ -245,8 +246,8 @@ func (m *maker) room(name services.Name, of ...string) bool {
 	return false
 }
 
-// slices make the EndpointSlices of one cluster as DNS reads them; by those of ClusterSetIP the
-// derived Service finds its endpoints, too.
+// slices makes the EndpointSlices of one cluster for DNS. Those of ClusterSetIP are also the
+// derived Service's endpoints.
 func (m *maker) slices(i services.Import, derived, cluster string, list []endpoint) {
 	labels := map[string]string{v1beta1.LabelServiceName: i.Name.Name, v1beta1.LabelSourceCluster: cluster}
 	if i.Spec.Type == services.ClusterSetIP {
@@ -255,7 +256,7 @@ func (m *maker) slices(i services.Import, derived, cluster string, list []endpoi
 	m.endpoints(i.Name, derived, cluster, list, labels)
 }
 
-// endpoints make EndpointSlices: one for all endpoints that have the same ports.
+// endpoints makes EndpointSlices, one for all endpoints with the same ports.
 func (m *maker) endpoints(name services.Name, derived, cluster string, list []endpoint, labels map[string]string) {
 	type group struct {
 		address discoveryv1.AddressType
@@ -322,7 +323,7 @@ func (m *maker) serviceImport(i services.Import, derived string, ips []string, f
 	m.made[len(m.made)-1].status = status
 }
 
-// familiesOf are those of the addresses that DNS gives for a Headless import.
+// familiesOf returns the IP families of the addresses in DNS for a Headless import.
 func familiesOf(i services.Import, list []endpoint) []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, e := range list {
@@ -333,7 +334,7 @@ func familiesOf(i services.Import, list []endpoint) []corev1.IPFamily {
 	return out
 }
 
-// compact leaves each family once, in the order in which they came first.
+// compact returns each family once, in the order of first occurrence.
 func compact(list []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, f := range list {
@@ -359,7 +360,7 @@ func affinity(a services.Affinity) (corev1.ServiceAffinity, *corev1.SessionAffin
 	return corev1.ServiceAffinityClientIP, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 }
 
-// meta is that of an object that is made.
+// meta returns the metadata of an object to be made.
 func (m *maker) meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: merged(maps.Clone(labels), m.o.labels())}
 	if owner := m.seen.owner(namespace); owner != nil {
@@ -372,7 +373,7 @@ func (m *maker) make(k kind, x mirror.Object) {
 	m.made = append(m.made, object{id: id{k, x.GetNamespace(), x.GetName()}, body: x})
 }
 
-// merged is a with b in it, which counts.
+// merged returns a with b added; b takes precedence.
 func merged(a, b map[string]string) map[string]string {
 	if a == nil {
 		a = map[string]string{}
@@ -381,8 +382,8 @@ func merged(a, b map[string]string) map[string]string {
 	return a
 }
 
-// keeper tells what is kept though nobody asks for it now: what came of a peer that has not been
-// heard since the gateway's start.
+// keeper returns a function that reports which objects are kept although they are not wanted now:
+// those of peers that have not announced their exports since the gateway's start.
 func keeper(s seen, unheard []string) func(mirror.Object) bool {
 	kept := func(namespace, name string) bool {
 		x := s.imports[types.NamespacedName{Namespace: namespace, Name: name}]
@@ -404,18 +405,18 @@ func keeper(s seen, unheard []string) func(mirror.Object) bool {
 	}
 }
 
-// derivedName is the name of the Service of an import, or of what one backend is of it.
+// derivedName returns the name of the derived Service of an import, or of one of its backends.
 func derivedName(n services.Name, of ...string) string {
 	return derivedPrefix + hash(append([]string{n.Namespace, n.Name}, of...)...)
 }
 
-// hash is a part of a name.
+// hash returns a part of a name.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "/")))
 	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:10]
 }
 
-// pointer leads to a value; nil to the zero value.
+// pointer returns a pointer to a value, or nil for the zero value.
 func pointer[T comparable](v T) *T {
 	var zero T
 	if v == zero {

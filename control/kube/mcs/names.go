@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// domain is the clusterset's, as the KEP has it.
+	// domain is the clusterset's domain according to the KEP.
 	domain = "clusterset.local"
-	// namesEvery is how often the cluster's DNS is asked, and namesAgain how soon when it was
-	// wrong: it reads of an import a moment after it is made.
+	// namesEvery is how often the cluster's DNS is queried, and namesAgain how soon after a wrong
+	// answer: it learns of a new import with a delay.
 	namesEvery = 5 * time.Minute
 	namesAgain = 15 * time.Second
-	// namesPatience is how long one question may take.
+	// namesPatience is how long one query may take.
 	namesPatience = 5 * time.Second
 )
 
-// Lookup finds the addresses of a name; [net.Resolver.LookupNetIP] does.
+// Lookup returns the addresses of a name, like [net.Resolver.LookupNetIP].
 type Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// server is the gateway's own.
+// server is the gateway's own DNS server.
 type server struct {
 	at     string // the address of its Service, or the Service's name
 	lookup Lookup // asks it
 }
 
-// names asks the cluster's DNS for a service that is imported, since the gateway may not read how
-// it is configured. One goroutine uses it; the question is asked in another.
+// names queries the cluster's DNS for an imported service, since the gateway may not read its
+// configuration. One goroutine uses it; the query runs in another.
 type names struct {
 	lookup  Lookup
 	asked   string                                // the name
@@ -49,8 +49,8 @@ type names struct {
 	asking  sync.WaitGroup
 }
 
-// look asks for one import that has addresses and stays, if it is time to: DNS may have forgotten
-// one that goes. It says when to come again.
+// look queries one import that has addresses and stays, if a query is due: DNS may have dropped one
+// that is being deleted. It returns when to call it again.
 func (n *names) look(ctx context.Context, s seen, stays func(*v1beta1.ServiceImport) bool) time.Duration {
 	var x *v1beta1.ServiceImport
 	still := false
@@ -87,12 +87,12 @@ func (n *names) look(ctx context.Context, s seen, stays func(*v1beta1.ServiceImp
 	return namesAgain
 }
 
-// nameOf is an import's in DNS.
+// nameOf returns an import's name in DNS.
 func nameOf(x *v1beta1.ServiceImport) string {
 	return x.Name + "." + x.Namespace + ".svc." + domain + "."
 }
 
-// answered takes what is wrong with the answer.
+// answered records the problem with the answer.
 func (n *names) answered(problem []check.OwnProblem) {
 	n.answer, n.problem = nil, problem
 	if problem == nil {
@@ -100,8 +100,9 @@ func (n *names) answered(problem []check.OwnProblem) {
 	}
 }
 
-// ask tells what is wrong with the answer for a name. Where it is, and the gateway serves names itself,
-// that is asked too: it tells a DNS that does not forward from one that forwards to nobody.
+// ask returns the problem with the answer for a name. If there is one and the gateway serves names
+// itself, its server is queried too, to distinguish a DNS that does not forward from one that
+// forwards to nobody.
 func (n *names) ask(ctx context.Context, name string, want []string) []check.OwnProblem {
 	problem := ask(ctx, n.lookup, name, want)
 	if problem == nil || n.own == nil {
@@ -120,7 +121,7 @@ func (n *names) ask(ctx context.Context, name string, want []string) []check.Own
 	return problem
 }
 
-// ownServer finds the gateway's own by its Service, which the chart makes.
+// ownServer returns the gateway's own server, from its Service, which the chart creates.
 func (s *session) ownServer(ctx context.Context) (server, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -136,7 +137,7 @@ func (s *session) ownServer(ctx context.Context) (server, error) {
 	return server{at: x.Spec.ClusterIP, lookup: resolver.LookupNetIP}, nil
 }
 
-// ask tells what is wrong with one server's answer for a name.
+// ask returns the problem with one server's answer for a name.
 func ask(ctx context.Context, lookup Lookup, name string, want []string) []check.OwnProblem {
 	ctx, cancel := context.WithTimeout(ctx, namesPatience)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 )
 
-// What a cluster's DNS answers, and what that says of it.
+// Answers of a cluster's DNS, and the problems that they show.
 func TestTheClustersDNSIsAsked(t *testing.T) {
 	const web = "web.shop.svc.clusterset.local."
 	addr := func(list ...string) (out []netip.Addr) {
@@ -76,7 +76,7 @@ func TestTheClustersDNSIsAsked(t *testing.T) {
 	}
 }
 
-// A DNS that does not answer holds nothing up, and is not asked twice at a time.
+// A DNS that does not answer delays nothing, and is not queried twice at a time.
 func TestAClustersDNSThatIsSilentHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -102,8 +102,8 @@ func TestAClustersDNSThatIsSilentHoldsNothingUp(t *testing.T) {
 	})
 }
 
-// DNS forgets an import when it is deleted: a question about one that goes is not asked, and what it
-// answers to one that was under way says nothing.
+// DNS drops an import when it is deleted. So an import that is being deleted is not queried, and
+// the answer to a running query about it is ignored.
 func TestTheClustersDNSIsNotAskedForWhatGoes(t *testing.T) {
 	made := func(name string, ips ...string) *v1beta1.ServiceImport {
 		return &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1beta1.ServiceImportSpec{IPs: ips}}
@@ -147,8 +147,8 @@ func TestTheClustersDNSIsNotAskedForWhatGoes(t *testing.T) {
 	}
 }
 
-// Where the gateway serves names, a cluster's DNS that does not forward is told from one that forwards
-// to nobody.
+// If the gateway serves names, a cluster's DNS that does not forward is distinguished from one that
+// forwards to nobody.
 func TestTheGatewaysOwnServerIsAskedToo(t *testing.T) {
 	const web, at = "web.shop.svc.clusterset.local.", "10.96.0.53"
 	says := func(a string, err error) Lookup {

@@ -20,8 +20,8 @@ import (
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
-// made are the EndpointSlices that are made of one import when its derived Services have these
-// addresses, as cluster, addresses and ports.
+// made returns the EndpointSlices of one import whose derived Services have these addresses, as
+// cluster, addresses and ports.
 func made(t *testing.T, i services.Import, own *services.Export, addresses ...string) []string {
 	t.Helper()
 	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{}, derived: map[string]int{},
@@ -186,7 +186,8 @@ func TestBackendsOfAService(t *testing.T) {
 	}
 }
 
-// An export says which ports are told who connects; where it is not certain which, nothing is exported.
+// An export says which ports get a PROXY protocol header. If that is not certain, nothing is
+// exported.
 func TestPortsThatAreToldWhoConnects(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
 		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}, {Name: "quic", Protocol: corev1.ProtocolUDP, Port: 443},
@@ -211,7 +212,7 @@ func TestPortsThatAreToldWhoConnects(t *testing.T) {
 	}
 }
 
-// What is wanted has to be there; what others add may be.
+// Everything wanted must be present; additions of others are allowed.
 func TestContains(t *testing.T) {
 	object := func(change func(*v1beta1.ServiceImport)) *v1beta1.ServiceImport {
 		policy := corev1.ServiceInternalTrafficPolicyCluster
@@ -250,7 +251,7 @@ func TestContains(t *testing.T) {
 	}
 }
 
-// What is kept of an object that was read is all of it but for what nobody reads, with no room to grow.
+// An object is kept without the fields that nobody reads, and without spare capacity.
 func TestAKeptObjectIsSlim(t *testing.T) {
 	const text = `{"kind": "ServiceImport", "apiVersion": "multicluster.x-k8s.io/v1beta1", "metadata": {"name": "web", "namespace": "shop", "uid": "1",
 		"labels": {"app.kubernetes.io/name": "postern"}, "annotations": {"postern.dev/applied": "00"},
@@ -281,7 +282,7 @@ func TestAKeptObjectIsSlim(t *testing.T) {
 	}
 }
 
-// A namespace of which much is imported leaves addresses for the others.
+// A namespace with many imports leaves addresses for the others.
 func TestNamespacesTakeTurnsAtAddresses(t *testing.T) {
 	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"a", "shop"}}}
 	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}

@@ -27,7 +27,7 @@ const (
 	program        = "postern"
 )
 
-// place is a namespace, or all of them, as it is seen.
+// place is the mirrors of a namespace, or of all namespaces.
 type place struct {
 	namespace string // empty is all
 	owner     *metav1.OwnerReference
@@ -61,7 +61,7 @@ func (p *place) run(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// problems are why something is not watched.
+// problems returns why something is not being watched.
 func (p *place) problems() []check.OwnProblem {
 	return slices.Concat(
 		problemOf(p.exports.Err(), exportKind.resource, p.namespace), problemOf(p.imports.Err(), importKind.resource, p.namespace),
@@ -77,8 +77,8 @@ func problemOf(err error, resource, namespace string) []check.OwnProblem {
 	return []check.OwnProblem{p}
 }
 
-// slim lets go of who wrote which field, of the conditions of others, and of the room that lists have to grow in. Texts that many objects
-// have are kept once.
+// slim drops the managed fields, others' conditions, and the spare capacity of lists. Texts that
+// many objects have are stored once.
 func slim[T mirror.Object](x T) T {
 	if x.GetManagedFields() == nil {
 		return x // it is slim, or too old to be one of many
@@ -107,7 +107,7 @@ func slim[T mirror.Object](x T) T {
 	return x
 }
 
-// foreign tells the conditions that others add to a status. They are theirs, and stay.
+// foreign reports whether a condition of a status is another manager's. Those are left alone.
 func foreign(c metav1.Condition) bool {
 	switch v1beta1.ServiceExportConditionType(c.Type) {
 	case v1beta1.ServiceExportConditionValid, v1beta1.ServiceExportConditionReady, v1beta1.ServiceExportConditionConflict:
@@ -116,7 +116,8 @@ func foreign(c metav1.Condition) bool {
 	return true
 }
 
-// shared returns a text that those which arrive between two collections of garbage share, above all those of a list.
+// shared returns the shared copy of a text. Equal texts that arrive between two garbage collections
+// have one, above all those of a list.
 func shared[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
 
 func sharedTexts(texts map[string]string) map[string]string {
@@ -137,7 +138,7 @@ func shareTexts(list []metav1.Condition) {
 	}
 }
 
-// slimService keeps of somebody else's Service what an export is made of.
+// slimService reduces another owner's Service to what an export needs.
 func slimService(s *corev1.Service) *corev1.Service {
 	if s.Labels[labelManagedBy] == program {
 		return slim(s)
@@ -152,10 +153,10 @@ func slimService(s *corev1.Service) *corev1.Service {
 	}
 }
 
-// aPod is what is kept of which pod an endpoint is.
+// aPod is stored instead of the reference to an endpoint's pod.
 var aPod = &corev1.ObjectReference{Kind: "Pod"}
 
-// slimSlice keeps of somebody else's EndpointSlice whose it is and its endpoints.
+// slimSlice reduces another owner's EndpointSlice to its Service and its endpoints.
 func slimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if s.Labels[labelManagedBy] == program {
 		return slim(s)
@@ -174,7 +175,7 @@ func slimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return out
 }
 
-// seen is what there is at one moment.
+// seen is the existing objects at one moment.
 type seen struct {
 	now        time.Time
 	namespaces []string // those that exist and may be seen, sorted
@@ -186,7 +187,7 @@ type seen struct {
 	objects    map[id]mirror.Object
 }
 
-// id names an object.
+// id identifies an object.
 type id struct {
 	kind            kind
 	namespace, name string
@@ -200,8 +201,8 @@ func keyOf(x metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: x.GetNamespace(), Name: x.GetName()}
 }
 
-// look collects what the mirrors hold. It is false until they have seen all, but for namespaces
-// that may not be looked into.
+// look collects the mirrors' objects. It returns false until the mirrors have seen everything,
+// except in namespaces that may not be read.
 func (s *session) look() (seen, bool) {
 	out := seen{
 		now: time.Now(), owners: map[string]*metav1.OwnerReference{}, services: map[types.NamespacedName]*corev1.Service{},
@@ -255,12 +256,12 @@ func (s *session) look() (seen, bool) {
 	return out, synced
 }
 
-// denied reports whether the namespace may not be looked into, or is not there.
+// denied reports whether the namespace may not be read, or does not exist.
 func (p *place) denied() bool {
 	return p.exports.Denied() || p.imports.Denied() || p.services.Denied() || p.slices.Denied()
 }
 
-// owner is what owns what is made in a namespace.
+// owner returns the owner of the objects made in a namespace.
 func (s seen) owner(namespace string) *metav1.OwnerReference {
 	if o := s.owners[namespace]; o != nil {
 		return o
@@ -268,13 +269,13 @@ func (s seen) owner(namespace string) *metav1.OwnerReference {
 	return s.owners[""]
 }
 
-// labels are those of all that is ours.
+// labels returns the labels of all our objects.
 func (o Options) labels() map[string]string {
 	return map[string]string{labelName: program, labelInstance: o.Release, labelManagedBy: program}
 }
 
-// ours tells the objects that may be touched. A ServiceExport is its user's, and has a status
-// that is ours.
+// ours reports whether an object may be changed. A ServiceExport belongs to its user; only its
+// status is ours.
 func (c *Controller) ours(x mirror.Object) bool {
 	if _, is := x.(*v1beta1.ServiceExport); is {
 		return false

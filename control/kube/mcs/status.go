@@ -12,7 +12,7 @@ import (
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
-// statusesOf are the conditions of ServiceExports.
+// statusesOf returns the statuses of ServiceExports.
 func statusesOf(list []export, state services.State, now time.Time) []object {
 	by, failed := map[services.Name][]services.Conflict{}, map[services.Name]services.Problem{}
 	for _, c := range state.Conflicts {
@@ -37,7 +37,8 @@ func statusesOf(list []export, state services.State, now time.Time) []object {
 	return out
 }
 
-// conditionsOf are without times. A problem with a code is why the gateway does not offer it.
+// conditionsOf returns the conditions without times. A problem with a code is why the gateway does
+// not offer the export.
 func conditionsOf(e export, conflicts []services.Conflict, problem services.Problem) []metav1.Condition {
 	if e.invalid != nil {
 		return []metav1.Condition{

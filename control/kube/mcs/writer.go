@@ -29,18 +29,19 @@ import (
 	"github.com/postern-dev/postern/control/kube/objects"
 )
 
-// annotationApplied is a sum of what was applied last: what an object has besides is either
-// somebody else's, and stays, or was ours, and goes when it is applied again.
+// annotationApplied is a checksum of what was last applied. Anything else in an object either
+// belongs to others and stays, or was ours and is removed when the object is applied again.
 const annotationApplied = "postern.dev/applied"
 
-// object is one that should be, or of a ServiceExport the status alone.
+// object is a wanted object; for a ServiceExport only the status.
 type object struct {
 	id
 	body   mirror.Object // nil is not ours to write
 	status any           // a pointer to the kind's status; nil is not ours to write
 }
 
-// bodyOf is a value as it is applied. Only types of the API are given, so it cannot fail.
+// bodyOf returns a value in the form in which it is applied. It only gets types of the API, so it
+// cannot fail.
 func bodyOf(x any) map[string]any {
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
 	if err != nil {
@@ -59,8 +60,9 @@ type writer struct {
 	refused map[id]refusal // what is not tried again for a while
 }
 
-// refusal is that the API server has refused an object, or that its name is somebody else's. It is
-// told once it has lasted: an API server that starts refuses everything until it has read its roles.
+// refusal records that the API server has refused an object, or that another object has its name.
+// It is reported once it has lasted: a starting API server refuses everything until it has read its
+// roles.
 type refusal struct {
 	problem check.OwnProblem
 	tell    time.Time     // from then on
@@ -71,8 +73,8 @@ type refusal struct {
 // step is one request.
 type step func(context.Context) error
 
-// plan is what brings the objects to what they should be: of what is there, what is ours and
-// nobody wants goes, unless it is to be kept. want are those that are wanted.
+// plan returns the steps that reconcile the objects. Our objects that are not wanted are deleted,
+// unless they are to be kept. want are the wanted ones.
 func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool) {
 	want = map[id]bool{}
 	w.forget(func(_ id, r refusal) bool { return r.problem.Code == catalogue.NameTaken })
@@ -101,8 +103,8 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 	return steps, want
 }
 
-// run sends the requests, some at a time. It reports whether one failed that is worth another try
-// soon.
+// run sends the requests, several at a time. It reports whether one failed that is worth another
+// try soon.
 func (w *writer) run(ctx context.Context, steps []step) (failed bool) {
 	todo := make(chan step)
 	var running sync.WaitGroup
@@ -126,7 +128,7 @@ func (w *writer) run(ctx context.Context, steps []step) (failed bool) {
 	return failed
 }
 
-// noted is a step whose refusal is remembered; its error is what is worth another try.
+// noted returns a step that records a refusal. Its error means that it is worth another try.
 func (w *writer) noted(i id, s step) step {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -152,20 +154,20 @@ func (w *writer) noted(i id, s step) step {
 	}
 }
 
-// final tells the answers that will be the same the next time: forbidden, by rights, quota or
-// admission, and invalid.
+// final reports whether a repeated request would be refused again: it is forbidden, by rights,
+// quota or admission, or invalid.
 func final(code int32) bool {
 	return code == http.StatusForbidden || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
 }
 
-// taken is the problem that a name is somebody else's.
+// taken returns the problem that a name belongs to another object.
 func taken(i id) check.OwnProblem {
 	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.NameTaken}
 	p.Params.Namespace, p.Params.Object = i.namespace, i.kind.name+" "+i.name
 	return p
 }
 
-// refuse notes a refusal, which is told after some patience.
+// refuse records a refusal, which is reported after patience.
 func (w *writer) refuse(i id, p check.OwnProblem, patience time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,22 +181,23 @@ func (w *writer) refuse(i id, p check.OwnProblem, patience time.Duration) {
 	w.refused[i] = r
 }
 
-// accept notes that there is nothing wrong with an object any more.
+// accept records that an object has no problem any more.
 func (w *writer) accept(i id) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.refused, i)
 }
 
-// waits reports whether an object has been refused, and it is too soon to try again.
+// waits reports whether an object was refused, and it is too soon to try again.
 func (w *writer) waits(i id) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Now().Before(w.refused[i].next)
 }
 
-// again is how long until something that was refused is tried again, at most refusedAgain. What was
-// due at a time has been tried; that a name is free again, or what became of the object, the mirrors tell.
+// again returns how long until the next retry of a refused object, at most refusedAgain. Those that
+// were due at a time have been tried; the mirrors report when a name is free again or the object
+// has changed.
 func (w *writer) again(tried time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,7 +229,7 @@ func (w *writer) problems() []check.OwnProblem {
 	return out
 }
 
-// apply is what brings an object to what it should be; nil if it is so.
+// apply returns the step that reconciles an object; nil if it is as wanted.
 func (w *writer) apply(o object, have mirror.Object) step {
 	if have != nil && have.GetDeletionTimestamp() != nil {
 		return nil
@@ -247,7 +250,7 @@ func (w *writer) apply(o object, have mirror.Object) step {
 		}
 	}
 	if o.status != nil && have != nil {
-		// A status has no sum of what was applied last. So all that is there has to be wanted.
+		// A status has no checksum of what was last applied, so everything in it must be wanted.
 		if is := statusOf(have); !contains(o.status, is) || !contains(is, o.status) {
 			return status
 		}
@@ -255,7 +258,7 @@ func (w *writer) apply(o object, have mirror.Object) step {
 	return nil
 }
 
-// statusOf is a pointer to an object's status.
+// statusOf returns a pointer to an object's status.
 func statusOf(x mirror.Object) any {
 	switch x := x.(type) {
 	case *v1beta1.ServiceExport:
@@ -266,7 +269,7 @@ func statusOf(x mirror.Object) any {
 	return nil
 }
 
-// stamp notes the sum of a body in it.
+// stamp stores a body's checksum in it.
 func stamp(body mirror.Object) {
 	sum := sha256.New()
 	if err := json.NewEncoder(sum).Encode(body); err != nil {
@@ -275,8 +278,9 @@ func stamp(body mirror.Object) {
 	body.SetAnnotations(merged(body.GetAnnotations(), map[string]string{annotationApplied: hex.EncodeToString(sum.Sum(nil)[:8])}))
 }
 
-// contains reports whether all that is wanted of an object or a status is there, which are of one type.
-// What JSON leaves out is not wanted, whatever is there instead; lists must be the same.
+// contains reports whether an object or status has everything that is wanted. Both values have the
+// same type. What JSON leaves out is not wanted, whatever is present instead; lists must be the
+// same.
 func contains(want, have any) bool { return within(reflect.ValueOf(want), reflect.ValueOf(have)) }
 
 func within(want, have reflect.Value) bool {
@@ -318,10 +322,10 @@ func within(want, have reflect.Value) bool {
 	return want.Equal(have)
 }
 
-// field is what the tag of a struct's field says of its zero value in JSON.
+// field is what the tag of a struct's field says about its zero value in JSON.
 type field struct{ omitEmpty, omitZero bool }
 
-// leaves reports whether JSON leaves out a value of the field.
+// leaves reports whether JSON omits a value of the field.
 func (f field) leaves(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice:
@@ -332,7 +336,8 @@ func (f field) leaves(v reflect.Value) bool {
 	return f.omitEmpty && v.IsZero()
 }
 
-// structs has the fields of each type that was compared: reflection would make new ones each time.
+// structs caches the fields of each type that was compared: reflection would allocate them each
+// time.
 var structs sync.Map // []field by reflect.Type
 
 func fieldsOf(t reflect.Type) []field {
@@ -348,7 +353,7 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
-// patch applies a body to the object that was seen, or to none that was.
+// patch applies a body to the object that was seen, or creates it if none was.
 func (w *writer) patch(ctx context.Context, i id, have metav1.Object, subresource string, body map[string]any) error {
 	client, version := w.clients.of(i.kind)
 	out, meta := maps.Clone(body), maps.Clone(body["metadata"].(map[string]any))
@@ -376,7 +381,7 @@ func (w *writer) remove(ctx context.Context, i id, uid types.UID) error {
 		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
 }
 
-// empty takes the endpoints from an EndpointSlice, unless somebody has written it since.
+// empty removes the endpoints from an EndpointSlice, unless it was written since.
 func (w *writer) empty(ctx context.Context, i id, version string) error {
 	client, _ := w.clients.of(i.kind)
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version}, "endpoints": []any{}})

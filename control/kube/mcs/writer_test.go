@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What an API server refuses for a moment, as one does that starts, is tried again soon and not told. What it
-// goes on to refuse is told, and tried less and less often.
+// What an API server refuses briefly, like a starting one, is tried again soon and not reported.
+// What it keeps refusing is reported, and tried less and less often.
 func TestARefusalIsToldWhenItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}}
@@ -52,8 +52,8 @@ func TestARefusalIsToldWhenItLasts(t *testing.T) {
 		if try(refused); w.again(time.Now()) != firstRetry {
 			t.Errorf("another refusal is tried again after %v", w.again(time.Now()))
 		}
-		// What was due has been tried, whatever came of it, and a name that is taken is told of by the mirrors:
-		// neither has everything looked at again and again.
+		// What was due has been tried, whatever the result, and the mirrors report on a taken name:
+		// neither causes constant reconciling.
 		time.Sleep(firstRetry)
 		db := id{importKind, "shop", "db"}
 		if w.refuse(db, taken(db), 0); w.again(time.Now()) != refusedAgain {

@@ -18,22 +18,22 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 )
 
-// zonePatience is for how long a refusal to read names may pass, where they were never read.
+// zonePatience is how long a refusal to read names is tolerated if they were never read.
 const zonePatience = 15 * time.Second
 
-// ZoneOptions are what names are read of. All but Namespaces are required.
+// ZoneOptions configure which names are read. All but Namespaces are required.
 type ZoneOptions struct {
 	Cluster *kube.Cluster
 	// Namespaces are as in [Options].
 	Namespaces []string
-	// Set takes each zone.
+	// Set receives each zone.
 	Set    func(*clusterdns.Zone)
 	Logger *slog.Logger
 }
 
-// FollowZone has Set know the names of all ServiceImports, whoever made them, until ctx ends: as
-// CoreDNS reads them, by the EndpointSlices with the API's label too. It needs no gateway, so that every
-// replica answers. The zone that was there last stays while the API server is away.
+// FollowZone passes the names of all ServiceImports, whoever made them, to Set until ctx ends. Like
+// CoreDNS it also reads the EndpointSlices with the API's label. It needs no gateway, so that every
+// replica answers. The last zone stays while the API server is unreachable.
 func FollowZone(ctx context.Context, o ZoneOptions) {
 	for ctx.Err() == nil {
 		if err := o.follow(ctx); ctx.Err() == nil {
@@ -46,13 +46,13 @@ func FollowZone(ctx context.Context, o ZoneOptions) {
 	}
 }
 
-// named is a namespace, or all of them, as names are read of it.
+// named is the mirrors from which the names of a namespace, or of all, are read.
 type named struct {
 	imports *mirror.Mirror[*v1beta1.ServiceImport]
 	slices  *mirror.Mirror[*discoveryv1.EndpointSlice]
 }
 
-// follow does so with one version of the API, until ctx ends or the kind is missing.
+// follow does this with one version of the API, until ctx ends or the kind is missing.
 func (o ZoneOptions) follow(ctx context.Context) error {
 	version, err := versionOf(ctx, o.Cluster)
 	if err != nil {
@@ -92,7 +92,7 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 		running.Go(func() { p.imports.Run(ctx) })
 		running.Go(func() { p.slices.Run(ctx) })
 	}
-	// An API server that starts refuses everything: what was never read is given that long.
+	// A starting API server refuses everything, so what was never read gets that long.
 	starting := time.NewTimer(zonePatience)
 	defer starting.Stop()
 	started := false
@@ -133,7 +133,7 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 	}
 }
 
-// servicesOf are what DNS has of imports.
+// servicesOf returns the DNS data of imports.
 func servicesOf(imports []*v1beta1.ServiceImport, endpoints []*discoveryv1.EndpointSlice) []clusterdns.Service {
 	of := map[types.NamespacedName][]*discoveryv1.EndpointSlice{}
 	for _, x := range endpoints {
@@ -156,7 +156,7 @@ func servicesOf(imports []*v1beta1.ServiceImport, endpoints []*discoveryv1.Endpo
 	return out
 }
 
-// endpointsOf are the ready ones of an EndpointSlice.
+// endpointsOf returns the ready endpoints of an EndpointSlice.
 func endpointsOf(x *discoveryv1.EndpointSlice) []clusterdns.Endpoint {
 	var ports []clusterdns.Port
 	for _, p := range x.Ports {
@@ -176,7 +176,7 @@ func endpointsOf(x *discoveryv1.EndpointSlice) []clusterdns.Endpoint {
 	return out
 }
 
-// addresses are those that are some.
+// addresses returns the valid addresses of a list.
 func addresses(list []string) []netip.Addr {
 	var out []netip.Addr
 	for _, text := range list {
@@ -187,7 +187,7 @@ func addresses(list []string) []netip.Addr {
 	return out
 }
 
-// slimImport keeps of a ServiceImport what DNS has of it.
+// slimImport reduces a ServiceImport to what DNS needs.
 func slimImport(x *v1beta1.ServiceImport) *v1beta1.ServiceImport {
 	return &v1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: x.Namespace, Name: x.Name},
@@ -195,7 +195,7 @@ func slimImport(x *v1beta1.ServiceImport) *v1beta1.ServiceImport {
 	}
 }
 
-// slimNames keeps of an EndpointSlice what DNS has of it.
+// slimNames reduces an EndpointSlice to what DNS needs.
 func slimNames(x *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	labels := map[string]string{v1beta1.LabelServiceName: x.Labels[v1beta1.LabelServiceName], v1beta1.LabelSourceCluster: x.Labels[v1beta1.LabelSourceCluster]}
 	out := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: x.Namespace, Name: x.Name, Labels: labels}, Ports: x.Ports}

@@ -29,13 +29,13 @@ import (
 	"github.com/postern-dev/postern/testenv/kube/kubetest"
 )
 
-// difference is one between our answers and CoreDNS', and why it is meant.
+// difference is a difference between our answers and CoreDNS's, and why it is intended.
 type difference struct {
 	why string
 	is  func(q dns.Question, theirs, ours reply, a asked) bool
 }
 
-// differences are all of them. Each one occurs.
+// differences are all intended ones. Each one must occur.
 var differences = []difference{
 	{"the specification (2.3.4) has no names for single backends of a service with a ClusterSetIP",
 		func(q dns.Question, theirs, ours reply, a asked) bool {
@@ -77,8 +77,8 @@ var differences = []difference{
 		}},
 }
 
-// reply is what counts of a response: but for the order, the weights of SRV records and how names are
-// written.
+// reply is the compared part of a response: everything except the order, the weights of SRV records
+// and the spelling of names.
 type reply struct {
 	rcode         int
 	authoritative bool
@@ -108,14 +108,14 @@ func replyOf(m *dns.Msg) reply {
 	return reply{m.Rcode, m.Authoritative, set(m.Answer), set(m.Extra), len(m.Ns) == 1 && m.Ns[0].Header().Rrtype == dns.TypeSOA}
 }
 
-// asked is what is known of the questions.
+// asked is what is known about the queries.
 type asked struct {
 	backends map[string]bool // names that CoreDNS makes for backends of a ClusterSetIP
 	unnamed  map[string]bool // where SRV records are of ports without a name alone
 	exists   map[string]bool // names for which CoreDNS has anything
 }
 
-// known tells whether CoreDNS has something at a name, or below it.
+// known reports whether CoreDNS has something at a name, or below it.
 func (a asked) known(name string) bool {
 	name = strings.ToLower(name)
 	for x := range a.exists {
@@ -126,7 +126,7 @@ func (a asked) known(name string) bool {
 	return name == "dns."+clusterdns.Domain || name == "dns-version."+clusterdns.Domain
 }
 
-// variety are ServiceImports and EndpointSlices of all kinds, and the questions that they are good for.
+// variety returns ServiceImports and EndpointSlices of all kinds, and the names to query for them.
 func variety(r *rand.Rand, a asked) (objects []any, names []string) {
 	yes, no := true, false
 	ports := []v1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}, {Name: "https", Protocol: "TCP", Port: 443}, {Name: "echo", Protocol: "UDP", Port: 9000}}
@@ -201,7 +201,7 @@ func variety(r *rand.Rand, a asked) (objects []any, names []string) {
 	return objects, append(names, "example.com.", ".", "local.", "xclusterset.local.", "7.0.96.10.in-addr.arpa.", "web.shop.svc.cluster.local.")
 }
 
-// startCoreDNS serves the clusterset of an API server, on an address that it gives.
+// startCoreDNS serves the clusterset of an API server, and returns the address.
 func startCoreDNS(t *testing.T, kubeconfig string) (addr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -249,7 +249,7 @@ func startCoreDNS(t *testing.T, kubeconfig string) (addr string) {
 	return ""
 }
 
-// TestOursAnswersAsCoreDNS asks both servers, of one API server, all kinds of questions.
+// TestOursAnswersAsCoreDNS sends all kinds of queries to both servers, which use one API server.
 func TestOursAnswersAsCoreDNS(t *testing.T) {
 	c := kubetest.Start(t)
 	definitions(t, c, asItIs)

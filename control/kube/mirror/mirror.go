@@ -68,7 +68,7 @@ type Options[T Object] struct {
 	// Changed is called when an object was added, changed or deleted, and when Err changed. It
 	// must not block.
 	Changed func()
-	// Logger gets the reflector's log; nil = discard.
+	// Logger gets the reflector's log; nil discards it.
 	Logger *slog.Logger
 }
 

@@ -223,7 +223,8 @@ func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	w.until("it is well", func(names string, _ bool, err error) bool { return names == "a" && err == nil })
 }
 
-// Whether the reflector reports a list that was cancelled at its end is chance, and not useful.
+// Whether the reflector reports a list that was cancelled because the reflector ends is chance.
+// Such a report helps nobody.
 func TestTheEndIsNoFailure(t *testing.T) {
 	log, ended := &lines{}, false
 	told := slog.New(quiet{Handler: slog.NewTextHandler(log, nil), ended: func() bool { return ended }})

@@ -1,11 +1,11 @@
 // Package role marks the active gateway's pod among the replicas.
 //
-// The active pod has the label postern.dev/role: active, and Services select by it, so it directs
-// traffic to one of the replicas. A pod labels itself, by a merge patch of its own object, and
-// removes the label from the pod that it replaced: a dead node says nothing, and its pod would
-// stay an endpoint until the cluster notices, after 40 s.
+// The active pod has the label postern.dev/role: active, and Services select by it: it is what
+// moves traffic from one replica to another. A pod labels itself, by a merge patch of its own
+// object, and removes the label from the pod that it replaced: a dead node says nothing, and its
+// pod would stay an endpoint until the cluster notices, after 40 s.
 //
-// It needs the rights get and patch of pods, for the names of the StatefulSet's pods.
+// The account needs the rights get and patch on pods, for the names of the StatefulSet's pods.
 package role
 
 import (
