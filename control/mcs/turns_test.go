@@ -67,3 +67,28 @@ func TestNoNamespaceTakesAllOfACatalogue(t *testing.T) {
 		}
 	}
 }
+
+// A service that grows keeps its place in a catalogue that is full.
+func TestAServiceThatGrowsStays(t *testing.T) {
+	sized := func(i, size int) *Entry {
+		return entry(t, web(fmt.Sprint("w-", i), func(o *Offer) { o.Spec.Annotations = map[string]string{"a": strings.Repeat("x", size)} }))
+	}
+	w, entries := NewWriter(), map[string]*Entry{}
+	for i := range 1100 {
+		e := sized(100+i, 4000)
+		entries[e.Name] = e
+	}
+	w.Fill(entries)
+	exchange(t, w, reader())
+	first := sized(0, 4000) // by name
+	entries[first.Name] = first
+	grown := sized(100, 7000)
+	entries[grown.Name] = grown
+	if w.Set(grown.Name, grown) {
+		t.Fatal("there is room")
+	}
+	w.Fill(entries)
+	if !w.Contains(grown.Name) || w.Contains(first.Name) {
+		t.Errorf("the service that has grown is told: %v; one that was not: %v", w.Contains(grown.Name), w.Contains(first.Name))
+	}
+}

@@ -56,19 +56,18 @@ func (w *Writer) Set(name string, e *Entry) bool {
 
 // Fill makes the catalogue these entries, or as many of them as there is room for, and returns the
 // names of the rest. Namespaces take turns, so that the services of one leave room for those of
-// others. Within a namespace, those already in the catalogue come first.
+// others. Within a namespace, those in the catalogue come first, as do those that [Writer.Set] has
+// just removed from it because they have grown.
 func (w *Writer) Fill(entries map[string]*Entry) (rest []string) {
-	names := slices.Sorted(maps.Keys(entries))
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case w.Contains(a) == w.Contains(b):
-			return 0
-		case w.Contains(a):
-			return -1
+	held, others := []string{}, []string{}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if w.Contains(name) || w.dirty[name] {
+			held = append(held, name)
+		} else {
+			others = append(others, name)
 		}
-		return 1
-	})
-	names = Turns(names, func(name string) (string, int) {
+	}
+	names := Turns(append(held, others...), func(name string) (string, int) {
 		return NameOfPort(name).Namespace, max(len(entries[name].Text), MaxCatalogue/MaxServices)
 	})
 	fits, size := map[string]*Entry{}, 0
