@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/discovery/special"
 )
 
 // exporter is this cluster's exports as they are offered. Clusterset.reconciling guards it.
@@ -305,12 +306,14 @@ func (e *export) targets(service string, own netip.Addr) (ready, all []netip.Add
 
 // mayBeBackend rejects addresses that cannot be pods. A user who may write EndpointSlices must not
 // make this gateway connect to itself, which may use every peer's services, to its node, to the API
-// server or to a cloud's metadata. own is where the gateway listens for services of peers.
+// server or to a cloud's metadata, nor to an address that a translator turns into one of these. own
+// is where the gateway listens for services of peers.
 func mayBeBackend(a, own netip.Addr) bool {
 	a = a.Unmap()
 	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // none outside of a cluster
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
-		a.Zone() == "" && a != own.Unmap() && a != apiServer && !slices.Contains(metadata, a)
+		a.Zone() == "" && a != own.Unmap() && a != apiServer && !slices.Contains(metadata, a) &&
+		!slices.ContainsFunc(special.Embedded(a), func(v4 netip.Addr) bool { return !mayBeBackend(v4, own) })
 }
 
 // metadata are addresses at which clouds give their machines secrets, besides link-local addresses:
