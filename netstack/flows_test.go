@@ -338,7 +338,7 @@ func TestAcknowledgementsOfWhatWasNotSent(t *testing.T) {
 	}
 }
 
-// A path that changes is measured anew. One that nobody uses has no state.
+// A path that changes is measured from scratch. One that nobody uses has no state.
 func TestPathChanged(t *testing.T) {
 	p := overLongPath(t, impairment{})
 	p.a.PathChanged(b6)

@@ -24,7 +24,7 @@
 //	               which it was found
 //	part NAME      a template for others: {{template "NAME" .}}
 //	severity       warning for faults that do not by themselves make a peer unreachable; without it
-//	               an own check that finds the fault ends with an error
+//	               a check of this gateway that finds the fault ends with an error
 //	found          how the fault is found, in Markdown, for the page
 //	consider       what else to consider when fixing it, likewise
 //
@@ -76,7 +76,7 @@ type Entry struct {
 // Codes returns the catalogue in order of codes.
 func Codes() []Entry { return slices.Clone(load().entries) }
 
-// Severity returns the outcome of an own check that ends with a code.
+// Severity returns the outcome of a check of this gateway that ends with a code.
 func Severity(c Code) api.Outcome {
 	if i, ok := load().find(c); ok && load().entries[i].severity != "" {
 		return load().entries[i].severity

@@ -121,7 +121,7 @@ func begin(name, target string, f Facts) *recorder {
 		Name: name, Target: target, Peer: f.Name, Direction: api.DirectionOutbound, Via: verdict.ViaInBand}}
 }
 
-// beginOwn starts an own check.
+// beginOwn starts a check of this gateway.
 func beginOwn(name string) *recorder {
 	return &recorder{at: time.Now(), Finding: verdict.Finding{Name: name, Target: api.ServiceGateway, Direction: api.DirectionOwn}}
 }

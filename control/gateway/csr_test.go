@@ -12,7 +12,7 @@ import (
 )
 
 // issuer: csr is another issuer in the cluster: it is told what it needs, and what keeps it
-// from issuing is an own check for as long as it is the issuer.
+// from issuing is a check of this gateway for as long as it is the issuer.
 func TestCertificatesFromTheCluster(t *testing.T) {
 	w, r := newTokenWorld(t)
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) {

@@ -140,7 +140,7 @@ func TestForwardingGoesOnWhileTheStateCannotBeKept(t *testing.T) {
 		}
 		return "", "there is no such check"
 	}
-	w.await("an own check says so", func() string {
+	w.await("a check of this gateway says so", func() string {
 		if code, cause := shown(); code != state.CodeNotKept {
 			return code + " " + cause
 		}

@@ -98,7 +98,7 @@ func (c *ticker) judge(now time.Time) {
 	}
 }
 
-// showKept shows as an own check that the state cannot be stored outside the pod.
+// showKept shows as a check of this gateway that the state cannot be stored outside the pod.
 func (c *ticker) showKept(now time.Time) {
 	err, was := c.g.store.Kept(), c.notKept
 	c.notKept = err

@@ -61,7 +61,7 @@ func (g *Gateway) reloadFile(ctx context.Context, trial func(*config.Resolved) (
 	return err
 }
 
-// tellRefused shows as an own check why the file is not in force, until one is.
+// tellRefused shows as a check of this gateway why the file is not in force, until one is.
 func (g *Gateway) tellRefused(err error) {
 	p := catalogue.Params{File: g.opts.Config.File, Detail: err.Error()}
 	var one config.Problem

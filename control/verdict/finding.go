@@ -83,7 +83,7 @@ func (f Finding) Ref() string {
 	return f.Name
 }
 
-// Own returns the reference to an own check.
+// Own returns the reference to a check of this gateway.
 func Own(name string) string { return "own/" + name }
 
 // Inbound is the name of a peer's report about a target, and Outside the name of a check of it

@@ -425,7 +425,7 @@ func TestEachPeerHasItsOwnWindow(t *testing.T) {
 	}
 	b.takes(a.request(RequestOptions{}), Request)
 	b.takes(slow, Request)
-	// A peer that is removed and added again does not start numbering anew.
+	// A peer that is removed and added again goes on numbering.
 	last := a.peers[a.other].out.counter
 	if err := a.SetPeers(nil); err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func newController(now time.Duration, guess roundTrips, packet int) controller {
 	return c
 }
 
-// restart measures the rate anew and keeps what doesn't change soon.
+// restart measures the rate from scratch and keeps what doesn't change soon.
 func (c *controller) restart(now time.Duration) controller {
 	next := newController(now, c.path.trips, c.path.packet)
 	next.judge = c.judge

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// forgetAfter is how long a path may be idle before its rate is measured anew by a new startup. By
+// forgetAfter is how long a path may be idle before its rate is measured again by a new startup. By
 // then others may fill it, or a radio link may have become slower. The round trip and the ambient
 // loss are kept.
 const forgetAfter = time.Minute

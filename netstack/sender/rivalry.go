@@ -60,7 +60,7 @@ func (r *rivalry) yields(mean, base time.Duration, crowded int) bool {
 	return fell > max(leastQueue, base/besideLoss) && (fell > (r.high-base)/2 || fell > r.high/yieldedPart)
 }
 
-// forget starts looking for that anew, because we have backed off ourselves.
+// forget starts over, because we have backed off ourselves.
 func (r *rivalry) forget() { r.high = 0 }
 
 // gone records that the queue was empty while little was sent, so it was our own.

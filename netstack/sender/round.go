@@ -124,7 +124,7 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	}
 }
 
-// restartLonger starts anew on a path that has become longer: the losses were not beside a queue,
+// restartLonger starts over on a path that has become longer: the losses were not beside a queue,
 // and there was no reason to back off.
 func (c *controller) restartLonger(now time.Duration) {
 	c.judge.noQueue, c.bound.bytes, c.full = c.judge.all, 0, fullPipe{}

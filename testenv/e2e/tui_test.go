@@ -193,7 +193,7 @@ func suspend(term *terminal) {
 }
 
 // losesTheGateway kills the gateway and starts it again; the screen says that its history starts
-// anew.
+// again.
 func (f *faultLab) losesTheGateway(t *testing.T, term *terminal) {
 	t.Helper()
 	f.right.stop(syscall.SIGKILL)

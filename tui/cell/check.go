@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 )
 
-// Subject names what a check is about: for an own check its name; for a peer's the peer, the
+// Subject names what a check is about: for a check of this gateway its name; for a peer's the peer, the
 // direction and the name. The peer can be omitted if it is shown above.
 func Subject(c *api.Check, withPeer bool) string {
 	name := Printable(strings.TrimPrefix(c.Name, "inbound-"))

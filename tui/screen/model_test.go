@@ -396,7 +396,7 @@ func TestACommandNeverTakesWhatCannotBeShown(t *testing.T) {
 	}
 }
 
-// A restarted gateway numbers its log anew: its new records are shown, even if they are few.
+// A restarted gateway numbers its log from 1 again: its new records are shown, even if they are few.
 func TestTheLogOfAGatewayThatWasStartedAgain(t *testing.T) {
 	s := play(t, busy(), 80, 24, false).press("6")
 	last := s.data.lastLogged()

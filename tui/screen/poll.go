@@ -21,9 +21,7 @@ const (
 	checksInterval, peerChecksInterval = 5 * time.Second, 10 * time.Millisecond
 	// pollLimit bounds one request of a snapshot, snapshotLimit all of them, and checkLimit one run
 	// of checks, which a gateway ends within 10 s.
-	pollLimit, snapshotLimit = 5 * time.Second, 15 * time.Second
-
-	checkLimit = 30 * time.Second
+	pollLimit, snapshotLimit, checkLimit = 5 * time.Second, 15 * time.Second, 30 * time.Second
 	// fleetInterval is the time between two snapshots of a gateway that is only shown beside
 	// others.
 	fleetInterval = 5 * time.Second
@@ -158,7 +156,7 @@ func (m *model) polled(msg polledMsg) {
 	restarted := !d.status.Gateway.StartedAt.Equal(msg.status.Gateway.StartedAt)
 	d.took(msg.status, now.Add(-msg.age))
 	if restarted {
-		d.checksAt = time.Time{} // Its checks start anew, and so does its log.
+		d.checksAt = time.Time{} // Its checks start over, and so does its log.
 		d.log = nil
 		d.offered, d.imported = offered{}, imported{}
 		d.past = remembered{hours: map[string]*lastHour{}}

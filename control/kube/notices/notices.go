@@ -1,5 +1,5 @@
 // Package notices writes Events about what a gateway finds wrong with itself: one about its
-// StatefulSet for each own check that fails, and one when that is over. Problems of a peer are
+// StatefulSet for each check of this gateway that fails, and one when that is over. Problems of a peer are
 // reported on its Peer (package peers).
 //
 // Events contain the verdict: code, cause and fix. One is written when a check fails, or fails

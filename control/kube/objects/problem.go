@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
 
-// checkName is the own check that shows these problems.
+// checkName is this gateway's check that shows these problems.
 const checkName = "cluster"
 
 // forbidden matches the API server's message about a missing right.

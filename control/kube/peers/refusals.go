@@ -3,7 +3,7 @@ package peers
 import "github.com/postern-dev/postern/control/check"
 
 // sourceRefused is the source of problems of Peers that are not in force, and checkRefused the
-// own check that shows them: the gateway has no peer that a check could be about.
+// check of this gateway that shows them: the gateway has no peer that a check could be about.
 const (
 	sourceRefused = "refused-peers"
 	checkRefused  = "peers"
