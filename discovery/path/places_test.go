@@ -192,7 +192,7 @@ func TestHostileCandidates(t *testing.T) {
 			w.t.Errorf("the path was disturbed\n%s", explain(a))
 		}
 		a.tell(func(time.Time, *path.Machine) {
-			if n := len(a.routing.Initiate); n > 16 {
+			if n := len(a.routing.Initiate); n > peer.MaxPaths {
 				w.t.Errorf("initiations go to %d paths", n)
 			}
 		})
