@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // One direction of the direct path is blocked from the start. The handshake completes over the

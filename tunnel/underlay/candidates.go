@@ -65,9 +65,8 @@ func (b *Bind) Forget(id string) {
 }
 
 // SetCandidates sets the paths of the endpoint peer:ID that initiations are sent on, best first.
-// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond
-// [peer.MaxPaths] are left out.
-// Without paths the ID is forgotten, unless it is managed.
+// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond [peer.MaxPaths] are
+// left out. Without paths the ID is forgotten, unless it is managed.
 func (b *Bind) SetCandidates(id string, paths []peer.Path) {
 	targets := make([]conn.Endpoint, 0, min(len(paths), peer.MaxPaths))
 	seen := make(map[peer.Path]bool, len(paths))
