@@ -32,10 +32,10 @@
 //
 // The status is written by server-side apply of the status subresource (field manager postern), so
 // that it neither touches others' fields nor loses conflicts. A changed state or condition is
-// written within a second, but no more often than [urgentEvery] for one peer that keeps changing. A
-// round trip time, a message's wording or a renewed identity is written at most every [calmEvery],
-// one peer at a time with [calmGap] in between: 0.33 requests a second however many peers there
-// are.
+// written within a second, but no more often than [urgentEvery] (10 s) for one peer that keeps
+// changing. A round trip time that changed by 20 % and by 1 ms, a message's wording or a renewed
+// identity is written at most every [calmEvery] (2 min), one peer at a time with [calmGap] in
+// between: 0.33 requests a second however many peers there are.
 //
 // # Files
 //
