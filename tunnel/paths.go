@@ -10,7 +10,7 @@ import (
 
 // Paths are the paths to a managed peer.
 type Paths struct {
-	// Initiate are the paths to try handshakes on, at most 16.
+	// Initiate are the paths to try handshakes on, at most [peer.MaxPaths].
 	Initiate []peer.Path
 	// Selected carries everything but handshakes. The zero path leaves the choice to the
 	// handshakes: the path that the last one proved, else the first of Initiate.
@@ -102,9 +102,6 @@ func (p *peerState) selected() peer.Path {
 	return p.paths.Selected
 }
 
-// maxPaths is the number of paths that the underlay sends initiations on.
-const maxPaths = 16
-
 // addresses returns the paths on which a peer may be reached. For a managed peer these are the
 // paths to initiate on, followed by the last proven one. For other peers they are the last proven
 // one and the endpoints. Everything but initiations goes to the first.
@@ -126,7 +123,7 @@ func (p *peerState) addresses() []peer.Path {
 	case slices.Contains(paths, source):
 		return paths
 	default:
-		return append(paths[:min(len(paths), maxPaths-1)], source)
+		return append(paths[:min(len(paths), peer.MaxPaths-1)], source)
 	}
 }
 

@@ -13,6 +13,28 @@
 //
 // The package only imports the standard library. The module of the peers for comparison compiles
 // this folder through a symbolic link, so all subjects are loaded and measured by the same code.
+//
+// # Files
+//
+//   - load.go: the description of a run, and its result
+//   - main.go: a program that makes runs
+//   - ends.go: which load is applied, and the two ends
+//   - meter.go: warm-up, window, profiles
+//   - process_linux.go, process_other.go: processor time and memory
+//   - children.go: those of other processes
+//   - delays.go: delays and quantiles
+//   - timetable.go: when an operation is due
+//   - workers.go: goroutines and connections of a run
+//   - streams.go: bulk TCP
+//   - datagrams.go: UDP
+//   - connections.go: new connections
+//   - requests.go: HTTP requests
+//   - watches.go, beside.go: watches; beside another load
+//   - workloads.go: bulk streams beside another load
+//   - firstbyte.go: the time to the first byte
+//   - idle.go: an idle connection
+//   - carry.go: kernel TCP before and behind a tunnel
+//   - greeting.go: telling the load's connections from others
 package load
 
 import (

@@ -9,6 +9,17 @@
 //	go run . SPEC
 //
 // SPEC is a load.Spec as JSON. The output is a load.Result as JSON.
+//
+// # Files
+//
+//   - main.go: the subjects of this program
+//   - wireguard.go: wireguard-go devices
+//   - stock.go: with its own network stack
+//   - tun_linux.go, tun_other.go: on TUN devices
+//   - processes_linux.go: as processes
+//   - sites_linux.go: two ends with the kernel's TCP/IP
+//   - namespace_linux.go: network namespaces
+//   - congestion_linux.go: the kernel's congestion control
 package main
 
 import (

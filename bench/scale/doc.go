@@ -20,4 +20,17 @@
 // The hub's resident memory (mainly RssAnon: allocated memory, without the program file) and
 // processor time come from /proc (proc_pid_status(5), proc_pid_stat(5)). Other load on the
 // machine makes a run longer without adding to them.
+//
+// # Files
+//
+//   - world.go: a hub with its peers
+//   - hub.go: the hub's process
+//   - fleet.go: the idle peers
+//   - idle.go: what idle peers cost
+//   - join.go: how long joining takes
+//   - storm.go: all peers come back
+//   - flood.go: strangers' handshakes beside a transfer
+//   - serve.go: a hub that can be profiled
+//   - process_linux.go, process_other.go: processor time and memory
+//   - report.go: tables and charts
 package scale

@@ -22,4 +22,22 @@
 // Datagrams that the kernel delivers together (UDP_GRO) are handled singly. Datagrams that are
 // due leave together (UDP_SEGMENT) if they have one size. A delivery is at most half a tick
 // early, and usually at most as late: see tick.
+//
+// # Files
+//
+//   - path.go: what a path is
+//   - profiles.go: typical paths
+//   - cells.go: scenarios
+//   - control.go: kubectl over long paths
+//   - require.go: the promises
+//   - grid.go: in which order the runs are made
+//   - duel.go: two senders on one path
+//   - table.go: the report
+//   - serve.go: the process that forwards
+//   - forwarder_linux.go, forwarder_other.go: its loop
+//   - link.go: one direction of a path
+//   - fifo.go: its queue
+//   - policer.go: its rate limiter
+//   - loss.go: which packets are lost
+//   - delay.go: jitter and reordering
 package wan

@@ -314,3 +314,61 @@ func TestWhereThingsAreDecidedIsTrue(t *testing.T) {
 		t.Errorf("%d names were checked, want at least 15", checked)
 	}
 }
+
+// listing is a row of a table of files in a README, or an item in a package comment.
+var listing = regexp.MustCompile(`(?m)^(?:\| (.+?) \||//   - ([^:]+):)`)
+
+// filesListed returns the Go files that a section with the heading Files lists; false without one.
+func filesListed(text string) (files []string, found bool) {
+	_, section, found := strings.Cut(text, "# Files\n")
+	if end := regexp.MustCompile(`(?m)^(?:// )?#|^package `).FindStringIndex(section); end != nil {
+		section = section[:end[0]]
+	}
+	for _, m := range listing.FindAllStringSubmatch(section, -1) {
+		files = append(files, regexp.MustCompile(`[a-z0-9_]+\.go\b`).FindAllString(m[1]+m[2], -1)...)
+	}
+	return files, found
+}
+
+// A package's table of files, in its README or its package comment, has each file once.
+func TestTablesOfFilesAreComplete(t *testing.T) {
+	files, listed := make(map[string][]string), make(map[string][]string)
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		dir, name := filepath.Split(path)
+		code := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == ".git" || name == "dist" || name == "bin"):
+			return filepath.SkipDir
+		case !code && name != "README.md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if in, found := filesListed(string(text)); found {
+			listed[dir] = append(listed[dir], in...)
+		}
+		if code && name != "doc.go" {
+			files[dir] = append(files[dir], name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, in := range listed {
+		for _, name := range files[dir] {
+			if !slices.Contains(in, name) {
+				t.Errorf("%s%s is not in the table of files", dir, name)
+			}
+		}
+		for i, name := range in {
+			if !slices.Contains(files[dir], name) || slices.Contains(in[:i], name) {
+				t.Errorf("%s: the table of files has %s, which does not exist or is there twice", dir, name)
+			}
+		}
+	}
+	if len(listed) < 40 {
+		t.Errorf("only %d tables were found: is their form another?", len(listed))
+	}
+}

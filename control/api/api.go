@@ -3,6 +3,21 @@
 // config reads the configuration, checks it and sets defaults.
 //
 // The JSON of Status is stable: fields are added, never renamed, and readers ignore unknown ones.
+//
+// # Files
+//
+//   - api.go: names, labels and durations
+//   - gateway.go: the configuration file
+//   - status.go: the status
+//   - check.go: checks, the log, alarms
+//   - netcheck.go: the network around a gateway
+//   - history.go: history
+//   - services.go: cluster services
+//   - discovered.go: discovered gateways
+//   - admin.go: requests and answers of commands
+//   - ports.go: ports and listeners' addresses
+//   - steps.go: the steps of a fix
+//   - limits.go: lengths of names
 package api
 
 import (

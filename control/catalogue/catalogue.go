@@ -46,6 +46,23 @@
 //	cause            anywhere
 //
 // Templates see a [Params], and the functions and methods in the tables words and methods.
+//
+// # Files
+//
+//   - catalogue.go: reading the texts; causes and fixes of a code
+//   - codes.go: all codes
+//   - params.go: the values in texts, and which may be told or used in a fix
+//   - clean.go: what others' values are allowed
+//   - told.go: values that gateways share
+//   - kinds.go: the form that each such value must have
+//   - execute.go: executing a text's template
+//   - steps.go: the steps of a fix
+//   - view.go: what templates can ask
+//   - candidates.go: addresses in texts
+//   - rules.go: firewall rules in fixes
+//   - kube.go: kubectl and helm in fixes
+//   - words.go: durations, sizes, lists, NATs in words
+//   - reason.go: errors in texts
 package catalogue
 
 import (

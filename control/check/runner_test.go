@@ -15,8 +15,18 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/report"
 	"github.com/postern-dev/postern/control/verdict"
 )
+
+// Reports rely on checks being no older than report.RenewAfter. A full round that is due takes place
+// in the next round.
+func TestAVerdictIsRenewedBeforeAReportIs(t *testing.T) {
+	rounds := float64((fullRounds + 1) * defaultInterval)
+	if oldest := time.Duration(rounds * (1 + jitter)); oldest > report.RenewAfter {
+		t.Errorf("verdicts get %s old, reports are renewed after %s", oldest, report.RenewAfter)
+	}
+}
 
 // fixture is a runner with one healthy peer, cloud.
 type fixture struct {

@@ -114,36 +114,10 @@ func (r *Runner) watchDelay() (end func() delay) {
 	}
 }
 
-var (
-	// silences are the codes for requests that go unanswered, however often they are repeated.
-	silences = []catalogue.Code{
-		catalogue.Unanswered, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost,
-		catalogue.StunUnreachable, catalogue.TurnUnreachable, catalogue.NothingAnswers,
-	}
-	// delays are the codes for what took long or did not finish in time.
-	delays = []catalogue.Code{
-		catalogue.PacketsLost, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
-		catalogue.APIServerSlow, catalogue.UpstreamTimeout,
-	}
-)
-
-// silentSince sets when silent findings became silent: when the round began if they were not silent
-// before, but not before the finding was last heard.
-func silentSince(began time.Time, list, before []verdict.Finding) {
-	for i, f := range list {
-		if !slices.Contains(silences, f.Code) {
-			list[i].Since = time.Time{}
-			continue
-		}
-		was, _ := verdict.Find(before, f.Ref())
-		first := was.Since
-		if first.IsZero() {
-			first = began
-		}
-		if first.After(f.Since) {
-			list[i].Since = first
-		}
-	}
+// delays are the codes for what took long or did not finish in time.
+var delays = []catalogue.Code{
+	catalogue.PacketsLost, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
+	catalogue.APIServerSlow, catalogue.UpstreamTimeout,
 }
 
 // blamed makes findings that depend on time follow from the check of this process, if it was

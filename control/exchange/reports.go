@@ -20,10 +20,6 @@ const (
 	reportPace = 5 * time.Second
 	// turnPace is the least time between two looks at peers with changes.
 	turnPace = time.Second
-	// reportRenewal is when a report is sent although nothing has changed. Each answer to a hello
-	// renews it for 400 bytes, and a peer sends a hello every 4 to 6 min; only a peer that has
-	// stopped asking costs a separate request of 7 KB.
-	reportRenewal = 7 * time.Minute
 	// reportAgain is how long to leave a peer alone after a failed delivery.
 	reportAgain = 30 * time.Second
 )

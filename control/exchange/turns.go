@@ -127,7 +127,7 @@ func (r *reports) same(k peer.PublicKey, of basis, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.told[k]
-	return of.results != nil && of == t.of && now.Sub(t.at) < reportRenewal
+	return of.results != nil && of == t.of && now.Sub(t.at) < report.RenewAfter
 }
 
 // takes reports whether a peer understands reports.
@@ -144,7 +144,7 @@ func (r *reports) due(k peer.PublicKey, said report.Report, of basis, now time.T
 	if r.x.o.Peers.Load().ByKey(k) == nil || now.Before(t.next) {
 		return false
 	}
-	if said.Same(t.said) && now.Sub(t.at) < reportRenewal {
+	if said.Same(t.said) && now.Sub(t.at) < report.RenewAfter {
 		t.of = of
 		r.told[k] = t
 		return false

@@ -32,6 +32,18 @@ type InboundOptions struct {
 	Audit *audit.Log
 }
 
+// How long a peer's connection may stay half open: its handshake is completed only when the upstream
+// is connected.
+const (
+	// upstreamTimeout bounds dialling the upstream, name resolution included. The peer's kernel
+	// repeats its SYN after 1, 3 and 7 s, so it learns the outcome early.
+	upstreamTimeout = 5 * time.Second
+	// backendTimeout bounds dialling a backend while there may be another.
+	backendTimeout = 2 * time.Second
+	// handshakeTimeout bounds completing the peer's handshake once the upstream is connected.
+	handshakeTimeout = 5 * time.Second
+)
+
 // Inbound forwards connections of peers to the services of this gateway.
 type Inbound struct {
 	flows *Flows
@@ -246,9 +258,6 @@ func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
 
 // errNoneReady: no backend of the service is ready.
 var errNoneReady = errors.New("no backend is ready")
-
-// backendTimeout bounds dialling a backend while there may be another.
-const backendTimeout = 2 * time.Second
 
 // dial connects to the upstream, or to one of the backends: another one if one fails, or is no
 // longer ready before it is connected.

@@ -12,14 +12,6 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 )
 
-const (
-	// upstreamTimeout bounds dialling an upstream, name resolution included. The peer's
-	// kernel repeats its SYN after 1, 3 and 7 s, so it learns the outcome early.
-	upstreamTimeout = 5 * time.Second
-	// handshakeTimeout bounds completing the peer's handshake once the upstream is connected.
-	handshakeTimeout = 5 * time.Second
-)
-
 // keepAlive detects vanished hosts of TCP connections: it probes after 30 s of silence, then every
 // 15 s, four times, so within at most 90 s.
 func keepAlive() net.KeepAliveConfig {

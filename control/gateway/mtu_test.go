@@ -97,6 +97,23 @@ func TestJumboInterfacesAreToldOf(t *testing.T) {
 	}
 }
 
+// Nobody measures the path to a stock peer: it gets what the interfaces leave.
+func TestAStockPeersPathHasTheTunnelsMTU(t *testing.T) {
+	w := newWorld(t, func(_ string, o *gateway.Options) {
+		o.LinkMTU = func() (int, error) { return 1300, nil }
+	})
+	stockPeer(w, "router", netip.MustParsePrefix("2001:db8:7::/120"))
+	p := w.awaitPeer(w.Cloud, "router", func(p api.PeerStatus) string {
+		if p.Path.Kind == api.PathDirect {
+			return ""
+		}
+		return "no path: " + p.Path.Reason
+	})
+	if p.Path.MTU != 1280 {
+		t.Errorf("the path's MTU is %d, want 1280", p.Path.MTU)
+	}
+}
+
 // echoBytes sends so many bytes and compares what comes back.
 func (s *stream) echoBytes(n int) {
 	s.t.Helper()

@@ -11,7 +11,6 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
 	"github.com/postern-dev/postern/discovery/path"
-	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/netstack/sender"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -287,7 +286,7 @@ func (p *Finder) stockPath(m *roster.Member, t tunnel.PeerStats, out api.Path, e
 		return out
 	}
 	out.Kind, out.Remote, out.Source = api.PathDirect, t.Endpoint.String(), sourceOf(m, t.Endpoint)
-	out.MTU = cmp.Or(p.peers.Config().MTU, netstack.DefaultMTU)
+	out.MTU = p.plane.MTU
 	if n := len(out.History); n > 0 {
 		out.Since, out.Reason = &out.History[n-1].At, out.History[n-1].Reason
 	}

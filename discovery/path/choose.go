@@ -34,8 +34,6 @@ const (
 	// session is the lifetime of a WireGuard session (REJECT_AFTER_TIME): a new path gets a
 	// handshake if there was none in that time.
 	session = 180 * time.Second
-	// maxInitiate bounds the paths that an initiation is sent on.
-	maxInitiate = 16
 )
 
 // rule says when a reserve path replaces the selected one, and why.
@@ -291,7 +289,7 @@ func (m *Machine) initiate() []peer.Path {
 		return int(a.id) - int(b.id)
 	})
 	var out []peer.Path
-	for _, p := range tried[:min(len(tried), maxInitiate)] {
+	for _, p := range tried[:min(len(tried), peer.MaxPaths)] {
 		out = append(out, p.path)
 	}
 	return out

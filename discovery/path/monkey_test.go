@@ -160,7 +160,7 @@ func (k *monkey) poll() time.Time {
 		if r.Selected.IsValid() && !k.proven[r.Selected] {
 			k.t.Fatalf("%v is selected and was never proven", r.Selected)
 		}
-		if len(r.Initiate) > 16 {
+		if len(r.Initiate) > peer.MaxPaths {
 			k.t.Fatalf("initiations go to %d paths", len(r.Initiate))
 		}
 		for _, p := range r.Initiate {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/testenv/simnet"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // One direction of the direct path is blocked from the start. The handshake completes over the
@@ -192,7 +193,7 @@ func TestHostileCandidates(t *testing.T) {
 			w.t.Errorf("the path was disturbed\n%s", explain(a))
 		}
 		a.tell(func(time.Time, *path.Machine) {
-			if n := len(a.routing.Initiate); n > 16 {
+			if n := len(a.routing.Initiate); n > peer.MaxPaths {
 				w.t.Errorf("initiations go to %d paths", n)
 			}
 		})

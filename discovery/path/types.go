@@ -141,7 +141,7 @@ const FlagDeaf uint8 = 1
 
 // Routing is where the tunnel sends.
 type Routing struct {
-	// Initiate are the paths for handshake initiations, at most 16, likeliest first.
+	// Initiate are the paths for handshake initiations, at most [peer.MaxPaths], likeliest first.
 	Initiate []peer.Path
 	// Selected is the path for everything else; zero if none is known to work.
 	Selected peer.Path

@@ -5,6 +5,28 @@
 // A state is a glyph, a word and a colour, so that it is readable without colours and by
 // colour-blind users. The colours are the terminal's first eight, as its theme defines them. Widths
 // are in cells, as the terminal counts them. Foreign text passes through [Printable] first.
+//
+// # Files
+//
+//   - cell.go: a text with a style; safe texts
+//   - standing.go: whether a peer counts as connected, faulty, silent or failed
+//   - names.go: the order of names: case and numbers
+//   - check.go: lines of checks, and in which order they are shown
+//   - finding.go: what is wrong with a peer, and what to fix first
+//   - fix.go: the steps of a fix
+//   - about.go: lines about a peer: path, limits, handshake, identity, listeners, flows
+//   - peer.go: signs of states, verdicts, kinds of paths; ages
+//   - candidate.go: the table of candidates
+//   - way.go: the drawing of a path, and where it breaks
+//   - past.go: strips of history
+//   - alarm.go: a line for an alarm
+//   - table.go: which columns are dropped when a table is too wide
+//   - line.go: cutting, padding and wrapping lines
+//   - unit.go: ages, round trips and sizes as text
+//   - qr.go: QR codes
+//   - ascii.go: signs for terminals without Unicode
+//   - palette.go: colours of the styles, light and dark
+//   - gradient.go: colours of charts
 package cell
 
 import (

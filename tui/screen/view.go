@@ -49,3 +49,8 @@ type (
 
 // ask returns a command that delivers a message at once.
 func ask(msg tea.Msg) tea.Cmd { return func() tea.Msg { return msg } }
+
+// views returns all views, in the order of their numbers.
+func views() []view {
+	return []view{newOverview(), newPeerView(), newThroughput(), newChecks(), newFlows(), newLog(), newTimeline(), newServices()}
+}

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// MaxPaths is how many paths to a peer a handshake initiation is sent on: 16 × 148 bytes.
+const MaxPaths = 16
+
 // via separates a path's address from the id of its allocation.
 const via = " via "
 

@@ -16,11 +16,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
-const (
-	candidatesPrefix = "peer:"
-	// maxCandidates bounds what one handshake initiation costs: 16 × 148 bytes.
-	maxCandidates = 16
-)
+const candidatesPrefix = "peer:"
 
 // fanOut is the endpoint peer:ID. Its identity is stable while its paths change.
 type fanOut struct {
@@ -69,14 +65,14 @@ func (b *Bind) Forget(id string) {
 }
 
 // SetCandidates sets the paths of the endpoint peer:ID that initiations are sent on, best first.
-// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond 16 are left out.
-// Without paths the ID is forgotten, unless it is managed.
+// Duplicates, unusable addresses (unspecified, multicast, port 0) and all beyond [peer.MaxPaths] are
+// left out. Without paths the ID is forgotten, unless it is managed.
 func (b *Bind) SetCandidates(id string, paths []peer.Path) {
-	targets := make([]conn.Endpoint, 0, min(len(paths), maxCandidates))
+	targets := make([]conn.Endpoint, 0, min(len(paths), peer.MaxPaths))
 	seen := make(map[peer.Path]bool, len(paths))
 	for _, p := range paths {
 		p.Remote = unmapped(p.Remote)
-		if len(targets) == maxCandidates {
+		if len(targets) == peer.MaxPaths {
 			break
 		}
 		if !usable(p.Remote) || seen[p] {

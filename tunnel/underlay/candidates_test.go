@@ -72,8 +72,8 @@ func TestCandidatesAreBounded(t *testing.T) {
 		addrs = append(addrs, netip.AddrPortFrom(loopback4, port+1))
 	}
 	b.SetCandidates("x", direct(addrs...))
-	if got := len(*b.candidates["x"].targets.Load()); got != maxCandidates {
-		t.Errorf("got %d candidates, want %d", got, maxCandidates)
+	if got := len(*b.candidates["x"].targets.Load()); got != peer.MaxPaths {
+		t.Errorf("got %d candidates, want %d", got, peer.MaxPaths)
 	}
 }
 

@@ -1,14 +1,9 @@
 package underlay
 
 import (
-	"bytes"
 	"hash/maphash"
 	"sync"
 	"time"
-
-	"golang.zx2c4.com/wireguard/conn"
-
-	"github.com/postern-dev/postern/tunnel/handshake"
 )
 
 const (
@@ -91,41 +86,3 @@ func (c *copies) findLocked(sum uint64, now time.Time) *givenMessage {
 // authenticated is the part of an initiation or response that the handshake itself protects: all
 // but the type, the sender's index and both MACs, which anyone could recompute.
 func authenticated(m []byte) []byte { return m[8 : len(m)-2*macSize] }
-
-// inTurn reports whether to give the device an admitted message now. An initiation that may have
-// crossed one of ours waits; a copy only has its path noted.
-func (b *Bind) inTurn(m []byte, from conn.Endpoint, now time.Time) bool {
-	switch {
-	case m[0] == typeCookieReply:
-		return true
-	case b.copies.has(m, now):
-	case m[0] == typeInitiation && b.waits(m, from):
-		return false
-	case b.copies.claim(m, now):
-		return true
-	}
-	b.dropCopy(m, from)
-	return false
-}
-
-// waits passes an initiation to the handshake machine, if it arrived on a working path of a peer
-// that one of ours is on its way to.
-func (b *Bind) waits(m []byte, from conn.Endpoint) bool {
-	f := b.handshakes.crossed(pathOf(from))
-	return f != nil && b.events.add(handshake.Event{Kind: handshake.Arrived, Peer: f.id, Initiation: handshake.Initiation{Message: bytes.Clone(m), From: from}})
-}
-
-// dropCopy notes the path of a copy that is not given to the device.
-func (b *Bind) dropCopy(m []byte, from conn.Endpoint) {
-	b.note(m, from)
-	b.counters.copies.Add(1)
-}
-
-// crowdedOut counts a handshake or data message that the full relay queue dropped. Another copy of
-// it may still arrive.
-func (b *Bind) crowdedOut(m []byte) {
-	if isInitiation(m) || isResponse(m) {
-		b.copies.disclaim(m, time.Now())
-	}
-	b.counters.relayQueue.Add(1)
-}

@@ -2,7 +2,6 @@ package underlay
 
 import (
 	"sync"
-	"time"
 
 	"github.com/postern-dev/postern/tunnel/handshake"
 )
@@ -55,18 +54,4 @@ func (b *Bind) Initiate(id string, m []byte) error {
 		return b.initiate(f, [][]byte{m})
 	}
 	return ErrNoCandidates
-}
-
-// Deliver gives the device an initiation that waited, unless a copy of it has meanwhile arrived on
-// a path where none waits. Then its path is noted.
-func (b *Bind) Deliver(in handshake.Initiation) {
-	if !b.copies.claim(in.Message, time.Now()) {
-		b.dropCopy(in.Message, in.From)
-		return
-	}
-	select {
-	case b.relays.queue <- relayed{&in.Message, in.From}:
-	default:
-		b.crowdedOut(in.Message)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 
@@ -113,6 +114,15 @@ func (b *Bind) deliver(r *relay, packet []byte, from netip.AddrPort) {
 		b.relays.bufs.Put(buf)
 		b.crowdedOut(packet)
 	}
+}
+
+// crowdedOut counts a handshake or data message that the full relay queue dropped. Another copy of
+// it may still arrive.
+func (b *Bind) crowdedOut(m []byte) {
+	if isInitiation(m) || isResponse(m) {
+		b.copies.disclaim(m, time.Now())
+	}
+	b.counters.relayQueue.Add(1)
 }
 
 // receiveRelayed returns the conn.ReceiveFunc for the queue that deliver fills.

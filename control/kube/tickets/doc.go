@@ -20,4 +20,15 @@
 //
 // Permission to create Tickets includes permission to give strangers access to the gateway's
 // services. No role of the chart has that permission, and none is aggregated to edit.
+//
+// # Files
+//
+//   - controller.go: the loop over Ticket objects
+//   - invite.go: invitations
+//   - join.go: joins, and when one is tried again
+//   - secret.go: the Secret with the ticket's text
+//   - status.go: phases and conditions
+//   - failed.go: failed Tickets in the gateway's own checks
+//   - alarms.go: Events about tickets that a second key tried
+//   - gateway.go: what is needed of the gateway
 package tickets

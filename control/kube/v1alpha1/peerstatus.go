@@ -48,7 +48,7 @@ type PeerStatus struct {
 	// +optional
 	Path *PeerPath `json:"path,omitempty"`
 	// RTT is the round trip time of that way, rounded. It is brought up to date when it
-	// changes a lot, and every few minutes at most.
+	// has changed by 20 % and by 1 ms, every two minutes at most.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
