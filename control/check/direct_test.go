@@ -78,7 +78,7 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		{"resets connections", func() string { return https(listen(t, reset)) }, Network{}, goodToken,
 			api.Error, catalogue.AuthBroken, StageTLS, "reset", "log of the gateway of cloud"},
 		{"wants a token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "",
-			api.Error, catalogue.AuthTokenRejected, StageAuth, "wants a token and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "requires a token, and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
 		{"does not know the token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "another",
 			api.Error, catalogue.AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "`postern peer token NAME`"},
 		{"is shown a token that ran out", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, jwt(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),

@@ -51,7 +51,7 @@ var gatewayFaults = []struct {
 }{
 	{"UDP from us to the peer is blocked", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) },
 		catalogue.NotHeardByPeer, StageProbe,
-		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked"},
+		[]string{"packets from cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked"},
 		[]string{"at cloud let it in, ", "`nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
 			"let it out here (security group: outbound UDP 51820 to 198.51.100.7/32): `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
 	{"the peer's firewall rejects what we send", func(f *Facts) {
@@ -59,7 +59,7 @@ var gatewayFaults = []struct {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now()}}
 	}, catalogue.NotHeardByPeer, StageProbe, []string{"is answered but by ICMP port unreachable: a firewall"}, []string{"at cloud let it in"}},
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
-		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
+		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "cannot tell whether the gateway of cloud runs"},
 		[]string{"at cloud see whether the gateway runs, and start it if not: `postern status`", "see there what it finds, which may name the cause: `postern check`", "PST0106", "let its answers in here (security group: inbound UDP 51820 from 198.51.100.7/32): `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
 			"let them in there (security group: inbound UDP 51820 from 203.0.113.9/32): `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`"}},
 	{"a peer went silent", func(f *Facts) {
@@ -73,7 +73,7 @@ var gatewayFaults = []struct {
 	}, catalogue.NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
 		[]string{"spec.discovery.turnServers", "forward UDP 51820", "spec.discovery.advertise"}},
 	{"this gateway cannot be dialled, and the peer's address has never answered", behindNAT, catalogue.NoWayIn, StageProbe,
-		[]string{"nobody can dial this gateway", "symmetric", "no address of cloud answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
+		[]string{"nobody can dial this gateway", "symmetric", "no address of cloud answers: " + publicCloud, "cannot tell whether that port is forwarded"},
 		[]string{"at cloud see whether it can be dialled: `postern check`", "spec.discovery.turnServers", "spec.discovery.advertise"}},
 	{"the advertised port is wrong", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now().Add(-time.Second)}}
@@ -98,7 +98,7 @@ var gatewayFaults = []struct {
 		f.LastHandshake = time.Now().Add(-time.Minute)
 		f.PathLost = time.Now().Add(-30 * time.Second)
 		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
-	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which has to give 198.51.100.7: `dig +short gw.cloud.example`"}},
+	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which must give 198.51.100.7: `dig +short gw.cloud.example`"}},
 	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, catalogue.PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
 	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, StageHandshake,
@@ -115,7 +115,7 @@ var gatewayFaults = []struct {
 	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
 		behindNAT(f)
 		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"
-	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told which"},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot tell which"},
 		[]string{"at cloud see what it finds: `postern check`", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
 	{"two gateways have the peer's key", func(f *Facts) {
 		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
@@ -142,7 +142,7 @@ var gatewayFaults = []struct {
 		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "suspect"},
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
-	}, catalogue.HandshakeStale, StageHandshake, []string{"it cannot be told"},
+	}, catalogue.HandshakeStale, StageHandshake, []string{"cannot tell whether"},
 		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check`", "see there whether the NAT still lets UDP 1025 through to it"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
@@ -325,7 +325,7 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 				c.facts(&f)
 				r := Gateway(t.Context(), newOverlay(t).Ping, f)
 				checkVerdict(t, r, api.Error, c.want, StageProbe)
-				if !strings.Contains(r.Verdict().Cause, "cannot be told") {
+				if !strings.Contains(r.Verdict().Cause, "cannot tell") {
 					t.Errorf("the cause claims to know: %s", r.Verdict().Cause)
 				}
 			})
