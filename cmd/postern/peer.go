@@ -286,7 +286,7 @@ func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
 		}
 		l := p.Local[i]
 		if l.Error != "" {
-			missing = failedf("it is tried again until that works; choose another address, or take it back with "+service+"=",
+			missing = failedf("the gateway keeps trying; choose another address, or remove the listener with "+service+"=",
 				"peer local: nothing listens for %s of %s at %s: %s", service, p.Name, l.Address, l.Error)
 			continue
 		}
@@ -339,7 +339,7 @@ func (a *app) peerRemove() *cobra.Command {
 			}
 			fmt.Fprintf(a.stdout, "removed %s\n", args[0])
 			if listed != "" {
-				fmt.Fprintf(a.stderr, "warning: its key is still in the configuration, %s: take it off that list\n", listed)
+				fmt.Fprintf(a.stderr, "warning: its key is still in the configuration, %s: remove it from that list\n", listed)
 			}
 			return nil
 		},

@@ -59,7 +59,7 @@ func (a *app) tuiCommand() *cobra.Command {
 			}
 			if plain {
 				if once {
-					return usagef("leave one out", "--plain goes on, and --once prints a table")
+					return usagef("leave one out", "--plain keeps running, and --once prints one table")
 				}
 				return a.follow(c.Context())
 			}
@@ -163,7 +163,7 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	}
 	err := screen.Run(ctx, o)
 	if errors.Is(err, screen.ErrNoTerminal) {
-		return usagef("postern tui --once prints a table", "tui: stdin is no terminal, so no key could be read")
+		return usagef("postern tui --once prints a table", "tui: stdin is not a terminal, so no key could be read")
 	}
 	return err
 }
