@@ -72,7 +72,7 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		{"shows somebody else's certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.other, "auth.evil.example"), authSite)) }, Network{}, goodToken,
 			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
 		{"shows a certificate that ran out", func() string { return https(serveTLS(t, s.expired(t, "127.0.0.1"), authSite)) }, Network{}, goodToken,
-			api.Error, catalogue.TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud renew the certificate"},
+			api.Error, catalogue.TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud, renew the certificate"},
 		{"speaks no TLS", func() string { return https(listen(t, greets)) }, Network{}, goodToken,
 			api.Error, catalogue.TLSFailed, StageTLS, "TLS with auth of cloud at https://127.0.0.1:", "spec.peers[name=cloud].outOfBand.authURL leads to an HTTPS port"},
 		{"resets connections", func() string { return https(listen(t, reset)) }, Network{}, goodToken,
