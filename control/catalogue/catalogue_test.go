@@ -233,7 +233,7 @@ func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
 		if _, fix := render(c, Params{Peer: "cloud", Inbound: true}); grants.MatchString(fix) || !strings.Contains(fix, "cloud") {
 			t.Errorf("%s: got the inbound fix %q, want one of cloud that grants nothing", c, fix)
 		}
-		if _, fix := render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME is this gateway's name there") || !strings.Contains(fix, "at cloud, ") {
+		if _, fix := render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME is this gateway's name there") || !strings.Contains(fix, "at cloud") {
 			t.Errorf("%s: got the outbound fix %q, want one for cloud", c, fix)
 		}
 	}

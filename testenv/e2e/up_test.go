@@ -49,14 +49,14 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 	cloud, edge := sitDown(t, w.cloud), sitDown(t, w.edge)
 	start := time.Now()
 	cloud.Types(``, "postern up")
-	cloud.Types(`call this one.*\? $`, "cloud")
+	cloud.Types(`know this one.*\? $`, "cloud")
 	cloud.Types(`API server .*\? $`, "127.0.0.1:6443")
 	cloud.Types(`Create a CA .*\? $`, "")
 	cloud.Types(`Ticket .*\? $`, "")
 	ticket := cloud.Sees(`\n(postern1[a-z0-9]+)\n`)
 
 	edge.Types(``, "postern up")
-	edge.Types(`call this one.*\? $`, "edge")
+	edge.Types(`know this one.*\? $`, "edge")
 	edge.Types(`API server .*\? $`, "")
 	// Broken as by a chat program.
 	edge.Types(`Ticket .*\? $`, "“"+ticket[:60]+"\r"+ticket[60:]+"”")
