@@ -241,7 +241,7 @@ func (a *app) peerLocal() *cobra.Command {
 		Use:   "local NAME SERVICE=ADDR…",
 		Short: "Listen here for services of a peer (SERVICE= removes a listener)",
 		Long: "Listen on this machine for services of a peer, and carry connections to them. ADDR is IP:PORT, or " +
-			"IP:FIRST-LAST for a service with several ports; append /UDP for UDP. Port 0 takes a free port. " +
+			"IP:FIRST-LAST for a service with several ports; append /UDP for UDP. Port 0 chooses a free port. " +
 			"SERVICE= without an address removes the listener.",
 		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 dns=127.0.0.1:5353/UDP registry=",
 		Args:              cobra.MinimumNArgs(2),

@@ -75,7 +75,7 @@ func (a *app) tuiCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
 	c.Flags().BoolVar(&plain, "plain", false, "print changes as sentences, one per line: for screen readers, pipes and logs")
-	c.Flags().BoolVar(&mouse, "mouse", true, "use the mouse; selecting text then needs shift")
+	c.Flags().BoolVar(&mouse, "mouse", true, "use the mouse; selecting text then requires shift")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, given as kubeconfig contexts (`CONTEXT,…`) or socket paths")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -100,7 +100,7 @@ func (a *app) upCommand() *cobra.Command {
 	f.StringVar(&g.file, "config", or(a.getenv("POSTERN_CONFIG"), defaultConfig), "the configuration `FILE`")
 	f.StringVar(&g.want.name, "name", "", "the name by which other clusters know this one")
 	f.StringVar(&g.want.stateDir, "state-dir", "", "`directory` for the key, peers and tickets (default "+config.DefaultStateDir+")")
-	f.Uint16Var(&g.want.port, "listen-port", config.DefaultListenPort, "UDP `port`; 0 takes a free one")
+	f.Uint16Var(&g.want.port, "listen-port", config.DefaultListenPort, "UDP `port`; 0 chooses a free one")
 	f.StringVar(&g.want.httpAddress, "http-address", "", "`host:port` that serves /metrics, /livez and /readyz")
 	f.StringSliceVar(&g.want.advertise, "advertise", nil, "comma-separated `host:port`s to announce")
 	f.StringSliceVar(&g.want.stunServers, "stun-servers", nil, "comma-separated `host:port`s of STUN servers")
