@@ -62,7 +62,7 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		{"refuses", func() string { return https(closedPort(t)) }, Network{}, goodToken,
 			api.Error, catalogue.AuthURLUnreachable, StageTCP, "nothing listens at https://127.0.0.1:", "correct spec.peers[name=cloud].outOfBand.authURL"},
 		{"has an unknown name", func() string { return "https://auth.example.invalid:8443" }, nameless(), goodToken,
-			api.Error, catalogue.AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL of auth of cloud, does not resolve", "resolv.conf"},
+			api.Error, catalogue.AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL for auth of cloud, does not resolve", "resolv.conf"},
 		{"is given without TLS", func() string { return "http://auth.example.net" }, nameless(), goodToken,
 			api.Error, catalogue.AuthURLUnreachable, StageDNS, "want https://", "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT"},
 		{"shows a certificate of another authority", func() string { return https(serveTLS(t, s.conf(t, s.other, "127.0.0.1"), authSite)) }, Network{}, goodToken,
@@ -128,7 +128,7 @@ func TestNothingIsTriedOutsideWithoutAURL(t *testing.T) {
 
 func TestAURLIsShownWithoutItsSecrets(t *testing.T) {
 	for raw, want := range map[string]string{
-		"https://edge:planted@auth.example.net/x?token=planted": "https://auth.example.net/x, the URL of auth of cloud, cannot be used",
+		"https://edge:planted@auth.example.net/x?token=planted": "https://auth.example.net/x, the URL for auth of cloud, cannot be used",
 		"http://auth.example.net?token=planted#planted":         "http://auth.example.net, the URL",
 		"https://auth.example.net:99999":                        "https://auth.example.net:99999, the URL",
 		"%planted":                                              "what is configured, the URL",
