@@ -76,7 +76,7 @@ test-healthy: ## HOURS of virtual time of healthy pairs over a way with loss and
 
 .PHONY: test-healthy-real
 MINUTES ?= 30
-test-healthy-real: ## MINUTES (30) of healthy pairs of gateways, one for each pair of NATs, beside two busy loops, checked without a false verdict
+test-healthy-real: ## MINUTES (30) of healthy pairs of gateways, one for each pair of NATs, alongside two busy loops, checked without a false verdict
 	@trap 'kill $$(jobs -p)' EXIT; for loop in 1 2; do while :; do :; done & done; \
 	POSTERN_HEALTHY_REAL=$(MINUTES)m $(GO) test -count 1 -v -timeout 90m -run TestHealthyPairsHaveNoFault $(LAB)
 

@@ -79,7 +79,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "postern",
 		Short: "Peer Kubernetes clusters across NATs and firewalls through one UDP port",
 		Long: "postern lets two Kubernetes clusters reach each other's auth service and API server through a userspace " +
-			"WireGuard tunnel on one UDP port. Only one of the two gateways has to be reachable. To see it work on " +
+			"WireGuard tunnel on one UDP port. Only one of the two gateways must be reachable. To see it work on " +
 			"this machine, run `postern lab`.",
 		Example: "  postern gateway --config gateway.yaml &\n  postern invite --name edge       # at one gateway\n" +
 			"  postern join postern1cagq…       # at the other\n  postern status",

@@ -26,7 +26,7 @@ func (a *app) peerApprove() *cobra.Command {
 		Long: "Admit a peer that joined with a ticket from `postern invite --approve`, or a gateway that `postern " +
 			"discover` lists. The command shows the fingerprint of its key and asks you to compare it with what the " +
 			"other operator sees: `postern join` printed it there, and `postern discover` shows it. Without a " +
-			"terminal, pass the fingerprint with --fingerprint. A discovered gateway also has to approve this one.",
+			"terminal, pass the fingerprint with --fingerprint. A discovered gateway must also approve this one.",
 		Example: "  postern peer approve edge --fingerprint FINGERPRINT\n" +
 			"  postern peer approve cloud --allow auth,apiServer\n" +
 			"  postern peer approve 'edge (2)' --as edge-two --fingerprint FINGERPRINT\n" +
@@ -62,7 +62,7 @@ func (a *app) approveWaiting(ctx context.Context, name, fingerprint string) erro
 		if i >= 0 { // otherwise the gateway reports what is wrong
 			fingerprint = st.Peers[i].ApprovalFingerprint
 			if err := a.confirmKey(ctx, name, fmt.Sprintf("%s waits for approval, and its key has the fingerprint %s.\n"+
-				"Anybody with the ticket could take this name: `postern join` at the other gateway has to have printed the same.\n",
+				"Anyone with the ticket could take this name: `postern join` at the other gateway must have printed the same.\n",
 				tui.Printable(name), tui.Printable(fingerprint))); err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ func (a *app) approveFound(ctx context.Context, name string, r api.DiscoveredApp
 	}
 	fmt.Fprintf(a.stdout, "approved %s, whose key has the fingerprint %s\n", p.Peer, p.Fingerprint)
 	a.userAdvice(p.Peer, p.User)
-	fmt.Fprintln(a.stderr, "There, approve this gateway too, unless that was done.")
+	fmt.Fprintln(a.stderr, "Approve this gateway there too, unless you have already done so.")
 	return nil
 }
 
@@ -129,11 +129,11 @@ func theOneFound(d api.DiscoveredList, name string) (api.Discovered, error) {
 	case exact:
 		return api.Discovered{}, failedf("postern discover says what is wrong", "approve %q: what it announces cannot be used", name)
 	}
-	hint := "found are: " + strings.Join(slices.Compact(all), ", ")
+	hint := "found: " + strings.Join(slices.Compact(all), ", ")
 	if len(all) == 0 {
 		hint = nobodyFound(d)
 	}
-	return api.Discovered{}, usagef(hint, "approve %q: no peer of this name waits for approval, and no gateway of this name was found", name)
+	return api.Discovered{}, usagef(hint, "approve %q: no peer with this name waits for approval, and no gateway with this name was found", name)
 }
 
 // maxAnswer bounds the answer to a question, in bytes.
@@ -142,11 +142,11 @@ const maxAnswer = 1 << 10
 // confirmFound shows the key of a discovered gateway, and asks whether it is correct.
 func (a *app) confirmFound(ctx context.Context, g api.Discovered) error {
 	if _, asks := terminal(a.stdin); !asks {
-		return usagef("compare what `postern discover` shows here with what it shows of itself there, then add --fingerprint FINGERPRINT",
+		return usagef("compare what `postern discover` shows here with what it shows for itself there, then add --fingerprint FINGERPRINT",
 			"approve %q: there is no terminal to ask whether its key is the right one, and --fingerprint is missing", g.Name)
 	}
 	return a.confirmKey(ctx, g.Name.String(), fmt.Sprintf("%s (found by %s, at %s) has the fingerprint %s.\n"+
-		"Anybody could announce this name: `postern discover` at the other gateway has to show the same of itself.\n",
+		"Anyone could announce this name: `postern discover` at the other gateway must show the same for itself.\n",
 		g.Name, tui.Printable(strings.TrimSpace(g.Source+" "+g.Domain)),
 		cmp.Or(tui.Printable(strings.Join(g.Addresses, ", ")), "no address"), tui.Printable(g.Fingerprint)))
 }

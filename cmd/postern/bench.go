@@ -149,7 +149,7 @@ func (f benchFlags) limits() (limits.Limits, error) {
 func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) error {
 	scenarios, err := bench.Select(bench.Scenarios(), f.scenarios, f.subjects)
 	if err != nil {
-		return usagef("postern bench run --list shows what there is", "bench: %w", err)
+		return usagef("postern bench run --list shows all", "bench: %w", err)
 	}
 	l, err := f.limits()
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) er
 	}
 	if l.Any() && !runner.Limitable() {
 		return usagef("leave out --cpus and --memory, or choose subjects without, such as "+bench.PosternBinary,
-			"%s bound nothing: every subject that was chosen has limits of its own", l)
+			"%s limits nothing: every chosen subject has its own limits", l)
 	}
 	report, err := runner.Run(ctx)
 	if err != nil {

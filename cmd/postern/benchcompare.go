@@ -15,7 +15,7 @@ func (a *app) benchCompareCommand() *cobra.Command {
 		Short: "Compare two reports, and show which changes exceed the noise",
 		Long: "Compare two reports of `postern bench run -o json` cell by cell. Show both medians, their ratio, and " +
 			"whether the difference exceeds the spread of the runs (Mann-Whitney U test). Make both reports on the " +
-			"same machine, shortly after each other: other conditions change the figures by themselves.",
+			"same machine, shortly after each other: different conditions alone change the figures.",
 		Example: "  postern bench compare yesterday.json today.json",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func readReport(path string) (*bench.Report, error) {
 	defer f.Close()
 	r, err := bench.ReadReport(f)
 	if err != nil {
-		return nil, usagef("postern bench run -o json makes one", "bench: %s is no report: %w", path, err)
+		return nil, usagef("postern bench run -o json makes one", "bench: %s is not a report: %w", path, err)
 	}
 	return r, nil
 }

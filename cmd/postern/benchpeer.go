@@ -74,7 +74,7 @@ func (a *app) benchPeer(ctx context.Context, f benchFlags, write reportWriter) e
 	}
 	p := &found
 	if p.State != api.StateConnected {
-		return failedf("postern status "+f.peer+" says why", "bench: %s is not connected but %s", f.peer, p.State)
+		return failedf("postern status "+f.peer+" says why", "bench: %s is %s, not connected", f.peer, p.State)
 	}
 	m := &peering{app: a, name: f.peer}
 	scenarios := peerScenarios(p)
@@ -120,7 +120,7 @@ func peerScenarios(p *api.PeerStatus) []bench.Scenario {
 func (m *peering) announce(runs int, scenarios []bench.Scenario, p *api.PeerStatus) {
 	took := time.Duration(runs)*time.Duration(len(scenarios)-1)*peerPings*peerPause + time.Duration(runs-1)*peerLoadPause + 2*time.Second
 	fmt.Fprintf(m.app.stderr, "Measuring %s (%s path by %s) for about %s. Rounds: %d, in each %d echoes at each of %d layers "+
-		"and a stream of at most a second and 32 MiB each way, hence at most %d MiB in all. The peer allows one such stream in 10 s. Ctrl+C ends it.\n",
+		"and a stream of at most a second and 32 MiB each way, so at most %d MiB in all. The peer allows one such stream every 10 s. Ctrl+C ends it.\n",
 		tui.Printable(m.name), tui.Printable(p.Path.Kind), tui.Printable(p.Path.Remote), took.Round(time.Second), runs, peerPings, len(scenarios)-1, runs*peerLoadBytes>>20)
 }
 

@@ -46,7 +46,7 @@ type member struct {
 
 func (a *app) bundle(ctx context.Context, file string) error {
 	if _, ok := terminal(a.stdout); ok && file == "-" {
-		return usagef("redirect it, or use -f FILE", "bundle: an archive is nothing for a terminal")
+		return usagef("redirect it, or use -f FILE", "bundle: an archive cannot go to a terminal")
 	}
 	status, err := a.client().Status(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *app) bundle(ctx context.Context, file string) error {
 	if err := bundleFile(file, files, now); err != nil {
 		return failedf("choose another place with -f FILE", "bundle: %w", err)
 	}
-	fmt.Fprintf(a.stderr, "postern: wrote %s; it has addresses, names and public keys, so read it before you pass it on\n", tui.Printable(file))
+	fmt.Fprintf(a.stderr, "postern: wrote %s; it contains addresses, names and public keys, so read it before you share it\n", tui.Printable(file))
 	return nil
 }
 

@@ -51,7 +51,7 @@ func (a *app) checkCommand() *cobra.Command {
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.last && (len(args)+len(f.predict) > 0 || f.wait != 0 || f.throughput) {
-				return usagef("leave one out", "--last shows all that was found last, and goes with no PEER, --wait, --throughput or --predict")
+				return usagef("leave one out", "--last shows all the last results, without PEER, --wait, --throughput or --predict")
 			}
 			if len(f.predict) > 0 {
 				return a.predict(c.Context(), args, f)
@@ -68,7 +68,7 @@ func (a *app) checkCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.throughput, "throughput", false, "also measure the throughput of the path to PEER: one second each way, at most 64 MB")
 	c.Flags().BoolVar(&f.last, "last", false, "show the last results without running checks")
 	choiceFlag(c, &f.failOn, "fail-on", "", failOnError, "fail if a verdict has this `severity` or worse", failOnError, failOnWarning)
-	c.Flags().StringArrayVar(&f.predict, "predict", nil, "predict what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; give it twice for two clusters, once for one and this gateway's")
+	c.Flags().StringArrayVar(&f.predict, "predict", nil, "predict what will work between the clusters that `FILE` (or a ticket, or context:NAME) describes; give it twice for two clusters, or once for one cluster and this gateway's")
 	return c
 }
 
@@ -153,7 +153,7 @@ func checkFailure(r api.CheckReport, failOn string) error {
 	if n := len(found) - most; n > 0 {
 		found = append(found[:most], fmt.Sprintf("%d more", n))
 	}
-	return failedf("postern check shows cause and fix of each", "check: %s", strings.Join(found, ", "))
+	return failedf("postern check shows the cause and fix of each", "check: %s", strings.Join(found, ", "))
 }
 
 // checkPlace returns what a check is about: "cloud → apiServer", "cloud ← auth" or the name of an

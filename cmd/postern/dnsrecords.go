@@ -104,7 +104,7 @@ func (a *app) printRecords(g api.GatewayStatus, names, literal []string, o recor
 		fmt.Fprintln(a.stderr, tui.Printable(n))
 	}
 	if len(zone.Ways) == 0 {
-		return failedf("forward a port and set spec.discovery.advertise, or --private for a zone that only a private network sees; `postern netcheck` tells more",
+		return failedf("forward a port and set spec.discovery.advertise, or --private for a zone that only a private network sees; `postern netcheck` shows more",
 			"dns-records: this gateway has no address that can be dialled from outside")
 	}
 	for _, l := range lines {
@@ -123,7 +123,7 @@ func (a *app) adviseRecords(z dnssd.Zone) {
 	if z.Domain != "" {
 		where, domain = "the zone of "+z.Domain, z.Domain
 	}
-	say("Put these lines into %s, with a new serial number in its SOA record. At the gateways that are to find this one set", where)
+	say("Put these lines into %s, with a new serial number in its SOA record. At the gateways that should find this one, set", where)
 	say("spec.discovery.dns.domains: [%s]; there `postern discover` shows %s with the fingerprint %s.", domain, z.Instance, peer.Fingerprint(z.Key))
 	if z.Outside() {
 		say("%s is not in %s: its addresses go into the zone that it is in.", z.Host, where)
@@ -169,7 +169,7 @@ func announceable(g api.GatewayStatus, private bool) (out []netip.AddrPort, note
 		case c.Source == api.SourceRelay || c.Source == api.SourcePeer:
 			leave("on a relay, where the address changes with every allocation", c.Address)
 		case c.Source == api.SourceSTUN && !open && g.NAT.Mapping != "none":
-			leave("the NAT's, which admits only replies (or may); forward the port or set spec.discovery.portMapping", c.Address)
+			leave("the NAT's, which admits only replies, or may; forward the port or set spec.discovery.portMapping", c.Address)
 		case !private && onlyInside(a.Addr()):
 			leave("private, which nobody outside can dial", c.Address)
 		default:

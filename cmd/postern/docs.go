@@ -136,7 +136,7 @@ func manual(root *cobra.Command, cluster *pflag.FlagSet) string {
 	p.item(config.DefaultStateDir, "The key, the peers and the open tickets (spec.stateDir): back it up, and keep it secret.")
 	p.item(config.DefaultSocket, "The admin socket, through which commands reach the gateway (spec.admin.socket).")
 	p.macro("SH", "EXIT STATUS")
-	for _, s := range [][2]string{{"0", "Fine."}, {"1", "A check failed, or the requested state was not reached."},
+	for _, s := range [][2]string{{"0", "Success."}, {"1", "A check failed, or the requested state was not reached."},
 		{"2", "The command line or the configuration is wrong."}, {"3", "There is no gateway to talk to."}, {"130", "Interrupted."}} {
 		p.item(s[0], s[1])
 	}

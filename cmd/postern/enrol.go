@@ -63,7 +63,7 @@ func (a *app) invite(ctx context.Context, r api.InviteRequest, format string, co
 		return a.print(format, "Invitation", answer)
 	}
 	if _, err := fmt.Fprintln(a.stdout, answer.Ticket); err != nil {
-		return failedf("it is good until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+" for whoever has it; make another",
+		return failedf("anyone who has it can use it until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+"; create another",
 			"invite: the ticket could not be written: %w", err)
 	}
 	if code {
@@ -115,20 +115,20 @@ func (a *app) inviteAdvice(r api.InviteRequest, answer api.InviteResponse) {
 		answer.ExpiresAt.UTC().Format(time.RFC3339))
 	fmt.Fprintf(e, "The joiner may reach here: %s.\n", orNothing(r.Allow))
 	if r.Approve {
-		fmt.Fprintln(e, "It then waits for postern peer approve NAME, which asks for the fingerprint that join prints there.")
+		fmt.Fprintln(e, "The joiner then waits for postern peer approve NAME, which asks for the fingerprint that join prints there.")
 	}
 	switch {
 	case answer.User != "":
 		a.userAdvice("the joiner", answer.User)
 	case r.Name == "" && slices.Contains(r.Allow, api.ServiceAuth) && slices.Contains(r.Allow, api.ServiceAPIServer):
-		fmt.Fprintln(e, "Its user in this cluster will include its key's fingerprint (see postern peer show); with --name NAME you could bind it now.")
+		fmt.Fprintln(e, "The joiner's user in this cluster will include its key's fingerprint (see postern peer show); with --name NAME you could bind it now.")
 	}
 	var at []string
 	for _, c := range answer.Candidates {
 		at = append(at, tui.Printable(c.Address))
 	}
 	if len(at) > 0 {
-		fmt.Fprintf(e, "It will look for this gateway at: %s.\n", strings.Join(at, ", "))
+		fmt.Fprintf(e, "The joiner will look for this gateway at: %s.\n", strings.Join(at, ", "))
 	}
 	for _, w := range answer.Warnings {
 		fmt.Fprintf(e, "warning: %s\n", tui.Printable(w))

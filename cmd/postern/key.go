@@ -91,7 +91,7 @@ func (a *app) keyRotate() *cobra.Command {
 				err = a.printRotation(out)
 			}
 			if err == nil && !out.Rotated {
-				err = failedf("the old key stays in force; repeat the command when they are there, or use --force", "key rotate: not every peer knows the next key")
+				err = failedf("the old key stays in force; repeat the command when they are back, or use --force", "key rotate: not every peer knows the next key")
 			}
 			return err
 		},

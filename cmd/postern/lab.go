@@ -124,7 +124,7 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 		return a.train(ctx, l, s)
 	case live:
 		return a.labScreen(ctx, l, func() string {
-			return fmt.Sprintf("✓ %d steps of %s are done; after q they can be read again", len(out.Steps), s.Name)
+			return fmt.Sprintf("✓ %d steps of %s are done; press q to read them again", len(out.Steps), s.Name)
 		})
 	}
 	if out.Gateways, err = l.Statuses(ctx); err != nil {
@@ -136,7 +136,7 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 		a.labTables(out.Gateways, time.Since(start))
 	}
 	if failed != nil {
-		return failedf("run it again; if it fails again it is a fault of postern: please report it with this output", "lab: %w", failed)
+		return failedf("run it again; if it fails again, it is a bug in postern: please report it with this output", "lab: %w", failed)
 	}
 	return err
 }

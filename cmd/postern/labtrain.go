@@ -183,6 +183,6 @@ func (t *training) fix(ctx context.Context) (string, error) {
 		t.say("fixed: %s. Not all is well yet: see 4 Checks.", done)
 		return "", err
 	}
-	t.say("fixed: %s.\nAll is well again. q ends the lab and tells the story once more.", done)
+	t.say("fixed: %s.\nAll is well again. q ends the lab and prints the whole story.", done)
 	return "all is well again", nil
 }

@@ -241,7 +241,7 @@ func (a *app) peerLocal() *cobra.Command {
 		Use:   "local NAME SERVICE=ADDR…",
 		Short: "Listen here for services of a peer (SERVICE= removes a listener)",
 		Long: "Listen on this machine for services of a peer, and carry connections to them. ADDR is IP:PORT, or " +
-			"IP:FIRST-LAST for a service with several ports; append /UDP for UDP. Port 0 takes a free port. " +
+			"IP:FIRST-LAST for a service with several ports; append /UDP for UDP. Port 0 chooses a free port. " +
 			"SERVICE= without an address removes the listener.",
 		Example:           "  postern peer local cloud apiServer=127.0.0.1:7443 dns=127.0.0.1:5353/UDP registry=",
 		Args:              cobra.MinimumNArgs(2),
@@ -286,7 +286,7 @@ func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
 		}
 		l := p.Local[i]
 		if l.Error != "" {
-			missing = failedf("it is tried again until that works; choose another address, or take it back with "+service+"=",
+			missing = failedf("the gateway keeps trying; choose another address, or remove the listener with "+service+"=",
 				"peer local: nothing listens for %s of %s at %s: %s", service, p.Name, l.Address, l.Error)
 			continue
 		}
@@ -339,7 +339,7 @@ func (a *app) peerRemove() *cobra.Command {
 			}
 			fmt.Fprintf(a.stdout, "removed %s\n", args[0])
 			if listed != "" {
-				fmt.Fprintf(a.stderr, "warning: its key is still in the configuration, %s: take it off that list\n", listed)
+				fmt.Fprintf(a.stderr, "warning: its key is still in the configuration, %s: remove it from that list\n", listed)
 			}
 			return nil
 		},

@@ -28,7 +28,7 @@ func (a *app) peerToken() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stderr, "postern: the token is good until %s; renew it before\n", got.NotAfter.UTC().Format(time.RFC3339))
+			fmt.Fprintf(a.stderr, "postern: the token is valid until %s; renew it before then\n", got.NotAfter.UTC().Format(time.RFC3339))
 			_, err = fmt.Fprintln(a.stdout, got.Token)
 			return err
 		},

@@ -44,7 +44,7 @@ func (a *app) pingCommand() *cobra.Command {
 		ValidArgsFunction: a.completePeer,
 		RunE: func(c *cobra.Command, args []string) error {
 			if count < 0 || pause < 0 {
-				return usagef("-c 0 goes on until interrupted", "-c and --interval take no negative values")
+				return usagef("-c 0 continues until interrupted", "-c and --interval must not be negative")
 			}
 			p := pinger{app: a, peer: args[0], layer: layer, json: format == formatJSON, untilDirect: untilDirect}
 			if untilDirect && !c.Flags().Changed("count") {

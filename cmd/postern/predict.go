@@ -36,7 +36,7 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 	for _, source := range f.predict {
 		some, err := a.exposures(ctx, source)
 		if errors.Is(err, errUnread) {
-			return failedf("see that its API server answers, and that you may read there", "check --predict: %w", err)
+			return failedf("check that its API server answers, and that you may read there", "check --predict: %w", err)
 		} else if err != nil {
 			return usagef("", "check --predict: %w", err)
 		}

@@ -100,7 +100,7 @@ func (q *questions) yes(question string, otherwise bool) (bool, error) {
 // ticket asks for a ticket, which may span several lines; empty means none.
 func (q *questions) ticket() (string, error) {
 	var pasted strings.Builder
-	question := "Ticket of the other gateway (enter makes one here)? "
+	question := "Ticket of the other gateway (enter creates one here)? "
 	for {
 		line, err := q.line(question)
 		if err != nil {
@@ -119,7 +119,7 @@ func (q *questions) ticket() (string, error) {
 		if line == "" { // the end of the pasted text
 			fmt.Fprintf(q.out, "%v\n", err)
 			pasted.Reset()
-			question = "Ticket of the other gateway (enter makes one here)? "
+			question = "Ticket of the other gateway (enter creates one here)? "
 		}
 	}
 }

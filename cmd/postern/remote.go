@@ -72,7 +72,7 @@ func (a *app) inCluster() bool {
 // onePlace refuses a command line that selects two gateways.
 func (a *app) onePlace() error {
 	if a.socket != "" && a.inCluster() {
-		return usagef("give either", "--socket names a gateway of this machine, and --context, --kubeconfig, --release and the like one in a cluster")
+		return usagef("give either", "--socket names a gateway on this machine, and --context, --kubeconfig, --release and similar flags one in a cluster")
 	}
 	return nil
 }

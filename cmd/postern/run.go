@@ -60,7 +60,7 @@ func runOnce(ctx context.Context, o gateway.Options, hangups <-chan os.Signal, a
 	o.Version, o.Root, o.NewClusterIssuer = buildVersion().Version, os.DirFS("/"), newClusterIssuer
 	g, err := gateway.Start(ctx, o)
 	if errors.Is(err, tunnel.ErrPortInUse) {
-		return false, cfg.ProblemAt("spec.listen.port", fmt.Sprintf("UDP port %d is in use (stop what has it, or choose another; 0 takes a free one)", cfg.ListenPort))
+		return false, cfg.ProblemAt("spec.listen.port", fmt.Sprintf("UDP port %d is in use (stop what uses it, or choose another; 0 chooses a free one)", cfg.ListenPort))
 	}
 	if err != nil {
 		return false, err

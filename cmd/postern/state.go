@@ -37,7 +37,7 @@ func (a *app) stateBackup() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if _, ok := terminal(a.stdout); ok && (file == "" || file == "-") {
-				return usagef("redirect it, or use -f FILE", "state backup: a private key is nothing for a terminal")
+				return usagef("redirect it, or use -f FILE", "state backup: a private key must not go to a terminal")
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), copyStateTimeout)
 			defer cancel()
@@ -90,7 +90,7 @@ func (a *app) stateRestore() *cobra.Command {
 			case err != nil:
 				return fmt.Errorf("state restore: %w", err)
 			}
-			fmt.Fprintf(a.stderr, "postern: the state of release %s is restored; a gateway that runs starts again with it within 30 s, and one that waits to be started again by itself\n",
+			fmt.Fprintf(a.stderr, "postern: the state of release %s is restored; a running gateway restarts with it within 30 s, and one whose start failed starts again by itself\n",
 				tui.Printable(a.release()))
 			return nil
 		},

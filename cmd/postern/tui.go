@@ -59,7 +59,7 @@ func (a *app) tuiCommand() *cobra.Command {
 			}
 			if plain {
 				if once {
-					return usagef("leave one out", "--plain goes on, and --once prints a table")
+					return usagef("leave one out", "--plain keeps running, and --once prints one table")
 				}
 				return a.follow(c.Context())
 			}
@@ -75,7 +75,7 @@ func (a *app) tuiCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&once, "once", false, "print the table once and exit")
 	c.Flags().BoolVar(&plain, "plain", false, "print changes as sentences, one per line: for screen readers, pipes and logs")
-	c.Flags().BoolVar(&mouse, "mouse", true, "use the mouse; selecting text then needs shift")
+	c.Flags().BoolVar(&mouse, "mouse", true, "use the mouse; selecting text then requires shift")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, given as kubeconfig contexts (`CONTEXT,…`) or socket paths")
 	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -163,7 +163,7 @@ func (a *app) screen(ctx context.Context, o screen.Options, readOnly bool) error
 	}
 	err := screen.Run(ctx, o)
 	if errors.Is(err, screen.ErrNoTerminal) {
-		return usagef("postern tui --once prints a table", "tui: stdin is no terminal, so no key could be read")
+		return usagef("postern tui --once prints a table", "tui: stdin is not a terminal, so no key could be read")
 	}
 	return err
 }

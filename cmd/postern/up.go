@@ -98,9 +98,9 @@ func (a *app) upCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&g.file, "config", or(a.getenv("POSTERN_CONFIG"), defaultConfig), "the configuration `FILE`")
-	f.StringVar(&g.want.name, "name", "", "what other clusters call this one")
+	f.StringVar(&g.want.name, "name", "", "the name by which other clusters know this one")
 	f.StringVar(&g.want.stateDir, "state-dir", "", "`directory` for the key, peers and tickets (default "+config.DefaultStateDir+")")
-	f.Uint16Var(&g.want.port, "listen-port", config.DefaultListenPort, "UDP `port`; 0 takes a free one")
+	f.Uint16Var(&g.want.port, "listen-port", config.DefaultListenPort, "UDP `port`; 0 chooses a free one")
 	f.StringVar(&g.want.httpAddress, "http-address", "", "`host:port` that serves /metrics, /livez and /readyz")
 	f.StringSliceVar(&g.want.advertise, "advertise", nil, "comma-separated `host:port`s to announce")
 	f.StringSliceVar(&g.want.stunServers, "stun-servers", nil, "comma-separated `host:port`s of STUN servers")
@@ -137,9 +137,9 @@ func (g *guided) run(c *cobra.Command) error {
 	if running := g.running(ctx); running != "" {
 		if cfg == nil && slices.ContainsFunc(describing, func(d described) bool { return g.flags.Changed(d.flag) }) {
 			return usagef("for a second one, choose --config, --state-dir, --socket and --listen-port",
-				"up: the gateway %s runs at %s already, with a different configuration from %s", running, g.socketPath(), file)
+				"up: the gateway %s already runs at %s, with a different configuration from %s", running, g.socketPath(), file)
 		}
-		fmt.Fprintf(g.stderr, "The gateway %s is running already.\n", tui.Printable(running))
+		fmt.Fprintf(g.stderr, "The gateway %s is already running.\n", tui.Printable(running))
 		return g.peer(c, false)
 	}
 	if cfg == nil {
@@ -166,10 +166,10 @@ func (g *guided) known(found existing) (*config.Resolved, error) {
 	}
 	for _, d := range describing {
 		if g.flags.Changed(d.flag) && !d.same(g, cfg) {
-			return nil, usagef("edit the file, or leave the flag out to use it as it is", "up: %s is there already, and disagrees with --%s", g.file, d.flag)
+			return nil, usagef("edit the file, or leave the flag out to use it as it is", "up: %s already exists, and disagrees with --%s", g.file, d.flag)
 		}
 	}
-	fmt.Fprintf(g.stderr, "The configuration %s is there already and used as it is.\n", tui.Printable(g.file))
+	fmt.Fprintf(g.stderr, "The configuration %s already exists and is used as it is.\n", tui.Printable(g.file))
 	if g.socket == "" {
 		g.socket = cfg.AdminSocket
 	}
@@ -197,7 +197,7 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 		return nil, err
 	}
 	if g.issuer && g.want.apiServer == "" {
-		return nil, usagef("add --api-server HOST:PORT", "up: --issuer-ca makes a CA for an API server, but none is given")
+		return nil, usagef("add --api-server HOST:PORT", "up: --issuer-ca creates a CA for an API server, but none is given")
 	}
 	dir := filepath.Dir(g.file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -216,7 +216,7 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	}
 	fmt.Fprintf(g.stderr, "Wrote %s.\n", tui.Printable(g.file))
 	if g.issuer {
-		fmt.Fprintf(g.stderr, "Identities of peers are signed by %s: the API server has to trust it besides its own, by --client-ca-file.\n", tui.Printable(g.want.issuer.cert))
+		fmt.Fprintf(g.stderr, "Identities of peers are signed by %s: the API server must trust it besides its own (--client-ca-file).\n", tui.Printable(g.want.issuer.cert))
 	}
 	return cfg, nil
 }
@@ -232,7 +232,7 @@ func (g *guided) askConfig() error {
 		if api.CheckName(name) != nil {
 			name = ""
 		}
-		if err := g.ask.until("What do other clusters call this one", name, &g.want.name, api.CheckName); err != nil {
+		if err := g.ask.until("Name by which other clusters know this one", name, &g.want.name, api.CheckName); err != nil {
 			return err
 		}
 	}
@@ -257,7 +257,7 @@ func (g *guided) askConfig() error {
 		return nil
 	}
 	var err error
-	g.issuer, err = g.ask.yes("Make a CA that issues identities for it to peers", true)
+	g.issuer, err = g.ask.yes("Create a CA that issues identities for it to peers", true)
 	return err
 }
 
@@ -273,7 +273,7 @@ func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	case g.ticket != "":
 		return g.join(c, api.JoinRequest{Ticket: g.ticket, Name: g.other, Allow: g.allow, Wait: api.Duration(api.DefaultWait)}, api.DefaultWait, formatText)
 	case !fresh && g.ask == nil:
-		fmt.Fprintln(g.stderr, "Next: postern invite makes a ticket for another gateway, postern join TICKET joins one, postern status shows how it is.")
+		fmt.Fprintln(g.stderr, "Next: postern invite creates a ticket for another gateway, postern join TICKET joins one, postern status shows the state.")
 		return nil
 	}
 	r := api.InviteRequest{Name: g.other, TTL: api.Duration(ticket.DefaultTTL), Allow: g.allow}

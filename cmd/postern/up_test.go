@@ -69,7 +69,7 @@ func TestUpOverwritesNothing(t *testing.T) {
 		says string
 	}{
 		"a mistake in the file":      {"kind: Gateway\n", nil, "apiVersion"},
-		"a flag of another":          {"apiVersion: postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: edge}\n", []string{"--name", "cloud"}, "is there already, and disagrees with --name"},
+		"a flag of another":          {"apiVersion: postern.dev/v1alpha1\nkind: Gateway\nmetadata: {name: edge}\n", []string{"--name", "cloud"}, "already exists, and disagrees with --name"},
 		"no name":                    {string(shippedConfig), nil, "--name is missing"},
 		"a wrong name":               {string(shippedConfig), []string{"--name", "Edge"}, "Edge"},
 		"a wrong address":            {string(shippedConfig), []string{"--name", "edge", "--advertise", "203.0.113.10"}, "advertise"},

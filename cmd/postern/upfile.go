@@ -192,7 +192,7 @@ func (f *firstConfig) prepare(dir string, issuer bool, make func(name string) (c
 	case noCert == nil && noKey == nil:
 		return nil // Load tells if it is none.
 	case noCert == nil || noKey == nil:
-		return usagef("put the other one beside it, or remove it to have a CA made", "up: only one of the CA's files %s and %s exists", tui.Printable(f.issuer.cert), tui.Printable(f.issuer.key))
+		return usagef("put the other one beside it, or remove it to have a CA created", "up: only one of the CA's files %s and %s exists", tui.Printable(f.issuer.cert), tui.Printable(f.issuer.key))
 	}
 	cert, key, err := make(f.name)
 	if err != nil {

@@ -75,7 +75,7 @@ type Limits struct {
 	ConnectionsPerSecond int `json:"connectionsPerSecond,omitempty" yaml:"connectionsPerSecond,omitempty"`
 }
 
-// Listen is the underlay socket. Port 0 takes a free one.
+// Listen is the underlay socket. Port 0 chooses a free one.
 type Listen struct {
 	Port *uint16 `json:"port,omitempty" yaml:"port,omitempty"`
 }
@@ -301,7 +301,7 @@ type PeerOutOfBand struct {
 }
 
 // PeerLocal configures listeners here that lead to the peer's services: IP:PORT, or IP:FIRST-LAST
-// for several consecutive ports, with /UDP appended for UDP. Port 0 takes a free one.
+// for several consecutive ports, with /UDP appended for UDP. Port 0 chooses a free one.
 type PeerLocal struct {
 	APIServer string            `json:"apiServer,omitempty" yaml:"apiServer,omitempty"`
 	Named     map[string]string `json:"named,omitempty" yaml:"named,omitempty"`

@@ -86,7 +86,7 @@ func (p Ports) String() string {
 }
 
 // ListenAddress is the address of a local listener: IP:port or IP:first-last, with /UDP appended
-// for UDP. Port 0 takes a free one.
+// for UDP. Port 0 chooses a free one.
 type ListenAddress struct {
 	Addr netip.Addr
 	Ports

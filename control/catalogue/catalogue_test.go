@@ -204,7 +204,7 @@ func TestEveryEntryReadsRightAtBothEnds(t *testing.T) {
 				t.Errorf("%s: badly formed inbound %s: %q", e.Code, what, text)
 			}
 		}
-		if elsewhere.MatchString(inFix) || strings.Contains(inFix, "NAME being") {
+		if elsewhere.MatchString(inFix) || strings.Contains(inFix, "NAME is") {
 			t.Errorf("%s: the inbound fix sends its reader away: %s", e.Code, inFix)
 		}
 		if !ofService.MatchString(string(e.Code)) {
@@ -233,7 +233,7 @@ func TestNobodyIsHandedACommandThatGrants(t *testing.T) {
 		if _, fix := render(c, Params{Peer: "cloud", Inbound: true}); grants.MatchString(fix) || !strings.Contains(fix, "cloud") {
 			t.Errorf("%s: got the inbound fix %q, want one of cloud that grants nothing", c, fix)
 		}
-		if _, fix := render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME being this gateway's name there") || !strings.Contains(fix, "at cloud ") {
+		if _, fix := render(c, Params{Peer: "cloud"}); !strings.Contains(fix, "NAME is this gateway's name there") || !strings.Contains(fix, "at cloud") {
 			t.Errorf("%s: got the outbound fix %q, want one for cloud", c, fix)
 		}
 	}
@@ -418,7 +418,7 @@ func TestCodesThatKnowThePlaceTellIt(t *testing.T) {
 		{RouterRefuses, Params{Peer: "cloud"}, ""},
 		{WrongPeerKey, forged, "in the configuration here (spec.peers[name=cloud].publicKey), unless an impostor is at the address of cloud"},
 		{WrongPeerKey, Params{Peer: "cloud"}, "in the configuration of cloud: its key for this gateway"},
-		{PeerSilent, open, "at the clock of this gateway, or at something on the way that drops handshakes and not probes"},
+		{PeerSilent, open, "at the clock of this gateway, or at something on the way that drops handshakes but not probes"},
 		{PeerSilent, Params{Peer: "cloud"}, ""},
 		{PacketsLost, full(), ""},
 	} {

@@ -25,7 +25,7 @@ func TestACommandIsOneOfTheFixAndForHere(t *testing.T) {
 				t.Errorf("%s: %q is not the one command of %q", e.Code, c, fix)
 			case placeholder.MatchString(c):
 				t.Errorf("%s: %q has to be completed first", e.Code, c)
-			case strings.HasPrefix(before, "at cloud ") || strings.Contains(before, "if it ") || strings.HasPrefix(after, " there"):
+			case strings.HasPrefix(before, "at cloud, ") || strings.Contains(before, "if it ") || strings.HasPrefix(after, " there"):
 				t.Errorf("%s: %q is for the other side, or a decision: %s", e.Code, c, fix)
 			}
 		}

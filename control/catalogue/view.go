@@ -114,12 +114,12 @@ func (v *view) Reporter() string {
 	return ""
 }
 
-// At begins a step where the service is offered: "at cloud" or "here".
+// At begins a step where the service is offered: "at cloud," or "here".
 func (v *view) At() string {
 	if v.Inbound {
 		return "here"
 	}
-	return "at " + v.ThePeer()
+	return "at " + v.ThePeer() + ","
 }
 
 // There refers back to that place.

@@ -62,7 +62,7 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		{"refuses", func() string { return https(closedPort(t)) }, Network{}, goodToken,
 			api.Error, catalogue.AuthURLUnreachable, StageTCP, "nothing listens at https://127.0.0.1:", "correct spec.peers[name=cloud].outOfBand.authURL"},
 		{"has an unknown name", func() string { return "https://auth.example.invalid:8443" }, nameless(), goodToken,
-			api.Error, catalogue.AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL of auth of cloud, does not resolve", "resolv.conf"},
+			api.Error, catalogue.AuthURLUnreachable, StageDNS, "https://auth.example.invalid:8443, the URL for auth of cloud, does not resolve", "resolv.conf"},
 		{"is given without TLS", func() string { return "http://auth.example.net" }, nameless(), goodToken,
 			api.Error, catalogue.AuthURLUnreachable, StageDNS, "want https://", "set spec.peers[name=cloud].outOfBand.authURL to https://HOST:PORT"},
 		{"shows a certificate of another authority", func() string { return https(serveTLS(t, s.conf(t, s.other, "127.0.0.1"), authSite)) }, Network{}, goodToken,
@@ -72,13 +72,13 @@ func TestAuthOutsideTheTunnel(t *testing.T) {
 		{"shows somebody else's certificate for another name", func() string { return https(serveTLS(t, s.conf(t, s.other, "auth.evil.example"), authSite)) }, Network{}, goodToken,
 			api.Error, catalogue.TLSUnknownCA, StageTLS, "signed by other-ca, but spec.peers[name=cloud].outOfBand.caFile holds site-ca", "here set spec.peers[name=cloud].outOfBand.caFile"},
 		{"shows a certificate that ran out", func() string { return https(serveTLS(t, s.expired(t, "127.0.0.1"), authSite)) }, Network{}, goodToken,
-			api.Error, catalogue.TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud renew the certificate"},
+			api.Error, catalogue.TLSNotValidNow, StageTLS, "auth of cloud at https://127.0.0.1:", "at cloud, renew the certificate"},
 		{"speaks no TLS", func() string { return https(listen(t, greets)) }, Network{}, goodToken,
 			api.Error, catalogue.TLSFailed, StageTLS, "TLS with auth of cloud at https://127.0.0.1:", "spec.peers[name=cloud].outOfBand.authURL leads to an HTTPS port"},
 		{"resets connections", func() string { return https(listen(t, reset)) }, Network{}, goodToken,
 			api.Error, catalogue.AuthBroken, StageTLS, "reset", "log of the gateway of cloud"},
 		{"wants a token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "",
-			api.Error, catalogue.AuthTokenRejected, StageAuth, "wants a token and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
+			api.Error, catalogue.AuthTokenRejected, StageAuth, "requires a token, and none is configured", "set spec.peers[name=cloud].outOfBand.tokenFile"},
 		{"does not know the token", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, "another",
 			api.Error, catalogue.AuthTokenRejected, StageAuth, "does not accept the token (HTTP 401)", "`postern peer token NAME`"},
 		{"is shown a token that ran out", func() string { return https(serveTLS(t, right(), authSite)) }, Network{}, jwt(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)),
@@ -128,7 +128,7 @@ func TestNothingIsTriedOutsideWithoutAURL(t *testing.T) {
 
 func TestAURLIsShownWithoutItsSecrets(t *testing.T) {
 	for raw, want := range map[string]string{
-		"https://edge:planted@auth.example.net/x?token=planted": "https://auth.example.net/x, the URL of auth of cloud, cannot be used",
+		"https://edge:planted@auth.example.net/x?token=planted": "https://auth.example.net/x, the URL for auth of cloud, cannot be used",
 		"http://auth.example.net?token=planted#planted":         "http://auth.example.net, the URL",
 		"https://auth.example.net:99999":                        "https://auth.example.net:99999, the URL",
 		"%planted":                                              "what is configured, the URL",

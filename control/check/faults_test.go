@@ -51,16 +51,16 @@ var gatewayFaults = []struct {
 }{
 	{"UDP from us to the peer is blocked", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) },
 		catalogue.NotHeardByPeer, StageProbe,
-		[]string{"packets of cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked"},
-		[]string{"at cloud let it in, ", "`nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
+		[]string{"packets from cloud arrive here from " + publicCloud, "UDP from here to cloud is blocked"},
+		[]string{"at cloud, let it in, ", "`nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`", "inbound UDP 51820 from 203.0.113.9/32",
 			"let it out here (security group: outbound UDP 51820 to 198.51.100.7/32): `nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 51820 accept`"}},
 	{"the peer's firewall rejects what we send", func(f *Facts) {
 		f.HeardUnanswered = seen(publicCloud)
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now()}}
-	}, catalogue.NotHeardByPeer, StageProbe, []string{"is answered but by ICMP port unreachable: a firewall"}, []string{"at cloud let it in"}},
+	}, catalogue.NotHeardByPeer, StageProbe, []string{"is answered but by ICMP port unreachable: a firewall"}, []string{"at cloud, let it in"}},
 	{"UDP is blocked from the peer to us, or both ways, or the peer is off", nil, catalogue.PeerSilent, StageProbe,
-		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "it cannot be told whether the gateway of cloud runs"},
-		[]string{"at cloud see whether the gateway runs, and start it if not: `postern status`", "see there what it finds, which may name the cause: `postern check`", "PST0106", "let its answers in here (security group: inbound UDP 51820 from 198.51.100.7/32): `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
+		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "cannot tell whether the gateway of cloud runs"},
+		[]string{"at cloud, see whether the gateway runs, and start it if not: `postern status`", "see there what it finds, which may name the cause: `postern check`", "PST0106", "let its answers in here (security group: inbound UDP 51820 from 198.51.100.7/32): `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
 			"let them in there (security group: inbound UDP 51820 from 203.0.113.9/32): `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
@@ -73,8 +73,8 @@ var gatewayFaults = []struct {
 	}, catalogue.NoWayIn, StageProbe, []string{"neither cloud nor this gateway can be dialled", "symmetric", "no relay"},
 		[]string{"spec.discovery.turnServers", "forward UDP 51820", "spec.discovery.advertise"}},
 	{"this gateway cannot be dialled, and the peer's address has never answered", behindNAT, catalogue.NoWayIn, StageProbe,
-		[]string{"nobody can dial this gateway", "symmetric", "no address of cloud answers: " + publicCloud, "it cannot be told whether that port is forwarded"},
-		[]string{"at cloud see whether it can be dialled: `postern check`", "spec.discovery.turnServers", "spec.discovery.advertise"}},
+		[]string{"nobody can dial this gateway", "symmetric", "no address of cloud answers: " + publicCloud, "cannot tell whether that port is forwarded"},
+		[]string{"at cloud, see whether it can be dialled: `postern check`", "spec.discovery.turnServers", "spec.discovery.advertise"}},
 	{"the advertised port is wrong", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now().Add(-time.Second)}}
 		f.HeardUnanswered = seen("198.51.100.7:40582")
@@ -84,11 +84,11 @@ var gatewayFaults = []struct {
 		f.Candidates = []catalogue.Candidate{{Address: "10.0.0.5:51820", Source: api.SourceAdvertised}}
 		f.Endpoints = []string{"10.0.0.5:51820"}
 	}, catalogue.PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.5:51820 (private)", "in no network of this gateway"},
-		[]string{"at cloud set spec.discovery.advertise", "udp dport 51820 accept"}},
+		[]string{"at cloud, set spec.discovery.advertise", "udp dport 51820 accept"}},
 	{"only a private address is advertised, which a router refuses", func(f *Facts) {
 		f.Candidates = []catalogue.Candidate{{Address: "10.0.0.6:51820", Source: api.SourceAdvertised}}
 		f.Unreachable = []Refusal{{To: "10.0.0.6:51820", Reason: "network unreachable", By: "192.0.2.254", At: time.Now()}}
-	}, catalogue.PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.6:51820 (private)"}, []string{"at cloud set spec.discovery.advertise"}},
+	}, catalogue.PrivateAdvertised, StageProbe, []string{"cloud announces only 10.0.0.6:51820 (private)"}, []string{"at cloud, set spec.discovery.advertise"}},
 	{"the name does not resolve", func(f *Facts) {
 		f.Unresolved = []NameFact{{Name: "gw.cloud.example:51820", Err: "no such host"}}
 		f.Candidates, f.Endpoints = nil, []string{"gw.cloud.example:51820"}
@@ -98,7 +98,7 @@ var gatewayFaults = []struct {
 		f.LastHandshake = time.Now().Add(-time.Minute)
 		f.PathLost = time.Now().Add(-30 * time.Second)
 		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
-	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which has to give 198.51.100.7: `dig +short gw.cloud.example`"}},
+	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which must give 198.51.100.7: `dig +short gw.cloud.example`"}},
 	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, catalogue.PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
 	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, StageHandshake,
@@ -108,15 +108,15 @@ var gatewayFaults = []struct {
 	{"the peer's clock went back", func(f *Facts) {
 		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
-	}, catalogue.StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud ", "`timedatectl set-ntp true`"}},
+	}, catalogue.StampInPast, StageHandshake, []string{"2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC", "clock went back by 24h"}, []string{"at cloud, ", "`timedatectl set-ntp true`"}},
 	{"our clock went back", func(f *Facts) {
 		f.NoPath, f.Probed, f.Path.Kind, f.Path.Remote = "", time.Now(), api.PathDirect, publicCloud
 	}, catalogue.PeerSilent, StageHandshake, []string{"cloud answers probes from " + publicCloud, "no handshake"}, []string{"check at cloud: PST0111 there confirms that the clock went back, and says when handshakes are accepted again: `postern check`", "`timedatectl set-ntp true`"}},
 	{"a peer that cannot be dialled begins handshakes", func(f *Facts) {
 		behindNAT(f)
 		f.Initiated, f.Candidates, f.Endpoints, f.NoPath = seen("198.51.100.7:1025"), nil, nil, "no candidate is known yet"
-	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot be told which"},
-		[]string{"at cloud see what it finds: `postern check`", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
+	}, catalogue.PeerSilent, StageHandshake, []string{"cloud begins handshakes from 198.51.100.7:1025", "either", "or the preshared keys differ", "cannot tell which"},
+		[]string{"at cloud, see what it finds: `postern check`", "PST0109", "`sha256sum FILE`", "`nft insert rule inet filter output ip daddr 198.51.100.7 udp dport 1025 accept`"}},
 	{"two gateways have the peer's key", func(f *Facts) {
 		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{time.Now(), time.Now(), time.Now()}
 	}, catalogue.DuplicateKey, StageHandshake, []string{"two gateways use the key of cloud"}, []string{"remove the copy's state directory"}},
@@ -142,7 +142,7 @@ var gatewayFaults = []struct {
 		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "suspect"},
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
-	}, catalogue.HandshakeStale, StageHandshake, []string{"it cannot be told"},
+	}, catalogue.HandshakeStale, StageHandshake, []string{"cannot tell whether"},
 		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check`", "see there whether the NAT still lets UDP 1025 through to it"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
@@ -164,13 +164,13 @@ var gatewayFaults = []struct {
 		[]string{"the next hop", "does not answer"}, []string{"`ip neighbour`"}},
 	{"a router prohibits", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "192.0.2.254", At: time.Now()}}
-	}, catalogue.RouterRefuses, StageProbe, []string{"a filter of 192.0.2.254 rejects what is sent to cloud at " + publicCloud}, []string{"on 192.0.2.254 let it through", "udp dport 51820"}},
+	}, catalogue.RouterRefuses, StageProbe, []string{"a filter of 192.0.2.254 rejects what is sent to cloud at " + publicCloud}, []string{"on 192.0.2.254, let it through", "udp dport 51820"}},
 	{"a router knows no such host", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "host unreachable", By: "192.0.2.254", At: time.Now()}}
 	}, catalogue.RouterRefuses, StageProbe, []string{"192.0.2.254 says", "ICMP host unreachable"}, []string{"whether the machine of cloud and its line are up", "`traceroute -n 198.51.100.7`"}},
 	{"the peer's own host rejects", func(f *Facts) {
 		f.Unreachable = []Refusal{{To: publicCloud, Reason: "administratively prohibited", By: "198.51.100.7", At: time.Now()}}
-	}, catalogue.RouterRefuses, StageProbe, []string{"the host of cloud at " + publicCloud + " rejects"}, []string{"at cloud let it in"}},
+	}, catalogue.RouterRefuses, StageProbe, []string{"the host of cloud at " + publicCloud + " rejects"}, []string{"at cloud, let it in"}},
 	{"the peer was installed again", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
 		f.OtherKey = KeySight{seen(publicCloud), aKey}
@@ -325,7 +325,7 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 				c.facts(&f)
 				r := Gateway(t.Context(), newOverlay(t).Ping, f)
 				checkVerdict(t, r, api.Error, c.want, StageProbe)
-				if !strings.Contains(r.Verdict().Cause, "cannot be told") {
+				if !strings.Contains(r.Verdict().Cause, "cannot tell") {
 					t.Errorf("the cause claims to know: %s", r.Verdict().Cause)
 				}
 			})

@@ -176,7 +176,7 @@ func TestClocks(t *testing.T) {
 		{"no peers", nil, ""},
 		{"within a minute", []skew{{"cloud", -50 * time.Second}}, ""},
 		{"one is ahead", []skew{{"cloud", 3 * time.Minute}}, "the clock of cloud is 3m0s ahead of this gateway's; these two alone"},
-		{"one is behind, others agree with us", []skew{{"a", 0}, {"cloud", -time.Hour}}, "the clock of cloud is 1h0m0s behind this gateway's, with which that of a agrees"},
+		{"one is behind, others agree with us", []skew{{"a", 0}, {"cloud", -time.Hour}}, "the clock of cloud is 1h0m0s behind this gateway's, and the clock of a agrees with this gateway's"},
 		{"a server agrees with a peer", []skew{{"cloud", time.Hour}, {"this gateway's API server", time.Hour - 2*time.Second}}, "the clocks of cloud, this gateway's API server agree with each other"},
 		{"all agree against us", []skew{{"a", 1801 * time.Second}, {"b", 1800 * time.Second}}, "it is this gateway's clock that is wrong"},
 		{"they differ among themselves", []skew{{"a", time.Hour}, {"b", -2 * time.Hour}}, "do not show which is wrong"},

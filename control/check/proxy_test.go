@@ -31,7 +31,7 @@ func TestTheProxyIsJudgedByItsLastConnections(t *testing.T) {
 		{"it connects", []egress.Outcome{{Target: "turn.example.net:443", At: now}}, "", ""},
 		{"the server is away", failed(egress.TargetUnreached, 503, nil), "", ""},
 		{"long ago", old, "", ""},
-		{"no credentials", failed(egress.Unauthorized, 407, nil), "wants a user and password (HTTP 407)", "spec.proxy.username"},
+		{"no credentials", failed(egress.Unauthorized, 407, nil), "requires a user and password (HTTP 407)", "spec.proxy.username"},
 		{"wrong credentials", failed(egress.Rejected, 407, nil), "rejects this gateway's user and password", "spec.proxy.username"},
 		{"forbidden", failed(egress.Forbidden, 403, nil), "does not connect to turn.example.net:443 (HTTP 403)", "transport: tls"},
 		{"no name", failed(egress.Unresolved, 0, errors.New("no such host")), "does not resolve", "spec.proxy.url"},

@@ -76,7 +76,7 @@ func TestTwoWaysTellMoreThanOne(t *testing.T) {
 		{"a firewall outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.APIServerURLUnreachable, catalogue.FailureTimeout), well, api.OK, api.Warning,
 			"", "inside the tunnel it works: the fault is a firewall, NAT or name outside", "", "", catalogue.APIServerURLUnreachable},
 		{"a proxy outside", inBand(api.OK, ""), outOfBand(api.Error, catalogue.TLSWrongName, ""), well, api.OK, api.Warning,
-			"", "inside the tunnel it works: what answers outside is another server, or a proxy before it", "", "", catalogue.TLSWrongName},
+			"", "inside the tunnel it works: what answers outside is another server, or a proxy in front of it", "", "", catalogue.TLSWrongName},
 		{"the peer's gateway cannot reach it", inBand(api.Error, catalogue.APIServerRefused), outOfBand(api.OK, "", ""), well, api.Error, api.OK,
 			"outside the tunnel it works (" + outsideURL + "): the server works, and the fault is in the tunnel or in the gateway of cloud", "", "", catalogue.APIServerRefused, ""},
 		{"the peer announces a wrong authority", inBand(api.Error, catalogue.TLSUnknownCA), outOfBand(api.OK, "", ""), well, api.Error, api.OK,

@@ -18,7 +18,7 @@ func (c *checker) outOfBand(at string, o *api.OutOfBand) *OutOfBand {
 		c.listenAddress(at+".listen", o.Listen)
 	}
 	if o.TLS == nil {
-		c.warn(at+".tls", "none is given: tokens and identities are readable on the way here unless an Ingress or a proxy before it ends TLS, and the network from there is yours")
+		c.warn(at+".tls", "none is given: tokens and identities are readable on the way here unless an Ingress or a proxy in front of it terminates TLS, and the network from there is yours")
 		return out
 	}
 	cert, okCert := c.read(at+".tls.certFile", c.path(at+".tls.certFile", o.TLS.CertFile))

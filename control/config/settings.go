@@ -31,7 +31,7 @@ func Settings() []Setting {
 			func(g *api.Gateway, s string) error { g.Spec.StateDir = s; return nil }},
 		{"spec.privateKeyFile", "private-key-file", "POSTERN_PRIVATE_KEY_FILE", "`file` with the private key",
 			func(g *api.Gateway, s string) error { g.Spec.PrivateKeyFile = s; return nil }},
-		{"spec.listen.port", "listen-port", "POSTERN_LISTEN_PORT", "UDP `port`; 0 takes a free one", setPort},
+		{"spec.listen.port", "listen-port", "POSTERN_LISTEN_PORT", "UDP `port`; 0 chooses a free one", setPort},
 		{"spec.mtu", "mtu", "POSTERN_MTU", "overlay MTU in `bytes`; 0 lets the gateway choose", setMTU},
 		{"spec.admin.socket", "socket", "POSTERN_SOCKET", "admin socket's `path`",
 			func(g *api.Gateway, s string) error { g.Spec.Admin.Socket = s; return nil }},

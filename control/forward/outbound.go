@@ -18,7 +18,7 @@ import (
 type Local struct {
 	Peer    string
 	Service string
-	// Address is where to listen, as api.ParseListen reads it. Empty takes a free port of
+	// Address is where to listen, as api.ParseListen reads it. Empty chooses a free port of
 	// OutboundOptions.Host and keeps it.
 	Address string
 	// Protocol is the protocol of a listener without an Address; empty is TCP.

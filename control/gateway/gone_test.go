@@ -28,7 +28,7 @@ func TestAPeerThatIsGoneIsSaidToBeGone(t *testing.T) {
 	})
 	v := p.Reachability.Outbound.Gateway
 	if !strings.Contains(v.Cause, "says that nothing listens") ||
-		!strings.Contains(v.Fix, "at cloud start the gateway") {
+		!strings.Contains(v.Fix, "at cloud, start the gateway") {
 		t.Errorf("got %s: %s; fix: %s", v.Code, v.Cause, v.Fix)
 	}
 	last := p.Path.History[0].At

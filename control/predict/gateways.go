@@ -35,12 +35,12 @@ func endOf(e Exposure, near bool) end {
 		out.open, out.known = dial, true
 		return out
 	case meant && s == nearby:
-		out.lacks = fmt.Sprintf("its %s address %s is private: nobody outside of its network can dial it", e.Gateway.Exposure, out.address)
+		out.lacks = fmt.Sprintf("its %s address %s is private, and nobody outside its network can dial it", e.Gateway.Exposure, out.address)
 		out.fix = forward
 	case meant:
 		out.pending = true
 		out.lacks = fmt.Sprintf("its %s has no address yet", e.Gateway.Exposure)
-		out.fix = fmt.Sprintf("see with `kubectl get svc` at %s that the Service has a public address, or %s", e.Name, forward)
+		out.fix = fmt.Sprintf("check with `kubectl get svc` at %s that the Service has a public address, or %s", e.Name, forward)
 	default:
 		out.lacks, out.fix = "its gateway is not exposed", forward
 	}
@@ -90,11 +90,11 @@ func (m *Mode) dialled(x, y end) {
 	m.Path.Dialer, m.Path.Address = x.Name, y.address
 	m.because("the gateway of %s can be dialled (%s), so %s dials; let UDP to it through %s's firewall", y.Name, or(y.address), x.Name, y.Name)
 	if !y.known {
-		m.need(Conditional, y.Name, api.ServiceGateway, "whether a firewall before it lets UDP in is not known",
-			fmt.Sprintf("let UDP to %s through; `postern netcheck` at %s tells how it filters", or(y.address), y.Name))
+		m.need(Conditional, y.Name, api.ServiceGateway, "it is not known whether a firewall in front of it lets UDP in",
+			fmt.Sprintf("let UDP to %s through; `postern netcheck` at %s shows how it filters", or(y.address), y.Name))
 	}
 	if x.lacks != "" && x.Gateway.Exposure != Ingress {
-		m.because("that %s cannot be dialled does not matter: %s", x.Name, x.lacks)
+		m.because("it does not matter that %s cannot be dialled: %s", x.Name, x.lacks)
 	}
 }
 
@@ -128,12 +128,12 @@ func (m *Mode) behindNATs(x, y end) {
 	switch {
 	case x.open == fullCone:
 		m.Path = Path{Kind: PathDirect, Dialer: y.Name}
-		m.because("%s dials the address that a STUN server sees %s at", y.Name, x.Name)
+		m.because("%s dials the address at which a STUN server sees %s", y.Name, x.Name)
 	case path == direct:
 		m.Path = Path{Kind: PathDirect, Dialer: Both}
-		m.because("both dial at a time, which opens both NATs")
+		m.because("both dial at the same time, which opens both NATs")
 		if !relay {
-			m.need(Conditional, x.Name, api.ServiceGateway, "there is no relay by which the two can tell each other where to dial",
+			m.need(Conditional, x.Name, api.ServiceGateway, "there is no relay over which the two can tell each other where to dial",
 				"run at the inviter the `postern accept …` that `postern join` prints, or set spec.discovery.turnServers at either")
 		}
 	case relay && path == punch:
@@ -153,7 +153,7 @@ func (m *Mode) behindNATs(x, y end) {
 func (m *Mode) lackRelay(x, y end, path outcome) {
 	why := "no direct path can be opened between such NATs, and there is no relay"
 	if path == punch {
-		why = "such NATs must be opened in the right order, which takes a relay to agree on it, and there is none"
+		why = "such NATs must be opened in an agreed order, which requires a relay, and there is none"
 	}
 	m.because("%s", why)
 	for _, e := range []end{x, y} {
@@ -173,7 +173,7 @@ func (m *Mode) unsure(x, y end, path outcome) {
 	}
 	for _, e := range []end{x, y} {
 		if !e.known {
-			m.because("how the NAT of %s behaves is not known and is taken for the worst: `postern netcheck` there tells", e.Name)
+			m.because("the behaviour of the NAT of %s is not known, so the worst is assumed: `postern netcheck` there shows it", e.Name)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (n NAT) openness() (o openness, sure bool) {
 // String names an openness in a sentence.
 func (o openness) String() string {
 	return [...]string{
-		"can be dialled", "is behind a NAT that lets anybody in", "is behind a NAT that lets in whom it has sent to",
+		"can be dialled", "is behind a NAT that lets anyone in", "is behind a NAT that lets in the addresses that it has sent to",
 		"is behind a NAT that lets in only the ports it has sent to", "is behind a NAT whose mapping strays can change",
 		"is behind a NAT that maps each destination to another port (symmetric)",
 	}[o]

@@ -74,9 +74,9 @@ func scenarios() []scenario {
 		{"on-premise–cloud: public IPs", cluster("prem", lb, publicServer, nodeGateway), cloud(lbGateway),
 			Works, Works, PathDirect, Both, []string{"apiServer of prem is reached at 198.51.100.4:6443"}},
 		{"on-premise–cloud: Ingress that ends TLS before auth", cluster("prem", strings.Replace(ingress, Passthrough, Terminated, 1), publicServer, nodeGateway), cloud(lbGateway),
-			Works, Conditional, PathDirect, Both, []string{"its Ingress ends TLS, and auth speaks TLS itself", "spec.services.auth.outOfBand.tls", "no Ingress is in the way"}},
+			Works, Conditional, PathDirect, Both, []string{"its Ingress terminates TLS, and auth speaks TLS itself", "spec.services.auth.outOfBand.tls", "no Ingress is in the way"}},
 		{"on-premise–cloud: Ingress that ends TLS before the API server", cluster("prem", ingress, "exposure: ingress, tls: terminated", nodeGateway), cloud(lbGateway),
-			Works, Fails, PathDirect, Both, []string{"ends TLS, and with it the client certificate", "ssl-passthrough"}},
+			Works, Fails, PathDirect, Both, []string{"terminates TLS, and with it the client certificate", "ssl-passthrough"}},
 		{"on-premise–cloud: Ingress that passes TLS to the API server", cluster("prem", ingress, `exposure: ingress, address: "api.example.net:443", tls: passthrough`, nodeGateway), cloud(lbGateway),
 			Works, Works, PathDirect, Both, []string{"apiServer of prem is reached at api.example.net:443"}},
 		{"on-premise–cloud: the API server is told by default", cluster("prem", lb, "exposure: public", nodeGateway), cloud(lbGateway),
@@ -90,7 +90,7 @@ func scenarios() []scenario {
 		{"behind NAT–cloud: ports forwarded", cluster("edge", forwarded, forwarded, forwardedUDP), cloud(lbGateway),
 			Works, Works, PathDirect, Both, []string{"auth of edge is reached by its port-forwarding at 198.51.100.9:6443"}},
 		{"behind NAT–cloud: nothing forwarded", behind(portRestrictedNAT), cloud(lbGateway),
-			Works, Fails, PathDirect, "edge", []string{"so edge dials", "auth is a ClusterIP", "private endpoint alone", "or peer in-band"}},
+			Works, Fails, PathDirect, "edge", []string{"so edge dials", "auth is a ClusterIP", "only a private endpoint", "or peer in-band"}},
 		{"behind NAT–cloud: NodePorts without forwarding", cluster("edge", `exposure: NodePort, address: "192.168.1.5:30443"`, `exposure: public, address: "192.168.1.5:6443"`, privateNode), cloud(lbGateway),
 			Works, Fails, PathDirect, "edge", []string{"its NodePort address 192.168.1.5:30443 is private", "its address 192.168.1.5:6443 is private"}},
 		{"behind NAT–cloud: forwarded ports that are not announced", cluster("edge", "exposure: port-forwarding", "exposure: port-forwarding", forwardedUDP), cloud(lbGateway),
@@ -107,16 +107,16 @@ func scenarios() []scenario {
 			Fails, Fails, PathNone, "", []string{"is private"}},
 
 		// two NATs
-		{"two NATs: full cone", behind(fullConeNAT), other(symmetricNAT), Works, Fails, PathDirect, "barn", []string{"barn dials the address that a STUN server sees edge at"}},
+		{"two NATs: full cone", behind(fullConeNAT), other(symmetricNAT), Works, Fails, PathDirect, "barn", []string{"barn dials the address at which a STUN server sees edge"}},
 		{"two NATs: address-restricted, no relay", behind(addressNAT), other(symmetricNAT), Conditional, Fails, PathDirect, Both, []string{"postern accept"}},
 		{"two NATs: address-restricted, a relay", behind(addressNAT, "relay: true"), other(portRestrictedNAT), Works, Fails, PathDirect, Both, []string{"opens both NATs"}},
 		{"two NATs: port-restricted, a relay", behind(portRestrictedNAT), other(portRestrictedNAT, "relay: true"), Works, Fails, PathDirect, Both, nil},
 		{"two NATs: one answers strays, a relay", behind(portRestrictedNAT), other(poisonableNAT, "relay: true"), Works, Fails, PathPunch, Both, []string{"in the right order"}},
-		{"two NATs: one answers strays, no relay", behind(portRestrictedNAT), other(poisonableNAT), Fails, Fails, PathNone, "", []string{"takes a relay to agree on it", "spec.discovery.turnServers"}},
+		{"two NATs: one answers strays, no relay", behind(portRestrictedNAT), other(poisonableNAT), Fails, Fails, PathNone, "", []string{"requires a relay", "spec.discovery.turnServers"}},
 		{"two NATs: symmetric, a relay", behind(symmetricNAT, "relay: true"), other(symmetricNAT), Works, Fails, PathRelay, Both, []string{"the relay carries everything"}},
 		{"two NATs: symmetric and port-restricted, no relay", behind(symmetricNAT), other(portRestrictedNAT), Fails, Fails, PathNone, "", []string{"there is no relay", "spec.discovery.advertise"}},
 		{"two NATs of unknown behaviour, no relay", behind("nat: {}"), other("nat: {}"), Conditional, Fails, PathNone, "", []string{"postern netcheck", "unknown behaviour"}},
-		{"two NATs of unknown behaviour, a relay", behind("nat: {}", "relay: true"), other("nat: {}"), Works, Fails, PathRelay, Both, []string{"taken for the worst"}},
+		{"two NATs of unknown behaviour, a relay", behind("nat: {}", "relay: true"), other("nat: {}"), Works, Fails, PathRelay, Both, []string{"the worst is assumed"}},
 	}
 }
 

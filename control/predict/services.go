@@ -34,12 +34,12 @@ func auth(x Exposure, other string, near bool) reach {
 		return depends("the public address of the forwarded port is not given",
 			fmt.Sprintf("forward a TCP port of %s's router to auth and announce it: spec.peers[name=%s].outOfBand.authURL at %s", x.Name, x.Name, other))
 	case at == absent && s.Exposure == NodePort:
-		return depends("the node's address is not given, and those of nodes are often private", public)
+		return depends("the node's address is not given, and nodes' addresses are often private", public)
 	case at == absent && s.Exposure == LoadBalancer:
 		// This is the purpose of a LoadBalancer.
 		return reachable("is reached by its LoadBalancer; let TCP to it through")
 	case s.Exposure == Ingress && s.TLS == Terminated:
-		return depends("its Ingress ends TLS, and auth speaks TLS itself",
+		return depends("its Ingress terminates TLS, and auth speaks TLS itself",
 			fmt.Sprintf("at %s leave spec.services.auth.outOfBand.tls out, so that auth speaks HTTP behind the Ingress, or have the Ingress pass TLS through or encrypt it again", x.Name))
 	case s.Exposure == Ingress && s.TLS == "":
 		return depends("what its Ingress does with TLS is not known",
@@ -60,7 +60,7 @@ func apiServer(x Exposure, other string, near bool) reach {
 		if near && s.Address != "" {
 			return reachable("is reached at %s on the LAN; let TCP to it through", s.Address)
 		}
-		return fails("the API server has a private endpoint alone", public+"; or peer in-band")
+		return fails("the API server has only a private endpoint", public+"; or peer in-band")
 	case Provider:
 		if at == nearby {
 			return fails(fmt.Sprintf("the provider's endpoint %s is private", s.Address), "enable the provider's public endpoint, or peer in-band")
@@ -77,7 +77,7 @@ func apiServer(x Exposure, other string, near bool) reach {
 		return depends("its public address is not given; without one, the first control-plane node's is announced, which is often private",
 			fmt.Sprintf("set spec.peers[name=%s].outOfBand.apiServerURL at %s to the public address", x.Name, other))
 	case s.Exposure == APIServerIngress && s.TLS == Terminated:
-		return fails("its Ingress ends TLS, and with it the client certificate by which a peer is known",
+		return fails("its Ingress terminates TLS, and with it the client certificate by which a peer is known",
 			fmt.Sprintf("have the Ingress of %s pass TLS through to the API server (ingress-nginx: annotation nginx.ingress.kubernetes.io/ssl-passthrough), or peer in-band", x.Name))
 	case s.Exposure == APIServerIngress && s.TLS != Passthrough:
 		return depends("client certificates reach the API server only through an Ingress that passes TLS on",

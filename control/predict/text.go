@@ -37,7 +37,7 @@ func (a Answer) words() string {
 	case Works:
 		return "works"
 	case Conditional:
-		return "works if what follows holds"
+		return "works if the following holds"
 	}
 	return "does not work"
 }
@@ -47,14 +47,14 @@ func (p Path) words() string {
 	if p.Dialer == Both {
 		who = "either dials"
 		if p.Kind == PathPunch {
-			who = "both dial at a time"
+			who = "both dial at the same time"
 		}
 	}
 	switch p.Kind {
 	case PathNone:
 		return "none"
 	case PathRelay:
-		return "by the relay"
+		return "over the relay"
 	case PathPunch:
 		return "direct, punched through both NATs: " + who
 	}

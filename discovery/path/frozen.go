@@ -93,7 +93,7 @@ func (m *Machine) leftToPeer(p *pair) string {
 	case m.dialable(p.path.Remote.Addr().Is4()):
 		return "the peer dials: it is behind a NAT, and we can be reached without help"
 	case m.local.NAT.Filtering == endpointIndependent && m.talk.heard:
-		return "the peer dials: our NAT lets anybody in"
+		return "the peer dials: our NAT lets anyone in"
 	}
 	return ""
 }

@@ -71,7 +71,7 @@ func TestWhatIsFrozen(t *testing.T) {
 		{"our port is mapped", Local{Hosts: private, Candidates: []Candidate{{direct2, SourcePortmap}}}, nil, 0, "the peer dials"},
 		{"public host behind a NAT", Local{Hosts: public, NAT: NAT{Mapping: endpointIndependent}, Relays: relay}, nil, 0, "waits until coordinated"},
 		{"the peer's NAT lets anybody in", Local{Hosts: private, Relays: relay}, heard(NAT{Filtering: endpointIndependent}), 0, ""},
-		{"ours does", Local{Hosts: private, Relays: relay, NAT: NAT{Filtering: endpointIndependent}}, heard(NAT{}), 0, "our NAT lets anybody in"},
+		{"ours does", Local{Hosts: private, Relays: relay, NAT: NAT{Filtering: endpointIndependent}}, heard(NAT{}), 0, "our NAT lets anyone in"},
 		{"impossible", Local{Hosts: private, Relays: relay, NAT: NAT{Mapping: endpointDependent}}, heard(NAT{Mapping: endpointDependent}), 0, "without guessing ports"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func blockedIllnesses() []illness {
 			harm: func(f *faultLab) { f.right.firewall("ip saddr " + leftPublic + " udp dport 51820 drop") },
 			left: []diagnosis{outbound("PST0106", gatewayCheck).because("right", rightEndpoint, "blocked").
 				until("nft insert rule inet filter input ip saddr "+leftPublic+" udp dport 51820 accept", "right")},
-			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left", leftEndpoint, "cannot be told").until("postern check", "left")},
+			right: []diagnosis{outbound("PST0101", gatewayCheck).because("left", leftEndpoint, "cannot tell").until("postern check", "left")},
 			fix: func(f *faultLab, left, _ []api.Check) {
 				f.right.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
 			},
@@ -80,7 +80,7 @@ func blockedIllnesses() []illness {
 		{
 			name: "UDP is blocked from right to left", setting: plain(), sick: true,
 			harm: func(f *faultLab) { f.left.firewall("ip saddr " + rightPublic + " udp dport 51820 drop") },
-			left: []diagnosis{outbound("PST0101", gatewayCheck).because("right", rightEndpoint, "cannot be told").until("postern check", "right")},
+			left: []diagnosis{outbound("PST0101", gatewayCheck).because("right", rightEndpoint, "cannot tell").until("postern check", "right")},
 			right: []diagnosis{outbound("PST0106", gatewayCheck).because("left", leftEndpoint, "blocked").
 				until("nft insert rule inet filter input ip saddr "+rightPublic+" udp dport 51820 accept", "left")},
 			fix: func(f *faultLab, _, right []api.Check) {

@@ -170,8 +170,8 @@ func TestGatewaysOnALANBecomePeers(t *testing.T) {
 		t.Errorf("approved at one side alone, b is %q, want %q", d.State, api.DiscoveredApproved)
 	}
 	a.refused(1, []string{"b", "peer b already"}, "peer", "approve", "b", "--allow", blobService, "--fingerprint", b.discover().Fingerprint)
-	a.refused(2, []string{"nobody", "found are: b, c"}, "peer", "approve", "nobody")
-	a.refused(2, []string{"nobody", "found are: b, c"}, "peer", "approve", "nobody", "--fingerprint", "0000")
+	a.refused(2, []string{"nobody", "found: b, c"}, "peer", "approve", "nobody")
+	a.refused(2, []string{"nobody", "found: b, c"}, "peer", "approve", "nobody", "--fingerprint", "0000")
 	b.refused(2, []string{"a", "--fingerprint is missing"}, "peer", "approve", "a")
 	b.refused(1, []string{"a", "fingerprint"}, "peer", "approve", "a", "--fingerprint", "0000")
 	start := time.Now()

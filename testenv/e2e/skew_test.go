@@ -47,15 +47,15 @@ var skews = []struct {
 	name, outcome string
 	play          func(*testing.T, program)
 }{
-	{"a ticket of the older one, joined by the newer", "works", betweenNATs((*skew).newerJoins)},
-	{"a ticket of the newer one, joined by the older", `refused: "upgrade"; the ticket stays good, and works after the joiner's upgrade`, betweenNATs((*skew).olderJoins)},
+	{"a ticket of the older version, used by the newer", "works", betweenNATs((*skew).newerJoins)},
+	{"a ticket of the newer version, used by the older", `refused: "upgrade"; the ticket stays valid, and works after the joiner's upgrade`, betweenNATs((*skew).olderJoins)},
 	{"an open ticket, through an upgrade of its inviter", "works, once", betweenNATs((*skew).ticketIsKept)},
-	{"a peer that was removed, through upgrade and rollback", "stays removed", betweenNATs((*skew).removedStaysRemoved)},
-	{"both directions through NATs, by a relay, and back", "works, whichever is the newer; without traffic a dead path is noticed as slowly as by the older (30 s)", betweenNATs((*skew).paths)},
-	{"each of the 21 pairs of NATs", "direct or by the relay, [as between gateways of one version](../discovery/path/README.md)", skewedNATs},
-	{"identity and API server outside the tunnel", "works, whichever is the newer", skewedOutside},
-	{"services of clusters, which the older one does not know", "left out until it is upgraded; `check` names it and what it lacks (PST0912)", skewedServices},
-	{"keys that rotate at either side", "works", betweenNATs((*skew).rotation)},
+	{"a removed peer, through upgrade and rollback", "stays removed", betweenNATs((*skew).removedStaysRemoved)},
+	{"both directions through NATs, over a relay, and back", "works, whichever is newer; without traffic a dead path is noticed as slowly as by the older version (30 s)", betweenNATs((*skew).paths)},
+	{"each of the 21 pairs of NATs", "direct or over the relay, [as between gateways of one version](../discovery/path/README.md)", skewedNATs},
+	{"identity and API server outside the tunnel", "works, whichever is newer", skewedOutside},
+	{"services of clusters, which the older version does not know", "left out until it is upgraded; `check` names that gateway and what it lacks (PST0912)", skewedServices},
+	{"key rotation on either side", "works", betweenNATs((*skew).rotation)},
 	{"upgrade, rollback and kill -9, in any order", "nothing is lost: peers, grants, keys", betweenNATs((*skew).rounds)},
 }
 

@@ -94,7 +94,7 @@ func TestTwoFaultsAtOnce(t *testing.T) {
 		f.left.waitConnected("third")
 		f.left.finds(outbound("PST0106", gatewayCheck).because("right", rightEndpoint, "blocked"),
 			outbound("PST0305", apiServerCheck).because("third", "401"))
-		f.right.finds(outbound("PST0101", gatewayCheck).because("left", "cannot be told"))
+		f.right.finds(outbound("PST0101", gatewayCheck).because("left", "cannot tell"))
 		third.finds(inbound("PST0305", "inbound-apiServer").because("left", "401"))
 	})
 	t.Run("one peer's name does not resolve and another's certificate has expired", func(t *testing.T) {

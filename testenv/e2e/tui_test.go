@@ -300,7 +300,7 @@ func TestScreenWithoutATerminal(t *testing.T) {
 	table("tui | cat", term.await("the table ends", "ended=0", "PEER"))
 	term.run("clear; postern tui </dev/null; echo ended=$?")
 	refused := term.await("a refusal", "ended=2")
-	if !containsAll(refused, "postern: tui", "stdin is no terminal", "postern tui --once") {
+	if !containsAll(refused, "postern: tui", "stdin is not a terminal", "postern tui --once") {
 		t.Errorf("tui without keys says:\n%s", refused)
 	}
 	asked := term.bytes()

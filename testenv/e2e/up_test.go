@@ -49,14 +49,14 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 	cloud, edge := sitDown(t, w.cloud), sitDown(t, w.edge)
 	start := time.Now()
 	cloud.Types(``, "postern up")
-	cloud.Types(`call this one.*\? $`, "cloud")
+	cloud.Types(`know this one.*\? $`, "cloud")
 	cloud.Types(`API server .*\? $`, "127.0.0.1:6443")
-	cloud.Types(`Make a CA .*\? $`, "")
+	cloud.Types(`Create a CA .*\? $`, "")
 	cloud.Types(`Ticket .*\? $`, "")
 	ticket := cloud.Sees(`\n(postern1[a-z0-9]+)\n`)
 
 	edge.Types(``, "postern up")
-	edge.Types(`call this one.*\? $`, "edge")
+	edge.Types(`know this one.*\? $`, "edge")
 	edge.Types(`API server .*\? $`, "")
 	// Broken as by a chat program.
 	edge.Types(`Ticket .*\? $`, "“"+ticket[:60]+"\r"+ticket[60:]+"”")
@@ -76,15 +76,15 @@ func TestTwoOperatorsBecomePeers(t *testing.T) {
 	cloud.Types(`\$ $`, "grep -c '#' /etc/postern/gateway.yaml; grep -h localCA /etc/postern/gateway.yaml; ls -l /etc/postern")
 	cloud.Sees(`(?s)\n[1-9][0-9]\n +auth: \{issuer: \{localCA: .*-rw-r--r-- .* gateway\.yaml\n-rw------- .* issuer\.crt\n-rw------- .* issuer\.key`)
 	cloud.Types(`\$ $`, "cksum /etc/postern/* >before; postern up --name other; echo code $?")
-	cloud.Sees(`/etc/postern/gateway\.yaml is there already, and disagrees with --name .*\ncode 2\n`)
+	cloud.Sees(`/etc/postern/gateway\.yaml already exists, and disagrees with --name .*\ncode 2\n`)
 	cloud.Types(`\$ $`, "postern up")
-	cloud.Sees(`The gateway cloud is running already`)
+	cloud.Sees(`The gateway cloud is already running`)
 	cloud.Types(`Ticket .*\? $`, "")
 	if again := cloud.Sees(`\n(postern1[a-z0-9]+)\n`); again == ticket {
 		t.Error("the ticket is the one before")
 	}
 	cloud.Types(`\$ $`, "postern up --name cloud --api-server 127.0.0.1:6443 --issuer-ca </dev/null; echo code $?")
-	cloud.Sees(`The gateway cloud is running already\.\nNext: postern invite .*\ncode 0\n`)
+	cloud.Sees(`The gateway cloud is already running\.\nNext: postern invite .*\ncode 0\n`)
 	cloud.Types(`\$ $`, "cksum /etc/postern/* | diff before - && echo unchanged")
 	cloud.Sees(`\nunchanged\n`)
 }

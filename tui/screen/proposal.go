@@ -68,8 +68,8 @@ func approve(p *api.PeerStatus) change {
 		peer: name, key: p.PublicKey,
 		title:   "approve " + name,
 		command: "postern peer approve " + name + " --fingerprint " + fingerprint,
-		effect: fmt.Sprintf("Let it in; it may reach here: %s. Anybody with the ticket could take this name: "+
-			"postern join there has to have printed %s.", orNothing(p.Allow), fingerprint),
+		effect: fmt.Sprintf("Let it in; it may reach here: %s. Anyone with the ticket could take this name: "+
+			"postern join there must have printed %s.", orNothing(p.Allow), fingerprint),
 		do: func(ctx context.Context, o Operator) (outcome, error) {
 			return outcome{said: "approved " + name}, o.PeerApprove(ctx, name, api.PeerApproveRequest{Fingerprint: fingerprint})
 		},

@@ -121,7 +121,7 @@ func TestTheReadmeShowsTheViewsAsTheyAre(t *testing.T) {
 	}
 	s := play(t, blocked(), 80, 24, false)
 	w := s.data.way(s.data.peer())
-	shows("The way", strings.Join(cell.WayDiagram(&w, 80, cell.Bare, cell.BoxLines, noon), "\n"))
+	shows("The path diagram", strings.Join(cell.WayDiagram(&w, 80, cell.Bare, cell.BoxLines, noon), "\n"))
 	s = minuteOf(t)
 	for i, v := range s.views {
 		s.press(string(rune('1' + i)))

@@ -58,7 +58,7 @@ func TestTheAPIServersAddressMattersToPeersOutOfBandAlone(t *testing.T) {
 	if len(d.Problems) != 1 || d.Problems[0].Name != NameAPIServer || d.Problems[0].Code != catalogue.APIServerUnlocated {
 		t.Fatalf("out-of-band: got %+v", d.Problems)
 	}
-	if _, fix := catalogue.Render(d.Problems[0].Code, d.Problems[0].Params); !strings.Contains(fix.String(), "managed cluster set spec.services.apiServer.address") {
+	if _, fix := catalogue.Render(d.Problems[0].Code, d.Problems[0].Params); !strings.Contains(fix.String(), "managed cluster, set spec.services.apiServer.address") {
 		t.Errorf("the fix is %q", fix)
 	}
 	outOfBand.located = location{} // nobody has answered yet

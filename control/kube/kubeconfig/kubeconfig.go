@@ -32,15 +32,15 @@ type Flags struct {
 
 // AddTo defines the flags.
 func (f *Flags) AddTo(set *pflag.FlagSet) {
-	set.StringVar(&f.File, "kubeconfig", "", "ask the gateway in the cluster of this kubeconfig `FILE`")
+	set.StringVar(&f.File, "kubeconfig", "", "use the gateway in the cluster of this kubeconfig `FILE`")
 	flag := func(name, short, usage string) clientcmd.FlagInfo {
 		return clientcmd.FlagInfo{LongName: name, ShortName: short, Description: usage}
 	}
 	clientcmd.BindOverrideFlags(&f.ConfigOverrides, set, clientcmd.ConfigOverrideFlags{
-		CurrentContext: flag(clientcmd.FlagContext, "", "ask the gateway in the cluster of this kubeconfig `context`"),
+		CurrentContext: flag(clientcmd.FlagContext, "", "use the gateway in the cluster of this kubeconfig `context`"),
 		ContextOverrideFlags: clientcmd.ContextOverrideFlags{
-			ClusterName:  flag(clientcmd.FlagClusterName, "", "the kubeconfig's `cluster` to ask instead of the context's"),
-			AuthInfoName: flag(clientcmd.FlagAuthInfoName, "", "the kubeconfig's `user` to ask as instead of the context's"),
+			ClusterName:  flag(clientcmd.FlagClusterName, "", "`cluster` of the kubeconfig to use instead of the context's"),
+			AuthInfoName: flag(clientcmd.FlagAuthInfoName, "", "`user` of the kubeconfig to use instead of the context's"),
 			Namespace:    flag(clientcmd.FlagNamespace, "n", "the `namespace` of the gateway in the cluster"),
 		},
 		AuthOverrideFlags: clientcmd.AuthOverrideFlags{

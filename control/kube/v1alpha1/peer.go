@@ -15,7 +15,7 @@ const (
 	ModeOutOfBand = "OutOfBand"
 )
 
-// Peer is another cluster's gateway: who it is, where it may be found, and what it may
+// Peer is another cluster's gateway: who it is, where it can be found, and what it may
 // reach here. Two clusters peer when each has a Peer with the other's key.
 //
 // +kubebuilder:object:root=true
@@ -41,8 +41,8 @@ type Peer struct {
 
 	// +required
 	Spec PeerSpec `json:"spec"`
-	// Status is what the gateway knows about the peer. Only the gateway writes it; until then it
-	// is Unknown.
+	// Status is what the gateway knows about the peer. Only the gateway writes it; until it does,
+	// the conditions are Unknown.
 	//
 	// +optional
 	// +kubebuilder:default={conditions:{{type:"Accepted",status:"Unknown",reason:"Pending",message:"no gateway has looked at it yet",lastTransitionTime:"1970-01-01T00:00:00Z"},{type:"Ready",status:"Unknown",reason:"Pending",message:"no gateway has looked at it yet",lastTransitionTime:"1970-01-01T00:00:00Z"}}}
@@ -51,16 +51,16 @@ type Peer struct {
 
 // PeerSpec says who the peer is and what it may do.
 //
-// +kubebuilder:validation:XValidation:rule="self.mode != 'OutOfBand' || has(self.outOfBand) && has(self.outOfBand.authURL) && has(self.outOfBand.apiServerURL)",message="mode OutOfBand needs outOfBand.authURL and outOfBand.apiServerURL: give both, or use mode InBand, for which the gateways alone must reach each other"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'OutOfBand' || has(self.outOfBand) && has(self.outOfBand.authURL) && has(self.outOfBand.apiServerURL)",message="mode OutOfBand needs outOfBand.authURL and outOfBand.apiServerURL: give both, or use mode InBand, for which only the gateways must reach each other"
 // +kubebuilder:validation:XValidation:rule="!self.stock || has(self.allowedIPs) && size(self.allowedIPs) > 0",message="a stock WireGuard peer needs allowedIPs: the addresses that it may send from"
-// +kubebuilder:validation:XValidation:rule="self.stock || !has(self.allowedIPs) || size(self.allowedIPs) == 0",message="allowedIPs are for stock peers alone, since other gateways have their overlay address and no other: remove them, or set stock: true"
+// +kubebuilder:validation:XValidation:rule="self.stock || !has(self.allowedIPs) || size(self.allowedIPs) == 0",message="allowedIPs are only for stock peers, because a gateway has only its overlay address: remove them, or set stock: true"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.allow) || !('auth' in self.allow)",message="a stock peer cannot use auth, which knows its callers by their overlay addresses: remove auth from allow"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.local) && !has(self.outOfBand)",message="a stock WireGuard peer offers no services: remove local and outOfBand"
 // +kubebuilder:validation:XValidation:rule="!self.stock || !has(self.services)",message="a stock WireGuard peer does not support services of clusters: remove services"
 // +kubebuilder:validation:XValidation:rule="!self.pending || oldSelf.pending",message="a peer that was let in does not become pending again: delete it to keep it out"
 type PeerSpec struct {
 	// PublicKey is the WireGuard key of the peer's gateway, as `postern status` and
-	// `postern key pub` show it there. Another key is another gateway: its tunnel is recreated.
+	// `postern key pub` show it there. Another key means another gateway: the tunnel is recreated.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=256
@@ -69,13 +69,13 @@ type PeerSpec struct {
 	PublicKey string `json:"publicKey"`
 
 	// PresharedKeySecretRef names a Secret with a WireGuard preshared key in base64, the same
-	// at both ends (`wg genpsk` makes one). Peers that join by ticket agree on one by themselves.
+	// at both ends (`wg genpsk` makes one). Peers that join by ticket agree on one automatically.
 	//
 	// +optional
 	PresharedKeySecretRef *SecretKey `json:"presharedKeySecretRef,omitempty"`
 
 	// Endpoints are addresses at which the peer's gateway may be reached, ip:port or
-	// host:port. Without any the peer must dial.
+	// host:port. If there are none, the peer must dial.
 	//
 	// +optional
 	// +listType=atomic
@@ -84,8 +84,8 @@ type PeerSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\]):[1-9][0-9]{0,4}$')",message="an endpoint is ip:port or host:port, such as 198.51.100.7:51820 or [2001:db8::7]:51820"
 	Endpoints []string `json:"endpoints,omitempty"`
 
-	// Mode is InBand, by which auth and the API server are reached through the tunnel, or
-	// OutOfBand, by which they are reached beside it at the URLs of outOfBand.
+	// Mode says how auth and the API server are reached: InBand, through the tunnel, or
+	// OutOfBand, outside it, at the URLs in outOfBand.
 	//
 	// +optional
 	// +kubebuilder:default=InBand
@@ -93,7 +93,7 @@ type PeerSpec struct {
 	Mode string `json:"mode,omitempty"`
 
 	// OutOfBand says where the peer's auth service and API server are outside the tunnel.
-	// With mode InBand they are checked there and not used.
+	// With mode InBand these URLs are checked but not used.
 	//
 	// +optional
 	OutOfBand *PeerOutOfBand `json:"outOfBand,omitempty"`
@@ -108,13 +108,13 @@ type PeerSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self == 'apiServer' || self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="a service is auth, apiServer, or the name of one in spec.services.named of the gateway's configuration"
 	Allow []string `json:"allow,omitempty"`
 
-	// Local are listeners of this gateway that lead to services of the peer. In a cluster
-	// the Service postern-NAME leads there without any.
+	// Local are listeners of this gateway that lead to services of the peer. In a cluster,
+	// the Service postern-NAME leads there without such a listener.
 	//
 	// +optional
 	Local *PeerLocal `json:"local,omitempty"`
 
-	// Stock: the peer is plain WireGuard, not a postern gateway.
+	// Stock says that the peer is plain WireGuard, not a postern gateway.
 	//
 	// +optional
 	// +kubebuilder:default=false
@@ -126,26 +126,26 @@ type PeerSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) && cidr(self) == cidr(self).masked()",message="allowedIPs holds addresses such as 10.9.0.2 and prefixes such as 10.9.0.0/24, without bits behind their length"
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) && cidr(self) == cidr(self).masked()",message="allowedIPs holds addresses such as 10.9.0.2 and prefixes such as 10.9.0.0/24, with no bits set beyond the prefix length"
 	AllowedIPs []string `json:"allowedIPs,omitempty"`
 
-	// Pending: the peer waits until somebody confirms its key, and is ignored until
+	// Pending says that the peer waits until somebody confirms its key, and is ignored until
 	// then. Set it to false to let the peer in (as `postern peer approve` does).
 	//
 	// +optional
 	// +kubebuilder:default=false
 	Pending bool `json:"pending,omitempty"`
 
-	// Services are those of clusters (Multi-Cluster Services API) that go to the peer and come
-	// from it, by namespace.
+	// Services says which cluster services (Multi-Cluster Services API) are exported to the peer
+	// and imported from it, by namespace.
 	//
 	// +optional
 	Services *PeerServices `json:"services,omitempty"`
 }
 
-// PeerServices say by namespaces, which mean the same in both clusters, which services go to a peer
-// and come from it. An asterisk matches any characters. Namespaces that begin with kube- and the gateway's
-// own match only in full. Nothing by default.
+// PeerServices lists the namespaces whose services are exported to a peer and imported from it; by
+// default none. A namespace means the same in both clusters. An asterisk matches any characters.
+// Namespaces that begin with kube-, and the gateway's own, match only in full.
 type PeerServices struct {
 	// Export are the namespaces whose exported services the peer may have.
 	//
@@ -167,13 +167,13 @@ type PeerServices struct {
 
 // SecretKey names one value in a Secret of the same namespace.
 type SecretKey struct {
-	// Name of the Secret.
+	// Name is the name of the Secret.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key in its data.
+	// Key is the key in its data.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -183,7 +183,7 @@ type SecretKey struct {
 
 // PeerOutOfBand says where the peer's services are outside the tunnel.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.ca) || !has(self.caSecretRef)",message="give the authority's certificates as ca or by caSecretRef, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.ca) || !has(self.caSecretRef)",message="give the CA certificates in ca or by caSecretRef, not both"
 type PeerOutOfBand struct {
 	// AuthURL is the https URL of the peer's auth service.
 	//
@@ -197,14 +197,14 @@ type PeerOutOfBand struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHost() != '' && !self.contains('@')",message="apiServerURL must be https://host:port without a user name in it"
 	APIServerURL string `json:"apiServerURL,omitempty"`
-	// CA holds the CA certificates (PEM) for these URLs; without
-	// any the system's are trusted.
+	// CA holds the CA certificates (PEM) for these URLs; if there are
+	// none, the system's are trusted.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="ca must be PEM certificates (-----BEGIN CERTIFICATE-----)"
 	CA string `json:"ca,omitempty"`
-	// CASecretRef names a Secret that holds them instead.
+	// CASecretRef names a Secret that holds these certificates instead.
 	//
 	// +optional
 	CASecretRef *SecretKey `json:"caSecretRef,omitempty"`
@@ -222,8 +222,8 @@ type PeerLocal struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9.]+|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5}$')",message="local.apiServer must be ip:port, such as 127.0.0.1:7443"
 	APIServer string `json:"apiServer,omitempty"`
-	// Named has the ip:port for each of its named services, ip:first-last for one with several, with
-	// /UDP appended for a UDP service.
+	// Named maps the peer's named services to ip:port, or ip:first-last for a service with several
+	// ports, with /UDP appended for a UDP service.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64

@@ -5,56 +5,56 @@ import (
 )
 
 // Types of a Peer's conditions. The reason of each is the name of its PST code in one word,
-// and the message has the code, what causes it and what fixes it.
+// and the message has the code, its cause and its fix.
 const (
-	// Accepted: the gateway has taken the spec. What it refuses is False.
+	// Accepted: the gateway uses the spec. It is False if the gateway refuses the spec.
 	Accepted = "Accepted"
-	// Ready sums up the others: the spec is accepted, the tunnel is up, and what the peer
-	// offers us answers. What it does not offer is no fault.
+	// Ready summarises the others: the spec is accepted, the tunnel is up, and the services that
+	// the peer offers us answer. A service that it does not offer is not a fault.
 	Ready = "Ready"
-	// Stalled is there, and True, only while the gateway refuses the spec: nothing will come of it
-	// until somebody changes something. Tools that wait for Ready need not wait for it.
+	// Stalled exists, and is True, only while the gateway refuses the spec: the Peer will not become
+	// Ready until somebody changes something, so tools need not wait for that.
 	Stalled = "Stalled"
 	// TunnelReady: the gateways hear each other.
 	TunnelReady = "TunnelReady"
 	// AuthReachable and APIServerReachable: the peer's services answer us.
 	AuthReachable      = "AuthReachable"
 	APIServerReachable = "APIServerReachable"
-	// IdentityIssued: the peer has issued us an identity for its API server, which is valid.
+	// IdentityIssued: the peer has issued us a valid identity for its API server.
 	IdentityIssued = "IdentityIssued"
 )
 
-// StateRefused is the state of a Peer that the gateway cannot take as it is; Accepted says
+// StateRefused is the state of a Peer that the gateway cannot use as it is; Accepted says
 // why. The other states are those of `postern status`.
 const StateRefused = "refused"
 
-// StateUnknown is the state of every Peer while no gateway runs that looks at it.
+// StateUnknown is the state of every Peer while no gateway is running.
 const StateUnknown = "unknown"
 
-// PeerStatus is what the gateway knows of the peer. It is written by the gateway alone.
+// PeerStatus is what the gateway knows about the peer. Only the gateway writes it.
 type PeerStatus struct {
 	// ObservedGeneration is the generation of the spec that is in force.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// State is connected, unconfirmed, connecting, pending, failed, refused, or unknown when the
-	// gateway has ended.
+	// gateway has stopped.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	State string `json:"state,omitempty"`
-	// Path is the way in use to the peer.
+	// Path is the path in use to the peer.
 	//
 	// +optional
 	Path *PeerPath `json:"path,omitempty"`
-	// RTT is the round trip time of that way, rounded. It is brought up to date when it
-	// has changed by 20 % and by 1 ms, every two minutes at most.
+	// RTT is the round-trip time of that path, rounded. It is updated when it has changed by
+	// 20 % and by 1 ms, at most every two minutes.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	RTT string `json:"rtt,omitempty"`
 	// Auth and APIServer are the verdicts on the peer's services: ok, warning, error, unknown,
-	// or off where the peer does not offer them to us.
+	// or off if the peer does not offer them to us.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -67,17 +67,17 @@ type PeerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Code string `json:"code,omitempty"`
-	// LastSeen is when the gateways shook hands last, which they do every two minutes while they
-	// hear each other. It is brought up to date with the rest, and every ten minutes at least.
+	// LastSeen is the time of the last handshake. There is one every two minutes while the gateways
+	// hear each other. LastSeen is updated with the other fields, and at least every ten minutes.
 	//
 	// +optional
 	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
-	// Address of the peer in the tunnel.
+	// Address is the peer's address inside the tunnel.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Address string `json:"address,omitempty"`
-	// User is who the peer is at this cluster's API server, to which roles are bound.
+	// User is the peer's user at this cluster's API server. Bind roles to it.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -87,7 +87,7 @@ type PeerStatus struct {
 	// +optional
 	Identity *PeerIdentity `json:"identity,omitempty"`
 	// Conditions are Accepted, Ready, TunnelReady, AuthReachable, APIServerReachable and
-	// IdentityIssued; Stalled while the object is refused.
+	// IdentityIssued, and Stalled while the object is refused.
 	//
 	// +optional
 	// +listType=map
@@ -95,7 +95,7 @@ type PeerStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PeerPath is the way in use to a peer.
+// PeerPath is the path in use to a peer.
 type PeerPath struct {
 	// Kind is direct, relay or none.
 	//
@@ -111,12 +111,12 @@ type PeerPath struct {
 
 // PeerIdentity is what a peer has issued to us for its API server.
 type PeerIdentity struct {
-	// User is who we are at the peer's API server.
+	// User is this gateway's user at the peer's API server.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	User string `json:"user,omitempty"`
-	// NotAfter is when it ends; it is renewed before.
+	// NotAfter is when the identity expires; it is renewed before that.
 	//
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// SecretRefs are the references to Secrets of a Peer; those that are not given are nil.
+// SecretRefs returns a Peer's references to Secrets; those that are not set are nil.
 func (s *PeerSpec) SecretRefs() []*SecretKey {
 	refs := []*SecretKey{s.PresharedKeySecretRef}
 	if b := s.OutOfBand; b != nil {

@@ -6,7 +6,7 @@ import (
 
 // Phases of a Ticket.
 const (
-	// TicketPending: nothing has come of it yet.
+	// TicketPending: nothing has happened yet.
 	TicketPending = "Pending"
 	// TicketOpen: an invitation that can be redeemed; its text is in the Secret.
 	TicketOpen = "Open"
@@ -19,7 +19,7 @@ const (
 	TicketExpired = "Expired"
 	// TicketJoined: a join that the inviter answered.
 	TicketJoined = "Joined"
-	// TicketFailed: it is not tried again.
+	// TicketFailed: an invitation or a join that is not tried again.
 	TicketFailed = "Failed"
 )
 
@@ -33,10 +33,9 @@ const (
 	SecretReply  = "reply"
 )
 
-// Ticket invites a peer, or joins the peer that made a ticket. The text is in a
-// Secret: that of an invitation in one that the gateway creates, that of a ticket to join
-// with in one that the operator creates. Anybody who may create Tickets can grant the gateway's
-// services to strangers.
+// Ticket invites a peer, or joins the peer that made a ticket. The ticket's text is in a
+// Secret: the gateway creates it for an invitation, and the operator for a join. Anyone
+// who may create Tickets can grant the gateway's services to strangers.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -47,7 +46,7 @@ const (
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expiresAt`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="metadata.name must be a DNS label of at most 40 characters: the ticket's Secret is named by it"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="metadata.name must be a DNS label of at most 40 characters: the ticket's Secret is named after it"
 type Ticket struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -62,7 +61,7 @@ type Ticket struct {
 // TicketSpec says what the ticket is for.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.invite) != has(self.join)",message="a Ticket either invites or joins: give exactly one of invite and join"
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Ticket is not changed once it is made: delete it, which revokes an open invitation, and make another"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Ticket cannot be changed: delete it, which revokes an open invitation, and create another"
 type TicketSpec struct {
 	// Invite makes a ticket.
 	//
@@ -76,13 +75,13 @@ type TicketSpec struct {
 
 // TicketInvite is an invitation.
 type TicketInvite struct {
-	// Name is what the joiner will be called here; without it, what it calls itself.
+	// Name is the joiner's name here; by default, the one it gives itself.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="name must be a DNS label: lower-case letters, digits and inner hyphens"
 	Name string `json:"name,omitempty"`
-	// TTL is how long the ticket may be redeemed, 1m to 720h; 1h by default.
+	// TTL is how long the ticket can be redeemed, 1m to 720h; 1h by default.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -95,7 +94,7 @@ type TicketInvite struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$')",message="for must be a public key of 32 bytes in base64, 44 characters, as `postern key pub` prints at the joiner"
 	For string `json:"for,omitempty"`
 	// Allow lists the services here that the joiner may reach: auth, apiServer, and named
-	// ones. auth and apiServer by default; an empty list is nothing.
+	// ones. The default is auth and apiServer; an empty list grants nothing.
 	//
 	// +optional
 	// +kubebuilder:default={"auth","apiServer"}
@@ -116,7 +115,7 @@ type TicketJoin struct {
 	//
 	// +required
 	SecretRef SecretKey `json:"secretRef"`
-	// Name is what the inviter will be called here; without it, what it calls itself.
+	// Name is the inviter's name here; by default, the one it gives itself.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=40
@@ -136,8 +135,8 @@ type TicketJoin struct {
 type TicketStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase is Pending, Open, Redeemed or Expired of an invitation, and Pending, Reply or
-	// Joined of a join; Failed of both.
+	// Phase is Pending, Open, Redeemed, Expired or Failed for an invitation, and Pending,
+	// Reply, Joined or Failed for a join.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -147,16 +146,16 @@ type TicketStatus struct {
 	//
 	// +optional
 	SecretRef *SecretKey `json:"secretRef,omitempty"`
-	// ID of the ticket, which is not secret.
+	// ID is the ticket's id, which is not secret.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id,omitempty"`
-	// ExpiresAt is when an invitation ends.
+	// ExpiresAt is when an invitation expires.
 	//
 	// +optional
 	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
-	// Peer is the name here of the peer that redeemed it, or was joined.
+	// Peer is the name here of the peer that redeemed the ticket or was joined.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -171,7 +170,7 @@ type TicketStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
-	// Conditions are Ready.
+	// Conditions holds the condition Ready.
 	//
 	// +optional
 	// +listType=map
