@@ -203,6 +203,8 @@ func (r *Runner) standing() (standing, []skew) {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
 			skews = append(skews, clocks(rep.Findings)...)
+		case v.Code == catalogue.PathSlow, v.Code == catalogue.PingLost: // it answers probes
+			s.answering++
 		case v.Failed() || v.Because != nil && v.Because.Failed():
 			s.failing++
 			s.unreached = append(s.unreached, rep.Peer)

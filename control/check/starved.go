@@ -122,7 +122,7 @@ var (
 	}
 	// delays are the codes for what took long or did not finish in time.
 	delays = []catalogue.Code{
-		catalogue.PacketsLost, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
+		catalogue.PacketsLost, catalogue.PathSlow, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
 		catalogue.APIServerSlow, catalogue.UpstreamTimeout,
 	}
 )

@@ -54,6 +54,15 @@ func (c credentials) expired() bool {
 	return !t.IsZero() && time.Now().After(t)
 }
 
+// validBy reports whether they are valid at a time, as far as known.
+func (c credentials) validBy(t time.Time) bool {
+	if c.certificate != nil && c.certificate.Leaf != nil && t.Before(c.certificate.Leaf.NotBefore) {
+		return false
+	}
+	end := c.notAfter()
+	return end.IsZero() || !t.After(end)
+}
+
 var (
 	errNoCA    = errors.New("what is given as the authority holds no PEM certificate")
 	errNoChain = errors.New("the server showed no certificate")
