@@ -135,9 +135,8 @@ func (r *recorder) apiStatus(q question, a try) verdict.Finding {
 		p.NotAfter = q.notAfter()
 		return r.fail(api.Error, StageAuth, catalogue.IdentityExpired, p)
 	case status == http.StatusUnauthorized:
-		if p.Token = q.certificate == nil; !q.validBy(time.Now().Add(r.Skew)) { // by the server's clock
-			r.Rests = []string{verdict.Own(NameClock)}
-		}
+		p.Token = q.certificate == nil
+		p.NotBefore, p.NotAfter = q.invalid(time.Now().Add(r.Skew)) // by the server's clock
 		return r.fail(api.Error, StageAuth, catalogue.APIServerUnauthorized, p)
 	case status == http.StatusForbidden:
 		p.User = q.user

@@ -179,7 +179,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	r := beginOwn(name)
-	r.Rests, r.Since = []string{verdict.Own(NameNetwork)}, heard
+	r.Rests, r.Since = []string{verdict.Own(NameNetwork), verdict.Own(NameSending)}, heard
 	if name == NameTURN {
 		r.Rests = append(r.Rests, verdict.Own(NameProxy))
 	}

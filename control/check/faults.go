@@ -21,9 +21,11 @@ const (
 	// taking turns. Each probes an idle path every 20 s, so after four times that one of them has
 	// ended.
 	bootsApart = 80 * time.Second
-	// attemptsFail is how many handshakes have to go unanswered, while probes are answered, to show
-	// that it is not just one that was lost.
+	// attemptsFail is how many handshakes have to go unanswered while probes are answered, and
+	// handshakeDue the least age of the last one, to show that it is not just one that was lost:
+	// WireGuard begins one 15 s after data went unanswered, and then every 5 s.
 	attemptsFail = 2
+	handshakeDue = 40 * time.Second
 	// givenUp is how long a silence lasts until the path finder gives a path up.
 	givenUp = catalogue.Settled
 )
@@ -303,12 +305,14 @@ func (e evidence) stale(p *catalogue.Params) bool {
 	if e.quiet(p); p.From == "" { // a session may be older than the silence
 		p.Age = max(0, e.now.Sub(e.lastHeard()))
 	}
-	return e.gone || !e.youngSession() || e.probed && e.Attempts >= attemptsFail
+	age, known := e.handshakeAge(e.now)
+	return e.gone || !e.youngSession() || e.probed && e.Attempts >= attemptsFail && known && age >= handshakeDue
 }
 
 // slow: an echo takes a round trip, or two if it waits for a handshake.
 func (e evidence) slow(p *catalogue.Params) bool {
-	p.Took, p.Address, p.Relay, p.Timeout = e.Path.RTT, e.Path.Remote, e.Path.Relay, Timeout
+	*p = slowOver(e.Facts, e.Path.RTT)
+	p.Timeout = Timeout
 	return e.probed && 2*e.Path.RTT >= Timeout
 }
 

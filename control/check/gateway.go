@@ -83,13 +83,18 @@ func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	case f.relayed(time.Now()):
 		return r.relayInUse(rtt)
 	case rtt >= slowTrip:
-		p := catalogue.Params{Address: f.Path.Remote}
-		p.Took, p.Relay = rtt, f.Path.Relay
-		res := r.found(api.Warning, StagePing, catalogue.PathSlow, p)
+		res := r.found(api.Warning, StagePing, catalogue.PathSlow, slowOver(f, rtt))
 		res.RTT = rtt
 		return res
 	}
 	return r.ok(rtt)
+}
+
+// slowOver returns the parameters of a slow path.
+func slowOver(f Facts, rtt time.Duration) catalogue.Params {
+	p := catalogue.Params{Peer: f.Name, Address: f.Path.Remote}
+	p.Took, p.Relay = rtt, f.Path.Relay
+	return p
 }
 
 // open records the stages before one that was reached, which could not work without them.

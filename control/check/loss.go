@@ -145,6 +145,10 @@ func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 		if i >= 0 && gateway.Stages[i].Name == StagePing {
 			gateway.Stages[i].Detail = fmt.Sprintf("%d of %d lost, mean %s, jitter %s", l.lost, l.sent, catalogue.Precise(l.rtt), catalogue.Precise(l.jitter))
 		}
+		if gateway.Outcome == api.OK && l.rtt >= slowTrip { // the burst was more than the line carries
+			slow := slowOver(f, l.rtt)
+			gateway.Outcome, gateway.Code, gateway.Stage, gateway.Args = api.Warning, catalogue.PathSlow, StagePing, &slow
+		}
 		return []verdict.Finding{gateway}
 	}
 	r := begin(api.ServiceGateway, api.ServiceGateway, f)

@@ -128,6 +128,22 @@ func TestASlowEchoIsNotALostOne(t *testing.T) {
 	}
 }
 
+// A round trip of a second or more has a name.
+func TestASlowPathIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		delay   time.Duration
+		outcome api.Outcome
+		code    catalogue.Code
+		stage   string
+	}{{600 * time.Millisecond, api.OK, "", ""}, {1200 * time.Millisecond, api.Warning, catalogue.PathSlow, StagePing}} {
+		synctest.Test(t, func(t *testing.T) {
+			link, f := newLink(1, 0), facts()
+			link.delay, f.LastHandshake = c.delay, time.Now().Add(-time.Minute)
+			checkVerdict(t, Gateway(t.Context(), link.Ping, f), c.outcome, c.code, c.stage)
+		})
+	}
+}
+
 func TestJitterIsTheMeanDifferenceOfRoundTrips(t *testing.T) {
 	const ms = time.Millisecond
 	got := lossOf([]time.Duration{10 * ms, noAnswer, 14 * ms, 12 * ms, 12 * ms})

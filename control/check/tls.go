@@ -54,13 +54,16 @@ func (c credentials) expired() bool {
 	return !t.IsZero() && time.Now().After(t)
 }
 
-// validBy reports whether they are valid at a time, as far as known.
-func (c credentials) validBy(t time.Time) bool {
-	if c.certificate != nil && c.certificate.Leaf != nil && t.Before(c.certificate.Leaf.NotBefore) {
-		return false
+// invalid returns from when on they are valid if they are not yet at a time, or until when if they
+// no longer are, as far as known.
+func (c credentials) invalid(at time.Time) (yet, after time.Time) {
+	if c.certificate != nil && c.certificate.Leaf != nil && at.Before(c.certificate.Leaf.NotBefore) {
+		return c.certificate.Leaf.NotBefore, time.Time{}
 	}
-	end := c.notAfter()
-	return end.IsZero() || !t.After(end)
+	if end := c.notAfter(); !end.IsZero() && at.After(end) {
+		return time.Time{}, end
+	}
+	return time.Time{}, time.Time{}
 }
 
 var (
