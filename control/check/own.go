@@ -177,7 +177,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out, r.present.since()))
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
-		out = append(out, r.own.resources.judge(o, r.own.usage)...)
+		out = append(out, r.own.resources.judge(o, r.own.usage, now)...)
 	}
 	out = append(out, r.own.kept.hanging(r.own.trying, now).findings(now)...)
 	out = append(out, starvation(blamed)...)

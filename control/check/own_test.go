@@ -312,7 +312,7 @@ func TestResourceVerdicts(t *testing.T) {
 				o.Sockets = Sockets{ReceiveBuffer: m.buffer, Drops: m.drops, Refused: m.refused, RefusedBecause: noBuffers}
 				root := fstest.MapFS{"sys/fs/cgroup/memory.current": file(m.memory), "sys/fs/cgroup/memory.max": file("1048576000"),
 					"sys/fs/cgroup/cpu.max": file("1 1"), "sys/fs/cgroup/cpu.stat": file("nr_periods " + m.periods + "\nnr_throttled " + m.throttled)}
-				return s.judge(o, s.sample(root, o, at))
+				return s.judge(o, s.sample(root, o, at), at)
 			}
 			for _, r := range look(calm, now) {
 				if r.Outcome != api.OK {

@@ -71,12 +71,13 @@ func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 	return u
 }
 
-// judge returns the checks of sockets, memory and CPU.
-func (s *resources) judge(o Own, u usage) []verdict.Finding {
+// judge returns the checks of sockets, memory and CPU. Sends are counted up to now, since the check
+// of a peer that runs at the same time sends the most.
+func (s *resources) judge(o Own, u usage, now time.Time) []verdict.Finding {
 	out := []verdict.Finding{s.sockets(o, u)}
-	if refused := since(u.refused, s.older.refused); refused >= dropsShown {
+	if refused := since(o.Sockets.Refused, s.older.refused); refused >= dropsShown {
 		p := catalogue.Params{Inbound: true, Detail: o.Sockets.RefusedBecause}
-		p.Drops, p.Age = refused, u.at.Sub(s.older.at)
+		p.Drops, p.Age = refused, now.Sub(s.older.at)
 		out = append(out, beginOwn(NameSending).fail(api.Warning, "socket", catalogue.SendFails, p))
 	}
 	if u.limit > 0 {
