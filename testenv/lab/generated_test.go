@@ -217,8 +217,11 @@ func (g generatedFault) passes() bool {
 	return slices.Contains([]kind{lossy, narrowed, policed, uneven, someRefused, slow}, g.kind)
 }
 
-// cuts reports whether the two cannot reach each other.
-func (g generatedFault) cuts() bool { return g.end == nil && !g.passes() }
+// cuts reports whether the two cannot reach each other, as far as a status can know: a side that
+// still hears the other's messages in the tunnel is connected.
+func (g generatedFault) cuts() bool {
+	return g.end == nil && !g.passes() && (g.kind != filtered || g.direction == bothWays)
+}
 
 // answers returns the right codes for each side; none if nothing is wrong for it.
 func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
@@ -704,10 +707,13 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 // goError matches Go's error texts, which must not be shown to users.
 var goError = regexp.MustCompile(`context (deadline exceeded|canceled)|netstack:|(dial|read|write) (tcp|udp)|sendmsg|i/o timeout`)
 
-// unreached reports whether a peer's tunnel does not work.
+// unreached reports whether a peer's tunnel does not work. One that follows from a warning works.
 func unreached(r api.CheckReport) bool {
 	return slices.ContainsFunc(r.Checks, func(c api.Check) bool {
-		return c.Direction == api.DirectionOutbound && c.Name == api.ServiceGateway && c.Verdict.Verdict != api.OK && c.Verdict.Verdict != api.Warning
+		return c.Direction == api.DirectionOutbound && c.Name == api.ServiceGateway && c.Verdict.Verdict != api.OK && c.Verdict.Verdict != api.Warning &&
+			!slices.ContainsFunc(r.Checks, func(root api.Check) bool {
+				return root.Direction == api.DirectionOwn && c.DependsOn == "own/"+root.Name && root.Verdict.Verdict == api.Warning
+			})
 	})
 }
 
