@@ -55,6 +55,7 @@ const (
 	RateLimited         Code = "PST0115"
 	RemovedByPeer       Code = "PST0116"
 	KeyElsewhere        Code = "PST0117"
+	PathSlow            Code = "PST0118"
 
 	// Faults on the way out from here.
 	NoRoute        Code = "PST0120"
@@ -67,6 +68,7 @@ const (
 	Unanswered Code = "PST0126"
 	// ResolverSilent affects everything that is reached by name.
 	ResolverSilent Code = "PST0127"
+	SendFails      Code = "PST0128"
 )
 
 // PST02xx: auth.

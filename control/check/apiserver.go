@@ -136,11 +136,12 @@ func (r *recorder) apiStatus(q question, a try) verdict.Finding {
 		return r.fail(api.Error, StageAuth, catalogue.IdentityExpired, p)
 	case status == http.StatusUnauthorized:
 		p.Token = q.certificate == nil
+		p.NotBefore, p.NotAfter = q.invalid(time.Now().Add(r.Skew)) // by the server's clock
 		return r.fail(api.Error, StageAuth, catalogue.APIServerUnauthorized, p)
 	case status == http.StatusForbidden:
 		p.User = q.user
 		return r.fail(api.Warning, StageAuth, catalogue.APIServerForbidden, p)
-	case status != http.StatusOK:
+	case status != http.StatusOK, a.page: // no API server answers with a web page
 		return r.fail(api.Error, StageHTTP, catalogue.APIServerHTTP, p)
 	}
 	if a.took >= catalogue.SlowAnswer {

@@ -47,7 +47,7 @@ type evidence struct {
 
 func evidenceOf(f Facts, began, now time.Time) evidence {
 	e := evidence{Facts: f, now: now, began: began}
-	e.gone = unansweredFor(f.Path.Unanswered, now)
+	e.gone = unansweredFor(f.Path.Unanswered, now.Add(-f.Path.RTT))
 	e.probed = f.NoPath == "" && !f.Probed.IsZero() && now.Sub(f.Probed) < probesAnswered && !e.gone
 	switch {
 	case f.LastHandshake.IsZero():

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +26,7 @@ const maxBody = 256 << 10
 type answer struct {
 	status int
 	body   []byte
+	page   bool          // it is a web page
 	skew   time.Duration // how far the server's clock is ahead; 0 if unknown
 }
 
@@ -75,7 +77,8 @@ func (x exchange) get(ctx context.Context, path string, last bool) (answer, erro
 	if err != nil {
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}
-	a := answer{status: resp.StatusCode, body: body}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	a := answer{status: resp.StatusCode, body: body, page: kind == "text/html"}
 	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		a.skew = time.Until(at)
 	}

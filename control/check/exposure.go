@@ -26,7 +26,8 @@ const (
 // standing is the state of the peers while this gateway is judged: what only strangers would miss
 // is no fault as long as every peer is reached.
 type standing struct {
-	working, failing int
+	// working and failing are the numbers of peers, answering that of those which answer probes alone.
+	working, failing, answering int
 	// heard is roughly when the last of the failing peers was heard; zero for never.
 	heard time.Time
 	// delay is the longest that this process waited during their checks, if findings rest on it.
@@ -178,7 +179,7 @@ func servers(name string, code catalogue.Code, o Own, all []Server) []verdict.Fi
 		}
 	}
 	r := beginOwn(name)
-	r.Rests, r.Since = []string{verdict.Own(NameNetwork)}, heard
+	r.Rests, r.Since = []string{verdict.Own(NameNetwork), verdict.Own(NameSending)}, heard
 	if name == NameTURN {
 		r.Rests = append(r.Rests, verdict.Own(NameProxy))
 	}

@@ -196,4 +196,8 @@ type Sockets struct {
 	ReceiveBuffer, SendBuffer int
 	// Drops counts the datagrams that arrived while the receive buffer was full.
 	Drops uint64
+	// Refused counts the sends that this host refused although it sent to the same address soon
+	// after; RefusedBecause is the reason of the last one, as in Refusal.
+	Refused        uint64
+	RefusedBecause string
 }

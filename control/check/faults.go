@@ -21,6 +21,11 @@ const (
 	// taking turns. Each probes an idle path every 20 s, so after four times that one of them has
 	// ended.
 	bootsApart = 80 * time.Second
+	// attemptsFail is how many handshakes have to go unanswered while probes are answered, and
+	// handshakeDue the least age of the last one, to show that it is not just one that was lost:
+	// WireGuard begins one 15 s after data went unanswered, and then every 5 s.
+	attemptsFail = 2
+	handshakeDue = 40 * time.Second
 	// givenUp is how long a silence lasts until the path finder gives a path up.
 	givenUp = catalogue.Settled
 )
@@ -42,8 +47,8 @@ type fault struct {
 //	no name server answers for an endpoint's name                  PST0127  resolve
 //	an endpoint's name does not resolve                            PST0107  resolve
 //	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
-//	this machine has no route to it, prohibits it, or finds no
-//	  next hop                                     PST0120, PST0122, PST0124  probe
+//	this machine fails to send, has no route to it, prohibits it,
+//	  or finds no next hop                PST0128, PST0120, PST0122, PST0124  probe
 //	another key dials from there, or is dialled there, and the peer
 //	  is not heard                                                  PST0110  handshake
 //	its handshake responses do not verify                          PST0109  handshake
@@ -57,7 +62,9 @@ type fault struct {
 //	no way in here, and none at the peer or none that ever answered PST0401 probe
 //	no address of it is known, and it has not dialled              PST0104  probe
 //	nothing at all, ever, or only initiations                      PST0101  probe, or handshake if something passes
-//	nothing any more, or only initiations                          PST0102  probe, or handshake if something passes
+//	nothing any more, or only initiations, or probes are answered
+//	  and handshakes are not                                       PST0102  probe, or handshake if something passes
+//	a young session, no echo, and answers to probes take as long   PST0118  ping
 //	a young session, no echo, and an answer to something else since PST0103  ping
 //	a young session, and no echo                                   PST0126  ping
 //
@@ -72,6 +79,7 @@ func faults() []fault {
 		{catalogue.ResolverSilent, StageResolve, api.Certain, evidence.unnamed},
 		{catalogue.NameUnknown, StageResolve, api.Certain, evidence.unresolved},
 		{catalogue.NameMoved, StageResolve, "", evidence.moved},
+		{catalogue.SendFails, StageProbe, api.Certain, ends(hopFails)},
 		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
 		{catalogue.SendProhibited, StageProbe, api.Certain, ends(hopProhibits)},
 		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
@@ -88,6 +96,7 @@ func faults() []fault {
 		{catalogue.PeerMustDial, StageProbe, api.Certain, evidence.noEndpoint},
 		{catalogue.PeerSilent, StageProbe, "", evidence.silent},
 		{catalogue.HandshakeStale, StageProbe, "", evidence.stale},
+		{catalogue.PathSlow, StagePing, api.Likely, evidence.slow},
 		{catalogue.PingLost, StagePing, api.Likely, evidence.echoLost},
 		{catalogue.Unanswered, StagePing, api.Tentative, evidence.fresh},
 	}
@@ -206,6 +215,7 @@ const (
 	portUnreachable    = "port unreachable"
 	hostUnreachable    = "host unreachable"
 	networkUnreachable = "network unreachable"
+	noBuffers          = "no buffer space"
 	prohibited         = "administratively prohibited"
 )
 
@@ -295,7 +305,15 @@ func (e evidence) stale(p *catalogue.Params) bool {
 	if e.quiet(p); p.From == "" { // a session may be older than the silence
 		p.Age = max(0, e.now.Sub(e.lastHeard()))
 	}
-	return e.gone || !e.youngSession()
+	age, known := e.handshakeAge(e.now)
+	return e.gone || !e.youngSession() || e.probed && e.Attempts >= attemptsFail && known && age >= handshakeDue
+}
+
+// slow: an echo takes a round trip, or two if it waits for a handshake.
+func (e evidence) slow(p *catalogue.Params) bool {
+	*p = slowOver(e.Facts, e.Path.RTT)
+	p.Timeout = Timeout
+	return e.probed && 2*e.Path.RTT >= Timeout
 }
 
 // echoLost: an answer to a probe or a handshake after the echoes were sent shows that the path is
@@ -342,7 +360,7 @@ func (e evidence) sure(row fault) api.Confidence {
 // cannot is not at fault.
 //
 //	fault                          own check              if
-//	any                            network                always
+//	any                            network, sending       always
 //	silence after it worked        key                    another gateway runs with our key
 //	PST0127 no name server         resolver               always: it is the same
 //	PST0104 the peer must dial     exposure               nobody can dial this gateway
@@ -351,7 +369,7 @@ func (e evidence) sure(row fault) api.Confidence {
 //	PST0412 the relay is gone      exposure-turn          always
 func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
-	rests := []string{verdict.Own(NameNetwork)}
+	rests := []string{verdict.Own(NameNetwork), verdict.Own(NameSending)}
 	switch {
 	case c == catalogue.HandshakeStale, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
 		rests = append(rests, verdict.Own(NameKey))

@@ -150,6 +150,19 @@ var gatewayFaults = []struct {
 		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(2*time.Second)
 	},
 		catalogue.PingLost, StagePing, []string{"completed a handshake 1m", "fd12::1"}, []string{"`postern ping cloud --layer wg`"}},
+	{"probes are answered and handshakes are not", func(f *Facts) {
+		f.LastHandshake, f.NoPath, f.Probed, f.Attempts = time.Now().Add(-time.Minute), "", time.Now().Add(2*time.Second), 2
+		f.Path.Remote = publicCloud
+	}, catalogue.HandshakeStale, StageHandshake, []string{"cloud still answers probes from " + publicCloud, "no handshake"},
+		[]string{"find what drops handshakes on the way, and not probes"}},
+	{"probes are answered after as long as a check takes", func(f *Facts) {
+		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-time.Second)
+		f.Path.Remote, f.Path.RTT, f.Path.Unanswered = publicCloud, 4*time.Second, time.Now().Add(-time.Second)
+		f.HeardUnanswered = seen(publicCloud) // sent while our answer was on its way
+	}, catalogue.PathSlow, StagePing, []string{"a round trip to cloud over " + publicCloud + " takes 4", "not answered within 4s"},
+		[]string{"`mtr --report --udp --port 51820 198.51.100.7`"}},
+	{"this machine has no buffers", func(f *Facts) { f.Unreachable = []Refusal{here("no buffer space")} }, catalogue.SendFails, StageProbe,
+		[]string{"this machine fails to send to cloud", publicCloud + " no buffer space"}, []string{"`ip -s link`"}},
 	{"a young session without echoes", func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-2*time.Second)
 		f.Path.Remote = publicCloud

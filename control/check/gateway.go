@@ -25,6 +25,8 @@ const (
 	// silence is how long to wait for a peer that nothing is heard from. One that answers probes
 	// after the first missed echo may be making a handshake, and has until Timeout.
 	silence = 3 * time.Second
+	// slowTrip is the round trip from which a path is slow: a satellite takes 0.6 s.
+	slowTrip = time.Second
 	// pingPayload makes the packet as long as an ordinary ping's.
 	pingPayload = 56
 )
@@ -77,11 +79,22 @@ func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
 	}
 	r.passed(StageHandshake, "")
 	r.passed(StagePing, catalogue.Precise(rtt))
-	res := r.ok(rtt)
-	if f.relayed(time.Now()) {
-		res = r.relayInUse(rtt)
+	switch {
+	case f.relayed(time.Now()):
+		return r.relayInUse(rtt)
+	case rtt >= slowTrip:
+		res := r.found(api.Warning, StagePing, catalogue.PathSlow, slowOver(f, rtt))
+		res.RTT = rtt
+		return res
 	}
-	return res
+	return r.ok(rtt)
+}
+
+// slowOver returns the parameters of a slow path.
+func slowOver(f Facts, rtt time.Duration) catalogue.Params {
+	p := catalogue.Params{Peer: f.Name, Address: f.Path.Remote}
+	p.Took, p.Relay = rtt, f.Path.Relay
+	return p
 }
 
 // open records the stages before one that was reached, which could not work without them.
@@ -126,7 +139,7 @@ func (r *recorder) judge(e evidence) verdict.Finding {
 		r.passed(StageHandshake, "")
 	}
 	r.Rests, r.Sure = e.rests(rows[i].code, p), e.sure(rows[i])
-	if rows[i].code != catalogue.PingLost { // its probes are answered
+	if c := rows[i].code; c != catalogue.PingLost && c != catalogue.PathSlow { // its probes are answered
 		r.Since = e.lastHeard()
 	}
 	return r.fail(api.Error, stage, rows[i].code, p)

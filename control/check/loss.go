@@ -29,9 +29,10 @@ const (
 	lossPings     = 200
 	lossEvery     = 10 * time.Millisecond
 	lossThreshold = 3
-	// lossWait is how long to wait for the last echo, and so the least for any: a slow echo is not
-	// a lost one.
-	lossWait = time.Second
+	// lossWait is how long to wait for another answer, on a path of up to half a second; longer
+	// ones get twice their round trip, up to lossWaitMost. A slow echo is not a lost one.
+	lossWait     = time.Second
+	lossWaitMost = 3 * time.Second
 	// maxBursts is how many peers are measured at once, so that the pings themselves cause no loss:
 	// 8 are 1,600 packets a second. burstWait is how long the others wait for their turn; with the
 	// rest of the check that stays within the time for a report.
@@ -46,24 +47,50 @@ type loss struct {
 	jitter     time.Duration // the mean difference between successive round trips
 }
 
-// measureLoss sends a burst of pings. It returns false if too few could be sent in time to say
-// anything, or none is answered: that is not loss but silence.
-func measureLoss(ctx context.Context, ping PingFunc, f Facts) (loss, bool) {
+// waitFor is how long to wait for an answer on a path with a round trip, at least.
+func waitFor(rtt, least time.Duration) time.Duration {
+	return max(least, min(2*rtt, lossWaitMost))
+}
+
+// measureLoss sends a burst of pings over a path with a round trip. It waits until all are answered,
+// or no answer has come for a while: the burst itself may fill a queue, so that later answers take
+// longer. It returns false if too few could be sent in time to say anything, or none is answered:
+// that is not loss but silence.
+func measureLoss(ctx context.Context, ping PingFunc, f Facts, rtt time.Duration) (loss, bool) {
 	sending, stop := context.WithTimeout(ctx, lossPings*lossEvery+lossWait/2)
 	defer stop()
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	trips := make([]time.Duration, lossPings)
+	answers := make(chan bool, lossPings)
 	var echoes sync.WaitGroup
 	tick := time.NewTicker(lossEvery)
 	defer tick.Stop()
 	sent := 0
 	for ; sent < lossPings && sending.Err() == nil; sent++ {
 		trip := &trips[sent]
-		echoes.Go(func() { *trip = echo(ctx, ping, f) })
+		echoes.Go(func() {
+			*trip = echo(waiting, ping, f)
+			answers <- true
+		})
 		select {
 		case <-tick.C:
 		case <-sending.Done():
 		}
 	}
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
+	for left := sent; left > 0; left-- {
+		quiet.Reset(waitFor(rtt, lossWait))
+		select {
+		case <-answers:
+			continue
+		case <-quiet.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	giveUp()
 	echoes.Wait()
 	if sent < lossPings/2 || ctx.Err() != nil {
 		return loss{}, false
@@ -76,8 +103,6 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts) (loss, bool) {
 const noAnswer = time.Duration(-1)
 
 func echo(ctx context.Context, ping PingFunc, f Facts) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, lossWait)
-	defer cancel()
 	rtt, err := ping(ctx, f.Address, pingPayload)
 	if err != nil {
 		return noAnswer
@@ -120,10 +145,14 @@ func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 		if i >= 0 && gateway.Stages[i].Name == StagePing {
 			gateway.Stages[i].Detail = fmt.Sprintf("%d of %d lost, mean %s, jitter %s", l.lost, l.sent, catalogue.Precise(l.rtt), catalogue.Precise(l.jitter))
 		}
+		if gateway.Outcome == api.OK && l.rtt >= slowTrip { // the burst was more than the line carries
+			slow := slowOver(f, l.rtt)
+			gateway.Outcome, gateway.Code, gateway.Stage, gateway.Args = api.Warning, catalogue.PathSlow, StagePing, &slow
+		}
 		return []verdict.Finding{gateway}
 	}
 	r := begin(api.ServiceGateway, api.ServiceGateway, f)
-	r.Rests = []string{verdict.Own(NameResources)}
+	r.Rests = []string{verdict.Own(NameSending), verdict.Own(NameResources)}
 	r.Stages = slices.Clone(gateway.Stages)
 	if i := len(r.Stages) - 1; i >= 0 && r.Stages[i].Name == StagePing {
 		r.Stages[i].Outcome = api.Warning

@@ -21,7 +21,7 @@ const (
 	// fullTries is how often a full-size echo is sent: at 10 % loss each way all of them are lost
 	// by chance with 0.19⁴ ≈ 10⁻³.
 	fullTries = 4
-	// fullWait is how long to wait for one.
+	// fullWait is how long to wait for one, at least.
 	fullWait = time.Second
 	// wireGuardOverhead is a data message's header and tag in bytes (WireGuard paper
 	// §5.4.6).
@@ -137,7 +137,7 @@ func answered(ctx context.Context, ping PingFunc, f Facts, size int) bool {
 	if size == 0 {
 		payload = pingPayload
 	}
-	ctx, cancel := context.WithTimeout(ctx, fullWait)
+	ctx, cancel := context.WithTimeout(ctx, waitFor(f.Path.RTT, fullWait))
 	defer cancel()
 	replies := make(chan bool, fullTries)
 	var wg sync.WaitGroup

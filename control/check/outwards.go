@@ -58,7 +58,8 @@ func resolver(o Own, s standing) []verdict.Finding {
 type hop int
 
 const (
-	hopRoute     hop = iota // this host has no route
+	hopFails     hop = iota // this host fails to send
+	hopRoute                // this host has no route
 	hopProhibits            // a rule of this host prohibits it
 	hopNeighbour            // the next hop does not answer this host
 	hopRouter               // a router on the way rejects it
@@ -68,7 +69,7 @@ const (
 // hops are the codes for where packets end.
 func hops() map[hop]catalogue.Code {
 	return map[hop]catalogue.Code{
-		hopRoute: catalogue.NoRoute, hopProhibits: catalogue.SendProhibited, hopNeighbour: catalogue.NextHopSilent,
+		hopFails: catalogue.SendFails, hopRoute: catalogue.NoRoute, hopProhibits: catalogue.SendProhibited, hopNeighbour: catalogue.NextHopSilent,
 		hopRouter: catalogue.RouterRefuses, hopBeyond: catalogue.NothingAnswers,
 	}
 }
@@ -80,6 +81,8 @@ func (r Refusal) hop() hop {
 		return hopBeyond
 	case !r.Here:
 		return hopRouter
+	case r.Reason == noBuffers:
+		return hopFails
 	case r.Reason == networkUnreachable:
 		return hopRoute
 	case r.Reason == hostUnreachable:
@@ -173,10 +176,11 @@ const silentWith = time.Minute
 //	                                                         answered it takes two
 func network(o Own, s standing, now time.Time) verdict.Finding {
 	r := beginOwn(NameNetwork)
+	r.Rests = []string{verdict.Own(NameSending)}
 	var p catalogue.Params
 	p.Inbound, p.Port = true, o.Port
 	silent, answers := o.silentServers(s, now)
-	if s.working > 0 || answers {
+	if s.working+s.answering > 0 || answers {
 		return r.ok(0)
 	}
 	if len(o.Links) > 0 && !slices.ContainsFunc(o.Links, func(l Link) bool { return l.Up }) {

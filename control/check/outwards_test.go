@@ -58,6 +58,7 @@ func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
 		{"nothing may leave", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: "administratively prohibited"})}, lost, catalogue.SendProhibited},
 		{"the router is down", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: hostUnreachable})}, lost, catalogue.NextHopSilent},
 		{"the router refuses", Own{STUN: both, Refused: refused(Refusal{By: "192.168.1.1", Reason: networkUnreachable})}, lost, catalogue.RouterRefuses},
+		{"this machine has no buffers", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: noBuffers})}, lost, catalogue.SendFails},
 		{"a route is missing to one only", Own{STUN: both, Refused: refused(Refusal{Here: true, Reason: networkUnreachable})[:1]}, lost, catalogue.NothingAnswers},
 	} {
 		f := network(c.own, c.standing, now)

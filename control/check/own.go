@@ -177,7 +177,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out, r.present.since()))
 	out = append(out, r.own.upstreams...)
 	if !r.own.usage.at.IsZero() {
-		out = append(out, r.own.resources.judge(o, r.own.usage)...)
+		out = append(out, r.own.resources.judge(o, r.own.usage, now)...)
 	}
 	out = append(out, r.own.kept.hanging(r.own.trying, now).findings(now)...)
 	out = append(out, starvation(blamed)...)
@@ -203,6 +203,8 @@ func (r *Runner) standing() (standing, []skew) {
 				skews = append(skews, skew{rep.Peer, rep.skew})
 			}
 			skews = append(skews, clocks(rep.Findings)...)
+		case v.Code == catalogue.PathSlow, v.Code == catalogue.PingLost: // it answers probes
+			s.answering++
 		case v.Failed() || v.Because != nil && v.Because.Failed():
 			s.failing++
 			s.unreached = append(s.unreached, rep.Peer)

@@ -281,8 +281,9 @@ func TestResourceVerdicts(t *testing.T) {
 		drops              uint64
 		periods, throttled string
 		memory             string
+		refused            uint64
 	}
-	calm := moment{big, 5000, "1000", "900", "10"}
+	calm := moment{big, 5000, "1000", "900", "10", 70}
 	for _, c := range []struct {
 		name   string
 		second moment
@@ -290,14 +291,17 @@ func TestResourceVerdicts(t *testing.T) {
 		words  []string
 	}{
 		{"nothing happened", calm, nil, nil},
-		{"a small buffer", moment{64 << 10, 5000, "1000", "900", "10"}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"64 KiB", "`sysctl -w net.core.rmem_max=4194304"}},
-		{"what Linux grants by itself", moment{212992, 5000, "1000", "900", "10"}, nil, nil},
-		{"a few drops", moment{big, 5009, "1000", "900", "10"}, nil, nil},
-		{"many drops", moment{big, 5300, "1000", "900", "10"}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"overflowed", "300 datagrams"}},
-		{"throttled", moment{big, 5000, "1200", "1000", "10"}, map[string]catalogue.Code{NameCPU: catalogue.CPUThrottled}, []string{"100 of 200 periods", "resources.limits.cpu"}},
-		{"throttled in few periods", moment{big, 5000, "1040", "940", "10"}, nil, nil},
-		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400"}, map[string]catalogue.Code{NameMemory: catalogue.MemoryNear}, []string{"900.0 MiB of its memory limit of 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
-		{"all at once", moment{1024, 5000, "1200", "1000", "943718400"},
+		{"a small buffer", moment{64 << 10, 5000, "1000", "900", "10", 70}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"64 KiB", "`sysctl -w net.core.rmem_max=4194304"}},
+		{"what Linux grants by itself", moment{212992, 5000, "1000", "900", "10", 70}, nil, nil},
+		{"a few drops", moment{big, 5009, "1000", "900", "10", 70}, nil, nil},
+		{"many drops", moment{big, 5300, "1000", "900", "10", 70}, map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall}, []string{"overflowed", "300 datagrams"}},
+		{"throttled", moment{big, 5000, "1200", "1000", "10", 70}, map[string]catalogue.Code{NameCPU: catalogue.CPUThrottled}, []string{"100 of 200 periods", "resources.limits.cpu"}},
+		{"throttled in few periods", moment{big, 5000, "1040", "940", "10", 70}, nil, nil},
+		{"memory near its limit", moment{big, 5000, "1000", "900", "943718400", 70}, map[string]catalogue.Code{NameMemory: catalogue.MemoryNear}, []string{"900.0 MiB of its memory limit of 1000.0 MiB", "resources.limits.memory: 1501Mi"}},
+		{"some sends are refused", moment{big, 5000, "1000", "900", "10", 80}, map[string]catalogue.Code{NameSending: catalogue.SendFails},
+			[]string{"refused at least 10 datagrams in the last 1m0s", "no buffer space", "`ip -s link`"}},
+		{"few sends are refused", moment{big, 5000, "1000", "900", "10", 79}, nil, nil},
+		{"all at once", moment{1024, 5000, "1200", "1000", "943718400", 70},
 			map[string]catalogue.Code{NameResources: catalogue.SocketBufferSmall, NameCPU: catalogue.CPUThrottled, NameMemory: catalogue.MemoryNear}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -305,10 +309,10 @@ func TestResourceVerdicts(t *testing.T) {
 			now := time.Now()
 			look := func(m moment, at time.Time) []verdict.Finding {
 				o := publicOwn()
-				o.Sockets = Sockets{ReceiveBuffer: m.buffer, Drops: m.drops}
+				o.Sockets = Sockets{ReceiveBuffer: m.buffer, Drops: m.drops, Refused: m.refused, RefusedBecause: noBuffers}
 				root := fstest.MapFS{"sys/fs/cgroup/memory.current": file(m.memory), "sys/fs/cgroup/memory.max": file("1048576000"),
 					"sys/fs/cgroup/cpu.max": file("1 1"), "sys/fs/cgroup/cpu.stat": file("nr_periods " + m.periods + "\nnr_throttled " + m.throttled)}
-				return s.judge(o, s.sample(root, o, at))
+				return s.judge(o, s.sample(root, o, at), at)
 			}
 			for _, r := range look(calm, now) {
 				if r.Outcome != api.OK {

@@ -24,19 +24,33 @@ type link struct {
 	delay time.Duration
 	most  int // bytes of the largest packet that crosses; 0 = any
 	sent  int
+	// each is how long the line takes to send one packet; the others wait in its queue until busy.
+	each time.Duration
+	busy time.Time
 }
 
 func (l *link) Ping(ctx context.Context, _ netip.Addr, payload int) (time.Duration, error) {
 	l.mu.Lock()
 	l.sent++
 	lost := l.rng.Float64() < l.loss || l.most > 0 && payload+48 > l.most
+	now := time.Now()
+	if l.busy.Before(now) {
+		l.busy = now
+	}
+	l.busy = l.busy.Add(l.each)
+	trip := l.busy.Sub(now) + l.delay
 	l.mu.Unlock()
 	if lost {
-		<-ctx.Done()
+		trip = time.Hour
+	}
+	wait := time.NewTimer(trip)
+	defer wait.Stop()
+	select { // virtual
+	case <-wait.C:
+		return trip, nil
+	case <-ctx.Done():
 		return 0, errLost
 	}
-	time.Sleep(l.delay) // virtual
-	return l.delay, nil
 }
 
 func newLink(seed uint64, loss float64) *link {
@@ -60,9 +74,9 @@ func TestLossIsFoundAndHealthIsNotCalledLoss(t *testing.T) {
 				found := 0
 				for i := range runs {
 					start := time.Now()
-					l, ok := measureLoss(t.Context(), newLink(uint64(i), c.loss).Ping, facts())
-					if took := time.Since(start); !ok || took > 3*time.Second {
-						t.Fatalf("measured %v in %s, want a result within 3 s", ok, took)
+					l, ok := measureLoss(t.Context(), newLink(uint64(i), c.loss).Ping, facts(), 20*time.Millisecond)
+					if took := time.Since(start); !ok || took > 3*time.Second+20*time.Millisecond {
+						t.Fatalf("measured %v in %s, want a result within 3.02 s", ok, took)
 					}
 					if l.sent != lossPings || l.lost < lossPings && l.rtt != 20*time.Millisecond {
 						t.Fatalf("got %+v", l)
@@ -75,6 +89,57 @@ func TestLossIsFoundAndHealthIsNotCalledLoss(t *testing.T) {
 					t.Errorf("found in %d of %d runs, want %d to %d", found, runs, c.from, c.to)
 				}
 			})
+		})
+	}
+}
+
+// A path that takes a second or more, or that the burst itself fills, loses nothing.
+func TestASlowEchoIsNotALostOne(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name        string
+		delay, each time.Duration
+		loss        float64
+		lost        bool
+	}{
+		{"0.9 s", 900 * ms, 0, 0, false},
+		{"1.2 s", 1200 * ms, 0, 0, false},
+		{"2.9 s", 2900 * ms, 0, 0, false},
+		{"a line of 64 kbit/s", 60 * ms, 21 * ms, 0, false},
+		{"a line of 28 kbit/s", 100 * ms, 48 * ms, 0, false},
+		{"1.2 s with a loss of 20 %", 1200 * ms, 0, 0.2, true},
+		{"a line of 64 kbit/s with a loss of 20 %", 60 * ms, 21 * ms, 0.2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				link := newLink(1, c.loss)
+				link.delay, link.each = c.delay, c.each
+				l, ok := measureLoss(t.Context(), link.Ping, facts(), c.delay)
+				if !ok || c.lost != (l.lost >= lossThreshold) {
+					t.Errorf("got %+v, %v", l, ok)
+				}
+				f := facts()
+				f.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, LinkMTU: 1420, RTT: c.delay}
+				if r, _ := MTU(t.Context(), link.Ping, f, true); r.Outcome != api.OK {
+					t.Errorf("the path is called narrow: %s", r.Verdict().Cause)
+				}
+			})
+		})
+	}
+}
+
+// A round trip of a second or more has a name.
+func TestASlowPathIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		delay   time.Duration
+		outcome api.Outcome
+		code    catalogue.Code
+		stage   string
+	}{{600 * time.Millisecond, api.OK, "", ""}, {1200 * time.Millisecond, api.Warning, catalogue.PathSlow, StagePing}} {
+		synctest.Test(t, func(t *testing.T) {
+			link, f := newLink(1, 0), facts()
+			link.delay, f.LastHandshake = c.delay, time.Now().Add(-time.Minute)
+			checkVerdict(t, Gateway(t.Context(), link.Ping, f), c.outcome, c.code, c.stage)
 		})
 	}
 }

@@ -19,14 +19,15 @@ const (
 	NameResources = "resources"
 	NameMemory    = "resources-memory"
 	NameCPU       = "resources-cpu"
+	NameSending   = "resources-sending" // only while it fails
 )
 
 const (
 	// leastBuffer is the minimum size of the receive buffer, as requested: 128 KiB are 1 ms at 1
 	// Gbit/s. Linux' default is larger (212,992).
 	leastBuffer = 128 << 10
-	// dropsShown is how many datagrams a socket may drop in the window: a handful is a burst, and
-	// WireGuard's counters show it.
+	// dropsShown is how many datagrams a socket may drop, or this host refuse to send, in the
+	// window: a handful is a burst, and WireGuard's counters show it.
 	dropsShown = 10
 	// memoryNear is the percentage of the limit from which the kernel may kill the gateway with
 	// little notice: Go's collector lets the heap grow in steps.
@@ -42,7 +43,7 @@ const (
 // usage is a sample of the counters.
 type usage struct {
 	at                 time.Time
-	drops              uint64
+	drops, refused     uint64
 	periods, throttled uint64
 	limited            bool // there is a CPU limit
 	memory, limit      uint64
@@ -57,7 +58,7 @@ type resources struct {
 // sample reads the counters. It keeps the older sample as long as the newer one is not a window
 // old.
 func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
-	u := usage{at: now, drops: o.Sockets.Drops}
+	u := usage{at: now, drops: o.Sockets.Drops, refused: o.Sockets.Refused}
 	if root != nil {
 		readCgroup(root, &u)
 	}
@@ -70,9 +71,15 @@ func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 	return u
 }
 
-// judge returns the checks of sockets, memory and CPU.
-func (s *resources) judge(o Own, u usage) []verdict.Finding {
+// judge returns the checks of sockets, memory and CPU. Sends are counted up to now, since the check
+// of a peer that runs at the same time sends the most.
+func (s *resources) judge(o Own, u usage, now time.Time) []verdict.Finding {
 	out := []verdict.Finding{s.sockets(o, u)}
+	if refused := since(o.Sockets.Refused, s.older.refused); refused >= dropsShown {
+		p := catalogue.Params{Inbound: true, Detail: o.Sockets.RefusedBecause}
+		p.Drops, p.Age = refused, now.Sub(s.older.at)
+		out = append(out, beginOwn(NameSending).fail(api.Warning, "socket", catalogue.SendFails, p))
+	}
 	if u.limit > 0 {
 		out = append(out, memory(u))
 	}

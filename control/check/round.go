@@ -125,7 +125,7 @@ func onTheWay(way, services []verdict.Finding) []verdict.Finding {
 		if f.Name == NameMTU && len(harm) > 0 {
 			way[i].Rests = harm
 		}
-		if lossy || f.Code == catalogue.PathMTUSmall {
+		if lossy || f.Code == catalogue.PathMTUSmall || f.Code == catalogue.PathSlow {
 			harm = append(harm[:len(harm):len(harm)], f.Ref())
 		}
 	}
@@ -195,7 +195,7 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	plain := reached.Outcome != api.Error
 	switch {
 	case plain && (e.measured || due):
-		if l, measured := r.burst(ctx, f); measured {
+		if l, measured := r.burst(ctx, f, reached.RTT); measured {
 			out = withLoss(reached, l, f)
 		} else if lossy {
 			out[0] = was
@@ -211,13 +211,13 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 
 // burst measures loss when it is this peer's turn; false if that does not come in time, as with
 // very many peers.
-func (r *Runner) burst(ctx context.Context, f Facts) (loss, bool) {
+func (r *Runner) burst(ctx context.Context, f Facts, rtt time.Duration) (loss, bool) {
 	turn := time.NewTimer(burstWait)
 	defer turn.Stop()
 	select {
 	case r.bursts <- struct{}{}:
 		defer func() { <-r.bursts }()
-		return measureLoss(ctx, r.opts.Ping, f)
+		return measureLoss(ctx, r.opts.Ping, f, rtt)
 	case <-turn.C:
 	case <-ctx.Done():
 	}

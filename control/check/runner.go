@@ -348,6 +348,7 @@ func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	mtu, _ := verdict.Find(before.Findings, NameMTU)
 	narrow := mtu.Code == catalogue.PathMTUSmall
 	return f.relayed(time.Now()) == (apart || gateway.Code == catalogue.RelayInUse) &&
+		gateway.Code != catalogue.PathSlow && f.Path.RTT < slowTrip &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 

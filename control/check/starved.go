@@ -116,7 +116,7 @@ func (r *Runner) watchDelay() (end func() delay) {
 
 // delays are the codes for what took long or did not finish in time.
 var delays = []catalogue.Code{
-	catalogue.PacketsLost, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
+	catalogue.PacketsLost, catalogue.PathSlow, catalogue.PathMTUSmall, catalogue.AuthTimeout, catalogue.APIServerTimeout,
 	catalogue.APIServerSlow, catalogue.UpstreamTimeout,
 }
 

@@ -46,8 +46,10 @@ type Facts struct {
 
 	// Since is when this gateway began trying to reach the peer.
 	Since time.Time
-	// LastHandshake is zero before the first.
+	// LastHandshake is zero before the first. Attempts counts the handshakes that went unanswered
+	// since the last answer.
 	LastHandshake time.Time
+	Attempts      int
 	// Probed is when the path finder last had an authenticated answer on the path in use; zero if
 	// never.
 	Probed time.Time

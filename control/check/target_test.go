@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -175,6 +176,12 @@ func TestAPIServerVerdicts(t *testing.T) {
 		{"is ill", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, says(status("500 Internal Server Error"))), f}
 		}, api.Error, catalogue.APIServerHTTP, StageHTTP, "500"},
+		{"is a login page", func(a authorities, f Facts) setup {
+			return setup{secure(a.conf, says("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\n<html>")), f}
+		}, api.Error, catalogue.APIServerHTTP, StageHTTP, "a web page"},
+		{"redirects to one", func(a authorities, f Facts) setup {
+			return setup{secure(a.conf, says(status("302 Found"))), f}
+		}, api.Error, catalogue.APIServerHTTP, StageHTTP, "a redirection"},
 		{"hangs after TLS", func(a authorities, f Facts) setup {
 			return setup{secure(a.conf, silent), f}
 		}, api.Error, catalogue.APIServerTimeout, StageHTTP, "4s"},
@@ -191,6 +198,38 @@ func TestAPIServerVerdicts(t *testing.T) {
 				checkVerdict(t, r, c.outcome, c.code, c.stage)
 				if !strings.Contains(r.Verdict().Cause, c.cause) {
 					t.Errorf("the cause does not name %q: %s", c.cause, r.Verdict().Cause)
+				}
+			})
+		})
+	}
+}
+
+// An API server that rejects an identity because of its own clock is not told to trust the issuer.
+func TestAWrongClockRejectsIdentities(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ahead time.Duration // the server's clock
+		clock bool
+	}{
+		{"the clocks agree", 0, false},
+		{"it is behind, by less than the identity is old", -30 * time.Minute, false},
+		{"it is behind, and the identity is not valid yet", -3 * time.Hour, true},
+		{"it is ahead, and the identity has expired", 48 * time.Hour, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, f := newAuthorities(t, catalogue.DefaultServerName), facts()
+				identity := *a.identity
+				leaf := *identity.Leaf
+				leaf.NotBefore, leaf.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+				identity.Leaf = &leaf
+				f.CA, f.Identity = a.serving.CertPEM(), &identity
+				o := newOverlay(t)
+				o.on(api.PortAPIServer, secure(a.conf, says("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nDate: "+time.Now().Add(c.ahead).UTC().Format(http.TimeFormat)+"\r\n\r\n")))
+				r := APIServer(t.Context(), o.Dial, f)
+				checkVerdict(t, r, api.Error, catalogue.APIServerUnauthorized, StageAuth)
+				if v := r.Verdict(); strings.Contains(v.Cause, "by its clock") != c.clock || strings.Contains(v.Fix, "client-ca-file") == c.clock {
+					t.Errorf("it says %s; %s", v.Cause, v.Fix)
 				}
 			})
 		})

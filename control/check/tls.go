@@ -54,6 +54,18 @@ func (c credentials) expired() bool {
 	return !t.IsZero() && time.Now().After(t)
 }
 
+// invalid returns from when on they are valid if they are not yet at a time, or until when if they
+// no longer are, as far as known.
+func (c credentials) invalid(at time.Time) (yet, after time.Time) {
+	if c.certificate != nil && c.certificate.Leaf != nil && at.Before(c.certificate.Leaf.NotBefore) {
+		return c.certificate.Leaf.NotBefore, time.Time{}
+	}
+	if end := c.notAfter(); !end.IsZero() && at.After(end) {
+		return time.Time{}, end
+	}
+	return time.Time{}, time.Time{}
+}
+
 var (
 	errNoCA    = errors.New("what is given as the authority holds no PEM certificate")
 	errNoChain = errors.New("the server showed no certificate")

@@ -27,7 +27,7 @@ func pathOf(f Facts) (verdict.Finding, bool) {
 		return verdict.Finding{}, false
 	}
 	r := begin(NamePath, api.ServiceGateway, f)
-	r.Rests = []string{verdict.Own(NameResources), api.ServiceGateway, NameMTU}
+	r.Rests = []string{verdict.Own(NameSending), verdict.Own(NameResources), api.ServiceGateway, NameMTU}
 	p := catalogue.Params{Detail: catalogue.Seen(t)}
 	p.Address, p.Relay = f.Path.Remote, f.Path.Relay
 	switch {

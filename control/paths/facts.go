@@ -21,7 +21,7 @@ import (
 func (p *Finder) AddFacts(m *roster.Member, f *check.Facts) {
 	t, _ := p.tunnel.Peer(m.Key)
 	w := p.Way(m, t)
-	f.LastHandshake = t.LastHandshake
+	f.LastHandshake, f.Attempts = t.LastHandshake, t.Attempts
 	for _, c := range w.Candidates(m) {
 		f.Candidates = append(f.Candidates, catalogue.Candidate{
 			Address: c.Address, Source: c.Source, State: c.State, Reason: c.Reason, Relay: c.Relay,
@@ -45,7 +45,7 @@ func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 	if !found || m.Stock || m.Pending {
 		return
 	}
-	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, MTU: s.MTU, LinkMTU: p.plane.MTU}
+	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, RTT: s.RTT, MTU: s.MTU, LinkMTU: p.plane.MTU}
 	if s.Path.IsValid() {
 		f.Probed = s.Heard
 		f.Path.Kind, f.Path.Remote = s.Kind, s.Path.Remote.String()
@@ -177,6 +177,8 @@ func (p *Finder) Own() check.Own {
 	o := check.Own{Name: cfg.Name, Shown: p.shown(cfg, s)}
 	o.Mapping = mappingFacts(s.PortMapping)
 	o.Sockets.ReceiveBuffer, o.Sockets.SendBuffer, o.Sockets.Drops = p.plane.Bind.Socket()
+	refusals := p.plane.Bind.Refusals()
+	o.Sockets.Refused, o.Sockets.RefusedBecause = refusals.Count, refusals.Reason
 	o.Refused = p.refusals(p.plane.Bind.Unreachable())
 	o.Superseded.By, o.Superseded.At = p.superseded.last()
 	for _, server := range s.Servers {

@@ -76,6 +76,8 @@ func TestTheFirstThatFailsIsTheRoot(t *testing.T) {
 			[]Finding{found("gateway", warning, catalogue.PacketsLost, "own/resources")}, nil, "gateway warning PST0112"},
 		{"but where it dropped something", []Finding{dropped},
 			[]Finding{found("gateway", warning, catalogue.PacketsLost, "own/resources")}, nil, "gateway <- own/resources"},
+		{"so does a machine that refuses to send some", []Finding{found("own/resources-sending", warning, catalogue.SendFails).With(func(p *catalogue.Params) { p.Drops = 10 })},
+			[]Finding{found("gateway", warning, catalogue.PacketsLost, "own/resources-sending", "own/resources")}, nil, "gateway <- own/resources-sending"},
 		{"an identity that auth would issue", nil,
 			[]Finding{found("auth", failed, catalogue.AuthTimeout), found("apiServer-direct", failed, catalogue.IdentityMissing, "auth")}, nil,
 			"auth error PST0202, apiServer-direct <- auth"},

@@ -120,6 +120,17 @@ func outwardIllnesses() []illness {
 			},
 		},
 		{
+			name: "left's own firewall limits what is sent to right", setting: plain(),
+			harm: func(f *faultLab) {
+				f.left.types("nft add table inet limits; nft add chain inet limits output '{ type filter hook output priority 0; }'; " +
+					"nft add rule inet limits output ip daddr " + rightPublic + " udp dport 51820 limit rate over 30/second drop")
+			},
+			left: []diagnosis{own("PST0128", "resources-sending").because("refused at least", "administratively prohibited").
+				until("net.netfilter.nf_conntrack_count", "find the rule of the firewall")},
+			right: []diagnosis{outbound("PST0112", gatewayCheck).because("left", leftEndpoint, "%")},
+			fix:   func(f *faultLab, _, _ []api.Check) { f.left.types("nft delete table inet limits") },
+		},
+		{
 			name: "left has no route to right", setting: plain(),
 			harm:  func(f *faultLab) { f.left.types("ip route add throw " + rightPublic) },
 			left:  []diagnosis{outbound("PST0120", gatewayCheck).because("no route to right", rightEndpoint).until("ip route get " + rightPublic)},

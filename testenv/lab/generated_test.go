@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"text/tabwriter"
@@ -61,10 +62,15 @@ const (
 	cut               // the link is down
 	noRoute           // the machine has no route
 	noLeave           // its firewall drops everything that leaves
+	noBuffers         // it has no buffers to send
+	someRefused       // it refuses every second packet
+	slow              // a delay of 600 ms each way
+	filtered          // WireGuard's messages are dropped, and probes are not
 )
 
 func (k kind) String() string {
-	return [...]string{"drop", "reject net", "reject host", "reject rule", "loss 30 %", "size 600", "rate", "jitter", "link down", "no route", "output drop"}[k]
+	return [...]string{"drop", "reject net", "reject host", "reject rule", "loss 30 %", "size 600", "rate", "jitter", "link down", "no route", "output drop",
+		"no buffers", "some refused", "slow", "WireGuard dropped"}[k]
 }
 
 func (k kind) rejects() bool { return k >= rejectedNet && k <= rejectedRule }
@@ -147,7 +153,7 @@ func (g generatedFault) String() string {
 // generate returns all faults, always in the same order.
 func generate() (out []generatedFault) {
 	for at := edgeHost; at <= cloudHost; at++ {
-		for k := dropped; k <= noLeave; k++ {
+		for k := dropped; k <= filtered; k++ {
 			for d := toCloud; d <= bothWays; d++ {
 				for _, all := range []bool{false, true} {
 					for _, nat := range []bool{false, true} {
@@ -190,8 +196,14 @@ func (g generatedFault) possible() bool {
 		return false
 	case g.kind == cut:
 		return g.direction == bothWays && (g.all || g.spot == cloudHost) && g.spot != transit && (g.spot != edgeRouter || g.nat)
-	case g.kind == noRoute, g.kind == noLeave: // of edge's machine
+	case g.kind == noRoute, g.kind == noLeave, g.kind == noBuffers: // of edge's machine
 		return g.spot == edgeHost && g.direction == toCloud
+	case g.kind == someRefused:
+		return g.spot == edgeHost && g.direction == toCloud && g.when != fromStart
+	case g.kind == slow && g.direction != bothWays:
+		return false
+	case g.kind == filtered:
+		return !g.all && g.when != fromStart
 	case g.passes():
 		return !g.all && g.when != fromStart
 	case g.rejects() && g.spot == edgeHost, g.rejects() && g.spot == cloudHost: // a host's own firewall
@@ -202,11 +214,14 @@ func (g generatedFault) possible() bool {
 
 // passes reports whether some packets get through in spite of the fault.
 func (g generatedFault) passes() bool {
-	return g.kind == lossy || g.kind == narrowed || g.kind == policed || g.kind == uneven
+	return slices.Contains([]kind{lossy, narrowed, policed, uneven, someRefused, slow}, g.kind)
 }
 
-// cuts reports whether the two cannot reach each other.
-func (g generatedFault) cuts() bool { return g.end == nil && !g.passes() }
+// cuts reports whether the two cannot reach each other, as far as a status can know: a side that
+// still hears the other's messages in the tunnel is connected.
+func (g generatedFault) cuts() bool {
+	return g.end == nil && !g.passes() && (g.kind != filtered || g.direction == bothWays)
+}
 
 // answers returns the right codes for each side; none if nothing is wrong for it.
 func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
@@ -235,6 +250,13 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		return both, both
 	case uneven:
 		return nil, nil
+	case someRefused:
+		return codes(catalogue.PacketsLost), codes(catalogue.SendFails)
+	case slow:
+		return codes(catalogue.PathSlow), codes(catalogue.PathSlow)
+	case filtered: // which messages are, shows when WireGuard has tried a handshake
+		both := codes(catalogue.PingLost, catalogue.HandshakeStale)
+		return both, both
 	}
 	out, in := g.direction&toCloud != 0, g.direction&toEdge != 0
 	unknown := g.when == fromStart && g.nat && out // edge never dials, and cloud knows no address of it
@@ -254,6 +276,8 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		edge = codes(catalogue.NoRoute)
 	case g.kind == noLeave:
 		edge = codes(catalogue.SendProhibited)
+	case g.kind == noBuffers:
+		edge = codes(catalogue.SendFails)
 	case g.kind == cut && g.spot == edgeHost:
 		edge = codes(catalogue.LinkDown)
 	case out && g.rejects():
@@ -305,23 +329,22 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 		}
 		pair := slices.Contains([]netip.Addr{d.Src.Addr(), d.Dst.Addr()}, cloudAddr) &&
 			(slices.Contains(edges, d.Src.Addr()) || slices.Contains(edges, d.Dst.Addr()))
-		return g.direction&way != 0 && (g.all || pair)
+		return g.direction&way != 0 && (g.all || pair) && (g.kind != filtered || isWireGuard(d.Payload))
 	}
 	switch g.kind {
 	case cut:
 		link.SetDown(true)
-	case noRoute, noLeave:
-		why := syscall.ENETUNREACH
-		if g.kind == noLeave {
-			why = syscall.EPERM
-		}
+	case noRoute, noLeave, noBuffers, someRefused:
+		why := map[kind]syscall.Errno{noRoute: syscall.ENETUNREACH, noLeave: syscall.EPERM, noBuffers: syscall.ENOBUFS, someRefused: syscall.EPERM}[g.kind]
+		var sends atomic.Uint64
 		l.Edge.Refuse(func(to netip.AddrPort) error {
-			if (g.all || to.Addr() == cloudAddr) && !g.rules.accepts(netip.AddrPort{}, to) {
+			passes := g.kind == someRefused && sends.Add(1)%2 == 0
+			if (g.all || to.Addr() == cloudAddr) && !passes && !g.rules.accepts(netip.AddrPort{}, to) {
 				return fmt.Errorf("sendmsg: %w", why)
 			}
 			return nil
 		})
-	case lossy, narrowed, policed, uneven:
+	case lossy, narrowed, policed, uneven, slow:
 		for way, d := range map[simnet.Direction]direction{simnet.Up: toCloud, simnet.Down: toEdge} {
 			if !fromEdge {
 				d ^= bothWays
@@ -337,6 +360,8 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 				c.MTU, c.SilentMTU = 600, true
 			case policed:
 				c.Rate, c.Queue = 50_000, simnet.DefaultMTU
+			case slow:
+				c.Delay = 600 * time.Millisecond
 			default:
 				c.Delay, c.Jitter, c.Reorder = 100*time.Millisecond, 100*time.Millisecond, 0.02
 			}
@@ -352,6 +377,12 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 		link.SetFirewall(f)
 	}
 	return nil
+}
+
+// isWireGuard reports whether a datagram is a WireGuard message: a type from 1 to 4, and three zeros
+// (WireGuard paper §5.4). A STUN message has its length there.
+func isWireGuard(b []byte) bool {
+	return len(b) >= 4 && b[0] >= 1 && b[0] <= 4 && b[1] == 0 && b[2] == 0 && b[3] == 0
 }
 
 // processFaults are faults of gateways and STUN servers.
@@ -676,10 +707,13 @@ func (g generatedFault) watch(ctx context.Context, l *Lab) ([]scored, error) {
 // goError matches Go's error texts, which must not be shown to users.
 var goError = regexp.MustCompile(`context (deadline exceeded|canceled)|netstack:|(dial|read|write) (tcp|udp)|sendmsg|i/o timeout`)
 
-// unreached reports whether a peer's tunnel does not work.
+// unreached reports whether a peer's tunnel does not work. One that follows from a warning works.
 func unreached(r api.CheckReport) bool {
 	return slices.ContainsFunc(r.Checks, func(c api.Check) bool {
-		return c.Direction == api.DirectionOutbound && c.Name == api.ServiceGateway && c.Verdict.Verdict != api.OK && c.Verdict.Verdict != api.Warning
+		return c.Direction == api.DirectionOutbound && c.Name == api.ServiceGateway && c.Verdict.Verdict != api.OK && c.Verdict.Verdict != api.Warning &&
+			!slices.ContainsFunc(r.Checks, func(root api.Check) bool {
+				return root.Direction == api.DirectionOwn && c.DependsOn == "own/"+root.Name && root.Verdict.Verdict == api.Warning
+			})
 	})
 }
 

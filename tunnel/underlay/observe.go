@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -106,6 +107,9 @@ type observed struct {
 	genuine     recent[initiationSeen]
 	responses   recent[responseSeen]
 	unreachable recent[icmpError]
+	passing     Refusals
+	// hasRefused is whether this host has ever refused to send. Until then, successes need no look.
+	hasRefused atomic.Bool
 }
 
 type initiationSeen struct {

@@ -45,7 +45,6 @@ func (b *Bind) WriteProbe(p []byte, to peer.Path, o SendOptions) error {
 		b.counters.sendErrors.Add(1)
 		return fmt.Errorf("send to %s: %w", to, err)
 	}
-	b.observed.sent(addrOf(ep))
 	b.counters.sent.Add(1)
 	return nil
 }

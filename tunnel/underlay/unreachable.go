@@ -22,8 +22,8 @@ type Unreachable struct {
 	Here bool
 	By   netip.Addr
 	// Reason is one of "port unreachable", "host unreachable", "network unreachable", "protocol
-	// unreachable", "administratively prohibited" and "fragmentation needed (mtu 1280)". The last
-	// is rare for IPv4, since routers fragment what we send.
+	// unreachable", "administratively prohibited", "no buffer space" and "fragmentation needed (mtu
+	// 1280)". The last is rare for IPv4, since routers fragment what we send.
 	Reason string
 }
 
@@ -34,6 +34,7 @@ const (
 	networkUnreachable  = "network unreachable"
 	protocolUnreachable = "protocol unreachable"
 	prohibited          = "administratively prohibited"
+	noBuffers           = "no buffer space"
 	fragmentationNeeded = "fragmentation needed"
 )
 
@@ -96,13 +97,14 @@ func ofICMPv6(typ, code uint8, info uint32) icmpError {
 }
 
 // ofSend reads the error of a send call. Linux returns EPERM for a firewall that drops outgoing
-// packets, EACCES for a prohibited route and EINVAL for a black hole (if the source address was
-// lost, the call was repeated).
+// packets or a full connection table, EACCES for a prohibited route and EINVAL for a black hole (if
+// the source address was lost, the call was repeated).
 func ofSend(err error) icmpError {
 	for reason, errnos := range map[string][]syscall.Errno{
 		networkUnreachable: {syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT, syscall.EINVAL},
 		hostUnreachable:    {syscall.EHOSTUNREACH, syscall.EHOSTDOWN},
 		prohibited:         {syscall.EPERM, syscall.EACCES},
+		noBuffers:          {syscall.ENOBUFS, syscall.ENOMEM},
 	} {
 		for _, errno := range errnos {
 			if errors.Is(err, errno) {
@@ -113,11 +115,33 @@ func ofSend(err error) icmpError {
 	return icmpError{}
 }
 
-// noteSend notes a failed send to an endpoint.
+// noteSend notes the result of a send to an endpoint. Successes only matter after failures.
 func (b *Bind) noteSend(ep conn.Endpoint, err error) {
-	if to := addrOf(ep); err != nil && to.IsValid() {
+	if err == nil && !b.observed.hasRefused.Load() {
+		return
+	}
+	switch to := addrOf(ep); {
+	case !to.IsValid():
+	case err == nil:
+		b.observed.sent(to)
+	default:
 		b.observed.unreachableCame(to, ofSend(err), time.Now())
 	}
+}
+
+// Refusals are the sends that this host refused although it sent to the same address soon after:
+// it refuses only some of what is sent.
+type Refusals struct {
+	Count uint64 // since the Bind was created
+	// Reason is that of the last one, as in [Unreachable]; empty for none.
+	Reason string
+}
+
+// Refusals returns the sends that this host refused now and then.
+func (b *Bind) Refusals() Refusals {
+	b.observed.mu.Lock()
+	defer b.observed.mu.Unlock()
+	return b.observed.passing
 }
 
 // Unreachable returns why datagrams were not delivered, the latest for each destination, as in
@@ -140,7 +164,9 @@ func (o *observed) sent(to netip.AddrPort) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, known := range []bool{true, false} { // it may have become a peer's since
-		if s := o.unreachable.find(place{addr: to}, known); s != nil && s.value.here {
+		if s := o.unreachable.find(place{addr: to}, known); s != nil && s.value.here && !s.at.IsZero() {
+			o.passing.Count++
+			o.passing.Reason = s.value.reason
 			s.at = time.Time{}
 		}
 	}
@@ -157,4 +183,7 @@ func (o *observed) unreachableCame(to netip.AddrPort, e icmpError, now time.Time
 	defer o.mu.Unlock()
 	s := o.unreachable.slot(place{addr: to}, o.knowsLocked(to))
 	s.at, s.addr, s.value = now, to, e
+	if e.here {
+		o.hasRefused.Store(true)
+	}
 }
