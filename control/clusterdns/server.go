@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,13 +18,15 @@ import (
 )
 
 const (
-	// Queries that are answered in a second, and in a row: of one address, which may be that of a
-	// cluster's DNS, and of all.
+	// sourceRate and sourceBurst are how many queries of one address, which may be that of a
+	// cluster's DNS, are answered per second and in a row. totalRate is shared by all addresses that
+	// asked within the last two seconds, in equal parts.
 	sourceRate, sourceBurst = 2000, 1000
-	totalRate, totalBurst   = 10000, 2000
+	totalRate               = 10000
 	// maxSources is how many addresses are told apart. One more, and all have their burst again.
 	maxSources = 4096
-	// Connections by TCP of one address, and of all.
+	// Connections by TCP of one address, and of all. One more displaces the oldest one of the address
+	// with most of them.
 	sourceConns, totalConns = 32, 256
 	// idleTimeout is how long a connection may be silent, and an answer may take to be sent.
 	idleTimeout = 5 * time.Second
@@ -46,22 +49,24 @@ type Server struct {
 	log     *slog.Logger
 	zone    atomic.Pointer[Zone]
 	results map[string]*atomic.Uint64 // never changed
-	total   *rate.Limiter
 
 	mu      sync.Mutex
 	sources map[netip.Addr]*source
 	conns   int
+	second  time.Time // when the current second began
+	active  [2]int    // sources that asked in the last second, and in this one
 }
 
 // source is whoever asks from an address.
 type source struct {
 	queries *rate.Limiter
-	conns   int
+	asked   time.Time  // the second in which it asked last
+	conns   []net.Conn // the oldest first
 }
 
 // New makes a server that has no zone, and says so. self is what it names as its own address.
 func New(self netip.Addr, log *slog.Logger) *Server {
-	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, total: rate.NewLimiter(totalRate, totalBurst), sources: map[netip.Addr]*source{}}
+	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, sources: map[netip.Addr]*source{}}
 	for _, rcode := range counted {
 		s.results[dns.RcodeToString[rcode]] = new(atomic.Uint64)
 	}
@@ -154,13 +159,15 @@ func (s *Server) serveTCP(ctx context.Context, ln *net.TCPListener, running *syn
 			continue
 		}
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
-		if !s.enter(from) {
-			conn.Close()
-			continue
+		if out := s.enter(from, conn); out != nil {
+			out.Close()
+			if out == conn {
+				continue
+			}
 		}
 		running.Go(func() {
 			defer conn.Close()
-			defer s.leave(from)
+			defer s.leave(from, conn)
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
 			s.serveConn(ctx, conn, from)
@@ -213,7 +220,7 @@ func (s *Server) of(from netip.Addr) *source {
 	from = from.Unmap()
 	if len(s.sources) >= maxSources && s.sources[from] == nil {
 		for a, x := range s.sources {
-			if x.conns == 0 {
+			if len(x.conns) == 0 {
 				delete(s.sources, a)
 			}
 		}
@@ -228,30 +235,69 @@ func (s *Server) of(from netip.Addr) *source {
 // down.
 func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
 	s.mu.Lock()
-	own := s.of(from).queries
+	own := s.asks(from, time.Now())
 	s.mu.Unlock()
 	if t == byTCP {
-		return own.Wait(ctx) == nil && s.total.Wait(ctx) == nil
+		return own.Wait(ctx) == nil
 	}
-	return own.Allow() && s.total.Allow()
+	return own.Allow()
 }
 
-// enter takes a place for a connection, which leave gives back.
-func (s *Server) enter(from netip.Addr) bool {
+// asks notes that an address asks, and returns its limit. It is called with the lock held.
+func (s *Server) asks(from netip.Addr, now time.Time) *rate.Limiter {
+	if since := now.Sub(s.second); since >= time.Second {
+		s.active = [2]int{s.active[1], 0}
+		if since >= 2*time.Second {
+			s.active[0] = 0
+		}
+		s.second = now
+	}
+	x := s.of(from)
+	if !x.asked.Equal(s.second) {
+		x.asked = s.second
+		s.active[1]++
+	}
+	if share := rate.Limit(min(sourceRate, totalRate/max(s.active[0], s.active[1]))); share != x.queries.Limit() {
+		x.queries.SetLimitAt(now, share)
+		x.queries.SetBurstAt(now, max(1, min(sourceBurst, int(share))))
+	}
+	return x.queries
+}
+
+// enter takes a place for a connection, which leave gives back. It returns the connection that has to
+// go for it, possibly itself; nil if there is room.
+func (s *Server) enter(from netip.Addr, conn net.Conn) (out net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.of(from)
-	if x.conns >= sourceConns || s.conns >= totalConns {
-		return false
+	if len(x.conns) >= sourceConns {
+		return conn
 	}
-	x.conns++
-	s.conns++
-	return true
+	x.conns = append(x.conns, conn)
+	if s.conns++; s.conns <= totalConns {
+		return nil
+	}
+	most := x
+	for _, o := range s.sources {
+		if len(o.conns) > len(most.conns) {
+			most = o
+		}
+	}
+	out = most.conns[0]
+	s.drop(most, out)
+	return out
 }
 
-func (s *Server) leave(from netip.Addr) {
+func (s *Server) leave(from netip.Addr, conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of(from).conns--
-	s.conns--
+	s.drop(s.of(from), conn)
+}
+
+// drop gives a connection's place back, if it still has one. It is called with the lock held.
+func (s *Server) drop(x *source, conn net.Conn) {
+	if i := slices.Index(x.conns, conn); i >= 0 {
+		x.conns = slices.Delete(x.conns, i, i+1)
+		s.conns--
+	}
 }
