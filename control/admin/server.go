@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzhttp"
+
+	"github.com/postern-dev/postern/control/crowd"
 )
 
 const (
@@ -80,7 +82,9 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 	}
 	go func() {
 		defer close(s.done)
-		bounded := &listener{Listener: l, owner: s.owner, credentials: credentials, log: s.log, open: map[int]int{}}
+		bounded := crowd.Listen(&listener{l, s.owner, credentials}, crowd.Options[int]{Of: uidOf, Each: maxConns, Refused: func(uid int) {
+			s.log.Warn("admin connection refused: the user has too many", "uid", uid, "limit", maxConns)
+		}})
 		if err := s.http.Serve(bounded); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("admin server failed", "socket", s.socket, "error", err)
 		}

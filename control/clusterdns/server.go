@@ -8,13 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
+
+	"github.com/postern-dev/postern/control/crowd"
 )
 
 const (
@@ -52,7 +53,6 @@ type Server struct {
 
 	mu      sync.Mutex
 	sources map[netip.Addr]*source
-	conns   int
 	second  time.Time // when the current second began
 	active  [2]int    // sources that asked in the last second, and in this one
 }
@@ -60,8 +60,7 @@ type Server struct {
 // source is whoever asks from an address.
 type source struct {
 	queries *rate.Limiter
-	asked   time.Time  // the second in which it asked last
-	conns   []net.Conn // the oldest first
+	asked   time.Time // the second in which it asked last
 }
 
 // New makes a server that has no zone, and says so. self is what it names as its own address.
@@ -116,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, l *Listener) {
 	stop := context.AfterFunc(ctx, func() { l.udp.Close(); l.tcp.Close() })
 	defer stop()
 	running.Go(func() { s.serveUDP(ctx, l.udp) })
-	s.serveTCP(ctx, l.tcp, &running)
+	s.serveTCP(ctx, crowd.Listen(l.tcp, crowd.Options[netip.Addr]{Of: crowd.Address, Each: sourceConns, Total: totalConns}), &running)
 }
 
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
@@ -149,34 +148,26 @@ func (s *Server) pause(ctx context.Context, err error) bool {
 	}
 }
 
-func (s *Server) serveTCP(ctx context.Context, ln *net.TCPListener, running *sync.WaitGroup) {
+func (s *Server) serveTCP(ctx context.Context, ln net.Listener, running *sync.WaitGroup) {
 	for {
-		conn, err := ln.AcceptTCP()
+		conn, err := ln.Accept()
 		if err != nil {
 			if !s.pause(ctx, err) {
 				return
 			}
 			continue
 		}
-		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
-		if out := s.enter(from, conn); out != nil {
-			out.Close()
-			if out == conn {
-				continue
-			}
-		}
 		running.Go(func() {
 			defer conn.Close()
-			defer s.leave(from, conn)
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
-			s.serveConn(ctx, conn, from)
+			s.serveConn(ctx, conn, crowd.Address(conn))
 		})
 	}
 }
 
 // serveConn answers the queries of a connection, each of which has its length before it.
-func (s *Server) serveConn(ctx context.Context, conn *net.TCPConn, from netip.Addr) {
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, from netip.Addr) {
 	b := make([]byte, maxQuery)
 	for conn.SetDeadline(time.Now().Add(idleTimeout)) == nil {
 		var length [2]byte
@@ -219,11 +210,7 @@ func (s *Server) handle(ctx context.Context, query []byte, t transport, from net
 func (s *Server) of(from netip.Addr) *source {
 	from = from.Unmap()
 	if len(s.sources) >= maxSources && s.sources[from] == nil {
-		for a, x := range s.sources {
-			if len(x.conns) == 0 {
-				delete(s.sources, a)
-			}
-		}
+		clear(s.sources)
 	}
 	if s.sources[from] == nil {
 		s.sources[from] = &source{queries: rate.NewLimiter(sourceRate, sourceBurst)}
@@ -262,42 +249,4 @@ func (s *Server) asks(from netip.Addr, now time.Time) *rate.Limiter {
 		x.queries.SetBurstAt(now, max(1, min(sourceBurst, int(share))))
 	}
 	return x.queries
-}
-
-// enter takes a place for a connection, which leave gives back. It returns the connection that has to
-// go for it, possibly itself; nil if there is room.
-func (s *Server) enter(from netip.Addr, conn net.Conn) (out net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.of(from)
-	if len(x.conns) >= sourceConns {
-		return conn
-	}
-	x.conns = append(x.conns, conn)
-	if s.conns++; s.conns <= totalConns {
-		return nil
-	}
-	most := x
-	for _, o := range s.sources {
-		if len(o.conns) > len(most.conns) {
-			most = o
-		}
-	}
-	out = most.conns[0]
-	s.drop(most, out)
-	return out
-}
-
-func (s *Server) leave(from netip.Addr, conn net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drop(s.of(from), conn)
-}
-
-// drop gives a connection's place back, if it still has one. It is called with the lock held.
-func (s *Server) drop(x *source, conn net.Conn) {
-	if i := slices.Index(x.conns, conn); i >= 0 {
-		x.conns = slices.Delete(x.conns, i, i+1)
-		s.conns--
-	}
 }

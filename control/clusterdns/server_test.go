@@ -116,7 +116,9 @@ func TestAFloodOfManyLeavesOthersTheirPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		const floods, each, seconds = 24, 2 * sourceRate / 100, 5
-		asks := func(n byte) bool { return s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 244, 0, n})) != nil }
+		asks := func(n byte) bool {
+			return s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 244, 0, n})) != nil
+		}
 		var flooded, missed int
 		for now := range seconds * 100 { // hundredths of a second
 			for n := range floods {
@@ -158,40 +160,6 @@ func TestAFloodOfManyLeavesOthersTheirPart(t *testing.T) {
 			t.Errorf("alone it gets %d answers in a second, want at least %d", n, least)
 		}
 	})
-}
-
-// Addresses with many connections give way to one with few.
-func TestConnectionsOfManyLeaveOthersAPlace(t *testing.T) {
-	s := New(self, slog.New(slog.DiscardHandler))
-	pipe := func() net.Conn {
-		c, other := net.Pipe()
-		t.Cleanup(func() { c.Close(); other.Close() })
-		return c
-	}
-	addr := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 244, 0, byte(n)}) }
-	var first net.Conn
-	for n := range totalConns {
-		c := pipe()
-		if n == 0 {
-			first = c
-		}
-		if out := s.enter(addr(n/sourceConns), c); out != nil {
-			t.Fatalf("connection %d has no place", n)
-		}
-	}
-	if c := pipe(); s.enter(addr(0), c) != c {
-		t.Error("one address has more than its connections")
-	}
-	c := pipe()
-	if out := s.enter(addr(255), c); out == nil || out == c || len(s.sources[addr(255)].conns) != 1 || s.conns != totalConns {
-		t.Errorf("of another address %v has to go, there are %d", out, s.conns)
-	}
-	s.leave(addr(0), first) // whether it was displaced or not
-	s.leave(addr(255), c)
-	s.leave(addr(255), c)
-	if n := s.conns; n != totalConns-1 && n != totalConns-2 {
-		t.Errorf("after they have gone %d are left", n)
-	}
 }
 
 // Connections that say nothing keep nobody out: each address has so many, and those that wait go.
