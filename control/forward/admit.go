@@ -54,9 +54,9 @@ func (o *Outbound) notAdmitted(w Local, c *counters, remote string, why error) {
 		slog.String(audit.KeyCode, string(catalogue.PodRefused)), audit.Reason(why.Error()))
 	p := catalogue.Params{Peer: w.Peer, Service: w.Service, Detail: why.Error()}
 	p.From = from.Addr().String()
-	text := "local connection is not admitted, reset"
-	if c == o.udp {
-		text = "local datagrams are not admitted, dropped"
+	if attrs := warning(DirectionOutbound, catalogue.PodRefused, p); c == o.udp {
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local datagrams are not admitted, dropped", attrs...)
+	} else {
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local connection is not admitted, reset", attrs...)
 	}
-	o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, text, warning(DirectionOutbound, catalogue.PodRefused, p)...)
 }
