@@ -57,13 +57,14 @@ const (
 // memory accounts for all connections' buffers. gVisor bounds only individual buffers and grows
 // them by itself; here each growth is requested, and undone if it is not granted.
 //
-// A remote address may have as much as is left for all others (the dynamic threshold of Choudhury
+// A peer may have as much as is left for all others (the dynamic threshold of Choudhury
 // and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). Alone it
 // gets a half; two that want as much as possible get a third each. So there is always something
 // left for a later one, without a fixed division.
 type memory struct {
-	total         int64 // immutable
-	send, receive int   // initial buffers; immutable
+	total         int64                       // immutable
+	owner         func(netip.Addr) netip.Addr // immutable
+	send, receive int                         // initial buffers; immutable
 	// Upper bounds of a connection's buffers on any path; immutable.
 	mostSend, mostReceive int
 	shortPath             int // the same on a short path; immutable
@@ -78,6 +79,7 @@ type memory struct {
 func newMemory(o Options) *memory {
 	return &memory{
 		total:   o.TCPMemory,
+		owner:   o.Owner,
 		send:    min(initialBuffer, o.TCPSendBuffer),
 		receive: min(initialBuffer, o.TCPReceiveBuffer),
 		byPeer:  make(map[netip.Addr]int64),
@@ -113,7 +115,8 @@ func (m *memory) moveLocked(peer netip.Addr, n int) {
 
 // open books a new connection's buffers. It fails with ENOBUFS if the peer's share has no room for
 // another one.
-func (m *memory) open(peer netip.Addr) (*share, error) {
+func (m *memory) open(remote netip.Addr) (*share, error) {
+	peer := m.owner(remote)
 	if m.room(peer)/shortPart < int64(m.send+m.receive) {
 		m.reclaim()
 	}

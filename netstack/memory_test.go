@@ -265,3 +265,33 @@ func TestIdleBuffersAreGivenBack(t *testing.T) {
 		t.Error("the buffer did not grow again")
 	}
 }
+
+// A plain WireGuard peer may have any number of addresses, and must not have a share for each.
+func TestAPeerWithManyAddressesHasOneShare(t *testing.T) {
+	many := netip.MustParsePrefix("fd77::/48")
+	o, err := Options{Addresses: []netip.Addr{a6}, TCPMemory: 16 << 20, Owner: func(a netip.Addr) netip.Addr {
+		if many.Contains(a) {
+			return many.Addr()
+		}
+		return a
+	}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMemory(o)
+	a := many.Addr()
+	for range 64 {
+		a = a.Next()
+		for range 16 { // connections, as large as they may be
+			s, err := m.open(a)
+			if err != nil {
+				break
+			}
+			m.grow(s, &s.send, m.mostSend)
+			m.grow(s, &s.receive, m.mostReceive)
+		}
+	}
+	if room := m.room(b6); room < m.total/5 {
+		t.Errorf("another peer may have %d of %d bytes", room, m.total)
+	}
+}

@@ -52,6 +52,9 @@ type Options struct {
 	// (runtime/debug.SetMemoryLimit, GOMEMLIMIT) at the time of New, and at most
 	// [DefaultTCPMemory].
 	TCPMemory int64
+	// Owner returns an address that stands for all remote addresses of the same peer, whose
+	// connections share what one peer may take of TCPMemory. If it is nil, each address is a peer.
+	Owner func(remote netip.Addr) netip.Addr
 	// MaxPendingTCP bounds the requests passed to OnTCP and not decided yet; one remote address may
 	// have a quarter of it. Further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
 	MaxPendingTCP int
@@ -90,6 +93,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxPendingTCP == 0 {
 		o.MaxPendingTCP = DefaultMaxPendingTCP
+	}
+	if o.Owner == nil {
+		o.Owner = func(remote netip.Addr) netip.Addr { return remote }
 	}
 	if o.Unmeasured.MTU == o.MTU {
 		o.Unmeasured = Unmeasured{} // it changes nothing, and need not be looked up for each packet

@@ -90,6 +90,7 @@ func (a *app) logger(format, level string) (*slog.Logger, error) {
 // gateway reads the configuration and runs until ctx ends. SIGTERM is the normal way to end a
 // gateway, and no failure.
 func (a *app) gateway(ctx context.Context, load func() (*config.Resolved, error), log *slog.Logger) error {
+	setLibraryLogs(log)
 	cfg, err := load()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -96,6 +97,7 @@ func (a *app) listScenarios() {
 // while the screen is shown.
 func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string) (err error) {
 	start := time.Now()
+	setLibraryLogs(slog.New(slog.DiscardHandler)) // it would be written across the screen
 	l, err := lab.Build(ctx, lab.Options{Version: buildVersion().Version, Scenario: s})
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)

@@ -191,6 +191,9 @@ func (c *Client) dialError(ctx context.Context, err error) error {
 		if errors.As(err, &ue) {
 			err = ue.Err // the URL's host is made up and would only confuse
 		}
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			return fmt.Errorf("ask the gateway on %s: it closed the connection (it has stopped, or this user has more than %d open): %w", c.socket, maxConns, err)
+		}
 		return fmt.Errorf("ask the gateway on %s: %w", c.socket, err)
 	}
 	switch {

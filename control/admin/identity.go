@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/crowd"
 )
 
 // identity identifies the client of a connection.
@@ -46,19 +47,15 @@ func (owner identity) allows(who identity, r right) bool {
 
 type callerKey struct{}
 
-// caller is the result of identify for a connection.
+// caller is who made a connection, or why that is not known.
 type caller struct {
 	identity identity
 	err      error
 }
 
-// identify asks the kernel once per connection.
-func (s *Server) identify(ctx context.Context, c net.Conn) context.Context {
-	who, err := s.credentials(c)
-	if errors.Is(err, errNoCredentials) {
-		who, err = s.owner, nil // the file's mode is the only protection
-	}
-	return context.WithValue(ctx, callerKey{}, caller{who, err})
+// identify passes the caller of a connection on to its requests.
+func identify(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, callerKey{}, c.(*crowd.Conn).NetConn().(*conn).caller)
 }
 
 // authorize returns the caller, or the problem that it lacks the right.

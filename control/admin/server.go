@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzhttp"
+
+	"github.com/postern-dev/postern/control/crowd"
 )
 
 const (
@@ -45,8 +47,7 @@ type Server struct {
 	cancel  context.CancelFunc
 	once    sync.Once
 
-	owner       identity
-	credentials func(net.Conn) (identity, error)
+	owner identity
 }
 
 // Listen creates the socket and serves it until Close or Shutdown. A socket left by a dead process
@@ -67,7 +68,7 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 	s := &Server{
 		backend: o.Backend, log: o.Logger, socket: o.Socket, file: info,
 		done: make(chan struct{}), cancel: cancel,
-		owner: ownIdentity(), credentials: credentials,
+		owner: ownIdentity(),
 	}
 	s.http = &http.Server{
 		Handler:           gzhttp.GzipHandler(s.routes()), // for clients that are far away
@@ -76,12 +77,15 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       s.identify,
+		ConnContext:       identify,
 		ConnState:         s.count,
 	}
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		bounded := crowd.Listen(&listener{l, s.owner, credentials}, crowd.Options[int]{Of: uidOf, Each: maxConns, Refused: func(uid int) {
+			s.log.Warn("admin connection refused: the user has too many", "uid", uid, "limit", maxConns)
+		}})
+		if err := s.http.Serve(bounded); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("admin server failed", "socket", s.socket, "error", err)
 		}
 	}()

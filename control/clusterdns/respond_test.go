@@ -1,6 +1,7 @@
 package clusterdns
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -214,4 +215,25 @@ func FuzzRespond(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Whoever may write EndpointSlices must not make one question take the time of thousands.
+func TestAQuestionLooksAtSoManyNames(t *testing.T) {
+	var ports []Port
+	for n := range 20000 { // as many as an EndpointSlice may have
+		ports = append(ports, Port{fmt.Sprint("p-", n), "TCP", uint16(n)})
+	}
+	s := Service{Namespace: "shop", Name: "db", Headless: true, Ports: ports}
+	for n := range 2 * maxEndpoints {
+		s.Endpoints = append(s.Endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), Cluster: "east", Ports: ports})
+	}
+	names := 0
+	for i := range NewZone([]Service{s}, time.Now()).services["shop"]["db"].instances() {
+		for range i.owners() {
+			names++
+		}
+	}
+	if most := maxEndpoints * (2 + maxPorts); names != most {
+		t.Errorf("%d names are looked at, want %d", names, most)
+	}
 }

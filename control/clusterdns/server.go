@@ -14,16 +14,20 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
+
+	"github.com/postern-dev/postern/control/crowd"
 )
 
 const (
-	// Queries that are answered in a second, and in a row: of one address, which may be that of a
-	// cluster's DNS, and of all.
+	// sourceRate and sourceBurst are how many queries of one address, which may be that of a
+	// cluster's DNS, are answered per second and in a row. totalRate is shared by all addresses that
+	// asked within the last two seconds, in equal parts.
 	sourceRate, sourceBurst = 2000, 1000
-	totalRate, totalBurst   = 10000, 2000
+	totalRate               = 10000
 	// maxSources is how many addresses are told apart. One more, and all have their burst again.
 	maxSources = 4096
-	// Connections by TCP of one address, and of all.
+	// Connections by TCP of one address, and of all. One more displaces the oldest one of the address
+	// with most of them.
 	sourceConns, totalConns = 32, 256
 	// idleTimeout is how long a connection may be silent, and an answer may take to be sent.
 	idleTimeout = 5 * time.Second
@@ -46,22 +50,22 @@ type Server struct {
 	log     *slog.Logger
 	zone    atomic.Pointer[Zone]
 	results map[string]*atomic.Uint64 // never changed
-	total   *rate.Limiter
 
 	mu      sync.Mutex
 	sources map[netip.Addr]*source
-	conns   int
+	second  time.Time // when the current second began
+	active  [2]int    // sources that asked in the last second, and in this one
 }
 
 // source is whoever asks from an address.
 type source struct {
 	queries *rate.Limiter
-	conns   int
+	asked   time.Time // the second in which it asked last
 }
 
 // New makes a server that has no zone, and says so. self is what it names as its own address.
 func New(self netip.Addr, log *slog.Logger) *Server {
-	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, total: rate.NewLimiter(totalRate, totalBurst), sources: map[netip.Addr]*source{}}
+	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, sources: map[netip.Addr]*source{}}
 	for _, rcode := range counted {
 		s.results[dns.RcodeToString[rcode]] = new(atomic.Uint64)
 	}
@@ -111,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, l *Listener) {
 	stop := context.AfterFunc(ctx, func() { l.udp.Close(); l.tcp.Close() })
 	defer stop()
 	running.Go(func() { s.serveUDP(ctx, l.udp) })
-	s.serveTCP(ctx, l.tcp, &running)
+	s.serveTCP(ctx, crowd.Listen(l.tcp, crowd.Options[netip.Addr]{Of: crowd.Address, Each: sourceConns, Total: totalConns}), &running)
 }
 
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
@@ -144,32 +148,26 @@ func (s *Server) pause(ctx context.Context, err error) bool {
 	}
 }
 
-func (s *Server) serveTCP(ctx context.Context, ln *net.TCPListener, running *sync.WaitGroup) {
+func (s *Server) serveTCP(ctx context.Context, ln net.Listener, running *sync.WaitGroup) {
 	for {
-		conn, err := ln.AcceptTCP()
+		conn, err := ln.Accept()
 		if err != nil {
 			if !s.pause(ctx, err) {
 				return
 			}
 			continue
 		}
-		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
-		if !s.enter(from) {
-			conn.Close()
-			continue
-		}
 		running.Go(func() {
 			defer conn.Close()
-			defer s.leave(from)
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
-			s.serveConn(ctx, conn, from)
+			s.serveConn(ctx, conn, crowd.Address(conn))
 		})
 	}
 }
 
 // serveConn answers the queries of a connection, each of which has its length before it.
-func (s *Server) serveConn(ctx context.Context, conn *net.TCPConn, from netip.Addr) {
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, from netip.Addr) {
 	b := make([]byte, maxQuery)
 	for conn.SetDeadline(time.Now().Add(idleTimeout)) == nil {
 		var length [2]byte
@@ -212,11 +210,7 @@ func (s *Server) handle(ctx context.Context, query []byte, t transport, from net
 func (s *Server) of(from netip.Addr) *source {
 	from = from.Unmap()
 	if len(s.sources) >= maxSources && s.sources[from] == nil {
-		for a, x := range s.sources {
-			if x.conns == 0 {
-				delete(s.sources, a)
-			}
-		}
+		clear(s.sources)
 	}
 	if s.sources[from] == nil {
 		s.sources[from] = &source{queries: rate.NewLimiter(sourceRate, sourceBurst)}
@@ -228,30 +222,31 @@ func (s *Server) of(from netip.Addr) *source {
 // down.
 func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
 	s.mu.Lock()
-	own := s.of(from).queries
+	own := s.asks(from, time.Now())
 	s.mu.Unlock()
 	if t == byTCP {
-		return own.Wait(ctx) == nil && s.total.Wait(ctx) == nil
+		return own.Wait(ctx) == nil
 	}
-	return own.Allow() && s.total.Allow()
+	return own.Allow()
 }
 
-// enter takes a place for a connection, which leave gives back.
-func (s *Server) enter(from netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// asks notes that an address asks, and returns its limit. It is called with the lock held.
+func (s *Server) asks(from netip.Addr, now time.Time) *rate.Limiter {
+	if since := now.Sub(s.second); since >= time.Second {
+		s.active = [2]int{s.active[1], 0}
+		if since >= 2*time.Second {
+			s.active[0] = 0
+		}
+		s.second = now
+	}
 	x := s.of(from)
-	if x.conns >= sourceConns || s.conns >= totalConns {
-		return false
+	if !x.asked.Equal(s.second) {
+		x.asked = s.second
+		s.active[1]++
 	}
-	x.conns++
-	s.conns++
-	return true
-}
-
-func (s *Server) leave(from netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.of(from).conns--
-	s.conns--
+	if share := rate.Limit(min(sourceRate, totalRate/max(s.active[0], s.active[1]))); share != x.queries.Limit() {
+		x.queries.SetLimitAt(now, share)
+		x.queries.SetBurstAt(now, max(1, min(sourceBurst, int(share))))
+	}
+	return x.queries
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -103,6 +104,62 @@ func TestAFloodIsLimited(t *testing.T) {
 	if n := s.Queries()[resultLimited]; n == 0 {
 		t.Error("what is not answered is not counted")
 	}
+}
+
+// However many addresses ask without end, one that asks as often as its part allows is answered.
+func TestAFloodOfManyLeavesOthersTheirPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(self, slog.New(slog.DiscardHandler))
+		s.SetZone(shop())
+		wire, err := new(dns.Msg).SetQuestion("web.shop.svc."+Domain, dns.TypeA).Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const floods, each, seconds = 24, 2 * sourceRate / 100, 5
+		asks := func(n byte) bool {
+			return s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 244, 0, n})) != nil
+		}
+		var flooded, missed int
+		for now := range seconds * 100 { // hundredths of a second
+			for n := range floods {
+				for range each {
+					if asks(byte(n)) && now >= 100 { // then they have no burst any more
+						flooded++
+					}
+				}
+			}
+			for range totalRate / (floods + 1) / 100 {
+				if !asks(255) {
+					missed++
+				}
+			}
+			time.Sleep(time.Second / 100)
+		}
+		if missed > 0 {
+			t.Errorf("%d queries of one that asks for its part only were not answered", missed)
+		}
+		if most := (seconds - 1) * totalRate; flooded > most {
+			t.Errorf("%d queries of floods were answered in %d s, at most %d may be", flooded, seconds-1, most)
+		}
+		time.Sleep(2 * time.Second)
+		n := 0
+		for range 2 * sourceBurst {
+			if asks(1) {
+				n++
+			}
+		}
+		for range 100 {
+			time.Sleep(time.Second / 100)
+			for range 2 * sourceRate / 100 {
+				if asks(1) {
+					n++
+				}
+			}
+		}
+		if least := sourceRate * 9 / 10; n < least {
+			t.Errorf("alone it gets %d answers in a second, want at least %d", n, least)
+		}
+	})
 }
 
 // Connections that say nothing keep nobody out: each address has so many, and those that wait go.

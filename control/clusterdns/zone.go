@@ -20,10 +20,10 @@ const (
 	// schema is the version of the specification, for as long as it says.
 	schema    = "1.0.0"
 	schemaTTL = 28800 * time.Second
-	// maxEndpoints bounds those of a service, and maxRecords those of an answer: whoever may write
-	// EndpointSlices says how many there are, and all of them are looked at for each question. More
-	// do not fit into a message.
-	maxEndpoints, maxRecords = 1000, 4096
+	// maxEndpoints bounds those of a service, maxPorts the ports of each and of a service, and
+	// maxRecords those of an answer: whoever may write EndpointSlices, of 20,000 ports each, says how
+	// many there are, and all of them are looked at for each question. More do not fit into a message.
+	maxEndpoints, maxPorts, maxRecords = 1000, 64, 4096
 )
 
 // Service is one that is imported.
@@ -66,8 +66,10 @@ func NewZone(services []Service, made time.Time) *Zone {
 	for _, s := range services {
 		s.Endpoints = slices.Clone(s.Endpoints[:min(len(s.Endpoints), maxEndpoints)])
 		for i := range s.Endpoints {
-			s.Endpoints[i].Hostname = s.Endpoints[i].hostname()
+			e := &s.Endpoints[i]
+			e.Hostname, e.Ports = e.hostname(), e.Ports[:min(len(e.Ports), maxPorts)]
 		}
+		s.Ports = s.Ports[:min(len(s.Ports), maxPorts)]
 		if z.services[s.Namespace] == nil {
 			z.services[s.Namespace] = map[string]Service{}
 		}

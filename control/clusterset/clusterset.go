@@ -279,20 +279,37 @@ func imports(r *roster.Roster, m *roster.Member) func(namespace string) bool {
 
 // The catalogues of all peers together are bounded, in bytes of JSON: by keptFraction of the
 // process' memory limit. One catalogue always fits, including its predecessor. Decoded it may take
-// three times as much.
+// three times as much. If there is no room for a peer that has less than an equal part, the peer
+// with most loses its catalogue.
 const (
 	keptFraction = 16
 	leastKept    = 2 * mcs.MaxCatalogue
 	mostKept     = 16 * mcs.MaxCatalogue
 )
 
-// roomLocked returns how much more may be kept.
-func (c *Clusterset) roomLocked() int {
-	room := int(max(leastKept, min(mostKept, debug.SetMemoryLimit(-1)/keptFraction)))
-	for _, s := range c.peers {
-		room -= s.reader.Kept()
+// roomLocked returns how much more may be kept, after making room for some bytes of a peer if they
+// are within its part.
+func (c *Clusterset) roomLocked(of *site, bytes int) int {
+	total := int(max(leastKept, min(mostKept, debug.SetMemoryLimit(-1)/keptFraction)))
+	for {
+		room, keep, most := total, 1, of
+		for _, s := range c.peers {
+			kept := s.reader.Kept()
+			room -= kept
+			if s != of && kept > 0 {
+				keep++
+			}
+			if kept > most.reader.Kept() {
+				most = s
+			}
+		}
+		if room >= bytes || most == of || of.reader.Kept()+bytes > total/keep {
+			return room
+		}
+		c.changedLocked(most, most.reader.Drop())
+		most.writer.Recheck() // which tells it, so that it comes back when there is room
+		c.postLocked(most)
 	}
-	return room
 }
 
 // site is the exchange with one peer. Clusterset.mu guards it.

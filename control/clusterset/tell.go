@@ -293,7 +293,7 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
 	heard, tooMany := s.reader.Complete(), s.reader.TooMany()
-	names, err := s.reader.Take(m, c.roomLocked())
+	names, err := s.reader.Take(m, c.roomLocked(s, len(body)))
 	switch {
 	case heard != s.reader.Complete(): // once received, the catalogue determines the imports
 		c.noteLocked(names)

@@ -167,34 +167,65 @@ func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 	}
 }
 
-// However many peers there are, the catalogues kept are bounded, and one always fits.
+// However much the first peers announce, the catalogues kept are bounded, one always fits, and peers
+// that follow get their part.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
-	c := &Clusterset{shared: shared{peers: map[string]*site{}}}
-	full := 0
-	for i := range 4 {
-		s := newSite(all)
-		c.peers[fmt.Sprint("peer-", i)] = s
-		base := ""
-		var err error
-		for j := 0; err == nil && j < 500; j += 3 {
-			m := mcs.Message{Base: base}
-			for k := range 3 {
-				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), 8000).Text)
-			}
-			_, err = s.reader.Take(m, c.roomLocked())
-			base = s.reader.Has()
+	const peers, entry, few = 3, 8000, 60
+	c := &Clusterset{wake: make(chan struct{}, 1), shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}}}
+	var sites []*site
+	kept := func() (all int) {
+		for _, s := range sites {
+			all += s.reader.Kept()
 		}
-		switch {
-		case err == nil || s.reader.Kept() > mcs.MaxCatalogue*9/10:
-			full++
-		case errors.Is(err, mcs.ErrTooMany):
-		default:
-			t.Fatal(err)
+		return all
+	}
+	tells := func(s *site, entries int) {
+		t.Helper()
+		for j := 0; j < entries; j += 3 {
+			m := mcs.Message{Base: s.reader.Has()}
+			for k := range 3 {
+				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), entry).Text)
+			}
+			_, err := s.reader.Take(m, c.roomLocked(s, 3*entry))
+			if errors.Is(err, mcs.ErrTooMany) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	if full < 1 || full > leastKept/mcs.MaxCatalogue || c.roomLocked() < 0 {
-		t.Errorf("%d of 4 full catalogues are kept, and there is room for %d bytes", full, c.roomLocked())
+	for i := range peers {
+		sites = append(sites, newSite(all))
+		c.peers[fmt.Sprint("peer-", i)] = sites[i]
+		if tells(sites[i], 510); i == 0 && kept() < mcs.MaxCatalogue*9/10 {
+			t.Errorf("of the only peer %d bytes are kept", kept())
+		}
+		if kept() > leastKept {
+			t.Errorf("%d bytes are kept, at most %d may be", kept(), leastKept)
+		}
+	}
+	clear(c.due.names)
+	for i := range peers { // the first ones announce most
+		c.peers[fmt.Sprint("peer-", peers+i)] = newSite(all)
+		sites = append(sites, c.peers[fmt.Sprint("peer-", peers+i)])
+		tells(sites[peers+i], few)
+		if n := len(sites[peers+i].reader.Names()); n != few {
+			t.Errorf("of a peer with %d services %d are kept", few, n)
+		}
+	}
+	if kept() > leastKept {
+		t.Errorf("%d bytes are kept, at most %d may be", kept(), leastKept)
+	}
+	dropped := 0
+	for _, s := range sites {
+		if s.reader.TooMany() && s.reader.Kept() == 0 {
+			dropped++
+		}
+	}
+	if dropped == 0 || len(c.due.names) == 0 {
+		t.Errorf("%d peers are reported to have too many services, and %d services are looked at again", dropped, len(c.due.names))
 	}
 }
 

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 )
 
@@ -110,5 +113,108 @@ func TestListenersAreOnTheHostThatIsGiven(t *testing.T) {
 	again.SetLocals([]Local{{Peer: "cloud", Service: "apiServer", Port: first.Port()}})
 	if got := again.address("cloud", "apiServer"); got != first.String() {
 		t.Errorf("got %s, want the port of before: %v", got, first)
+	}
+}
+
+// Clients that are not admitted, or about which nothing is known yet, must not take the places of
+// those that are, however many connections they open.
+func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
+	address, conns := upstream(t)
+	friend, stranger := netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	defer release()
+	e := newExit(t, Limits{PeerFlows: 1, HalfOpen: 1, Total: 1, Reserve: 1})
+	e.opts.Admit = func(_ Local, from netip.AddrPort) error {
+		if from.Addr() == friend {
+			return nil
+		}
+		<-answer
+		return errors.New("no pod")
+	}
+	e.leads("cloud", "apiServer", address)
+	e.SetLocals([]Local{{Peer: "cloud", Service: "apiServer"}})
+	at := e.address("cloud", "apiServer")
+
+	var waiting []net.Conn
+	for range unadmittedClient {
+		waiting = append(waiting, connectFrom(t, stranger, at))
+	}
+	eventually(t, "all wait", func() bool { return e.flows.Count()[DirectionOutbound] == unadmittedClient })
+	wantReset(t, connectFrom(t, stranger, at)) // one more
+	if n := e.Counters().Refused[NotAdmitted]; n != 1 {
+		t.Errorf("%d are counted as not admitted, want 1", n)
+	}
+
+	c := connectFrom(t, friend, at)
+	up := take(t, conns)
+	send(t, c, "request")
+	wantRead(t, up, "request")
+
+	release()
+	for _, w := range waiting {
+		wantReset(t, w)
+	}
+	eventually(t, "the count", func() bool { return e.Counters().Refused[NotAdmitted] == unadmittedClient+1 })
+	wantReset(t, connectFrom(t, friend, at)) // whoever is admitted is counted
+	if n := e.Counters().Refused[PeerFlowLimit]; n != 1 {
+		t.Errorf("%d are counted as too many, want 1", n)
+	}
+}
+
+// connectFrom connects from an address of this machine.
+func connectFrom(t *testing.T, from netip.Addr, to string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Timeout: patience}
+	c, err := d.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// The same for datagrams.
+func TestDatagramsThatAreNotAdmittedTakeNoPlace(t *testing.T) {
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	defer release()
+	var friend atomic.Pointer[netip.AddrPort]
+	o, g, tun := newUDPOutbound(t, func(context.Context, Target) (netip.AddrPort, error) {
+		return netip.MustParseAddrPort("[fd00::1]:53"), nil
+	})
+	o.opts.Admit = func(_ Local, from netip.AddrPort) error {
+		if f := friend.Load(); f != nil && *f == from {
+			return nil
+		}
+		<-answer
+		return errors.New("no pod")
+	}
+	g.flows.udp.bounds = bounds{peer: 1, halfOpen: 1, total: 1, reserve: 1}
+	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Protocol: api.UDP}})
+	eventually(t, "the listener", func() bool { return len(o.Locals()) == 1 && o.Locals()[0].Err == nil })
+	at := o.Locals()[0].Address
+	for range unadmittedClient - 1 { // the friend has the same address
+		if _, err := dialLocal(t, at, 0).Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all wait", func() bool { return g.flows.UDPFlows("cloud") == unadmittedClient-1 })
+	c := dialLocal(t, at, 0)
+	from := netip.MustParseAddrPort(c.LocalAddr().String())
+	friend.Store(&from)
+	if _, err := c.Write([]byte("query")); err != nil {
+		t.Fatal(err)
+	}
+	if got := tun.next(t); got.payload != "query" {
+		t.Errorf("got %+v", got)
+	}
+	if n := o.UDPCounters(); n.Accepted != 1 || n.Refused[PeerFlowLimit]+n.Refused[PeerHalfOpenLimit]+n.Refused[TotalFlowLimit] > 0 {
+		t.Errorf("counted %+v", n)
+	}
+	release()
+	eventually(t, "the refusals", func() bool { return o.UDPCounters().Refused[NotAdmitted] == unadmittedClient-1 })
+	if n := g.flows.UDPFlows("cloud"); n != 1 {
+		t.Errorf("%d flows are left, want 1", n)
 	}
 }

@@ -110,7 +110,7 @@ func (g *gateway) wantNothingLeft() {
 		g.t.Errorf("left in the table: %d flows, usage %v", len(g.flows.open), g.flows.used)
 	}
 	g.flows.mu.Unlock()
-	if g.flows.opened != [workload + 1]int{} {
+	if g.flows.opened != [unadmitted + 1]int{} {
 		g.t.Errorf("counted by class: %v", g.flows.opened)
 	}
 	for _, b := range g.flows.buffers {

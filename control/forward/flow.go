@@ -29,6 +29,7 @@ type flow struct {
 
 	// Under table.mu.
 	halfOpen bool
+	share    share // in which it is counted
 
 	mu       sync.Mutex
 	aborted  bool

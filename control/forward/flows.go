@@ -36,7 +36,7 @@ type Flows struct {
 	mu       sync.Mutex
 	stopping bool
 	open     map[*flow]struct{}
-	opened   [workload + 1]int // of open, by class
+	opened   [unadmitted + 1]int // of open, by class
 	used     map[share]usage
 	arriving map[share]*rate.Limiter // inbound
 
@@ -51,6 +51,9 @@ const (
 	access   class = iota // to the API server and named services
 	control               // to auth
 	workload              // to services of clusters
+	// unadmitted is of local clients that are not admitted yet, to any service. They take no places of
+	// those that are.
+	unadmitted
 )
 
 // classOf returns the class from a service's name: services of clusters have a namespace in it.
@@ -66,18 +69,22 @@ func classOf(service string) class {
 
 // share identifies the flows that are counted together: those of one peer in one direction,
 // connections and flows of datagrams separately, and connections by class. So a client behind the
-// peer cannot prevent the gateways' own requests.
+// peer cannot prevent the gateways' own requests. Those of clients that are not admitted yet are
+// counted by the client's address as well.
 type share struct {
 	direction, peer string
 	class           class
 	udp             bool
+	client          netip.Addr
 }
 
 func shareOf(direction, peer, service string) share {
 	return share{direction: direction, peer: peer, class: classOf(service)}
 }
 
-func (f *flow) share() share { return shareOf(f.direction, f.peer, f.service) }
+func unadmittedShare(peer string, client netip.Addr) share {
+	return share{direction: DirectionOutbound, peer: peer, class: unadmitted, client: client.Unmap()}
+}
 
 // NewFlows returns an empty table.
 func NewFlows(l Limits) *Flows {
@@ -140,32 +147,73 @@ func (t *Flows) SetPeerRate(perSecond int) {
 // begin admits a connection that is about to be opened. The caller ends it with end. A non-empty
 // reason says why it was not admitted.
 func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
+	return t.enter(shareOf(direction, peer, service), direction, peer, service, remote)
+}
+
+// enter is begin for a connection that is counted in a share.
+func (t *Flows) enter(k share, direction, peer, service, remote string) (*flow, Reason) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{table: t, direction: direction, peer: peer, service: service, remote: remote,
 		startedAt: time.Now(), ctx: ctx, cancel: cancel, halfOpen: true, tally: t.uses.tally(direction, peer, service)}
-	k := f.share()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopping {
 		cancel()
 		return nil, Stopping
 	}
-	u := t.used[k]
-	total := t.opened[workload]
-	if k.class != workload {
-		total = len(t.open) - total
-	}
-	if r := t.limits.tcp(k.class).admit(u, total); r != "" {
+	if r := t.takeLocked(f, k); r != "" {
 		cancel()
 		return nil, r
+	}
+	t.open[f] = struct{}{}
+	t.wg.Add(1)
+	return f, ""
+}
+
+// admitted counts a connection of an unadmitted client as any other from now on. If there is no
+// place, nothing changes.
+func (t *Flows) admitted(f *flow) Reason {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := f.share
+	if r := t.takeLocked(f, shareOf(f.direction, f.peer, f.service)); r != "" {
+		return r
+	}
+	t.leaveLocked(f, was)
+	return ""
+}
+
+// takeLocked takes a place of a share for a half-open flow.
+func (t *Flows) takeLocked(f *flow, k share) Reason {
+	u := t.used[k]
+	total := t.opened[k.class]
+	if k.class == access || k.class == control {
+		total = t.opened[access] + t.opened[control]
+	}
+	if r := t.limits.tcp(k.class).admit(u, total); r != "" {
+		return r
 	}
 	t.opened[k.class]++
 	u.flows++
 	u.halfOpen++
 	t.used[k] = u
-	t.open[f] = struct{}{}
-	t.wg.Add(1)
-	return f, ""
+	f.share = k
+	return ""
+}
+
+// leaveLocked gives a flow's place of a share back.
+func (t *Flows) leaveLocked(f *flow, k share) {
+	t.opened[k.class]--
+	u := t.used[k]
+	u.flows--
+	if f.halfOpen {
+		u.halfOpen--
+	}
+	if u == (usage{}) {
+		delete(t.used, k)
+	} else {
+		t.used[k] = u
+	}
 }
 
 // established moves a flow from half-open to open.
@@ -175,10 +223,9 @@ func (t *Flows) established(f *flow) {
 	if f.halfOpen {
 		f.halfOpen = false
 		f.tally.opened()
-		k := f.share()
-		u := t.used[k]
+		u := t.used[f.share]
 		u.halfOpen--
-		t.used[k] = u
+		t.used[f.share] = u
 	}
 }
 
@@ -188,20 +235,10 @@ func (t *Flows) end(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, f)
-	k := f.share()
-	t.opened[k.class]--
-	u := t.used[k]
-	u.flows--
-	if f.halfOpen {
-		u.halfOpen--
-	} else {
+	t.leaveLocked(f, f.share)
+	if !f.halfOpen {
 		f.tally.closed()
 		f.tally.carried(f.rx.Load(), f.tx.Load())
-	}
-	if u == (usage{}) {
-		delete(t.used, k)
-	} else {
-		t.used[k] = u
 	}
 	t.wg.Done()
 }

@@ -70,6 +70,9 @@ const (
 	workloadRate = 10
 	// workloadHalfOpen is likewise higher than for others.
 	workloadHalfOpen = 512
+	// unadmittedClient is how many flows one address may have that are not admitted yet, and
+	// unadmittedTotal is the maximum number of such flows, connections and datagrams separately.
+	unadmittedClient, unadmittedTotal = 64, 4096
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
 	peerBufferShare = 2
@@ -108,10 +111,16 @@ type bounds struct {
 	peer, halfOpen, total, reserve, rate, burst int
 }
 
+// unadmittedBounds are those of the flows that are not admitted yet.
+var unadmittedBounds = bounds{peer: unadmittedClient, halfOpen: unadmittedClient, total: unadmittedTotal}
+
 func (l Limits) tcp(c class) bounds {
-	if c == workload {
+	switch c {
+	case workload:
 		r := l.PeerRate * workloadRate
 		return bounds{l.PeerWorkloadFlows, workloadHalfOpen, l.WorkloadFlows, l.Reserve, r, l.PeerWorkloadFlows + r}
+	case unadmitted:
+		return unadmittedBounds
 	}
 	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst}
 }

@@ -61,7 +61,8 @@ type OutboundOptions struct {
 	// DialTimeout bounds Dial and Find; 0 takes 5 s.
 	DialTimeout time.Duration
 	// Admit returns why a client at an address may not use a listener; nil admits everybody. It may
-	// take a while, since each connection waits for it separately.
+	// take a while, since each connection waits for it separately, and takes no place of the peer's
+	// until then.
 	Admit func(local Local, from netip.AddrPort) error
 	// Host is where a listener without an Address listens; the zero value is 127.0.0.1.
 	Host netip.Addr
@@ -197,13 +198,22 @@ func (o *Outbound) Close() {
 
 // admit enters an accepted connection into the table, or resets it.
 func (o *Outbound) admit(w Local, c Conn) *flow {
-	f, reason := o.flows.begin(DirectionOutbound, w.Peer, w.Service, c.RemoteAddr().String())
-	if reason != "" {
-		abort(c)
-		o.refused(w, reason, nil)
-		return nil
+	remote := c.RemoteAddr().String()
+	k := shareOf(DirectionOutbound, w.Peer, w.Service)
+	if o.opts.Admit != nil {
+		k = unadmittedShare(w.Peer, w.target(0, remote).Client.Addr())
 	}
-	return f
+	f, reason := o.flows.enter(k, DirectionOutbound, w.Peer, w.Service, remote)
+	switch {
+	case reason == "":
+		return f
+	case reason != Stopping && k.class == unadmitted:
+		o.notAdmitted(w, o.count, remote, errManyWait)
+	default:
+		o.refused(w, reason, nil)
+	}
+	abort(c)
+	return nil
 }
 
 // carry dials a port of the peer's service and copies. It ends the flow.
@@ -213,8 +223,8 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 		o.refused(w, Stopping, nil)
 		return
 	}
-	if err := o.admits(w, f.remote); err != nil {
-		o.turnAway(w, f, err)
+	if !o.admitted(w, f) {
+		f.abort()
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, o.opts.DialTimeout)

@@ -19,8 +19,9 @@ const (
 	idleTalking = 5 * time.Minute
 	// maxWaiting and maxWaitingBytes bound what waits for a flow to be opened.
 	maxWaiting, maxWaitingBytes = 8, 16 << 10
-	// maxOwnerWaiting bounds the same for all flows of a peer in a direction, in bytes.
-	maxOwnerWaiting = 1 << 20
+	// maxOwnerWaiting bounds the same for all flows of a peer in a direction, and
+	// maxUnadmittedWaiting for those of a client that is not admitted yet, in bytes.
+	maxOwnerWaiting, maxUnadmittedWaiting = 1 << 20, 64 << 10
 )
 
 // phase is the stage of a flow's conversation.
@@ -45,7 +46,6 @@ type udpSide interface {
 type udpFlow struct {
 	// Immutable.
 	table     *udpFlows
-	owner     *udpOwner
 	service   string
 	upstream  string   // inbound
 	in        *Inbound // inbound
@@ -53,7 +53,8 @@ type udpFlow struct {
 	startedAt time.Time
 
 	// Under table.mu.
-	key        udpKey // of an outbound one since it is open
+	owner      *udpOwner // changes when a client is admitted, so never for an inbound one
+	key        udpKey    // of an outbound one since it is open
 	phase      phase
 	used       time.Time
 	rx, tx     uint64
@@ -64,7 +65,7 @@ type udpFlow struct {
 
 // forward passes on a datagram from the side that began.
 func (f *udpFlow) forward(side udpSide, b []byte) {
-	if f.owner.inbound() {
+	if f.in != nil {
 		f.outcome(side.send(b))
 	} else {
 		f.outcome(f.toPeer(b))
@@ -143,12 +144,18 @@ func (f *udpFlow) end() bool {
 
 // takeWaiting returns the datagrams that wait for the flow to be opened, once.
 func (f *udpFlow) takeWaiting() [][]byte {
+	f.owner.waiting -= f.waitingBytes()
 	waiting := f.waiting
-	for _, b := range waiting {
-		f.owner.waiting -= len(b)
-	}
 	f.waiting = nil
 	return waiting
+}
+
+func (f *udpFlow) waitingBytes() int {
+	n := 0
+	for _, b := range f.waiting {
+		n += len(b)
+	}
+	return n
 }
 
 // closed does the part of the end that needs no lock.
@@ -162,7 +169,10 @@ func (f *udpFlow) closed(side udpSide, was phase) {
 }
 
 func (f *udpFlow) about() about {
-	return about{f.owner.direction, f.owner.peer, f.service, f.remote(), f.upstream}
+	if f.in == nil {
+		return about{DirectionOutbound, f.side.(*udpClient).ear.want.Peer, f.service, f.remote(), f.upstream}
+	}
+	return about{DirectionInbound, f.owner.peer, f.service, f.remote(), f.upstream}
 }
 
 // remote returns who began the flow: the peer's address, or the local client's.

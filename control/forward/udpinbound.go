@@ -29,7 +29,7 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 		f.upstream, ready, reason = s.leads(p, local.Port())
 	}
 	if reason == "" {
-		reason = t.begin(f, DirectionInbound, p.Name, func() { in.openUDP(f, p, s) })
+		reason = t.begin(f, shareOfUDP(DirectionInbound, p.Name), func() { in.openUDP(f, p, s) })
 	}
 	if reason == "" && !in.stillAllowed(f.about()) { // since it was looked up
 		f.end()

@@ -15,7 +15,7 @@ func (t *udpFlows) list(peer string) []api.Flow {
 	defer t.mu.Unlock()
 	var out []api.Flow
 	for _, direction := range []string{DirectionInbound, DirectionOutbound} {
-		o := t.owners[share{direction: direction, peer: peer, udp: true}]
+		o := t.owners[shareOfUDP(direction, peer)]
 		if o == nil {
 			continue
 		}

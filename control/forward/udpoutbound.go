@@ -53,15 +53,23 @@ func (e *udpEar) Close() error {
 // datagram implements receiver.
 func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
 	c, reason := e.client(from)
-	if reason != "" {
-		e.out.flows.refuse(e.out.udp, DirectionOutbound, e.want.Peer, e.want.Service, reason)
-		if reason != Stopping {
-			e.out.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many flows of datagrams, local datagram dropped",
-				limited(e.want, reason, e.out.flows.udp.bounds)...)
-		}
-		return
+	switch {
+	case reason == "":
+		c.flow.datagram(from, b)
+	case reason != Stopping && e.out.opts.Admit != nil:
+		e.out.notAdmitted(e.want, e.out.udp, from.String(), errManyWait)
+	default:
+		e.out.refusedUDP(e.want, reason)
 	}
-	c.flow.datagram(from, b)
+}
+
+// refusedUDP counts a datagram that was dropped, and logs the reason if an operator should know it.
+func (o *Outbound) refusedUDP(w Local, reason Reason) {
+	o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, reason)
+	if reason != Stopping {
+		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many flows of datagrams, local datagram dropped",
+			limited(w, reason, o.flows.udp.bounds)...)
+	}
 }
 
 // client returns the client with an address; a new client begins a flow.
@@ -76,7 +84,12 @@ func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
 	}
 	c := &udpClient{ear: e, from: from}
 	c.flow = &udpFlow{service: e.want.Service, side: c, tally: e.out.flows.uses.tally(DirectionOutbound, e.want.Peer, e.want.Service)}
-	if reason := e.out.flows.udp.begin(c.flow, DirectionOutbound, e.want.Peer, c.open); reason != "" {
+	k := shareOfUDP(DirectionOutbound, e.want.Peer)
+	if e.out.opts.Admit != nil {
+		k = unadmittedShare(e.want.Peer, from.Addr())
+		k.udp = true
+	}
+	if reason := e.out.flows.udp.begin(c.flow, k, c.open); reason != "" {
 		return nil, reason
 	}
 	e.clients[from] = c
@@ -96,11 +109,17 @@ func (e *udpEar) refused(to netip.AddrPort) {
 // open finds the flow's destination.
 func (c *udpClient) open() {
 	o, w, t := c.ear.out, c.ear.want, c.ear.out.flows.udp
-	if err := o.admits(w, c.from.String()); err != nil {
-		c.flow.end()
-		o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, NotAdmitted)
-		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "local datagrams are not admitted, dropped", o.notAdmitted(w, c.from.String(), err)...)
-		return
+	if o.opts.Admit != nil {
+		if err := o.admits(w, c.from.String()); err != nil {
+			c.flow.end()
+			o.notAdmitted(w, o.udp, c.from.String(), err)
+			return
+		}
+		if reason := t.admitted(c.flow); reason != "" {
+			c.flow.end()
+			o.refusedUDP(w, reason)
+			return
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, o.opts.DialTimeout)
 	defer cancel()

@@ -9,8 +9,13 @@ type udpOwner struct {
 	lists   [talking + 1]flowList // by phase
 }
 
-// inbound reports whether the peer began the flows.
-func (o *udpOwner) inbound() bool { return o.direction == DirectionInbound }
+// maxWaiting bounds waiting.
+func (o *udpOwner) maxWaiting() int {
+	if o.class == unadmitted {
+		return maxUnadmittedWaiting
+	}
+	return maxOwnerWaiting
+}
 
 func (o *udpOwner) all() []*udpFlow {
 	out := make([]*udpFlow, 0, o.flows)

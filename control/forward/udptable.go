@@ -51,8 +51,8 @@ type udpFlows struct {
 	flows    map[udpKey]*udpFlow // those that have a key
 	names    lookups
 	owners   map[share]*udpOwner
-	total    int
-	sweeper  *time.Timer // nil while there are none
+	total    [unadmitted + 1]int // of workload, and unadmitted
+	sweeper  *time.Timer         // nil while there are none
 }
 
 func newUDPFlows(b bounds) *udpFlows {
@@ -65,9 +65,9 @@ func newUDPFlows(b bounds) *udpFlows {
 // duplicate: there is a flow with that key.
 const duplicate Reason = "duplicate"
 
-// begin admits a flow, and opens it on its own goroutine. A flow that comes through the tunnel has
-// a key.
-func (t *udpFlows) begin(f *udpFlow, direction, peer string, open func()) Reason {
+// begin admits a flow that is counted in a share, and opens it on its own goroutine. A flow that
+// comes through the tunnel has a key.
+func (t *udpFlows) begin(f *udpFlow, k share, open func()) Reason {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -76,21 +76,13 @@ func (t *udpFlows) begin(f *udpFlow, direction, peer string, open func()) Reason
 	case t.flows[f.key] != nil:
 		return duplicate
 	}
-	k := share{direction: direction, peer: peer, udp: true}
-	o := t.owners[k]
-	if o == nil {
-		o = &udpOwner{share: k}
-	}
-	if r := t.bounds.admit(o.usage, t.total); r != "" {
+	o, r := t.ownerLocked(k)
+	if r != "" {
 		return r
 	}
-	t.owners[k] = o
-	o.flows++
-	o.halfOpen++
-	t.total++
-	f.table, f.owner, f.startedAt = t, o, time.Now()
+	f.table, f.startedAt = t, time.Now()
 	f.used = f.startedAt
-	o.lists[f.phase].push(f)
+	t.takeLocked(f, o)
 	if f.key.port != 0 {
 		t.flows[f.key] = f
 	}
@@ -99,6 +91,65 @@ func (t *udpFlows) begin(f *udpFlow, direction, peer string, open func()) Reason
 	}
 	t.openers.Go(open)
 	return ""
+}
+
+// admitted counts a flow of an unadmitted client as any other from now on. If there is no place,
+// nothing changes.
+func (t *udpFlows) admitted(f *udpFlow) Reason {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.phase == ended {
+		return Stopping
+	}
+	o, r := t.ownerLocked(shareOfUDP(f.owner.direction, f.owner.peer))
+	if r != "" {
+		return r
+	}
+	t.leaveLocked(f)
+	t.takeLocked(f, o)
+	return ""
+}
+
+func shareOfUDP(direction, peer string) share {
+	return share{direction: direction, peer: peer, udp: true}
+}
+
+// ownerLocked returns the owner of a share if it may have one more flow.
+func (t *udpFlows) ownerLocked(k share) (*udpOwner, Reason) {
+	o, b := t.owners[k], t.bounds
+	if o == nil {
+		o = &udpOwner{share: k}
+	}
+	if k.class == unadmitted {
+		b = unadmittedBounds
+	}
+	return o, b.admit(o.usage, t.total[k.class])
+}
+
+// takeLocked counts a half-open flow as one of its owner's.
+func (t *udpFlows) takeLocked(f *udpFlow, o *udpOwner) {
+	t.owners[o.share] = o
+	o.flows++
+	o.halfOpen++
+	o.bytes += f.rx + f.tx
+	o.waiting += f.waitingBytes()
+	t.total[o.class]++
+	o.lists[f.phase].push(f)
+	f.owner = o
+}
+
+// leaveLocked is the opposite, for any flow.
+func (t *udpFlows) leaveLocked(f *udpFlow) {
+	o := f.owner
+	o.lists[f.phase].remove(f)
+	if f.phase == opening {
+		o.halfOpen--
+	}
+	o.waiting -= f.waitingBytes()
+	if o.flows--; o.flows == 0 {
+		delete(t.owners, o.share)
+	}
+	t.total[o.class]--
 }
 
 // place assigns an outbound flow one of our ports towards its destination.
@@ -148,17 +199,14 @@ func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
 // takes records that a datagram came from the peer, or from the other side, and returns whether to
 // pass it on now.
 func (t *udpFlows) takes(f *udpFlow, fromPeer bool, b []byte) (udpSide, bool) {
-	began := f.owner.inbound() == fromPeer
+	began := (f.in != nil) == fromPeer
 	next := f.phase
 	switch {
 	case f.phase == ended:
 		return nil, false
 	case f.phase == opening && began:
-		size := len(b)
-		for _, w := range f.waiting {
-			size += len(w)
-		}
-		if len(f.waiting) == maxWaiting || size > maxWaitingBytes && len(f.waiting) > 0 || f.owner.waiting+len(b) > maxOwnerWaiting {
+		size := f.waitingBytes() + len(b)
+		if len(f.waiting) == maxWaiting || size > maxWaitingBytes && len(f.waiting) > 0 || f.owner.waiting+len(b) > f.owner.maxWaiting() {
 			t.dropped[NoRoom].Add(1)
 			return nil, false
 		}
@@ -212,22 +260,14 @@ func (t *Flows) PeerRefused(remote, local netip.AddrPort) {
 }
 
 func (t *udpFlows) endLocked(f *udpFlow) {
-	o := f.owner
-	o.lists[f.phase].remove(f)
-	if f.phase == opening {
-		o.halfOpen--
-	} else {
+	t.leaveLocked(f)
+	if f.phase != opening {
 		f.tally.closed()
 	}
-	if o.flows--; o.flows == 0 {
-		delete(t.owners, o.share)
-	}
-	t.total--
 	if f.key.port != 0 {
 		t.flows = without(t.flows, f.key)
 	}
-	f.takeWaiting()
-	f.phase = ended
+	f.waiting, f.phase = nil, ended
 }
 
 // without deletes from a map. A map keeps the memory of its largest size, so an empty one is
@@ -244,7 +284,7 @@ func (t *udpFlows) sweep() {
 	t.endIdle(time.Now())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.total == 0 || t.stopping {
+	if len(t.owners) == 0 || t.stopping {
 		t.sweeper = nil
 	} else {
 		t.sweeper.Reset(sweepEvery)

@@ -364,6 +364,7 @@ func (g *Gateway) openPlane(cfg *config.Resolved, mtu int) error {
 		},
 		OnUDPRefused: g.flows.PeerRefused,
 		OnTransit:    g.transit.Report,
+		Owner:        func(remote netip.Addr) netip.Addr { return g.peers.Load().Owner(remote) },
 		Logger:       g.log,
 	})
 	if err == nil {

@@ -124,6 +124,13 @@ func (r *Reader) Clear() []Name {
 	return r.now.since(was)
 }
 
+// Drop is Clear for lack of room: TooMany reports it until there is a catalogue again.
+func (r *Reader) Drop() []Name {
+	names := r.Clear()
+	r.tooMany = true
+	return names
+}
+
 // Complete reports whether everything wanted of a catalogue was received.
 func (r *Reader) Complete() bool { return r.now != nil && !r.lacks }
 

@@ -9,11 +9,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/postern-dev/postern/control/crowd"
 )
 
 // Limits of the HTTP server. Scrapers and kubelets send small, frequent requests, which never
@@ -24,6 +27,8 @@ const (
 	idleTimeout    = 2 * time.Minute // scrapers return every 15 to 60 s
 	maxHeader      = 8 << 10
 	maxScrapes     = 4 // concurrent
+	// Connections of one address, and of all: pods may connect where no NetworkPolicy is enforced.
+	sourceConns, totalConns = 32, 256
 )
 
 // ServerOptions configure a Server.
@@ -68,7 +73,8 @@ func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
 	}
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		bounded := crowd.Listen(ln, crowd.Options[netip.Addr]{Of: crowd.Address, Each: sourceConns, Total: totalConns})
+		if err := s.http.Serve(bounded); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("metrics server failed", "address", s.addr, "error", err)
 		}
 	}()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -120,4 +121,51 @@ func TestHeartbeatStopsWithItsLoop(t *testing.T) {
 			t.Errorf("after a new beat: %v", err)
 		}
 	})
+}
+
+// Connections that say nothing must not keep the kubelet's probes out, whoever has them.
+func TestConnectionsOfOthersKeepNobodyOut(t *testing.T) {
+	s := serve(t, nil, nil)
+	from := func(n int) *net.Dialer {
+		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(n))}}
+	}
+	var first []net.Conn // of each address
+	for n := range totalConns {
+		c, err := from(1+n/sourceConns).DialContext(t.Context(), "tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if n%sourceConns == 0 {
+			first = append(first, c)
+		}
+		if _, err := io.WriteString(c, "GET"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: from(99).DialContext, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/livez", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the probe gets %s", resp.Status)
+	}
+	gone := 0
+	for _, c := range first {
+		if err := c.SetReadDeadline(time.Now().Add(headerTimeout / 50)); err != nil { // before they end by themselves
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			gone++
+		}
+	}
+	if gone == 0 {
+		t.Error("the oldest connection of no address has given way")
+	}
 }

@@ -40,7 +40,9 @@ type Options struct {
 	OnUDP        func(remote, local netip.AddrPort, payload []byte) bool
 	OnUDPRefused func(remote, local netip.AddrPort)
 	OnTransit    func(src, dst netip.Addr)
-	Logger       *slog.Logger
+	// Owner is that of [netstack.Options].
+	Owner  func(remote netip.Addr) netip.Addr
+	Logger *slog.Logger
 }
 
 // Open creates the plane without peers. On an error nothing is left open.
@@ -54,6 +56,7 @@ func Open(o Options) (*Plane, error) {
 		OnUDP:         o.OnUDP,
 		OnUDPRefused:  o.OnUDPRefused,
 		OnMisdirected: o.OnTransit,
+		Owner:         o.Owner,
 		Logger:        o.Logger,
 	})
 	if err != nil {

@@ -233,6 +233,15 @@ func (r *Roster) Find(a netip.Addr) *Member {
 	return nil
 }
 
+// Owner returns an address that stands for all inner addresses of the same member: its overlay
+// address. An address of nobody stands for itself.
+func (r *Roster) Owner(a netip.Addr) netip.Addr {
+	if m := r.Find(a); m != nil {
+		return m.Overlay
+	}
+	return a
+}
+
 // allowed is the policy of services other than auth. Cluster services have their namespace before a
 // slash.
 func (r *Roster) allowed(p forward.Peer, service string) bool {

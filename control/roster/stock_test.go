@@ -27,6 +27,9 @@ func TestAStockPeerReachesNoAuth(t *testing.T) {
 		if !known || p.Name != "router" || !p.Mute {
 			t.Errorf("%s is %+v (%v), want the router's, which has nothing to say to auth", a, p, known)
 		}
+		if got := r.Owner(netip.MustParseAddr(a)); got != peer.OverlayAddr(key) {
+			t.Errorf("%s is %v's, want the router's", a, got)
+		}
 		c, known := r.Caller(netip.MustParseAddr(a))
 		if !known || c.Kind != auth.KindStock || c.PublicKey != key || len(c.Grants) > 0 {
 			t.Errorf("%s calls as %+v (%v)", a, c, known)
@@ -37,6 +40,11 @@ func TestAStockPeerReachesNoAuth(t *testing.T) {
 	}
 	if c, known := r.Caller(netip.MustParseAddr("192.0.2.1")); known {
 		t.Errorf("a stranger calls as %+v", c)
+	}
+	for _, a := range []netip.Addr{netip.MustParseAddr("192.0.2.1"), peer.OverlayAddr(peer.PublicKey{6})} {
+		if got := r.Owner(a); got != a {
+			t.Errorf("%v is %v's", a, got)
+		}
 	}
 }
 

@@ -34,8 +34,8 @@ const (
 	// seconds cover a busy kubelet.
 	appearSteps = 5
 	appearAfter = 200 * time.Millisecond
-	// maxAddresses bounds the cache, maxWaiters the connections of one address that wait for an
-	// answer, and maxAsking the concurrent requests.
+	// maxAddresses bounds the cache and the addresses that are asked about, maxWaiters the
+	// connections of one address that wait for an answer, and maxAsking the concurrent requests.
 	maxAddresses = 4096
 	maxWaiters   = 32
 	maxAsking    = 64
@@ -60,6 +60,7 @@ type Guard struct {
 	find func(context.Context, netip.Addr) ([]pod, error)
 	o    GuardOptions
 	log  *slog.Logger
+	turn chan struct{} // held during a request
 
 	mu     sync.Mutex
 	known  map[netip.Addr]answer
@@ -112,7 +113,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 
 func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOptions) *Guard {
 	o.Own = o.Own.Unmap()
-	return &Guard{find: find, o: o, log: o.Logger, known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
+	return &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
 }
 
 // Admit returns why a client may not use a peer's services; nil if it may. It asks the API server
@@ -151,7 +152,7 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	case q != nil && q.waiting >= maxWaiters:
 		g.mu.Unlock()
 		return answer{}, fmt.Errorf("%d connections from it wait already", q.waiting)
-	case q == nil && len(g.asking) >= maxAsking:
+	case q == nil && len(g.asking) >= maxAddresses:
 		g.mu.Unlock()
 		return answer{}, errors.New("too many addresses are asked about at a time")
 	}
@@ -189,7 +190,7 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 	wait := appearAfter
 	for i := range appearSteps {
-		pods, err := g.find(ctx, ip)
+		pods, err := g.request(ctx, ip)
 		switch {
 		case len(pods) > 0:
 			return says(pods, admittedFor), err
@@ -208,6 +209,17 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 		wait *= 2
 	}
 	return says(nil, refusedFor), nil
+}
+
+// request asks once. Addresses of no pod, of which there may be many, take a turn only meanwhile.
+func (g *Guard) request(ctx context.Context, ip netip.Addr) ([]pod, error) {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+		return g.find(ctx, ip)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // says returns a current answer that is valid for a while.

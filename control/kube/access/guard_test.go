@@ -221,6 +221,27 @@ func TestManyConnectionsAskOnce(t *testing.T) {
 	})
 }
 
+// Clients that are no pods, and are waited for, must not keep a pod from being found.
+func TestAddressesOfNobodyKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		var wg sync.WaitGroup
+		for i := range 4 * maxAsking {
+			wg.Go(func() {
+				if g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)) == nil {
+					t.Error("an address of nobody is admitted")
+				}
+			})
+		}
+		synctest.Wait() // until they wait for their pods to appear
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("a pod is not found meanwhile: %v", err)
+		}
+		wg.Wait()
+	})
+}
+
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{}}

@@ -214,16 +214,20 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	return there
 }
 
-// inTurns returns the imports in the order in which they get addresses: namespaces take turns.
+// inTurns returns the imports in the order in which they get addresses: namespaces, and in each the
+// clusters that export there, take turns.
 func inTurns(list []services.Import) []services.Import {
-	return services.Turns(list, func(i services.Import) (namespace string, addresses int) {
-		if i.Spec.Type == services.ClusterSetIP {
-			return i.Name.Namespace, 1
-		}
+	type holder struct{ namespace, clusters string }
+	return services.Turns(list, func(i services.Import) (h holder, addresses int) {
+		h.namespace = i.Name.Namespace
 		for _, c := range i.Clusters {
+			h.clusters += c.ID + " "
 			addresses += len(c.Endpoints)
 		}
-		return i.Name.Namespace, addresses
+		if i.Spec.Type == services.ClusterSetIP {
+			addresses = 1
+		}
+		return h, addresses
 	})
 }
 

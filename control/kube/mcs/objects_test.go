@@ -282,32 +282,34 @@ func TestAKeptObjectIsSlim(t *testing.T) {
 	}
 }
 
-// A namespace with many imports leaves addresses for the others.
-func TestNamespacesTakeTurnsAtAddresses(t *testing.T) {
+// A namespace with many imports leaves addresses for the others, and so do clusters in one namespace.
+func TestNamespacesAndClustersTakeTurnsAtAddresses(t *testing.T) {
 	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"a", "shop"}}}
 	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
 	var list []services.Import
-	add := func(namespace, name string, kind services.Type, backends int) {
-		c := services.Cluster{ID: "east"}
+	add := func(cluster, namespace, name string, kind services.Type, backends int) {
+		c := services.Cluster{ID: cluster}
 		for n := range backends {
 			c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
 		}
 		list = append(list, services.Import{Name: services.Name{Namespace: namespace, Name: name}, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Clusters: []services.Cluster{c}})
 	}
 	for n := range 5 {
-		add("a", fmt.Sprint("db-", n), services.Headless, 250)
+		add("east", "a", fmt.Sprint("db-", n), services.Headless, 250)
+		add("west", "a", fmt.Sprint("db-", n), services.Headless, 250)
 	}
-	add("shop", "db", services.Headless, 100)
-	add("shop", "web", services.ClusterSetIP, 1)
+	add("north", "a", "web", services.ClusterSetIP, 1)
+	add("east", "shop", "db", services.Headless, 100)
+	add("east", "shop", "web", services.ClusterSetIP, 1)
 	for _, i := range inTurns(list) {
 		m.add(i)
 	}
 	for _, p := range m.full {
-		if p.Name.Namespace != "a" {
-			t.Errorf("%s has no address", p.Name)
+		if p.Name.Namespace != "a" || p.Peer == "north" {
+			t.Errorf("%s of %s has no address", p.Name, p.Peer)
 		}
 	}
-	if m.derived["east"] != peerDerived {
-		t.Errorf("%d addresses are taken", m.derived["east"])
+	if m.derived[""] != maxDerived || m.derived["east"] > peerDerived || m.derived["north"] != 1 {
+		t.Errorf("%v addresses are taken", m.derived)
 	}
 }
