@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/control/api"
-	"github.com/postern-dev/postern/control/crowd"
+	"github.com/postern-dev/postern/control/connlimit"
 )
 
 // identity identifies the client of a connection.
@@ -55,7 +55,7 @@ type caller struct {
 
 // identify passes the caller of a connection on to its requests.
 func identify(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, callerKey{}, c.(*crowd.Conn).NetConn().(*conn).caller)
+	return context.WithValue(ctx, callerKey{}, c.(*connlimit.Conn).NetConn().(*conn).caller)
 }
 
 // authorize returns the caller, or the problem that it lacks the right.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzhttp"
 
-	"github.com/postern-dev/postern/control/crowd"
+	"github.com/postern-dev/postern/control/connlimit"
 )
 
 const (
@@ -82,7 +82,7 @@ func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Ser
 	}
 	go func() {
 		defer close(s.done)
-		bounded := crowd.Listen(&listener{l, s.owner, credentials}, crowd.Options[int]{Of: uidOf, Each: maxConns, Refused: func(uid int) {
+		bounded := connlimit.Listen(&listener{l, s.owner, credentials}, connlimit.Options[int]{Of: uidOf, Each: maxConns, Refused: func(uid int) {
 			s.log.Warn("admin connection refused: the user has too many", "uid", uid, "limit", maxConns)
 		}})
 		if err := s.http.Serve(bounded); !errors.Is(err, http.ErrServerClosed) {

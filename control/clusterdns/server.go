@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
 
-	"github.com/postern-dev/postern/control/crowd"
+	"github.com/postern-dev/postern/control/connlimit"
 )
 
 const (
@@ -115,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, l *Listener) {
 	stop := context.AfterFunc(ctx, func() { l.udp.Close(); l.tcp.Close() })
 	defer stop()
 	running.Go(func() { s.serveUDP(ctx, l.udp) })
-	s.serveTCP(ctx, crowd.Listen(l.tcp, crowd.Options[netip.Addr]{Of: crowd.Address, Each: sourceConns, Total: totalConns}), &running)
+	s.serveTCP(ctx, connlimit.Listen(l.tcp, connlimit.Options[netip.Addr]{Of: connlimit.Address, Each: sourceConns, Total: totalConns}), &running)
 }
 
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
@@ -161,7 +161,7 @@ func (s *Server) serveTCP(ctx context.Context, ln net.Listener, running *sync.Wa
 			defer conn.Close()
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
-			s.serveConn(ctx, conn, crowd.Address(conn))
+			s.serveConn(ctx, conn, connlimit.Address(conn))
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/postern-dev/postern/control/crowd"
+	"github.com/postern-dev/postern/control/connlimit"
 )
 
 // Limits of the HTTP server. Scrapers and kubelets send small, frequent requests, which never
@@ -73,7 +73,7 @@ func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
 	}
 	go func() {
 		defer close(s.done)
-		bounded := crowd.Listen(ln, crowd.Options[netip.Addr]{Of: crowd.Address, Each: sourceConns, Total: totalConns})
+		bounded := connlimit.Listen(ln, connlimit.Options[netip.Addr]{Of: connlimit.Address, Each: sourceConns, Total: totalConns})
 		if err := s.http.Serve(bounded); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("metrics server failed", "address", s.addr, "error", err)
 		}

@@ -1,6 +1,6 @@
-// Package crowd bounds the connections of a listener so that those of some clients do not keep
+// Package connlimit bounds the connections of a listener so that those of some clients do not keep
 // others out.
-package crowd
+package connlimit
 
 import (
 	"net"
