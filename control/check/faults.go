@@ -82,6 +82,7 @@ func faults() []fault {
 		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
+		{catalogue.AwaitingApproval, StageHandshake, api.Certain, evidence.awaited},
 		{catalogue.RelayLost, StageProbe, "", evidence.relayLost},
 		{catalogue.PrivateAdvertised, StageProbe, api.Likely, evidence.private},
 		{catalogue.NoWayIn, StageProbe, api.Likely, evidence.shut},
@@ -95,6 +96,12 @@ func faults() []fault {
 
 func (e evidence) removed(p *catalogue.Params) bool {
 	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
+}
+
+// awaited: a gateway does not answer one that it has yet to approve, so silence means nothing else.
+func (e evidence) awaited(p *catalogue.Params) bool {
+	p.Awaited = e.Awaited && e.LastHandshake.IsZero()
+	return p.Awaited
 }
 
 // unnamed: while no name server answers, nothing is known about a name.

@@ -55,7 +55,7 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	case err != nil:
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
-	p.PresharedKey, p.Offers = answer.PresharedKey, answer.Granted
+	p.PresharedKey, p.Offers, p.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
 	if err := e.putJoined(p, func(state.Peer) error { return nil }); err != nil {
 		return api.JoinResponse{}, err
 	}

@@ -18,7 +18,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		return check.Facts{}, false
 	}
 	f := check.Facts{
-		Name: m.Name, Key: m.Key.String(), Address: m.Address(), Stock: m.Stock, Pending: m.Pending,
+		Name: m.Name, Key: m.Key.String(), Address: m.Address(), Stock: m.Stock, Pending: m.Pending, Awaited: m.Awaited,
 		Since: g.peers.Since(m.Key), ServiceFacts: check.ServiceFacts{Direct: m.Direct},
 	}
 	g.paths.AddFacts(m, &f)
