@@ -118,7 +118,7 @@ func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.Accept
 	}
 	out := api.AcceptResponse{Peer: grant.Name, User: e.o.UserOf(grant.Name)}
 	if grant.Pending {
-		out.Reason = fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then postern peer approve %s", peer.Fingerprint(grant.PublicKey), grant.Name)
+		out.Reason = fmt.Sprintf("it waits for approval: compare the fingerprint %s with the peer's operator, then postern peer approve %s", peer.Fingerprint(grant.PublicKey), grant.Name)
 		return out, nil
 	}
 	ctx, stop := e.o.While(ctx)
@@ -126,8 +126,7 @@ func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.Accept
 	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, api.DefaultWait))
 	defer cancel()
 	if err := echoUntil(ctx, e.o.Stack, grant.PublicKey); err != nil {
-		out.Reason = fmt.Sprintf("%s does not answer at %s yet (%v); the gateway keeps trying",
-			grant.Name, candidateText(grant.Candidates), err)
+		out.Reason = fmt.Sprintf("it does not answer at %s yet (%v); the gateway keeps trying", candidateText(grant.Candidates), err)
 		return out, nil
 	}
 	out.Connected = true

@@ -122,7 +122,7 @@ func (l *local) listen() (string, []io.Closer, error) {
 			at, socks, err = l.listenAt(at)
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("listen on %s for %s of %s: %w", l.want.Address, l.want.Service, l.want.Peer, err)
+			return "", nil, err
 		}
 		return at.String(), socks, nil
 	}
@@ -139,7 +139,7 @@ func (l *local) listen() (string, []io.Closer, error) {
 		return l.listenAt(one(port))
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
+		return "", nil, fmt.Errorf("a port of %s: %w", host, err)
 	}
 	return at.String(), socks, nil
 }

@@ -222,6 +222,17 @@ func TestAnInvitationSaysWhenNobodyOutsideCanDial(t *testing.T) {
 			t.Errorf("%s warned: %t, want %t: %q", site.Name, warned, want, out.Warnings)
 		}
 	}
+	for _, want := range []bool{false, true} { // with its API server, and without
+		out, err := w.Cloud.Gateway.Invite(w.ctx, api.InviteRequest{Allow: both})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned := slices.ContainsFunc(out.Warnings, func(s string) bool { return strings.Contains(s, "no API server to offer") })
+		if warned != want {
+			t.Errorf("warned of no API server: %t, want %t: %q", warned, want, out.Warnings)
+		}
+		w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Services.APIServer = nil })
+	}
 }
 
 func TestADeadlineHoldsAcrossARestart(t *testing.T) {
