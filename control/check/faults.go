@@ -75,6 +75,7 @@ func faults() []fault {
 		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
 		{catalogue.SendProhibited, StageProbe, api.Certain, ends(hopProhibits)},
 		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
+		{catalogue.AwaitingApproval, StageHandshake, api.Certain, evidence.awaited},
 		{catalogue.WrongPeerKey, StageHandshake, api.Likely, evidence.otherKey},
 		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
 		{catalogue.StampInPast, StageHandshake, api.Likely, evidence.stamp},
@@ -82,7 +83,6 @@ func faults() []fault {
 		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
-		{catalogue.AwaitingApproval, StageHandshake, api.Certain, evidence.awaited},
 		{catalogue.RelayLost, StageProbe, "", evidence.relayLost},
 		{catalogue.PrivateAdvertised, StageProbe, api.Likely, evidence.private},
 		{catalogue.NoWayIn, StageProbe, api.Likely, evidence.shut},
@@ -98,7 +98,8 @@ func (e evidence) removed(p *catalogue.Params) bool {
 	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
 }
 
-// awaited: a gateway does not answer one that it has yet to approve, so silence means nothing else.
+// awaited: a gateway does not answer one that it has yet to approve, so silence means nothing else;
+// nor does an answer that does not verify, which one that was removed and joins again gets.
 func (e evidence) awaited(p *catalogue.Params) bool {
 	p.Awaited = e.Awaited && e.LastHandshake.IsZero()
 	return p.Awaited

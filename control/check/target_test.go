@@ -246,6 +246,9 @@ func TestGatewayVerdicts(t *testing.T) {
 			f.LastHandshake, f.Awaited = time.Time{}, true
 			f.Candidates = []catalogue.Candidate{{Address: "10.7.7.7:51820", Source: api.SourceAdvertised}}
 		}, api.Warning, catalogue.AwaitingApproval, StageHandshake},
+		{"has yet to approve this gateway again, which it removed", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited, f.Unverified = time.Time{}, true, Sight{At: time.Now().Add(-time.Second)}
+		}, api.Warning, catalogue.AwaitingApproval, StageHandshake},
 		{"approved this gateway and went away", nil, func(f *Facts) {
 			f.LastHandshake, f.Awaited = time.Now().Add(-10*time.Minute), true
 		}, api.Error, catalogue.HandshakeStale, StageHandshake},
