@@ -34,7 +34,7 @@ func starterOf(ctx context.Context, file string) starter {
 	if file == defaultConfig && isDir("/run/systemd/system") && exec.CommandContext(ctx, "systemctl", "cat", unitName).Run() == nil {
 		return unit{}
 	}
-	return background{}
+	return &background{}
 }
 
 func isDir(path string) bool {
@@ -77,10 +77,10 @@ func (unit) group() int {
 	return id
 }
 
-type background struct{}
+type background struct{ pid int } // the gateway's, once it was started
 
 // logFile returns the path of the gateway's log.
-func (background) logFile(cfg *config.Resolved) string {
+func (*background) logFile(cfg *config.Resolved) string {
 	return filepath.Join(cfg.StateDir, "gateway.log")
 }
 
@@ -89,7 +89,7 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
 }
 
-func (b background) start(_ context.Context, cfg *config.Resolved, environ []string) (<-chan error, error) {
+func (b *background) start(_ context.Context, cfg *config.Resolved, environ []string) (<-chan error, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("up: find this program: %w", err)
@@ -113,6 +113,7 @@ func (b background) start(_ context.Context, cfg *config.Resolved, environ []str
 	if err := c.Start(); err != nil {
 		return nil, fmt.Errorf("up: start the gateway: %w", err)
 	}
+	b.pid = c.Process.Pid
 	ended := make(chan error, 1)
 	go func() {
 		_ = c.Wait() // the exit status is in the process state
@@ -146,8 +147,8 @@ func lastWords(log string, after int64) string {
 	return strings.Join(found, "; ")
 }
 
-func (b background) how(cfg *config.Resolved) string {
-	return "it runs in the background until this machine stops; " + b.logFile(cfg) + " has its log"
+func (b *background) how(cfg *config.Resolved) string {
+	return fmt.Sprintf("it runs in the background until this machine stops, or `kill %d`; %s has its log", b.pid, b.logFile(cfg))
 }
-func (b background) log(cfg *config.Resolved) string { return b.logFile(cfg) + " says more" }
-func (background) group() int                        { return -1 }
+func (b *background) log(cfg *config.Resolved) string { return b.logFile(cfg) + " says more" }
+func (*background) group() int                        { return -1 }
