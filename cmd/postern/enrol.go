@@ -236,7 +236,25 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, form
 		return nil
 	}
 	fmt.Fprintf(a.stdout, "joined %s; may reach there: %s\n", name, orNothing(answer.Granted))
+	a.warnListeners(c.Context(), answer.Peer, r.Local)
 	return nil
+}
+
+// warnListeners warns on stderr of requested listeners that could not be opened.
+func (a *app) warnListeners(ctx context.Context, name string, asked map[string]string) {
+	if len(asked) == 0 {
+		return
+	}
+	s, err := a.status(ctx, name)
+	if err != nil {
+		return // the join is what counts
+	}
+	for _, l := range s.Peers[0].Local {
+		if asked[l.Service] != "" && l.Error != "" {
+			fmt.Fprintf(a.stderr, "warning: nothing listens for %s at %s: %s (choose another address: postern peer local %s %s=IP:PORT)\n",
+				tui.Printable(l.Service), tui.Printable(l.Address), tui.Printable(l.Error), tui.Printable(name), tui.Printable(l.Service))
+		}
+	}
 }
 
 func (a *app) acceptCommand() *cobra.Command {
