@@ -61,10 +61,13 @@ func TestAGrantCanBeGivenAndTakenBack(t *testing.T) {
 		}
 		return ""
 	}
-	if c, err := net.Dial("tcp", w.localAddress(w.Edge, "cloud", "echo")); err != nil {
+	if c, err := new(net.Dialer).DialContext(w.ctx, "tcp", w.localAddress(w.Edge, "cloud", "echo")); err != nil {
 		t.Error(err)
-	} else if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("a service that is not granted answers")
+	} else {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a service that is not granted answers")
+		}
+		c.Close()
 	}
 	if got := lost(); !strings.Contains(got, "PST0320 warning") || !strings.Contains(got, "echo of cloud") {
 		t.Errorf("edge finds %q about a listener that leads nowhere", got)
