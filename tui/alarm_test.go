@@ -40,8 +40,12 @@ func TestTheTableTellsOfEverythingOnce(t *testing.T) {
 	for _, name := range []string{"cloud", "hub"} {
 		s.Peers = append(s.Peers, api.PeerStatus{Name: name, State: api.StateConnected, Reachability: api.Reachability{Outbound: api.Targets{Gateway: down}}})
 	}
+	for _, name := range []string{"a", "b", "c"} {
+		s.Problems = append(s.Problems, api.Check{Name: name, Direction: api.DirectionOwn, Verdict: api.Verdict{Verdict: api.Warning, Code: "PST0701", Cause: name + " fails"}})
+	}
 	text := Table(s, 0, Options{Now: now})
-	for _, want := range []string{"✗ 1 of 2, fix this first · cloud → gateway, hub → gateway: PST0121: no network link is up: eth0\n", "\n! 2 of 2 · elsewhere: PST0210 tickets, PST0601 cloud → mtu\n"} {
+	for _, want := range []string{"✗ 1 of 4, fix this first · cloud → gateway, hub → gateway: PST0121: no network link is up: eth0\n",
+		"\n! 2 of 4 · tickets: PST0210: a second key\n", "\n! 4 of 4 · cloud → mtu: PST0601: small\n", "\n! also: PST0701 b, PST0701 c\n  fix: run `postern check`\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("the table lacks %q, or has it twice:\n%s", want, text)
 		}

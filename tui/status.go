@@ -52,11 +52,7 @@ func Table(s api.Status, width int, o Options) string {
 			lines = append(lines, cell.Fit(table.Row(p, i), width))
 		}
 	}
-	findings := cell.FindingsOf(peers)
-	if f, more := cell.Beside(s.Problems, peers); more {
-		findings = append(findings, f)
-	}
-	for _, f := range cell.Order(findings) {
+	for _, f := range cell.Order(append(cell.FindingsOf(peers), cell.Beside(s.Problems, peers)...)) {
 		lines = append(lines, "")
 		lines = append(lines, f.Lines(width, p)...)
 	}

@@ -180,6 +180,9 @@ const maxSecret = 64 << 10
 func (a *app) secretArgument(args []string, what string) (string, error) {
 	text, from := strings.Join(args, " "), "in the argument"
 	if text == "-" {
+		if _, asks := terminal(a.stdin); asks {
+			fmt.Fprintf(a.stderr, "Paste the %s, then press ctrl+d on a line of its own.\n", what)
+		}
 		data, err := io.ReadAll(io.LimitReader(a.stdin, maxSecret+1))
 		if err != nil {
 			return "", fmt.Errorf("read the %s from stdin: %w", what, err)

@@ -82,7 +82,9 @@ func (a *app) check(ctx context.Context, name string, f checkFlags) error {
 			return a.client().Checks(ctx)
 		}
 	}
+	done := a.meanwhile("Checking …")
 	r, err := report(ctx, name, f)
+	done()
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,9 @@ func (a *app) inviteCommand() *cobra.Command {
 
 // invite prints a ticket.
 func (a *app) invite(ctx context.Context, r api.InviteRequest, format string, code bool) error {
+	done := a.meanwhile("Waiting for the gateway …")
 	answer, err := a.client().Invite(ctx, r)
+	done()
 	if err != nil {
 		return err
 	}
@@ -89,6 +91,9 @@ func checkInvite(r api.InviteRequest, ttl time.Duration) error {
 	}
 	if ttl <= 0 {
 		return usagef("such as 1h", "--ttl %s leaves no time to join", ttl)
+	}
+	if ttl > ticket.MaxTTL {
+		return usagef(fmt.Sprintf("at most %s", ticket.MaxTTL), "--ttl %s is too long for a secret", ttl)
 	}
 	if r.For != "" {
 		if _, err := peer.ParsePublicKey(r.For); err != nil {
@@ -174,8 +179,8 @@ func (a *app) joinCommand() *cobra.Command {
 			if r.Local, err = parseLocal(local, false); err != nil {
 				return err
 			}
-			if wait < 0 {
-				return usagef("such as 30s", "--wait %s is negative", wait)
+			if wait <= 0 {
+				return usagef("such as 30s", "--wait %s leaves no time for an answer", wait)
 			}
 			text, err := a.secretArgument(args, "ticket")
 			if err != nil {
@@ -201,7 +206,9 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, form
 		return usagef("", "join: %w", err)
 	}
 	fmt.Fprintf(a.stderr, "The ticket is %s's and grants: %s. Granted in return: %s.\n", tui.Printable(t.Name), orNothing(t.Allow), orNothing(r.Allow))
+	done := a.meanwhile(fmt.Sprintf("Waiting up to %s for an answer of %s …", wait, tui.Printable(t.Name)))
 	answer, err := a.client().Join(c.Context(), r)
+	done()
 	if err != nil {
 		return err
 	}
@@ -222,14 +229,32 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, form
 		if len(t.Candidates) == 0 {
 			hint = "run the printed command there, which dials this gateway"
 		}
-		return failedf(hint, "join: %s did not answer within %s: %s", name, wait, answer.Reason)
+		return failedf(hint, "join: waited %s for %s: %s", wait, name, answer.Reason)
 	case api.JoinPending:
 		fmt.Fprintf(a.stdout, "registered with %s, which has yet to approve\n", name)
 		fmt.Fprintf(a.stderr, "There, compare the fingerprint %s and run postern peer approve.\n", tui.Printable(answer.Fingerprint))
 		return nil
 	}
 	fmt.Fprintf(a.stdout, "joined %s; may reach there: %s\n", name, orNothing(answer.Granted))
+	a.warnListeners(c.Context(), answer.Peer, r.Local)
 	return nil
+}
+
+// warnListeners warns on stderr of requested listeners that could not be opened.
+func (a *app) warnListeners(ctx context.Context, name string, asked map[string]string) {
+	if len(asked) == 0 {
+		return
+	}
+	s, err := a.status(ctx, name)
+	if err != nil {
+		return // the join is what counts
+	}
+	for _, l := range s.Peers[0].Local {
+		if asked[l.Service] != "" && l.Error != "" {
+			fmt.Fprintf(a.stderr, "warning: nothing listens for %s at %s: %s (choose another address: postern peer local %s %s=IP:PORT)\n",
+				tui.Printable(l.Service), tui.Printable(l.Address), tui.Printable(l.Error), tui.Printable(name), tui.Printable(l.Service))
+		}
+	}
 }
 
 func (a *app) acceptCommand() *cobra.Command {
@@ -243,8 +268,8 @@ func (a *app) acceptCommand() *cobra.Command {
 		Example: "  postern accept postern1qefq…\n  ssh other-cluster postern join postern1cagq… | postern accept -",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if wait < 0 {
-				return usagef("such as 30s", "--wait %s is negative", wait)
+			if wait <= 0 {
+				return usagef("such as 30s", "--wait %s leaves no time for an answer", wait)
 			}
 			text, err := a.secretArgument(args, "reply")
 			if err != nil {
@@ -254,7 +279,9 @@ func (a *app) acceptCommand() *cobra.Command {
 			if _, err := ticket.DecodeReply(reply); err != nil {
 				return usagef("", "accept: %w", err)
 			}
+			done := a.meanwhile(fmt.Sprintf("Dialling for up to %s …", wait))
 			answer, err := a.client().Accept(c.Context(), api.AcceptRequest{Reply: reply, Wait: api.Duration(wait)})
+			done()
 			if err != nil {
 				return err
 			}
@@ -268,7 +295,7 @@ func (a *app) acceptCommand() *cobra.Command {
 				return err
 			}
 			if !answer.Connected {
-				return failedf("this gateway keeps dialling; see postern status "+name, "accept: %s has not answered within %s: %s", name, wait, answer.Reason)
+				return failedf("see postern status "+name, "accept: %s is not connected: %s", name, answer.Reason)
 			}
 			if format == formatText {
 				fmt.Fprintf(a.stdout, "connected to %s\n", name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -62,6 +64,19 @@ func usageError(err error, root *cobra.Command, args []string) error {
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n") // Cobra adds suggestions on separate lines
 	hint := "see " + c.CommandPath() + " --help"
+	var value *pflag.InvalidValueError
+	usage := "usage: " + strings.TrimSuffix(c.UseLine(), " [flags]") + "; " + hint
+	stray, number := unknownWord.FindStringSubmatch(first), wrongNumber.FindStringSubmatch(first)
+	switch {
+	case errors.As(err, &value):
+		return &commandError{exitUsage, invalidValue(value), hint}
+	case number != nil && len(number[1]) <= len(number[2]) && number[1] < number[2]:
+		return usagef(usage, "%s: too many arguments", c.Name())
+	case number != nil:
+		return usagef(usage, "%s: an argument is missing", c.Name())
+	case stray != nil && !c.HasAvailableSubCommands() && len(c.ValidArgs) == 0:
+		return usagef(usage, "%s: the argument %q is too many", c.Name(), stray[1])
+	}
 	if word := meant(first, c); word != "" {
 		hint = "did you mean " + word + "? See" + hint[len("see"):]
 	}
@@ -69,10 +84,28 @@ func usageError(err error, root *cobra.Command, args []string) error {
 }
 
 // unknownWord and unknownFlag match the beginnings of the parser's messages.
+// wrongNumber matches those about the number of arguments, with how many there should be and are.
 var (
+	wrongNumber = regexp.MustCompile(`^(?:accepts|requires) \D*(?:\d+ and )?(\d+) arg\(s\), (?:only )?received (\d+)$`)
 	unknownWord = regexp.MustCompile(`^(?:unknown command|invalid argument) "([^"]*)" for `)
 	unknownFlag = regexp.MustCompile(`^unknown flag: --(\S*)`)
 )
+
+// kinds say what values of types of flags look like.
+var kinds = map[string]string{
+	"duration": "a duration such as 30s, 10m or 24h", "bool": "true or false", "float64": "a number",
+	"int": "a whole number", "int64": "a whole number", "uint16": "a number from 0 to 65535", "uint64": "a whole number from 0",
+}
+
+// invalidValue says what a flag's value should be, instead of how parsing it failed.
+func invalidValue(err *pflag.InvalidValueError) error {
+	f := err.GetFlag()
+	kind := kinds[f.Value.Type()]
+	if kind == "" {
+		return fmt.Errorf("--%s %q: %w", f.Name, err.GetValue(), err.Unwrap())
+	}
+	return fmt.Errorf("--%s: %q is not %s", f.Name, err.GetValue(), kind)
+}
 
 // meant returns the command, argument or flag of c that the parser's message is probably about.
 func meant(message string, c *cobra.Command) string {
@@ -82,6 +115,12 @@ func meant(message string, c *cobra.Command) string {
 			if sub.IsAvailableCommand() {
 				known = append(known, sub.Name())
 			}
+			if slices.Contains(sub.SuggestFor, m[1]) {
+				return sub.Name()
+			}
+		}
+		if !c.HasParent() {
+			known = append(known, "help")
 		}
 		return suggest.Nearest(m[1], known)
 	}
@@ -108,7 +147,7 @@ func explain(err error, socket string) (int, []string) {
 	)
 	switch {
 	case errors.As(err, &own):
-		return own.code, []string{hinted(err.Error(), own.hint)}
+		return own.code, []string{hinted(err.Error(), cmp.Or(own.hint, fileHint(err)))}
 	case errors.As(err, &problems):
 		return exitUsage, strings.Split(problems.Error(), "\n")
 	case errors.As(err, &problem):
@@ -130,7 +169,28 @@ func explain(err error, socket string) (int, []string) {
 	case errors.As(err, new(interrupted)), errors.Is(err, context.Canceled):
 		return exitInterrupted, []string{"interrupted"}
 	}
-	return exitFailed, []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
+	return exitFailed, []string{hinted(err.Error(), fileHint(err))}
+}
+
+// fileHint returns what to do about a file that cannot be read or written; empty if that is not
+// the error, or the error says it itself.
+func fileHint(err error) string {
+	if !errors.As(err, new(*fs.PathError)) || strings.HasSuffix(err.Error(), ")") {
+		return ""
+	}
+	for cause, hint := range map[error]string{
+		fs.ErrNotExist:   "correct the path, or create it",
+		fs.ErrPermission: "run this as a user who may, or change its owner or mode",
+		syscall.ENOSPC:   "free some space",
+		syscall.EROFS:    "mount it writable, or choose another place",
+		syscall.ENOTDIR:  "a part of the path is a file: correct it",
+		syscall.EISDIR:   "name a file",
+	} {
+		if errors.Is(err, cause) {
+			return hint
+		}
+	}
+	return ""
 }
 
 func hinted(message, hint string) string {

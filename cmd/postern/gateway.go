@@ -25,7 +25,7 @@ func (a *app) gatewayCommand() *cobra.Command {
 	var file, format, level string
 	settings := map[string]*string{}
 	c := &cobra.Command{
-		Use:   "gateway --config FILE",
+		Use: "gateway --config FILE", SuggestFor: []string{"run", "start", "serve", "daemon"},
 		Short: "Run a gateway",
 		Long: "Run a gateway until it gets SIGTERM. SIGHUP reloads the configuration: unchanged settings are left " +
 			"alone, and a file with an error changes nothing.",

@@ -113,6 +113,9 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if p, err := a.status(c.Context(), args[0]); err == nil {
+				a.warnUnoffered(&p.Peers[0], api.ServiceAPIServer)
+			}
 			if file == "" || file == "-" {
 				_, err = a.stdout.Write(data)
 				return err

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +31,37 @@ func (a *app) waits(commands ...*cobra.Command) []*cobra.Command {
 		}
 	}
 	return commands
+}
+
+// unexplained is how long a terminal may show nothing while a command waits.
+const unexplained = time.Second
+
+// meanwhile shows on a terminal what the command waits for, once that takes a while, until done is
+// called.
+func (a *app) meanwhile(text string) (done func()) {
+	if _, there := terminal(a.stderr); !there {
+		return func() {}
+	}
+	return shown(a.stderr, text, unexplained)
+}
+
+// shown writes text to a terminal after a delay, and removes it when done is called.
+func shown(to io.Writer, text string, after time.Duration) (done func()) {
+	var once sync.Once // done comes first, or waits until the text is there
+	written := false
+	timer := time.AfterFunc(after, func() {
+		once.Do(func() {
+			written = true
+			fmt.Fprint(to, text)
+		})
+	})
+	return func() {
+		timer.Stop()
+		once.Do(func() {})
+		if written {
+			fmt.Fprint(to, "\r\x1b[K")
+		}
+	}
 }
 
 // soon retries while the gateway says that the result is still being prepared.

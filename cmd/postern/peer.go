@@ -271,6 +271,13 @@ func (a *app) peerLocal() *cobra.Command {
 	return c
 }
 
+// warnUnoffered warns on stderr if a peer that has been heard does not offer a service.
+func (a *app) warnUnoffered(p *api.PeerStatus, service string) {
+	if heard := p.Version != ""; heard && !slices.Contains(p.Offers, service) {
+		fmt.Fprintf(a.stderr, "warning: %s does not offer %s here; it offers: %s\n", tui.Printable(p.Name), service, orNothing(p.Offers))
+	}
+}
+
 // tellLocal prints the state of requested listeners.
 func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
 	var missing error
@@ -291,9 +298,7 @@ func (a *app) tellLocal(p api.PeerStatus, asked map[string]string) error {
 			continue
 		}
 		fmt.Fprintf(a.stdout, "%s leads to %s of %s\n", tui.Printable(l.Address), service, p.Name)
-		if heard := p.Version != ""; heard && !slices.Contains(p.Offers, service) {
-			fmt.Fprintf(a.stderr, "warning: %s does not offer %s here; it offers: %s\n", p.Name, service, orNothing(p.Offers))
-		}
+		a.warnUnoffered(&p, service)
 	}
 	return missing
 }

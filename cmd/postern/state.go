@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/control/kube/remote"
 	"github.com/postern-dev/postern/control/kube/secrets"
 	"github.com/postern-dev/postern/tui"
@@ -42,6 +43,9 @@ func (a *app) stateBackup() *cobra.Command {
 			ctx, cancel := context.WithTimeout(c.Context(), copyStateTimeout)
 			defer cancel()
 			state, err := a.stateCopy()
+			if errors.Is(err, kubeconfig.ErrConfig) {
+				return usagef("for a gateway on a machine, copy its state directory instead", "state backup: %w", err)
+			}
 			if err != nil {
 				return err
 			}

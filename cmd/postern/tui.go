@@ -33,7 +33,7 @@ func (a *app) tuiCommand() *cobra.Command {
 		gateways       []string
 	)
 	c := &cobra.Command{
-		Use:   "tui",
+		Use: "tui", SuggestFor: []string{"top", "watch", "ui", "monitor"},
 		Short: "Watch the gateway on a screen: peers, checks, throughput, flows, log",
 		Long: "Show the gateway and its peers on a live screen: what works in each direction, what fails and why, how " +
 			"to fix it, throughput, flows and the log. Press ? for the keys, or a to act on a peer: the screen shows " +

@@ -126,6 +126,10 @@ func (g *guided) run(c *cobra.Command) error {
 		return usagef("", "up: --config: %w", err)
 	}
 	g.file = file
+	if err := g.want.absolute(); err != nil {
+		return err
+	}
+	g.socket = g.want.socket
 	found, err := lookAt(file)
 	if err != nil {
 		return err
@@ -139,6 +143,10 @@ func (g *guided) run(c *cobra.Command) error {
 			return usagef("for a second one, choose --config, --state-dir, --socket and --listen-port",
 				"up: the gateway %s already runs at %s, with a different configuration from %s", running, g.socketPath(), file)
 		}
+		if cfg != nil && cfg.Name != running {
+			return usagef("give each gateway a socket of its own; if the name in the file was changed, restart the gateway",
+				"up: the gateway at %s is %s, and %s is the configuration of %s", g.socketPath(), running, file, cfg.Name)
+		}
 		fmt.Fprintf(g.stderr, "The gateway %s is already running.\n", tui.Printable(running))
 		return g.peer(c, false)
 	}
@@ -148,10 +156,37 @@ func (g *guided) run(c *cobra.Command) error {
 		}
 		g.socket = cfg.AdminSocket
 	}
-	if err := g.start(ctx, cfg); err != nil {
+	peers, err := g.start(ctx, cfg)
+	if err != nil {
 		return err
 	}
-	return g.peer(c, true)
+	return g.peer(c, peers == 0)
+}
+
+// hidden reports whether a flag or an answer takes the place of an environment variable, in the
+// configuration that is written and for the gateway that is started.
+func (g *guided) hidden(variable string) bool {
+	return slices.ContainsFunc(config.Settings(), func(s config.Setting) bool {
+		return s.Env == variable && (g.flags.Changed(s.Flag) || s.Flag == "name" && g.want.name != "")
+	})
+}
+
+// overrides are those of the gateway that is started.
+func (g *guided) overrides() config.Overrides {
+	return config.Overrides{LookupEnv: func(variable string) (string, bool) {
+		if g.hidden(variable) {
+			return "", false
+		}
+		return os.LookupEnv(variable)
+	}}
+}
+
+// environ is its environment.
+func (g *guided) environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(set string) bool {
+		variable, _, _ := strings.Cut(set, "=")
+		return g.hidden(variable)
+	})
 }
 
 // known returns the existing configuration, nil if there is none or only the shipped one. It is an
@@ -160,7 +195,7 @@ func (g *guided) known(found existing) (*config.Resolved, error) {
 	if found != present {
 		return nil, nil
 	}
-	cfg, err := loadConfig(g.file, config.Overrides{LookupEnv: os.LookupEnv})
+	cfg, err := loadConfig(g.file, g.overrides())
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +238,7 @@ func (g *guided) configure(ctx context.Context) (*config.Resolved, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	overrides := config.Overrides{LookupEnv: os.LookupEnv}
+	overrides := g.overrides()
 	if err := g.want.check(g.file, overrides); err != nil {
 		return nil, err
 	}
@@ -261,7 +296,8 @@ func (g *guided) askConfig() error {
 	return err
 }
 
-// peer creates a ticket, or joins.
+// peer creates a ticket, or joins. Without a terminal, only a fresh gateway, which has no peers,
+// gets a ticket unasked.
 func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	if g.ticket == "" && g.ask != nil {
 		var err error
@@ -283,12 +319,15 @@ func (g *guided) peer(c *cobra.Command, fresh bool) error {
 	return g.invite(c.Context(), r, formatText, false)
 }
 
-// start starts the gateway and waits until it answers.
-func (g *guided) start(ctx context.Context, cfg *config.Resolved) error {
+// start starts the gateway, waits until it answers, and returns how many peers it has.
+func (g *guided) start(ctx context.Context, cfg *config.Resolved) (peers int, err error) {
+	if g.socketPath() != cfg.AdminSocket {
+		return 0, usagef("edit the file, or leave the flag out", "up: %s has the socket %s, and --socket is %s", g.file, cfg.AdminSocket, g.socket)
+	}
 	how := starterOf(ctx, g.file)
-	ended, err := how.start(ctx, cfg)
+	ended, err := how.start(ctx, cfg, g.environ())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -299,13 +338,16 @@ func (g *guided) start(ctx context.Context, cfg *config.Resolved) error {
 		case <-ctx.Done():
 		}
 	}()
-	_, err = g.client().Status(ctx)
+	status, err := g.client().Status(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
+	if err == nil && status.Gateway.Name != cfg.Name { // somebody else was quicker
+		err = fmt.Errorf("the gateway %s answers at %s", status.Gateway.Name, cfg.AdminSocket)
+	}
 	if err != nil {
-		return failedf(how.log(cfg), "up: the gateway did not start: %w", err)
+		return 0, failedf(how.log(cfg), "up: the gateway did not start: %w", err)
 	}
 	fmt.Fprintf(g.stderr, "The gateway %s is up: %s.\n", tui.Printable(cfg.Name), tui.Printable(how.how(cfg)))
-	return nil
+	return len(status.Peers), nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/tui"
@@ -57,6 +58,22 @@ type firstConfig struct {
 	apiServer, apiServerCA string
 	// issuer are the files of the CA that issues identities for it.
 	issuer certificateFiles
+}
+
+// absolute makes the paths that start at the working directory absolute, because those in the
+// file start at its directory.
+func (f *firstConfig) absolute() error {
+	for _, path := range []*string{&f.stateDir, &f.socket} {
+		if *path == "" {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return usagef("", "up: %s: %w", *path, err)
+		}
+		*path = whole
+	}
+	return nil
 }
 
 type certificateFiles struct{ cert, key string }
@@ -126,7 +143,32 @@ func (f firstConfig) draft(path string, use func(draft string) error) error {
 		return err
 	}
 	defer func() { _ = os.Remove(draft) }() // unless it became the configuration
-	return use(draft)
+	err = use(draft)
+	var problems config.Problems
+	if errors.As(err, &problems) {
+		for i := range problems {
+			problems[i].Origin = answered(problems[i], path)
+		}
+	}
+	return err
+}
+
+// answered returns the flag that sets the field of a problem in a draft of the configuration at
+// path; without one, the field is in the file to be.
+func answered(p config.Problem, path string) config.Origin {
+	if p.Origin.Source != config.FromFile {
+		return p.Origin
+	}
+	flags := map[string]string{"spec.services.apiServer.address": "api-server", "spec.services.apiServer.caFile": "api-server-ca"}
+	for _, s := range config.Settings() {
+		flags[s.Path] = s.Flag
+	}
+	field, _, _ := strings.Cut(p.Path, "[")
+	if flag := flags[field]; flag != "" {
+		return config.Origin{Source: config.FromFlag, Name: flag}
+	}
+	p.Origin.Name = path
+	return p.Origin
 }
 
 // writeBeside writes a file that everyone may read, with a random name, into the directory of

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	osuser "os/user"
@@ -16,9 +18,9 @@ import (
 
 // starter starts a gateway that continues after its command has ended.
 type starter interface {
-	// start returns a channel that gets an error if the gateway ends soon; nil if that is
-	// unknown.
-	start(ctx context.Context, cfg *config.Resolved) (ended <-chan error, err error)
+	// start starts it in an environment. It returns a channel that gets an error if the gateway
+	// ends soon; nil if that is unknown.
+	start(ctx context.Context, cfg *config.Resolved, environ []string) (ended <-chan error, err error)
 	// how says how it runs, log where it says what is wrong.
 	how(cfg *config.Resolved) string
 	log(cfg *config.Resolved) string
@@ -32,7 +34,7 @@ func starterOf(ctx context.Context, file string) starter {
 	if file == defaultConfig && isDir("/run/systemd/system") && exec.CommandContext(ctx, "systemctl", "cat", unitName).Run() == nil {
 		return unit{}
 	}
-	return background{}
+	return &background{}
 }
 
 func isDir(path string) bool {
@@ -48,7 +50,7 @@ const startTime = 30 * time.Second
 
 type unit struct{}
 
-func (unit) start(ctx context.Context, _ *config.Resolved) (<-chan error, error) {
+func (unit) start(ctx context.Context, _ *config.Resolved, _ []string) (<-chan error, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "systemctl", "enable", "--now", unitName).CombinedOutput()
@@ -75,10 +77,10 @@ func (unit) group() int {
 	return id
 }
 
-type background struct{}
+type background struct{ pid int } // the gateway's, once it was started
 
 // logFile returns the path of the gateway's log.
-func (background) logFile(cfg *config.Resolved) string {
+func (*background) logFile(cfg *config.Resolved) string {
 	return filepath.Join(cfg.StateDir, "gateway.log")
 }
 
@@ -87,7 +89,7 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
 }
 
-func (b background) start(_ context.Context, cfg *config.Resolved) (<-chan error, error) {
+func (b *background) start(_ context.Context, cfg *config.Resolved, environ []string) (<-chan error, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("up: find this program: %w", err)
@@ -102,21 +104,51 @@ func (b background) start(_ context.Context, cfg *config.Resolved) (<-chan error
 		return nil, notWritable(err, cfg.StateDir)
 	}
 	defer log.Close()
+	before, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("up: %w", err)
+	}
 	c := exec.Command(self, "gateway", "--config", cfg.File) //nolint:noctx // it outlives this command
-	c.Stderr, c.SysProcAttr = log, ofItsOwn()
+	c.Env, c.Stderr, c.SysProcAttr = environ, log, ofItsOwn()
 	if err := c.Start(); err != nil {
 		return nil, fmt.Errorf("up: start the gateway: %w", err)
 	}
+	b.pid = c.Process.Pid
 	ended := make(chan error, 1)
 	go func() {
 		_ = c.Wait() // the exit status is in the process state
+		if why := lastWords(b.logFile(cfg), before); why != "" {
+			ended <- errors.New(why)
+			return
+		}
 		ended <- fmt.Errorf("it ended at once (%v)", c.ProcessState)
 	}()
 	return ended, nil
 }
 
-func (b background) how(cfg *config.Resolved) string {
-	return "it runs in the background until this machine stops; " + b.logFile(cfg) + " has its log"
+// lastWords returns the errors with which a program ended, from what it wrote to its log after
+// an offset; empty if there are none.
+func lastWords(log string, after int64) string {
+	f, err := os.Open(log)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.NewSectionReader(f, after, maxSecret))
+	if err != nil {
+		return ""
+	}
+	var found []string
+	for line := range strings.Lines(string(data)) {
+		if why, ok := strings.CutPrefix(strings.TrimSpace(line), "postern: "); ok {
+			found = append(found, why)
+		}
+	}
+	return strings.Join(found, "; ")
 }
-func (b background) log(cfg *config.Resolved) string { return b.logFile(cfg) + " says more" }
-func (background) group() int                        { return -1 }
+
+func (b *background) how(cfg *config.Resolved) string {
+	return fmt.Sprintf("it runs in the background until this machine stops, or `kill %d`; %s has its log", b.pid, b.logFile(cfg))
+}
+func (b *background) log(cfg *config.Resolved) string { return b.logFile(cfg) + " says more" }
+func (*background) group() int                        { return -1 }

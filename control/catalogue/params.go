@@ -128,6 +128,8 @@ type GatewayParams struct {
 	Server string `json:"server,omitempty"`
 	// Worked: a handshake with the peer has completed before.
 	Worked bool `json:"worked,omitempty" report:"fix"`
+	// Awaited: the peer has yet to approve this gateway, not the other way round.
+	Awaited bool `json:"awaited,omitempty" report:"fix"`
 	// Skew is the peer's clock minus this gateway's.
 	Skew time.Duration `json:"skew,omitempty"`
 }

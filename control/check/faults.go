@@ -83,6 +83,7 @@ func faults() []fault {
 		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
 		{catalogue.SendProhibited, StageProbe, api.Certain, ends(hopProhibits)},
 		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
+		{catalogue.AwaitingApproval, StageHandshake, api.Certain, evidence.awaited},
 		{catalogue.WrongPeerKey, StageHandshake, api.Likely, evidence.otherKey},
 		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
 		{catalogue.StampInPast, StageHandshake, api.Likely, evidence.stamp},
@@ -104,6 +105,13 @@ func faults() []fault {
 
 func (e evidence) removed(p *catalogue.Params) bool {
 	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
+}
+
+// awaited: a gateway does not answer one that it has yet to approve, so silence means nothing else;
+// nor does an answer that does not verify, which one that was removed and joins again gets.
+func (e evidence) awaited(p *catalogue.Params) bool {
+	p.Awaited = e.Awaited && e.LastHandshake.IsZero()
+	return p.Awaited
 }
 
 // unnamed: while no name server answers, nothing is known about a name.

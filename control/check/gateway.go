@@ -142,7 +142,11 @@ func (r *recorder) judge(e evidence) verdict.Finding {
 	if c := rows[i].code; c != catalogue.PingLost && c != catalogue.PathSlow { // its probes are answered
 		r.Since = e.lastHeard()
 	}
-	return r.fail(api.Error, stage, rows[i].code, p)
+	outcome := api.Error
+	if rows[i].code == catalogue.AwaitingApproval {
+		outcome = api.Warning
+	}
+	return r.fail(outcome, stage, rows[i].code, p)
 }
 
 // stageOf is the stage of a fault. Without better evidence, silence is the probes' where the path

@@ -43,6 +43,8 @@ type Facts struct {
 	Stock bool
 	// Pending marks a peer that has not been approved yet.
 	Pending bool
+	// Awaited: the peer has yet to approve this gateway, as it said when this gateway joined.
+	Awaited bool
 
 	// Since is when this gateway began trying to reach the peer.
 	Since time.Time

@@ -281,6 +281,16 @@ func TestGatewayVerdicts(t *testing.T) {
 		{"cannot be pinged at once", func() error { return errLost }, nil, api.Error, catalogue.Unanswered, StagePing},
 		{"shakes hands but loses packets", nil, func(f *Facts) { f.LastHandshake = time.Now().Add(time.Second) }, api.Error, catalogue.PingLost, StagePing},
 		{"waits for approval", nil, func(f *Facts) { f.Pending = true }, api.Warning, catalogue.AwaitingApproval, StageHandshake},
+		{"has yet to approve this gateway", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited = time.Time{}, true
+			f.Candidates = []catalogue.Candidate{{Address: "10.7.7.7:51820", Source: api.SourceAdvertised}}
+		}, api.Warning, catalogue.AwaitingApproval, StageHandshake},
+		{"has yet to approve this gateway again, which it removed", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited, f.Unverified = time.Time{}, true, Sight{At: time.Now().Add(-time.Second)}
+		}, api.Warning, catalogue.AwaitingApproval, StageHandshake},
+		{"approved this gateway and went away", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited = time.Now().Add(-10*time.Minute), true
+		}, api.Error, catalogue.HandshakeStale, StageHandshake},
 		{"is a plain peer that shook hands", nil, func(f *Facts) { f.Stock, f.Address = true, netip.Addr{} }, api.OK, "", ""},
 		{"is a plain peer that is silent", nil, func(f *Facts) {
 			f.Stock, f.Address, f.LastHandshake = true, netip.Addr{}, time.Now().Add(-time.Hour)

@@ -176,6 +176,9 @@ func CheckDialAddress(s string) error {
 // splitHostPort splits host:port and checks both parts.
 func splitHostPort(s string) (string, uint16, error) {
 	host, portText, err := net.SplitHostPort(s)
+	if _, notIP := netip.ParseAddr(s); err != nil && (notIP == nil || isHostName(s)) {
+		return "", 0, fmt.Errorf("%q has no port (want %s)", s, net.JoinHostPort(s, "PORT"))
+	}
 	if err != nil {
 		return "", 0, fmt.Errorf("%q is not host:port (IPv6 addresses go in brackets: \"[2001:db8::1]:443\")", s)
 	}

@@ -190,7 +190,7 @@ func TestMistakesAboveTheFileNameTheirSource(t *testing.T) {
 	}{
 		"flag":        {Overrides{Flags: map[string]string{"listen-port": "many"}}, `--listen-port: "many" is not a port from 0 to 65535`},
 		"environment": {Overrides{LookupEnv: func(k string) (string, bool) { return "1", k == "POSTERN_MTU" }}, "POSTERN_MTU: 1 is outside 1280 to 9000 (0 lets the gateway choose)"},
-		"list":        {Overrides{Flags: map[string]string{"advertise": "a:1,b"}}, `--advertise: "b" is not host:port (IPv6 addresses go in brackets: "[2001:db8::1]:443")`},
+		"list":        {Overrides{Flags: map[string]string{"advertise": "a:1,b"}}, `--advertise: "b" has no port (want b:PORT)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Load(file, tc.o); err == nil || err.Error() != tc.want {

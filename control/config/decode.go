@@ -124,6 +124,9 @@ func (d *decoder) fail(line int, path, format string, args ...any) {
 	})
 }
 
+// typographic are the quotes that editors and chat programs put in place of " and '.
+const typographic = "“”„‟‘’‚«»"
+
 // value decodes one node into v. A null leaves v unset, as if the field were absent.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind == yaml.AliasNode {
@@ -131,6 +134,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return
+	}
+	if n.Kind == yaml.ScalarNode && n.Style == 0 && n.Value != strings.Trim(n.Value, typographic) {
+		d.fail(n.Line, path, "%s has typographic quotes, which YAML takes for letters (use \" or ')", strconv.Quote(n.Value))
 		return
 	}
 	if v.Kind() == reflect.Pointer {

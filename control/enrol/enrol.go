@@ -81,8 +81,8 @@ func New(o Options) *Registrar {
 	}
 }
 
-// Tick closes the tickets of peers that completed a handshake, and switches peers to their
-// announced key once they use it. One goroutine calls it every second or two.
+// Tick notes which peers completed a handshake, which closes their tickets and shows that they have
+// approved this gateway, and switches peers to their announced key once they use it. One goroutine calls it every second or two.
 func (e *Registrar) Tick(now time.Time, s tunnel.Snapshot) {
 	r := e.o.Peers.Load()
 	maps.DeleteFunc(e.met, func(k peer.PublicKey, _ time.Time) bool { return r.ByKey(k) == nil })
@@ -94,6 +94,13 @@ func (e *Registrar) Tick(now time.Time, s tunnel.Snapshot) {
 		e.met[m.Key] = at
 		if err := e.o.Peers.Book().Finish(now, m.Key); err != nil {
 			e.log.Warn("failed to close a redeemed ticket", "peer", m.Name, "error", err)
+		}
+		if !m.Awaited {
+			continue
+		}
+		update := roster.Update{Peers: roster.EditPeer(m, func(p *state.Peer) { p.Awaited = false })}
+		if err := e.o.Peers.Update(update); err != nil {
+			e.log.Warn("failed to store that a peer has approved this gateway", "peer", m.Name, "error", err)
 		}
 	}
 	e.succeed(s)
@@ -111,7 +118,7 @@ func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.Accept
 	}
 	out := api.AcceptResponse{Peer: grant.Name, User: e.o.UserOf(grant.Name)}
 	if grant.Pending {
-		out.Reason = fmt.Sprintf("waits for approval: compare the fingerprint %s with the peer's operator, then postern peer approve %s", peer.Fingerprint(grant.PublicKey), grant.Name)
+		out.Reason = fmt.Sprintf("it waits for approval: compare the fingerprint %s with the peer's operator, then postern peer approve %s", peer.Fingerprint(grant.PublicKey), grant.Name)
 		return out, nil
 	}
 	ctx, stop := e.o.While(ctx)
@@ -119,8 +126,7 @@ func (e *Registrar) Accept(ctx context.Context, r api.AcceptRequest) (api.Accept
 	ctx, cancel := context.WithTimeout(ctx, waitOr(r.Wait, api.DefaultWait))
 	defer cancel()
 	if err := echoUntil(ctx, e.o.Stack, grant.PublicKey); err != nil {
-		out.Reason = fmt.Sprintf("%s does not answer at %s yet (%v); the gateway keeps trying",
-			grant.Name, candidateText(grant.Candidates), err)
+		out.Reason = fmt.Sprintf("it does not answer at %s yet (%v); the gateway keeps trying", candidateText(grant.Candidates), err)
 		return out, nil
 	}
 	out.Connected = true

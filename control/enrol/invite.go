@@ -3,6 +3,7 @@ package enrol
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/admin"
@@ -40,6 +41,9 @@ func (e *Registrar) InviteFor(ctx context.Context, r api.InviteRequest, object s
 	v.Candidates, warnings = e.o.Paths.OwnCandidates(ctx)
 	if len(v.Candidates) == 0 {
 		warnings = append(warnings, "this gateway knows no address of its own, so the joiner cannot dial it: set spec.discovery.advertise, or run `postern accept` with the reply that join prints")
+	}
+	if cfg := e.o.Peers.Config(); slices.Contains(v.Allow, api.ServiceAPIServer) && cfg.Services.APIServer == nil {
+		warnings = append(warnings, "this gateway has no API server to offer: set spec.services.apiServer")
 	}
 	if m := e.o.Peers.Load().ByName(r.Name); m != nil {
 		warnings = append(warnings, fmt.Sprintf("there is a peer %s already: the ticket is of no use before `postern peer remove %s`", m.Name, m.Name))

@@ -55,9 +55,13 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	case err != nil:
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
-	p.PresharedKey, p.Offers = answer.PresharedKey, answer.Granted
+	p.PresharedKey, p.Offers, p.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
 	if err := e.putJoined(p, func(state.Peer) error { return nil }); err != nil {
-		return api.JoinResponse{}, err
+		if errors.As(err, new(*admin.Error)) {
+			return api.JoinResponse{}, err
+		}
+		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s has taken the ticket, but this gateway could not store that: %v", p.Name, err),
+			"then join with the same ticket again: for this gateway it is still good")
 	}
 	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: e.o.UserOf(p.Name)}
 	if answer.Pending {
@@ -186,7 +190,8 @@ func (e *Registrar) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q t
 			if errors.Is(err, auth.ErrRateLimited) {
 				return auth.Redemption{}, err
 			}
-			return auth.Redemption{}, fmt.Errorf("%w at %s: %w", errNoAnswer, candidateText(t.Candidates), err)
+			e.log.Debug("a ticket's inviter does not answer", "error", err)
+			return auth.Redemption{}, fmt.Errorf("%w at %s", errNoAnswer, candidateText(t.Candidates))
 		}
 	}
 }

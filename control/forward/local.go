@@ -37,6 +37,9 @@ type local struct {
 	at    string      // where it is
 	socks []io.Closer // none while it cannot be opened
 	err   error
+
+	lost   error // of the last connection
+	lostAt time.Time
 }
 
 // openLocal tries to listen once, so that the outcome is known on return. If it failed, a goroutine
@@ -66,11 +69,18 @@ func (l *local) serves(w Local) bool {
 func (l *local) state() LocalState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := LocalState{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Err: l.err}
+	s := LocalState{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Err: l.err, Lost: l.lost, LostAt: l.lostAt}
 	if len(l.socks) > 0 {
 		s.Address = l.at
 	}
 	return s
+}
+
+// carried stores whether the last connection was carried to the peer.
+func (l *local) carried(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost, l.lostAt = err, time.Now()
 }
 
 // open listens, and stores the sockets or the error.
@@ -112,7 +122,7 @@ func (l *local) listen() (string, []io.Closer, error) {
 			at, socks, err = l.listenAt(at)
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("listen on %s for %s of %s: %w", l.want.Address, l.want.Service, l.want.Peer, err)
+			return "", nil, err
 		}
 		return at.String(), socks, nil
 	}
@@ -129,7 +139,7 @@ func (l *local) listen() (string, []io.Closer, error) {
 		return l.listenAt(one(port))
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("listen on a port of %s for %s of %s: %w", host, l.want.Service, l.want.Peer, err)
+		return "", nil, fmt.Errorf("a port of %s: %w", host, err)
 	}
 	return at.String(), socks, nil
 }

@@ -35,6 +35,9 @@ type LocalState struct {
 	Address string
 	// Err says why it is not open; it is retried until it is.
 	Err error
+	// Lost is why the last connection could not be carried to the peer, at LostAt; nil if it could.
+	Lost   error
+	LostAt time.Time
 }
 
 // Target is what a local client wants to reach at a peer.
@@ -230,6 +233,9 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 	ctx, cancel := context.WithTimeout(f.ctx, o.opts.DialTimeout)
 	up, err := o.opts.Dial(ctx, w.target(nth, f.remote))
 	cancel()
+	if f.ctx.Err() == nil {
+		o.carried(w, err)
+	}
 	if err != nil {
 		reason := PeerDown
 		if f.ctx.Err() != nil {
@@ -246,6 +252,16 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 	o.flows.established(f)
 	o.count.accepted.Add(1)
 	f.splice(up, c)
+}
+
+// carried stores the result of dialling the service of a listener.
+func (o *Outbound) carried(w Local, err error) {
+	o.mu.Lock()
+	l := o.locals[localKey{w.Peer, w.Service}]
+	o.mu.Unlock()
+	if l != nil {
+		l.carried(err)
+	}
 }
 
 // refused counts a connection that was reset, and logs the reason if an operator should know it.

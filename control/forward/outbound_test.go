@@ -142,6 +142,25 @@ func TestDialFailureResetsTheLocalClientWithACause(t *testing.T) {
 	}
 }
 
+// A listener knows whether its last connection was carried to the peer.
+func TestAListenerKnowsItsLastFailure(t *testing.T) {
+	address, conns := upstream(t)
+	e := newExit(t, Limits{})
+	e.SetLocals([]Local{{Peer: "cloud", Service: "web"}})
+	lost := func() error { return e.Locals()[0].Lost }
+	if err := lost(); err != nil {
+		t.Errorf("before any connection: %v", err)
+	}
+	wantTurnedAway(t, e.address("cloud", "web"))
+	if err := lost(); err == nil || !strings.Contains(err.Error(), "no route to peer") || e.Locals()[0].LostAt.IsZero() {
+		t.Errorf("after a failure: %+v", e.Locals()[0])
+	}
+	e.leads("cloud", "web", address)
+	connect(t, e.address("cloud", "web"))
+	take(t, conns)
+	eventually(t, "forgetting the failure", func() bool { return lost() == nil })
+}
+
 func TestLocalClientsAreLimitedPerPeer(t *testing.T) {
 	address, conns := upstream(t)
 	e := newExit(t, Limits{PeerFlows: 2})

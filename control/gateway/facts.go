@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -18,7 +21,7 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 		return check.Facts{}, false
 	}
 	f := check.Facts{
-		Name: m.Name, Key: m.Key.String(), Address: m.Address(), Stock: m.Stock, Pending: m.Pending,
+		Name: m.Name, Key: m.Key.String(), Address: m.Address(), Stock: m.Stock, Pending: m.Pending, Awaited: m.Awaited,
 		Since: g.peers.Since(m.Key), ServiceFacts: check.ServiceFacts{Direct: m.Direct},
 	}
 	g.paths.AddFacts(m, &f)
@@ -47,7 +50,9 @@ func (g *Gateway) own() check.Own {
 	if o.TicketAlarmAt, joined = g.peers.Book().LastAlarm(); g.peers.Load().ByKey(joined) != nil {
 		o.TicketAlarmOf = g.peers.NameOf(joined)
 	}
-	o.Found = g.problems.all()
+	o.Found = append(g.problems.all(), lostServices(g.peers.Load(), g.services.Locals(), func(m *roster.Member) bool {
+		return g.paths.Connected(m, time.Now())
+	}, time.Now())...)
 	if a := cfg.Services.APIServer; a != nil {
 		o.Upstreams = append(o.Upstreams, check.Upstream{
 			Service: api.ServiceAPIServer, Address: a.Address, TLS: true, ServerName: a.ServerName, CA: a.CAData,
@@ -60,6 +65,25 @@ func (g *Gateway) own() check.Own {
 		o.Upstreams = append(o.Upstreams, check.Upstream{Service: n.Name, Address: n.Address})
 	}
 	return o
+}
+
+// lostFor is how long a listener whose last connection failed counts as a problem: nothing tries
+// again but clients.
+const lostFor = 10 * time.Minute
+
+// lostServices returns the named services of peers whose listeners here lost their last
+// connection. If the peer itself is away, its own checks say so, and those of auth and the API
+// server have their own as well.
+func lostServices(r *roster.Roster, locals []forward.LocalState, connected func(*roster.Member) bool, now time.Time) (out []check.OwnProblem) {
+	for _, l := range locals {
+		m := r.ByName(l.Peer)
+		if l.Lost == nil || now.Sub(l.LostAt) > lostFor || m == nil || l.Service == api.ServiceAuth || l.Service == api.ServiceAPIServer || !connected(m) {
+			continue
+		}
+		out = append(out, check.OwnProblem{Name: "listener-" + l.Service, Code: catalogue.PeerServiceDown,
+			Params: catalogue.Params{Peer: l.Peer, Service: l.Service, Address: l.Address, Detail: catalogue.Reason(l.Lost)}})
+	}
+	return out
 }
 
 // links returns the interfaces that lead outside.

@@ -49,6 +49,29 @@ func TestAGrantCanBeGivenAndTakenBack(t *testing.T) {
 	if _, err := w.Edge.Gateway.Credential(w.ctx, "cloud"); err == nil || !strings.Contains(err.Error(), "auth,apiServer") {
 		t.Errorf("the credential of one who gets none: %v", err)
 	}
+	lost := func() string { // what edge finds about its listener for echo
+		report, err := w.Edge.Gateway.Checks(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range report.Checks {
+			if c.Name == "listener-echo" {
+				return c.Code + " " + string(c.Verdict.Verdict) + " " + c.Cause
+			}
+		}
+		return ""
+	}
+	if c, err := new(net.Dialer).DialContext(w.ctx, "tcp", w.localAddress(w.Edge, "cloud", "echo")); err != nil {
+		t.Error(err)
+	} else {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a service that is not granted answers")
+		}
+		c.Close()
+	}
+	if got := lost(); !strings.Contains(got, "PST0320 warning") || !strings.Contains(got, "echo of cloud") {
+		t.Errorf("edge finds %q about a listener that leads nowhere", got)
+	}
 
 	grant := func(services ...string) {
 		t.Helper()
@@ -60,6 +83,9 @@ func TestAGrantCanBeGivenAndTakenBack(t *testing.T) {
 	w.audited(w.Cloud, "grant", map[string]string{"peer": "edge", "services": "echo"})
 	w.apiServerVerdict(w.Edge, "cloud", api.OK)
 	s := w.open(w.localAddress(w.Edge, "cloud", "echo"))
+	if got := lost(); got != "" {
+		t.Errorf("after a connection that works: %s", got)
+	}
 
 	grant(api.ServiceAuth)
 	s.resetWithin(removal)

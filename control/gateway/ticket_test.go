@@ -3,6 +3,8 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -220,6 +222,17 @@ func TestAnInvitationSaysWhenNobodyOutsideCanDial(t *testing.T) {
 			t.Errorf("%s warned: %t, want %t: %q", site.Name, warned, want, out.Warnings)
 		}
 	}
+	for _, want := range []bool{false, true} { // with its API server, and without
+		out, err := w.Cloud.Gateway.Invite(w.ctx, api.InviteRequest{Allow: both})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned := slices.ContainsFunc(out.Warnings, func(s string) bool { return strings.Contains(s, "no API server to offer") })
+		if warned != want {
+			t.Errorf("warned of no API server: %t, want %t: %q", warned, want, out.Warnings)
+		}
+		w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Services.APIServer = nil })
+	}
 }
 
 func TestADeadlineHoldsAcrossARestart(t *testing.T) {
@@ -320,6 +333,19 @@ func TestAPeerToBeApprovedGetsNothingBefore(t *testing.T) {
 	if p.State != api.StatePending || p.ApprovalFingerprint != fingerprint || !strings.Contains(p.Reason, "postern peer approve edge") {
 		t.Errorf("cloud shows %+v, want pending with the fingerprint and what to do", p)
 	}
+	waits := func() string { // what edge stores
+		data, err := os.ReadFile(filepath.Join(w.Edge.Spec().StateDir, "peers.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(data), `"awaited"`) {
+			return "edge does not know that it waits"
+		}
+		return ""
+	}
+	if p, _ := w.status(w.Edge, "cloud"); p.State != api.StateConnecting || !strings.Contains(p.Reason, "cloud has yet to approve this gateway") || waits() != "" {
+		t.Errorf("edge shows %+v, want that it waits; %s", p, waits())
+	}
 	short, cancel := context.WithTimeout(w.ctx, time.Second)
 	defer cancel()
 	if r, err := w.Edge.Gateway.Ping(short, "cloud", api.PingRequest{Layer: "overlay"}); err != nil || r.Error == "" {
@@ -343,6 +369,12 @@ func TestAPeerToBeApprovedGetsNothingBefore(t *testing.T) {
 	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
 		if p.Identity == nil {
 			return "no identity yet"
+		}
+		return ""
+	})
+	w.await("edge no longer waits", func() string {
+		if waits() == "" {
+			return "it does"
 		}
 		return ""
 	})

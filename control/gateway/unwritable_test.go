@@ -62,6 +62,19 @@ func TestNothingIsGivenThatCannotBeStored(t *testing.T) {
 	}
 }
 
+// A ticket that was taken is not lost if the joiner cannot store the peer: it says what to do, and the
+// same ticket joins it afterwards.
+func TestAJoinThatCannotBeStoredIsRepeated(t *testing.T) {
+	w := newWorld(t)
+	text := w.invite(w.Cloud, api.InviteRequest{Allow: both})
+	fix := w.unwritable(w.Edge)
+	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: text})
+	w.refused("joining without a state directory", err, false, "cloud has taken the ticket", "could not store", "the same ticket")
+	fix()
+	w.join(w.Edge, text, api.JoinRequest{})
+	w.connected(w.Cloud, w.Edge)
+}
+
 func TestAGrantIsTakenBackThoughItCannotBeStored(t *testing.T) {
 	w := newWorld(t)
 	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))

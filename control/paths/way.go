@@ -188,6 +188,8 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 		return api.StateConnected, ""
 	case !w.Removed.IsZero():
 		return api.StateConnecting, fmt.Sprintf("%s says that this gateway is none of its peers: if that is meant, postern peer remove %s; else join again with a new ticket", m.Name, m.Name)
+	case m.Awaited:
+		return api.StateConnecting, m.Name + " has yet to approve this gateway: `postern peer approve` there"
 	case w.Found && w.Path.Selected.IsValid():
 		return api.StateConnecting, fmt.Sprintf("%s answers probes, but none of %d handshakes",
 			w.Shown(w.Path.Selected), t.Attempts)
@@ -214,7 +216,7 @@ func (p *Finder) State(m *roster.Member, w Way, now time.Time) (api.PeerState, s
 	if w.Heard.After(since) {
 		since = w.Heard
 	}
-	if state == api.StateConnecting && w.Tried() && now.Sub(since) > givingUp {
+	if state == api.StateConnecting && !m.Awaited && w.Tried() && now.Sub(since) > givingUp {
 		state = api.StateFailed
 	}
 	return state, reason

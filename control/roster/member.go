@@ -33,6 +33,8 @@ type Member struct {
 	Mode     string
 	Stock    bool
 	Pending  bool
+	// Awaited: it has yet to approve this gateway.
+	Awaited  bool
 	FromFile bool
 	// Labels are the operator's.
 	Labels map[string]string
@@ -199,7 +201,7 @@ func joinedMember(own peer.PublicKey, p state.Peer) *Member {
 		p.PresharedKey = p.RekeyPSK
 	}
 	m := &Member{
-		Name: p.Name, Identity: cmp.Or(p.Identity, p.Name), Mode: cmp.Or(p.Mode, api.ModeInBand), Stock: p.Stock, Pending: p.Pending,
+		Name: p.Name, Identity: cmp.Or(p.Identity, p.Name), Mode: cmp.Or(p.Mode, api.ModeInBand), Stock: p.Stock, Pending: p.Pending, Awaited: p.Awaited,
 		Origin: p.Origin, Since: p.JoinedAt, Ticket: p.Ticket,
 		Keys:   Keys{Key: p.PublicKey, PSK: p.PresharedKey, NextKey: p.NextKey, NextPSK: p.NextPresharedKey, Former: p.FormerKeys},
 		Places: Places{Overlay: peer.OverlayAddr(p.PublicKey), AllowedIPs: p.AllowedIPs},

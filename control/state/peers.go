@@ -47,6 +47,9 @@ type Peer struct {
 	AllowedIPs []netip.Prefix
 	// Pending: an operator has yet to confirm the key; until then the peer has no rights.
 	Pending bool
+	// Awaited: its operator has yet to approve this gateway, as it said when this gateway joined;
+	// until the first handshake.
+	Awaited bool
 	Origin  Origin
 	// Ticket is the id of the ticket by which it joined, if any.
 	Ticket   string
@@ -256,6 +259,7 @@ type peerJSON struct {
 	Stock        bool              `json:"stock,omitempty"`
 	AllowedIPs   []netip.Prefix    `json:"allowedIPs,omitempty"`
 	Pending      bool              `json:"pending,omitempty"`
+	Awaited      bool              `json:"awaited,omitempty"`
 	Origin       Origin            `json:"origin,omitempty"`
 	Ticket       string            `json:"ticket,omitempty"`
 	JoinedAt     time.Time         `json:"joinedAt,omitzero"`
@@ -297,7 +301,7 @@ func encodePeer(x Peer) peerJSON {
 	j := peerJSON{
 		Name: x.Name, Identity: x.Identity, PublicKey: x.PublicKey, PresharedKey: presharedText(x.PresharedKey), Mode: x.Mode,
 		Endpoints: x.Endpoints, Allow: x.Allow, Offers: x.Offers, Local: x.Local, Stock: x.Stock,
-		AllowedIPs: x.AllowedIPs, Pending: x.Pending, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(), FormerKeys: x.FormerKeys,
+		AllowedIPs: x.AllowedIPs, Pending: x.Pending, Awaited: x.Awaited, Origin: x.Origin, Ticket: x.Ticket, JoinedAt: x.JoinedAt.Round(0).UTC(), FormerKeys: x.FormerKeys,
 		unknown: x.Unknown,
 	}
 	for _, c := range x.Candidates {
@@ -369,7 +373,7 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 	x := Peer{
 		Name: j.Name, Identity: j.Identity, PublicKey: j.PublicKey, Mode: j.Mode,
 		Endpoints: j.Endpoints, Allow: j.Allow, Offers: j.Offers, Local: j.Local, Stock: j.Stock,
-		AllowedIPs: j.AllowedIPs, Pending: j.Pending, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt, FormerKeys: j.FormerKeys,
+		AllowedIPs: j.AllowedIPs, Pending: j.Pending, Awaited: j.Awaited, Origin: j.Origin, Ticket: j.Ticket, JoinedAt: j.JoinedAt, FormerKeys: j.FormerKeys,
 		Unknown: unknownOf(entry, j),
 	}
 	var err error

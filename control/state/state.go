@@ -154,7 +154,7 @@ func open(dir string, logger *slog.Logger, d disk, opts ...Option) (s *Store, er
 		return nil, errors.New("open state directory: no directory given (spec.stateDir)")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make state directory: %w", err)
+		return nil, fmt.Errorf("make state directory: %w (create it with the gateway's user as its owner, or choose another spec.stateDir)", err)
 	}
 	if err := shutOut(dir, os.Geteuid(), logger); err != nil {
 		return nil, err

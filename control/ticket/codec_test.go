@@ -130,6 +130,7 @@ func TestDecodeForgivesWhatPastingDoes(t *testing.T) {
 		"a broken command":   "postern join " + v.Ticket[:64] + "\\\n    " + v.Ticket[64:],
 		"soft line breaks":   v.Ticket[:70] + "=\r\n" + v.Ticket[70:],
 		"what nobody sees":   "\ufeff" + v.Ticket + "\u200b",
+		"unseen breaks":      v.Ticket[:40] + "\u00ad" + v.Ticket[40:70] + "\u200b\n" + v.Ticket[70:],
 		"a sentence":         "The ticket is " + v.Ticket + ", good for an hour.",
 		"an old one before":  v.Reply.Text + "\n" + v.Ticket,
 	} {

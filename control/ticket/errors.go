@@ -11,8 +11,8 @@ import (
 var (
 	// ErrNotTicket: the text does not start like a ticket or reply.
 	ErrNotTicket = errors.New("not a postern ticket (a ticket begins with postern1)")
-	// ErrTruncated: the end is missing.
-	ErrTruncated = errors.New("the ticket is cut off at the end; copy the whole line")
+	// ErrTruncated: it is shorter than it says.
+	ErrTruncated = errors.New("a part of the ticket is missing; copy the whole line")
 	// ErrDamaged: characters were changed, lost or added.
 	ErrDamaged = errors.New("the ticket is damaged; copy it again, character by character")
 	// ErrNewerVersion: a later version made it.

@@ -37,7 +37,7 @@ func ExampleDecode() {
 	fmt.Println(t) // the seed is a secret
 	// Output:
 	// cloud [auth apiServer] 203.0.113.8:51820 <nil>
-	// the ticket is cut off at the end; copy the whole line
+	// a part of the ticket is missing; copy the whole line
 	// true
 	// (ticket of cloud, hidden)
 }

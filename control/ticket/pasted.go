@@ -14,7 +14,8 @@ const decoration = "'\"`´‘’‚‛“”„‟«»‹›「」<>()[]{}|*_=\\
 // into lines, with words before and after it. If there are several it is the last; a text without
 // any is returned unchanged. [Decode] checks the result.
 func Find(text string) string {
-	words := strings.FieldsFunc(text, unicode.IsSpace)
+	// Mail and chat programs break lines also by characters that nobody sees, such as soft hyphens.
+	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) })
 	for i := len(words) - 1; i >= 0; i-- {
 		word := strings.ToLower(words[i])
 		at := strings.LastIndex(word, Prefix)

@@ -1,12 +1,12 @@
 package path
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,7 +279,7 @@ func TestAProbeThatCannotBeSent(t *testing.T) {
 	given(b, Candidate{direct1, SourceHost})
 	a, _ := b.m.Poll(b.now)
 	b.m.Sent(b.now, a.Probes[0].ID, stunwire.TxID{1}, nil)
-	b.m.Sent(b.now, a.Probes[0].ID, stunwire.TxID{1}, errors.New("network is unreachable"))
+	b.m.Sent(b.now, a.Probes[0].ID, stunwire.TxID{1}, fmt.Errorf("send to %s: %w", direct1, syscall.ENETUNREACH))
 	b.want(to(direct1), Failed, "cannot be sent: network is unreachable")
 	b.m.Answered(b.now, stunwire.TxID{1}, to(direct1), direct2)
 	b.want(to(direct1), Failed, "cannot be sent")

@@ -2,7 +2,9 @@ package path
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/stunwire"
@@ -131,11 +133,20 @@ func (m *Machine) Sent(now time.Time, id uint64, tx stunwire.TxID, err error) {
 	case a.size > 0:
 		m.tooLarge(p, a.size)
 	case p.state == Probing:
-		m.move(p, Failed, "cannot be sent: "+err.Error())
+		m.move(p, Failed, unsent(err))
 	case p.works() && m.judged(p):
-		m.move(p, Suspect, "cannot be sent: "+err.Error())
+		m.move(p, Suspect, unsent(err))
 	default:
 	}
+}
+
+// unsent says why a probe was not sent. The operating system's reason is enough: the path's address
+// is shown beside it.
+func unsent(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		err = errno
+	}
+	return "cannot be sent: " + err.Error()
 }
 
 // Answered handles the authenticated answer to a probe, with the path it arrived on and our own

@@ -109,5 +109,5 @@ func TestUpWithoutATerminal(t *testing.T) {
 	edge.Sees(`\njoined cloud; .*\n(?s:.*)code 0\n`)
 	// A gateway that does not start is an error.
 	edge.Types(`\$ $`, "postern up --config ~/other.yaml --socket /run/other.sock --state-dir /var/lib/other --name other </dev/null; echo code $?")
-	edge.Sees(`the gateway did not start: it ended at once .*/var/lib/other/gateway\.log says more(?s:.*)\ncode 1\n`)
+	edge.Sees(`the gateway did not start: .*UDP port 51820 is in use (?s:.*)/var/lib/other/gateway\.log says more(?s:.*)\ncode 1\n`)
 }

@@ -153,20 +153,27 @@ func FindingsOf(peers []api.PeerStatus) (out []Finding) {
 	return out
 }
 
-// Beside sums up on one line the problems that are not in the verdicts on the peers' endpoints,
-// errors first; false if there are none.
-func Beside(problems []api.Check, peers []api.PeerStatus) (Finding, bool) {
-	f := Finding{Steps: api.Steps{{Text: "run `postern check`"}}}
+// besideMost is how many problems are explained that are not in the verdicts on the peers' endpoints.
+const besideMost = 3
+
+// Beside returns the findings that are not in the verdicts on the peers' endpoints, errors first.
+// If there are many, the last one sums up those that are not explained, and has no place in the order.
+func Beside(problems []api.Check, peers []api.PeerStatus) (out []Finding) {
+	others := OtherProblems(problems, peers)
+	for _, c := range others[:min(besideMost, len(others))] {
+		f, _ := CheckFinding(c)
+		out = append(out, f)
+	}
+	if len(others) <= besideMost {
+		return out
+	}
+	first, _ := CheckFinding(others[besideMost])
 	var words []string
-	for _, c := range OtherProblems(problems, peers) {
-		if len(words) == 0 {
-			first, _ := CheckFinding(c)
-			f.Glyph, f.Subject, f.urgency = first.Glyph, "elsewhere", first.urgency
-		}
+	for _, c := range others[besideMost:] {
 		words = append(words, strings.TrimSpace(Printable(c.Code)+" "+Subject(c, true)))
 	}
-	f.Cause = Joined(words, ", ")
-	return f, len(words) > 0
+	return append(out, Finding{Glyph: first.Glyph, Subject: "also", Cause: Joined(words, ", "),
+		Steps: api.Steps{{Text: "run `postern check`"}}})
 }
 
 // Named is a fault's code and its peer; an empty peer is this gateway.

@@ -106,5 +106,5 @@ func NoServices(enabled bool) string {
 	if !enabled {
 		return "services across clusters are off: set spec.kubernetes.mcs (Helm value mcs.enabled)"
 	}
-	return "no service is exported or imported; see services.export and services.import of the peers, and `kubectl get serviceexports -A` where there is a cluster"
+	return "no service is exported or imported; see services.export and services.import of the peers, and `kubectl get serviceexports -A` where there is a cluster. Named services are not listed here: `postern peer show PEER` shows them"
 }
