@@ -154,7 +154,7 @@ var gatewayFaults = []struct {
 		f.LastHandshake, f.NoPath, f.Probed, f.Attempts = time.Now().Add(-time.Minute), "", time.Now().Add(2*time.Second), 2
 		f.Path.Remote = publicCloud
 	}, catalogue.HandshakeStale, StageHandshake, []string{"cloud still answers probes from " + publicCloud, "no handshake"},
-		[]string{"find what drops handshakes on the way, and not probes"}},
+		[]string{"find what drops handshakes but not probes on the way"}},
 	{"probes are answered after as long as a check takes", func(f *Facts) {
 		f.LastHandshake, f.NoPath, f.Probed = time.Now().Add(-time.Minute), "", time.Now().Add(-time.Second)
 		f.Path.Remote, f.Path.RTT, f.Path.Unanswered = publicCloud, 4*time.Second, time.Now().Add(-time.Second)
