@@ -310,13 +310,14 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()
 
-	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}, derived: map[string]int{}}
+	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
+	m.share(state.Imports)
 	// One import after the other, so that objects that are already right are not held in memory.
 	wanted := func(yield func(object) bool) {
-		for _, i := range inTurns(state.Imports) {
+		for _, i := range state.Imports {
 			m.made = m.made[:0]
 			m.add(i)
 			for _, o := range m.made {

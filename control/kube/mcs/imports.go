@@ -45,7 +45,7 @@ type maker struct {
 	seen    seen
 	exports map[services.Name]services.Export
 	made    []object
-	derived map[string]int // Services, by the cluster for which they are; of "" all
+	derived map[id]bool // the derived Services that there are addresses for
 	full    []services.Problem
 }
 
@@ -66,14 +66,7 @@ func (m *maker) add(i services.Import) {
 	var ips []string
 	var families []corev1.IPFamily
 	if i.Spec.Type == services.ClusterSetIP {
-		var of []string
-		for _, c := range i.Clusters {
-			of = append(of, c.ID)
-		}
-		if i.Own || len(of) == 0 {
-			of = append(of, m.o.ID)
-		}
-		if !m.room(i.Name, of...) {
+		if !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 			return
 		}
 		s := m.service(i, derived, nil)
@@ -127,10 +120,10 @@ func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 // stand makes a Service that represents one backend of a peer, because all backends have the same
 // listener addresses.
 func (m *maker) stand(i services.Import, cluster, hostname string, listeners []endpoint) []endpoint {
-	if len(listeners) == 0 || !m.room(i.Name, cluster) {
+	derived := derivedName(i.Name, cluster, hostname)
+	if len(listeners) == 0 || !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 		return nil
 	}
-	derived := derivedName(i.Name, cluster, hostname)
 	s := m.service(i, derived, map[string]string{v1beta1.LabelSourceCluster: cluster})
 	m.endpoints(i.Name, derived, cluster, listeners, map[string]string{discoveryv1.LabelServiceName: derived})
 	if s == nil {
@@ -214,36 +207,62 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	return there
 }
 
-// inTurns returns the imports in the order in which they get addresses: namespaces take turns.
-func inTurns(list []services.Import) []services.Import {
-	return services.Turns(list, func(i services.Import) (namespace string, addresses int) {
-		if i.Spec.Type == services.ClusterSetIP {
-			return i.Name.Namespace, 1
+// share decides which derived Services of imports get an address: namespaces take turns, and those
+// that exist stay if possible. Each takes an address from the share of the first of its clusters
+// that has some left. It records the imports for which there are too few.
+func (m *maker) share(imports []services.Import) {
+	type claim struct {
+		id
+		of       services.Name
+		clusters []string
+	}
+	var claims []claim
+	for _, i := range imports {
+		if !slices.Contains(m.seen.namespaces, i.Name.Namespace) {
+			continue
 		}
+		add := func(name string, clusters ...string) {
+			claims = append(claims, claim{id{serviceKind, i.Name.Namespace, name}, i.Name, clusters})
+		}
+		var all []string
 		for _, c := range i.Clusters {
-			addresses += len(c.Endpoints)
+			all = append(all, c.ID)
+			for _, e := range c.Endpoints {
+				if i.Spec.Type == services.Headless && len(e.Ports) > 0 {
+					add(derivedName(i.Name, c.ID, e.Hostname), c.ID)
+				}
+			}
 		}
-		return i.Name.Namespace, addresses
+		if i.Own || len(all) == 0 {
+			all = append(all, m.o.ID)
+		}
+		if i.Spec.Type == services.ClusterSetIP {
+			add(derivedName(i.Name), all...)
+		}
+	}
+	claims = services.Turns(claims, func(c claim) (namespace string, addresses int, has bool) {
+		return c.namespace, 1, m.seen.objects[c.id] != nil
 	})
-}
-
-// room takes an address for a service of these clusters, from the share of the first that has some
-// left. If none has, it records the problem.
-func (m *maker) room(name services.Name, of ...string) bool {
-	for _, cluster := range of {
-		if m.derived[""] < maxDerived && m.derived[cluster] < peerDerived {
-			m.derived[""]++
-			m.derived[cluster]++
-			return true
+	m.derived = map[id]bool{}
+	taken := map[string]int{} // addresses, by cluster
+	for _, c := range claims {
+		for _, cluster := range c.clusters {
+			if len(m.derived) < maxDerived && taken[cluster] < peerDerived {
+				taken[cluster]++
+				m.derived[c.id] = true
+				break
+			}
 		}
+		if m.derived[c.id] {
+			continue
+		}
+		p := services.Problem{Name: c.of, Code: catalogue.ImportsFull,
+			Detail: fmt.Sprintf("services of other clusters may take %d addresses of this cluster for one peer and %d in all", peerDerived, maxDerived)}
+		if c.clusters[0] != m.o.ID {
+			p.Peer = c.clusters[0]
+		}
+		m.full = append(m.full, p)
 	}
-	p := services.Problem{Name: name, Code: catalogue.ImportsFull,
-		Detail: fmt.Sprintf("services of other clusters may take %d addresses of this cluster for one peer and %d in all", peerDerived, maxDerived)}
-	if of[0] != m.o.ID {
-		p.Peer = of[0]
-	}
-	m.full = append(m.full, p)
-	return false
 }
 
 // slices makes the EndpointSlices of one cluster for DNS. Those of ClusterSetIP are also the

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
@@ -24,13 +25,14 @@ import (
 // cluster, addresses and ports.
 func made(t *testing.T, i services.Import, own *services.Export, addresses ...string) []string {
 	t.Helper()
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{}, derived: map[string]int{},
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{},
 		seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{}}}
 	if own != nil {
 		m.exports[i.Name] = *own
 	}
 	name := types.NamespacedName{Namespace: "shop", Name: derivedName(i.Name)}
 	m.seen.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: corev1.ServiceSpec{ClusterIPs: addresses}}
+	m.share([]services.Import{i})
 	m.add(i)
 	var out []string
 	for _, o := range m.made {
@@ -102,23 +104,33 @@ func TestEndpointsOfAnImport(t *testing.T) {
 	}
 }
 
+// imported returns an import with that many backends of each peer.
+func imported(name services.Name, kind services.Type, own bool, backends int, peers ...string) services.Import {
+	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
+	i := services.Import{Name: name, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Own: own}
+	for _, p := range peers {
+		c := services.Cluster{ID: p}
+		for n := range backends {
+			c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
+		}
+		i.Clusters = append(i.Clusters, c)
+	}
+	return i
+}
+
 // A peer with more services than its share of the cluster's addresses leaves the others theirs.
 func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"shop"}}}
-	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
-	add := func(name string, kind services.Type, own bool, hostnames int, peers ...string) {
-		i := services.Import{Name: services.Name{Namespace: "shop", Name: name}, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Own: own}
-		for _, p := range peers {
-			c := services.Cluster{ID: p}
-			for n := range hostnames {
-				c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
-			}
-			i.Clusters = append(i.Clusters, c)
-		}
-		m.add(i)
+	var list []services.Import
+	add := func(name string, kind services.Type, own bool, backends int, peers ...string) {
+		list = append(list, imported(services.Name{Namespace: "shop", Name: name}, kind, own, backends, peers...))
 	}
-	check := func(what string, made, full int) {
+	check := func(what string, made, full int) services.Problem {
 		t.Helper()
+		m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"shop"}}}
+		m.share(list)
+		for _, i := range list {
+			m.add(i)
+		}
 		got := 0
 		for _, o := range m.made {
 			if o.kind == serviceKind {
@@ -126,8 +138,9 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 			}
 		}
 		if got != made || len(m.full) != full {
-			t.Errorf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.full), made, full)
+			t.Fatalf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.full), made, full)
 		}
+		return append(m.full, services.Problem{})[0]
 	}
 	for n := range 5 {
 		add(fmt.Sprint("db-", n), services.Headless, false, 199, "east")
@@ -136,8 +149,7 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	for n := range 10 {
 		add(fmt.Sprint("web-", n), services.ClusterSetIP, false, 1, "east")
 	}
-	check("a peer with its share", 1000, 5)
-	if p := m.full[0]; p.Code != catalogue.ImportsFull || p.Peer != "east" || p.Name.Name != "web-5" {
+	if p := check("a peer with its share", 1000, 5); p.Code != catalogue.ImportsFull || p.Peer != "east" || p.Name.Name != "web-5" {
 		t.Errorf("the problem is %+v", p)
 	}
 	add("x", services.ClusterSetIP, true, 1, "east")
@@ -282,32 +294,37 @@ func TestAKeptObjectIsSlim(t *testing.T) {
 	}
 }
 
-// A namespace with many imports leaves addresses for the others.
+// A namespace with many imports leaves addresses for the others, and in each those stay that are
+// in use.
 func TestNamespacesTakeTurnsAtAddresses(t *testing.T) {
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"a", "shop"}}}
-	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"a", "shop"}, objects: map[id]mirror.Object{}}}
+	share := func(list ...services.Import) {
+		t.Helper()
+		m.full = nil
+		m.share(list)
+		for _, p := range m.full {
+			if p.Name.Namespace != "a" {
+				t.Errorf("%s has no address", p.Name)
+			}
+		}
+		if len(m.derived) != peerDerived {
+			t.Errorf("%d addresses are taken", len(m.derived))
+		}
+	}
 	var list []services.Import
-	add := func(namespace, name string, kind services.Type, backends int) {
-		c := services.Cluster{ID: "east"}
-		for n := range backends {
-			c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
-		}
-		list = append(list, services.Import{Name: services.Name{Namespace: namespace, Name: name}, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Clusters: []services.Cluster{c}})
-	}
 	for n := range 5 {
-		add("a", fmt.Sprint("db-", n), services.Headless, 250)
+		list = append(list, imported(services.Name{Namespace: "a", Name: fmt.Sprint("db-", n)}, services.Headless, false, 250, "east"))
 	}
-	add("shop", "db", services.Headless, 100)
-	add("shop", "web", services.ClusterSetIP, 1)
-	for _, i := range inTurns(list) {
-		m.add(i)
+	share(list...)
+	before := m.derived
+	for i := range before {
+		m.seen.objects[i] = &corev1.Service{}
 	}
-	for _, p := range m.full {
-		if p.Name.Namespace != "a" {
-			t.Errorf("%s has no address", p.Name)
-		}
+	list[3] = imported(list[3].Name, services.Headless, false, 256, "east")
+	share(append([]services.Import{imported(services.Name{Namespace: "a", Name: "aa"}, services.ClusterSetIP, false, 1, "east")}, list...)...)
+	if !reflect.DeepEqual(m.derived, before) {
+		t.Error("new imports take the addresses of others")
 	}
-	if m.derived["east"] != peerDerived {
-		t.Errorf("%d addresses are taken", m.derived["east"])
-	}
+	share(append(list, imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 100, "east"),
+		imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east"))...)
 }
