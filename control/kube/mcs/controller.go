@@ -178,7 +178,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if c.o.DNS {
 		s.names.own = s.ownServer
 	}
-	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}}
+	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}, applied: map[target]applied{}}
 	names := c.o.Namespaces
 	if len(names) == 0 {
 		names, s.all = []string{""}, s.clients.namespaces(c.signal)
