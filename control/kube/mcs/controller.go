@@ -165,7 +165,7 @@ type session struct {
 	all     *namespaces        // nil when they are named
 }
 
-// open begins a session: it queries the API's version, and the owner of the objects to be made.
+// open begins a session: it queries the API's version.
 func (c *Controller) open(ctx context.Context) (*session, error) {
 	version, err := versionOf(ctx, c.cluster)
 	if err != nil {
@@ -184,11 +184,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 		names, s.all = []string{""}, s.clients.namespaces(c.signal)
 	}
 	for _, name := range names {
-		p := s.clients.place(name, c.signal)
-		if p.owner, err = s.clients.owner(ctx, name, c.o.Release+"-"+c.cluster.Namespace()+"-mcs"); err != nil {
-			c.log.Debug("what gives the right to import is not known, so an uninstalled gateway leaves objects", "namespace", name, "error", err)
-		}
-		s.places = append(s.places, p)
+		s.places = append(s.places, s.clients.place(name, c.signal))
 	}
 	return s, nil
 }
@@ -333,14 +329,49 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		}
 	}
 	keep := keeper(seen, state.Awaited)
-	steps, shall := s.writer.plan(wanted, seen.objects, s.ours, keep)
+	steps, shall, made := s.writer.plan(wanted, seen.objects, s.ours, keep)
+	others, err := s.owners(ctx, seen, made)
+	if others {
+		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.ours, keep)
+	}
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
 	s.calm = time.Now().Add(calm(time.Since(began)))
+	if err != nil {
+		s.log.Debug("what gives the right to import is not known yet", "error", err)
+		return maxRetry, true
+	}
 	failed = s.writer.run(ctx, steps)
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})
 	return max(min(again, s.writer.again(began)), time.Until(s.calm)), failed
+}
+
+// owners looks up the owners of the objects in places where some are to be made, and in new places.
+// It reports whether there are others than before. A Role that was deleted and made again is
+// another: what its predecessor owns is deleted by the garbage collector.
+func (s *session) owners(ctx context.Context, seen seen, made map[string]bool) (others bool, _ error) {
+	for _, p := range s.places {
+		if p.denied() || p.known && !made[p.namespace] && (p.namespace != "" || len(made) == 0) {
+			continue
+		}
+		owner, err := s.clients.owner(ctx, p.namespace, s.o.Release+"-"+s.cluster.Namespace()+"-mcs")
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+		case apierrors.IsForbidden(err) && p.known:
+			continue
+		case apierrors.IsForbidden(err):
+			s.log.Debug("what gives the right to import is not known, so an uninstalled gateway leaves objects", "namespace", p.namespace, "error", err)
+		case p.known:
+			return others, nil // The writes will fail, too.
+		default:
+			return others, err
+		}
+		others = others || !reflect.DeepEqual(owner, p.owner)
+		p.owner, p.known = owner, true
+		seen.owners[p.namespace] = owner
+	}
+	return others, nil
 }
 
 // found returns the current problems: what may not be watched, and what was refused.

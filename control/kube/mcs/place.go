@@ -29,8 +29,9 @@ const (
 
 // place is the mirrors of a namespace, or of all namespaces.
 type place struct {
-	namespace string // empty is all
-	owner     *metav1.OwnerReference
+	namespace string                 // empty is all
+	owner     *metav1.OwnerReference // of the objects made there; nil if nothing owns them
+	known     bool                   // the owner was looked up
 	exports   *mirror.Mirror[*v1beta1.ServiceExport]
 	imports   *mirror.Mirror[*v1beta1.ServiceImport]
 	services  *mirror.Mirror[*corev1.Service]

@@ -86,9 +86,10 @@ type refusal struct {
 type step func(context.Context) error
 
 // plan returns the steps that reconcile the objects. Our objects that are not wanted are deleted,
-// unless they are to be kept. want are the wanted ones.
-func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool) {
-	want = map[id]bool{}
+// unless they are to be kept. want are the wanted ones, and made the namespaces in which some are
+// made.
+func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool, made map[string]bool) {
+	want, made = map[id]bool{}, map[string]bool{}
 	w.forget(func(_ id, r refusal) bool { return r.problem.Code == catalogue.NameTaken })
 	for o := range wanted {
 		want[o.id] = true
@@ -99,6 +100,9 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 		if have != nil && o.body != nil && !ours(have) {
 			w.refuse(o.id, taken(o.id), 0)
 			continue
+		}
+		if have == nil && o.body != nil {
+			made[o.namespace] = true
 		}
 		if s := w.apply(o, have); s != nil {
 			steps = append(steps, w.noted(o.id, s))
@@ -113,9 +117,11 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 	}
 	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
 	w.mu.Lock()
-	maps.DeleteFunc(w.applied, func(t target, a applied) bool { return there[t.id] == nil || there[t.id].GetResourceVersion() != a.version })
+	maps.DeleteFunc(w.applied, func(t target, a applied) bool {
+		return there[t.id] == nil || there[t.id].GetResourceVersion() != a.version
+	})
 	w.mu.Unlock()
-	return steps, want
+	return steps, want, made
 }
 
 // run sends the requests, several at a time. It reports whether one failed that is worth another

@@ -98,7 +98,7 @@ func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 	turn := func(what string, o object, want ...string) {
 		t.Helper()
 		sent = nil
-		steps, _ := w.plan(func(yield func(object) bool) { yield(o) }, map[id]mirror.Object{web: have}, func(mirror.Object) bool { return true }, func(mirror.Object) bool { return false })
+		steps, _, _ := w.plan(func(yield func(object) bool) { yield(o) }, map[id]mirror.Object{web: have}, func(mirror.Object) bool { return true }, func(mirror.Object) bool { return false })
 		if failed := w.run(t.Context(), steps); failed || !slices.Equal(sent, want) {
 			t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
 		}
