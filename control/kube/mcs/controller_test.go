@@ -12,7 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest/fake"
+	restfake "k8s.io/client-go/rest/fake"
 
 	"github.com/postern-dev/postern/control/kube"
 )
@@ -49,7 +49,7 @@ func TestAChangeAfterRestIsNotPutOff(t *testing.T) {
 func TestTheOwnerIsTheRoleThatExists(t *testing.T) {
 	role, status, asked := "1", http.StatusOK, 0
 	s := &session{Controller: &Controller{o: Options{Release: "postern"}, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}}
-	s.clients.rbac = &fake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: fake.CreateHTTPClient(func(*http.Request) (*http.Response, error) {
+	s.clients.rbac = &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(*http.Request) (*http.Response, error) {
 		asked++
 		body := fmt.Sprintf(`{"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"uid": %q}}`, role)
 		if status != http.StatusOK {

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest/fake"
+	restfake "k8s.io/client-go/rest/fake"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/kube/mirror"
@@ -79,7 +79,7 @@ func TestARefusalIsToldWhenItLasts(t *testing.T) {
 func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 	var sent []string
 	w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
-		mcs: &fake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: fake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+		mcs: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
 			sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 		})}}}
