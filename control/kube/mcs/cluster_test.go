@@ -652,6 +652,9 @@ func testSomebodyElses(t *testing.T, s *site) {
 	if err := json.Unmarshal([]byte(s.kubectl("", "get", "serviceimport", "-n", "shop", "web", "-o", "json")), &x); err != nil || x.Spec.Type != v1beta1.Headless || len(x.Labels) > 0 {
 		t.Errorf("it was changed: %+v %v", x, err)
 	}
+	for _, kind := range []string{"service", "endpointslice"} {
+		s.none(kind, "shop")
+	}
 	s.kubectl("", "delete", "serviceimport", "-n", "shop", "web")
 	s.problem("")
 	wait(s, imports, "ours", func(x v1beta1.ServiceImport) bool { return x.Spec.Type == v1beta1.ClusterSetIP })

@@ -264,7 +264,7 @@ func (s *session) leave(ctx context.Context) {
 	var steps []step
 	for i, x := range seen.objects {
 		slice, is := x.(*discoveryv1.EndpointSlice)
-		if is && s.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 {
+		if is && s.o.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 {
 			steps = append(steps, s.writer.noted(i, func(ctx context.Context) error { return s.writer.empty(ctx, i, slice.ResourceVersion) }))
 		}
 	}
@@ -329,10 +329,10 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		}
 	}
 	keep := keeper(seen, state.Awaited)
-	steps, shall, made := s.writer.plan(wanted, seen.objects, s.ours, keep)
+	steps, shall, made := s.writer.plan(wanted, seen.objects, s.o.ours, keep)
 	others, err := s.owners(ctx, seen, made)
 	if others {
-		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.ours, keep)
+		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.o.ours, keep)
 	}
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
 	s.calm = time.Now().Add(calm(time.Since(began)))
@@ -342,7 +342,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	}
 	failed = s.writer.run(ctx, steps)
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
-		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
+		return s.o.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})
 	return max(min(again, s.writer.again(began)), time.Until(s.calm)), failed
 }

@@ -63,6 +63,10 @@ func (m *maker) add(i services.Import) {
 		return
 	}
 	derived := derivedName(i.Name)
+	if m.taken(i) { // It is not written, but that is reported.
+		m.serviceImport(i, derived, nil, nil, nil)
+		return
+	}
 	var ips []string
 	var families []corev1.IPFamily
 	if i.Spec.Type == services.ClusterSetIP {
@@ -89,6 +93,13 @@ func (m *maker) add(i services.Import) {
 		families = append(families, familiesOf(i, list)...)
 	}
 	m.serviceImport(i, derived, ips, families, clusters)
+}
+
+// taken reports whether there is a ServiceImport of the same name that someone else made. Our
+// EndpointSlices would become part of it.
+func (m *maker) taken(i services.Import) bool {
+	x := m.seen.imports[types.NamespacedName{Namespace: i.Name.Namespace, Name: i.Name.Name}]
+	return x != nil && !m.o.ours(x)
 }
 
 // remote returns the endpoints of a peer: its listeners here or, for Headless, the Services that
@@ -218,7 +229,7 @@ func (m *maker) share(imports []services.Import) {
 	}
 	var claims []claim
 	for _, i := range imports {
-		if !slices.Contains(m.seen.namespaces, i.Name.Namespace) {
+		if !slices.Contains(m.seen.namespaces, i.Name.Namespace) || m.taken(i) {
 			continue
 		}
 		add := func(name string, clusters ...string) {

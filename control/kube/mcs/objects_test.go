@@ -160,6 +160,30 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	check("all", 2000, 6)
 }
 
+// An import that someone else has made gets no EndpointSlices from here, and takes no addresses.
+func TestAnImportOfSomeoneElseGetsNothing(t *testing.T) {
+	list := []services.Import{
+		imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 2, "east"),
+		imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, true, 1, "east"),
+	}
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"shop"}, imports: map[types.NamespacedName]*v1beta1.ServiceImport{}}}
+	for _, i := range list {
+		m.seen.imports[types.NamespacedName(i.Name)] = &v1beta1.ServiceImport{}
+	}
+	m.share(list)
+	for _, i := range list {
+		m.add(i)
+	}
+	for _, o := range m.made {
+		if o.kind != importKind {
+			t.Errorf("there is %s %s", o.kind.name, o.name)
+		}
+	}
+	if len(m.made) != 2 || len(m.derived) > 0 {
+		t.Errorf("%d imports are wanted, %d addresses", len(m.made), len(m.derived))
+	}
+}
+
 func TestBackendsOfAService(t *testing.T) {
 	number, yes, no := int32(8080), true, false
 	slice := func(address string, ready, terminating *bool, hostname *string) *discoveryv1.EndpointSlice {

@@ -277,12 +277,12 @@ func (o Options) labels() map[string]string {
 
 // ours reports whether an object may be changed. A ServiceExport belongs to its user; only its
 // status is ours.
-func (c *Controller) ours(x mirror.Object) bool {
+func (o Options) ours(x mirror.Object) bool {
 	if _, is := x.(*v1beta1.ServiceExport); is {
 		return false
 	}
 	have := x.GetLabels()
-	for k, v := range c.o.labels() {
+	for k, v := range o.labels() {
 		if have[k] != v {
 			return false
 		}
