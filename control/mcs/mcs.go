@@ -84,7 +84,7 @@ type Backend struct {
 	// Hostname distinguishes the backends of a Headless service: the pod's hostname, as in a
 	// StatefulSet, or else the address with hyphens. It is empty for ClusterSetIP.
 	Hostname string
-	Ready    bool // ready and not terminating: others get no new connections
+	Ready    bool // others get no new connections
 	// Ports are the target ports by Port.Name. The backend does not serve missing ones.
 	Ports map[string]uint16
 }

@@ -290,7 +290,7 @@ ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]
 endpoints:
 - {addresses: [10.244.0.5], targetRef: {kind: Pod, namespace: shop, name: web-5}, conditions: {ready: true}}
 - {addresses: [10.244.0.6], targetRef: {kind: Pod, namespace: shop, name: web-6}, conditions: {ready: false}}
-- {addresses: [10.244.0.7], targetRef: {kind: Pod, namespace: shop, name: web-7}, conditions: {ready: true, terminating: true}}
+- {addresses: [10.244.0.7], targetRef: {kind: Pod, namespace: shop, name: web-7}, conditions: {ready: false, serving: true, terminating: true}}
 - {addresses: [10.244.0.8], conditions: {ready: true}}
 `
 

@@ -186,37 +186,42 @@ func TestAnImportOfSomeoneElseGetsNothing(t *testing.T) {
 
 func TestBackendsOfAService(t *testing.T) {
 	number, yes, no := int32(8080), true, false
-	slice := func(address string, ready, terminating *bool, hostname *string) *discoveryv1.EndpointSlice {
-		return &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
+	pod := func(address string, c discoveryv1.EndpointConditions, hostname *string) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: []string{address}, Hostname: hostname, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: c}
 	}
+	ready, unready := discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes}, discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
+	serving, done := discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
+	published := discoveryv1.EndpointConditions{Ready: &yes, Serving: &no, Terminating: &yes} // publishNotReadyAddresses
 	name := "db-0"
-	of := func(target *corev1.ObjectReference, labels map[string]string) *discoveryv1.EndpointSlice {
-		s := slice("10.244.0.5", &yes, nil, nil)
-		s.Labels, s.Endpoints[0].TargetRef = labels, target
-		return s
+	of := func(target *corev1.ObjectReference) discoveryv1.Endpoint {
+		e := pod("10.244.0.5", ready, nil)
+		e.TargetRef = target
+		return e
 	}
 	for _, c := range []struct {
-		slice *discoveryv1.EndpointSlice
-		kind  services.Type
-		want  string
+		pods []discoveryv1.Endpoint
+		kind services.Type
+		want string
 	}{
-		{slice("10.244.0.5", &yes, nil, &name), services.ClusterSetIP, "10.244.0.5  true"},
-		{slice("10.244.0.5", nil, nil, &name), services.Headless, "10.244.0.5 db-0 true"},
-		{slice("10.244.0.5", &no, nil, nil), services.Headless, "10.244.0.5 10-244-0-5 false"},
-		{slice("10.244.0.5", &yes, &yes, nil), services.Headless, "10.244.0.5 10-244-0-5 false"},
-		{slice("fd00::5", &yes, nil, nil), services.Headless, "fd00::5 fd00--5 true"},
-		{slice("::1:5", &yes, nil, nil), services.Headless, "::1:5 0--1-5 true"},
-		{slice("name.example.com", &yes, nil, nil), services.Headless, ""},
-		{of(nil, nil), services.ClusterSetIP, ""},
-		{of(&corev1.ObjectReference{Kind: "Node"}, nil), services.ClusterSetIP, ""},
-		{of(nil, map[string]string{labelManagedBy: program}), services.ClusterSetIP, ""},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", ready, &name)}, services.ClusterSetIP, "10.244.0.5  true"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", discoveryv1.EndpointConditions{}, &name)}, services.Headless, "10.244.0.5 db-0 true"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", unready, nil)}, services.Headless, "10.244.0.5 10-244-0-5 false"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", serving, nil)}, services.Headless, "10.244.0.5 10-244-0-5 false"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", published, nil)}, services.Headless, "10.244.0.5 10-244-0-5 true"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", unready, nil), pod("10.244.0.6", serving, nil), pod("10.244.0.7", done, nil)}, services.ClusterSetIP, "10.244.0.5  false, 10.244.0.6  true, 10.244.0.7  false"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", ready, nil), pod("10.244.0.6", serving, nil)}, services.ClusterSetIP, "10.244.0.5  true, 10.244.0.6  false"},
+		{[]discoveryv1.Endpoint{pod("fd00::5", ready, nil)}, services.Headless, "fd00::5 fd00--5 true"},
+		{[]discoveryv1.Endpoint{pod("::1:5", ready, nil)}, services.Headless, "::1:5 0--1-5 true"},
+		{[]discoveryv1.Endpoint{pod("name.example.com", ready, nil)}, services.Headless, ""},
+		{[]discoveryv1.Endpoint{of(nil)}, services.ClusterSetIP, ""},
+		{[]discoveryv1.Endpoint{of(&corev1.ObjectReference{Kind: "Node"})}, services.ClusterSetIP, ""},
 	} {
-		got := ""
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(c.slice)}, c.kind) {
-			got = fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready)
+		slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: c.pods}
+		var got []string
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind) {
+			got = append(got, fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready))
 		}
-		if got != c.want {
+		if got := strings.Join(got, ", "); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
