@@ -310,10 +310,11 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
-	m.share(state.Imports)
+	imports := m.apart(state.Imports)
+	m.share(imports)
 	// One import after the other, so that objects that are already right are not held in memory.
 	wanted := func(yield func(object) bool) {
-		for _, i := range state.Imports {
+		for _, i := range imports {
 			m.made = m.made[:0]
 			m.add(i)
 			for _, o := range m.made {
@@ -334,7 +335,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	if others {
 		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.o.ours, keep)
 	}
-	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
+	s.refused = check.OfServices(slices.Concat(state.Problems, m.problems))
 	s.calm = time.Now().Add(calm(time.Since(began)))
 	if err != nil {
 		s.log.Debug("what gives the right to import is not known yet", "error", err)

@@ -46,7 +46,8 @@ type maker struct {
 	exports map[services.Name]services.Export
 	made    []object
 	derived map[id]bool // the derived Services that there are addresses for
-	full    []services.Problem
+	// problems say which services are not imported.
+	problems []services.Problem
 }
 
 // endpoint is an endpoint of an EndpointSlice.
@@ -218,6 +219,22 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	return there
 }
 
+// apart returns the imports without a peer that has this cluster's name, and records that.
+func (m *maker) apart(imports []services.Import) []services.Import {
+	var out []services.Import
+	alike := func(c services.Cluster) bool { return c.ID == m.o.ID }
+	for _, i := range imports {
+		if slices.ContainsFunc(i.Clusters, alike) {
+			m.problems = append(m.problems, services.Problem{Name: i.Name, Peer: m.o.ID, Code: catalogue.PeerNamedAlike})
+			if i.Clusters = slices.DeleteFunc(slices.Clone(i.Clusters), alike); len(i.Clusters) == 0 && !i.Own {
+				continue
+			}
+		}
+		out = append(out, i)
+	}
+	return out
+}
+
 // share decides which derived Services of imports get an address: namespaces take turns, and those
 // that exist stay if possible. Each takes an address from the share of the first of its clusters
 // that has some left. It records the imports for which there are too few.
@@ -272,7 +289,7 @@ func (m *maker) share(imports []services.Import) {
 		if c.clusters[0] != m.o.ID {
 			p.Peer = c.clusters[0]
 		}
-		m.full = append(m.full, p)
+		m.problems = append(m.problems, p)
 	}
 }
 

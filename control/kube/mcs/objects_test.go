@@ -137,10 +137,10 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 				got++
 			}
 		}
-		if got != made || len(m.full) != full {
-			t.Fatalf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.full), made, full)
+		if got != made || len(m.problems) != full {
+			t.Fatalf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.problems), made, full)
 		}
-		return append(m.full, services.Problem{})[0]
+		return append(m.problems, services.Problem{})[0]
 	}
 	for n := range 5 {
 		add(fmt.Sprint("db-", n), services.Headless, false, 199, "east")
@@ -158,6 +158,33 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	check("others", 1003, 5)
 	add("zz", services.Headless, false, 998, "west")
 	check("all", 2000, 6)
+}
+
+// A peer with this cluster's name is left out: objects and names of the two could not be told
+// apart.
+func TestAPeerNamedAsThisClusterIsLeftOut(t *testing.T) {
+	m := maker{o: Options{ID: "here"}}
+	list := []services.Import{
+		imported(services.Name{Namespace: "shop", Name: "all"}, services.ClusterSetIP, false, 1, "east", "here"),
+		imported(services.Name{Namespace: "shop", Name: "alone"}, services.ClusterSetIP, false, 1, "here"),
+		imported(services.Name{Namespace: "shop", Name: "other"}, services.ClusterSetIP, false, 1, "west"),
+		imported(services.Name{Namespace: "shop", Name: "own"}, services.ClusterSetIP, true, 1, "here"),
+	}
+	var got []string
+	for _, i := range m.apart(list) {
+		for _, c := range i.Clusters {
+			got = append(got, i.Name.Name+" of "+c.ID)
+		}
+		if i.Own {
+			got = append(got, i.Name.Name)
+		}
+	}
+	if want := []string{"all of east", "other of west", "own"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(m.problems) != 3 || m.problems[0].Code != catalogue.PeerNamedAlike || m.problems[0].Peer != "here" || len(list[0].Clusters) != 2 {
+		t.Errorf("the problems are %+v, and the list is now %+v", m.problems, list[0].Clusters)
+	}
 }
 
 // An import that someone else has made gets no EndpointSlices from here, and takes no addresses.
@@ -329,9 +356,9 @@ func TestNamespacesTakeTurnsAtAddresses(t *testing.T) {
 	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"a", "shop"}, objects: map[id]mirror.Object{}}}
 	share := func(list ...services.Import) {
 		t.Helper()
-		m.full = nil
+		m.problems = nil
 		m.share(list)
-		for _, p := range m.full {
+		for _, p := range m.problems {
 			if p.Name.Namespace != "a" {
 				t.Errorf("%s has no address", p.Name)
 			}
