@@ -200,6 +200,23 @@ func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
 	return discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &n, AppProtocol: pointer(p.AppProtocol)}
 }
 
+// families returns the IP family of a new Service for an import: that of the listeners here, or else
+// the first one of this cluster's Service. In a cluster with two families, one of the other would
+// lead nowhere.
+func (m *maker) families(i services.Import) []corev1.IPFamily {
+	for _, c := range i.Clusters {
+		for _, e := range c.Endpoints {
+			for _, p := range e.Ports {
+				return []corev1.IPFamily{corev1.IPFamily(addressType(p.At.Addr().Unmap()))}
+			}
+		}
+	}
+	if s := m.seen.services[types.NamespacedName(i.Name)]; s != nil && len(s.Spec.IPFamilies) > 0 {
+		return s.Spec.IPFamilies[:1]
+	}
+	return nil
+}
+
 // service makes a derived Service. It returns the existing one if that has an address.
 func (m *maker) service(i services.Import, name string, labels map[string]string) *corev1.Service {
 	x := &corev1.Service{
@@ -211,8 +228,11 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 			Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: int32(p.Port), TargetPort: intstr.FromInt32(int32(p.Port)), AppProtocol: pointer(p.AppProtocol)})
 	}
 	x.Spec.SessionAffinity, x.Spec.SessionAffinityConfig = affinity(i.Spec.Affinity)
-	m.make(serviceKind, x)
 	there := m.seen.services[types.NamespacedName{Namespace: i.Name.Namespace, Name: name}]
+	if x.Spec.IPFamilies = m.families(i); there != nil {
+		x.Spec.IPFamilies = there.Spec.IPFamilies // the first cannot be changed
+	}
+	m.make(serviceKind, x)
 	if there == nil || there.DeletionTimestamp != nil || len(there.Spec.ClusterIPs) == 0 {
 		return nil
 	}

@@ -160,6 +160,38 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	check("all", 2000, 6)
 }
 
+// A new Service is of the IP family of its listeners, or of this cluster's Service, and stays as it
+// is.
+func TestServicesAreOfTheFamilyOfTheirEndpoints(t *testing.T) {
+	name := services.Name{Namespace: "shop", Name: "web"}
+	four, six := []corev1.IPFamily{corev1.IPv4Protocol}, []corev1.IPFamily{corev1.IPv6Protocol}
+	for what, c := range map[string]struct {
+		i     services.Import
+		own   []corev1.IPFamily
+		there []corev1.IPFamily
+		want  []corev1.IPFamily
+	}{
+		"a listener":      {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: six, want: four},
+		"a backend":       {i: imported(name, services.Headless, false, 1, "east"), want: four},
+		"its own":         {i: imported(name, services.ClusterSetIP, true, 0), own: six, want: six},
+		"its first":       {i: imported(name, services.ClusterSetIP, true, 0), own: append(six, four...), want: six},
+		"one that exists": {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: four, there: six, want: six},
+	} {
+		service := func(families []corev1.IPFamily) *corev1.Service {
+			return slimService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: families}})
+		}
+		m := maker{o: Options{ID: "here"}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
+		if c.there != nil {
+			m.seen.services[types.NamespacedName{Namespace: "shop", Name: derivedName(name)}] = service(c.there)
+		}
+		m.share([]services.Import{c.i})
+		m.add(c.i)
+		if got := m.made[0].body.(*corev1.Service).Spec.IPFamilies; !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", what, got, c.want)
+		}
+	}
+}
+
 // A peer with this cluster's name is left out: objects and names of the two could not be told
 // apart.
 func TestAPeerNamedAsThisClusterIsLeftOut(t *testing.T) {
