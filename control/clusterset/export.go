@@ -119,7 +119,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
 	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
-	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
+	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1, Idle: e.Spec.Type == mcs.ClusterSetIP && e.ready == 0}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
 	}

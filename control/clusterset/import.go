@@ -94,7 +94,7 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 	told := func(n mcs.Name) (list []mcs.PeerOffer) {
 		for peer, s := range c.peers {
 			if o := s.reader.Offer(n); o != nil && c.exists(namespaces, n) && r.Imports(s.member, n.Namespace) {
-				list = append(list, mcs.PeerOffer{Peer: peer, Offer: o})
+				list = append(list, mcs.PeerOffer{Peer: peer, Silent: s.silent, Offer: o})
 			}
 		}
 		return list

@@ -107,6 +107,9 @@ type Cluster struct {
 	// Endpoints has one element without a hostname for ClusterSetIP, and one for each ready backend
 	// of Headless.
 	Endpoints []Endpoint
+	// Down: it does not answer, or has no ready backend, while another cluster could serve. Only of
+	// ClusterSetIP.
+	Down bool
 }
 
 // Endpoint is where this gateway listens for connections to a peer's service.

@@ -54,6 +54,7 @@ type maker struct {
 type endpoint struct {
 	addr     netip.Addr
 	hostname string
+	down     bool                       // another cluster gets the connections
 	ports    []discoveryv1.EndpointPort // in the order of the import's
 }
 
@@ -119,7 +120,7 @@ func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 		}
 		var list []endpoint
 		for _, addr := range slices.SortedFunc(maps.Keys(at), netip.Addr.Compare) {
-			list = append(list, endpoint{addr: addr, hostname: e.Hostname, ports: at[addr]})
+			list = append(list, endpoint{addr: addr, hostname: e.Hostname, down: c.Down, ports: at[addr]})
 		}
 		if i.Spec.Type == services.Headless {
 			list = m.stand(i, c.ID, e.Hostname, list)
@@ -346,9 +347,9 @@ func (m *maker) endpoints(name services.Name, derived, cluster string, list []en
 			x.Labels[discoveryv1.LabelManagedBy] = program
 			number[g.address]++
 			for _, e := range part {
-				yes := true
+				ready := !e.down
 				x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{
-					Addresses: []string{e.addr.String()}, Hostname: pointer(e.hostname), Conditions: discoveryv1.EndpointConditions{Ready: &yes}})
+					Addresses: []string{e.addr.String()}, Hostname: pointer(e.hostname), Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
 			}
 			m.make(sliceKind, x)
 		}

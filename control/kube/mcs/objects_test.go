@@ -192,6 +192,25 @@ func TestServicesAreOfTheFamilyOfTheirEndpoints(t *testing.T) {
 	}
 }
 
+// The endpoints of a cluster that is down are not ready, so that the others get the connections.
+func TestEndpointsOfAClusterThatIsDownAreNotReady(t *testing.T) {
+	i := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east", "west")
+	i.Clusters[0].Down = true
+	m := maker{o: Options{ID: "here"}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{
+		{Namespace: "shop", Name: derivedName(i.Name)}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}}
+	m.share([]services.Import{i})
+	m.add(i)
+	got := map[string]bool{}
+	for _, o := range m.made {
+		if x, is := o.body.(*discoveryv1.EndpointSlice); is {
+			got[x.Labels[v1beta1.LabelSourceCluster]] = *x.Endpoints[0].Conditions.Ready
+		}
+	}
+	if !reflect.DeepEqual(got, map[string]bool{"east": false, "west": true}) {
+		t.Errorf("ready are %v", got)
+	}
+}
+
 // A peer with this cluster's name is left out: objects and names of the two could not be told
 // apart.
 func TestAPeerNamedAsThisClusterIsLeftOut(t *testing.T) {
