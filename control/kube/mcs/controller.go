@@ -331,12 +331,12 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	}
 	keep := keeper(seen, state.Awaited)
 	steps, shall, made := s.writer.plan(wanted, seen.objects, s.o.ours, keep)
+	s.refused = check.OfServices(slices.Concat(state.Problems, m.problems))
+	s.calm = time.Now().Add(calm(time.Since(began)))
 	others, err := s.owners(ctx, seen, made)
 	if others {
 		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.o.ours, keep)
 	}
-	s.refused = check.OfServices(slices.Concat(state.Problems, m.problems))
-	s.calm = time.Now().Add(calm(time.Since(began)))
 	if err != nil {
 		s.log.Debug("what gives the right to import is not known yet", "error", err)
 		return maxRetry, true
