@@ -214,6 +214,7 @@ const (
 	ImportsFull      Code = "PST0910"
 	ImportMissing    Code = "PST0911"
 	ServicesUnknown  Code = "PST0912"
+	PeerNamedAlike   Code = "PST0913"
 )
 
 // PST072x: Peers and Tickets in the cluster, and the gateway's rights there.

@@ -2,6 +2,7 @@ package clusterset
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,4 +66,36 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 			}
 		}
 	})
+}
+
+// When a peer falls silent or answers again, the services are looked at that another cluster
+// exports, too.
+func TestServicesOfASilentPeerAreLookedAt(t *testing.T) {
+	answers := true
+	s := newSite(all)
+	clusters := func(ids ...string) (out []mcs.Cluster) {
+		for _, id := range ids {
+			out = append(out, mcs.Cluster{ID: id})
+		}
+		return out
+	}
+	name := func(n string) mcs.Name { return mcs.Name{Namespace: "shop", Name: n} }
+	c := &Clusterset{
+		o: Options{Connected: func(*roster.Member) bool { return answers }}, wake: make(chan struct{}, 1),
+		shared: shared{peers: map[string]*site{"cloud": s}, due: due{names: map[mcs.Name]bool{}}, state: mcs.State{Imports: []mcs.Import{
+			{Name: name("alone"), Clusters: clusters("cloud")}, {Name: name("both"), Clusters: clusters("cloud", "east")},
+			{Name: name("other"), Own: true, Clusters: clusters("east")}, {Name: name("own"), Own: true, Clusters: clusters("cloud")},
+		}}},
+	}
+	for _, step := range []struct{ answers, changed bool }{{true, false}, {false, true}, {false, false}, {true, true}} {
+		answers, c.due.names = step.answers, map[mcs.Name]bool{}
+		c.Tick(time.Now())
+		want := map[mcs.Name]bool{}
+		if step.changed {
+			want = map[mcs.Name]bool{name("both"): true, name("own"): true}
+		}
+		if !maps.Equal(c.due.names, want) || s.silent == answers {
+			t.Errorf("it answers: %v; looked at are %v, want %v", answers, c.due.names, want)
+		}
+	}
 }

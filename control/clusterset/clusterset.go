@@ -330,6 +330,7 @@ type site struct {
 	retry    time.Time       // when one may be sent again
 	wait     time.Duration   // until then, after a failure
 	answered bool            // whether the peer answered when last checked
+	silent   bool            // the same, for the imports
 	unable   string          // what the peer runs, if it does not support services of clusters; else empty
 }
 

@@ -1,11 +1,14 @@
 package clusterset
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
 	"reflect"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -74,7 +77,7 @@ func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Res
 			granted[x.Name.Namespace] = to
 		}
 		e := &export{Export: x, granted: to}
-		if was := c.exported[name]; was != nil && was.granted == to && reflect.DeepEqual(was.Export, x) && c.holds(was, cfg) {
+		if was := c.exported[name]; was != nil && was.problem == nil && was.granted == to && reflect.DeepEqual(was.Export, x) && c.holds(was, cfg) {
 			e = was
 		}
 		next[name] = e
@@ -111,15 +114,16 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 }
 
 // offer leases overlay ports for an export that is granted to a peer, and encodes its entry. It
-// leases nothing for one that could not be announced.
+// leases nothing for one that could not be announced. A headless service that has too many backends
+// is offered with as many as possible.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
 	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
-	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1}
+	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1, Idle: e.Spec.Type == mcs.ClusterSetIP && e.ready == 0}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
 	}
-	for _, hostname := range e.hostnames() {
+	for _, hostname := range c.hostnames(e) {
 		at := make([]uint16, len(e.Spec.Ports))
 		for i, p := range e.Spec.Ports {
 			if p.Protocol == api.TCP || p.Protocol == api.UDP {
@@ -129,10 +133,26 @@ func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 		o.Places = append(o.Places, mcs.Place{Hostname: hostname, At: at})
 	}
 	entry, err := mcs.Encode(o)
+	if err != nil && e.Spec.Type == mcs.Headless {
+		all := o.Places
+		fit := sort.Search(len(all), func(n int) bool {
+			o.Places = all[:n+1]
+			_, err := mcs.Encode(o)
+			return err != nil
+		})
+		if o.Places = all[:fit]; fit > 0 {
+			e.problem = &mcs.Problem{Name: e.Name, Code: catalogue.ExportRefused, Detail: err.Error()}
+			entry, err = mcs.Encode(o)
+		}
+	}
 	if err == nil && e.granted {
-		if !c.overlay.Atomically(func() bool { return c.lease(e, &o, cfg, now) }) {
-			e.fail(catalogue.OverlayPortsUsed, "")
-			return
+		all := len(o.Places)
+		if without := c.lease(e, &o, cfg, now); without > 0 {
+			e.problem = &mcs.Problem{Name: e.Name, Code: catalogue.OverlayPortsUsed}
+			if len(e.keys) == 0 {
+				return
+			}
+			e.problem.Detail = fmt.Sprintf("%d of its %d backends are left out", without, all)
 		}
 		entry, err = mcs.Encode(o)
 	}
@@ -143,33 +163,44 @@ func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.entry = entry
 }
 
-// lease leases overlay ports for the places of an offer, without backends that are not ready.
-func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now time.Time) bool {
-	var places []mcs.Place
-	for _, place := range o.Places {
-		for i, p := range e.Spec.Ports {
-			if place.At[i] == 0 {
-				continue
+// lease leases overlay ports for the places of an offer, and drops those whose backend is not ready
+// and those without ports. It returns how many are without.
+func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now time.Time) (without int) {
+	all := o.Places
+	slices.SortFunc(all, func(a, b mcs.Place) int { return cmp.Compare(a.Hostname, b.Hostname) })
+	o.Places = nil
+	for _, place := range all {
+		var keys []string
+		var offered []forward.Service
+		if !c.overlay.Atomically(func() bool {
+			for i, p := range e.Spec.Ports {
+				if place.At[i] == 0 {
+					continue
+				}
+				key := mcs.LeaseKey(e.Name.Namespace, e.UID, place.Hostname, p)
+				ports, ok := c.overlay.Lease(key, p.Protocol, o.Spread, now, func(ports api.Ports) bool { return taken(cfg, ports) })
+				if !ok {
+					return false
+				}
+				keys = append(keys, key)
+				place.At[i] = ports.First
+				s := forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports, Upstream: e.Upstreams[p.Name]}
+				if slices.Contains(e.Proxied, p.Name) {
+					s.ProxyProtocol = api.ProxyV2
+				}
+				offered = append(offered, s)
 			}
-			key := mcs.LeaseKey(e.Name.Namespace, e.UID, place.Hostname, p)
-			ports, ok := c.overlay.Lease(key, p.Protocol, o.Spread, now, func(ports api.Ports) bool { return taken(cfg, ports) })
-			if !ok {
-				return false
-			}
-			e.keys = append(e.keys, key)
-			place.At[i] = ports.First
-			s := forward.Service{Name: mcs.PortName(e.Name, p, place.Hostname), Ports: ports, Upstream: e.Upstreams[p.Name]}
-			if slices.Contains(e.Proxied, p.Name) {
-				s.ProxyProtocol = api.ProxyV2
-			}
-			e.services = append(e.services, s)
+			return true
+		}) {
+			without++
+			continue
 		}
+		e.keys, e.services = append(e.keys, keys...), append(e.services, offered...)
 		if e.Spec.Type == mcs.ClusterSetIP || slices.ContainsFunc(e.Backends, func(b mcs.Backend) bool { return b.Ready && b.Hostname == place.Hostname }) {
-			places = append(places, place)
+			o.Places = append(o.Places, place)
 		}
 	}
-	o.Places = places
-	return true
+	return without
 }
 
 func (e *export) fail(code catalogue.Code, detail string) {
@@ -178,19 +209,21 @@ func (e *export) fail(code catalogue.Code, detail string) {
 }
 
 // hostnames returns the places at which the service is reached: "" for all backends, or one for
-// each. It returns at most one more than can be announced.
-func (e *export) hostnames() []string {
+// each, first those that have ports already. It returns at most one more than can be announced.
+func (c *Clusterset) hostnames(e *export) []string {
 	if e.Spec.Type != mcs.Headless {
 		return []string{""}
 	}
-	var out []string
+	all := map[string]bool{}
 	for _, b := range e.Backends {
-		if !slices.Contains(out, b.Hostname) && len(out) <= mcs.MaxPlaces {
-			out = append(out, b.Hostname)
-		}
+		all[b.Hostname] = true
 	}
-	slices.Sort(out)
-	return out
+	out := mcs.Turns(slices.Sorted(maps.Keys(all)), func(hostname string) (of struct{}, takes int, has bool) {
+		return of, 1, slices.ContainsFunc(e.Spec.Ports, func(p mcs.Port) bool {
+			return c.overlay.Leased(mcs.LeaseKey(e.Name.Namespace, e.UID, hostname, p))
+		})
+	})
+	return out[:min(len(out), mcs.MaxPlaces+1)]
 }
 
 // store stores the leases before any is announced, so that a restart knows them.

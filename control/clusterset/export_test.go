@@ -1,8 +1,10 @@
 package clusterset
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
@@ -40,8 +42,7 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 	}{
 		{"one that no peer has", exported("web", mcs.ClusterSetIP, 2, 1), false, 0, false, ""},
 		{"too many ports", exported("web", mcs.ClusterSetIP, 65, 1), true, 0, false, catalogue.ExportRefused},
-		{"too many backends", exported("db", mcs.Headless, 1, mcs.MaxPlaces+1), true, 0, false, catalogue.ExportRefused},
-		{"too many ports of backends", exported("db", mcs.Headless, 60, 60), true, 0, false, catalogue.ExportRefused},
+		{"too many ports of backends", exported("db", mcs.Headless, 65, 2), true, 0, false, catalogue.ExportRefused},
 		{"one that is told", exported("web", mcs.ClusterSetIP, 2, 1), true, 2, true, ""},
 		{"backends", exported("db", mcs.Headless, 2, 3), true, 6, true, ""},
 	} {
@@ -77,6 +78,48 @@ func TestPortsAreLeasedForWhatIsTold(t *testing.T) {
 		c.offer(e, cfg, now)
 		if e.problem == nil || e.problem.Code != catalogue.OverlayPortsUsed || len(c.overlay.Leases(now)) > 0 || c.overlay.Retain(nil, now) {
 			t.Errorf("the problem is %+v, and there are %v", e.problem, c.overlay.Leases(now))
+		}
+	}
+}
+
+// A headless service that grows beyond what can be announced, or beyond the ports that there are,
+// keeps the backends that it has.
+func TestABackendThatIsToldStays(t *testing.T) {
+	db := func(hostnames ...int) mcs.Export {
+		x := mcs.Export{Name: mcs.Name{Namespace: "shop", Name: "db"}, UID: "db", Created: time.Unix(1_700_000_000, 0), Spec: mcs.Spec{Type: mcs.Headless, Ports: []mcs.Port{{Protocol: api.TCP, Port: 5432}}}}
+		for _, i := range hostnames {
+			x.Backends = append(x.Backends, mcs.Backend{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Ready: true, Hostname: fmt.Sprintf("b-%03d", i)})
+		}
+		return x
+	}
+	many := make([]int, mcs.MaxPlaces)
+	for i := range many {
+		many[i] = 100 + i
+	}
+	var cfg config.Resolved
+	few := cfg
+	few.Services.Named = []config.NamedService{{Name: "all", Ports: api.Ports{Protocol: api.TCP, First: mcs.FirstPort + 2, Last: mcs.LastPort}}}
+	for what, c := range map[string]struct {
+		cfg  *config.Resolved
+		have []int
+		code catalogue.Code
+	}{
+		"too many backends":   {&cfg, many, catalogue.ExportRefused},
+		"too many for a time": {&few, []int{100, 101}, catalogue.OverlayPortsUsed},
+	} {
+		set := &Clusterset{exporter: newExporter(nil)}
+		offer := func(hostnames []int) *export {
+			e := &export{Export: db(hostnames...), granted: true}
+			set.offer(e, c.cfg, time.Now())
+			return e
+		}
+		was := offer(c.have)
+		now := offer(append([]int{0, 1}, c.have...)) // by name the first
+		if was.problem != nil || now.entry == nil || !bytes.Equal(now.entry.Text, was.entry.Text) || !reflect.DeepEqual(now.services, was.services) {
+			t.Errorf("%s: others are told than before: %+v, %+v", what, was.problem, now.problem)
+		}
+		if now.problem == nil || now.problem.Code != c.code || now.problem.Detail == "" {
+			t.Errorf("%s: the problem is %+v", what, now.problem)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 	told := func(n mcs.Name) (list []mcs.PeerOffer) {
 		for peer, s := range c.peers {
 			if o := s.reader.Offer(n); o != nil && c.exists(namespaces, n) && r.Imports(s.member, n.Namespace) {
-				list = append(list, mcs.PeerOffer{Peer: peer, Offer: o})
+				list = append(list, mcs.PeerOffer{Peer: peer, Silent: s.silent, Offer: o})
 			}
 		}
 		return list
@@ -160,7 +160,7 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 		was := c.over
 		var fits []forward.Local
 		all, each := room()
-		fits, c.over = fit(c.wanted, all, each)
+		fits, c.over = fit(c.wanted, c.at, all, each)
 		for _, m := range []map[surplus]int{was, c.over} {
 			for s := range m {
 				if was[s] != c.over[s] && !names[s.name] {
@@ -187,34 +187,29 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 }
 
 // fit returns the listeners that there is room for, in total and for each peer: those with a
-// configured address first. Peers and their namespaces take turns. over counts the others.
-func fit(wanted map[mcs.Name][]forward.Local, all, each int) (fits []forward.Local, over map[surplus]int) {
-	listeners := map[surplus][]forward.Local{}
-	var of []surplus
+// configured address first. Peers and their namespaces take turns; what listens at an address stays
+// if possible. over counts the others.
+func fit(wanted map[mcs.Name][]forward.Local, at map[place]netip.AddrPort, all, each int) (fits []forward.Local, over map[surplus]int) {
+	var list []forward.Local
 	for _, n := range slices.SortedFunc(maps.Keys(wanted), mcs.Name.Compare) {
-		for _, l := range wanted[n] {
-			s := surplus{l.Peer, n}
-			if listeners[s] == nil {
-				of = append(of, s)
-			}
-			listeners[s] = append(listeners[s], l)
-		}
+		list = append(list, wanted[n]...)
 	}
 	type holder struct{ peer, namespace string }
-	of = mcs.Turns(of, func(s surplus) (holder, int) { return holder{s.peer, s.name.Namespace}, len(listeners[s]) })
+	list = mcs.Turns(list, func(l forward.Local) (holder, int, bool) {
+		_, has := at[place{l.Peer, l.Service}]
+		return holder{l.Peer, mcs.NameOfPort(l.Service).Namespace}, 1, has
+	})
 	over = map[surplus]int{}
 	have := map[string]int{}
 	for _, anywhere := range []bool{false, true} {
-		for _, s := range of {
-			for _, l := range listeners[s] {
-				switch {
-				case (l.Address == "") != anywhere:
-				case len(fits) >= all || have[l.Peer] >= each:
-					over[s]++
-				default:
-					have[l.Peer]++
-					fits = append(fits, l)
-				}
+		for _, l := range list {
+			switch {
+			case (l.Address == "") != anywhere:
+			case len(fits) >= all || have[l.Peer] >= each:
+				over[surplus{l.Peer, mcs.NameOfPort(l.Service)}]++
+			default:
+				have[l.Peer]++
+				fits = append(fits, l)
 			}
 		}
 	}

@@ -157,12 +157,16 @@ func (c *Clusterset) wakeLocked() {
 func (c *Clusterset) Tick(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.peers {
+	for name, s := range c.peers {
 		c.catchUpLocked(s)
+		answers := c.o.Connected(s.member)
+		if s.silent == answers {
+			s.silent = !answers
+			c.noteLocked(c.sharedLocked(name))
+		}
 		if !s.writer.Due() {
 			continue
 		}
-		answers := c.o.Connected(s.member)
 		if answers && !s.answered {
 			s.retry, s.wait = time.Time{}, 0
 		}
@@ -173,6 +177,16 @@ func (c *Clusterset) Tick(time.Time) {
 	if c.due.opening || c.due.exports {
 		c.wakeLocked()
 	}
+}
+
+// sharedLocked returns the imports that a peer and another cluster export.
+func (c *Clusterset) sharedLocked(peer string) (names []mcs.Name) {
+	for _, i := range c.state.Imports {
+		if (i.Own || len(i.Clusters) > 1) && slices.ContainsFunc(i.Clusters, func(x mcs.Cluster) bool { return x.ID == peer }) {
+			names = append(names, i.Name)
+		}
+	}
+	return names
 }
 
 // send sends a peer what is due, within its limit. The rest follows with a [Clusterset.Tick].

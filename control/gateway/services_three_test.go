@@ -114,6 +114,29 @@ func TestThreeClustersExportAService(t *testing.T) {
 	agree("it has left", oldest)
 	set(third, &x)
 	agree("it is back", united, mcs.PortConflict, mcs.SessionAffinityConflict)
+
+	// While it has no ready pod, the others get its connections.
+	down := func(what string, want bool) {
+		t.Helper()
+		for _, s := range sites[:2] {
+			w.awaitState(s, s.Name+" looks when "+what, func(st mcs.State) string {
+				i, _, _ := merged(st, "shop/web")
+				for _, c := range i.Clusters {
+					if c.Down != (c.ID == third.Name && want) {
+						return fmt.Sprintf("%s is down: %v", c.ID, c.Down)
+					}
+				}
+				return ""
+			})
+		}
+	}
+	idle := x
+	idle.Backends = slices.Clone(x.Backends)
+	idle.Backends[0].Ready = false
+	set(third, &idle)
+	down("no pod is ready", true)
+	set(third, &x)
+	down("one is", false)
 	w.stop(third)
 	w.start(third)
 	third.Gateway.Services().SetNamespaces([]string{"shop"})

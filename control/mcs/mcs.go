@@ -84,7 +84,7 @@ type Backend struct {
 	// Hostname distinguishes the backends of a Headless service: the pod's hostname, as in a
 	// StatefulSet, or else the address with hyphens. It is empty for ClusterSetIP.
 	Hostname string
-	Ready    bool // ready and not terminating: others get no new connections
+	Ready    bool // others get no new connections
 	// Ports are the target ports by Port.Name. The backend does not serve missing ones.
 	Ports map[string]uint16
 }
@@ -107,6 +107,9 @@ type Cluster struct {
 	// Endpoints has one element without a hostname for ClusterSetIP, and one for each ready backend
 	// of Headless.
 	Endpoints []Endpoint
+	// Down: it does not answer, or has no ready backend, while another cluster could serve. Only of
+	// ClusterSetIP.
+	Down bool
 }
 
 // Endpoint is where this gateway listens for connections to a peer's service.

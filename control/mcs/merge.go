@@ -25,7 +25,8 @@ const (
 
 // PeerOffer is an offer and the peer that announced it.
 type PeerOffer struct {
-	Peer string
+	Peer   string
+	Silent bool // the peer does not answer
 	*Offer
 }
 
@@ -41,7 +42,8 @@ type exported struct {
 // peer's backend, if there is one.
 //
 // If exports disagree, the oldest counts. If two were created in the same second, it is the one
-// whose content sorts first, which is the same for all clusters. Ports are united, by age.
+// whose content sorts first, which is the same for all clusters. Ports are united, by age. A cluster
+// that cannot serve is down if another can.
 func Merge(name Name, own *Export, told []PeerOffer, at func(peer, hostname string, port Port) (netip.AddrPort, bool)) (Import, []Conflict) {
 	var all []exported
 	if own != nil {
@@ -55,8 +57,12 @@ func Merge(name Name, own *Export, told []PeerOffer, at func(peer, hostname stri
 	})
 	out := Import{Name: name, Own: own != nil, Spec: *all[0].spec}
 	out.Spec.Ports = unite(all)
+	able := own != nil && (len(own.Upstreams) > 0 || slices.ContainsFunc(own.Backends, func(b Backend) bool { return b.Ready }))
+	able = able || slices.ContainsFunc(told, func(t PeerOffer) bool { return !t.Silent && !t.Idle })
 	for _, t := range told {
-		out.Clusters = append(out.Clusters, t.cluster(at))
+		c := t.cluster(at)
+		c.Down = able && out.Spec.Type == ClusterSetIP && (t.Silent || t.Idle)
+		out.Clusters = append(out.Clusters, c)
 	}
 	slices.SortFunc(out.Clusters, func(a, b Cluster) int { return cmp.Compare(a.ID, b.ID) })
 	if own == nil {

@@ -64,7 +64,7 @@ func TestMerge(t *testing.T) {
 					own = &Export{Name: n, Created: created, Spec: x.spec}
 					continue
 				}
-				told = append(told, PeerOffer{x.name, &Offer{Name: n, Created: created, Spec: x.spec, Spread: 1,
+				told = append(told, PeerOffer{Peer: x.name, Offer: &Offer{Name: n, Created: created, Spec: x.spec, Spread: 1,
 					Places: []Place{{At: slices.Repeat([]uint16{FirstPort}, len(x.spec.Ports))}}}})
 			}
 			at := netip.MustParseAddrPort("10.0.0.1:30000")
@@ -97,10 +97,56 @@ func TestExportsOfOneAgeAreOrderedAlikeEverywhere(t *testing.T) {
 	a, b := Spec{Type: ClusterSetIP, Ports: []Port{{"a", api.TCP, 80, ""}}}, Spec{Type: Headless, Ports: []Port{{"b", api.TCP, 80, ""}}}
 	nowhere := func(string, string, Port) (netip.AddrPort, bool) { return netip.AddrPort{}, false }
 	at := func(own, other Spec) Spec {
-		got, _ := Merge(n, &Export{Name: n, Created: since, Spec: own}, []PeerOffer{{"peer", &Offer{Name: n, Created: since.Add(time.Millisecond), Spec: other}}}, nowhere)
+		got, _ := Merge(n, &Export{Name: n, Created: since, Spec: own}, []PeerOffer{{Peer: "peer", Offer: &Offer{Name: n, Created: since.Add(time.Millisecond), Spec: other}}}, nowhere)
 		return got.Spec
 	}
 	if here, there := at(a, b), at(b, a); !reflect.DeepEqual(here, there) {
 		t.Errorf("one cluster has %+v and the other %+v", here, there)
+	}
+}
+
+// A cluster that does not answer, or has no ready backend, is down while another can serve.
+func TestAClusterThatCannotServeIsDown(t *testing.T) {
+	n := Name{"shop", "web"}
+	for what, c := range map[string]struct {
+		kind  Type
+		ready []bool // of the own export's backends; nil: there is no own export
+		told  []PeerOffer
+		want  []string
+	}{
+		"all can":               {ClusterSetIP, nil, []PeerOffer{{Peer: "a"}, {Peer: "b"}}, nil},
+		"one is silent":         {ClusterSetIP, nil, []PeerOffer{{Peer: "a", Silent: true}, {Peer: "b"}}, []string{"a"}},
+		"one is idle":           {ClusterSetIP, nil, []PeerOffer{{Peer: "a"}, {Peer: "b", Offer: &Offer{Idle: true}}}, []string{"b"}},
+		"the only one":          {ClusterSetIP, nil, []PeerOffer{{Peer: "a", Silent: true}}, nil},
+		"none can":              {ClusterSetIP, []bool{false}, []PeerOffer{{Peer: "a", Silent: true}, {Peer: "b", Offer: &Offer{Idle: true}}}, nil},
+		"this cluster can":      {ClusterSetIP, []bool{false, true}, []PeerOffer{{Peer: "a", Silent: true}, {Peer: "b", Offer: &Offer{Idle: true}}}, []string{"a", "b"}},
+		"names of its backends": {Headless, []bool{true}, []PeerOffer{{Peer: "a", Silent: true}}, nil},
+	} {
+		spec := Spec{Type: c.kind, Ports: []Port{{"http", api.TCP, 80, ""}}}
+		var own *Export
+		if c.ready != nil {
+			own = &Export{Name: n, Created: since, Spec: spec}
+			for _, r := range c.ready {
+				own.Backends = append(own.Backends, Backend{Ready: r})
+			}
+		}
+		for i, x := range c.told {
+			o := web("web", func(o *Offer) { o.Spec, o.Idle, o.Places = spec, x.Offer != nil && x.Idle, nil })
+			offer, err := decode(entry(t, o).Text) // as it arrives
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.told[i].Offer = offer
+		}
+		i, _ := Merge(n, own, c.told, func(string, string, Port) (netip.AddrPort, bool) { return netip.AddrPort{}, false })
+		var down []string
+		for _, x := range i.Clusters {
+			if x.Down {
+				down = append(down, x.ID)
+			}
+		}
+		if !slices.Equal(down, c.want) {
+			t.Errorf("%s: down are %v, want %v", what, down, c.want)
+		}
 	}
 }

@@ -44,6 +44,8 @@ type Offer struct {
 	// Places has one element without a hostname for ClusterSetIP, and one for each ready backend of
 	// Headless.
 	Places []Place
+	// Idle: no backend is ready. Only of ClusterSetIP.
+	Idle bool
 }
 
 // Place is where a service, or one backend of it, is reached inside the tunnel.
@@ -73,6 +75,7 @@ type wireOffer struct {
 	Annotations  map[string]string `json:"annotations,omitempty" max:"64x8192"`
 	Spread       int               `json:"spread,omitempty" max:"64"`
 	Places       []wirePlace       `json:"places,omitempty" max:"256"`
+	Idle         bool              `json:"idle,omitempty"`
 }
 
 type wirePort struct {
@@ -99,7 +102,7 @@ func Encode(o Offer) (*Entry, error) {
 	w := wireOffer{
 		Name: o.Name.String(), Created: o.Created.UTC().Truncate(time.Second), Type: o.Spec.Type,
 		Policy: o.Spec.InternalTrafficPolicy, Distribution: o.Spec.TrafficDistribution,
-		Labels: o.Spec.Labels, Annotations: o.Spec.Annotations, Spread: o.Spread,
+		Labels: o.Spec.Labels, Annotations: o.Spec.Annotations, Spread: o.Spread, Idle: o.Idle,
 	}
 	if o.Spec.Affinity.ClientIP {
 		w.Affinity = max(int(o.Spec.Affinity.Timeout/time.Second), 1)
@@ -129,7 +132,7 @@ func decode(text []byte) (*Offer, error) {
 	}
 	namespace, name, _ := strings.Cut(w.Name, "/")
 	o := &Offer{
-		Name: Name{namespace, name}, Created: w.Created, Spread: max(w.Spread, 1),
+		Name: Name{namespace, name}, Created: w.Created, Spread: max(w.Spread, 1), Idle: w.Idle,
 		Spec: Spec{
 			Type: w.Type, InternalTrafficPolicy: w.Policy, TrafficDistribution: w.Distribution,
 			Labels: w.Labels, Annotations: w.Annotations,

@@ -153,6 +153,12 @@ func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time,
 	return p, true
 }
 
+// Leased reports whether a key has ports.
+func (o *Overlay) Leased(key string) bool {
+	l, there := o.leases[key]
+	return there && l.Freed.IsZero()
+}
+
 // find looks for free ports, starting where the last were found.
 func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, bool) {
 	const size = LastPort - FirstPort + 1

@@ -11,10 +11,11 @@ func TestTurns(t *testing.T) {
 	type item struct {
 		of    string
 		takes int
+		has   bool
 	}
-	list := []item{{"a", 2}, {"a", 2}, {"a", 9}, {"b", 1}, {"b", 2}, {"c", 5}}
-	got := Turns(list, func(i item) (string, int) { return i.of, i.takes })
-	if want := []item{{"b", 1}, {"a", 2}, {"b", 2}, {"a", 2}, {"c", 5}, {"a", 9}}; !slices.Equal(got, want) {
+	list := []item{{"a", 2, false}, {"a", 3, false}, {"a", 9, true}, {"b", 1, false}, {"b", 2, true}, {"c", 5, false}}
+	got := Turns(list, func(i item) (string, int, bool) { return i.of, i.takes, i.has })
+	if want := []item{{"b", 2, true}, {"b", 1, false}, {"c", 5, false}, {"a", 9, true}, {"a", 2, false}, {"a", 3, false}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -59,16 +59,8 @@ func (w *Writer) Set(name string, e *Entry) bool {
 // others. Within a namespace, those in the catalogue come first, as do those that [Writer.Set] has
 // just removed from it because they have grown.
 func (w *Writer) Fill(entries map[string]*Entry) (rest []string) {
-	held, others := []string{}, []string{}
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		if w.Contains(name) || w.dirty[name] {
-			held = append(held, name)
-		} else {
-			others = append(others, name)
-		}
-	}
-	names := Turns(append(held, others...), func(name string) (string, int) {
-		return NameOfPort(name).Namespace, max(len(entries[name].Text), MaxCatalogue/MaxServices)
+	names := Turns(slices.Sorted(maps.Keys(entries)), func(name string) (string, int, bool) {
+		return NameOfPort(name).Namespace, max(len(entries[name].Text), MaxCatalogue/MaxServices), w.Contains(name) || w.dirty[name]
 	})
 	fits, size := map[string]*Entry{}, 0
 	for _, name := range names {

@@ -290,7 +290,7 @@ ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]
 endpoints:
 - {addresses: [10.244.0.5], targetRef: {kind: Pod, namespace: shop, name: web-5}, conditions: {ready: true}}
 - {addresses: [10.244.0.6], targetRef: {kind: Pod, namespace: shop, name: web-6}, conditions: {ready: false}}
-- {addresses: [10.244.0.7], targetRef: {kind: Pod, namespace: shop, name: web-7}, conditions: {ready: true, terminating: true}}
+- {addresses: [10.244.0.7], targetRef: {kind: Pod, namespace: shop, name: web-7}, conditions: {ready: false, serving: true, terminating: true}}
 - {addresses: [10.244.0.8], conditions: {ready: true}}
 `
 
@@ -361,7 +361,17 @@ func TestTheChartsRightsWillDo(t *testing.T) {
 		services.Endpoint{Ports: []services.EndpointPort{listener(port("http", 80), "10.244.0.9:30001")}})}})
 	imported := wait(s, imports, "the import", func(x v1beta1.ServiceImport) bool { return len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1 })
 	if o := imported.OwnerReferences; len(o) != 1 || o[0].Kind != "Role" {
-		t.Errorf("the import belongs to %+v, want the Role of its namespace", o)
+		t.Fatalf("the import belongs to %+v, want the Role of its namespace", o)
+	}
+	// The right is withdrawn and granted again. The garbage collector would delete what belongs to
+	// the former Role.
+	role := imported.OwnerReferences[0]
+	s.kubectl(s.kubectl("", "get", "role", "-n", "shop", role.Name, "-o", "json"), "replace", "--force", "-f", "-")
+	s.kubectl("", "delete", "serviceimport", "-n", "shop", "web")
+	for _, path := range []string{imports, core, discovery} {
+		wait(s, path, "what belongs to the new Role in "+path, func(x metav1.PartialObjectMetadata) bool {
+			return len(x.OwnerReferences) == 1 && x.OwnerReferences[0].Name == role.Name && x.OwnerReferences[0].UID != role.UID
+		})
 	}
 	s.problem("")
 }
@@ -641,6 +651,9 @@ func testSomebodyElses(t *testing.T, s *site) {
 	var x v1beta1.ServiceImport
 	if err := json.Unmarshal([]byte(s.kubectl("", "get", "serviceimport", "-n", "shop", "web", "-o", "json")), &x); err != nil || x.Spec.Type != v1beta1.Headless || len(x.Labels) > 0 {
 		t.Errorf("it was changed: %+v %v", x, err)
+	}
+	for _, kind := range []string{"service", "endpointslice"} {
+		s.none(kind, "shop")
 	}
 	s.kubectl("", "delete", "serviceimport", "-n", "shop", "web")
 	s.problem("")

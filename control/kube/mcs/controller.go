@@ -165,7 +165,7 @@ type session struct {
 	all     *namespaces        // nil when they are named
 }
 
-// open begins a session: it queries the API's version, and the owner of the objects to be made.
+// open begins a session: it queries the API's version.
 func (c *Controller) open(ctx context.Context) (*session, error) {
 	version, err := versionOf(ctx, c.cluster)
 	if err != nil {
@@ -178,17 +178,13 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if c.o.DNS {
 		s.names.own = s.ownServer
 	}
-	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}}
+	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}, applied: map[target]applied{}}
 	names := c.o.Namespaces
 	if len(names) == 0 {
 		names, s.all = []string{""}, s.clients.namespaces(c.signal)
 	}
 	for _, name := range names {
-		p := s.clients.place(name, c.signal)
-		if p.owner, err = s.clients.owner(ctx, name, c.o.Release+"-"+c.cluster.Namespace()+"-mcs"); err != nil {
-			c.log.Debug("what gives the right to import is not known, so an uninstalled gateway leaves objects", "namespace", name, "error", err)
-		}
-		s.places = append(s.places, p)
+		s.places = append(s.places, s.clients.place(name, c.signal))
 	}
 	return s, nil
 }
@@ -268,7 +264,7 @@ func (s *session) leave(ctx context.Context) {
 	var steps []step
 	for i, x := range seen.objects {
 		slice, is := x.(*discoveryv1.EndpointSlice)
-		if is && s.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 {
+		if is && s.o.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 {
 			steps = append(steps, s.writer.noted(i, func(ctx context.Context) error { return s.writer.empty(ctx, i, slice.ResourceVersion) }))
 		}
 	}
@@ -310,13 +306,15 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()
 
-	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}, derived: map[string]int{}}
+	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
+	imports := m.apart(state.Imports)
+	m.share(imports)
 	// One import after the other, so that objects that are already right are not held in memory.
 	wanted := func(yield func(object) bool) {
-		for _, i := range inTurns(state.Imports) {
+		for _, i := range imports {
 			m.made = m.made[:0]
 			m.add(i)
 			for _, o := range m.made {
@@ -332,14 +330,49 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		}
 	}
 	keep := keeper(seen, state.Awaited)
-	steps, shall := s.writer.plan(wanted, seen.objects, s.ours, keep)
-	s.refused = check.OfServices(slices.Concat(state.Problems, m.full))
+	steps, shall, made := s.writer.plan(wanted, seen.objects, s.o.ours, keep)
+	s.refused = check.OfServices(slices.Concat(state.Problems, m.problems))
 	s.calm = time.Now().Add(calm(time.Since(began)))
+	others, err := s.owners(ctx, seen, made)
+	if others {
+		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.o.ours, keep)
+	}
+	if err != nil {
+		s.log.Debug("what gives the right to import is not known yet", "error", err)
+		return maxRetry, true
+	}
 	failed = s.writer.run(ctx, steps)
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
-		return s.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
+		return s.o.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})
 	return max(min(again, s.writer.again(began)), time.Until(s.calm)), failed
+}
+
+// owners looks up the owners of the objects in places where some are to be made, and in new places.
+// It reports whether there are others than before. A Role that was deleted and made again is
+// another: what its predecessor owns is deleted by the garbage collector.
+func (s *session) owners(ctx context.Context, seen seen, made map[string]bool) (others bool, _ error) {
+	for _, p := range s.places {
+		if p.denied() || p.known && !made[p.namespace] && (p.namespace != "" || len(made) == 0) {
+			continue
+		}
+		owner, err := s.clients.owner(ctx, p.namespace, s.o.Release+"-"+s.cluster.Namespace()+"-mcs")
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+		case apierrors.IsForbidden(err) && p.known:
+			continue
+		case apierrors.IsForbidden(err):
+			s.log.Debug("what gives the right to import is not known, so an uninstalled gateway leaves objects", "namespace", p.namespace, "error", err)
+		case p.known:
+			return others, nil // The writes will fail, too.
+		default:
+			return others, err
+		}
+		others = others || !reflect.DeepEqual(owner, p.owner)
+		p.owner, p.known = owner, true
+		seen.owners[p.namespace] = owner
+	}
+	return others, nil
 }
 
 // found returns the current problems: what may not be watched, and what was refused.

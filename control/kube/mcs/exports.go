@@ -125,8 +125,13 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 // backendsOf returns the pods that are endpoints of a Service, by address. A pod may be in several
 // slices, with different ports in each. Endpoints that were written by hand and are not pods are
 // not exported: they may be any address that the gateway can reach.
+//
+// Those that are ready count as ready. If none is, so do those that are terminating and still
+// serve, except for Headless, as in kube-proxy and DNS. Kubernetes says of publishNotReadyAddresses
+// that all are ready, even when they are terminating.
 func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
+	var leaving []netip.Addr
 	for _, s := range list {
 		ports := map[string]uint16{}
 		for _, p := range s.Ports {
@@ -149,17 +154,21 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []service
 			if kind == services.Headless {
 				b.Hostname = cmp.Or(value(e.Hostname), hostname(addr))
 			}
-			b.Ready = b.Ready || ready(e.Conditions)
+			b.Ready = b.Ready || e.Conditions.Ready == nil || *e.Conditions.Ready
+			if value(e.Conditions.Serving) && value(e.Conditions.Terminating) {
+				leaving = append(leaving, addr)
+			}
 			maps.Copy(b.Ports, ports)
 			found[addr] = b
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b services.Backend) int { return a.Addr.Compare(b.Addr) })
-}
-
-// ready reports whether an endpoint may get new connections.
-func ready(c discoveryv1.EndpointConditions) bool {
-	return (c.Ready == nil || *c.Ready) && !value(c.Terminating)
+	out := slices.SortedFunc(maps.Values(found), func(a, b services.Backend) int { return a.Addr.Compare(b.Addr) })
+	if kind != services.Headless && !slices.ContainsFunc(out, func(b services.Backend) bool { return b.Ready }) {
+		for i := range out {
+			out[i].Ready = slices.Contains(leaving, out[i].Addr)
+		}
+	}
+	return out
 }
 
 // hostname returns the name of an endpoint without one: its address with hyphens, as in CoreDNS.

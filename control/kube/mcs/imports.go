@@ -45,14 +45,16 @@ type maker struct {
 	seen    seen
 	exports map[services.Name]services.Export
 	made    []object
-	derived map[string]int // Services, by the cluster for which they are; of "" all
-	full    []services.Problem
+	derived map[id]bool // the derived Services that there are addresses for
+	// problems say which services are not imported.
+	problems []services.Problem
 }
 
 // endpoint is an endpoint of an EndpointSlice.
 type endpoint struct {
 	addr     netip.Addr
 	hostname string
+	down     bool                       // another cluster gets the connections
 	ports    []discoveryv1.EndpointPort // in the order of the import's
 }
 
@@ -63,17 +65,14 @@ func (m *maker) add(i services.Import) {
 		return
 	}
 	derived := derivedName(i.Name)
+	if m.taken(i) { // It is not written, but that is reported.
+		m.serviceImport(i, derived, nil, nil, nil)
+		return
+	}
 	var ips []string
 	var families []corev1.IPFamily
 	if i.Spec.Type == services.ClusterSetIP {
-		var of []string
-		for _, c := range i.Clusters {
-			of = append(of, c.ID)
-		}
-		if i.Own || len(of) == 0 {
-			of = append(of, m.o.ID)
-		}
-		if !m.room(i.Name, of...) {
+		if !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 			return
 		}
 		s := m.service(i, derived, nil)
@@ -98,6 +97,13 @@ func (m *maker) add(i services.Import) {
 	m.serviceImport(i, derived, ips, families, clusters)
 }
 
+// taken reports whether there is a ServiceImport of the same name that someone else made. Our
+// EndpointSlices would become part of it.
+func (m *maker) taken(i services.Import) bool {
+	x := m.seen.imports[types.NamespacedName{Namespace: i.Name.Namespace, Name: i.Name.Name}]
+	return x != nil && !m.o.ours(x)
+}
+
 // remote returns the endpoints of a peer: its listeners here or, for Headless, the Services that
 // lead to them.
 func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
@@ -114,7 +120,7 @@ func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 		}
 		var list []endpoint
 		for _, addr := range slices.SortedFunc(maps.Keys(at), netip.Addr.Compare) {
-			list = append(list, endpoint{addr: addr, hostname: e.Hostname, ports: at[addr]})
+			list = append(list, endpoint{addr: addr, hostname: e.Hostname, down: c.Down, ports: at[addr]})
 		}
 		if i.Spec.Type == services.Headless {
 			list = m.stand(i, c.ID, e.Hostname, list)
@@ -127,10 +133,10 @@ func (m *maker) remote(i services.Import, c services.Cluster) []endpoint {
 // stand makes a Service that represents one backend of a peer, because all backends have the same
 // listener addresses.
 func (m *maker) stand(i services.Import, cluster, hostname string, listeners []endpoint) []endpoint {
-	if len(listeners) == 0 || !m.room(i.Name, cluster) {
+	derived := derivedName(i.Name, cluster, hostname)
+	if len(listeners) == 0 || !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 		return nil
 	}
-	derived := derivedName(i.Name, cluster, hostname)
 	s := m.service(i, derived, map[string]string{v1beta1.LabelSourceCluster: cluster})
 	m.endpoints(i.Name, derived, cluster, listeners, map[string]string{discoveryv1.LabelServiceName: derived})
 	if s == nil {
@@ -195,6 +201,23 @@ func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
 	return discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &n, AppProtocol: pointer(p.AppProtocol)}
 }
 
+// families returns the IP family of a new Service for an import: that of the listeners here, or else
+// the first one of this cluster's Service. In a cluster with two families, one of the other would
+// lead nowhere.
+func (m *maker) families(i services.Import) []corev1.IPFamily {
+	for _, c := range i.Clusters {
+		for _, e := range c.Endpoints {
+			for _, p := range e.Ports {
+				return []corev1.IPFamily{corev1.IPFamily(addressType(p.At.Addr().Unmap()))}
+			}
+		}
+	}
+	if s := m.seen.services[types.NamespacedName(i.Name)]; s != nil && len(s.Spec.IPFamilies) > 0 {
+		return s.Spec.IPFamilies[:1]
+	}
+	return nil
+}
+
 // service makes a derived Service. It returns the existing one if that has an address.
 func (m *maker) service(i services.Import, name string, labels map[string]string) *corev1.Service {
 	x := &corev1.Service{
@@ -206,48 +229,86 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 			Name: p.Name, Protocol: corev1.Protocol(p.Protocol), Port: int32(p.Port), TargetPort: intstr.FromInt32(int32(p.Port)), AppProtocol: pointer(p.AppProtocol)})
 	}
 	x.Spec.SessionAffinity, x.Spec.SessionAffinityConfig = affinity(i.Spec.Affinity)
-	m.make(serviceKind, x)
 	there := m.seen.services[types.NamespacedName{Namespace: i.Name.Namespace, Name: name}]
+	if x.Spec.IPFamilies = m.families(i); there != nil {
+		x.Spec.IPFamilies = there.Spec.IPFamilies // the first cannot be changed
+	}
+	m.make(serviceKind, x)
 	if there == nil || there.DeletionTimestamp != nil || len(there.Spec.ClusterIPs) == 0 {
 		return nil
 	}
 	return there
 }
 
-// inTurns returns the imports in the order in which they get addresses: namespaces, and in each the
-// clusters that export there, take turns.
-func inTurns(list []services.Import) []services.Import {
-	type holder struct{ namespace, clusters string }
-	return services.Turns(list, func(i services.Import) (h holder, addresses int) {
-		h.namespace = i.Name.Namespace
-		for _, c := range i.Clusters {
-			h.clusters += c.ID + " "
-			addresses += len(c.Endpoints)
+// apart returns the imports without a peer that has this cluster's name, and records that.
+func (m *maker) apart(imports []services.Import) []services.Import {
+	var out []services.Import
+	alike := func(c services.Cluster) bool { return c.ID == m.o.ID }
+	for _, i := range imports {
+		if slices.ContainsFunc(i.Clusters, alike) {
+			m.problems = append(m.problems, services.Problem{Name: i.Name, Peer: m.o.ID, Code: catalogue.PeerNamedAlike})
+			if i.Clusters = slices.DeleteFunc(slices.Clone(i.Clusters), alike); len(i.Clusters) == 0 && !i.Own {
+				continue
+			}
 		}
-		if i.Spec.Type == services.ClusterSetIP {
-			addresses = 1
-		}
-		return h, addresses
-	})
+		out = append(out, i)
+	}
+	return out
 }
 
-// room takes an address for a service of these clusters, from the share of the first that has some
-// left. If none has, it records the problem.
-func (m *maker) room(name services.Name, of ...string) bool {
-	for _, cluster := range of {
-		if m.derived[""] < maxDerived && m.derived[cluster] < peerDerived {
-			m.derived[""]++
-			m.derived[cluster]++
-			return true
+// share decides which derived Services of imports get an address: namespaces, and in each the
+// clusters that export there, take turns, and those that exist stay if possible. Each takes an address from the share of whichever of its clusters
+// has most left. It records the imports for which there are too few.
+func (m *maker) share(imports []services.Import) {
+	type claim struct {
+		id
+		of       services.Name
+		clusters []string
+	}
+	var claims []claim
+	for _, i := range imports {
+		if !slices.Contains(m.seen.namespaces, i.Name.Namespace) || m.taken(i) {
+			continue
+		}
+		add := func(name string, clusters ...string) {
+			claims = append(claims, claim{id{serviceKind, i.Name.Namespace, name}, i.Name, clusters})
+		}
+		var all []string
+		for _, c := range i.Clusters {
+			all = append(all, c.ID)
+			for _, e := range c.Endpoints {
+				if i.Spec.Type == services.Headless && len(e.Ports) > 0 {
+					add(derivedName(i.Name, c.ID, e.Hostname), c.ID)
+				}
+			}
+		}
+		if i.Own || len(all) == 0 {
+			all = append(all, m.o.ID)
+		}
+		if i.Spec.Type == services.ClusterSetIP {
+			add(derivedName(i.Name), all...)
 		}
 	}
-	p := services.Problem{Name: name, Code: catalogue.ImportsFull,
-		Detail: fmt.Sprintf("services of other clusters may take %d addresses of this cluster for one peer and %d in all", peerDerived, maxDerived)}
-	if of[0] != m.o.ID {
-		p.Peer = of[0]
+	type holder struct{ namespace, clusters string }
+	claims = services.Turns(claims, func(c claim) (of holder, addresses int, has bool) {
+		return holder{c.namespace, strings.Join(c.clusters, " ")}, 1, m.seen.objects[c.id] != nil
+	})
+	m.derived = map[id]bool{}
+	taken := map[string]int{} // addresses, by cluster
+	for _, c := range claims {
+		cluster := slices.MinFunc(c.clusters, func(a, b string) int { return cmp.Compare(taken[a], taken[b]) })
+		if len(m.derived) < maxDerived && taken[cluster] < peerDerived {
+			taken[cluster]++
+			m.derived[c.id] = true
+			continue
+		}
+		p := services.Problem{Name: c.of, Code: catalogue.ImportsFull,
+			Detail: fmt.Sprintf("services of other clusters may take %d addresses of this cluster for one peer and %d in all", peerDerived, maxDerived)}
+		if c.clusters[0] != m.o.ID {
+			p.Peer = c.clusters[0]
+		}
+		m.problems = append(m.problems, p)
 	}
-	m.full = append(m.full, p)
-	return false
 }
 
 // slices makes the EndpointSlices of one cluster for DNS. Those of ClusterSetIP are also the
@@ -283,9 +344,9 @@ func (m *maker) endpoints(name services.Name, derived, cluster string, list []en
 			x.Labels[discoveryv1.LabelManagedBy] = program
 			number[g.address]++
 			for _, e := range part {
-				yes := true
+				ready := !e.down
 				x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{
-					Addresses: []string{e.addr.String()}, Hostname: pointer(e.hostname), Conditions: discoveryv1.EndpointConditions{Ready: &yes}})
+					Addresses: []string{e.addr.String()}, Hostname: pointer(e.hostname), Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
 			}
 			m.make(sliceKind, x)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
@@ -24,13 +25,14 @@ import (
 // cluster, addresses and ports.
 func made(t *testing.T, i services.Import, own *services.Export, addresses ...string) []string {
 	t.Helper()
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{}, derived: map[string]int{},
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, exports: map[services.Name]services.Export{},
 		seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{}}}
 	if own != nil {
 		m.exports[i.Name] = *own
 	}
 	name := types.NamespacedName{Namespace: "shop", Name: derivedName(i.Name)}
 	m.seen.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: corev1.ServiceSpec{ClusterIPs: addresses}}
+	m.share([]services.Import{i})
 	m.add(i)
 	var out []string
 	for _, o := range m.made {
@@ -102,32 +104,43 @@ func TestEndpointsOfAnImport(t *testing.T) {
 	}
 }
 
+// imported returns an import with that many backends of each peer.
+func imported(name services.Name, kind services.Type, own bool, backends int, peers ...string) services.Import {
+	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
+	i := services.Import{Name: name, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Own: own}
+	for _, p := range peers {
+		c := services.Cluster{ID: p}
+		for n := range backends {
+			c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
+		}
+		i.Clusters = append(i.Clusters, c)
+	}
+	return i
+}
+
 // A peer with more services than its share of the cluster's addresses leaves the others theirs.
 func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"shop"}}}
-	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
-	add := func(name string, kind services.Type, own bool, hostnames int, peers ...string) {
-		i := services.Import{Name: services.Name{Namespace: "shop", Name: name}, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Own: own}
-		for _, p := range peers {
-			c := services.Cluster{ID: p}
-			for n := range hostnames {
-				c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
-			}
-			i.Clusters = append(i.Clusters, c)
-		}
-		m.add(i)
+	var list []services.Import
+	add := func(name string, kind services.Type, own bool, backends int, peers ...string) {
+		list = append(list, imported(services.Name{Namespace: "shop", Name: name}, kind, own, backends, peers...))
 	}
-	check := func(what string, made, full int) {
+	check := func(what string, made, full int) services.Problem {
 		t.Helper()
+		m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"shop"}}}
+		m.share(list)
+		for _, i := range list {
+			m.add(i)
+		}
 		got := 0
 		for _, o := range m.made {
 			if o.kind == serviceKind {
 				got++
 			}
 		}
-		if got != made || len(m.full) != full {
-			t.Errorf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.full), made, full)
+		if got != made || len(m.problems) != full {
+			t.Fatalf("%s: %d Services, %d problems; want %d and %d", what, got, len(m.problems), made, full)
 		}
+		return append(m.problems, services.Problem{})[0]
 	}
 	for n := range 5 {
 		add(fmt.Sprint("db-", n), services.Headless, false, 199, "east")
@@ -136,8 +149,7 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	for n := range 10 {
 		add(fmt.Sprint("web-", n), services.ClusterSetIP, false, 1, "east")
 	}
-	check("a peer with its share", 1000, 5)
-	if p := m.full[0]; p.Code != catalogue.ImportsFull || p.Peer != "east" || p.Name.Name != "web-5" {
+	if p := check("a peer with its share", 1000, 5); p.Code != catalogue.ImportsFull || p.Peer != "east" || p.Name.Name != "web-5" {
 		t.Errorf("the problem is %+v", p)
 	}
 	add("x", services.ClusterSetIP, true, 1, "east")
@@ -148,39 +160,146 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	check("all", 2000, 6)
 }
 
+// A new Service is of the IP family of its listeners, or of this cluster's Service, and stays as it
+// is.
+func TestServicesAreOfTheFamilyOfTheirEndpoints(t *testing.T) {
+	name := services.Name{Namespace: "shop", Name: "web"}
+	four, six := []corev1.IPFamily{corev1.IPv4Protocol}, []corev1.IPFamily{corev1.IPv6Protocol}
+	for what, c := range map[string]struct {
+		i     services.Import
+		own   []corev1.IPFamily
+		there []corev1.IPFamily
+		want  []corev1.IPFamily
+	}{
+		"a listener":      {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: six, want: four},
+		"a backend":       {i: imported(name, services.Headless, false, 1, "east"), want: four},
+		"its own":         {i: imported(name, services.ClusterSetIP, true, 0), own: six, want: six},
+		"its first":       {i: imported(name, services.ClusterSetIP, true, 0), own: append(six, four...), want: six},
+		"one that exists": {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: four, there: six, want: six},
+	} {
+		service := func(families []corev1.IPFamily) *corev1.Service {
+			return slimService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: families}})
+		}
+		m := maker{o: Options{ID: "here"}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
+		if c.there != nil {
+			m.seen.services[types.NamespacedName{Namespace: "shop", Name: derivedName(name)}] = service(c.there)
+		}
+		m.share([]services.Import{c.i})
+		m.add(c.i)
+		if got := m.made[0].body.(*corev1.Service).Spec.IPFamilies; !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+// The endpoints of a cluster that is down are not ready, so that the others get the connections.
+func TestEndpointsOfAClusterThatIsDownAreNotReady(t *testing.T) {
+	i := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east", "west")
+	i.Clusters[0].Down = true
+	m := maker{o: Options{ID: "here"}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{
+		{Namespace: "shop", Name: derivedName(i.Name)}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}}
+	m.share([]services.Import{i})
+	m.add(i)
+	got := map[string]bool{}
+	for _, o := range m.made {
+		if x, is := o.body.(*discoveryv1.EndpointSlice); is {
+			got[x.Labels[v1beta1.LabelSourceCluster]] = *x.Endpoints[0].Conditions.Ready
+		}
+	}
+	if !reflect.DeepEqual(got, map[string]bool{"east": false, "west": true}) {
+		t.Errorf("ready are %v", got)
+	}
+}
+
+// A peer with this cluster's name is left out: objects and names of the two could not be told
+// apart.
+func TestAPeerNamedAsThisClusterIsLeftOut(t *testing.T) {
+	m := maker{o: Options{ID: "here"}}
+	list := []services.Import{
+		imported(services.Name{Namespace: "shop", Name: "all"}, services.ClusterSetIP, false, 1, "east", "here"),
+		imported(services.Name{Namespace: "shop", Name: "alone"}, services.ClusterSetIP, false, 1, "here"),
+		imported(services.Name{Namespace: "shop", Name: "other"}, services.ClusterSetIP, false, 1, "west"),
+		imported(services.Name{Namespace: "shop", Name: "own"}, services.ClusterSetIP, true, 1, "here"),
+	}
+	var got []string
+	for _, i := range m.apart(list) {
+		for _, c := range i.Clusters {
+			got = append(got, i.Name.Name+" of "+c.ID)
+		}
+		if i.Own {
+			got = append(got, i.Name.Name)
+		}
+	}
+	if want := []string{"all of east", "other of west", "own"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(m.problems) != 3 || m.problems[0].Code != catalogue.PeerNamedAlike || m.problems[0].Peer != "here" || len(list[0].Clusters) != 2 {
+		t.Errorf("the problems are %+v, and the list is now %+v", m.problems, list[0].Clusters)
+	}
+}
+
+// An import that someone else has made gets no EndpointSlices from here, and takes no addresses.
+func TestAnImportOfSomeoneElseGetsNothing(t *testing.T) {
+	list := []services.Import{
+		imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 2, "east"),
+		imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, true, 1, "east"),
+	}
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"shop"}, imports: map[types.NamespacedName]*v1beta1.ServiceImport{}}}
+	for _, i := range list {
+		m.seen.imports[types.NamespacedName(i.Name)] = &v1beta1.ServiceImport{}
+	}
+	m.share(list)
+	for _, i := range list {
+		m.add(i)
+	}
+	for _, o := range m.made {
+		if o.kind != importKind {
+			t.Errorf("there is %s %s", o.kind.name, o.name)
+		}
+	}
+	if len(m.made) != 2 || len(m.derived) > 0 {
+		t.Errorf("%d imports are wanted, %d addresses", len(m.made), len(m.derived))
+	}
+}
+
 func TestBackendsOfAService(t *testing.T) {
 	number, yes, no := int32(8080), true, false
-	slice := func(address string, ready, terminating *bool, hostname *string) *discoveryv1.EndpointSlice {
-		return &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Hostname: hostname, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: discoveryv1.EndpointConditions{Ready: ready, Terminating: terminating}}}}
+	pod := func(address string, c discoveryv1.EndpointConditions, hostname *string) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: []string{address}, Hostname: hostname, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: c}
 	}
+	ready, unready := discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes}, discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
+	serving, done := discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
+	published := discoveryv1.EndpointConditions{Ready: &yes, Serving: &no, Terminating: &yes} // publishNotReadyAddresses
 	name := "db-0"
-	of := func(target *corev1.ObjectReference, labels map[string]string) *discoveryv1.EndpointSlice {
-		s := slice("10.244.0.5", &yes, nil, nil)
-		s.Labels, s.Endpoints[0].TargetRef = labels, target
-		return s
+	of := func(target *corev1.ObjectReference) discoveryv1.Endpoint {
+		e := pod("10.244.0.5", ready, nil)
+		e.TargetRef = target
+		return e
 	}
 	for _, c := range []struct {
-		slice *discoveryv1.EndpointSlice
-		kind  services.Type
-		want  string
+		pods []discoveryv1.Endpoint
+		kind services.Type
+		want string
 	}{
-		{slice("10.244.0.5", &yes, nil, &name), services.ClusterSetIP, "10.244.0.5  true"},
-		{slice("10.244.0.5", nil, nil, &name), services.Headless, "10.244.0.5 db-0 true"},
-		{slice("10.244.0.5", &no, nil, nil), services.Headless, "10.244.0.5 10-244-0-5 false"},
-		{slice("10.244.0.5", &yes, &yes, nil), services.Headless, "10.244.0.5 10-244-0-5 false"},
-		{slice("fd00::5", &yes, nil, nil), services.Headless, "fd00::5 fd00--5 true"},
-		{slice("::1:5", &yes, nil, nil), services.Headless, "::1:5 0--1-5 true"},
-		{slice("name.example.com", &yes, nil, nil), services.Headless, ""},
-		{of(nil, nil), services.ClusterSetIP, ""},
-		{of(&corev1.ObjectReference{Kind: "Node"}, nil), services.ClusterSetIP, ""},
-		{of(nil, map[string]string{labelManagedBy: program}), services.ClusterSetIP, ""},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", ready, &name)}, services.ClusterSetIP, "10.244.0.5  true"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", discoveryv1.EndpointConditions{}, &name)}, services.Headless, "10.244.0.5 db-0 true"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", unready, nil)}, services.Headless, "10.244.0.5 10-244-0-5 false"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", serving, nil)}, services.Headless, "10.244.0.5 10-244-0-5 false"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", published, nil)}, services.Headless, "10.244.0.5 10-244-0-5 true"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", unready, nil), pod("10.244.0.6", serving, nil), pod("10.244.0.7", done, nil)}, services.ClusterSetIP, "10.244.0.5  false, 10.244.0.6  true, 10.244.0.7  false"},
+		{[]discoveryv1.Endpoint{pod("10.244.0.5", ready, nil), pod("10.244.0.6", serving, nil)}, services.ClusterSetIP, "10.244.0.5  true, 10.244.0.6  false"},
+		{[]discoveryv1.Endpoint{pod("fd00::5", ready, nil)}, services.Headless, "fd00::5 fd00--5 true"},
+		{[]discoveryv1.Endpoint{pod("::1:5", ready, nil)}, services.Headless, "::1:5 0--1-5 true"},
+		{[]discoveryv1.Endpoint{pod("name.example.com", ready, nil)}, services.Headless, ""},
+		{[]discoveryv1.Endpoint{of(nil)}, services.ClusterSetIP, ""},
+		{[]discoveryv1.Endpoint{of(&corev1.ObjectReference{Kind: "Node"})}, services.ClusterSetIP, ""},
 	} {
-		got := ""
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(c.slice)}, c.kind) {
-			got = fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready)
+		slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: c.pods}
+		var got []string
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind) {
+			got = append(got, fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready))
 		}
-		if got != c.want {
+		if got := strings.Join(got, ", "); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
@@ -284,15 +403,10 @@ func TestAKeptObjectIsSlim(t *testing.T) {
 
 // A namespace with many imports leaves addresses for the others, and so do clusters in one namespace.
 func TestNamespacesAndClustersTakeTurnsAtAddresses(t *testing.T) {
-	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, derived: map[string]int{}, seen: seen{namespaces: []string{"a", "shop"}}}
-	http := services.Port{Name: "http", Protocol: api.TCP, Port: 80}
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"a", "shop"}, objects: map[id]mirror.Object{}}}
 	var list []services.Import
 	add := func(cluster, namespace, name string, kind services.Type, backends int) {
-		c := services.Cluster{ID: cluster}
-		for n := range backends {
-			c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: fmt.Sprint("db-", n), Ports: []services.EndpointPort{{Port: http, At: netip.MustParseAddrPort("10.0.0.1:20001")}}})
-		}
-		list = append(list, services.Import{Name: services.Name{Namespace: namespace, Name: name}, Spec: services.Spec{Type: kind, Ports: []services.Port{http}}, Clusters: []services.Cluster{c}})
+		list = append(list, imported(services.Name{Namespace: namespace, Name: name}, kind, false, backends, cluster))
 	}
 	for n := range 5 {
 		add("east", "a", fmt.Sprint("db-", n), services.Headless, 250)
@@ -301,15 +415,48 @@ func TestNamespacesAndClustersTakeTurnsAtAddresses(t *testing.T) {
 	add("north", "a", "web", services.ClusterSetIP, 1)
 	add("east", "shop", "db", services.Headless, 100)
 	add("east", "shop", "web", services.ClusterSetIP, 1)
-	for _, i := range inTurns(list) {
-		m.add(i)
-	}
-	for _, p := range m.full {
+	m.share(list)
+	for _, p := range m.problems {
 		if p.Name.Namespace != "a" || p.Peer == "north" {
 			t.Errorf("%s of %s has no address", p.Name, p.Peer)
 		}
 	}
-	if m.derived[""] != maxDerived || m.derived["east"] > peerDerived || m.derived["north"] != 1 {
-		t.Errorf("%v addresses are taken", m.derived)
+	if len(m.derived) != maxDerived {
+		t.Errorf("%d addresses are taken", len(m.derived))
 	}
+}
+
+// A namespace with many imports leaves addresses for the others, and in each those stay that are
+// in use.
+func TestNamespacesTakeTurnsAtAddresses(t *testing.T) {
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"a", "shop"}, objects: map[id]mirror.Object{}}}
+	share := func(list ...services.Import) {
+		t.Helper()
+		m.problems = nil
+		m.share(list)
+		for _, p := range m.problems {
+			if p.Name.Namespace != "a" {
+				t.Errorf("%s has no address", p.Name)
+			}
+		}
+		if len(m.derived) != peerDerived {
+			t.Errorf("%d addresses are taken", len(m.derived))
+		}
+	}
+	var list []services.Import
+	for n := range 5 {
+		list = append(list, imported(services.Name{Namespace: "a", Name: fmt.Sprint("db-", n)}, services.Headless, false, 250, "east"))
+	}
+	share(list...)
+	before := m.derived
+	for i := range before {
+		m.seen.objects[i] = &corev1.Service{}
+	}
+	list[3] = imported(list[3].Name, services.Headless, false, 256, "east")
+	share(append([]services.Import{imported(services.Name{Namespace: "a", Name: "aa"}, services.ClusterSetIP, false, 1, "east")}, list...)...)
+	if !reflect.DeepEqual(m.derived, before) {
+		t.Error("new imports take the addresses of others")
+	}
+	share(append(list, imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 100, "east"),
+		imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east"))...)
 }

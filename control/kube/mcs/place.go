@@ -29,8 +29,9 @@ const (
 
 // place is the mirrors of a namespace, or of all namespaces.
 type place struct {
-	namespace string // empty is all
-	owner     *metav1.OwnerReference
+	namespace string                 // empty is all
+	owner     *metav1.OwnerReference // of the objects made there; nil if nothing owns them
+	known     bool                   // the owner was looked up
 	exports   *mirror.Mirror[*v1beta1.ServiceExport]
 	imports   *mirror.Mirror[*v1beta1.ServiceImport]
 	services  *mirror.Mirror[*corev1.Service]
@@ -146,7 +147,7 @@ func slimService(s *corev1.Service) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, UID: s.UID, DeletionTimestamp: s.DeletionTimestamp},
 		Spec: corev1.ServiceSpec{
-			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, Ports: s.Spec.Ports,
+			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports,
 			SessionAffinity: s.Spec.SessionAffinity, SessionAffinityConfig: s.Spec.SessionAffinityConfig,
 			InternalTrafficPolicy: s.Spec.InternalTrafficPolicy, TrafficDistribution: s.Spec.TrafficDistribution,
 		},
@@ -276,12 +277,12 @@ func (o Options) labels() map[string]string {
 
 // ours reports whether an object may be changed. A ServiceExport belongs to its user; only its
 // status is ours.
-func (c *Controller) ours(x mirror.Object) bool {
+func (o Options) ours(x mirror.Object) bool {
 	if _, is := x.(*v1beta1.ServiceExport); is {
 		return false
 	}
 	have := x.GetLabels()
-	for k, v := range c.o.labels() {
+	for k, v := range o.labels() {
 		if have[k] != v {
 			return false
 		}

@@ -57,8 +57,20 @@ type writer struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	refused map[id]refusal // what is not tried again for a while
+	refused map[id]refusal     // what is not tried again for a while
+	applied map[target]applied // what is not as wanted after it was applied, or not seen to be yet
 }
+
+// target is an object, or its status.
+type target struct {
+	id
+	subresource string
+}
+
+// applied is what was last applied, and to which version of the object. It is not applied to the
+// same version again: that would change nothing. Someone else may own an item of a list that is not
+// wanted, an older definition may lack a field, or a webhook may insist on another value.
+type applied struct{ version, sum string }
 
 // refusal records that the API server has refused an object, or that another object has its name.
 // It is reported once it has lasted: a starting API server refuses everything until it has read its
@@ -74,9 +86,10 @@ type refusal struct {
 type step func(context.Context) error
 
 // plan returns the steps that reconcile the objects. Our objects that are not wanted are deleted,
-// unless they are to be kept. want are the wanted ones.
-func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool) {
-	want = map[id]bool{}
+// unless they are to be kept. want are the wanted ones, and made the namespaces in which some are
+// made.
+func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool, made map[string]bool) {
+	want, made = map[id]bool{}, map[string]bool{}
 	w.forget(func(_ id, r refusal) bool { return r.problem.Code == catalogue.NameTaken })
 	for o := range wanted {
 		want[o.id] = true
@@ -87,6 +100,9 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 		if have != nil && o.body != nil && !ours(have) {
 			w.refuse(o.id, taken(o.id), 0)
 			continue
+		}
+		if have == nil && o.body != nil {
+			made[o.namespace] = true
 		}
 		if s := w.apply(o, have); s != nil {
 			steps = append(steps, w.noted(o.id, s))
@@ -100,7 +116,12 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 		}
 	}
 	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
-	return steps, want
+	w.mu.Lock()
+	maps.DeleteFunc(w.applied, func(t target, a applied) bool {
+		return there[t.id] == nil || there[t.id].GetResourceVersion() != a.version
+	})
+	w.mu.Unlock()
+	return steps, want, made
 }
 
 // run sends the requests, several at a time. It reports whether one failed that is worth another
@@ -235,13 +256,13 @@ func (w *writer) apply(o object, have mirror.Object) step {
 		return nil
 	}
 	status := func(ctx context.Context) error {
-		return w.patch(ctx, o.id, have, "status", map[string]any{"metadata": map[string]any{}, "status": bodyOf(o.status)})
+		return w.patch(ctx, target{o.id, "status"}, have, map[string]any{"metadata": map[string]any{}, "status": bodyOf(o.status)}, checksum(o.status))
 	}
 	if o.body != nil {
-		stamp(o.body)
-		if have == nil || !contains(o.body, have) {
+		sum := stamp(o.body)
+		if have == nil || !contains(o.body, have) && !w.was(target{o.id, ""}, have, sum) {
 			return func(ctx context.Context) error {
-				err := w.patch(ctx, o.id, have, "", bodyOf(o.body))
+				err := w.patch(ctx, target{o.id, ""}, have, bodyOf(o.body), sum)
 				if err == nil && have == nil && o.status != nil { // It has none yet.
 					err = status(ctx)
 				}
@@ -251,11 +272,18 @@ func (w *writer) apply(o object, have mirror.Object) step {
 	}
 	if o.status != nil && have != nil {
 		// A status has no checksum of what was last applied, so everything in it must be wanted.
-		if is := statusOf(have); !contains(o.status, is) || !contains(is, o.status) {
+		if is := statusOf(have); (!contains(o.status, is) || !contains(is, o.status)) && !w.was(target{o.id, "status"}, have, checksum(o.status)) {
 			return status
 		}
 	}
 	return nil
+}
+
+// was reports whether this was applied to this version of the object.
+func (w *writer) was(t target, have mirror.Object, sum string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.applied[t] == applied{have.GetResourceVersion(), sum}
 }
 
 // statusOf returns a pointer to an object's status.
@@ -269,13 +297,20 @@ func statusOf(x mirror.Object) any {
 	return nil
 }
 
-// stamp stores a body's checksum in it.
-func stamp(body mirror.Object) {
+// stamp stores a body's checksum in it, and returns it.
+func stamp(body mirror.Object) (sum string) {
+	sum = checksum(body)
+	body.SetAnnotations(merged(body.GetAnnotations(), map[string]string{annotationApplied: sum}))
+	return sum
+}
+
+// checksum returns the checksum of a value of a type of the API.
+func checksum(x any) string {
 	sum := sha256.New()
-	if err := json.NewEncoder(sum).Encode(body); err != nil {
+	if err := json.NewEncoder(sum).Encode(x); err != nil {
 		panic(err) // it is of a type of the API
 	}
-	body.SetAnnotations(merged(body.GetAnnotations(), map[string]string{annotationApplied: hex.EncodeToString(sum.Sum(nil)[:8])}))
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // contains reports whether an object or status has everything that is wanted. Both values have the
@@ -354,24 +389,30 @@ func fieldsOf(t reflect.Type) []field {
 }
 
 // patch applies a body to the object that was seen, or creates it if none was.
-func (w *writer) patch(ctx context.Context, i id, have metav1.Object, subresource string, body map[string]any) error {
-	client, version := w.clients.of(i.kind)
+func (w *writer) patch(ctx context.Context, t target, have metav1.Object, body map[string]any, sum string) error {
+	client, version := w.clients.of(t.kind)
 	out, meta := maps.Clone(body), maps.Clone(body["metadata"].(map[string]any))
-	meta["name"], meta["namespace"] = i.name, i.namespace
+	meta["name"], meta["namespace"] = t.name, t.namespace
 	if have != nil {
 		meta["uid"] = string(have.GetUID())
 	}
-	out["apiVersion"], out["kind"], out["metadata"] = version, i.kind.name, meta
+	out["apiVersion"], out["kind"], out["metadata"] = version, t.kind.name, meta
 	raw, err := json.Marshal(out)
 	if err != nil {
 		return err
 	}
 	force := true
-	r := client.Patch(types.ApplyPatchType).Namespace(i.namespace).Resource(i.kind.resource).Name(i.name)
-	if subresource != "" {
-		r = r.SubResource(subresource)
+	r := client.Patch(types.ApplyPatchType).Namespace(t.namespace).Resource(t.kind.resource).Name(t.name)
+	if t.subresource != "" {
+		r = r.SubResource(t.subresource)
 	}
-	return r.VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager, Force: &force}, metav1.ParameterCodec).Body(raw).Do(ctx).Error()
+	err = r.VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager, Force: &force}, metav1.ParameterCodec).Body(raw).Do(ctx).Error()
+	if err == nil && have != nil {
+		w.mu.Lock()
+		w.applied[t] = applied{have.GetResourceVersion(), sum}
+		w.mu.Unlock()
+	}
+	return err
 }
 
 // remove deletes the object that was seen.
