@@ -28,4 +28,16 @@
 // The kinds of the API do not belong to the gateway. While the cluster does not have them, the
 // gateway keeps looking for them and reports that (PST0920). If there is no v1beta1 it uses
 // v1alpha1.
+//
+// # Files
+//
+//   - controller.go: the loop, and which version of the API is used
+//   - clients.go: the kinds, and reading and writing them
+//   - place.go: watching a namespace, or all, and what of an object is kept in memory
+//   - exports.go: from ServiceExports, Services and EndpointSlices to exports; which backends count
+//   - imports.go: from imports to objects; how many addresses each peer and namespace may take
+//   - status.go: conditions of ServiceExports
+//   - writer.go: applying and deleting objects, and when nothing has to be written
+//   - names.go: whether the cluster's DNS answers for an import
+//   - zone.go: the names for the gateway's own DNS server
 package mcs

@@ -257,8 +257,9 @@ func (m *maker) apart(imports []services.Import) []services.Import {
 }
 
 // share decides which derived Services of imports get an address: namespaces, and in each the
-// clusters that export there, take turns, and those that exist stay if possible. Each takes an address from the share of whichever of its clusters
-// has most left. It records the imports for which there are too few.
+// clusters that export there, take turns, and those that exist stay if possible. Each takes its
+// address from the share of whichever of its clusters has most left. It records the imports for
+// which there are too few.
 func (m *maker) share(imports []services.Import) {
 	type claim struct {
 		id
