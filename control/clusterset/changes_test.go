@@ -69,33 +69,92 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 }
 
 // When a peer falls silent or answers again, the services are looked at that another cluster
-// exports, too.
+// exports, too, also those that are not published yet.
 func TestServicesOfASilentPeerAreLookedAt(t *testing.T) {
 	answers := true
 	s := newSite(all)
-	clusters := func(ids ...string) (out []mcs.Cluster) {
-		for _, id := range ids {
-			out = append(out, mcs.Cluster{ID: id})
-		}
-		return out
-	}
 	name := func(n string) mcs.Name { return mcs.Name{Namespace: "shop", Name: n} }
-	c := &Clusterset{
-		o: Options{Connected: func(*roster.Member) bool { return answers }}, wake: make(chan struct{}, 1),
-		shared: shared{peers: map[string]*site{"cloud": s}, due: due{names: map[mcs.Name]bool{}}, state: mcs.State{Imports: []mcs.Import{
-			{Name: name("alone"), Clusters: clusters("cloud")}, {Name: name("both"), Clusters: clusters("cloud", "east")},
-			{Name: name("other"), Own: true, Clusters: clusters("east")}, {Name: name("own"), Own: true, Clusters: clusters("cloud")},
-		}}},
-	}
+	c := silencing(s, &answers, mcs.Import{Name: name("alone"), Clusters: clusters("cloud")}, mcs.Import{Name: name("both"), Clusters: clusters("cloud", "east")},
+		mcs.Import{Name: name("other"), Own: true, Clusters: clusters("east")}, mcs.Import{Name: name("own"), Own: true, Clusters: clusters("cloud")})
 	for _, step := range []struct{ answers, changed bool }{{true, false}, {false, true}, {false, false}, {true, true}} {
-		answers, c.due.names = step.answers, map[mcs.Name]bool{}
-		c.Tick(time.Now())
+		answers = step.answers
+		woken, names := look(c)
 		want := map[mcs.Name]bool{}
 		if step.changed {
 			want = map[mcs.Name]bool{name("both"): true, name("own"): true}
 		}
-		if !maps.Equal(c.due.names, want) || s.silent == answers {
-			t.Errorf("it answers: %v; looked at are %v, want %v", answers, c.due.names, want)
+		if woken != step.changed || !maps.Equal(names, want) || s.silent == answers {
+			t.Errorf("it answers: %v; woken: %v, looked at are %v, want %v", answers, woken, names, want)
 		}
 	}
+}
+
+// A peer that falls silent and answers all the time changes services no faster than one that
+// announces others.
+func TestServicesOfAPeerThatComesAndGoesTakeEffectLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := true
+		s := newSite(all)
+		var imports []mcs.Import
+		for i := range mcs.MaxServices {
+			imports = append(imports, mcs.Import{Name: mcs.Name{Namespace: "shop", Name: fmt.Sprint("web-", i)}, Own: true, Clusters: clusters("cloud")})
+		}
+		c := silencing(s, &answers, imports...)
+		c.state.Imports = imports
+		changed := 0
+		for range 3 * 60 {
+			answers = !answers
+			time.Sleep(time.Second)
+			_, names := look(c)
+			changed += len(names)
+		}
+		if most := changeBurst + int(changeRate*3*60); changed > most || changed < changeBurst/2 {
+			t.Errorf("%d changes took effect in 3 minutes, at most %d may", changed, most)
+		}
+		for end := time.Now().Add(5 * time.Minute); s.behind; time.Sleep(time.Second) {
+			if _, names := look(c); !s.behind && len(names) != len(imports) {
+				t.Errorf("at the end %d services are looked at, want %d", len(names), len(imports))
+			}
+			if time.Now().After(end) {
+				t.Fatal("that it answers takes no effect")
+			}
+		}
+	})
+}
+
+func clusters(ids ...string) (out []mcs.Cluster) {
+	for _, id := range ids {
+		out = append(out, mcs.Cluster{ID: id})
+	}
+	return out
+}
+
+// silencing returns a Clusterset with one peer, cloud, which answers or not.
+func silencing(s *site, answers *bool, imports ...mcs.Import) *Clusterset {
+	c := &Clusterset{
+		o: Options{Connected: func(*roster.Member) bool { return *answers }}, wake: make(chan struct{}, 1), importer: newImporter(),
+		shared: shared{peers: map[string]*site{"cloud": s}, due: due{names: map[mcs.Name]bool{}}},
+	}
+	for _, i := range imports {
+		c.imports[i.Name] = i
+	}
+	return c
+}
+
+// look passes the time, and returns whether there is something to reconcile, and which services are
+// then looked at.
+func look(c *Clusterset) (woken bool, names map[mcs.Name]bool) {
+	c.Tick(time.Now())
+	select {
+	case <-c.wake:
+		woken = true
+		c.silenceLocked()
+	default:
+	}
+	select {
+	case <-c.wake: // for what silenceLocked has found
+	default:
+	}
+	names, c.due.names = c.due.names, map[mcs.Name]bool{}
+	return woken, names
 }

@@ -207,6 +207,7 @@ func (c *Clusterset) reconcile() {
 		return
 	}
 	c.mu.Lock()
+	c.silenceLocked()
 	d := c.due
 	c.due = due{names: map[mcs.Name]bool{}}
 	exports, namespaces := c.exports, c.namespaces
@@ -330,7 +331,7 @@ type site struct {
 	retry    time.Time       // when one may be sent again
 	wait     time.Duration   // until then, after a failure
 	answered bool            // whether the peer answered when last checked
-	silent   bool            // the same, for the imports
+	silent   bool            // whether the imports are made as of a peer that does not answer
 	unable   string          // what the peer runs, if it does not support services of clusters; else empty
 }
 

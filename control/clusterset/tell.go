@@ -157,12 +157,11 @@ func (c *Clusterset) wakeLocked() {
 func (c *Clusterset) Tick(time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, s := range c.peers {
+	for _, s := range c.peers {
 		c.catchUpLocked(s)
 		answers := c.o.Connected(s.member)
 		if s.silent == answers {
-			s.silent = !answers
-			c.noteLocked(c.sharedLocked(name))
+			c.wakeLocked()
 		}
 		if !s.writer.Due() {
 			continue
@@ -179,14 +178,26 @@ func (c *Clusterset) Tick(time.Time) {
 	}
 }
 
-// sharedLocked returns the imports that a peer and another cluster export.
-func (c *Clusterset) sharedLocked(peer string) (names []mcs.Name) {
-	for _, i := range c.state.Imports {
-		if (i.Own || len(i.Clusters) > 1) && slices.ContainsFunc(i.Clusters, func(x mcs.Cluster) bool { return x.ID == peer }) {
-			names = append(names, i.Name)
+// silenceLocked records which peers answer now, and schedules a look at the services that one of
+// those that changed and another cluster export. It is called with Clusterset.reconciling held, so
+// that no import is being made from an earlier answer.
+func (c *Clusterset) silenceLocked() {
+	for peer, s := range c.peers {
+		answers := c.o.Connected(s.member)
+		if s.silent != answers {
+			continue
+		}
+		s.silent = !answers
+		var names []mcs.Name
+		for n, i := range c.imports {
+			if (i.Own || len(i.Clusters) > 1) && slices.ContainsFunc(i.Clusters, func(x mcs.Cluster) bool { return x.ID == peer }) {
+				names = append(names, n)
+			}
+		}
+		if len(names) > 0 {
+			c.changedLocked(s, names)
 		}
 	}
-	return names
 }
 
 // send sends a peer what is due, within its limit. The rest follows with a [Clusterset.Tick].
