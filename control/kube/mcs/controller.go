@@ -37,10 +37,14 @@ const (
 	// tried again. refusedTold is how long it must refuse it until that is reported.
 	refusedAgain = time.Minute
 	refusedTold  = 10 * time.Second
+	// appliedAgain is the interval at which something is applied to an object that it did not change.
+	appliedAgain = time.Hour
 	// firstRetry doubles with each failure up to maxRetry, and with each refusal up to
 	// refusedAgain.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
+	// unheardFor is how long after the start endpoints of a peer that was not heard since stay.
+	unheardFor = 30 * time.Second
 	// leaveTimeout bounds the writes at the end: another replica may be waiting.
 	leaveTimeout = 2 * time.Second
 	// requestTimeout bounds one request.
@@ -163,6 +167,7 @@ type session struct {
 	refused []check.OwnProblem // what the gateway says of exports and imports
 	calm    time.Time          // until then there is no turn
 	all     *namespaces        // nil when they are named
+	began   time.Time
 }
 
 // open begins a session: it queries the API's version.
@@ -171,7 +176,7 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}}
+	s := &session{Controller: c, names: &names{lookup: c.o.Lookup}, began: time.Now()}
 	if s.clients, err = newClients(c.cluster, version); err != nil {
 		return nil, err
 	}
@@ -261,14 +266,37 @@ func (s *session) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	var steps []step
+	s.writer.run(ctx, s.empty(seen, func(*discoveryv1.EndpointSlice) bool { return true }))
+}
+
+// empty returns the steps that empty those of the EndpointSlices through which Services lead to this
+// gateway's listeners.
+func (s *session) empty(seen seen, which func(*discoveryv1.EndpointSlice) bool) (steps []step) {
 	for i, x := range seen.objects {
 		slice, is := x.(*discoveryv1.EndpointSlice)
-		if is && s.o.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 {
+		if is && s.o.ours(x) && slice.Labels[discoveryv1.LabelServiceName] != "" && slice.Labels[v1beta1.LabelSourceCluster] != s.o.ID && len(slice.Endpoints) > 0 &&
+			!s.writer.waits(i) && which(slice) {
 			steps = append(steps, s.writer.noted(i, func(ctx context.Context) error { return s.writer.empty(ctx, i, slice.ResourceVersion) }))
 		}
 	}
-	s.writer.run(ctx, steps)
+	return steps
+}
+
+// unheard returns the steps that empty the EndpointSlices of peers that have not announced their
+// exports since the start, of services that other clusters export, too. Nothing listens there, and
+// after a crash it is an earlier pod's address. Most peers are heard within unheardFor.
+func (s *session) unheard(seen seen, awaited []string, imports []services.Import, shall map[id]bool) []step {
+	if time.Since(s.began) < unheardFor || len(awaited) == 0 {
+		return nil
+	}
+	others := map[services.Name]bool{}
+	for _, i := range imports {
+		others[i.Name] = true
+	}
+	return s.empty(seen, func(x *discoveryv1.EndpointSlice) bool {
+		return slices.Contains(awaited, x.Labels[v1beta1.LabelSourceCluster]) && !shall[id{sliceKind, x.Namespace, x.Name}] &&
+			others[services.Name{Namespace: x.Namespace, Name: x.Labels[v1beta1.LabelServiceName]}]
+	})
 }
 
 // missing returns the kinds that the API server does not have, or no longer.
@@ -341,7 +369,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		s.log.Debug("what gives the right to import is not known yet", "error", err)
 		return maxRetry, true
 	}
-	failed = s.writer.run(ctx, steps)
+	failed = s.writer.run(ctx, append(steps, s.unheard(seen, state.Awaited, imports, shall)...))
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.o.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})

@@ -5,16 +5,22 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	restfake "k8s.io/client-go/rest/fake"
+	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/mirror"
+	services "github.com/postern-dev/postern/control/mcs"
 )
 
 // A change after a quiet time is handled almost at once, however long a turn takes. Constant
@@ -87,4 +93,52 @@ func TestTheOwnerIsTheRoleThatExists(t *testing.T) {
 	look("the right is gone", true, false, false, 1, "2")
 	status = http.StatusNotFound
 	look("there is none", true, true, false, 1, "")
+}
+
+// What was imported before a crash from a peer that is not heard again leads nowhere: it gets no
+// connections if another cluster exports the service.
+func TestEndpointsOfAPeerThatIsNotHeardAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		s := &session{Controller: &Controller{o: Options{Release: "postern", ID: "here"}}, began: time.Now()}
+		s.writer = &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, clients: clients{
+			discovery: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+			})}}}
+		have := seen{objects: map[id]mirror.Object{}}
+		add := func(name, service, cluster string, kind services.Type) id {
+			x := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: s.o.labels()}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}}
+			x.Labels[v1beta1.LabelServiceName], x.Labels[v1beta1.LabelSourceCluster] = service, cluster
+			if kind == services.ClusterSetIP {
+				x.Labels[discoveryv1.LabelServiceName] = "derived-" + service
+			}
+			i := id{sliceKind, "shop", name}
+			have.objects[i] = x
+			return i
+		}
+		add("web-edge", "web", "edge", services.ClusterSetIP)
+		shall := map[id]bool{
+			add("web-cloud", "web", "cloud", services.ClusterSetIP): true,
+			add("web-here", "web", "here", services.ClusterSetIP):   true,
+			add("api-edge", "api", "edge", services.ClusterSetIP):   true, // only its grant is new
+		}
+		add("alone-edge", "alone", "edge", services.ClusterSetIP)
+		add("db-edge", "db", "edge", services.Headless)
+		var imports []services.Import
+		for _, name := range []string{"web", "api", "db"} {
+			imports = append(imports, services.Import{Name: services.Name{Namespace: "shop", Name: name}})
+		}
+		turn := func(what string, awaited []string, want ...string) {
+			t.Helper()
+			sent = nil
+			if failed := s.writer.run(t.Context(), s.unheard(have, awaited, imports, shall)); failed || !slices.Equal(sent, want) {
+				t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
+			}
+		}
+		turn("at first", []string{"edge"})
+		time.Sleep(unheardFor)
+		turn("all are heard", nil)
+		turn("one is not", []string{"edge"}, "PATCH web-edge")
+	})
 }

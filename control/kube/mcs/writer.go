@@ -69,8 +69,12 @@ type target struct {
 
 // applied is what was last applied, and to which version of the object. It is not applied to the
 // same version again: that would change nothing. Someone else may own an item of a list that is not
-// wanted, an older definition may lack a field, or a webhook may insist on another value.
-type applied struct{ version, sum string }
+// wanted, an older definition may lack a field, or a webhook may insist on another value. The latter
+// two may end without a new version, so it is applied once more after appliedAgain.
+type applied struct {
+	version, sum string
+	at           time.Time
+}
 
 // refusal records that the API server has refused an object, or that another object has its name.
 // It is reported once it has lasted: a starting API server refuses everything until it has read its
@@ -283,7 +287,8 @@ func (w *writer) apply(o object, have mirror.Object) step {
 func (w *writer) was(t target, have mirror.Object, sum string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.applied[t] == applied{have.GetResourceVersion(), sum}
+	a := w.applied[t]
+	return a.version == have.GetResourceVersion() && a.sum == sum && time.Since(a.at) < appliedAgain
 }
 
 // statusOf returns a pointer to an object's status.
@@ -409,7 +414,7 @@ func (w *writer) patch(ctx context.Context, t target, have metav1.Object, body m
 	err = r.VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager, Force: &force}, metav1.ParameterCodec).Body(raw).Do(ctx).Error()
 	if err == nil && have != nil {
 		w.mu.Lock()
-		w.applied[t] = applied{have.GetResourceVersion(), sum}
+		w.applied[t] = applied{have.GetResourceVersion(), sum, time.Now()}
 		w.mu.Unlock()
 	}
 	return err

@@ -75,42 +75,49 @@ func TestARefusalIsToldWhenItLasts(t *testing.T) {
 }
 
 // Nothing is applied again to an object that it did not change: someone else may own an item of a
-// list that is not wanted, or an older definition may lack a field.
+// list that is not wanted, or an older definition may lack a field. A newer one makes no new version,
+// so it is tried once in a while.
 func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
-	var sent []string
-	w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
-		mcs: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
-			sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
-			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-		})}}}
-	condition := func(kind string) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}
-	}
-	web := id{importKind, "shop", "web"}
-	have := &v1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: "1"},
-		Status:     v1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition("Conflict"), condition("Ready")}, Clusters: []v1beta1.ClusterStatus{{Cluster: "theirs"}}},
-	}
-	wanted := func(families ...corev1.IPFamily) object {
-		return object{id: web, body: &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1beta1.ServiceImportSpec{IPFamilies: families}},
-			status: &v1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition("Ready")}}}
-	}
-	turn := func(what string, o object, want ...string) {
-		t.Helper()
-		sent = nil
-		steps, _, _ := w.plan(func(yield func(object) bool) { yield(o) }, map[id]mirror.Object{web: have}, func(mirror.Object) bool { return true }, func(mirror.Object) bool { return false })
-		if failed := w.run(t.Context(), steps); failed || !slices.Equal(sent, want) {
-			t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
+			mcs: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+			})}}}
+		condition := func(kind string) metav1.Condition {
+			return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}
 		}
-	}
-	turn("the definition has no families", wanted(corev1.IPv4Protocol), "PATCH web")
-	turn("the status is someone else's", wanted(corev1.IPv4Protocol), "PATCH status")
-	turn("both", wanted(corev1.IPv4Protocol))
-	turn("other families", wanted(corev1.IPv6Protocol), "PATCH web")
-	turn("these too", wanted(corev1.IPv6Protocol))
-	have = have.DeepCopy()
-	have.ResourceVersion = "2"
-	turn("someone has changed it", wanted(corev1.IPv6Protocol), "PATCH web")
-	turn("and its status", wanted(corev1.IPv6Protocol), "PATCH status")
-	turn("that is all", wanted(corev1.IPv6Protocol))
+		web := id{importKind, "shop", "web"}
+		have := &v1beta1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: "1"},
+			Status:     v1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition("Conflict"), condition("Ready")}, Clusters: []v1beta1.ClusterStatus{{Cluster: "theirs"}}},
+		}
+		wanted := func(families ...corev1.IPFamily) object {
+			return object{id: web, body: &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1beta1.ServiceImportSpec{IPFamilies: families}},
+				status: &v1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition("Ready")}}}
+		}
+		turn := func(what string, o object, want ...string) {
+			t.Helper()
+			sent = nil
+			steps, _, _ := w.plan(func(yield func(object) bool) { yield(o) }, map[id]mirror.Object{web: have}, func(mirror.Object) bool { return true }, func(mirror.Object) bool { return false })
+			if failed := w.run(t.Context(), steps); failed || !slices.Equal(sent, want) {
+				t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
+			}
+		}
+		turn("the definition has no families", wanted(corev1.IPv4Protocol), "PATCH web")
+		turn("the status is someone else's", wanted(corev1.IPv4Protocol), "PATCH status")
+		turn("both", wanted(corev1.IPv4Protocol))
+		turn("other families", wanted(corev1.IPv6Protocol), "PATCH web")
+		turn("these too", wanted(corev1.IPv6Protocol))
+		have = have.DeepCopy()
+		have.ResourceVersion = "2"
+		turn("someone has changed it", wanted(corev1.IPv6Protocol), "PATCH web")
+		turn("and its status", wanted(corev1.IPv6Protocol), "PATCH status")
+		turn("that is all", wanted(corev1.IPv6Protocol))
+		time.Sleep(appliedAgain)
+		turn("much later", wanted(corev1.IPv6Protocol), "PATCH web")
+		turn("the status, too", wanted(corev1.IPv6Protocol), "PATCH status")
+		turn("that is all again", wanted(corev1.IPv6Protocol))
+	})
 }
