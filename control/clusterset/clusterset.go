@@ -288,9 +288,9 @@ const (
 	mostKept     = 16 * mcs.MaxCatalogue
 )
 
-// roomLocked returns how much more may be kept, after making room for some bytes of a peer if they
+// roomLocked reports whether so many bytes of a peer may be kept, after making room for them if they
 // are within its part.
-func (c *Clusterset) roomLocked(of *site, bytes int) int {
+func (c *Clusterset) roomLocked(of *site, bytes int) bool {
 	total := int(max(leastKept, min(mostKept, debug.SetMemoryLimit(-1)/keptFraction)))
 	for {
 		room, keep, most := total, 1, of
@@ -305,7 +305,7 @@ func (c *Clusterset) roomLocked(of *site, bytes int) int {
 			}
 		}
 		if room >= bytes || most == of || of.reader.Kept()+bytes > total/keep {
-			return room
+			return room >= bytes
 		}
 		c.changedLocked(most, most.reader.Drop())
 		most.writer.Recheck() // which tells it, so that it comes back when there is room

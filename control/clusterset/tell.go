@@ -318,7 +318,7 @@ func (c *Clusterset) Receive(from peer.PublicKey, body []byte) (has string, err 
 		s = c.siteOf(member, c.o.Peers.Load())
 	}
 	heard, tooMany := s.reader.Complete(), s.reader.TooMany()
-	names, err := s.reader.Take(m, c.roomLocked(s, len(body)))
+	names, err := s.reader.Take(m, func(bytes int) bool { return c.roomLocked(s, bytes) })
 	switch {
 	case heard != s.reader.Complete(): // once received, the catalogue determines the imports
 		c.noteLocked(names)

@@ -1,7 +1,9 @@
 package clusterset
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -104,7 +106,7 @@ func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 func TestAPeerThatForgetsBeforeItsAnswerIsToldAnew(t *testing.T) {
 	s, r, c := newSite(all), mcs.NewReader(all), &Clusterset{}
 	tell := func() (has string) {
-		if _, err := r.Take(s.writer.Next(), mcs.MaxCatalogue); err != nil {
+		if _, err := r.Take(s.writer.Next(), nil); err != nil {
 			t.Fatal(err)
 		}
 		return r.Has()
@@ -152,7 +154,7 @@ func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 			}
 		}
 		for _, x := range under {
-			if _, err := x.to.reader.Take(x.m, mcs.MaxCatalogue); err != nil {
+			if _, err := x.to.reader.Take(x.m, nil); err != nil {
 				t.Fatal(err)
 			}
 			x.to.compare(x.m.Has)
@@ -187,7 +189,7 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 			for k := range 3 {
 				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), entry).Text)
 			}
-			_, err := s.reader.Take(m, c.roomLocked(s, 3*entry))
+			_, err := s.reader.Take(m, func(bytes int) bool { return c.roomLocked(s, bytes) })
 			if errors.Is(err, mcs.ErrTooMany) {
 				return
 			}
@@ -229,6 +231,39 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	}
 }
 
+// A peer of which nothing is kept takes no room from the others, however much it sends.
+func TestWhatIsNotKeptTakesNoRoom(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
+	c := &Clusterset{wake: make(chan struct{}, 1), shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}}}
+	take := func(s *site, m mcs.Message) {
+		t.Helper()
+		if _, err := s.reader.Take(m, func(bytes int) bool { return c.roomLocked(s, bytes) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const entry, entries = 8000, 505
+	for _, peer := range []string{"cloud", "edge"} { // together they fill it
+		c.peers[peer] = newSite(all)
+		for i := range entries {
+			take(c.peers[peer], mcs.Message{Base: c.peers[peer].reader.Has(), Set: []json.RawMessage{web(t, fmt.Sprint("web-", i), entry).Text}})
+		}
+	}
+	other := newSite(func(namespace string) bool { return namespace == "bank" })
+	c.peers["other"] = other
+	take(other, mcs.Message{Set: []json.RawMessage{}})
+	for i := range 20 {
+		text := web(t, fmt.Sprint("web-", i), entry).Text
+		take(other, mcs.Message{Base: other.reader.Has(), Set: []json.RawMessage{text}})                                                             // nobody wants it
+		take(other, mcs.Message{Base: other.reader.Has(), Set: []json.RawMessage{bytes.Replace(text, []byte("shop/web-"), []byte("bank/Web."), 1)}}) // it is invalid
+		take(other, mcs.Message{Base: "another", Set: []json.RawMessage{bytes.Replace(text, []byte("shop"), []byte("bank"), 1)}})
+	}
+	for _, peer := range []string{"cloud", "edge"} {
+		if n := len(c.peers[peer].reader.Names()); n != entries {
+			t.Errorf("of %s %d services are kept, want %d", peer, n, entries)
+		}
+	}
+}
+
 // A catalogue that takes many messages leaves a peer capacity for other requests.
 func TestALargeCatalogueIsToldInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +273,7 @@ func TestALargeCatalogueIsToldInParts(t *testing.T) {
 			messages++
 			body, err := io.ReadAll(q.Body)
 			m, wrong := mcs.ParseMessage(body)
-			if _, refused := r.Take(m, mcs.MaxCatalogue); err != nil || wrong != nil || refused != nil {
+			if _, refused := r.Take(m, nil); err != nil || wrong != nil || refused != nil {
 				t.Error(err, wrong, refused)
 			}
 			w.Header().Set("Content-Type", "application/json")

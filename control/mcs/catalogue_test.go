@@ -56,7 +56,7 @@ func exchange(t *testing.T, w *Writer, r *Reader) (messages, size int) {
 func hand(t *testing.T, w *Writer, r *Reader) (size int) {
 	t.Helper()
 	m := parsed(t, w.Next())
-	if _, err := r.Take(m, MaxCatalogue); err != nil {
+	if _, err := r.Take(m, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.Answered(r.Has())
@@ -190,7 +190,7 @@ func TestTheyAgreeWhateverHappens(t *testing.T) {
 				if random.IntN(4) == 0 {
 					break // it is lost
 				}
-				if _, err := r.Take(parsed(t, m), MaxCatalogue); err != nil {
+				if _, err := r.Take(parsed(t, m), nil); err != nil {
 					t.Fatal(err)
 				}
 				if random.IntN(4) != 0 { // its answer is lost
@@ -213,7 +213,7 @@ func TestAnAnswerFromBeforeADoubtDoesNotCount(t *testing.T) {
 	w, r := NewWriter(), reader()
 	exchange(t, w, r)
 	w.Set("shop/web", entry(t, web("web")))
-	if _, err := r.Take(parsed(t, w.Next()), MaxCatalogue); err != nil {
+	if _, err := r.Take(parsed(t, w.Next()), nil); err != nil {
 		t.Fatal(err)
 	}
 	w.Recheck()
@@ -324,7 +324,7 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		if m, err = ParseMessage(body); err != nil {
 			continue // it is not used
 		}
-		if _, err := r.Take(m, MaxCatalogue); err != nil {
+		if _, err := r.Take(m, nil); err != nil {
 			t.Errorf("%s: nothing of the rest counts: %v", name, err)
 			continue
 		}
@@ -345,7 +345,7 @@ func TestMoreServicesThanMayBeAreRefused(t *testing.T) {
 		for j := range 100 {
 			m.Set = append(m.Set, entry(t, web(fmt.Sprintf("w-%d-%d", i, j))).Text)
 		}
-		_, err := r.Take(m, MaxCatalogue)
+		_, err := r.Take(m, nil)
 		if i < MaxServices/100 {
 			if err != nil {
 				t.Fatalf("after %d: %v", i*100, err)
@@ -377,19 +377,19 @@ func TestCataloguesAreBoundedInBytes(t *testing.T) {
 		t.Errorf("of %d services %d arrived", n, len(r.Names()))
 	}
 	m := Message{Base: r.Has(), Set: []json.RawMessage{large(n).Text}}
-	if _, err := r.Take(m, MaxCatalogue); !errors.Is(err, ErrTooMany) {
+	if _, err := r.Take(m, nil); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more is taken: %v", err)
 	}
 	has := r.Has()
 	for what, m := range map[string]Message{ // nothing of it counts
 		"a catalogue that is not there": {Base: strings.Repeat("0", 31) + "1"}, "a part of another": {Set: []json.RawMessage{large(0).Text}, More: true},
 	} {
-		if _, err := r.Take(m, MaxCatalogue); err != nil || !r.TooMany() {
+		if _, err := r.Take(m, nil); err != nil || !r.TooMany() {
 			t.Errorf("after %s: %v, and too many is %v", what, err, r.TooMany())
 		}
 	}
 	m = Message{Base: has, Set: []json.RawMessage{large(0).Text}} // in the place of itself
-	if _, err := r.Take(m, MaxCatalogue); err != nil || r.TooMany() {
+	if _, err := r.Take(m, nil); err != nil || r.TooMany() {
 		t.Errorf("after what counts: %v, and too many is %v", err, r.TooMany())
 	}
 	w.Set(large(1).Name, nil)
@@ -418,7 +418,7 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 		t.Error("they differ after all were exchanged")
 	}
 	m := Message{Base: r.Has(), Gone: []string{w.Names()[0]}, Set: []json.RawMessage{entry(t, web("new")).Text}}
-	if _, err := r.Take(m, MaxCatalogue); err != nil || len(names(r)) != MaxServices {
+	if _, err := r.Take(m, nil); err != nil || len(names(r)) != MaxServices {
 		t.Errorf("one in the place of another is not taken: %v", err)
 	}
 	// One half is large, then the other half.
@@ -450,11 +450,11 @@ func TestAFullCatalogueCanBeChanged(t *testing.T) {
 func TestAnEntryIsOnceInAMessage(t *testing.T) {
 	r := reader()
 	text := entry(t, web("web")).Text
-	if _, err := r.Take(Message{Set: []json.RawMessage{text}}, MaxCatalogue); err != nil {
+	if _, err := r.Take(Message{Set: []json.RawMessage{text}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	has := r.Has()
-	if _, err := r.Take(Message{Base: has, Set: []json.RawMessage{text, text}}, MaxCatalogue); err == nil {
+	if _, err := r.Take(Message{Base: has, Set: []json.RawMessage{text, text}}, nil); err == nil {
 		t.Error("it is taken twice")
 	}
 	if r.Has() != has {
@@ -494,14 +494,29 @@ func TestOnlyWhatIsImportedIsKept(t *testing.T) {
 	// Refused entries are not kept either.
 	r = NewReader(all)
 	m := Message{Set: []json.RawMessage{entry(t, web("web")).Text, entry(t, web("api")).Text}}
-	if _, err := r.Take(m, len(m.Set[0])+len(m.Set[1])-1); !errors.Is(err, ErrTooMany) || r.Complete() {
+	both := len(m.Set[0]) + len(m.Set[1])
+	if _, err := r.Take(m, func(bytes int) bool { return bytes < both }); !errors.Is(err, ErrTooMany) || r.Complete() {
 		t.Errorf("more is taken than there is room for: %v", err)
 	}
 	m.More = true
 	for range 2 { // the second replaces the first
-		room := len(m.Set[0]) + len(m.Set[1]) - r.Kept()
-		if _, err := r.Take(m, room); err != nil {
+		if _, err := r.Take(m, func(bytes int) bool { return r.Kept()+bytes == both }); err != nil {
 			t.Error(err)
+		}
+	}
+	// No room is asked for what is not kept.
+	none := func(bytes int) bool { t.Errorf("room for %d bytes is asked", bytes); return false }
+	for what, set := range map[string]json.RawMessage{
+		"it is there": m.Set[0], "it is invalid": json.RawMessage(`{"name":"shop/web"}`), "nobody wants it": entry(t, vault).Text,
+	} {
+		r = NewReader(func(namespace string) bool { return namespace == "shop" })
+		if _, err := r.Take(Message{Set: m.Set}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, base := range []string{r.Has(), Nothing} {
+			if _, err := r.Take(Message{Base: base, Set: []json.RawMessage{set}}, none); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 	}
 }
@@ -525,7 +540,7 @@ func FuzzCatalogue(f *testing.F) {
 		}
 		r := reader()
 		m.Base, m.More = "", false
-		if _, err := r.Take(m, MaxCatalogue); err != nil {
+		if _, err := r.Take(m, nil); err != nil {
 			return
 		}
 		for _, n := range r.Names() {

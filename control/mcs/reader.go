@@ -38,8 +38,18 @@ func (b *book) remove(name string) {
 	}
 }
 
-func (b *book) set(name string, text json.RawMessage, keep bool) {
+func (b *book) set(name string, h held) {
 	b.remove(name)
+	b.digest.flip(h.sum)
+	b.size += h.size
+	if h.offer != nil {
+		b.kept += h.size
+	}
+	b.entries[name] = h
+}
+
+// read reads an entry, of which the offer is decoded only if it is kept.
+func read(name string, text json.RawMessage, keep bool) held {
 	h := held{sum: sha256.Sum256(text), size: len(text)}
 	if keep {
 		o, err := decode(text)
@@ -50,12 +60,9 @@ func (b *book) set(name string, text json.RawMessage, keep bool) {
 			h.why = "it has two names"
 		default:
 			h.offer = o
-			b.kept += h.size
 		}
 	}
-	b.digest.flip(h.sum)
-	b.size += h.size
-	b.entries[name] = h
+	return h
 }
 
 // Reader stores one peer's catalogue. It is not safe for concurrent use.
@@ -174,28 +181,27 @@ func (r *Reader) Refused(peer string) []Problem {
 	return out
 }
 
-// Take applies a message, and returns the names whose offers may have changed. It adds at most room
-// bytes of JSON to what is kept, see [Reader.Kept]. A message based on another version changes
-// nothing; Has tells the current one. After an error, for an invalid message or lack of room,
-// nothing in effect has changed either.
-func (r *Reader) Take(m Message, room int) ([]Name, error) {
+// Take applies a message, and returns the names whose offers may have changed. If it adds to what is
+// kept, see [Reader.Kept], room is asked whether so many bytes of JSON have room; nil is always. A
+// message based on another version changes nothing; Has tells the current one. After an error, for
+// an invalid message or lack of room, nothing in effect has changed either.
+func (r *Reader) Take(m Message, room func(bytes int) bool) ([]Name, error) {
 	b := r.base(m.Base)
 	if b == nil {
 		return nil, nil
 	}
-	if m.Base == "" && r.next != nil { // the new one takes its room
-		room += r.next.kept
+	if m.Base == "" { // the new one takes its room
 		r.next = nil
 	}
-	names := make([]string, len(m.Set))
-	count, size := len(b.entries), b.size
+	names, entries := make([]string, len(m.Set)), make([]held, len(m.Set))
+	count, size, more := len(b.entries), b.size, 0
 	out, in := map[string]bool{}, map[string]bool{}
 	leave := func(name string) { // it makes room once, however often it is named
 		if h, there := b.entries[name]; there && !out[name] {
 			out[name] = true
 			count, size = count-1, size-h.size
 			if h.offer != nil {
-				room += h.size
+				more -= h.size
 			}
 		}
 	}
@@ -215,11 +221,11 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 		leave(called.Name)
 		in[called.Name], names[i] = true, called.Name
 		count, size = count+1, size+len(text)
-		if r.keeps(called.Name) {
-			room -= len(text)
+		if entries[i] = read(called.Name, text, r.keeps(called.Name)); entries[i].offer != nil {
+			more += len(text)
 		}
 	}
-	if count > MaxServices || size > MaxCatalogue || room < 0 {
+	if count > MaxServices || size > MaxCatalogue || more > 0 && room != nil && !room(more) {
 		r.next, r.tooMany = nil, true
 		return nil, ErrTooMany
 	}
@@ -235,9 +241,9 @@ func (r *Reader) Take(m Message, room int) ([]Name, error) {
 			changed = append(changed, nameOf(name))
 		}
 	}
-	for i, text := range m.Set {
-		b.set(names[i], text, r.keeps(names[i]))
-		changed = append(changed, nameOf(names[i]))
+	for i, name := range names {
+		b.set(name, entries[i])
+		changed = append(changed, nameOf(name))
 	}
 	if b == r.now {
 		r.tooMany = false
