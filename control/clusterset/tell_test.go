@@ -241,7 +241,8 @@ func TestWhatIsNotKeptTakesNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const entry, entries = 8000, 505
+	const entry = 8000
+	entries := mcs.MaxCatalogue / len(web(t, "web-100", entry).Text)
 	for _, peer := range []string{"cloud", "edge"} { // together they fill it
 		c.peers[peer] = newSite(all)
 		for i := range entries {
@@ -251,12 +252,17 @@ func TestWhatIsNotKeptTakesNoRoom(t *testing.T) {
 	other := newSite(func(namespace string) bool { return namespace == "bank" })
 	c.peers["other"] = other
 	take(other, mcs.Message{Set: []json.RawMessage{}})
-	for i := range 20 {
-		text := web(t, fmt.Sprint("web-", i), entry).Text
-		take(other, mcs.Message{Base: other.reader.Has(), Set: []json.RawMessage{text}})                                                             // nobody wants it
-		take(other, mcs.Message{Base: other.reader.Has(), Set: []json.RawMessage{bytes.Replace(text, []byte("shop/web-"), []byte("bank/Web."), 1)}}) // it is invalid
-		take(other, mcs.Message{Base: "another", Set: []json.RawMessage{bytes.Replace(text, []byte("shop"), []byte("bank"), 1)}})
+	send := func(base, old, new string) {
+		t.Helper()
+		m := mcs.Message{Base: base}
+		for i := range 5 { // more than is left
+			m.Set = append(m.Set, bytes.Replace(web(t, fmt.Sprint("web-", i), entry).Text, []byte(old), []byte(new), 1))
+		}
+		take(other, m)
 	}
+	send(other.reader.Has(), "", "")                 // nobody wants it
+	send(other.reader.Has(), "shop/web", "bank/Web") // it is invalid
+	send("another", "shop", "bank")
 	for _, peer := range []string{"cloud", "edge"} {
 		if n := len(c.peers[peer].reader.Names()); n != entries {
 			t.Errorf("of %s %d services are kept, want %d", peer, n, entries)
