@@ -23,7 +23,8 @@
 // object without them belongs to someone else and is left alone. Objects are applied (server-side
 // apply), so what others add to them stays, even conditions of other types in a status. Objects of
 // a peer that has not been heard since the gateway's start are kept, because a recreated Service
-// would have another address.
+// would have another address; its EndpointSlices are emptied after a while if another cluster
+// exports the service.
 //
 // The kinds of the API do not belong to the gateway. While the cluster does not have them, the
 // gateway keeps looking for them and reports that (PST0920). If there is no v1beta1 it uses
