@@ -187,6 +187,8 @@ func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
 		f.Outcome, f.Code = api.Warning, catalogue.PacketsLost
 		return f.With(func(p *catalogue.Params) { p.Sent, p.Lost = 200, lost })
 	}
+	slow := lossy(4)
+	slow.RTT = slowTrip
 	narrow := verdict.Finding{Name: NameMTU, Target: api.ServiceGateway, Outcome: api.Warning, Code: catalogue.PathMTUSmall}
 	service := func(c catalogue.Code) verdict.Finding {
 		return verdict.Finding{Name: api.ServiceAuth, Target: api.ServiceAuth, Outcome: api.Error, Code: c}
@@ -201,6 +203,7 @@ func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
 		{"but something answered", []verdict.Finding{gateway, narrow}, catalogue.AuthRefused, ""},
 		{"half of all is lost", []verdict.Finding{lossy(102), narrow}, catalogue.AuthTimeout, api.ServiceGateway},
 		{"half of all is lost, and an answer comes late", []verdict.Finding{lossy(102)}, catalogue.APIServerSlow, api.ServiceGateway},
+		{"little is lost, and what is not takes long", []verdict.Finding{slow}, catalogue.AuthTimeout, api.ServiceGateway},
 		{"so little is lost that it is no reason", []verdict.Finding{lossy(4)}, catalogue.AuthTimeout, ""},
 	} {
 		all, _ := verdict.Correlate(time.Now(), nil, onTheWay(c.way, []verdict.Finding{service(c.service)}), nil)
