@@ -375,7 +375,8 @@ func (e evidence) sure(row fault) api.Confidence {
 // cannot is not at fault.
 //
 //	fault                          own check              if
-//	any                            network, sending       always
+//	any                            network                always
+//	silence, a send that fails     sending                always
 //	silence after it worked        key                    another gateway runs with our key
 //	PST0127 no name server         resolver               always: it is the same
 //	PST0104 the peer must dial     exposure               nobody can dial this gateway
@@ -384,7 +385,12 @@ func (e evidence) sure(row fault) api.Confidence {
 //	PST0412 the relay is gone      exposure-turn          always
 func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
-	rests := []string{verdict.Own(NameNetwork), verdict.Own(NameSending)}
+	rests := []string{verdict.Own(NameNetwork)}
+	switch c {
+	case catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.Unanswered,
+		catalogue.SendFails, catalogue.NoRoute, catalogue.SendProhibited, catalogue.NextHopSilent:
+		rests = append(rests, verdict.Own(NameSending))
+	}
 	switch {
 	case c == catalogue.HandshakeStale, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
 		rests = append(rests, verdict.Own(NameKey))

@@ -71,6 +71,35 @@ func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
 	}
 }
 
+// A machine that refuses some sends explains silence, and nothing that has other evidence.
+func TestARefusalToSendExplainsSilenceAlone(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		facts func(*Facts)
+		code  catalogue.Code
+		rests bool
+	}{
+		{"silence", func(*Facts) {}, catalogue.PeerSilent, true},
+		{"it does not hear us", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) }, catalogue.NotHeardByPeer, true},
+		{"all is refused", func(f *Facts) { f.Unreachable = []Refusal{here(noBuffers)} }, catalogue.SendFails, true},
+		{"another key", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, false},
+		{"it has removed us", func(f *Facts) { f.Removed = seen(publicCloud) }, catalogue.RemovedByPeer, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := unreached()
+			c.facts(&f)
+			r := Gateway(t.Context(), newOverlay(t).Ping, f)
+			if r.Code != c.code || slices.Contains(r.Rests, verdict.Own(NameSending)) != c.rests {
+				t.Errorf("%s: got %s, which rests on %v", c.name, r.Code, r.Rests)
+			}
+		})
+	}
+	down := network(Own{Links: []Link{{Name: "eth0"}}}, standing{failing: 1}, time.Now())
+	if down.Code != catalogue.LinkDown || len(down.Rests) > 0 {
+		t.Errorf("a link that is down: got %s, which rests on %v", down.Code, down.Rests)
+	}
+}
+
 // A silent peer is not at fault while nothing outside answers. The servers are queried for that as
 // soon as the peer does not answer.
 func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
