@@ -49,6 +49,7 @@ type fault struct {
 //	a name leads elsewhere than before, and nothing answers there  PST0108  resolve
 //	this machine fails to send, has no route to it, prohibits it,
 //	  or finds no next hop                PST0128, PST0120, PST0122, PST0124  probe
+//	it has yet to approve us                                       PST0105  handshake
 //	another key dials from there, or is dialled there, and the peer
 //	  is not heard                                                  PST0110  handshake
 //	its handshake responses do not verify                          PST0109  handshake
@@ -107,10 +108,11 @@ func (e evidence) removed(p *catalogue.Params) bool {
 	return e.unanswered(e.Removed.At) && saw(p, e.Removed)
 }
 
-// awaited: a gateway does not answer one that it has yet to approve, so silence means nothing else;
-// nor does an answer that does not verify, which one that was removed and joins again gets.
+// awaited: a gateway neither answers nor dials one that it has yet to approve, so silence means
+// nothing else; nor does an answer that does not verify, which one that was removed and joins again
+// gets.
 func (e evidence) awaited(p *catalogue.Params) bool {
-	p.Awaited = e.Awaited && e.LastHandshake.IsZero()
+	p.Awaited = e.Awaited && e.LastHandshake.IsZero() && !e.probed && !e.dialled()
 	return p.Awaited
 }
 
@@ -314,14 +316,19 @@ func (e evidence) stale(p *catalogue.Params) bool {
 		p.Age = max(0, e.now.Sub(e.lastHeard()))
 	}
 	age, known := e.handshakeAge(e.now)
-	return e.gone || !e.youngSession() || e.probed && e.Attempts >= attemptsFail && known && age >= handshakeDue
+	return e.gone || !e.youngSession() ||
+		e.probed && !e.tooSlow() && e.Attempts >= attemptsFail && known && age >= handshakeDue
 }
 
-// slow: an echo takes a round trip, or two if it waits for a handshake.
+// tooSlow reports whether an echo takes longer than it is waited for: a round trip, or two if it waits
+// for a handshake. WireGuard gives a handshake up after 5 s.
+func (e evidence) tooSlow() bool { return 2*e.Path.RTT >= Timeout }
+
+// slow: probes are answered, after so long that echoes are not.
 func (e evidence) slow(p *catalogue.Params) bool {
 	*p = slowOver(e.Facts, e.Path.RTT)
 	p.Timeout = Timeout
-	return e.probed && 2*e.Path.RTT >= Timeout
+	return e.probed && e.tooSlow()
 }
 
 // echoLost: an answer to a probe or a handshake after the echoes were sent shows that the path is
@@ -368,7 +375,8 @@ func (e evidence) sure(row fault) api.Confidence {
 // cannot is not at fault.
 //
 //	fault                          own check              if
-//	any                            network, sending       always
+//	any                            network                always
+//	silence, a send that fails     sending                always
 //	silence after it worked        key                    another gateway runs with our key
 //	PST0127 no name server         resolver               always: it is the same
 //	PST0104 the peer must dial     exposure               nobody can dial this gateway
@@ -377,7 +385,12 @@ func (e evidence) sure(row fault) api.Confidence {
 //	PST0412 the relay is gone      exposure-turn          always
 func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
-	rests := []string{verdict.Own(NameNetwork), verdict.Own(NameSending)}
+	rests := []string{verdict.Own(NameNetwork)}
+	switch c {
+	case catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.Unanswered,
+		catalogue.SendFails, catalogue.NoRoute, catalogue.SendProhibited, catalogue.NextHopSilent:
+		rests = append(rests, verdict.Own(NameSending))
+	}
 	switch {
 	case c == catalogue.HandshakeStale, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
 		rests = append(rests, verdict.Own(NameKey))

@@ -161,6 +161,10 @@ var gatewayFaults = []struct {
 		f.HeardUnanswered = seen(publicCloud) // sent while our answer was on its way
 	}, catalogue.PathSlow, StagePing, []string{"a round trip to cloud over " + publicCloud + " takes 4", "not answered within 4s"},
 		[]string{"`mtr --report --udp --port 51820 198.51.100.7`"}},
+	{"handshakes are given up before they are answered", func(f *Facts) {
+		f.LastHandshake, f.NoPath, f.Probed, f.Attempts = time.Now().Add(-time.Minute), "", time.Now().Add(-time.Second), 8
+		f.Path.Remote, f.Path.RTT = publicCloud, 6*time.Second
+	}, catalogue.PathSlow, StagePing, []string{"a round trip to cloud over " + publicCloud + " takes 6"}, []string{"`mtr --report"}},
 	{"this machine has no buffers", func(f *Facts) { f.Unreachable = []Refusal{here("no buffer space")} }, catalogue.SendFails, StageProbe,
 		[]string{"this machine fails to send to cloud", publicCloud + " no buffer space"}, []string{"`ip -s link`"}},
 	{"a young session without echoes", func(f *Facts) {

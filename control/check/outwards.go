@@ -176,7 +176,6 @@ const silentWith = time.Minute
 //	                                                         answered it takes two
 func network(o Own, s standing, now time.Time) verdict.Finding {
 	r := beginOwn(NameNetwork)
-	r.Rests = []string{verdict.Own(NameSending)}
 	var p catalogue.Params
 	p.Inbound, p.Port = true, o.Port
 	silent, answers := o.silentServers(s, now)
@@ -213,6 +212,9 @@ func network(o Own, s standing, now time.Time) verdict.Finding {
 	}
 	if at >= hopRouter {
 		r.Sure = api.Likely
+	}
+	if at != hopRouter {
+		r.Rests = []string{verdict.Own(NameSending)}
 	}
 	r.Since = s.heard
 	return r.fail(api.Error, StageProbe, hops()[at], p)

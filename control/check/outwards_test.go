@@ -71,6 +71,35 @@ func TestTheNetworkIsAtFaultOnlyIfNobodyAnswers(t *testing.T) {
 	}
 }
 
+// A machine that refuses some sends explains silence, and nothing that has other evidence.
+func TestARefusalToSendExplainsSilenceAlone(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		facts func(*Facts)
+		code  catalogue.Code
+		rests bool
+	}{
+		{"silence", func(*Facts) {}, catalogue.PeerSilent, true},
+		{"it does not hear us", func(f *Facts) { f.HeardUnanswered = seen(publicCloud) }, catalogue.NotHeardByPeer, true},
+		{"all is refused", func(f *Facts) { f.Unreachable = []Refusal{here(noBuffers)} }, catalogue.SendFails, true},
+		{"another key", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, false},
+		{"it has removed us", func(f *Facts) { f.Removed = seen(publicCloud) }, catalogue.RemovedByPeer, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := unreached()
+			c.facts(&f)
+			r := Gateway(t.Context(), newOverlay(t).Ping, f)
+			if r.Code != c.code || slices.Contains(r.Rests, verdict.Own(NameSending)) != c.rests {
+				t.Errorf("%s: got %s, which rests on %v", c.name, r.Code, r.Rests)
+			}
+		})
+	}
+	down := network(Own{Links: []Link{{Name: "eth0"}}}, standing{failing: 1}, time.Now())
+	if down.Code != catalogue.LinkDown || len(down.Rests) > 0 {
+		t.Errorf("a link that is down: got %s, which rests on %v", down.Code, down.Rests)
+	}
+}
+
 // A silent peer is not at fault while nothing outside answers. The servers are queried for that as
 // soon as the peer does not answer.
 func TestASilentPeerRestsOnTheNetwork(t *testing.T) {
@@ -187,6 +216,8 @@ func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
 		f.Outcome, f.Code = api.Warning, catalogue.PacketsLost
 		return f.With(func(p *catalogue.Params) { p.Sent, p.Lost = 200, lost })
 	}
+	slow := lossy(4)
+	slow.RTT = slowTrip
 	narrow := verdict.Finding{Name: NameMTU, Target: api.ServiceGateway, Outcome: api.Warning, Code: catalogue.PathMTUSmall}
 	service := func(c catalogue.Code) verdict.Finding {
 		return verdict.Finding{Name: api.ServiceAuth, Target: api.ServiceAuth, Outcome: api.Error, Code: c}
@@ -201,6 +232,7 @@ func TestServicesThatTimeOutRestOnTheWay(t *testing.T) {
 		{"but something answered", []verdict.Finding{gateway, narrow}, catalogue.AuthRefused, ""},
 		{"half of all is lost", []verdict.Finding{lossy(102), narrow}, catalogue.AuthTimeout, api.ServiceGateway},
 		{"half of all is lost, and an answer comes late", []verdict.Finding{lossy(102)}, catalogue.APIServerSlow, api.ServiceGateway},
+		{"little is lost, and what is not takes long", []verdict.Finding{slow}, catalogue.AuthTimeout, api.ServiceGateway},
 		{"so little is lost that it is no reason", []verdict.Finding{lossy(4)}, catalogue.AuthTimeout, ""},
 	} {
 		all, _ := verdict.Correlate(time.Now(), nil, onTheWay(c.way, []verdict.Finding{service(c.service)}), nil)

@@ -125,7 +125,7 @@ func onTheWay(way, services []verdict.Finding) []verdict.Finding {
 		if f.Name == NameMTU && len(harm) > 0 {
 			way[i].Rests = harm
 		}
-		if lossy || f.Code == catalogue.PathMTUSmall || f.Code == catalogue.PathSlow {
+		if lossy || f.RTT >= slowTrip || f.Code == catalogue.PathMTUSmall || f.Code == catalogue.PathSlow {
 			harm = append(harm[:len(harm):len(harm)], f.Ref())
 		}
 	}

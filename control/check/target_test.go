@@ -288,6 +288,15 @@ func TestGatewayVerdicts(t *testing.T) {
 		{"has yet to approve this gateway again, which it removed", nil, func(f *Facts) {
 			f.LastHandshake, f.Awaited, f.Unverified = time.Time{}, true, Sight{At: time.Now().Add(-time.Second)}
 		}, api.Warning, catalogue.AwaitingApproval, StageHandshake},
+		{"has approved this gateway, which the peer's firewall shuts out", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited, f.HeardUnanswered = time.Time{}, true, seen(publicCloud)
+		}, api.Error, catalogue.NotHeardByPeer, StageProbe},
+		{"has approved this gateway, which cannot answer", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited, f.Initiated = time.Time{}, true, seen(publicCloud)
+		}, api.Error, catalogue.PeerSilent, StageHandshake},
+		{"has approved this gateway, and answers probes alone", nil, func(f *Facts) {
+			f.LastHandshake, f.Awaited, f.Probed = time.Time{}, true, time.Now().Add(2*time.Second)
+		}, api.Error, catalogue.PeerSilent, StageHandshake},
 		{"approved this gateway and went away", nil, func(f *Facts) {
 			f.LastHandshake, f.Awaited = time.Now().Add(-10*time.Minute), true
 		}, api.Error, catalogue.HandshakeStale, StageHandshake},

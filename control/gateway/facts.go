@@ -10,7 +10,6 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/forward"
-	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -50,8 +49,12 @@ func (g *Gateway) own() check.Own {
 	if o.TicketAlarmAt, joined = g.peers.Book().LastAlarm(); g.peers.Load().ByKey(joined) != nil {
 		o.TicketAlarmOf = g.peers.NameOf(joined)
 	}
-	o.Found = append(g.problems.all(), lostServices(g.peers.Load(), g.services.Locals(), func(m *roster.Member) bool {
-		return g.paths.Connected(m, time.Now())
+	o.Found = append(g.problems.all(), lostServices(g.services.Locals(), func(peer string) (time.Time, bool) {
+		m := g.peers.Load().ByName(peer)
+		if m == nil {
+			return time.Time{}, false
+		}
+		return g.paths.ConnectedSince(m, time.Now())
 	}, time.Now())...)
 	if a := cfg.Services.APIServer; a != nil {
 		o.Upstreams = append(o.Upstreams, check.Upstream{
@@ -72,12 +75,14 @@ func (g *Gateway) own() check.Own {
 const lostFor = 10 * time.Minute
 
 // lostServices returns the named services of peers whose listeners here lost their last
-// connection. If the peer itself is away, its own checks say so, and those of auth and the API
-// server have their own as well.
-func lostServices(r *roster.Roster, locals []forward.LocalState, connected func(*roster.Member) bool, now time.Time) (out []check.OwnProblem) {
+// connection. If the peer itself is or was away, its own checks say so, and those of auth and the API
+// server have their own as well. connected returns since when a peer is connected on its path.
+func lostServices(locals []forward.LocalState, connected func(peer string) (since time.Time, ok bool), now time.Time) (out []check.OwnProblem) {
 	for _, l := range locals {
-		m := r.ByName(l.Peer)
-		if l.Lost == nil || now.Sub(l.LostAt) > lostFor || m == nil || l.Service == api.ServiceAuth || l.Service == api.ServiceAPIServer || !connected(m) {
+		if l.Lost == nil || now.Sub(l.LostAt) > lostFor || l.Service == api.ServiceAuth || l.Service == api.ServiceAPIServer {
+			continue
+		}
+		if since, ok := connected(l.Peer); !ok || l.LostAt.Before(since) {
 			continue
 		}
 		out = append(out, check.OwnProblem{Name: "listener-" + l.Service, Code: catalogue.PeerServiceDown,

@@ -63,6 +63,14 @@ func (p *Finder) Connected(m *roster.Member, now time.Time) bool {
 	return p.Reached(m, t).Connected(now)
 }
 
+// ConnectedSince returns whether a peer is connected, and since when its path is in use, zero if it
+// has none, as a stock peer.
+func (p *Finder) ConnectedSince(m *roster.Member, now time.Time) (time.Time, bool) {
+	t, _ := p.tunnel.Peer(m.Key)
+	w := p.Reached(m, t)
+	return w.Path.Since, w.Connected(now)
+}
+
 // Reached computes the part of Way that Connected depends on.
 func (p *Finder) Reached(m *roster.Member, t tunnel.PeerStats) Way {
 	w := Way{Tunnel: t, Heard: t.LastRx}

@@ -18,6 +18,9 @@ import (
 // patience bounds all waits. It only matters if something is broken.
 const patience = 90 * time.Second
 
+// erased is a line that was removed from the screen, such as what a command waits for.
+var erased = regexp.MustCompile(`[^\n]*\r\x1b\[K`)
+
 // Operator is a person at a terminal. Typing clears the recorded screen.
 type Operator struct {
 	t        testing.TB
@@ -91,7 +94,7 @@ func (o *Operator) Sees(pattern string) string {
 	defer timeout.Stop()
 	for {
 		o.mu.Lock()
-		text, changed := strings.ReplaceAll(o.screen.String(), "\r", ""), o.changed
+		text, changed := strings.ReplaceAll(erased.ReplaceAllString(o.screen.String(), ""), "\r", ""), o.changed
 		o.mu.Unlock()
 		if found := like.FindStringSubmatch(text); found != nil {
 			return found[len(found)-1]

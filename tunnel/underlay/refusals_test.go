@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -74,5 +75,28 @@ func TestSomeSendsAreRefused(t *testing.T) {
 				t.Errorf("still unreachable: %+v", u)
 			}
 		})
+	}
+}
+
+// A link that was down, or not up yet, refused everything for a while: that is over.
+func TestAnOutageIsNoRefusalOfSome(t *testing.T) {
+	var o observed
+	to, began := netip.MustParseAddrPort("198.51.100.7:51820"), time.Now()
+	for _, c := range []struct {
+		refused []time.Duration // since it began
+		sent    time.Duration
+		count   uint64
+	}{
+		{[]time.Duration{0, 5 * time.Second, 10 * time.Second}, 11 * time.Second, 0},
+		{[]time.Duration{20 * time.Second}, time.Hour, 0},
+		{[]time.Duration{2 * time.Hour}, 2*time.Hour + 5*time.Second, 1},
+	} {
+		for _, at := range c.refused {
+			o.unreachableCame(to, ofSend(syscall.ENETUNREACH), began.Add(at))
+		}
+		o.sent(to, began.Add(c.sent))
+		if o.passing.Count != c.count {
+			t.Errorf("refused after %v and sent after %s: got %+v, want %d", c.refused, c.sent, o.passing, c.count)
+		}
 	}
 }

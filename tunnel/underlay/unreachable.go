@@ -44,6 +44,7 @@ type icmpError struct {
 	mtu    uint32     // bytes, with fragmentationNeeded
 	here   bool       // the send call failed
 	by     netip.Addr // the sender of the ICMP error
+	since  time.Time  // the first send call that failed, with here
 }
 
 func (e icmpError) String() string {
@@ -123,14 +124,18 @@ func (b *Bind) noteSend(ep conn.Endpoint, err error) {
 	switch to := addrOf(ep); {
 	case !to.IsValid():
 	case err == nil:
-		b.observed.sent(to)
+		b.observed.sent(to, time.Now())
 	default:
 		b.observed.unreachableCame(to, ofSend(err), time.Now())
 	}
 }
 
-// Refusals are the sends that this host refused although it sent to the same address soon after:
-// it refuses only some of what is sent.
+// refusesSome is how long this host may refuse all that is sent to an address before that counts as
+// an outage, as when a link is down or not up yet. WireGuard and probes send again within 5 s.
+const refusesSome = 6 * time.Second
+
+// Refusals are the sends that this host refused although it sent to the same address within
+// refusesSome: it refuses only some of what is sent.
 type Refusals struct {
 	Count uint64 // since the Bind was created
 	// Reason is that of the last one, as in [Unreachable]; empty for none.
@@ -160,13 +165,15 @@ func (o *observed) unreachableLocked() (out []Unreachable) {
 }
 
 // sent notes that this host can send to an address, in case it could not before.
-func (o *observed) sent(to netip.AddrPort) {
+func (o *observed) sent(to netip.AddrPort, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, known := range []bool{true, false} { // it may have become a peer's since
 		if s := o.unreachable.find(place{addr: to}, known); s != nil && s.value.here && !s.at.IsZero() {
-			o.passing.Count++
-			o.passing.Reason = s.value.reason
+			if now.Sub(s.value.since) < refusesSome {
+				o.passing.Count++
+				o.passing.Reason = s.value.reason
+			}
 			s.at = time.Time{}
 		}
 	}
@@ -182,8 +189,12 @@ func (o *observed) unreachableCame(to netip.AddrPort, e icmpError, now time.Time
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.unreachable.slot(place{addr: to}, o.knowsLocked(to))
-	s.at, s.addr, s.value = now, to, e
 	if e.here {
+		e.since = now
+		if s.value.here && !s.at.IsZero() {
+			e.since = s.value.since
+		}
 		o.hasRefused.Store(true)
 	}
+	s.at, s.addr, s.value = now, to, e
 }
