@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -20,11 +21,11 @@ import (
 
 const (
 	// sourceRate and sourceBurst are how many queries of one address, which may be that of a
-	// cluster's DNS, are answered per second and in a row. totalRate is shared by all addresses that
-	// asked within the last two seconds, in equal parts.
+	// cluster's DNS, are answered per second and in a row, and totalRate and totalBurst how many of
+	// all. If they ask for more, an equal part of as many again is each address's own.
 	sourceRate, sourceBurst = 2000, 1000
-	totalRate               = 10000
-	// maxSources is how many addresses are told apart. One more, and all have their burst again.
+	totalRate, totalBurst   = 10000, 2000
+	// maxSources is how many addresses are told apart. All others count as one.
 	maxSources = 4096
 	// Connections by TCP of one address, and of all. One more displaces the oldest one of the address
 	// with most of them.
@@ -51,21 +52,22 @@ type Server struct {
 	zone    atomic.Pointer[Zone]
 	results map[string]*atomic.Uint64 // never changed
 
+	total *rate.Limiter
+
 	mu      sync.Mutex
-	sources map[netip.Addr]*source
-	second  time.Time // when the current second began
-	active  [2]int    // sources that asked in the last second, and in this one
+	sources map[netip.Addr]*source // those that asked within the last two seconds
+	swept   time.Time              // when others were removed
 }
 
 // source is whoever asks from an address.
 type source struct {
-	queries *rate.Limiter
-	asked   time.Time // the second in which it asked last
+	queries, part *rate.Limiter
+	asked         time.Time
 }
 
 // New makes a server that has no zone, and says so. self is what it names as its own address.
 func New(self netip.Addr, log *slog.Logger) *Server {
-	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, sources: map[netip.Addr]*source{}}
+	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, total: rate.NewLimiter(totalRate, totalBurst), sources: map[netip.Addr]*source{}}
 	for _, rcode := range counted {
 		s.results[dns.RcodeToString[rcode]] = new(atomic.Uint64)
 	}
@@ -206,47 +208,40 @@ func (s *Server) handle(ctx context.Context, query []byte, t transport, from net
 	return response
 }
 
-// of is who asks from an address. It is called with the lock held.
-func (s *Server) of(from netip.Addr) *source {
-	from = from.Unmap()
-	if len(s.sources) >= maxSources && s.sources[from] == nil {
-		clear(s.sources)
-	}
-	if s.sources[from] == nil {
-		s.sources[from] = &source{queries: rate.NewLimiter(sourceRate, sourceBurst)}
-	}
-	return s.sources[from]
-}
-
 // admit reports whether a query may be answered. By TCP it waits until it may: whoever asks fast is slowed
 // down.
 func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
-	s.mu.Lock()
-	own := s.asks(from, time.Now())
-	s.mu.Unlock()
+	x := s.asks(from.Unmap(), time.Now())
 	if t == byTCP {
-		return own.Wait(ctx) == nil
+		return x.queries.Wait(ctx) == nil && (s.total.Allow() || x.part.Wait(ctx) == nil)
 	}
-	return own.Allow()
+	return x.queries.Allow() && (s.total.Allow() || x.part.Allow())
 }
 
-// asks notes that an address asks, and returns its limit. It is called with the lock held.
-func (s *Server) asks(from netip.Addr, now time.Time) *rate.Limiter {
-	if since := now.Sub(s.second); since >= time.Second {
-		s.active = [2]int{s.active[1], 0}
-		if since >= 2*time.Second {
-			s.active[0] = 0
-		}
-		s.second = now
+// asks notes that an address asks, and returns its limits.
+func (s *Server) asks(from netip.Addr, now time.Time) *source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.swept) >= time.Second { // those that are removed would have all of their burst again
+		maps.DeleteFunc(s.sources, func(_ netip.Addr, x *source) bool { return now.Sub(x.asked) >= time.Second })
+		s.swept = now
 	}
-	x := s.of(from)
-	if !x.asked.Equal(s.second) {
-		x.asked = s.second
-		s.active[1]++
+	if s.sources[from] == nil && len(s.sources) >= maxSources {
+		from = netip.Addr{}
 	}
-	if share := rate.Limit(min(sourceRate, totalRate/max(s.active[0], s.active[1]))); share != x.queries.Limit() {
-		x.queries.SetLimitAt(now, share)
-		x.queries.SetBurstAt(now, max(1, min(sourceBurst, int(share))))
+	x := s.sources[from]
+	if x == nil {
+		x = &source{queries: rate.NewLimiter(sourceRate, sourceBurst)}
+		s.sources[from] = x
 	}
-	return x.queries
+	x.asked = now
+	part := totalRate / len(s.sources)
+	switch {
+	case x.part == nil:
+		x.part = rate.NewLimiter(rate.Limit(part), part)
+	case x.part.Burst() != part:
+		x.part.SetLimitAt(now, rate.Limit(part))
+		x.part.SetBurstAt(now, part)
+	}
+	return x
 }

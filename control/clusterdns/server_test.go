@@ -98,7 +98,7 @@ func TestAFloodIsLimited(t *testing.T) {
 	for n := range 2 * maxSources {
 		s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}))
 	}
-	if n := len(s.sources); n > maxSources {
+	if n := len(s.sources); n > maxSources+1 {
 		t.Errorf("%d addresses are remembered", n)
 	}
 	if n := s.Queries()[resultLimited]; n == 0 {
@@ -138,7 +138,7 @@ func TestAFloodOfManyLeavesOthersTheirPart(t *testing.T) {
 		if missed > 0 {
 			t.Errorf("%d queries of one that asks for its part only were not answered", missed)
 		}
-		if most := (seconds - 1) * totalRate; flooded > most {
+		if most := (seconds - 1) * 2 * totalRate; flooded > most {
 			t.Errorf("%d queries of floods were answered in %d s, at most %d may be", flooded, seconds-1, most)
 		}
 		time.Sleep(2 * time.Second)
@@ -158,6 +158,56 @@ func TestAFloodOfManyLeavesOthersTheirPart(t *testing.T) {
 		}
 		if least := sourceRate * 9 / 10; n < least {
 			t.Errorf("alone it gets %d answers in a second, want at least %d", n, least)
+		}
+	})
+}
+
+// One that asks much, such as the cluster's DNS, is not limited because many others ask, but little.
+func TestThoseThatAskLittleLeaveTheRestToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(self, slog.New(slog.DiscardHandler))
+		asks := func(n int) bool {
+			return s.admit(t.Context(), byUDP, netip.AddrFrom4([4]byte{10, 244, byte(n >> 8), byte(n)}))
+		}
+		const others, seconds = 1000, 3
+		for now := range seconds * 100 { // hundredths of a second
+			for n := range others / 100 {
+				if !asks(1 + now%100*others/100 + n) {
+					t.Fatal("one that asks once a second is not answered")
+				}
+			}
+			for range sourceRate / 100 {
+				if !asks(0) {
+					t.Fatalf("%v: one that asks much, but not too much, is not answered", time.Duration(now)*time.Second/100)
+				}
+			}
+			time.Sleep(time.Second / 100)
+		}
+	})
+}
+
+// However many addresses are forged, those that asked before keep their parts, and others get few answers.
+func TestForgedAddressesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(self, slog.New(slog.DiscardHandler))
+		asks := func(n int) bool {
+			return s.admit(t.Context(), byUDP, netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
+		}
+		asks(0)
+		answered := 0
+		for now := range 400 { // hundredths of a second
+			for n := range 1000 {
+				if asks(1+now*1000+n) && now >= 100 {
+					answered++
+				}
+			}
+			if now%50 == 49 && !asks(0) {
+				t.Fatal("one that asks twice a second is not answered")
+			}
+			time.Sleep(time.Second / 100)
+		}
+		if most := 3 * 2 * totalRate; answered > most {
+			t.Errorf("%d forged queries are answered in 3 s, at most %d may be", answered, most)
 		}
 	})
 }

@@ -281,11 +281,14 @@ func imports(r *roster.Roster, m *roster.Member) func(namespace string) bool {
 // The catalogues of all peers together are bounded, in bytes of JSON: by keptFraction of the
 // process' memory limit. One catalogue always fits, including its predecessor. Decoded it may take
 // three times as much. If there is no room for a peer that has less than an equal part, the peer
-// with most loses its catalogue.
+// with most loses its catalogue. How large a catalogue is shows only when all of it has arrived, so
+// nobody gives way for a peer that had more than its part within the last lostFor: large ones would
+// displace each other without end.
 const (
 	keptFraction = 16
 	leastKept    = 2 * mcs.MaxCatalogue
 	mostKept     = 16 * mcs.MaxCatalogue
+	lostFor      = 10 * time.Minute
 )
 
 // roomLocked reports whether so many bytes of a peer may be kept, after making room for them if they
@@ -304,9 +307,16 @@ func (c *Clusterset) roomLocked(of *site, bytes int) bool {
 				most = s
 			}
 		}
-		if room >= bytes || most == of || of.reader.Kept()+bytes > total/keep {
-			return room >= bytes
+		switch {
+		case room >= bytes:
+			return true
+		case most == of || of.reader.Kept()+bytes > total/keep:
+			of.lost = time.Now()
+			return false
+		case time.Since(of.lost) < lostFor:
+			return false
 		}
+		most.lost = time.Now()
 		c.changedLocked(most, most.reader.Drop())
 		most.writer.Recheck() // which tells it, so that it comes back when there is room
 		c.postLocked(most)
@@ -329,6 +339,7 @@ type site struct {
 	unsent   map[string]bool // services for which the writer had no room
 	sent     time.Time       // a message
 	retry    time.Time       // when one may be sent again
+	lost     time.Time       // when there was no room for its catalogue, of more than its part
 	wait     time.Duration   // until then, after a failure
 	answered bool            // whether the peer answered when last checked
 	silent   bool            // whether the imports are made as of a peer that does not answer

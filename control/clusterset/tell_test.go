@@ -169,6 +169,53 @@ func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 	}
 }
 
+// Peers that all have more than their part, and try again whenever they lost it, do not displace
+// each other without end. One that has become smaller is heard later.
+func TestLargeCataloguesDoNotDisplaceEachOther(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
+	synctest.Test(t, func(t *testing.T) {
+		const entry, large, small = 8000, 450, 30
+		c := &Clusterset{wake: make(chan struct{}, 1), shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}}}
+		var sites []*site
+		for i := range 3 {
+			sites = append(sites, newSite(all))
+			c.peers[fmt.Sprint("peer-", i)] = sites[i]
+		}
+		tell := func(s *site, entries int) (heard bool) {
+			for j := 0; j < entries; j += 3 {
+				m := mcs.Message{Base: s.reader.Has(), More: j+3 < entries}
+				if j == 0 {
+					m.Base = ""
+				}
+				for k := range 3 {
+					m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), entry).Text)
+				}
+				if _, err := s.reader.Take(m, func(bytes int) bool { return c.roomLocked(s, bytes) }); err != nil {
+					return false
+				}
+			}
+			return true
+		}
+		told := 0
+		for range 6 {
+			for _, s := range sites {
+				if len(s.reader.Names()) == 0 && tell(s, large) {
+					told++
+				}
+			}
+		}
+		if told > 3 {
+			t.Errorf("catalogues are taken over %d times", told)
+		}
+		time.Sleep(lostFor)
+		for _, s := range sites {
+			if len(s.reader.Names()) == 0 && !tell(s, small) {
+				t.Error("a peer that has become smaller is not heard")
+			}
+		}
+	})
+}
+
 // However much the first peers announce, the catalogues kept are bounded, one always fits, and peers
 // that follow get their part.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {

@@ -141,7 +141,7 @@ func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
 		waiting = append(waiting, connectFrom(t, stranger, at))
 	}
 	eventually(t, "all wait", func() bool { return e.flows.Count()[DirectionOutbound] == unadmittedClient })
-	wantReset(t, connectFrom(t, stranger, at)) // one more
+	wantTurnedAwayFrom(t, stranger, at) // one more
 	if n := e.Counters().Refused[NotAdmitted]; n != 1 {
 		t.Errorf("%d are counted as not admitted, want 1", n)
 	}
@@ -156,9 +156,38 @@ func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
 		wantReset(t, w)
 	}
 	eventually(t, "the count", func() bool { return e.Counters().Refused[NotAdmitted] == unadmittedClient+1 })
-	wantReset(t, connectFrom(t, friend, at)) // whoever is admitted is counted
+	wantTurnedAwayFrom(t, friend, at) // whoever is admitted is counted
 	if n := e.Counters().Refused[PeerFlowLimit]; n != 1 {
 		t.Errorf("%d are counted as too many, want 1", n)
+	}
+}
+
+// A pod that opens many connections at a time has all of them, however many wait to be admitted.
+func TestManyConnectionsOfOneClientAreAdmitted(t *testing.T) {
+	const many = 200
+	address, conns := upstream(t)
+	e := newExit(t, Limits{})
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	defer release()
+	e.opts.Admit = func(Local, netip.AddrPort) error {
+		<-answer
+		return nil
+	}
+	e.leads("cloud", "shop/web", address)
+	e.SetLocals([]Local{{Peer: "cloud", Service: "shop/web"}})
+	for range many {
+		connect(t, e.address("cloud", "shop/web"))
+	}
+	eventually(t, "all wait", func() bool {
+		return e.flows.Count()[DirectionOutbound]+int(e.Counters().Refused[NotAdmitted]) == many
+	})
+	if n := e.Counters().Refused[NotAdmitted]; n > 0 {
+		t.Fatalf("%d connections are refused", n)
+	}
+	release()
+	for range many {
+		take(t, conns)
 	}
 }
 

@@ -70,9 +70,10 @@ const (
 	workloadRate = 10
 	// workloadHalfOpen is likewise higher than for others.
 	workloadHalfOpen = 512
-	// unadmittedClient is how many flows one address may have that are not admitted yet, and
+	// unadmittedClient is how many flows one address may have that are not admitted yet: on one
+	// processor, a client that may opens hundreds before the first of them is looked at.
 	// unadmittedTotal is the maximum number of such flows, connections and datagrams separately.
-	unadmittedClient, unadmittedTotal = 64, 4096
+	unadmittedClient, unadmittedTotal = 512, 4096
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
 	peerBufferShare = 2

@@ -92,7 +92,13 @@ func connect(t testing.TB, address string) *net.TCPConn {
 // connect has returned.
 func wantTurnedAway(t *testing.T, address string) {
 	t.Helper()
-	var d net.Dialer
+	wantTurnedAwayFrom(t, netip.IPv4Unspecified(), address)
+}
+
+// wantTurnedAwayFrom does so from an address of this machine.
+func wantTurnedAwayFrom(t *testing.T, from netip.Addr, address string) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	c, err := d.DialContext(t.Context(), "tcp", address)
 	if err == nil {
 		defer c.Close()
