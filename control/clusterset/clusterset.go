@@ -326,28 +326,36 @@ func (c *Clusterset) roomLocked(of *site, bytes int) bool {
 // site is the exchange with one peer. Clusterset.mu guards it.
 type site struct {
 	member *roster.Member
-	writer *mcs.Writer
 	reader *mcs.Reader
-	tells  *rate.Limiter
+	sending
 	// changes limits how often services of the peer change here. behind: some have changed and take
 	// effect later.
 	changes *rate.Limiter
 	behind  bool
 	// was is what the writer and the imports were made from.
 	was      roster.Grants
-	recheck  bool            // it reported another version while something was due
-	unsent   map[string]bool // services for which the writer had no room
-	sent     time.Time       // a message
-	retry    time.Time       // when one may be sent again
-	lost     time.Time       // when there was no room for its catalogue, of more than its part
-	wait     time.Duration   // until then, after a failure
-	answered bool            // whether the peer answered when last checked
-	silent   bool            // whether the imports are made as of a peer that does not answer
-	unable   string          // what the peer runs, if it does not support services of clusters; else empty
+	lost     time.Time // when there was no room for its catalogue, of more than its part
+	answered bool      // whether the peer answered when last checked
+	silent   bool      // whether the imports are made as of a peer that does not answer
+	unable   string    // what the peer runs, if it does not support services of clusters; else empty
+}
+
+// sending is this cluster's catalogue on its way to a peer.
+type sending struct {
+	writer  *mcs.Writer
+	tells   *rate.Limiter
+	recheck bool            // the peer reported another version while something was due
+	unsent  map[string]bool // services for which the writer had no room
+	sent    time.Time       // a message
+	retry   time.Time       // when one may be sent again
+	wait    time.Duration   // until then, after a failure
 }
 
 func newSite(imports func(namespace string) bool) *site {
-	return &site{writer: mcs.NewWriter(), reader: mcs.NewReader(imports), tells: rate.NewLimiter(tellRate, tellBurst), changes: rate.NewLimiter(changeRate, changeBurst)}
+	return &site{
+		sending: sending{writer: mcs.NewWriter(), tells: rate.NewLimiter(tellRate, tellBurst)},
+		reader:  mcs.NewReader(imports), changes: rate.NewLimiter(changeRate, changeBurst),
+	}
 }
 
 // capable reports whether a peer is known to support catalogues.
