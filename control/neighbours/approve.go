@@ -127,7 +127,7 @@ func (n *Search) claimed(name, fingerprint string) (claim, error) {
 			"set spec.discovery.lan: {enabled: true} to find those on the local network")
 	}
 	slices.Sort(all)
-	hint := "found are: " + strings.Join(slices.Compact(all), ", ")
+	hint := "found: " + strings.Join(slices.Compact(all), ", ")
 	if len(all) == 0 {
 		hint = "none was found: postern discover says why"
 	}

@@ -99,7 +99,7 @@ func TestUnusableTicketsSayWhy(t *testing.T) {
 	}{
 		{"foreign", "eyJhbGciOiJIUzI1NiJ9", "not a postern ticket"},
 		{"damaged", string(damaged), "damaged"},
-		{"truncated", text[:len(text)-9], "cut off"},
+		{"truncated", text[:len(text)-9], "a part of the ticket is missing"},
 		{"expired", short, "expired"},
 		// Only the maker knows who made a ticket; a joiner cannot be its own peer.
 	} {
