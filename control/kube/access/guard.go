@@ -1,10 +1,12 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -299,23 +301,17 @@ func (g *Guard) logOutcome(err error) {
 	}
 }
 
-// forget makes room: it drops stale answers, or else the oldest half.
+// forget makes room: it drops stale answers, and half of all, first those about addresses of no
+// pod, which may be forged, then the oldest.
 func (g *Guard) forget() {
-	type seen struct {
-		ip netip.Addr
-		at time.Time
-	}
-	all := make([]seen, 0, len(g.known))
-	for ip, a := range g.known {
-		all = append(all, seen{ip, a.at})
-	}
-	slices.SortFunc(all, func(a, b seen) int { return a.at.Compare(b.at) })
 	old := time.Now().Add(-staleFor)
-	for i, s := range all {
-		if i >= len(all)/2 && s.at.After(old) {
-			return
-		}
-		delete(g.known, s.ip)
+	maps.DeleteFunc(g.known, func(_ netip.Addr, a answer) bool { return a.at.Before(old) })
+	all := slices.SortedFunc(maps.Keys(g.known), func(x, y netip.Addr) int {
+		a, b := g.known[x], g.known[y]
+		return cmp.Or(cmp.Compare(min(len(a.pods), 1), min(len(b.pods), 1)), a.at.Compare(b.at))
+	})
+	for _, ip := range all[:max(len(all)-maxAddresses/2, 0)] {
+		delete(g.known, ip)
 	}
 }
 

@@ -322,6 +322,36 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	})
 }
 
+// Addresses of no pod, which datagrams may claim to come from, displace no pod.
+func TestForgedAddressesDisplaceNoPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		g.pace = rate.NewLimiter(rate.Inf, 0)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 3 * maxAddresses {
+			wg.Go(func() {
+				_ = g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
+			})
+			if i%1000 == 0 {
+				synctest.Wait()
+				time.Sleep(findTimeout)
+			}
+		}
+		wg.Wait()
+		if n := len(g.known); n > maxAddresses {
+			t.Errorf("%d addresses are remembered, want at most %d", n, maxAddresses)
+		}
+		c.set(func(c *cluster) { c.err = errors.New("connection refused") })
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("the pod was forgotten: %v", err)
+		}
+	})
+}
+
 func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{err: &denied{[]string{"tenant"}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}}
