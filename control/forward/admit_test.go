@@ -191,8 +191,8 @@ func TestManyConnectionsOfOneClientAreAdmitted(t *testing.T) {
 	}
 }
 
-// A client that is admitted cannot take all places of a peer, however many connections it opens.
-func TestAnAdmittedClientLeavesPlacesForOthers(t *testing.T) {
+// A client cannot take all places of a peer, however many connections it opens.
+func TestAClientLeavesPlacesForOthers(t *testing.T) {
 	const places = 8
 	address, conns := upstream(t)
 	e := newExit(t, Limits{PeerWorkloadFlows: places})
@@ -230,10 +230,17 @@ func TestAnAdmittedClientLeavesPlacesForOthers(t *testing.T) {
 	}
 }
 
-// The same for flows of datagrams.
-func TestAnAdmittedClientLeavesFlowsForOthers(t *testing.T) {
+// The same for flows of datagrams, with an admission and without.
+func TestAClientLeavesFlowsForOthers(t *testing.T) {
+	t.Run("admitted", func(t *testing.T) {
+		leavesFlows(t, func(Local, netip.AddrPort) error { return nil })
+	})
+	t.Run("anybody", func(t *testing.T) { leavesFlows(t, nil) })
+}
+
+func leavesFlows(t *testing.T, admit func(Local, netip.AddrPort) error) {
 	o, g, tun := newUDPOutbound(t, nil)
-	o.opts.Admit = func(Local, netip.AddrPort) error { return nil }
+	o.opts.Admit = admit
 	const places = 8
 	g.flows.udp.bounds = bounds{peer: places, halfOpen: places, total: 2 * places}
 	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})

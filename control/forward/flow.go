@@ -31,7 +31,7 @@ type flow struct {
 	// Under table.mu.
 	halfOpen bool
 	share    share      // in which it is counted
-	client   netip.Addr // that was admitted
+	client   netip.Addr // whose flow it is counted as; may be none
 
 	mu       sync.Mutex
 	aborted  bool

@@ -147,11 +147,12 @@ func (t *Flows) SetPeerRate(perSecond int) {
 // begin admits a connection that is about to be opened. The caller ends it with end. A non-empty
 // reason says why it was not admitted.
 func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
-	return t.enter(shareOf(direction, peer, service), direction, peer, service, remote)
+	return t.enter(shareOf(direction, peer, service), netip.Addr{}, direction, peer, service, remote)
 }
 
-// enter is begin for a connection that is counted in a share.
-func (t *Flows) enter(k share, direction, peer, service, remote string) (*flow, Reason) {
+// enter is begin for a connection that is counted in a share, and as one of a client's, if that has
+// an address.
+func (t *Flows) enter(k share, client netip.Addr, direction, peer, service, remote string) (*flow, Reason) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{table: t, direction: direction, peer: peer, service: service, remote: remote,
 		startedAt: time.Now(), ctx: ctx, cancel: cancel, halfOpen: true, tally: t.uses.tally(direction, peer, service)}
@@ -161,7 +162,7 @@ func (t *Flows) enter(k share, direction, peer, service, remote string) (*flow, 
 		cancel()
 		return nil, Stopping
 	}
-	if r := t.takeLocked(f, k, netip.Addr{}); r != "" {
+	if r := t.takeLocked(f, k, client); r != "" {
 		cancel()
 		return nil, r
 	}
@@ -183,8 +184,7 @@ func (t *Flows) admitted(f *flow) Reason {
 	return ""
 }
 
-// takeLocked takes a place of a share for a half-open flow of a client; an admitted one has an
-// address.
+// takeLocked takes a place of a share for a half-open flow of a client.
 func (t *Flows) takeLocked(f *flow, k share, client netip.Addr) Reason {
 	a := t.used[k]
 	if a == nil {

@@ -75,8 +75,7 @@ const (
 	// processor, a client that may opens hundreds before the first of them is looked at.
 	// unadmittedTotal is the maximum number of such flows, connections and datagrams separately.
 	unadmittedClient, unadmittedTotal = 512, 4096
-	// clientPart is how many times as many flows an admitted client may have as are left for all
-	// others. So alone it has three quarters, and there is always something left for another.
+	// clientPart is how many times as many flows a local client may have as are left for all others. So alone it has three quarters, and there is always something left for another.
 	clientPart = 3
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
@@ -109,13 +108,13 @@ type usage struct {
 	flows, halfOpen int
 }
 
-// account counts the flows of a share, and those of each client that was admitted.
+// account counts the flows of a share, and those of each local client.
 type account struct {
 	usage
 	clients map[netip.Addr]usage
 }
 
-// count adds flows of a client; it has no address unless it was admitted.
+// count adds flows of a client, which has no address if it is not told apart.
 func (a *account) count(client netip.Addr, flows, halfOpen int) {
 	a.flows += flows
 	a.halfOpen += halfOpen

@@ -202,11 +202,12 @@ func (o *Outbound) Close() {
 // admit enters an accepted connection into the table, or resets it.
 func (o *Outbound) admit(w Local, c Conn) *flow {
 	remote := c.RemoteAddr().String()
-	k := shareOf(DirectionOutbound, w.Peer, w.Service)
+	from := w.target(0, remote).Client.Addr()
+	k, client := shareOf(DirectionOutbound, w.Peer, w.Service), o.client(from)
 	if o.opts.Admit != nil {
-		k = unadmittedShare(w.Peer, w.target(0, remote).Client.Addr())
+		k, client = unadmittedShare(w.Peer, from), netip.Addr{}
 	}
-	f, reason := o.flows.enter(k, DirectionOutbound, w.Peer, w.Service, remote)
+	f, reason := o.flows.enter(k, client, DirectionOutbound, w.Peer, w.Service, remote)
 	switch {
 	case reason == "":
 		return f
@@ -217,6 +218,15 @@ func (o *Outbound) admit(w Local, c Conn) *flow {
 	}
 	abort(c)
 	return nil
+}
+
+// client returns the address by which a client's flows are counted once it is admitted. Programs of
+// this machine are not told apart.
+func (o *Outbound) client(from netip.Addr) netip.Addr {
+	if o.opts.Admit == nil && from.Unmap().IsLoopback() {
+		return netip.Addr{}
+	}
+	return from.Unmap()
 }
 
 // carry dials a port of the peer's service and copies. It ends the flow.

@@ -11,10 +11,10 @@ type udpOwner struct {
 	lists   [talking + 1]flowList // by phase
 }
 
-// clientOf returns the address of a flow's client if it was admitted.
+// clientOf returns the client as whose a flow is counted; may be none.
 func (o *udpOwner) clientOf(f *udpFlow) netip.Addr {
-	if c, outbound := f.side.(*udpClient); outbound && o.class != unadmitted && c.ear.out.opts.Admit != nil {
-		return c.from.Addr().Unmap()
+	if c, outbound := f.side.(*udpClient); outbound && o.class != unadmitted {
+		return c.ear.out.client(c.from.Addr())
 	}
 	return netip.Addr{}
 }
