@@ -84,13 +84,13 @@ func TestClientsWithManyGiveWay(t *testing.T) {
 
 // A server ends its answer while it still reads, as http.Server does.
 func TestOneDirectionCanBeClosed(t *testing.T) {
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	raw, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ln := Listen(raw, Options[int]{Of: func(net.Conn) int { return 0 }, Each: 1})
 	defer ln.Close()
-	client, err := net.Dial("tcp", raw.Addr().String())
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", raw.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
