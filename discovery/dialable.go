@@ -28,7 +28,7 @@ func nobodys(a netip.Addr) string {
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
 		return "not an address"
-	case isMetadata(a):
+	case special.Metadata(a):
 		return "the address of a cloud's metadata service"
 	case a.IsLinkLocalUnicast():
 		return "link-local"
@@ -40,17 +40,6 @@ func nobodys(a netip.Addr) string {
 		return "reserved"
 	}
 	return ""
-}
-
-// isMetadata reports whether clouds serve credentials at the address: 169.254.169.254 in all large
-// ones, fd00:ec2::254 in EC2, 168.63.129.16 in Azure and 100.100.100.200 in Alibaba Cloud.
-func isMetadata(a netip.Addr) bool {
-	return slices.Contains([]netip.Addr{
-		netip.AddrFrom4([4]byte{169, 254, 169, 254}),
-		netip.AddrFrom4([4]byte{168, 63, 129, 16}),
-		netip.AddrFrom4([4]byte{100, 100, 100, 200}),
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}),
-	}, a)
 }
 
 // reserved reports whether no host can have the address: "this network" and class E (RFC 1122

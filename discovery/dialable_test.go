@@ -39,6 +39,8 @@ func TestOnlyWhatMayBeSomebodyElsesIsDialable(t *testing.T) {
 		"[64:ff9b::169.254.169.254]:80": "metadata",
 		"[fd00:ec2::254]:80":            "metadata",
 		"168.63.129.16:80":              "metadata",
+		"192.0.0.192:80":                "metadata",
+		"[fd20:ce::254]:80":             "metadata",
 		"100.100.100.200:80":            "metadata",
 		"[fd12:3456::1]:1":              "overlay",
 		"192.168.1.5:1":                 "this host",

@@ -22,8 +22,8 @@ const (
 	minTCPBuffer = 64 << 10
 	// DefaultMaxPendingTCP is how many connection requests may wait for a decision.
 	DefaultMaxPendingTCP = 1024
-	// pendingShare is the fraction of MaxPendingTCP that one remote address may have: a quarter, so
-	// that one peer never keeps the others out.
+	// pendingShare is the divisor of MaxPendingTCP for what one peer may have, so that it never
+	// keeps the others out.
 	pendingShare = 4
 	// DefaultTCPMemory is Options.TCPMemory if the process has no memory limit, and the maximum
 	// derived from one.
@@ -52,11 +52,12 @@ type Options struct {
 	// (runtime/debug.SetMemoryLimit, GOMEMLIMIT) at the time of New, and at most
 	// [DefaultTCPMemory].
 	TCPMemory int64
-	// Owner returns an address that stands for all remote addresses of the same peer, whose
-	// connections share what one peer may take of TCPMemory. If it is nil, each address is a peer.
+	// Owner returns an address that stands for all remote addresses of the same peer, which share
+	// what one peer may take of TCPMemory and MaxPendingTCP. It is called on WireGuard's receiving
+	// goroutine, too, and must not block. If it is nil, each address is a peer.
 	Owner func(remote netip.Addr) netip.Addr
-	// MaxPendingTCP bounds the requests passed to OnTCP and not decided yet; one remote address may
-	// have a quarter of it. Further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
+	// MaxPendingTCP bounds the requests passed to OnTCP and not decided yet; one peer may have a
+	// quarter of it. Further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
 	MaxPendingTCP int
 	// OnTCP is called with connection requests to ports without a listener, each on its own
 	// goroutine, which [Stack.Close] waits for. A request that is undecided when OnTCP returns is

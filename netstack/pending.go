@@ -9,23 +9,30 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// pending bounds undecided connection requests, in total and for each remote address. gVisor's
-// forwarder has a single bound for all. Eight peers, each with as many requests as it may have,
-// would use it up.
+// pending bounds undecided connection requests, in total and for each peer. gVisor's forwarder has
+// a single bound for all.
 type pending struct {
-	total, each int // immutable
+	total, each int                         // immutable
+	owner       func(netip.Addr) netip.Addr // immutable
 
 	mu       sync.Mutex
-	requests map[stack.TransportEndpointID]*Incoming // nil until onRequest runs
-	bySource map[tcpip.Address]int
+	requests map[stack.TransportEndpointID]*request
+	byPeer   map[netip.Addr]int
 }
 
-func newPending(total int) *pending {
+// request is an undecided request of a peer.
+type request struct {
+	peer netip.Addr
+	in   *Incoming // nil until onRequest runs
+}
+
+func newPending(o Options) *pending {
 	return &pending{
-		total:    total,
-		each:     max(total/pendingShare, 1),
-		requests: make(map[stack.TransportEndpointID]*Incoming),
-		bySource: make(map[tcpip.Address]int),
+		total:    o.MaxPendingTCP,
+		each:     max(o.MaxPendingTCP/pendingShare, 1),
+		owner:    o.Owner,
+		requests: make(map[stack.TransportEndpointID]*request),
+		byPeer:   make(map[netip.Addr]int),
 	}
 }
 
@@ -40,16 +47,17 @@ const (
 
 // add admits a request.
 func (p *pending) add(id stack.TransportEndpointID) admission {
+	peer := p.owner(fromFull(tcpip.FullAddress{Addr: id.RemoteAddress}).Addr())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.requests[id]; ok {
 		return repeated
 	}
-	if len(p.requests) >= p.total || p.bySource[id.RemoteAddress] >= p.each {
+	if len(p.requests) >= p.total || p.byPeer[peer] >= p.each {
 		return overLimit
 	}
-	p.requests[id] = nil
-	p.bySource[id.RemoteAddress]++
+	p.requests[id] = &request{peer: peer}
+	p.byPeer[peer]++
 	return admitted
 }
 
@@ -57,19 +65,22 @@ func (p *pending) add(id stack.TransportEndpointID) admission {
 func (p *pending) started(id stack.TransportEndpointID, in *Incoming) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.requests[id] = in
+	if r := p.requests[id]; r != nil {
+		r.in = in
+	}
 }
 
 // remove forgets a decided request.
 func (p *pending) remove(id stack.TransportEndpointID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.requests[id]; !ok {
+	r := p.requests[id]
+	if r == nil {
 		return
 	}
 	delete(p.requests, id)
-	if p.bySource[id.RemoteAddress]--; p.bySource[id.RemoteAddress] == 0 {
-		delete(p.bySource, id.RemoteAddress)
+	if p.byPeer[r.peer]--; p.byPeer[r.peer] == 0 {
+		delete(p.byPeer, r.peer)
 	}
 }
 
@@ -78,9 +89,9 @@ func (p *pending) from(source netip.Addr) []*Incoming {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []*Incoming
-	for _, in := range p.requests {
-		if in != nil && in.remote.Addr() == source {
-			list = append(list, in)
+	for _, r := range p.requests {
+		if r.in != nil && r.in.remote.Addr() == source {
+			list = append(list, r.in)
 		}
 	}
 	return list

@@ -71,6 +71,33 @@ func TestOnePeerCannotUseUpThePendingRequests(t *testing.T) {
 	}
 }
 
+// The addresses of one peer share its quarter.
+func TestThePendingRequestsOfAPeersAddressesAreItsOwn(t *testing.T) {
+	const limit = 16
+	quit := make(chan struct{})
+	s, err := New(Options{
+		Addresses: []netip.Addr{b6}, MaxPendingTCP: limit, OnTCP: func(*Incoming) { <-quit },
+		Owner: func(remote netip.Addr) netip.Addr { return netip.PrefixFrom(remote, 64).Masked().Addr() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer close(quit)
+	from := netip.MustParseAddr("2001:db8::1")
+	for range limit {
+		inject(t, s, synFrom(from, 1000))
+		from = from.Next()
+	}
+	if got, want := s.Stats().Dropped[DropPending], uint64(limit-limit/4); got != want {
+		t.Errorf("of %d requests from as many addresses of a peer %d were dropped, want %d", limit, got, want)
+	}
+	inject(t, s, synFrom(netip.MustParseAddr("2001:db8:0:1::1"), 1000))
+	if got, want := s.Stats().Dropped[DropPending], uint64(limit-limit/4); got != want {
+		t.Errorf("the request of another peer was dropped")
+	}
+}
+
 // Segments other than well-formed SYNs leave no entry.
 func TestOtherSegmentsAreNoRequests(t *testing.T) {
 	s, err := New(Options{Addresses: []netip.Addr{b6}, OnTCP: func(in *Incoming) { in.Drop() }})
@@ -87,6 +114,6 @@ func TestOtherSegmentsAreNoRequests(t *testing.T) {
 	eventually(t, "the account is empty", func() bool {
 		s.pending.mu.Lock()
 		defer s.pending.mu.Unlock()
-		return len(s.pending.requests) == 0 && len(s.pending.bySource) == 0
+		return len(s.pending.requests) == 0 && len(s.pending.byPeer) == 0
 	})
 }

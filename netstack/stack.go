@@ -83,7 +83,7 @@ func New(o Options) (*Stack, error) {
 	}
 	s := &Stack{
 		log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue(),
-		memory: newMemory(o), pending: newPending(o.MaxPendingTCP), orphan: orphanTimeout, long: longRTT, seed: maphash.MakeSeed(),
+		memory: newMemory(o), pending: newPending(o), orphan: orphanTimeout, long: longRTT, seed: maphash.MakeSeed(),
 	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
 	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)

@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube/kubeconfig"
 	"github.com/postern-dev/postern/control/kube/remote"
+	"github.com/postern-dev/postern/tunnel/foreign"
 )
 
 // inCluster selects a gateway in a cluster, with flags named as kubectl's.
@@ -178,6 +179,11 @@ func (a *app) forwarded(ctx context.Context, k *api.Kubeconfig, plugin *execPlug
 	kubectl = append(kubectl, a.cluster.chosen.Who()...)
 	a.fromHere(g, plugin)
 	kubectl = append(kubectl, "-n", g.Namespace(), "port-forward", from, local+":"+port)
+	for i, word := range kubectl { // a kubeconfig may name a context as it likes
+		if !foreign.Bare(strings.TrimLeft(word, "-")) {
+			kubectl[i] = foreign.Of(word).Word()
+		}
+	}
 	fmt.Fprintf(a.stderr, "postern: the listener is in the cluster; while the kubeconfig is used, keep this running: %s\n", strings.Join(kubectl, " "))
 	return nil
 }

@@ -75,3 +75,25 @@ func TestKubeconfigOfAGatewayInACluster(t *testing.T) {
 		})
 	}
 }
+
+// Whoever wrote a kubeconfig does not write the command that is to be pasted.
+func TestACommandWithTheNameOfAContextIsQuoted(t *testing.T) {
+	file := onePod(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte("here"), []byte(`"x;id\e[2J"`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	a := newApp(nil, nil, &stderr, func(string) string { return "" })
+	a.cluster.chosen.File = file
+	defer a.close()
+	if err := a.forwarded(t.Context(), &api.Kubeconfig{Server: "https://127.0.0.1:40123"}, &execPlugin{}); err != nil {
+		t.Fatal(err)
+	}
+	if told := stderr.String(); !strings.Contains(told, "--context 'x;id\uFFFD[2J' -n gateways") || strings.ContainsRune(told, '\x1b') {
+		t.Errorf("told %q", told)
+	}
+}

@@ -119,6 +119,8 @@ func example(c Code) Params {
 		p.Limit = 4096
 	case PeerRateLimit:
 		p.Limit = 50
+	case ClientLimit:
+		p.From = "10.0.0.9"
 	case MemoryNear:
 		p.Used, p.Max = 240<<20, 256<<20
 	case CPUThrottled:

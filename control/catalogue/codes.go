@@ -193,6 +193,7 @@ const (
 	PeerHalfOpenLimit Code = "PST0802"
 	TotalFlowLimit    Code = "PST0803"
 	PeerRateLimit     Code = "PST0804"
+	ClientLimit       Code = "PST0805"
 
 	SocketBufferSmall Code = "PST0810"
 	MemoryNear        Code = "PST0811"

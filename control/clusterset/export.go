@@ -345,10 +345,6 @@ func mayBeBackend(a, own netip.Addr) bool {
 	a = a.Unmap()
 	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // none outside of a cluster
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
-		a.Zone() == "" && a != own.Unmap() && a != apiServer && !slices.Contains(metadata, a) &&
+		a.Zone() == "" && a != own.Unmap() && a != apiServer && !special.Metadata(a) &&
 		!slices.ContainsFunc(special.Embedded(a), func(v4 netip.Addr) bool { return !mayBeBackend(v4, own) })
 }
-
-// metadata are addresses at which clouds give their machines secrets, besides link-local addresses:
-// AWS, Alibaba Cloud and Azure.
-var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16")}

@@ -208,6 +208,45 @@ func TestACatalogueOfAMillionEntries(t *testing.T) {
 // gatewayOf returns a gateway that imports the namespace shop from the peer mallory, and a function
 // that sends it a message of mallory's catalogue. That returns the HTTP status, the version that
 // the gateway has, and how long to wait.
+// A peer whose one service has other backends all the time has them change here, with several
+// objects each, no faster than as many services.
+func TestBackendsThatAlwaysChangeTakeEffectLater(t *testing.T) {
+	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
+	c, _ := gatewayOf(t, from)
+	name := mcs.Name{Namespace: "shop", Name: "db"}
+	behind := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.peers["mallory"].behind
+	}
+	listeners, round := 0, 0
+	for ; round < 20 && (round == 0 || !behind()); round++ {
+		o := mcs.Offer{Name: name, Created: time.Now(), Spread: 1, Spec: mcs.Spec{Type: mcs.Headless, Ports: []mcs.Port{{Name: "sql", Protocol: api.TCP, Port: 5432}}}}
+		for i := range mcs.MaxPlaces {
+			o.Places = append(o.Places, mcs.Place{Hostname: fmt.Sprintf("db-%d-%d", round, i), At: []uint16{mcs.FirstPort}})
+		}
+		e, err := mcs.Encode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := json.Marshal(mcs.Message{Version: "1.0", Set: []json.RawMessage{e.Text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Receive(from, body); err != nil {
+			t.Fatal(err)
+		}
+		c.reconcile()
+		listeners += mcs.MaxPlaces
+		if state, _ := c.State(); !behind() && (len(state.Imports) != 1 || len(state.Imports[0].Clusters[0].Endpoints) != mcs.MaxPlaces) {
+			t.Fatalf("round %d: not imported: %+v", round, state.Problems)
+		}
+	}
+	if !behind() || listeners < changeBurst/4 {
+		t.Errorf("%d listeners are opened one after the other; behind: %t", listeners, behind())
+	}
+}
+
 func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Reader) (status int, has string, wait time.Duration, err error)) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -104,8 +105,13 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 		offers[n] = told(n)
 	}
 	c.mu.Unlock()
-	others := c.listen(r, names, offers)
+	others, moved := c.listen(r, names, offers)
 	c.mu.Lock()
+	for peer, listeners := range moved {
+		if s := c.peers[peer]; s != nil {
+			s.changes.ReserveN(time.Now(), min(listeners, mcs.MaxServices)) // at the expense of later changes
+		}
+	}
 	for n := range others {
 		offers[n] = told(n)
 	}
@@ -122,9 +128,11 @@ func (c *Clusterset) exists(namespaces map[string]bool, n mcs.Name) bool {
 }
 
 // listen opens and closes listeners for the services of these names, and stores their addresses and
-// routes. It returns the names of other services whose listeners changed as a result.
-func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[mcs.Name][]mcs.PeerOffer) (others map[mcs.Name]bool) {
+// routes. It returns the names of other services whose listeners changed as a result, and by peer how
+// many listeners changed besides one of each service.
+func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[mcs.Name][]mcs.PeerOffer) (others map[mcs.Name]bool, moved map[string]int) {
 	changed := false
+	moved = map[string]int{}
 	c.lock.Lock()
 	for n := range names {
 		var now []forward.Local
@@ -149,7 +157,10 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 		}
 		maps.Copy(c.to, to)
 		slices.SortFunc(now, compareLocals)
-		changed = changed || !slices.EqualFunc(now, c.wanted[n], func(a, b forward.Local) bool { return compareLocals(a, b) == 0 })
+		for peer, listeners := range difference(c.wanted[n], now) {
+			changed = true
+			moved[peer] += listeners - 1
+		}
 		if c.wanted[n] = now; len(now) == 0 {
 			delete(c.wanted, n)
 		}
@@ -171,7 +182,7 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 		c.out.SetLocals(fits)
 	}
 	if !changed && len(c.failing) == 0 {
-		return others
+		return others, moved
 	}
 	c.at, c.failing = map[place]netip.AddrPort{}, nil
 	for _, l := range c.out.Locals() {
@@ -183,7 +194,26 @@ func (c *Clusterset) listen(r *roster.Roster, names map[mcs.Name]bool, told map[
 		}
 		c.at[place{l.Peer, l.Service}] = a.At(0)
 	}
-	return others
+	return others, moved
+}
+
+// difference counts the listeners that are only in one of two lists, or at another address, by peer.
+func difference(a, b []forward.Local) map[string]int {
+	address := map[place]string{}
+	out := map[string]int{}
+	for _, l := range a {
+		address[place{l.Peer, l.Service}] = l.Address
+		out[l.Peer]++
+	}
+	for _, l := range b {
+		if was, there := address[place{l.Peer, l.Service}]; !there {
+			out[l.Peer]++
+		} else if was == l.Address {
+			out[l.Peer]--
+		}
+	}
+	maps.DeleteFunc(out, func(_ string, n int) bool { return n == 0 })
+	return out
 }
 
 // fit returns the listeners that there is room for, in total and for each peer: those with a

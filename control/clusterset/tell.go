@@ -28,6 +28,8 @@ const (
 	tellRate, tellBurst = rate.Limit(4), 48
 	// changeRate and changeBurst limit how many services of a peer may change here, per second and
 	// at once: each causes several objects to be written, and changes of other peers wait for them.
+	// Each further listener of a service that changes, which is one for each of its backends, counts
+	// as much, against changes that come later.
 	// Further changes take effect together, with the then latest state, once the limit allows as
 	// many as a catalogue has services.
 	changeRate, changeBurst = rate.Limit(20), 2 * mcs.MaxServices

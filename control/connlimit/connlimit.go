@@ -3,6 +3,7 @@
 package connlimit
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -55,6 +56,15 @@ func (c *Conn) NetConn() net.Conn { return c.Conn }
 func (c *Conn) Close() error {
 	c.leave()
 	return c.Conn.Close()
+}
+
+// CloseWrite ends what is sent, if the connection can: http.Server does so before it closes, so that
+// a client which still sends gets the answer instead of a reset.
+func (c *Conn) CloseWrite() error {
+	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // Accept returns the next connection that has a place.

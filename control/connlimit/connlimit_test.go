@@ -1,6 +1,7 @@
 package connlimit
 
 import (
+	"io"
 	"net"
 	"testing"
 )
@@ -78,5 +79,41 @@ func TestClientsWithManyGiveWay(t *testing.T) {
 	}
 	if l.total != 1 || len(l.open) != 1 || *last {
 		t.Errorf("%d connections of %d are left, want that of d", l.total, len(l.open))
+	}
+}
+
+// A server ends its answer while it still reads, as http.Server does.
+func TestOneDirectionCanBeClosed(t *testing.T) {
+	raw, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := Listen(raw, Options[int]{Of: func(net.Conn) int { return 0 }, Each: 1})
+	defer ln.Close()
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", raw.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	half, can := c.(interface{ CloseWrite() error })
+	if !can {
+		t.Fatal("the connection cannot end what it sends")
+	}
+	if err := half.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(client); len(b) > 0 || err != nil {
+		t.Errorf("the client reads %q, %v; want the end", b, err)
+	}
+	if _, err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Errorf("the server reads nothing any more: %v", err)
 	}
 }

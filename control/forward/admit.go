@@ -41,7 +41,7 @@ func (o *Outbound) admitted(w Local, f *flow) bool {
 			return true
 		}
 	}
-	o.refused(w, reason, nil)
+	o.refused(w, reason, f.remote, nil)
 	return false
 }
 

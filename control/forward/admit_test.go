@@ -191,6 +191,112 @@ func TestManyConnectionsOfOneClientAreAdmitted(t *testing.T) {
 	}
 }
 
+// A client cannot take all places of a peer, however many connections it opens.
+func TestAClientLeavesPlacesForOthers(t *testing.T) {
+	const places = 8
+	address, conns := upstream(t)
+	e := newExit(t, Limits{PeerWorkloadFlows: places})
+	e.opts.Admit = func(Local, netip.AddrPort) error { return nil }
+	e.leads("cloud", "shop/web", address)
+	e.SetLocals([]Local{{Peer: "cloud", Service: "shop/web"}})
+	at := e.address("cloud", "shop/web")
+	for round := range 2 { // the second one is with the places that were given back
+		var open []net.Conn
+		for range places * clientPart / (clientPart + 1) {
+			open = append(open, connectFrom(t, netip.MustParseAddr("127.0.0.3"), at))
+			take(t, conns)
+		}
+		wantTurnedAwayFrom(t, netip.MustParseAddr("127.0.0.3"), at)
+		for i := range byte(places / (clientPart + 1)) { // each is another client
+			open = append(open, connectFrom(t, netip.AddrFrom4([4]byte{127, 0, 0, 4 + i}), at))
+			take(t, conns)
+		}
+		wantTurnedAwayFrom(t, netip.MustParseAddr("127.0.0.9"), at)
+		if n := e.Counters().Refused; n[ClientLimit] != uint64(round+1) || n[PeerFlowLimit] != uint64(round+1) {
+			t.Errorf("refused %v, want one for each reason and round", n)
+		}
+		for _, c := range open {
+			c.Close()
+		}
+		e.flows.ClosePeer("cloud")
+		eventually(t, "the end of all", func() bool {
+			e.flows.mu.Lock()
+			defer e.flows.mu.Unlock()
+			return len(e.flows.used) == 0
+		})
+	}
+	if log := e.log.String(); !strings.Contains(log, "code=PST0805") || !strings.Contains(log, "127.0.0.3 has most of the 8 connections to cloud") {
+		t.Errorf("who has most is not logged:\n%s", log)
+	}
+}
+
+// The same for flows of datagrams, with an admission and without.
+func TestAClientLeavesFlowsForOthers(t *testing.T) {
+	t.Run("admitted", func(t *testing.T) {
+		leavesFlows(t, func(Local, netip.AddrPort) error { return nil })
+	})
+	t.Run("anybody", func(t *testing.T) { leavesFlows(t, nil) })
+}
+
+func leavesFlows(t *testing.T, admit func(Local, netip.AddrPort) error) {
+	o, g, tun := newUDPOutbound(t, nil)
+	o.opts.Admit = admit
+	const places = 8
+	g.flows.udp.bounds = bounds{peer: places, halfOpen: places, total: 2 * places}
+	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})
+	e := o.ear(t, "cloud")
+	hog, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for i := range uint16(places * clientPart / (clientPart + 1)) {
+		e.datagram(netip.AddrPortFrom(hog, 1000+i), []byte("x"))
+		tun.next(t)
+		eventually(t, "the opening", func() bool { return o.UDPCounters().Accepted == uint64(i+1) })
+	}
+	e.datagram(netip.AddrPortFrom(hog, 2000), []byte("x"))
+	eventually(t, "the refusal", func() bool { return o.UDPCounters().Refused[ClientLimit] == 1 })
+	e.datagram(netip.AddrPortFrom(other, 1000), []byte("y"))
+	if got := tun.next(t); got.payload != "y" {
+		t.Errorf("got %+v", got)
+	}
+	g.flows.ClosePeer("cloud")
+	e.datagram(netip.AddrPortFrom(hog, 2000), []byte("z"))
+	if got := tun.next(t); got.payload != "z" {
+		t.Errorf("got %+v of who has given its places back", got)
+	}
+}
+
+func TestHowManyFlowsAClientMayHave(t *testing.T) {
+	b := bounds{peer: 100, halfOpen: 20, total: 200, reserve: 8}
+	a, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for _, x := range []struct {
+		name         string
+		of           usage // the client's
+		all          usage // the peer's
+		total        int
+		own, another Reason
+	}{
+		{"alone", usage{74, 0}, usage{74, 0}, 74, "", ""},
+		{"alone, with three quarters", usage{75, 0}, usage{75, 0}, 75, ClientLimit, ""},
+		{"of two", usage{42, 0}, usage{84, 0}, 84, "", ""},
+		{"of two, with three sevenths", usage{43, 0}, usage{86, 0}, 86, ClientLimit, ""},
+		{"all places are taken", usage{10, 0}, usage{100, 0}, 100, PeerFlowLimit, PeerFlowLimit},
+		{"three quarters of what may be opened", usage{15, 15}, usage{15, 15}, 15, ClientLimit, ""},
+		{"all that may be opened are", usage{1, 1}, usage{20, 20}, 20, PeerHalfOpenLimit, PeerHalfOpenLimit},
+		{"few are left in all", usage{30, 0}, usage{30, 0}, 190, ClientLimit, ""},
+		{"none is left in all", usage{30, 0}, usage{30, 0}, 200, TotalFlowLimit, TotalFlowLimit},
+		{"none but what is reserved", usage{6, 0}, usage{6, 0}, 200, ClientLimit, ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			acc := &account{usage: x.all, clients: map[netip.Addr]usage{a: x.of}}
+			if own, another := b.admit(acc, a, x.total), b.admit(acc, c, x.total); own != x.own || another != x.another {
+				t.Errorf("one more of the client: %q, of another: %q; want %q, %q", own, another, x.own, x.another)
+			}
+			if got := b.admit(acc, netip.Addr{}, x.total); got != x.another {
+				t.Errorf("one more of who is not told apart: %q, want %q", got, x.another)
+			}
+		})
+	}
+}
+
 // connectFrom connects from an address of this machine.
 func connectFrom(t *testing.T, from netip.Addr, to string) net.Conn {
 	t.Helper()

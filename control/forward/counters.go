@@ -18,6 +18,7 @@ const (
 	PeerFlowLimit     Reason = "peer_flow_limit"
 	PeerHalfOpenLimit Reason = "peer_half_open_limit"
 	TotalFlowLimit    Reason = "total_flow_limit"
+	ClientLimit       Reason = "client_limit"
 	PeerRateLimit     Reason = "peer_rate_limit"
 	Stopping          Reason = "stopping"
 )
@@ -25,7 +26,7 @@ const (
 // Reasons lists all of them, so that counters exist before they count.
 func Reasons() []Reason {
 	return []Reason{UnknownPeer, NoService, NotGranted, NotAdmitted, UpstreamDown, NoneReady, HandshakeFailed, PeerDown,
-		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit, Stopping}
+		PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, ClientLimit, PeerRateLimit, Stopping}
 }
 
 // Counters count what has happened in one direction since the start.

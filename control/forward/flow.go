@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,8 @@ type flow struct {
 
 	// Under table.mu.
 	halfOpen bool
-	share    share // in which it is counted
+	share    share      // in which it is counted
+	client   netip.Addr // whose flow it is counted as; may be none
 
 	mu       sync.Mutex
 	aborted  bool

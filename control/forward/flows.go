@@ -37,7 +37,7 @@ type Flows struct {
 	stopping bool
 	open     map[*flow]struct{}
 	opened   [unadmitted + 1]int // of open, by class
-	used     map[share]usage
+	used     map[share]*account
 	arriving map[share]*rate.Limiter // inbound
 
 	udp  *udpFlows
@@ -70,7 +70,7 @@ func classOf(service string) class {
 // share identifies the flows that are counted together: those of one peer in one direction,
 // connections and flows of datagrams separately, and connections by class. So a client behind the
 // peer cannot prevent the gateways' own requests. Those of clients that are not admitted yet are
-// counted by the client's address as well.
+// counted by the client's address instead.
 type share struct {
 	direction, peer string
 	class           class
@@ -91,7 +91,7 @@ func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
 	all := newBuffers(l.Buffers, l.PeerBuffers)
 	return &Flows{limits: l, buffers: [...]*buffers{access: all, control: all, workload: newBuffers(l.Buffers/2, l.PeerBuffers/2)}, drainIdle: drainIdle,
-		open: make(map[*flow]struct{}), used: make(map[share]usage),
+		open: make(map[*flow]struct{}), used: make(map[share]*account),
 		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp())}
 }
 
@@ -147,11 +147,12 @@ func (t *Flows) SetPeerRate(perSecond int) {
 // begin admits a connection that is about to be opened. The caller ends it with end. A non-empty
 // reason says why it was not admitted.
 func (t *Flows) begin(direction, peer, service, remote string) (*flow, Reason) {
-	return t.enter(shareOf(direction, peer, service), direction, peer, service, remote)
+	return t.enter(shareOf(direction, peer, service), netip.Addr{}, direction, peer, service, remote)
 }
 
-// enter is begin for a connection that is counted in a share.
-func (t *Flows) enter(k share, direction, peer, service, remote string) (*flow, Reason) {
+// enter is begin for a connection that is counted in a share, and as one of a client's, if that has
+// an address.
+func (t *Flows) enter(k share, client netip.Addr, direction, peer, service, remote string) (*flow, Reason) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{table: t, direction: direction, peer: peer, service: service, remote: remote,
 		startedAt: time.Now(), ctx: ctx, cancel: cancel, halfOpen: true, tally: t.uses.tally(direction, peer, service)}
@@ -161,7 +162,7 @@ func (t *Flows) enter(k share, direction, peer, service, remote string) (*flow, 
 		cancel()
 		return nil, Stopping
 	}
-	if r := t.takeLocked(f, k); r != "" {
+	if r := t.takeLocked(f, k, client); r != "" {
 		cancel()
 		return nil, r
 	}
@@ -176,43 +177,39 @@ func (t *Flows) admitted(f *flow) Reason {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := f.share
-	if r := t.takeLocked(f, shareOf(f.direction, f.peer, f.service)); r != "" {
+	if r := t.takeLocked(f, shareOf(f.direction, f.peer, f.service), was.client); r != "" {
 		return r
 	}
-	t.leaveLocked(f, was)
+	t.countLocked(was, netip.Addr{}, -1, -1)
 	return ""
 }
 
-// takeLocked takes a place of a share for a half-open flow.
-func (t *Flows) takeLocked(f *flow, k share) Reason {
-	u := t.used[k]
+// takeLocked takes a place of a share for a half-open flow of a client.
+func (t *Flows) takeLocked(f *flow, k share, client netip.Addr) Reason {
+	a := t.used[k]
+	if a == nil {
+		a = &account{}
+	}
 	total := t.opened[k.class]
 	if k.class == access || k.class == control {
 		total = t.opened[access] + t.opened[control]
 	}
-	if r := t.limits.tcp(k.class).admit(u, total); r != "" {
+	if r := t.limits.tcp(k.class).admit(a, client, total); r != "" {
 		return r
 	}
-	t.opened[k.class]++
-	u.flows++
-	u.halfOpen++
-	t.used[k] = u
-	f.share = k
+	f.share, f.client = k, client
+	t.used[k] = a
+	t.countLocked(k, client, 1, 1)
 	return ""
 }
 
-// leaveLocked gives a flow's place of a share back.
-func (t *Flows) leaveLocked(f *flow, k share) {
-	t.opened[k.class]--
-	u := t.used[k]
-	u.flows--
-	if f.halfOpen {
-		u.halfOpen--
-	}
-	if u == (usage{}) {
+// countLocked adds flows of a client to a share.
+func (t *Flows) countLocked(k share, client netip.Addr, flows, halfOpen int) {
+	a := t.used[k]
+	a.count(client, flows, halfOpen)
+	t.opened[k.class] += flows
+	if a.usage == (usage{}) {
 		delete(t.used, k)
-	} else {
-		t.used[k] = u
 	}
 }
 
@@ -223,9 +220,7 @@ func (t *Flows) established(f *flow) {
 	if f.halfOpen {
 		f.halfOpen = false
 		f.tally.opened()
-		u := t.used[f.share]
-		u.halfOpen--
-		t.used[f.share] = u
+		t.countLocked(f.share, f.client, 0, -1)
 	}
 }
 
@@ -235,8 +230,10 @@ func (t *Flows) end(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, f)
-	t.leaveLocked(f, f.share)
-	if !f.halfOpen {
+	if f.halfOpen {
+		t.countLocked(f.share, f.client, -1, -1)
+	} else {
+		t.countLocked(f.share, f.client, -1, 0)
 		f.tally.closed()
 		f.tally.carried(f.rx.Load(), f.tx.Load())
 	}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"net/netip"
 	"runtime/debug"
 
 	"github.com/postern-dev/postern/control/api"
@@ -74,6 +75,8 @@ const (
 	// processor, a client that may opens hundreds before the first of them is looked at.
 	// unadmittedTotal is the maximum number of such flows, connections and datagrams separately.
 	unadmittedClient, unadmittedTotal = 512, 4096
+	// clientPart is how many times as many flows a local client may have as are left for all others. So alone it has three quarters, and there is always something left for another.
+	clientPart = 3
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.
 	peerBufferShare = 2
@@ -100,9 +103,33 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// usage counts one peer's flows of a kind in one direction.
+// usage counts the flows of a kind.
 type usage struct {
 	flows, halfOpen int
+}
+
+// account counts the flows of a share, and those of each local client.
+type account struct {
+	usage
+	clients map[netip.Addr]usage
+}
+
+// count adds flows of a client, which has no address if it is not told apart.
+func (a *account) count(client netip.Addr, flows, halfOpen int) {
+	a.flows += flows
+	a.halfOpen += halfOpen
+	if !client.IsValid() {
+		return
+	}
+	if a.clients == nil {
+		a.clients = map[netip.Addr]usage{}
+	}
+	u := a.clients[client]
+	if u = (usage{u.flows + flows, u.halfOpen + halfOpen}); u == (usage{}) {
+		delete(a.clients, client)
+	} else {
+		a.clients[client] = u
+	}
 }
 
 // bounds are the limits of a kind of flows: for a peer, for a peer's flows that are being opened,
@@ -130,15 +157,21 @@ func (l Limits) udp() bounds {
 	return bounds{l.PeerUDPFlows, udpHalfOpen, l.UDPFlows, l.Reserve, udpPeerRate, l.PeerUDPFlows + udpPeerRate}
 }
 
-// admit decides whether one more flow fits. The empty reason admits it.
-func (b bounds) admit(u usage, total int) Reason {
+// admit decides whether one more flow of a client fits. The empty reason admits it.
+func (b bounds) admit(a *account, client netip.Addr, total int) Reason {
+	own, left := a.clients[client], b.total-total
+	if a.flows < b.reserve {
+		left = max(left, b.reserve-a.flows)
+	}
 	switch {
-	case u.flows >= b.peer:
+	case a.flows >= b.peer:
 		return PeerFlowLimit
-	case u.halfOpen >= b.halfOpen:
+	case a.halfOpen >= b.halfOpen:
 		return PeerHalfOpenLimit
-	case total >= b.total && u.flows >= b.reserve:
+	case left <= 0:
 		return TotalFlowLimit
+	case own.flows >= clientPart*min(b.peer-a.flows, left), own.halfOpen >= clientPart*(b.halfOpen-a.halfOpen):
+		return ClientLimit
 	}
 	return ""
 }

@@ -202,28 +202,38 @@ func (o *Outbound) Close() {
 // admit enters an accepted connection into the table, or resets it.
 func (o *Outbound) admit(w Local, c Conn) *flow {
 	remote := c.RemoteAddr().String()
-	k := shareOf(DirectionOutbound, w.Peer, w.Service)
+	from := w.target(0, remote).Client.Addr()
+	k, client := shareOf(DirectionOutbound, w.Peer, w.Service), o.client(from)
 	if o.opts.Admit != nil {
-		k = unadmittedShare(w.Peer, w.target(0, remote).Client.Addr())
+		k, client = unadmittedShare(w.Peer, from), netip.Addr{}
 	}
-	f, reason := o.flows.enter(k, DirectionOutbound, w.Peer, w.Service, remote)
+	f, reason := o.flows.enter(k, client, DirectionOutbound, w.Peer, w.Service, remote)
 	switch {
 	case reason == "":
 		return f
 	case reason != Stopping && k.class == unadmitted:
 		o.notAdmitted(w, o.count, remote, errManyWait)
 	default:
-		o.refused(w, reason, nil)
+		o.refused(w, reason, remote, nil)
 	}
 	abort(c)
 	return nil
+}
+
+// client returns the address by which a client's flows are counted once it is admitted. Programs of
+// this machine are not told apart.
+func (o *Outbound) client(from netip.Addr) netip.Addr {
+	if o.opts.Admit == nil && from.Unmap().IsLoopback() {
+		return netip.Addr{}
+	}
+	return from.Unmap()
 }
 
 // carry dials a port of the peer's service and copies. It ends the flow.
 func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 	defer o.flows.end(f)
 	if !f.attach(c) {
-		o.refused(w, Stopping, nil)
+		o.refused(w, Stopping, f.remote, nil)
 		return
 	}
 	if !o.admitted(w, f) {
@@ -242,11 +252,11 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 			reason = Stopping
 		}
 		abort(c)
-		o.refused(w, reason, err)
+		o.refused(w, reason, f.remote, err)
 		return
 	}
 	if !f.attach(up) {
-		o.refused(w, Stopping, nil)
+		o.refused(w, Stopping, f.remote, nil)
 		return
 	}
 	o.flows.established(f)
@@ -265,7 +275,7 @@ func (o *Outbound) carried(w Local, err error) {
 }
 
 // refused counts a connection that was reset, and logs the reason if an operator should know it.
-func (o *Outbound) refused(w Local, reason Reason, err error) {
+func (o *Outbound) refused(w Local, reason Reason, remote string, err error) {
 	o.flows.refuse(o.count, DirectionOutbound, w.Peer, w.Service, reason)
 	switch reason {
 	case Stopping:
@@ -274,7 +284,7 @@ func (o *Outbound) refused(w Local, reason Reason, err error) {
 			peerDown(w, err)...)
 	default:
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, local connection reset",
-			limited(w, reason, o.flows.limitsNow().tcp(classOf(w.Service)))...)
+			limited(w, reason, remote, o.flows.limitsNow().tcp(classOf(w.Service)))...)
 	}
 }
 
@@ -285,7 +295,9 @@ func peerDown(w Local, err error) []slog.Attr {
 }
 
 // limited returns the attributes of a warning about a limit.
-func limited(w Local, reason Reason, b bounds) []slog.Attr {
+func limited(w Local, reason Reason, remote string, b bounds) []slog.Attr {
 	code, limit := limitCode(reason, b)
-	return warning(DirectionOutbound, code, catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Limit: limit})
+	p := catalogue.Params{Peer: w.Peer, Service: w.Service, Address: w.Address, Limit: limit}
+	p.From = w.target(0, remote).Client.Addr().String()
+	return warning(DirectionOutbound, code, p)
 }

@@ -73,6 +73,8 @@ func limitCode(r Reason, b bounds) (catalogue.Code, int) {
 		return catalogue.PeerFlowLimit, b.peer
 	case PeerHalfOpenLimit:
 		return catalogue.PeerHalfOpenLimit, b.halfOpen
+	case ClientLimit:
+		return catalogue.ClientLimit, b.peer
 	case PeerRateLimit:
 		return catalogue.PeerRateLimit, b.rate
 	}

@@ -59,16 +59,16 @@ func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
 	case reason != Stopping && e.out.opts.Admit != nil:
 		e.out.notAdmitted(e.want, e.out.udp, from.String(), errManyWait)
 	default:
-		e.out.refusedUDP(e.want, reason)
+		e.out.refusedUDP(e.want, reason, from)
 	}
 }
 
 // refusedUDP counts a datagram that was dropped, and logs the reason if an operator should know it.
-func (o *Outbound) refusedUDP(w Local, reason Reason) {
+func (o *Outbound) refusedUDP(w Local, reason Reason, from netip.AddrPort) {
 	o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, reason)
 	if reason != Stopping {
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many flows of datagrams, local datagram dropped",
-			limited(w, reason, o.flows.udp.bounds)...)
+			limited(w, reason, from.String(), o.flows.udp.bounds)...)
 	}
 }
 
@@ -117,7 +117,7 @@ func (c *udpClient) open() {
 		}
 		if reason := t.admitted(c.flow); reason != "" {
 			c.flow.end()
-			o.refusedUDP(w, reason)
+			o.refusedUDP(w, reason, c.from)
 			return
 		}
 	}

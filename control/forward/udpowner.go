@@ -1,12 +1,22 @@
 package forward
 
+import "net/netip"
+
 // udpOwner is a peer in one direction, whose flows are counted together. The table owns it.
 type udpOwner struct {
 	share
-	usage
+	account
 	bytes   uint64                // carried, by ended ones too
 	waiting int                   // bytes that wait for flows to be opened
 	lists   [talking + 1]flowList // by phase
+}
+
+// clientOf returns the client as whose a flow is counted; may be none.
+func (o *udpOwner) clientOf(f *udpFlow) netip.Addr {
+	if c, outbound := f.side.(*udpClient); outbound && o.class != unadmitted {
+		return c.ear.out.client(c.from.Addr())
+	}
+	return netip.Addr{}
 }
 
 // maxWaiting bounds waiting.

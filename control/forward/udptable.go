@@ -76,7 +76,7 @@ func (t *udpFlows) begin(f *udpFlow, k share, open func()) Reason {
 	case t.flows[f.key] != nil:
 		return duplicate
 	}
-	o, r := t.ownerLocked(k)
+	o, r := t.ownerLocked(f, k)
 	if r != "" {
 		return r
 	}
@@ -101,7 +101,7 @@ func (t *udpFlows) admitted(f *udpFlow) Reason {
 	if f.phase == ended {
 		return Stopping
 	}
-	o, r := t.ownerLocked(shareOfUDP(f.owner.direction, f.owner.peer))
+	o, r := t.ownerLocked(f, shareOfUDP(f.owner.direction, f.owner.peer))
 	if r != "" {
 		return r
 	}
@@ -114,8 +114,8 @@ func shareOfUDP(direction, peer string) share {
 	return share{direction: direction, peer: peer, udp: true}
 }
 
-// ownerLocked returns the owner of a share if it may have one more flow.
-func (t *udpFlows) ownerLocked(k share) (*udpOwner, Reason) {
+// ownerLocked returns the owner of a share if it may have a flow, too.
+func (t *udpFlows) ownerLocked(f *udpFlow, k share) (*udpOwner, Reason) {
 	o, b := t.owners[k], t.bounds
 	if o == nil {
 		o = &udpOwner{share: k}
@@ -123,14 +123,13 @@ func (t *udpFlows) ownerLocked(k share) (*udpOwner, Reason) {
 	if k.class == unadmitted {
 		b = unadmittedBounds
 	}
-	return o, b.admit(o.usage, t.total[k.class])
+	return o, b.admit(&o.account, o.clientOf(f), t.total[k.class])
 }
 
 // takeLocked counts a half-open flow as one of its owner's.
 func (t *udpFlows) takeLocked(f *udpFlow, o *udpOwner) {
 	t.owners[o.share] = o
-	o.flows++
-	o.halfOpen++
+	o.count(o.clientOf(f), 1, 1)
 	o.bytes += f.rx + f.tx
 	o.waiting += f.waitingBytes()
 	t.total[o.class]++
@@ -142,11 +141,13 @@ func (t *udpFlows) takeLocked(f *udpFlow, o *udpOwner) {
 func (t *udpFlows) leaveLocked(f *udpFlow) {
 	o := f.owner
 	o.lists[f.phase].remove(f)
+	halfOpen := 0
 	if f.phase == opening {
-		o.halfOpen--
+		halfOpen = -1
 	}
+	o.count(o.clientOf(f), -1, halfOpen)
 	o.waiting -= f.waitingBytes()
-	if o.flows--; o.flows == 0 {
+	if o.flows == 0 {
 		delete(t.owners, o.share)
 	}
 	t.total[o.class]--
@@ -184,7 +185,7 @@ func (t *udpFlows) opened(f *udpFlow, side udpSide) bool {
 		f.side = side
 	}
 	waiting := f.takeWaiting()
-	f.owner.halfOpen--
+	f.owner.count(f.owner.clientOf(f), 0, -1)
 	f.owner.lists[opening].remove(f)
 	f.phase = asked
 	f.owner.lists[asked].push(f)

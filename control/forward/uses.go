@@ -85,7 +85,7 @@ func (t *tally) fail(r Reason) {
 		return
 	}
 	switch r {
-	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit:
+	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, ClientLimit:
 		r = FlowLimit
 	}
 	if n := t.failed[r]; n != nil {

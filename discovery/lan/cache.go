@@ -16,6 +16,9 @@ const (
 	maxPerSender = 32
 	// maxAlternatives limits the SRV and TXT records of an instance. There should be one.
 	maxAlternatives = 4
+	// maxValue limits a record's data, in bytes as [value] has it: RFC 6763 §6.2 advises against
+	// TXT records of more than 1300.
+	maxValue = 1300
 	// flushWait is how long records stay after newer ones replace them or they were withdrawn
 	// (RFC 6762 §10.1, §10.2): others have a second to repeat them.
 	flushWait = time.Second
@@ -137,6 +140,9 @@ func (c *cache) unanswered(now time.Time, name string) bool {
 // put stores a record, and reports whether it changes anything.
 func (c *cache) put(now time.Time, rr dns.RR, from netip.Addr, random float64) (news bool) {
 	k, v, ttl := keyOf(rr), value(rr), ttlOf(rr)
+	if len(v) > maxValue {
+		return false
+	}
 	if flushes(rr) {
 		for _, r := range c.records[k] {
 			if now.Sub(r.received) > flushWait && r.value != v {

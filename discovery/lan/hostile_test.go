@@ -111,6 +111,39 @@ func TestInstancesAreBounded(t *testing.T) {
 	})
 }
 
+// As many instances as there may be, with as much text as fits into a message, take little memory.
+func TestLongTextsAreNotKept(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		w, hosts := segment(t, "edge")
+		hosts[0].run()
+		pass(2 * time.Second)
+		var long []string
+		for range 30 {
+			long = append(long, strings.Repeat("x", 255))
+		}
+		const sender = 16
+		for n := range maxInstances {
+			c := w.listen(IPv4, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, byte(10 + n/sender)}), mdnsPort))
+			records := announced(t, fmt.Sprintf("many-%d", n), keyOfTest(9).String(), "192.168.1.9")
+			i := slices.IndexFunc(records, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeTXT })
+			txt := dns.Copy(records[i]).(*dns.TXT)
+			txt.Txt = append(txt.Txt, long...)
+			(&asker{c, t}).tell(append(records, txt)...)
+			c.Close()
+			pass(10 * time.Millisecond)
+		}
+		records, bytes := 0, 0
+		for _, list := range hosts[0].m.links[1].browser.cache.records {
+			for _, r := range list {
+				records, bytes = records+1, bytes+len(r.value)
+			}
+		}
+		if records < 3*maxInstances || bytes > 512*maxInstances {
+			t.Errorf("%d records with %d bytes are kept", records, bytes)
+		}
+	})
+}
+
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	key := keyOfTest(9)
 	full := instanceName("odd")

@@ -94,3 +94,22 @@ func prefixes(texts ...string) []netip.Prefix {
 	}
 	return out
 }
+
+// metadata are the addresses at which clouds give credentials to their machines and pods.
+var metadata = prefixes(
+	"169.254.169.254/32",     // most of them
+	"169.254.170.0/24",       // ECS and EKS
+	"100.100.100.200/32",     // Alibaba Cloud
+	"168.63.129.16/32",       // Azure
+	"192.0.0.192/32",         // Oracle Cloud
+	"fd00:ec2::/32",          // EC2 and EKS
+	"fd20:ce::254/128",       // Google Cloud
+	"fd00:c1::a9fe:a9fe/128", // Oracle Cloud
+	"fd00:42::42/128",        // Scaleway
+)
+
+// Metadata reports whether clouds give credentials to their machines and pods at the address.
+func Metadata(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(a) })
+}

@@ -1,16 +1,19 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -27,19 +30,26 @@ const (
 	// staleFor is how long an address's last answer is used while the API server is away. Pods do
 	// not come and go then, and addresses rarely move to another pod.
 	staleFor = 10 * time.Minute
-	// findTimeout bounds one request to the API server.
+	// findTimeout bounds one request to the API server, and before it the wait for a place among
+	// those that may be asked at a time.
 	findTimeout = 3 * time.Second
 	// appearAfter are the waits for a pod that is not there yet: the kubelet reports its address a
 	// moment after its first container has started, which may be after that has connected. Three
 	// seconds cover a busy kubelet.
 	appearSteps = 5
 	appearAfter = 200 * time.Millisecond
-	// maxAddresses bounds the cache and the addresses that are asked about, maxWaiters the
-	// connections of one address that wait for an answer, and maxAsking the concurrent requests.
+	// maxAddresses bounds the cache and the addresses that are asked about. Connections that wait
+	// for an answer are bounded by package forward.
 	maxAddresses = 4096
-	maxWaiters   = 32
-	maxAsking    = 64
+	// maxAsking bounds the questions at a time, askRate and askBurst the requests per second and at
+	// once: a question is a request for each namespace, for which the API server searches its pods.
+	maxAsking         = 64
+	askRate, askBurst = 50, 100
 )
+
+// errBusy means that the guard's own limits did not allow a question in time, which says nothing
+// about the API server.
+var errBusy = errors.New("too many addresses are asked about at a time")
 
 // GuardOptions configure a [Guard].
 type GuardOptions struct {
@@ -60,7 +70,8 @@ type Guard struct {
 	find func(context.Context, netip.Addr) ([]pod, error)
 	o    GuardOptions
 	log  *slog.Logger
-	turn chan struct{} // held during a request
+	turn chan struct{} // held during a question
+	pace *rate.Limiter // of requests
 
 	mu     sync.Mutex
 	known  map[netip.Addr]answer
@@ -88,10 +99,9 @@ type answer struct {
 
 // question is a request to the API server in progress.
 type question struct {
-	done    chan struct{} // closed when answer and err are there
-	waiting int
-	answer  answer
-	err     error
+	done   chan struct{} // closed when answer and err are there
+	answer answer
+	err    error
 }
 
 // NewGuard returns a guard. It sends no request yet.
@@ -102,7 +112,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	core, err := o.Cluster.Group(corev1.SchemeGroupVersion)
+	core, err := o.Cluster.WithRate(-1, 0).Group(corev1.SchemeGroupVersion) // see request
 	if err != nil {
 		return nil, fmt.Errorf("access: %w", err)
 	}
@@ -113,12 +123,12 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 
 func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOptions) *Guard {
 	o.Own = o.Own.Unmap()
-	return &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
+	return &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), pace: rate.NewLimiter(askRate, askBurst), known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
 }
 
 // Admit returns why a client may not use a peer's services; nil if it may. It asks the API server
-// unless the answer is cached, which takes some milliseconds, and little more than [findTimeout] at
-// most.
+// unless the answer is cached, which takes some milliseconds, and little more than twice
+// [findTimeout] at most.
 func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	ip := from.Addr().Unmap()
 	if ip.IsLoopback() || ip == g.o.Own {
@@ -147,22 +157,16 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 // ask asks the API server about an address, once for all concurrent callers.
 func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	g.mu.Lock()
-	q := g.asking[ip]
-	switch {
-	case q != nil && q.waiting >= maxWaiters:
-		g.mu.Unlock()
-		return answer{}, fmt.Errorf("%d connections from it wait already", q.waiting)
-	case q == nil && len(g.asking) >= maxAddresses:
-		g.mu.Unlock()
-		return answer{}, errors.New("too many addresses are asked about at a time")
-	}
-	if q != nil {
-		q.waiting++
+	if q := g.asking[ip]; q != nil {
 		g.mu.Unlock()
 		<-q.done
 		return q.answer, q.err
 	}
-	q = &question{done: make(chan struct{}), waiting: 1}
+	if len(g.asking) >= maxAddresses {
+		g.mu.Unlock()
+		return answer{}, errBusy
+	}
+	q := &question{done: make(chan struct{})}
 	g.asking[ip] = q
 	g.mu.Unlock()
 
@@ -176,7 +180,7 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	g.mu.Lock()
 	delete(g.asking, ip)
 	g.remember(ip, q.answer, q.err)
-	other := g.outcome(trouble)
+	other := !errors.Is(trouble, errBusy) && g.outcome(trouble)
 	g.mu.Unlock()
 	close(q.done)
 	if other {
@@ -211,15 +215,21 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
 	return says(nil, refusedFor), nil
 }
 
-// request asks once. Addresses of no pod, of which there may be many, take a turn only meanwhile.
+// request asks once, when the limits allow it. Addresses of no pod, of which there may be many,
+// take a turn only meanwhile.
 func (g *Guard) request(ctx context.Context, ip netip.Addr) ([]pod, error) {
+	if g.pace.WaitN(ctx, min(max(len(g.o.Namespaces), 1), askBurst)) != nil {
+		return nil, errBusy
+	}
 	select {
 	case g.turn <- struct{}{}:
 		defer func() { <-g.turn }()
-		return g.find(ctx, ip)
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, errBusy
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
+	defer cancel()
+	return g.find(ctx, ip)
 }
 
 // says returns a current answer that is valid for a while.
@@ -291,23 +301,17 @@ func (g *Guard) logOutcome(err error) {
 	}
 }
 
-// forget makes room: it drops stale answers, or else the oldest half.
+// forget makes room: it drops stale answers, and half of all, first those about addresses of no
+// pod, which may be forged, then the oldest.
 func (g *Guard) forget() {
-	type seen struct {
-		ip netip.Addr
-		at time.Time
-	}
-	all := make([]seen, 0, len(g.known))
-	for ip, a := range g.known {
-		all = append(all, seen{ip, a.at})
-	}
-	slices.SortFunc(all, func(a, b seen) int { return a.at.Compare(b.at) })
 	old := time.Now().Add(-staleFor)
-	for i, s := range all {
-		if i >= len(all)/2 && s.at.After(old) {
-			return
-		}
-		delete(g.known, s.ip)
+	maps.DeleteFunc(g.known, func(_ netip.Addr, a answer) bool { return a.at.Before(old) })
+	all := slices.SortedFunc(maps.Keys(g.known), func(x, y netip.Addr) int {
+		a, b := g.known[x], g.known[y]
+		return cmp.Or(cmp.Compare(min(len(a.pods), 1), min(len(b.pods), 1)), a.at.Compare(b.at))
+	})
+	for _, ip := range all[:max(len(all)-maxAddresses/2, 0)] {
+		delete(g.known, ip)
 	}
 }
 

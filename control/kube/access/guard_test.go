@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -195,28 +196,80 @@ func TestManyConnectionsAskOnce(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}, hang: make(chan struct{})}
 		g := guardOf(c)
 		var wg sync.WaitGroup
-		var mu sync.Mutex
-		admitted, refused := 0, 0
-		for range maxWaiters + 10 {
+		for range 1000 {
 			wg.Go(func() {
-				err := g.Admit("cloud", podAt)
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					admitted++
-				} else {
-					refused++
+				if err := g.Admit("cloud", podAt); err != nil {
+					t.Error(err)
 				}
 			})
 		}
-		synctest.Wait() // until all that may wait do
-		if refused != 10 || c.count() != 1 {
-			t.Errorf("%d refused and %d questions while one is asked, want 10 and 1", refused, c.count())
-		}
+		synctest.Wait() // until all wait
 		close(c.hang)
 		wg.Wait()
-		if admitted != maxWaiters {
-			t.Errorf("%d admitted, want %d", admitted, maxWaiters)
+		if c.count() != 1 {
+			t.Errorf("%d questions, want 1", c.count())
+		}
+	})
+}
+
+// Whoever waits for the guard's own limits says nothing about the API server, and its request then
+// has as much time as any.
+func TestWaitingForATurnIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 2 * findTimeout / 3
+		c := &cluster{pods: map[netip.Addr][]pod{}}
+		log := &strings.Builder{}
+		g := newGuard(func(ctx context.Context, ip netip.Addr) ([]pod, error) {
+			select {
+			case <-time.After(takes):
+				return c.find(ctx, ip)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}, GuardOptions{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		g.pace = rate.NewLimiter(rate.Inf, 0)
+		results := make(chan error, 3*maxAsking)
+		for i := range cap(results) {
+			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)
+			c.pods[at.Addr()] = allowed("cloud")
+			go func() { results <- g.Admit("cloud", at) }()
+			synctest.Wait()
+		}
+		busy := 0
+		for range cap(results) {
+			if err := <-results; errors.Is(err, errBusy) {
+				busy++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if busy != maxAsking || log.Len() > 0 {
+			t.Errorf("%d had no turn in time, want %d; the log has\n%s", busy, maxAsking, log)
+		}
+	})
+}
+
+func TestTheRateOfRequestsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := newGuard(c.find, GuardOptions{Namespaces: []string{"a", "b"}, Logger: slog.New(slog.DiscardHandler)})
+		for i := range 1000 {
+			go func() {
+				_ = g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
+			}()
+		}
+		synctest.Wait()
+		if n := c.count(); n != askBurst/2 {
+			t.Errorf("%d questions of two requests each at once, want %d", n, askBurst/2)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := c.count(); n != (askBurst+askRate)/2 {
+			t.Errorf("%d questions after 1 s, want %d", n, (askBurst+askRate)/2)
+		}
+		time.Sleep(3 * findTimeout)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("afterwards: %v", err)
 		}
 	})
 }
@@ -226,6 +279,7 @@ func TestAddressesOfNobodyKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 		g := guardOf(c)
+		g.pace = rate.NewLimiter(rate.Inf, 0)
 		var wg sync.WaitGroup
 		for i := range 4 * maxAsking {
 			wg.Go(func() {
@@ -264,6 +318,36 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		before := c.count()
 		if err := g.Admit("cloud", at(maxAddresses)); err != nil || c.count() != before {
 			t.Errorf("the newest was forgotten: %v", err)
+		}
+	})
+}
+
+// Addresses of no pod, which datagrams may claim to come from, displace no pod.
+func TestForgedAddressesDisplaceNoPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		g.pace = rate.NewLimiter(rate.Inf, 0)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 3 * maxAddresses {
+			wg.Go(func() {
+				_ = g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
+			})
+			if i%1000 == 0 {
+				synctest.Wait()
+				time.Sleep(findTimeout)
+			}
+		}
+		wg.Wait()
+		if n := len(g.known); n > maxAddresses {
+			t.Errorf("%d addresses are remembered, want at most %d", n, maxAddresses)
+		}
+		c.set(func(c *cluster) { c.err = errors.New("connection refused") })
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("the pod was forgotten: %v", err)
 		}
 	})
 }
