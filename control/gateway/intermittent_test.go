@@ -29,7 +29,8 @@ func TestAServerThatComesAndGoesIsShownAtBothEnds(t *testing.T) {
 			return ""
 		}).Reachability.Outbound.APIServer
 	}
-	if v.Verdict != api.Warning || !strings.Contains(v.Cause, "with PST0304: the API server of cloud") || !strings.Contains(v.Fix, "at cloud, see which part of the API server fails") {
+	// On a busy machine the last failure may be a timeout.
+	if v.Verdict != api.Warning || !strings.Contains(v.Cause, "with PST030") || !strings.Contains(v.Cause, ": the API server of cloud") || !strings.Contains(v.Fix, "at cloud, see ") {
 		t.Errorf("edge shows %+v", v)
 	}
 	w.awaitPeer(w.Cloud, "edge", func(p api.PeerStatus) string {
