@@ -113,6 +113,11 @@ func Title(c Code) string {
 // peer's report) is named as such. Of a peer's parameters, only those that the schema marks go into
 // the fix.
 func Render(c Code, p Params) (cause string, fix api.Steps) {
+	if root := p.comesAndGoes(c); root != "" {
+		cause, fix = Render(root, p)
+		v := viewOf(c, p)
+		return load().text(load().section("cause", v), v) + ": " + cause, fix
+	}
 	v := viewOf(c, p)
 	known := v
 	if p.Heard {
@@ -125,12 +130,26 @@ func Render(c Code, p Params) (cause string, fix api.Steps) {
 	case !is:
 		return all.text(all.templates["unknown cause"], v), all.steps(all.templates["unknown fix"], known)
 	}
-	return all.text(all.section("cause", v), v) + all.text(all.templates["beside"], v), all.steps(all.section("fix", known), known)
+	for _, more := range []string{"beside", "recent"} {
+		cause += all.text(all.templates[more], v)
+	}
+	return all.text(all.section("cause", v), v) + cause, all.steps(all.section("fix", known), known)
+}
+
+// comesAndGoes returns the code that [Intermittent] quotes; empty for other codes.
+func (p Params) comesAndGoes(c Code) Code {
+	if _, is := load().find(p.RootCode); c != Intermittent || p.RootCode == Intermittent || !is {
+		return ""
+	}
+	return p.RootCode
 }
 
 // Place describes where a fault is, if its code says so; "" if only the path on which it was found
 // does.
 func Place(c Code, p Params) string {
+	if root := p.comesAndGoes(c); root != "" {
+		c = root
+	}
 	v := viewOf(c, p)
 	return load().text(load().section("place", v), v)
 }

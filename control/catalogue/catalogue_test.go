@@ -125,6 +125,9 @@ func example(c Code) Params {
 		p.Used, p.Max = 240<<20, 256<<20
 	case CPUThrottled:
 		p.Used, p.Max = 420, 950
+	case Intermittent:
+		p = example(APIServerTimeout)
+		p.RootCode, p.RecentParams = APIServerTimeout, RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
 	case ProcessStarved:
 		p.Took = 800 * time.Millisecond
 	}
@@ -345,6 +348,48 @@ func TestEverySectionCanBeExecuted(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+		}
+	}
+}
+
+// A fault that comes and goes is told with the cause and the fix of the code that it quotes. What
+// such a fault is like at the moment is not told of one that is over.
+func TestAFaultThatComesAndGoesIsTheOneThatItQuotes(t *testing.T) {
+	for _, e := range Codes() {
+		if e.Code == Intermittent {
+			continue
+		}
+		now := example(e.Code)
+		now.RootCode, now.RecentParams = "", RecentParams{}
+		p := now
+		p.RootCode, p.RecentParams = e.Code, RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
+		cause, fix := render(e.Code, now)
+		said, todo := render(Intermittent, p)
+		const begin = "it works now, but 4 of the last 20 checks failed, the last 40s ago with "
+		if e.Code == Unanswered { // nobody is to wait
+			if strings.Contains(said, "too early") || !strings.Contains(todo, "at cloud, see") || strings.Contains(todo, "wait") {
+				t.Errorf("%s: got %q, %q", e.Code, said, todo)
+			}
+		} else if said != begin+string(e.Code)+": "+cause || todo != fix && !strings.Contains(fix, "wait 10 s") {
+			t.Errorf("%s: got  %q, %q\nwant %q, %q", e.Code, said, todo, begin+string(e.Code)+": "+cause, fix)
+		}
+		p.RootCode = ""
+		if again, same := render(e.Code, p); again != cause+"; it comes and goes (4 of the last 20 checks failed)" || same != fix {
+			t.Errorf("%s while it fails: got %q, %q", e.Code, again, same)
+		}
+		p.RootCode = TicketAlarm
+		if e.Code == TicketAlarm {
+			continue
+		}
+		if besides, same := render(e.Code, p); besides != cause+"; besides, 4 of the last 20 checks failed, the last 40s ago with PST0210" || same != fix {
+			t.Errorf("%s while another one comes and goes: got %q, %q", e.Code, besides, same)
+		}
+	}
+	for _, bad := range []Code{"", Intermittent, NotTried, "PST0999"} {
+		p := Params{Peer: "cloud"}
+		p.RootCode = bad
+		if _, fix := render(Intermittent, p); fix != "see when it failed: `postern history cloud`" {
+			t.Errorf("%q quoted: got the fix %q", bad, fix)
 		}
 	}
 }

@@ -56,6 +56,8 @@ const (
 	RemovedByPeer       Code = "PST0116"
 	KeyElsewhere        Code = "PST0117"
 	PathSlow            Code = "PST0118"
+	// Intermittent is about any check: another code quoted, which comes and goes.
+	Intermittent Code = "PST0119"
 
 	// Faults on the way out from here.
 	NoRoute        Code = "PST0120"

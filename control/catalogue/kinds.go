@@ -31,6 +31,7 @@ var kinds = sync.OnceValue(func() map[string]kind {
 		"version":   textKind(version),
 		"failure":   textKind(word(FailureName, FailureRefused, FailureTimeout, FailureRoute, FailureURL, FailureMissing, FailureExpired)),
 		"beside":    textKind(word(BesideWorks, BesideFails)),
+		"code":      textKind(knownCode),
 		// Lists of at most maxList.
 		"names":       listKind(func(s string) (string, bool) { return host(s), true }),
 		"authorities": listKind(func(s string) (string, bool) { return authority(s), true }),
@@ -84,6 +85,14 @@ var kinds = sync.OnceValue(func() map[string]kind {
 })
 
 func same[T any](v T, _ time.Time) T { return v }
+
+// knownCode returns a code of the catalogue, and "" for any other text.
+func knownCode(s string) string {
+	if _, is := load().find(Code(s)); !is {
+		return ""
+	}
+	return s
+}
 
 func accept[T any](v T) (T, error) { return v, nil }
 

@@ -70,14 +70,23 @@ type Params struct {
 	ClusterParams
 	DiscoveryParams
 	RootParams
+	RecentParams
 }
 
 // RootParams are the parameters of a finding that depends on another one, or quotes it.
 type RootParams struct {
 	// Root is the name of the other check, RootCode its code and RootOutcome its outcome.
 	Root        string `json:"root,omitempty"`
-	RootCode    Code   `json:"rootCode,omitempty"`
+	RootCode    Code   `json:"rootCode,omitempty" report:"fix" told:"code"`
 	RootOutcome string `json:"rootOutcome,omitempty"`
+}
+
+// RecentParams say how often a check failed lately, for a fault that comes and goes: Failures of
+// the last Checks, the last of them LastFailure ago.
+type RecentParams struct {
+	Checks      int           `json:"checks,omitempty" report:"fix" told:"count"`
+	Failures    int           `json:"failures,omitempty" report:"fix" told:"count"`
+	LastFailure time.Duration `json:"lastFailure,omitempty" report:"fix" told:"age"`
 }
 
 // GatewayParams are the parameters of the codes about tunnel, path and exposure.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -141,8 +142,12 @@ func kindOf[T, W any](encode func(T, time.Time) W, decode func(W) (W, error), se
 	}
 }
 
-// Same reports whether two are equal apart from how long the fault has lasted.
+// Same reports whether two are equal apart from how long the fault has lasted, and how often it has
+// occurred lately.
 func (t Shared) Same(o Shared) bool { return t == o || t.ageless() == o.ageless() }
+
+// passing are the parameters that change with time alone.
+var passing = []string{"age", "checks", "failures", "lastFailure"}
 
 func (t Shared) ageless() Shared {
 	var values map[string]json.RawMessage
@@ -150,7 +155,7 @@ func (t Shared) ageless() Shared {
 		return t
 	}
 	return object(func(f field) (any, error) {
-		if raw, ok := values[f.name]; ok && f.name != "age" {
+		if raw, ok := values[f.name]; ok && !slices.Contains(passing, f.name) {
 			return raw, nil
 		}
 		return nil, nil

@@ -61,7 +61,7 @@ func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 		"Peer": "the reader's name of the peer", "Service": "the target, a fixed word", "Own": "the reader's own addresses", "Set": "those of them that it configured",
 		"Endpoints": "those of the reader's own", "Candidates": "those of the reader's own",
 		"NAT": "the reader's, fixed words", "PeerNAT": "fixed words", "Failure": "a fixed word", "Beside": "a fixed word",
-		"User": "whom the reader issues to",
+		"User": "whom the reader issues to", "RootCode": "a code of the catalogue",
 	}
 	var p Params
 	plantAll(t, reflect.ValueOf(&p).Elem(), "planted")

@@ -41,7 +41,7 @@ var methods = map[string]any{
 	"RoleVerbs": (*view).RoleVerbs, "LetOutToServer": (*view).LetOutToServer, "As": (*view).As,
 	"ThePeer": (*view).ThePeer, "Owner": (*view).Owner, "Client": (*view).Client, "Reporter": (*view).Reporter,
 	"At": (*view).At, "There": (*view).There, "TheGateway": (*view).TheGateway, "Because": (*view).Because,
-	"Lasted": (*view).Lasted, "Young": (*view).Young, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
+	"Over": (*view).Over, "Lasted": (*view).Lasted, "Young": (*view).Young, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
 	"WentBack": (*view).WentBack, "Request": (*view).Request, "Where": (*view).Where,
 	"TheService": (*view).TheService, "ServiceName": (*view).ServiceName, "Setting": (*view).Setting,
 	"URLSetting": (*view).URLSetting, "OutOfBand": (*view).OutOfBand, "AddressSetting": (*view).AddressSetting,
@@ -155,7 +155,12 @@ func (v *view) Lasted() string {
 }
 
 // Young reports whether it is so recent that it may be a restart.
-func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < Settled }
+func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < Settled && !v.Over() }
+
+// Over reports whether the fault is over, and quoted because it comes and goes.
+func (v *view) Over() bool {
+	return v.Failures > 0 && (v.RootCode == v.Code || v.Code == Intermittent)
+}
 
 // SeenDay is when something was last seen, NewestDay when the newest timestamp was made.
 func (v *view) SeenDay() string   { return day(v.Seen) }

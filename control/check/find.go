@@ -116,7 +116,7 @@ func (r *Runner) awaitServers(ctx context.Context) {
 // late returns a round that has not finished in time: its results so far, and unknown for the rest.
 func (w *watched) late(before Round) Round {
 	w.mu.Lock()
-	done := Round{Peer: w.name, Findings: slices.Clone(w.partial)}
+	done := Round{Peer: w.name, Findings: slices.Clone(w.recent.shown(w.partial, time.Now()))}
 	w.mu.Unlock()
 	names := slices.Clone(endpoints)
 	for _, f := range before.Findings {

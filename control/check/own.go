@@ -27,6 +27,7 @@ type ownState struct {
 	trying    time.Time // since when a try is running; zero if none is
 	// findings are the latest of all own checks, for the log.
 	findings []verdict.Finding
+	recent   recent
 }
 
 // ownFacts returns what is known about this gateway now; nil if nothing.
@@ -76,7 +77,7 @@ func (r *Runner) runOwn(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		results := r.Own()
+		results := r.ownFindings(r.ownFacts(), true)
 		r.own.mu.Lock()
 		before := r.own.findings
 		r.own.findings = results
@@ -90,9 +91,13 @@ func (r *Runner) runOwn(ctx context.Context) {
 	}
 }
 
+// upstreamsWell reports whether the upstreams need not be checked sooner.
 func (r *Runner) upstreamsWell() bool {
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
+	if suspect, _ := r.own.recent.suspects(time.Now()); suspect {
+		return false
+	}
 	for _, res := range r.own.upstreams {
 		if res.Outcome != api.OK {
 			return false
@@ -157,10 +162,11 @@ func (r *Runner) tryState() {
 }
 
 // Own returns the current findings about this gateway; nothing is tried for them.
-func (r *Runner) Own() []verdict.Finding { return r.ownFindings(r.ownFacts()) }
+func (r *Runner) Own() []verdict.Finding { return r.ownFindings(r.ownFacts(), false) }
 
-// ownFindings returns the current findings about this gateway, most basic first.
-func (r *Runner) ownFindings(known *Own) []verdict.Finding {
+// ownFindings returns the current findings about this gateway, most basic first. scheduled says
+// that they count as a round.
+func (r *Runner) ownFindings(known *Own, scheduled bool) []verdict.Finding {
 	if known == nil {
 		return nil
 	}
@@ -176,6 +182,7 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.judged = slices.Clone(out)
 	blamed := max(peers.delay, r.own.delay, r.own.starved.since(now).blamed(out, r.present.since()))
 	out = append(out, r.own.upstreams...)
+	tried := len(out) // the others have a memory of their own
 	if !r.own.usage.at.IsZero() {
 		out = append(out, r.own.resources.judge(o, r.own.usage, now)...)
 	}
@@ -184,7 +191,12 @@ func (r *Runner) ownFindings(known *Own) []verdict.Finding {
 	r.own.mu.Unlock()
 	out = append(out, foundElsewhere(o, now)...)
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, o.TicketAlarmOf), Clock(skews)), nil)
-	return out
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	if scheduled && blamed == 0 {
+		r.own.recent.own(out[:tried], now)
+	}
+	return append(r.own.recent.shown(out[:tried:tried], now), out[tried:]...)
 }
 
 // standing summarises the last reports of the peers. A clock that makes a peer unreachable is

@@ -18,6 +18,8 @@ type effort struct {
 	full bool
 	// measured also measures loss and sizes.
 	measured bool
+	// scheduled says that it was time for the round, and nothing else asked for it.
+	scheduled bool
 }
 
 // round is look, without the verdicts that depend on time if this process was starved meanwhile.
@@ -43,7 +45,7 @@ func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (
 	if !ok {
 		return rep, e.full
 	}
-	rep.skew = f.Skew
+	rep.skew, rep.started = f.Skew, f.started()
 	outside := func() []verdict.Finding { return nil }
 	if e.full {
 		outside = tryOutside(ctx, r.opts.Network, f)
@@ -51,7 +53,7 @@ func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (
 	reach := func(ctx context.Context) verdict.Finding {
 		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, again: func() Facts {
 			now := r.factsOr(w.name, f)
-			rep.heard = now.lastHeard()
+			rep.heard, rep.started = now.lastHeard(), now.started()
 			return now
 		}})
 	}

@@ -97,6 +97,8 @@ type Round struct {
 	heard time.Time
 	// delay is how long this process waited meanwhile, if findings rest on that.
 	delay delay
+	// started is when the peer's gateway last started; zero if unknown.
+	started time.Time
 }
 
 // Runner checks peers on a schedule and on demand, and keeps their latest results. It is safe for
@@ -168,7 +170,7 @@ func (r *Runner) SetPeers(names []string) {
 func (r *Runner) watch(name string) *watched {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan demand), wake: make(chan struct{}, 1),
-		last: Round{Peer: name}}
+		found: Round{Peer: name}, last: Round{Peer: name}}
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
@@ -268,7 +270,7 @@ func (r *Runner) run(ctx context.Context, w *watched) {
 		case <-ctx.Done():
 			return
 		case <-wait.C:
-			e.full, soon = soon, false
+			e.full, e.scheduled, soon = soon, !soon, false
 		case <-w.wake:
 			if !woken.Allow() {
 				soon = true
@@ -301,8 +303,9 @@ type pace struct {
 func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Round, e effort) time.Duration {
 	inRound, end, before, begun := w.begin(ctx, answer != nil)
 	brief := sync.OnceValues(func() (Facts, bool) { return r.brief(w.name) })
-	e.full = e.full || !time.Now().Before(p.fullAt) || !well(before, brief)
-	if !begun || !e.full && r.probed(before, brief) {
+	suspect, services := w.suspects(time.Now())
+	e.full = e.full || services || !time.Now().Before(p.fullAt) || !well(before, brief)
+	if !begun || !e.full && !suspect && r.probed(before, brief) {
 		end()
 		return r.pause(r.opts.Interval)
 	}
@@ -315,9 +318,9 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	if full {
 		p.fullAt = time.Now().Add(spread(r.opts.FullInterval))
 	}
-	r.keep(w, rep)
+	shown := r.keep(w, rep, e.scheduled)
 	if answer != nil {
-		answer <- rep
+		answer <- shown
 	}
 	next := r.opts.Interval
 	if !tentative(rep) {
@@ -408,16 +411,38 @@ func well(rep Round, brief func() (Facts, bool)) bool {
 	return len(rep.Findings) > 0
 }
 
-// keep stores a round and logs the changes.
-func (r *Runner) keep(w *watched, rep Round) {
-	w.mu.Lock()
-	before := w.last
-	w.last = rep
-	w.mu.Unlock()
-	r.logChanges(w.name, before.Findings, rep.Findings)
+// keep stores a round, logs the changes, and returns the round as it is shown.
+func (r *Runner) keep(w *watched, rep Round, scheduled bool) Round {
+	before, now := w.round().Findings, time.Now()
+	shown := w.put(rep, now)
+	if rep.delay == 0 {
+		rooted := rep.Findings
+		if slices.ContainsFunc(rooted, verdict.Finding.Faulty) {
+			rooted, _ = verdict.Correlate(now, r.Own(), rooted, nil) // after put: own findings depend on it
+		}
+		if w.count(rooted, rep.started, scheduled, now) {
+			shown = w.put(rep, now)
+		}
+	}
+	r.logChanges(w.name, before, shown.Findings)
 	if r.opts.Changed != nil {
 		r.opts.Changed(w.name)
 	}
+	return shown
+}
+
+// Forget forgets which faults came and went. It is called when the configuration has changed, which
+// may have fixed them.
+func (r *Runner) Forget() {
+	for _, w := range r.watchedPeers() {
+		w.mu.Lock()
+		w.recent = recent{}
+		w.last = w.found
+		w.mu.Unlock()
+	}
+	r.own.mu.Lock()
+	r.own.recent = recent{}
+	r.own.mu.Unlock()
 }
 
 // logChanges logs failures as warnings and other changes as info.

@@ -88,6 +88,14 @@ type Facts struct {
 	ServiceFacts
 }
 
+// started is when the peer's gateway was first heard with its current boot number; zero if unknown.
+func (f Facts) started() (at time.Time) {
+	if n := len(f.BootsAt); n > 1 { // the first one was there before
+		at = f.BootsAt[n-1]
+	}
+	return at
+}
+
 // shown returns what this gateway shows of itself, as far as known.
 func (f Facts) shown() catalogue.Shown {
 	if f.own == nil {

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/control/verdict"
 )
@@ -15,8 +16,10 @@ type watched struct {
 	demand chan demand
 	wake   chan struct{} // holds at most one request for a round soon
 
-	mu   sync.Mutex
-	last Round
+	mu sync.Mutex
+	// found is the last round, and last the same as it is shown. recent remembers those before.
+	found, last Round
+	recent      recent
 	// demands counts the waiting callers of Check. While there are any no scheduled round begins,
 	// and interrupt ends the current one.
 	demands   int
@@ -49,13 +52,13 @@ func (w *watched) wanted(more int) {
 	}
 }
 
-// begin starts a round. It returns the previous one, and a context that ends when a caller demands
+// begin starts a round. It returns what the previous one found, and a context that ends when a caller demands
 // another round; false if one already does.
 func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, context.CancelFunc, Round, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !onDemand && w.demands > 0 {
-		return ctx, func() {}, w.last, false
+		return ctx, func() {}, w.found, false
 	}
 	w.partial = nil
 	ctx, cancel := context.WithCancel(ctx)
@@ -67,10 +70,37 @@ func (w *watched) begin(ctx context.Context, onDemand bool) (context.Context, co
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.interrupt = nil
-	}, w.last, true
+	}, w.found, true
 }
 
-// round returns the latest one.
+// suspects reports whether a check failed recently, and whether one of a service did.
+func (w *watched) suspects(now time.Time) (any, service bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.recent.suspects(now)
+}
+
+// put stores a round, and returns it as it is shown.
+func (w *watched) put(found Round, now time.Time) Round {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found, w.last = found, found
+	w.last.Findings = w.recent.shown(found.Findings, now)
+	return w.last
+}
+
+// count counts the last round, by its findings correlated with this gateway's own, if it counts.
+func (w *watched) count(rooted []verdict.Finding, started time.Time, scheduled bool, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts := w.recent.counts(scheduled, now)
+	if counts {
+		w.recent.peer(rooted, started, now)
+	}
+	return counts
+}
+
+// round returns the latest one, as it is shown.
 func (w *watched) round() Round {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -132,6 +132,9 @@ func (g *Gateway) setConfig(ctx context.Context, c *roster.Change, next *config.
 	useAuth()
 	usePaths()
 	useFound()
+	if !changes.IsEmpty() {
+		g.checks.Forget()
+	}
 	for _, w := range next.Warnings {
 		g.log.Warn("configuration", "problem", w.Error())
 	}

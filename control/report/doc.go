@@ -24,7 +24,8 @@
 //	gateway   the writer's own name, a DNS label of at most 40 characters.
 //	verdicts  at most one for each of the targets gateway, auth and apiServer; others are
 //	          ignored. outcome is ok, warning, error, unknown or off; any other word means
-//	          unknown. rtt is that of the check.
+//	          unknown. rtt is that of the check. An ok with the code PST0119 works again, and
+//	          has failed lately with the rootCode of its parameters.
 //	hears     how long ago the writer had a handshake, an authenticated answer to a probe
 //	          and a report from the reader; absent: never. A report without the last one
 //	          requests one.
@@ -54,6 +55,12 @@
 //	notBefore notAfter stamp newest RFC 3339
 //	version ownVersion              major.minor
 //	limit sent lost                 counts
+//	rootCode checks failures lastFailure
+//	                                of what comes and goes: the code, counts of checks, and the
+//	                                seconds since one last failed
+//	rootCode checks failures lastFailure
+//	                                what comes and goes: a code of the reader's catalogue, counts
+//	                                of checks, seconds since the last that failed
 //	mtu linkMtu size                bytes, at most 65535
 //	peerShut                        true: the reader's announced addresses cannot be dialled
 //	                                from outside its network

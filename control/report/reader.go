@@ -79,6 +79,8 @@ func (r Report) finding(f verdict.Finding, v Verdict, reader Reader, now time.Ti
 	case age > StaleAfter:
 		f.RTT, quoted.Age, f.Args = 0, age.Round(time.Minute), &quoted
 		return note(f, catalogue.ReportStale)
+	case v.Code == catalogue.Intermittent:
+		return reader.intermittent(f, v)
 	case v.Outcome == api.OK:
 	case v.Outcome == api.Unknown:
 		f.Code = catalogue.ReportUnsure
@@ -114,6 +116,19 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 		f.Rests = []string{verdict.Own(verdict.Upstream(f.Target))}
 	}
 	return f
+}
+
+// intermittent converts a verdict that something works, but comes and goes. It is ok if the code that
+// it quotes cannot be about the target, or is about what this gateway decides.
+func (r Reader) intermittent(f verdict.Finding, v Verdict) verdict.Finding {
+	f.Outcome = api.OK
+	root := v.Params.Params(f.Heard).RootCode
+	if _, _, decided := r.denied(root, f.Target); decided || root == catalogue.Intermittent || !about(f.Target, root) {
+		f.Stage = ""
+		return f
+	}
+	f.Outcome = api.Warning
+	return r.take(f, v)
 }
 
 // told returns the parameters as seen by the reader: the writer's NAT is the peer's. Own and Port

@@ -149,7 +149,10 @@ func Tell(found []verdict.Finding, now time.Time) []Verdict {
 		if !f.At.IsZero() {
 			v.Age = min(max(now.Sub(f.At), 0), maxAge).Round(time.Second)
 		}
-		if v.Code = code(f.Fault()); v.Outcome == api.OK {
+		switch v.Code = code(f.Fault()); {
+		case v.Code == catalogue.Intermittent:
+			v.Outcome = api.OK // all that an earlier version takes from it
+		case v.Outcome == api.OK:
 			v.Code = ""
 		}
 		if v.Code != "" {

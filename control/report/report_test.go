@@ -109,6 +109,7 @@ func everything() catalogue.Params {
 		NAT: catalogue.NAT{Mapping: "none", Filtering: "unknown"}, PeerNAT: catalogue.NAT{Mapping: "endpoint-dependent", Filtering: "address-dependent"},
 		Relay: "turn.example.net:3478",
 	}
+	p.RootCode, p.RecentParams = catalogue.PeerSilent, catalogue.RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
 	return p
 }
 
@@ -152,6 +153,41 @@ func TestEveryValueSurvivesTheWire(t *testing.T) {
 	}
 }
 
+// What comes and goes is told as ok, which is all that an earlier version takes from it.
+func TestWhatComesAndGoesIsTold(t *testing.T) {
+	p := catalogue.Params{Address: "[fd00::1]:6443", Status: 503, Path: "/livez"}
+	p.RootCode, p.RecentParams = catalogue.APIServerHTTP, catalogue.RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
+	told := func(target string, code catalogue.Code, p catalogue.Params) []verdict.Finding {
+		r := full()
+		r.Verdicts = Tell([]verdict.Finding{{Name: target, Target: target, Outcome: api.Warning, Code: code, Args: &p, Stage: "http", At: noon}}, noon)
+		b, err := r.Encode()
+		if err != nil || !strings.Contains(string(b), `"outcome":"ok"`) {
+			t.Fatalf("%s (%v)", b, err)
+		}
+		got, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Findings(reading(), noon, noon)
+	}
+	got, _ := verdict.Find(told("apiServer", catalogue.Intermittent, p), "inbound-apiServer")
+	v := got.Verdict()
+	if v.Verdict != api.Warning || v.Code != string(catalogue.Intermittent) ||
+		!strings.HasPrefix(v.Cause, "it works now, but 4 of the last 20 checks failed, the last 40s ago with PST0304: the API server of this gateway") ||
+		!strings.Contains(v.Fix, "here see which part of the API server fails") {
+		t.Errorf("got %+v", v)
+	}
+	// A peer cannot tell this about anything else that way, nor of what is decided here.
+	for target, root := range map[string]catalogue.Code{"auth": catalogue.APIServerHTTP, "apiServer": catalogue.APIServerOff, "gateway": catalogue.TicketAlarm} {
+		for _, root := range []catalogue.Code{root, "", catalogue.Intermittent, "PST0999"} {
+			p.RootCode = root
+			if got, _ := verdict.Find(told(target, catalogue.Intermittent, p), "inbound-"+target); got.Outcome != api.OK || got.Verdict().Code != "" {
+				t.Errorf("%s of %s: got %+v", root, target, got.Verdict())
+			}
+		}
+	}
+}
+
 // Parameters are converted to the reader's view: the writer's NAT is the peer's, and only the
 // reader's own addresses are named.
 func TestParametersAreReadFromThisEnd(t *testing.T) {
@@ -168,7 +204,7 @@ func TestEveryParameterIsToldOrKept(t *testing.T) {
 	// What clusters, zones, the LAN and routers say is only in own checks, which are not reported
 	// to peers.
 	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped Loss Rate By Unit"
-	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Full Configured Signed Direct Own Set Port Skew Worked Awaited User Heard Disputed Root RootCode RootOutcome")
+	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Full Configured Signed Direct Own Set Port Skew Worked Awaited User Heard Disputed Root RootOutcome")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
 		if told := f.Tag.Get("told") != ""; !f.Anonymous && told == slices.Contains(kept, f.Name) {
 			t.Errorf("catalogue.Params.%s is told: %v, kept: %v", f.Name, told, !told)

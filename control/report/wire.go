@@ -149,10 +149,11 @@ func (w wireVerdict) verdict(n *notes) Verdict {
 		Target: w.Target, Outcome: outcome(api.Outcome(w.Outcome)), Stage: stage(w.Stage),
 		RTT: n.within("rtt", w.RTT, maxWait), Age: n.within("age", w.Age, maxAge),
 	}
-	if out.Outcome == api.OK { // needs no explanation
+	out.Code = code(catalogue.Code(w.Code))
+	if out.Outcome == api.OK && out.Code != catalogue.Intermittent { // needs no explanation
+		out.Code = ""
 		return out
 	}
-	out.Code = code(catalogue.Code(w.Code))
 	if len(w.Params) > 0 {
 		told, err := catalogue.ParseShared(w.Params)
 		n.failed(err)

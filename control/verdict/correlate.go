@@ -41,7 +41,7 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 			in[i] = f.overtaken()
 			continue
 		}
-		same := slices.IndexFunc(out, func(o Finding) bool { return o.Faulty() && o.Code == f.Code && slices.Contains(shared, f.Code) })
+		same := slices.IndexFunc(out, func(o Finding) bool { return o.Faulty() && o.Code == f.Code && o.Target == f.Target && f.sharedWith(o) })
 		switch {
 		case tunnel.broken() && !f.stands():
 			in[i] = f.stopped(now).follow(tunnel.root())
@@ -55,7 +55,12 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 }
 
 // shared are the faults that both ends of a tunnel see.
-var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.PathSlow, catalogue.RelayInUse, catalogue.DuplicateKey}
+var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.PathSlow, catalogue.RelayInUse, catalogue.DuplicateKey, catalogue.Intermittent}
+
+// sharedWith reports whether a peer's finding of the same code is about the same fault as ours.
+func (f Finding) sharedWith(ours Finding) bool {
+	return slices.Contains(shared, f.Code) && (f.Code != catalogue.Intermittent || f.Target == api.ServiceGateway && ours.Name == f.Target)
+}
 
 // rest makes a finding follow from the first failing finding that it rests on and that explains it.
 func (f Finding) rest(list, own []Finding) Finding {
@@ -74,6 +79,9 @@ func (f Finding) rest(list, own []Finding) Finding {
 
 // explains reports whether f fails in a way that explains a finding that rests on it.
 func (f Finding) explains(of Finding) bool {
+	if f.Code == catalogue.Intermittent { // it works now
+		return of.Code == catalogue.Intermittent
+	}
 	switch of.Code {
 	case catalogue.NotTried:
 		return f.Failed() || f.Direction == api.DirectionOutbound

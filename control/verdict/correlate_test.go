@@ -244,3 +244,26 @@ func TestFindingsArePutIntoWordsHereAlone(t *testing.T) {
 		}
 	}
 }
+
+// What works now explains no failure, but explains that what rests on it comes and goes. Of what
+// both ends find to come and go, only the tunnel is the same.
+func TestWhatComesAndGoesExplainsNoFailure(t *testing.T) {
+	const code, upstream = catalogue.Intermittent, "own/upstream-apiServer"
+	tunnel := found("gateway", api.OK, "")
+	for _, c := range []struct {
+		name    string
+		out, in Finding
+		want    string // of the inbound finding
+	}{
+		{"a failure", tunnel, found("inbound-apiServer", api.Error, catalogue.APIServerRefused, upstream), "inbound-apiServer error PST0301"},
+		{"a service of what comes and goes here", tunnel, found("inbound-apiServer", api.Warning, code, upstream), "inbound-apiServer <- " + upstream},
+		{"the services of both", found("apiServer", api.Warning, code), found("inbound-apiServer", api.Warning, code), "inbound-apiServer warning PST0119"},
+		{"the tunnel", found("gateway", api.Warning, code), found("inbound-gateway", api.Warning, code), "inbound-gateway <- gateway"},
+		{"another check of the tunnel", found("relay", api.Warning, code), found("inbound-gateway", api.Warning, code), "inbound-gateway warning PST0119"},
+	} {
+		_, in := Correlate(noon, []Finding{found(upstream, api.Warning, code)}, []Finding{c.out}, []Finding{c.in})
+		if got := inShort(in); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}

@@ -90,6 +90,9 @@ func placeOf(c *api.Check) place {
 	if ServiceOf(c) != "" {
 		return place{at: Service}
 	}
+	if catalogue.Code(c.Code) == catalogue.Intermittent && c.Direction != api.DirectionOwn {
+		return place{at: Between}
+	}
 	if s, ok := placeOfCode[catalogue.Code(c.Code)]; ok {
 		if _, err := netip.ParseAddr(c.By); s.at == Router && err != nil {
 			return place{Between, api.Error, api.Unknown}

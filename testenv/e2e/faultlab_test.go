@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/testenv/pki"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -172,10 +173,11 @@ func (w *ward) check() api.CheckReport {
 // checkBy is how long a check may take, from the command to its exit.
 const checkBy = 10 * time.Second
 
-// roots returns the checks that name a root cause, in the order of the report.
+// roots returns the checks that name a root cause, in the order of the report. A test causes one
+// fault after another, so it is right to say of an earlier one that it comes and goes.
 func roots(r api.CheckReport) []api.Check {
 	return slices.DeleteFunc(slices.Clone(r.Checks), func(c api.Check) bool {
-		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning
+		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning || c.Code == string(catalogue.Intermittent)
 	})
 }
 
@@ -258,13 +260,14 @@ func value(t *testing.T, fix, name string) string {
 }
 
 // healed waits until neither side finds a fault or leaves anything unknown. It runs check on both
-// sides in turn, since each shows what the other found last.
+// sides in turn, since each shows what the other found last. As in roots, faults may come and go.
 func (f *faultLab) healed() {
 	f.t.Helper()
 	eventually(within(f.t, 2*patience), f.t, "neither finds a fault", func() (bool, string) {
 		text := ""
 		for _, w := range f.wards() {
-			if left := ailing(w.check()); len(left) > 0 {
+			left := slices.DeleteFunc(ailing(w.check()), func(c api.Check) bool { return c.Code == string(catalogue.Intermittent) })
+			if len(left) > 0 {
 				text += w.name + ":" + describeChecks(left) + "\n"
 			}
 		}

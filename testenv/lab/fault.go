@@ -218,7 +218,9 @@ func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
 }
 
 // awaitClean waits until neither side finds anything except stays, and all targets are reached.
+// Faults that are made and repaired may be said to come and go.
 func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...catalogue.Code) (string, error) {
+	stays = append(stays[:len(stays):len(stays)], catalogue.Intermittent)
 	return awaitDiagnosis(ctx, look, func(cloud, edge diagnosis) string {
 		for _, d := range []diagnosis{cloud, edge} {
 			if slices.ContainsFunc(d.codes(), func(c catalogue.Code) bool { return !slices.Contains(stays, c) }) {

@@ -1,0 +1,291 @@
+package check
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+const (
+	// recentFor is how long a failure is remembered.
+	recentFor = 10 * time.Minute
+	// recentSlot is the resolution of the counts within that time.
+	recentSlot  = 30 * time.Second
+	recentSlots = int64(recentFor / recentSlot)
+	// recentApart is how long a check must have worked, since it first did again, until another
+	// failure shows that it comes and goes: a server may fail once more while it starts. Rounds on
+	// demand count only if none has counted for as long. It is less than the time between two
+	// rounds.
+	recentApart = 20 * time.Second
+	// recentStarts is how many restarts of a peer within recentFor of each other are no fault. More
+	// are a crash loop.
+	recentStarts = 2
+	// maxRecent bounds the checks that are remembered, of a peer or of this gateway.
+	maxRecent = 64
+)
+
+// recent remembers which checks failed lately, of a peer or of this gateway. It alone decides
+// which of them come and go. Only rounds that really tried a check count. The zero value remembers
+// nothing.
+type recent struct {
+	// counted is when a round last counted.
+	counted time.Time
+	checks  map[string]*record // by [verdict.Finding.Ref]
+}
+
+// record is what is remembered about a check.
+type record struct {
+	at   time.Time // of the last finding that counted
+	said outcome   // what that said
+	// lapse is nil if the check has not failed within recentFor.
+	lapse *lapse
+}
+
+// outcome is what a finding says about whether something works.
+type outcome int
+
+const (
+	unsaid outcome = iota
+	works
+	fails
+)
+
+// outcomeOf returns what a finding says. One that depends on another check says nothing. Warnings
+// about a peer's tunnel are measurements over minutes of how well it works.
+func outcomeOf(f verdict.Finding) outcome {
+	measured := f.Direction != api.DirectionOwn && f.Target == api.ServiceGateway
+	switch {
+	case f.Because != nil:
+		return unsaid
+	case f.Failed(), f.Outcome == api.Warning && !measured:
+		return fails
+	case f.Outcome == api.OK, f.Outcome == api.Warning:
+		return works
+	}
+	return unsaid
+}
+
+// lapse is a failure of a check that had worked, and what has followed.
+type lapse struct {
+	last verdict.Finding // the last failure
+	// began is when the last outage began, own whether the check had worked until then.
+	began time.Time
+	own   bool
+	// back is when the check first worked again; zero before.
+	back time.Time
+	// again: it has failed since. before is what again was before the last outage.
+	again, before bool
+	restarts      int // outages that were restarts of the peer
+	slots         [recentSlots]tally
+}
+
+// tally counts the checks of one slot of time.
+type tally struct {
+	slot             int64
+	checks, failures int
+}
+
+// counts reports whether a round counts, and assumes that it then does. One that somebody demanded
+// does not count more than those on schedule.
+func (m *recent) counts(scheduled bool, now time.Time) bool {
+	if !scheduled && now.Sub(m.counted) < recentApart {
+		return false
+	}
+	m.counted = now
+	return true
+}
+
+// peer counts a round about a peer, whose findings are correlated. started is when the peer's
+// gateway last started; zero if unknown.
+func (m *recent) peer(list []verdict.Finding, started, now time.Time) {
+	for _, f := range list {
+		m.record(f.Ref(), unsaid).add(f, started, now)
+	}
+	for ref := range m.checks {
+		if _, there := verdict.Find(list, ref); !there { // it is not tried any more
+			delete(m.checks, ref)
+		}
+	}
+}
+
+// own counts a round of this gateway's checks. Some exist only while they fail.
+func (m *recent) own(list []verdict.Finding, now time.Time) {
+	said := works
+	if m.checks == nil { // nothing was known before this round
+		said = unsaid
+	}
+	for _, f := range list {
+		m.record(f.Ref(), said).add(f, time.Time{}, now)
+	}
+	for ref, r := range m.checks {
+		if _, there := verdict.Find(list, ref); there {
+			continue
+		}
+		if r.add(verdict.Finding{Outcome: api.OK, At: now}, time.Time{}, now); r.lapse == nil {
+			delete(m.checks, ref)
+		}
+	}
+}
+
+// record returns the record of a check. A new one has the given outcome.
+func (m *recent) record(ref string, said outcome) *record {
+	if m.checks == nil {
+		m.checks = map[string]*record{}
+	}
+	r := m.checks[ref]
+	if r == nil {
+		if r = (&record{said: said}); len(m.checks) < maxRecent {
+			m.checks[ref] = r
+		}
+	}
+	return r
+}
+
+// add counts a finding, unless it is an earlier round's. A failure is remembered only if the check
+// worked just before: a gateway that starts offers its services one by one.
+func (r *record) add(f verdict.Finding, started, now time.Time) {
+	if r.lapse != nil && now.Sub(r.lapse.last.At) >= recentFor {
+		r.lapse = nil
+	}
+	if !f.At.After(r.at) {
+		return
+	}
+	was := r.said
+	r.at, r.said = f.At, outcomeOf(f)
+	if r.said == fails && was == works && r.lapse == nil {
+		r.lapse = &lapse{}
+	}
+	if r.lapse != nil && r.said != unsaid {
+		r.lapse.add(f, was, r.said, started, now)
+	}
+}
+
+// add counts a finding that says is; was is what the one before it said.
+func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) {
+	n := slotOf(now)
+	t := &l.slots[n%recentSlots]
+	if t.slot != n {
+		*t = tally{slot: n}
+	}
+	t.checks++
+	if is == fails {
+		t.failures++
+		l.failed(f, was)
+		return
+	}
+	switch {
+	case was == works:
+	case started.After(l.began.Add(-recentApart)) && l.restarts+1 < recentStarts:
+		l.restarts++
+		l.again = l.before
+	default:
+		if l.back.IsZero() {
+			l.back = f.At
+		}
+		l.before = l.again
+	}
+}
+
+// failed remembers a failure. Of one outage, the finding that is sure counts.
+func (l *lapse) failed(f verdict.Finding, was outcome) {
+	at := f.At
+	switch {
+	case was != fails:
+		l.began, l.own = at, was == works
+	case f.Sure == api.Tentative && l.last.Sure != api.Tentative:
+		f = l.last
+	}
+	l.again = l.again || l.own && !l.back.IsZero() && at.Sub(l.back) >= recentApart
+	l.last = f
+	l.last.At = at
+}
+
+func slotOf(now time.Time) int64 { return now.Unix() / int64(recentSlot/time.Second) }
+
+// tally returns how many checks there were since the first failure, at most recentFor ago, and how
+// many of them failed.
+func (l *lapse) tally(now time.Time) (checks, failures int) {
+	n := slotOf(now)
+	for _, t := range l.slots {
+		if n-recentSlots < t.slot && t.slot <= n {
+			checks, failures = checks+t.checks, failures+t.failures
+		}
+	}
+	return checks, failures
+}
+
+// suspects reports whether a check failed recently, so that the next rounds must not be skipped, and
+// whether one of a service did.
+func (m *recent) suspects(now time.Time) (any, service bool) {
+	for _, r := range m.checks {
+		if l := r.lapse; l != nil && now.Sub(l.last.At) < recentFor {
+			any, service = true, service || l.last.Target != api.ServiceGateway
+		}
+	}
+	return any, service
+}
+
+// shown returns the findings of a round as they are shown. Of a check that comes and goes, a
+// warning says so while it works, and its own finding while something is wrong.
+func (m *recent) shown(list []verdict.Finding, now time.Time) []verdict.Finding {
+	out, copied := list, false
+	for _, ref := range slices.Sorted(maps.Keys(m.checks)) {
+		l := m.lapse(ref, now)
+		if l == nil {
+			continue
+		}
+		if !copied {
+			out, copied = slices.Clone(list), true
+		}
+		i := slices.IndexFunc(out, func(f verdict.Finding) bool { return f.Ref() == ref })
+		switch {
+		case i < 0: // it exists only while it fails
+			f := l.last
+			f.Outcome, f.Stages, f.At, f.Sure = api.OK, nil, m.checks[ref].at, ""
+			out = append(out, l.over(f, now))
+		case out[i].Outcome == api.OK:
+			out[i] = l.over(out[i], now)
+		case out[i].Because == nil && out[i].Faulty():
+			out[i] = l.within(out[i], now)
+		}
+	}
+	return out
+}
+
+// lapse returns what a check failed with that comes and goes; nil for others.
+func (m *recent) lapse(ref string, now time.Time) *lapse {
+	if r := m.checks[ref]; r != nil && r.lapse != nil && r.lapse.again && now.Sub(r.lapse.last.At) < recentFor {
+		return r.lapse
+	}
+	return nil
+}
+
+// over returns the finding of a check that works now.
+func (l *lapse) over(f verdict.Finding, now time.Time) verdict.Finding {
+	tell := func(f, last verdict.Finding) verdict.Finding {
+		p := last.Params()
+		f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args = api.Warning, catalogue.Intermittent, last.Stage, nil, time.Time{}, &p
+		return l.within(f, now)
+	}
+	out := tell(f, l.last)
+	if l.last.Told != nil {
+		told := tell(f, *l.last.Told)
+		out.Told = &told
+	}
+	return out
+}
+
+// within adds to a finding how often the check failed, and with which code if that is another.
+func (l *lapse) within(f verdict.Finding, now time.Time) verdict.Finding {
+	return f.With(func(p *catalogue.Params) {
+		if f.Code != l.last.Code {
+			p.RootCode = l.last.Code
+		}
+		p.Checks, p.Failures = l.tally(now)
+		p.LastFailure = max(now.Sub(l.last.At), 0)
+	})
+}

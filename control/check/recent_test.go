@@ -1,0 +1,422 @@
+package check
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/verdict"
+)
+
+// disturbance decides which attempts fail.
+type disturbance struct {
+	mu    sync.Mutex
+	since time.Time // zero while nothing is wrong
+	n     int       // attempts since then
+	fails func(n int, since time.Duration) bool
+}
+
+func (d *disturbance) set(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.n, d.since = 0, time.Time{}
+	if on {
+		d.since = time.Now()
+	}
+}
+
+// strikes counts an attempt, and reports whether it fails.
+func (d *disturbance) strikes() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.since.IsZero() {
+		return false
+	}
+	d.n++
+	return d.fails(d.n, time.Since(d.since))
+}
+
+// Which attempts fail: every nth, or those in the first part of each period.
+func everyNth(n int) func(int, time.Duration) bool {
+	return func(i int, _ time.Duration) bool { return i%n == 0 }
+}
+
+func firstOf(part, period time.Duration) func(int, time.Duration) bool {
+	return func(_ int, since time.Duration) bool { return since%period < part }
+}
+
+// Where they fail.
+
+func atPort(port uint16, bad func(net.Conn)) func(*reporting, *disturbance) {
+	return func(r *reporting, d *disturbance) {
+		good := r.overlay.ports[port]
+		r.overlay.on(port, func(c net.Conn) {
+			if d.strikes() {
+				bad(c)
+				return
+			}
+			good(c)
+		})
+	}
+}
+
+func atPings(r *reporting, d *disturbance) {
+	r.overlay.pings(func() error {
+		if d.strikes() {
+			return errLost
+		}
+		return nil
+	})
+}
+
+func atNames(r *reporting, d *disturbance) {
+	r.own.Upstreams[0].Address = "registry.example.net:5000"
+	r.opts.Network.Lookup = func(context.Context, string) ([]netip.Addr, error) {
+		if d.strikes() {
+			return nil, &net.DNSError{Err: "server misbehaving", Name: "registry.example.net", IsTemporary: true}
+		}
+		return []netip.Addr{netip.MustParseAddr("10.0.0.5")}, nil
+	}
+}
+
+func atUpstream(r *reporting, d *disturbance) {
+	dial := r.opts.Network.Dial
+	r.opts.Network.Dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		if d.strikes() {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		return dial(ctx, to)
+	}
+}
+
+const comesAndGoes = "warning " + string(catalogue.Intermittent)
+
+// shownAs returns the verdict of a check as it is shown now, and its outcome and code.
+func (r *reporting) shownAs(t *testing.T, name string) (v api.Verdict, is string) {
+	t.Helper()
+	v = checkOf(t, r.report(t, "", false), name).Verdict
+	return v, strings.TrimSpace(string(v.Verdict) + " " + v.Code)
+}
+
+// watch looks at a check each second until it is shown as wanted, and returns how long that took.
+func (r *reporting) watch(t *testing.T, name, want string, within time.Duration) time.Duration {
+	t.Helper()
+	begin, is := time.Now(), ""
+	for time.Since(begin) < within {
+		if _, is = r.shownAs(t, name); is == want {
+			return time.Since(begin)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	t.Fatalf("%s is %q after %s, want %q", name, is, within, want)
+	return 0
+}
+
+// disturbed returns the runner of a peer that has been well for a minute.
+func disturbed(t *testing.T, at func(*reporting, *disturbance), fails func(int, time.Duration) bool) (*reporting, *disturbance) {
+	r, d := newReporting(t), &disturbance{fails: fails}
+	at(r, d)
+	r.SetPeers([]string{"cloud"})
+	time.Sleep(time.Minute)
+	if f := faultsOf(r.report(t, "", false)); len(f) > 0 {
+		t.Fatalf("before anything is wrong: %v", f)
+	}
+	return r, d
+}
+
+// wakeEvery wakes the checks, like the path finder when it has given up a path.
+func (r *reporting) wakeEvery(ctx context.Context, first, period time.Duration) {
+	for next := time.After(first); ; next = time.After(period) {
+		select {
+		case <-next:
+			r.Wake("cloud")
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// What comes and goes is found, whatever it is. From then on the check is not shown as ok until
+// nothing has failed for 10 min.
+func TestFaultsThatComeAndGoAreFound(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		at    func(*reporting, *disturbance)
+		fails func(int, time.Duration) bool
+		check string
+		code  catalogue.Code // what it fails with
+	}{
+		{"every third connection to the API server meets a dead backend", atPort(api.PortAPIServer, func(net.Conn) {}), everyNth(3), api.ServiceAPIServer, catalogue.TLSFailed},
+		{"the path is lost for 20 s every 2 min", atPings, firstOf(20*time.Second, 2*time.Minute), api.ServiceGateway, catalogue.HandshakeStale},
+		{"a name server answers every other time", atNames, everyNth(2), "upstream-registry", catalogue.UpstreamName},
+		{"auth is up for a minute and then down for 20 s", atPort(api.PortAuth, says(status("503 Service Unavailable"))), firstOf(20*time.Second, 80*time.Second), api.ServiceAuth, catalogue.AuthHTTP},
+		{"the server behind a service here refuses for 40 s every 2 min", atUpstream, firstOf(40*time.Second, 2*time.Minute), "upstream-registry", catalogue.UpstreamRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, d := disturbed(t, c.at, c.fails)
+				d.set(true)
+				if c.check == api.ServiceGateway {
+					go r.wakeEvery(t.Context(), 10*time.Second, 2*time.Minute)
+				}
+				t.Logf("found after %s", r.watch(t, c.check, comesAndGoes, 4*time.Hour))
+				v, _ := r.shownAs(t, c.check)
+				if !strings.Contains(v.Cause, " with "+string(c.code)+": ") || v.Fix == "" {
+					t.Errorf("got the cause %q and the fix %q, want %s in it", v.Cause, v.Fix, c.code)
+				}
+				failed := 0
+				for range 1200 {
+					time.Sleep(time.Second)
+					switch v, is := r.shownAs(t, c.check); {
+					case is == comesAndGoes:
+					case v.Verdict == api.Error && strings.Contains(v.Cause, "it comes and goes ("):
+						failed++
+					default:
+						t.Fatalf("it is shown as %s: %s", is, v.Cause)
+					}
+				}
+				if failed == 0 {
+					t.Error("it is never shown to fail")
+				}
+				d.set(false)
+				if took := r.watch(t, c.check, "ok", recentFor+2*time.Minute); took < recentFor-3*time.Minute {
+					t.Errorf("it is forgotten after %s", took)
+				}
+				time.Sleep(time.Hour)
+				if f := faultsOf(r.report(t, "", true)); len(f) > 0 {
+					t.Errorf("an hour after it ended: %v", f)
+				}
+			})
+		})
+	}
+}
+
+// outages fail at the given times, for some time each.
+func outages(lasting time.Duration, at ...time.Duration) func(int, time.Duration) bool {
+	return func(_ int, since time.Duration) bool {
+		for _, a := range at {
+			if a <= since && since < a+lasting {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// startedAfter adds a start of the peer for each of the times that have passed.
+func startedAfter(since time.Duration, at ...time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		f.Boots, f.BootsAt = []uint64{1}, []time.Time{time.Now().Add(-time.Hour)}
+		for i, a := range at {
+			if since >= a {
+				f.Boots, f.BootsAt = append(f.Boots, uint64(2+i)), append(f.BootsAt, time.Now().Add(a-since))
+			}
+		}
+	}
+}
+
+// What is over, or was made by somebody, does not come and go.
+func TestWhatDoesNotComeAndGo(t *testing.T) {
+	const long = 40 * time.Second
+	for _, c := range []struct {
+		name  string
+		at    func(*reporting, *disturbance)
+		fails func(int, time.Duration) bool
+		// each is called every second meanwhile; it may be nil.
+		each func(*testing.T, *reporting, time.Duration)
+	}{
+		{"one outage", atPings, outages(5*time.Minute, 0), nil},
+		{"one outage of a service", atPort(api.PortAuth, says(status("503 Oops"))), outages(8*time.Minute, 0), nil},
+		{"one outage with a relapse at its end", atPort(api.PortAuth, says(status("503 Oops"))), func(_ int, since time.Duration) bool {
+			return since < 8*time.Minute || 8*time.Minute+6*time.Second < since && since < 8*time.Minute+12*time.Second
+		}, nil},
+		{"two outages far apart", atPings, outages(long, 0, 12*time.Minute), nil},
+		{"somebody repeats the check during the end of an outage", atPort(api.PortAuth, says(status("503 Oops"))),
+			func(n int, since time.Duration) bool { return since < 15*time.Second && n%2 == 0 },
+			func(t *testing.T, r *reporting, since time.Duration) {
+				if since > time.Minute {
+					return
+				}
+				if _, err := r.Check(t.Context(), "cloud"); err != nil {
+					t.Error(err)
+				}
+			}},
+		{"the peer was restarted twice", atPings, outages(long, 0, 4*time.Minute), func(_ *testing.T, r *reporting, since time.Duration) {
+			r.change(nil, startedAfter(since, long, 4*time.Minute+long))
+		}},
+		{"the configuration was changed in between", atPings, outages(long, 0, 4*time.Minute), func(_ *testing.T, r *reporting, since time.Duration) {
+			if since > 2*time.Minute && since < 2*time.Minute+2*time.Second {
+				r.Forget()
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, d := disturbed(t, c.at, c.fails)
+				d.set(true)
+				failed := false
+				for begin := time.Now(); time.Since(begin) < 20*time.Minute; time.Sleep(time.Second) {
+					if c.each != nil {
+						c.each(t, r, time.Since(begin))
+					}
+					synctest.Wait()
+					for _, f := range faultsOf(r.report(t, "", false)) {
+						failed = true
+						if strings.HasSuffix(f, string(catalogue.Intermittent)) {
+							t.Fatalf("after %s: %s", time.Since(begin), f)
+						}
+					}
+				}
+				if !failed {
+					t.Error("nothing failed: the test shows nothing")
+				}
+			})
+		})
+	}
+}
+
+// A peer that starts again and again is no restart.
+func TestACrashLoopOfThePeerComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const period, down = 3 * time.Minute, 40 * time.Second
+		r, d := disturbed(t, atPings, firstOf(down, period))
+		d.set(true)
+		begin := time.Now()
+		for is := ""; is != comesAndGoes; _, is = r.shownAs(t, api.ServiceGateway) {
+			if time.Since(begin) > 3*period {
+				t.Fatal("it is not found")
+			}
+			var at []time.Duration
+			for a := down; a < 3*period; a += period {
+				at = append(at, a)
+			}
+			r.change(nil, startedAfter(time.Since(begin), at...))
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if took := time.Since(begin); took < 2*period {
+			t.Errorf("two restarts count as a crash loop, after %s", took)
+		}
+	})
+}
+
+// A gateway that starts, or a machine that is too busy, counts nothing.
+func TestWhatFailsBeforeItWorkedIsNoEpisode(t *testing.T) {
+	now := time.Now()
+	finding := func(o api.Outcome) verdict.Finding {
+		f := verdict.Finding{Name: api.ServiceAuth, Target: api.ServiceAuth, Direction: api.DirectionOutbound, Outcome: o, At: now}
+		if o == api.Error {
+			f.Code = catalogue.AuthRefused
+		}
+		return f
+	}
+	for _, c := range []struct {
+		name   string
+		rounds string // what each says: ok, Error or unknown
+		want   bool
+	}{
+		{"a start", "EEEoooEooo", false},
+		{"after something else failed", "oooEuEoouEoooo", false},
+		{"twice", "oooEoooEooo", true},
+		{"twice, one after a start", "EoooEooEo", true},
+	} {
+		var m recent
+		for _, round := range c.rounds {
+			now = now.Add(30 * time.Second)
+			m.peer([]verdict.Finding{finding(map[rune]api.Outcome{'o': api.OK, 'E': api.Error, 'u': api.Unknown}[round])}, time.Time{}, now)
+		}
+		got := m.shown([]verdict.Finding{finding(api.OK)}, now)[0].Code == catalogue.Intermittent
+		if got != c.want {
+			t.Errorf("%s: got %v", c.name, got)
+		}
+	}
+}
+
+// All checks that come and go are shown, each as it is now.
+func TestSeveralChecksComeAndGo(t *testing.T) {
+	now := time.Now()
+	round := func(o api.Outcome) (list []verdict.Finding) {
+		for _, name := range []string{api.ServiceGateway, api.ServiceAuth, api.ServiceAPIServer, NameAuthDirect} {
+			f := verdict.Finding{Name: name, Target: strings.TrimSuffix(name, "-direct"), Direction: api.DirectionOutbound, Outcome: o, At: now}
+			if o == api.Error {
+				f.Code = catalogue.AuthRefused
+			}
+			list = append(list, f)
+		}
+		return list
+	}
+	var m recent
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error, api.OK} {
+		now = now.Add(30 * time.Second)
+		m.peer(round(o), time.Time{}, now)
+	}
+	for _, f := range m.shown(round(api.OK), now) {
+		if f.Code != catalogue.Intermittent {
+			t.Errorf("%s is shown as %s %s", f.Name, f.Outcome, f.Code)
+		}
+	}
+	for _, f := range m.shown(round(api.Error), now) {
+		if p := f.Params(); f.Code != catalogue.AuthRefused || p.Failures != 2 || p.Checks != 4 || p.RootCode != "" {
+			t.Errorf("%s is shown as %s %s: %+v", f.Name, f.Outcome, f.Code, p)
+		}
+	}
+	relayed := round(api.OK)[:1]
+	relayed[0].Outcome, relayed[0].Code = api.Warning, catalogue.RelayInUse
+	if f := m.shown(relayed, now)[0]; f.Code != catalogue.RelayInUse || f.Params().RootCode != catalogue.AuthRefused {
+		t.Errorf("a relay in use is shown as %s: %+v", f.Code, f.Params())
+	}
+}
+
+// Rounds that somebody demands do not count more than those on schedule.
+func TestRoundsOnDemandCountLikeOthers(t *testing.T) {
+	var m recent
+	now, counted := time.Now(), 0
+	for range 600 {
+		now = now.Add(time.Second)
+		if m.counts(false, now) {
+			counted++
+		}
+	}
+	if counted != 30 {
+		t.Errorf("%d of 600 rounds in 10 min count, want 30", counted)
+	}
+	if !m.counts(true, now) {
+		t.Error("a round on schedule does not count")
+	}
+}
+
+// Whatever a peer makes fail, little is remembered of it.
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	var m recent
+	now := time.Now()
+	for i := range 1000 {
+		now = now.Add(time.Second)
+		var list []verdict.Finding
+		for n := range 200 {
+			list = append(list, verdict.Finding{Name: string(rune('a' + n)), Direction: api.DirectionOwn, Outcome: []api.Outcome{api.OK, api.Error}[i/40%2], Code: catalogue.AuthHTTP, At: now})
+		}
+		m.own(list, now)
+	}
+	if len(m.checks) > maxRecent {
+		t.Errorf("%d checks are remembered", len(m.checks))
+	}
+	l := m.checks["own/a"].lapse
+	if l == nil {
+		t.Fatal("nothing is remembered")
+	}
+	if checks, failures := l.tally(now); checks > 600 || checks < 500 || failures > checks {
+		t.Errorf("%d of %d checks in 10 min failed, want of about 600", failures, checks)
+	}
+	if got := m.shown(nil, now.Add(recentFor+time.Minute)); len(got) != 0 {
+		t.Errorf("after 10 min %d findings remain", len(got))
+	}
+}
