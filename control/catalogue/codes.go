@@ -56,6 +56,7 @@ const (
 	RemovedByPeer       Code = "PST0116"
 	KeyElsewhere        Code = "PST0117"
 	PathSlow            Code = "PST0118"
+	ProbesDropped       Code = "PST0119"
 
 	// Faults on the way out from here.
 	NoRoute        Code = "PST0120"
@@ -69,6 +70,8 @@ const (
 	// ResolverSilent affects everything that is reached by name.
 	ResolverSilent Code = "PST0127"
 	SendFails      Code = "PST0128"
+	// UnknownKey is about who dials this gateway.
+	UnknownKey Code = "PST0129"
 )
 
 // PST02xx: auth.

@@ -49,7 +49,7 @@ func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (
 		outside = tryOutside(ctx, r.opts.Network, f)
 	}
 	reach := func(ctx context.Context) verdict.Finding {
-		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, again: func() Facts {
+		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, reprobe: func() { r.reprobe(w.name) }, again: func() Facts {
 			now := r.factsOr(w.name, f)
 			rep.heard = now.lastHeard()
 			return now
@@ -299,6 +299,13 @@ func (r *Runner) doubt(peer string) {
 		r.opts.Doubt(peer)
 	}
 	r.askServers(askEvery)
+}
+
+// reprobe looks again whether probes pass to a peer that answers in the tunnel.
+func (r *Runner) reprobe(peer string) {
+	if r.opts.Reprobe != nil {
+		r.opts.Reprobe(peer)
+	}
 }
 
 // askServers queries the servers outside, unless that was done within a time.

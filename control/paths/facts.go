@@ -68,7 +68,7 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	f.Endpoints = w.Addresses()
 	f.Path = check.PathFacts{
 		Kind: api.PathNone, Since: w.Path.Since, RTT: w.Path.RTT, MTU: w.Path.MTU, LinkMTU: p.plane.MTU,
-		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m), Unanswered: w.Path.Unanswered,
+		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m), Unanswered: w.Path.Unanswered, Answered: w.Path.Answered,
 	}
 	if selected {
 		f.Path.Kind, f.Path.Remote = w.Path.Kind, w.Shown(w.Path.Selected)
@@ -156,6 +156,14 @@ func (p *Finder) Doubt(name string) {
 	}
 }
 
+// Reprobe probes the paths to a peer at once, because its tunnel carries data and no probe is
+// answered.
+func (p *Finder) Reprobe(name string) {
+	if m := p.peers.Load().ByName(name); m != nil {
+		p.finder.Reprobe(m.Key)
+	}
+}
+
 // Ask queries the STUN servers and the relays to see whether they answer.
 func (p *Finder) Ask() {
 	p.Agent().Ask()
@@ -181,6 +189,7 @@ func (p *Finder) Own() check.Own {
 	o.Sockets.Refused, o.Sockets.RefusedBecause = refusals.Count, refusals.Reason
 	o.Refused = p.refusals(p.plane.Bind.Unreachable())
 	o.Superseded.By, o.Superseded.At = p.superseded.last()
+	o.Strangers = p.unknownKeys(time.Now())
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt, Unanswered: server.AskedAt, Failures: server.Failures, Nameless: server.Nameless}
 		if server.Addr.IsValid() {
@@ -209,6 +218,15 @@ var relayFailures = map[relay.Fault]catalogue.Failure{
 
 // Shown returns what this gateway shows of itself to the outside.
 func (p *Finder) Shown() catalogue.Shown { return p.shown(p.peers.Config(), p.Agent().Snapshot()) }
+
+// Remote returns the address of the path to a peer; empty without a path.
+func (p *Finder) Remote(m *roster.Member) string {
+	s, found := p.finder.Selected(m.Key)
+	if !found || !s.Path.IsValid() {
+		return ""
+	}
+	return s.Path.Remote.String()
+}
 
 func (p *Finder) shown(cfg *config.Resolved, s discovery.Snapshot) catalogue.Shown {
 	o := catalogue.Shown{

@@ -25,6 +25,9 @@ type Reader struct {
 	// Own is called if something fails, and returns what is known about this gateway; nil means
 	// nothing.
 	Own func() catalogue.Shown
+	// Reached is called if something fails, and returns the address at which the reader reaches the
+	// writer, as IP:port; empty if it does not. nil means that this is unknown.
+	Reached func() string
 }
 
 // Without returns the findings of a reader without a report, with the reason as a note.
@@ -109,6 +112,9 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 		own = r.Own()
 	}
 	p := r.told(f.Target, v.Params.Params(f.Heard), own)
+	if r.Reached != nil {
+		p.Reached = r.Reached()
+	}
 	f.Code, f.Args = v.Code, &p
 	if f.Faulty() {
 		f.Rests = []string{verdict.Own(verdict.Upstream(f.Target))}

@@ -55,7 +55,7 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 }
 
 // shared are the faults that both ends of a tunnel see.
-var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.PathSlow, catalogue.RelayInUse, catalogue.DuplicateKey}
+var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.PathSlow, catalogue.ProbesDropped, catalogue.RelayInUse, catalogue.DuplicateKey}
 
 // rest makes a finding follow from the first failing finding that it rests on and that explains it.
 func (f Finding) rest(list, own []Finding) Finding {
