@@ -11,9 +11,11 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
@@ -107,7 +109,7 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
 	f.Unreachable = p.refusals(slices.DeleteFunc(p.plane.Bind.Unreachable(), func(u underlay.Unreachable) bool {
-		return !slices.Contains(ips, u.To.Addr())
+		return !slices.Contains(ips, u.To.Addr()) || w.passedSince(u, time.Now())
 	}))
 	if now := time.Now(); w.Connected(now) && w.Unconfirmed(now).IsZero() {
 		return
@@ -124,6 +126,18 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	if !s.StampInPast.At.IsZero() {
 		f.StampInPast = check.StampSight{Sight: sight(s.StampInPast.Sight), Stamp: s.StampInPast.Stamp, Newest: s.StampInPast.Newest}
 	}
+}
+
+// errorTakes is how long after a datagram the error for it may come: Linux gives up on a next hop
+// after 3 s.
+const errorTakes = 5 * time.Second
+
+// passedSince reports whether a later probe to where an error was for caused none: whoever sent the
+// error has stopped, as a host does whose gateway was started again.
+func (w Way) passedSince(u underlay.Unreachable, now time.Time) bool {
+	return slices.ContainsFunc(w.Path.Candidates, func(c path.PairStatus) bool {
+		return c.Path == (peer.Path{Remote: u.To}) && c.Asked.Sub(u.At) > errorTakes && now.Sub(c.Asked) > errorTakes
+	})
 }
 
 // refusals returns the errors for datagrams that were not delivered. An ICMP error from this host
