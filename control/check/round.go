@@ -262,8 +262,10 @@ func (r *Runner) services(ctx context.Context, w *watched, f Facts) []verdict.Fi
 	if !known || !sameService(f, now) {
 		apiServer = APIServer(ctx, r.opts.Dial, now)
 	}
-	if auth.Failed() && wantsIdentity(apiServer) {
-		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth issues it
+	// Without a hello it is not known either which authority the peer announces.
+	unannounced := now.Offers == nil && len(now.CA) == 0 && apiServer.Code == catalogue.TLSUnknownCA
+	if auth.Failed() && (wantsIdentity(apiServer) || unannounced) {
+		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth issues it, and tells it
 	}
 	return []verdict.Finding{auth, apiServer}
 }
