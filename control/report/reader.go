@@ -112,9 +112,6 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 		own = r.Own()
 	}
 	p := r.told(f.Target, v.Params.Params(f.Heard), own)
-	if r.Reached != nil {
-		p.Reached = r.Reached()
-	}
 	f.Code, f.Args = v.Code, &p
 	if f.Faulty() {
 		f.Rests = []string{verdict.Own(verdict.Upstream(f.Target))}
@@ -129,6 +126,9 @@ func (r Reader) told(target string, p catalogue.Params, own catalogue.Shown) cat
 	p.Heard, p.Inbound, p.Peer, p.Service, p.User = true, true, r.Peer, target, r.User
 	p.Own, p.Set, p.Port, p.NAT, p.PeerNAT = own.SeenAs(), own.Set(), own.Port, own.NAT, p.NAT
 	p.MTU = min(p.MTU, mostMTU)
+	if r.Reached != nil {
+		p.Reached = r.Reached()
+	}
 	p.Endpoints = slices.DeleteFunc(p.Endpoints, func(a string) bool { return !own.Has(a) })
 	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return !own.Has(c.Address) })
 	return p
