@@ -59,7 +59,7 @@ func fields(v reflect.Value) map[string]reflect.Value {
 func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 	texts := map[string]string{
 		"Peer": "the reader's name of the peer", "Service": "the target, a fixed word", "Own": "the reader's own addresses", "Set": "those of them that it configured",
-		"Reached": "where the reader reaches the writer",
+		"Reached":   "where the reader reaches the writer",
 		"Endpoints": "those of the reader's own", "Candidates": "those of the reader's own",
 		"NAT": "the reader's, fixed words", "PeerNAT": "fixed words", "Failure": "a fixed word", "Beside": "a fixed word",
 		"User": "whom the reader issues to",

@@ -22,7 +22,9 @@ type PathFacts struct {
 	// Answered is when a probe on the path in use was last answered; zero if never, or without a
 	// path.
 	Answered time.Time
-	RTT      time.Duration
+	// Asked is when a probe was last sent on any path to the peer.
+	Asked time.Time
+	RTT   time.Duration
 	// MTU is the largest overlay packet in bytes that was seen to pass unfragmented on the path, 0
 	// if unknown. LinkMTU is the overlay's own: what the configuration or this host's interfaces
 	// allow.

@@ -87,6 +87,7 @@ const reprobed = 2200 * time.Millisecond
 // probesDropped reports whether probes are lost that are sent between one echo, which was just
 // answered, and another.
 func probesDropped(ctx context.Context, ping PingFunc, f Facts, ask asking) bool {
+	began := time.Now()
 	ask.reprobe()
 	wait := time.NewTimer(reprobed)
 	defer wait.Stop()
@@ -104,7 +105,8 @@ func probesDropped(ctx context.Context, ping PingFunc, f Facts, ask asking) bool
 		case <-wait.C:
 		}
 		_, err := ping(ctx, f.Address, pingPayload)
-		return err == nil && ask.again().unproven(time.Now())
+		now := ask.again()
+		return err == nil && now.unproven(time.Now()) && now.Path.Asked.After(began) // a path that was silent is not probed for a while
 	}
 }
 

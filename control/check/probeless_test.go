@@ -29,6 +29,7 @@ func TestOnlyProbesAreDropped(t *testing.T) {
 			code catalogue.Code
 		}{
 			{name: "and still not", age: time.Minute, code: catalogue.ProbesDropped},
+			{name: "none may be sent for now", age: time.Minute, seen: func(p *PathFacts) { p.Asked = time.Time{} }},
 			{name: "a path that was only just found", age: givenUp - 3*time.Second},
 			{name: "answered when asked again", age: time.Minute, seen: func(p *PathFacts) { p.Answered = time.Now() }},
 		} {
@@ -45,6 +46,9 @@ func TestOnlyProbesAreDropped(t *testing.T) {
 					got := gateway(t.Context(), o.Ping, f, asking{
 						again: func() Facts {
 							now := f
+							if asked {
+								now.Path.Asked = time.Now()
+							}
 							if asked && more.seen != nil {
 								more.seen(&now.Path)
 							}

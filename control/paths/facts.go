@@ -83,6 +83,14 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	for _, n := range s.Moved {
 		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
 	}
+	for _, c := range w.Path.Candidates {
+		if c.Asked.After(f.Path.Asked) {
+			f.Path.Asked = c.Asked
+		}
+	}
+	for _, n := range s.Named {
+		f.Named = append(f.Named, check.NameFact{Name: n.Name, Now: texts(n.Now)})
+	}
 	f.Boots, f.BootsAt = s.Boots, s.BootsAt
 	if !s.RemovedAt.IsZero() {
 		f.Removed = check.Sight{From: s.RemovedFrom.String(), At: s.RemovedAt}

@@ -74,7 +74,7 @@ func TestWhatIsSentWithoutAnAnswerIsDoubt(t *testing.T) {
 		"data":                         {func(w *Way) { w.Tunnel.Unanswered = ago(unansweredData) }, ago(unansweredData)},
 		"data, and probes before":      {func(w *Way) { w.Tunnel.Unanswered, w.Path.Unanswered = ago(4*time.Second), ago(5*time.Second) }, ago(5 * time.Second)},
 		"there is no path":             {func(w *Way) { w.Path.Selected, w.Path.Since = peer.Path{}, ago(time.Second) }, ago(time.Second)},
-		"none, and the tunnel works": {func(w *Way) { w.Path.Selected, w.Path.Since, w.Carries = peer.Path{}, ago(time.Minute), true }, time.Time{}},
+		"none, and the tunnel works":   {func(w *Way) { w.Path.Selected, w.Path.Since, w.Carries = peer.Path{}, ago(time.Minute), true }, time.Time{}},
 		"it is not connected any more": {func(w *Way) { w.Heard, w.Path.Unanswered = ago(answered+time.Hour), ago(time.Minute) }, time.Time{}},
 	} {
 		w := Way{Found: true, Heard: ago(10 * time.Second), Path: path.Snapshot{Selected: reached}}
