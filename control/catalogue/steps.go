@@ -57,8 +57,8 @@ func (c *catalogue) steps(t *parse.Tree, v *view) api.Steps {
 
 // explain adds what placeholders mean to the first step with each.
 func explain(steps api.Steps, v *view) {
+	text := steps.String()
 	for _, m := range meanings {
-		text := steps.String()
 		if !strings.Contains(text, m.word) || strings.Contains(text, m.word+" is ") {
 			continue
 		}
@@ -71,6 +71,7 @@ func explain(steps api.Steps, v *view) {
 		if m.word == "ADDRESS" && v.Peer == "" {
 			of = "an address outside, such as 1.1.1.1"
 		}
-		steps[i].Text += fmt.Sprintf(" (%s is %s)", m.word, of)
+		said := fmt.Sprintf(" (%s is %s)", m.word, of)
+		steps[i].Text, text = steps[i].Text+said, text+said
 	}
 }
