@@ -302,6 +302,12 @@ func (f *Pathfinder) Doubt(k peer.PublicKey) {
 	f.input(k, func(now time.Time, m *path.Machine) { m.Doubt(now) })
 }
 
+// Reprobe tells that the tunnel to a peer carries data although no probe is answered: its paths are
+// probed at once.
+func (f *Pathfinder) Reprobe(k peer.PublicKey) {
+	f.input(k, func(now time.Time, m *path.Machine) { m.Reprobe(now) })
+}
+
 // Traffic reports that the tunnel carried more than keepalives for a peer since the last call. Once
 // a second is enough.
 func (f *Pathfinder) Traffic(k peer.PublicKey) {

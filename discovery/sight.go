@@ -40,8 +40,8 @@ type Sighting struct {
 	RemovedAt   time.Time
 	RemovedFrom netip.AddrPort
 	// Moved are the endpoint names whose addresses changed, with their last change, in
-	// configuration order.
-	Moved []NameMove
+	// configuration order. Named are all that resolve, with Now alone.
+	Moved, Named []NameMove
 }
 
 // NameMove is a change of what an endpoint's name resolves to.
@@ -65,6 +65,9 @@ func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
 		Boots: slices.Clone(p.sight.boots), BootsAt: slices.Clone(p.sight.bootsAt),
 	}
 	for _, n := range p.names {
+		if n.host != "" && len(n.addrs) > 0 {
+			s.Named = append(s.Named, NameMove{Name: n.text, Now: slices.Clone(n.addrs)})
+		}
 		if n.moved != nil {
 			s.Moved = append(s.Moved, NameMove{Name: n.text, Was: slices.Clone(n.moved.was), Now: slices.Clone(n.addrs), At: n.moved.at})
 		}

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -129,6 +130,23 @@ func (e *Engine) inspect(all []underlay.InitiationSeen, hosts map[netip.Addr]boo
 		}
 	}
 	return read
+}
+
+// Strangers returns the latest initiation to us by each key that no peer has, from addresses of no
+// known peer. It takes about 0.2 ms for each one that was not read before, of which there are at most
+// 48. Only the owner of a key can make such a message, but anyone may repeat it.
+func (e *Engine) Strangers() (out []KeySight) {
+	read := e.inspect(e.bind.Observations().Initiations, nil, true)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, in := range slices.Backward(read) { // the last one first
+		if in.Static.IsZero() || in.Static == e.publicKey || e.peers[in.Static] != nil ||
+			slices.ContainsFunc(out, func(s KeySight) bool { return s.Key == in.Static }) {
+			continue
+		}
+		out = append(out, KeySight{in.Sight, in.Static})
+	}
+	return out
 }
 
 // keepStamps stores the timestamps of peers that have completed a handshake since its last call,

@@ -244,3 +244,21 @@ func TestUnknownPeersHaveNoSightings(t *testing.T) {
 		cloud.expectNothing(edge)
 	})
 }
+
+// A key of no peer that dials from where no peer is known is seen, and ceases to be seen as such once
+// it is a peer's.
+func TestStrangersAreSighted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		edge.set(cloud.managed("cloud", cloud.addr))
+		time.Sleep(10 * time.Second)
+		got := cloud.Strangers()
+		if len(got) != 1 || got[0].Key != edge.PublicKey() || got[0].From != edge.addr || time.Since(got[0].At) > 10*time.Second {
+			t.Errorf("got %+v, want the key of edge from %v", got, edge.addr)
+		}
+		cloud.set(edge.managed("edge"))
+		if got := cloud.Strangers(); len(got) != 0 {
+			t.Errorf("got %+v of a peer", got)
+		}
+	})
+}

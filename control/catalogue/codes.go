@@ -71,6 +71,10 @@ const (
 	// ResolverSilent affects everything that is reached by name.
 	ResolverSilent Code = "PST0127"
 	SendFails      Code = "PST0128"
+	// UnknownKey is about who dials this gateway.
+	UnknownKey Code = "PST0129"
+	// ProbesDropped is about a path that lets only WireGuard through.
+	ProbesDropped Code = "PST0130"
 )
 
 // PST02xx: auth.

@@ -105,6 +105,8 @@ type GatewayParams struct {
 	Port uint16   `json:"port,omitempty" report:"fix"`
 	// Set are the addresses of Own that spec.discovery.advertise contains.
 	Set []string `json:"set,omitempty" report:"fix"`
+	// Reached is where the reader of a peer's report reaches that peer.
+	Reached string `json:"reached,omitempty" report:"fix"`
 	// Candidates are the addresses concerned and the result of each.
 	Candidates []Candidate `json:"candidates,omitempty" report:"fix" told:"candidates"`
 	// Stamp is a handshake's timestamp, Newest the newest that was accepted.
@@ -139,6 +141,8 @@ type GatewayParams struct {
 	Worked bool `json:"worked,omitempty" report:"fix"`
 	// Awaited: the peer has yet to approve this gateway, not the other way round.
 	Awaited bool `json:"awaited,omitempty" report:"fix"`
+	// Removed: a peer with the key that was found was removed here.
+	Removed bool `json:"removed,omitempty"`
 	// Skew is the peer's clock minus this gateway's.
 	Skew time.Duration `json:"skew,omitempty"`
 }

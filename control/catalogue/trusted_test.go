@@ -59,6 +59,7 @@ func fields(v reflect.Value) map[string]reflect.Value {
 func TestOnlyMarkedFieldsReachAFix(t *testing.T) {
 	texts := map[string]string{
 		"Peer": "the reader's name of the peer", "Service": "the target, a fixed word", "Own": "the reader's own addresses", "Set": "those of them that it configured",
+		"Reached":   "where the reader reaches the writer",
 		"Endpoints": "those of the reader's own", "Candidates": "those of the reader's own",
 		"NAT": "the reader's, fixed words", "PeerNAT": "fixed words", "Failure": "a fixed word", "Beside": "a fixed word",
 		"User": "whom the reader issues to", "RootCode": "a code of the catalogue",
@@ -135,7 +136,7 @@ func TestNoTextOfAReportReachesAFix(t *testing.T) {
 		var p Params
 		plantAll(t, reflect.ValueOf(&p).Elem(), "192.0.2.66:666")
 		p.Peer, p.Service, p.Inbound, p.Own, p.Set, p.Endpoints, p.Candidates, p.User = "edge", "auth", true, nil, nil, nil, nil, ""
-		p.Failure, p.Beside, p.NAT, p.PeerNAT = FailureTimeout, BesideWorks, NAT{}, NAT{}
+		p.Reached, p.Failure, p.Beside, p.NAT, p.PeerNAT = "", FailureTimeout, BesideWorks, NAT{}, NAT{}
 		_, fix := render(e.Code, p)
 		if command := commandOf(e.Code, p); strings.Contains(fix+command, "192.0.2.66") || strings.Contains(fix+command, "666") {
 			t.Errorf("%s: %q", e.Code, fix)

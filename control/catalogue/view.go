@@ -369,7 +369,7 @@ func (v *view) OwnHost() string {
 	if a, ok := special.Host(v.OwnAddress(v.Address)); ok {
 		return a.String()
 	}
-	return "ADDRESS"
+	return "PUBLIC-IP"
 }
 
 // Family returns 4 or 6, the family of the address in use, or 0 if unknown.
@@ -402,9 +402,10 @@ func (v *view) LossHost() string {
 func (v *view) LossPort() string { return or(portOf(v.lossAddress()), v.OwnPort()) }
 
 // lossAddress is the address that was dialled or, if the check has none, one that is tried; empty
-// without any. What a peer reports was tried is an address of this gateway.
+// without any. What a peer reports was tried is an address of this gateway; the way to the peer leads
+// along the same hops.
 func (v *view) lossAddress() string {
-	tried := []string{v.Address}
+	tried := []string{v.Address, v.Reached}
 	if v.Reporter() == "" {
 		tried = append(tried, v.Target())
 		for _, c := range v.Candidates {

@@ -19,7 +19,12 @@ type PathFacts struct {
 	// Unanswered is since when probes on the path in use have gone unanswered; zero while they are
 	// answered.
 	Unanswered time.Time
-	RTT        time.Duration
+	// Answered is when a probe on the path in use was last answered; zero if never, or without a
+	// path.
+	Answered time.Time
+	// Asked is when a probe was last sent on any path to the peer.
+	Asked time.Time
+	RTT   time.Duration
 	// MTU is the largest overlay packet in bytes that was seen to pass unfragmented on the path, 0
 	// if unknown. LinkMTU is the overlay's own: what the configuration or this host's interfaces
 	// allow.
@@ -119,6 +124,8 @@ type Own struct {
 	Proxied []egress.Outcome
 	// Superseded is a peer's claim that a gateway with this one's key started later.
 	Superseded Superseded
+	// Strangers are the keys of no peer that dial this gateway, the first one first.
+	Strangers []Stranger
 	// Upstreams are the servers behind this gateway's services.
 	Upstreams []Upstream
 	Sockets   Sockets
@@ -138,6 +145,15 @@ type Own struct {
 type Superseded struct {
 	By string
 	At time.Time
+}
+
+// Stranger is a key of no peer that dials this gateway.
+type Stranger struct {
+	Fingerprint string
+	From        string // address and port
+	First, Last time.Time
+	// Removed: an operator has removed a peer with this key.
+	Removed bool
 }
 
 // Link is a network interface of this host.

@@ -307,7 +307,9 @@ func (e evidence) noEndpoint(*catalogue.Params) bool {
 }
 
 func (e evidence) silent(p *catalogue.Params) bool {
-	e.quiet(p)
+	if e.quiet(p); !e.probed && len(e.Named) > 0 { // it may lead to somebody else
+		p.Names, p.Now = []string{e.Named[0].Name}, e.Named[0].Now
+	}
 	return e.LastHandshake.IsZero()
 }
 

@@ -37,13 +37,15 @@ type asking struct {
 	again func() Facts
 	// doubt is called repeatedly once the first echo should have been answered.
 	doubt func()
+	// reprobe is called if echoes are answered and no probe is.
+	reprobe func()
 }
 
 // Gateway checks the tunnel itself with pings to the peer's overlay address, which also make
 // WireGuard start a handshake if it needs one. If none is answered, the decision table (faults.go)
 // names the root.
 func Gateway(ctx context.Context, ping PingFunc, f Facts) verdict.Finding {
-	return gateway(ctx, ping, f, asking{again: func() Facts { return f }, doubt: func() {}})
+	return gateway(ctx, ping, f, asking{again: func() Facts { return f }, doubt: func() {}, reprobe: func() {}})
 }
 
 // gateway is Gateway with access to what is seen during the wait.
@@ -65,7 +67,60 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, ask asking) verdict.Fi
 	if !clean {
 		rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
 	}
+	if f = ask.again(); f.unproven(time.Now()) && probesDropped(ctx, ping, f, ask) {
+		return r.probeless(ask.again(), rtt)
+	}
 	return r.answered(ask.again(), rtt)
+}
+
+// unproven reports whether a peer that answers in the tunnel has answered no probe for so long that
+// a path would have been found or lost.
+func (f Facts) unproven(now time.Time) bool {
+	return !f.Stock && f.Path.Kind != "" && f.Path.Answered.IsZero() && len(f.Endpoints) > 0 &&
+		!f.Path.Since.IsZero() && now.Sub(f.Path.Since) >= givenUp
+}
+
+// reprobed is how long probes are awaited between two answered echoes: those of a round, which take
+// a second, and their answers (discovery/path, laterRound).
+const reprobed = 2200 * time.Millisecond
+
+// probesDropped reports whether probes are lost that are sent between one echo, which was just
+// answered, and another.
+func probesDropped(ctx context.Context, ping PingFunc, f Facts, ask asking) bool {
+	began := time.Now()
+	ask.reprobe()
+	wait := time.NewTimer(reprobed)
+	defer wait.Stop()
+	tick := time.NewTicker(reprobed / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			if !ask.again().Path.Answered.IsZero() {
+				return false
+			}
+			continue
+		case <-wait.C:
+		}
+		_, err := ping(ctx, f.Address, pingPayload)
+		now := ask.again()
+		return err == nil && now.unproven(time.Now()) && now.Path.Asked.After(began) // a path that was silent is not probed for a while
+	}
+}
+
+// probeless is the verdict on a peer that answers in the tunnel and answers no probes.
+func (r *recorder) probeless(f Facts, rtt time.Duration) verdict.Finding {
+	r.facts = f
+	p := evidenceOf(f, r.began, time.Now()).params()
+	p.Age = max(0, time.Since(f.Path.Since))
+	r.stage(StageProbe, api.Warning, "")
+	r.passed(StageHandshake, "")
+	r.passed(StagePing, catalogue.Precise(rtt))
+	res := r.found(api.Warning, StageProbe, catalogue.ProbesDropped, p)
+	res.RTT, res.Sure = rtt, api.Likely
+	return res
 }
 
 // answered is the verdict on a peer whose tunnel works: only its quality is left to judge.

@@ -29,6 +29,10 @@ const (
 	lossPings     = 200
 	lossEvery     = 10 * time.Millisecond
 	lossThreshold = 3
+	// With every largeEvery-th one, another of the largest size that passes is sent: 10, which are
+	// 14 KB. A line may lose these alone, where fragments are lost or bits are. That few show a loss of
+	// 30 % in one direction in six cases of ten, and 30 % each way in nine.
+	largeEvery = 20
 	// lossWait is how long to wait for another answer, on a path of up to half a second; longer
 	// ones get twice their round trip, up to lossWaitMost. A slow echo is not a lost one.
 	lossWait     = time.Second
@@ -45,6 +49,9 @@ type loss struct {
 	sent, lost int
 	rtt        time.Duration // the mean
 	jitter     time.Duration // the mean difference between successive round trips
+	// large and largeLost count the echoes of size bytes, IP header included; 0 if the size is
+	// unknown.
+	size, large, largeLost int
 }
 
 // waitFor is how long to wait for an answer on a path with a round trip, at least.
@@ -61,18 +68,26 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts, rtt time.Duration)
 	defer stop()
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	trips := make([]time.Duration, lossPings)
-	answers := make(chan bool, lossPings)
+	trips, large := make([]time.Duration, lossPings), make([]time.Duration, lossPings/largeEvery)
+	size := min(f.Path.MTU, f.Path.LinkMTU)
+	answers := make(chan bool, len(trips)+len(large))
 	var echoes sync.WaitGroup
 	tick := time.NewTicker(lossEvery)
 	defer tick.Stop()
-	sent := 0
+	sent, awaited := 0, 0
 	for ; sent < lossPings && sending.Err() == nil; sent++ {
 		trip := &trips[sent]
 		echoes.Go(func() {
-			*trip = echo(waiting, ping, f)
+			*trip = echo(waiting, ping, f, pingPayload)
 			answers <- true
 		})
+		if size > 0 && sent%largeEvery == 0 {
+			trip, awaited = &large[sent/largeEvery], awaited+1
+			echoes.Go(func() {
+				*trip = echo(waiting, ping, f, f.payload(size))
+				answers <- true
+			})
+		}
 		select {
 		case <-tick.C:
 		case <-sending.Done():
@@ -80,7 +95,7 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts, rtt time.Duration)
 	}
 	quiet := time.NewTimer(0)
 	defer quiet.Stop()
-	for left := sent; left > 0; left-- {
+	for left := sent + awaited; left > 0; left-- {
 		quiet.Reset(waitFor(rtt, lossWait))
 		select {
 		case <-answers:
@@ -96,14 +111,15 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts, rtt time.Duration)
 		return loss{}, false
 	}
 	l := lossOf(trips[:sent])
+	l.size, l.large, l.largeLost = size, awaited, lossOf(large[:awaited]).lost
 	return l, l.lost < l.sent
 }
 
 // noAnswer is the round trip of a lost echo.
 const noAnswer = time.Duration(-1)
 
-func echo(ctx context.Context, ping PingFunc, f Facts) time.Duration {
-	rtt, err := ping(ctx, f.Address, pingPayload)
+func echo(ctx context.Context, ping PingFunc, f Facts, payload int) time.Duration {
+	rtt, err := ping(ctx, f.Address, payload)
 	if err != nil {
 		return noAnswer
 	}
@@ -140,6 +156,10 @@ func lossOf(trips []time.Duration) loss {
 // verdict is kept as a separate check.
 func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 	gateway.Stages = slices.Clone(gateway.Stages)
+	var p catalogue.Params
+	if l.lost < lossThreshold && l.largeLost >= lossThreshold && l.largeLost < l.large { // if all are, the size does not pass
+		l.sent, l.lost, p.Size = l.large, l.largeLost, l.size
+	}
 	if l.lost < lossThreshold {
 		i := len(gateway.Stages) - 1
 		if i >= 0 && gateway.Stages[i].Name == StagePing {
@@ -158,7 +178,6 @@ func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 		r.Stages[i].Outcome = api.Warning
 		r.Stages[i].Detail = fmt.Sprintf("%d of %d lost, jitter %s", l.lost, l.sent, catalogue.Precise(l.jitter))
 	}
-	var p catalogue.Params
 	p.Sent, p.Lost, p.Jitter, p.Address, p.Relay = l.sent, l.lost, l.jitter, f.Path.Remote, f.Path.Relay
 	p.Full, p.Rate = fills(f.Path.Traffic)
 	res := r.found(api.Warning, StagePing, catalogue.PacketsLost, p)

@@ -110,12 +110,16 @@ func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found b
 			tried = append(tried, size)
 		}
 	}
-	crossed := make([]bool, len(tried))
+	crossed, chance := make([]bool, len(tried)), false
 	var wg sync.WaitGroup
 	for i, size := range tried {
 		wg.Go(func() { crossed[i] = answered(ctx, ping, f, size) })
 	}
+	wg.Go(func() { chance = answered(ctx, ping, f, full) })
 	wg.Wait()
+	if chance { // it is lost now and then
+		return sizes{}, false
+	}
 	for i, size := range tried {
 		if crossed[i] {
 			s.crosses = size
@@ -126,14 +130,18 @@ func measureSizes(ctx context.Context, ping PingFunc, f Facts) (s sizes, found b
 	return s, ctx.Err() == nil
 }
 
+// payload returns that of an echo of a size in bytes, IP header included.
+func (f Facts) payload(size int) int {
+	if f.Address.Is4() {
+		return size - 20 - 8
+	}
+	return size - 40 - 8
+}
+
 // answered reports whether any echo of a size in bytes, IP header included, is answered; 0 means an
 // ordinary small one.
 func answered(ctx context.Context, ping PingFunc, f Facts, size int) bool {
-	headers := 40 + 8
-	if f.Address.Is4() {
-		headers = 20 + 8
-	}
-	payload := size - headers
+	payload := f.payload(size)
 	if size == 0 {
 		payload = pingPayload
 	}

@@ -176,7 +176,7 @@ func (r *Runner) ownFindings(known *Own, scheduled bool) []verdict.Finding {
 	r.own.mu.Lock()
 	skews = append(skews, clocks(r.own.upstreams)...)
 	r.own.mu.Unlock()
-	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), strangers(o, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	silentSince(now, out, r.own.judged)
 	r.own.judged = slices.Clone(out)

@@ -23,7 +23,7 @@ func TestProbesDoNotHideWhatBecameOfThePath(t *testing.T) {
 		check  string
 		want   catalogue.Code
 	}{
-		{"a relay", func(p *PathFacts) { p.Kind, p.Since = api.PathRelay, time.Now() }, api.ServiceGateway, catalogue.RelayInUse},
+		{"a relay", func(p *PathFacts) { p.Kind, p.Since, p.Answered = api.PathRelay, time.Now(), time.Now() }, api.ServiceGateway, catalogue.RelayInUse},
 		{"a narrow path", func(p *PathFacts) { p.MTU = 1216 }, NameMTU, catalogue.PathMTUSmall},
 	} {
 		t.Run(c.name, func(t *testing.T) {

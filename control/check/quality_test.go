@@ -93,6 +93,43 @@ func TestLossIsFoundAndHealthIsNotCalledLoss(t *testing.T) {
 	}
 }
 
+// Where only large packets are lost now and then, their size is named, and neither is the line called
+// narrow nor all packets lossy. Where all of them are lost, it is narrow.
+func TestALossOfLargePacketsIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		loss float64
+		code catalogue.Code
+	}{{"none", 0, ""}, {"half", 0.5, catalogue.PacketsLost}, {"all", 1, ""}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, rng := facts(), rand.New(rand.NewPCG(7, 7))
+				f.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, MTU: 1420, LinkMTU: 1420}
+				var mu sync.Mutex
+				ping := func(ctx context.Context, _ netip.Addr, payload int) (time.Duration, error) {
+					mu.Lock()
+					lost := payload > 600 && rng.Float64() < c.loss
+					mu.Unlock()
+					if lost {
+						<-ctx.Done()
+						return 0, ctx.Err()
+					}
+					return 20 * time.Millisecond, nil
+				}
+				l, ok := measureLoss(t.Context(), ping, f, 20*time.Millisecond)
+				if !ok || l.sent != lossPings || l.lost != 0 || l.large != lossPings/largeEvery {
+					t.Fatalf("got %v, %+v", ok, l)
+				}
+				r := begin(api.ServiceGateway, api.ServiceGateway, f)
+				got := withLoss(r.ok(0), l, f)[0]
+				if v := got.Verdict(); got.Code != c.code || c.code != "" && (!strings.Contains(v.Cause, "of 10 pings of 1420 bytes") || !strings.Contains(v.Cause, "small ones are not")) {
+					t.Errorf("got %s: %s", got.Code, v.Cause)
+				}
+			})
+		})
+	}
+}
+
 // A path that takes a second or more, or that the burst itself fills, loses nothing.
 func TestASlowEchoIsNotALostOne(t *testing.T) {
 	const ms = time.Millisecond
@@ -255,7 +292,7 @@ func TestARelayInUse(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := facts()
-				f.Path = PathFacts{Kind: api.PathRelay, Remote: "192.0.2.1:50000", Relay: "turn.example.net:3478", Since: time.Now().Add(-c.since),
+				f.Path = PathFacts{Kind: api.PathRelay, Remote: "192.0.2.1:50000", Relay: "turn.example.net:3478", Since: time.Now().Add(-c.since), Answered: time.Now(),
 					NAT: catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}, PeerNAT: catalogue.NAT{Mapping: "address-and-port-dependent", Filtering: ""}}
 				f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN, Reason: "both NATs map by destination"}}
 				o := newOverlay(t)

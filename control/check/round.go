@@ -51,7 +51,7 @@ func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (
 		outside = tryOutside(ctx, r.opts.Network, f)
 	}
 	reach := func(ctx context.Context) verdict.Finding {
-		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, again: func() Facts {
+		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, reprobe: func() { r.reprobe(w.name) }, again: func() Facts {
 			now := r.factsOr(w.name, f)
 			rep.heard, rep.started = now.lastHeard(), now.started()
 			return now
@@ -264,8 +264,10 @@ func (r *Runner) services(ctx context.Context, w *watched, f Facts) []verdict.Fi
 	if !known || !sameService(f, now) {
 		apiServer = APIServer(ctx, r.opts.Dial, now)
 	}
-	if auth.Failed() && wantsIdentity(apiServer) {
-		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth issues it
+	// Without a hello it is not known either which authority the peer announces.
+	unannounced := now.Offers == nil && len(now.CA) == 0 && apiServer.Code == catalogue.TLSUnknownCA
+	if auth.Failed() && (wantsIdentity(apiServer) || unannounced) {
+		apiServer = dependent(api.ServiceAPIServer, api.ServiceAPIServer, f, auth) // auth issues it, and tells it
 	}
 	return []verdict.Finding{auth, apiServer}
 }
@@ -301,6 +303,13 @@ func (r *Runner) doubt(peer string) {
 		r.opts.Doubt(peer)
 	}
 	r.askServers(askEvery)
+}
+
+// reprobe looks again whether probes pass to a peer that answers in the tunnel.
+func (r *Runner) reprobe(peer string) {
+	if r.opts.Reprobe != nil {
+		r.opts.Reprobe(peer)
+	}
 }
 
 // askServers queries the servers outside, unless that was done within a time.

@@ -64,6 +64,9 @@ type Options struct {
 	Ask func()
 	// Doubt probes the path to a peer that does not answer; it must not block. It may be nil.
 	Doubt func(peer string)
+	// Reprobe probes the paths to a peer that answers in the tunnel and no probes; it must not
+	// block. It may be nil.
+	Reprobe func(peer string)
 	// Own returns what is known about this gateway; without it there are no own checks. It is
 	// called from several goroutines, at the start of each check.
 	Own func() Own
@@ -351,7 +354,7 @@ func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	mtu, _ := verdict.Find(before.Findings, NameMTU)
 	narrow := mtu.Code == catalogue.PathMTUSmall
 	return f.relayed(time.Now()) == (apart || gateway.Code == catalogue.RelayInUse) &&
-		gateway.Code != catalogue.PathSlow && f.Path.RTT < slowTrip &&
+		gateway.Code != catalogue.PathSlow && f.Path.RTT < slowTrip && gateway.Code != catalogue.ProbesDropped &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))
 }
 

@@ -410,6 +410,20 @@ func TestAFailingGatewayIsTheOnlyRoot(t *testing.T) {
 	})
 }
 
+// Before the first hello it is not known which authority the peer announces, so a certificate of an
+// unknown one shows nothing while auth fails.
+func TestAnUnknownAuthorityIsNoFaultBeforeAHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		a := newAuthorities(t, catalogue.DefaultServerName)
+		f.set(func(x *Facts) { x.Offers, x.CA = nil, nil })
+		f.overlay.on(api.PortAPIServer, secure(a.conf, says(body("ok"))))
+		f.overlay.on(api.PortAuth, nil)
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "before a hello", "ok error unknown")
+	})
+}
+
 func TestAMissingIdentityIsTheFaultOfAuthWhileThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

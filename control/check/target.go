@@ -64,8 +64,9 @@ type Facts struct {
 	// each.
 	Endpoints  []string
 	Candidates []catalogue.Candidate
-	// Unresolved are endpoint names that have never resolved, Moved those whose addresses changed.
-	Unresolved, Moved []NameFact
+	// Unresolved are endpoint names that have never resolved, Moved those whose addresses changed,
+	// Named all that resolve, with Now alone.
+	Unresolved, Moved, Named []NameFact
 	// Path is the path in use.
 	Path PathFacts
 	Evidence

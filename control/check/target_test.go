@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/verdict"
+	"github.com/postern-dev/postern/testenv/pki"
 )
 
 func TestAuthVerdicts(t *testing.T) {
@@ -253,6 +254,48 @@ func TestExpiredServerCertificateNamesItsDates(t *testing.T) {
 			t.Errorf("the cause does not name %s: %s", want, r.Verdict().Cause)
 		}
 	})
+}
+
+// An authority that has expired is named, not the server's certificate, which is still valid.
+func TestAnExpiredAuthorityIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := pki.NewCABetween(time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour), "old-ca")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := ca.ServerBetween(time.Now().Add(-47*time.Hour), time.Now().Add(24*time.Hour), catalogue.DefaultServerName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := pair.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := facts()
+		f.CA = ca.CertPEM()
+		r := askedOf(t, f, secure(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, says(body("ok"))))
+		checkVerdict(t, r, api.Error, catalogue.TLSNotValidNow, StageTLS)
+		if v := r.Verdict(); !strings.Contains(v.Cause, "the authority old-ca") || !strings.Contains(v.Fix, "renew that authority's certificate") {
+			t.Errorf("got the cause %q and the fix %q", v.Cause, v.Fix)
+		}
+	})
+}
+
+// What an HTTP status says about who answered is told.
+func TestAStatusTellsWhoAnswers(t *testing.T) {
+	a := newAuthorities(t, catalogue.DefaultServerName)
+	f := facts()
+	f.CA, f.Identity = a.serving.CertPEM(), a.identity
+	for status, want := range map[string]string{
+		"404 Not Found": "another server", "407 Proxy Authentication Required": "a proxy", "429 Too Many Requests": "too many requests",
+		"502 Bad Gateway": "load balancer", "503 Service Unavailable": "HTTP 503", "504 Gateway Timeout": "load balancer",
+	} {
+		r := askedOf(t, f, secure(a.conf, says("HTTP/1.1 "+status+"\r\nContent-Length: 0\r\n\r\n")))
+		checkVerdict(t, r, api.Error, catalogue.APIServerHTTP, StageHTTP)
+		if v := r.Verdict(); !strings.Contains(v.Cause, want) || strings.Contains(v.Fix, "livez?verbose") != (want == "HTTP 503") {
+			t.Errorf("%s: got the cause %q and the fix %q", status, v.Cause, v.Fix)
+		}
+	}
 }
 
 func TestGatewayVerdicts(t *testing.T) {

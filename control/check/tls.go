@@ -171,6 +171,9 @@ func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.
 	}
 	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Reason == x509.Expired {
 		p.NotBefore, p.NotAfter = bad.Cert.NotBefore, bad.Cert.NotAfter
+		if shown, ok := errors.AsType[*tls.CertificateVerificationError](err); ok && len(shown.UnverifiedCertificates) > 0 && !bad.Cert.Equal(shown.UnverifiedCertificates[0]) {
+			p.Issuer = foreign.Of(cmp.Or(bad.Cert.Subject.CommonName, bad.Cert.Subject.String())).As(foreign.Authority)
+		}
 		return r.fail(api.Error, StageTLS, catalogue.TLSNotValidNow, p)
 	}
 	switch {

@@ -51,6 +51,8 @@ type Options struct {
 	Egress *egress.Dialer
 	// Shown returns what this gateway shows of itself to the outside.
 	Shown func() catalogue.Shown
+	// Reached returns the address at which a peer is reached, as IP:port; empty for none.
+	Reached func(*roster.Member) string
 	// Followed is called, under the registry's lock, when the cluster follows a peer's new offer;
 	// Changed is called when identities or offers changed. Neither may block.
 	Followed, Changed func()

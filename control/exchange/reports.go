@@ -214,6 +214,8 @@ func (r *reports) inbound(m *roster.Member) []verdict.Finding {
 func (r *reports) reader(m *roster.Member) report.Reader {
 	out := report.Reader{Peer: m.Name, User: r.x.issuer.User(m), Own: func() catalogue.Shown {
 		return r.x.o.Shown()
+	}, Reached: func() string {
+		return r.x.o.Reached(m)
 	}}
 	if c, ok := r.x.issuer.Caller(peer.OverlayAddr(m.Key)); ok {
 		out.Offers = r.x.issuer.Offers(c)

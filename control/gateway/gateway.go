@@ -204,7 +204,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		return err
 	}
 	g.checks = check.NewRunner(check.Options{
-		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, Doubt: g.paths.Doubt, OnHello: g.heardHello,
+		Dial: g.dialOverlay, Ping: g.pingKnown, Facts: g.facts, Brief: g.brief, Own: g.own, Ask: g.paths.Ask, Doubt: g.paths.Doubt, Reprobe: g.paths.Reprobe, OnHello: g.heardHello,
 		Changed: g.verdictChanged, Root: g.opts.Root, Network: check.Network{Egress: g.egress},
 		State: g.store.Try, Interval: g.opts.CheckInterval, Retry: g.opts.CheckRetry, Logger: g.log,
 	})
@@ -266,7 +266,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 	})
 	g.exchange = exchange.New(exchange.Options{
 		Ctx: g.ctx, Store: g.store, Peers: g.peers, Paths: g.paths, Stack: g.plane.Stack, Tunnel: g.plane.Engine, Egress: g.egress,
-		Shown: g.paths.Shown, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Reported: g.judge, Logger: g.log,
+		Shown: g.paths.Shown, Reached: g.paths.Remote, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Reported: g.judge, Logger: g.log,
 	})
 	g.services = outbound.New(outbound.Options{
 		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal,

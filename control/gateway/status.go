@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/paths"
@@ -71,6 +72,8 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	way := g.paths.Way(m, t)
 	state, reason := g.paths.State(m, way, now)
 	rx, tx := g.rates.of(m.Key)
+	// Where only probes are dropped there is no path, and the tunnel works all the same.
+	way.Carries = g.checks.Finding(m.Name, api.ServiceGateway).Code == catalogue.ProbesDropped
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock, Labels: m.Labels,
 		UnconfirmedSince: timeOrNil(way.Unconfirmed(now)), UndoneAt: timeOrNil(m.UndoneAt.Round(0)),

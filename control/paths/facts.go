@@ -11,9 +11,11 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/discovery"
+	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/relay"
 	"github.com/postern-dev/postern/tunnel"
+	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
@@ -68,7 +70,7 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	f.Endpoints = w.Addresses()
 	f.Path = check.PathFacts{
 		Kind: api.PathNone, Since: w.Path.Since, RTT: w.Path.RTT, MTU: w.Path.MTU, LinkMTU: p.plane.MTU,
-		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m), Unanswered: w.Path.Unanswered,
+		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m), Unanswered: w.Path.Unanswered, Answered: w.Path.Answered,
 	}
 	if selected {
 		f.Path.Kind, f.Path.Remote = w.Path.Kind, w.Shown(w.Path.Selected)
@@ -80,6 +82,14 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	s := p.finder.Sight(m.Key)
 	for _, n := range s.Moved {
 		f.Moved = append(f.Moved, check.NameFact{Name: n.Name, Was: texts(n.Was), Now: texts(n.Now), At: n.At})
+	}
+	for _, c := range w.Path.Candidates {
+		if c.Asked.After(f.Path.Asked) {
+			f.Path.Asked = c.Asked
+		}
+	}
+	for _, n := range s.Named {
+		f.Named = append(f.Named, check.NameFact{Name: n.Name, Now: texts(n.Now)})
 	}
 	f.Boots, f.BootsAt = s.Boots, s.BootsAt
 	if !s.RemovedAt.IsZero() {
@@ -107,7 +117,7 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 		ips = append(ips, c.Path.Remote.Addr())
 	}
 	f.Unreachable = p.refusals(slices.DeleteFunc(p.plane.Bind.Unreachable(), func(u underlay.Unreachable) bool {
-		return !slices.Contains(ips, u.To.Addr())
+		return !slices.Contains(ips, u.To.Addr()) || w.passedSince(u, time.Now())
 	}))
 	if now := time.Now(); w.Connected(now) && w.Unconfirmed(now).IsZero() {
 		return
@@ -124,6 +134,18 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	if !s.StampInPast.At.IsZero() {
 		f.StampInPast = check.StampSight{Sight: sight(s.StampInPast.Sight), Stamp: s.StampInPast.Stamp, Newest: s.StampInPast.Newest}
 	}
+}
+
+// errorTakes is how long after a datagram the error for it may come: Linux gives up on a next hop
+// after 3 s.
+const errorTakes = 5 * time.Second
+
+// passedSince reports whether a later probe to where an error was for caused none: whoever sent the
+// error has stopped, as a host does whose gateway was started again.
+func (w Way) passedSince(u underlay.Unreachable, now time.Time) bool {
+	return slices.ContainsFunc(w.Path.Candidates, func(c path.PairStatus) bool {
+		return c.Path == (peer.Path{Remote: u.To}) && c.Asked.Sub(u.At) > errorTakes && now.Sub(c.Asked) > errorTakes
+	})
 }
 
 // refusals returns the errors for datagrams that were not delivered. An ICMP error from this host
@@ -156,6 +178,14 @@ func (p *Finder) Doubt(name string) {
 	}
 }
 
+// Reprobe probes the paths to a peer at once, because its tunnel carries data and no probe is
+// answered.
+func (p *Finder) Reprobe(name string) {
+	if m := p.peers.Load().ByName(name); m != nil {
+		p.finder.Reprobe(m.Key)
+	}
+}
+
 // Ask queries the STUN servers and the relays to see whether they answer.
 func (p *Finder) Ask() {
 	p.Agent().Ask()
@@ -181,6 +211,7 @@ func (p *Finder) Own() check.Own {
 	o.Sockets.Refused, o.Sockets.RefusedBecause = refusals.Count, refusals.Reason
 	o.Refused = p.refusals(p.plane.Bind.Unreachable())
 	o.Superseded.By, o.Superseded.At = p.superseded.last()
+	o.Strangers = p.unknownKeys(time.Now())
 	for _, server := range s.Servers {
 		x := check.Server{Name: server.Name, Err: server.Err, At: server.AnsweredAt, Unanswered: server.AskedAt, Failures: server.Failures, Nameless: server.Nameless}
 		if server.Addr.IsValid() {
@@ -209,6 +240,15 @@ var relayFailures = map[relay.Fault]catalogue.Failure{
 
 // Shown returns what this gateway shows of itself to the outside.
 func (p *Finder) Shown() catalogue.Shown { return p.shown(p.peers.Config(), p.Agent().Snapshot()) }
+
+// Remote returns the address of the path to a peer; empty without a path.
+func (p *Finder) Remote(m *roster.Member) string {
+	s, found := p.finder.Selected(m.Key)
+	if !found || !s.Path.IsValid() {
+		return ""
+	}
+	return s.Path.Remote.String()
+}
 
 func (p *Finder) shown(cfg *config.Resolved, s discovery.Snapshot) catalogue.Shown {
 	o := catalogue.Shown{

@@ -94,6 +94,7 @@ type Tunnel interface {
 	Peer(k peer.PublicKey) (tunnel.PeerStats, bool)
 	Snapshot() tunnel.Snapshot
 	Sightings(k peer.PublicKey, ips []netip.Addr) tunnel.Sightings
+	Strangers() []tunnel.KeySight
 }
 
 // Finder connects the path finder to the socket and the relays below, the tunnel and the network
@@ -113,6 +114,7 @@ type Finder struct {
 	journal    *journal
 	recent     *recent
 	superseded supersession
+	strangers  strangers
 	memory
 }
 

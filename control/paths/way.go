@@ -43,6 +43,8 @@ type Way struct {
 	Heard time.Time
 	// Removed is when the peer said that it has removed this gateway; zero if it did not.
 	Removed time.Time
+	// Carries says that the last check found the tunnel to work although no probe is answered.
+	Carries bool
 }
 
 // Way returns how a peer is reached now; t is the tunnel's view.
@@ -167,7 +169,7 @@ func (w Way) Unconfirmed(now time.Time) time.Time {
 	switch {
 	case !w.Connected(now):
 		return time.Time{}
-	case w.Found && !w.Path.Selected.IsValid():
+	case w.Found && !w.Path.Selected.IsValid() && !w.Carries:
 		doubt(w.Path.Since, 0)
 	case w.Found:
 		doubt(w.Path.Unanswered, unansweredProbes)

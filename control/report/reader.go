@@ -25,6 +25,9 @@ type Reader struct {
 	// Own is called if something fails, and returns what is known about this gateway; nil means
 	// nothing.
 	Own func() catalogue.Shown
+	// Reached is called if something fails, and returns the address at which the reader reaches the
+	// writer, as IP:port; empty if it does not. nil means that this is unknown.
+	Reached func() string
 }
 
 // Without returns the findings of a reader without a report, with the reason as a note.
@@ -138,6 +141,9 @@ func (r Reader) told(target string, p catalogue.Params, own catalogue.Shown) cat
 	p.Heard, p.Inbound, p.Peer, p.Service, p.User = true, true, r.Peer, target, r.User
 	p.Own, p.Set, p.Port, p.NAT, p.PeerNAT = own.SeenAs(), own.Set(), own.Port, own.NAT, p.NAT
 	p.MTU = min(p.MTU, mostMTU)
+	if r.Reached != nil {
+		p.Reached = r.Reached()
+	}
 	p.Endpoints = slices.DeleteFunc(p.Endpoints, func(a string) bool { return !own.Has(a) })
 	p.Candidates = slices.DeleteFunc(p.Candidates, func(c catalogue.Candidate) bool { return !own.Has(c.Address) })
 	return p

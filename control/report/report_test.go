@@ -192,8 +192,10 @@ func TestWhatComesAndGoesIsTold(t *testing.T) {
 // reader's own addresses are named.
 func TestParametersAreReadFromThisEnd(t *testing.T) {
 	own := catalogue.Shown{NAT: catalogue.NAT{Mapping: "address-dependent"}, Port: 51999, Candidates: []catalogue.Candidate{{Address: "192.0.2.3:1"}}}
-	got := reading().told("gateway", everything(), own)
-	if !got.Inbound || got.Peer != "edge" || got.Service != "gateway" || got.Port != 51999 || got.NAT.Mapping != "address-dependent" ||
+	reader := reading()
+	reader.Reached = func() string { return "192.0.2.9:40582" }
+	got := reader.told("gateway", everything(), own)
+	if !got.Inbound || got.Peer != "edge" || got.Service != "gateway" || got.Port != 51999 || got.Reached != "192.0.2.9:40582" || got.NAT.Mapping != "address-dependent" ||
 		got.PeerNAT != everything().NAT || len(got.Endpoints) != 0 || len(got.Candidates) != 1 {
 		t.Errorf("got %+v", got)
 	}
@@ -204,7 +206,7 @@ func TestEveryParameterIsToldOrKept(t *testing.T) {
 	// What clusters, zones, the LAN and routers say is only in own checks, which are not reported
 	// to peers.
 	own := "Namespace Object Account Verbs Resource Domain Record PeerName Known Found Router Mapped Loss Rate By Unit"
-	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Full Configured Signed Direct Own Set Port Skew Worked Awaited User Heard Disputed Root RootOutcome")
+	kept := strings.Fields(own + " Peer Inbound Service NoPath Upstream Path File Line Field Detail Key Server Used Max Drops Full Configured Signed Direct Own Set Port Skew Worked Awaited User Heard Disputed Reached Removed Root RootOutcome")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalogue.Params]()) {
 		if told := f.Tag.Get("told") != ""; !f.Anonymous && told == slices.Contains(kept, f.Name) {
 			t.Errorf("catalogue.Params.%s is told: %v, kept: %v", f.Name, told, !told)

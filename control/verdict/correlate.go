@@ -55,7 +55,7 @@ func Correlate(now time.Time, own, outbound, inbound []Finding) (out, in []Findi
 }
 
 // shared are the faults that both ends of a tunnel see.
-var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.PathSlow, catalogue.RelayInUse, catalogue.DuplicateKey, catalogue.Intermittent}
+var shared = []catalogue.Code{catalogue.PacketsLost, catalogue.PathSlow, catalogue.ProbesDropped, catalogue.RelayInUse, catalogue.DuplicateKey, catalogue.Intermittent}
 
 // sharedWith reports whether a peer's finding of the same code is about the same fault as ours.
 func (f Finding) sharedWith(ours Finding) bool {

@@ -25,6 +25,7 @@ var placeOfCode = map[catalogue.Code]place{
 	catalogue.NotHeardByPeer: {Between, api.Error, api.OK},
 	catalogue.PingLost:       probed,
 	catalogue.PacketsLost:    {at: Between},
+	catalogue.ProbesDropped:  {at: Between},
 	catalogue.PathSlow:       {at: Between},
 	catalogue.RateLimited:    {at: Between},
 	// Packets do not leave this side, or are lost on the way.

@@ -203,6 +203,17 @@ func (m *Machine) Doubt(now time.Time) {
 	}
 }
 
+// Reprobe reports that the tunnel carries data although no probe is answered: the selected path is
+// probed at once or, if there is none, every path that may be tried.
+func (m *Machine) Reprobe(now time.Time) {
+	m.Doubt(now)
+	for _, p := range m.pairs {
+		if m.sel == nil && p.state == Failed {
+			m.startRound(p, "the tunnel carries data")
+		}
+	}
+}
+
 // Traffic reports that the tunnel carried more than keepalives since the last call. Once a second
 // is enough.
 func (m *Machine) Traffic(now time.Time) {

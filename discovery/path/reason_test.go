@@ -114,3 +114,29 @@ func TestADoubtHasAnIdlePathProbed(t *testing.T) {
 		t.Errorf("the path is still in use %s after it was cut", b.now.Sub(since))
 	}
 }
+
+// If the tunnel works without a path, all that failed is probed at once, and nothing else is changed.
+func TestAWorkingTunnelWithoutAPathHasItProbed(t *testing.T) {
+	b := newBench(t, true)
+	b.rtt[to(direct1)] = 10 * time.Millisecond
+	given(b, Candidate{direct1, SourceHost})
+	b.run(time.Minute)
+	delete(b.rtt, to(direct1))
+	b.m.Doubt(b.now)
+	b.run(2 * time.Minute)
+	if s := b.m.Snapshot(); s.Selected.IsValid() || s.Candidates[0].State != Failed {
+		t.Fatalf("the path is %s", s.Candidates[0].State)
+	}
+	since := b.now
+	b.m.Reprobe(b.now)
+	b.run(2 * time.Second)
+	if s := b.m.Snapshot(); s.Candidates[0].Asked.Before(since) || s.Selected.IsValid() {
+		t.Errorf("last probed at %s, asked at %s", s.Candidates[0].Asked, since)
+	}
+	b.rtt[to(direct1)] = 10 * time.Millisecond
+	b.m.Reprobe(b.now)
+	b.run(time.Second)
+	if s := b.m.Snapshot(); !s.Selected.IsValid() {
+		t.Errorf("the path is not found again: %s", s.Candidates[0].Reason)
+	}
+}

@@ -94,7 +94,7 @@ func (m *Machine) statuses() []PairStatus {
 	})
 	out := make([]PairStatus, 0, len(pairs))
 	for _, p := range pairs {
-		st := PairStatus{Path: p.path, Source: p.source, State: p.state, RTT: p.rtt, Reason: p.reason}
+		st := PairStatus{Path: p.path, Source: p.source, State: p.state, RTT: p.rtt, Reason: p.reason, Asked: p.sentAt}
 		if p.state == Valid {
 			st.Reason = m.whyNot(p)
 		}

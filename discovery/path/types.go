@@ -208,4 +208,5 @@ type PairStatus struct {
 	State  State
 	RTT    time.Duration // 0 = unknown
 	Reason string        // why it is in this state
+	Asked  time.Time     // when the last probe was sent
 }

@@ -66,11 +66,12 @@ const (
 	someRefused       // it refuses every second packet
 	slow              // a delay of 600 ms each way
 	filtered          // WireGuard's messages are dropped, and probes are not
+	probeless         // probes are dropped, and WireGuard's messages are not
 )
 
 func (k kind) String() string {
 	return [...]string{"drop", "reject net", "reject host", "reject rule", "loss 30 %", "size 600", "rate", "jitter", "link down", "no route", "output drop",
-		"no buffers", "some refused", "slow", "WireGuard dropped"}[k]
+		"no buffers", "some refused", "slow", "WireGuard dropped", "probes dropped"}[k]
 }
 
 func (k kind) rejects() bool { return k >= rejectedNet && k <= rejectedRule }
@@ -153,7 +154,7 @@ func (g generatedFault) String() string {
 // generate returns all faults, always in the same order.
 func generate() (out []generatedFault) {
 	for at := edgeHost; at <= cloudHost; at++ {
-		for k := dropped; k <= filtered; k++ {
+		for k := dropped; k <= probeless; k++ {
 			for d := toCloud; d <= bothWays; d++ {
 				for _, all := range []bool{false, true} {
 					for _, nat := range []bool{false, true} {
@@ -204,6 +205,8 @@ func (g generatedFault) possible() bool {
 		return false
 	case g.kind == filtered:
 		return !g.all && g.when != fromStart
+	case g.kind == probeless:
+		return !g.all
 	case g.passes():
 		return !g.all && g.when != fromStart
 	case g.rejects() && g.spot == edgeHost, g.rejects() && g.spot == cloudHost: // a host's own firewall
@@ -220,7 +223,7 @@ func (g generatedFault) passes() bool {
 // cuts reports whether the two cannot reach each other, as far as a status can know: a side that
 // still hears the other's messages in the tunnel is connected.
 func (g generatedFault) cuts() bool {
-	return g.end == nil && !g.passes() && (g.kind != filtered || g.direction == bothWays)
+	return g.end == nil && !g.passes() && g.kind != probeless && (g.kind != filtered || g.direction == bothWays)
 }
 
 // answers returns the right codes for each side; none if nothing is wrong for it.
@@ -231,7 +234,7 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 	if both := g.also; both != nil { // edge names the nearer one, cloud its own server
 		g.also = nil
 		cloud, edge = g.answers()
-		if cloud = append(cloud, both.cloud...); g.passes() {
+		if cloud = append(cloud, both.cloud...); g.passes() || g.kind == probeless {
 			edge = append(edge, both.edge...)
 		}
 		return cloud, edge
@@ -254,6 +257,8 @@ func (g generatedFault) answers() (cloud, edge []catalogue.Code) {
 		return codes(catalogue.PacketsLost), codes(catalogue.SendFails)
 	case slow:
 		return codes(catalogue.PathSlow), codes(catalogue.PathSlow)
+	case probeless:
+		return codes(catalogue.ProbesDropped), codes(catalogue.ProbesDropped)
 	case filtered: // which messages are, shows when WireGuard has tried a handshake
 		both := codes(catalogue.PingLost, catalogue.HandshakeStale)
 		return both, both
@@ -329,7 +334,8 @@ func (g generatedFault) make(ctx context.Context, l *Lab) error {
 		}
 		pair := slices.Contains([]netip.Addr{d.Src.Addr(), d.Dst.Addr()}, cloudAddr) &&
 			(slices.Contains(edges, d.Src.Addr()) || slices.Contains(edges, d.Dst.Addr()))
-		return g.direction&way != 0 && (g.all || pair) && (g.kind != filtered || isWireGuard(d.Payload))
+		return g.direction&way != 0 && (g.all || pair) && (g.kind != filtered || isWireGuard(d.Payload)) &&
+			(g.kind != probeless || !isWireGuard(d.Payload))
 	}
 	switch g.kind {
 	case cut:
@@ -410,6 +416,13 @@ func processFaults() []endFault {
 			}
 			return l.Cloud.Start(ctx)
 		}),
+		{name: "cloud process, restored without edge", cloud: codes(catalogue.UnknownKey), edge: codes(catalogue.HandshakeStale),
+			do: func(ctx context.Context, l *Lab) error {
+				if err := l.Cloud.Edit(func(spec *api.GatewaySpec) { spec.Peers = nil }); err != nil {
+					return err
+				}
+				return l.Cloud.restart(ctx)
+			}},
 		{name: "STUN server, one of three sees another address", edge: codes(catalogue.StunOutvoted), says: "take 192.0.2.57:3478 out of", fix: func(ctx context.Context, l *Lab) error {
 			if err := l.Edge.Edit(func(spec *api.GatewaySpec) {
 				spec.Discovery.STUNServers = slices.DeleteFunc(spec.Discovery.STUNServers, func(s string) bool { return s == "192.0.2.57:3478" })
