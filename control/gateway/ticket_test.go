@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/ticket"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/testenv/simnet"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -133,7 +134,7 @@ func TestASecondKeyIsToldThatTheTicketWasUsed(t *testing.T) {
 	})
 	w.refused("the owner's repeated join", err, false, "already used, with this key")
 	w.connected(w.Cloud, w.Edge)
-	w.reach(patience, w.Cloud, w.Edge)
+	w.reach(w.Cloud, w.Edge)
 }
 
 func TestOfManyAtOnceOneWinsTheTicket(t *testing.T) {
@@ -401,12 +402,12 @@ func TestAReplyMakesTheInviterDial(t *testing.T) {
 	w.refused("accepting a forged reply", err, false, "forged")
 	w.audited(w.Edge, "refuse", map[string]string{"publicKey": siteKey(third).String(), "reason": "forged"})
 
-	out, err := w.Edge.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: got.Reply, Wait: api.Duration(patience)})
+	out, err := w.Edge.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: got.Reply, Wait: api.Duration(patience.Left(t))})
 	if err != nil || !out.Connected || out.Peer != "cloud" {
 		t.Fatalf("accept gave %+v, %v", out, err)
 	}
 	w.connected(w.Cloud, w.Edge)
-	w.reach(patience, w.Cloud, w.Edge)
+	w.reach(w.Cloud, w.Edge)
 	w.audited(w.Edge, "accept", map[string]string{"peer": "cloud"})
 
 	// Once more changes nothing, nor does a second try of the joiner, once it has noted that edge has
@@ -421,7 +422,7 @@ func TestAReplyMakesTheInviterDial(t *testing.T) {
 		return ""
 	})
 	w.refused("joining again", err, false, "is a peer already")
-	w.reach(patience, w.Cloud, w.Edge)
+	w.reach(w.Cloud, w.Edge)
 }
 
 // Whoever invited may be down for a moment. Nobody has to say join again.
