@@ -178,7 +178,7 @@ func TestAGatewayThatMustEndIsSilentWhateverItWaitsFor(t *testing.T) {
 	})
 	select {
 	case <-k.asked:
-	case <-time.After(patience.Left(t)):
+	case <-time.After(patience.Left()):
 		t.Fatal("the API server was not asked")
 	}
 	start := time.Now()

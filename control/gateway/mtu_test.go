@@ -118,7 +118,7 @@ func TestAStockPeersPathHasTheTunnelsMTU(t *testing.T) {
 // echoBytes sends so many bytes and compares what comes back.
 func (s *stream) echoBytes(n int) {
 	s.t.Helper()
-	if err := s.SetDeadline(time.Now().Add(patience.Left(s.t))); err != nil {
+	if err := s.SetDeadline(time.Now().Add(patience.Left())); err != nil {
 		s.t.Fatal(err)
 	}
 	sent := bytes.Repeat([]byte("postern "), n/8)

@@ -35,7 +35,7 @@ func scrape(t *testing.T, address string) (string, error) {
 
 func get(t *testing.T, url string) (string, error) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience.Left(t)}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience.Left()}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		return "", err

@@ -233,7 +233,7 @@ func TestClosingEndsWhatIsUnderWay(t *testing.T) {
 	done := make(chan error, 1)
 	g := w.Cloud.Gateway
 	go func() {
-		_, err := g.Join(context.Background(), api.JoinRequest{Ticket: text, Wait: api.Duration(patience.Left(t))})
+		_, err := g.Join(context.Background(), api.JoinRequest{Ticket: text, Wait: api.Duration(patience.Left())})
 		done <- err
 	}()
 	w.await("the join is under way", func() string {

@@ -200,7 +200,7 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&stream{c, t}).resetWithin(patience.Left(t))
+		(&stream{c, t}).resetWithin(patience.Left())
 		c.Close()
 	}
 	ended()
@@ -323,7 +323,7 @@ func TestAConnectionThatFailsCorrectsTheVerdict(t *testing.T) {
 	// The verdict stands until somebody finds out.
 	w.await("the verdict is corrected", func() string {
 		if c, err := dial(w.ctx, address); err == nil {
-			(&stream{c, t}).resetWithin(patience.Left(t))
+			(&stream{c, t}).resetWithin(patience.Left())
 			c.Close()
 		}
 		p, _ := w.status(w.Edge, "cloud")

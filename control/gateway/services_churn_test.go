@@ -159,7 +159,7 @@ func TestClientsKeepTheirPods(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					_ = c.SetDeadline(time.Now().Add(patience.Left(t)))
+					_ = c.SetDeadline(time.Now().Add(patience.Left()))
 					if _, err := fmt.Fscanln(c, &who[n]); err != nil {
 						t.Error(err)
 					}
@@ -356,7 +356,7 @@ func (c *churn) connect(namespace string, at netip.AddrPort) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience.Left(c.w.t)))
+	_ = conn.SetDeadline(time.Now().Add(patience.Left()))
 	var who string
 	if _, err := fmt.Fscanln(conn, &who); err != nil {
 		conn.Close()

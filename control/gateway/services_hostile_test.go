@@ -114,7 +114,7 @@ func (l *liar) uses(port uint16) (who string, err error) {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience.Left(l.w.t)))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	_, err = fmt.Fscanln(c, &who)
 	return who, err
 }

@@ -102,7 +102,7 @@ func export(namespace, name string, ready bool, pods ...pod) mcs.Export {
 func (w *world) awaitState(s *lab.Site, what string, want func(mcs.State) string) mcs.State {
 	w.t.Helper()
 	start := time.Now()
-	deadline := time.After(patience.Left(w.t))
+	deadline := time.After(patience.Left())
 	for {
 		state, changed := s.Gateway.Services().State()
 		missing := want(state)
@@ -158,7 +158,7 @@ func (w *world) answers(at netip.AddrPort) string {
 			return err.Error()
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience.Left(w.t)))
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
 		_, err = fmt.Fscanln(c, &who)
 		if err != nil {
 			return err.Error()
@@ -203,7 +203,7 @@ func TestServicesOfClusters(t *testing.T) {
 	start := time.Now()
 	c, err := dial(w.ctx, at.String())
 	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(patience.Left(t)))
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
 		if _, err = c.Read(make([]byte, 1)); err == nil {
 			t.Error("a backend answers that is not ready")
 		}
@@ -246,7 +246,7 @@ func TestServicesOfClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })
-	_ = c.SetDeadline(time.Now().Add(patience.Left(t)))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection goes on without the grant: %v", err)
 	}
@@ -350,7 +350,7 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 	// Nobody has this gateway connect to itself.
 	conn, err := dial(w.ctx, w.imported(w.Edge, "cloud", "shop/bad").String())
 	if err == nil {
-		_ = conn.SetDeadline(time.Now().Add(patience.Left(t)))
+		_ = conn.SetDeadline(time.Now().Add(patience.Left()))
 		if _, err = conn.Read(make([]byte, 1)); err == nil {
 			t.Error("a backend at a loopback address is connected to")
 		}
@@ -432,7 +432,7 @@ func TestPodsAreToldWhoConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := &proxyproto.Listener{Listener: ln, ReadHeaderTimeout: patience.Left(t), ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }}
+	told := &proxyproto.Listener{Listener: ln, ReadHeaderTimeout: patience.Left(), ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -484,7 +484,7 @@ func TestPodsAreToldWhoConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience.Left(t)))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	if _, err := io.WriteString(c, "hello, who is there?\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -563,7 +563,7 @@ func TestServicesOfAClusterWhilePodsComeAndGo(t *testing.T) {
 					return
 				}
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience.Left(t)))
+				_ = c.SetDeadline(time.Now().Add(patience.Left()))
 				if _, err := fmt.Fscanln(c, &who[i]); err != nil {
 					who[i] = err.Error()
 				}

@@ -402,7 +402,7 @@ func TestAReplyMakesTheInviterDial(t *testing.T) {
 	w.refused("accepting a forged reply", err, false, "forged")
 	w.audited(w.Edge, "refuse", map[string]string{"publicKey": siteKey(third).String(), "reason": "forged"})
 
-	out, err := w.Edge.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: got.Reply, Wait: api.Duration(patience.Left(t))})
+	out, err := w.Edge.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: got.Reply, Wait: api.Duration(patience.Left())})
 	if err != nil || !out.Connected || out.Peer != "cloud" {
 		t.Fatalf("accept gave %+v, %v", out, err)
 	}

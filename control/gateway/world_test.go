@@ -60,7 +60,7 @@ func newWorld(t *testing.T, adjust ...func(site string, o *gateway.Options)) *wo
 // newWorldAlone is for a test that measures this process.
 func newWorldAlone(t *testing.T, adjust ...func(site string, o *gateway.Options)) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience.Left(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	w := &world{t: t, ctx: ctx, log: &record{}}
 	l, err := lab.Build(ctx, lab.Options{
 		Dir: t.TempDir(), Version: "test", Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -117,7 +117,7 @@ func (w *world) invite(s *lab.Site, r api.InviteRequest) string {
 // join has a site redeem a ticket. A busy machine may need longer than the default.
 func (w *world) join(s *lab.Site, ticket string, r api.JoinRequest) api.JoinResponse {
 	w.t.Helper()
-	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience.Left(w.t)))
+	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience.Left()))
 	out, err := s.Gateway.Join(w.ctx, r)
 	if err != nil {
 		w.t.Fatalf("join at %s: %v", s.Name, err)
@@ -218,7 +218,7 @@ func (w *world) identified(s *lab.Site, peer string) {
 func (w *world) await(what string, missing func() string) {
 	w.t.Helper()
 	start := time.Now()
-	for deadline := time.After(patience.Left(w.t)); ; {
+	for deadline := time.After(patience.Left()); ; {
 		looked := time.Now()
 		m := missing()
 		if m == "" {
