@@ -279,7 +279,7 @@ func TestAPeerMayMoveFromTicketToFile(t *testing.T) {
 	} {
 		w.refused(what+" for a peer of the file", err, false, "gateway.yaml", "SIGHUP")
 	}
-	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: w.invite(w.Cloud, api.InviteRequest{})})
+	_, err := w.tryJoin(w.Edge, w.invite(w.Cloud, api.InviteRequest{}), api.JoinRequest{})
 	w.refused("a ticket for a peer of the file", err, false, "is a peer there already")
 	w.reach(w.Edge, w.Cloud)
 	// Without the entry it is what it was.

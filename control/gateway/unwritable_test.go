@@ -68,7 +68,7 @@ func TestAJoinThatCannotBeStoredIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	text := w.invite(w.Cloud, api.InviteRequest{Allow: both})
 	fix := w.unwritable(w.Edge)
-	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: text})
+	_, err := w.tryJoin(w.Edge, text, api.JoinRequest{})
 	w.refused("joining without a state directory", err, false, "cloud has taken the ticket", "could not store", "the same ticket")
 	fix()
 	w.join(w.Edge, text, api.JoinRequest{})

@@ -114,11 +114,16 @@ func (w *world) invite(s *lab.Site, r api.InviteRequest) string {
 	return out.Ticket
 }
 
-// join has a site redeem a ticket. A busy machine may need longer than the default.
+// tryJoin has a site redeem a ticket. A busy machine may need longer than the default.
+func (w *world) tryJoin(s *lab.Site, ticket string, r api.JoinRequest) (api.JoinResponse, error) {
+	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience.Left()))
+	return s.Gateway.Join(w.ctx, r)
+}
+
+// join is tryJoin that must succeed.
 func (w *world) join(s *lab.Site, ticket string, r api.JoinRequest) api.JoinResponse {
 	w.t.Helper()
-	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience.Left()))
-	out, err := s.Gateway.Join(w.ctx, r)
+	out, err := w.tryJoin(s, ticket, r)
 	if err != nil {
 		w.t.Fatalf("join at %s: %v", s.Name, err)
 	}
