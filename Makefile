@@ -39,12 +39,16 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 # lab comes alone: its gateways judge how fast they answer each other.
 LAB  := ./testenv/lab
 SLOW := ./control/gateway ./netstack ./cmd/postern ./discovery/path ./tunnel
+# Without goroutines there are no races: these are tested without the detector (make lint checks).
+PLAIN := ./control/catalogue ./control/config ./control/history ./control/report ./control/verdict ./control/way ./tui/cell ./tui/chart ./tui/past
 LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 15m
-.PHONY: test test-race test-long test-lab test-lab-all
-test: test-race test-lab ## All tests that need no root, with the race detector; the longest shortened
+.PHONY: test test-race test-plain test-long test-lab test-lab-all
+test: test-race test-plain test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
-	$(RACE) -p 5 $(SLOW) $$($(GO) list ./... | grep -v '/testenv/lab$$')
+	$(RACE) -p 5 $(SLOW) $(filter-out $(PLAIN) $(LAB),$(patsubst $(CURDIR)/%,./%,$(shell $(GO) list -f '{{.Dir}}' ./...)))
+test-plain:
+	$(GO) test -timeout 15m $(PLAIN)
 test-lab:
 	$(RACE) $(LAB)
 test-long: ## What `make test` shortens, at full length
@@ -258,6 +262,7 @@ generated:
 .PHONY: lint
 # The tag e2e adds files everywhere and takes one away, in the lab.
 lint: generated ## Format, vet, static analysis and the layering of imports
+	@! git grep -nE '^[[:space:]]+go [a-z]|\.Go\(' -- $(PLAIN) || { echo "test what starts goroutines with the race detector"; exit 1; }
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted with gofmt:"; echo "$$out"; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) run $(GOLANGCI) run --build-tags e2e,mcs,helm ./...

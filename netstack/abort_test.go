@@ -10,6 +10,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // endpointsWith counts the TCP endpoints that gVisor holds for a remote address.
@@ -28,11 +30,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(patience); !holds(); {
+	for end := time.After(patience.Left()); !holds(); {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%s: not after %v", what, patience)
+			t.Fatalf("%s: it is not", what)
 		}
 	}
 }
@@ -171,7 +173,7 @@ func TestClosingTheDeviceWaitsForNobody(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("closing the device waits for an OnTCP call")
 	}
 	if !isClosed(p.b.Done()) {

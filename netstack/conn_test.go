@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/net/nettest"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // The standard library's tests of a net.Conn.
@@ -260,7 +262,7 @@ func TestHTTPOverTheStack(t *testing.T) {
 	defer srv.Close()
 	transport := &http.Transport{DialContext: p.a.DialContext}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: patience}
+	client := &http.Client{Transport: transport, Timeout: patience.Left()}
 	for range 5 {
 		body := strings.Repeat("hello ", 50_000)
 		req, err := http.NewRequestWithContext(within(t), http.MethodPost, "http://"+addr.String()+"/", strings.NewReader(body))
@@ -293,8 +295,8 @@ func TestUDP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		_ = client.SetDeadline(time.Now().Add(patience))
-		_ = server.SetDeadline(time.Now().Add(patience))
+		_ = client.SetDeadline(time.Now().Add(patience.Left()))
+		_ = server.SetDeadline(time.Now().Add(patience.Left()))
 		buf := make([]byte, 65536)
 		for _, size := range []int{1, 0, 1300, 1500, 60000} { // The last two in fragments.
 			message := make([]byte, size)

@@ -16,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // received is a call of OnUDP.
@@ -38,7 +40,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatalf("%s did not come", what)
 		panic("unreachable")
 	}
@@ -149,7 +151,7 @@ func TestRefusedDatagramsAreToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
 		local := c.LocalAddr().String()
 		p.b.RefuseUDP(to, netip.MustParseAddrPort(local))
 		if got := await(t, "a socket's refusal", refused); got.local.String() != local {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // asked returns a pair whose second stack passes requests to the test.
@@ -49,7 +51,7 @@ func next(t *testing.T, requests <-chan *Incoming) *Incoming {
 	select {
 	case in := <-requests:
 		return in
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("no request arrived")
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 func TestMemoryFollowsTheProcessLimit(t *testing.T) {
@@ -248,7 +250,7 @@ func TestIdleBuffersAreGivenBack(t *testing.T) {
 	}
 	wg := sync.WaitGroup{}
 	defer wg.Wait()
-	_ = idle.SetDeadline(time.Now().Add(patience))
+	_ = idle.SetDeadline(time.Now().Add(patience.Left()))
 	wg.Go(func() { // It still works, and grows again.
 		if _, err := idle.Write(make([]byte, 4<<20)); err != nil {
 			t.Errorf("writing after the buffer was given back: %v", err)

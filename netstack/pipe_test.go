@@ -17,10 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.zx2c4.com/wireguard/tun"
-)
 
-// patience bounds waiting in tests; it only matters when something is broken.
-const patience = 60 * time.Second
+	"github.com/postern-dev/postern/testenv/patience"
+)
 
 // below has package sender send the data of every connection, also on short paths.
 var below = flag.Bool("below", false, "send the data of all connections by package sender")
@@ -89,7 +88,7 @@ func newPair(t testing.TB, oa, ob Options, imp impairment) pair {
 		}()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(patience.Left()):
 			t.Error("closing the stacks hangs")
 		}
 	})
@@ -178,7 +177,7 @@ func delayed(delay time.Duration, deliver func([][]byte)) (later func([][]byte),
 
 // within returns a context that ends when the test should have.
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Left())
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -208,7 +207,7 @@ func (p pair) connect(t testing.TB, at netip.Addr) (client, server *Conn) {
 	}
 	server = c.(*Conn)
 	t.Cleanup(func() { client.Close(); server.Close() })
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience.Left())
 	_ = client.SetDeadline(deadline)
 	_ = server.SetDeadline(deadline)
 	return client, server

@@ -8,13 +8,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // transfer sends size bytes of a reproducible stream from one end to the other, and
 // compares bit for bit at the far end.
 func transfer(t *testing.T, from, to *Conn, size int64, seed byte) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Minute)
+	deadline := time.Now().Add(patience.Left())
 	_ = from.SetDeadline(deadline)
 	_ = to.SetDeadline(deadline)
 	var wg sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -47,7 +48,7 @@ func testOptions(t *testing.T) (context.Context, Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	t.Cleanup(cancel)
 	return ctx, Options{
 		Gateway: []string{self, serveArg}, Joiner: []string{self, joinArg}, Progress: func(s string) { t.Log(s) },

@@ -19,12 +19,10 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience only bounds a failing test.
-const patience = time.Minute
 
 func serve(t *testing.T, b Backend, who func(net.Conn) (identity, error)) *Client {
 	t.Helper()
@@ -46,7 +44,7 @@ func serve(t *testing.T, b Backend, who func(net.Conn) (identity, error)) *Clien
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Left())
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -276,7 +274,7 @@ func TestWaitingEndsWithTheServer(t *testing.T) {
 		if err == nil {
 			t.Error("the join succeeded on a closed server")
 		}
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("the join did not end with the server")
 	}
 }
@@ -286,7 +284,7 @@ func waitFor(t *testing.T, done func() bool, what string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(patience.Left())
 	for !done() {
 		select {
 		case <-tick.C:

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // A user with many connections, which say nothing, must not take the places of others.
@@ -31,7 +33,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 	}
 	for range 3 { // the server closes them
 		c := dial()
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(patience.Left()))
 		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("one more connection stays")
 		}

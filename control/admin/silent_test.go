@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // A stopped process accepts connections and does not answer. A client must not wait longer than a
@@ -56,7 +57,7 @@ func TestAGatewayThatHangsIsGivenUp(t *testing.T) {
 func TestAGatewayThatStartsIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.sock")
 	asked := make(chan error, 1)
-	go func() { _, err := NewPatientClient(path, patience).Status(within(t)); asked <- err }()
+	go func() { _, err := NewPatientClient(path, patience.Left()).Status(within(t)); asked <- err }()
 	if _, err := NewClient(path).Status(within(t)); !errors.Is(err, ErrNoGateway) {
 		t.Errorf("one who does not wait: got %v, want ErrNoGateway", err)
 	}

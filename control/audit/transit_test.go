@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // stalled is an output that blocks until it is released.
@@ -46,18 +45,10 @@ func TestAStalledLogHoldsNoPacketUp(t *testing.T) {
 			l.Report(src, dst)
 		}
 	}()
-	select {
-	case <-reported:
-	case <-time.After(30 * time.Second):
-		t.Error("reports wait for the log")
-	}
+	<-reported // reports do not wait for the log
 	close(out.release)
 	for range 1 + transitQueue { // the reports that were not lost
-		select {
-		case <-out.written:
-		case <-time.After(30 * time.Second):
-			t.Fatal("reports that found room were not recorded")
-		}
+		<-out.written
 	}
 	cancel()
 	running.Wait()

@@ -93,11 +93,13 @@ type load struct {
 	left  int
 }
 
-// newLoad starts now.
-func newLoad() *load { return &load{until: time.Now().Add(loadTime), left: loadBytes} }
+func newLoad() *load { return &load{left: loadBytes} }
 
-// Read returns zeros until the load is over.
+// Read returns zeros until the load is over. It begins with the first Read, not with the connection.
 func (l *load) Read(b []byte) (int, error) {
+	if l.until.IsZero() {
+		l.until = time.Now().Add(loadTime)
+	}
 	if l.left <= 0 || !time.Now().Before(l.until) {
 		return 0, io.EOF
 	}
@@ -164,7 +166,15 @@ func (c *Client) sendLoad(ctx context.Context) (Load, error) {
 	if err := c.send(ctx, req, func(resp *http.Response) error { return c.read(resp, smallBody, &out) }); err != nil {
 		return Load{}, err
 	}
-	return Load{Bytes: out.Bytes, Took: time.Duration(out.Seconds * float64(time.Second))}, nil
+	return measured(Load{Bytes: out.Bytes, Took: time.Duration(out.Seconds * float64(time.Second))})
+}
+
+// measured refuses an empty load, which shows no rate.
+func measured(l Load) (Load, error) {
+	if l.Bytes <= 0 {
+		return Load{}, fmt.Errorf("%w: too little arrived in time", ErrUnreachable)
+	}
+	return l, nil
 }
 
 func (c *Client) takeLoad(ctx context.Context) (Load, error) {
@@ -184,7 +194,8 @@ func (c *Client) takeLoad(ctx context.Context) (Load, error) {
 		if err != nil {
 			return c.unreachable(err)
 		}
-		return nil
+		l, err = measured(l)
+		return err
 	})
 	return l, err
 }

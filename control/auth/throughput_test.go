@@ -41,6 +41,29 @@ func TestALoadIsMeasuredBothWays(t *testing.T) {
 	})
 }
 
+// The second begins when the connection is there, however long that takes.
+func TestALoadWaitsForItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		client := s.client(edgeKey)
+		dial := client.dial
+		client.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			time.Sleep(loadTime) // virtual
+			return dial(ctx, network, addr)
+		}
+		if to, err := client.sendLoad(t.Context()); err != nil || to.Bytes < loadBytes-loadChunk {
+			t.Errorf("%d bytes, %v; want nearly %d", to.Bytes, err, loadBytes)
+		}
+		s.stop()
+	})
+}
+
+func TestAnEmptyLoadShowsNoRate(t *testing.T) {
+	if got, err := measured(Load{Took: time.Second}); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("got %+v, %v; want %v", got, err, ErrUnreachable)
+	}
+}
+
 // A path that is too slow for all that was sent is measured by what arrived until the deadline.
 func TestASlowPathIsMeasured(t *testing.T) {
 	const burst = 8000

@@ -13,10 +13,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-)
 
-// patience bounds failure.
-const patience = 30 * time.Second
+	"github.com/postern-dev/postern/testenv/patience"
+)
 
 // serve runs a server until the test ends.
 func serve(t *testing.T) (s *Server, addr string) {
@@ -43,7 +42,7 @@ func serve(t *testing.T) (s *Server, addr string) {
 
 func ask(t *testing.T, c *dns.Client, addr string, name string) *dns.Msg {
 	t.Helper()
-	c.Timeout = patience
+	c.Timeout = patience.Left()
 	m, _, err := c.Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), addr)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +232,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		open = append(open, c)
 	}
 	read := func(c net.Conn) error {
-		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 			t.Fatal(err)
 		}
 		_, err := c.Read(make([]byte, 1))

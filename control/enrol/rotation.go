@@ -245,7 +245,7 @@ func (e *Registrar) succeed(s tunnel.Snapshot) {
 				if p, ok := all.Get(m.Name); !ok || p.NextKey != key || !all.Succeed(m.Name) {
 					return errGone
 				}
-				return e.o.Store.Inherit(old, key)
+				return e.o.Store.Inherit(old, key, m.Subject().IdentityName())
 			},
 			Applied: func() {
 				e.o.Audit.Record(context.Background(), audit.Rotate, audit.Peer(m.Name), audit.PublicKey(key), audit.Reason("in use"))

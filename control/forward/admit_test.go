@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // guarded returns an exit with a listener for cloud's API server with this admission.
@@ -91,7 +92,7 @@ func TestAQuestionThatTakesLongDelaysNobodyElse(t *testing.T) {
 	wantReset(t, slow)
 	close(answer)
 	e.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	defer cancel()
 	if err := e.flows.Drain(ctx); err != nil && !errors.Is(err, ErrIdle) {
 		t.Error(err)
@@ -300,7 +301,7 @@ func TestHowManyFlowsAClientMayHave(t *testing.T) {
 // connectFrom connects from an address of this machine.
 func connectFrom(t *testing.T, from netip.Addr, to string) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Timeout: patience}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Timeout: patience.Left()}
 	c, err := d.DialContext(t.Context(), "tcp", to)
 	if err != nil {
 		t.Fatal(err)

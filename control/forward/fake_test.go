@@ -16,12 +16,10 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience bounds waits; only a failing test takes that long.
-const patience = 60 * time.Second
 
 // The peers of every test, by overlay address.
 var (
@@ -183,7 +181,7 @@ func (s *syn) decided() *net.TCPConn {
 		return c
 	case <-s.refused:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		s.t.Fatal("the connection is neither accepted nor refused")
 		return nil
 	}
@@ -218,7 +216,7 @@ func tcpPair(t testing.TB) (client, server *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience.Left())
 	_ = client.SetDeadline(deadline)
 	t.Cleanup(func() { client.Close(); server.Close() })
 	return client, server
@@ -240,7 +238,7 @@ func upstream(t testing.TB) (address string, conns <-chan *net.TCPConn) {
 			if err != nil {
 				return
 			}
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(patience.Left()))
 			ch <- c
 		}
 	}()
@@ -262,7 +260,7 @@ func take(t testing.TB, conns <-chan *net.TCPConn) *net.TCPConn {
 	case c := <-conns:
 		t.Cleanup(func() { c.Close() })
 		return c
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("the upstream was not dialled")
 		return nil
 	}
@@ -316,7 +314,7 @@ func wantReset(t testing.TB, c io.Reader) {
 // eventually waits for a condition that other goroutines cause.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(patience.Left())
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

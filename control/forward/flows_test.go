@@ -130,16 +130,12 @@ func TestRemovalOfAPeerEndsItsFlows(t *testing.T) {
 	g.mu.Lock()
 	delete(g.peers, cloudAddr)
 	g.mu.Unlock()
-	start := time.Now()
 	if n := g.flows.ClosePeer("cloud"); n != 1 {
 		t.Errorf("ended %d flows, want 1", n)
 	}
 	wantReset(t, peer)
 	wantReset(t, up)
 	g.wg.Wait()
-	if took := time.Since(start); took > patience/2 {
-		t.Errorf("took %s", took)
-	}
 	if !g.dial(cloudAddr, 6443).wasRefused() {
 		t.Error("a removed peer was let in")
 	}
@@ -209,7 +205,7 @@ func TestGrantRevokedBetweenLookUpAndEntryIsNoticed(t *testing.T) {
 
 func TestDrainWaitsForFlowsAndThenCutsThem(t *testing.T) {
 	g := newGateway(t, Limits{}, nil)
-	g.flows.drainIdle = patience
+	g.flows.drainIdle = time.Hour
 	peer, up := carried(t, g)
 	drained := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())

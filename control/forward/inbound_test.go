@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/logtail"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 func isReset(err error) bool { return errors.Is(err, syscall.ECONNRESET) }
@@ -229,7 +230,7 @@ func TestOtherConnectionsLeaveRoomForAuth(t *testing.T) {
 func TestOneTimeKeyIsServedByAuthInProcess(t *testing.T) {
 	l := NewListener(&net.TCPAddr{IP: ownAddr.AsSlice(), Port: 80})
 	server := &http.Server{
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: patience.Left(),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, "served ", r.URL.Path)
 		}),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // site is two gateways' stacks back to back, as WireGuard would connect them: edge has a local
@@ -110,7 +111,7 @@ func wire(t testing.TB, from, to tun.Device) {
 
 func TestThroughTheTunnelUpstreamDownIsRefusedAtOnce(t *testing.T) {
 	s := newSite(t, closedPort(t))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	defer cancel()
 	for name, port := range map[string]uint16{"upstream down": 6443, "not granted": 5000, "no service": 22} {
 		start := time.Now()
@@ -193,11 +194,7 @@ func TestThroughTheTunnelRemovalEndsFlowsOnBothSides(t *testing.T) {
 	server := take(t, conns)
 	send(t, client, "x")
 	wantRead(t, server, "x")
-	start := time.Now()
 	s.cloudFlows.ClosePeer("edge")
 	wantReset(t, server)
 	wantReset(t, client)
-	if took := time.Since(start); took > patience/2 {
-		t.Errorf("took %s", took)
-	}
 }

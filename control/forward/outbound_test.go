@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // exit is an Outbound whose peers' services are loopback upstreams.
@@ -77,13 +79,13 @@ func (e *exit) address(peer, service string) string {
 func connect(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	var d net.Dialer
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	defer cancel()
 	c, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	t.Cleanup(func() { c.Close() })
 	return c.(*net.TCPConn)
 }
@@ -102,7 +104,7 @@ func wantTurnedAwayFrom(t *testing.T, from netip.Addr, address string) {
 	c, err := d.DialContext(t.Context(), "tcp", address)
 	if err == nil {
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
 		_, err = c.Read(make([]byte, 1))
 	}
 	if !isReset(err) {

@@ -11,6 +11,7 @@ import (
 	"github.com/pires/go-proxyproto"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // proxied is a server that expects the header. It returns its connections on a channel.
@@ -29,7 +30,7 @@ func proxied(t *testing.T) (address string, conns <-chan *proxyproto.Conn) {
 			if err != nil {
 				return
 			}
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(patience.Left()))
 			t.Cleanup(func() { c.Close() })
 			ch <- c.(*proxyproto.Conn)
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // passed is a datagram, or a refusal, that went into the tunnel.
@@ -44,7 +45,7 @@ func (t *tunnel) next(tb testing.TB) passed {
 	select {
 	case p := <-t.out:
 		return p
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		tb.Fatal("nothing goes into the tunnel")
 		return passed{}
 	}
@@ -69,7 +70,7 @@ func udpServer(t testing.TB) *net.UDPConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -86,7 +87,7 @@ func udpServers(t testing.TB, n int) []*net.UDPConn {
 			if err != nil {
 				break // taken: try others
 			}
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(patience.Left()))
 			t.Cleanup(func() { c.Close() })
 			all = append(all, c)
 		}
@@ -424,7 +425,7 @@ func dialLocal(t *testing.T, address string, nth int) *net.UDPConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	t.Cleanup(func() { c.Close() })
 	return c
 }

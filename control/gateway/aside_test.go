@@ -75,7 +75,7 @@ func TestAPeerThatCannotBeStandsAside(t *testing.T) {
 			}
 			w.await("a check tells of the entry", told)
 			// Its name is not for others, and it does not come back by itself.
-			_, err := w.addSite("bad", "203.0.113.57").Gateway.Join(w.ctx, api.JoinRequest{Ticket: w.invite(w.Cloud, api.InviteRequest{})})
+			_, err := w.tryJoin(w.addSite("bad", "203.0.113.57"), w.invite(w.Cloud, api.InviteRequest{}), api.JoinRequest{})
 			w.refused("joining by its name", err, false, `"bad"`)
 			w.stop(w.Cloud)
 			w.start(w.Cloud)

@@ -95,5 +95,5 @@ func TestARemovedPeerIsToldSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.peer()
-	w.reach(patience, w.Cloud, w.Edge)
+	w.reach(w.Cloud, w.Edge)
 }

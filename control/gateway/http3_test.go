@@ -20,6 +20,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // h3Server serves POST with what it was sent, by HTTP/3, and tells a client what to trust.
@@ -45,7 +46,7 @@ func h3Server(t *testing.T) (address string, roots *x509.CertPool) {
 		t.Fatal(err)
 	}
 	srv := &http3.Server{
-		QUICConfig: &quic.Config{HandshakeIdleTimeout: patience},
+		QUICConfig: &quic.Config{HandshakeIdleTimeout: patience.Left()},
 		TLSConfig:  http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13}),
 		Handler:    http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }),
 	}
@@ -66,7 +67,7 @@ func TestHTTP3ThroughAUDPService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http3.Transport{QUICConfig: &quic.Config{HandshakeIdleTimeout: patience}, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "h3.test", MinVersion: tls.VersionTLS13}}
+	transport := &http3.Transport{QUICConfig: &quic.Config{HandshakeIdleTimeout: patience.Left()}, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "h3.test", MinVersion: tls.VersionTLS13}}
 	defer transport.Close()
 	client := &http.Client{Transport: transport}
 	var wg sync.WaitGroup

@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/underlay"
 )
 
@@ -98,7 +99,7 @@ func TestAGatewayGoesOnWithAnEmptyDirectory(t *testing.T) {
 	if got := w.keyOf(w.Cloud); got != key {
 		t.Errorf("the key is %s, want %s", got, key)
 	}
-	w.reach(resumption, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	paris := w.addSite("paris", "203.0.113.77")
 	w.join(paris, open, api.JoinRequest{Allow: both})
 	w.connected(w.Cloud, paris)
@@ -109,7 +110,6 @@ func TestForwardingGoesOnWhileTheStateCannotBeKept(t *testing.T) {
 	s := w.streaming()
 	k.hangs.Store(true)
 	g := w.Cloud.Gateway
-	start := time.Now()
 	key := newKey(t).Public().String()
 	for what, err := range map[string]error{
 		"adding a peer":   g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "new", PublicKey: key}}),
@@ -119,13 +119,10 @@ func TestForwardingGoesOnWhileTheStateCannotBeKept(t *testing.T) {
 			t.Errorf("%s: got %v, want an error that says why not", what, err)
 		}
 	}
-	if took := time.Since(start); took > patience { // 5 s each, on an idle machine
-		t.Errorf("the refusals took %v", took)
-	}
 	if err := s.echo("still there"); err != nil {
 		t.Errorf("the stream: %v", err)
 	}
-	w.reach(patience, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	w.refused("taking a grant", g.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: both}), false, "not stored")
 	s.resetWithin(removal)
 	shown := func() (code, cause string) {
@@ -181,7 +178,7 @@ func TestAGatewayThatMustEndIsSilentWhateverItWaitsFor(t *testing.T) {
 	})
 	select {
 	case <-k.asked:
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("the API server was not asked")
 	}
 	start := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
@@ -117,7 +118,7 @@ func TestAStockPeersPathHasTheTunnelsMTU(t *testing.T) {
 // echoBytes sends so many bytes and compares what comes back.
 func (s *stream) echoBytes(n int) {
 	s.t.Helper()
-	if err := s.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.SetDeadline(time.Now().Add(patience.Left())); err != nil {
 		s.t.Fatal(err)
 	}
 	sent := bytes.Repeat([]byte("postern "), n/8)

@@ -1,15 +1,16 @@
 package gateway_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,9 +43,11 @@ func (w *world) hello(address string, ca *pki.CA, token string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, patience)
-	defer cancel()
-	h, err := c.Hello(ctx)
+	h, err := c.Hello(w.ctx)
+	// The server waits two seconds for a request, in which a busy machine may not finish the handshake.
+	for err != nil && (strings.Contains(err.Error(), "server closed idle connection") || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)) {
+		h, err = c.Hello(w.ctx)
+	}
 	if err == nil && h.Name != "cloud" {
 		return errors.New("it is " + h.Name)
 	}

@@ -28,7 +28,7 @@ func (w *world) unharmed(before api.PeerStatus) {
 	// A session that is up outlives its preshared key: edge has to come back without one.
 	w.stop(w.Edge)
 	w.start(w.Edge)
-	w.reach(patience, w.Cloud, w.Edge)
+	w.reach(w.Cloud, w.Edge)
 }
 
 // A public key is no secret. Whoever has a fresh ticket cannot redeem it for a peer's.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // freeAddress is a loopback address that nobody listens on.
@@ -34,7 +35,7 @@ func scrape(t *testing.T, address string) (string, error) {
 
 func get(t *testing.T, url string) (string, error) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience.Left()}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
@@ -222,7 +223,7 @@ func TestABadReloadLeavesAllAsItWas(t *testing.T) {
 	if n := w.metric(w.Cloud, "postern_reloads_total", `result="error"`); n != float64(bad) {
 		t.Errorf("%v failed reloads are counted, want %d", n, bad)
 	}
-	w.reach(patience, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 }
 
 // mustEditTo sets cloud's configuration and has it applied.
@@ -269,7 +270,7 @@ func TestAPeerMayMoveFromTicketToFile(t *testing.T) {
 	}
 	w.stop(w.Cloud)
 	w.start(w.Cloud)
-	w.reach(resumption, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	for what, err := range map[string]error{
 		"allow":  w.Cloud.Gateway.PeerAllow(w.ctx, "edge", api.PeerAllowRequest{Allow: both}),
 		"remove": w.Cloud.Gateway.PeerRemove(w.ctx, "edge", true),
@@ -278,15 +279,15 @@ func TestAPeerMayMoveFromTicketToFile(t *testing.T) {
 	} {
 		w.refused(what+" for a peer of the file", err, false, "gateway.yaml", "SIGHUP")
 	}
-	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: w.invite(w.Cloud, api.InviteRequest{})})
+	_, err := w.tryJoin(w.Edge, w.invite(w.Cloud, api.InviteRequest{}), api.JoinRequest{})
 	w.refused("a ticket for a peer of the file", err, false, "is a peer there already")
-	w.reach(patience, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	// Without the entry it is what it was.
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })
 	if p, _ := w.status(w.Cloud, "edge"); !slices.Equal(p.Allow, both) {
 		t.Errorf("without its entry the peer may reach %v, want what its ticket gave", p.Allow)
 	}
-	w.reach(patience, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 }
 
 func TestOptionsForAPeerThatJoins(t *testing.T) {

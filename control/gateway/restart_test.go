@@ -3,14 +3,18 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // streaming has edge join cloud and opens a stream between them, from edge to cloud.
@@ -53,7 +57,7 @@ func TestARestartOfEitherSideIsSurvived(t *testing.T) {
 				s.resetWithin(removal)
 			}
 			w.start(site)
-			w.reach(resumption, site, other)
+			w.reach(site, other)
 			if c.busy {
 				w.open(w.localAddress(w.Edge, "cloud", "echo"))
 			}
@@ -66,7 +70,7 @@ func TestARebootOfTheNATIsSurvived(t *testing.T) {
 	w := newWorld(t)
 	s := w.streaming()
 	w.NAT.Reboot()
-	w.reach(resumption, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	if err := s.echo("after the reboot"); err != nil {
 		t.Errorf("the stream did not survive: %v", err)
 	}
@@ -80,7 +84,7 @@ func TestAnotherAddressOfTheNATIsSurvived(t *testing.T) {
 	if err := w.NAT.SetAddrs(next); err != nil {
 		t.Fatal(err)
 	}
-	w.reach(resumption, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	if err := s.echo("from elsewhere"); err != nil {
 		t.Errorf("the stream did not survive: %v", err)
 	}
@@ -129,7 +133,7 @@ func TestALongOutageIsSurvived(t *testing.T) {
 		return ""
 	})
 	w.NAT.Link().SetDown(false)
-	w.reach(resumption, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 }
 
 func TestPeersWithKnownKeysNeedNoTicket(t *testing.T) {
@@ -152,24 +156,47 @@ func TestPeersWithKnownKeysNeedNoTicket(t *testing.T) {
 	if err := w.Edge.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: cloud, PresharedKey: psk}); err != nil {
 		t.Fatal(err)
 	}
-	w.reach(patience, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 }
 
 func TestClosingLetsStreamsFinish(t *testing.T) {
 	w := newWorld(t)
 	s := w.streaming()
 	address := w.localAddress(w.Edge, "cloud", "echo")
+	// The stream always carries something. Who waits for one echo after the other looks stalled on a
+	// busy machine, and is reset.
+	var running sync.WaitGroup
+	var echoed atomic.Int64
+	ended := make(chan error, 1)
+	running.Go(func() {
+		pace := time.NewTicker(10 * time.Millisecond)
+		defer pace.Stop()
+		for n := 0; ; n++ {
+			if _, err := s.Write([]byte{byte(n)}); err != nil {
+				return
+			}
+			<-pace.C
+		}
+	})
+	running.Go(func() {
+		b := make([]byte, 1)
+		for n := 0; ; n++ {
+			if _, err := io.ReadFull(s, b); err != nil {
+				ended <- err
+				return
+			}
+			if b[0] != byte(n) {
+				t.Errorf("byte %d comes back as %d", n, b[0])
+			}
+			echoed.Add(1)
+		}
+	})
+	defer running.Wait()
+	defer s.Close()
 	done := make(chan error, 1)
 	site := w.Edge
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		done <- site.Stop(ctx)
-	}()
+	go func() { done <- site.Stop(w.ctx) }()
 	w.await("edge takes no new connections", func() string {
-		if err := s.echo("not idle"); err != nil {
-			return "an open stream did not go on: " + err.Error()
-		}
 		c, err := dial(w.ctx, address)
 		if err == nil {
 			c.Close()
@@ -177,9 +204,18 @@ func TestClosingLetsStreamsFinish(t *testing.T) {
 		}
 		return ""
 	})
-	if err := s.echo("while it drains"); err != nil {
-		t.Errorf("an open stream did not go on: %v", err)
-	}
+	before := echoed.Load()
+	w.await("the stream goes on while edge drains", func() string {
+		select {
+		case err := <-ended:
+			t.Fatalf("the stream has ended: %v", err)
+		default:
+		}
+		if echoed.Load() == before {
+			return "nothing comes back"
+		}
+		return ""
+	})
 	select {
 	case err := <-done:
 		t.Errorf("closing did not wait for the stream: %v", err)
@@ -197,7 +233,7 @@ func TestClosingEndsWhatIsUnderWay(t *testing.T) {
 	done := make(chan error, 1)
 	g := w.Cloud.Gateway
 	go func() {
-		_, err := g.Join(context.Background(), api.JoinRequest{Ticket: text, Wait: api.Duration(patience)})
+		_, err := g.Join(context.Background(), api.JoinRequest{Ticket: text, Wait: api.Duration(patience.Left())})
 		done <- err
 	}()
 	w.await("the join is under way", func() string {
@@ -206,13 +242,9 @@ func TestClosingEndsWhatIsUnderWay(t *testing.T) {
 		}
 		return "nothing is dialled"
 	})
-	start := time.Now()
 	w.stop(w.Cloud)
 	if err := <-done; err == nil || !strings.Contains(err.Error(), "stopping") {
 		t.Errorf("the join ended with %v", err)
-	}
-	if took := time.Since(start); took > resumption {
-		t.Errorf("closing took %s", took)
 	}
 	// A closed gateway answers, and changes nothing.
 	if _, err := g.Status(w.ctx); err != nil {

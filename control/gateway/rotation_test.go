@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -28,7 +29,7 @@ func (w *world) keyOf(s *lab.Site) string {
 // rotate gives a gateway another key and restarts it.
 func (w *world) rotate(s *lab.Site, r api.KeyRotateRequest) api.KeyRotateResponse {
 	w.t.Helper()
-	r.Wait = cmp.Or(r.Wait, api.Duration(patience)) // a busy machine may need longer than the default
+	r.Wait = cmp.Or(r.Wait, api.Duration(patience.Left())) // a busy machine may need longer than the default
 	out, err := s.Gateway.KeyRotate(w.ctx, r)
 	if err != nil {
 		w.t.Fatal(err)

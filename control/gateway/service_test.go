@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // removal bounds how soon the connections of a removed peer must end: at once, on an idle
@@ -199,7 +200,7 @@ func TestAServiceThatIsNotOfferedIsNotAskedForAgainAndAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&stream{c, t}).resetWithin(2 * resumption)
+		(&stream{c, t}).resetWithin(patience.Left())
 		c.Close()
 	}
 	ended()
@@ -322,7 +323,7 @@ func TestAConnectionThatFailsCorrectsTheVerdict(t *testing.T) {
 	// The verdict stands until somebody finds out.
 	w.await("the verdict is corrected", func() string {
 		if c, err := dial(w.ctx, address); err == nil {
-			(&stream{c, t}).resetWithin(patience)
+			(&stream{c, t}).resetWithin(patience.Left())
 			c.Close()
 		}
 		p, _ := w.status(w.Edge, "cloud")

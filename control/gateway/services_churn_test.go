@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // Pods of two namespaces come, go, fail readiness and take each other's addresses, as the cluster tells,
@@ -158,7 +159,7 @@ func TestClientsKeepTheirPods(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					_ = c.SetDeadline(time.Now().Add(patience))
+					_ = c.SetDeadline(time.Now().Add(patience.Left()))
 					if _, err := fmt.Fscanln(c, &who[n]); err != nil {
 						t.Error(err)
 					}
@@ -355,7 +356,7 @@ func (c *churn) connect(namespace string, at netip.AddrPort) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(patience.Left()))
 	var who string
 	if _, err := fmt.Fscanln(conn, &who); err != nil {
 		conn.Close()

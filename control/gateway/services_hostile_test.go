@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -113,7 +114,7 @@ func (l *liar) uses(port uint16) (who string, err error) {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	_, err = fmt.Fscanln(c, &who)
 	return who, err
 }

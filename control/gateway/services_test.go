@@ -23,6 +23,7 @@ import (
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // clusters has the gateways of a world take part in the services of clusters.
@@ -100,7 +101,8 @@ func export(namespace, name string, ready bool, pods ...pod) mcs.Export {
 // awaitState waits until a site's state is as it should be; want says what is missing.
 func (w *world) awaitState(s *lab.Site, what string, want func(mcs.State) string) mcs.State {
 	w.t.Helper()
-	deadline := time.After(patience)
+	start := time.Now()
+	deadline := time.After(patience.Left())
 	for {
 		state, changed := s.Gateway.Services().State()
 		missing := want(state)
@@ -110,7 +112,7 @@ func (w *world) awaitState(s *lab.Site, what string, want func(mcs.State) string
 		select {
 		case <-changed:
 		case <-deadline:
-			w.t.Fatalf("waited %s until %s: %s", patience, what, missing)
+			w.t.Fatalf("waited %s until %s: %s", time.Since(start), what, missing)
 		}
 	}
 }
@@ -156,7 +158,7 @@ func (w *world) answers(at netip.AddrPort) string {
 			return err.Error()
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
 		_, err = fmt.Fscanln(c, &who)
 		if err != nil {
 			return err.Error()
@@ -201,7 +203,7 @@ func TestServicesOfClusters(t *testing.T) {
 	start := time.Now()
 	c, err := dial(w.ctx, at.String())
 	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
 		if _, err = c.Read(make([]byte, 1)); err == nil {
 			t.Error("a backend answers that is not ready")
 		}
@@ -244,7 +246,7 @@ func TestServicesOfClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mustEdit(w.Cloud, func(g *api.GatewaySpec) { g.Peers = nil })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection goes on without the grant: %v", err)
 	}
@@ -348,7 +350,7 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 	// Nobody has this gateway connect to itself.
 	conn, err := dial(w.ctx, w.imported(w.Edge, "cloud", "shop/bad").String())
 	if err == nil {
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(patience.Left()))
 		if _, err = conn.Read(make([]byte, 1)); err == nil {
 			t.Error("a backend at a loopback address is connected to")
 		}
@@ -430,7 +432,7 @@ func TestPodsAreToldWhoConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := &proxyproto.Listener{Listener: ln, ReadHeaderTimeout: patience, ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }}
+	told := &proxyproto.Listener{Listener: ln, ReadHeaderTimeout: patience.Left(), ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -482,7 +484,7 @@ func TestPodsAreToldWhoConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(patience.Left()))
 	if _, err := io.WriteString(c, "hello, who is there?\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -561,7 +563,7 @@ func TestServicesOfAClusterWhilePodsComeAndGo(t *testing.T) {
 					return
 				}
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(patience.Left()))
 				if _, err := fmt.Fscanln(c, &who[i]); err != nil {
 					who[i] = err.Error()
 				}

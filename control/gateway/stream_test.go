@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 func listen(t *testing.T, address string) (net.Listener, error) {
@@ -81,7 +83,7 @@ func (w *world) open(address string) *stream {
 
 // echo sends a word and reads it back.
 func (s *stream) echo(word string) error {
-	if err := s.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.SetDeadline(time.Now().Add(patience.Left())); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(s, word); err != nil {
@@ -101,7 +103,7 @@ func (s *stream) echo(word string) error {
 func (s *stream) resetWithin(limit time.Duration) {
 	s.t.Helper()
 	start := time.Now()
-	if err := s.SetReadDeadline(start.Add(patience)); err != nil {
+	if err := s.SetReadDeadline(start.Add(patience.Left())); err != nil {
 		s.t.Fatal(err)
 	}
 	_, err := s.Read(make([]byte, 1))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // udpEcho answers each datagram with itself.
@@ -144,7 +145,7 @@ func TestAListenerOfTheWrongProtocolIsNamed(t *testing.T) {
 	listener := w.localAddress(w.Edge, "cloud", "dns")
 	w.await("a warning that names both protocols", func() string { // once edge has heard what cloud offers
 		if c, err := dial(w.ctx, listener); err == nil {
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(patience.Left()))
 			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("a TCP listener for a UDP service: %v", err)
 			}

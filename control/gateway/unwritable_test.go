@@ -49,14 +49,14 @@ func TestNothingIsGivenThatCannotBeStored(t *testing.T) {
 	if p, there := w.status(w.Cloud, "edge"); !there || !slices.Equal(p.Allow, both) {
 		t.Errorf("the peer is shown as %+v, want as it was", p)
 	}
-	w.reach(patience, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	fix()
 	if err := g.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "new", PublicKey: key}}); err != nil {
 		t.Errorf("adding a peer when the directory is back: %v", err)
 	}
 	w.stop(w.Cloud)
 	w.start(w.Cloud)
-	w.reach(resumption, w.Edge, w.Cloud)
+	w.reach(w.Edge, w.Cloud)
 	if _, there := w.status(w.Cloud, "new"); !there {
 		t.Error("the added peer is gone after a restart")
 	}
@@ -68,7 +68,7 @@ func TestAJoinThatCannotBeStoredIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	text := w.invite(w.Cloud, api.InviteRequest{Allow: both})
 	fix := w.unwritable(w.Edge)
-	_, err := w.Edge.Gateway.Join(w.ctx, api.JoinRequest{Ticket: text})
+	_, err := w.tryJoin(w.Edge, text, api.JoinRequest{})
 	w.refused("joining without a state directory", err, false, "cloud has taken the ticket", "could not store", "the same ticket")
 	fix()
 	w.join(w.Edge, text, api.JoinRequest{})

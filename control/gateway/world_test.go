@@ -19,17 +19,13 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/testenv/simnet"
 )
 
 const (
-	// patience bounds what must happen; only a failing test waits so long.
-	patience = 60 * time.Second
-	// resumption bounds how long peers are apart after a fault. That they are back within 5 s
-	// is measured by the end-to-end tests, on a machine that does nothing else.
-	resumption = 30 * time.Second
-	// look is how often a condition is looked at. A status costs some milliseconds under the
-	// race detector.
+	// look is how often a condition is looked at, at most. A status costs some milliseconds under
+	// the race detector.
 	look = 50 * time.Millisecond
 )
 
@@ -64,7 +60,7 @@ func newWorld(t *testing.T, adjust ...func(site string, o *gateway.Options)) *wo
 // newWorldAlone is for a test that measures this process.
 func newWorldAlone(t *testing.T, adjust ...func(site string, o *gateway.Options)) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	w := &world{t: t, ctx: ctx, log: &record{}}
 	l, err := lab.Build(ctx, lab.Options{
 		Dir: t.TempDir(), Version: "test", Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -118,11 +114,16 @@ func (w *world) invite(s *lab.Site, r api.InviteRequest) string {
 	return out.Ticket
 }
 
-// join has a site redeem a ticket. A busy machine may need longer than the default.
+// tryJoin has a site redeem a ticket. A busy machine may need longer than the default.
+func (w *world) tryJoin(s *lab.Site, ticket string, r api.JoinRequest) (api.JoinResponse, error) {
+	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience.Left()))
+	return s.Gateway.Join(w.ctx, r)
+}
+
+// join is tryJoin that must succeed.
 func (w *world) join(s *lab.Site, ticket string, r api.JoinRequest) api.JoinResponse {
 	w.t.Helper()
-	r.Ticket, r.Wait = ticket, cmp.Or(r.Wait, api.Duration(patience))
-	out, err := s.Gateway.Join(w.ctx, r)
+	out, err := w.tryJoin(s, ticket, r)
 	if err != nil {
 		w.t.Fatalf("join at %s: %v", s.Name, err)
 	}
@@ -142,25 +143,23 @@ func (w *world) connected(a, b *lab.Site) {
 	})
 }
 
-// reach waits until each of two sites has answered an echo of the other, and fails when
-// that takes longer than the limit. It is how a test knows that packets pass both ways
-// now, where the state shown lags behind.
-func (w *world) reach(within time.Duration, a, b *lab.Site) {
+// reach waits until each of two sites has answered an echo of the other. It is how a test knows
+// that packets pass both ways now, where the state shown lags behind. That peers are back within 5 s
+// after a fault is measured by the end-to-end tests, on a machine that does nothing else.
+func (w *world) reach(a, b *lab.Site) {
 	w.t.Helper()
-	start := time.Now()
 	for _, pair := range [][2]*lab.Site{{a, b}, {b, a}} {
+		limit := 300 * time.Millisecond // one that is lost is soon repeated
 		w.await(pair[0].Name+" reaches "+pair[1].Name, func() string {
-			ctx, cancel := context.WithTimeout(w.ctx, 300*time.Millisecond) // one that is lost is soon repeated
+			ctx, cancel := context.WithTimeout(w.ctx, limit)
 			defer cancel()
+			limit *= 2 // the machine may be too busy to answer in time
 			r, err := pair[0].Gateway.Ping(ctx, pair[1].Name, api.PingRequest{Layer: "overlay"})
 			if err != nil {
 				return err.Error()
 			}
 			return r.Error
 		})
-	}
-	if took := time.Since(start); took > within {
-		w.t.Errorf("%s and %s reached each other again after %s, at most %s is allowed", a.Name, b.Name, took, within)
 	}
 }
 
@@ -223,19 +222,17 @@ func (w *world) identified(s *lab.Site, peer string) {
 // await polls until missing gives nothing.
 func (w *world) await(what string, missing func() string) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(look)
-	defer ticker.Stop()
-	for {
+	start := time.Now()
+	for deadline := time.After(patience.Left()); ; {
+		looked := time.Now()
 		m := missing()
 		if m == "" {
 			return
 		}
 		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			w.t.Fatalf("waited %s until %s: %s", patience, what, m)
+		case <-time.After(max(look, time.Since(looked))): // a busy machine has better to do
+		case <-deadline:
+			w.t.Fatalf("waited %s until %s: %s", time.Since(start), what, m)
 		}
 	}
 }

@@ -26,9 +26,7 @@ func serve(t *testing.T, live, ready func() error) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
+		if err := s.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -48,14 +48,29 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	holds("berlin", 9, 0, 0, 0)
 	holds("paris", 9, 0, 2, time.Hour)
 
-	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil { // twice, as when a change is repeated
-		t.Fatal(err)
+	inherit := func(old, next byte) {
+		t.Helper()
+		for range 2 { // as when a change is repeated
+			if err := s.Inherit(peer.PublicKey{old}, peer.PublicKey{next}, "edge"); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{3}); err != nil {
-		t.Fatal(err)
-	}
+	inherit(1, 3)
 	holds("edge", 3, 0, 0, 0)
 	holds("edge", 1, 0, 3, 3*time.Hour)
+
+	// What was being issued to the old key is held by the next as well, or the peer would be refused.
+	note(1, "edge", "d", 4*time.Hour)
+	holds("edge", 3, 0, 0, 0)
+	holds("edge", 1, 0, 3, 4*time.Hour)
+	note(1, "rome", "e", time.Hour) // another peer, later, by a key that is no longer edge's
+	holds("rome", 9, 0, 1, time.Hour)
+	inherit(3, 1) // back
+	note(1, "edge", "f", 5*time.Hour)
+	note(3, "edge", "g", 6*time.Hour)
+	holds("edge", 1, 0, 0, 0)
+	holds("edge", 3, 0, 1, 6*time.Hour)
 }
 
 // A configured peer with another key is the same peer, also across a restart, unless it was

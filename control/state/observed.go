@@ -167,16 +167,27 @@ func observeAll[T any](s *Store, news map[peer.PublicKey]T, f func(*Observation,
 }
 
 // RecordIssued records an identity issued to the peer with this key under an identity name, and
-// deletes those that expired before. An identity that is already recorded is not written again.
+// deletes those that expired before. An identity that is already recorded is not written again. If
+// the peer has replaced the key meanwhile, it is recorded for its present one.
 func (s *Store) RecordIssued(k peer.PublicKey, name, serial string, now, notAfter time.Time) error {
-	return s.Observe(k, func(o *Observation) {
-		if slices.ContainsFunc(o.Issued, func(i Issued) bool { return i.Serial == serial }) {
-			return
+	has := func(o Observation) bool {
+		return slices.ContainsFunc(o.Issued, func(i Issued) bool { return i.Serial == serial })
+	}
+	if has(s.observation(s.holder(name, k))) {
+		return nil
+	}
+	return s.observed.update(func(all *observed) error {
+		k := s.holder(name, k).String()
+		o := all.Peers[k]
+		if has(o) {
+			return nil
 		}
 		o.Issued = slices.DeleteFunc(o.Issued, func(i Issued) bool { return i.NotAfter.Before(now) })
 		o.Issued = append(o.Issued, Issued{Identity: name, Serial: serial, NotAfter: notAfter.Round(0).UTC()})
 		slices.SortStableFunc(o.Issued, func(a, b Issued) int { return a.NotAfter.Compare(b.NotAfter) })
 		o.Issued = o.Issued[max(0, len(o.Issued)-maxIssued):]
+		all.Peers[k] = o
+		return nil
 	})
 }
 

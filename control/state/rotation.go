@@ -94,9 +94,27 @@ func (s *Store) UseNextKey() error {
 	return nil
 }
 
-// Inherit passes what was learned about a peer's old key, and issued to it, on to the next key.
-func (s *Store) Inherit(old, next peer.PublicKey) error {
-	return s.inherit(map[peer.PublicKey]peer.PublicKey{old: next}, func(*observed) {})
+// Inherit passes what was learned about a peer's old key, and issued to it, on to the next key. What
+// is still being issued to the old key under the identity name is then recorded for the next one.
+func (s *Store) Inherit(old, next peer.PublicKey, identity string) error {
+	err := s.inherit(map[peer.PublicKey]peer.PublicKey{old: next}, func(*observed) {
+		s.successions.Store(identity, succession{old, next}) // before anything else can be recorded
+	})
+	if err != nil {
+		s.successions.Delete(identity)
+	}
+	return err
+}
+
+// succession is the last replacement of a peer's key.
+type succession struct{ old, next peer.PublicKey }
+
+// holder returns the key for which an identity that was issued to k is recorded.
+func (s *Store) holder(identity string, k peer.PublicKey) peer.PublicKey {
+	if last, ok := s.successions.Load(identity); ok && last.(succession).old == k {
+		return last.(succession).next
+	}
+	return k
 }
 
 // inherit is Inherit for many keys at once, which may swap places. note is applied in the same

@@ -84,6 +84,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -134,6 +135,8 @@ type Store struct {
 	keyKept bool
 	// key is PrivateKey's last result.
 	key atomic.Pointer[peer.PrivateKey]
+	// successions are the last ones of peers since Open, by identity name.
+	successions sync.Map
 }
 
 // Open creates the directory if it is missing, locks it and reads it. A directory that another

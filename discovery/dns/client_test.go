@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-)
 
-const patience = 30 * time.Second
+	"github.com/postern-dev/postern/testenv/patience"
+)
 
 func testClient(servers ...netip.AddrPort) *client {
 	return &client{servers: func() ([]netip.AddrPort, error) { return servers, nil }, dial: new(net.Dialer).DialContext}
@@ -21,7 +21,7 @@ func testClient(servers ...netip.AddrPort) *client {
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	t.Cleanup(cancel)
 	return ctx
 }

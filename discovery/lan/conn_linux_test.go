@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// patience only bounds failures.
-const patience = 30 * time.Second
+	"github.com/postern-dev/postern/testenv/patience"
+)
 
 // loopback is the one interface that every machine has, and that leads nowhere else.
 func loopback(t *testing.T) Interface {
@@ -85,7 +84,7 @@ func TestThePortIsShared(t *testing.T) {
 		}
 		break
 	}
-	if err := other.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := other.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, maxPacket)

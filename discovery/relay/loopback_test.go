@@ -270,7 +270,7 @@ func collect(g *gateway, count, window, size int, sum hash.Hash, acks chan<- int
 		var d datagram
 		select {
 		case d = <-g.inbox:
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			return "the datagrams stop"
 		}
 		if n == 0 && strings.HasPrefix(string(d.b), "exchange ") {

@@ -13,10 +13,9 @@ import (
 
 	"github.com/creack/pty"
 	"go.uber.org/goleak"
-)
 
-// patience bounds failure only.
-const patience = time.Minute
+	"github.com/postern-dev/postern/testenv/patience"
+)
 
 // console is a terminal and what was written to it.
 type console struct {
@@ -68,12 +67,12 @@ func (c *console) text() string {
 // await waits until a text was written to the terminal.
 func (c *console) await(text string) {
 	c.Helper()
-	limit := time.After(patience)
+	limit := time.After(patience.Left())
 	for !strings.Contains(c.text(), text) {
 		select {
 		case <-c.news:
 		case <-limit:
-			c.Fatalf("%q was not written within %v, but %q", text, patience, c.text())
+			c.Fatalf("%q was not written, but %q", text, c.text())
 		}
 	}
 }
@@ -100,7 +99,7 @@ func (c *console) start(ctx context.Context, f *fake) (wait func() error) {
 		select {
 		case err := <-ended:
 			return err
-		case <-time.After(patience):
+		case <-time.After(patience.Left()):
 			c.Fatalf("still running; written: %q", c.text())
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -69,7 +70,7 @@ func benchmark(b *testing.B, make func(Options) *Bind, managed bool) {
 	for b.Loop() {
 		select {
 		case <-credits:
-		case <-time.After(patience):
+		case <-time.After(patience.Left()):
 			b.Fatal("datagrams were lost")
 		}
 		if err := from.Send(bufs, ep); err != nil {

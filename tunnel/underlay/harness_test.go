@@ -13,11 +13,9 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
-
-// patience only bounds failures: a passing test never waits that long.
-const patience = 30 * time.Second
 
 // kinds are the binds, which must behave alike.
 var kinds = []struct {
@@ -116,7 +114,7 @@ func (r *running) next(t *testing.T) datagram {
 	select {
 	case d := <-r.in:
 		return d
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatalf("no datagram came; counters %+v", r.Counters())
 		return datagram{}
 	}
@@ -130,7 +128,7 @@ func (r *running) again(t *testing.T, bring func()) {
 	bring()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(patience.Left())
 	for r.counters.copies.Load() == before {
 		select {
 		case <-r.in:
@@ -187,7 +185,7 @@ func write(t *testing.T, c *net.UDPConn, b []byte, to netip.AddrPort) {
 func read(t *testing.T, c *net.UDPConn) ([]byte, netip.AddrPort) {
 	t.Helper()
 	b := make([]byte, 1<<16)
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 		t.Fatal(err)
 	}
 	n, from, err := c.ReadFromUDPAddrPort(b)

@@ -10,13 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // readTTL waits for a datagram and returns its TTL or hop limit.
 func readTTL(t *testing.T, c *net.UDPConn) int {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 		t.Fatal(err)
 	}
 	b, control := make([]byte, 1<<16), make([]byte, 256)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -46,7 +47,7 @@ func await(t *testing.T, came <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-came:
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("what was sent to the bind did not come")
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // numbered returns a session's data message in WireGuard's form.
@@ -45,7 +47,7 @@ func TestSocketsThatSmallBuffersTake(t *testing.T) {
 // queued waits until something has arrived, while nobody reads, and returns in which lanes.
 func queued(t *testing.T, g *spread, before []uint32) (at []int, now []uint32) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); len(at) == 0; runtime.Gosched() {
+	for deadline := time.Now().Add(patience.Left()); len(at) == 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing arrived")
 		}

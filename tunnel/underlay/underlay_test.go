@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -321,7 +322,7 @@ func (q queue[T]) next(t *testing.T) T {
 	select {
 	case v := <-q:
 		return v
-	case <-time.After(patience):
+	case <-time.After(patience.Left()):
 		t.Fatal("nothing came")
 		panic("unreachable")
 	}

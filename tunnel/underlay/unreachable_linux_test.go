@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -43,7 +44,7 @@ func leanCases() []leanCase {
 // observe waits until the observations are as expected.
 func (r *running) observe(t *testing.T, what string, ok func(Observations) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(r.Observations()); runtime.Gosched() {
+	for deadline := time.Now().Add(patience.Left()); !ok(r.Observations()); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not show in %+v", what, r.Observations())
 		}
@@ -134,7 +135,7 @@ func TestReceivingWithoutThePoller(t *testing.T) {
 	r.packets, r.sizes, r.eps = [][]byte{make([]byte, 1<<16)}, make([]int, 1), make([]conn.Endpoint, 1)
 	poll := func(came func() bool) { // a busy kernel delivers later
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; runtime.Gosched() {
+		for deadline := time.Now().Add(patience.Left()); ; runtime.Gosched() {
 			if err := r.s.raw.Control(r.readUnpolled); err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +234,7 @@ func TestClosingWhileErrorsAndHandshakesAreNoted(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-				case <-time.After(patience):
+				case <-time.After(patience.Left()):
 					t.Fatalf("%d of %d went on: the others wait for each other", n, cap(ended))
 				}
 			}

@@ -134,12 +134,18 @@ func requestFor(t testing.TB, user string) []byte {
 	return inPEM(der(t, pkix.Name{CommonName: user}))
 }
 
-// Every possible name of a peer is admitted, with many signatures, because their lengths differ.
+// Every possible name of a peer is admitted, with a signature of each length.
 func TestPolicyAdmitsEveryPeer(t *testing.T) {
 	for n := 1; n <= auth.MaxIdentityName; n++ {
 		name := string("a0m9z"[n%5]) + strings.Repeat("-", max(0, n-2)) + strings.Repeat("x", min(1, n-1))
+		lengths := map[int]bool{}
 		for range 8 {
-			if !admits(t, requestFor(t, "postern:peer:cloud:"+name)) {
+			request := der(t, pkix.Name{CommonName: "postern:peer:cloud:" + name})
+			if lengths[len(request)] {
+				continue
+			}
+			lengths[len(request)] = true
+			if !admits(t, inPEM(request)) {
 				t.Fatalf("%q is refused", name)
 			}
 		}

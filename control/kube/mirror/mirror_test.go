@@ -23,11 +23,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = 60 * time.Second
 
 // server is an API server with Peers. Watches are refused, or stay open until they are ended.
 type server struct {
@@ -158,7 +157,7 @@ func follow(t *testing.T, s *server) *watched {
 // until waits until the mirror is as wanted.
 func (w *watched) until(what string, holds func(names string, synced bool, err error) bool) {
 	w.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(patience.Left())
 	for {
 		list, synced := w.Objects()
 		var names []string
@@ -200,7 +199,7 @@ func TestAMirrorThatMayNotWatchSaysSoAllTheTime(t *testing.T) {
 	w.until("it was refused", func(names string, synced bool, err error) bool {
 		return names == "a" && synced && apierrors.IsForbidden(err)
 	})
-	deadline := time.After(patience)
+	deadline := time.After(patience.Left())
 	for again := false; !again; {
 		s.mu.Lock()
 		again = s.listed >= 3
