@@ -93,7 +93,7 @@ type shared struct {
 type due struct {
 	exports bool              // they were set, or overlay ports are to be stored
 	roster  bool              // it changed, or the configuration did
-	all     bool              // the namespaces changed
+	all     bool              // the namespaces changed, or a peer is not behind any more
 	names   map[mcs.Name]bool // whose offers changed
 	opening bool              // a listener could not be opened before
 }
