@@ -48,7 +48,7 @@ type maker struct {
 	exports map[services.Name]services.Export
 	made    []object
 	derived map[id]bool // the derived Services that there are addresses for
-	held    map[services.Name]bool
+	held    map[services.Name]bool // see hold
 	// problems say which services are not imported.
 	problems []services.Problem
 }
