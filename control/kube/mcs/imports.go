@@ -47,7 +47,7 @@ type maker struct {
 	seen    seen
 	exports map[services.Name]services.Export
 	made    []object
-	derived map[id]bool // the derived Services that there are addresses for
+	derived map[id]bool            // the derived Services that there are addresses for
 	held    map[services.Name]bool // see hold
 	// problems say which services are not imported.
 	problems []services.Problem
