@@ -118,6 +118,7 @@ func (a *app) rootCommand() *cobra.Command {
 		asPlugin(root)
 	}
 	a.wrapHelp(root)
+	strictHelp(root)
 	return root
 }
 
@@ -170,6 +171,18 @@ func file(stream any) (*os.File, bool) {
 	}
 	f, ok := stream.(*os.File)
 	return f, ok
+}
+
+// discards reports whether what is written to a stream is lost: it is the null device, which the Go
+// runtime also opens in place of a closed standard stream.
+func discards(stream any) bool {
+	f, ok := file(stream)
+	if !ok {
+		return false
+	}
+	own, err := f.Stat()
+	null, errNull := os.Stat(os.DevNull)
+	return err == nil && errNull == nil && os.SameFile(own, null)
 }
 
 // maxSecret bounds what is read from stdin in bytes. Tickets have a few hundred.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ func (a *app) inviteCommand() *cobra.Command {
 			if code && format == formatJSON {
 				return usagef("leave one out", "--qr is for people, and -o json for programs")
 			}
+			if discards(a.stdout) && !code {
+				return usagef("leave it open, or redirect it to a file", "invite: nobody would see the ticket: stdout is closed or %s, so none was created", os.DevNull)
+			}
 			r.TTL = api.Duration(ttl)
 			return a.invite(c.Context(), r, format, code)
 		},
@@ -62,11 +66,16 @@ func (a *app) invite(ctx context.Context, r api.InviteRequest, format string, co
 		return err
 	}
 	if format == formatJSON {
-		return a.print(format, "Invitation", answer)
+		err = a.print(format, "Invitation", answer)
+	} else {
+		_, err = fmt.Fprintln(a.stdout, answer.Ticket)
 	}
-	if _, err := fmt.Fprintln(a.stdout, answer.Ticket); err != nil {
+	if err != nil {
 		return failedf("anyone who has it can use it until "+answer.ExpiresAt.UTC().Format(time.RFC3339)+"; create another",
 			"invite: the ticket could not be written: %w", err)
+	}
+	if format == formatJSON {
+		return nil
 	}
 	if code {
 		fmt.Fprint(a.stderr, a.ticketCode(answer.Ticket))
@@ -228,6 +237,9 @@ func (a *app) join(c *cobra.Command, r api.JoinRequest, wait time.Duration, form
 		hint := "if it is down, this gateway joins when it is back, until the ticket expires; if it cannot be reached from here, run the printed command there, which dials this gateway"
 		if len(t.Candidates) == 0 {
 			hint = "run the printed command there, which dials this gateway"
+		}
+		if answer.Fingerprint != "" {
+			fmt.Fprintf(a.stderr, "%s then has to approve this gateway: there, compare the fingerprint %s and run postern peer approve.\n", name, tui.Printable(answer.Fingerprint))
 		}
 		return failedf(hint, "join: waited %s for %s: %s", wait, name, answer.Reason)
 	case api.JoinPending:

@@ -31,6 +31,27 @@ func (a *app) wrapHelp(root *cobra.Command) {
 	})
 }
 
+// strictHelp makes `help` refuse the name of a command that does not exist. Cobra prints the help of
+// the command above.
+func strictHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		help.Run, help.RunE = nil, func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 && c.HasAvailableSubCommands() {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], c.CommandPath())
+			}
+			if err != nil {
+				return usageError(err, root, args)
+			}
+			return c.Help()
+		}
+	}
+}
+
 // wrap breaks a line between words. Continuation lines are indented to the last column, which
 // starts after several spaces. A word that is too long is not broken.
 func wrap(line string, width int) string {

@@ -22,8 +22,8 @@ func (a *app) servicesCommand() *cobra.Command {
 		Short: "List services exported to and imported from peers",
 		Long: "List the services exported to and imported from peers (Multi-Cluster Services API), and say why any are " +
 			"missing. The state is ok, waiting (one side has not sent its list yet, or a listener here cannot be " +
-			"opened), ungranted (exported, but not granted to any peer) or refused. ADDRESSES are where this gateway " +
-			"listens for an imported service. READY is the number of ready backends of an exported service. RX and TX " +
+			"opened), failing (what came to a listener here last could not be carried to the peer), ungranted (exported, but not granted to any peer) or refused. ADDRESSES are where this gateway " +
+			"listens for an imported service, as PORT=ADDRESS for several ports. READY is the number of ready backends of an exported service. RX and TX " +
 			"are the bytes received from and sent to the peer, for services that are counted separately.",
 		Example:           "  postern services\n  postern services cloud -o json | jq '.services[] | select(.state == \"refused\")'",
 		Args:              cobra.MaximumNArgs(1),
@@ -60,7 +60,7 @@ func writeServices(out io.Writer, s api.ClusterServices) error {
 			rx, tx = cell.Size(float64(x.Used.RxBytes)), cell.Size(float64(x.Used.TxBytes))
 		}
 		fmt.Fprintln(w, strings.Join([]string{
-			word(x.Service), x.Direction, word(x.Peer), word(strings.TrimSpace(x.State + " " + x.Code)), word(few(x.Ports)), word(few(x.Addresses)), strconv.Itoa(x.Connections), ready, rx, tx,
+			word(x.Service), x.Direction, word(x.Peer), word(strings.TrimSpace(x.State + " " + x.Code)), word(few(x.Ports)), word(few(cell.ServiceAddresses(&x))), strconv.Itoa(x.Connections), ready, rx, tx,
 		}, "\t"))
 	}
 	if err := w.Flush(); err != nil {

@@ -58,7 +58,8 @@ type JoinResponse struct {
 	Reason string `json:"reason,omitempty"`
 	// Granted lists the services that this gateway may reach at the inviter.
 	Granted []string `json:"granted,omitempty"`
-	// Fingerprint is that of this gateway's key, for the inviter to compare. Set with JoinPending.
+	// Fingerprint is that of this gateway's key, for the inviter to compare. Set with JoinPending,
+	// and with JoinReply if the ticket requires approval.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// User is the inviter's user at this cluster's API server; empty if no identities are issued
 	// here.

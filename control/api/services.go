@@ -13,6 +13,8 @@ const (
 	// ServiceWaiting: the peer has not been notified yet, or has not announced it, or a listener
 	// cannot be opened.
 	ServiceWaiting = "waiting"
+	// ServiceFailing: imported, and what came to a listener last could not be carried to the peer.
+	ServiceFailing = "failing"
 	// ServiceUngranted: exported, but granted to no peer.
 	ServiceUngranted = "ungranted"
 	// ServiceRefused: Code, Cause and Fix say why.
@@ -32,6 +34,8 @@ type ClusterService struct {
 	Ports []string `json:"ports,omitempty"`
 	// Addresses (ip:port) are the listeners of an imported service.
 	Addresses []string `json:"addresses,omitempty"`
+	// Listeners are the same, with their ports.
+	Listeners []ClusterListener `json:"listeners,omitempty"`
 	// Connections is how many connections and flows of datagrams are open.
 	Connections int `json:"connections,omitempty"`
 	// ReadyBackends is how many backends of an exported service take connections now; nil for an
@@ -44,6 +48,13 @@ type ClusterService struct {
 	// Steps are what to do, Fix the same as text.
 	Steps Steps  `json:"steps,omitempty"`
 	Fix   string `json:"fix,omitempty"`
+}
+
+// ClusterListener is a listener for a port of an imported service.
+type ClusterListener struct {
+	// Port is that of the service, such as 80, 53/UDP or, of one pod of a headless service, 5432@db-0.
+	Port    string `json:"port"`
+	Address string `json:"address"` // ip:port
 }
 
 // ServiceUse counts a service's use by one peer since it was granted or imported, or since the

@@ -128,6 +128,9 @@ type Local struct {
 	Address string `json:"address"`
 	// Error says why the listener could not be opened.
 	Error string `json:"error,omitempty"`
+	// Lost is the finding that what came to the listener last could not be carried to the service;
+	// nil if it could, and for what the checks of the peer find.
+	Lost *Verdict `json:"lost,omitempty"`
 }
 
 // Kinds of path.

@@ -52,7 +52,7 @@ var details = map[Code]string{
 	ClusterSilent: "i/o timeout", PeerRefused: "spec.publicKey: it is not a key", SecretUnusable: "it has no such key",
 	TicketRefused:  "the ticket has expired",
 	ServiceRefused: "a port is listed twice", ExportRefused: "it has 65 ports, more than 64",
-	OverlayNotStored: "no space left on device", NoBackendReady: "connect: connection refused",
+	ImportMissing: "shop/web:8080", OverlayNotStored: "no space left on device", NoBackendReady: "connect: connection refused",
 	ClustersetSilent: "lookup web.shop.svc.clusterset.local. on 10.96.0.10:53: server misbehaving",
 }
 

@@ -1,14 +1,23 @@
 package clusterset
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/roster"
+	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // However often a peer changes its services, the changes here are limited, and end with the latest
@@ -35,7 +44,10 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 		}
 		looked := func() int { // at services, since the last time
 			n := len(c.due.names)
-			c.due.names = map[mcs.Name]bool{}
+			if c.due.all {
+				n = len(s.reader.Names())
+			}
+			c.due = due{names: map[mcs.Name]bool{}}
 			return n
 		}
 		say()
@@ -60,13 +72,80 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 				t.Fatal("what has changed takes no effect")
 			}
 		}
-		for _, n := range s.reader.Names() {
-			if !c.due.names[n] {
-				t.Errorf("%s is not looked at", n)
-			}
+		if !c.due.all {
+			t.Error("not all services are looked at")
 		}
 	})
 }
+
+// A peer that is behind withdraws a service while it is being imported, and catches up before that
+// is published.
+func TestAServiceThatIsWithdrawnWhileItIsImportedIsGone(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	store, err := state.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
+	elsewhere, err := api.ParseListen("192.0.2.1:80") // not on this machine
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := roster.Make(peer.PrivateKeyFromBytes([32]byte{2}).Public(), []config.Peer{{
+		Name: "cloud", PublicKey: from, Import: mcs.Patterns{"shop"}, Local: map[string]api.ListenAddress{"shop/api:80": elsewhere},
+	}}, state.Peers{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c *Clusterset
+	say := func(m mcs.Message) {
+		t.Helper()
+		m.Base = c.peers["cloud"].reader.Has()
+		body, err := json.Marshal(m)
+		if err == nil {
+			_, err = c.Receive(from, body)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	opening := sync.OnceFunc(func() { // the listener of api, before that of web
+		c.peers["cloud"].behind = true
+		say(mcs.Message{Gone: []string{"shop/web"}})
+		c.Tick(time.Now())
+	})
+	c = New(Options{
+		Ctx: ctx, Store: store, Peers: &roster.Registry{View: roster.NewView(r, &config.Resolved{Name: "edge"})},
+		Flows: forward.NewFlows(forward.Limits{}), Connected: func(*roster.Member) bool { return true }, Logger: slog.New(logged{slog.DiscardHandler, opening}),
+	})
+	defer c.Close()
+	c.SetNamespaces([]string{"shop"})
+	say(mcs.Message{Set: []json.RawMessage{web(t, "api", 0).Text, web(t, "web", 0).Text}})
+	for done := false; !done; {
+		select {
+		case <-c.wake:
+			c.reconcile()
+		default:
+			done = true
+		}
+	}
+	if st, _ := c.State(); len(st.Imports) != 1 || st.Imports[0].Name.Name != "api" {
+		t.Errorf("imported are %+v, want api alone", st.Imports)
+	}
+}
+
+// logged calls a function for each record.
+type logged struct {
+	slog.Handler
+	do func()
+}
+
+func (l logged) Enabled(context.Context, slog.Level) bool  { return true }
+func (l logged) Handle(context.Context, slog.Record) error { l.do(); return nil }
+func (l logged) WithAttrs([]slog.Attr) slog.Handler        { return l }
+func (l logged) WithGroup(string) slog.Handler             { return l }
 
 // When a peer falls silent or answers again, the services are looked at that another cluster
 // exports, too, also those that are not published yet.
@@ -100,7 +179,6 @@ func TestServicesOfAPeerThatComesAndGoesTakeEffectLater(t *testing.T) {
 			imports = append(imports, mcs.Import{Name: mcs.Name{Namespace: "shop", Name: fmt.Sprint("web-", i)}, Own: true, Clusters: clusters("cloud")})
 		}
 		c := silencing(s, &answers, imports...)
-		c.state.Imports = imports
 		changed := 0
 		for range 3 * 60 {
 			answers = !answers
@@ -155,6 +233,11 @@ func look(c *Clusterset) (woken bool, names map[mcs.Name]bool) {
 	case <-c.wake: // for what silenceLocked has found
 	default:
 	}
-	names, c.due.names = c.due.names, map[mcs.Name]bool{}
+	if names = c.due.names; c.due.all {
+		for n := range c.imports {
+			names[n] = true
+		}
+	}
+	c.due = due{names: map[mcs.Name]bool{}}
 	return woken, names
 }

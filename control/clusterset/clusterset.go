@@ -24,6 +24,7 @@ import (
 
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/exchange"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/mail"
@@ -45,6 +46,9 @@ type Options struct {
 	Stack    Stack
 	// Connected reports whether a peer answers.
 	Connected func(*roster.Member) bool
+	// Lost returns the finding about a listener that lost its last connection or flow, if it is one;
+	// nil finds nothing.
+	Lost func(forward.LocalState) (code catalogue.Code, about catalogue.Params, found bool)
 	// Admit returns why a client may not use an imported service; nil admits everybody.
 	Admit func(peer string, name mcs.Name, from netip.AddrPort) error
 	// Host is the address of listeners for imported services; the zero value is 127.0.0.1.
@@ -93,7 +97,7 @@ type shared struct {
 type due struct {
 	exports bool              // they were set, or overlay ports are to be stored
 	roster  bool              // it changed, or the configuration did
-	all     bool              // the namespaces changed
+	all     bool              // the namespaces changed, or a peer is not behind any more
 	names   map[mcs.Name]bool // whose offers changed
 	opening bool              // a listener could not be opened before
 }

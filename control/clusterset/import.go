@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -308,6 +309,9 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 	}
 }
 
+// maxOthers is how many of a service's ports a problem names in place of one that is missing.
+const maxOthers = 3
+
 // problems returns why services of a peer are not imported, and ours not announced to it.
 func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces map[string]bool) []mcs.Problem {
 	if s.unable != "" {
@@ -332,8 +336,14 @@ func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces
 		}
 	}
 	for port, address := range s.member.Local {
-		if n := mcs.NameOfPort(port); mcs.IsPortName(port) && s.reader.Complete() && !slices.ContainsFunc(c.wanted[n], func(l forward.Local) bool { return l.Peer == peer && l.Service == port }) {
-			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ImportMissing, Port: port, Address: address})
+		n, others := mcs.NameOfPort(port), []string{}
+		for _, l := range c.wanted[n] {
+			if l.Peer == peer {
+				others = append(others, l.Service)
+			}
+		}
+		if mcs.IsPortName(port) && s.reader.Complete() && !slices.Contains(others, port) {
+			out = append(out, mcs.Problem{Name: n, Peer: peer, Code: catalogue.ImportMissing, Port: port, Address: address, Detail: strings.Join(others[:min(len(others), maxOthers)], ", ")})
 		}
 	}
 	return out

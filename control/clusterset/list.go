@@ -43,10 +43,7 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 			out = append(out, s)
 		}
 	}
-	failing := map[place]mcs.Problem{}
-	for _, p := range c.failing {
-		failing[place{p.Peer, p.Name.String()}] = p
-	}
+	findings := c.ofListeners()
 	for n, i := range c.imports {
 		for _, x := range i.Clusters {
 			at := use{x.ID, api.ServiceImported, n.String()}
@@ -55,11 +52,13 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 			for _, e := range x.Endpoints {
 				for _, p := range e.Ports {
 					s.Addresses = append(s.Addresses, p.At.String())
+					port := strings.TrimPrefix(mcs.PortName(n, p.Port, e.Hostname), n.String()+":")
+					s.Listeners = append(s.Listeners, api.ClusterListener{Port: port, Address: p.At.String()})
 				}
 			}
-			if p, fails := failing[place{x.ID, n.String()}]; fails {
-				s.State, s.Code = api.ServiceWaiting, string(p.Code)
-				s.Cause, s.Steps = catalogue.Render(p.Code, p.Params())
+			if f, found := findings[place{x.ID, n.String()}]; found {
+				s.State, s.Code = f.state, string(f.code)
+				s.Cause, s.Steps = catalogue.Render(f.code, f.about)
 				s.Fix = s.Steps.String()
 			}
 			out = append(out, s)
@@ -92,6 +91,32 @@ func (c *Clusterset) List(peer string) []api.ClusterService {
 	slices.SortFunc(out, func(a, b api.ClusterService) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Code, b.Code))
 	})
+	return out
+}
+
+// finding is about the listeners for a peer's service.
+type finding struct {
+	state string
+	code  catalogue.Code
+	about catalogue.Params
+}
+
+// ofListeners returns one finding for each service whose listeners have some: a listener that cannot
+// be opened, or one that lost what came last.
+func (c *Clusterset) ofListeners() map[place]finding {
+	out := map[place]finding{}
+	for _, p := range c.failing {
+		out[place{p.Peer, p.Name.String()}] = finding{api.ServiceWaiting, p.Code, p.Params()}
+	}
+	if c.o.Lost == nil {
+		return out
+	}
+	for _, l := range c.out.Locals() {
+		at := place{l.Peer, mcs.NameOfPort(l.Service).String()}
+		if code, about, lost := c.o.Lost(l); lost && out[at].code == "" {
+			out[at] = finding{api.ServiceFailing, code, about}
+		}
+	}
 	return out
 }
 

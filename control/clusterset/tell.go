@@ -127,17 +127,14 @@ func (c *Clusterset) changedLocked(s *site, names []mcs.Name) {
 	c.noteLocked(names)
 }
 
-// catchUpLocked schedules a look at all services of a peer that is behind, if the limit allows.
+// catchUpLocked schedules a look at all services if a peer is behind and the limit allows. Which
+// those are, reconcile knows: one that the peer no longer has may be in an import that is being made
+// and is not published yet.
 func (c *Clusterset) catchUpLocked(s *site) {
-	if !s.behind || !s.changes.AllowN(time.Now(), mcs.MaxServices) {
-		return
+	if s.behind && s.changes.AllowN(time.Now(), mcs.MaxServices) {
+		s.behind, c.due.all = false, true
+		c.wakeLocked()
 	}
-	s.behind = false
-	names := s.reader.Names()
-	for _, i := range c.state.Imports {
-		names = append(names, i.Name)
-	}
-	c.noteLocked(names)
 }
 
 // noteLocked schedules a look at services.

@@ -233,7 +233,11 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 		return api.JoinResponse{}, err
 	}
 	e.joinLater(t, keys, p, request)
-	return api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: e.o.UserOf(p.Name)}, nil
+	out := api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: e.o.UserOf(p.Name)}
+	if t.Approve {
+		out.Fingerprint = peer.Fingerprint(e.publicKey)
+	}
+	return out, nil
 }
 
 // putJoined stores the inviter as a peer and adds it to the tunnel. may returns an error if an

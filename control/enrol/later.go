@@ -113,7 +113,7 @@ func (e *Registrar) joinAgain(ctx context.Context, t ticket.Ticket, keys ticket.
 			if !there || now.PublicKey != p.PublicKey || !now.PresharedKey.Equal(p.PresharedKey) {
 				return errMet
 			}
-			now.PresharedKey, now.Offers = answer.PresharedKey, answer.Granted
+			now.PresharedKey, now.Offers, now.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
 			return all.Put(now)
 		},
 		Applied: func() {

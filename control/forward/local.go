@@ -38,7 +38,7 @@ type local struct {
 	socks []io.Closer // none while it cannot be opened
 	err   error
 
-	lost   error // of the last connection
+	lost   error // of the last connection or flow
 	lostAt time.Time
 }
 
@@ -76,7 +76,7 @@ func (l *local) state() LocalState {
 	return s
 }
 
-// carried stores whether the last connection was carried to the peer.
+// carried stores whether the last connection or flow was carried to the peer.
 func (l *local) carried(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,8 @@ type LocalState struct {
 	Address string
 	// Err says why it is not open; it is retried until it is.
 	Err error
-	// Lost is why the last connection could not be carried to the peer, at LostAt; nil if it could.
+	// Lost is why the last connection or flow of datagrams could not be carried to the peer, at
+	// LostAt; nil if it could.
 	Lost   error
 	LostAt time.Time
 }
@@ -264,7 +265,7 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 	f.splice(up, c)
 }
 
-// carried stores the result of dialling the service of a listener.
+// carried stores whether the service of a listener was reached.
 func (o *Outbound) carried(w Local, err error) {
 	o.mu.Lock()
 	l := o.locals[localKey{w.Peer, w.Service}]

@@ -475,6 +475,40 @@ func TestLocalDatagramsGoToThePeer(t *testing.T) {
 	}
 }
 
+// A listener whose datagrams the peer refuses says so until some are answered.
+func TestAListenerOfDatagramsKnowsWhetherTheyArrive(t *testing.T) {
+	o, g, tun := newUDPOutbound(t, nil, "127.0.0.1:0/UDP")
+	c := dialLocal(t, o.Locals()[0].Address, 0)
+	ask := func() passed {
+		t.Helper()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		return tun.next(t)
+	}
+	for range 2 {
+		p := ask()
+		g.flows.PeerRefused(p.to, p.from)
+		if l := o.Locals()[0]; !errors.Is(l.Lost, syscall.ECONNREFUSED) || l.LostAt.IsZero() {
+			t.Errorf("after a refusal it is lost for %v, at %v", l.Lost, l.LostAt)
+		}
+	}
+	if n := o.UDPCounters().Refused[PeerDown]; n != 2 {
+		t.Errorf("%d refusals are counted", n)
+	}
+	p := ask()
+	if !g.in.Datagram(p.to, p.from, []byte("re x")) {
+		t.Fatal("the answer was refused")
+	}
+	if l := o.Locals()[0]; l.Lost != nil {
+		t.Errorf("after an answer it is lost for %v", l.Lost)
+	}
+	g.flows.PeerRefused(p.to, p.from)
+	if l := o.Locals()[0]; l.Lost != nil {
+		t.Errorf("the end of a conversation is lost for %v", l.Lost)
+	}
+}
+
 func TestARangeOfListeners(t *testing.T) {
 	servers := udpServers(t, 3)
 	port := servers[0].LocalAddr().(*net.UDPAddr).Port

@@ -131,7 +131,7 @@ func (c *udpClient) open() {
 		if !c.flow.end() {
 			return
 		}
-		o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, PeerDown)
+		c.lost(err)
 		o.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "peer's service cannot be reached, local datagrams dropped", peerDown(w, err)...)
 		return
 	}
@@ -139,6 +139,16 @@ func (c *udpClient) open() {
 		o.udp.accepted.Add(1)
 	}
 }
+
+// lost records that the datagrams could not be carried to the peer's service.
+func (c *udpClient) lost(err error) {
+	o, w := c.ear.out, c.ear.want
+	o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, PeerDown)
+	c.carried(err)
+}
+
+// carried stores whether the last flow was carried to the peer's service, which an answer shows.
+func (c *udpClient) carried(err error) { c.ear.out.carried(c.ear.want, err) }
 
 // send implements udpSide.
 func (c *udpClient) send(b []byte) error { return c.ear.sock.sendTo(b, c.from) }

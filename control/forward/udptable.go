@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -241,8 +242,13 @@ func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
 		t.mu.Unlock()
 		return false
 	}
+	was := f.phase
 	side, now := t.takes(f, true, b)
+	answers := was == asked && f.phase == answered
 	t.mu.Unlock()
+	if c, local := side.(*udpClient); local && answers {
+		c.carried(nil)
+	}
 	if now {
 		f.outcome(side.send(b))
 	}
@@ -254,9 +260,13 @@ func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
 func (t *Flows) PeerRefused(remote, local netip.AddrPort) {
 	t.udp.mu.Lock()
 	f := t.udp.flows[udpKey{remote, local.Port()}]
+	unanswered := f != nil && f.phase < answered
 	t.udp.mu.Unlock()
-	if f != nil {
-		f.end()
+	if f == nil || !f.end() {
+		return
+	}
+	if f.in == nil && unanswered {
+		f.side.(*udpClient).lost(syscall.ECONNREFUSED)
 	}
 }
 

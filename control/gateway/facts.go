@@ -49,13 +49,12 @@ func (g *Gateway) own() check.Own {
 	if o.TicketAlarmAt, joined = g.peers.Book().LastAlarm(); g.peers.Load().ByKey(joined) != nil {
 		o.TicketAlarmOf = g.peers.NameOf(joined)
 	}
-	o.Found = append(g.problems.all(), lostServices(g.services.Locals(), func(peer string) (time.Time, bool) {
-		m := g.peers.Load().ByName(peer)
-		if m == nil {
-			return time.Time{}, false
+	o.Found = g.problems.all()
+	for _, l := range g.services.Locals() {
+		if p, lost := g.lost(l, time.Now()); lost {
+			o.Found = append(o.Found, p)
 		}
-		return g.paths.ConnectedSince(m, time.Now())
-	}, time.Now())...)
+	}
 	if a := cfg.Services.APIServer; a != nil {
 		o.Upstreams = append(o.Upstreams, check.Upstream{
 			Service: api.ServiceAPIServer, Address: a.Address, TLS: true, ServerName: a.ServerName, CA: a.CAData,
@@ -74,21 +73,30 @@ func (g *Gateway) own() check.Own {
 // again but clients.
 const lostFor = 10 * time.Minute
 
-// lostServices returns the named services of peers whose listeners here lost their last
-// connection. If the peer itself is or was away, its own checks say so, and those of auth and the API
-// server have their own as well. connected returns since when a peer is connected on its path.
-func lostServices(locals []forward.LocalState, connected func(peer string) (since time.Time, ok bool), now time.Time) (out []check.OwnProblem) {
-	for _, l := range locals {
-		if l.Lost == nil || now.Sub(l.LostAt) > lostFor || l.Service == api.ServiceAuth || l.Service == api.ServiceAPIServer {
-			continue
+// lost returns the problem of a listener here that lost its last connection or flow of datagrams to
+// a named service of a peer.
+func (g *Gateway) lost(l forward.LocalState, now time.Time) (check.OwnProblem, bool) {
+	return lostService(l, func(peer string) (time.Time, bool) {
+		m := g.peers.Load().ByName(peer)
+		if m == nil {
+			return time.Time{}, false
 		}
-		if since, ok := connected(l.Peer); !ok || l.LostAt.Before(since) {
-			continue
-		}
-		out = append(out, check.OwnProblem{Name: "listener-" + l.Service, Code: catalogue.PeerServiceDown,
-			Params: catalogue.Params{Peer: l.Peer, Service: l.Service, Address: l.Address, Detail: catalogue.Reason(l.Lost)}})
+		return g.paths.ConnectedSince(m, now)
+	}, now)
+}
+
+// lostService is [Gateway.lost]. If the peer itself is or was away, its own checks say so, and those
+// of auth and the API server have their own as well. connected returns since when a peer is connected
+// on its path.
+func lostService(l forward.LocalState, connected func(peer string) (since time.Time, ok bool), now time.Time) (out check.OwnProblem, lost bool) {
+	if l.Lost == nil || now.Sub(l.LostAt) > lostFor || l.Service == api.ServiceAuth || l.Service == api.ServiceAPIServer {
+		return out, false
 	}
-	return out
+	if since, ok := connected(l.Peer); !ok || l.LostAt.Before(since) {
+		return out, false
+	}
+	return check.OwnProblem{Name: "listener-" + l.Service, Code: catalogue.PeerServiceDown,
+		Params: catalogue.Params{Peer: l.Peer, Service: l.Service, Address: l.Address, Detail: catalogue.Reason(l.Lost)}}, true
 }
 
 // links returns the interfaces that lead outside.

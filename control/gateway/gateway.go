@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/clusterset"
 	"github.com/postern-dev/postern/control/config"
@@ -277,7 +278,11 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 		o := clusterset.Options{
 			Ctx: g.ctx, Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Stack: g.plane.Stack,
 			Connected: func(m *roster.Member) bool { return g.paths.Connected(m, time.Now()) },
-			Host:      g.opts.LocalHost, Plain: g.plain(), Audit: g.audit, Logger: g.log,
+			Lost: func(l forward.LocalState) (catalogue.Code, catalogue.Params, bool) {
+				p, lost := g.lost(l, time.Now())
+				return p.Code, p.Params, lost
+			},
+			Host: g.opts.LocalHost, Plain: g.plain(), Audit: g.audit, Logger: g.log,
 		}
 		if c := g.opts.Clusterset; c != nil {
 			o.Admit = c.Admit

@@ -73,6 +73,12 @@ func TestAGrantCanBeGivenAndTakenBack(t *testing.T) {
 	if got := lost(); !strings.Contains(got, "PST0320 warning") || !strings.Contains(got, "echo of cloud") {
 		t.Errorf("edge finds %q about a listener that leads nowhere", got)
 	}
+	p, _ := w.status(w.Edge, "cloud")
+	for _, l := range p.Local {
+		if (l.Lost != nil) != (l.Service == "echo") || l.Lost != nil && l.Lost.Code != "PST0320" {
+			t.Errorf("the status of the listener for %s is %+v", l.Service, l.Lost)
+		}
+	}
 
 	grant := func(services ...string) {
 		t.Helper()

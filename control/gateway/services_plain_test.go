@@ -111,11 +111,35 @@ func TestServicesOfAClusterWithoutOne(t *testing.T) {
 	if who := w.answers(netip.MustParseAddrPort(at)); who != "web-1" {
 		t.Errorf("%s answers", who)
 	}
-	port := w.service(w.Edge, "shop/dns", listensAt("127.0.0.1:", 1)).Addresses[0]
+	listed := w.service(w.Edge, "shop/dns", listensAt("127.0.0.1:", 1))
+	port := listed.Addresses[0]
+	if want := []api.ClusterListener{{Port: "53/UDP", Address: port}}; !slices.Equal(listed.Listeners, want) {
+		t.Errorf("its listeners are %+v, want %+v", listed.Listeners, want)
+	}
 	w.echoes(w.udpClient(port+"/UDP"), 1200)
 
+	// Nobody takes its datagrams any more, and again.
+	nobody, err := net.ListenUDP("udp", &net.UDPAddr{IP: echo.Addr().AsSlice()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody.Close()
+	broken := dns
+	broken.Backends = []mcs.Backend{{Addr: echo.Addr(), Ready: true, Ports: map[string]uint16{"dns": nobody.LocalAddr().(*net.UDPAddr).AddrPort().Port()}}}
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, web), broken})
+	client := w.udpClient(port + "/UDP")
+	w.service(w.Edge, "shop/dns", func(x api.ClusterService) bool {
+		if _, err := client.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		return x.State == api.ServiceFailing && x.Code == string(catalogue.PeerServiceDown)
+	})
+	exports()
+	w.echoes(client, 1200)
+	w.service(w.Edge, "shop/dns", listensAt("127.0.0.1:", 1))
+
 	// It moves, one that cannot be there says why, and one that is not exported too.
-	w.takes(w.Edge, with(map[string]string{"shop/web:80": taken.Addr().String(), "shop/gone:1/UDP": "127.0.0.2:0/UDP"}))
+	w.takes(w.Edge, with(map[string]string{"shop/web:80": taken.Addr().String(), "shop/gone:1/UDP": "127.0.0.2:0/UDP", "shop/dns:5353/UDP": "127.0.0.2:0/UDP"}))
 	x := w.service(w.Edge, "shop/web", func(x api.ClusterService) bool {
 		return x.State == api.ServiceWaiting && x.Code == string(catalogue.LocalListener)
 	})
@@ -126,6 +150,10 @@ func TestServicesOfAClusterWithoutOne(t *testing.T) {
 		return x.State == api.ServiceRefused && x.Code == string(catalogue.ImportMissing)
 	})
 	if !strings.Contains(x.Cause, "shop/gone:1/UDP") {
+		t.Errorf("it says %+v", x)
+	}
+	x = w.service(w.Edge, "shop/dns", func(x api.ClusterService) bool { return x.Code == string(catalogue.ImportMissing) })
+	if !strings.Contains(x.Cause, "does not export shop/dns:5353/UDP to this gateway, only shop/dns:53/UDP, so") {
 		t.Errorf("it says %+v", x)
 	}
 	w.await("the checks have both", func() string {

@@ -26,7 +26,7 @@ func (g *Gateway) Status(context.Context) (api.Status, error) {
 	snapshot := g.plane.Engine.Snapshot()
 	locals := map[string][]api.Local{}
 	for _, l := range g.services.Locals() {
-		locals[l.Peer] = append(locals[l.Peer], apiLocal(l))
+		locals[l.Peer] = append(locals[l.Peer], g.apiLocal(l, now))
 	}
 	view := verdict.NewView(now, g.checks.Own())
 	for _, m := range r.Members() {
@@ -102,10 +102,14 @@ func (g *Gateway) echoRTT(peer string) float64 {
 	return g.checks.Finding(peer, api.ServiceGateway).RTT.Seconds()
 }
 
-func apiLocal(l forward.LocalState) api.Local {
+func (g *Gateway) apiLocal(l forward.LocalState, now time.Time) api.Local {
 	out := api.Local{Service: l.Service, Address: l.Address}
 	if l.Err != nil {
 		out.Error = l.Err.Error()
+	}
+	if p, lost := g.lost(l, now); lost {
+		cause, steps := catalogue.Render(p.Code, p.Params)
+		out.Lost = &api.Verdict{Verdict: catalogue.Severity(p.Code), Confidence: api.Certain, Code: string(p.Code), Cause: cause, Steps: steps, Fix: steps.String(), Command: steps.Command(), CheckedAt: timeOrNil(l.LostAt)}
 	}
 	return out
 }

@@ -455,6 +455,25 @@ func TestAJoinIsFinishedWhenTheInviterIsBack(t *testing.T) {
 	}
 }
 
+// A join that is finished later may need approval, too. The joiner is told from the beginning, and
+// knows later what it waits for.
+func TestAJoinThatIsFinishedLaterWaitsForApproval(t *testing.T) {
+	w := newWorld(t)
+	text := w.invite(w.Cloud, api.InviteRequest{Allow: both, Approve: true})
+	w.stop(w.Cloud)
+	got := w.join(w.Edge, text, api.JoinRequest{Wait: api.Duration(time.Second)})
+	if fingerprint := peer.Fingerprint(siteKey(w.Edge)); got.Outcome != api.JoinReply || got.Fingerprint != fingerprint {
+		t.Fatalf("join gave %+v, want a reply and the fingerprint %s", got, fingerprint)
+	}
+	w.start(w.Cloud)
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
+		if !strings.Contains(p.Reason, "cloud has yet to approve this gateway") {
+			return "it does not know that it waits: " + p.Reason
+		}
+		return ""
+	})
+}
+
 // forge makes a reply to a ticket, with another ticket's keys.
 func forge(w *world, text string, joiner peer.PublicKey) string {
 	w.t.Helper()

@@ -100,6 +100,9 @@ func (m *maker) uses(clusters []api.ClusterService) []use {
 			u.fault = &Fault{Direction: api.DirectionOwn, Outcome: api.Error,
 				Title: "no listener here", Cause: "no listener for " + l.Service + " on " + l.Address + ": " + l.Error}
 		}
+		if l.Lost != nil && u.fault == nil && state == api.OK {
+			u.state, u.fault = l.Lost.Verdict, faultOf(&api.Check{Direction: api.DirectionOutbound, Verdict: *l.Lost})
+		}
 		switch {
 		case Other(name):
 			out = append(out, u)

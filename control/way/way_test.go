@@ -228,6 +228,10 @@ func TestServicesBesidesTheEndpoints(t *testing.T) {
 		}, nil, "gone 127.0.0.1:99 off, logs ok, registry 127.0.0.1:5000 ok", nil, ""},
 		{"the peer has not told what it offers", func(p *api.PeerStatus) { p.Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000"}} }, nil,
 			"registry 127.0.0.1:5000 unknown", nil, ""},
+		{"it was not reached last", func(p *api.PeerStatus) {
+			offers("registry")(p)
+			p.Local = []api.Local{{Service: "registry", Address: "127.0.0.1:5000", Lost: &api.Verdict{Verdict: api.Warning, Code: string(catalogue.PeerServiceDown)}}}
+		}, nil, "registry 127.0.0.1:5000 warning", nil, "at registry of cloud"},
 		{"nothing gets through", func(p *api.PeerStatus) { offers("logs")(p); p.Path.Kind = api.PathNone }, nil, "logs unknown", nil, ""},
 		{"ports of services of clusters", func(p *api.PeerStatus) {
 			offers()(p)
@@ -236,6 +240,8 @@ func TestServicesBesidesTheEndpoints(t *testing.T) {
 		{"imported ones", offers(), []api.ClusterService{imported("a/ok", api.ServiceInUse, ""), imported("b/late", api.ServiceWaiting, ""), imported("z/refused", api.ServiceRefused, "PST0904"),
 			{Service: "c/exported", Direction: api.ServiceExported, Peer: "cloud", State: api.ServiceInUse}, {Service: "d/hub", Direction: api.ServiceImported, Peer: "hub", State: api.ServiceInUse}},
 			"z/refused warning, a/ok ok, b/late unknown", nil, "at z/refused of cloud"},
+		{"an imported one was not reached last", offers(), []api.ClusterService{imported("a/ok", api.ServiceInUse, ""), imported("b/lost", api.ServiceFailing, "PST0320")},
+			"b/lost warning, a/ok ok", nil, "at b/lost of cloud"},
 		{"one more than there is room for", offers("d", "c", "b", "a"), nil, "a ok, b ok, c ok, d ok", nil, ""},
 		{"the others are well", offers("e", "d", "c", "b", "a"), nil, "a ok, b ok, c ok", &way.More{Services: 2, State: api.OK}, ""},
 		{"even failing ones are too many", func(p *api.PeerStatus) {

@@ -139,10 +139,25 @@ func Listeners(s *api.PeerStatus) []string {
 		row := Printable(l.Address) + " → " + Printable(l.Service)
 		if l.Error != "" {
 			row += " ✗ " + Printable(l.Error)
+		} else if l.Lost != nil {
+			row += " ! " + Printable(l.Lost.Code+" "+l.Lost.Cause)
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// ServiceAddresses returns where this gateway listens for an imported service: with the service's
+// ports if there are several.
+func ServiceAddresses(s *api.ClusterService) []string {
+	if len(s.Listeners) < 2 {
+		return s.Addresses
+	}
+	var out []string
+	for _, l := range s.Listeners {
+		out = append(out, l.Port+"="+l.Address)
+	}
+	return out
 }
 
 // Flows returns the open connections, one per line.

@@ -142,7 +142,7 @@ func (r *serviceRow) standing() serviceStanding {
 		return serviceUngranted
 	case r.ReadyBackends != nil && *r.ReadyBackends == 0:
 		return serviceUnready
-	case r.failed > 0:
+	case r.failed > 0, r.State == api.ServiceFailing:
 		return serviceFailing
 	case r.State == api.ServiceWaiting:
 		return serviceWaiting
@@ -359,7 +359,7 @@ func serviceColumns(wide bool) []cell.Column[*serviceRow] {
 		total("TX", 8, func(u *api.ServiceUse) string { return cell.Size(float64(u.TxBytes)) }),
 	}
 	if wide {
-		columns = append(columns, list("ADDRESSES", 9, func(r row) []string { return r.Addresses }))
+		columns = append(columns, list("ADDRESSES", 9, func(r row) []string { return cell.ServiceAddresses(&r.ClusterService) }))
 	}
 	return columns
 }
@@ -401,6 +401,6 @@ func (d *data) aboutService(r *serviceRow, width int) []string {
 		}
 		say(cell.Plain, onOneLine([]string{fmt.Sprintf("%d connections carried", u.Connections), strings.Join(failed, ", ")}))
 	}
-	say(cell.Quiet, onOneLine([]string{r.Type, strings.Join(r.Ports, ", "), strings.Join(r.Addresses, ", ")}))
+	say(cell.Quiet, onOneLine([]string{r.Type, strings.Join(r.Ports, ", "), strings.Join(cell.ServiceAddresses(&r.ClusterService), ", ")}))
 	return lines
 }

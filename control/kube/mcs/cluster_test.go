@@ -118,7 +118,7 @@ func connect(t *testing.T, c kubetest.Cluster, token string) *kube.Cluster {
 func start(t *testing.T, c kubetest.Cluster, own *kube.Cluster, gateway *fake, namespaces ...string) *site {
 	t.Helper()
 	s := &site{t: t, cluster: c, gateway: gateway, changed: make(chan struct{}, 1)}
-	controller, err := New(Options{Cluster: own, Services: gateway, Release: "postern", ID: "here", Namespaces: namespaces, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	controller, err := New(Options{Cluster: own, Services: gateway, Release: "postern", ID: "here", Address: netip.MustParseAddr("10.244.0.9"), Namespaces: namespaces, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Lookup: func(ctx context.Context, _, host string) (out []netip.Addr, err error) { // as the cluster's DNS should
 			part := strings.Split(host, ".")
 			ips, err := c.Kubectl(ctx, "", "get", "serviceimport", "-n", part[1], part[0], "--ignore-not-found", "-o", "jsonpath={.spec.ips[*]}")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -43,7 +44,8 @@ const (
 	// refusedAgain.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
-	// unheardFor is how long after the start endpoints of a peer that was not heard since stay.
+	// unheardFor is how long after the start what is imported from a peer that was not heard since
+	// stays as it is. Most are heard within that time.
 	unheardFor = 30 * time.Second
 	// leaveTimeout bounds the writes at the end: another replica may be waiting.
 	leaveTimeout = 2 * time.Second
@@ -66,6 +68,8 @@ type Options struct {
 	Release string
 	// ID is this cluster's ID in the clusterset: the gateway's name.
 	ID string
+	// Address is where the gateway listens for services of peers.
+	Address netip.Addr
 	// Namespaces are those that may be read; none means all.
 	Namespaces []string
 	// Lookup queries the cluster's DNS; nil uses the pod's resolver.
@@ -91,8 +95,8 @@ type Controller struct {
 
 // New returns a controller. It sends no request yet.
 func New(o Options) (*Controller, error) {
-	if o.Cluster == nil || o.Services == nil || o.Release == "" || o.ID == "" {
-		return nil, errors.New("mcs: Cluster, Services, Release and ID are required")
+	if o.Cluster == nil || o.Services == nil || o.Release == "" || o.ID == "" || !o.Address.IsValid() {
+		return nil, errors.New("mcs: Cluster, Services, Release, ID and Address are required")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -283,8 +287,8 @@ func (s *session) empty(seen seen, which func(*discoveryv1.EndpointSlice) bool) 
 }
 
 // unheard returns the steps that empty the EndpointSlices of peers that have not announced their
-// exports since the start, of services that other clusters export, too. Nothing listens there, and
-// after a crash it is an earlier pod's address. Most peers are heard within unheardFor.
+// exports for unheardFor since the start, of services that other clusters export, too. Nothing
+// listens there, and after a crash it is an earlier pod's address.
 func (s *session) unheard(seen seen, awaited []string, imports []services.Import, shall map[id]bool) []step {
 	if time.Since(s.began) < unheardFor || len(awaited) == 0 {
 		return nil
@@ -339,6 +343,13 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 		m.exports[e.Name] = e
 	}
 	imports := m.apart(state.Imports)
+	grace := unheardFor - time.Since(s.began)
+	if len(state.Awaited) == 0 {
+		grace = 0
+	}
+	if grace > 0 {
+		m.hold(imports, state.Awaited)
+	}
 	m.share(imports)
 	// One import after the other, so that objects that are already right are not held in memory.
 	wanted := func(yield func(object) bool) {
@@ -351,7 +362,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 				}
 			}
 		}
-		for _, o := range statusesOf(exports, state, seen.now) {
+		for _, o := range statusesOf(exports, state, m.held, seen.now) {
 			if !yield(o) {
 				return
 			}
@@ -373,6 +384,9 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	again = s.names.look(ctx, seen, func(x *v1beta1.ServiceImport) bool {
 		return s.o.ours(x) && (shall[id{importKind, x.Namespace, x.Name}] || keep(x))
 	})
+	if grace > 0 {
+		again = min(again, grace)
+	}
 	return max(min(again, s.writer.again(began)), time.Until(s.calm)), failed
 }
 

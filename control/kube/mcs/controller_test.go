@@ -1,10 +1,13 @@
 package mcs
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -12,12 +15,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	restfake "k8s.io/client-go/rest/fake"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
@@ -140,5 +146,101 @@ func TestEndpointsOfAPeerThatIsNotHeardAreRemoved(t *testing.T) {
 		time.Sleep(unheardFor)
 		turn("all are heard", nil)
 		turn("one is not", []string{"edge"}, "PATCH web-edge")
+	})
+}
+
+// gatewayWith is a gateway with a state.
+type gatewayWith services.State
+
+func (gatewayWith) SetExports([]services.Export)               {}
+func (gatewayWith) SetNamespaces([]string)                     {}
+func (g gatewayWith) State() (services.State, <-chan struct{}) { return services.State(g), nil }
+
+// After the gateway's start, what several peers export stays as it is until all of them are heard, or
+// for a while. Otherwise clients could not use the ports of one that is heard later than another.
+func TestWhatOneOfSeveralPeersExportsStaysUntilItIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web, more := services.Port{Name: "http", Protocol: api.TCP, Port: 80}, services.Port{Name: "more", Protocol: api.TCP, Port: 81}
+		cluster := func(id string, p services.Port, at string) services.Cluster {
+			return services.Cluster{ID: id, Endpoints: []services.Endpoint{{Ports: []services.EndpointPort{{Port: p, At: netip.MustParseAddrPort(at)}}}}}
+		}
+		name := services.Name{Namespace: "shop", Name: "web"}
+		both := services.Import{Name: name, Spec: services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{web, more}, Affinity: services.Affinity{ClientIP: true, Timeout: time.Minute}, Labels: map[string]string{"tier": "front"}},
+			Own: true, Clusters: []services.Cluster{cluster("east", web, "10.0.0.1:20001"), cluster("west", more, "10.0.0.1:20002")}}
+		conflict := []services.Conflict{{Name: name, Reason: services.PortConflict, Message: "east has other ports"}}
+		o := Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.2")}
+
+		// What an earlier gateway has made.
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "more", Protocol: corev1.ProtocolTCP, Port: 81}}}}
+		offer := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Now()}}
+		have := seen{now: time.Now(), namespaces: []string{"shop"}, owners: map[string]*metav1.OwnerReference{}, exports: []*v1beta1.ServiceExport{offer},
+			services: map[types.NamespacedName]*corev1.Service{keyOf(service): service, {Namespace: "shop", Name: derivedName(name)}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}
+		m := maker{o: o, kinds: v1beta1.SchemeGroupVersion, seen: have}
+		m.share([]services.Import{both})
+		m.add(both)
+		lists := map[kind][]any{serviceKind: {service}, exportKind: {offer}}
+		for _, x := range m.made {
+			stamp(x.body)
+			switch b := x.body.(type) {
+			case *corev1.Service:
+				b.Spec.ClusterIPs = []string{"10.96.0.7"}
+			case *v1beta1.ServiceImport:
+				b.Status = *x.status.(*v1beta1.ServiceImportStatus)
+			}
+			lists[x.kind] = append(lists[x.kind], x.body)
+		}
+		offer.Status = *statusesOf(exportsOf(have), services.State{Conflicts: conflict}, nil, have.now)[0].status.(*v1beta1.ServiceExportStatus)
+
+		var sent []string
+		client := func() *restfake.RESTClient {
+			return &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodGet {
+					sent = append(sent, strings.TrimSpace(r.Method+" "+path.Base(path.Dir(r.URL.Path))+" "+path.Base(r.URL.Path)))
+				}
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+			})}
+		}
+		start := func() *session {
+			s := &session{Controller: &Controller{o: o, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}, names: &names{lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("not used") }}, began: time.Now()}
+			s.clients = clients{core: client(), discovery: client(), mcs: client(), version: v1beta1.SchemeGroupVersion}
+			s.writer = &writer{clients: s.clients, log: s.log, refused: map[id]refusal{}, applied: map[target]applied{}}
+			p := s.clients.place("shop", func() {})
+			p.known = true
+			s.places = []*place{p}
+			for k, m := range map[kind]interface{ Replace([]any, string) error }{serviceKind: p.services, sliceKind: p.slices, importKind: p.imports, exportKind: p.exports} {
+				if err := m.Replace(lists[k], ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return s
+		}
+		turn := func(what string, s *session, st services.State, want ...string) time.Duration {
+			t.Helper()
+			sent = nil
+			s.o.Services = gatewayWith(st)
+			again, failed := s.turn(t.Context())
+			slices.Sort(sent)
+			if failed || !slices.Equal(sent, want) {
+				t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
+			}
+			return again
+		}
+		turn("all are heard", start(), services.State{Imports: []services.Import{both}, Conflicts: conflict})
+
+		// The next one has heard west alone, which has another listener, and not east, which decides.
+		one := both
+		one.Spec.Ports, one.Spec.Affinity, one.Spec.Labels = []services.Port{more}, services.Affinity{}, nil
+		one.Clusters = []services.Cluster{cluster("west", more, "10.0.0.2:20002")}
+		st := services.State{Imports: []services.Import{one}, Awaited: []string{"east"}}
+		s := start()
+		slice := derivedName(name) + "-" + hash("west", "IPv4") + "-0"
+		if again := turn("one is not", s, st, "PATCH endpointslices "+slice); again > unheardFor {
+			t.Errorf("it is looked at again after %v", again)
+		}
+		if st.Imports[0].Spec.Ports[0] != more || len(st.Imports[0].Spec.Ports) != 1 {
+			t.Error("the state has been changed")
+		}
+		time.Sleep(unheardFor)
+		turn("not for long", s, st, "PATCH endpointslices "+derivedName(name)+"-"+hash("east", "IPv4")+"-0", "PATCH serviceimports web", "PATCH services "+derivedName(name), "PATCH web status")
 	})
 }

@@ -23,8 +23,10 @@
 // object without them belongs to someone else and is left alone. Objects are applied (server-side
 // apply), so what others add to them stays, even conditions of other types in a status. Objects of
 // a peer that has not been heard since the gateway's start are kept, because a recreated Service
-// would have another address; its EndpointSlices are emptied after a while if another cluster
-// exports the service.
+// would have another address. What such a peer exported together with other clusters stays as it is
+// for a while: its ports would go and come back. Then its EndpointSlices are emptied. A derived Service
+// has the IP family of the gateway's listeners, or else of its endpoints; one of which no endpoint has
+// its family leads nowhere, and is made again.
 //
 // The kinds of the API do not belong to the gateway. While the cluster does not have them, the
 // gateway keeps looking for them and reports that (PST0920). If there is no v1beta1 it uses

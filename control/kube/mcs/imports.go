@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	"github.com/postern-dev/postern/control/kube/objects"
@@ -45,7 +47,8 @@ type maker struct {
 	seen    seen
 	exports map[services.Name]services.Export
 	made    []object
-	derived map[id]bool // the derived Services that there are addresses for
+	derived map[id]bool            // the derived Services that there are addresses for
+	held    map[services.Name]bool // see hold
 	// problems say which services are not imported.
 	problems []services.Problem
 }
@@ -69,32 +72,41 @@ func (m *maker) add(i services.Import) {
 		m.serviceImport(i, derived, nil, nil, nil)
 		return
 	}
+	type part struct {
+		cluster string
+		list    []endpoint
+	}
+	var parts []part
+	var all []endpoint
+	for _, c := range i.Clusters {
+		parts = append(parts, part{c.ID, m.remote(i, c)})
+	}
+	if i.Own {
+		parts = append(parts, part{m.o.ID, m.own(i)})
+	}
+	for _, p := range parts {
+		all = append(all, p.list...)
+	}
 	var ips []string
-	var families []corev1.IPFamily
+	families := familiesOf(all)
 	if i.Spec.Type == services.ClusterSetIP {
 		if !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 			return
 		}
-		s := m.service(i, derived, nil)
+		s := m.service(i, derived, nil, all)
 		if s == nil {
 			return
 		}
 		ips, families = s.Spec.ClusterIPs, s.Spec.IPFamilies
 	}
 	var clusters []string
-	for _, c := range i.Clusters {
-		clusters = append(clusters, c.ID)
-		list := m.remote(i, c)
-		m.slices(i, derived, c.ID, list)
-		families = append(families, familiesOf(i, list)...)
+	for _, p := range parts {
+		clusters = append(clusters, p.cluster)
+		m.slices(i, derived, p.cluster, p.list)
 	}
-	if i.Own {
-		clusters = append(clusters, m.o.ID)
-		list := m.own(i)
-		m.slices(i, derived, m.o.ID, list)
-		families = append(families, familiesOf(i, list)...)
+	if !m.held[i.Name] {
+		m.serviceImport(i, derived, ips, families, clusters)
 	}
-	m.serviceImport(i, derived, ips, families, clusters)
 }
 
 // taken reports whether there is a ServiceImport of the same name that someone else made. Our
@@ -137,7 +149,7 @@ func (m *maker) stand(i services.Import, cluster, hostname string, listeners []e
 	if len(listeners) == 0 || !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 		return nil
 	}
-	s := m.service(i, derived, map[string]string{v1beta1.LabelSourceCluster: cluster})
+	s := m.service(i, derived, map[string]string{v1beta1.LabelSourceCluster: cluster}, listeners)
 	m.endpoints(i.Name, derived, cluster, listeners, map[string]string{discoveryv1.LabelServiceName: derived})
 	if s == nil {
 		return nil
@@ -201,25 +213,24 @@ func portOf(p services.Port, number uint16) discoveryv1.EndpointPort {
 	return discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &n, AppProtocol: pointer(p.AppProtocol)}
 }
 
-// families returns the IP family of a new Service for an import: that of the listeners here, or else
-// the first one of this cluster's Service. In a cluster with two families, one of the other would
-// lead nowhere.
-func (m *maker) families(i services.Import) []corev1.IPFamily {
-	for _, c := range i.Clusters {
-		for _, e := range c.Endpoints {
-			for _, p := range e.Ports {
-				return []corev1.IPFamily{corev1.IPFamily(addressType(p.At.Addr().Unmap()))}
-			}
-		}
+// family returns the IP family of a new Service with these endpoints: that of the listeners here,
+// unless there are only endpoints of another. If there are none yet and no other cluster exports the
+// service, it is one that this cluster's Service has.
+func (m *maker) family(i services.Import, list []endpoint) corev1.IPFamily {
+	families := familiesOf(list)
+	if own := m.seen.services[types.NamespacedName(i.Name)]; len(list) == 0 && len(i.Clusters) == 0 && own != nil {
+		families = own.Spec.IPFamilies
 	}
-	if s := m.seen.services[types.NamespacedName(i.Name)]; s != nil && len(s.Spec.IPFamilies) > 0 {
-		return s.Spec.IPFamilies[:1]
+	if here := familyOf(m.o.Address); len(families) == 0 || slices.Contains(families, here) {
+		return here
 	}
-	return nil
+	return families[0]
 }
 
-// service makes a derived Service. It returns the existing one if that has an address.
-func (m *maker) service(i services.Import, name string, labels map[string]string) *corev1.Service {
+// service makes a derived Service for endpoints. It returns the existing one if that has an address.
+// One without any endpoint of its IP family, which cannot be changed, is not wanted: it is deleted
+// and made again.
+func (m *maker) service(i services.Import, name string, labels map[string]string, list []endpoint) *corev1.Service {
 	x := &corev1.Service{
 		ObjectMeta: m.meta(i.Name.Namespace, name, merged(labels, map[string]string{v1beta1.LabelServiceName: i.Name.Name})),
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
@@ -230,8 +241,11 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	}
 	x.Spec.SessionAffinity, x.Spec.SessionAffinityConfig = affinity(i.Spec.Affinity)
 	there := m.seen.services[types.NamespacedName{Namespace: i.Name.Namespace, Name: name}]
-	if x.Spec.IPFamilies = m.families(i); there != nil {
-		x.Spec.IPFamilies = there.Spec.IPFamilies // the first cannot be changed
+	if x.Spec.IPFamilies = []corev1.IPFamily{m.family(i, list)}; there != nil {
+		x.Spec.IPFamilies = there.Spec.IPFamilies
+		if len(list) > 0 && len(x.Spec.IPFamilies) > 0 && !slices.ContainsFunc(familiesOf(list), func(f corev1.IPFamily) bool { return slices.Contains(x.Spec.IPFamilies, f) }) {
+			return nil
+		}
 	}
 	m.make(serviceKind, x)
 	if there == nil || there.DeletionTimestamp != nil || len(there.Spec.ClusterIPs) == 0 {
@@ -254,6 +268,33 @@ func (m *maker) apart(imports []services.Import) []services.Import {
 		out = append(out, i)
 	}
 	return out
+}
+
+// hold leaves imports as they are that one of these peers, which are awaited since the start, exported
+// before: its ports would go and come back, as would whatever else its export decides. Only the
+// endpoints follow of those that are heard.
+func (m *maker) hold(imports []services.Import, awaited []string) {
+	m.held = map[services.Name]bool{}
+	for n := range imports {
+		i := &imports[n]
+		x := m.seen.imports[types.NamespacedName(i.Name)]
+		if x == nil || m.taken(*i) || !exportedBy(x, awaited) {
+			continue
+		}
+		m.held[i.Name] = true
+		i.Spec.Type, i.Spec.Ports, i.Spec.Affinity = services.Type(x.Spec.Type), nil, services.Affinity{ClientIP: x.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
+		for _, p := range x.Spec.Ports {
+			i.Spec.Ports = append(i.Spec.Ports, services.Port{Name: p.Name, Protocol: api.Protocol(p.Protocol), Port: uint16(p.Port), AppProtocol: value(p.AppProtocol)})
+		}
+		if c := x.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+			i.Spec.Affinity.Timeout = time.Duration(value(c.ClientIP.TimeoutSeconds)) * time.Second
+		}
+	}
+}
+
+// exportedBy reports whether an import is exported by one of these clusters.
+func exportedBy(x *v1beta1.ServiceImport, clusters []string) bool {
+	return slices.ContainsFunc(x.Status.Clusters, func(c v1beta1.ClusterStatus) bool { return slices.Contains(clusters, c.Cluster) })
 }
 
 // share decides which derived Services of imports get an address: namespaces, and in each the
@@ -358,7 +399,7 @@ func (m *maker) serviceImport(i services.Import, derived string, ips []string, f
 	x := &v1beta1.ServiceImport{
 		ObjectMeta: m.meta(i.Name.Namespace, i.Name.Name, nil),
 		Spec: v1beta1.ServiceImportSpec{Type: v1beta1.ServiceImportType(i.Spec.Type), IPs: ips, Ports: []v1beta1.ServicePort{},
-			IPFamilies: compact(families), InternalTrafficPolicy: pointer(corev1.ServiceInternalTrafficPolicy(i.Spec.InternalTrafficPolicy)), TrafficDistribution: pointer(i.Spec.TrafficDistribution)},
+			IPFamilies: families, InternalTrafficPolicy: pointer(corev1.ServiceInternalTrafficPolicy(i.Spec.InternalTrafficPolicy)), TrafficDistribution: pointer(i.Spec.TrafficDistribution)},
 	}
 	own := x.Labels
 	x.Labels, x.Annotations = maps.Clone(i.Spec.Labels), maps.Clone(i.Spec.Annotations)
@@ -389,27 +430,18 @@ func (m *maker) serviceImport(i services.Import, derived string, ips []string, f
 	m.made[len(m.made)-1].status = status
 }
 
-// familiesOf returns the IP families of the addresses in DNS for a Headless import.
-func familiesOf(i services.Import, list []endpoint) []corev1.IPFamily {
+// familiesOf returns the IP families of endpoints, each once, in the order of first occurrence.
+func familiesOf(list []endpoint) []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, e := range list {
-		if i.Spec.Type == services.Headless {
-			out = append(out, corev1.IPFamily(addressType(e.addr)))
-		}
-	}
-	return out
-}
-
-// compact returns each family once, in the order of first occurrence.
-func compact(list []corev1.IPFamily) []corev1.IPFamily {
-	var out []corev1.IPFamily
-	for _, f := range list {
-		if !slices.Contains(out, f) {
+		if f := familyOf(e.addr); !slices.Contains(out, f) {
 			out = append(out, f)
 		}
 	}
 	return out
 }
+
+func familyOf(a netip.Addr) corev1.IPFamily { return corev1.IPFamily(addressType(a)) }
 
 func addressType(a netip.Addr) discoveryv1.AddressType {
 	if a.Is4() {
@@ -453,7 +485,7 @@ func merged(a, b map[string]string) map[string]string {
 func keeper(s seen, unheard []string) func(mirror.Object) bool {
 	kept := func(namespace, name string) bool {
 		x := s.imports[types.NamespacedName{Namespace: namespace, Name: name}]
-		return x != nil && slices.ContainsFunc(x.Status.Clusters, func(c v1beta1.ClusterStatus) bool { return slices.Contains(unheard, c.Cluster) })
+		return x != nil && exportedBy(x, unheard)
 	}
 	return func(x mirror.Object) bool {
 		labels, name := x.GetLabels(), x.GetName()

@@ -160,33 +160,53 @@ func TestImportsTakeAShareOfTheAddresses(t *testing.T) {
 	check("all", 2000, 6)
 }
 
-// A new Service is of the IP family of its listeners, or of this cluster's Service, and stays as it
-// is.
+// A new Service is of the IP family of the gateway's listeners, or of all its endpoints if those have
+// another. It stays, unless none of its endpoints has its family.
 func TestServicesAreOfTheFamilyOfTheirEndpoints(t *testing.T) {
 	name := services.Name{Namespace: "shop", Name: "web"}
 	four, six := []corev1.IPFamily{corev1.IPv4Protocol}, []corev1.IPFamily{corev1.IPv6Protocol}
+	none := imported(name, services.ClusterSetIP, false, 1, "east")
+	none.Clusters[0].Endpoints[0].Ports = nil
 	for what, c := range map[string]struct {
 		i     services.Import
-		own   []corev1.IPFamily
+		own   []corev1.IPFamily // of this cluster's Service
+		pods  string            // the address of its pod
 		there []corev1.IPFamily
-		want  []corev1.IPFamily
+		want  []corev1.IPFamily // nil: it is deleted
 	}{
-		"a listener":      {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: six, want: four},
-		"a backend":       {i: imported(name, services.Headless, false, 1, "east"), want: four},
-		"its own":         {i: imported(name, services.ClusterSetIP, true, 0), own: six, want: six},
-		"its first":       {i: imported(name, services.ClusterSetIP, true, 0), own: append(six, four...), want: six},
-		"one that exists": {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: four, there: six, want: six},
+		"a listener":              {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: six, want: four},
+		"no listener yet":         {i: none, want: four},
+		"a backend":               {i: imported(name, services.Headless, false, 1, "east"), want: four},
+		"its own":                 {i: imported(name, services.ClusterSetIP, true, 0), own: six, want: six},
+		"its own pods":            {i: imported(name, services.ClusterSetIP, true, 0), own: six, pods: "fd00::5", want: six},
+		"its second":              {i: imported(name, services.ClusterSetIP, true, 0), own: append(six, four...), want: four},
+		"no listener, and pods":   {i: imported(name, services.ClusterSetIP, true, 0, "east"), own: six, pods: "fd00::5", want: six},
+		"one that leads to pods":  {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: six, pods: "fd00::5", there: six, want: six},
+		"one that leads nowhere":  {i: imported(name, services.ClusterSetIP, true, 1, "east"), own: four, pods: "10.244.0.5", there: six},
+		"a backend's, nowhere":    {i: imported(name, services.Headless, false, 1, "east"), there: six},
+		"one without an endpoint": {i: none, there: six, want: six},
 	} {
 		service := func(families []corev1.IPFamily) *corev1.Service {
-			return slimService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: families}})
+			return slimService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: families, ClusterIPs: []string{"10.96.0.7"}}})
 		}
-		m := maker{o: Options{ID: "here"}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
+		m := maker{o: Options{ID: "here", Address: netip.MustParseAddr("10.0.0.1")}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
+		if c.pods != "" {
+			m.exports = map[services.Name]services.Export{name: {Name: name, Spec: c.i.Spec, Backends: []services.Backend{{Addr: netip.MustParseAddr(c.pods), Ready: true, Ports: map[string]uint16{"http": 80}}}}}
+		}
 		if c.there != nil {
-			m.seen.services[types.NamespacedName{Namespace: "shop", Name: derivedName(name)}] = service(c.there)
+			for _, n := range []string{derivedName(name), derivedName(name, "east", "db-0")} {
+				m.seen.services[types.NamespacedName{Namespace: "shop", Name: n}] = service(c.there)
+			}
 		}
 		m.share([]services.Import{c.i})
 		m.add(c.i)
-		if got := m.made[0].body.(*corev1.Service).Spec.IPFamilies; !slices.Equal(got, c.want) {
+		var got []corev1.IPFamily
+		for _, o := range m.made {
+			if x, is := o.body.(*corev1.Service); is {
+				got = x.Spec.IPFamilies
+			}
+		}
+		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", what, got, c.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -12,8 +13,9 @@ import (
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
-// statusesOf returns the statuses of ServiceExports.
-func statusesOf(list []export, state services.State, now time.Time) []object {
+// statusesOf returns the statuses of ServiceExports. Whether there is a conflict in what is held is
+// not known, so that stays as it was.
+func statusesOf(list []export, state services.State, held map[services.Name]bool, now time.Time) []object {
 	by, failed := map[services.Name][]services.Conflict{}, map[services.Name]services.Problem{}
 	for _, c := range state.Conflicts {
 		by[c.Name] = append(by[c.Name], c)
@@ -28,6 +30,10 @@ func statusesOf(list []export, state services.State, now time.Time) []object {
 		was, conditions := e.object.Status.Conditions, []metav1.Condition{}
 		name := services.Name{Namespace: e.object.Namespace, Name: e.object.Name}
 		for _, x := range conditionsOf(e, by[name], failed[name]) {
+			if c := meta.FindStatusCondition(was, x.Type); c != nil && held[name] && x.Type == string(v1beta1.ServiceExportConditionConflict) {
+				conditions = append(conditions, *c)
+				continue
+			}
 			x.ObservedGeneration, x.LastTransitionTime = e.object.Generation, metav1.NewTime(now.Truncate(time.Second))
 			conditions = append(conditions, objects.Since(was, x))
 		}

@@ -106,7 +106,7 @@ func (p *pod) controllers(g *gateway.Gateway) ([]func(context.Context), error) {
 	}
 	if k.MCS != nil {
 		clusterset, err := mcs.New(mcs.Options{
-			Cluster: p.o.Cluster, Services: g.Services(), Release: k.Release, ID: p.o.Config.Name, Namespaces: k.MCS.Namespaces, DNS: k.MCS.DNS != "",
+			Cluster: p.o.Cluster, Services: g.Services(), Release: k.Release, ID: p.o.Config.Name, Address: p.address, Namespaces: k.MCS.Namespaces, DNS: k.MCS.DNS != "",
 			OnProblems: func(list []check.OwnProblem) { g.SetProblems(sourceMCS, list) }, Logger: log,
 		})
 		if err != nil {

@@ -181,6 +181,9 @@ func (c *Controller) finish(ctx context.Context, r joined) {
 		s.Phase, s.SecretRef = v1alpha1.TicketReply, &v1alpha1.SecretKey{Name: name, Key: v1alpha1.SecretReply}
 		s.Message = fmt.Sprintf("the inviter does not answer; have it call: run `postern accept -` there with the output of kubectl get secret %s -n %s -o jsonpath='{.data.%s}' | base64 -d",
 			name, o.Namespace, v1alpha1.SecretReply)
+		if f := r.answer.Fingerprint; f != "" {
+			s.Message += "; it then has to confirm our key, whose fingerprint is " + f
+		}
 		s = ready(o, s, metav1.ConditionFalse, v1alpha1.TicketReply, r.answer.Reason)
 		j.after = time.Now().Add(replyRetry)
 	case api.JoinPending:
