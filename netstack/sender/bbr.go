@@ -47,8 +47,12 @@ const (
 	// rttRivaled is the interval beside other flows that keep a queue. That queue does not drain in
 	// a probe, unless they probe at the same time.
 	rttRivaled = 10 * time.Second
-	// mostFlight bounds the data in flight, in BDPs, because it must be kept in memory.
-	mostFlight = 3
+	// mostFlight bounds the data in flight, in BDPs, because it must be kept in memory. mostTogether
+	// bounds what is in flight beyond that because acknowledgements arrive together, as time (Linux
+	// tcp_bbr.c, bbr_extra_acked_max_us). On short paths it is many round trips: without it, a flow
+	// waits for its acknowledgements, measures a lower rate, sends less, and so on.
+	mostFlight   = 3
+	mostTogether = 100 * time.Millisecond
 	// aggregate is how much may be sent in one burst, as time.
 	aggregate = time.Millisecond
 )
@@ -131,7 +135,8 @@ func (c *controller) window() int {
 	}
 	w := c.path.bdp(gains[c.turn.phase].window) + c.burst()
 	if c.full.reached {
-		w = min(w+c.path.aggregation.excess(), max(c.path.bdp(mostFlight), firstPackets*c.path.packet))
+		together := max(c.path.bdp(1), int(c.path.bandwidth()*mostTogether.Seconds()))
+		w = min(w, max(c.path.bdp(mostFlight), firstPackets*c.path.packet)) + min(c.path.aggregation.excess(), together)
 	} else {
 		w = max(w, firstPackets*c.path.packet)
 	}

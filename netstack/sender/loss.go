@@ -38,6 +38,49 @@ type lossDetector struct {
 
 	steps int           // of the reordering window
 	keep  time.Duration // until when the window is kept
+
+	gap gap
+}
+
+const (
+	// gapPackets and gapTime are how many packets in a row an interruption loses at least, and in
+	// which time they departed.
+	gapPackets, gapTime = overwhelmed, 20 * time.Millisecond
+)
+
+// gap detects short interruptions of the path, such as a radio link's handover: all packets of some
+// time are lost. What was lost then is no sign of congestion, as after a retransmission timeout. A
+// queue or a rate limiter that overflows lets a packet pass now and then. If that is seldom, hardly
+// any pass between two gaps, and no more than the first one is taken for an interruption.
+type gap struct {
+	since   time.Duration // when the first packet of the present run of losses departed
+	packets int           // in the run
+	counted int           // bytes of those that count as lost
+	passed  int           // packets that arrived since the last interruption
+}
+
+// lost records that a packet is lost. It returns how many bytes are to be counted: none in an
+// interruption, less what was counted before it was known to be one.
+func (p *gap) lost(departed time.Duration, size int) (bytes int) {
+	if p.packets == 0 {
+		p.since = departed
+	}
+	p.packets++
+	if p.packets >= gapPackets && departed-p.since >= gapTime && p.passed >= p.packets {
+		size, p.counted = -p.counted, 0
+		return size
+	}
+	p.counted += size
+	return size
+}
+
+// arrived records that a packet has arrived.
+func (p *gap) arrived() {
+	if p.packets >= gapPackets {
+		p.passed = 0
+	}
+	p.packets, p.counted = 0, 0
+	p.passed++
 }
 
 func newLossDetector() lossDetector { return lossDetector{steps: 1} }
@@ -94,8 +137,12 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 	for all := l.sent.all(); n < len(all); n++ {
 		t := all[n]
 		g := b.find(t.start)
-		if g == nil || g.state != flying || g.departed.at != t.at {
-			continue // Acknowledged, or retransmitted since.
+		if g == nil || g.state == sacked {
+			l.gap.arrived()
+			continue
+		}
+		if g.state != flying || g.departed.at != t.at {
+			continue // Retransmitted since.
 		}
 		if t.at >= l.newestAt {
 			break
@@ -105,8 +152,10 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 			break
 		}
 		b.lose(g)
-		g.lost = true
-		found.lost, found.departed = found.lost+g.Size(), t.at
+		counts := l.gap.lost(t.at, g.Size())
+		if found.lost += counts; counts > 0 {
+			g.lost, found.departed = true, t.at
+		}
 	}
 	if l.sent.pop(n); l.sent.empty() {
 		l.sent = fifo[transmission]{}

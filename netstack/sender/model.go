@@ -193,21 +193,26 @@ const noiseMargin = 3
 const noiseLeast = 300 * time.Microsecond
 
 // noise measures by how much round trips differ within a fraction of one. A queue grows and shrinks
-// over round trips; jitter of radio links changes faster.
+// over round trips; jitter of radio links changes faster. Links that send in batches, such as
+// Wi-Fi, make packets arrive together that departed one after the other.
 type noise struct {
-	mean time.Duration
-	at   time.Duration
-	rtt  time.Duration
+	mean   time.Duration
+	at     time.Duration
+	rtt    time.Duration
+	spread time.Duration // of the round trips that ended together, just after at
 }
 
 func (n *noise) add(now, rtt, minRTT time.Duration) {
-	if now-n.at < max(minRTT/8, time.Millisecond) {
+	together := max(minRTT/8, time.Millisecond)
+	if now-n.at < together {
+		n.spread = max(n.spread, (rtt - n.rtt).Abs())
 		return
 	}
 	if n.at > 0 {
-		// At 1.25 times the bandwidth, the queue grows by a quarter of the elapsed time.
-		differ := max((rtt-n.rtt).Abs()-(now-n.at)/4, 0)
+		// At 1.25 times the bandwidth, the queue grows by a quarter of the elapsed time. What ends
+		// together differs by the whole range of a batch, and a sixth of it tells well enough.
+		differ := max((rtt-n.rtt).Abs()-(now-n.at)/4, (n.spread-together)/6, 0)
 		n.mean += (min(differ, minRTT) - n.mean) / 16
 	}
-	n.at, n.rtt = now, rtt
+	n.at, n.rtt, n.spread = now, rtt, 0
 }

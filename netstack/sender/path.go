@@ -182,7 +182,7 @@ type State struct {
 	InFlight    int           // bytes
 	Window      int           // bytes that may be in flight
 	Limit       Limit
-	Lost, Whole int64         // packets in total: lost, and lost or delivered
+	Lost, Whole int64         // packets in total: lost while the path was not interrupted; and those or delivered
 	Idle        time.Duration // since something was last sent
 }
 

@@ -27,6 +27,7 @@ type sim struct {
 	dropped map[int]int   // of those, by the queue or the policer
 	delays  time.Duration // sum of the queueing delays of passed packets
 	passed  int
+	wild    wildState
 }
 
 // simPath describes a path. Loss is the same both ways, the rest applies to the way there.
@@ -42,6 +43,7 @@ type simPath struct {
 	timers  time.Duration // how late the sender's timers are at most
 	stalls  time.Duration // for how long the CPU is busy with something else, a ninth of the time
 	acks    int           // an acknowledgement covers this many packets in order, or comes after delayedAck; 0 is 1
+	wild    *wild         // what few paths do; nil is nothing
 }
 
 // headers is the size of a packet beside its payload, in bytes: IPv6, TCP with timestamps,
@@ -74,10 +76,14 @@ func (h *events) Pop() any {
 }
 
 func newSim(p simPath, seed uint64) *sim {
-	return &sim{
+	s := &sim{
 		path: p, rng: rand.New(rand.NewPCG(seed, 1)), tokens: 32 << 10,
 		offered: make(map[int]int), dropped: make(map[int]int),
 	}
+	if p.wild != nil && p.wild.bucket > 0 {
+		s.tokens = float64(p.wild.bucket)
+	}
+	return s
 }
 
 func (s *sim) at(t time.Duration, do func()) {
@@ -118,6 +124,10 @@ func (s *sim) loses() bool {
 
 // send sends a packet over the bottleneck.
 func (s *sim) send(flow, payload int, arrives func()) {
+	if s.path.wild != nil {
+		s.sendWild(flow, payload, arrives)
+		return
+	}
 	s.offered[flow]++
 	size := float64(payload + headers)
 	if s.loses() {
@@ -156,6 +166,10 @@ func (s *sim) send(flow, payload int, arrives func()) {
 
 // answer sends an acknowledgement back.
 func (s *sim) answer(arrives func()) {
+	if s.path.wild != nil {
+		s.answerWild(arrives)
+		return
+	}
 	if s.loses() {
 		return
 	}
@@ -211,11 +225,13 @@ type ownFlow struct {
 	most       int     // bytes in total; 0 is no end
 	credit     float64 // segments that the sender above may have unacknowledged
 	unanswered int     // unacknowledged packets
+	sent       Seq     // the end of what was sent
 }
 
 func (o *ownFlow) start() {
 	const window = 64 << 20
 	o.start0 = Seq(o.s.rng.Uint32())
+	o.sent = o.start0
 	o.peer = receiver{next: o.start0, buffer: window}
 	if o.on == nil {
 		handshake := o.s.path.rtt + max(o.s.free-o.s.now, 0)
@@ -247,6 +263,10 @@ func (p *simPeer) pump() {
 			break
 		}
 		o := p.flows[f]
+		s.wild.again = r.Start.Before(o.sent)
+		if o.sent.Before(r.End) {
+			o.sent = r.End
+		}
 		s.send(o.id, r.Size(), func() { o.arrives(r) })
 	}
 	at, ok := p.path.Due()
@@ -272,7 +292,7 @@ func (o *ownFlow) arrives(r Range) {
 	o.peer.take(r)
 	if o.unanswered++; o.unanswered < o.s.path.acks && len(o.peer.held) == 0 {
 		if o.unanswered == 1 {
-			o.s.at(o.s.now+delayedAck, func() {
+			o.s.at(o.s.now+o.s.path.wild.delaysAck(), func() {
 				if o.unanswered > 0 {
 					o.answers()
 				}

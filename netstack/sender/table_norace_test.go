@@ -13,4 +13,7 @@ const coexistenceRuns = 3
 // longerRuns is the same for TestLongerPathThatLoses.
 const longerRuns = 5
 
+// unlistedPaths is how many paths TestUnlistedPaths draws.
+const unlistedPaths = 20
+
 var coexistenceQueues = []time.Duration{4 * ms, 10 * ms, 20 * ms, 40 * ms, 105 * ms, 200 * ms, 400 * ms}

@@ -10,6 +10,7 @@ const (
 	lossyRate       = 25e6
 	coexistenceRuns = 1
 	longerRuns      = 1
+	unlistedPaths   = 5
 )
 
 var coexistenceQueues = []time.Duration{10 * ms, 105 * ms}
