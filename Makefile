@@ -42,11 +42,12 @@ SLOW := ./control/gateway ./netstack ./cmd/postern ./discovery/path ./tunnel
 # Without goroutines there are no races: these are tested without the detector (make lint checks).
 PLAIN := ./control/catalogue ./control/config ./control/history ./control/report ./control/verdict ./control/way ./tui/cell ./tui/chart ./tui/past
 LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
+MODULE := github.com/postern-dev/postern
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 15m
 .PHONY: test test-race test-plain test-long test-lab test-lab-all
 test: test-race test-plain test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
-	$(RACE) -p 5 $(SLOW) $(filter-out $(PLAIN) $(LAB),$(patsubst $(CURDIR)/%,./%,$(shell $(GO) list -f '{{.Dir}}' ./...)))
+	$(RACE) -p 5 $(SLOW) $(filter-out $(PLAIN) $(LAB),$(patsubst $(MODULE)/%,./%,$(shell $(GO) list ./...)))
 test-plain:
 	$(GO) test -timeout 15m $(PLAIN)
 test-lab:

@@ -11,6 +11,8 @@ import (
 const (
 	// spare is left for reporting what is missing and for cleaning up.
 	spare = 30 * time.Second
+	// least is for the tests after one that waited until the end, so that they do not fail with it.
+	least = 5 * time.Second
 	// most is for runs without a -timeout, and for the virtual time of synctest.
 	most = time.Hour
 )
@@ -19,7 +21,7 @@ const (
 // share.
 var started = time.Now().Round(0)
 
-// Left returns how long a test may still wait. It is not negative.
+// Left returns how long a test may still wait: at least 5 s.
 func Left() time.Duration {
 	var timeout time.Duration
 	if f := flag.Lookup("test.timeout"); f != nil {
@@ -32,5 +34,5 @@ func left(timeout time.Duration, now time.Time) time.Duration {
 	if timeout == 0 {
 		return most
 	}
-	return min(max(0, started.Add(timeout-spare).Sub(now)), most)
+	return min(max(least, started.Add(timeout-spare).Sub(now)), most)
 }

@@ -10,7 +10,7 @@ func TestATestReportsBeforeItsTimeIsUp(t *testing.T) {
 	for _, c := range []struct{ timeout, after, want time.Duration }{
 		{10 * time.Minute, 0, 10*time.Minute - spare},
 		{10 * time.Minute, 9 * time.Minute, time.Minute - spare},
-		{10 * time.Minute, 10 * time.Minute, 0},
+		{10 * time.Minute, 10 * time.Minute, least},
 		{0, 10 * time.Hour, most},
 		{10 * time.Hour, 0, most},
 	} {
