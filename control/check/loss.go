@@ -82,9 +82,10 @@ func measureLoss(ctx context.Context, ping PingFunc, f Facts, rtt time.Duration)
 			answers <- true
 		})
 		if size > 0 && sent%largeEvery == 0 {
-			trip, awaited = &large[sent/largeEvery], awaited+1
+			awaited++
+			largeTrip := &large[sent/largeEvery]
 			echoes.Go(func() {
-				*trip = echo(waiting, ping, f, f.payload(size))
+				*largeTrip = echo(waiting, ping, f, f.payload(size))
 				answers <- true
 			})
 		}
