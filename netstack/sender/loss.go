@@ -44,34 +44,28 @@ type lossDetector struct {
 
 const (
 	// gapPackets and gapTime are how many packets in a row an interruption loses at least, and in
-	// which time they departed.
-	gapPackets, gapTime = overwhelmed, 20 * time.Millisecond
+	// which time they departed. gapPassed is how many times as many must have passed before.
+	gapPackets, gapTime, gapPassed = overwhelmed, 20 * time.Millisecond, 4
 )
 
 // gap detects short interruptions of the path, such as a radio link's handover: all packets of some
 // time are lost. What was lost then is no sign of congestion, as after a retransmission timeout. A
-// queue or a rate limiter that overflows lets a packet pass now and then. If that is seldom, hardly
-// any pass between two gaps, and no more than the first one is taken for an interruption.
+// queue or a rate limiter that overflows lets a packet pass now and then. If that is seldom, or if
+// it drops all packets of some time, few pass between two gaps.
 type gap struct {
-	since   time.Duration // when the first packet of the present run of losses departed
-	packets int           // in the run
-	counted int           // bytes of those that count as lost
-	passed  int           // packets that arrived since the last interruption
+	long    bool // the present run of losses is as long as an interruption
+	packets int  // lost in the run
+	passed  int  // packets that arrived since the last run of gapPackets
 }
 
-// lost records that a packet is lost. It returns how many bytes are to be counted: none in an
-// interruption, less what was counted before it was known to be one.
-func (p *gap) lost(departed time.Duration, size int) (bytes int) {
+// lost records that the first packet of run, which departed one after the other, is lost. It
+// reports whether an interruption of the path lost it.
+func (p *gap) lost(b *scoreboard, run []transmission, newest time.Duration) bool {
 	if p.packets == 0 {
-		p.since = departed
+		p.long = interrupted(b, run, newest)
 	}
 	p.packets++
-	if p.packets >= gapPackets && departed-p.since >= gapTime && p.passed >= p.packets {
-		size, p.counted = -p.counted, 0
-		return size
-	}
-	p.counted += size
-	return size
+	return p.long && p.passed >= gapPassed*p.packets
 }
 
 // arrived records that a packet has arrived.
@@ -79,8 +73,27 @@ func (p *gap) arrived() {
 	if p.packets >= gapPackets {
 		p.passed = 0
 	}
-	p.packets, p.counted = 0, 0
+	p.packets = 0
 	p.passed++
+}
+
+// interrupted reports whether so many packets were lost in a row as in an interruption. newest is
+// when the latest sent packet that has arrived departed.
+func interrupted(b *scoreboard, run []transmission, newest time.Duration) bool {
+	packets := 0
+	for _, t := range run {
+		g := b.find(t.start)
+		if t.at >= newest || g == nil || g.state == sacked {
+			break
+		}
+		if g.departed.at != t.at {
+			continue // Retransmitted since.
+		}
+		if packets++; packets >= gapPackets && t.at-run[0].at >= gapTime {
+			return true
+		}
+	}
+	return false
 }
 
 func newLossDetector() lossDetector { return lossDetector{steps: 1} }
@@ -152,9 +165,9 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 			break
 		}
 		b.lose(g)
-		counts := l.gap.lost(t.at, g.Size())
-		if found.lost += counts; counts > 0 {
+		if !l.gap.lost(b, all[n:], l.newestAt) {
 			g.lost, found.departed = true, t.at
+			found.lost += g.Size()
 		}
 	}
 	if l.sent.pop(n); l.sent.empty() {
@@ -172,6 +185,10 @@ func (l *lossDetector) expire(b *scoreboard, now, window time.Duration) {
 			b.lose(g)
 		}
 	})
+	n := 0 // What is now acknowledged of these is most likely a retransmission.
+	for all := l.sent.all(); n < len(all) && all[n].at+l.newestRTT+window <= now; n++ {
+	}
+	l.sent.pop(n)
 }
 
 // probeTimeout returns how long after the latest of several segments, or after a single one, a tail

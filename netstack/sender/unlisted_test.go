@@ -147,3 +147,60 @@ func TestStrictPolicer(t *testing.T) {
 		}
 	}
 }
+
+// A rate limiter with a quota for each slot of time, or a receiver whose CPU is throttled, loses all
+// packets of the rest of the slot. That is not taken for an interruption either.
+func TestSlottedPolicer(t *testing.T) {
+	for _, c := range []struct {
+		rtt, slot time.Duration
+		limit     float64
+		most      float64 // share of packets that it drops
+		least     float64 // Mbit/s that it lets pass
+	}{
+		{100 * ms, 250 * ms, 6e6, 0.15, 4.7},
+		{10 * ms, 50 * ms, 6e6, 0.36, 4.7},
+		{10 * ms, 100 * ms, 6e6, 0.38, 3.1},
+	} {
+		t.Run(fmt.Sprintf("slots of %v, %v", c.slot, c.rtt), func(t *testing.T) {
+			t.Parallel()
+			const runs = 8
+			p := simPath{rate: 20e6, rtt: c.rtt, queue: max(c.rtt, 20*ms), police: c.limit, timers: ms, wild: &wild{slot: c.slot}}
+			var dropped, sum float64
+			for seed := range uint64(runs) {
+				r := simulate(1+seed, p, "own", 5*time.Second, 20*time.Second)
+				dropped, sum = dropped+r.dropped/runs, sum+r.sum()/runs
+			}
+			t.Logf("%.2f Mbit/s, overflow %.1f %%", sum, dropped*100)
+			if dropped > c.most || sum < c.least {
+				t.Errorf("it dropped %.1f %%, want %.0f %% at most; it let %.2f Mbit/s pass, want %.2f", dropped*100, c.most*100, sum, c.least)
+			}
+		})
+	}
+}
+
+// What an interruption loses is never counted, not even until more of it is known.
+func TestInterruptionIsNotCounted(t *testing.T) {
+	w := &wild{}
+	w.out.every, w.out.lasts = time.Second, 40*ms
+	s := newSim(simPath{rate: 10e6, rtt: 200 * ms, queue: 100 * ms, timers: ms, wild: w}, 1)
+	own := &ownFlow{s: s}
+	own.start()
+	for before := int64(0); s.now < 10*time.Second; s.run(s.now + ms) {
+		lost := own.on.path.State(s.now).Lost
+		if lost < before {
+			t.Fatalf("%d packets lost in all at %v, and %d before", lost, s.now, before)
+		}
+		before = lost
+	}
+}
+
+// After a timeout, only the retransmissions count as arrived.
+func TestArrivalsAfterTimeout(t *testing.T) {
+	w := newWire(t, 10)
+	w.want("at first", w.until(90*ms), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	again := w.until(2 * time.Second)
+	w.ack(10)
+	if got := w.f.loss.gap.passed; got < 1 || got > 10 {
+		t.Errorf("%d packets arrived, want 10 at most; sent again: %v", got, again)
+	}
+}
