@@ -39,7 +39,7 @@ type lossDetector struct {
 	steps int           // of the reordering window
 	keep  time.Duration // until when the window is kept
 
-	gap gap
+	gap *gap // of the path
 }
 
 const (
@@ -48,55 +48,65 @@ const (
 	gapPackets, gapTime, gapPassed = overwhelmed, 20 * time.Millisecond, 4
 )
 
-// gap detects short interruptions of the path, such as a radio link's handover: all packets of some
-// time are lost. What was lost then is no sign of congestion, as after a retransmission timeout. A
-// queue or a rate limiter that overflows lets a packet pass now and then. If that is seldom, or if
-// it drops all packets of some time, few pass between two gaps.
+// gap detects short interruptions of a path, such as a radio link's handover: all packets of some
+// time are lost, whichever flow they belong to. What was lost then is no sign of congestion, as
+// after a retransmission timeout. A queue or a rate limiter that overflows lets a packet pass now
+// and then. If that is seldom, or if it drops all packets of some time, few pass between two gaps.
+//
+// The path numbers its packets from 1.
 type gap struct {
-	long    bool // the present run of losses is as long as an interruption
-	packets int  // lost in the run
-	passed  int  // packets that arrived since the last run of gapPackets
+	newest   int                 // the latest sent packet that has arrived
+	sent     fifo[time.Duration] // when those after it departed
+	from, to int                 // no packet between these has arrived
+	before   int                 // packets that arrived between the last gap and this one
+	passed   int                 // packets that arrived since
+	lost     int                 // packets found lost in this gap, and in those right before
 }
 
-// lost records that the first packet of run, which departed one after the other, is lost. It
-// reports whether an interruption of the path lost it.
-func (p *gap) lost(b *scoreboard, run []transmission, newest time.Duration) bool {
-	if p.packets == 0 {
-		p.long = interrupted(b, run, newest)
+// departs records that a packet is sent, and returns its number. After a time with nothing in
+// flight, what came before plays no role.
+func (p *gap) departs(now time.Duration, idle bool) (number int) {
+	if idle {
+		p.newest += len(p.sent.all())
+		p.sent = fifo[time.Duration]{}
 	}
-	p.packets++
-	return p.long && p.passed >= gapPassed*p.packets
+	p.sent.push(now)
+	return p.newest + len(p.sent.all())
 }
 
 // arrived records that a packet has arrived.
-func (p *gap) arrived() {
-	if p.packets >= gapPackets {
-		p.passed = 0
+func (p *gap) arrived(number int) {
+	switch n := number - p.newest; {
+	case n > 0:
+		missed := p.sent.all()[:n-1]
+		if len(missed) >= gapPackets && missed[n-2]-missed[0] >= gapTime {
+			p.from, p.to = p.newest, number
+			if p.passed > gapPackets { // Otherwise the gap before goes on.
+				p.before, p.passed, p.lost = p.passed, 0, 0
+			}
+		}
+		p.sent.pop(n)
+		p.newest = number
+	case p.from < number && number < p.to:
+		if p.from = number; p.to-p.from <= gapPackets { // They were only acknowledged later.
+			p.from = p.to
+			p.passed += p.before - gapPassed*p.lost
+			p.before, p.lost = 0, 0
+		}
 	}
-	p.packets = 0
 	p.passed++
 }
 
-// interrupted reports whether so many packets were lost in a row as in an interruption. newest is
-// when the latest sent packet that has arrived departed.
-func interrupted(b *scoreboard, run []transmission, newest time.Duration) bool {
-	packets := 0
-	for _, t := range run {
-		g := b.find(t.start)
-		if t.at >= newest || g == nil || g.state == sacked {
-			break
-		}
-		if g.departed.at != t.at {
-			continue // Retransmitted since.
-		}
-		if packets++; packets >= gapPackets && t.at-run[0].at >= gapTime {
-			return true
-		}
+// lose records that a packet is lost, and reports whether that was in an interruption.
+func (p *gap) lose(number int) bool {
+	if number <= p.from || p.to <= number {
+		return false
 	}
-	return false
+	p.lost++
+	return p.before >= gapPassed*p.lost
 }
 
-func newLossDetector() lossDetector { return lossDetector{steps: 1} }
+func newLossDetector(g *gap) lossDetector { return lossDetector{steps: 1, gap: g} }
 
 // departs records that a segment is sent.
 func (l *lossDetector) departs(start Seq, now time.Duration) {
@@ -150,12 +160,8 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 	for all := l.sent.all(); n < len(all); n++ {
 		t := all[n]
 		g := b.find(t.start)
-		if g == nil || g.state == sacked {
-			l.gap.arrived()
-			continue
-		}
-		if g.state != flying || g.departed.at != t.at {
-			continue // Retransmitted since.
+		if g == nil || g.state != flying || g.departed.at != t.at {
+			continue // It arrived, or was retransmitted since.
 		}
 		if t.at >= l.newestAt {
 			break
@@ -165,7 +171,7 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 			break
 		}
 		b.lose(g)
-		if !l.gap.lost(b, all[n:], l.newestAt) {
+		if !l.gap.lose(g.departed.number) {
 			g.lost, found.departed = true, t.at
 			found.lost += g.Size()
 		}
@@ -185,10 +191,6 @@ func (l *lossDetector) expire(b *scoreboard, now, window time.Duration) {
 			b.lose(g)
 		}
 	})
-	n := 0 // What is now acknowledged of these is most likely a retransmission.
-	for all := l.sent.all(); n < len(all) && all[n].at+l.newestRTT+window <= now; n++ {
-	}
-	l.sent.pop(n)
 }
 
 // probeTimeout returns how long after the latest of several segments, or after a single one, a tail
