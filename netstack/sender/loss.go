@@ -67,8 +67,9 @@ type gap struct {
 // flight, what came before plays no role.
 func (p *gap) departs(now time.Duration, idle bool) (number int) {
 	if idle {
-		p.newest += len(p.sent.all())
-		p.sent = fifo[time.Duration]{}
+		n := len(p.sent.all())
+		p.newest += n
+		p.sent.pop(n)
 	}
 	p.sent.push(now)
 	return p.newest + len(p.sent.all())
