@@ -38,7 +38,7 @@ type Ack struct {
 // Open returns a new flow.
 func (p *Path) Open(c Config) *Flow {
 	return &Flow{
-		path: p, board: newScoreboard(c.Start), loss: newLossDetector(),
+		path: p, board: newScoreboard(c.Start), loss: newLossDetector(&p.gap),
 		mss: c.MSS, end: c.Start, edge: c.Start + Seq(c.Window),
 	}
 }
@@ -163,8 +163,11 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		again  bool
 	)
 	delivered := func(g *segment) {
-		late := f.loss.arrives(g, now, path.minRTT) || g.state == missing
-		if late && g.lost {
+		late := f.loss.arrives(g, now, path.minRTT)
+		if !late { // Otherwise the number is not that of what arrived.
+			p.gap.arrived(g.departed.number)
+		}
+		if (late || g.state == missing) && g.lost {
 			s.lost -= g.Size()
 			f.loss.widen(now, path.trips.smoothed)
 		}

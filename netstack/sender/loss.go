@@ -39,51 +39,75 @@ type lossDetector struct {
 	steps int           // of the reordering window
 	keep  time.Duration // until when the window is kept
 
-	gap gap
+	gap *gap // of the path
 }
 
 const (
 	// gapPackets and gapTime are how many packets in a row an interruption loses at least, and in
-	// which time they departed.
-	gapPackets, gapTime = overwhelmed, 20 * time.Millisecond
+	// which time they departed. gapPassed is how many times as many must have passed before.
+	gapPackets, gapTime, gapPassed = overwhelmed, 20 * time.Millisecond, 4
 )
 
-// gap detects short interruptions of the path, such as a radio link's handover: all packets of some
-// time are lost. What was lost then is no sign of congestion, as after a retransmission timeout. A
-// queue or a rate limiter that overflows lets a packet pass now and then. If that is seldom, hardly
-// any pass between two gaps, and no more than the first one is taken for an interruption.
+// gap detects short interruptions of a path, such as a radio link's handover: all packets of some
+// time are lost, whichever flow they belong to. What was lost then is no sign of congestion, as
+// after a retransmission timeout. A queue or a rate limiter that overflows lets a packet pass now
+// and then. If that is seldom, or if it drops all packets of some time, few pass between two gaps.
+//
+// The path numbers its packets from 1.
 type gap struct {
-	since   time.Duration // when the first packet of the present run of losses departed
-	packets int           // in the run
-	counted int           // bytes of those that count as lost
-	passed  int           // packets that arrived since the last interruption
+	newest   int                 // the latest sent packet that has arrived
+	sent     fifo[time.Duration] // when those after it departed
+	from, to int                 // no packet between these has arrived
+	before   int                 // packets that arrived between the last gap and this one
+	passed   int                 // packets that arrived since
+	lost     int                 // packets found lost in this gap, and in those right before
 }
 
-// lost records that a packet is lost. It returns how many bytes are to be counted: none in an
-// interruption, less what was counted before it was known to be one.
-func (p *gap) lost(departed time.Duration, size int) (bytes int) {
-	if p.packets == 0 {
-		p.since = departed
+// departs records that a packet is sent, and returns its number. After a time with nothing in
+// flight, what came before plays no role.
+func (p *gap) departs(now time.Duration, idle bool) (number int) {
+	if idle {
+		n := len(p.sent.all())
+		p.newest += n
+		p.sent.pop(n)
 	}
-	p.packets++
-	if p.packets >= gapPackets && departed-p.since >= gapTime && p.passed >= p.packets {
-		size, p.counted = -p.counted, 0
-		return size
-	}
-	p.counted += size
-	return size
+	p.sent.push(now)
+	return p.newest + len(p.sent.all())
 }
 
 // arrived records that a packet has arrived.
-func (p *gap) arrived() {
-	if p.packets >= gapPackets {
-		p.passed = 0
+func (p *gap) arrived(number int) {
+	switch n := number - p.newest; {
+	case n > 0:
+		missed := p.sent.all()[:n-1]
+		if len(missed) >= gapPackets && missed[n-2]-missed[0] >= gapTime {
+			p.from, p.to = p.newest, number
+			if p.passed > gapPackets { // Otherwise the gap before goes on.
+				p.before, p.passed, p.lost = p.passed, 0, 0
+			}
+		}
+		p.sent.pop(n)
+		p.newest = number
+	case p.from < number && number < p.to:
+		if p.from = number; p.to-p.from <= gapPackets { // They were only acknowledged later.
+			p.from = p.to
+			p.passed += p.before - gapPassed*p.lost
+			p.before, p.lost = 0, 0
+		}
 	}
-	p.packets, p.counted = 0, 0
 	p.passed++
 }
 
-func newLossDetector() lossDetector { return lossDetector{steps: 1} }
+// lose records that a packet is lost, and reports whether that was in an interruption.
+func (p *gap) lose(number int) bool {
+	if number <= p.from || p.to <= number {
+		return false
+	}
+	p.lost++
+	return p.before >= gapPassed*p.lost
+}
+
+func newLossDetector(g *gap) lossDetector { return lossDetector{steps: 1, gap: g} }
 
 // departs records that a segment is sent.
 func (l *lossDetector) departs(start Seq, now time.Duration) {
@@ -137,12 +161,8 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 	for all := l.sent.all(); n < len(all); n++ {
 		t := all[n]
 		g := b.find(t.start)
-		if g == nil || g.state == sacked {
-			l.gap.arrived()
-			continue
-		}
-		if g.state != flying || g.departed.at != t.at {
-			continue // Retransmitted since.
+		if g == nil || g.state != flying || g.departed.at != t.at {
+			continue // It arrived, or was retransmitted since.
 		}
 		if t.at >= l.newestAt {
 			break
@@ -152,9 +172,9 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 			break
 		}
 		b.lose(g)
-		counts := l.gap.lost(t.at, g.Size())
-		if found.lost += counts; counts > 0 {
+		if !l.gap.lose(g.departed.number) {
 			g.lost, found.departed = true, t.at
+			found.lost += g.Size()
 		}
 	}
 	if l.sent.pop(n); l.sent.empty() {

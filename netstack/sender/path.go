@@ -24,6 +24,7 @@ type Path struct {
 	control controller
 	rates   rateSampler
 	pacer   pacer
+	gap     gap
 	turns   Turns[*Flow]
 	busy    agenda // the flows that have something unacknowledged
 	sparse  sparse // those of them that send little
@@ -127,7 +128,9 @@ func (p *Path) departs(now time.Duration) departure {
 		p.control.resumes(now)
 	}
 	p.sentAt = now
-	return p.rates.departs(now, idle)
+	d := p.rates.departs(now, idle)
+	d.number = p.gap.departs(now, idle)
+	return d
 }
 
 // Close removes a flow.

@@ -271,4 +271,5 @@ type departure struct {
 	delivered   int64         // bytes delivered until then
 	deliveredAt time.Duration // and when the last of them were
 	limited     bool          // limited by the application or the receiver's window
+	number      int           // counts the path's packets
 }

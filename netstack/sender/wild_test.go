@@ -9,6 +9,7 @@ import (
 type wild struct {
 	buffer   int           // bytes that the bottleneck's queue holds; 0 is simPath.queue at the present rate
 	bucket   int           // bytes that the policer's bucket holds; 0 is 32 KiB
+	slot     time.Duration // the policer has a quota for each slot, instead of a bucket; 0 is none
 	back     float64       // bits per second of the way back; 0 is no limit
 	backHeld time.Duration // queue of the way back
 	ackLoss  float64       // loss on the way back, beside simPath.loss
@@ -96,7 +97,11 @@ func (s *sim) sendWild(flow, payload int, arrives func()) {
 		if bucket == 0 {
 			bucket = 32 << 10
 		}
-		s.tokens = min(s.tokens+p/8*(s.now-s.filled).Seconds(), bucket)
+		if w.slot == 0 {
+			s.tokens = min(s.tokens+p/8*(s.now-s.filled).Seconds(), bucket)
+		} else if s.now/w.slot != s.filled/w.slot {
+			s.tokens = p / 8 * w.slot.Seconds()
+		}
 		s.filled = s.now
 		if s.tokens < float64(size) {
 			s.dropped[flow]++
