@@ -99,6 +99,7 @@ type due struct {
 	roster  bool              // it changed, or the configuration did
 	all     bool              // the namespaces changed, or a peer is not behind any more
 	names   map[mcs.Name]bool // whose offers changed
+	sites   []*site           // peers that changed something
 	opening bool              // a listener could not be opened before
 }
 
@@ -230,7 +231,7 @@ func (c *Clusterset) reconcile() {
 	for _, name := range changed {
 		d.names[mcs.NameOfPort(name)] = true
 	}
-	c.importAll(r, namespaces, d.names, all)
+	c.importAll(r, namespaces, d.names, all, d.sites)
 	c.countUses()
 }
 

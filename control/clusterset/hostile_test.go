@@ -205,15 +205,11 @@ func TestACatalogueOfAMillionEntries(t *testing.T) {
 	})
 }
 
-// gatewayOf returns a gateway that imports the namespace shop from the peer mallory, and a function
-// that sends it a message of mallory's catalogue. That returns the HTTP status, the version that
-// the gateway has, and how long to wait.
 // A peer whose one service has other backends all the time has them change here, with several
 // objects each, no faster than as many services.
 func TestBackendsThatAlwaysChangeTakeEffectLater(t *testing.T) {
 	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
 	c, _ := gatewayOf(t, from)
-	name := mcs.Name{Namespace: "shop", Name: "db"}
 	behind := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -221,19 +217,7 @@ func TestBackendsThatAlwaysChangeTakeEffectLater(t *testing.T) {
 	}
 	listeners, round := 0, 0
 	for ; round < 20 && (round == 0 || !behind()); round++ {
-		o := mcs.Offer{Name: name, Created: time.Now(), Spread: 1, Spec: mcs.Spec{Type: mcs.Headless, Ports: []mcs.Port{{Name: "sql", Protocol: api.TCP, Port: 5432}}}}
-		for i := range mcs.MaxPlaces {
-			o.Places = append(o.Places, mcs.Place{Hostname: fmt.Sprintf("db-%d-%d", round, i), At: []uint16{mcs.FirstPort}})
-		}
-		e, err := mcs.Encode(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := json.Marshal(mcs.Message{Version: "1.0", Set: []json.RawMessage{e.Text}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Receive(from, body); err != nil {
+		if _, err := c.Receive(from, headless(t, round)); err != nil {
 			t.Fatal(err)
 		}
 		c.reconcile()
@@ -247,6 +231,51 @@ func TestBackendsThatAlwaysChangeTakeEffectLater(t *testing.T) {
 	}
 }
 
+// Listeners that change for another reason than a message of the peer do not count against it: at our
+// start, and when a namespace here comes or goes.
+func TestChangesThatAPeerDidNotCauseDoNotCount(t *testing.T) {
+	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
+	c, _ := gatewayOf(t, from)
+	if _, err := c.Receive(from, headless(t, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for i, namespaces := range [][]string{{"shop"}, {}, {"shop"}} {
+		c.SetNamespaces(namespaces)
+		c.reconcile()
+		if state, _ := c.State(); len(state.Imports) != len(namespaces) {
+			t.Fatalf("%d imports, the namespaces are %q: %+v", len(state.Imports), namespaces, state.Problems)
+		}
+		c.mu.Lock()
+		left := c.peers["mallory"].changes.Tokens()
+		c.mu.Unlock()
+		if left != changeBurst {
+			t.Errorf("step %d: %v changes are left of %d", i, left, changeBurst)
+		}
+	}
+}
+
+// headless returns a catalogue with one headless service, whose backends are other ones in each round.
+func headless(t *testing.T, round int) []byte {
+	t.Helper()
+	o := mcs.Offer{Name: mcs.Name{Namespace: "shop", Name: "db"}, Created: time.Now(), Spread: 1,
+		Spec: mcs.Spec{Type: mcs.Headless, Ports: []mcs.Port{{Name: "sql", Protocol: api.TCP, Port: 5432}}}}
+	for i := range mcs.MaxPlaces {
+		o.Places = append(o.Places, mcs.Place{Hostname: fmt.Sprintf("db-%d-%d", round, i), At: []uint16{mcs.FirstPort}})
+	}
+	e, err := mcs.Encode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(mcs.Message{Version: "1.0", Set: []json.RawMessage{e.Text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// gatewayOf returns a gateway that imports the namespace shop from the peer mallory, and a function
+// that sends it a message of mallory's catalogue. That returns the HTTP status, the version that
+// the gateway has, and how long to wait.
 func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Reader) (status int, has string, wait time.Duration, err error)) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

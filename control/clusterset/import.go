@@ -77,8 +77,9 @@ func newImporter() importer {
 	}
 }
 
-// importAll imports the services of these names, or all, and publishes the state.
-func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, names map[mcs.Name]bool, all bool) {
+// importAll imports the services of these names, or all, and publishes the state. causes are the peers
+// that changed something.
+func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, names map[mcs.Name]bool, all bool, causes []*site) {
 	for _, p := range c.failing {
 		names[p.Name] = true
 	}
@@ -109,7 +110,8 @@ func (c *Clusterset) importAll(r *roster.Roster, namespaces map[string]bool, nam
 	others, moved := c.listen(r, names, offers)
 	c.mu.Lock()
 	for peer, listeners := range moved {
-		if s := c.peers[peer]; s != nil {
+		// What a peer that is behind has changed, or only just, may have come along with another change.
+		if s := c.peers[peer]; s != nil && (s.behind || slices.Contains(causes, s) || slices.Contains(c.due.sites, s)) {
 			s.changes.ReserveN(time.Now(), min(listeners, mcs.MaxServices)) // at the expense of later changes
 		}
 	}

@@ -29,7 +29,7 @@ const (
 	// changeRate and changeBurst limit how many services of a peer may change here, per second and
 	// at once: each causes several objects to be written, and changes of other peers wait for them.
 	// Each further listener of a service that changes, which is one for each of its backends, counts
-	// as much, against changes that come later.
+	// as much, against changes that come later, unless the peer did not cause it.
 	// Further changes take effect together, with the then latest state, once the limit allows as
 	// many as a catalogue has services.
 	changeRate, changeBurst = rate.Limit(20), 2 * mcs.MaxServices
@@ -123,8 +123,17 @@ func (c *Clusterset) HeardHello(name string, h auth.Hello) {
 func (c *Clusterset) changedLocked(s *site, names []mcs.Name) {
 	if s.behind = s.behind || !s.changes.AllowN(time.Now(), len(names)); s.behind {
 		names = nil
+	} else {
+		c.causedLocked(s)
 	}
 	c.noteLocked(names)
+}
+
+// causedLocked records that a peer is the cause of what reconcile has to look at.
+func (c *Clusterset) causedLocked(s *site) {
+	if !slices.Contains(c.due.sites, s) {
+		c.due.sites = append(c.due.sites, s)
+	}
 }
 
 // catchUpLocked schedules a look at all services if a peer is behind and the limit allows. Which
@@ -133,6 +142,7 @@ func (c *Clusterset) changedLocked(s *site, names []mcs.Name) {
 func (c *Clusterset) catchUpLocked(s *site) {
 	if s.behind && s.changes.AllowN(time.Now(), mcs.MaxServices) {
 		s.behind, c.due.all = false, true
+		c.causedLocked(s)
 		c.wakeLocked()
 	}
 }

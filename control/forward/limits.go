@@ -75,7 +75,8 @@ const (
 	// processor, a client that may opens hundreds before the first of them is looked at.
 	// unadmittedTotal is the maximum number of such flows, connections and datagrams separately.
 	unadmittedClient, unadmittedTotal = 512, 4096
-	// clientPart is how many times as many flows a local client may have as are left for all others. So alone it has three quarters, and there is always something left for another.
+	// clientPart is how many times as many flows a local client may have as are left for all others:
+	// three quarters if it is alone.
 	clientPart = 3
 	// The share is half: one peer alone does not need more (64 streams at full speed),
 	// and two cannot starve a third, since small buffers are outside the budget.

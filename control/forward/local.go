@@ -23,6 +23,9 @@ const (
 	// acceptPause is the pause after a failed accept, which is caused by a lack of descriptors
 	// (EMFILE) or memory: retrying at once would use the processor time that could free them.
 	acceptPause = 100 * time.Millisecond
+	// unrefusedFor is how long a flow of datagrams must not be refused until it counts as carried: not
+	// every service answers.
+	unrefusedFor = 5 * time.Second
 )
 
 // local is one listener, with a socket for each of its ports, and its goroutines.
@@ -81,6 +84,25 @@ func (l *local) carried(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost, l.lostAt = err, time.Now()
+}
+
+// unrefused stores after a while that a flow of datagrams that begins now was carried, if the last one
+// was not: if it is still open then, and nothing was lost since.
+func (l *local) unrefused(f *udpFlow) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		return
+	}
+	lostAt := l.lostAt
+	time.AfterFunc(unrefusedFor, func() {
+		open := f.open()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if open && l.lostAt.Equal(lostAt) {
+			l.lost = nil
+		}
+	})
 }
 
 // open listens, and stores the sockets or the error.

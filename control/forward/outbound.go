@@ -36,7 +36,8 @@ type LocalState struct {
 	// Err says why it is not open; it is retried until it is.
 	Err error
 	// Lost is why the last connection or flow of datagrams could not be carried to the peer, at
-	// LostAt; nil if it could.
+	// LostAt; nil if it could. Datagrams count as carried once one is answered, or none was refused
+	// for 5 s.
 	Lost   error
 	LostAt time.Time
 }
@@ -267,12 +268,16 @@ func (o *Outbound) carry(w Local, nth int, f *flow, c Conn) {
 
 // carried stores whether the service of a listener was reached.
 func (o *Outbound) carried(w Local, err error) {
-	o.mu.Lock()
-	l := o.locals[localKey{w.Peer, w.Service}]
-	o.mu.Unlock()
-	if l != nil {
+	if l := o.local(w); l != nil {
 		l.carried(err)
 	}
+}
+
+// local returns the listener for a service; nil if there is none any more.
+func (o *Outbound) local(w Local) *local {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.locals[localKey{w.Peer, w.Service}]
 }
 
 // refused counts a connection that was reset, and logs the reason if an operator should know it.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -507,6 +508,47 @@ func TestAListenerOfDatagramsKnowsWhetherTheyArrive(t *testing.T) {
 	if l := o.Locals()[0]; l.Lost != nil {
 		t.Errorf("the end of a conversation is lost for %v", l.Lost)
 	}
+}
+
+// A service that answers nothing works if datagrams to it are not refused for a while.
+func TestDatagramsThatAreNotRefusedArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flows, tun := NewFlows(Limits{}), &tunnel{make(chan passed, 8)}
+		flows.Attach(tun, ownAddr)
+		defer flows.udp.close()
+		o := NewOutbound(flows, OutboundOptions{Find: func(context.Context, Target) (netip.AddrPort, error) { return netip.AddrPortFrom(cloudAddr, 514), nil }})
+		w := Local{Peer: "cloud", Service: "syslog"}
+		l := &local{out: o, want: w}
+		o.locals[localKey{w.Peer, w.Service}] = l
+		e := &udpEar{out: o, want: w, clients: map[netip.AddrPort]*udpClient{}}
+		say := func(client uint16) passed {
+			e.datagram(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), client), []byte("<13>x"))
+			synctest.Wait()
+			return <-tun.out
+		}
+		refuse := func(p passed) { flows.PeerRefused(p.to, p.from) }
+		after := func(d time.Duration, what string, lost bool) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if err := l.state().Lost; (err != nil) != lost {
+				t.Errorf("%s, it is lost for %v, want lost: %v", what, err, lost)
+			}
+		}
+		refuse(say(1))
+		after(2*unrefusedFor, "when nothing is sent", true)
+		p := say(1)
+		after(unrefusedFor/2, "at first", true)
+		refuse(p)
+		after(unrefusedFor, "after a late refusal", true)
+		say(1)
+		after(unrefusedFor/2, "with another client", true)
+		refuse(say(2))
+		after(unrefusedFor, "when the other was refused", true)
+		say(2)
+		after(unrefusedFor-1, "soon after that", true)
+		after(1, "when nothing is refused", false)
+	})
 }
 
 func TestARangeOfListeners(t *testing.T) {

@@ -142,6 +142,13 @@ func (f *udpFlow) end() bool {
 	return first
 }
 
+// open reports whether the flow has not ended.
+func (f *udpFlow) open() bool {
+	f.table.mu.Lock()
+	defer f.table.mu.Unlock()
+	return f.phase != ended
+}
+
 // takeWaiting returns the datagrams that wait for the flow to be opened, once.
 func (f *udpFlow) takeWaiting() [][]byte {
 	f.owner.waiting -= f.waitingBytes()

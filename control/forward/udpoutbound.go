@@ -137,6 +137,9 @@ func (c *udpClient) open() {
 	}
 	if t.opened(c.flow, c) {
 		o.udp.accepted.Add(1)
+		if l := o.local(w); l != nil {
+			l.unrefused(c.flow)
+		}
 	}
 }
 
@@ -147,7 +150,7 @@ func (c *udpClient) lost(err error) {
 	c.carried(err)
 }
 
-// carried stores whether the last flow was carried to the peer's service, which an answer shows.
+// carried stores whether the last flow was carried to the peer's service, which an answer shows at once.
 func (c *udpClient) carried(err error) { c.ear.out.carried(c.ear.want, err) }
 
 // send implements udpSide.

@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/lease"
+	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
@@ -338,7 +339,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()
 
-	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}}
+	m := maker{o: s.o, kinds: s.clients.version, seen: seen, exports: map[services.Name]services.Export{}, dead: map[mirror.Object]bool{}}
 	for _, e := range list {
 		m.exports[e.Name] = e
 	}
@@ -368,7 +369,8 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 			}
 		}
 	}
-	keep := keeper(seen, state.Awaited)
+	kept := keeper(seen, state.Awaited)
+	keep := func(x mirror.Object) bool { return kept(x) && !m.dead[x] }
 	steps, shall, made := s.writer.plan(wanted, seen.objects, s.o.ours, keep)
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.problems))
 	s.calm = time.Now().Add(calm(time.Since(began)))

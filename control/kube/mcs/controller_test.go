@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +158,50 @@ func (gatewayWith) SetExports([]services.Export)               {}
 func (gatewayWith) SetNamespaces([]string)                     {}
 func (g gatewayWith) State() (services.State, <-chan struct{}) { return services.State(g), nil }
 
+// sessionOf returns a session that sees these objects in the namespace shop, and a function that
+// does one of its turns with a state of the gateway and compares what was sent. Nothing sent changes
+// the objects.
+func sessionOf(t *testing.T, o Options, lists map[kind][]any) (s *session, turn func(what string, st services.State, want ...string) time.Duration) {
+	t.Helper()
+	var mu sync.Mutex // the writer sends several requests at a time
+	var sent []string
+	client := func() *restfake.RESTClient {
+		return &restfake.RESTClient{GroupVersion: corev1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+			status, body := http.StatusOK, "{}"
+			if r.Method == http.MethodGet {
+				status, body = http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`
+			} else {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, strings.TrimSpace(r.Method+" "+path.Base(path.Dir(r.URL.Path))+" "+path.Base(r.URL.Path)))
+			}
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		})}
+	}
+	s = &session{Controller: &Controller{o: o, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}, names: &names{lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("not used") }}, began: time.Now()}
+	s.clients = clients{core: client(), discovery: client(), rbac: client(), mcs: client(), version: v1beta1.SchemeGroupVersion}
+	s.writer = &writer{clients: s.clients, log: s.log, refused: map[id]refusal{}, applied: map[target]applied{}}
+	p := s.clients.place("shop", func() {})
+	p.known = true
+	s.places = []*place{p}
+	for k, m := range map[kind]interface{ Replace([]any, string) error }{serviceKind: p.services, sliceKind: p.slices, importKind: p.imports, exportKind: p.exports} {
+		if err := m.Replace(lists[k], ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, func(what string, st services.State, want ...string) time.Duration {
+		t.Helper()
+		sent = nil
+		s.o.Services = gatewayWith(st)
+		again, failed := s.turn(t.Context())
+		slices.Sort(sent)
+		if slices.Sort(want); failed || !slices.Equal(sent, want) {
+			t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
+		}
+		return again
+	}
+}
+
 // After the gateway's start, what several peers export stays as it is until all of them are heard, or
 // for a while. Otherwise clients could not use the ports of one that is heard later than another.
 func TestWhatOneOfSeveralPeersExportsStaysUntilItIsHeard(t *testing.T) {
@@ -191,56 +237,74 @@ func TestWhatOneOfSeveralPeersExportsStaysUntilItIsHeard(t *testing.T) {
 		}
 		offer.Status = *statusesOf(exportsOf(have), services.State{Conflicts: conflict}, nil, have.now)[0].status.(*v1beta1.ServiceExportStatus)
 
-		var sent []string
-		client := func() *restfake.RESTClient {
-			return &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
-				if r.Method != http.MethodGet {
-					sent = append(sent, strings.TrimSpace(r.Method+" "+path.Base(path.Dir(r.URL.Path))+" "+path.Base(r.URL.Path)))
-				}
-				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-			})}
-		}
-		start := func() *session {
-			s := &session{Controller: &Controller{o: o, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}, names: &names{lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("not used") }}, began: time.Now()}
-			s.clients = clients{core: client(), discovery: client(), mcs: client(), version: v1beta1.SchemeGroupVersion}
-			s.writer = &writer{clients: s.clients, log: s.log, refused: map[id]refusal{}, applied: map[target]applied{}}
-			p := s.clients.place("shop", func() {})
-			p.known = true
-			s.places = []*place{p}
-			for k, m := range map[kind]interface{ Replace([]any, string) error }{serviceKind: p.services, sliceKind: p.slices, importKind: p.imports, exportKind: p.exports} {
-				if err := m.Replace(lists[k], ""); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return s
-		}
-		turn := func(what string, s *session, st services.State, want ...string) time.Duration {
-			t.Helper()
-			sent = nil
-			s.o.Services = gatewayWith(st)
-			again, failed := s.turn(t.Context())
-			slices.Sort(sent)
-			if failed || !slices.Equal(sent, want) {
-				t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
-			}
-			return again
-		}
-		turn("all are heard", start(), services.State{Imports: []services.Import{both}, Conflicts: conflict})
+		_, turn := sessionOf(t, o, lists)
+		turn("all are heard", services.State{Imports: []services.Import{both}, Conflicts: conflict})
 
 		// The next one has heard west alone, which has another listener, and not east, which decides.
 		one := both
 		one.Spec.Ports, one.Spec.Affinity, one.Spec.Labels = []services.Port{more}, services.Affinity{}, nil
 		one.Clusters = []services.Cluster{cluster("west", more, "10.0.0.2:20002")}
 		st := services.State{Imports: []services.Import{one}, Awaited: []string{"east"}}
-		s := start()
+		_, turn = sessionOf(t, o, lists)
 		slice := derivedName(name) + "-" + hash("west", "IPv4") + "-0"
-		if again := turn("one is not", s, st, "PATCH endpointslices "+slice); again > unheardFor {
+		if again := turn("one is not", st, "PATCH endpointslices "+slice); again > unheardFor {
 			t.Errorf("it is looked at again after %v", again)
 		}
 		if st.Imports[0].Spec.Ports[0] != more || len(st.Imports[0].Spec.Ports) != 1 {
 			t.Error("the state has been changed")
 		}
 		time.Sleep(unheardFor)
-		turn("not for long", s, st, "PATCH endpointslices "+derivedName(name)+"-"+hash("east", "IPv4")+"-0", "PATCH serviceimports web", "PATCH services "+derivedName(name), "PATCH web status")
+		turn("not for long", st, "PATCH endpointslices "+derivedName(name)+"-"+hash("east", "IPv4")+"-0", "PATCH serviceimports web", "PATCH services "+derivedName(name), "PATCH web status")
 	})
+}
+
+// A derived Service without an endpoint of its IP family is made again, also while another peer that
+// exports the service is awaited. The ServiceImport and the EndpointSlices stay meanwhile.
+func TestAServiceOfADeadFamilyIsMadeAgain(t *testing.T) {
+	both := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east", "west")
+	east := imported(both.Name, services.ClusterSetIP, false, 1, "east")
+	derived := derivedName(both.Name)
+	slice := func(cluster string) string { return derived + "-" + hash(cluster, "IPv4") + "-0" }
+	o := Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.1")}
+	m := maker{o: o, kinds: v1beta1.SchemeGroupVersion, seen: seen{now: time.Now(), namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{
+		{Namespace: "shop", Name: derived}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::7"}}}}}}
+	m.share([]services.Import{both})
+	m.add(both)
+	lists := map[kind][]any{}
+	for _, x := range m.made {
+		if b, is := x.body.(*corev1.Service); is {
+			b.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+		}
+		stamp(x.body)
+		switch b := x.body.(type) {
+		case *corev1.Service:
+			b.Spec.ClusterIPs = []string{"fd00::7"}
+		case *discoveryv1.EndpointSlice:
+			b.Endpoints[0].Addresses = []string{"10.0.0.9"} // of an earlier pod
+		case *v1beta1.ServiceImport:
+			b.Status = *x.status.(*v1beta1.ServiceImportStatus)
+		}
+		lists[x.kind] = append(lists[x.kind], x.body)
+	}
+	gone := maps.Clone(lists)
+	gone[serviceKind] = nil
+	for what, c := range map[string]struct {
+		lists   map[kind][]any
+		imports services.Import
+		awaited []string
+		after   time.Duration
+		want    []string
+	}{
+		"all are heard":              {lists, both, nil, 0, []string{"DELETE services " + derived, "PATCH endpointslices " + slice("east"), "PATCH endpointslices " + slice("west"), "PATCH serviceimports web"}},
+		"it is gone":                 {gone, both, nil, 0, []string{"PATCH services " + derived, "PATCH endpointslices " + slice("east"), "PATCH endpointslices " + slice("west"), "PATCH serviceimports web"}},
+		"one is awaited":             {lists, east, []string{"west"}, 0, []string{"PATCH endpointslices " + slice("east")}},
+		"one is awaited for long":    {lists, east, []string{"west"}, unheardFor, []string{"DELETE services " + derived, "PATCH endpointslices " + slice("east"), "PATCH endpointslices " + slice("west"), "PATCH serviceimports web"}},
+		"it is gone, one is awaited": {gone, east, []string{"west"}, unheardFor, []string{"PATCH services " + derived, "PATCH endpointslices " + slice("east"), "PATCH endpointslices " + slice("west"), "PATCH serviceimports web"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, turn := sessionOf(t, o, c.lists)
+			time.Sleep(c.after)
+			turn(what, services.State{Imports: []services.Import{c.imports}, Awaited: c.awaited}, c.want...)
+		})
+	}
 }

@@ -49,6 +49,7 @@ type maker struct {
 	made    []object
 	derived map[id]bool            // the derived Services that there are addresses for
 	held    map[services.Name]bool // see hold
+	dead    map[mirror.Object]bool // derived Services to delete, see service
 	// problems say which services are not imported.
 	problems []services.Problem
 }
@@ -61,8 +62,9 @@ type endpoint struct {
 	ports    []discoveryv1.EndpointPort // in the order of the import's
 }
 
-// add makes the objects of one import as far as possible now: those that need the address of a new
-// Service follow once it has one.
+// add makes the objects of one import as far as possible now: those of a new import that needs the
+// address of a Service follow once it has one. An import that there is stays without an address while
+// its Service is made again.
 func (m *maker) add(i services.Import) {
 	if !slices.Contains(m.seen.namespaces, i.Name.Namespace) {
 		return
@@ -93,11 +95,12 @@ func (m *maker) add(i services.Import) {
 		if !m.derived[id{serviceKind, i.Name.Namespace, derived}] {
 			return
 		}
-		s := m.service(i, derived, nil, all)
-		if s == nil {
+		families = nil
+		if s := m.service(i, derived, nil, all); s != nil {
+			ips, families = s.Spec.ClusterIPs, s.Spec.IPFamilies
+		} else if m.seen.imports[types.NamespacedName(i.Name)] == nil {
 			return
 		}
-		ips, families = s.Spec.ClusterIPs, s.Spec.IPFamilies
 	}
 	var clusters []string
 	for _, p := range parts {
@@ -228,8 +231,8 @@ func (m *maker) family(i services.Import, list []endpoint) corev1.IPFamily {
 }
 
 // service makes a derived Service for endpoints. It returns the existing one if that has an address.
-// One without any endpoint of its IP family, which cannot be changed, is not wanted: it is deleted
-// and made again.
+// One without any endpoint of its IP family, which cannot be changed, is dead: it is deleted and made
+// again, once its import is not held any more.
 func (m *maker) service(i services.Import, name string, labels map[string]string, list []endpoint) *corev1.Service {
 	x := &corev1.Service{
 		ObjectMeta: m.meta(i.Name.Namespace, name, merged(labels, map[string]string{v1beta1.LabelServiceName: i.Name.Name})),
@@ -243,7 +246,8 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	there := m.seen.services[types.NamespacedName{Namespace: i.Name.Namespace, Name: name}]
 	if x.Spec.IPFamilies = []corev1.IPFamily{m.family(i, list)}; there != nil {
 		x.Spec.IPFamilies = there.Spec.IPFamilies
-		if len(list) > 0 && len(x.Spec.IPFamilies) > 0 && !slices.ContainsFunc(familiesOf(list), func(f corev1.IPFamily) bool { return slices.Contains(x.Spec.IPFamilies, f) }) {
+		if !m.held[i.Name] && len(list) > 0 && len(x.Spec.IPFamilies) > 0 && !slices.ContainsFunc(familiesOf(list), func(f corev1.IPFamily) bool { return slices.Contains(x.Spec.IPFamilies, f) }) {
+			m.dead[there] = true
 			return nil
 		}
 	}

@@ -189,7 +189,7 @@ func TestServicesAreOfTheFamilyOfTheirEndpoints(t *testing.T) {
 		service := func(families []corev1.IPFamily) *corev1.Service {
 			return slimService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: families, ClusterIPs: []string{"10.96.0.7"}}})
 		}
-		m := maker{o: Options{ID: "here", Address: netip.MustParseAddr("10.0.0.1")}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
+		m := maker{o: Options{ID: "here", Address: netip.MustParseAddr("10.0.0.1")}, dead: map[mirror.Object]bool{}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
 		if c.pods != "" {
 			m.exports = map[services.Name]services.Export{name: {Name: name, Spec: c.i.Spec, Backends: []services.Backend{{Addr: netip.MustParseAddr(c.pods), Ready: true, Ports: map[string]uint16{"http": 80}}}}}
 		}
