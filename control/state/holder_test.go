@@ -1,7 +1,11 @@
 package state
 
 import (
+	"errors"
+	"os"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -71,6 +75,92 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	note(3, "edge", "g", 6*time.Hour)
 	holds("edge", 1, 0, 0, 0)
 	holds("edge", 3, 0, 1, 6*time.Hour)
+}
+
+// What is issued to a peer's old key is recorded for the next one, but not when the old key is a
+// peer's again.
+func TestASuccessionEnds(t *testing.T) {
+	const old, next = 1, 2
+	for name, c := range map[string]struct {
+		then func(t *testing.T, s *Store)
+		want byte // holds what is issued to the old key then
+	}{
+		"at once": {func(*testing.T, *Store) {}, next},
+		"the old key is forgotten, as the last step": {func(t *testing.T, s *Store) {
+			if err := s.Forget("", peer.PublicKey{old}); err != nil {
+				t.Error(err)
+			}
+		}, next},
+		"the peer is removed": {func(t *testing.T, s *Store) {
+			if err := s.Forget("edge", peer.PublicKey{next}); err != nil {
+				t.Error(err)
+			}
+			s.successions.Range(func(any, any) bool { t.Error("the succession stays in memory"); return false })
+		}, old},
+		"much later": {func(*testing.T, *Store) { time.Sleep(maxIssuance) }, old},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := mustOpen(t, t.TempDir())
+				if err := s.Inherit(peer.PublicKey{old}, peer.PublicKey{next}, "edge"); err != nil {
+					t.Fatal(err)
+				}
+				c.then(t, s)
+				now := time.Now()
+				if err := s.RecordIssued(peer.PublicKey{old}, "edge", "a", now, now.Add(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+				if got, _, ok := s.IdentityHolder("edge", peer.PublicKey{9}, now); !ok || got != (peer.PublicKey{c.want}) {
+					t.Errorf("held by %v (%v), want key %d", got, ok, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A succession that could not be stored leaves the one before in force.
+func TestAFailedSuccessionChangesNothing(t *testing.T) {
+	var failing bool
+	d := osDisk()
+	d.write = func(f *os.File, b []byte) error {
+		if failing {
+			return syscall.ENOSPC
+		}
+		_, err := f.Write(b)
+		return err
+	}
+	s, err := open(t.TempDir(), nil, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := time.Now()
+	note := func(k byte, name, serial string) {
+		t.Helper()
+		if err := s.RecordIssued(peer.PublicKey{k}, name, serial, now, now.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(name string, want byte) {
+		t.Helper()
+		if got, _, ok := s.IdentityHolder(name, peer.PublicKey{99}, now); !ok || got != (peer.PublicKey{want}) {
+			t.Errorf("%s is held by %v (%v), want key %d", name, got, ok, want)
+		}
+	}
+	if err := s.Inherit(peer.PublicKey{1}, peer.PublicKey{2}, "edge"); err != nil {
+		t.Fatal(err)
+	}
+	failing = true
+	for name, old := range map[string]byte{"edge": 2, "paris": 4} {
+		if err := s.Inherit(peer.PublicKey{old}, peer.PublicKey{old + 1}, name); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v, want %v", err, syscall.ENOSPC)
+		}
+	}
+	failing = false
+	note(1, "edge", "a")
+	holds("edge", 2)
+	note(4, "paris", "b")
+	holds("paris", 4)
 }
 
 // A configured peer with another key is the same peer, also across a restart, unless it was

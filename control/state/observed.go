@@ -265,6 +265,7 @@ func (s *Store) SetIdentity(k peer.PublicKey, certPEM, keyPEM []byte) error {
 // what was issued to it stays until that expires: an operator is told, and nobody else gets its
 // name.
 func (s *Store) Forget(name string, k peer.PublicKey) error {
+	s.endSuccession(k)
 	err := s.identities.update(func(i *identities) error {
 		delete(i.Identities, k.String())
 		return nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -97,24 +98,47 @@ func (s *Store) UseNextKey() error {
 // Inherit passes what was learned about a peer's old key, and issued to it, on to the next key. What
 // is still being issued to the old key under the identity name is then recorded for the next one.
 func (s *Store) Inherit(old, next peer.PublicKey, identity string) error {
+	before, had := s.successions.Load(identity)
 	err := s.inherit(map[peer.PublicKey]peer.PublicKey{old: next}, func(*observed) {
-		s.successions.Store(identity, succession{old, next}) // before anything else can be recorded
+		s.successions.Store(identity, succession{old, next, time.Now()}) // before anything else can be recorded
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+	case had:
+		s.successions.Store(identity, before)
+	default:
 		s.successions.Delete(identity)
 	}
 	return err
 }
 
+// maxIssuance is longer than an identity takes from the request to its record. An old key that asks
+// later belongs to a peer again.
+const maxIssuance = 5 * time.Minute
+
 // succession is the last replacement of a peer's key.
-type succession struct{ old, next peer.PublicKey }
+type succession struct {
+	old, next peer.PublicKey
+	at        time.Time
+}
 
 // holder returns the key for which an identity that was issued to k is recorded.
 func (s *Store) holder(identity string, k peer.PublicKey) peer.PublicKey {
-	if last, ok := s.successions.Load(identity); ok && last.(succession).old == k {
-		return last.(succession).next
+	v, ok := s.successions.Load(identity)
+	if last, _ := v.(succession); ok && last.old == k && time.Since(last.at) < maxIssuance {
+		return last.next
 	}
 	return k
+}
+
+// endSuccession forgets the replacement by a key that is no peer's any more.
+func (s *Store) endSuccession(next peer.PublicKey) {
+	s.successions.Range(func(identity, v any) bool {
+		if last, _ := v.(succession); last.next == next {
+			s.successions.CompareAndDelete(identity, v)
+		}
+		return true
+	})
 }
 
 // inherit is Inherit for many keys at once, which may swap places. note is applied in the same

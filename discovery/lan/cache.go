@@ -16,9 +16,11 @@ const (
 	maxPerSender = 32
 	// maxAlternatives limits the SRV and TXT records of an instance. There should be one.
 	maxAlternatives = 4
-	// maxValue limits a record's data, in bytes as [value] has it: RFC 6763 §6.2 advises against
-	// TXT records of more than 1300.
-	maxValue = 1300
+	// maxText limits the memory of a TXT record's strings, in bytes: perString for each and what the
+	// dns package makes of its bytes, four of one that is not ASCII. The 1300 bytes that RFC 6763
+	// §6.2 allows fit if they are ASCII, the 400 that it prefers always. Other records are small.
+	maxText   = 2048
+	perString = 16
 	// flushWait is how long records stay after newer ones replace them or they were withdrawn
 	// (RFC 6762 §10.1, §10.2): others have a second to repeat them.
 	flushWait = time.Second
@@ -137,12 +139,22 @@ func (c *cache) unanswered(now time.Time, name string) bool {
 	return i != nil && i.due.IsZero() && (len(c.live(now, name, dns.TypeSRV)) == 0 || len(c.live(now, name, dns.TypeTXT)) == 0)
 }
 
+// textSize returns the memory of a TXT record's strings, in bytes; 0 for other records.
+func textSize(rr dns.RR) (size int) {
+	if txt, ok := rr.(*dns.TXT); ok {
+		for _, s := range txt.Txt {
+			size += perString + len(s)
+		}
+	}
+	return size
+}
+
 // put stores a record, and reports whether it changes anything.
 func (c *cache) put(now time.Time, rr dns.RR, from netip.Addr, random float64) (news bool) {
-	k, v, ttl := keyOf(rr), value(rr), ttlOf(rr)
-	if len(v) > maxValue {
+	if textSize(rr) > maxText {
 		return false
 	}
+	k, v, ttl := keyOf(rr), value(rr), ttlOf(rr)
 	if flushes(rr) {
 		for _, r := range c.records[k] {
 			if now.Sub(r.received) > flushWait && r.value != v {

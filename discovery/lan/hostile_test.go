@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/miekg/dns"
 
@@ -113,35 +114,56 @@ func TestInstancesAreBounded(t *testing.T) {
 
 // As many instances as there may be, with as much text as fits into a message, take little memory.
 func TestLongTextsAreNotKept(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, hosts := segment(t, "edge")
-		hosts[0].run()
-		pass(2 * time.Second)
-		var long []string
-		for range 30 {
-			long = append(long, strings.Repeat("x", 255))
-		}
-		const sender = 16
-		for n := range maxInstances {
-			c := w.listen(IPv4, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, byte(10 + n/sender)}), mdnsPort))
-			records := announced(t, fmt.Sprintf("many-%d", n), keyOfTest(9).String(), "192.168.1.9")
-			i := slices.IndexFunc(records, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeTXT })
-			txt := dns.Copy(records[i]).(*dns.TXT)
-			txt.Txt = append(txt.Txt, long...)
-			(&asker{c, t}).tell(append(records, txt)...)
-			c.Close()
-			pass(10 * time.Millisecond)
-		}
-		records, bytes := 0, 0
-		for _, list := range hosts[0].m.links[1].browser.cache.records {
-			for _, r := range list {
-				records, bytes = records+1, bytes+len(r.value)
-			}
-		}
-		if records < 3*maxInstances || bytes > 512*maxInstances {
-			t.Errorf("%d records with %d bytes are kept", records, bytes)
-		}
-	})
+	repeat := func(s string, n int) []string { return slices.Repeat([]string{s}, n) }
+	for name, c := range map[string]struct {
+		more []string // in another TXT record
+		kept bool
+	}{
+		"long":                 {more: repeat(strings.Repeat("x", 255), 30)},
+		"many empty":           {more: repeat("", 650)},
+		"binary":               {more: repeat(strings.Repeat(`\255`, 255), 5)},
+		"as long as preferred": {repeat(strings.Repeat(`\255`, 100), 4), true},
+		"as long as allowed":   {repeat(strings.Repeat("x", 216), 6), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				w, hosts := segment(t, "edge")
+				hosts[0].run()
+				pass(2 * time.Second)
+				for n := range maxInstances {
+					from := netip.AddrFrom4([4]byte{192, 168, 1, byte(10 + n/(maxPerSender/2))})
+					conn := w.listen(IPv4, netip.AddrPortFrom(from, mdnsPort))
+					records := announced(t, fmt.Sprintf("many-%d", n), keyOfTest(9).String(), "192.168.1.9")
+					i := slices.IndexFunc(records, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeTXT })
+					txt := dns.Copy(records[i]).(*dns.TXT)
+					txt.Txt = c.more
+					(&asker{conn, t}).tell(append(records, txt)...)
+					conn.Close()
+					pass(10 * time.Millisecond)
+				}
+				records, kept, memory := 0, 0, 0
+				for k, list := range hosts[0].m.links[1].browser.cache.records {
+					records += len(list)
+					for _, r := range list {
+						memory += len(r.value)
+						if txt, ok := r.rr.(*dns.TXT); ok {
+							memory += len(strings.Join(txt.Txt, "")) + len(txt.Txt)*int(unsafe.Sizeof(""))
+						}
+					}
+					if k.rtype == dns.TypeTXT {
+						kept += len(list) - 1
+					}
+				}
+				want, most := 0, 512*maxInstances
+				if c.kept {
+					want, most = maxInstances, most+2*maxText*maxInstances
+				}
+				if records < 3*maxInstances || kept != want || memory > most {
+					t.Errorf("%d records with %d bytes are kept, %d of the texts; want %d of these and at most %d bytes", records, memory, kept, want, most)
+				}
+			})
+		})
+	}
 }
 
 func TestWhatIsWrongIsSaid(t *testing.T) {

@@ -24,9 +24,13 @@ import (
 
 const (
 	// admittedFor and refusedFor are how long an answer is cached: a removed label takes effect
-	// soon, and a new one before someone gives up.
+	// soon, and a new one before someone gives up. Whoever keeps trying is refused for twice as long
+	// each time, up to maxRefused.
 	admittedFor = 10 * time.Second
 	refusedFor  = 2 * time.Second
+	maxRefused  = 30 * time.Second
+	// newAfter is when an address that was refused may belong to a new pod.
+	newAfter = 2 * maxRefused
 	// staleFor is how long an address's last answer is used while the API server is away. Pods do
 	// not come and go then, and addresses rarely move to another pod.
 	staleFor = 10 * time.Minute
@@ -43,8 +47,21 @@ const (
 	maxAddresses = 4096
 	// maxAsking bounds the questions at a time, askRate and askBurst the requests per second and at
 	// once: a question is a request for each namespace, for which the API server searches its pods.
+	// Questions leave askReserve of askBurst for each kind that is more urgent.
 	maxAsking         = 64
 	askRate, askBurst = 50, 100
+	askReserve        = askBurst / 4
+)
+
+// urgency is how urgent a question is: strangers, of which there may be many, must not delay those
+// about pods.
+type urgency int
+
+const (
+	renewal   urgency = iota // the last answer admitted the client
+	first                    // nothing is known about the address
+	again                    // the client was refused a moment ago, or its pod is not there yet
+	urgencies                // their number
 )
 
 // errBusy means that the guard's own limits did not allow a question in time, which says nothing
@@ -72,6 +89,8 @@ type Guard struct {
 	log  *slog.Logger
 	turn chan struct{} // held during a question
 	pace *rate.Limiter // of requests
+	// next is held by the question that takes from pace next.
+	next [urgencies]chan struct{}
 
 	mu     sync.Mutex
 	known  map[netip.Addr]answer
@@ -93,8 +112,11 @@ type pod struct {
 // answer is what is known about an address.
 type answer struct {
 	pods []pod
-	// at is when the API server answered; until is when to ask again.
+	// at is when the API server answered; until is when to ask again about those that it admits.
 	at, until time.Time
+	// again is when to ask again about those that it refuses: refusal after the last question.
+	again   time.Time
+	refusal time.Duration
 }
 
 // question is a request to the API server in progress.
@@ -123,7 +145,11 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 
 func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOptions) *Guard {
 	o.Own = o.Own.Unmap()
-	return &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), pace: rate.NewLimiter(askRate, askBurst), known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
+	g := &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), pace: rate.NewLimiter(askRate, askBurst), known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
+	for u := range g.next {
+		g.next[u] = make(chan struct{}, 1)
+	}
+	return g
 }
 
 // Admit returns why a client may not use a peer's services; nil if it may. It asks the API server
@@ -138,13 +164,19 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	g.mu.Lock()
 	a, ok := g.known[ip]
 	g.mu.Unlock()
-	if ok && now.Before(a.until) {
+	u := first
+	if ok {
 		why := g.judge(a, peer, ip)
-		if why == nil || now.Sub(a.at) < refusedFor {
+		switch {
+		case why == nil && now.Before(a.until), why != nil && now.Before(a.again):
 			return why
+		case why == nil:
+			u = renewal
+		case now.Sub(a.at) < newAfter:
+			u = again
 		}
 	}
-	next, err := g.ask(ip)
+	next, err := g.ask(ip, u)
 	if err == nil {
 		return g.judge(next, peer, ip)
 	}
@@ -155,14 +187,14 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 }
 
 // ask asks the API server about an address, once for all concurrent callers.
-func (g *Guard) ask(ip netip.Addr) (answer, error) {
+func (g *Guard) ask(ip netip.Addr, u urgency) (answer, error) {
 	g.mu.Lock()
 	if q := g.asking[ip]; q != nil {
 		g.mu.Unlock()
 		<-q.done
 		return q.answer, q.err
 	}
-	if len(g.asking) >= maxAddresses {
+	if len(g.asking) >= maxAddresses && u != renewal {
 		g.mu.Unlock()
 		return answer{}, errBusy
 	}
@@ -172,14 +204,14 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
 	var trouble error
-	q.answer, trouble = g.appears(ctx, ip)
+	q.answer, trouble = g.appears(ctx, ip, u)
 	cancel()
 	if len(q.answer.pods) == 0 { // otherwise it does not matter what other namespaces have
 		q.err = trouble
 	}
 	g.mu.Lock()
 	delete(g.asking, ip)
-	g.remember(ip, q.answer, q.err)
+	g.remember(ip, u, q.answer, q.err)
 	other := !errors.Is(trouble, errBusy) && g.outcome(trouble)
 	g.mu.Unlock()
 	close(q.done)
@@ -189,37 +221,41 @@ func (g *Guard) ask(ip netip.Addr) (answer, error) {
 	return q.answer, q.err
 }
 
-// appears asks until a pod has the address, or none will. An error together with pods means that
-// not all namespaces could be searched.
-func (g *Guard) appears(ctx context.Context, ip netip.Addr) (answer, error) {
-	wait := appearAfter
-	for i := range appearSteps {
-		pods, err := g.request(ctx, ip)
+// appears asks until a pod has the address, or none will: once if there was none a moment ago. An
+// error together with pods means that not all namespaces could be searched.
+func (g *Guard) appears(ctx context.Context, ip netip.Addr, u urgency) (answer, error) {
+	steps, wait := appearSteps, appearAfter
+	if u == again {
+		steps = 1
+	}
+	for i := range steps {
+		pods, err := g.request(ctx, ip, u)
 		switch {
 		case len(pods) > 0:
-			return says(pods, admittedFor), err
+			return says(pods), err
 		case err != nil && i == 0:
 			return answer{}, err
-		case err != nil: // none had it at the last request
-			return says(nil, refusedFor), nil //nolint:nilerr // that is the answer
+		case err != nil || i == steps-1: // none had it at the last request
+			return says(nil), nil //nolint:nilerr // that is the answer
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return says(nil, refusedFor), nil
+			return says(nil), nil
 		}
 		wait *= 2
+		u = again
 	}
-	return says(nil, refusedFor), nil
+	return says(nil), nil
 }
 
 // request asks once, when the limits allow it. Addresses of no pod, of which there may be many,
 // take a turn only meanwhile.
-func (g *Guard) request(ctx context.Context, ip netip.Addr) ([]pod, error) {
-	if g.pace.WaitN(ctx, min(max(len(g.o.Namespaces), 1), askBurst)) != nil {
-		return nil, errBusy
+func (g *Guard) request(ctx context.Context, ip netip.Addr, u urgency) ([]pod, error) {
+	if err := g.take(ctx, u); err != nil {
+		return nil, err
 	}
 	select {
 	case g.turn <- struct{}{}:
@@ -232,24 +268,54 @@ func (g *Guard) request(ctx context.Context, ip netip.Addr) ([]pod, error) {
 	return g.find(ctx, ip)
 }
 
-// says returns a current answer that is valid for a while.
-func says(pods []pod, hold time.Duration) answer {
+// take waits until the pace allows a question, and enough is left for the more urgent ones.
+func (g *Guard) take(ctx context.Context, u urgency) error {
+	select {
+	case g.next[u] <- struct{}{}:
+		defer func() { <-g.next[u] }()
+	case <-ctx.Done():
+		return errBusy
+	}
+	n := min(max(len(g.o.Namespaces), 1), askBurst-askReserve*int(urgencies-1))
+	for {
+		missing := float64(n+askReserve*int(u)) - g.pace.Tokens()
+		if missing <= 0 && g.pace.AllowN(time.Now(), n) {
+			return nil
+		}
+		t := time.NewTimer(time.Duration(max(missing, 0)/askRate*float64(time.Second)) + 1)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return errBusy
+		}
+	}
+}
+
+// says returns a current answer.
+func says(pods []pod) answer {
 	now := time.Now()
-	return answer{pods: pods, at: now, until: now.Add(hold)}
+	return answer{pods: pods, at: now, until: now.Add(admittedFor)}
 }
 
 // remember caches an answer. After a failure the previous one stays valid for a while, and is not
 // requested again at once; g.mu is held.
-func (g *Guard) remember(ip netip.Addr, a answer, err error) {
+func (g *Guard) remember(ip netip.Addr, u urgency, a answer, err error) {
+	now := time.Now()
+	old, there := g.known[ip]
 	if err != nil {
-		old, ok := g.known[ip]
-		if !ok {
+		if !there {
 			return
 		}
 		a = old
-		a.until = time.Now().Add(admittedFor)
+		a.until = now.Add(admittedFor)
 	}
-	if _, there := g.known[ip]; !there && len(g.known) >= maxAddresses {
+	a.refusal = refusedFor
+	if u == again {
+		a.refusal = max(refusedFor, min(2*old.refusal, maxRefused))
+	}
+	a.again = now.Add(a.refusal)
+	if !there && len(g.known) >= maxAddresses {
 		g.forget()
 	}
 	g.known[ip] = a

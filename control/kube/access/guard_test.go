@@ -227,11 +227,11 @@ func TestWaitingForATurnIsNoFailure(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}, GuardOptions{Logger: slog.New(slog.NewTextHandler(log, nil))})
-		g.pace = rate.NewLimiter(rate.Inf, 0)
+		g.pace = rate.NewLimiter(1e9, 1e9)
 		results := make(chan error, 3*maxAsking)
 		for i := range cap(results) {
 			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)
-			c.pods[at.Addr()] = allowed("cloud")
+			c.set(func(c *cluster) { c.pods[at.Addr()] = allowed("cloud") })
 			go func() { results <- g.Admit("cloud", at) }()
 			synctest.Wait()
 		}
@@ -259,13 +259,14 @@ func TestTheRateOfRequestsIsBounded(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if n := c.count(); n != askBurst/2 {
-			t.Errorf("%d questions of two requests each at once, want %d", n, askBurst/2)
+		const burst = askBurst - askReserve // the rest is for known pods
+		if n := c.count(); n != burst/2 {
+			t.Errorf("%d questions of two requests each at once, want %d", n, burst/2)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := c.count(); n != (askBurst+askRate)/2 {
-			t.Errorf("%d questions after 1 s, want %d", n, (askBurst+askRate)/2)
+		if n := c.count(); n != (burst+askRate)/2 {
+			t.Errorf("%d questions after 1 s, want %d", n, (burst+askRate)/2)
 		}
 		time.Sleep(3 * findTimeout)
 		if err := g.Admit("cloud", podAt); err != nil {
@@ -279,7 +280,7 @@ func TestAddressesOfNobodyKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 		g := guardOf(c)
-		g.pace = rate.NewLimiter(rate.Inf, 0)
+		g.pace = rate.NewLimiter(1e9, 1e9)
 		var wg sync.WaitGroup
 		for i := range 4 * maxAsking {
 			wg.Go(func() {
@@ -293,6 +294,90 @@ func TestAddressesOfNobodyKeepNobodyOut(t *testing.T) {
 			t.Errorf("a pod is not found meanwhile: %v", err)
 		}
 		wg.Wait()
+	})
+}
+
+// Clients that are refused and keep trying are asked about rarely, and starve neither new pods nor
+// known ones.
+func TestPersistentStrangersKeepNobodyOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespaces, strangers int
+		pods                  []pod // of a stranger's address
+	}{
+		"of no pod":             {1, 400, nil},
+		"of no pod, ten places": {10, 40, nil},
+		"without the label":     {1, 400, allowed("berlin")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				from := func(net, i int) netip.AddrPort {
+					return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(net), byte(i >> 8), byte(i)}), 1)
+				}
+				cl := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+				g := newGuard(cl.find, GuardOptions{Namespaces: make([]string, c.namespaces), Logger: slog.New(slog.DiscardHandler)})
+				if err := g.Admit("cloud", podAt); err != nil {
+					t.Fatal(err)
+				}
+				begun, stop := time.Now(), make(chan struct{})
+				var wg sync.WaitGroup
+				for i := range c.strangers {
+					cl.pods[from(1, i).Addr()] = c.pods
+				}
+				for i := range c.strangers {
+					wg.Go(func() {
+						for retry := time.NewTicker(2 * time.Second); ; {
+							if g.Admit("cloud", from(1, i)) == nil {
+								t.Error("a stranger is admitted")
+							}
+							select {
+							case <-retry.C:
+							case <-stop:
+								return
+							}
+						}
+					})
+				}
+				time.Sleep(10 * time.Second) // until each has been asked about
+				refused, waited, most := 0, time.Duration(0), 0
+				for i := 0; time.Since(begun) < staleFor+time.Minute; i++ {
+					cl.set(func(cl *cluster) { cl.pods[from(2, i).Addr()] = allowed("cloud") })
+					for _, at := range []netip.AddrPort{from(2, i), podAt} {
+						asked := time.Now()
+						if g.Admit("cloud", at) != nil {
+							refused++
+						}
+						waited, most = max(waited, time.Since(asked)), most+1
+					}
+					time.Sleep(3 * time.Second)
+				}
+				if refused > 0 || waited > time.Second {
+					t.Errorf("%d of %d connections of pods are refused, one waited %v", refused, most, waited)
+				}
+				close(stop)
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// A label that is added takes effect within half a minute, however long the pod was refused.
+func TestAPersistentClientIsAdmittedInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed()}}
+		g := guardOf(c)
+		try := func(d time.Duration) (admitted bool) {
+			for begun := time.Now(); time.Since(begun) < d && !admitted; time.Sleep(100 * time.Millisecond) {
+				admitted = g.Admit("cloud", podAt) == nil
+			}
+			return admitted
+		}
+		if try(5*time.Minute) || c.count() > 15 {
+			t.Errorf("admitted without the label, or asked %d times", c.count())
+		}
+		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
+		if !try(maxRefused + time.Second) {
+			t.Errorf("not admitted %v after the label was added", maxRefused)
+		}
 	})
 }
 
@@ -327,7 +412,7 @@ func TestForgedAddressesDisplaceNoPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 		g := guardOf(c)
-		g.pace = rate.NewLimiter(rate.Inf, 0)
+		g.pace = rate.NewLimiter(1e9, 1e9)
 		if err := g.Admit("cloud", podAt); err != nil {
 			t.Fatal(err)
 		}
