@@ -266,26 +266,32 @@ func (m *recent) lapse(ref string, now time.Time) *lapse {
 
 // over returns the finding of a check that works now.
 func (l *lapse) over(f verdict.Finding, now time.Time) verdict.Finding {
-	tell := func(f, last verdict.Finding) verdict.Finding {
-		p := last.Params()
-		f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args = api.Warning, catalogue.Intermittent, last.Stage, nil, time.Time{}, &p
-		return l.within(f, now)
-	}
-	out := tell(f, l.last)
+	p := l.last.Params()
+	f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args, f.Told = api.Warning, catalogue.Intermittent, l.last.Stage, nil, time.Time{}, &p, nil
 	if l.last.Told != nil {
-		told := tell(f, *l.last.Told)
+		told, p := f, l.last.Told.Params()
+		told.Stage, told.Args = l.last.Told.Stage, &p
+		f.Told = &told
+	}
+	return l.within(f, now)
+}
+
+// within adds to a finding how often the check failed, and with which code if that is another. The
+// peer is told the same of what it was told.
+func (l *lapse) within(f verdict.Finding, now time.Time) verdict.Finding {
+	quote := func(f, last verdict.Finding) verdict.Finding {
+		return f.With(func(p *catalogue.Params) {
+			if f.Code != last.Code {
+				p.RootCode = last.Code
+			}
+			p.Checks, p.Failures = l.tally(now)
+			p.LastFailure = max(now.Sub(l.last.At), 0)
+		})
+	}
+	out := quote(f, l.last)
+	if f.Told != nil || l.last.Told != nil {
+		told := quote(f.ForPeer(), l.last.ForPeer())
 		out.Told = &told
 	}
 	return out
-}
-
-// within adds to a finding how often the check failed, and with which code if that is another.
-func (l *lapse) within(f verdict.Finding, now time.Time) verdict.Finding {
-	return f.With(func(p *catalogue.Params) {
-		if f.Code != l.last.Code {
-			p.RootCode = l.last.Code
-		}
-		p.Checks, p.Failures = l.tally(now)
-		p.LastFailure = max(now.Sub(l.last.At), 0)
-	})
 }

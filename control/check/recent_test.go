@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -419,4 +420,47 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if got := m.shown(nil, now.Add(recentFor+time.Minute)); len(got) != 0 {
 		t.Errorf("after 10 min %d findings remain", len(got))
 	}
+}
+
+// What is told to a peer instead of a failure is all that it is told later, too.
+func TestAPeerIsNotToldMoreOfWhatComesAndGoes(t *testing.T) {
+	now := time.Now()
+	finding := func(o api.Outcome, code, told catalogue.Code) verdict.Finding {
+		f := verdict.Finding{Name: api.ServiceGateway, Target: api.ServiceGateway, Direction: api.DirectionOutbound, Outcome: o, Code: code, At: now}
+		if told != "" {
+			f.Told = &verdict.Finding{Name: f.Name, Target: f.Target, Direction: f.Direction, Outcome: o, Code: told, At: now}
+		}
+		return f
+	}
+	var m recent
+	for range 2 {
+		now = now.Add(30 * time.Second)
+		m.peer([]verdict.Finding{finding(api.OK, "", "")}, time.Time{}, now)
+		now = now.Add(30 * time.Second)
+		m.peer([]verdict.Finding{finding(api.Error, catalogue.NotHeardByPeer, catalogue.PeerSilent)}, time.Time{}, now)
+	}
+	for _, c := range []struct {
+		now                 verdict.Finding
+		code, root          catalogue.Code // here
+		toldCode, toldRoots catalogue.Code // to the peer
+	}{
+		{finding(api.OK, "", ""), catalogue.Intermittent, catalogue.NotHeardByPeer, catalogue.Intermittent, catalogue.PeerSilent},
+		{finding(api.Error, catalogue.PathSlow, ""), catalogue.PathSlow, catalogue.NotHeardByPeer, catalogue.PathSlow, catalogue.PeerSilent},
+		{finding(api.Error, catalogue.NotHeardByPeer, catalogue.PeerSilent), catalogue.NotHeardByPeer, "", catalogue.PeerSilent, ""},
+	} {
+		got := m.shown([]verdict.Finding{c.now}, now)[0]
+		told := got.ForPeer()
+		if got.Code != c.code || got.Params().RootCode != c.root || got.Params().Failures != 2 {
+			t.Errorf("%q is shown as %s: %s", c.now.Code, got.Code, recall(got))
+		}
+		if told.Code != c.toldCode || told.Params().RootCode != c.toldRoots || told.Params().Failures != 2 {
+			t.Errorf("%q is told as %s: %s", c.now.Code, told.Code, recall(told))
+		}
+	}
+}
+
+// recall returns what a finding says of the failures before.
+func recall(f verdict.Finding) string {
+	p := f.Params()
+	return fmt.Sprintf("%q %+v", p.RootCode, p.RecentParams)
 }
