@@ -16,10 +16,9 @@ const (
 	// recentSlot is the resolution of the counts within that time.
 	recentSlot  = 30 * time.Second
 	recentSlots = int64(recentFor / recentSlot)
-	// recentApart is how long a check must have worked, since it first did again, until another
-	// failure shows that it comes and goes: a server may fail once more while it starts. Rounds on
-	// demand count only if none has counted for as long. It is less than the time between two
-	// rounds.
+	// recentApart is how long a check must have worked again until another failure shows that it
+	// comes and goes: of a server that starts, one attempt may work before it does. Rounds on demand
+	// count only if none has counted for as long. It is less than the time between two rounds.
 	recentApart = 20 * time.Second
 	// recentStarts is how many restarts of a peer within recentFor of each other are no fault. More
 	// are a crash loop.
@@ -71,11 +70,9 @@ func outcomeOf(f verdict.Finding) outcome {
 
 // lapse is a failure of a check that had worked, and what has followed.
 type lapse struct {
-	last verdict.Finding // the last failure
-	// began is when the last outage began, own whether the check had worked until then.
-	began time.Time
-	own   bool
-	// back is when the check first worked again; zero before.
+	last  verdict.Finding // the last failure
+	began time.Time       // when the last outage did
+	// back is when the check last began to work again; zero as long as there were only restarts.
 	back time.Time
 	// again: it has failed since. before is what again was before the last outage.
 	again, before bool
@@ -182,11 +179,11 @@ func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) 
 	case started.After(l.began.Add(-recentApart)) && l.restarts+1 < recentStarts:
 		l.restarts++
 		l.again = l.before
-	default:
-		if l.back.IsZero() {
+		if !l.back.IsZero() {
 			l.back = f.At
 		}
-		l.before = l.again
+	default:
+		l.back, l.before = f.At, l.again
 	}
 }
 
@@ -195,11 +192,11 @@ func (l *lapse) failed(f verdict.Finding, was outcome) {
 	at := f.At
 	switch {
 	case was != fails:
-		l.began, l.own = at, was == works
+		l.began = at
+		l.again = l.again || was == works && !l.back.IsZero() && at.Sub(l.back) >= recentApart
 	case f.Sure == api.Tentative && l.last.Sure != api.Tentative:
 		f = l.last
 	}
-	l.again = l.again || l.own && !l.back.IsZero() && at.Sub(l.back) >= recentApart
 	l.last = f
 	l.last.At = at
 }

@@ -320,19 +320,24 @@ func TestWhatFailsBeforeItWorkedIsNoEpisode(t *testing.T) {
 		}
 		return f
 	}
+	const apart = 30 * time.Second
 	for _, c := range []struct {
 		name   string
 		rounds string // what each says: ok, Error or unknown
+		every  time.Duration
 		want   bool
 	}{
-		{"a start", "EEEoooEooo", false},
-		{"after something else failed", "oooEuEoouEoooo", false},
-		{"twice", "oooEoooEooo", true},
-		{"twice, one after a start", "EoooEooEo", true},
+		{"a start", "EEEoooEooo", apart, false},
+		{"after something else failed", "oooEuEoouEoooo", apart, false},
+		{"twice", "oooEoooEooo", apart, true},
+		{"twice, one after a start", "EoooEooEo", apart, true},
+		{"an outage with one lucky round", "ooEoEEEEEEEEoooo", 5 * time.Second, false},
+		{"an outage with two lucky rounds", "ooEoEEEEEEEEoEEEEoooo", 5 * time.Second, false},
+		{"twice, the second time with a lucky round", "ooEoooooEoEo", 5 * time.Second, true},
 	} {
 		var m recent
 		for _, round := range c.rounds {
-			now = now.Add(30 * time.Second)
+			now = now.Add(c.every)
 			m.peer([]verdict.Finding{finding(map[rune]api.Outcome{'o': api.OK, 'E': api.Error, 'u': api.Unknown}[round])}, time.Time{}, now)
 		}
 		got := m.shown([]verdict.Finding{finding(api.OK)}, now)[0].Code == catalogue.Intermittent
