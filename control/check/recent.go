@@ -15,7 +15,7 @@ const (
 	recentFor = 10 * time.Minute
 	// recentSlot is the resolution of the counts within that time.
 	recentSlot  = 30 * time.Second
-	recentSlots = int64(recentFor / recentSlot)
+	recentSlots = int64(recentFor/recentSlot) + 1 // the first is in part older
 	// recentApart is how long a check must have worked again until another failure shows that it
 	// comes and goes: of a server that starts, one attempt may work before it does. Rounds on demand
 	// count only if none has counted for as long. It is less than the time between two rounds.
@@ -40,7 +40,7 @@ type recent struct {
 type record struct {
 	at   time.Time // of the last finding that counted
 	said outcome   // what that said
-	// lapse is nil if the check has not failed within recentFor.
+	// lapse is nil if the check has not failed, and of no use after recentFor.
 	lapse *lapse
 }
 
@@ -70,6 +70,7 @@ func outcomeOf(f verdict.Finding) outcome {
 
 // lapse is a failure of a check that had worked, and what has followed.
 type lapse struct {
+	first time.Time       // when it was counted first
 	last  verdict.Finding // the last failure
 	began time.Time       // when the last outage did
 	// back is when the check last began to work again; zero as long as there were only restarts.
@@ -145,7 +146,7 @@ func (m *recent) record(ref string, said outcome) *record {
 // add counts a finding, unless it is an earlier round's. A failure is remembered only if the check
 // worked just before: a gateway that starts offers its services one by one.
 func (r *record) add(f verdict.Finding, started, now time.Time) {
-	if r.lapse != nil && now.Sub(r.lapse.last.At) >= recentFor {
+	if r.lapse != nil && r.lapse.past(now) {
 		r.lapse = nil
 	}
 	if !f.At.After(r.at) {
@@ -154,7 +155,7 @@ func (r *record) add(f verdict.Finding, started, now time.Time) {
 	was := r.said
 	r.at, r.said = f.At, outcomeOf(f)
 	if r.said == fails && was == works && r.lapse == nil {
-		r.lapse = &lapse{}
+		r.lapse = &lapse{first: now}
 	}
 	if r.lapse != nil && r.said != unsaid {
 		r.lapse.add(f, was, r.said, started, now)
@@ -163,7 +164,7 @@ func (r *record) add(f verdict.Finding, started, now time.Time) {
 
 // add counts a finding that says is; was is what the one before it said.
 func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) {
-	n := slotOf(now)
+	n := l.slot(now)
 	t := &l.slots[n%recentSlots]
 	if t.slot != n {
 		*t = tally{slot: n}
@@ -201,12 +202,19 @@ func (l *lapse) failed(f verdict.Finding, was outcome) {
 	l.last.At = at
 }
 
-func slotOf(now time.Time) int64 { return now.Unix() / int64(recentSlot/time.Second) }
+// past reports whether the last failure was too long ago to matter. The monotonic clock may not
+// count the time that a machine sleeps, and the wall clock may be set back.
+func (l *lapse) past(now time.Time) bool {
+	return max(now.Sub(l.last.At), now.Round(0).Sub(l.last.At)) >= recentFor
+}
 
-// tally returns how many checks there were since the first failure, at most recentFor ago, and how
+// slot returns the number of the slot that it is now.
+func (l *lapse) slot(now time.Time) int64 { return int64(now.Sub(l.first) / recentSlot) }
+
+// tally returns how many checks there were since the first failure, or in as many slots, and how
 // many of them failed.
 func (l *lapse) tally(now time.Time) (checks, failures int) {
-	n := slotOf(now)
+	n := l.slot(now)
 	for _, t := range l.slots {
 		if n-recentSlots < t.slot && t.slot <= n {
 			checks, failures = checks+t.checks, failures+t.failures
@@ -219,7 +227,7 @@ func (l *lapse) tally(now time.Time) (checks, failures int) {
 // whether one of a service did.
 func (m *recent) suspects(now time.Time) (any, service bool) {
 	for _, r := range m.checks {
-		if l := r.lapse; l != nil && now.Sub(l.last.At) < recentFor {
+		if l := r.lapse; l != nil && !l.past(now) {
 			any, service = true, service || l.last.Target != api.ServiceGateway
 		}
 	}
@@ -255,7 +263,7 @@ func (m *recent) shown(list []verdict.Finding, now time.Time) []verdict.Finding 
 
 // lapse returns what a check failed with that comes and goes; nil for others.
 func (m *recent) lapse(ref string, now time.Time) *lapse {
-	if r := m.checks[ref]; r != nil && r.lapse != nil && r.lapse.again && now.Sub(r.lapse.last.At) < recentFor {
+	if r := m.checks[ref]; r != nil && r.lapse != nil && r.lapse.again && !r.lapse.past(now) {
 		return r.lapse
 	}
 	return nil

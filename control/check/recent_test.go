@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -419,7 +420,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if l == nil {
 		t.Fatal("nothing is remembered")
 	}
-	if checks, failures := l.tally(now); checks > 600 || checks < 500 || failures > checks {
+	if checks, failures := l.tally(now); checks > 630 || checks < 600 || failures > checks {
 		t.Errorf("%d of %d checks in 10 min failed, want of about 600", failures, checks)
 	}
 	if got := m.shown(nil, now.Add(recentFor+time.Minute)); len(got) != 0 {
@@ -468,4 +469,67 @@ func TestAPeerIsNotToldMoreOfWhatComesAndGoes(t *testing.T) {
 func recall(f verdict.Finding) string {
 	p := f.Params()
 	return fmt.Sprintf("%q %+v", p.RootCode, p.RecentParams)
+}
+
+// wallSet returns the same moment by a wall clock that has been set since.
+func wallSet(now time.Time, by time.Duration) time.Time {
+	wall := reflect.ValueOf(&now).Elem().FieldByName("wall") // 30 bits of nanoseconds, then seconds
+	*(*uint64)(wall.Addr().UnsafePointer()) += uint64(by/time.Second) << 30
+	return now
+}
+
+// The counts do not depend on the wall clock. What was before a sleep, which the monotonic clock may
+// not count, is forgotten.
+func TestWhatComesAndGoesSurvivesAClockThatIsSet(t *testing.T) {
+	for _, c := range []struct {
+		set  time.Duration
+		want bool
+	}{{0, true}, {-time.Hour, true}, {5 * time.Minute, true}, {time.Hour, false}} {
+		now := time.Now()
+		finding := func(o api.Outcome) []verdict.Finding {
+			return []verdict.Finding{{Name: api.ServiceAuth, Target: api.ServiceAuth, Direction: api.DirectionOutbound, Outcome: o, Code: map[api.Outcome]catalogue.Code{api.Error: catalogue.AuthRefused}[o], At: now}}
+		}
+		var m recent
+		for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+			now = now.Add(30 * time.Second)
+			m.peer(finding(o), time.Time{}, now)
+		}
+		now = wallSet(now.Add(29*time.Second), c.set)
+		if real := now.Round(0).Sub(time.Now()) - c.set; real < 2*time.Minute || real > 3*time.Minute {
+			t.Fatalf("the wall clock was not set: it is %s ahead", real)
+		}
+		got := m.shown(finding(api.OK), now)[0]
+		if p := got.Params(); (got.Code == catalogue.Intermittent) != c.want || c.want && (p.Checks != 3 || p.Failures != 2) {
+			t.Errorf("set by %s: it is shown as %s %q: %s", c.set, got.Outcome, got.Code, recall(got))
+		}
+		if any, _ := m.suspects(now); any != c.want {
+			t.Errorf("set by %s: it is suspected: %v", c.set, any)
+		}
+		m.peer(finding(api.OK), time.Time{}, now)
+		now = now.Add(30 * time.Second)
+		m.peer(finding(api.Error), time.Time{}, now)
+		got = m.shown(finding(api.Error), now)[0]
+		if p := got.Params(); c.want != (p.Failures == 3 && p.Checks == 5) || !c.want && p.Failures != 0 {
+			t.Errorf("set by %s: a failure after that is shown as %s", c.set, recall(got))
+		}
+	}
+}
+
+// As long as a failure is remembered, it is counted.
+func TestTheLastFailureIsCounted(t *testing.T) {
+	now := time.Now()
+	round := func(o api.Outcome) []verdict.Finding {
+		return []verdict.Finding{{Name: api.ServiceAuth, Target: api.ServiceAuth, Direction: api.DirectionOutbound, Outcome: o, At: now}}
+	}
+	var m recent
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		m.peer(round(o), time.Time{}, now)
+		now = now.Add(29 * time.Second)
+	}
+	for begin := now; now.Sub(begin) < 2*recentFor; now = now.Add(7 * time.Second) {
+		m.peer(round(api.OK), time.Time{}, now)
+		if f := m.shown(round(api.OK), now)[0]; f.Code == catalogue.Intermittent && f.Params().Failures == 0 {
+			t.Fatalf("after %s: %s", now.Sub(begin), recall(f))
+		}
+	}
 }
