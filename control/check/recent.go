@@ -40,8 +40,9 @@ type recent struct {
 type record struct {
 	at   time.Time // of the last finding that counted
 	said outcome   // what that said
-	// lapse is nil if the check has not failed, and of no use after recentFor.
-	lapse *lapse
+	// lapse is nil if the check has not failed, and of no use after recentFor. before is what lapse was
+	// before the current outage: if that turns out to follow from another check, it never was.
+	lapse, before *lapse
 }
 
 // outcome is what a finding says about whether something works.
@@ -74,11 +75,10 @@ type lapse struct {
 	last  verdict.Finding // the last failure
 	began time.Time       // when the last outage did
 	// back is when the check last began to work again; zero as long as there were only restarts.
-	back time.Time
-	// again: it has failed since. before is what again was before the last outage.
-	again, before bool
-	restarts      int // outages that were restarts of the peer
-	slots         [recentSlots]tally
+	back     time.Time
+	again    bool // it has failed since
+	restarts int  // outages that were restarts of the peer
+	slots    [recentSlots]tally
 }
 
 // tally counts the checks of one slot of time.
@@ -154,16 +154,29 @@ func (r *record) add(f verdict.Finding, started, now time.Time) {
 	}
 	was := r.said
 	r.at, r.said = f.At, outcomeOf(f)
-	if r.said == fails && was == works && r.lapse == nil {
-		r.lapse = &lapse{first: now}
+	switch {
+	case r.said == fails && r.before == nil: // an outage begins
+		if r.lapse == nil && was == works {
+			r.lapse = &lapse{first: now}
+		}
+		if r.lapse != nil {
+			before := *r.lapse
+			r.before = &before
+		}
+	case f.Because != nil && r.before != nil: // it is another's
+		r.lapse, r.before = r.before, nil
 	}
 	if r.lapse != nil && r.said != unsaid {
-		r.lapse.add(f, was, r.said, started, now)
+		r.lapse.add(f, was, r.said, r.before, started, now)
+	}
+	if r.said == works {
+		r.before = nil
 	}
 }
 
-// add counts a finding that says is; was is what the one before it said.
-func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) {
+// add counts a finding that says is; was is what the one before it said. before is nil if there was
+// no outage.
+func (l *lapse) add(f verdict.Finding, was, is outcome, before *lapse, started, now time.Time) {
 	n := l.slot(now)
 	t := &l.slots[n%recentSlots]
 	if t.slot != n {
@@ -175,16 +188,13 @@ func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) 
 		l.failed(f, was)
 		return
 	}
-	switch {
-	case was == works:
-	case started.After(l.began.Add(-recentApart)) && l.restarts+1 < recentStarts:
+	restarted := before != nil && started.After(l.began.Add(-recentApart)) && l.restarts+1 < recentStarts
+	if restarted {
 		l.restarts++
-		l.again = l.before
-		if !l.back.IsZero() {
-			l.back = f.At
-		}
-	default:
-		l.back, l.before = f.At, l.again
+		l.again = before.again
+	}
+	if was != works && (!l.back.IsZero() || before != nil && !restarted) {
+		l.back = f.At
 	}
 }
 
@@ -269,10 +279,12 @@ func (m *recent) lapse(ref string, now time.Time) *lapse {
 	return nil
 }
 
-// over returns the finding of a check that works now.
+// over returns the finding of a check that works now. It may rest on this host's network, which then
+// comes and goes, too. Other checks may fail for good, and would hide it.
 func (l *lapse) over(f verdict.Finding, now time.Time) verdict.Finding {
 	p := l.last.Params()
-	f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args, f.Told = api.Warning, catalogue.Intermittent, l.last.Stage, nil, time.Time{}, &p, nil
+	rests := slices.DeleteFunc(slices.Clone(l.last.Rests), func(ref string) bool { return ref != verdict.Own(NameNetwork) })
+	f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args, f.Told = api.Warning, catalogue.Intermittent, l.last.Stage, rests, time.Time{}, &p, nil
 	if l.last.Told != nil {
 		told, p := f, l.last.Told.Params()
 		told.Stage, told.Args = l.last.Told.Stage, &p

@@ -324,7 +324,7 @@ func TestWhatFailsBeforeItWorkedIsNoEpisode(t *testing.T) {
 	const apart = 30 * time.Second
 	for _, c := range []struct {
 		name   string
-		rounds string // what each says: ok, Error or unknown
+		rounds string // what each says: ok, Error, unknown, or dependent
 		every  time.Duration
 		want   bool
 	}{
@@ -335,11 +335,19 @@ func TestWhatFailsBeforeItWorkedIsNoEpisode(t *testing.T) {
 		{"an outage with one lucky round", "ooEoEEEEEEEEoooo", 5 * time.Second, false},
 		{"an outage with two lucky rounds", "ooEoEEEEEEEEoEEEEoooo", 5 * time.Second, false},
 		{"twice, the second time with a lucky round", "ooEoooooEoEo", 5 * time.Second, true},
+		{"what turns out to follow from another", "oEdoEddo", apart, false},
+		{"once, and what turns out to follow from another", "oEooEEdoooEdo", apart, false},
+		{"twice, and what turns out to follow from another", "oEooEooEdo", apart, true},
+		{"twice, with what follows from another in between", "oEooEdooEo", apart, true},
 	} {
 		var m recent
 		for _, round := range c.rounds {
 			now = now.Add(c.every)
-			m.peer([]verdict.Finding{finding(map[rune]api.Outcome{'o': api.OK, 'E': api.Error, 'u': api.Unknown}[round])}, time.Time{}, now)
+			f := finding(map[rune]api.Outcome{'o': api.OK, 'E': api.Error, 'u': api.Unknown, 'd': api.Unknown}[round])
+			if round == 'd' {
+				f.Because = &verdict.Finding{Name: NameNetwork, Direction: api.DirectionOwn, Outcome: api.Error, Code: catalogue.NothingAnswers}
+			}
+			m.peer([]verdict.Finding{f}, time.Time{}, now)
 		}
 		got := m.shown([]verdict.Finding{finding(api.OK)}, now)[0].Code == catalogue.Intermittent
 		if got != c.want {
@@ -530,6 +538,30 @@ func TestTheLastFailureIsCounted(t *testing.T) {
 		m.peer(round(api.OK), time.Time{}, now)
 		if f := m.shown(round(api.OK), now)[0]; f.Code == catalogue.Intermittent && f.Params().Failures == 0 {
 			t.Fatalf("after %s: %s", now.Sub(begin), recall(f))
+		}
+	}
+}
+
+// If this host's network comes and goes, that explains a peer that does. A fault that stays does not.
+func TestANetworkThatComesAndGoesIsTheRoot(t *testing.T) {
+	now := time.Now()
+	finding := func(o api.Outcome) verdict.Finding {
+		return verdict.Finding{Name: api.ServiceGateway, Target: api.ServiceGateway, Peer: "cloud", Direction: api.DirectionOutbound, Outcome: o, At: now,
+			Code: map[api.Outcome]catalogue.Code{api.Error: catalogue.PeerSilent}[o], Rests: []string{verdict.Own(NameNetwork), verdict.Own("exposure")}}
+	}
+	var m recent
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		now = now.Add(30 * time.Second)
+		m.peer([]verdict.Finding{finding(o)}, time.Time{}, now)
+	}
+	for code, want := range map[catalogue.Code]bool{catalogue.Intermittent: true, "": false} {
+		own := []verdict.Finding{
+			{Name: NameNetwork, Direction: api.DirectionOwn, Outcome: map[bool]api.Outcome{true: api.Warning, false: api.OK}[want], Code: code},
+			{Name: "exposure", Direction: api.DirectionOwn, Outcome: api.Warning, Code: catalogue.PrivateAdvertised},
+		}
+		got, _ := verdict.Correlate(now, own, m.shown([]verdict.Finding{finding(api.OK)}, now), nil)
+		if b := got[0].Because; got[0].Code != catalogue.Intermittent || (b != nil) != want || want && b.Name != NameNetwork {
+			t.Errorf("with network %q the root of %s is %+v", code, got[0].Code, b)
 		}
 	}
 }
