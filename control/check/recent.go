@@ -258,6 +258,7 @@ func (m *recent) shown(list []verdict.Finding, now time.Time) []verdict.Finding 
 		}
 		i := slices.IndexFunc(out, func(f verdict.Finding) bool { return f.Ref() == ref })
 		switch {
+		case i < 0 && l.last.Direction != api.DirectionOwn: // it has not finished, or is not tried any more
 		case i < 0: // it exists only while it fails
 			f := l.last
 			f.Outcome, f.Stages, f.At, f.Sure = api.OK, nil, m.checks[ref].at, ""

@@ -565,3 +565,23 @@ func TestANetworkThatComesAndGoesIsTheRoot(t *testing.T) {
 		}
 	}
 }
+
+// A check that has not finished in time is not said to work.
+func TestWhatHasNotFinishedDoesNotComeAndGo(t *testing.T) {
+	now := time.Now().Add(-2 * time.Minute)
+	finding := func(o api.Outcome) verdict.Finding {
+		return verdict.Finding{Name: api.ServiceAuth, Target: api.ServiceAuth, Peer: "cloud", Direction: api.DirectionOutbound, Outcome: o, At: now}
+	}
+	w := &watched{name: "cloud"}
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		now = now.Add(30 * time.Second)
+		w.recent.peer([]verdict.Finding{finding(o)}, time.Time{}, now)
+	}
+	if f, _ := verdict.Find(w.late(Round{}).Findings, api.ServiceAuth); f.Code != catalogue.NotFinished {
+		t.Errorf("it is shown as %s %s", f.Outcome, f.Code)
+	}
+	w.partial = []verdict.Finding{finding(api.OK)}
+	if f, _ := verdict.Find(w.late(Round{}).Findings, api.ServiceAuth); f.Code != catalogue.Intermittent {
+		t.Errorf("once it has finished it is shown as %s %s", f.Outcome, f.Code)
+	}
+}
