@@ -54,12 +54,13 @@ const (
 	fails
 )
 
-// outcomeOf returns what a finding says. One that depends on another check says nothing. Warnings
-// about a peer's tunnel are measurements over minutes of how well it works.
+// outcomeOf returns what a finding says. One that depends on another check says nothing, nor does
+// one of what others sent lately, which is remembered for minutes. Warnings about a peer's tunnel
+// are measurements over minutes of how well it works.
 func outcomeOf(f verdict.Finding) outcome {
 	measured := f.Direction != api.DirectionOwn && f.Target == api.ServiceGateway
 	switch {
-	case f.Because != nil:
+	case f.Because != nil, f.Code == catalogue.UnknownKey, f.Code == catalogue.KeyElsewhere:
 		return unsaid
 	case f.Failed(), f.Outcome == api.Warning && !measured:
 		return fails

@@ -585,3 +585,21 @@ func TestWhatHasNotFinishedDoesNotComeAndGo(t *testing.T) {
 		t.Errorf("once it has finished it is shown as %s %s", f.Outcome, f.Code)
 	}
 }
+
+// Keys that keep dialling, and claims about our key, are remembered for some minutes anyway.
+func TestWhatIsRememberedAnywayDoesNotComeAndGo(t *testing.T) {
+	for code, want := range map[catalogue.Code]bool{catalogue.UnknownKey: false, catalogue.KeyElsewhere: false, catalogue.ResolverSilent: true} {
+		var m recent
+		now := time.Now()
+		m.own(nil, now)
+		for range 3 {
+			now = now.Add(3 * time.Minute)
+			m.own([]verdict.Finding{{Name: "a", Direction: api.DirectionOwn, Outcome: api.Warning, Code: code, At: now}}, now)
+			now = now.Add(3 * time.Minute)
+			m.own([]verdict.Finding{{Name: "network", Direction: api.DirectionOwn, Outcome: api.OK, At: now}}, now)
+		}
+		if got := len(m.shown(nil, now)) > 0; got != want {
+			t.Errorf("%s comes and goes: %v", code, got)
+		}
+	}
+}
