@@ -603,3 +603,50 @@ func TestWhatIsRememberedAnywayDoesNotComeAndGo(t *testing.T) {
 		}
 	}
 }
+
+// While the path finder's probes save rounds, what comes and goes is forgotten in time, and whoever
+// follows the verdicts hears of it.
+func TestWhatComesAndGoesEndsWithoutARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := newReporting(t), &disturbance{fails: outages(40*time.Second, 0, 2*time.Minute)}
+		atPings(r, d)
+		changes := make(chan string, 1)
+		r.opts.FullInterval = 24 * time.Hour
+		r.opts.Changed = func(string) {
+			select {
+			case changes <- "":
+			default:
+			}
+		}
+		r.SetPeers([]string{"cloud"})
+		time.Sleep(time.Minute)
+		d.set(true)
+		r.watch(t, api.ServiceGateway, comesAndGoes, 4*time.Minute)
+		f := r.Finding("cloud", api.ServiceGateway)
+		failed, pings := f.At.Add(-f.Params().LastFailure), 0
+		for is := comesAndGoes; is == comesAndGoes; _, is = r.shownAs(t, api.ServiceGateway) {
+			if time.Since(failed) > recentFor+2*defaultInterval {
+				t.Fatalf("it is shown %s after the last failure", time.Since(failed))
+			}
+			r.change(nil, func(f *Facts) { f.Probed = time.Now() })
+			pings = r.overlay.pinged()
+			select {
+			case <-changes:
+			default:
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if n := r.overlay.pinged(); n != pings {
+			t.Errorf("it ended with a round")
+		}
+		select {
+		case <-changes:
+		default:
+			t.Error("nobody heard of it")
+		}
+		if took := time.Since(failed); took < recentFor {
+			t.Errorf("it is forgotten %s after the last failure", took)
+		}
+	})
+}
