@@ -15,11 +15,10 @@ const (
 	recentFor = 10 * time.Minute
 	// recentSlot is the resolution of the counts within that time.
 	recentSlot  = 30 * time.Second
-	recentSlots = int64(recentFor / recentSlot)
-	// recentApart is how long a check must have worked, since it first did again, until another
-	// failure shows that it comes and goes: a server may fail once more while it starts. Rounds on
-	// demand count only if none has counted for as long. It is less than the time between two
-	// rounds.
+	recentSlots = int64(recentFor/recentSlot) + 1 // the first is in part older
+	// recentApart is how long a check must have worked again until another failure shows that it
+	// comes and goes: of a server that starts, one attempt may work before it does. Rounds on demand
+	// count only if none has counted for as long. It is less than the time between two rounds.
 	recentApart = 20 * time.Second
 	// recentStarts is how many restarts of a peer within recentFor of each other are no fault. More
 	// are a crash loop.
@@ -41,8 +40,9 @@ type recent struct {
 type record struct {
 	at   time.Time // of the last finding that counted
 	said outcome   // what that said
-	// lapse is nil if the check has not failed within recentFor.
-	lapse *lapse
+	// lapse is nil if the check has not failed, and of no use after recentFor. before is what lapse was
+	// before the current outage: if that turns out to follow from another check, it never was.
+	lapse, before *lapse
 }
 
 // outcome is what a finding says about whether something works.
@@ -54,12 +54,13 @@ const (
 	fails
 )
 
-// outcomeOf returns what a finding says. One that depends on another check says nothing. Warnings
-// about a peer's tunnel are measurements over minutes of how well it works.
+// outcomeOf returns what a finding says. One that depends on another check says nothing, nor does
+// one of what others sent lately, which is remembered for minutes. Warnings about a peer's tunnel
+// are measurements over minutes of how well it works.
 func outcomeOf(f verdict.Finding) outcome {
 	measured := f.Direction != api.DirectionOwn && f.Target == api.ServiceGateway
 	switch {
-	case f.Because != nil:
+	case f.Because != nil, f.Code == catalogue.UnknownKey, f.Code == catalogue.KeyElsewhere:
 		return unsaid
 	case f.Failed(), f.Outcome == api.Warning && !measured:
 		return fails
@@ -71,16 +72,14 @@ func outcomeOf(f verdict.Finding) outcome {
 
 // lapse is a failure of a check that had worked, and what has followed.
 type lapse struct {
-	last verdict.Finding // the last failure
-	// began is when the last outage began, own whether the check had worked until then.
-	began time.Time
-	own   bool
-	// back is when the check first worked again; zero before.
-	back time.Time
-	// again: it has failed since. before is what again was before the last outage.
-	again, before bool
-	restarts      int // outages that were restarts of the peer
-	slots         [recentSlots]tally
+	first time.Time       // when it was counted first
+	last  verdict.Finding // the last failure
+	began time.Time       // when the last outage did
+	// back is when the check last began to work again; zero as long as there were only restarts.
+	back     time.Time
+	again    bool // it has failed since
+	restarts int  // outages that were restarts of the peer
+	slots    [recentSlots]tally
 }
 
 // tally counts the checks of one slot of time.
@@ -148,7 +147,7 @@ func (m *recent) record(ref string, said outcome) *record {
 // add counts a finding, unless it is an earlier round's. A failure is remembered only if the check
 // worked just before: a gateway that starts offers its services one by one.
 func (r *record) add(f verdict.Finding, started, now time.Time) {
-	if r.lapse != nil && now.Sub(r.lapse.last.At) >= recentFor {
+	if r.lapse != nil && r.lapse.past(now) {
 		r.lapse = nil
 	}
 	if !f.At.After(r.at) {
@@ -156,17 +155,30 @@ func (r *record) add(f verdict.Finding, started, now time.Time) {
 	}
 	was := r.said
 	r.at, r.said = f.At, outcomeOf(f)
-	if r.said == fails && was == works && r.lapse == nil {
-		r.lapse = &lapse{}
+	switch {
+	case r.said == fails && r.before == nil: // an outage begins
+		if r.lapse == nil && was == works {
+			r.lapse = &lapse{first: now}
+		}
+		if r.lapse != nil {
+			before := *r.lapse
+			r.before = &before
+		}
+	case f.Because != nil && r.before != nil: // it is another's
+		r.lapse, r.before = r.before, nil
 	}
 	if r.lapse != nil && r.said != unsaid {
-		r.lapse.add(f, was, r.said, started, now)
+		r.lapse.add(f, was, r.said, r.before, started, now)
+	}
+	if r.said == works {
+		r.before = nil
 	}
 }
 
-// add counts a finding that says is; was is what the one before it said.
-func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) {
-	n := slotOf(now)
+// add counts a finding that says is; was is what the one before it said. before is nil if there was
+// no outage.
+func (l *lapse) add(f verdict.Finding, was, is outcome, before *lapse, started, now time.Time) {
+	n := l.slot(now)
 	t := &l.slots[n%recentSlots]
 	if t.slot != n {
 		*t = tally{slot: n}
@@ -177,16 +189,13 @@ func (l *lapse) add(f verdict.Finding, was, is outcome, started, now time.Time) 
 		l.failed(f, was)
 		return
 	}
-	switch {
-	case was == works:
-	case started.After(l.began.Add(-recentApart)) && l.restarts+1 < recentStarts:
+	restarted := before != nil && started.After(l.began.Add(-recentApart)) && l.restarts+1 < recentStarts
+	if restarted {
 		l.restarts++
-		l.again = l.before
-	default:
-		if l.back.IsZero() {
-			l.back = f.At
-		}
-		l.before = l.again
+		l.again = before.again
+	}
+	if was != works && (!l.back.IsZero() || before != nil && !restarted) {
+		l.back = f.At
 	}
 }
 
@@ -195,21 +204,28 @@ func (l *lapse) failed(f verdict.Finding, was outcome) {
 	at := f.At
 	switch {
 	case was != fails:
-		l.began, l.own = at, was == works
+		l.began = at
+		l.again = l.again || was == works && !l.back.IsZero() && at.Sub(l.back) >= recentApart
 	case f.Sure == api.Tentative && l.last.Sure != api.Tentative:
 		f = l.last
 	}
-	l.again = l.again || l.own && !l.back.IsZero() && at.Sub(l.back) >= recentApart
 	l.last = f
 	l.last.At = at
 }
 
-func slotOf(now time.Time) int64 { return now.Unix() / int64(recentSlot/time.Second) }
+// past reports whether the last failure was too long ago to matter. The monotonic clock may not
+// count the time that a machine sleeps, and the wall clock may be set back.
+func (l *lapse) past(now time.Time) bool {
+	return max(now.Sub(l.last.At), now.Round(0).Sub(l.last.At)) >= recentFor
+}
 
-// tally returns how many checks there were since the first failure, at most recentFor ago, and how
+// slot returns the number of the slot that it is now.
+func (l *lapse) slot(now time.Time) int64 { return int64(now.Sub(l.first) / recentSlot) }
+
+// tally returns how many checks there were since the first failure, or in as many slots, and how
 // many of them failed.
 func (l *lapse) tally(now time.Time) (checks, failures int) {
-	n := slotOf(now)
+	n := l.slot(now)
 	for _, t := range l.slots {
 		if n-recentSlots < t.slot && t.slot <= n {
 			checks, failures = checks+t.checks, failures+t.failures
@@ -222,7 +238,7 @@ func (l *lapse) tally(now time.Time) (checks, failures int) {
 // whether one of a service did.
 func (m *recent) suspects(now time.Time) (any, service bool) {
 	for _, r := range m.checks {
-		if l := r.lapse; l != nil && now.Sub(l.last.At) < recentFor {
+		if l := r.lapse; l != nil && !l.past(now) {
 			any, service = true, service || l.last.Target != api.ServiceGateway
 		}
 	}
@@ -243,6 +259,7 @@ func (m *recent) shown(list []verdict.Finding, now time.Time) []verdict.Finding 
 		}
 		i := slices.IndexFunc(out, func(f verdict.Finding) bool { return f.Ref() == ref })
 		switch {
+		case i < 0 && l.last.Direction != api.DirectionOwn: // it has not finished, or is not tried any more
 		case i < 0: // it exists only while it fails
 			f := l.last
 			f.Outcome, f.Stages, f.At, f.Sure = api.OK, nil, m.checks[ref].at, ""
@@ -258,34 +275,42 @@ func (m *recent) shown(list []verdict.Finding, now time.Time) []verdict.Finding 
 
 // lapse returns what a check failed with that comes and goes; nil for others.
 func (m *recent) lapse(ref string, now time.Time) *lapse {
-	if r := m.checks[ref]; r != nil && r.lapse != nil && r.lapse.again && now.Sub(r.lapse.last.At) < recentFor {
+	if r := m.checks[ref]; r != nil && r.lapse != nil && r.lapse.again && !r.lapse.past(now) {
 		return r.lapse
 	}
 	return nil
 }
 
-// over returns the finding of a check that works now.
+// over returns the finding of a check that works now. It may rest on this host's network, which then
+// comes and goes, too. Other checks may fail for good, and would hide it.
 func (l *lapse) over(f verdict.Finding, now time.Time) verdict.Finding {
-	tell := func(f, last verdict.Finding) verdict.Finding {
-		p := last.Params()
-		f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args = api.Warning, catalogue.Intermittent, last.Stage, nil, time.Time{}, &p
-		return l.within(f, now)
-	}
-	out := tell(f, l.last)
+	p := l.last.Params()
+	rests := slices.DeleteFunc(slices.Clone(l.last.Rests), func(ref string) bool { return ref != verdict.Own(NameNetwork) })
+	f.Outcome, f.Code, f.Stage, f.Rests, f.Since, f.Args, f.Told = api.Warning, catalogue.Intermittent, l.last.Stage, rests, time.Time{}, &p, nil
 	if l.last.Told != nil {
-		told := tell(f, *l.last.Told)
+		told, p := f, l.last.Told.Params()
+		told.Stage, told.Args = l.last.Told.Stage, &p
+		f.Told = &told
+	}
+	return l.within(f, now)
+}
+
+// within adds to a finding how often the check failed, and with which code if that is another. The
+// peer is told the same of what it was told.
+func (l *lapse) within(f verdict.Finding, now time.Time) verdict.Finding {
+	quote := func(f, last verdict.Finding) verdict.Finding {
+		return f.With(func(p *catalogue.Params) {
+			if f.Code != last.Code {
+				p.RootCode = last.Code
+			}
+			p.Checks, p.Failures = l.tally(now)
+			p.LastFailure = max(now.Sub(l.last.At), 0)
+		})
+	}
+	out := quote(f, l.last)
+	if f.Told != nil || l.last.Told != nil {
+		told := quote(f.ForPeer(), l.last.ForPeer())
 		out.Told = &told
 	}
 	return out
-}
-
-// within adds to a finding how often the check failed, and with which code if that is another.
-func (l *lapse) within(f verdict.Finding, now time.Time) verdict.Finding {
-	return f.With(func(p *catalogue.Params) {
-		if f.Code != l.last.Code {
-			p.RootCode = l.last.Code
-		}
-		p.Checks, p.Failures = l.tally(now)
-		p.LastFailure = max(now.Sub(l.last.At), 0)
-	})
 }

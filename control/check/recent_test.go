@@ -2,8 +2,10 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -319,20 +321,33 @@ func TestWhatFailsBeforeItWorkedIsNoEpisode(t *testing.T) {
 		}
 		return f
 	}
+	const apart = 30 * time.Second
 	for _, c := range []struct {
 		name   string
-		rounds string // what each says: ok, Error or unknown
+		rounds string // what each says: ok, Error, unknown, or dependent
+		every  time.Duration
 		want   bool
 	}{
-		{"a start", "EEEoooEooo", false},
-		{"after something else failed", "oooEuEoouEoooo", false},
-		{"twice", "oooEoooEooo", true},
-		{"twice, one after a start", "EoooEooEo", true},
+		{"a start", "EEEoooEooo", apart, false},
+		{"after something else failed", "oooEuEoouEoooo", apart, false},
+		{"twice", "oooEoooEooo", apart, true},
+		{"twice, one after a start", "EoooEooEo", apart, true},
+		{"an outage with one lucky round", "ooEoEEEEEEEEoooo", 5 * time.Second, false},
+		{"an outage with two lucky rounds", "ooEoEEEEEEEEoEEEEoooo", 5 * time.Second, false},
+		{"twice, the second time with a lucky round", "ooEoooooEoEo", 5 * time.Second, true},
+		{"what turns out to follow from another", "oEdoEddo", apart, false},
+		{"once, and what turns out to follow from another", "oEooEEdoooEdo", apart, false},
+		{"twice, and what turns out to follow from another", "oEooEooEdo", apart, true},
+		{"twice, with what follows from another in between", "oEooEdooEo", apart, true},
 	} {
 		var m recent
 		for _, round := range c.rounds {
-			now = now.Add(30 * time.Second)
-			m.peer([]verdict.Finding{finding(map[rune]api.Outcome{'o': api.OK, 'E': api.Error, 'u': api.Unknown}[round])}, time.Time{}, now)
+			now = now.Add(c.every)
+			f := finding(map[rune]api.Outcome{'o': api.OK, 'E': api.Error, 'u': api.Unknown, 'd': api.Unknown}[round])
+			if round == 'd' {
+				f.Because = &verdict.Finding{Name: NameNetwork, Direction: api.DirectionOwn, Outcome: api.Error, Code: catalogue.NothingAnswers}
+			}
+			m.peer([]verdict.Finding{f}, time.Time{}, now)
 		}
 		got := m.shown([]verdict.Finding{finding(api.OK)}, now)[0].Code == catalogue.Intermittent
 		if got != c.want {
@@ -413,10 +428,225 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if l == nil {
 		t.Fatal("nothing is remembered")
 	}
-	if checks, failures := l.tally(now); checks > 600 || checks < 500 || failures > checks {
+	if checks, failures := l.tally(now); checks > 630 || checks < 600 || failures > checks {
 		t.Errorf("%d of %d checks in 10 min failed, want of about 600", failures, checks)
 	}
 	if got := m.shown(nil, now.Add(recentFor+time.Minute)); len(got) != 0 {
 		t.Errorf("after 10 min %d findings remain", len(got))
 	}
+}
+
+// What is told to a peer instead of a failure is all that it is told later, too.
+func TestAPeerIsNotToldMoreOfWhatComesAndGoes(t *testing.T) {
+	now := time.Now()
+	finding := func(o api.Outcome, code, told catalogue.Code) verdict.Finding {
+		f := verdict.Finding{Name: api.ServiceGateway, Target: api.ServiceGateway, Direction: api.DirectionOutbound, Outcome: o, Code: code, At: now}
+		if told != "" {
+			f.Told = &verdict.Finding{Name: f.Name, Target: f.Target, Direction: f.Direction, Outcome: o, Code: told, At: now}
+		}
+		return f
+	}
+	var m recent
+	for range 2 {
+		now = now.Add(30 * time.Second)
+		m.peer([]verdict.Finding{finding(api.OK, "", "")}, time.Time{}, now)
+		now = now.Add(30 * time.Second)
+		m.peer([]verdict.Finding{finding(api.Error, catalogue.NotHeardByPeer, catalogue.PeerSilent)}, time.Time{}, now)
+	}
+	for _, c := range []struct {
+		now                 verdict.Finding
+		code, root          catalogue.Code // here
+		toldCode, toldRoots catalogue.Code // to the peer
+	}{
+		{finding(api.OK, "", ""), catalogue.Intermittent, catalogue.NotHeardByPeer, catalogue.Intermittent, catalogue.PeerSilent},
+		{finding(api.Error, catalogue.PathSlow, ""), catalogue.PathSlow, catalogue.NotHeardByPeer, catalogue.PathSlow, catalogue.PeerSilent},
+		{finding(api.Error, catalogue.NotHeardByPeer, catalogue.PeerSilent), catalogue.NotHeardByPeer, "", catalogue.PeerSilent, ""},
+	} {
+		got := m.shown([]verdict.Finding{c.now}, now)[0]
+		told := got.ForPeer()
+		if got.Code != c.code || got.Params().RootCode != c.root || got.Params().Failures != 2 {
+			t.Errorf("%q is shown as %s: %s", c.now.Code, got.Code, recall(got))
+		}
+		if told.Code != c.toldCode || told.Params().RootCode != c.toldRoots || told.Params().Failures != 2 {
+			t.Errorf("%q is told as %s: %s", c.now.Code, told.Code, recall(told))
+		}
+	}
+}
+
+// recall returns what a finding says of the failures before.
+func recall(f verdict.Finding) string {
+	p := f.Params()
+	return fmt.Sprintf("%q %+v", p.RootCode, p.RecentParams)
+}
+
+// wallSet returns the same moment by a wall clock that has been set since.
+func wallSet(now time.Time, by time.Duration) time.Time {
+	wall := reflect.ValueOf(&now).Elem().FieldByName("wall") // 30 bits of nanoseconds, then seconds
+	*(*uint64)(wall.Addr().UnsafePointer()) += uint64(by/time.Second) << 30
+	return now
+}
+
+// The counts do not depend on the wall clock. What was before a sleep, which the monotonic clock may
+// not count, is forgotten.
+func TestWhatComesAndGoesSurvivesAClockThatIsSet(t *testing.T) {
+	for _, c := range []struct {
+		set  time.Duration
+		want bool
+	}{{0, true}, {-time.Hour, true}, {5 * time.Minute, true}, {time.Hour, false}} {
+		now := time.Now()
+		finding := func(o api.Outcome) []verdict.Finding {
+			return []verdict.Finding{{Name: api.ServiceAuth, Target: api.ServiceAuth, Direction: api.DirectionOutbound, Outcome: o, Code: map[api.Outcome]catalogue.Code{api.Error: catalogue.AuthRefused}[o], At: now}}
+		}
+		var m recent
+		for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+			now = now.Add(30 * time.Second)
+			m.peer(finding(o), time.Time{}, now)
+		}
+		now = wallSet(now.Add(29*time.Second), c.set)
+		if real := now.Round(0).Sub(time.Now()) - c.set; real < 2*time.Minute || real > 3*time.Minute {
+			t.Fatalf("the wall clock was not set: it is %s ahead", real)
+		}
+		got := m.shown(finding(api.OK), now)[0]
+		if p := got.Params(); (got.Code == catalogue.Intermittent) != c.want || c.want && (p.Checks != 3 || p.Failures != 2) {
+			t.Errorf("set by %s: it is shown as %s %q: %s", c.set, got.Outcome, got.Code, recall(got))
+		}
+		if any, _ := m.suspects(now); any != c.want {
+			t.Errorf("set by %s: it is suspected: %v", c.set, any)
+		}
+		m.peer(finding(api.OK), time.Time{}, now)
+		now = now.Add(30 * time.Second)
+		m.peer(finding(api.Error), time.Time{}, now)
+		got = m.shown(finding(api.Error), now)[0]
+		if p := got.Params(); c.want != (p.Failures == 3 && p.Checks == 5) || !c.want && p.Failures != 0 {
+			t.Errorf("set by %s: a failure after that is shown as %s", c.set, recall(got))
+		}
+	}
+}
+
+// As long as a failure is remembered, it is counted.
+func TestTheLastFailureIsCounted(t *testing.T) {
+	now := time.Now()
+	round := func(o api.Outcome) []verdict.Finding {
+		return []verdict.Finding{{Name: api.ServiceAuth, Target: api.ServiceAuth, Direction: api.DirectionOutbound, Outcome: o, At: now}}
+	}
+	var m recent
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		m.peer(round(o), time.Time{}, now)
+		now = now.Add(29 * time.Second)
+	}
+	for begin := now; now.Sub(begin) < 2*recentFor; now = now.Add(7 * time.Second) {
+		m.peer(round(api.OK), time.Time{}, now)
+		if f := m.shown(round(api.OK), now)[0]; f.Code == catalogue.Intermittent && f.Params().Failures == 0 {
+			t.Fatalf("after %s: %s", now.Sub(begin), recall(f))
+		}
+	}
+}
+
+// If this host's network comes and goes, that explains a peer that does. A fault that stays does not.
+func TestANetworkThatComesAndGoesIsTheRoot(t *testing.T) {
+	now := time.Now()
+	finding := func(o api.Outcome) verdict.Finding {
+		return verdict.Finding{Name: api.ServiceGateway, Target: api.ServiceGateway, Peer: "cloud", Direction: api.DirectionOutbound, Outcome: o, At: now,
+			Code: map[api.Outcome]catalogue.Code{api.Error: catalogue.PeerSilent}[o], Rests: []string{verdict.Own(NameNetwork), verdict.Own("exposure")}}
+	}
+	var m recent
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		now = now.Add(30 * time.Second)
+		m.peer([]verdict.Finding{finding(o)}, time.Time{}, now)
+	}
+	for code, want := range map[catalogue.Code]bool{catalogue.Intermittent: true, "": false} {
+		own := []verdict.Finding{
+			{Name: NameNetwork, Direction: api.DirectionOwn, Outcome: map[bool]api.Outcome{true: api.Warning, false: api.OK}[want], Code: code},
+			{Name: "exposure", Direction: api.DirectionOwn, Outcome: api.Warning, Code: catalogue.PrivateAdvertised},
+		}
+		got, _ := verdict.Correlate(now, own, m.shown([]verdict.Finding{finding(api.OK)}, now), nil)
+		if b := got[0].Because; got[0].Code != catalogue.Intermittent || (b != nil) != want || want && b.Name != NameNetwork {
+			t.Errorf("with network %q the root of %s is %+v", code, got[0].Code, b)
+		}
+	}
+}
+
+// A check that has not finished in time is not said to work.
+func TestWhatHasNotFinishedDoesNotComeAndGo(t *testing.T) {
+	now := time.Now().Add(-2 * time.Minute)
+	finding := func(o api.Outcome) verdict.Finding {
+		return verdict.Finding{Name: api.ServiceAuth, Target: api.ServiceAuth, Peer: "cloud", Direction: api.DirectionOutbound, Outcome: o, At: now}
+	}
+	w := &watched{name: "cloud"}
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		now = now.Add(30 * time.Second)
+		w.recent.peer([]verdict.Finding{finding(o)}, time.Time{}, now)
+	}
+	if f, _ := verdict.Find(w.late(Round{}).Findings, api.ServiceAuth); f.Code != catalogue.NotFinished {
+		t.Errorf("it is shown as %s %s", f.Outcome, f.Code)
+	}
+	w.partial = []verdict.Finding{finding(api.OK)}
+	if f, _ := verdict.Find(w.late(Round{}).Findings, api.ServiceAuth); f.Code != catalogue.Intermittent {
+		t.Errorf("once it has finished it is shown as %s %s", f.Outcome, f.Code)
+	}
+}
+
+// Keys that keep dialling, and claims about our key, are remembered for some minutes anyway.
+func TestWhatIsRememberedAnywayDoesNotComeAndGo(t *testing.T) {
+	for code, want := range map[catalogue.Code]bool{catalogue.UnknownKey: false, catalogue.KeyElsewhere: false, catalogue.ResolverSilent: true} {
+		var m recent
+		now := time.Now()
+		m.own(nil, now)
+		for range 3 {
+			now = now.Add(3 * time.Minute)
+			m.own([]verdict.Finding{{Name: "a", Direction: api.DirectionOwn, Outcome: api.Warning, Code: code, At: now}}, now)
+			now = now.Add(3 * time.Minute)
+			m.own([]verdict.Finding{{Name: "network", Direction: api.DirectionOwn, Outcome: api.OK, At: now}}, now)
+		}
+		if got := len(m.shown(nil, now)) > 0; got != want {
+			t.Errorf("%s comes and goes: %v", code, got)
+		}
+	}
+}
+
+// While the path finder's probes save rounds, what comes and goes is forgotten in time, and whoever
+// follows the verdicts hears of it.
+func TestWhatComesAndGoesEndsWithoutARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := newReporting(t), &disturbance{fails: outages(40*time.Second, 0, 2*time.Minute)}
+		atPings(r, d)
+		changes := make(chan string, 1)
+		r.opts.FullInterval = 24 * time.Hour
+		r.opts.Changed = func(string) {
+			select {
+			case changes <- "":
+			default:
+			}
+		}
+		r.SetPeers([]string{"cloud"})
+		time.Sleep(time.Minute)
+		d.set(true)
+		r.watch(t, api.ServiceGateway, comesAndGoes, 4*time.Minute)
+		f := r.Finding("cloud", api.ServiceGateway)
+		failed, pings := f.At.Add(-f.Params().LastFailure), 0
+		for is := comesAndGoes; is == comesAndGoes; _, is = r.shownAs(t, api.ServiceGateway) {
+			if time.Since(failed) > recentFor+2*defaultInterval {
+				t.Fatalf("it is shown %s after the last failure", time.Since(failed))
+			}
+			r.change(nil, func(f *Facts) { f.Probed = time.Now() })
+			pings = r.overlay.pinged()
+			select {
+			case <-changes:
+			default:
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if n := r.overlay.pinged(); n != pings {
+			t.Errorf("it ended with a round")
+		}
+		select {
+		case <-changes:
+		default:
+			t.Error("nobody heard of it")
+		}
+		if took := time.Since(failed); took < recentFor {
+			t.Errorf("it is forgotten %s after the last failure", took)
+		}
+	})
 }

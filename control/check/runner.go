@@ -310,6 +310,9 @@ func (r *Runner) turn(ctx context.Context, w *watched, p *pace, answer chan<- Ro
 	e.full = e.full || services || !time.Now().Before(p.fullAt) || !well(before, brief)
 	if !begun || !e.full && !suspect && r.probed(before, brief) {
 		end()
+		if !suspect {
+			r.forgotten(w)
+		}
 		return r.pause(r.opts.Interval)
 	}
 	rep, full := r.round(inRound, w, before, e)
@@ -427,11 +430,25 @@ func (r *Runner) keep(w *watched, rep Round, scheduled bool) Round {
 			shown = w.put(rep, now)
 		}
 	}
-	r.logChanges(w.name, before, shown.Findings)
-	if r.opts.Changed != nil {
-		r.opts.Changed(w.name)
-	}
+	r.changed(w.name, before, shown.Findings)
 	return shown
+}
+
+// forgotten shows a peer's last round again, without the failures before it that are not remembered
+// any more.
+func (r *Runner) forgotten(w *watched) {
+	before := w.round().Findings
+	if slices.ContainsFunc(before, func(f verdict.Finding) bool { return f.Params().Failures > 0 }) {
+		r.changed(w.name, before, w.again(time.Now()).Findings)
+	}
+}
+
+// changed logs the changes of a peer's findings, and says that there may be some.
+func (r *Runner) changed(peer string, before, now []verdict.Finding) {
+	r.logChanges(peer, before, now)
+	if r.opts.Changed != nil {
+		r.opts.Changed(peer)
+	}
 }
 
 // Forget forgets which faults came and went. It is called when the configuration has changed, which
@@ -440,8 +457,8 @@ func (r *Runner) Forget() {
 	for _, w := range r.watchedPeers() {
 		w.mu.Lock()
 		w.recent = recent{}
-		w.last = w.found
 		w.mu.Unlock()
+		r.forgotten(w)
 	}
 	r.own.mu.Lock()
 	r.own.recent = recent{}

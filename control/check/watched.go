@@ -84,8 +84,21 @@ func (w *watched) suspects(now time.Time) (any, service bool) {
 func (w *watched) put(found Round, now time.Time) Round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.found, w.last = found, found
-	w.last.Findings = w.recent.shown(found.Findings, now)
+	w.found = found
+	return w.show(now)
+}
+
+// again returns the last round as it is shown now.
+func (w *watched) again(now time.Time) Round {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.show(now)
+}
+
+// show is again; w.mu is held.
+func (w *watched) show(now time.Time) Round {
+	w.last = w.found
+	w.last.Findings = w.recent.shown(w.found.Findings, now)
 	return w.last
 }
 

@@ -56,11 +56,8 @@
 //	version ownVersion              major.minor
 //	limit sent lost                 counts
 //	rootCode checks failures lastFailure
-//	                                of what comes and goes: the code, counts of checks, and the
-//	                                seconds since one last failed
-//	rootCode checks failures lastFailure
-//	                                what comes and goes: a code of the reader's catalogue, counts
-//	                                of checks, seconds since the last that failed
+//	                                of what comes and goes: the code, counts of checks (at least
+//	                                one failure), and the seconds since one last failed
 //	mtu linkMtu size                bytes, at most 65535
 //	peerShut                        true: the reader's announced addresses cannot be dialled
 //	                                from outside its network

@@ -122,11 +122,13 @@ func (r Reader) take(f verdict.Finding, v Verdict) verdict.Finding {
 }
 
 // intermittent converts a verdict that something works, but comes and goes. It is ok if the code that
-// it quotes cannot be about the target, or is about what this gateway decides.
+// it quotes cannot be about the target, or is about what this gateway decides, or if its counts
+// cannot be.
 func (r Reader) intermittent(f verdict.Finding, v Verdict) verdict.Finding {
 	f.Outcome = api.OK
-	root := v.Params.Params(f.Heard).RootCode
-	if _, _, decided := r.denied(root, f.Target); decided || root == catalogue.Intermittent || !about(f.Target, root) {
+	p := v.Params.Params(f.Heard)
+	root := p.RootCode
+	if _, _, decided := r.denied(root, f.Target); decided || p.Failures < 1 || p.Failures > p.Checks || root == catalogue.Intermittent || !about(f.Target, root) {
 		f.Stage = ""
 		return f
 	}

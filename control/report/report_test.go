@@ -345,3 +345,15 @@ func TestWhatWasNotTriedFollowsFromWhatFails(t *testing.T) {
 		}
 	}
 }
+
+// A peer cannot tell counts that cannot be.
+func TestCountsOfWhatComesAndGoesArePossible(t *testing.T) {
+	for _, n := range []catalogue.RecentParams{{Checks: 20}, {}, {Checks: 3, Failures: 4}, {Failures: 1}, {Checks: 1, Failures: -1}} {
+		p := catalogue.Params{Status: 503}
+		p.RootCode, p.RecentParams = catalogue.AuthHTTP, n
+		v := VerdictOf("auth", api.Verdict{Verdict: api.Warning, Code: string(catalogue.Intermittent), Stage: "http"}, p, noon)
+		if got := (Report{Verdicts: []Verdict{v}}).Targets(reading(), noon, noon).Auth; got.Verdict != api.OK || got.Code != "" || got.Stage != "" {
+			t.Errorf("%+v: got %+v", n, got)
+		}
+	}
+}
