@@ -11,6 +11,9 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
+// NameProbes is the check of probes that are dropped if the gateway's check says something else.
+const NameProbes = "probes"
+
 const (
 	// sessionLife is the lifetime of a WireGuard session (REJECT_AFTER_TIME, WireGuard paper §6.1).
 	// An older handshake means that a new one was needed and failed, or that nothing was to be
