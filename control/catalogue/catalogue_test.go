@@ -125,6 +125,12 @@ func example(c Code) Params {
 		p.Used, p.Max = 240<<20, 256<<20
 	case CPUThrottled:
 		p.Used, p.Max = 420, 950
+	case UnknownKey:
+		p.Limit = 3
+	case PacketsLost:
+		p.Size = 0 // few large ones are sent
+	case PathMTUSmall:
+		p.Sent, p.Lost = 4, 4
 	case Intermittent:
 		p = example(APIServerTimeout)
 		p.RootCode, p.RecentParams = APIServerTimeout, RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}

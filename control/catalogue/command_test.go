@@ -164,7 +164,10 @@ func TestKnownValuesAreFilledIn(t *testing.T) {
 		{EntryAside, Params{Inbound: true, Field: "paris", File: "peers.json"}, "peer remove paris", "NAME"},
 		{EntryAside, Params{Inbound: true, Field: "a b", File: "peers.json"}, "peer remove NAME", "remove a"},
 		{NodePortPrivate, Params{Inbound: true, GatewayParams: GatewayParams{Own: own, Candidates: []Candidate{{Address: "10.0.0.5:30820"}}}},
-			`["203.0.113.9:30820"]`, "PUBLIC-IP"},
+			`["203.0.113.9:30820"]`, "-IP"},
+		{PathMTUSmall, Params{Peer: "cloud", Address: "198.51.100.7:51820", GatewayParams: GatewayParams{LinkMTU: 1280, Size: 1280}},
+			"(OWN-IP is this gateway's public address", "that gateway"},
+		{NoRoute, Params{Peer: "cloud"}, "(ROUTER is the router's address, which `ip route` on another machine of this network shows; DEVICE is ", "after via"},
 	} {
 		_, fix := render(c.code, c.p)
 		if !strings.Contains(fix, c.want) || c.not != "" && strings.Contains(fix, c.not) {

@@ -1,7 +1,6 @@
 package catalogue
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ var placeholder = regexp.MustCompile(`\b(NAME|FILE|DEVICE|ADDRESS|ROUTER|HOST|PO
 var meanings = []struct{ word, of string }{
 	{"ADDRESS", "an address of PEER, which `postern path PEER` shows"},
 	{"PUBLIC-IP", "that gateway's public address, which `postern netcheck` on it shows"},
+	{"OWN-IP", "this gateway's public address, which `postern netcheck` here shows"},
 	{"IP:PORT", "where that gateway listens, which `postern netcheck` on it shows"},
 	{"PORT", "a free port"},
 	{"DEVICE", "an interface that `ip -brief link` lists"},
@@ -55,7 +55,7 @@ func (c *catalogue) steps(t *parse.Tree, v *view) api.Steps {
 	return out
 }
 
-// explain adds what placeholders mean to the first step with each.
+// explain adds what placeholders mean to the first step with each, in one pair of brackets.
 func explain(steps api.Steps, v *view) {
 	text := steps.String()
 	for _, m := range meanings {
@@ -71,7 +71,12 @@ func explain(steps api.Steps, v *view) {
 		if m.word == "ADDRESS" && v.Peer == "" {
 			of = "an address outside, such as 1.1.1.1"
 		}
-		said := fmt.Sprintf(" (%s is %s)", m.word, of)
-		steps[i].Text, text = steps[i].Text+said, text+said
+		said := m.word + " is " + of
+		if before, bracketed := strings.CutSuffix(steps[i].Text, ")"); bracketed {
+			steps[i].Text = before + "; " + said + ")"
+		} else {
+			steps[i].Text += " (" + said + ")"
+		}
+		text += said
 	}
 }

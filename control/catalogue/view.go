@@ -369,7 +369,7 @@ func (v *view) OwnHost() string {
 	if a, ok := special.Host(v.OwnAddress(v.Address)); ok {
 		return a.String()
 	}
-	return "PUBLIC-IP"
+	return "OWN-IP"
 }
 
 // Family returns 4 or 6, the family of the address in use, or 0 if unknown.
@@ -448,7 +448,7 @@ func (v *view) EntryName() string { return pasteable(v.Field, "NAME") }
 
 // PublicAddress is this gateway's host as others see it, with a port.
 func (v *view) PublicAddress(port string) string {
-	host := "PUBLIC-IP"
+	host := "OWN-IP"
 	if a, ok := special.Host(first(v.Own)); ok {
 		host = a.String()
 	}

@@ -346,6 +346,42 @@ func TestAReportIsThereWithinTenSeconds(t *testing.T) {
 	})
 }
 
+// What is wrong with the path is told beside the loss, as long as that is.
+func TestLossStandsBesideWhatIsWrongWithThePath(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		code catalogue.Code
+		path func(*Facts)
+	}{
+		{NameRelay, catalogue.RelayInUse, func(f *Facts) { f.Path.Kind = api.PathRelay }},
+		{NameProbes, catalogue.ProbesDropped, func(f *Facts) {
+			f.Path.Kind, f.Path.Answered, f.Path.Asked, f.Endpoints = api.PathDirect, time.Time{}, time.Now().Add(time.Hour), []string{publicCloud}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReporting(t)
+				lossy(r.overlay)
+				r.set(func(f *Facts) {
+					f.LastHandshake, f.Path.Since = time.Now(), time.Now().Add(-time.Minute)
+					c.path(f)
+				})
+				r.SetPeers([]string{"cloud"})
+				time.Sleep(time.Minute)
+				r.report(t, "", true)
+				r.overlay.pings(func() error { return nil })
+				for _, when := range []string{"as it was measured", "after another round"} {
+					synctest.Wait()
+					if a, b := r.Finding("cloud", api.ServiceGateway), r.Finding("cloud", c.name); a.Code != catalogue.PacketsLost || b.Code != c.code {
+						t.Errorf("%s: got %s and %s, want PST0112 and %s", when, a.Code, b.Code, c.code)
+					}
+					time.Sleep(time.Minute)
+				}
+			})
+		})
+	}
+}
+
 // A measured loss is kept until the next measurement, and ends then.
 func TestLossStandsUntilItIsMeasuredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 	"github.com/postern-dev/postern/control/verdict"
 )
 
+// NameProbes is the check of probes that are dropped if the gateway's check says something else.
+const NameProbes = "probes"
+
 const (
 	// sessionLife is the lifetime of a WireGuard session (REJECT_AFTER_TIME, WireGuard paper §6.1).
 	// An older handshake means that a new one was needed and failed, or that nothing was to be
@@ -67,10 +70,9 @@ func gateway(ctx context.Context, ping PingFunc, f Facts, ask asking) verdict.Fi
 	if !clean {
 		rtt = min(rtt, pingAgain(ctx, ping, f, rtt))
 	}
-	if f = ask.again(); f.unproven(time.Now()) && probesDropped(ctx, ping, f, ask) {
-		return r.probeless(ask.again(), rtt)
-	}
-	return r.answered(ask.again(), rtt)
+	f = ask.again()
+	probeless := f.unproven(time.Now()) && probesDropped(ctx, ping, f, ask)
+	return r.answered(ask.again(), rtt, probeless)
 }
 
 // unproven reports whether a peer that answers in the tunnel has answered no probe for so long that
@@ -111,10 +113,9 @@ func probesDropped(ctx context.Context, ping PingFunc, f Facts, ask asking) bool
 }
 
 // probeless is the verdict on a peer that answers in the tunnel and answers no probes.
-func (r *recorder) probeless(f Facts, rtt time.Duration) verdict.Finding {
-	r.facts = f
-	p := evidenceOf(f, r.began, time.Now()).params()
-	p.Age = max(0, time.Since(f.Path.Since))
+func (r *recorder) probeless(e evidence, rtt time.Duration) verdict.Finding {
+	p := e.params()
+	p.Age = max(0, time.Since(e.Path.Since))
 	r.stage(StageProbe, api.Warning, "")
 	r.passed(StageHandshake, "")
 	r.passed(StagePing, catalogue.Precise(rtt))
@@ -123,11 +124,17 @@ func (r *recorder) probeless(f Facts, rtt time.Duration) verdict.Finding {
 	return res
 }
 
-// answered is the verdict on a peer whose tunnel works: only its quality is left to judge.
-func (r *recorder) answered(f Facts, rtt time.Duration) verdict.Finding {
+// answered is the verdict on a peer whose tunnel works, with or without probes: only its quality is
+// left to judge.
+func (r *recorder) answered(f Facts, rtt time.Duration, probeless bool) verdict.Finding {
 	r.facts = f
+	e := evidenceOf(f, r.began, time.Now())
+	turns := f.takesTurns(e.now)
+	if probeless && !turns {
+		return r.probeless(e, rtt)
+	}
 	r.open(StageHandshake)
-	if e := evidenceOf(f, r.began, time.Now()); f.takesTurns(e.now) {
+	if turns {
 		p := e.params()
 		e.duplicate(&p)
 		return r.fail(api.Error, StageHandshake, catalogue.DuplicateKey, p)

@@ -153,8 +153,8 @@ func lossOf(trips []time.Duration) loss {
 	return l
 }
 
-// withLoss turns the verdict on a working, measured gateway into one about loss. The previous
-// verdict is kept as a separate check.
+// withLoss turns the verdict on a working, measured gateway into one about loss. What the previous
+// one said about the path is kept as a separate check.
 func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 	gateway.Stages = slices.Clone(gateway.Stages)
 	var p catalogue.Params
@@ -183,10 +183,20 @@ func withLoss(gateway verdict.Finding, l loss, f Facts) []verdict.Finding {
 	p.Full, p.Rate = fills(f.Path.Traffic)
 	res := r.found(api.Warning, StagePing, catalogue.PacketsLost, p)
 	res.RTT = gateway.RTT
-	out := []verdict.Finding{res}
-	if gateway.Code == catalogue.RelayInUse {
+	return replaced(gateway, res)
+}
+
+// replaced returns the finding that replaces the gateway's, and what the gateway's says about the
+// path as a separate check.
+func replaced(gateway, by verdict.Finding) []verdict.Finding {
+	out := []verdict.Finding{by}
+	switch gateway.Code {
+	case catalogue.RelayInUse:
 		gateway.Name = NameRelay
-		out = append(out, gateway)
+	case catalogue.ProbesDropped:
+		gateway.Name = NameProbes
+	default:
+		return out
 	}
-	return out
+	return append(out, gateway)
 }

@@ -64,3 +64,17 @@ func TestOnlyProbesAreDropped(t *testing.T) {
 		}
 	}
 }
+
+// A copy of a peer with its key is the graver fault, and may be why probes are not answered.
+func TestACopyIsToldBeforeProbesThatAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, now := facts(), time.Now()
+		f.LastHandshake, f.Endpoints = now, []string{publicCloud}
+		f.Path = PathFacts{Kind: api.PathDirect, Remote: publicCloud, Since: now.Add(-time.Minute), Asked: now.Add(time.Minute)}
+		o := newOverlay(t)
+		o.pings(func() error { return nil })
+		checkVerdict(t, Gateway(t.Context(), o.Ping, f), api.Warning, catalogue.ProbesDropped, StageProbe)
+		f.Boots, f.BootsAt = []uint64{7, 8, 7}, []time.Time{now, now, now}
+		checkVerdict(t, Gateway(t.Context(), o.Ping, f), api.Error, catalogue.DuplicateKey, StageHandshake)
+	})
+}

@@ -200,10 +200,10 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 		if l, measured := r.burst(ctx, f, reached.RTT); measured {
 			out = withLoss(reached, l, f)
 		} else if lossy {
-			out[0] = was
+			out = replaced(reached, was)
 		}
 	case plain && lossy:
-		out[0] = was
+		out = replaced(reached, was)
 	}
 	if path, known := pathOf(f); known {
 		out = append(out, path)

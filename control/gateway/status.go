@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -73,7 +74,7 @@ func (g *Gateway) peerStatus(m *roster.Member, t tunnel.PeerStats, now time.Time
 	state, reason := g.paths.State(m, way, now)
 	rx, tx := g.rates.of(m.Key)
 	// Where only probes are dropped there is no path, and the tunnel works all the same.
-	way.Carries = g.checks.Finding(m.Name, api.ServiceGateway).Code == catalogue.ProbesDropped
+	way.Carries = slices.ContainsFunc(g.checks.Findings(m.Name), func(f verdict.Finding) bool { return f.Code == catalogue.ProbesDropped })
 	s := api.PeerStatus{
 		Name: m.Name, PublicKey: m.Key.String(), Mode: m.Mode, State: state, Reason: reason, Stock: m.Stock, Labels: m.Labels,
 		UnconfirmedSince: timeOrNil(way.Unconfirmed(now)), UndoneAt: timeOrNil(m.UndoneAt.Round(0)),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/forward"
 	"github.com/postern-dev/postern/control/roster"
 )
@@ -23,9 +24,11 @@ func (s *Services) dial(ctx context.Context, t forward.Target) (forward.Conn, er
 	}
 	c, err := s.o.Dial(ctx, to)
 	if err != nil {
-		// The verdict may be minutes old. Once it is no longer ok it is renewed soon enough.
-		if t.Service == api.ServiceAPIServer && s.checks.Finding(t.Peer, api.ServiceAPIServer).Outcome == api.OK {
-			s.checks.Wake(t.Peer)
+		// A verdict that it works may be minutes old. One that it does not is renewed soon enough.
+		if t.Service == api.ServiceAPIServer {
+			if f := s.checks.Finding(t.Peer, t.Service); f.Outcome == api.OK || f.Code == catalogue.Intermittent {
+				s.checks.Wake(t.Peer)
+			}
 		}
 		return nil, err
 	}

@@ -229,7 +229,7 @@ func (f Finding) unanswered() bool {
 // without any answer. A second fault behind it shows when the first is fixed.
 func alike(inside, outside Finding) bool {
 	if inside.Code == outside.Code {
-		return true
+		return inside.Code != catalogue.Intermittent || inside.Params().RootCode == outside.Params().RootCode
 	}
 	down := []catalogue.Code{catalogue.AuthRefused, catalogue.AuthTimeout, catalogue.AuthBroken, catalogue.APIServerRefused, catalogue.APIServerTimeout, catalogue.APIServerBroken}
 	failure := outside.Params().Failure

@@ -245,6 +245,22 @@ func TestFindingsArePutIntoWordsHereAlone(t *testing.T) {
 	}
 }
 
+// Of what comes and goes both inside and outside the tunnel, only the same failures are one fault.
+func TestWhatComesAndGoesOutsideIsAnotherFault(t *testing.T) {
+	of := func(name string, root catalogue.Code) Finding {
+		return found(name, api.Warning, catalogue.Intermittent).With(func(p *catalogue.Params) { p.RootCode = root })
+	}
+	for outside, want := range map[catalogue.Code]string{
+		catalogue.AuthRefused:        "auth warning PST0119, auth-direct <- auth",
+		catalogue.AuthURLUnreachable: "auth warning PST0119, auth-direct warning PST0119",
+	} {
+		out, _ := Correlate(noon, nil, []Finding{of("auth", catalogue.AuthRefused), of("auth-direct", outside)}, nil)
+		if got := inShort(out); got != want {
+			t.Errorf("with %s outside: got %s, want %s", outside, got, want)
+		}
+	}
+}
+
 // What works now explains no failure, but explains that what rests on it comes and goes. Of what
 // both ends find to come and go, only the tunnel is the same.
 func TestWhatComesAndGoesExplainsNoFailure(t *testing.T) {

@@ -18,7 +18,7 @@ func See(p *api.PeerStatus, direction, target string) Sight {
 	if v == gate {
 		s := Sight{Now: v.Verdict}
 		switch beside := p.Reachability.Beside; {
-		case v.Verdict == api.OK && silenced(p):
+		case works(v) && silenced(p):
 			s = Sight{api.Unknown, v.Verdict}
 		case beside == api.Error || beside == api.Warning:
 			s.Now = Worse(v.Verdict, beside)
@@ -44,11 +44,16 @@ func sight(v *api.Verdict, direction, target string, broken bool) Sight {
 	switch o := v.Verdict; {
 	case faults(o) && ofTunnel && (broken || target != api.ServiceGateway): // it follows from that
 		return Sight{Now: api.Unknown}
-	case broken && (o == api.OK || inbound && faults(o)):
+	case broken && (works(v) || inbound && faults(o)):
 		return Sight{api.Unknown, o}
 	default:
 		return Sight{Now: o}
 	}
+}
+
+// works reports whether a verdict says that something works now, even if it comes and goes.
+func works(v *api.Verdict) bool {
+	return v.Verdict == api.OK || catalogue.Code(v.Code) == catalogue.Intermittent
 }
 
 func faults(o api.Outcome) bool { return o == api.Error || o == api.Warning }

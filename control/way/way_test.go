@@ -305,11 +305,13 @@ func TestWhatWasFoundBeforeTheBreakIsOfBefore(t *testing.T) {
 	p.Reachability.Outbound.Gateway = fails("gateway", catalogue.NothingAnswers, "probe").Verdict
 	p.Reachability.Inbound.Auth = p.Reachability.Outbound.Gateway
 	p.Reachability.Inbound.Gateway = fails("", catalogue.NotHeardByPeer, "probe").Verdict
+	p.Reachability.Outbound.APIServer = api.Verdict{Verdict: api.Warning, Code: string(catalogue.Intermittent)}
 	for _, tc := range []struct {
 		direction, target string
 		want              way.Sight
 	}{
 		{api.DirectionOutbound, api.ServiceAuth, way.Sight{Now: api.Unknown, Before: api.OK}},
+		{api.DirectionOutbound, api.ServiceAPIServer, way.Sight{Now: api.Unknown, Before: api.Warning}},
 		{api.DirectionOutbound, api.ServiceGateway, way.Sight{Now: api.Error}},
 		{api.DirectionInbound, api.ServiceAuth, way.Sight{Now: api.Unknown}},
 		{api.DirectionInbound, api.ServiceAPIServer, way.Sight{Now: api.Unknown, Before: api.OK}},

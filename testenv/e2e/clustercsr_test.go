@@ -45,5 +45,5 @@ func testCertificates(t *testing.T, c *clusters) {
 	cloud.escalate(cloud.podToken(), func(e escalation) bool { return !strings.Contains(e.path, "postern-peers") })
 
 	cloud.upgrade(release, gatewayNamespace, c.cloudValues()...)
-	edge.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	edge.waitPeer("cloud", "usable", peerObject.usable)
 }

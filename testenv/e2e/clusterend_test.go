@@ -45,7 +45,7 @@ func testUninstall(t *testing.T, c *clusters) {
 	c.edge.join("again", ticket, "allow: [auth, apiServer]")
 	c.edge.waitTicket("again", "joined", func(o ticketObject) bool { return o.Status.Phase == "Joined" })
 	for one, other := range c.both() {
-		one.waitPeer(other.name, "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+		one.waitPeer(other.name, "usable", peerObject.usable)
 	}
 	c.cloud.uninstall()
 	c.edge.uninstall()

@@ -77,7 +77,7 @@ func (c *cluster) pulse() (stop func() time.Duration) {
 func testActivePodDeleted(t *testing.T, c *clusters) {
 	cloud, edge := c.cloud, c.edge
 	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)
-	edge.waitPeer("cloud", "connected", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	edge.waitPeer("cloud", "connected", peerObject.usable)
 	key := edge.peer("cloud").Spec.PublicKey
 	accounts := cloud.accountUIDs()
 	onTime(t, func(late lateness) {
@@ -164,7 +164,7 @@ func testOwnAPIServerAway(t *testing.T, c *clusters) {
 	branch.waitPeer("cloud", "up to date", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "off" })
 	late(t, "the API server is back, and status has caught up", time.Since(start), catchUp)
 	cloud.allow("branch", "auth", "apiServer")
-	got := branch.waitPeer("cloud", "as before", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	got := branch.waitPeer("cloud", "as before", peerObject.usable)
 	if got.Spec.PublicKey != had.Spec.PublicKey || got.Metadata.UID != had.Metadata.UID {
 		t.Errorf("the Peer is another one: %+v, was %+v", got, had)
 	}

@@ -37,7 +37,7 @@ func TestHelmSkew(t *testing.T) {
 			}
 			c.edge.join("cloud", c.cloud.invite("edge", "name: edge"), "allow: [auth, apiServer]")
 			for one, other := range c.both() {
-				one.waitPeer(other.name, "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+				one.waitPeer(other.name, "usable", peerObject.usable)
 			}
 			testPods(t, c)
 			for _, replicas := range []string{"replicas=1", "replicas=2"} {

@@ -164,6 +164,19 @@ func (p peerObject) has(condition, status string) bool {
 	return false
 }
 
+// usable reports whether the peer is connected and its API server answers.
+func (p peerObject) usable() bool {
+	return p.Status.State == "connected" && answers(p.Status.APIServer, "APIServerReachable", p)
+}
+
+// answers reports whether a service of a peer answers, by its verdict and condition. Of one whose
+// gateway was replaced repeatedly it is right to say for a while that it comes and goes.
+func answers(verdict, condition string, p peerObject) bool {
+	return verdict == "ok" || verdict == "warning" && slices.ContainsFunc(p.Status.Conditions, func(c struct{ Type, Status, Reason, Message string }) bool {
+		return c.Type == condition && c.Reason == "Intermittent"
+	})
+}
+
 // both returns the two clusters, each with the other.
 func (c *clusters) both() map[*cluster]*cluster {
 	return map[*cluster]*cluster{c.edge: c.cloud, c.cloud: c.edge}

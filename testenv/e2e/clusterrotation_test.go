@@ -37,9 +37,9 @@ func testRotation(t *testing.T, c *clusters) {
 			t.Fatalf("%s: key rotate: %v\n%s", one.name, err, out)
 		}
 		now := other.waitPeer(one.name, "connected by its new key", func(p peerObject) bool {
-			return p.Spec.PublicKey == got.PublicKey && p.Status.State == "connected" && p.Status.APIServer == "ok"
+			return p.Spec.PublicKey == got.PublicKey && p.usable()
 		})
-		one.waitPeer(other.name, "connected", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+		one.waitPeer(other.name, "connected", peerObject.usable)
 		if now.Metadata.UID != had.Metadata.UID || now.Spec.PublicKey == had.Spec.PublicKey {
 			t.Errorf("%s: the Peer is %s with key %s, was %s with key %s; want the same with another key",
 				other.name, now.Metadata.UID, now.Spec.PublicKey, had.Metadata.UID, had.Spec.PublicKey)
@@ -83,7 +83,7 @@ func testRotation(t *testing.T, c *clusters) {
 		t.Logf("%s: a pod that had mounted the old identity works %v after that", one.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	edge.waitPeer("cloud", "usable", func(p peerObject) bool {
-		return p.Status.State == "connected" && p.Status.APIServer == "ok" && p.has("IdentityIssued", "True")
+		return p.usable() && p.has("IdentityIssued", "True")
 	})
 	edge.sees(watch, cloud, "identity-of-edge")
 	t.Logf("the longest time without an answer of cloud's API server was %v", stop().Round(100*time.Millisecond))

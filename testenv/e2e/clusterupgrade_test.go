@@ -89,7 +89,7 @@ func (c *clusters) rolled(t *testing.T, late lateness, blindFor time.Duration, w
 	}
 	for one, other := range c.both() {
 		one.waitPeer(other.name, "usable", func(p peerObject) bool {
-			return p.Status.State == "connected" && p.Status.Auth == "ok" && p.Status.APIServer == "ok"
+			return p.usable() && answers(p.Status.Auth, "AuthReachable", p)
 		})
 		if got := one.lasting(other); got != before[one] {
 			t.Errorf("%s: %s has %+v, and had %+v", what, one.name, got, before[one])
@@ -110,7 +110,7 @@ func (c *cluster) rollback() {
 func testUpgrade(t *testing.T, c *clusters) {
 	cloud, edge := c.cloud, c.edge
 	cloud.upgrade(release, gatewayNamespace, append(c.cloudValues(), "replicas=2")...)
-	edge.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.State == "connected" && p.Status.APIServer == "ok" })
+	edge.waitPeer("cloud", "usable", peerObject.usable)
 	anyTime := func(string, time.Duration, time.Duration) {}
 	c.rolled(t, anyTime, replacedWithin, "upgrade", cloud, func() {
 		cloud.helmUpgrade(release, gatewayNamespace, chartFolder, "--reset-values", append(c.cloudValues(), "replicas=2", "log.level=debug")...)

@@ -161,11 +161,17 @@ func (l *Lab) patient() diagnoser {
 	}
 }
 
-// roots returns the checks that name something to fix.
-func (d diagnosis) roots() []api.Check {
+// faulty returns the checks that find a fault.
+func (d diagnosis) faulty() []api.Check {
 	return slices.DeleteFunc(slices.Clone(d.report.Checks), func(c api.Check) bool {
 		return c.Verdict.Verdict != api.Error && c.Verdict.Verdict != api.Warning
 	})
+}
+
+// roots returns the checks that name something to fix now. Faults that are made and repaired, or
+// that flap, are rightly said to come and go.
+func (d diagnosis) roots() []api.Check {
+	return slices.DeleteFunc(d.faulty(), func(c api.Check) bool { return c.Code == string(catalogue.Intermittent) })
 }
 
 // codes returns the codes of the roots, sorted.
@@ -218,9 +224,7 @@ func (l *Lab) awaitFound(ctx context.Context, f *fault) (string, error) {
 }
 
 // awaitClean waits until neither side finds anything except stays, and all targets are reached.
-// Faults that are made and repaired may be said to come and go.
 func (l *Lab) awaitClean(ctx context.Context, look diagnoser, stays ...catalogue.Code) (string, error) {
-	stays = append(stays[:len(stays):len(stays)], catalogue.Intermittent)
 	return awaitDiagnosis(ctx, look, func(cloud, edge diagnosis) string {
 		for _, d := range []diagnosis{cloud, edge} {
 			if slices.ContainsFunc(d.codes(), func(c catalogue.Code) bool { return !slices.Contains(stays, c) }) {

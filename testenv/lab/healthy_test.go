@@ -125,6 +125,22 @@ func (l *Lab) watchHealth(ctx context.Context, healthyFor time.Duration) (looks,
 	return looks, starved, wrong
 }
 
+// What comes and goes is nothing to fix now, and yet a false alarm about a healthy pair.
+func TestWhatComesAndGoesIsNoRoot(t *testing.T) {
+	d := diagnosis{site: &Site{}}
+	for _, code := range codes(catalogue.Intermittent, catalogue.PeerSilent) {
+		c := api.Check{}
+		c.Verdict.Verdict, c.Code = api.Warning, string(code)
+		d.report.Checks = append(d.report.Checks, c)
+	}
+	if got := d.codes(); !slices.Equal(got, codes(catalogue.PeerSilent)) {
+		t.Errorf("the roots are %v", got)
+	}
+	if got := d.falseAlarms(api.Status{}, nil); len(got) != 2 {
+		t.Errorf("the false alarms are %v", got)
+	}
+}
+
 // falseAlarms returns false statements about a healthy pair.
 func (d diagnosis) falseAlarms(status api.Status, err error) (out []string) {
 	if err != nil {
@@ -139,7 +155,7 @@ func (d diagnosis) falseAlarms(status api.Status, err error) (out []string) {
 		}
 	}
 	relayed := slices.ContainsFunc(status.Peers, func(p api.PeerStatus) bool { return p.Path.Kind == api.PathRelay })
-	for _, c := range d.roots() {
+	for _, c := range d.faulty() { // a healthy pair does not come and go
 		switch code := catalogue.Code(c.Code); {
 		case code == catalogue.ProcessStarved, code == catalogue.PacketsLost, code == catalogue.RelayInUse && relayed:
 		default:

@@ -3,7 +3,7 @@
 // reported on its Peer (package peers).
 //
 // Events contain the verdict: code, cause and fix. One is written when a check fails, or fails
-// with another code, but not each time it runs.
+// with another code, but not each time it runs, nor each time that one fails which comes and goes.
 package notices
 
 import (
@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/events"
 )
@@ -132,9 +133,10 @@ func (n *Notices) Run(ctx context.Context) {
 }
 
 // writeEvents writes what has begun, and what is over. A fault is identified by its code, since the
-// check that represents several may change.
+// check that represents several may change. One that comes and goes stays the fault with whose code it
+// began, until that is over for good.
 func (n *Notices) writeEvents(report api.CheckReport) {
-	now, unknown := map[string]api.Check{}, map[string]bool{}
+	now, faulty, unknown := map[string]api.Check{}, map[string]bool{}, map[string]bool{}
 	for _, c := range report.Checks {
 		switch {
 		case c.Peer != "":
@@ -142,6 +144,10 @@ func (n *Notices) writeEvents(report api.CheckReport) {
 			unknown[c.Name] = true
 		case c.Verdict.Verdict == api.Error || c.Verdict.Verdict == api.Warning:
 			key := c.Code
+			if before := n.told(c.Name); comesAndGoes(c) && before != "" && now[before].Code == "" {
+				key = before
+			}
+			faulty[c.Name] = true
 			for i := 2; now[key].Code != ""; i++ {
 				key = fmt.Sprintf("%s-%d", c.Code, i)
 			}
@@ -165,7 +171,21 @@ func (n *Notices) writeEvents(report api.CheckReport) {
 		if _, still := now[key]; still || unknown[c.Name] { // a check that depends on another failure is not over
 			continue
 		}
-		n.write(n.about, events.Event{Type: events.Normal, Reason: ReasonCleared, Message: fmt.Sprintf("%s %s is over", c.Code, c.Name)})
+		if !comesAndGoes(c) || !faulty[c.Name] { // otherwise it has come again
+			n.write(n.about, events.Event{Type: events.Normal, Reason: ReasonCleared, Message: fmt.Sprintf("%s %s is over", c.Code, c.Name)})
+		}
 		delete(n.failed, key)
 	}
 }
+
+// told returns the key of the fault that was told of a check; empty if there is none.
+func (n *Notices) told(check string) string {
+	for _, key := range slices.Sorted(maps.Keys(n.failed)) {
+		if n.failed[key].Name == check {
+			return key
+		}
+	}
+	return ""
+}
+
+func comesAndGoes(c api.Check) bool { return c.Code == string(catalogue.Intermittent) }

@@ -58,6 +58,15 @@ func TestOwnFaultsBecomeEvents(t *testing.T) {
 		{"one of the two is gone", []api.Check{check("service", "", api.Error, "PST0424")}, "Normal CheckCleared PST0424 service-PST0424 is over"},
 		{"gone", nil, "Normal CheckCleared PST0424 service is over"},
 		{"well", []api.Check{check("service", "", api.OK, "")}, ""},
+		{"one fails that will come and go", []api.Check{check("upstream-a", "", api.Error, "PST0310")},
+			"Warning CheckFailed PST0310 upstream-a: the cause of PST0310. To fix it: the fix of PST0310"},
+		{"it works for now", []api.Check{check("upstream-a", "", api.Warning, "PST0119")}, ""},
+		{"it fails again, and another comes and goes", []api.Check{check("upstream-a", "", api.Error, "PST0310"), check("upstream-b", "", api.Warning, "PST0119")},
+			"Warning CheckWarning PST0119 upstream-b: the cause of PST0119. To fix it: the fix of PST0119"},
+		{"it works again, and the other fails", []api.Check{check("upstream-a", "", api.Warning, "PST0119"), check("upstream-b", "", api.Error, "PST0311")},
+			"Warning CheckFailed PST0311 upstream-b: the cause of PST0311. To fix it: the fix of PST0311"},
+		{"the other works for now", []api.Check{check("upstream-a", "", api.Warning, "PST0119"), check("upstream-b", "", api.Warning, "PST0119")}, ""},
+		{"both are well", nil, "Normal CheckCleared PST0310 upstream-a is over; Normal CheckCleared PST0311 upstream-b is over"},
 	}
 	var got []string
 	n := newNotices(Options{Gateway: &gateway{}, About: metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "postern", UID: "u"}},

@@ -45,6 +45,16 @@ func TestStatusSaysWhatTheGatewayKnows(t *testing.T) {
 			"connected  True/Accepted True/Ready True/Ready True/Ready True/Ready True/Issued"},
 		"what is sent is not answered": {with(func(s *api.PeerStatus) { s.UnconfirmedSince = &noon }),
 			"unconfirmed  True/Accepted Unknown/Unconfirmed Unknown/Unconfirmed Unknown/NotChecked Unknown/NotChecked False/NotOffered"},
+		"what is sent is not answered, and what was found came and went": {with(func(s *api.PeerStatus) {
+			s.UnconfirmedSince = &noon
+			for _, v := range []*api.Verdict{&s.Reachability.Outbound.Gateway, &s.Reachability.Outbound.APIServer} {
+				*v = api.Verdict{Verdict: api.Warning, Code: string(catalogue.Intermittent), Cause: "it works now", Fix: "f"}
+			}
+		}), "unconfirmed  True/Accepted Unknown/Unconfirmed Unknown/Unconfirmed Unknown/NotChecked Unknown/NotChecked False/NotOffered"},
+		"the tunnel came and went, and is gone": {with(func(s *api.PeerStatus) {
+			s.State = api.StateConnecting
+			s.Reachability.Outbound.Gateway = api.Verdict{Verdict: api.Warning, Code: string(catalogue.Intermittent), Cause: "it works now", Fix: "f"}
+		}), "connecting PST0119 True/Accepted False/Connecting False/Connecting True/Ready True/Ready False/NotOffered"},
 		"this gateway has no link, and the peer was heard just now": {with(func(s *api.PeerStatus) {
 			s.Reachability.Outbound = api.Targets{Gateway: failing(string(catalogue.LinkDown), "down")}
 		}), "connected PST0121 True/Accepted False/LinkDown False/LinkDown Unknown/NotChecked Unknown/NotChecked Unknown/NotChecked"},

@@ -139,7 +139,7 @@ func confirmed(s *api.PeerStatus) api.Targets {
 		return to
 	}
 	for _, v := range []*api.Verdict{&to.Auth, &to.APIServer, &to.Gateway} {
-		if v.Verdict == api.OK {
+		if v.Verdict == api.OK || v.Code == string(catalogue.Intermittent) {
 			*v = api.Verdict{Verdict: api.Unknown, Cause: "it worked until the peer fell silent"}
 		}
 	}
@@ -161,7 +161,8 @@ func tunnelCondition(s *api.PeerStatus) metav1.Condition {
 			x.Message = "the peer has not answered yet"
 		}
 	}
-	if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) {
+	stale := x.Status != metav1.ConditionTrue && v.Code == string(catalogue.Intermittent) // it worked before
+	if v.Code != "" && (v.Verdict == api.Error || v.Verdict == api.Warning) && !stale {
 		x.Reason, x.Message = reasonOf(catalogue.Code(v.Code)), message(v.Code, v.Cause, v.Fix)
 	}
 	switch { // a check may find that nothing gets through before the state changes
