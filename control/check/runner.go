@@ -454,15 +454,29 @@ func (r *Runner) changed(peer string, before, now []verdict.Finding) {
 // Forget forgets which faults came and went. It is called when the configuration has changed, which
 // may have fixed them.
 func (r *Runner) Forget() {
-	for _, w := range r.watchedPeers() {
-		w.mu.Lock()
-		w.recent = recent{}
-		w.mu.Unlock()
-		r.forgotten(w)
-	}
 	r.own.mu.Lock()
 	r.own.recent = recent{}
 	r.own.mu.Unlock()
+	for _, w := range r.watchedPeers() {
+		r.forget(w)
+	}
+}
+
+// ForgetPeer is Forget for what changed about one peer.
+func (r *Runner) ForgetPeer(peer string) {
+	r.mu.Lock()
+	w := r.peers[peer]
+	r.mu.Unlock()
+	if w != nil {
+		r.forget(w)
+	}
+}
+
+func (r *Runner) forget(w *watched) {
+	w.mu.Lock()
+	w.recent = recent{}
+	w.mu.Unlock()
+	r.forgotten(w)
 }
 
 // logChanges logs failures as warnings and other changes as info.

@@ -323,7 +323,8 @@ func (g *Gateway) subscribe() {
 	g.peers.Subscribe(func(_, _ *roster.Roster) { g.announceChange() })
 }
 
-// checkPeers starts and stops checks as peers come and go.
+// checkPeers starts and stops checks as peers come and go, and forgets which of their faults did when
+// their configuration changes.
 func (g *Gateway) checkPeers(old, next *roster.Roster) {
 	if gone := old.Without(next); len(gone) > 0 {
 		g.checks.SetPeers(slices.DeleteFunc(next.Names(), func(name string) bool {
@@ -331,6 +332,11 @@ func (g *Gateway) checkPeers(old, next *roster.Roster) {
 		}))
 	}
 	g.checks.SetPeers(next.Names())
+	for _, m := range next.Members() {
+		if was := old.ByName(m.Name); was != nil && m.Reconfigured(was) {
+			g.checks.ForgetPeer(m.Name)
+		}
+	}
 }
 
 // heardHello passes on what a peer says about itself.

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // An API server that fails now and then is shown so while it works, at both ends and wherever a
@@ -17,14 +19,31 @@ func TestAServerThatComesAndGoesIsShownAtBothEnds(t *testing.T) {
 	w.peer()
 	w.apiServerVerdict(w.Edge, "cloud", api.OK)
 	const code = string(catalogue.Intermittent)
+	const apart = 21 * time.Second // a check must have worked for 20 s before it fails again
 	var v api.Verdict
-	for v.Code != code {
+	for deadline := time.After(patience.Left()); v.Code != code; {
+		select {
+		case <-deadline:
+			t.Fatalf("edge does not show it: %+v", v)
+		default:
+		}
 		w.Cloud.API.Answer(http.StatusInternalServerError, 0)
 		w.apiServerVerdict(w.Edge, "cloud", api.Error)
 		w.Cloud.API.Answer(0, 0)
+		var works time.Time
 		v = w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string {
-			if v := p.Reachability.Outbound.APIServer; v.Verdict != api.OK && v.Verdict != api.Warning {
+			v := p.Reachability.Outbound.APIServer
+			switch {
+			case v.Verdict == api.Warning:
+				return ""
+			case v.Verdict != api.OK:
+				works = time.Time{}
 				return "the API server is " + string(v.Verdict)
+			case works.IsZero():
+				works = *v.CheckedAt
+			}
+			if since := v.CheckedAt.Sub(works); since < apart {
+				return "the API server has worked for only " + since.String()
 			}
 			return ""
 		}).Reachability.Outbound.APIServer
@@ -55,4 +74,16 @@ func TestAServerThatComesAndGoesIsShownAtBothEnds(t *testing.T) {
 	if !slices.ContainsFunc(h.Peers[0].Events, func(e api.HistoryEvent) bool { return e.Code == code && e.Check == api.ServiceAPIServer }) {
 		t.Errorf("the history of edge lacks it: %+v", h.Peers[0].Events)
 	}
+
+	// A change of the peer may have fixed it, so it is forgotten, at both ends.
+	if err := w.Edge.Gateway.PeerAllow(w.ctx, "cloud", api.PeerAllowRequest{Allow: []string{api.ServiceAuth}}); err != nil {
+		t.Fatal(err)
+	}
+	w.apiServerVerdict(w.Edge, "cloud", api.OK)
+	w.awaitPeer(w.Cloud, "edge", func(p api.PeerStatus) string {
+		if v := p.Reachability.Inbound.APIServer; v.Verdict != api.OK {
+			return "cloud shows " + string(v.Verdict) + " " + v.Code + ": " + v.Cause
+		}
+		return ""
+	})
 }

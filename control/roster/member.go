@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -154,6 +155,29 @@ func (m *Member) tunnel(proven func(peer.PublicKey) []netip.AddrPort) peer.Confi
 func (m *Member) Succeeded(next *Roster) bool {
 	now := next.byName[m.Name]
 	return now != nil && (!m.NextKey.IsZero() && now.Key == m.NextKey || m.FromFile && now.FromFile)
+}
+
+// Reconfigured reports whether an operator, or the cluster, has changed since was how the member is
+// reached or what it may reach.
+func (m *Member) Reconfigured(was *Member) bool {
+	return !reflect.DeepEqual(m.configured(), was.configured())
+}
+
+// configured returns the part of a member that it cannot change itself.
+func (m *Member) configured() any {
+	type part struct {
+		mode       string
+		pending    bool
+		direct     check.DirectFacts
+		psk        peer.PresharedKey
+		allowed    []netip.Prefix
+		candidates []ticket.Candidate
+		names      []string
+		grants     Grants
+	}
+	p := part{m.Mode, m.Pending, m.Direct, m.PSK, m.AllowedIPs, m.Candidates, m.Names, m.Grants}
+	p.grants.UndoneAt = time.Time{}
+	return p
 }
 
 func fileMember(p config.Peer) *Member {
