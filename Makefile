@@ -43,7 +43,7 @@ SLOW := ./control/gateway ./netstack ./cmd/postern ./discovery/path ./tunnel
 PLAIN := ./control/catalogue ./control/config ./control/history ./control/report ./control/verdict ./control/way ./tui/cell ./tui/chart ./tui/past
 LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 MODULE := github.com/postern-dev/postern
-RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 15m
+RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 25m
 .PHONY: test test-race test-plain test-long test-lab test-lab-all
 test: test-race test-plain test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
