@@ -174,7 +174,7 @@ func file(stream any) (*os.File, bool) {
 }
 
 // discards reports whether what is written to a stream is lost: it is the null device, which the Go
-// runtime also opens in place of a closed standard stream.
+// runtime also opens instead of a closed standard stream.
 func discards(stream any) bool {
 	f, ok := file(stream)
 	if !ok {

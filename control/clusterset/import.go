@@ -311,7 +311,7 @@ func (c *Clusterset) publish(r *roster.Roster, namespaces map[string]bool) {
 	}
 }
 
-// maxOthers is how many of a service's ports a problem names in place of one that is missing.
+// maxOthers is how many of a service's ports a problem names if one is missing.
 const maxOthers = 3
 
 // problems returns why services of a peer are not imported, and ours not announced to it.

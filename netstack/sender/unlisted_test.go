@@ -111,8 +111,8 @@ func TestLinksWithPauses(t *testing.T) {
 		{"50 ms of 300", simPath{rtt: 100 * ms}, outage(300*ms, 50*ms), 0.7},
 		{"50 ms of 300, short", simPath{rtt: 20 * ms}, outage(300*ms, 50*ms), 0.65},
 		{"batches of 20 ms, 1 %", simPath{rtt: 20 * ms, loss: 0.01}, wild{batch: 20 * ms}, 0.8},
-		{"acknowledgements each 100 ms, 1 %", simPath{rtt: 100 * ms, loss: 0.01}, wild{backEach: 100 * ms}, 0.7},
-		{"acknowledgements each 100 ms, short, 1 %", simPath{rtt: 20 * ms, loss: 0.01}, wild{backEach: 100 * ms}, 0.4},
+		{"acknowledgements every 100 ms, 1 %", simPath{rtt: 100 * ms, loss: 0.01}, wild{backEach: 100 * ms}, 0.7},
+		{"acknowledgements every 100 ms, short, 1 %", simPath{rtt: 20 * ms, loss: 0.01}, wild{backEach: 100 * ms}, 0.4},
 		{"acknowledgements for trains, short", simPath{rtt: 5 * ms, acks: 46}, wild{}, 0.9},
 		{"a tenth of the acknowledgements", simPath{rtt: 20 * ms}, wild{ackLoss: 0.9}, 0.5},
 	} {
