@@ -371,7 +371,9 @@ func (e *evidence) glance(g *gateway, term *terminal) {
 	g.t.Helper()
 	e.run(g, "check", "-o", "json")
 	e.run(g, "status", "-o", "json")
-	term.press("4", "r", "c") // whatever the fix is, it is copied, or its missing value is asked for
+	// Whatever the fixes of the first faults are, they are copied, or missing values are asked for. One
+	// that only says what to do is not.
+	term.press("4", "r", "g", "c", "j", "c", "j", "c")
 	term.await("the checks", "[4 ")
 	e.add("tui, the checks", strip(term.styled()))
 }
