@@ -22,6 +22,9 @@ type PathFacts struct {
 	// Answered is when a probe on the path in use was last answered; zero if never, or without a
 	// path.
 	Answered time.Time
+	// Refused is when the peer last refused a probe, authenticated, because it has heard a later start
+	// with this gateway's key: the probe arrived, and its answer did.
+	Refused time.Time
 	// Asked is when a probe was last sent on any path to the peer.
 	Asked time.Time
 	RTT   time.Duration

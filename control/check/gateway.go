@@ -87,7 +87,7 @@ func (f Facts) unproven(now time.Time) bool {
 const reprobed = 2200 * time.Millisecond
 
 // probesDropped reports whether probes are lost that are sent between one echo, which was just
-// answered, and another.
+// answered, and another. One that the peer refused was not.
 func probesDropped(ctx context.Context, ping PingFunc, f Facts, ask asking) bool {
 	began := time.Now()
 	ask.reprobe()
@@ -100,7 +100,7 @@ func probesDropped(ctx context.Context, ping PingFunc, f Facts, ask asking) bool
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			if !ask.again().Path.Answered.IsZero() {
+			if p := ask.again().Path; !p.Answered.IsZero() || p.Refused.After(began) {
 				return false
 			}
 			continue

@@ -32,6 +32,7 @@ func TestOnlyProbesAreDropped(t *testing.T) {
 			{name: "none may be sent for now", age: time.Minute, seen: func(p *PathFacts) { p.Asked = time.Time{} }},
 			{name: "a path that was only just found", age: givenUp - 3*time.Second},
 			{name: "answered when asked again", age: time.Minute, seen: func(p *PathFacts) { p.Answered = time.Now() }},
+			{name: "refused: the peer has heard a later start", age: time.Minute, seen: func(p *PathFacts) { p.Refused = time.Now() }},
 		} {
 			t.Run(c.name+", "+more.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -29,22 +29,36 @@ func credible(boot, own uint64, now time.Time) bool {
 type supersession struct {
 	mu     sync.Mutex
 	logged time.Time
-	by     string // the peer that said so last, and when
-	at     time.Time
+	at     map[string]time.Time // when each peer said so last
 }
 
 // said records that a peer claims it.
 func (s *supersession) said(by string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by, s.at = by, at
+	if s.at == nil {
+		s.at = map[string]time.Time{}
+	}
+	s.at[by] = at
+}
+
+// by returns when a peer claimed it last; zero if never.
+func (s *supersession) by(peer string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at[peer]
 }
 
 // last returns who claimed it last, and when.
 func (s *supersession) last() (by string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.by, s.at
+	for peer, t := range s.at {
+		if t.After(at) {
+			by, at = peer, t
+		}
+	}
+	return by, at
 }
 
 // due reports whether to log it now, and notes that it was.
