@@ -2,11 +2,13 @@ package auth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -38,6 +40,8 @@ type loadAnswer struct {
 type Load struct {
 	Bytes int64
 	Took  time.Duration
+	// whole: it was read to its end, not to a deadline.
+	whole bool
 }
 
 // BitsPerSecond is 0 when nothing was carried.
@@ -75,16 +79,51 @@ func (s *Server) giveLoad(_ context.Context, c *call, _ nothing) (any, error) {
 
 // throughput receives a load, and returns how much arrived. It keeps nothing.
 func (s *Server) throughput(_ context.Context, c *call, _ stream) (any, error) {
-	return s.alone(func() (any, error) {
+	var got Load
+	_, err := s.alone(func() (any, error) {
 		if err := http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(loadTime + loadGrace)); err != nil {
 			return nil, fmt.Errorf("take a load: %w", err)
 		}
-		got, err := measure(c.r.Body)
-		if err != nil {
+		var err error
+		if got, err = measure(c.r.Body); err != nil {
 			return nil, newError(codeBadRequest, "the load did not arrive whole")
 		}
-		return loadAnswer{spoken: speaks, Bytes: got.Bytes, Seconds: min(got.Took, loadTime+loadGrace).Seconds()}, nil
+		return nil, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	answer := loadAnswer{spoken: speaks, Bytes: got.Bytes, Seconds: min(got.Took, loadTime+loadGrace).Seconds()}
+	if got.whole {
+		return answer, nil
+	}
+	return nil, answerAndDrain(c.w, answer)
+}
+
+// answerAndDrain answers a request of which some is still under way. To close the connection at once
+// would reset it, and the answer could be lost (RFC 9112, section 9.6). So what still comes is
+// discarded until the caller closes, for at most loadGrace.
+func answerAndDrain(w http.ResponseWriter, answer any) error {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("answer a load: %w", err)
+	}
+	w.Header().Set("Connection", "close")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)+len("\n")))
+	writeJSON(w, http.StatusOK, json.RawMessage(body))
+	rc := http.NewResponseController(w)
+	if rc.Flush() != nil {
+		return nil // the peer has gone
+	}
+	conn, _, err := rc.Hijack()
+	if err != nil {
+		return fmt.Errorf("answer a load: %w", err)
+	}
+	defer conn.Close()
+	if conn.SetDeadline(time.Now().Add(loadGrace)) == nil {
+		_, _ = io.Copy(io.Discard, conn)
+	}
+	return nil
 }
 
 // load is a reader of zeros that ends by itself.
@@ -128,6 +167,7 @@ func measure(r io.Reader) (Load, error) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
+			l.whole = true
 			return l, nil
 		case l.Bytes > 0 && timedOut(err):
 			l.Took = time.Since(first) // a path that stands still after a burst is not fast
