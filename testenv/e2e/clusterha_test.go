@@ -138,9 +138,10 @@ func testOwnAPIServerAway(t *testing.T, c *clusters) {
 	had := branch.waitPeer("cloud", "usable", func(p peerObject) bool { return p.Status.APIServer == "ok" && !p.Status.Identity.NotAfter.IsZero() })
 	branch.run(gatewayNamespace, "client", clientPod("client", "cloud", "postern.dev/peer-cloud: allow"))
 	ask := branch.direct("cloud")
-	if err := ask(within(t, patience)); err != nil {
-		t.Fatalf("before the outage: %v", err)
-	}
+	eventually(within(t, patience), t, "cloud's API server answers before the outage", func() (bool, string) {
+		err := ask(t.Context())
+		return err == nil, fmt.Sprint(err)
+	})
 	gateway, _ := branch.process(gatewayNamespace, release+"-0", "/postern")
 	if err := branch.StopAPIServer(); err != nil {
 		t.Fatal(err)

@@ -147,8 +147,8 @@ func (c *clusters) deniesRequests() {
 		for name := range strings.FieldsSeq(cloud.kubectl("get", "csr", "-l", "postern.dev/peer=edge", "-o", "jsonpath={.items[*].metadata.name}")) {
 			cloud.kubectl("certificate", "deny", name)
 		}
-		v, ok := cloud.verdict(denied.code)
-		return ok && strings.Contains(v.Cause, "KubectlDeny"), fmt.Sprintf("%+v", v)
+		v, ok := cloud.verdict(denied.code, denied.words...)
+		return ok, fmt.Sprintf("%+v", v)
 	})
 	cloud.waitVerdict(denied)
 	cloud.waitEvent(denied.code)

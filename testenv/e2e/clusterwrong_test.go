@@ -103,8 +103,9 @@ func testWrongThings(t *testing.T, c *clusters) {
 	}
 }
 
-// verdict returns the check with a code from `postern check` at the active pod.
-func (c *cluster) verdict(code string) (api.Check, bool) {
+// verdict returns the check with a code and words from `postern check` at the active pod. Without
+// one it returns another with the code, which ok does not count.
+func (c *cluster) verdict(code string, words ...string) (found api.Check, ok bool) {
 	c.t.Helper()
 	pod := c.activePod()
 	if pod == "" {
@@ -120,20 +121,22 @@ func (c *cluster) verdict(code string) (api.Check, bool) {
 		c.t.Fatalf("%v in %q", err, out)
 	}
 	for _, check := range report.Checks {
-		if check.Code == code {
+		if check.Code != code {
+			continue
+		}
+		if found = check; containsAll(check.Cause+" "+check.Fix, words...) {
 			return check, true
 		}
 	}
-	return api.Check{}, false
+	return found, false
 }
 
 func (c *cluster) waitVerdict(w wrongThing) {
 	c.t.Helper()
 	// The previous one may have had the same code, with other words.
 	eventually(within(c.t, patience), c.t, fmt.Sprintf("check finds %s with %q", w.code, w.words), func() (bool, string) {
-		found, ok := c.verdict(w.code)
-		good := ok && found.Cause != "" && found.Fix != "" && containsAll(found.Cause+" "+found.Fix, w.words...)
-		return good, fmt.Sprintf("cause %q, fix %q", found.Cause, found.Fix)
+		found, ok := c.verdict(w.code, w.words...)
+		return ok && found.Cause != "" && found.Fix != "", fmt.Sprintf("cause %q, fix %q", found.Cause, found.Fix)
 	})
 }
 
