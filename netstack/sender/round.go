@@ -64,9 +64,16 @@ func (c *controller) queued() bool {
 	return c.path.queued(r.least, besideLoss)
 }
 
+func (c *controller) crowded() bool {
+	if c.path.noise.mean < noiseLeast {
+		return c.round.long > c.round.samples/2
+	}
+	return c.path.queued(c.round.least, besideLoss)
+}
+
 // endRound evaluates a round trip.
 func (c *controller) endRound(now time.Duration, s sample) {
-	if c.round.long > c.round.samples/2 {
+	if c.crowded() {
 		c.round.crowded++
 	} else {
 		c.round.crowded = 0
