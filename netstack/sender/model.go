@@ -204,8 +204,10 @@ type noise struct {
 
 func (n *noise) add(now, rtt, minRTT time.Duration) {
 	together := max(minRTT/8, time.Millisecond)
-	if now-n.at < together {
-		n.spread = max(n.spread, (rtt - n.rtt).Abs())
+	if since := now - n.at; since < max(min(minRTT/2, 10*time.Millisecond), together) {
+		if since < together {
+			n.spread = max(n.spread, (rtt - n.rtt).Abs())
+		}
 		return
 	}
 	if n.at > 0 {
