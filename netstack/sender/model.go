@@ -92,7 +92,11 @@ func (m *pathModel) bdp(gain float64) int {
 // queued reports whether a round trip shows a queue: whether it exceeds the base by more than a
 // fraction 1/part.
 func (m *pathModel) queued(rtt time.Duration, part time.Duration) bool {
-	return rtt > m.base+max(m.base/part, leastQueue, noiseMargin*m.noise.mean)
+	differ := noiseMargin * m.noise.mean
+	if m.noise.mean >= noiseLeast {
+		differ = max(differ, m.noise.wide)
+	}
+	return rtt > m.base+max(m.base/part, leastQueue, differ)
 }
 
 // update records a sample.
@@ -200,6 +204,7 @@ type noise struct {
 	at     time.Duration
 	rtt    time.Duration
 	spread time.Duration // of the round trips that ended together, just after at
+	wide time.Duration
 }
 
 func (n *noise) add(now, rtt, minRTT time.Duration) {

@@ -29,6 +29,7 @@ type round struct {
 	count       int
 	ends        int64         // value of delivered that ends it
 	least       time.Duration // RTT; 0 is none
+	longest time.Duration
 	beside      time.Duration // the longest RTT beside a loss
 	sum         time.Duration // of RTTs
 	samples     time.Duration // number of RTTs
@@ -73,6 +74,9 @@ func (c *controller) crowded() bool {
 
 // endRound evaluates a round trip.
 func (c *controller) endRound(now time.Duration, s sample) {
+	if c.round.samples > 1 {
+		c.path.noise.wide += (c.round.longest - c.round.least - c.path.noise.wide) / 8
+	}
 	if c.crowded() {
 		c.round.crowded++
 	} else {
