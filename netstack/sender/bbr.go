@@ -195,6 +195,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 		r.beside = max(r.beside, s.rtt)
 	}
 	if s.rtt > 0 {
+		r.longest = max(r.longest, s.rtt)
 		r.sum += s.rtt
 		r.samples++
 		if c.path.queued(s.rtt, besideLoss) {
@@ -214,7 +215,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if ends {
 		c.judge.twoRounds, c.judge.round = c.judge.round, tally{}
 		r.before, r.most = r.most, 0
-		r.least, r.beside, r.lostAt, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, 0, r.since, now
+		r.longest, r.least, r.beside, r.lostAt, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, 0, 0, r.since, now
 	}
 }
 

@@ -90,10 +90,17 @@ func (m *pathModel) bdp(gain float64) int {
 }
 
 // queued reports whether a round trip shows a queue: whether it exceeds the base by more than a
-// fraction 1/part.
+// fraction 1/part, and more than jitter explains.
 func (m *pathModel) queued(rtt time.Duration, part time.Duration) bool {
-	return rtt > m.base+max(m.base/part, leastQueue, noiseMargin*m.noise.mean)
+	noise := noiseMargin * m.noise.mean
+	if m.jitters() {
+		noise = max(noise, m.noise.wide*3/4)
+	}
+	return rtt > m.base+max(m.base/part, leastQueue, noise)
 }
+
+// jitters reports whether round trips differ without a queue.
+func (m *pathModel) jitters() bool { return m.noise.mean >= noiseLeast }
 
 // update records a sample.
 func (m *pathModel) update(now time.Duration, s sample) {
@@ -185,8 +192,8 @@ func (l *aggregation) add(now time.Duration, bandwidth float64, acked int) {
 // excess returns the greatest recent excess, in bytes.
 func (l *aggregation) excess() int { return int(max(l.now, l.before)) }
 
-// noiseMargin is how many times the noise a delay must be to count as a queue. Evenly distributed
-// jitter has a mean difference of a third of its range.
+// noiseMargin is how many times the mean noise a delay must be to count as a queue. Evenly
+// distributed jitter has a mean difference of a third of its range.
 const noiseMargin = 3
 
 // noiseLeast is the noise below which a path counts as one without jitter.
@@ -200,6 +207,7 @@ type noise struct {
 	at     time.Duration
 	rtt    time.Duration
 	spread time.Duration // of the round trips that ended together, just after at
+	wide   time.Duration // the difference between the shortest and the longest of a round, averaged
 }
 
 func (n *noise) add(now, rtt, minRTT time.Duration) {
@@ -216,3 +224,8 @@ func (n *noise) add(now, rtt, minRTT time.Duration) {
 	}
 	n.at, n.rtt, n.spread = now, rtt, 0
 }
+
+// round adds a round. Jitter that holds for some milliseconds has a small mean difference, since
+// most samples are like the one before. Then a round on a short path has few different delays, and
+// often none of them is short. With the mean alone, most losses counted as beside a queue.
+func (n *noise) round(least, longest time.Duration) { n.wide += (longest - least - n.wide) / 8 }

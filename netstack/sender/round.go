@@ -29,6 +29,7 @@ type round struct {
 	count       int
 	ends        int64         // value of delivered that ends it
 	least       time.Duration // RTT; 0 is none
+	longest     time.Duration // RTT
 	beside      time.Duration // the longest RTT beside a loss
 	sum         time.Duration // of RTTs
 	samples     time.Duration // number of RTTs
@@ -40,7 +41,7 @@ type round struct {
 	lostAt      time.Duration // departure of the latest packet found lost; 0 is none
 	cutAt       time.Duration // when the latest cut was
 	calm        int           // the last round in which a cut is not followed by another
-	crowded     int           // rounds in a row in which most samples show a queue
+	crowded     int           // rounds in a row that are
 	empty       int           // rounds in a row without a queue
 	emptyAt     time.Duration // when the last round with a queue was
 }
@@ -58,15 +59,23 @@ type fullPipe struct {
 // some longer. On a path with jitter it uses the shortest, since a long one is always near.
 func (c *controller) queued() bool {
 	r := &c.round
-	if c.path.noise.mean < noiseLeast && c.path.queued(r.beside, besideLoss) && r.long > r.samples/2 {
-		return true
+	return c.path.queued(r.least, besideLoss) || !c.path.jitters() && c.crowded() && c.path.queued(r.beside, besideLoss)
+}
+
+// crowded reports whether most of this round's samples show a queue; with jitter, whether all do.
+func (c *controller) crowded() bool {
+	if c.path.jitters() {
+		return c.path.queued(c.round.least, besideLoss)
 	}
-	return c.path.queued(r.least, besideLoss)
+	return c.round.long > c.round.samples/2
 }
 
 // endRound evaluates a round trip.
 func (c *controller) endRound(now time.Duration, s sample) {
-	if c.round.long > c.round.samples/2 {
+	if c.round.samples > 0 {
+		c.path.noise.round(c.round.least, c.round.longest)
+	}
+	if c.crowded() {
 		c.round.crowded++
 	} else {
 		c.round.crowded = 0
@@ -136,7 +145,7 @@ func (c *controller) restartLonger(now time.Duration) {
 
 // othersBackedOff reports whether others have backed off in a round, as far as round trips show.
 func (c *controller) othersBackedOff() bool {
-	return c.rivaled && c.turn.phase != probeRTT && c.path.noise.mean < noiseLeast &&
+	return c.rivaled && c.turn.phase != probeRTT && !c.path.jitters() &&
 		c.round.samples > 0 && c.rival.yields(c.round.sum/c.round.samples, c.path.base, c.round.crowded)
 }
 

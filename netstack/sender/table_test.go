@@ -103,6 +103,29 @@ func TestRandomLoss(t *testing.T) {
 	}
 }
 
+// Jitter that holds for some milliseconds is no queue, so losses on such a path are no congestion.
+func TestJitterAndLoss(t *testing.T) {
+	for _, c := range []struct {
+		rate float64
+		rtt  time.Duration
+		want float64
+	}{{25e6, 100 * ms, 0.93}, {200e6, 20 * ms, 0.86}, {200e6, 100 * ms, 0.9}} {
+		t.Run(fmt.Sprintf("%g Mbit/s, %v", c.rate/1e6, c.rtt), func(t *testing.T) {
+			t.Parallel()
+			p := simPath{rate: c.rate, rtt: c.rtt, queue: 25 * ms, jitter: 30 * ms, loss: 0.01, timers: ms}
+			mean, least := 0.0, 1.0
+			for seed := range uint64(8) {
+				u := simulate(seed+1, p, "own", 4*time.Second, 10*time.Second).utilisation(p)
+				mean, least = mean+u/8, min(least, u)
+			}
+			t.Logf("utilisation %.2f (%.2f)", mean, least)
+			if mean < c.want {
+				t.Errorf("utilisation %.2f, want %.2f", mean, c.want)
+			}
+		})
+	}
+}
+
 // Other than plain loss: bursts, jitter, reordering, a rate limiter, late timers.
 func TestOddPaths(t *testing.T) {
 	for _, c := range []struct {
