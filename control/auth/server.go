@@ -107,7 +107,7 @@ type ServerOptions struct {
 	// Report returns the report to send with the answer to a peer's hello, one JSON document of at
 	// most MaxReport bytes, and must not block. It may be nil or return nil.
 	Report func(to peer.PublicKey) []byte
-	// HeardBoot returns the highest start number heard of a peer, and must not block. It may be nil
+	// HeardBoot returns the number of a peer's start that counts, and must not block. It may be nil
 	// or return 0: none.
 	HeardBoot func(of peer.PublicKey) uint64
 	// OnServices handles a part of a peer's catalogue of services, one JSON document of at most
