@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,9 +143,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 	if err := api.CheckName(o.Name); err != nil {
 		return nil, err
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{o: o, limits: newLimits(), decisions: map[string]uint64{resultOK: 0}}
 	s.offered = func() []string { return capabilities(endpoints, s) }
 	for _, r := range refusals {

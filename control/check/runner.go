@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,9 +113,7 @@ func NewRunner(o Options) *Runner {
 	if o.Retry <= 0 {
 		o.Retry = min(defaultRetry, o.Interval)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	r := &Runner{opts: o, peers: make(map[string]*watched), bursts: make(chan struct{}, maxBursts), epoch: time.Now()}
 	return r
 }

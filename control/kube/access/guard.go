@@ -132,9 +132,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.Cluster == nil {
 		return nil, errors.New("access: Cluster is required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	core, err := o.Cluster.WithRate(-1, 0).Group(corev1.SchemeGroupVersion) // see request
 	if err != nil {
 		return nil, fmt.Errorf("access: %w", err)
