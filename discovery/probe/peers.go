@@ -87,7 +87,7 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 
 // heard copies what was seen of the same gateway's earlier requests.
 func (s *peerState) heard(old *peerState) {
-	s.in.heard, s.in.boot, s.in.window, s.in.previous = old.in.heard, old.in.boot, old.in.window, old.in.previous
+	s.in.heard, s.in.boot, s.in.window, s.in.previous = old.in.heard, old.in.boot, old.in.window, slices.Clone(old.in.previous)
 }
 
 // endLocked ends our transactions with a peer. Its requests are still recognised.
