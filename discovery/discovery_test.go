@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -140,7 +141,7 @@ func TestParseName(t *testing.T) {
 }
 
 func TestThisMachinesInterfacesCanBeListed(t *testing.T) {
-	ifs, err := Interfaces()
+	ifs, err := interfaces(func(net.Interface) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,12 +114,7 @@ func OwnAddrs() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Interfaces lists this host's interfaces.
-func Interfaces() ([]Interface, error) {
-	return interfaces(func(net.Interface) bool { return true })
-}
-
-// interfaces lists the wanted ones. Reading the addresses of one costs a listing of all.
+// interfaces lists this host's interfaces that are wanted. Reading the addresses of one costs a listing of all.
 func interfaces(wanted func(net.Interface) bool) ([]Interface, error) {
 	ifs, err := net.Interfaces()
 	if err != nil {

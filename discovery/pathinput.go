@@ -45,12 +45,25 @@ func (f *Pathfinder) HandleSTUN(packet []byte, from peer.Path) bool {
 		f.handleRemoved(r.Peer, from)
 	default:
 		f.count(func(c *ProbeCounts) { c.Refused++ })
-		if r.Reason == probe.ReasonTwoLives {
-			f.see(r.Peer, func(now time.Time, s *sight) { s.booted(now, r.BootID) })
+		if r.Reason != probe.ReasonTwoLives || !f.outlived(r) {
+			f.refuse(r, from)
 		}
-		f.refuse(r, from)
 	}
 	return true
+}
+
+// outlived handles a request of a start that a later one has replaced. If the later one is silent,
+// the earlier one counts again, from its next request on.
+func (f *Pathfinder) outlived(r probe.Result) bool {
+	silent := false
+	f.see(r.Peer, func(now time.Time, s *sight) {
+		s.booted(now, r.BootID)
+		silent = now.Sub(s.requestAt) > endedAfter
+	})
+	if silent {
+		f.prober.SetBootID(r.Peer, r.BootID)
+	}
+	return silent
 }
 
 // handleRemoved notes a peer's word that it has removed us.

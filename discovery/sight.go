@@ -21,6 +21,9 @@ const (
 	// that pause.
 	minReturn = 3 * time.Second
 	maxReturn = 10 * time.Minute
+	// endedAfter is how long a peer's later start must be silent for an earlier one to count again.
+	// With the longest keepalive, 1 min, a side probes an idle path every 2 min.
+	endedAfter = 150 * time.Second
 )
 
 // Sighting is what was seen of a peer, with or without a path to it.
@@ -74,6 +77,9 @@ func (f *Pathfinder) Sight(k peer.PublicKey) Sighting {
 	}
 	return s
 }
+
+// Boot returns the boot number of the peer's start whose requests are answered; 0 if none is known.
+func (f *Pathfinder) Boot(k peer.PublicKey) uint64 { return f.prober.BootID(k) }
 
 // sight is what is stored for a [Sighting].
 type sight struct {

@@ -72,6 +72,20 @@ func TestTwoLivesOfOneKeyAreSeen(t *testing.T) {
 		if cloud.heard() != 0 || twin.heard() != 0 {
 			t.Errorf("cloud was told of %d, and the later one of %d", cloud.heard(), twin.heard())
 		}
+		if b := cloud.pf.Boot(edge.public()); b != 7 {
+			t.Errorf("cloud follows %d while both run, want the later one", b)
+		}
+		twin.stop()
+		p.until(4*time.Minute, "cloud follows the first again", func() bool { return cloud.pf.Boot(edge.public()) == 1 })
+		edge.later.Store(0)
+		p.connected(time.Minute, path.KindDirect, edge, cloud)
+		time.Sleep(5 * time.Minute) // virtual
+		p.connected(time.Second, path.KindDirect, edge, cloud)
+		if edge.heard() != 0 {
+			t.Errorf("the first is still told of %d", edge.heard())
+		}
+		twin.start()
+		p.until(time.Minute, "cloud follows the one that starts later", func() bool { return cloud.pf.Boot(edge.public()) == 8 })
 	})
 }
 

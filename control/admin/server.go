@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -57,9 +58,7 @@ func Listen(o ServerOptions) (*Server, error) {
 }
 
 func listen(o ServerOptions, credentials func(net.Conn) (identity, error)) (*Server, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	l, info, err := listenSocket(o.Socket)
 	if err != nil {
 		return nil, err

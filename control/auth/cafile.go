@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/x509"
 	"encoding/pem"
@@ -23,9 +24,7 @@ func LoadLocalCA(o LocalCAOptions) (*LocalCA, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.TTL == 0 {
 		o.TTL = MaxTTL
 	}

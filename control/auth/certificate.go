@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -28,9 +29,7 @@ type FileCertificate struct {
 
 // LoadCertificate reads the files. logger may be nil.
 func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*FileCertificate, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	f := &FileCertificate{certFile: certFile, keyFile: keyFile, log: logger}
 	if err := f.load(time.Now()); err != nil {
 		return nil, err

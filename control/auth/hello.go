@@ -45,8 +45,9 @@ type Hello struct {
 	// part of the hello because that is sent every few minutes anyway: a separate connection would
 	// cost five times the bytes.
 	Report json.RawMessage `json:"report,omitempty" max:"196608"`
-	// HeardBoot is the highest start number that the gateway has heard of the caller's key; 0 for
-	// none. A number higher than the caller's own means another gateway with its key.
+	// HeardBoot is the number of the latest start with the caller's key that the gateway has heard
+	// and that has not ended; 0 for none. A number higher than the caller's own means another gateway
+	// with its key.
 	HeardBoot uint64 `json:"heardBoot,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,9 +93,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	if o.Request == nil || o.Store == nil {
 		return nil, errors.New("identity keeper: request and store are needed")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = firstRetry, maxRetry
 	k := &Keeper{o: o, wake: make(chan struct{}, 1), retry: retry}

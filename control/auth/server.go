@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,7 +108,7 @@ type ServerOptions struct {
 	// Report returns the report to send with the answer to a peer's hello, one JSON document of at
 	// most MaxReport bytes, and must not block. It may be nil or return nil.
 	Report func(to peer.PublicKey) []byte
-	// HeardBoot returns the highest start number heard of a peer, and must not block. It may be nil
+	// HeardBoot returns the number of a peer's start that counts, and must not block. It may be nil
 	// or return 0: none.
 	HeardBoot func(of peer.PublicKey) uint64
 	// OnServices handles a part of a peer's catalogue of services, one JSON document of at most
@@ -142,9 +143,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 	if err := api.CheckName(o.Name); err != nil {
 		return nil, err
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{o: o, limits: newLimits(), decisions: map[string]uint64{resultOK: 0}}
 	s.offered = func() []string { return capabilities(endpoints, s) }
 	for _, r := range refusals {

@@ -58,6 +58,7 @@
 //   - execute.go: executing a text's template
 //   - steps.go: the steps of a fix
 //   - view.go: what templates can ask
+//   - viewnet.go: what they can ask about addresses, ports and the sizes of packets
 //   - candidates.go: addresses in texts
 //   - rules.go: firewall rules in fixes
 //   - kube.go: kubectl and helm in fixes

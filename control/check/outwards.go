@@ -19,8 +19,8 @@ const NameNetwork = "network"
 const NameKey = "key"
 
 // ownKey judges the peers' claims that a gateway with this one's key started later, which they
-// follow. A peer claims it for as long as it runs, even if the other has stopped, so it counts only
-// while the peer is not reached. Without a claim there is no check.
+// follow. A peer claims it for minutes after the other has stopped, and an older one for as long as it
+// runs, so it counts only while the peer is not reached. Without a claim there is no check.
 func ownKey(o Own, s standing, now time.Time) []verdict.Finding {
 	said := o.Superseded
 	if said.At.IsZero() || now.Sub(said.At) >= evidenceLife || !slices.Contains(s.unreached, said.By) {

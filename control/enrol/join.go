@@ -52,16 +52,15 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 		return api.JoinResponse{}, fmt.Errorf("join %s: %w", p.Name, context.Cause(caller)) // nobody is there to read a reply
 	case errors.Is(err, errNoAnswer):
 		return e.reply(t, keys, p, request, err)
+	case errors.Is(err, auth.ErrServer): // it may not be able to store
+		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s failed to enrol this gateway: %v", p.Name, err),
+			"run `postern check` there; then join with the same ticket again: for this gateway it is still good")
 	case err != nil:
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
 	p.PresharedKey, p.Offers, p.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
 	if err := e.putJoined(p, func(state.Peer) error { return nil }); err != nil {
-		if errors.As(err, new(*admin.Error)) {
-			return api.JoinResponse{}, err
-		}
-		return api.JoinResponse{}, admin.Failed(fmt.Sprintf("join: %s has taken the ticket, but this gateway could not store that: %v", p.Name, err),
-			"then join with the same ticket again: for this gateway it is still good")
+		return api.JoinResponse{}, unstored(err, p.Name+" has taken the ticket")
 	}
 	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: e.o.UserOf(p.Name)}
 	if answer.Pending {
@@ -229,8 +228,9 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 		return admin.Conflict(fmt.Sprintf("join: %s is a peer already, and the ticket is not answered (%v)", p.Name, why),
 			"if it has served already, nothing needs to be done; to begin again: postern peer remove "+p.Name)
 	}
+	p.Awaited = t.Approve // which it can only say once it is reached
 	if err := e.putJoined(p, same); err != nil {
-		return api.JoinResponse{}, err
+		return api.JoinResponse{}, unstored(err, p.Name+" does not answer, and would be waited for")
 	}
 	e.joinLater(t, keys, p, request)
 	out := api.JoinResponse{Outcome: api.JoinReply, Peer: p.Name, Reply: text, Reason: why.Error(), Granted: t.Allow, User: e.o.UserOf(p.Name)}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -63,7 +64,7 @@ func NewInbound(flows *Flows, o InboundOptions) *Inbound {
 	if o.Dial == nil {
 		o.Dial = DialUpstream
 	}
-	o.Logger = orDiscard(o.Logger)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	in := &Inbound{flows: flows, opts: o, count: newCounters(), udp: newCounters(), clusters: newOffered()}
 	in.services.Store(newOffered())
 	return in

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,8 +42,14 @@ type local struct {
 	socks []io.Closer // none while it cannot be opened
 	err   error
 
-	lost   error // of the last connection or flow
-	lostAt time.Time
+	lost atomic.Pointer[loss] // of the last connection or flow; nil if it was carried
+}
+
+// loss is why a connection or a flow of datagrams could not be carried to the peer.
+type loss struct {
+	err   error
+	at    time.Time
+	tried atomic.Bool // a flow is being watched that has sent since
 }
 
 // openLocal tries to listen once, so that the outcome is known on return. If it failed, a goroutine
@@ -72,7 +79,10 @@ func (l *local) serves(w Local) bool {
 func (l *local) state() LocalState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := LocalState{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Err: l.err, Lost: l.lost, LostAt: l.lostAt}
+	s := LocalState{Peer: l.want.Peer, Service: l.want.Service, Address: l.want.Address, Err: l.err}
+	if x := l.lost.Load(); x != nil {
+		s.Lost, s.LostAt = x.err, x.at
+	}
 	if len(l.socks) > 0 {
 		s.Address = l.at
 	}
@@ -81,26 +91,25 @@ func (l *local) state() LocalState {
 
 // carried stores whether the last connection or flow was carried to the peer.
 func (l *local) carried(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lost, l.lostAt = err, time.Now()
-}
-
-// unrefused stores after a while that a flow of datagrams that begins now was carried, if the last one
-// was not: if it is still open then, and nothing was lost since.
-func (l *local) unrefused(f *udpFlow) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost == nil {
+	if err == nil {
+		l.lost.Store(nil)
 		return
 	}
-	lostAt := l.lostAt
+	l.lost.Store(&loss{err: err, at: time.Now()})
+}
+
+// unrefused stores after a while that a flow that sends a datagram now was carried, if the last one
+// was not: if it is still open then, and nothing was lost since.
+func (l *local) unrefused(f *udpFlow) {
+	x := l.lost.Load()
+	if x == nil || !x.tried.CompareAndSwap(false, true) {
+		return
+	}
 	time.AfterFunc(unrefusedFor, func() {
-		open := f.open()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if open && l.lostAt.Equal(lostAt) {
-			l.lost = nil
+		if f.open() {
+			l.lost.CompareAndSwap(x, nil)
+		} else {
+			x.tried.Store(false)
 		}
 	})
 }
@@ -227,7 +236,7 @@ func (l *local) listenAt(at api.ListenAddress) (api.ListenAddress, []io.Closer, 
 
 func (l *local) listenNth(protocol api.Protocol, nth int, at netip.AddrPort) (io.Closer, netip.AddrPort, error) {
 	if protocol == api.UDP {
-		return l.out.listenUDP(l.want, nth, at)
+		return l.listenUDP(nth, at)
 	}
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
 	ln, err := lc.Listen(l.ctx, "tcp", at.String())

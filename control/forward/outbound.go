@@ -103,7 +103,7 @@ func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 	if !o.Host.IsValid() {
 		o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	o.Logger = orDiscard(o.Logger)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Outbound{flows: flows, opts: o, count: newCounters(), udp: newCounters(),
 		locals: make(map[localKey]*local), ports: ports{full: make(map[api.Protocol]time.Time)}}
 }

@@ -105,10 +105,3 @@ func (a advice) LogValue() slog.Value {
 	cause, fix := catalogue.Render(a.code, a.params)
 	return slog.GroupValue(slog.String("cause", cause), slog.String("fix", fix.String()))
 }
-
-func orDiscard(l *slog.Logger) *slog.Logger {
-	if l == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return l
-}

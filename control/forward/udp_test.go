@@ -508,6 +508,24 @@ func TestAListenerOfDatagramsKnowsWhetherTheyArrive(t *testing.T) {
 	if l := o.Locals()[0]; l.Lost != nil {
 		t.Errorf("the end of a conversation is lost for %v", l.Lost)
 	}
+	p = ask()
+	for range 2 { // the second answer is to a flow that was answered before the loss
+		if !g.in.Datagram(p.to, p.from, []byte("re x")) {
+			t.Fatal("the answer was refused")
+		}
+		if l := o.Locals()[0]; l.Lost != nil {
+			t.Errorf("after an answer it is lost for %v", l.Lost)
+		}
+		other := dialLocal(t, o.Locals()[0].Address, 0)
+		if _, err := other.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		q := tun.next(t)
+		g.flows.PeerRefused(q.to, q.from)
+		if l := o.Locals()[0]; l.Lost == nil {
+			t.Error("after the refusal of another flow it is not lost")
+		}
+	}
 }
 
 // A service that answers nothing works if datagrams to it are not refused for a while.
@@ -520,7 +538,7 @@ func TestDatagramsThatAreNotRefusedArrive(t *testing.T) {
 		w := Local{Peer: "cloud", Service: "syslog"}
 		l := &local{out: o, want: w}
 		o.locals[localKey{w.Peer, w.Service}] = l
-		e := &udpEar{out: o, want: w, clients: map[netip.AddrPort]*udpClient{}}
+		e := &udpEar{local: l, clients: map[netip.AddrPort]*udpClient{}}
 		say := func(client uint16) passed {
 			e.datagram(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), client), []byte("<13>x"))
 			synctest.Wait()
@@ -548,6 +566,12 @@ func TestDatagramsThatAreNotRefusedArrive(t *testing.T) {
 		say(2)
 		after(unrefusedFor-1, "soon after that", true)
 		after(1, "when nothing is refused", false)
+		refuse(say(3))
+		after(2*unrefusedFor, "when an earlier flow is silent", true)
+		say(2)
+		after(unrefusedFor-1, "soon after an earlier flow has sent", true)
+		say(2)
+		after(1, "when an earlier flow is not refused", false)
 	})
 }
 

@@ -79,10 +79,14 @@ func (f *udpFlow) toPeer(b []byte) error {
 // datagram handles a datagram from the side outside the tunnel.
 func (f *udpFlow) datagram(_ netip.AddrPort, b []byte) {
 	f.table.mu.Lock()
-	_, now := f.table.takes(f, false, b)
+	side, now := f.table.takes(f, false, b)
 	f.table.mu.Unlock()
-	if now {
-		f.outcome(f.toPeer(b))
+	if !now {
+		return
+	}
+	f.outcome(f.toPeer(b))
+	if c, local := side.(*udpClient); local {
+		c.ear.local.unrefused(f)
 	}
 }
 
@@ -177,7 +181,7 @@ func (f *udpFlow) closed(side udpSide, was phase) {
 
 func (f *udpFlow) about() about {
 	if f.in == nil {
-		return about{DirectionOutbound, f.side.(*udpClient).ear.want.Peer, f.service, f.remote(), f.upstream}
+		return about{DirectionOutbound, f.side.(*udpClient).ear.local.want.Peer, f.service, f.remote(), f.upstream}
 	}
 	return about{DirectionInbound, f.owner.peer, f.service, f.remote(), f.upstream}
 }

@@ -9,10 +9,9 @@ import (
 
 // udpEar is a local socket whose datagrams go to one port of a peer's service.
 type udpEar struct {
-	out  *Outbound
-	want Local
-	nth  int
-	sock *socket // since listen
+	local *local
+	nth   int
+	sock  *socket // since listen
 
 	mu      sync.Mutex
 	clients map[netip.AddrPort]*udpClient // nil once it is closed
@@ -26,12 +25,12 @@ type udpClient struct {
 }
 
 // listenUDP opens an ear.
-func (o *Outbound) listenUDP(w Local, nth int, at netip.AddrPort) (*udpEar, netip.AddrPort, error) {
-	e := &udpEar{out: o, want: w, nth: nth, clients: make(map[netip.AddrPort]*udpClient)}
+func (l *local) listenUDP(nth int, at netip.AddrPort) (*udpEar, netip.AddrPort, error) {
+	e := &udpEar{local: l, nth: nth, clients: make(map[netip.AddrPort]*udpClient)}
 	e.mu.Lock() // until there is a socket to answer through
 	defer e.mu.Unlock()
 	var err error
-	if e.sock, err = o.flows.udp.sockets.listen(at, e); err != nil {
+	if e.sock, err = l.out.flows.udp.sockets.listen(at, e); err != nil {
 		return nil, netip.AddrPort{}, err
 	}
 	return e, e.sock.local(), nil
@@ -56,10 +55,10 @@ func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
 	switch {
 	case reason == "":
 		c.flow.datagram(from, b)
-	case reason != Stopping && e.out.opts.Admit != nil:
-		e.out.notAdmitted(e.want, e.out.udp, from.String(), errManyWait)
+	case reason != Stopping && e.local.out.opts.Admit != nil:
+		e.local.out.notAdmitted(e.local.want, e.local.out.udp, from.String(), errManyWait)
 	default:
-		e.out.refusedUDP(e.want, reason, from)
+		e.local.out.refusedUDP(e.local.want, reason, from)
 	}
 }
 
@@ -83,13 +82,13 @@ func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
 		return nil, Stopping
 	}
 	c := &udpClient{ear: e, from: from}
-	c.flow = &udpFlow{service: e.want.Service, side: c, tally: e.out.flows.uses.tally(DirectionOutbound, e.want.Peer, e.want.Service)}
-	k := shareOfUDP(DirectionOutbound, e.want.Peer)
-	if e.out.opts.Admit != nil {
-		k = unadmittedShare(e.want.Peer, from.Addr())
+	c.flow = &udpFlow{service: e.local.want.Service, side: c, tally: e.local.out.flows.uses.tally(DirectionOutbound, e.local.want.Peer, e.local.want.Service)}
+	k := shareOfUDP(DirectionOutbound, e.local.want.Peer)
+	if e.local.out.opts.Admit != nil {
+		k = unadmittedShare(e.local.want.Peer, from.Addr())
 		k.udp = true
 	}
-	if reason := e.out.flows.udp.begin(c.flow, k, c.open); reason != "" {
+	if reason := e.local.out.flows.udp.begin(c.flow, k, c.open); reason != "" {
 		return nil, reason
 	}
 	e.clients[from] = c
@@ -108,7 +107,7 @@ func (e *udpEar) refused(to netip.AddrPort) {
 
 // open finds the flow's destination.
 func (c *udpClient) open() {
-	o, w, t := c.ear.out, c.ear.want, c.ear.out.flows.udp
+	o, w, t := c.ear.local.out, c.ear.local.want, c.ear.local.out.flows.udp
 	if o.opts.Admit != nil {
 		if err := o.admits(w, c.from.String()); err != nil {
 			c.flow.end()
@@ -137,21 +136,16 @@ func (c *udpClient) open() {
 	}
 	if t.opened(c.flow, c) {
 		o.udp.accepted.Add(1)
-		if l := o.local(w); l != nil {
-			l.unrefused(c.flow)
-		}
+		c.ear.local.unrefused(c.flow)
 	}
 }
 
 // lost records that the datagrams could not be carried to the peer's service.
 func (c *udpClient) lost(err error) {
-	o, w := c.ear.out, c.ear.want
-	o.flows.refuse(o.udp, DirectionOutbound, w.Peer, w.Service, PeerDown)
-	c.carried(err)
+	l := c.ear.local
+	l.out.flows.refuse(l.out.udp, DirectionOutbound, l.want.Peer, l.want.Service, PeerDown)
+	l.carried(err)
 }
-
-// carried stores whether the last flow was carried to the peer's service, which an answer shows at once.
-func (c *udpClient) carried(err error) { c.ear.out.carried(c.ear.want, err) }
 
 // send implements udpSide.
 func (c *udpClient) send(b []byte) error { return c.ear.sock.sendTo(b, c.from) }

@@ -242,12 +242,10 @@ func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
 		t.mu.Unlock()
 		return false
 	}
-	was := f.phase
 	side, now := t.takes(f, true, b)
-	answers := was == asked && f.phase == answered
 	t.mu.Unlock()
-	if c, local := side.(*udpClient); local && answers {
-		c.carried(nil)
+	if c, local := side.(*udpClient); local {
+		c.ear.local.carried(nil)
 	}
 	if now {
 		f.outcome(side.send(b))

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"log/slog"
@@ -128,8 +129,6 @@ func (o Options) withDefaults() Options {
 	if o.LinkMTU == nil {
 		o.LinkMTU = link
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }

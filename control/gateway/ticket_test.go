@@ -474,6 +474,29 @@ func TestAJoinThatIsFinishedLaterWaitsForApproval(t *testing.T) {
 	})
 }
 
+// A joiner that the inviter must dial knows that it waits for approval, before its reply is accepted
+// and after.
+func TestAJoinByReplyWaitsForApproval(t *testing.T) {
+	w := newWorld(t)
+	w.knows(w.Edge, api.SourceSTUN) // nobody can dial it
+	reply := w.join(w.Cloud, w.invite(w.Edge, api.InviteRequest{Allow: both, Approve: true}), api.JoinRequest{Wait: api.Duration(time.Second)}).Reply
+	waits := func(when string) {
+		t.Helper()
+		if p, _ := w.status(w.Cloud, "edge"); p.State != api.StateConnecting || !strings.Contains(p.Reason, "edge has yet to approve this gateway") || !strings.Contains(p.Reason, "accept") {
+			t.Errorf("%s cloud shows %s: %s, want that it waits", when, p.State, p.Reason)
+		}
+	}
+	waits("at first")
+	if out, err := w.Edge.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: reply}); err != nil || !strings.Contains(out.Reason, "waits for approval") {
+		t.Fatalf("accept gave %+v, %v", out, err)
+	}
+	waits("once it is accepted")
+	if err := w.Edge.Gateway.PeerApprove(w.ctx, "cloud", api.PeerApproveRequest{Fingerprint: peer.Fingerprint(siteKey(w.Cloud))}); err != nil {
+		t.Fatal(err)
+	}
+	w.connected(w.Cloud, w.Edge)
+}
+
 // forge makes a reply to a ticket, with another ticket's keys.
 func forge(w *world, text string, joiner peer.PublicKey) string {
 	w.t.Helper()

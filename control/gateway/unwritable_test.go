@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/testenv/lab"
@@ -72,6 +73,36 @@ func TestAJoinThatCannotBeStoredIsRepeated(t *testing.T) {
 	w.refused("joining without a state directory", err, false, "cloud has taken the ticket", "could not store", "the same ticket")
 	fix()
 	w.join(w.Edge, text, api.JoinRequest{})
+	w.connected(w.Cloud, w.Edge)
+}
+
+// Nor is one lost that cannot be taken, or whose reply cannot be stored or accepted.
+func TestATicketThatCannotBeTakenIsGoodAfterwards(t *testing.T) {
+	w := newWorld(t)
+	text := w.invite(w.Cloud, api.InviteRequest{Allow: both})
+	fix := w.unwritable(w.Cloud)
+	_, err := w.tryJoin(w.Edge, text, api.JoinRequest{})
+	w.refused("joining one without a state directory", err, false, "cloud failed to enrol this gateway", "check", "the same ticket")
+	w.stop(w.Cloud)
+	fix()
+	short := api.JoinRequest{Wait: api.Duration(time.Second)}
+	fix = w.unwritable(w.Edge)
+	_, err = w.tryJoin(w.Edge, text, short)
+	w.refused("waiting for the inviter without a state directory", err, false, "cloud does not answer", "could not store", "the same ticket")
+	fix()
+	reply := w.join(w.Edge, text, short).Reply
+	w.stop(w.Edge) // or it would join by itself
+	w.start(w.Cloud)
+	fix = w.unwritable(w.Cloud)
+	accept := func() error {
+		return errOf(w.Cloud.Gateway.Accept(w.ctx, api.AcceptRequest{Reply: reply, Wait: short.Wait}))
+	}
+	w.refused("accepting without a state directory", accept(), false, "could not be stored", "check", "nothing is lost")
+	fix()
+	if err := accept(); err != nil {
+		t.Errorf("accepting when the directory is back: %v", err)
+	}
+	w.start(w.Edge)
 	w.connected(w.Cloud, w.Edge)
 }
 

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ var _ auth.Issuer = (*TokenIssuer)(nil)
 
 // NewTokenIssuer returns an issuer in a cluster. It sends no request yet.
 func NewTokenIssuer(c *Cluster, o TokenIssuerOptions) *TokenIssuer {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &TokenIssuer{
 		o: o, accounts: accounts{cluster: c, namespace: o.Namespace, gateway: o.Gateway},
 		wake: make(chan struct{}, 1),

@@ -14,7 +14,6 @@
 package metrics
 
 import (
-	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -354,11 +353,4 @@ func (e emitter) emit(d *prometheus.Desc, t prometheus.ValueType, v float64, lab
 		m = prometheus.NewInvalidMetric(d, err)
 	}
 	e.ch <- m
-}
-
-func orDiscard(l *slog.Logger) *slog.Logger {
-	if l == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return l
 }

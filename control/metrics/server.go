@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func Serve(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for metrics on spec.http.address %s: %w%s", o.Address, cause(err), hint(err))
 	}
-	logger := orDiscard(o.Logger)
+	logger := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{addr: ln.Addr().String(), done: make(chan struct{})}
 	s.http = &http.Server{
 		Handler:           Handler(o),
@@ -98,7 +99,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func Handler(o ServerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
-		ErrorLog:            log.New(logWriter{orDiscard(o.Logger)}, "", 0),
+		ErrorLog:            log.New(logWriter{cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}, "", 0),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             requestTimeout - time.Second,

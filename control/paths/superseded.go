@@ -1,7 +1,6 @@
 package paths
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -10,7 +9,8 @@ import (
 
 // Two gateways with one key do not hear each other, but peers hear both. Each start has a higher
 // number than the previous one (state.Store.Boot). The older of two gateways learns of the newer
-// from the answers to its probes, which peers then reject, and from hellos that it may still get.
+// from the answers to its probes, which peers then reject, and from hellos that it may still get. Peers
+// follow the older one again when the newer has been silent for minutes.
 
 // sayAgain is how often a later start is logged. Probes are answered several times a second.
 const sayAgain = time.Minute
@@ -72,14 +72,9 @@ func (s *supersession) due(now time.Time) bool {
 	return true
 }
 
-// HeardBoot is the highest start number heard from a peer; 0 if none.
-func (p *Finder) HeardBoot(of peer.PublicKey) uint64 {
-	boots := p.finder.Sight(of).Boots
-	if len(boots) == 0 {
-		return 0
-	}
-	return slices.Max(boots) // the last may be an older one that came back
-}
+// HeardBoot is the number of the peer's start that counts: the last one, or an earlier one that has
+// outlived it. It is 0 if none was heard.
+func (p *Finder) HeardBoot(of peer.PublicKey) uint64 { return p.finder.Boot(of) }
 
 // HearsOfBoot handles a peer's word about which start of ours it has heard. It does not block.
 func (p *Finder) HearsOfBoot(from peer.PublicKey, boot uint64) {

@@ -199,7 +199,7 @@ func PeerState(m *roster.Member, w Way, now time.Time) (api.PeerState, string) {
 	case !w.Removed.IsZero():
 		return api.StateConnecting, fmt.Sprintf("%s says that this gateway is none of its peers: if that is meant, postern peer remove %s; else join again with a new ticket", m.Name, m.Name)
 	case m.Awaited:
-		return api.StateConnecting, m.Name + " has yet to approve this gateway: `postern peer approve` there"
+		return api.StateConnecting, m.Name + " has yet to approve this gateway: `postern peer approve` there (if join printed a reply, `postern accept` before)"
 	case w.Found && w.Path.Selected.IsValid():
 		return api.StateConnecting, fmt.Sprintf("%s answers probes, but none of %d handshakes",
 			w.Shown(w.Path.Selected), t.Attempts)

@@ -47,8 +47,8 @@ type Peer struct {
 	AllowedIPs []netip.Prefix
 	// Pending: an operator has yet to confirm the key; until then the peer has no rights.
 	Pending bool
-	// Awaited: its operator has yet to approve this gateway, as it said when this gateway joined;
-	// until the first handshake.
+	// Awaited: its operator has yet to approve this gateway, as it or its ticket said when this
+	// gateway joined; until the first handshake.
 	Awaited bool
 	Origin  Origin
 	// Ticket is the id of the ticket by which it joined, if any.

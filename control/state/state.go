@@ -77,6 +77,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -150,9 +151,7 @@ func open(dir string, logger *slog.Logger, d disk, opts ...Option) (s *Store, er
 	for _, set := range opts {
 		set(&o)
 	}
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	if dir == "" {
 		return nil, errors.New("open state directory: no directory given (spec.stateDir)")
 	}

@@ -388,6 +388,30 @@ func TestALifeThatGoesOnIsToldFromAReplay(t *testing.T) {
 	b.takes(a.request(RequestOptions{}), Request)
 }
 
+// A copy that is itself restarted does not make an earlier life a replay, unless it starts too often.
+func TestALifeThatGoesOnIsToldFromAReplayAfterMoreStarts(t *testing.T) {
+	a, b := newPair(t)
+	b.takes(a.request(RequestOptions{}), Request)
+	first := a.Prober
+	for boot := range uint64(maxPrevious + 1) {
+		a.restart(2 + boot)
+		b.takes(a.request(RequestOptions{}), Request)
+		later := a.Prober
+		a.Prober = first
+		want := ReasonTwoLives
+		if boot == maxPrevious {
+			want = ReasonStaleBoot
+		}
+		if r := b.takes(a.request(RequestOptions{}), Drop); r.Reason != want {
+			t.Errorf("after %d more starts: got %q, want %q", boot+1, r.Reason, want)
+		}
+		a.Prober = later
+	}
+	if n := b.peers[b.other].in.previous; len(n) != maxPrevious {
+		t.Errorf("%d boot ids are remembered, want %d", len(n), maxPrevious)
+	}
+}
+
 // learnsOfALaterLife handles the answer to a request of the first run, after forgeries of it.
 func (s *side) learnsOfALaterLife(request, answer []byte) {
 	s.t.Helper()

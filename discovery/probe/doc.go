@@ -73,8 +73,8 @@
 //
 // The counter grows with every request of a process to a peer, and the boot id with every
 // process. A request with a lower boot id than the highest seen from the peer is refused. If it
-// has the previous boot id and was not seen before, it is reported as [ReasonTwoLives], and its
-// sender is told. Within a boot id each counter is accepted once, unless it is more than 1,023
+// has one of the previous four and was not seen before, it is reported as [ReasonTwoLives], and its
+// sender is told; when the later process has ended, [Prober.SetBootID] lets it in again. Within a boot id each counter is accepted once, unless it is more than 1,023
 // behind the newest. Refused requests change nothing, and all others get no answer.
 //
 // One attack remains for someone on the path: to deliver a request from another address before

@@ -1,5 +1,7 @@
 package probe
 
+import "slices"
+
 // incoming is the receiving side for one peer.
 type incoming struct {
 	initial *keys
@@ -7,12 +9,15 @@ type incoming struct {
 	heard  bool
 	boot   uint64 // the highest seen
 	window window
-	// previous is the previous boot id, and what was seen of it.
-	previous previousBoot
+	// previous are the previous boot ids, the latest last and at most maxPrevious: a copy of the
+	// gateway may itself be restarted.
+	previous []previousBoot
 	// accepted are the keys of the previous generation, of the one that the newest request
 	// stated, and of the next; nil if there are none.
 	accepted [3]*keys
 }
+
+const maxPrevious = 4
 
 // previousBoot is what is kept of a peer's boot id once another replaces it.
 type previousBoot struct {
@@ -38,24 +43,32 @@ func (in *incoming) take(a attribute) (newest, rebooted bool, reason Reason) {
 	return newest, rebooted, ""
 }
 
-// restart switches to another boot id. If that is the previous one, what was seen of it is still
-// known.
+// restart switches to another boot id. What was seen of a previous one is still known.
 func (in *incoming) restart(boot uint64) {
-	next := previousBoot{boot: boot}
-	if in.previous.boot == boot {
-		next = in.previous
+	next, before := previousBoot{boot: boot}, in.previous
+	if i := in.wasBoot(boot); i >= 0 {
+		next = before[i]
+		before = slices.Delete(before, i, i+1)
 	}
-	in.previous = previousBoot{in.boot, in.window}
+	if in.heard {
+		before = append(before, previousBoot{in.boot, in.window})
+	}
+	in.previous = slices.Delete(before, 0, max(len(before)-maxPrevious, 0))
 	in.heard, in.boot, in.window = true, next.boot, next.window
 }
 
-// stillRuns reports whether a request has the previous boot id and was not seen before: then its
+func (in *incoming) wasBoot(boot uint64) int {
+	return slices.IndexFunc(in.previous, func(p previousBoot) bool { return p.boot == boot })
+}
+
+// stillRuns reports whether a request has a previous boot id and was not seen before: then its
 // sender still runs. A request with an older boot id cannot be distinguished from a replay.
 func (in *incoming) stillRuns(a attribute) bool {
-	if a.boot != in.previous.boot || a.boot == 0 {
+	i := in.wasBoot(a.boot)
+	if i < 0 {
 		return false
 	}
-	fresh, _ := in.previous.window.take(a.counter)
+	fresh, _ := in.previous[i].window.take(a.counter)
 	return fresh
 }
 

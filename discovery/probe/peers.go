@@ -87,7 +87,7 @@ func (p *Prober) newState(c Peer) (*peerState, error) {
 
 // heard copies what was seen of the same gateway's earlier requests.
 func (s *peerState) heard(old *peerState) {
-	s.in.heard, s.in.boot, s.in.window, s.in.previous = old.in.heard, old.in.boot, old.in.window, old.in.previous
+	s.in.heard, s.in.boot, s.in.window, s.in.previous = old.in.heard, old.in.boot, old.in.window, slices.Clone(old.in.previous)
 }
 
 // endLocked ends our transactions with a peer. Its requests are still recognised.
@@ -105,9 +105,20 @@ func (p *Prober) refuseAll(s *peerState) {
 	p.refuse(s.in.initial)
 }
 
-// SetBootID sets the boot id that a peer stated inside the tunnel, where nothing can be replayed.
-// It replaces even a higher one from probes, since the peer may have lost its state. An unknown
-// peer is ignored.
+// BootID returns the boot id of the peer whose requests are accepted; 0 if none is known.
+func (p *Prober) BootID(k peer.PublicKey) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.peers[k]; s != nil {
+		return s.in.boot
+	}
+	return 0
+}
+
+// SetBootID sets the boot id that a peer stated inside the tunnel, where nothing can be replayed,
+// or that of an earlier start ([ReasonTwoLives]) when the later one is silent. It replaces even a
+// higher one, since the peer may have lost its state. What was seen of the previous boot id still
+// cannot be replayed. An unknown peer is ignored.
 func (p *Prober) SetBootID(k peer.PublicKey, bootID uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -45,7 +45,7 @@ const (
 	ReasonUnauthenticated Reason = "unauthenticated" // the MAC is missing or wrong
 	ReasonVersion         Reason = "version"         // another major version
 	ReasonStaleBoot       Reason = "stale-boot"      // a lower boot id than seen before
-	ReasonTwoLives        Reason = "two-lives"       // the previous boot id, but not seen before
+	ReasonTwoLives        Reason = "two-lives"       // a previous boot id, but not seen before
 	ReasonReplay          Reason = "replay"          // seen before, or too old to tell
 	ReasonRemoved         Reason = "removed"         // from a former peer
 	ReasonGone            Reason = "gone"            // the peer or the transaction ended meanwhile

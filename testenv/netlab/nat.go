@@ -45,11 +45,6 @@ var natNames = map[NATKind]string{
 	PortChanging:        "endpoint-independent, port not kept",
 }
 
-// NATKinds returns all kinds.
-func NATKinds() []NATKind {
-	return []NATKind{FullCone, AddressRestricted, PortRestricted, PortRestrictedStray, Symmetric, PortChanging}
-}
-
 // String returns the common name of the kind.
 func (k NATKind) String() string {
 	if s, ok := natNames[k]; ok {

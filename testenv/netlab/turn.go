@@ -111,9 +111,6 @@ func (s *TURN) TLSAddr() netip.AddrPort {
 	return netip.AddrPortFrom(s.options.Listen[0], s.options.TLSPort)
 }
 
-// Log returns the output of the running server.
-func (s *TURN) Log() string { return s.proc.Stdout() }
-
 // Stop kills the server; all allocations are lost.
 func (s *TURN) Stop() { s.proc.Kill() }
 

@@ -63,8 +63,8 @@ func TestSamplesAreKeptForAnHour(t *testing.T) {
 	}
 	for i, s := range got {
 		want := seconds - capacity + i
-		if s.rx != float32(want) || !s.at().Equal(noon.Add(time.Duration(want)*time.Second)) {
-			t.Fatalf("sample %d is %v at %v, want %v", i, s.rx, s.at(), want)
+		if s.rx != float32(want) || s.unixMilli != noon.Add(time.Duration(want)*time.Second).UnixMilli() {
+			t.Fatalf("sample %d is %v at %v, want %v", i, s.rx, s.unixMilli, want)
 		}
 	}
 	if n := len(d.samples("key", at.Add(-time.Minute))); n != 60 {

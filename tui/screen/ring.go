@@ -22,8 +22,6 @@ type sample struct {
 	rx, tx float32
 }
 
-func (s sample) at() time.Time { return time.UnixMilli(s.unixMilli) }
-
 // ring holds the samples of one peer, the oldest first. It grows to twice its capacity and then
 // drops the older half, so that samples stay contiguous.
 type ring struct {

@@ -45,15 +45,6 @@ type Text struct{ raw string }
 // Of marks a string as untrusted.
 func Of(s string) Text { return Text{s} }
 
-// All marks several strings as untrusted.
-func All(list []string) []Text {
-	out := make([]Text, len(list))
-	for i, s := range list {
-		out[i] = Of(s)
-	}
-	return out
-}
-
 // RawUnsafe returns the text as received. It is only for comparing and dialling: never show it,
 // and never pass it to a program.
 func (t Text) RawUnsafe() string { return t.raw }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -24,6 +25,11 @@ type denied struct {
 
 func (d *denied) Error() string { return d.err.Error() }
 func (d *denied) Unwrap() error { return d.err }
+
+func isDenied(err error) bool {
+	_, is := errors.AsType[*denied](err)
+	return is
+}
 
 // selectorOf selects the pods with an address of their own. A pod with its node's network speaks
 // for everything on that node, and a finished one may have left its address to another.

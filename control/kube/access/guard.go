@@ -112,6 +112,7 @@ type pod struct {
 // answer is what is known about an address.
 type answer struct {
 	pods []pod
+	err  error // there are none where pods may be listed, and elsewhere they may not
 	// at is when the API server answered; until is when to ask again about those that it admits.
 	at, until time.Time
 	// again is when to ask again about those that it refuses: refusal after the last question.
@@ -131,9 +132,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.Cluster == nil {
 		return nil, errors.New("access: Cluster is required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	core, err := o.Cluster.WithRate(-1, 0).Group(corev1.SchemeGroupVersion) // see request
 	if err != nil {
 		return nil, fmt.Errorf("access: %w", err)
@@ -183,6 +182,10 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	if ok && now.Sub(a.at) < staleFor {
 		return g.judge(a, peer, ip)
 	}
+	return unknown(ip, err)
+}
+
+func unknown(ip netip.Addr, err error) error {
 	return fmt.Errorf("which pod has the address %s is not known: %w", ip, err)
 }
 
@@ -228,27 +231,31 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr, u urgency) (answer, 
 	if u == again {
 		steps = 1
 	}
+	var elsewhere error
 	for i := range steps {
 		pods, err := g.request(ctx, ip, u)
+		if isDenied(err) {
+			elsewhere, err = err, nil
+		}
 		switch {
 		case len(pods) > 0:
-			return says(pods), err
+			return says(pods), elsewhere
 		case err != nil && i == 0:
 			return answer{}, err
 		case err != nil || i == steps-1: // none had it at the last request
-			return says(nil), nil //nolint:nilerr // that is the answer
+			return says(nil), elsewhere
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return says(nil), nil
+			return says(nil), elsewhere
 		}
 		wait *= 2
 		u = again
 	}
-	return says(nil), nil
+	return says(nil), elsewhere
 }
 
 // request asks once, when the limits allow it. Addresses of no pod, of which there may be many,
@@ -303,10 +310,13 @@ func says(pods []pod) answer {
 func (g *Guard) remember(ip netip.Addr, u urgency, a answer, err error) {
 	now := time.Now()
 	old, there := g.known[ip]
-	if err != nil {
-		if !there {
-			return
-		}
+	switch {
+	case err == nil:
+	case isDenied(err) && (!there || old.err != nil):
+		a.err = err
+	case !there:
+		return
+	default:
 		a = old
 		a.until = now.Add(admittedFor)
 	}
@@ -384,7 +394,10 @@ func (g *Guard) forget() {
 // judge returns why the owner of an address may not use a peer's services; nil if it may. If
 // several pods have it, which should not happen, each must be allowed to.
 func (g *Guard) judge(a answer, peer string, ip netip.Addr) error {
-	if len(a.pods) == 0 {
+	switch {
+	case a.err != nil:
+		return unknown(ip, a.err)
+	case len(a.pods) == 0:
 		return fmt.Errorf("%s is the address of no pod with a network of its own in the namespaces %s (it is a node's, or the way here hides the pod's; a pod of another namespace needs that in spec.kubernetes.peerServicesFrom, which the chart sets by its value peerServicesFrom)",
 			ip, strings.Join(g.o.Namespaces, ", "))
 	}

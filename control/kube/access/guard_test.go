@@ -460,11 +460,45 @@ func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 			t.Error(err)
 		}
 		c.set(func(c *cluster) { c.err, c.pods = nil, map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
+		time.Sleep(maxRefused)
 		if err := g.Admit("cloud", podAt); err != nil {
 			t.Error(err)
 		}
 		if strings.Join(told, " ") != "0 1 0" {
 			t.Errorf("told of %v problems, want none, one and then none", told)
+		}
+	})
+}
+
+// While some namespaces may not be searched, those whose pod is not found elsewhere are asked about
+// no more often than any other, and a new pod elsewhere has as long to appear.
+func TestAMissingRightMakesNoMoreRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		missing := &denied{[]string{"tenant"}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}
+		c := &cluster{err: missing}
+		g := guardOf(c)
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
+			if err := g.Admit("cloud", podAt); err == nil || !strings.Contains(err.Error(), "is not known: ") || !strings.Contains(err.Error(), "no right") {
+				t.Fatalf("got %v", err)
+			}
+		}
+		if n := c.count(); n > appearSteps+5 { // at 2, 4, 8, 16 and 30 s
+			t.Errorf("%d requests in a minute", n)
+		}
+		other := netip.MustParseAddrPort("10.244.7.7:40000")
+		time.AfterFunc(time.Second, func() { c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{other.Addr(): allowed("cloud")} }) })
+		if err := g.Admit("cloud", other); err != nil {
+			t.Errorf("a pod that appears a second later: %v", err)
+		}
+		c.set(func(c *cluster) { c.err, c.pods = nil, map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
+		time.Sleep(maxRefused)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("with the right again: %v", err)
+		}
+		c.set(func(c *cluster) { c.err, c.pods = missing, nil })
+		time.Sleep(2 * admittedFor)
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Errorf("a known pod, without the right: %v", err)
 		}
 	})
 }

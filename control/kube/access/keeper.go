@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -94,9 +95,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if o.Namespace == "" {
 		o.Namespace = o.Cluster.Namespace()
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	c, err := newClients(o.Cluster)
 	if err != nil {
 		return nil, err

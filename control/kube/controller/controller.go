@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -82,9 +83,7 @@ type Controller[T mirror.Object] struct {
 
 // New returns a controller. It sends no request yet.
 func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	client, err := o.Cluster.Group(v1alpha1.GroupVersion(), o.Object, o.List)
 	if err != nil {
 		return nil, err

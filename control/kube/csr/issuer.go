@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -77,9 +78,7 @@ var _ auth.RequestIssuer = (*Issuer)(nil)
 
 // New returns an issuer in a cluster. It sends no request yet.
 func New(c *kube.Cluster, o Options) (*Issuer, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL
 	}

@@ -14,6 +14,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -103,9 +104,7 @@ type remembered struct {
 
 // New returns a recorder that writes while Run runs.
 func New(o Options) *Recorder {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Recorder{o: o, queue: make(chan entry, queueSize), objects: map[types.UID]*allowance{}, written: map[string]*remembered{}}
 }
 

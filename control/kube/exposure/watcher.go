@@ -1,6 +1,7 @@
 package exposure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -81,9 +82,7 @@ func New(o Options) (*Watcher, error) {
 	if o.Cluster == nil || o.Service == "" || o.Port == 0 || o.OnChange == nil {
 		return nil, fmt.Errorf("exposure: Cluster, Service, Port and OnChange are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Namespace == "" {
 		o.Namespace = o.Cluster.Namespace()
 	}

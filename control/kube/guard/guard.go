@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,9 +63,7 @@ func New(o Options) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guard: %w", err)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Guard{o: o, client: client, again: askAgain}, nil
 }
 

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,9 +130,7 @@ func newLease(api leases, o Options) (*Lease, error) {
 	if o.WithoutAPI == 0 {
 		o.WithoutAPI = DefaultWithoutAPI
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Lease{o: o, api: api, t: timed(o.Duration), logger: o.Logger, status: Status{Role: Standby, Since: time.Now()}, claimed: map[string]uint64{}, disproved: map[string]uint64{}, owner: o.Owner}, nil
 }
 

@@ -1,6 +1,7 @@
 package mcs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -99,9 +100,7 @@ func New(o Options) (*Controller, error) {
 	if o.Cluster == nil || o.Services == nil || o.Release == "" || o.ID == "" || !o.Address.IsValid() {
 		return nil, errors.New("mcs: Cluster, Services, Release, ID and Address are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Lookup == nil {
 		o.Lookup = net.DefaultResolver.LookupNetIP
 	}

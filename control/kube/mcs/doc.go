@@ -38,7 +38,8 @@
 //   - clients.go: the kinds, and reading and writing them
 //   - place.go: watching a namespace, or all, and what of an object is kept in memory
 //   - exports.go: from ServiceExports, Services and EndpointSlices to exports; which backends count
-//   - imports.go: from imports to objects; how many addresses each peer and namespace may take
+//   - imports.go: from imports to objects
+//   - share.go: which imports are left as they are; how many addresses each peer and namespace may take
 //   - status.go: conditions of ServiceExports
 //   - writer.go: applying and deleting objects, and when nothing has to be written
 //   - names.go: whether the cluster's DNS answers for an import

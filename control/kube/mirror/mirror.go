@@ -13,6 +13,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -89,9 +90,7 @@ var _ cache.TransformingStore = (*Mirror[Object])(nil)
 
 // New returns a mirror, which is empty until Run.
 func New[T Object](o Options[T]) *Mirror[T] {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Slim == nil {
 		o.Slim = func(x T) T { return x }
 	}

@@ -7,6 +7,7 @@
 package notices
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,9 +86,7 @@ func New(o Options) (*Notices, error) {
 }
 
 func newNotices(o Options, write func(corev1.ObjectReference, events.Event) bool, run func(context.Context)) *Notices {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	about := corev1.ObjectReference{APIVersion: o.About.APIVersion, Kind: o.About.Kind, Name: o.About.Name, UID: o.About.UID}
 	if o.Cluster != nil {
 		about.Namespace = o.Cluster.Namespace()

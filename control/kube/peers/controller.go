@@ -262,8 +262,9 @@ func (c *Controller) note(x *candidate, want v1alpha1.PeerStatus) {
 	if seen.shown != nil {
 		was = *seen.shown
 	}
-	seen.shown = &want
-	list := notes(was, want)
+	told := held(was, want)
+	seen.shown = &told
+	list := notes(was, told)
 	if x.noted != nil && x.refused == nil && want.Code == string(x.noted.code) && was.Code != want.Code {
 		list = append(list, events.Event{Type: events.Warning, Reason: reasonOf(x.noted.code), Message: x.noted.text()})
 	}

@@ -2,12 +2,14 @@ package peers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/events"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 )
@@ -23,6 +25,23 @@ const (
 // heard reports whether a peer is connected, even if unconfirmed: that may be over in a moment.
 func heard(s v1alpha1.PeerStatus) bool {
 	return s.State == string(api.StateConnected) || s.State == string(api.StateUnconfirmed)
+}
+
+// held returns a status as events tell it. What was told of a fault stays while the check comes and
+// goes, or is unknown because of another fault.
+func held(was, is v1alpha1.PeerStatus) v1alpha1.PeerStatus {
+	is.Conditions = slices.Clone(is.Conditions)
+	for i, x := range is.Conditions {
+		w, comesAndGoes := conditionOf(was, x.Type), codeOf(x) == string(catalogue.Intermittent)
+		if !coded(w) || !comesAndGoes && (coded(x) || x.Status != metav1.ConditionUnknown) {
+			continue
+		}
+		is.Conditions[i] = w
+		if comesAndGoes && x.Type == v1alpha1.TunnelReady {
+			is.State = was.State
+		}
+	}
+	return is
 }
 
 // notes returns the events for a change of a status: new problems that an operator should know,

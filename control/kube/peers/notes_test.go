@@ -166,6 +166,45 @@ func TestEventsTellWhatAnOperatorShouldKnow(t *testing.T) {
 	}
 }
 
+// A fault that comes and goes is told when it begins, and when it is over for good, and not each
+// time.
+func TestEventsOfAFaultThatComesAndGoes(t *testing.T) {
+	goes := api.Verdict{Verdict: api.Warning, Code: string(catalogue.Intermittent), Cause: "it works now", Fix: "f"}
+	well := with(func(*api.PeerStatus) {})
+	denied := with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = failing("PST0204", "denied") })
+	works := with(func(s *api.PeerStatus) { s.Reachability.Outbound.Auth = goes })
+	unconfirmed := with(func(s *api.PeerStatus) { s.UnconfirmedSince = &noon })
+	silent := with(func(s *api.PeerStatus) {
+		s.State = api.StateConnecting
+		s.Reachability.Outbound = api.Targets{Gateway: failing("PST0102", "silence")}
+	})
+	heard := with(func(s *api.PeerStatus) { s.Reachability.Outbound.Gateway = goes })
+	type step struct {
+		is   *api.PeerStatus
+		want string
+	}
+	for name, steps := range map[string][]step{
+		"a service": {{denied, "Warning/AuthDenied"}, {works, ""}, {denied, ""}, {works, ""}, {unconfirmed, ""}, {denied, ""},
+			{works, ""}, {well, "Normal/Cleared"}, {denied, "Warning/AuthDenied"}},
+		"a service, first seen while it works":               {{works, "Warning/Intermittent"}, {denied, "Warning/AuthDenied"}, {works, ""}, {denied, ""}, {well, "Normal/Cleared"}},
+		"the tunnel":                                         {{silent, "Warning/Lost"}, {heard, ""}, {silent, ""}, {heard, ""}, {well, "Normal/Connected Normal/Cleared"}, {silent, "Warning/Lost"}},
+		"a service that is unknown while the tunnel is lost": {{denied, "Warning/AuthDenied"}, {silent, "Warning/Lost"}, {denied, "Normal/Connected Normal/Cleared"}},
+	} {
+		was := shown(well)
+		for i, s := range steps {
+			is := held(was, shown(s.is))
+			var got []string
+			for _, e := range notes(was, is) {
+				got = append(got, e.Type+"/"+e.Reason)
+			}
+			if strings.Join(got, " ") != s.want {
+				t.Errorf("%s, step %d: got %q, want %q", name, i, got, s.want)
+			}
+			was = is
+		}
+	}
+}
+
 func TestRoundTripTimesAreRounded(t *testing.T) {
 	for seconds, want := range map[float64]string{0: "", 0.00042: "400µs", 0.001234: "1.2ms", 0.0123: "12ms", 1.2345: "1.235s"} {
 		if got := rttText(seconds); got != want {

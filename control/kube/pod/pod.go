@@ -11,6 +11,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,9 +109,7 @@ func onNode(getenv func(string) string) bool { return getenv(AddressVariable) ==
 // replica is a standby. If the role is lost, active's context ends with [lease.ErrLost] as its
 // cause, and the gateway must be closed at once, without draining.
 func Run(ctx context.Context, o Options, active func(context.Context, Seams) error) error {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	p, err := newPod(ctx, o)
 	if err != nil {
 		return err

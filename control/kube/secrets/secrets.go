@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,9 +118,7 @@ func newBackend(api objects, o Options) (*Backend, error) {
 	if o.Release == "" || o.Term == "" {
 		return nil, errors.New("keep state in Secrets: a release and a term are needed")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, made: map[string]time.Time{}}, nil
 }
 
