@@ -173,10 +173,13 @@ func TestDatagramsGoFromOwnAddressesOnly(t *testing.T) {
 	}
 }
 
-// A flow that sends without end gets its part of the queue, and all flows get half of a batch.
+// A flow that is sent datagrams without end gets its part of the queue, its peer gets half of it, and
+// all peers get half of a batch.
 func TestAFloodOfDatagramsKeepsNobodyElseWaiting(t *testing.T) {
 	q := newQueue()
-	put := func(flow uint8) verdict { return q.putDatagram([]*stack.PacketBuffer{packet(1400, flow)}, flow) }
+	put := func(flow uint8) verdict {
+		return q.putDatagram([]*stack.PacketBuffer{packet(1400, flow)}, datagramHash{flow / 128, flow})
+	}
 	n := 0
 	for put(1) == queued {
 		n++
@@ -187,13 +190,15 @@ func TestAFloodOfDatagramsKeepsNobodyElseWaiting(t *testing.T) {
 	if v := put(2); v != queued {
 		t.Errorf("another flow's datagram: %v", v)
 	}
-	for flow := range 255 {
+	for flow := range 128 {
 		for put(uint8(flow)) == queued {
-			n++
 		}
 	}
-	if q.datagrams.count != queueDatagrams {
-		t.Errorf("%d packets in the queue, want %d", q.datagrams.count, queueDatagrams)
+	if q.datagrams.count != queueDatagrams/2 {
+		t.Errorf("%d packets of a peer in the queue, want %d", q.datagrams.count, queueDatagrams/2)
+	}
+	if v := put(128); v != queued {
+		t.Errorf("another peer's datagram: %v", v)
 	}
 	ack := packet(40, 0)
 	defer ack.DecRef()
@@ -273,5 +278,23 @@ func BenchmarkSendUDP(b *testing.B) {
 			b.Fatal(err)
 		}
 		<-got
+	}
+}
+
+// A peer with many addresses, each with flows of its own, leaves room in the queue for another one.
+func TestDatagramsToManyAddressesOfAPeerLeaveRoom(t *testing.T) {
+	s := stackOfSites(t)
+	from, many := netip.AddrPortFrom(a6, 53), netip.MustParseAddr("fd01::")
+	var err error
+	n := 0
+	for ; err == nil; n++ {
+		many = many.Next()
+		err = s.SendUDP(from, netip.AddrPortFrom(many, 1), make([]byte, 100))
+	}
+	if !errors.Is(err, syscall.ENOBUFS) || n < flowDatagrams {
+		t.Errorf("after %d datagrams: %v", n, err)
+	}
+	if err := s.SendUDP(from, netip.MustParseAddrPort("[fd02::1]:1"), make([]byte, 100)); err != nil {
+		t.Errorf("a datagram to another peer: %v", err)
 	}
 }

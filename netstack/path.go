@@ -29,7 +29,7 @@ func (s *Stack) SetPathMTU(peer netip.Addr, mtu int) {
 		mtu = min(max(mtu, MinPathMTU), s.opts.MTU)
 	}
 	s.dev.paths.set(peer, mtu)
-	s.dev.flows.setMTU(peer, s.dev.paths.of(peer))
+	s.dev.flows.mtuChanged(peer)
 }
 
 // Unmeasured are paths that [Stack.SetPathMTU] has not been called for yet.

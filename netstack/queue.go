@@ -21,8 +21,9 @@ const (
 
 	// queueDatagrams bounds the packets of datagrams. They have their own queue and get half of
 	// each batch while both queues wait: nothing holds their senders back, and TCP does not wait
-	// behind them. 1024 are 1.4 MB, some milliseconds.
-	queueDatagrams = 1024
+	// behind them. A peer may have as many as it leaves for all others, like memory: alone, 1024,
+	// which are 1.4 MB, some milliseconds. Peers with the same hash, one in 256, share that.
+	queueDatagrams = 2048
 	// flowDatagrams is the part of it that a flow may take: more than the fragments of the largest
 	// datagram. Flows with the same hash, one in 256, share it.
 	flowDatagrams = 128
@@ -59,7 +60,8 @@ type queue struct {
 	ring[*stack.PacketBuffer]
 	bytes     int
 	datagrams ring[datagram]
-	ofFlow    [256]uint8 // packets in datagrams, by the flow's hash
+	ofOwner   [256]uint16 // packets in datagrams, by the peer's hash
+	ofFlow    [256]uint8  // and by the flow's
 	waiting   int        // putters in room.Wait
 	hurry     bool       // no more waiting for room
 	closed    bool
@@ -116,21 +118,24 @@ func (q *queue) awaitRoomLocked() {
 	}
 }
 
-// datagram is a packet of a datagram, and the hash of its flow.
+// datagram is a packet of a datagram, and as whose it counts.
 type datagram struct {
-	pkt  *stack.PacketBuffer
-	flow uint8
+	pkt *stack.PacketBuffer
+	datagramHash
 }
 
+// datagramHash is the hashes of a datagram's peer and flow.
+type datagramHash struct{ owner, flow uint8 }
+
 // putDatagram queues all packets of a datagram, or none, and takes over the caller's references.
-func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
+func (q *queue) putDatagram(packets []*stack.PacketBuffer, h datagramHash) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	v := queued
+	v, n := queued, len(packets)
 	switch {
 	case q.closed:
 		v = queueClosed
-	case q.datagrams.count+len(packets) > queueDatagrams, int(q.ofFlow[flow])+len(packets) > flowDatagrams:
+	case int(q.ofOwner[h.owner])+q.datagrams.count+n > queueDatagrams, int(q.ofFlow[h.flow])+n > flowDatagrams:
 		v = queueFull
 	}
 	for _, pkt := range packets {
@@ -138,10 +143,11 @@ func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
 			pkt.DecRef()
 			continue
 		}
-		q.datagrams.push(datagram{pkt, flow})
-		q.ofFlow[flow]++
+		q.datagrams.push(datagram{pkt, h})
+		q.ofOwner[h.owner]++
+		q.ofFlow[h.flow]++
 	}
-	if v == queued && q.datagrams.count == len(packets) {
+	if v == queued && q.datagrams.count == n {
 		q.notEmpty.Signal()
 	}
 	return v
@@ -210,6 +216,7 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) 
 		takeUntil(enough / 2)
 		for q.datagrams.count > 0 && got < enough {
 			d := q.datagrams.pop()
+			q.ofOwner[d.owner]--
 			q.ofFlow[d.flow]--
 			got++
 			dst = append(dst, d.pkt)

@@ -64,7 +64,7 @@ type Stack struct {
 	memory  *memory
 	pending *pending
 	orphan  time.Duration // orphanTimeout; immutable
-	seed    maphash.Seed  // for flows of datagrams; immutable
+	seed    maphash.Seed  // for datagrams; immutable
 	// fragmentID identifies the fragments of one datagram.
 	fragmentID atomic.Uint32
 	long       time.Duration // longRTT; immutable
@@ -86,11 +86,9 @@ func New(o Options) (*Stack, error) {
 		memory: newMemory(o), pending: newPending(o), orphan: orphanTimeout, long: longRTT, seed: maphash.MakeSeed(),
 	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
-	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)
+	s.dev = newDevice(l, o)
 	s.dev.close = s.beginClose
-	s.dev.refused = o.OnUDPRefused
 	s.fragmentID.Store(rand.Uint32())
-	s.dev.paths.card, s.dev.paths.unmeasured = o.MTU, o.Unmeasured
 	s.gv = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol6, icmp.NewProtocol4},

@@ -250,6 +250,26 @@ func TestMisdirectedPacketsAreDroppedCountedAndReported(t *testing.T) {
 	}
 }
 
+// A peer that sends from many addresses is reported as often as any, and hides nobody.
+func TestMisdirectedPacketsAreReportedByPeer(t *testing.T) {
+	var from []netip.Addr
+	s, err := New(Options{Addresses: []netip.Addr{a6}, Owner: siteOf,
+		OnMisdirected: func(src, _ netip.Addr) { from = append(from, src) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	many, other := netip.MustParseAddr("fd01::"), netip.MustParseAddr("fd02::1")
+	for range 2 * misdirectedMax {
+		many = many.Next()
+		inject(t, s, ipv6Packet(many, b6))
+	}
+	inject(t, s, ipv6Packet(other, b6))
+	if n := len(from); n == 0 || n > misdirectedMax/2 || from[n-1] != other {
+		t.Errorf("%d reports, the last of %v; want few, and the other peer's last", n, from[max(n-1, 0):])
+	}
+}
+
 func TestMisdirectedReportsAreLimited(t *testing.T) {
 	var m misdirectedLog
 	now := time.Unix(1000, 0)
