@@ -62,8 +62,8 @@ type queue struct {
 	datagrams ring[datagram]
 	ofOwner   [256]uint16 // packets in datagrams, by the peer's hash
 	ofFlow    [256]uint8  // and by the flow's
-	waiting   int        // putters in room.Wait
-	hurry     bool       // no more waiting for room
+	waiting   int         // putters in room.Wait
+	hurry     bool        // no more waiting for room
 	closed    bool
 	woken     bool // the taker has something else to do
 	timer     *time.Timer
