@@ -355,3 +355,40 @@ func TestDatagramsThatAreNotAdmittedTakeNoPlace(t *testing.T) {
 		t.Errorf("%d flows are left, want 1", n)
 	}
 }
+
+// However many clients wait to be admitted, one that was admitted a moment ago is served.
+func TestWhoIsKnownIsServedBesideAFloodOfStrangers(t *testing.T) {
+	friend := netip.MustParseAddr("10.0.0.1")
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	defer release()
+	o, g, tun := newUDPOutbound(t, func(context.Context, Target) (netip.AddrPort, error) {
+		return netip.MustParseAddrPort("[fd00::1]:53"), nil
+	})
+	o.opts.Admit = func(_ Local, from netip.AddrPort) error {
+		if from.Addr() == friend {
+			return nil
+		}
+		<-answer
+		return errors.New("no pod")
+	}
+	o.opts.Known = func(_ Local, from netip.AddrPort) bool { return from.Addr() == friend }
+	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})
+	e := o.ear(t, "cloud")
+	for i := range uint32(unadmittedTotal + 1) {
+		forged := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		e.datagram(netip.AddrPortFrom(forged, 1000), []byte("x"))
+	}
+	if n := o.UDPCounters().Refused[NotAdmitted]; n != 1 {
+		t.Errorf("%d of the flood are refused, want the last", n)
+	}
+	e.datagram(netip.AddrPortFrom(friend, 1000), []byte("query"))
+	if n := o.UDPCounters().Refused[NotAdmitted]; n != 1 {
+		t.Fatal("who is known is refused")
+	}
+	if got := tun.next(t); got.payload != "query" {
+		t.Errorf("got %+v", got)
+	}
+	release()
+	eventually(t, "the flood is refused", func() bool { return g.flows.UDPFlows("cloud") == 1 })
+}

@@ -52,11 +52,11 @@ func (e *udpEar) Close() error {
 
 // datagram implements receiver.
 func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
-	c, reason := e.client(from)
+	c, reason, waits := e.client(from)
 	switch {
 	case reason == "":
 		c.flow.datagram(from, b)
-	case reason != Stopping && e.out.opts.Admit != nil:
+	case waits:
 		e.out.notAdmitted(e.want, e.out.udp, from.String(), errManyWait)
 	default:
 		e.out.refusedUDP(e.want, reason, from)
@@ -72,28 +72,32 @@ func (o *Outbound) refusedUDP(w Local, reason Reason, from netip.AddrPort) {
 	}
 }
 
-// client returns the client with an address; a new client begins a flow.
-func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
+// client returns the client with an address; a new client begins a flow. The rest is that of
+// [Outbound.place].
+func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, reason Reason, waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.clients[from]; c != nil {
-		return c, ""
+		return c, "", false
 	}
 	if e.clients == nil {
-		return nil, Stopping
+		return nil, Stopping, false
 	}
 	c := &udpClient{ear: e, from: from}
 	c.flow = &udpFlow{service: e.want.Service, side: c, tally: e.out.flows.uses.tally(DirectionOutbound, e.want.Peer, e.want.Service)}
-	k := shareOfUDP(DirectionOutbound, e.want.Peer)
-	if e.out.opts.Admit != nil {
-		k = unadmittedShare(e.want.Peer, from.Addr())
-		k.udp = true
-	}
-	if reason := e.out.flows.udp.begin(c.flow, k, c.open); reason != "" {
-		return nil, reason
+	reason, waits = e.out.place(e.want, from.String(), func(waits bool) Reason {
+		k := shareOfUDP(DirectionOutbound, e.want.Peer)
+		if waits {
+			k = unadmittedShare(e.want.Peer, from.Addr())
+			k.udp = true
+		}
+		return e.out.flows.udp.begin(c.flow, k, c.open)
+	})
+	if reason != "" {
+		return nil, reason, waits
 	}
 	e.clients[from] = c
-	return c, ""
+	return c, "", false
 }
 
 // refused implements receiver.

@@ -63,6 +63,9 @@ type Options struct {
 	// AdmitLocal returns an error if a client of a local listener may not use the peer's services;
 	// nil admits every client. Calls for different connections run concurrently.
 	AdmitLocal func(peer string, from netip.AddrPort) error
+	// KnownLocal reports, without blocking, whether AdmitLocal admitted a client a short time ago;
+	// nil knows nobody.
+	KnownLocal func(peer string, from netip.AddrPort) bool
 	// LocalHost is where listeners without an address listen; the zero value means 127.0.0.1.
 	LocalHost netip.Addr
 	// Inside are networks of this host whose addresses are announced only if STUN servers see them.

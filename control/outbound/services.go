@@ -32,6 +32,8 @@ type Options struct {
 	// Admit returns an error if a client may not use a listener for a peer's services; nil admits
 	// everyone.
 	Admit func(peer string, from netip.AddrPort) error
+	// Known is that of [forward.OutboundOptions].
+	Known func(peer string, from netip.AddrPort) bool
 	// Host is where listeners without an address listen; the zero value is 127.0.0.1.
 	Host   netip.Addr
 	Audit  *audit.Log
@@ -66,6 +68,9 @@ func New(o Options) *Services {
 	out := forward.OutboundOptions{Dial: s.dial, Find: s.findUDP, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
 		out.Admit = func(l forward.Local, from netip.AddrPort) error { return o.Admit(l.Peer, from) }
+	}
+	if o.Known != nil {
+		out.Known = func(l forward.Local, from netip.AddrPort) bool { return o.Known(l.Peer, from) }
 	}
 	s.out = forward.NewOutbound(o.Flows, out)
 	return s

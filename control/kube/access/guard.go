@@ -157,8 +157,8 @@ func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOpti
 // [findTimeout] at most.
 func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 	ip := from.Addr().Unmap()
-	if ip.IsLoopback() || ip == g.o.Own {
-		return nil // a container of the gateway's own pod
+	if g.own(ip) {
+		return nil
 	}
 	now := time.Now()
 	g.mu.Lock()
@@ -184,6 +184,18 @@ func (g *Guard) Admit(peer string, from netip.AddrPort) error {
 		return g.judge(a, peer, ip)
 	}
 	return fmt.Errorf("which pod has the address %s is not known: %w", ip, err)
+}
+
+// own reports whether an address is the gateway's own pod's, whose other containers may connect.
+func (g *Guard) own(ip netip.Addr) bool { return ip.IsLoopback() || ip == g.o.Own }
+
+// Known reports whether the last answer about a client admitted it. It does not ask the API server.
+func (g *Guard) Known(peer string, from netip.AddrPort) bool {
+	ip := from.Addr().Unmap()
+	g.mu.Lock()
+	a, ok := g.known[ip]
+	g.mu.Unlock()
+	return g.own(ip) || ok && time.Since(a.at) < staleFor && g.judge(a, peer, ip) == nil
 }
 
 // ask asks the API server about an address, once for all concurrent callers.

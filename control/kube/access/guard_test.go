@@ -407,6 +407,29 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	})
 }
 
+// A client is known while its last answer, for its labels and peer, is not too old.
+func TestWhoWasAdmittedIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		if g.Known("cloud", podAt) {
+			t.Error("known before anything was asked")
+		}
+		if err := g.Admit("cloud", podAt); err != nil {
+			t.Fatal(err)
+		}
+		before := c.count()
+		time.Sleep(staleFor - time.Second)
+		if !g.Known("cloud", podAt) || g.Known("edge", podAt) || g.Known("cloud", netip.MustParseAddrPort("10.9.9.9:1")) {
+			t.Error("want the pod known for the peer that it may use, and nobody else")
+		}
+		time.Sleep(time.Second)
+		if g.Known("cloud", podAt) || c.count() != before {
+			t.Errorf("known by an old answer, or asked %d times", c.count()-before)
+		}
+	})
+}
+
 // Addresses of no pod, which datagrams may claim to come from, displace no pod.
 func TestForgedAddressesDisplaceNoPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

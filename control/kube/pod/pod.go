@@ -74,6 +74,7 @@ type Seams struct {
 	// Peers returns the initial peers of a gateway.
 	Peers      func(context.Context) []config.Peer
 	AdmitLocal func(peer string, from netip.AddrPort) error
+	KnownLocal func(peer string, from netip.AddrPort) bool
 	LocalHost  netip.Addr
 	// Inside are addresses that are not known to be reachable from outside the cluster: the pod's
 	// own.
@@ -290,7 +291,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 		if err != nil {
 			return Seams{}, err
 		}
-		s.AdmitLocal = guard.Admit
+		s.AdmitLocal, s.KnownLocal = guard.Admit, guard.Known
 		attach := s.Attach
 		s.Attach = func(g *gateway.Gateway) (func(), error) {
 			guard.Notify(func(list []check.OwnProblem) { g.SetProblems(sourceGuard, list) })
