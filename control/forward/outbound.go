@@ -65,10 +65,10 @@ type OutboundOptions struct {
 	Find func(ctx context.Context, to Target) (netip.AddrPort, error)
 	// DialTimeout bounds Dial and Find; 0 takes 5 s.
 	DialTimeout time.Duration
-	// Admit returns why a client at an address may not use a listener; nil admits everybody. It may
-	// take a while, since each connection waits for it separately, and takes no place of the peer's
-	// until then.
-	Admit func(local Local, from netip.AddrPort) error
+	// Admit returns why a client of a protocol at an address may not use a listener; nil admits
+	// everybody. It may take a while, since each connection waits for it separately, and takes no
+	// place of the peer's until then.
+	Admit func(local Local, by api.Protocol, from netip.AddrPort) error
 	// Known reports whether a client was admitted a short time ago. If too many others wait, it takes
 	// one of the peer's places before it is admitted: strangers, which may be forged, do not keep it
 	// out. Known must not block; nil knows nobody.

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 // udpEar is a local socket whose datagrams go to one port of a peer's service.
@@ -114,7 +116,7 @@ func (e *udpEar) refused(to netip.AddrPort) {
 func (c *udpClient) open() {
 	o, w, t := c.ear.out, c.ear.want, c.ear.out.flows.udp
 	if o.opts.Admit != nil {
-		if err := o.admits(w, c.from.String()); err != nil {
+		if err := o.admits(w, api.UDP, c.from.String()); err != nil {
 			c.flow.end()
 			o.notAdmitted(w, o.udp, c.from.String(), err)
 			return

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/clusterdns"
 	"github.com/postern-dev/postern/control/config"
@@ -73,7 +74,7 @@ type Seams struct {
 	State state.Backend
 	// Peers returns the initial peers of a gateway.
 	Peers      func(context.Context) []config.Peer
-	AdmitLocal func(peer string, from netip.AddrPort) error
+	AdmitLocal func(peer string, by api.Protocol, from netip.AddrPort) error
 	KnownLocal func(peer string, from netip.AddrPort) bool
 	LocalHost  netip.Addr
 	// Inside are addresses that are not known to be reachable from outside the cluster: the pod's
