@@ -72,8 +72,9 @@ func (s *Stack) SendUDP(from, to netip.AddrPort, payload []byte) error {
 		mtu = s.opts.MTU
 	}
 	udp := appendUDP(make([]byte, 0, udpHeaderLen+len(payload)), from, to, payload)
-	h := datagramHash{uint8(maphash.Comparable(s.seed, s.opts.Owner(to.Addr()))), uint8(maphash.Comparable(s.seed, udpFlow{from, to}))}
-	switch s.out.putDatagram(s.packetsOfUDP(from.Addr(), to.Addr(), udp, mtu), h) {
+	flow := uint8(maphash.Comparable(s.seed, udpFlow{from, to}))
+	owner := func() uint8 { return uint8(maphash.Comparable(s.seed, s.opts.Owner(to.Addr()))) }
+	switch s.out.putDatagram(s.packetsOfUDP(from.Addr(), to.Addr(), udp, mtu), flow, owner) {
 	case queueFull:
 		s.drops.add(DropQueueFull)
 		return dialFailed("udp", to, syscall.ENOBUFS)

@@ -53,9 +53,9 @@ type Options struct {
 	// [DefaultTCPMemory].
 	TCPMemory int64
 	// Owner returns an address that stands for all remote addresses of the same peer: they share a
-	// path, turns, and what one peer may take of anything that is bounded. It is called for each
-	// datagram sent, and on WireGuard's receiving goroutine, and must not block. If it is nil, each
-	// address is a peer.
+	// path, turns, and what one peer may take of anything that is bounded. It is called with locks
+	// held, and on WireGuard's receiving goroutine, and must not block. If it is nil, each address is
+	// a peer.
 	Owner func(remote netip.Addr) netip.Addr
 	// MaxPendingTCP bounds the requests passed to OnTCP and not decided yet; one peer may have a
 	// quarter of it. Further SYNs are dropped. 0 means [DefaultMaxPendingTCP].

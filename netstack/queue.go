@@ -60,10 +60,10 @@ type queue struct {
 	ring[*stack.PacketBuffer]
 	bytes     int
 	datagrams ring[datagram]
-	ofOwner   [256]uint16 // packets in datagrams, by the peer's hash
-	ofFlow    [256]uint8  // and by the flow's
-	waiting   int         // putters in room.Wait
-	hurry     bool        // no more waiting for room
+	ofOwner   [nobody + 1]uint16 // packets in datagrams, by the peer's hash
+	ofFlow    [256]uint8         // and by the flow's
+	waiting   int                // putters in room.Wait
+	hurry     bool               // no more waiting for room
 	closed    bool
 	woken     bool // the taker has something else to do
 	timer     *time.Timer
@@ -118,24 +118,29 @@ func (q *queue) awaitRoomLocked() {
 	}
 }
 
-// datagram is a packet of a datagram, and as whose it counts.
+// datagram is a packet of a datagram, and the hashes of its flow and of its peer.
 type datagram struct {
-	pkt *stack.PacketBuffer
-	datagramHash
+	pkt   *stack.PacketBuffer
+	flow  uint8
+	owner uint16 // may be nobody
 }
 
-// datagramHash is the hashes of a datagram's peer and flow.
-type datagramHash struct{ owner, flow uint8 }
+// nobody is the owner of datagrams that found a short queue. Their peer is not looked up.
+const nobody = 256
 
-// putDatagram queues all packets of a datagram, or none, and takes over the caller's references.
-func (q *queue) putDatagram(packets []*stack.PacketBuffer, h datagramHash) verdict {
+// putDatagram queues all packets of a datagram, or none, and takes over the caller's references. It
+// calls owner for the hash of the peer if it needs it.
+func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8, owner func() uint8) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	v, n := queued, len(packets)
+	v, n, of := queued, len(packets), uint16(nobody)
+	if q.datagrams.count >= flowDatagrams {
+		of = uint16(owner())
+	}
 	switch {
 	case q.closed:
 		v = queueClosed
-	case int(q.ofOwner[h.owner])+q.datagrams.count+n > queueDatagrams, int(q.ofFlow[h.flow])+n > flowDatagrams:
+	case of != nobody && int(q.ofOwner[of])+q.datagrams.count+n > queueDatagrams, int(q.ofFlow[flow])+n > flowDatagrams:
 		v = queueFull
 	}
 	for _, pkt := range packets {
@@ -143,9 +148,9 @@ func (q *queue) putDatagram(packets []*stack.PacketBuffer, h datagramHash) verdi
 			pkt.DecRef()
 			continue
 		}
-		q.datagrams.push(datagram{pkt, h})
-		q.ofOwner[h.owner]++
-		q.ofFlow[h.flow]++
+		q.datagrams.push(datagram{pkt, flow, of})
+		q.ofOwner[of]++
+		q.ofFlow[flow]++
 	}
 	if v == queued && q.datagrams.count == n {
 		q.notEmpty.Signal()

@@ -263,8 +263,12 @@ type boundedDevice struct {
 	boundary
 	used  int // of the buffers of the last Read
 	owner func(netip.Addr) netip.Addr
-	last  netip.Addr // where the last packet went, and the hash of its owner: most go to the same one
-	hash  uint32
+	// hashes caches the hashes of owners, by the hash of their address. Which lane a packet is in
+	// does not matter, so an outdated one does no harm.
+	hashes [lanes]struct {
+		of   netip.Addr
+		hash uint32
+	}
 }
 
 // Read implements tun.Device. Only one goroutine calls it.
@@ -301,10 +305,12 @@ func (d *boundedDevice) Close() error {
 
 // towards hashes the peer that a packet goes to.
 func (d *boundedDevice) towards(packet []byte) uint32 {
-	if to := destination(packet); to != d.last {
-		d.last, d.hash = to, hashOf(d.owner(to))
+	to := destination(packet)
+	known := &d.hashes[hashOf(to)%lanes]
+	if known.of != to {
+		known.of, known.hash = to, hashOf(d.owner(to))
 	}
-	return d.hash
+	return known.hash
 }
 
 // destination returns a packet's destination; invalid if it has none.
