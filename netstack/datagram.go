@@ -73,8 +73,7 @@ func (s *Stack) SendUDP(from, to netip.AddrPort, payload []byte) error {
 	}
 	udp := appendUDP(make([]byte, 0, udpHeaderLen+len(payload)), from, to, payload)
 	flow := uint8(maphash.Comparable(s.seed, udpFlow{from, to}))
-	owner := func() uint8 { return uint8(maphash.Comparable(s.seed, s.opts.Owner(to.Addr()))) }
-	switch s.out.putDatagram(s.packetsOfUDP(from.Addr(), to.Addr(), udp, mtu), flow, owner) {
+	switch s.out.putDatagram(s.packetsOfUDP(from.Addr(), to.Addr(), udp, mtu), flow) {
 	case queueFull:
 		s.drops.add(DropQueueFull)
 		return dialFailed("udp", to, syscall.ENOBUFS)

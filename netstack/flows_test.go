@@ -3,6 +3,7 @@ package netstack
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 	"io"
 	"math"
 	"net/netip"
@@ -594,3 +595,13 @@ func stackOfSites(t *testing.T) *Stack {
 }
 
 func siteOf(a netip.Addr) netip.Addr { return netip.PrefixFrom(a, 16).Masked().Addr() }
+
+// otherSite returns an address of a peer whose packets are counted apart from those to an address.
+func otherSite(s *Stack, from netip.Addr) netip.Addr {
+	hash := func(a netip.Addr) uint8 { return uint8(maphash.Comparable(s.seed, siteOf(a))) }
+	for n := byte(2); ; n++ {
+		if a := netip.AddrFrom16([16]byte{0xfd, n, 15: 1}); hash(a) != hash(from) {
+			return a
+		}
+	}
+}

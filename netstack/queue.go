@@ -16,8 +16,10 @@ const (
 	queueBytes = 64 << 10
 
 	// queuePackets bounds the packets that cannot be held back (acknowledgements, ICMP, resets);
-	// further ones are dropped. 4096 is about 64 batches.
-	queuePackets = 4096
+	// further ones are dropped. 4096 is about 64 batches. Of those beyond plentyPackets a peer may
+	// have as many as it leaves for all others: it can make us answer as fast as it asks.
+	queuePackets  = 4096
+	plentyPackets = queuePackets / 2
 
 	// queueDatagrams bounds the packets of datagrams. They have their own queue and get half of
 	// each batch while both queues wait: nothing holds their senders back, and TCP does not wait
@@ -35,6 +37,32 @@ const (
 	// a loss and backs off.
 	queueMost = 4 << 20
 )
+
+// outbound is a packet, and the hash of its peer, or nobody.
+type outbound struct {
+	pkt *stack.PacketBuffer
+	of  uint16
+}
+
+// shares counts the packets in a ring by the hash of their peer.
+type shares [nobody + 1]uint16
+
+// nobody stands for the peers of packets that found a short queue, which are not looked up.
+const nobody = 256
+
+// fits reports whether n more of a peer fit, beside count in all. A peer may have as many as it leaves
+// for all others.
+func (s *shares) fits(of uint16, n, count, most int) bool {
+	return count+n <= most && (of == nobody || int(s[of])+count+n <= most)
+}
+
+// ownerOf returns the hash of a packet's peer if count is beyond least.
+func (q *queue) ownerOf(pkt *stack.PacketBuffer, count, least int) uint16 {
+	if q.owner == nil || count < least {
+		return nobody
+	}
+	return uint16(q.owner(pkt))
+}
 
 // verdict is the result of giving a packet to the queue.
 type verdict int
@@ -56,14 +84,18 @@ type queue struct {
 	notEmpty sync.Cond // the taker waits
 	room     sync.Cond // putters wait
 
+	// owner returns the hash of the peer that a packet goes to; nil knows no peers. Immutable.
+	owner func(*stack.PacketBuffer) uint8
+
 	// Under mu.
-	ring[*stack.PacketBuffer]
+	ring[outbound]
 	bytes     int
+	packetsOf shares // in the ring
 	datagrams ring[datagram]
-	ofOwner   [nobody + 1]uint16 // packets in datagrams, by the peer's hash
-	ofFlow    [256]uint8         // and by the flow's
-	waiting   int                // putters in room.Wait
-	hurry     bool               // no more waiting for room
+	ofOwner   shares     // packets in datagrams
+	ofFlow    [256]uint8 // the same, by the flow's hash
+	waiting   int        // putters in room.Wait
+	hurry     bool       // no more waiting for room
 	closed    bool
 	woken     bool // the taker has something else to do
 	timer     *time.Timer
@@ -86,13 +118,15 @@ func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	if wait && q.bytes >= queueBytes {
 		q.awaitRoomLocked()
 	}
+	of := q.ownerOf(pkt, q.count, plentyPackets)
 	switch {
 	case q.closed:
 		return queueClosed
-	case q.count >= queuePackets || wait && q.bytes >= queueMost:
+	case !q.packetsOf.fits(of, 1, q.count, queuePackets) || wait && q.bytes >= queueMost:
 		return queueFull
 	}
-	q.push(pkt.IncRef())
+	q.push(outbound{pkt.IncRef(), of})
+	q.packetsOf[of]++
 	q.bytes += size
 	if q.count == 1 {
 		q.notEmpty.Signal()
@@ -125,22 +159,15 @@ type datagram struct {
 	owner uint16 // may be nobody
 }
 
-// nobody is the owner of datagrams that found a short queue. Their peer is not looked up.
-const nobody = 256
-
-// putDatagram queues all packets of a datagram, or none, and takes over the caller's references. It
-// calls owner for the hash of the peer if it needs it.
-func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8, owner func() uint8) verdict {
+// putDatagram queues all packets of a datagram, or none, and takes over the caller's references.
+func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	v, n, of := queued, len(packets), uint16(nobody)
-	if q.datagrams.count >= flowDatagrams {
-		of = uint16(owner())
-	}
+	v, n, of := queued, len(packets), q.ownerOf(packets[0], q.datagrams.count, flowDatagrams)
 	switch {
 	case q.closed:
 		v = queueClosed
-	case of != nobody && int(q.ofOwner[of])+q.datagrams.count+n > queueDatagrams, int(q.ofFlow[flow])+n > flowDatagrams:
+	case !q.ofOwner.fits(of, n, q.datagrams.count, queueDatagrams), int(q.ofFlow[flow])+n > flowDatagrams:
 		v = queueFull
 	}
 	for _, pkt := range packets {
@@ -211,10 +238,11 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) 
 	got := 0
 	takeUntil := func(most int) {
 		for q.count > 0 && got < most {
-			pkt := q.pop()
-			q.bytes -= pkt.Size()
-			got += packetsOf(pkt, 0)
-			dst = append(dst, pkt)
+			o := q.pop()
+			q.packetsOf[o.of]--
+			q.bytes -= o.pkt.Size()
+			got += packetsOf(o.pkt, 0)
+			dst = append(dst, o.pkt)
 		}
 	}
 	if q.datagrams.count > 0 {

@@ -64,7 +64,7 @@ type Stack struct {
 	memory  *memory
 	pending *pending
 	orphan  time.Duration // orphanTimeout; immutable
-	seed    maphash.Seed  // for datagrams; immutable
+	seed    maphash.Seed  // for hashes of peers and flows; immutable
 	// fragmentID identifies the fragments of one datagram.
 	fragmentID atomic.Uint32
 	long       time.Duration // longRTT; immutable
@@ -84,6 +84,9 @@ func New(o Options) (*Stack, error) {
 	s := &Stack{
 		log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue(),
 		memory: newMemory(o), pending: newPending(o), orphan: orphanTimeout, long: longRTT, seed: maphash.MakeSeed(),
+	}
+	s.out.owner = func(pkt *stack.PacketBuffer) uint8 {
+		return uint8(maphash.Comparable(s.seed, o.Owner(destination(pkt))))
 	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
 	s.dev = newDevice(l, o)
