@@ -85,12 +85,15 @@ func TestClosedConnectionsFinishWhatWasWritten(t *testing.T) {
 	}
 }
 
+// only matches one address.
+func only(a netip.Addr) func(netip.Addr) bool { return func(b netip.Addr) bool { return a == b } }
+
 // counter discards what it gets.
 type counter struct{}
 
 func (*counter) Write(b []byte) (int, error) { return len(b), nil }
 
-func TestAbortPeerEndsEverythingOfThePeer(t *testing.T) {
+func TestAbortEndsEverythingOfAnAddress(t *testing.T) {
 	families(t, func(t *testing.T, a, b netip.Addr) {
 		p, requests := asked(t, Options{})
 		open, _ := p.connect(t, b)
@@ -116,7 +119,7 @@ func TestAbortPeerEndsEverythingOfThePeer(t *testing.T) {
 		}
 		bystander, far := p.connect(t, addr)
 
-		p.b.AbortPeer(a)
+		p.b.Abort(only(a))
 		if n := p.b.endpointsWith(a); n != 0 {
 			t.Errorf("%d endpoints are left of the peer", n)
 		}
@@ -140,7 +143,7 @@ func TestAbortPeerEndsEverythingOfThePeer(t *testing.T) {
 	})
 }
 
-func TestAbortPeerFailsReadsAndDials(t *testing.T) {
+func TestAbortFailsReadsAndDials(t *testing.T) {
 	p := newPair(t, Options{}, Options{}, impairment{})
 	client, _ := p.connect(t, b6)
 	reading := make(chan error, 1)
@@ -151,8 +154,8 @@ func TestAbortPeerFailsReadsAndDials(t *testing.T) {
 	nobody := b6.Next()
 	dial := dialing(within(t), p.a, netip.AddrPortFrom(nobody, 80))
 	eventually(t, "the dial begins", func() bool { return p.a.endpointsWith(nobody) == 1 })
-	p.a.AbortPeer(nobody)
-	p.a.AbortPeer(b6)
+	p.a.Abort(only(nobody))
+	p.a.Abort(only(b6))
 	if err := <-reading; !errors.Is(err, syscall.ECONNABORTED) {
 		t.Errorf("reading gives %v, want %v", err, syscall.ECONNABORTED)
 	}

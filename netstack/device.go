@@ -20,6 +20,7 @@ const batchSize = 64
 type device struct {
 	link    *link
 	addrs   map[netip.Addr]struct{} // own addresses; immutable
+	owner   func(netip.Addr) netip.Addr
 	report  func(src, dst netip.Addr)
 	refused func(remote, local netip.AddrPort) // may be nil
 	recent  misdirectedLog
@@ -44,12 +45,16 @@ type device struct {
 
 var _ tun.Device = (*device)(nil)
 
-func newDevice(l *link, addrs []netip.Addr, windows windowFloor, report func(src, dst netip.Addr)) *device {
-	d := &device{link: l, windows: windows, addrs: make(map[netip.Addr]struct{}, len(addrs)), report: report, events: make(chan tun.Event, 1)}
-	for _, a := range addrs {
+func newDevice(l *link, o Options) *device {
+	d := &device{
+		link: l, windows: newWindowFloor(o), addrs: make(map[netip.Addr]struct{}, len(o.Addresses)), owner: o.Owner,
+		report: o.OnMisdirected, refused: o.OnUDPRefused, events: make(chan tun.Event, 1),
+	}
+	for _, a := range o.Addresses {
 		d.addrs[a] = struct{}{}
 	}
-	d.flows = newFlows(windows, d.paths.of, l.out.wake)
+	d.paths.card, d.paths.unmeasured = o.MTU, o.Unmeasured
+	d.flows = newFlows(d.windows, o.Owner, d.paths.of, l.out.wake)
 	d.joiners.New = func() any { return &joiner{emit: l.deliver} }
 	d.events <- tun.EventUp
 	return d
@@ -259,7 +264,7 @@ func (d *device) accepts(packet []byte) bool {
 		return false
 	}
 	d.link.drops.add(DropMisdirected)
-	if d.report != nil && d.recent.first(src, time.Now()) {
+	if d.report != nil && d.recent.first(d.owner(src), time.Now()) {
 		d.report(src, dst)
 	}
 	return false
@@ -291,7 +296,7 @@ func (d *device) Close() error {
 	return nil
 }
 
-// misdirectedLog limits reports of misdirected packets to one per source per second.
+// misdirectedLog limits reports of misdirected packets to one per peer per second.
 type misdirectedLog struct {
 	mu   sync.Mutex
 	seen map[netip.Addr]time.Time
@@ -299,16 +304,15 @@ type misdirectedLog struct {
 
 const (
 	misdirectedEvery = time.Second
-	// misdirectedMax bounds the memory for sources. WireGuard has authenticated them, so there are
-	// as many as the peers' AllowedIPs. Reports beyond it are skipped.
+	// misdirectedMax bounds the memory. Reports beyond it are skipped.
 	misdirectedMax = 1024
 )
 
-// first reports whether src was not seen in the second before now.
-func (m *misdirectedLog) first(src netip.Addr, now time.Time) bool {
+// first reports whether a peer was not seen in the second before now.
+func (m *misdirectedLog) first(owner netip.Addr, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at, ok := m.seen[src]; ok && now.Sub(at) < misdirectedEvery {
+	if at, ok := m.seen[owner]; ok && now.Sub(at) < misdirectedEvery {
 		return false
 	}
 	if len(m.seen) >= misdirectedMax {
@@ -324,6 +328,6 @@ func (m *misdirectedLog) first(src netip.Addr, now time.Time) bool {
 	if m.seen == nil {
 		m.seen = make(map[netip.Addr]time.Time)
 	}
-	m.seen[src] = now
+	m.seen[owner] = now
 	return true
 }

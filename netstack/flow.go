@@ -2,6 +2,7 @@ package netstack
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ const hiddenRTT = 1500
 type flow struct {
 	peer    *peerFlows
 	key     flowKey
+	remote  netip.Addr
 	sending *sender.Flow        // nil until there is data
 	ended   bool                // gVisor is done with it; what it handed over before may still come
 	gone    bool                // forgotten, too
@@ -33,6 +35,7 @@ type flow struct {
 	resume  int        // waiting writers are woken below this many unsent bytes; 0: nobody waits
 	wake    func()     // wakes writers; immutable once there is something to write
 	mss     int        // the largest payload that gVisor put into a packet
+	mtu     int        // of the path; 0 means the network card's
 
 	// The start of each packet: the headers of gVisor's last segment, with the newest
 	// acknowledgement, window and timestamp.
@@ -97,7 +100,7 @@ func (f *flow) take(now time.Duration, pkt *stack.PacketBuffer, ip, tcp []byte, 
 	} else {
 		f.mss = max(f.mss, size)
 	}
-	f.sending.SetMSS(f.peer.packetSize(f))
+	f.sending.SetMSS(f.packetSize())
 	if !f.end.Before(r.End) {
 		pkt.DecRef() // gVisor retransmits what is already held.
 		return true
@@ -131,6 +134,20 @@ func (f *flow) begin(start sender.Seq, size int) {
 	f.start, f.end = start, start
 	// gVisor hands over no more than the peer has room for, so there is no window to watch.
 	f.sending = f.peer.path.Open(sender.Config{Start: start, MSS: max(size, 1), Window: 1 << 30})
+}
+
+// packetSize returns the largest payload of a packet, in bytes.
+func (f *flow) packetSize() int {
+	if f.mtu > 0 {
+		return max(min(f.mss, f.mtu-f.hdr), 1)
+	}
+	return f.mss
+}
+
+// fit sets the MTU of the path, 0 for the network card's.
+func (f *flow) fit(mtu int) {
+	f.mtu = mtu
+	f.sending.SetMSS(f.packetSize())
 }
 
 // unsentPart is the fraction of a path's window that may be written and unsent. A woken writer has

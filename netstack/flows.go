@@ -20,7 +20,7 @@ const (
 	longRTT = shortRTT
 	// keepPath is how long the state of a path is kept without a connection.
 	keepPath = 10 * time.Minute
-	// mostIdle is the maximum number of such paths: a stock peer may have many addresses.
+	// mostIdle is the maximum number of such paths: the device looks at each for every batch.
 	mostIdle = 64
 	// leastWait is the least that the device waits for a packet to become due. At 1 Gbit/s 20
 	// packets become due in that time and leave in one system call. The pacer makes up for it.
@@ -43,7 +43,8 @@ const (
 type flows struct {
 	began   time.Time
 	windows windowFloor
-	mtu     func(netip.Addr) int // of the path to a peer; 0 means the network card's
+	owner   func(netip.Addr) netip.Addr
+	mtu     func(netip.Addr) int // of the path to an address; 0 means the network card's
 	wake    func()               // wakes the device
 
 	count  atomic.Int32  // connections; while there are none, everything else costs nothing
@@ -51,7 +52,7 @@ type flows struct {
 
 	mu    sync.RWMutex
 	byKey map[flowKey]*flow
-	peers map[netip.Addr]*peerFlows
+	peers map[netip.Addr]*peerFlows    // by owner
 	list  atomic.Pointer[[]*peerFlows] // of peers, for the device
 
 	sleeps atomic.Int64 // until when the device waits, as returned by now; math.MaxInt64 is forever
@@ -64,10 +65,11 @@ type flowKey struct {
 	remotePort, localPort uint16
 }
 
-// peerFlows is one peer's connections, which share a path.
+// peerFlows is one peer's connections, which share a path and a turn, whichever of its addresses
+// they have.
 type peerFlows struct {
-	addr netip.Addr
-	due  atomic.Int64 // when there is something to do, as returned by flows.now; math.MaxInt64 is never
+	owner netip.Addr
+	due   atomic.Int64 // when there is something to do, as returned by flows.now; math.MaxInt64 is never
 	// How much may be in flight, in bytes.
 	window atomic.Int64
 
@@ -77,12 +79,11 @@ type peerFlows struct {
 	resets []*flow       // to be reset once their data is sent
 	count  int           // connections
 	left   time.Duration // when the last one was closed
-	mtu    int           // 0 means the network card's
 }
 
-func newFlows(windows windowFloor, mtu func(netip.Addr) int, wake func()) *flows {
+func newFlows(windows windowFloor, owner func(netip.Addr) netip.Addr, mtu func(netip.Addr) int, wake func()) *flows {
 	t := &flows{
-		began: time.Now(), windows: windows, mtu: mtu, wake: wake,
+		began: time.Now(), windows: windows, owner: owner, mtu: mtu, wake: wake,
 		byKey: make(map[flowKey]*flow), peers: make(map[netip.Addr]*peerFlows),
 	}
 	t.list.Store(new([]*peerFlows))
@@ -95,19 +96,18 @@ func (t *flows) now() time.Duration { return time.Since(t.began) }
 // open starts to send for a connection on which nothing was sent yet. rtt is its handshake's, mss
 // the payload of a full packet, in bytes.
 func (t *flows) open(local, remote netip.AddrPort, rtt time.Duration, mss int) *flow {
-	now := t.now()
+	now, owner := t.now(), t.owner(remote.Addr())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, known := t.peers[remote.Addr()]
+	p, known := t.peers[owner]
 	if !known {
-		p = &peerFlows{addr: remote.Addr(), path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow)}
+		p = &peerFlows{owner: owner, path: sender.NewPath(now, rtt, mss), flows: make(map[*sender.Flow]*flow)}
 		p.due.Store(math.MaxInt64)
-		t.peers[remote.Addr()] = p
+		t.peers[owner] = p
 	}
-	f := &flow{peer: p, key: keyOf(local, remote)}
+	f := &flow{peer: p, key: keyOf(local, remote), remote: remote.Addr()}
 	p.mu.Lock()
 	p.count++
-	p.mtu = t.mtu(p.addr)
 	p.mu.Unlock()
 	t.byKey[f.key] = f
 	if !known {
@@ -138,7 +138,7 @@ func (t *flows) forgetLocked(now time.Duration) {
 	slices.SortFunc(idle, func(a, b idlePath) int { return cmp.Compare(b.left, a.left) })
 	for i, o := range idle {
 		if i >= mostIdle || now-o.left > keepPath {
-			delete(t.peers, o.peer.addr)
+			delete(t.peers, o.peer.owner)
 		} else {
 			list = append(list, o.peer)
 		}
@@ -241,6 +241,7 @@ func (t *flows) takeOne(now time.Duration, pkt *stack.PacketBuffer) bool {
 	taken := f.take(now, pkt, ip, tcp, t.windows)
 	if f.sending != had {
 		p.flows[f.sending] = f
+		f.fit(t.mtu(f.remote))
 	}
 	p.scheduleLocked()
 	return taken
@@ -361,7 +362,7 @@ func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, of
 func (p *peerFlows) resetLocked(bufs [][]byte, sizes []int, offset int) (n int, done []*flow) {
 	for _, f := range p.resets {
 		for n < len(bufs) && f.last.Before(f.end) {
-			r := sender.Range{Start: f.last, End: f.last + sender.Seq(min(f.last.To(f.end), p.packetSize(f)))}
+			r := sender.Range{Start: f.last, End: f.last + sender.Seq(min(f.last.To(f.end), f.packetSize()))}
 			f.last = r.End
 			sizes[n] = f.write(bufs[n][offset:], r)
 			n++
@@ -393,14 +394,6 @@ func (p *peerFlows) scheduleLocked() time.Duration {
 	return at
 }
 
-// packetSize returns the largest payload of a flow's packets, in bytes.
-func (p *peerFlows) packetSize(f *flow) int {
-	if p.mtu > 0 {
-		return max(min(f.mss, p.mtu-f.hdr), 1)
-	}
-	return f.mss
-}
-
 // roundTrip returns the path's latest round trip.
 func (p *peerFlows) roundTrip() time.Duration {
 	p.mu.Lock()
@@ -408,29 +401,31 @@ func (p *peerFlows) roundTrip() time.Duration {
 	return p.path.RTT()
 }
 
-// setMTU sets the MTU of the path to a peer, 0 for the network card's.
-func (t *flows) setMTU(peer netip.Addr, mtu int) {
-	t.change(peer, func(p *peerFlows) {
-		p.mtu = mtu
-		for s, f := range p.flows {
-			s.SetMSS(p.packetSize(f))
+// mtuChanged makes the flows to an address have the MTU of its path.
+func (t *flows) mtuChanged(remote netip.Addr) {
+	t.change(remote, func(p *peerFlows) {
+		for _, f := range p.flows {
+			if f.remote == remote {
+				f.fit(t.mtu(remote))
+			}
 		}
 	})
 }
 
-// change calls do to change the state of a peer's path, if it has one.
-func (t *flows) change(peer netip.Addr, do func(*peerFlows)) {
-	t.look(peer, func(p *peerFlows) {
+// change calls do to change the state of the path to an address, if it has one.
+func (t *flows) change(remote netip.Addr, do func(*peerFlows)) {
+	t.look(remote, func(p *peerFlows) {
 		do(p)
 		p.scheduleLocked()
 	})
 	t.wake()
 }
 
-// look calls do with a peer's path, if it has one.
-func (t *flows) look(peer netip.Addr, do func(*peerFlows)) {
+// look calls do with the path to an address, if it has one.
+func (t *flows) look(remote netip.Addr, do func(*peerFlows)) {
+	owner := t.owner(remote)
 	t.mu.RLock()
-	p := t.peers[peer]
+	p := t.peers[owner]
 	t.mu.RUnlock()
 	if p != nil {
 		p.mu.Lock()
@@ -452,16 +447,16 @@ type PathState struct {
 	Connections int
 }
 
-// PathChanged reports that packets to a peer's overlay address take another path from now on. What
-// was learned of the old one is forgotten.
-func (s *Stack) PathChanged(peer netip.Addr) {
-	s.dev.flows.change(peer, func(p *peerFlows) { p.path.Changed(s.dev.flows.now()) })
+// PathChanged reports that packets to a peer take another path from now on. What was learned of the
+// old one is forgotten. It takes any of the peer's overlay addresses.
+func (s *Stack) PathChanged(remote netip.Addr) {
+	s.dev.flows.change(remote, func(p *peerFlows) { p.path.Changed(s.dev.flows.now()) })
 }
 
-// PathState describes the path to a peer's overlay address. ok is false if there was no connection
-// over it recently, or if it is short (see the README).
-func (s *Stack) PathState(peer netip.Addr) (state PathState, ok bool) {
-	s.dev.flows.look(peer, func(p *peerFlows) {
+// PathState describes the path to a peer, given any of its overlay addresses. ok is false if there
+// was no connection over it recently, or if it is short (see the README).
+func (s *Stack) PathState(remote netip.Addr) (state PathState, ok bool) {
+	s.dev.flows.look(remote, func(p *peerFlows) {
 		state, ok = PathState{p.path.State(s.dev.flows.now()), p.count}, true
 	})
 	return state, ok

@@ -3,12 +3,14 @@ package netstack
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 	"io"
 	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/netstack/sender"
@@ -20,6 +22,11 @@ import (
 func overLongPath(t *testing.T, imp impairment) pair {
 	imp.delay = 5 * time.Millisecond
 	return newPair(t, Options{}, Options{}, imp)
+}
+
+// flowsWithout returns flows of peers with one address each, on paths with the network card's MTU.
+func flowsWithout() *flows {
+	return newFlows(windowFloor{}, func(a netip.Addr) netip.Addr { return a }, func(netip.Addr) int { return 0 }, func() {})
 }
 
 // Over a long path that loses every fiftieth packet everything arrives, and gVisor doesn't notice:
@@ -70,7 +77,7 @@ func TestFlowsEndWithTheirConnections(t *testing.T) {
 			client.Close()
 			server.Close()
 		case 3:
-			p.a.AbortPeer(b6)
+			p.a.Abort(only(b6))
 			server.Close()
 			client.Close()
 		}
@@ -97,7 +104,7 @@ func TestFlowsEndWithTheirConnections(t *testing.T) {
 
 // gVisor reports an end twice. The second time another connection may have the same ends.
 func TestAFlowEndsOnce(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	flows := flowsWithout()
 	local, remote := netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(b6, 2)
 	first := flows.open(local, remote, 20*time.Millisecond, 1000)
 	flows.close(first)
@@ -114,7 +121,7 @@ func TestAFlowEndsOnce(t *testing.T) {
 
 // A stack that has run for a long time keeps the path of a new peer.
 func TestANewPathIsKnown(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	flows := flowsWithout()
 	flows.began = flows.began.Add(-2 * keepPath)
 	local := netip.AddrPortFrom(a6, 1)
 	flows.open(local, netip.AddrPortFrom(b6, 2), 20*time.Millisecond, 1000)
@@ -231,7 +238,7 @@ func TestAResetOvertakesNothing(t *testing.T) {
 // acknowledgement and window, or the peer would discard it.
 func TestAResetWithoutAnAcknowledgement(t *testing.T) {
 	for _, sent := range []bool{false, true} {
-		flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+		flows := flowsWithout()
 		f := flows.open(netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(b6, 2), 20*time.Millisecond, 1000)
 		f.most.Store(1000)
 		take := func(packet []byte) bool {
@@ -271,13 +278,13 @@ func TestAResetWithoutAnAcknowledgement(t *testing.T) {
 
 // The device may read at any moment while connections come and go.
 func TestTheDeviceLooksWhileFlowsComeAndGo(t *testing.T) {
-	first := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	first := flowsWithout()
 	first.count.Add(1) // A connection, and no list yet.
 	if d, n := first.wait(), first.send(nil, nil, 0); d >= 0 || n != 0 {
 		t.Errorf("waits %v and sends %d packets without a path", d, n)
 	}
 	for range 200 {
-		flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+		flows := flowsWithout()
 		done := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -301,7 +308,7 @@ func TestTheDeviceLooksWhileFlowsComeAndGo(t *testing.T) {
 
 // Of paths without a connection, the most recently used are kept.
 func TestIdlePathsAreBounded(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	flows := flowsWithout()
 	local, remote := netip.AddrPortFrom(a6, 1), b6
 	for range 2 * mostIdle {
 		remote = remote.Next()
@@ -323,7 +330,7 @@ func TestIdlePathsAreBounded(t *testing.T) {
 // A peer may acknowledge data that was handed over and not sent. Neither the flow nor gVisor
 // believes it: gVisor would hand over more without end.
 func TestAcknowledgementsOfWhatWasNotSent(t *testing.T) {
-	flows := newFlows(windowFloor{}, func(netip.Addr) int { return 0 }, func() {})
+	flows := flowsWithout()
 	f := flows.open(netip.AddrPortFrom(b6, 1), netip.AddrPortFrom(a6, 2), 20*time.Millisecond, 1000)
 	f.begin(1000, 500)
 	f.sending.Offer(0, 5000)
@@ -442,7 +449,7 @@ func TestWritersThatWaitEndWithTheirConnection(t *testing.T) {
 		"no more to come": func(_ pair, client, _ *Conn) { _ = client.CloseWrite() },
 		"reset here":      func(_ pair, client, _ *Conn) { client.Abort() },
 		"reset there":     func(_ pair, _, server *Conn) { server.Abort() },
-		"peer taken away": func(p pair, _, _ *Conn) { p.a.AbortPeer(b6) },
+		"peer taken away": func(p pair, _, _ *Conn) { p.a.Abort(only(b6)) },
 		"deadline":        func(_ pair, client, _ *Conn) { _ = client.SetWriteDeadline(time.Now()) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -517,5 +524,84 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 	}
 	if more > most {
 		t.Errorf("%d bytes more, want %d at most", more, most)
+	}
+}
+
+// A peer that connects from many addresses has one path, and one turn: another peer's packets leave
+// as often as all of its together.
+func TestAPeerWithManyAddressesHasOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flows := newFlows(windowFloor{}, siteOf, func(netip.Addr) int { return 0 }, func() {})
+		send := func(remote netip.Addr) *flow {
+			f := flows.open(netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(remote, 2), 20*time.Millisecond, 1000)
+			f.begin(0, 1000)
+			p := tcpPacket(false, flagACK, 0)
+			f.refresh(p[:ipv6HeaderLen], p[ipv6HeaderLen:], true, windowFloor{})
+			f.end = 100_000
+			f.peer.mu.Lock()
+			defer f.peer.mu.Unlock()
+			f.peer.flows[f.sending] = f
+			f.sending.Offer(flows.now(), f.end)
+			f.peer.scheduleLocked()
+			return f
+		}
+		many := netip.MustParseAddr("fd01::")
+		for range 200 {
+			many = many.Next()
+			send(many)
+		}
+		other := send(netip.MustParseAddr("fd02::1"))
+		const batches = 8
+		for range batches {
+			bufs, sizes, offset := batchBuffers()
+			time.Sleep(flows.wait()) // until the pacers let one pass
+			if n := flows.send(bufs[:1], sizes, offset); n != 1 {
+				t.Fatalf("%d packets leave", n)
+			}
+		}
+		if sent := other.sending.Sent(); sent != batches/2*1000 {
+			t.Errorf("of %d packets %d are the other peer's, want half", batches, sent/1000)
+		}
+	})
+}
+
+// The addresses of a peer share a path, and each has the MTU that was set for it.
+func TestAddressesOfAPeerHaveTheirOwnMTU(t *testing.T) {
+	s := stackOfSites(t)
+	narrow, wide := netip.MustParseAddr("fd01::1"), netip.MustParseAddr("fd01::2")
+	open := func(remote netip.Addr) *flow {
+		f := s.dev.flows.open(netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(remote, 2), 20*time.Millisecond, 1392)
+		f.begin(0, 1392)
+		f.hdr = ipv6HeaderLen + tcpHeaderLen
+		f.peer.flows[f.sending] = f
+		return f
+	}
+	a, b := open(narrow), open(wide)
+	s.SetPathMTU(narrow, 1300)
+	if x, y := a.packetSize(), b.packetSize(); x != 1300-a.hdr || y != 1392 || a.peer != b.peer {
+		t.Errorf("packets have up to %d and %d bytes, want %d and 1392", x, y, 1300-a.hdr)
+	}
+}
+
+// stackOfSites returns a stack for whose peers each has a /16.
+func stackOfSites(t *testing.T) *Stack {
+	t.Helper()
+	s, err := New(Options{Addresses: []netip.Addr{a6}, Owner: siteOf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func siteOf(a netip.Addr) netip.Addr { return netip.PrefixFrom(a, 16).Masked().Addr() }
+
+// otherSite returns an address of a peer whose packets are counted apart from those to an address.
+func otherSite(s *Stack, from netip.Addr) netip.Addr {
+	hash := func(a netip.Addr) uint8 { return uint8(maphash.Comparable(s.seed, siteOf(a))) }
+	for n := byte(2); ; n++ {
+		if a := netip.AddrFrom16([16]byte{0xfd, n, 15: 1}); hash(a) != hash(from) {
+			return a
+		}
 	}
 }

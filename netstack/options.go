@@ -52,9 +52,10 @@ type Options struct {
 	// (runtime/debug.SetMemoryLimit, GOMEMLIMIT) at the time of New, and at most
 	// [DefaultTCPMemory].
 	TCPMemory int64
-	// Owner returns an address that stands for all remote addresses of the same peer, which share
-	// what one peer may take of TCPMemory and MaxPendingTCP. It is called on WireGuard's receiving
-	// goroutine, too, and must not block. If it is nil, each address is a peer.
+	// Owner returns an address that stands for all remote addresses of the same peer: they share a
+	// path, turns, and what one peer may take of anything that is bounded. It is called with locks
+	// held, and on WireGuard's receiving goroutine, and must not block. If it is nil, each address is
+	// a peer.
 	Owner func(remote netip.Addr) netip.Addr
 	// MaxPendingTCP bounds the requests passed to OnTCP and not decided yet; one peer may have a
 	// quarter of it. Further SYNs are dropped. 0 means [DefaultMaxPendingTCP].
@@ -71,7 +72,7 @@ type Options struct {
 	// not block, and may be nil.
 	OnUDPRefused func(remote, local netip.AddrPort)
 	// OnMisdirected is called with inbound packets that are not for us (a peer trying to reach
-	// another one through us), at most once per second and source. It is called on WireGuard's
+	// another one through us), at most once per second and peer. It is called on WireGuard's
 	// receiving goroutine and must not block. It may be nil.
 	OnMisdirected func(src, dst netip.Addr)
 	// Logger is for debugging; nil discards.

@@ -29,7 +29,7 @@ func (s *Stack) SetPathMTU(peer netip.Addr, mtu int) {
 		mtu = min(max(mtu, MinPathMTU), s.opts.MTU)
 	}
 	s.dev.paths.set(peer, mtu)
-	s.dev.flows.setMTU(peer, s.dev.paths.of(peer))
+	s.dev.flows.mtuChanged(peer)
 }
 
 // Unmeasured are paths that [Stack.SetPathMTU] has not been called for yet.
@@ -94,15 +94,19 @@ func (p *pathMTUs) towards(pkt *stack.PacketBuffer) int {
 	if p.snapshot.Load() == nil && !p.unmeasured.Peers.IsValid() {
 		return 0
 	}
+	return p.of(destination(pkt))
+}
+
+// destination returns where an outbound packet goes; invalid if it has no header.
+func destination(pkt *stack.PacketBuffer) netip.Addr {
 	ip := pkt.NetworkHeader().Slice()
 	switch {
 	case len(ip) >= ipv6HeaderLen && ip[0]>>4 == 6:
-		return p.of(netip.AddrFrom16([16]byte(ip[ipv6Dst : ipv6Dst+16])))
+		return netip.AddrFrom16([16]byte(ip[ipv6Dst : ipv6Dst+16]))
 	case len(ip) >= ipv4HeaderLen && ip[0]>>4 == 4:
-		return p.of(netip.AddrFrom4([4]byte(ip[ipv4Dst : ipv4Dst+4])))
-	default:
-		return 0
+		return netip.AddrFrom4([4]byte(ip[ipv4Dst : ipv4Dst+4]))
 	}
+	return netip.Addr{}
 }
 
 // clampMSS lowers the maximum segment size in a SYN to what fits an MTU (RFC 9293 §3.7.1: the MTU

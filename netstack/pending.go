@@ -84,13 +84,13 @@ func (p *pending) remove(id stack.TransportEndpointID) {
 	}
 }
 
-// from lists the requests from a remote address.
-func (p *pending) from(source netip.Addr) []*Incoming {
+// from lists the requests from some remote addresses.
+func (p *pending) from(which func(netip.Addr) bool) []*Incoming {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []*Incoming
 	for _, r := range p.requests {
-		if r.in != nil && r.in.remote.Addr() == source {
+		if r.in != nil && which(r.in.remote.Addr()) {
 			list = append(list, r.in)
 		}
 	}

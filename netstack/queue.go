@@ -16,13 +16,16 @@ const (
 	queueBytes = 64 << 10
 
 	// queuePackets bounds the packets that cannot be held back (acknowledgements, ICMP, resets);
-	// further ones are dropped. 4096 is about 64 batches.
-	queuePackets = 4096
+	// further ones are dropped. 4096 is about 64 batches. Of those beyond plentyPackets a peer may
+	// have as many as it leaves for all others: it can make us answer as fast as it asks.
+	queuePackets  = 4096
+	plentyPackets = queuePackets / 2
 
 	// queueDatagrams bounds the packets of datagrams. They have their own queue and get half of
 	// each batch while both queues wait: nothing holds their senders back, and TCP does not wait
-	// behind them. 1024 are 1.4 MB, some milliseconds.
-	queueDatagrams = 1024
+	// behind them. A peer may have as many as it leaves for all others, like memory: alone, 1024,
+	// which are 1.4 MB, some milliseconds. Peers with the same hash, one in 256, share that.
+	queueDatagrams = 2048
 	// flowDatagrams is the part of it that a flow may take: more than the fragments of the largest
 	// datagram. Flows with the same hash, one in 256, share it.
 	flowDatagrams = 128
@@ -34,6 +37,32 @@ const (
 	// a loss and backs off.
 	queueMost = 4 << 20
 )
+
+// outbound is a packet, and the hash of its peer, or nobody.
+type outbound struct {
+	pkt *stack.PacketBuffer
+	of  uint16
+}
+
+// shares counts the packets in a ring by the hash of their peer.
+type shares [nobody + 1]uint16
+
+// nobody stands for the peers of packets that found a short queue, which are not looked up.
+const nobody = 256
+
+// fits reports whether n more of a peer fit, beside count in all. A peer may have as many as it leaves
+// for all others.
+func (s *shares) fits(of uint16, n, count, most int) bool {
+	return count+n <= most && (of == nobody || int(s[of])+count+n <= most)
+}
+
+// ownerOf returns the hash of a packet's peer if count is beyond least.
+func (q *queue) ownerOf(pkt *stack.PacketBuffer, count, least int) uint16 {
+	if q.owner == nil || count < least {
+		return nobody
+	}
+	return uint16(q.owner(pkt))
+}
 
 // verdict is the result of giving a packet to the queue.
 type verdict int
@@ -55,11 +84,16 @@ type queue struct {
 	notEmpty sync.Cond // the taker waits
 	room     sync.Cond // putters wait
 
+	// owner returns the hash of the peer that a packet goes to; nil knows no peers. Immutable.
+	owner func(*stack.PacketBuffer) uint8
+
 	// Under mu.
-	ring[*stack.PacketBuffer]
+	ring[outbound]
 	bytes     int
+	packetsOf shares // in the ring
 	datagrams ring[datagram]
-	ofFlow    [256]uint8 // packets in datagrams, by the flow's hash
+	ofOwner   shares     // packets in datagrams
+	ofFlow    [256]uint8 // the same, by the flow's hash
 	waiting   int        // putters in room.Wait
 	hurry     bool       // no more waiting for room
 	closed    bool
@@ -84,13 +118,15 @@ func (q *queue) put(pkt *stack.PacketBuffer, size int, wait bool) verdict {
 	if wait && q.bytes >= queueBytes {
 		q.awaitRoomLocked()
 	}
+	of := q.ownerOf(pkt, q.count, plentyPackets)
 	switch {
 	case q.closed:
 		return queueClosed
-	case q.count >= queuePackets || wait && q.bytes >= queueMost:
+	case !q.packetsOf.fits(of, 1, q.count, queuePackets) || wait && q.bytes >= queueMost:
 		return queueFull
 	}
-	q.push(pkt.IncRef())
+	q.push(outbound{pkt.IncRef(), of})
+	q.packetsOf[of]++
 	q.bytes += size
 	if q.count == 1 {
 		q.notEmpty.Signal()
@@ -116,21 +152,22 @@ func (q *queue) awaitRoomLocked() {
 	}
 }
 
-// datagram is a packet of a datagram, and the hash of its flow.
+// datagram is a packet of a datagram, and the hashes of its flow and of its peer.
 type datagram struct {
-	pkt  *stack.PacketBuffer
-	flow uint8
+	pkt   *stack.PacketBuffer
+	flow  uint8
+	owner uint16 // may be nobody
 }
 
 // putDatagram queues all packets of a datagram, or none, and takes over the caller's references.
 func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	v := queued
+	v, n, of := queued, len(packets), q.ownerOf(packets[0], q.datagrams.count, flowDatagrams)
 	switch {
 	case q.closed:
 		v = queueClosed
-	case q.datagrams.count+len(packets) > queueDatagrams, int(q.ofFlow[flow])+len(packets) > flowDatagrams:
+	case !q.ofOwner.fits(of, n, q.datagrams.count, queueDatagrams), int(q.ofFlow[flow])+n > flowDatagrams:
 		v = queueFull
 	}
 	for _, pkt := range packets {
@@ -138,10 +175,11 @@ func (q *queue) putDatagram(packets []*stack.PacketBuffer, flow uint8) verdict {
 			pkt.DecRef()
 			continue
 		}
-		q.datagrams.push(datagram{pkt, flow})
+		q.datagrams.push(datagram{pkt, flow, of})
+		q.ofOwner[of]++
 		q.ofFlow[flow]++
 	}
-	if v == queued && q.datagrams.count == len(packets) {
+	if v == queued && q.datagrams.count == n {
 		q.notEmpty.Signal()
 	}
 	return v
@@ -200,16 +238,18 @@ func (q *queue) take(dst []*stack.PacketBuffer, enough int, wait time.Duration) 
 	got := 0
 	takeUntil := func(most int) {
 		for q.count > 0 && got < most {
-			pkt := q.pop()
-			q.bytes -= pkt.Size()
-			got += packetsOf(pkt, 0)
-			dst = append(dst, pkt)
+			o := q.pop()
+			q.packetsOf[o.of]--
+			q.bytes -= o.pkt.Size()
+			got += packetsOf(o.pkt, 0)
+			dst = append(dst, o.pkt)
 		}
 	}
 	if q.datagrams.count > 0 {
 		takeUntil(enough / 2)
 		for q.datagrams.count > 0 && got < enough {
 			d := q.datagrams.pop()
+			q.ofOwner[d.owner]--
 			q.ofFlow[d.flow]--
 			got++
 			dst = append(dst, d.pkt)

@@ -139,7 +139,7 @@ func TestQueueDropsBeyondItsPackets(t *testing.T) {
 // A segment that doesn't fit a batch continues in the next one.
 func TestReadCarriesOverToTheNextBatch(t *testing.T) {
 	out := newQueue()
-	d := newDevice(&link{mtu: 1420, out: out, drops: new(drops)}, nil, windowFloor{}, nil)
+	d := newDevice(&link{mtu: 1420, out: out, drops: new(drops)}, Options{})
 	spec := packetSpec{v4: true, mss: 1000, seq: 5, flags: 0x19, payload: make([]byte, 20_500)}
 	for i := range 3 {
 		p := packet(0, 0)

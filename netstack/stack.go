@@ -64,7 +64,7 @@ type Stack struct {
 	memory  *memory
 	pending *pending
 	orphan  time.Duration // orphanTimeout; immutable
-	seed    maphash.Seed  // for flows of datagrams; immutable
+	seed    maphash.Seed  // for hashes of peers and flows; immutable
 	// fragmentID identifies the fragments of one datagram.
 	fragmentID atomic.Uint32
 	long       time.Duration // longRTT; immutable
@@ -85,12 +85,13 @@ func New(o Options) (*Stack, error) {
 		log: o.Logger, opts: o, done: make(chan struct{}), out: newQueue(),
 		memory: newMemory(o), pending: newPending(o), orphan: orphanTimeout, long: longRTT, seed: maphash.MakeSeed(),
 	}
+	s.out.owner = func(pkt *stack.PacketBuffer) uint8 {
+		return uint8(maphash.Comparable(s.seed, o.Owner(destination(pkt))))
+	}
 	l := &link{mtu: uint32(o.MTU), out: s.out, drops: &s.drops}
-	s.dev = newDevice(l, o.Addresses, newWindowFloor(o), o.OnMisdirected)
+	s.dev = newDevice(l, o)
 	s.dev.close = s.beginClose
-	s.dev.refused = o.OnUDPRefused
 	s.fragmentID.Store(rand.Uint32())
-	s.dev.paths.card, s.dev.paths.unmeasured = o.MTU, o.Unmeasured
 	s.gv = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol, ipv4.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol6, icmp.NewProtocol4},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/tun"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
 func TestNewRefusesOptionsThatMakeNoSense(t *testing.T) {
@@ -247,6 +248,50 @@ func TestMisdirectedPacketsAreDroppedCountedAndReported(t *testing.T) {
 	}
 	if st.ReceivedPackets != 10 {
 		t.Errorf("%d packets received, want 10", st.ReceivedPackets)
+	}
+}
+
+// A peer that pings as fast as it can leaves room in the queue for what others are answered.
+func TestEchoesToAPeerLeaveRoomForOthers(t *testing.T) {
+	s := stackOfSites(t)
+	ping := func(from netip.Addr) []byte {
+		p := ipv6Packet(from, a6)[:ipv6HeaderLen]
+		p[ipv6NextHeader] = protocolICMPv6
+		binary.BigEndian.PutUint16(p[ipv6PayloadLen:], icmpHeaderLen)
+		echo := []byte{128, 0, 0, 0, 0, 1, 0, 1}
+		binary.BigEndian.PutUint16(echo[2:], header.ICMPv6Checksum(header.ICMPv6ChecksumParams{Header: echo, Src: toAddress(from), Dst: toAddress(a6)}))
+		return append(p, echo...)
+	}
+	many := netip.MustParseAddr("fd01::")
+	other := otherSite(s, many)
+	for range 2 * queuePackets {
+		many = many.Next()
+		inject(t, s, ping(many))
+	}
+	full := s.Stats().Dropped[DropQueueFull]
+	inject(t, s, ping(other))
+	if dropped := s.Stats().Dropped[DropQueueFull]; full == 0 || dropped != full {
+		t.Errorf("%d answers are dropped, and %d with that to another peer", full, dropped)
+	}
+}
+
+// A peer that sends from many addresses is reported as often as any, and hides nobody.
+func TestMisdirectedPacketsAreReportedByPeer(t *testing.T) {
+	var from []netip.Addr
+	s, err := New(Options{Addresses: []netip.Addr{a6}, Owner: siteOf,
+		OnMisdirected: func(src, _ netip.Addr) { from = append(from, src) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	many, other := netip.MustParseAddr("fd01::"), netip.MustParseAddr("fd02::1")
+	for range 2 * misdirectedMax {
+		many = many.Next()
+		inject(t, s, ipv6Packet(many, b6))
+	}
+	inject(t, s, ipv6Packet(other, b6))
+	if n := len(from); n == 0 || n > misdirectedMax/2 || from[n-1] != other {
+		t.Errorf("%d reports, the last of %v; want few, and the other peer's last", n, from[max(n-1, 0):])
 	}
 }
 

@@ -63,7 +63,7 @@ func TestBatchesEndBetweenSegments(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := newQueue()
-			d := newDevice(&link{mtu: DefaultMTU, out: out, drops: new(drops)}, nil, windowFloor{}, nil)
+			d := newDevice(&link{mtu: DefaultMTU, out: out, drops: new(drops)}, Options{})
 			for _, n := range c.segments {
 				p := segmentOf(max(n, 1))
 				if n == 0 {
@@ -100,7 +100,7 @@ func batchBuffers() (bufs [][]byte, sizes []int, offset int) {
 // Segments that wait for their batch stay in the queue, whose bound holds senders back.
 func TestTheDeviceHoardsNothing(t *testing.T) {
 	out := newQueue()
-	d := newDevice(&link{mtu: DefaultMTU, out: out, drops: new(drops)}, nil, windowFloor{}, nil)
+	d := newDevice(&link{mtu: DefaultMTU, out: out, drops: new(drops)}, Options{})
 	p := segmentOf(45)
 	defer p.DecRef()
 	for range 100 {

@@ -52,6 +52,9 @@ type Options struct {
 	Device tun.Device
 	// Underlay is the UDP socket. The Engine opens and closes it.
 	Underlay *underlay.Bind
+	// Owner returns an address that stands for all inner addresses of the same peer. It is called
+	// on the sending goroutine and must not block. If it is nil, each address is a peer.
+	Owner func(netip.Addr) netip.Addr
 	// OnEvent is called with the events of managed peers, one at a time and without locks held. It
 	// must not block or close the Engine. It may be nil.
 	OnEvent func(Event)
@@ -119,6 +122,9 @@ func New(o Options) (*Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Owner == nil {
+		o.Owner = func(a netip.Addr) netip.Addr { return a }
+	}
 	if o.PrivateKey.IsZero() {
 		return nil, errors.Join(errors.New("start the tunnel: no private key"), o.Device.Close())
 	}
@@ -141,7 +147,7 @@ func New(o Options) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("start the tunnel: the device's MTU: %w", err), o.Device.Close())
 	}
 	e.boundary = newBoundary(mtu)
-	e.dev = device.NewDevice(&boundedDevice{Device: o.Device, boundary: e.boundary}, newBoundedBind(o.Underlay, e.boundary), e.devLog.logger())
+	e.dev = device.NewDevice(&boundedDevice{Device: o.Device, boundary: e.boundary, owner: o.Owner}, newBoundedBind(o.Underlay, e.boundary), e.devLog.logger())
 	// Peers that are created with an endpoint never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
 	e.bind.Listen(e.wake)

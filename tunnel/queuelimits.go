@@ -3,6 +3,7 @@ package tunnel
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,7 @@ type inside struct {
 	closed  bool
 }
 
-// lane counts the packets of one session, or of several with the same hash.
+// lane counts the packets to one peer, or of one session, or of several with the same hash.
 type lane struct {
 	in, out atomic.Uint32 // how many went in, and the number of the last that came out
 	moved   atomic.Int64  // when one last came out, or went into the empty lane, in now's time
@@ -260,7 +261,14 @@ func (e *Engine) DroppedUnsent() uint64 { return e.boundary.outbound.dropped.Loa
 type boundedDevice struct {
 	tun.Device
 	boundary
-	used int // of the buffers of the last Read
+	used  int // of the buffers of the last Read
+	owner func(netip.Addr) netip.Addr
+	// hashes caches the hashes of owners, by the hash of their address. Which lane a packet is in
+	// does not matter, so an outdated one does no harm.
+	hashes [lanes]struct {
+		of   netip.Addr
+		hash uint32
+	}
 }
 
 // Read implements tun.Device. Only one goroutine calls it.
@@ -271,7 +279,7 @@ func (d *boundedDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error
 	d.used = n
 	now := d.outbound.now()
 	for i := range n {
-		to := destination(bufs[i][offset : offset+sizes[i]])
+		to := d.towards(bufs[i][offset : offset+sizes[i]])
 		if d.outbound.refuses(to, now) {
 			sizes[i] = 0 // WireGuard skips it
 			continue
@@ -295,18 +303,30 @@ func (d *boundedDevice) Close() error {
 	return d.Device.Close()
 }
 
-// destination hashes a packet's destination.
-func destination(packet []byte) uint32 {
-	var last []byte
+// towards hashes the peer that a packet goes to.
+func (d *boundedDevice) towards(packet []byte) uint32 {
+	to := destination(packet)
+	known := &d.hashes[hashOf(to)%lanes]
+	if known.of != to {
+		known.of, known.hash = to, hashOf(d.owner(to))
+	}
+	return known.hash
+}
+
+// destination returns a packet's destination; invalid if it has none.
+func destination(packet []byte) netip.Addr {
 	switch {
 	case len(packet) >= 20 && packet[0]>>4 == 4:
-		last = packet[16:20]
+		return netip.AddrFrom4([4]byte(packet[16:20]))
 	case len(packet) >= 40 && packet[0]>>4 == 6:
-		last = packet[36:40]
-	default:
-		return 0
+		return netip.AddrFrom16([16]byte(packet[24:40]))
 	}
-	return spread(binary.NativeEndian.Uint32(last))
+	return netip.Addr{}
+}
+
+func hashOf(a netip.Addr) uint32 {
+	b := a.As16()
+	return spread(binary.NativeEndian.Uint32(b[12:]))
 }
 
 // spread mixes a number and returns its upper bits in the lower ones.

@@ -1,12 +1,14 @@
 package tunnel
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
@@ -100,7 +102,56 @@ func TestPeerWithoutASessionHoldsUpNobody(t *testing.T) {
 // laneOf is the lane in which packets to a peer are counted.
 func laneOf(k peer.PrivateKey) uint32 {
 	a := peer.OverlayAddr(k.Public())
-	return destination(packet(a, a, "")) % lanes
+	return hashOf(a) % lanes
+}
+
+// packetsTo is a device from which packets to some addresses are read, in turn.
+type packetsTo struct {
+	tun.Device
+	next func() netip.Addr
+}
+
+func (p packetsTo) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	to := p.next()
+	sizes[0] = copy(bufs[0][offset:], packet(to, to, "anybody?"))
+	return 1, nil
+}
+
+// A silent peer with many addresses takes one lane. With more it would hold up many others.
+func TestSilentPeerWithManyAddressesTakesOneLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent, other := netip.MustParseAddr("fd01::dead:beef"), netip.MustParseAddr("fd02::1234:5678")
+		to := silent
+		d := &boundedDevice{
+			Device: packetsTo{next: func() netip.Addr { return to }}, boundary: newBoundary(1420),
+		}
+		d.owner = func(a netip.Addr) netip.Addr {
+			if a == other {
+				return other
+			}
+			return silent
+		}
+		passes := func(a netip.Addr) bool {
+			to = a
+			sizes := make([]int, 1)
+			// Another buffer each time: WireGuard keeps the packets.
+			if _, err := d.Read([][]byte{make([]byte, device.MaxMessageSize)}, sizes, 16); err != nil {
+				t.Fatal(err)
+			}
+			return sizes[0] > 0
+		}
+		for i := range uint32(4 * maxOut * stalledFactor) {
+			many := silent.As16()
+			binary.BigEndian.PutUint32(many[12:], i*0x9e3779b1)
+			passes(netip.AddrFrom16(many))
+			time.Sleep(time.Millisecond)
+		}
+		for range 2 {
+			if !passes(other) {
+				t.Error("a packet to another peer is dropped")
+			}
+		}
+	})
 }
 
 // A peer that shares a lane with one that does not answer can still be reached.

@@ -37,7 +37,7 @@ func runInCluster(ctx context.Context, cfg *config.Resolved, load func() (*confi
 		return runAgain(ctx, cfg, load, func(cfg *config.Resolved) (bool, error) {
 			return runOnce(ctx, gateway.Options{
 				Config: cfg, ReadConfig: load, Logger: log,
-				State: s.State, ClusterPeers: s.Peers(ctx), AdmitLocal: s.AdmitLocal, LocalHost: s.LocalHost, Inside: s.Inside, Clusterset: s.Clusterset,
+				State: s.State, ClusterPeers: s.Peers(ctx), AdmitLocal: s.AdmitLocal, KnownLocal: s.KnownLocal, LocalHost: s.LocalHost, Inside: s.Inside, Clusterset: s.Clusterset,
 				OnSuperseded: s.OnSuperseded,
 			}, hangups, s.Attach)
 		})

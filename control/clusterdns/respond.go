@@ -18,9 +18,11 @@ const (
 
 // Bits of a header's flags.
 const (
-	flagResponse = 1 << 15
-	opcodeShift  = 11
-	opcodeMask   = 0xf
+	flagResponse  = 1 << 15
+	flagTruncated = 1 << 9
+	flagRecursion = 1 << 8 // desired; the response repeats it
+	opcodeShift   = 11
+	opcodeMask    = 0xf
 )
 
 // transport is how a query came.
@@ -74,6 +76,22 @@ func respond(query []byte, t transport, z *Zone, self netip.Addr) (response []by
 		}
 	}
 	return response, m.Rcode
+}
+
+// elsewhere is the response to a query by UDP that is one too many: the question, and that the answer
+// must be fetched by TCP, where nobody forges an address. It is no longer than the query, so that nobody
+// is sent more in another's name.
+func elsewhere(query []byte) []byte {
+	if len(query) < headerSize || len(query) > maxQuery {
+		return nil
+	}
+	flags := binary.BigEndian.Uint16(query[2:])
+	if flags&flagResponse != 0 || binary.BigEndian.Uint32(query[6:]) != 0 { // it has answers
+		return nil
+	}
+	response := slices.Clone(query)
+	binary.BigEndian.PutUint16(response[2:], flags&(opcodeMask<<opcodeShift|flagRecursion)|flagResponse|flagTruncated)
+	return response
 }
 
 // answerTo makes the answer m to a question.

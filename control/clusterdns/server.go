@@ -22,7 +22,8 @@ import (
 const (
 	// sourceRate and sourceBurst are how many queries of one address, which may be that of a
 	// cluster's DNS, are answered per second and in a row, and totalRate and totalBurst how many of
-	// all. If they ask for more, an equal part of as many again is each address's own.
+	// all, by UDP and by TCP each. If they ask for more, an equal part of as many again is each
+	// address's own.
 	sourceRate, sourceBurst = 2000, 1000
 	totalRate, totalBurst   = 10000, 2000
 	// maxSources is how many addresses are told apart. All others count as one.
@@ -52,6 +53,11 @@ type Server struct {
 	zone    atomic.Pointer[Zone]
 	results map[string]*atomic.Uint64 // never changed
 
+	limits [byTCP + 1]limits // by transport: what addresses claim to ask by UDP may be forged
+}
+
+// limits bound the queries by one transport.
+type limits struct {
 	total *rate.Limiter
 
 	mu      sync.Mutex
@@ -67,7 +73,10 @@ type source struct {
 
 // New makes a server that has no zone, and says so. self is what it names as its own address.
 func New(self netip.Addr, log *slog.Logger) *Server {
-	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}, total: rate.NewLimiter(totalRate, totalBurst), sources: map[netip.Addr]*source{}}
+	s := &Server{self: self, log: log, results: map[string]*atomic.Uint64{}}
+	for t := range s.limits {
+		s.limits[t].total, s.limits[t].sources = rate.NewLimiter(totalRate, totalBurst), map[netip.Addr]*source{}
+	}
 	for _, rcode := range counted {
 		s.results[dns.RcodeToString[rcode]] = new(atomic.Uint64)
 	}
@@ -197,7 +206,10 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, from netip.Addr) 
 func (s *Server) handle(ctx context.Context, query []byte, t transport, from netip.Addr) []byte {
 	if !s.admit(ctx, t, from) {
 		s.results[resultLimited].Add(1)
-		return nil
+		if t == byTCP { // the server ends
+			return nil
+		}
+		return elsewhere(query)
 	}
 	response, rcode := respond(query, t, s.zone.Load(), s.self)
 	result := resultIgnored
@@ -211,31 +223,32 @@ func (s *Server) handle(ctx context.Context, query []byte, t transport, from net
 // admit reports whether a query may be answered. By TCP it waits until it may: whoever asks fast is slowed
 // down.
 func (s *Server) admit(ctx context.Context, t transport, from netip.Addr) bool {
-	x := s.asks(from.Unmap(), time.Now())
+	l := &s.limits[t]
+	x := l.asks(from.Unmap(), time.Now())
 	if t == byTCP {
-		return x.queries.Wait(ctx) == nil && (s.total.Allow() || x.part.Wait(ctx) == nil)
+		return x.queries.Wait(ctx) == nil && (l.total.Allow() || x.part.Wait(ctx) == nil)
 	}
-	return x.queries.Allow() && (s.total.Allow() || x.part.Allow())
+	return x.queries.Allow() && (l.total.Allow() || x.part.Allow())
 }
 
 // asks notes that an address asks, and returns its limits.
-func (s *Server) asks(from netip.Addr, now time.Time) *source {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.swept) >= time.Second { // those that are removed would have all of their burst again
-		maps.DeleteFunc(s.sources, func(_ netip.Addr, x *source) bool { return now.Sub(x.asked) >= time.Second })
-		s.swept = now
+func (l *limits) asks(from netip.Addr, now time.Time) *source {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.swept) >= time.Second { // those that are removed would have all of their burst again
+		maps.DeleteFunc(l.sources, func(_ netip.Addr, x *source) bool { return now.Sub(x.asked) >= time.Second })
+		l.swept = now
 	}
-	if s.sources[from] == nil && len(s.sources) >= maxSources {
+	if l.sources[from] == nil && len(l.sources) >= maxSources {
 		from = netip.Addr{}
 	}
-	x := s.sources[from]
+	x := l.sources[from]
 	if x == nil {
 		x = &source{queries: rate.NewLimiter(sourceRate, sourceBurst)}
-		s.sources[from] = x
+		l.sources[from] = x
 	}
 	x.asked = now
-	part := totalRate / len(s.sources)
+	part := totalRate / len(l.sources)
 	switch {
 	case x.part == nil:
 		x.part = rate.NewLimiter(rate.Limit(part), part)

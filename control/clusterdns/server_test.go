@@ -2,6 +2,7 @@ package clusterdns
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net"
@@ -80,7 +81,11 @@ func TestAFloodIsLimited(t *testing.T) {
 	}
 	asks := func(from string, n int) (answers int) {
 		for range n {
-			if s.handle(t.Context(), wire, byUDP, netip.MustParseAddr(from)) != nil {
+			response := new(dns.Msg)
+			if err := response.Unpack(s.handle(t.Context(), wire, byUDP, netip.MustParseAddr(from))); err != nil {
+				t.Fatal(err)
+			}
+			if !response.Truncated {
 				answers++
 			}
 		}
@@ -97,7 +102,7 @@ func TestAFloodIsLimited(t *testing.T) {
 	for n := range 2 * maxSources {
 		s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}))
 	}
-	if n := len(s.sources); n > maxSources+1 {
+	if n := len(s.limits[byUDP].sources); n > maxSources+1 {
 		t.Errorf("%d addresses are remembered", n)
 	}
 	if n := s.Queries()[resultLimited]; n == 0 {
@@ -116,7 +121,8 @@ func TestAFloodOfManyLeavesOthersTheirPart(t *testing.T) {
 		}
 		const floods, each, seconds = 24, 2 * sourceRate / 100, 5
 		asks := func(n byte) bool {
-			return s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 244, 0, n})) != nil
+			response := s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 244, 0, n}))
+			return binary.BigEndian.Uint16(response[2:])&flagTruncated == 0
 		}
 		var flooded, missed int
 		for now := range seconds * 100 { // hundredths of a second
@@ -207,6 +213,40 @@ func TestForgedAddressesAreBounded(t *testing.T) {
 		}
 		if most := 3 * 2 * totalRate; answered > most {
 			t.Errorf("%d forged queries are answered in 3 s, at most %d may be", answered, most)
+		}
+	})
+}
+
+// However many queries are forged, also in the name of the cluster's DNS, it is sent to TCP, and answered
+// there at once.
+func TestForgedQueriesKeepNobodyOutByTCP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(self, slog.New(slog.DiscardHandler))
+		s.SetZone(shop())
+		q := new(dns.Msg).SetQuestion("web.shop.svc."+Domain, dns.TypeA).SetEdns0(maxUDP, false)
+		wire, err := q.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		honest := netip.MustParseAddr("10.244.0.1")
+		for n := range 4 * maxSources {
+			s.handle(t.Context(), wire, byUDP, netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}))
+			s.handle(t.Context(), wire, byUDP, honest)
+		}
+		m := new(dns.Msg)
+		if response := s.handle(t.Context(), wire, byUDP, honest); len(response) > len(wire) {
+			t.Errorf("%d bytes are answered to %d", len(response), len(wire))
+		} else if err := m.Unpack(response); err != nil || !m.Response || !m.Truncated || m.Id != q.Id || len(m.Question) != 1 || len(m.Answer) != 0 {
+			t.Errorf("by UDP got %v, %v", m, err)
+		}
+		begun := time.Now()
+		for range 100 {
+			if err := m.Unpack(s.handle(t.Context(), wire, byTCP, honest)); err != nil || m.Truncated || len(m.Answer) == 0 {
+				t.Fatalf("by TCP got %v, %v", m, err)
+			}
+		}
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("by TCP 100 answers take %v", took)
 		}
 	})
 }

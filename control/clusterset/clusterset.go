@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -114,7 +115,7 @@ func New(o Options) *Clusterset {
 	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.send, Failed: c.failed, Room: 1})
 	out := forward.OutboundOptions{Dial: c.dial, Find: c.find, Host: o.Host, FirstPort: mcs.FirstListener, LastPort: mcs.LastListener, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
-		out.Admit = func(l forward.Local, from netip.AddrPort) error {
+		out.Admit = func(l forward.Local, _ api.Protocol, from netip.AddrPort) error {
 			return o.Admit(l.Peer, mcs.NameOfPort(l.Service), from)
 		}
 	}

@@ -3,6 +3,7 @@
 package connlimit
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/netip"
@@ -16,7 +17,8 @@ type Options[K comparable] struct {
 	Of func(net.Conn) K
 	// Each is how many connections a client may have open; further ones are closed. Total is how
 	// many there may be in all; 0 is no bound. One more closes the oldest one of the client with
-	// most.
+	// most. If several have as many, it closes the oldest of theirs: nobody keeps others out by
+	// having many addresses and being first.
 	Each, Total int
 	// Refused is called for a connection that is closed because its client has too many. It may be
 	// nil.
@@ -41,12 +43,14 @@ type listener[K comparable] struct {
 	mu    sync.Mutex
 	open  map[K][]*Conn // the oldest first
 	total int
+	last  uint64 // number of the last one
 }
 
 // Conn is an accepted connection.
 type Conn struct {
 	net.Conn
-	leave func() // gives its place back
+	number uint64
+	leave  func() // gives its place back
 }
 
 // NetConn returns the connection of the listener that is bounded.
@@ -100,12 +104,14 @@ func (l *listener[K]) enter(who K, c *Conn) (out *Conn) {
 	}
 	l.open[who] = append(l.open[who], c)
 	l.total++
+	l.last++
+	c.number = l.last
 	if l.o.Total == 0 || l.total <= l.o.Total {
 		return nil
 	}
 	most := who
 	for k, list := range l.open {
-		if len(list) > len(l.open[most]) {
+		if n := cmp.Compare(len(list), len(l.open[most])); n > 0 || n == 0 && list[0].number < l.open[most][0].number {
 			most = k
 		}
 	}

@@ -82,6 +82,28 @@ func TestClientsWithManyGiveWay(t *testing.T) {
 	}
 }
 
+// Clients with one connection each give way to a new one, the oldest first: whoever has many
+// addresses keeps nobody out.
+func TestManyAddressesKeepNobodyOut(t *testing.T) {
+	const total = 4
+	l := Listen(nil, Options[int]{Each: 3, Total: total}).(*listener[int])
+	var conns []*Conn
+	for who := range 3 * total {
+		c := &Conn{}
+		conns = append(conns, c)
+		out := l.enter(who, c)
+		switch {
+		case who < total && out != nil:
+			t.Fatalf("connection %d has no place", who)
+		case who >= total && out != conns[who-total]:
+			t.Fatalf("connection %d does not displace the oldest", who)
+		}
+	}
+	if l.total != total || len(l.open) != total {
+		t.Errorf("%d connections of %d clients are counted, want %d", l.total, len(l.open), total)
+	}
+}
+
 // A server ends its answer while it still reads, as http.Server does.
 func TestOneDirectionCanBeClosed(t *testing.T) {
 	raw, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/catalogue"
 )
@@ -16,12 +17,12 @@ var errManyWait = errors.New("too many connections wait already to be admitted")
 
 // admits returns why a client may not use the listener; nil if it may. Nothing is read from the
 // client and nothing dialled for it before that.
-func (o *Outbound) admits(w Local, remote string) error {
+func (o *Outbound) admits(w Local, by api.Protocol, remote string) error {
 	from, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return fmt.Errorf("its address %q cannot be read: %w", remote, err)
 	}
-	return o.opts.Admit(w, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+	return o.opts.Admit(w, by, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 }
 
 // admitted reports whether a connection may use the listener and has a place. If not, it counts the
@@ -30,7 +31,7 @@ func (o *Outbound) admitted(w Local, f *flow) bool {
 	if o.opts.Admit == nil {
 		return true
 	}
-	err := o.admits(w, f.remote)
+	err := o.admits(w, api.TCP, f.remote)
 	reason := Stopping // it has ended already
 	if f.ctx.Err() == nil {
 		if err != nil {

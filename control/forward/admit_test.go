@@ -17,7 +17,7 @@ import (
 )
 
 // guarded returns an exit with a listener for cloud's API server with this admission.
-func guarded(t *testing.T, upstream string, admit func(Local, netip.AddrPort) error) *exit {
+func guarded(t *testing.T, upstream string, admit func(Local, api.Protocol, netip.AddrPort) error) *exit {
 	e := newExit(t, Limits{})
 	e.opts.Admit, e.opts.Audit = admit, audit.New(slog.New(slog.NewTextHandler(e.log, nil)))
 	e.leads("cloud", "apiServer", upstream)
@@ -28,7 +28,7 @@ func guarded(t *testing.T, upstream string, admit func(Local, netip.AddrPort) er
 func TestWhoIsNotAdmittedIsResetAndNothingIsDialled(t *testing.T) {
 	address, conns := upstream(t)
 	var asked atomic.Int32
-	e := guarded(t, address, func(l Local, from netip.AddrPort) error {
+	e := guarded(t, address, func(l Local, _ api.Protocol, from netip.AddrPort) error {
 		asked.Add(1)
 		if l.Peer != "cloud" || l.Service != "apiServer" || !from.Addr().IsLoopback() || from.Port() == 0 {
 			t.Errorf("asked about %+v from %v", l, from)
@@ -60,7 +60,7 @@ func TestWhoIsNotAdmittedIsResetAndNothingIsDialled(t *testing.T) {
 
 func TestWhoIsAdmittedIsServed(t *testing.T) {
 	address, conns := upstream(t)
-	e := guarded(t, address, func(Local, netip.AddrPort) error { return nil })
+	e := guarded(t, address, func(Local, api.Protocol, netip.AddrPort) error { return nil })
 	c := connect(t, e.address("cloud", "apiServer"))
 	up := take(t, conns)
 	send(t, c, "request")
@@ -72,7 +72,7 @@ func TestAQuestionThatTakesLongDelaysNobodyElse(t *testing.T) {
 	address, conns := upstream(t)
 	var first atomic.Bool
 	answer := make(chan struct{})
-	e := guarded(t, address, func(Local, netip.AddrPort) error {
+	e := guarded(t, address, func(Local, api.Protocol, netip.AddrPort) error {
 		if first.CompareAndSwap(false, true) {
 			<-answer
 			return errors.New("too late to matter")
@@ -126,7 +126,7 @@ func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
 	release := sync.OnceFunc(func() { close(answer) })
 	defer release()
 	e := newExit(t, Limits{PeerFlows: 1, HalfOpen: 1, Total: 1, Reserve: 1})
-	e.opts.Admit = func(_ Local, from netip.AddrPort) error {
+	e.opts.Admit = func(_ Local, _ api.Protocol, from netip.AddrPort) error {
 		if from.Addr() == friend {
 			return nil
 		}
@@ -171,7 +171,7 @@ func TestManyConnectionsOfOneClientAreAdmitted(t *testing.T) {
 	answer := make(chan struct{})
 	release := sync.OnceFunc(func() { close(answer) })
 	defer release()
-	e.opts.Admit = func(Local, netip.AddrPort) error {
+	e.opts.Admit = func(Local, api.Protocol, netip.AddrPort) error {
 		<-answer
 		return nil
 	}
@@ -197,7 +197,7 @@ func TestAClientLeavesPlacesForOthers(t *testing.T) {
 	const places = 8
 	address, conns := upstream(t)
 	e := newExit(t, Limits{PeerWorkloadFlows: places})
-	e.opts.Admit = func(Local, netip.AddrPort) error { return nil }
+	e.opts.Admit = func(Local, api.Protocol, netip.AddrPort) error { return nil }
 	e.leads("cloud", "shop/web", address)
 	e.SetLocals([]Local{{Peer: "cloud", Service: "shop/web"}})
 	at := e.address("cloud", "shop/web")
@@ -234,12 +234,12 @@ func TestAClientLeavesPlacesForOthers(t *testing.T) {
 // The same for flows of datagrams, with an admission and without.
 func TestAClientLeavesFlowsForOthers(t *testing.T) {
 	t.Run("admitted", func(t *testing.T) {
-		leavesFlows(t, func(Local, netip.AddrPort) error { return nil })
+		leavesFlows(t, func(Local, api.Protocol, netip.AddrPort) error { return nil })
 	})
 	t.Run("anybody", func(t *testing.T) { leavesFlows(t, nil) })
 }
 
-func leavesFlows(t *testing.T, admit func(Local, netip.AddrPort) error) {
+func leavesFlows(t *testing.T, admit func(Local, api.Protocol, netip.AddrPort) error) {
 	o, g, tun := newUDPOutbound(t, nil)
 	o.opts.Admit = admit
 	const places = 8
@@ -319,7 +319,7 @@ func TestDatagramsThatAreNotAdmittedTakeNoPlace(t *testing.T) {
 	o, g, tun := newUDPOutbound(t, func(context.Context, Target) (netip.AddrPort, error) {
 		return netip.MustParseAddrPort("[fd00::1]:53"), nil
 	})
-	o.opts.Admit = func(_ Local, from netip.AddrPort) error {
+	o.opts.Admit = func(_ Local, _ api.Protocol, from netip.AddrPort) error {
 		if f := friend.Load(); f != nil && *f == from {
 			return nil
 		}
@@ -354,4 +354,41 @@ func TestDatagramsThatAreNotAdmittedTakeNoPlace(t *testing.T) {
 	if n := g.flows.UDPFlows("cloud"); n != 1 {
 		t.Errorf("%d flows are left, want 1", n)
 	}
+}
+
+// However many clients wait to be admitted, one that was admitted a moment ago is served.
+func TestWhoIsKnownIsServedBesideAFloodOfStrangers(t *testing.T) {
+	friend := netip.MustParseAddr("10.0.0.1")
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	defer release()
+	o, g, tun := newUDPOutbound(t, func(context.Context, Target) (netip.AddrPort, error) {
+		return netip.MustParseAddrPort("[fd00::1]:53"), nil
+	})
+	o.opts.Admit = func(_ Local, _ api.Protocol, from netip.AddrPort) error {
+		if from.Addr() == friend {
+			return nil
+		}
+		<-answer
+		return errors.New("no pod")
+	}
+	o.opts.Known = func(_ Local, from netip.AddrPort) bool { return from.Addr() == friend }
+	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})
+	e := o.ear(t, "cloud")
+	for i := range uint32(unadmittedTotal + 1) {
+		forged := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		e.datagram(netip.AddrPortFrom(forged, 1000), []byte("x"))
+	}
+	if n := o.UDPCounters().Refused[NotAdmitted]; n != 1 {
+		t.Errorf("%d of the flood are refused, want the last", n)
+	}
+	e.datagram(netip.AddrPortFrom(friend, 1000), []byte("query"))
+	if n := o.UDPCounters().Refused[NotAdmitted]; n != 1 {
+		t.Fatal("who is known is refused")
+	}
+	if got := tun.next(t); got.payload != "query" {
+		t.Errorf("got %+v", got)
+	}
+	release()
+	eventually(t, "the flood is refused", func() bool { return g.flows.UDPFlows("cloud") == 1 })
 }

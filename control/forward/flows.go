@@ -171,12 +171,15 @@ func (t *Flows) enter(k share, client netip.Addr, direction, peer, service, remo
 	return f, ""
 }
 
-// admitted counts a connection of an unadmitted client as any other from now on. If there is no
+// admitted counts a connection of a client that was not known as any other from now on. If there is no
 // place, nothing changes.
 func (t *Flows) admitted(f *flow) Reason {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := f.share
+	if was.class != unadmitted {
+		return ""
+	}
 	if r := t.takeLocked(f, shareOf(f.direction, f.peer, f.service), was.client); r != "" {
 		return r
 	}

@@ -65,10 +65,14 @@ type OutboundOptions struct {
 	Find func(ctx context.Context, to Target) (netip.AddrPort, error)
 	// DialTimeout bounds Dial and Find; 0 takes 5 s.
 	DialTimeout time.Duration
-	// Admit returns why a client at an address may not use a listener; nil admits everybody. It may
-	// take a while, since each connection waits for it separately, and takes no place of the peer's
-	// until then.
-	Admit func(local Local, from netip.AddrPort) error
+	// Admit returns why a client of a protocol at an address may not use a listener; nil admits
+	// everybody. It may take a while, since each connection waits for it separately, and takes no
+	// place of the peer's until then.
+	Admit func(local Local, by api.Protocol, from netip.AddrPort) error
+	// Known reports whether a client was admitted a short time ago. If too many others wait, it takes
+	// one of the peer's places before it is admitted: strangers, which may be forged, do not keep it
+	// out. Known must not block; nil knows nobody.
+	Known func(local Local, from netip.AddrPort) bool
 	// Host is where a listener without an Address listens; the zero value is 127.0.0.1.
 	Host netip.Addr
 	// FirstPort to LastPort is the range for such a listener's port; 0 takes any.
@@ -205,21 +209,40 @@ func (o *Outbound) Close() {
 func (o *Outbound) admit(w Local, c Conn) *flow {
 	remote := c.RemoteAddr().String()
 	from := w.target(0, remote).Client.Addr()
-	k, client := shareOf(DirectionOutbound, w.Peer, w.Service), o.client(from)
-	if o.opts.Admit != nil {
-		k, client = unadmittedShare(w.Peer, from), netip.Addr{}
-	}
-	f, reason := o.flows.enter(k, client, DirectionOutbound, w.Peer, w.Service, remote)
+	var f *flow
+	reason, waits := o.place(w, remote, func(waits bool) (r Reason) {
+		k, client := shareOf(DirectionOutbound, w.Peer, w.Service), o.client(from)
+		if waits {
+			k, client = unadmittedShare(w.Peer, from), netip.Addr{}
+		}
+		f, r = o.flows.enter(k, client, DirectionOutbound, w.Peer, w.Service, remote)
+		return r
+	})
 	switch {
 	case reason == "":
 		return f
-	case reason != Stopping && k.class == unadmitted:
+	case waits:
 		o.notAdmitted(w, o.count, remote, errManyWait)
 	default:
 		o.refused(w, reason, remote, nil)
 	}
 	abort(c)
 	return nil
+}
+
+// place calls take for a place among those that wait to be admitted, or else among those that are.
+// It returns the reason of the last call, and whether the client was refused because too many wait.
+func (o *Outbound) place(w Local, remote string, take func(waits bool) Reason) (reason Reason, waits bool) {
+	if o.opts.Admit != nil {
+		reason = take(true)
+		if reason == "" || reason == Stopping {
+			return reason, false
+		}
+		if o.opts.Known == nil || !o.opts.Known(w, w.target(0, remote).Client) {
+			return reason, true
+		}
+	}
+	return take(false), false
 }
 
 // client returns the address by which a client's flows are counted once it is admitted. Programs of

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+
+	"github.com/postern-dev/postern/control/api"
 )
 
 // udpEar is a local socket whose datagrams go to one port of a peer's service.
@@ -51,11 +53,11 @@ func (e *udpEar) Close() error {
 
 // datagram implements receiver.
 func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
-	c, reason := e.client(from)
+	c, reason, waits := e.client(from)
 	switch {
 	case reason == "":
 		c.flow.datagram(from, b)
-	case reason != Stopping && e.local.out.opts.Admit != nil:
+	case waits:
 		e.local.out.notAdmitted(e.local.want, e.local.out.udp, from.String(), errManyWait)
 	default:
 		e.local.out.refusedUDP(e.local.want, reason, from)
@@ -71,28 +73,32 @@ func (o *Outbound) refusedUDP(w Local, reason Reason, from netip.AddrPort) {
 	}
 }
 
-// client returns the client with an address; a new client begins a flow.
-func (e *udpEar) client(from netip.AddrPort) (*udpClient, Reason) {
+// client returns the client with an address; a new client begins a flow. The rest is that of
+// [Outbound.place].
+func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, reason Reason, waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.clients[from]; c != nil {
-		return c, ""
+		return c, "", false
 	}
 	if e.clients == nil {
-		return nil, Stopping
+		return nil, Stopping, false
 	}
 	c := &udpClient{ear: e, from: from}
 	c.flow = &udpFlow{service: e.local.want.Service, side: c, tally: e.local.out.flows.uses.tally(DirectionOutbound, e.local.want.Peer, e.local.want.Service)}
-	k := shareOfUDP(DirectionOutbound, e.local.want.Peer)
-	if e.local.out.opts.Admit != nil {
-		k = unadmittedShare(e.local.want.Peer, from.Addr())
-		k.udp = true
-	}
-	if reason := e.local.out.flows.udp.begin(c.flow, k, c.open); reason != "" {
-		return nil, reason
+	reason, waits = e.local.out.place(e.local.want, from.String(), func(waits bool) Reason {
+		k := shareOfUDP(DirectionOutbound, e.local.want.Peer)
+		if waits {
+			k = unadmittedShare(e.local.want.Peer, from.Addr())
+			k.udp = true
+		}
+		return e.local.out.flows.udp.begin(c.flow, k, c.open)
+	})
+	if reason != "" {
+		return nil, reason, waits
 	}
 	e.clients[from] = c
-	return c, ""
+	return c, "", false
 }
 
 // refused implements receiver.
@@ -109,7 +115,7 @@ func (e *udpEar) refused(to netip.AddrPort) {
 func (c *udpClient) open() {
 	o, w, t := c.ear.local.out, c.ear.local.want, c.ear.local.out.flows.udp
 	if o.opts.Admit != nil {
-		if err := o.admits(w, c.from.String()); err != nil {
+		if err := o.admits(w, api.UDP, c.from.String()); err != nil {
 			c.flow.end()
 			o.notAdmitted(w, o.udp, c.from.String(), err)
 			return

@@ -94,13 +94,16 @@ func (t *udpFlows) begin(f *udpFlow, k share, open func()) Reason {
 	return ""
 }
 
-// admitted counts a flow of an unadmitted client as any other from now on. If there is no place,
+// admitted counts a flow of a client that was not known as any other from now on. If there is no place,
 // nothing changes.
 func (t *udpFlows) admitted(f *udpFlow) Reason {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f.phase == ended {
+	switch {
+	case f.phase == ended:
 		return Stopping
+	case f.owner.class != unadmitted:
+		return ""
 	}
 	o, r := t.ownerLocked(f, shareOfUDP(f.owner.direction, f.owner.peer))
 	if r != "" {

@@ -113,7 +113,7 @@ func TestUsesOfImportsAreCounted(t *testing.T) {
 	var let atomic.Bool
 	o := NewOutbound(g.flows, OutboundOptions{
 		Dial: func(context.Context, Target) (Conn, error) { return nil, errors.New("refused") },
-		Admit: func(Local, netip.AddrPort) error {
+		Admit: func(Local, api.Protocol, netip.AddrPort) error {
 			if !let.Load() {
 				return errors.New("may not")
 			}

@@ -143,7 +143,7 @@ func TestEveryServiceOfAPeerHasAListenerInACluster(t *testing.T) {
 			cfg := *o.Config
 			cfg.Kubernetes = &config.Kubernetes{Release: "postern", Service: "postern", PeerServices: true}
 			o.Config = &cfg
-			o.AdmitLocal = func(peer string, from netip.AddrPort) error {
+			o.AdmitLocal = func(peer string, _ api.Protocol, from netip.AddrPort) error {
 				return fmt.Errorf("no pod has the address %s", from.Addr())
 			}
 		}

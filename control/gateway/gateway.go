@@ -270,7 +270,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 		Shown: g.paths.Shown, Reached: g.paths.Remote, Followed: func() { g.services.Relocate() }, Changed: g.announceChange, Reported: g.judge, Logger: g.log,
 	})
 	g.services = outbound.New(outbound.Options{
-		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal,
+		Store: g.store, Peers: g.peers, Exchange: g.exchange, Flows: g.flows, Dial: g.plane.Stack.DialTCP, Admit: g.opts.AdmitLocal, Known: g.opts.KnownLocal,
 		Host: g.opts.LocalHost, Audit: g.audit, Logger: g.log,
 	})
 	var onServices func(peer.PublicKey, []byte) (string, error)

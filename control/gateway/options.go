@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/issuer"
 	"github.com/postern-dev/postern/control/mcs"
@@ -61,9 +62,12 @@ type Options struct {
 	CheckInterval, CheckRetry time.Duration
 	// ClusterPeers are the configured peers of a gateway in a cluster until SetPeers is called.
 	ClusterPeers []config.Peer
-	// AdmitLocal returns an error if a client of a local listener may not use the peer's services;
-	// nil admits every client. Calls for different connections run concurrently.
-	AdmitLocal func(peer string, from netip.AddrPort) error
+	// AdmitLocal returns an error if a client of a protocol, of a local listener, may not use the
+	// peer's services; nil admits every client. Calls for different connections run concurrently.
+	AdmitLocal func(peer string, by api.Protocol, from netip.AddrPort) error
+	// KnownLocal reports, without blocking, whether AdmitLocal admitted a client a short time ago;
+	// nil knows nobody.
+	KnownLocal func(peer string, from netip.AddrPort) bool
 	// LocalHost is where listeners without an address listen; the zero value means 127.0.0.1.
 	LocalHost netip.Addr
 	// Inside are networks of this host whose addresses are announced only if STUN servers see them.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
@@ -31,7 +32,9 @@ type Options struct {
 	Dial func(ctx context.Context, to netip.AddrPort) (*netstack.Conn, error)
 	// Admit returns an error if a client may not use a listener for a peer's services; nil admits
 	// everyone.
-	Admit func(peer string, from netip.AddrPort) error
+	Admit func(peer string, by api.Protocol, from netip.AddrPort) error
+	// Known is that of [forward.OutboundOptions].
+	Known func(peer string, from netip.AddrPort) bool
 	// Host is where listeners without an address listen; the zero value is 127.0.0.1.
 	Host   netip.Addr
 	Audit  *audit.Log
@@ -65,7 +68,10 @@ func New(o Options) *Services {
 	s := &Services{o: o, due: make(chan struct{}, 1), unstored: map[state.Listener]uint16{}}
 	out := forward.OutboundOptions{Dial: s.dial, Find: s.findUDP, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
-		out.Admit = func(l forward.Local, from netip.AddrPort) error { return o.Admit(l.Peer, from) }
+		out.Admit = func(l forward.Local, by api.Protocol, from netip.AddrPort) error { return o.Admit(l.Peer, by, from) }
+	}
+	if o.Known != nil {
+		out.Known = func(l forward.Local, from netip.AddrPort) bool { return o.Known(l.Peer, from) }
 	}
 	s.out = forward.NewOutbound(o.Flows, out)
 	return s

@@ -186,7 +186,7 @@ func (p *Finder) seen(m *roster.Member, w Way, is api.PeerState, doubt bool) See
 	case w.Tunnel.Endpoint.IsValid():
 		s.Path = api.PathDirect
 	}
-	if t, ok := p.plane.Stack.PathState(trafficAddr(m)); ok && t.Sample > 0 {
+	if t, ok := p.plane.Stack.PathState(m.Overlay); ok && t.Sample > 0 {
 		s.Loss = t.Loss
 	}
 	return s

@@ -3,7 +3,6 @@ package paths
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -257,17 +256,9 @@ func (p *Finder) Path(m *roster.Member, w Way, state api.PeerState, reason strin
 	return out
 }
 
-// trafficAddr is the address inside the tunnel under which a peer's connections are counted.
-func trafficAddr(m *roster.Member) netip.Addr {
-	if m.Stock && len(m.AllowedIPs) > 0 {
-		return m.AllowedIPs[0].Addr() // It usually has one.
-	}
-	return m.Address()
-}
-
 // traffic returns what connections to a peer show about its path; nil if nothing is known.
 func (p *Finder) traffic(m *roster.Member) *api.Traffic {
-	s, ok := p.plane.Stack.PathState(trafficAddr(m))
+	s, ok := p.plane.Stack.PathState(m.Overlay)
 	if !ok {
 		return nil
 	}

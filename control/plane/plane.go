@@ -40,7 +40,7 @@ type Options struct {
 	OnUDP        func(remote, local netip.AddrPort, payload []byte) bool
 	OnUDPRefused func(remote, local netip.AddrPort)
 	OnTransit    func(src, dst netip.Addr)
-	// Owner is that of [netstack.Options].
+	// Owner is that of [netstack.Options] and [tunnel.Options].
 	Owner  func(remote netip.Addr) netip.Addr
 	Logger *slog.Logger
 }
@@ -69,6 +69,7 @@ func Open(o Options) (*Plane, error) {
 		Device:     stack.Device(),
 		Underlay:   bind,
 		OnEvent:    o.OnEvent,
+		Owner:      o.Owner,
 		Logger:     o.Logger,
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 	}
 	reg.flows.SetPeerRate(cfg.ConnectionRate)
 	reg.set(next, cfg)
-	reg.cutOff(gone, next)
+	reg.cutOff(gone, old, next)
 	if leaving {
 		time.Sleep(ResetFlushDelay)
 		if _, err := reg.setTunnel(next, nil); err != nil { // it was part of the accepted set
@@ -67,12 +67,9 @@ func (c *Change) Apply(cfg *config.Resolved) error {
 }
 
 // cutOff resets the connections that are no longer allowed, those of removed members first.
-func (reg *Registry) cutOff(gone []*Member, next *Roster) {
+func (reg *Registry) cutOff(gone []*Member, old, next *Roster) {
 	for _, m := range gone {
 		n := reg.flows.ClosePeer(m.Name)
-		if a := m.Address(); a.IsValid() && next.byAddr[a] == nil {
-			reg.stack.AbortPeer(a) // also what is closed and not finished
-		}
 		switch {
 		case !m.Succeeded(next):
 			reg.log.Info("peer removed", "peer", m.Name, "connectionsReset", n)
@@ -83,6 +80,8 @@ func (reg *Registry) cutOff(gone []*Member, next *Roster) {
 				"publicKey", k.String(), "fingerprint", peer.Fingerprint(k), "before", peer.Fingerprint(m.Key), "connectionsReset", n)
 		}
 	}
+	// Also what is closed and not finished, or who has the address next would get it.
+	reg.stack.Abort(func(a netip.Addr) bool { return old.loses(a, next) })
 	if n := reg.inbound.Reauthorize(); n > 0 {
 		reg.log.Info("reset connections that are no longer allowed", "connections", n)
 	}

@@ -24,9 +24,9 @@ type Tunnel interface {
 	SetPeers(peers []peer.Config) error
 }
 
-// Stack ends what remains of the connections with an overlay address.
+// Stack ends what remains of the connections with some overlay addresses.
 type Stack interface {
-	AbortPeer(a netip.Addr)
+	Abort(with func(remote netip.Addr) bool)
 }
 
 // Options configure a Registry.

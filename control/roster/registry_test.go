@@ -35,7 +35,7 @@ func (f *fakeTunnel) SetPeers(peers []peer.Config) error {
 	return nil
 }
 
-func (*fakeTunnel) AbortPeer(netip.Addr) {}
+func (*fakeTunnel) Abort(func(netip.Addr) bool) {}
 
 // newRegistry returns a registry that was brought up without peers.
 func newRegistry(t *testing.T, up *fakeTunnel, subscribers ...func(old, next *Roster)) *Registry {

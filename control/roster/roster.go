@@ -34,6 +34,7 @@ type Roster struct {
 	byName    map[string]*Member
 	byKey     map[peer.PublicKey]*Member
 	byAddr    map[netip.Addr]*Member // overlay addresses, also of next keys
+	stock     []prefixOf             // those of stock peers: disjoint, sorted by address
 	// next maps announced keys to their members.
 	next    map[peer.PublicKey]*Member
 	oneTime map[netip.Addr]ticket.OneTime
@@ -102,8 +103,14 @@ func (r *Roster) add(m *Member) {
 	}
 }
 
-// settle sorts the members, and adds their announced keys. A key that is already taken stays with
-// its holder.
+// prefixOf is a stock peer's addresses.
+type prefixOf struct {
+	prefix netip.Prefix
+	member *Member
+}
+
+// settle sorts the members and their addresses, and adds their announced keys. A key that is already
+// taken stays with its holder.
 func (r *Roster) settle() {
 	for _, m := range r.members {
 		k := m.NextKey
@@ -116,6 +123,22 @@ func (r *Roster) settle() {
 		}
 	}
 	slices.SortFunc(r.members, func(a, b *Member) int { return cmp.Compare(a.Name, b.Name) })
+	var all []prefixOf
+	for _, m := range r.members {
+		if m.Stock {
+			for _, p := range m.AllowedIPs {
+				all = append(all, prefixOf{p.Masked(), m})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b prefixOf) int {
+		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
+	})
+	for _, p := range all { // Prefixes nest or are disjoint, and the wider one comes first.
+		if n := len(r.stock); n == 0 || !r.stock[n-1].prefix.Overlaps(p.prefix) {
+			r.stock = append(r.stock, p)
+		}
+	}
 }
 
 // peers returns the roster's tunnel configuration. A peer that waits for approval is not in it.
@@ -225,12 +248,20 @@ func (r *Roster) Find(a netip.Addr) *Member {
 		}
 		return m
 	}
-	for _, m := range r.members {
-		if m.Stock && m.has(a) {
-			return m
-		}
+	i, exact := slices.BinarySearchFunc(r.stock, a, func(p prefixOf, a netip.Addr) int { return p.prefix.Addr().Compare(a) })
+	if !exact {
+		i-- // the last one that begins before
 	}
-	return nil
+	if i < 0 || !r.stock[i].prefix.Contains(a) {
+		return nil
+	}
+	return r.stock[i].member
+}
+
+// loses reports whether an address is a member's, and in next no longer the same one's.
+func (r *Roster) loses(a netip.Addr, next *Roster) bool {
+	was, now := r.Find(a), next.Find(a)
+	return was != nil && (now == nil || now.Key != was.Key && now.Key != was.NextKey)
 }
 
 // Owner returns an address that stands for all inner addresses of the same member: its overlay

@@ -63,3 +63,70 @@ func TestNobodyWaitsAtAStockPeersAddress(t *testing.T) {
 		}
 	}
 }
+
+// Every address is found as if all prefixes were looked at, however they nest.
+func TestAddressesOfStockPeersAreFound(t *testing.T) {
+	prefixes := func(list ...string) (out []netip.Prefix) {
+		for _, p := range list {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	r, err := Make(peer.PublicKey{1}, []config.Peer{
+		{Name: "a", PublicKey: peer.PublicKey{5}, Stock: true, AllowedIPs: prefixes("10.2.0.0/16", "10.0.0.0/8", "10.1.0.7/16", "fd01::/48", "fd01::5/128")},
+		{Name: "b", PublicKey: peer.PublicKey{6}, Stock: true, AllowedIPs: prefixes("11.0.0.0/8", "9.255.255.255/32", "fd02::/64")},
+		{Name: "c", PublicKey: peer.PublicKey{7}},
+	}, state.Peers{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"0.0.0.0", "9.255.255.254", "9.255.255.255", "10.0.0.0", "10.1.2.3", "10.3.0.0", "10.255.255.255", "11.0.0.0", "12.0.0.0",
+		"255.255.255.255", "::", "fd01::", "fd01::5", "fd01::6", "fd01:0:1::", "fd02::1", "fd02:0:0:1::", "ffff::", "::ffff:10.0.0.1",
+	} {
+		a, want := netip.MustParseAddr(text), ""
+		for _, m := range r.Members() {
+			if m.Stock && m.has(a) {
+				want = m.Name
+			}
+		}
+		got := ""
+		if m := r.Find(a); m != nil {
+			got = m.Name
+		}
+		if got != want {
+			t.Errorf("%s is of %q, want %q", a, got, want)
+		}
+	}
+}
+
+// An address is lost when it goes to nobody or to another peer, not when its peer gets its next key.
+func TestAddressesAreLost(t *testing.T) {
+	site := netip.MustParseAddr("10.0.0.1")
+	router := func(name string, key byte, ips string) *Member {
+		return fileMember(config.Peer{Name: name, PublicKey: peer.PublicKey{key}, Stock: true, AllowedIPs: []netip.Prefix{netip.MustParsePrefix(ips)}})
+	}
+	edge := fileMember(config.Peer{Name: "edge", PublicKey: peer.PublicKey{7}})
+	edge.NextKey = peer.PublicKey{8}
+	moved := fileMember(config.Peer{Name: "edge", PublicKey: peer.PublicKey{8}})
+	old := Of(router("a", 5, "10.0.0.0/8"), edge)
+	for name, c := range map[string]struct {
+		next *Roster
+		at   netip.Addr
+		want bool
+	}{
+		"same":                {Of(router("a", 5, "10.0.0.0/8")), site, false},
+		"renamed":             {Of(router("b", 5, "10.0.0.0/8")), site, false},
+		"removed":             {Of(), site, true},
+		"narrowed":            {Of(router("a", 5, "10.1.0.0/16")), site, true},
+		"another's":           {Of(router("b", 6, "10.0.0.0/8")), site, true},
+		"the key before":      {Of(moved), edge.Overlay, true},
+		"the announced key":   {Of(moved), moved.Overlay, false},
+		"nobody's before":     {Of(), netip.MustParseAddr("11.0.0.1"), false},
+		"a new peer's before": {Of(router("b", 6, "11.0.0.0/8")), netip.MustParseAddr("11.0.0.1"), false},
+	} {
+		if got := old.loses(c.at, c.next); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

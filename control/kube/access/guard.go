@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
@@ -50,15 +51,16 @@ const (
 	// Questions leave askReserve of askBurst for each kind that is more urgent.
 	maxAsking         = 64
 	askRate, askBurst = 50, 100
-	askReserve        = askBurst / 4
+	askReserve        = askBurst / 5
 )
 
 // urgency is how urgent a question is: strangers, of which there may be many, must not delay those
-// about pods.
+// about pods. Datagrams may claim to come from any address; whoever connects by TCP has its own.
 type urgency int
 
 const (
 	renewal   urgency = iota // the last answer admitted the client
+	connects                 // nothing is known about the address, and it is the client's own
 	first                    // nothing is known about the address
 	again                    // the client was refused a moment ago, or its pod is not there yet
 	urgencies                // their number
@@ -94,7 +96,7 @@ type Guard struct {
 
 	mu     sync.Mutex
 	known  map[netip.Addr]answer
-	asking map[netip.Addr]*question
+	asking map[asked]*question
 	failed string // why the last request failed, at least in part
 	fails  bool   // it failed
 	// problem is passed to notify, which may be nil.
@@ -118,6 +120,15 @@ type answer struct {
 	// again is when to ask again about those that it refuses: refusal after the last question.
 	again   time.Time
 	refusal time.Duration
+	// connected: a client has connected from there. Otherwise who refuses it may have forged the
+	// address that a pod gets next.
+	connected bool
+}
+
+// asked identifies a question. Nobody who connects waits for one about a datagram.
+type asked struct {
+	ip       netip.Addr
+	connects bool
 }
 
 // question is a request to the API server in progress.
@@ -144,38 +155,42 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 
 func newGuard(find func(context.Context, netip.Addr) ([]pod, error), o GuardOptions) *Guard {
 	o.Own = o.Own.Unmap()
-	g := &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), pace: rate.NewLimiter(askRate, askBurst), known: map[netip.Addr]answer{}, asking: map[netip.Addr]*question{}}
+	g := &Guard{find: find, o: o, log: o.Logger, turn: make(chan struct{}, maxAsking), pace: rate.NewLimiter(askRate, askBurst), known: map[netip.Addr]answer{}, asking: map[asked]*question{}}
 	for u := range g.next {
 		g.next[u] = make(chan struct{}, 1)
 	}
 	return g
 }
 
-// Admit returns why a client may not use a peer's services; nil if it may. It asks the API server
+// Admit returns why a client of a protocol may not use a peer's services; nil if it may. It asks the API server
 // unless the answer is cached, which takes some milliseconds, and little more than twice
 // [findTimeout] at most.
-func (g *Guard) Admit(peer string, from netip.AddrPort) error {
+func (g *Guard) Admit(peer string, by api.Protocol, from netip.AddrPort) error {
 	ip := from.Addr().Unmap()
-	if ip.IsLoopback() || ip == g.o.Own {
-		return nil // a container of the gateway's own pod
+	if g.own(ip) {
+		return nil
 	}
 	now := time.Now()
 	g.mu.Lock()
 	a, ok := g.known[ip]
 	g.mu.Unlock()
 	u := first
+	if by == api.TCP {
+		u = connects
+	}
 	if ok {
 		why := g.judge(a, peer, ip)
+		refused := why != nil && (a.connected || u == first)
 		switch {
-		case why == nil && now.Before(a.until), why != nil && now.Before(a.again):
+		case why == nil && now.Before(a.until), refused && now.Before(a.again):
 			return why
 		case why == nil:
 			u = renewal
-		case now.Sub(a.at) < newAfter:
+		case refused && now.Sub(a.at) < newAfter:
 			u = again
 		}
 	}
-	next, err := g.ask(ip, u)
+	next, err := g.ask(asked{ip, by == api.TCP}, u)
 	if err == nil {
 		return g.judge(next, peer, ip)
 	}
@@ -189,32 +204,44 @@ func unknown(ip netip.Addr, err error) error {
 	return fmt.Errorf("which pod has the address %s is not known: %w", ip, err)
 }
 
-// ask asks the API server about an address, once for all concurrent callers.
-func (g *Guard) ask(ip netip.Addr, u urgency) (answer, error) {
+// own reports whether an address is the gateway's own pod's, whose other containers may connect.
+func (g *Guard) own(ip netip.Addr) bool { return ip.IsLoopback() || ip == g.o.Own }
+
+// Known reports whether the last answer about a client admitted it. It does not ask the API server.
+func (g *Guard) Known(peer string, from netip.AddrPort) bool {
+	ip := from.Addr().Unmap()
 	g.mu.Lock()
-	if q := g.asking[ip]; q != nil {
+	a, ok := g.known[ip]
+	g.mu.Unlock()
+	return g.own(ip) || ok && time.Since(a.at) < staleFor && g.judge(a, peer, ip) == nil
+}
+
+// ask asks the API server about an address, once for all concurrent callers.
+func (g *Guard) ask(about asked, u urgency) (answer, error) {
+	g.mu.Lock()
+	if q := g.asking[about]; q != nil {
 		g.mu.Unlock()
 		<-q.done
 		return q.answer, q.err
 	}
-	if len(g.asking) >= maxAddresses && u != renewal {
+	if len(g.asking) >= maxAddresses && u > connects {
 		g.mu.Unlock()
 		return answer{}, errBusy
 	}
 	q := &question{done: make(chan struct{})}
-	g.asking[ip] = q
+	g.asking[about] = q
 	g.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
 	var trouble error
-	q.answer, trouble = g.appears(ctx, ip, u)
+	q.answer, trouble = g.appears(ctx, about.ip, u)
 	cancel()
 	if len(q.answer.pods) == 0 { // otherwise it does not matter what other namespaces have
 		q.err = trouble
 	}
 	g.mu.Lock()
-	delete(g.asking, ip)
-	g.remember(ip, u, q.answer, q.err)
+	delete(g.asking, about)
+	g.remember(about, u, q.answer, q.err)
 	other := !errors.Is(trouble, errBusy) && g.outcome(trouble)
 	g.mu.Unlock()
 	close(q.done)
@@ -307,8 +334,8 @@ func says(pods []pod) answer {
 
 // remember caches an answer. After a failure the previous one stays valid for a while, and is not
 // requested again at once; g.mu is held.
-func (g *Guard) remember(ip netip.Addr, u urgency, a answer, err error) {
-	now := time.Now()
+func (g *Guard) remember(about asked, u urgency, a answer, err error) {
+	now, ip := time.Now(), about.ip
 	old, there := g.known[ip]
 	switch {
 	case err == nil:
@@ -320,7 +347,7 @@ func (g *Guard) remember(ip netip.Addr, u urgency, a answer, err error) {
 		a = old
 		a.until = now.Add(admittedFor)
 	}
-	a.refusal = refusedFor
+	a.refusal, a.connected = refusedFor, about.connects || old.connected
 	if u == again {
 		a.refusal = max(refusedFor, min(2*old.refusal, maxRefused))
 	}

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 )
@@ -94,7 +95,7 @@ func TestWhoMayConnect(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGuard((&cluster{pods: map[netip.Addr][]pod{podAt.Addr(): c.pods}}).find,
 					GuardOptions{Own: netip.MustParseAddr("10.244.0.1"), Logger: slog.New(slog.DiscardHandler)})
-				err := g.Admit("cloud", c.from)
+				err := g.Admit("cloud", api.TCP, c.from)
 				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
@@ -108,7 +109,7 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 		g := guardOf(c)
 		for range 100 {
-			if err := g.Admit("cloud", podAt); err != nil {
+			if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -118,20 +119,20 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 		// The label is removed: that counts after 10 s.
 		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed() })
 		time.Sleep(admittedFor - time.Millisecond)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("before %v: %v", admittedFor, err)
 		}
 		time.Sleep(time.Millisecond)
-		if err := g.Admit("cloud", podAt); err == nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err == nil {
 			t.Errorf("admitted %v after the label was taken away", admittedFor)
 		}
 		// It is added again: that counts after 2 s.
 		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
-		if err := g.Admit("cloud", podAt); err == nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err == nil {
 			t.Error("asked again at once")
 		}
 		time.Sleep(refusedFor)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("%v after the label was given: %v", refusedFor, err)
 		}
 	})
@@ -146,15 +147,15 @@ func TestAPodThatIsNotThereYetIsWaitedFor(t *testing.T) {
 		time.AfterFunc(time.Second, func() {
 			c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
 		})
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		begun = time.Now()
-		if err := g.Admit("cloud", otherAt); err == nil || time.Since(begun) > findTimeout {
+		if err := g.Admit("cloud", api.TCP, otherAt); err == nil || time.Since(begun) > findTimeout {
 			t.Errorf("an address of nobody: %v after %v", err, time.Since(begun))
 		}
 		n := c.count()
-		if err := g.Admit("cloud", otherAt); err == nil || c.count() != n {
+		if err := g.Admit("cloud", api.TCP, otherAt); err == nil || c.count() != n {
 			t.Errorf("again: %v, asked %d times more", err, c.count()-n)
 		}
 	})
@@ -164,29 +165,29 @@ func TestWhatWasKnownHoldsWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 		g := guardOf(c)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()
 		c.set(func(c *cluster) { c.err = errors.New("connection refused") })
 		for time.Since(begun) < staleFor-time.Minute {
 			time.Sleep(7 * time.Second)
-			if err := g.Admit("cloud", podAt); err != nil {
+			if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 				t.Fatalf("after %v: %v", time.Since(begun), err)
 			}
-			if err := g.Admit("berlin", podAt); err == nil {
+			if err := g.Admit("berlin", api.TCP, podAt); err == nil {
 				t.Fatalf("after %v: admitted for another peer", time.Since(begun))
 			}
 		}
-		if err := g.Admit("cloud", otherAt); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		if err := g.Admit("cloud", api.TCP, otherAt); err == nil || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("of an address that was never known: got %v, want the reason", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := g.Admit("cloud", podAt); err == nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err == nil {
 			t.Errorf("admitted %v after anything was known", time.Since(begun))
 		}
 		c.set(func(c *cluster) { c.err = nil })
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("when it is back: %v", err)
 		}
 	})
@@ -199,7 +200,7 @@ func TestManyConnectionsAskOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 1000 {
 			wg.Go(func() {
-				if err := g.Admit("cloud", podAt); err != nil {
+				if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 					t.Error(err)
 				}
 			})
@@ -233,7 +234,7 @@ func TestWaitingForATurnIsNoFailure(t *testing.T) {
 		for i := range cap(results) {
 			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)
 			c.set(func(c *cluster) { c.pods[at.Addr()] = allowed("cloud") })
-			go func() { results <- g.Admit("cloud", at) }()
+			go func() { results <- g.Admit("cloud", api.TCP, at) }()
 			synctest.Wait()
 		}
 		busy := 0
@@ -256,7 +257,7 @@ func TestTheRateOfRequestsIsBounded(t *testing.T) {
 		g := newGuard(c.find, GuardOptions{Namespaces: []string{"a", "b"}, Logger: slog.New(slog.DiscardHandler)})
 		for i := range 1000 {
 			go func() {
-				_ = g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
+				_ = g.Admit("cloud", api.TCP, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
 			}()
 		}
 		synctest.Wait()
@@ -264,13 +265,13 @@ func TestTheRateOfRequestsIsBounded(t *testing.T) {
 		if n := c.count(); n != burst/2 {
 			t.Errorf("%d questions of two requests each at once, want %d", n, burst/2)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
 		if n := c.count(); n != (burst+askRate)/2 {
 			t.Errorf("%d questions after 1 s, want %d", n, (burst+askRate)/2)
 		}
 		time.Sleep(3 * findTimeout)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})
@@ -285,13 +286,13 @@ func TestAddressesOfNobodyKeepNobodyOut(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 4 * maxAsking {
 			wg.Go(func() {
-				if g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)) == nil {
+				if g.Admit("cloud", api.TCP, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)) == nil {
 					t.Error("an address of nobody is admitted")
 				}
 			})
 		}
 		synctest.Wait() // until they wait for their pods to appear
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("a pod is not found meanwhile: %v", err)
 		}
 		wg.Wait()
@@ -316,7 +317,7 @@ func TestPersistentStrangersKeepNobodyOut(t *testing.T) {
 				}
 				cl := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 				g := newGuard(cl.find, GuardOptions{Namespaces: make([]string, c.namespaces), Logger: slog.New(slog.DiscardHandler)})
-				if err := g.Admit("cloud", podAt); err != nil {
+				if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 					t.Fatal(err)
 				}
 				var stop atomic.Bool
@@ -328,7 +329,7 @@ func TestPersistentStrangersKeepNobodyOut(t *testing.T) {
 				for i := range c.strangers {
 					wg.Go(func() {
 						for ; !stop.Load(); time.Sleep(2 * time.Second) {
-							if g.Admit("cloud", from(1, i)) == nil {
+							if g.Admit("cloud", api.TCP, from(1, i)) == nil {
 								t.Error("a stranger is admitted")
 							}
 						}
@@ -340,7 +341,7 @@ func TestPersistentStrangersKeepNobodyOut(t *testing.T) {
 					cl.set(func(cl *cluster) { cl.pods[from(2, i).Addr()] = allowed("cloud") })
 					for _, at := range []netip.AddrPort{from(2, i), podAt} {
 						asked := time.Now()
-						if g.Admit("cloud", at) != nil {
+						if g.Admit("cloud", api.TCP, at) != nil {
 							refused++
 						}
 						waited, most = max(waited, time.Since(asked)), most+1
@@ -364,7 +365,7 @@ func TestAPersistentClientIsAdmittedInTheEnd(t *testing.T) {
 		g := guardOf(c)
 		try := func(d time.Duration) (admitted bool) {
 			for begun := time.Now(); time.Since(begun) < d && !admitted; time.Sleep(100 * time.Millisecond) {
-				admitted = g.Admit("cloud", podAt) == nil
+				admitted = g.Admit("cloud", api.TCP, podAt) == nil
 			}
 			return admitted
 		}
@@ -387,7 +388,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		g := guardOf(c)
 		for i := range maxAddresses + 1 {
 			c.pods[at(i).Addr()] = allowed("cloud")
-			if err := g.Admit("cloud", at(i)); err != nil {
+			if err := g.Admit("cloud", api.TCP, at(i)); err != nil {
 				t.Fatal(err)
 			}
 			if i%1000 == 0 {
@@ -398,8 +399,31 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 			t.Errorf("%d addresses are remembered, want at most %d, and no fewer than half", n, maxAddresses)
 		}
 		before := c.count()
-		if err := g.Admit("cloud", at(maxAddresses)); err != nil || c.count() != before {
+		if err := g.Admit("cloud", api.TCP, at(maxAddresses)); err != nil || c.count() != before {
 			t.Errorf("the newest was forgotten: %v", err)
+		}
+	})
+}
+
+// A client is known while its last answer, for its labels and peer, is not too old.
+func TestWhoWasAdmittedIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
+		g := guardOf(c)
+		if g.Known("cloud", podAt) {
+			t.Error("known before anything was asked")
+		}
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
+			t.Fatal(err)
+		}
+		before := c.count()
+		time.Sleep(staleFor - time.Second)
+		if !g.Known("cloud", podAt) || g.Known("edge", podAt) || g.Known("cloud", netip.MustParseAddrPort("10.9.9.9:1")) {
+			t.Error("want the pod known for the peer that it may use, and nobody else")
+		}
+		time.Sleep(time.Second)
+		if g.Known("cloud", podAt) || c.count() != before {
+			t.Errorf("known by an old answer, or asked %d times", c.count()-before)
 		}
 	})
 }
@@ -410,13 +434,13 @@ func TestForgedAddressesDisplaceNoPod(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}
 		g := guardOf(c)
 		g.pace = rate.NewLimiter(1e9, 1e9)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
 		for i := range 3 * maxAddresses {
 			wg.Go(func() {
-				_ = g.Admit("cloud", netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
+				_ = g.Admit("cloud", api.UDP, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
 			})
 			if i%1000 == 0 {
 				synctest.Wait()
@@ -428,9 +452,48 @@ func TestForgedAddressesDisplaceNoPod(t *testing.T) {
 			t.Errorf("%d addresses are remembered, want at most %d", n, maxAddresses)
 		}
 		c.set(func(c *cluster) { c.err = errors.New("connection refused") })
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("the pod was forgotten: %v", err)
 		}
+	})
+}
+
+// However many datagrams claim to come from addresses of nobody, and from the pod's own before it is
+// there, a pod that connects by TCP is admitted at once.
+func TestForgedDatagramsKeepOutNoPodThatConnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[netip.Addr][]pod{}}
+		g := guardOf(c)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		flood := func(from netip.AddrPort) {
+			wg.Go(func() {
+				for tick := time.NewTicker(time.Second); ; {
+					_ = g.Admit("cloud", api.UDP, from)
+					select {
+					case <-tick.C:
+					case <-stop:
+						return
+					}
+				}
+			})
+		}
+		flood(podAt)
+		time.Sleep(10 * time.Second)
+		for i := range maxAddresses {
+			flood(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1))
+		}
+		time.Sleep(10 * time.Second)
+		c.set(func(c *cluster) { c.pods[podAt.Addr()] = allowed("cloud") })
+		begun := time.Now()
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
+			t.Errorf("a pod that connects is refused: %v", err)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("a pod that connects waits %v", took)
+		}
+		close(stop)
+		wg.Wait()
 	})
 }
 
@@ -449,19 +512,19 @@ func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 			}
 		})
 		for range 3 {
-			if err := g.Admit("cloud", podAt); err == nil || !strings.Contains(err.Error(), "no right") {
+			if err := g.Admit("cloud", api.TCP, podAt); err == nil || !strings.Contains(err.Error(), "no right") {
 				t.Errorf("got %v", err)
 			}
 		}
 		// A pod of another namespace is still found, and the problem stays.
 		other := netip.MustParseAddrPort("10.244.7.7:40000")
 		c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{other.Addr(): allowed("cloud")} })
-		if err := g.Admit("cloud", other); err != nil {
+		if err := g.Admit("cloud", api.TCP, other); err != nil {
 			t.Error(err)
 		}
 		c.set(func(c *cluster) { c.err, c.pods = nil, map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
 		time.Sleep(maxRefused)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Error(err)
 		}
 		if strings.Join(told, " ") != "0 1 0" {
@@ -478,7 +541,7 @@ func TestAMissingRightMakesNoMoreRequests(t *testing.T) {
 		c := &cluster{err: missing}
 		g := guardOf(c)
 		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
-			if err := g.Admit("cloud", podAt); err == nil || !strings.Contains(err.Error(), "is not known: ") || !strings.Contains(err.Error(), "no right") {
+			if err := g.Admit("cloud", api.TCP, podAt); err == nil || !strings.Contains(err.Error(), "is not known: ") || !strings.Contains(err.Error(), "no right") {
 				t.Fatalf("got %v", err)
 			}
 		}
@@ -487,17 +550,17 @@ func TestAMissingRightMakesNoMoreRequests(t *testing.T) {
 		}
 		other := netip.MustParseAddrPort("10.244.7.7:40000")
 		time.AfterFunc(time.Second, func() { c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{other.Addr(): allowed("cloud")} }) })
-		if err := g.Admit("cloud", other); err != nil {
+		if err := g.Admit("cloud", api.TCP, other); err != nil {
 			t.Errorf("a pod that appears a second later: %v", err)
 		}
 		c.set(func(c *cluster) { c.err, c.pods = nil, map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
 		time.Sleep(maxRefused)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("with the right again: %v", err)
 		}
 		c.set(func(c *cluster) { c.err, c.pods = missing, nil })
 		time.Sleep(2 * admittedFor)
-		if err := g.Admit("cloud", podAt); err != nil {
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("a known pod, without the right: %v", err)
 		}
 	})

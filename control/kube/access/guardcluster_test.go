@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 )
 
@@ -33,7 +34,7 @@ func (w *world) testGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(ip string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(ip), 40000) }
-	if err := g.Admit("cloud", at("10.244.0.7")); err == nil || !strings.Contains(err.Error(), "forbidden") {
+	if err := g.Admit("cloud", api.TCP, at("10.244.0.7")); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("without the right to list pods: got %v", err)
 	}
 	var told []string
@@ -50,7 +51,7 @@ func (w *world) testGuard(t *testing.T) {
 	w.apply(t, "guard", strings.ReplaceAll(podRights, "FROM", "guard"))
 	begun := time.Now()
 	for len(told) != 1 || told[0] != "tenant" { // a missing namespace does not affect the others
-		if err := g.Admit("cloud", at("10.244.0.7")); err == nil || time.Since(begun) > patience {
+		if err := g.Admit("cloud", api.TCP, at("10.244.0.7")); err == nil || time.Since(begun) > patience {
 			t.Fatalf("without the right in one namespace: %v, told of %v", err, told)
 		}
 	}
@@ -76,7 +77,7 @@ func (w *world) testGuard(t *testing.T) {
 		var err error
 		for begun := time.Now(); time.Since(begun) < patience; {
 			// It takes a moment until rights apply everywhere in an API server.
-			if err = g.Admit("cloud", at(ip)); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			if err = g.Admit("cloud", api.TCP, at(ip)); err == nil || !strings.Contains(err.Error(), "forbidden") {
 				break
 			}
 		}
@@ -86,7 +87,7 @@ func (w *world) testGuard(t *testing.T) {
 	}
 	w.kubectl(t, "", "label", "pod", "other", "-n", "tenant", "postern.dev/peer-cloud=allow")
 	begun = time.Now()
-	for g.Admit("cloud", at("10.244.0.8")) != nil {
+	for g.Admit("cloud", api.TCP, at("10.244.0.8")) != nil {
 		if time.Since(begun) > patience {
 			t.Fatal("a label that was given does not count")
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/clusterdns"
 	"github.com/postern-dev/postern/control/config"
@@ -74,7 +75,8 @@ type Seams struct {
 	State state.Backend
 	// Peers returns the initial peers of a gateway.
 	Peers      func(context.Context) []config.Peer
-	AdmitLocal func(peer string, from netip.AddrPort) error
+	AdmitLocal func(peer string, by api.Protocol, from netip.AddrPort) error
+	KnownLocal func(peer string, from netip.AddrPort) bool
 	LocalHost  netip.Addr
 	// Inside are addresses that are not known to be reachable from outside the cluster: the pod's
 	// own.
@@ -289,7 +291,7 @@ func (p *pod) seams(ctx context.Context) (Seams, error) {
 		if err != nil {
 			return Seams{}, err
 		}
-		s.AdmitLocal = guard.Admit
+		s.AdmitLocal, s.KnownLocal = guard.Admit, guard.Known
 		attach := s.Attach
 		s.Attach = func(g *gateway.Gateway) (func(), error) {
 			guard.Notify(func(list []check.OwnProblem) { g.SetProblems(sourceGuard, list) })
