@@ -40,7 +40,7 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 LAB  := ./testenv/lab
 SLOW := ./control/gateway ./netstack ./cmd/postern ./discovery/path ./tunnel
 # Without goroutines there are no races: these are tested without the detector (make lint checks).
-PLAIN := ./control/catalogue ./control/config ./control/history ./control/report ./control/verdict ./control/way ./tui/cell ./tui/chart ./tui/past
+PLAIN := ./control/catalogue ./control/config ./control/history ./control/mcs ./control/report ./control/verdict ./control/way ./netstack/sender ./tui/cell ./tui/chart ./tui/past
 LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 MODULE := github.com/postern-dev/postern
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 25m

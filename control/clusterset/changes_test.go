@@ -29,14 +29,10 @@ func TestServicesThatAlwaysChangeTakeEffectLater(t *testing.T) {
 			o: Options{Connected: func(*roster.Member) bool { return false }}, wake: make(chan struct{}, 1),
 			shared: shared{peers: map[string]*site{"cloud": s}, due: due{names: map[mcs.Name]bool{}}},
 		}
-		said := 0
+		set, said := texts(t, 200, 1), 0
 		say := func() {
 			said++
-			m := mcs.Message{}
-			for i := range 100 {
-				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d-%d", said%2, i), 1).Text)
-			}
-			names, err := s.reader.Take(m, nil)
+			names, err := s.reader.Take(mcs.Message{Set: set[said%2*100:][:100]}, nil)
 			if err != nil || len(names) < 100 {
 				t.Fatal(len(names), err)
 			}

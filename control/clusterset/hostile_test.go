@@ -112,7 +112,7 @@ func liveHeap() int64 {
 // imports stay. They take no more memory than a catalogue may, and occupy no connection for long.
 func TestACatalogueOfAMillionEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, post := gatewayOf(t, peer.PrivateKeyFromBytes([32]byte{1}).Public())
+		c, post := gatewayOf(t, peer.PrivateKeyFromBytes([32]byte{1}).Public(), netip.Addr{})
 		says := func(m entries) (status int, has string) {
 			t.Helper()
 			for {
@@ -209,7 +209,7 @@ func TestACatalogueOfAMillionEntries(t *testing.T) {
 // objects each, no faster than as many services.
 func TestBackendsThatAlwaysChangeTakeEffectLater(t *testing.T) {
 	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
-	c, _ := gatewayOf(t, from)
+	c, _ := gatewayOf(t, from, netip.Addr{})
 	behind := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -231,11 +231,65 @@ func TestBackendsThatAlwaysChangeTakeEffectLater(t *testing.T) {
 	}
 }
 
+// A peer that has exceeded the limit with its listeners is imported as it is then, within the 200 s that
+// the README gives. The listeners fail: time does not pass while one waits for connections.
+func TestAPeerIsHonestAfterManyListeners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
+		c, _ := gatewayOf(t, from, netip.MustParseAddr("192.0.2.1")) // not on this machine
+		behind := func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.peers["mallory"].behind
+		}
+		say := func(body []byte) {
+			if _, err := c.Receive(from, body); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for round := 0; round == 0 || round < 20 && !behind(); round++ {
+			say(headless(t, round))
+		}
+		if !behind() {
+			t.Fatal("it changes as much as it likes at once")
+		}
+		good, err := io.ReadAll(new(message("", false, 0, 2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		say(good)
+		imported := func() (names []string, problems int) {
+			state, _ := c.State()
+			for _, i := range state.Imports {
+				names = append(names, i.Name.String())
+			}
+			return names, len(state.Problems)
+		}
+		start := time.Now()
+		for {
+			names, problems := imported()
+			if slices.Equal(names, []string{"shop/x-0", "shop/x-1"}) && problems == 0 {
+				break
+			}
+			if time.Since(start) > 200*time.Second {
+				t.Fatalf("after %s are imported %q, with %d problems", time.Since(start), names, problems)
+			}
+			time.Sleep(time.Second)
+			c.Tick(time.Now())
+			synctest.Wait()
+		}
+		if took := time.Since(start); took < time.Minute {
+			t.Errorf("it is imported after %s: it was not behind", took)
+		}
+	})
+}
+
 // Listeners that change for another reason than a message of the peer do not count against it: at our
 // start, and when a namespace here comes or goes.
 func TestChangesThatAPeerDidNotCauseDoNotCount(t *testing.T) {
 	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
-	c, _ := gatewayOf(t, from)
+	c, _ := gatewayOf(t, from, netip.Addr{})
 	if _, err := c.Receive(from, headless(t, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +311,7 @@ func TestChangesThatAPeerDidNotCauseDoNotCount(t *testing.T) {
 // headless returns a catalogue with one headless service, whose backends are other ones in each round.
 func headless(t *testing.T, round int) []byte {
 	t.Helper()
-	o := mcs.Offer{Name: mcs.Name{Namespace: "shop", Name: "db"}, Created: time.Now(), Spread: 1,
+	o := mcs.Offer{Name: mcs.Name{Namespace: "shop", Name: "db"}, Created: time.Unix(1_700_000_000, 0), Spread: 1,
 		Spec: mcs.Spec{Type: mcs.Headless, Ports: []mcs.Port{{Name: "sql", Protocol: api.TCP, Port: 5432}}}}
 	for i := range mcs.MaxPlaces {
 		o.Places = append(o.Places, mcs.Place{Hostname: fmt.Sprintf("db-%d-%d", round, i), At: []uint16{mcs.FirstPort}})
@@ -275,8 +329,8 @@ func headless(t *testing.T, round int) []byte {
 
 // gatewayOf returns a gateway that imports the namespace shop from the peer mallory, and a function
 // that sends it a message of mallory's catalogue. That returns the HTTP status, the version that
-// the gateway has, and how long to wait.
-func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Reader) (status int, has string, wait time.Duration, err error)) {
+// the gateway has, and how long to wait. Listeners are at host, or at 127.0.0.1.
+func gatewayOf(t *testing.T, from peer.PublicKey, host netip.Addr) (*Clusterset, func(body io.Reader) (status int, has string, wait time.Duration, err error)) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	own := peer.PrivateKeyFromBytes([32]byte{2}).Public()
@@ -291,7 +345,7 @@ func gatewayOf(t *testing.T, from peer.PublicKey) (*Clusterset, func(body io.Rea
 	ctx, cancel := context.WithCancel(context.Background())
 	c := New(Options{
 		Ctx: ctx, Store: store, Peers: &roster.Registry{View: roster.NewView(r, &config.Resolved{Name: "cloud"})},
-		Flows: forward.NewFlows(forward.Limits{}), Connected: func(*roster.Member) bool { return true }, Logger: log,
+		Flows: forward.NewFlows(forward.Limits{}), Connected: func(*roster.Member) bool { return true }, Host: host, Logger: log,
 	})
 	server, err := auth.NewServer(auth.ServerOptions{Name: "cloud", Directory: r, OnServices: c.Receive})
 	if err != nil {

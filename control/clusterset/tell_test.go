@@ -76,6 +76,17 @@ func web(t *testing.T, name string, size int) *mcs.Entry {
 	return e
 }
 
+// texts returns n entries, web-0 and so on, of about that size in bytes. Encoding them is most of the
+// work of a test that sends them again and again.
+func texts(t *testing.T, n, size int) []json.RawMessage {
+	t.Helper()
+	out := make([]json.RawMessage, n)
+	for i := range out {
+		out[i] = web(t, fmt.Sprint("web-", i), size).Text
+	}
+	return out
+}
+
 // A message that the peer refuses is not repeated: the peer is asked for its version.
 func TestAMessageThatIsRefusedIsNotRepeated(t *testing.T) {
 	to := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -174,7 +185,8 @@ func TestMessagesThatCrossComeToAnEnd(t *testing.T) {
 func TestLargeCataloguesDoNotDisplaceEachOther(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
 	synctest.Test(t, func(t *testing.T) {
-		const entry, large, small = 8000, 450, 30
+		const large, small = 450, 30
+		set := texts(t, large, 8000)
 		c := &Clusterset{wake: make(chan struct{}, 1), shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}}}
 		var sites []*site
 		for i := range 3 {
@@ -183,12 +195,9 @@ func TestLargeCataloguesDoNotDisplaceEachOther(t *testing.T) {
 		}
 		tell := func(s *site, entries int) (heard bool) {
 			for j := 0; j < entries; j += 3 {
-				m := mcs.Message{Base: s.reader.Has(), More: j+3 < entries}
+				m := mcs.Message{Base: s.reader.Has(), More: j+3 < entries, Set: set[j : j+3]}
 				if j == 0 {
 					m.Base = ""
-				}
-				for k := range 3 {
-					m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), entry).Text)
 				}
 				if _, err := s.reader.Take(m, func(bytes int) bool { return c.roomLocked(s, bytes) }); err != nil {
 					return false
@@ -220,7 +229,8 @@ func TestLargeCataloguesDoNotDisplaceEachOther(t *testing.T) {
 // that follow get their part.
 func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(keptFraction * leastKept))
-	const peers, entry, few = 3, 8000, 60
+	const peers, many, few = 3, 510, 60
+	set := texts(t, many, 8000)
 	c := &Clusterset{wake: make(chan struct{}, 1), shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}}}
 	var sites []*site
 	kept := func() (all int) {
@@ -232,10 +242,7 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	tells := func(s *site, entries int) {
 		t.Helper()
 		for j := 0; j < entries; j += 3 {
-			m := mcs.Message{Base: s.reader.Has()}
-			for k := range 3 {
-				m.Set = append(m.Set, web(t, fmt.Sprintf("web-%d", j+k), entry).Text)
-			}
+			m := mcs.Message{Base: s.reader.Has(), Set: set[j : j+3]}
 			_, err := s.reader.Take(m, func(bytes int) bool { return c.roomLocked(s, bytes) })
 			if errors.Is(err, mcs.ErrTooMany) {
 				return
@@ -248,7 +255,7 @@ func TestCataloguesOfAllPeersAreBounded(t *testing.T) {
 	for i := range peers {
 		sites = append(sites, newSite(all))
 		c.peers[fmt.Sprint("peer-", i)] = sites[i]
-		if tells(sites[i], 510); i == 0 && kept() < mcs.MaxCatalogue*9/10 {
+		if tells(sites[i], many); i == 0 && kept() < mcs.MaxCatalogue*9/10 {
 			t.Errorf("of the only peer %d bytes are kept", kept())
 		}
 		if kept() > leastKept {
@@ -289,11 +296,11 @@ func TestWhatIsNotKeptTakesNoRoom(t *testing.T) {
 		}
 	}
 	const entry = 8000
-	entries := mcs.MaxCatalogue / len(web(t, "web-100", entry).Text)
+	set := texts(t, mcs.MaxCatalogue/len(web(t, "web-100", entry).Text), entry)
 	for _, peer := range []string{"cloud", "edge"} { // together they fill it
 		c.peers[peer] = newSite(all)
-		for i := range entries {
-			take(c.peers[peer], mcs.Message{Base: c.peers[peer].reader.Has(), Set: []json.RawMessage{web(t, fmt.Sprint("web-", i), entry).Text}})
+		for i := range set {
+			take(c.peers[peer], mcs.Message{Base: c.peers[peer].reader.Has(), Set: set[i : i+1]})
 		}
 	}
 	other := newSite(func(namespace string) bool { return namespace == "bank" })
@@ -302,8 +309,8 @@ func TestWhatIsNotKeptTakesNoRoom(t *testing.T) {
 	send := func(base, old, new string) {
 		t.Helper()
 		m := mcs.Message{Base: base}
-		for i := range 5 { // more than is left
-			m.Set = append(m.Set, bytes.Replace(web(t, fmt.Sprint("web-", i), entry).Text, []byte(old), []byte(new), 1))
+		for _, text := range set[:5] { // more than is left
+			m.Set = append(m.Set, bytes.Replace(text, []byte(old), []byte(new), 1))
 		}
 		take(other, m)
 	}
@@ -311,8 +318,8 @@ func TestWhatIsNotKeptTakesNoRoom(t *testing.T) {
 	send(other.reader.Has(), "shop/web", "bank/Web") // it is invalid
 	send("another", "shop", "bank")
 	for _, peer := range []string{"cloud", "edge"} {
-		if n := len(c.peers[peer].reader.Names()); n != entries {
-			t.Errorf("of %s %d services are kept, want %d", peer, n, entries)
+		if n := len(c.peers[peer].reader.Names()); n != len(set) {
+			t.Errorf("of %s %d services are kept, want %d", peer, n, len(set))
 		}
 	}
 }

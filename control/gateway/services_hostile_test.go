@@ -429,19 +429,19 @@ func TestAHostileCatalogue(t *testing.T) {
 		t.Errorf("%d records of mallory were logged in a second, and %d in all", most, all)
 	}
 
+	// Two services at once: after that many listeners a further change would have to wait for the limit of
+	// changes, which takes minutes (package clusterset tests it in virtual time).
 	t.Log("it is honest again")
-	for _, set := range [][]string{{good}, {good, entry("shop/other", 2, 80)}} {
-		if status, _ := l.says(part("", false, set...)); status != http.StatusOK {
-			t.Fatalf("it gets %d", status)
-		}
-		w.awaitState(w.Cloud, "what mallory exports is imported", func(st mcs.State) string {
-			services, _ := from(st, "mallory")
-			if problem := slices.ContainsFunc(st.Problems, func(p mcs.Problem) bool { return p.Peer == "mallory" }); len(services) != len(set) || problem {
-				return fmt.Sprintf("%v, problems: %v", services, problem)
-			}
-			return ""
-		})
+	if status, _ := l.says(part("", false, good, entry("shop/other", 2, 80))); status != http.StatusOK {
+		t.Fatalf("it gets %d", status)
 	}
+	w.awaitState(w.Cloud, "what mallory exports is imported", func(st mcs.State) string {
+		services, _ := from(st, "mallory")
+		if problem := slices.ContainsFunc(st.Problems, func(p mcs.Problem) bool { return p.Peer == "mallory" }); len(services) != 2 || problem {
+			return fmt.Sprintf("%v, problems: %v", services, problem)
+		}
+		return ""
+	})
 	edge.served()
 	w.await("the listeners are closed", func() string {
 		if n := runtime.NumGoroutine(); n > goroutines+listenersOfAPeer/8 {

@@ -8,7 +8,19 @@ import (
 	"time"
 )
 
-const ms = time.Millisecond
+const (
+	ms = time.Millisecond
+	// lossyRate is the rate of lossy paths, in bits per second.
+	lossyRate = 50e6
+	// coexistenceRuns is how often each cell of TestCoexistence is run, each time with another seed.
+	coexistenceRuns = 3
+	// longerRuns is the same for TestLongerPathThatLoses.
+	longerRuns = 5
+	// unlistedPaths is how many paths TestUnlistedPaths draws.
+	unlistedPaths = 20
+)
+
+var coexistenceQueues = []time.Duration{4 * ms, 10 * ms, 20 * ms, 40 * ms, 105 * ms, 200 * ms, 400 * ms}
 
 // result is what a simulation measured after its beginning.
 type result struct {

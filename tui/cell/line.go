@@ -69,7 +69,7 @@ func Wrap(prefix, text string, width int, indent string) []string {
 		}
 		*last += word
 		empty = false
-		for ansi.StringWidth(*last) > width && ansi.StringWidth(indent) < width/2 {
+		for ansi.StringWidth(beginning(*last, width)) > width && ansi.StringWidth(indent) < width/2 {
 			head, tail, ok := split(*last, width)
 			if !ok {
 				break
@@ -90,7 +90,7 @@ func Wrap(prefix, text string, width int, indent string) []string {
 // else at the width. It is not ok if not even one character fits, or an escape sequence prevents
 // it.
 func split(line string, width int) (head, tail string, ok bool) {
-	head = ansi.Truncate(line, width, "")
+	head = ansi.Truncate(beginning(line, width), width, "")
 	if head == "" || !strings.HasPrefix(line, head) {
 		return "", "", false
 	}
@@ -98,6 +98,20 @@ func split(line string, width int) (head, tail string, ok bool) {
 		head = head[:mark+1]
 	}
 	return head, line[len(head):], true
+}
+
+// beginning returns as much of a line as shows whether it is too wide, and where to cut it. A word of
+// many lines would otherwise be measured to its end for each of them.
+func beginning(line string, width int) string {
+	if strings.Contains(line, "\x1b") {
+		return line
+	}
+	for n := 8 * width; n < len(line); n *= 2 {
+		if ansi.StringWidth(line[:n]) > width+2 { // a character that is cut in two is beyond the width
+			return line[:n]
+		}
+	}
+	return line
 }
 
 // NoServices says why there are no services of clusters to show. enabled reports whether the
