@@ -237,8 +237,9 @@ const (
 	TicketRefused   Code = "PST0726"
 	PeerNotInState  Code = "PST0727"
 	GrantWithoutUse Code = "PST0728"
-	// AccountUnbounded is about the whole cluster again.
+	// AccountUnbounded and ClusterRefuses are about the whole cluster again.
 	AccountUnbounded Code = "PST0729"
+	ClusterRefuses   Code = "PST0730"
 )
 
 // PST092x: the cluster's support for services of clusters.

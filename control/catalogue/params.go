@@ -180,6 +180,14 @@ const (
 	FailureUnknown   Failure = "unknown"   // it requires credentials and there are none
 	FailureRejected  Failure = "rejected"  // it rejects the credentials
 	FailureForbidden Failure = "forbidden" // it does not connect to the target
+
+	// For a cluster, in addition to FailureRejected, for another reason, and FailureUnknown: it does
+	// not know the account.
+	FailureQuota     Failure = "quota"     // a quota is used up
+	FailureAdmission Failure = "admission" // a webhook or policy denies the object
+	FailureWebhook   Failure = "webhook"   // a webhook does not answer
+	FailureImmutable Failure = "immutable" // the object is marked immutable
+	FailureEnding    Failure = "ending"    // the namespace is being deleted
 )
 
 // Beside is what came of the same service by the other way: outside the tunnel for what
