@@ -40,7 +40,9 @@ type Params struct {
 	ServerName string   `json:"serverName,omitempty" told:"host"`
 	Names      []string `json:"names,omitempty" told:"names"`
 	// Issuer signed a certificate; Authorities are those that were trusted to.
+	// IssuerKey begins the identifier of the issuer's key; set if one of Authorities has the same name.
 	Issuer      string   `json:"issuer,omitempty" told:"authority"`
+	IssuerKey   string   `json:"issuerKey,omitempty" told:"authority"`
 	Authorities []string `json:"authorities,omitempty" told:"authorities"`
 	// Status is an HTTP status code, Path the requested path.
 	Status int    `json:"status,omitempty" report:"fix" told:"status"`
