@@ -290,7 +290,7 @@ func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 		{[]string{"$(reboot).example", "api.example.net"}, "serverName: api.example.net"},
 		{[]string{"10.0.0.5"}, "serverName: 10.0.0.5"},
 		{[]string{"*.example.net", "a b", "-rf", "`x`"}, "serverName to a name in the certificate"},
-		{nil, "serverName to a name in the certificate"},
+		{nil, "a common name does not count"},
 	} {
 		p := Params{Peer: "cloud", Names: c.names}
 		p.Signed = true

@@ -228,6 +228,8 @@ type ClusterParams struct {
 	// Namespace is the object's namespace, Object its kind and name ("Service postern").
 	Namespace string `json:"namespace,omitempty"`
 	Object    string `json:"object,omitempty"`
+	// Selector are the labels by which a Service finds its pods, in kubectl's form.
+	Selector string `json:"selector,omitempty"`
 	// Account is the ServiceAccount that lacks a right, namespace:name. Verbs and Resource are the
 	// right, in kubectl's terms.
 	Account  string `json:"account,omitempty"`
