@@ -64,7 +64,7 @@ var gatewayFaults = []struct {
 			"let them in there (security group: inbound UDP 51820 from 203.0.113.9/32): `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`"}},
 	{"the peer's name may lead to another host", func(f *Facts) {
 		f.Named = []NameFact{{Name: "cloud.example.net:51820", Now: []string{"198.51.100.7"}}}
-	}, catalogue.PeerSilent, StageProbe, []string{"nothing has come from cloud", "cloud.example.net:51820 resolves to 198.51.100.7"}, []string{"whether cloud.example.net:51820 resolves to the address of cloud", "`dig +short cloud.example.net`"}},
+	}, catalogue.PeerSilent, StageProbe, []string{"nothing has come from cloud", "cloud.example.net:51820 resolves to 198.51.100.7"}, []string{"whether cloud.example.net:51820 resolves to the address of cloud", "`dig +short cloud.example.net`", "if that does not give 198.51.100.7, something here answers first: correct /etc/hosts, or end the name with a dot"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
@@ -101,7 +101,7 @@ var gatewayFaults = []struct {
 		f.LastHandshake = time.Now().Add(-time.Minute)
 		f.PathLost = time.Now().Add(-30 * time.Second)
 		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
-	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which must give 198.51.100.7: `dig +short gw.cloud.example`"}},
+	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which must give 198.51.100.7: `dig +short gw.cloud.example`", "if that does not give 198.51.100.99, something here answers first"}},
 	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, catalogue.PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
 	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, StageHandshake,
