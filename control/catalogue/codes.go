@@ -75,6 +75,8 @@ const (
 	UnknownKey Code = "PST0129"
 	// ProbesDropped is about a path that lets only WireGuard through.
 	ProbesDropped Code = "PST0130"
+	// EndpointOfAnother is about a peer that is dialled where it is not.
+	EndpointOfAnother Code = "PST0131"
 )
 
 // PST02xx: auth.

@@ -97,6 +97,8 @@ type Evidence struct {
 	// NotForUs: initiations from the peer's address are made for another public key (their mac1,
 	// WireGuard paper §5.4.4, is not for us).
 	NotForUs Sight
+	// CameBack: our own initiations arrive from the peer's address, so that leads to this gateway.
+	CameBack Sight
 	// StampInPast: initiations from the peer are rejected as replays.
 	StampInPast StampSight
 	// Unreachable is why packets to the peer's addresses were not delivered.

@@ -108,6 +108,19 @@ var gatewayFaults = []struct {
 		[]string{"something at " + publicCloud, aKey, "configured"}, []string{"ask the owner of cloud for the key there: `postern key pub`", "spec.peers[name=cloud].publicKey here"}},
 	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, catalogue.WrongPeerKey, StageHandshake,
 		[]string{"something at " + publicCloud, "a public key that is not this gateway's", "if it is cloud"}, []string{"give this gateway's key to the owner of cloud: `postern key pub`", "publicKey"}},
+	{"the peer's endpoint is ours", func(f *Facts) {
+		f.NotForUs, f.CameBack = seen(publicCloud), seen(publicCloud)
+		f.NotForUs.At = f.NotForUs.At.Add(-evidenceLife)
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{publicCloud + ", where cloud is dialled, leads back to this gateway"}, []string{"at cloud, see at which address it can be dialled: `postern netcheck`", "set spec.peers[name=cloud].endpoints here to that"}},
+	{"the peer's endpoint is another peer's", func(f *Facts) {
+		f.answersAt = func(a string) string { return map[string]string{publicCloud: "berlin"}[a] }
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port"}},
+	{"the peer's name leads to us", func(f *Facts) {
+		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{"leads back to this gateway (gw.cloud.example:51820 resolves to it)"}, []string{"correct the record"}},
 	{"the peer's clock went back", func(f *Facts) {
 		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
@@ -268,7 +281,7 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := unreached()
 				s := Sight{publicCloud, at(&f)}
-				f.HeardUnanswered, f.Unverified, f.NotForUs = s, s, s
+				f.HeardUnanswered, f.Unverified, f.NotForUs, f.CameBack = s, s, s, s
 				f.OtherKey, f.StampInPast = KeySight{s, aKey}, StampSight{Sight: s}
 				f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: s.At}}
 				if name == "long ago" {
@@ -295,6 +308,11 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
 			f.OtherKey = KeySight{seen("198.51.100.7:1099"), aKey}
 		}, catalogue.HandshakeStale},
+		{"one of two addresses is ours", func(f *Facts) {
+			f.CameBack = seen(publicCloud)
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "198.51.100.8:51820", Source: api.SourceAdvertised})
+		}, catalogue.PeerSilent},
+		{"another port of its host leads to us", func(f *Facts) { f.CameBack = seen("198.51.100.7:1025") }, catalogue.PeerSilent},
 		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, catalogue.PeerSilent},
 		{"a NAT without a mapping for us", func(f *Facts) {
 			f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}

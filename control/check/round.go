@@ -324,7 +324,25 @@ func (r *Runner) askServers(within time.Duration) {
 func (r *Runner) facts(peer string) (Facts, bool) {
 	f, ok := r.opts.Facts(peer)
 	f.own = r.ownFacts()
+	f.answersAt = func(address string) string { return r.answersAt(address, peer) }
 	return f, ok
+}
+
+// answersAt returns the peer other than one that was reached at an address in its last round; empty
+// for none.
+func (r *Runner) answersAt(address, but string) string {
+	for _, w := range r.watchedPeers() {
+		if w.name == but {
+			continue
+		}
+		if v, _ := verdict.Find(w.round().Findings, api.ServiceGateway); v.Outcome != api.OK && v.Outcome != api.Warning {
+			continue
+		}
+		if f, ok := r.opts.Facts(w.name); ok && f.Path.Kind == api.PathDirect && f.Path.Remote == address {
+			return w.name
+		}
+	}
+	return ""
 }
 
 // factsOr returns the earlier facts for a peer that was removed meanwhile.
