@@ -62,6 +62,14 @@ var gatewayFaults = []struct {
 		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "cannot tell whether the gateway of cloud runs"},
 		[]string{"at cloud, see whether the gateway runs, and start it if not: `postern status`", "see there what it finds, which may name the cause: `postern check`", "PST0106", "let its answers in here (security group: inbound UDP 51820 from 198.51.100.7/32): `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
 			"let them in there (security group: inbound UDP 51820 from 203.0.113.9/32): `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`"}},
+	{"both are behind one NAT that does no hairpinning", func(f *Facts) {
+		f.own.NAT = catalogue.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}
+		f.Path.NAT = f.own.NAT
+		f.Endpoints = []string{"203.0.113.9:51821"}
+		f.Candidates = []catalogue.Candidate{{Address: "203.0.113.9:51821", Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes"}}
+	}, catalogue.PeerSilent, StageProbe,
+		[]string{"203.0.113.9 is also the public address of this gateway: both are behind the same NAT", "cannot tell whether the gateway of cloud runs"},
+		[]string{"set spec.peers[name=cloud].endpoints here to its address there, not the public one; or have the router do hairpin NAT"}},
 	{"the peer's name may lead to another host", func(f *Facts) {
 		f.Named = []NameFact{{Name: "cloud.example.net:51820", Now: []string{"198.51.100.7"}}}
 	}, catalogue.PeerSilent, StageProbe, []string{"nothing has come from cloud", "cloud.example.net:51820 resolves to 198.51.100.7"}, []string{"whether cloud.example.net:51820 resolves to the address of cloud", "`dig +short cloud.example.net`", "if that does not give 198.51.100.7, something here answers first: correct /etc/hosts, or end the name with a dot"}},
