@@ -38,6 +38,14 @@ type PathFacts struct {
 	NAT, PeerNAT catalogue.NAT
 }
 
+// direct returns the address that the path leads to, empty if there is none or a relay is used.
+func (p PathFacts) direct() string {
+	if p.Kind != api.PathDirect {
+		return ""
+	}
+	return p.Remote
+}
+
 // NameFact is about a host name among the peer's endpoints, as configured, with the port.
 type NameFact struct {
 	Name string
