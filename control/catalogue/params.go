@@ -42,7 +42,7 @@ type Params struct {
 	// Issuer signed a certificate; Authorities are those that were trusted to.
 	// IssuerKey begins the identifier of the issuer's key; set if one of Authorities has the same name.
 	Issuer      string   `json:"issuer,omitempty" told:"authority"`
-	IssuerKey   string   `json:"issuerKey,omitempty" told:"authority"`
+	IssuerKey   string   `json:"issuerKey,omitempty"`
 	Authorities []string `json:"authorities,omitempty" told:"authorities"`
 	// Status is an HTTP status code, Path the requested path.
 	Status int    `json:"status,omitempty" report:"fix" told:"status"`

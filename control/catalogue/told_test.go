@@ -14,7 +14,6 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 func all() Params {
 	p := full()
 	p.Remote, p.Issuer, p.Failure, p.Beside, p.BesideAddress = "192.0.2.1:6443", "k3s-server-ca@1690000000", FailureTimeout, BesideWorks, "[fd00::1]:6443"
-	p.IssuerKey = "1F:AC"
 	p.Took, p.Way, p.Token, p.PeerShut = time.Second, time.Millisecond, true, true
 	p.Seen = noon.Add(-3 * time.Second)
 	p.Candidates[0].Reason = ""
