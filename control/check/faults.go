@@ -185,11 +185,11 @@ func (e evidence) elsewhere(p *catalogue.Params) bool {
 		return false
 	}
 	for _, a := range sent {
-		other := ""
+		other, ours := "", e.counts(e.CameBack.At) && e.CameBack.From == a
 		if e.answersAt != nil {
 			other = e.answersAt(a)
 		}
-		if other == "" && !(e.counts(e.CameBack.At) && e.CameBack.From == a) {
+		if other == "" && !ours {
 			return false
 		}
 		if p.PeerName = other; p.Address == "" {
