@@ -52,8 +52,9 @@ type Sightings struct {
 	// Unverified is a response to our initiations that the device has not accepted: both sides have
 	// each other's public key, but the preshared keys differ.
 	Unverified Sight
-	// NotForUs is an initiation from the peer's address for a public key other than ours.
-	NotForUs Sight
+	// NotForUs is an initiation from the peer's address for a public key other than ours. CameBack is
+	// one of our own from there: the address leads to us.
+	NotForUs, CameBack Sight
 	// OtherKey is an initiation to us from the peer's address by the owner of an unknown key.
 	OtherKey KeySight
 	// StampInPast is an initiation by the peer with an older timestamp than an earlier one.
@@ -111,6 +112,7 @@ func (i *inspection) contentOf(seen underlay.InitiationSeen) Initiation {
 type sighted struct {
 	Sight
 	Initiation
+	ours bool // we sent it
 }
 
 // inspect reads the initiations from the given hosts, and, if strangers is set, those from
@@ -119,7 +121,7 @@ func (e *Engine) inspect(all []underlay.InitiationSeen, hosts map[netip.Addr]boo
 	var read []sighted
 	for _, seen := range all {
 		if hosts[seen.From.Addr()] || strangers && seen.Stranger {
-			read = append(read, sighted{Sight{seen.From, seen.At}, e.inspection.contentOf(seen)})
+			read = append(read, sighted{Sight{seen.From, seen.At}, e.inspection.contentOf(seen), seen.Ours})
 		}
 	}
 	e.mu.Lock()
@@ -224,6 +226,8 @@ func (e *Engine) sortInitiations(k peer.PublicKey, read []sighted, hosts map[net
 				s.Initiated = in.Sight
 			}
 		case !hosts[in.From.Addr()]:
+		case in.ours:
+			s.CameBack = in.Sight
 		case !in.ForUs:
 			s.NotForUs = in.Sight
 		case !in.Static.IsZero() && in.Static != e.publicKey && e.peers[in.Static] == nil:

@@ -107,6 +107,19 @@ func TestInitiationsForAndByOtherKeysAreSighted(t *testing.T) {
 	})
 }
 
+// An endpoint that leads back here is no peer with a wrong key for this gateway.
+func TestOurOwnInitiationsAreRecognised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cloud, edge := pair(t)
+		edge.set(peer.Config{Name: "cloud", PublicKey: cloud.PublicKey(), Managed: true, Endpoints: []netip.AddrPort{edge.addr}})
+		time.Sleep(10 * time.Second)
+		got := edge.Sightings(cloud.PublicKey(), []netip.Addr{edge.addr.Addr()})
+		if got.CameBack.From != edge.addr || got.CameBack.At.IsZero() || !got.NotForUs.At.IsZero() {
+			t.Errorf("got %+v, want an initiation of our own from %v and none for another key", got, edge.addr)
+		}
+	})
+}
+
 // A peer whose clock was set back is locked out until its clock catches up, unless the gateway
 // that it dials was restarted.
 func TestTimestampsOfThePastAreSighted(t *testing.T) {

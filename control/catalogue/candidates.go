@@ -121,6 +121,23 @@ func (v *view) OwnAddress(other string) string {
 	return ""
 }
 
+// SharedHost returns the public address of this gateway if the peer is dialled only there, at other
+// ports: then both are behind the same NAT. Otherwise it is empty.
+func (v *view) SharedHost() (host string) {
+	for _, to := range v.Dialled() {
+		a, ok := special.Host(to)
+		own, known := special.Host(v.OwnAddress(to))
+		if !ok || !known || a != own {
+			return ""
+		}
+		host = a.String()
+	}
+	if !v.BehindNAT(v.NAT) {
+		return ""
+	}
+	return host
+}
+
 // CandidatePort returns the port of the first candidate, or otherwise.
 func (v *view) CandidatePort(otherwise string) string {
 	if len(v.Candidates) == 0 {

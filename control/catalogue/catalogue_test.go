@@ -49,7 +49,7 @@ var details = map[Code]string{
 	TLSFailed:     "first record does not look like a TLS handshake",
 	LocalListener: "address already in use", ConfigRefused: "it is not a key", ConfigUndone: "nobody confirmed it by 2026-01-02 03:04:05Z",
 	NotStored: "no space left on device", StateUnwritable: "no space left on device", StateNotKept: "i/o timeout",
-	ClusterSilent: "i/o timeout", PeerRefused: "spec.publicKey: it is not a key", SecretUnusable: "it has no such key",
+	ClusterSilent: "i/o timeout", ClusterRefuses: `services "postern-cloud" is forbidden: exceeded quota: small`, PeerRefused: "spec.publicKey: it is not a key", SecretUnusable: "it has no such key",
 	TicketRefused:  "the ticket has expired",
 	ServiceRefused: "a port is listed twice", ExportRefused: "it has 65 ports, more than 64",
 	ImportMissing: "shop/web:8080", OverlayNotStored: "no space left on device", NoBackendReady: "connect: connection refused",
@@ -99,6 +99,8 @@ func example(c Code) Params {
 		p.Resource = "peers"
 	case ClusterForbidden, ClusterSilent:
 		p.Resource = "peers.postern.dev"
+	case ClusterRefuses:
+		p.Object, p.Failure = "Service postern-cloud", FailureQuota
 	case PeerRefused, PeerDuplicate, PeerNotInState, GrantWithoutUse:
 		p.Object, p.Upstream = "Peer cloud", "Peer edge"
 	case MappingInside:
@@ -288,7 +290,7 @@ func TestOnlyPlainSignedNamesOfACertificateAreOfferedAsASetting(t *testing.T) {
 		{[]string{"$(reboot).example", "api.example.net"}, "serverName: api.example.net"},
 		{[]string{"10.0.0.5"}, "serverName: 10.0.0.5"},
 		{[]string{"*.example.net", "a b", "-rf", "`x`"}, "serverName to a name in the certificate"},
-		{nil, "serverName to a name in the certificate"},
+		{nil, "a common name does not count"},
 	} {
 		p := Params{Peer: "cloud", Names: c.names}
 		p.Signed = true

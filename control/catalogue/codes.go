@@ -75,6 +75,8 @@ const (
 	UnknownKey Code = "PST0129"
 	// ProbesDropped is about a path that lets only WireGuard through.
 	ProbesDropped Code = "PST0130"
+	// EndpointOfAnother is about a peer that is dialled where it is not.
+	EndpointOfAnother Code = "PST0131"
 )
 
 // PST02xx: auth.
@@ -237,8 +239,9 @@ const (
 	TicketRefused   Code = "PST0726"
 	PeerNotInState  Code = "PST0727"
 	GrantWithoutUse Code = "PST0728"
-	// AccountUnbounded is about the whole cluster again.
+	// AccountUnbounded and ClusterRefuses are about the whole cluster again.
 	AccountUnbounded Code = "PST0729"
+	ClusterRefuses   Code = "PST0730"
 )
 
 // PST092x: the cluster's support for services of clusters.

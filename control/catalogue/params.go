@@ -40,7 +40,9 @@ type Params struct {
 	ServerName string   `json:"serverName,omitempty" told:"host"`
 	Names      []string `json:"names,omitempty" told:"names"`
 	// Issuer signed a certificate; Authorities are those that were trusted to.
+	// IssuerKey begins the identifier of the issuer's key; set if one of Authorities has the same name.
 	Issuer      string   `json:"issuer,omitempty" told:"authority"`
+	IssuerKey   string   `json:"issuerKey,omitempty"`
 	Authorities []string `json:"authorities,omitempty" told:"authorities"`
 	// Status is an HTTP status code, Path the requested path.
 	Status int    `json:"status,omitempty" report:"fix" told:"status"`
@@ -180,6 +182,14 @@ const (
 	FailureUnknown   Failure = "unknown"   // it requires credentials and there are none
 	FailureRejected  Failure = "rejected"  // it rejects the credentials
 	FailureForbidden Failure = "forbidden" // it does not connect to the target
+
+	// For a cluster, in addition to FailureRejected, for another reason, and FailureUnknown: it does
+	// not know the account.
+	FailureQuota     Failure = "quota"     // a quota is used up
+	FailureAdmission Failure = "admission" // a webhook or policy denies the object
+	FailureWebhook   Failure = "webhook"   // a webhook does not answer
+	FailureImmutable Failure = "immutable" // the object is marked immutable
+	FailureEnding    Failure = "ending"    // the namespace is being deleted
 )
 
 // Beside is what came of the same service by the other way: outside the tunnel for what
@@ -218,6 +228,8 @@ type ClusterParams struct {
 	// Namespace is the object's namespace, Object its kind and name ("Service postern").
 	Namespace string `json:"namespace,omitempty"`
 	Object    string `json:"object,omitempty"`
+	// Selector are the labels by which a Service finds its pods, in kubectl's form.
+	Selector string `json:"selector,omitempty"`
 	// Account is the ServiceAccount that lacks a right, namespace:name. Verbs and Resource are the
 	// right, in kubectl's terms.
 	Account  string `json:"account,omitempty"`

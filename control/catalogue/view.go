@@ -30,7 +30,7 @@ func viewOf(c Code, p Params) *view {
 // methods are those that templates may call.
 var methods = map[string]any{
 	"Accounts": (*view).Accounts, "Tried": (*view).Tried, "Dialled": (*view).Dialled, "Target": (*view).Target,
-	"OwnAddress": (*view).OwnAddress, "CandidatePort": (*view).CandidatePort, "Addresses": (*view).Addresses,
+	"OwnAddress": (*view).OwnAddress, "SharedHost": (*view).SharedHost, "CandidatePort": (*view).CandidatePort, "Addresses": (*view).Addresses,
 	"Scopes": (*view).Scopes, "NodeAddresses": (*view).NodeAddresses, "Placed": (*view).Placed,
 	"InNamespace": (*view).InNamespace, "IsIngress": (*view).IsIngress, "HelmType": (*view).HelmType,
 	"KubectlObject": (*view).KubectlObject, "RoleKind": (*view).RoleKind, "RoleName": (*view).RoleName,

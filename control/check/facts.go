@@ -38,6 +38,14 @@ type PathFacts struct {
 	NAT, PeerNAT catalogue.NAT
 }
 
+// direct returns the address that the path leads to, empty if there is none or a relay is used.
+func (p PathFacts) direct() string {
+	if p.Kind != api.PathDirect {
+		return ""
+	}
+	return p.Remote
+}
+
 // NameFact is about a host name among the peer's endpoints, as configured, with the port.
 type NameFact struct {
 	Name string
@@ -97,6 +105,8 @@ type Evidence struct {
 	// NotForUs: initiations from the peer's address are made for another public key (their mac1,
 	// WireGuard paper §5.4.4, is not for us).
 	NotForUs Sight
+	// CameBack: our own initiations arrive from the peer's address, so that leads to this gateway.
+	CameBack Sight
 	// StampInPast: initiations from the peer are rejected as replays.
 	StampInPast StampSight
 	// Unreachable is why packets to the peer's addresses were not delivered.

@@ -52,6 +52,7 @@ type fault struct {
 //	it has yet to approve us                                       PST0105  handshake
 //	another key dials from there, or is dialled there, and the peer
 //	  is not heard                                                  PST0110  handshake
+//	where it is dialled is this gateway, or another peer           PST0131  probe
 //	its handshake responses do not verify                          PST0109  handshake
 //	its handshakes come from there with stamps of the past         PST0111  handshake
 //	two gateways take turns with its key                           PST0113  handshake
@@ -86,6 +87,7 @@ func faults() []fault {
 		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
 		{catalogue.AwaitingApproval, StageHandshake, api.Certain, evidence.awaited},
 		{catalogue.WrongPeerKey, StageHandshake, api.Likely, evidence.otherKey},
+		{catalogue.EndpointOfAnother, StageProbe, api.Likely, evidence.elsewhere},
 		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
 		{catalogue.StampInPast, StageHandshake, api.Likely, evidence.stamp},
 		{catalogue.DuplicateKey, StageHandshake, api.Certain, evidence.duplicate},
@@ -173,6 +175,31 @@ func (e evidence) otherKey(p *catalogue.Params) bool {
 		}
 	}
 	return false
+}
+
+// elsewhere: every address at which the peer is dialled is this gateway's, as our own initiations come
+// back, or another peer's.
+func (e evidence) elsewhere(p *catalogue.Params) bool {
+	sent := e.sentTo()
+	if e.probed || e.dialled() || !e.gone || len(sent) == 0 {
+		return false
+	}
+	for _, a := range sent {
+		other, ours := "", e.counts(e.CameBack.At) && e.CameBack.From == a
+		if e.answersAt != nil {
+			other = e.answersAt(a)
+		}
+		if other == "" && !ours {
+			return false
+		}
+		if p.PeerName = other; p.Address == "" {
+			p.Address = a
+		}
+	}
+	for _, n := range e.Named {
+		p.Names = append(p.Names, n.Name)
+	}
+	return true
 }
 
 // unverified: probes are keyed with the preshared key as well, so an answered one refutes it.

@@ -62,9 +62,17 @@ var gatewayFaults = []struct {
 		[]string{"nothing has come from cloud in 1m", publicCloud + " no answer to 12 probes", "cannot tell whether the gateway of cloud runs"},
 		[]string{"at cloud, see whether the gateway runs, and start it if not: `postern status`", "see there what it finds, which may name the cause: `postern check`", "PST0106", "let its answers in here (security group: inbound UDP 51820 from 198.51.100.7/32): `nft insert rule inet filter input ip saddr 198.51.100.7 udp dport 51820 accept`",
 			"let them in there (security group: inbound UDP 51820 from 203.0.113.9/32): `nft insert rule inet filter input ip saddr 203.0.113.9 udp dport 51820 accept`"}},
+	{"both are behind one NAT that does no hairpinning", func(f *Facts) {
+		f.own.NAT = catalogue.NAT{Mapping: "endpoint-independent", Filtering: "address-dependent"}
+		f.Path.NAT = f.own.NAT
+		f.Endpoints = []string{"203.0.113.9:51821"}
+		f.Candidates = []catalogue.Candidate{{Address: "203.0.113.9:51821", Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes"}}
+	}, catalogue.PeerSilent, StageProbe,
+		[]string{"203.0.113.9 is also the public address of this gateway: both are behind the same NAT", "cannot tell whether the gateway of cloud runs"},
+		[]string{"set spec.peers[name=cloud].endpoints here to its address there, not the public one; or have the router do hairpin NAT"}},
 	{"the peer's name may lead to another host", func(f *Facts) {
 		f.Named = []NameFact{{Name: "cloud.example.net:51820", Now: []string{"198.51.100.7"}}}
-	}, catalogue.PeerSilent, StageProbe, []string{"nothing has come from cloud", "cloud.example.net:51820 resolves to 198.51.100.7"}, []string{"whether cloud.example.net:51820 resolves to the address of cloud", "`dig +short cloud.example.net`"}},
+	}, catalogue.PeerSilent, StageProbe, []string{"nothing has come from cloud", "cloud.example.net:51820 resolves to 198.51.100.7"}, []string{"whether cloud.example.net:51820 resolves to the address of cloud", "`dig +short cloud.example.net`", "if that does not give 198.51.100.7, something here answers first: correct /etc/hosts, or end the name with a dot"}},
 	{"a peer went silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 	},
@@ -101,13 +109,26 @@ var gatewayFaults = []struct {
 		f.LastHandshake = time.Now().Add(-time.Minute)
 		f.PathLost = time.Now().Add(-30 * time.Second)
 		f.Moved = []NameFact{{Name: "gw.cloud.example:51820", Was: []string{"198.51.100.7"}, Now: []string{"198.51.100.99"}, At: time.Now().Add(-2 * time.Minute)}}
-	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which must give 198.51.100.7: `dig +short gw.cloud.example`"}},
+	}, catalogue.NameMoved, StageResolve, []string{"resolved to 198.51.100.7", "now resolves to 198.51.100.99"}, []string{"which must give 198.51.100.7: `dig +short gw.cloud.example`", "if that does not give 198.51.100.99, something here answers first"}},
 	{"the preshared keys differ", func(f *Facts) { f.Unverified = seen(publicCloud) }, catalogue.PresharedKeyDiffers, StageHandshake,
 		[]string{"answers handshakes from " + publicCloud, "do not verify with the preshared key"}, []string{"`sha256sum FILE`", "spec.peers[name=cloud].presharedKeyFile"}},
 	{"we have a wrong key of the peer", func(f *Facts) { f.OtherKey = KeySight{seen(publicCloud), aKey} }, catalogue.WrongPeerKey, StageHandshake,
 		[]string{"something at " + publicCloud, aKey, "configured"}, []string{"ask the owner of cloud for the key there: `postern key pub`", "spec.peers[name=cloud].publicKey here"}},
 	{"the peer has a wrong key of us", func(f *Facts) { f.NotForUs = seen(publicCloud) }, catalogue.WrongPeerKey, StageHandshake,
 		[]string{"something at " + publicCloud, "a public key that is not this gateway's", "if it is cloud"}, []string{"give this gateway's key to the owner of cloud: `postern key pub`", "publicKey"}},
+	{"the peer's endpoint is ours", func(f *Facts) {
+		f.NotForUs, f.CameBack = seen(publicCloud), seen(publicCloud)
+		f.NotForUs.At = f.NotForUs.At.Add(-evidenceLife)
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{publicCloud + ", where cloud is dialled, leads back to this gateway"}, []string{"at cloud, see at which address it can be dialled: `postern netcheck`", "set spec.peers[name=cloud].endpoints here to that"}},
+	{"the peer's endpoint is another peer's", func(f *Facts) {
+		f.answersAt = func(a string) string { return map[string]string{publicCloud: "berlin"}[a] }
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port"}},
+	{"the peer's name leads to us", func(f *Facts) {
+		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{"leads back to this gateway (gw.cloud.example:51820 resolves to it)"}, []string{"correct the record"}},
 	{"the peer's clock went back", func(f *Facts) {
 		f.StampInPast = StampSight{seen(publicCloud), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}
 		f.NoPath, f.Probed, f.Path.Kind = "", time.Now(), api.PathDirect
@@ -268,7 +289,7 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := unreached()
 				s := Sight{publicCloud, at(&f)}
-				f.HeardUnanswered, f.Unverified, f.NotForUs = s, s, s
+				f.HeardUnanswered, f.Unverified, f.NotForUs, f.CameBack = s, s, s, s
 				f.OtherKey, f.StampInPast = KeySight{s, aKey}, StampSight{Sight: s}
 				f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: s.At}}
 				if name == "long ago" {
@@ -295,6 +316,11 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 			f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
 			f.OtherKey = KeySight{seen("198.51.100.7:1099"), aKey}
 		}, catalogue.HandshakeStale},
+		{"one of two addresses is ours", func(f *Facts) {
+			f.CameBack = seen(publicCloud)
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "198.51.100.8:51820", Source: api.SourceAdvertised})
+		}, catalogue.PeerSilent},
+		{"another port of its host leads to us", func(f *Facts) { f.CameBack = seen("198.51.100.7:1025") }, catalogue.PeerSilent},
 		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, catalogue.PeerSilent},
 		{"a NAT without a mapping for us", func(f *Facts) {
 			f.Candidates = []catalogue.Candidate{{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -203,6 +205,55 @@ func TestNamesRestOnTheResolver(t *testing.T) {
 			}
 			if !slices.Equal(roots, c.roots) {
 				t.Errorf("silent %v: the roots are %v, want %v", c.silent, roots, c.roots)
+			}
+		})
+	}
+}
+
+// A peer that is dialled where another one answers is named, whichever was checked first.
+func TestAnEndpointOfAnotherPeerIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		path PathFacts // of berlin
+		want catalogue.Code
+	}{
+		{"berlin answers there", PathFacts{Kind: api.PathDirect, Remote: publicCloud}, catalogue.EndpointOfAnother},
+		{"at another port", PathFacts{Kind: api.PathDirect, Remote: "198.51.100.7:1025"}, catalogue.PeerSilent},
+		{"over a relay", PathFacts{Kind: api.PathRelay, Remote: publicCloud, Since: time.Now()}, catalogue.PeerSilent},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o, berlin := newOverlay(t), netip.MustParseAddr("fd00::b")
+			r := NewRunner(Options{Dial: o.Dial,
+				Ping: func(ctx context.Context, to netip.Addr, _ int) (time.Duration, error) {
+					if to == berlin {
+						return time.Millisecond, nil
+					}
+					<-ctx.Done()
+					return 0, ctx.Err()
+				},
+				Facts: func(name string) (Facts, bool) {
+					f := unreached()
+					if f.Name = name; name == "berlin" {
+						f = facts()
+						f.Name, f.Address, f.Path, f.Probed = name, berlin, c.path, time.Now()
+					}
+					return f, true
+				},
+				Own: func() Own { return Own{} }})
+			defer r.Close()
+			r.SetPeers([]string{"berlin", "cloud"})
+			for range 2 { // the first may check cloud before berlin
+				_, peers, err := r.Find(t.Context(), "", true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f, _ := verdict.Find(peers[0].Outbound, api.ServiceGateway); f.Outcome != api.OK {
+					t.Errorf("%s: berlin: got %s %s", c.name, f.Outcome, f.Code)
+				}
+				f, _ := verdict.Find(peers[1].Outbound, api.ServiceGateway)
+				if f.Code != c.want {
+					t.Errorf("%s: cloud: got %s, want %s", c.name, f.Code, c.want)
+				}
 			}
 		})
 	}

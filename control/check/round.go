@@ -53,7 +53,7 @@ func (r *Runner) look(ctx context.Context, w *watched, before Round, e effort) (
 	reach := func(ctx context.Context) verdict.Finding {
 		return gateway(ctx, r.opts.Ping, f, asking{doubt: func() { r.doubt(w.name) }, reprobe: func() { r.reprobe(w.name) }, again: func() Facts {
 			now := r.factsOr(w.name, f)
-			rep.heard, rep.started = now.lastHeard(), now.started()
+			rep.heard, rep.started, rep.remote = now.lastHeard(), now.started(), now.Path.direct()
 			return now
 		}})
 	}
@@ -324,7 +324,26 @@ func (r *Runner) askServers(within time.Duration) {
 func (r *Runner) facts(peer string) (Facts, bool) {
 	f, ok := r.opts.Facts(peer)
 	f.own = r.ownFacts()
+	f.answersAt = func(address string) string { return r.answersAt(address, peer) }
 	return f, ok
+}
+
+// answersAt returns the peer other than one that was reached at an address in its last round; empty
+// for none.
+func (r *Runner) answersAt(address, but string) string {
+	for _, w := range r.watchedPeers() {
+		rep := w.round()
+		if w.name == but || rep.remote != address {
+			continue
+		}
+		if v, _ := verdict.Find(rep.Findings, api.ServiceGateway); v.Outcome != api.OK && v.Outcome != api.Warning {
+			continue
+		}
+		if f, ok := r.opts.Facts(w.name); ok && f.Path.direct() == address { // it is still there
+			return w.name
+		}
+	}
+	return ""
 }
 
 // factsOr returns the earlier facts for a peer that was removed meanwhile.

@@ -75,6 +75,8 @@ type Round struct {
 	delay delay
 	// started is when the peer's gateway last started; zero if unknown.
 	started time.Time
+	// remote is the address to which the path led, empty over a relay.
+	remote string
 }
 
 // Runner checks peers on a schedule and on demand, and keeps their latest results. It is safe for

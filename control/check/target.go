@@ -70,8 +70,10 @@ type Facts struct {
 	// Path is the path in use.
 	Path PathFacts
 	Evidence
-	// own is what is known about this gateway, set by the runner.
-	own *Own
+	// own is what is known about this gateway, and answersAt returns the other peer that is reached at
+	// an address, empty for none; both are set by the runner.
+	own       *Own
+	answersAt func(address string) string
 
 	// Offers are the services that the peer's hello granted to this gateway; nil before the first
 	// hello.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"io"
 	"net"
 	"net/http"
@@ -279,6 +280,58 @@ func TestAnExpiredAuthorityIsNamed(t *testing.T) {
 			t.Errorf("got the cause %q and the fix %q", v.Cause, v.Fix)
 		}
 	})
+}
+
+// The name of an authority may say nothing: that of every cluster made by kubeadm is kubernetes.
+func TestAuthoritiesWithOneNameAreToldApart(t *testing.T) {
+	announced, signer := must(pki.NewCA("kubernetes"))(t), must(pki.NewCA("kubernetes"))(t)
+	cert := must(must(signer.Server(catalogue.DefaultServerName))(t).TLS())(t)
+	f := facts()
+	f.CA = announced.CertPEM()
+	r := askedOf(t, f, secure(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, silent))
+	checkVerdict(t, r, api.Error, catalogue.TLSUnknownCA, StageTLS)
+	id := keyID(must(x509.ParseCertificate(cert.Certificate[0]))(t).AuthorityKeyId)
+	v := r.Verdict()
+	if !strings.Contains(v.Cause, "signed by kubernetes (its key has the identifier "+id+"...), but cloud announces kubernetes, another authority with that name") ||
+		!strings.Contains(v.Fix, "if that is the one with the identifier "+id) || !strings.Contains(v.Fix, "subjectKeyIdentifier") {
+		t.Errorf("got the cause %q and the fix %q", v.Cause, v.Fix)
+	}
+}
+
+// A server may speak TLS well, and show what is no server's certificate, or has no name that counts.
+func TestACertificateThatIsNoServersIsNamed(t *testing.T) {
+	ca := must(pki.NewCA("cluster-ca"))(t)
+	for name, c := range map[string]struct {
+		pair       pki.Pair
+		code       catalogue.Code
+		cause, fix string
+		unfit      string // a fix that changes nothing
+	}{
+		"a client's": {must(ca.Client(pkix.Name{CommonName: "kubelet"}, catalogue.DefaultServerName))(t), catalogue.TLSFailed,
+			"cannot be used for that: tls: failed to verify certificate: x509: certificate specifies an incompatible key usage", "serverAuth", "HTTPS port"},
+		"without names": {must(ca.Unnamed("kube-apiserver"))(t), catalogue.TLSWrongName,
+			"valid for no name, not for kubernetes.default.svc", "subject alternative name kubernetes.default.svc", "serverName"},
+	} {
+		f := facts()
+		f.CA = ca.CertPEM()
+		cert := must(c.pair.TLS())(t)
+		r := askedOf(t, f, secure(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, silent))
+		checkVerdict(t, r, api.Error, c.code, StageTLS)
+		if v := r.Verdict(); !strings.Contains(v.Cause, c.cause) || !strings.Contains(v.Fix, c.fix) || strings.Contains(v.Fix, c.unfit) {
+			t.Errorf("%s: got the cause %q and the fix %q", name, v.Cause, v.Fix)
+		}
+	}
+}
+
+// must returns a value that is needed for a test.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }
 
 // What an HTTP status says about who answered is told.

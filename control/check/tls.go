@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,6 +168,9 @@ func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.
 			p.Issuer = foreign.Of(cmp.Or(ca.Cert.Issuer.CommonName, ca.Cert.Issuer.String())).As(foreign.Authority)
 		}
 		p.Authorities = e.authorities()
+		if slices.Contains(p.Authorities, p.Issuer) { // every kubeadm cluster's is called kubernetes
+			p.IssuerKey = keyID(ca.Cert.AuthorityKeyId)
+		}
 		return r.fail(api.Error, StageTLS, catalogue.TLSUnknownCA, p)
 	}
 	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Reason == x509.Expired {
@@ -182,11 +186,20 @@ func (r *recorder) tlsFailed(e expected, p catalogue.Params, err error) verdict.
 	case overCertificate(err):
 		return r.rejected(e.credentials, p)
 	}
+	if _, shown := errors.AsType[*tls.CertificateVerificationError](err); shown { // TLS works, but the certificate is none for a server
+		p.Failure = catalogue.FailureCertificate
+		return r.fail(api.Error, StageTLS, catalogue.TLSFailed, p)
+	}
 	code := catalogue.TLSFailed
 	if how := classify(err); how == timedOut || how == broken && !remoteAlert(err) {
 		code = failures[r.Target][how]
 	}
 	return r.fail(api.Error, StageTLS, code, p)
+}
+
+// keyID returns the beginning of a key identifier, as openssl writes it.
+func keyID(id []byte) string {
+	return strings.ReplaceAll(fmt.Sprintf("% X", id[:min(len(id), 8)]), " ", ":")
 }
 
 // names lists what a certificate is valid for.

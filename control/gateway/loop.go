@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -106,8 +107,12 @@ func (c *ticker) showKept(now time.Time) {
 	case err == nil && was != nil:
 		c.g.SetProblems(sourceState, nil)
 	case err != nil && was == nil:
-		c.g.SetProblems(sourceState, []check.OwnProblem{{
-			Name: "state", Code: catalogue.StateNotKept, Params: catalogue.Params{Detail: err.Error()}, Since: now,
-		}})
+		p := check.OwnProblem{Name: "state", Code: catalogue.StateNotKept, Since: now}
+		var refused interface{ Params() catalogue.Params } // by a cluster
+		if errors.As(err, &refused) {
+			p.Params = refused.Params()
+		}
+		p.Params.Detail = err.Error()
+		c.g.SetProblems(sourceState, []check.OwnProblem{p})
 	}
 }

@@ -128,7 +128,7 @@ func (p *Finder) sightings(m *roster.Member, w Way, f *check.Facts) {
 	if f.Skew == 0 {
 		f.Skew = s.Skew
 	}
-	f.Unverified, f.NotForUs = sight(s.Unverified), sight(s.NotForUs)
+	f.Unverified, f.NotForUs, f.CameBack = sight(s.Unverified), sight(s.NotForUs), sight(s.CameBack)
 	if !s.OtherKey.At.IsZero() {
 		f.OtherKey = check.KeySight{Sight: sight(s.OtherKey.Sight), Key: s.OtherKey.Key.String()}
 	}

@@ -166,7 +166,7 @@ func TestExpiryNamesTheTime(t *testing.T) {
 		t.Errorf("a second early: %v", err)
 	}
 	err := k.Check(at)
-	if !errors.Is(err, ErrExpired) || !strings.Contains(err.Error(), "2026-03-01T12:00:00Z") {
+	if !errors.Is(err, ErrExpired) || !strings.Contains(err.Error(), "expired at 2026-03-01T12:00:00Z, and the clock here shows 2026-03-01T12:00:00Z") {
 		t.Errorf("at the deadline: got %v, want %v with the time", err, ErrExpired)
 	}
 }

@@ -62,11 +62,21 @@ var (
 )
 
 // ExpiredError says when a ticket expired. It matches ErrExpired.
-type ExpiredError struct{ At time.Time }
+type ExpiredError struct {
+	At time.Time
+	// Here is the time by this machine's clock, if that decided; zero if it was the inviter's. A new
+	// ticket would not help against a wrong clock.
+	Here time.Time
+}
 
 // Error returns the message for people.
 func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("the ticket expired at %s; make a new one with `postern invite`", e.At.UTC().Format(time.RFC3339))
+	text := "the ticket expired at " + e.At.UTC().Format(time.RFC3339)
+	if !e.Here.IsZero() {
+		text += fmt.Sprintf(", and the clock here shows %s: if that is right", e.Here.UTC().Format(time.RFC3339))
+		return text + ", make a new one with `postern invite`"
+	}
+	return text + "; make a new one with `postern invite`"
 }
 
 // Is matches ErrExpired.

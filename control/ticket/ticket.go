@@ -125,7 +125,7 @@ type Ticket struct {
 // own clock; a joiner's check only avoids a useless attempt.
 func (t Ticket) Check(now time.Time) error {
 	if !now.Before(t.Expires) {
-		return &ExpiredError{At: t.Expires}
+		return &ExpiredError{At: t.Expires, Here: now}
 	}
 	return nil
 }

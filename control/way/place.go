@@ -40,6 +40,7 @@ var placeOfCode = map[catalogue.Code]place{
 	catalogue.RouterRefuses:  {Router, api.OK, api.OK}, // it has answered
 	// The peer's address is wrong, or closed.
 	catalogue.NameUnknown:       {Far, api.Unknown, api.Unknown},
+	catalogue.EndpointOfAnother: {Far, api.Unknown, api.Unknown},
 	catalogue.NameMoved:         {Far, api.Unknown, api.Unknown},
 	catalogue.PrivateAdvertised: {Far, api.Unknown, api.Unknown},
 	catalogue.NoWayIn:           {Far, api.Unknown, api.Unknown},

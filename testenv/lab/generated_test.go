@@ -184,6 +184,9 @@ func generate() (out []generatedFault) {
 	for _, e := range nameFaults() {
 		out = append(out, generatedFault{end: &e, nat: true, when: fromStart})
 	}
+	for _, e := range endpointFaults() {
+		out = append(out, generatedFault{end: &e, when: fromStart})
+	}
 	for i := range out {
 		out[i].rules = new(rules)
 	}
@@ -479,6 +482,52 @@ func nameFaults() []endFault {
 			return dials(l)
 		}},
 	}
+}
+
+// endpointFaults are endpoints by which edge, alone, is to dial cloud, and which lead elsewhere.
+func endpointFaults() []endFault {
+	leads := func(name string, to func(context.Context, *Lab) (netip.Addr, error)) endFault {
+		return endFault{name: name, cloud: codes(catalogue.PeerMustDial), edge: codes(catalogue.EndpointOfAnother), do: func(ctx context.Context, l *Lab) error {
+			if err := l.Cloud.know(func(p *api.Peer) { p.Endpoints = nil }); err != nil {
+				return err
+			}
+			at, err := to(ctx, l)
+			if err != nil {
+				return err
+			}
+			return l.Edge.Edit(func(s *api.GatewaySpec) { s.Peers[0].Endpoints = []string{endpoint(at)} })
+		}}
+	}
+	return []endFault{
+		leads("endpoint, edge's own", func(context.Context, *Lab) (netip.Addr, error) { return edgePublic, nil }),
+		leads("endpoint, another peer's", func(ctx context.Context, l *Lab) (netip.Addr, error) { return copyAddr, l.befriend(ctx, copyAddr) }),
+	}
+}
+
+// befriend adds a gateway at an address as another peer of edge.
+func (l *Lab) befriend(ctx context.Context, at netip.Addr) error {
+	host, err := l.Internet.AddHost(simnet.HostOptions{Name: "berlin", Addrs: []netip.Addr{at}, Link: line()})
+	if err != nil {
+		return err
+	}
+	key, err := peer.NewPrivateKey()
+	if err != nil {
+		return err
+	}
+	berlin, err := l.newSite(ctx, host, key, "default")
+	if err != nil {
+		return err
+	}
+	l.others = append(l.others, berlin)
+	both := []string{api.ServiceAuth, api.ServiceAPIServer}
+	if err := berlin.learn(ctx, func(p *api.Peer) {
+		*p = api.Peer{Name: "edge", PublicKey: l.Edge.key.Public().String(), Allow: both}
+	}); err != nil {
+		return err
+	}
+	return l.Edge.Edit(func(s *api.GatewaySpec) {
+		s.Peers = append(s.Peers, api.Peer{Name: "berlin", PublicKey: key.Public().String(), Endpoints: []string{endpoint(at)}, Allow: both})
+	})
 }
 
 // serverFaults are those of cloud's API server.

@@ -97,13 +97,23 @@ func (ca *CA) ServerBetween(notBefore, notAfter time.Time, names ...string) (Pai
 	return ca.sign(t)
 }
 
-// Client creates a client certificate for the subject.
-func (ca *CA) Client(subject pkix.Name) (Pair, error) {
+// Client creates a client certificate for the subject, and for names that a server might have.
+func (ca *CA) Client(subject pkix.Name, names ...string) (Pair, error) {
 	t, err := template(subject)
 	if err != nil {
 		return Pair{}, err
 	}
-	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	t.ExtKeyUsage, t.DNSNames = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, names
+	return ca.sign(t)
+}
+
+// Unnamed creates a server certificate with a common name alone.
+func (ca *CA) Unnamed(commonName string) (Pair, error) {
+	t, err := template(pkix.Name{CommonName: commonName})
+	if err != nil {
+		return Pair{}, err
+	}
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	return ca.sign(t)
 }
 

@@ -186,6 +186,13 @@ func (a *admission) sending(m []byte) {
 	a.sent.add(binary.LittleEndian.Uint32(m[4:])) // sender_index
 }
 
+// hasSent reports whether an initiation has the index of a message that was sent from here.
+func (a *admission) hasSent(initiation []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sent.has(binary.LittleEndian.Uint32(initiation[4:])) // sender_index
+}
+
 // admits decides on a WireGuard message, counts it if it is dropped, and sends the cookie reply
 // that is due: 64 bytes for 92 or 148, to the source address.
 func (b *Bind) admits(m []byte, from conn.Endpoint) bool {

@@ -51,6 +51,8 @@ type InitiationSeen struct {
 	// Stranger is whether no peer was known at the address when it arrived.
 	Stranger bool
 	Data     [sizeInitiation]byte
+	// Ours is whether it is one of ours that came back, by the random index in it.
+	Ours bool
 }
 
 // ResponseSeen is a handshake response that arrived, genuine or not.
@@ -68,6 +70,9 @@ type ResponseSeen struct {
 func (b *Bind) Observations() Observations {
 	var o Observations
 	b.observed.read(&o)
+	for i := range o.Initiations {
+		o.Initiations[i].Ours = b.admission.hasSent(o.Initiations[i].Data[:])
+	}
 	o.ReceiveBuffer, o.SendBuffer, o.SocketDrops = b.Socket()
 	return o
 }
@@ -204,7 +209,7 @@ func (o *observed) read(to *Observations) {
 	o.lock()
 	defer o.mu.Unlock()
 	for _, s := range sorted(&o.initiations, &o.refused, &o.genuine) {
-		to.Initiations = append(to.Initiations, InitiationSeen{s.at, s.addr, s.value.stranger, s.value.data})
+		to.Initiations = append(to.Initiations, InitiationSeen{At: s.at, From: s.addr, Stranger: s.value.stranger, Data: s.value.data})
 	}
 	for _, s := range sorted(&o.responses) {
 		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.asked, s.value.data})

@@ -47,7 +47,7 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 	}
 	var got []InitiationSeen
 	for _, i := range []int{1, 3, 4, 5} { // another port of a stranger counts as the same stranger
-		got = append(got, InitiationSeen{second(i), from[i], i != 1 && i != 5, [sizeInitiation]byte(initiation(uint32(i)))})
+		got = append(got, InitiationSeen{second(i), from[i], i != 1 && i != 5, [sizeInitiation]byte(initiation(uint32(i))), false})
 	}
 	if all := o.observations(); !slices.Equal(all.Initiations, got) {
 		t.Errorf("got %v, want %v", all.Initiations, got)
@@ -71,10 +71,10 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	if got, want := len(all.Initiations), 2+othersKept; got != want {
 		t.Errorf("got %d initiations, want %d", got, want)
 	}
-	if !slices.Contains(all.Initiations, InitiationSeen{begin, known, false, [sizeInitiation]byte(initiation(7))}) {
+	if !slices.Contains(all.Initiations, InitiationSeen{begin, known, false, [sizeInitiation]byte(initiation(7)), false}) {
 		t.Error("the peer's initiation for another key is gone")
 	}
-	if !slices.Contains(all.Initiations, InitiationSeen{begin, stranger(0), true, [sizeInitiation]byte(initiation(9))}) {
+	if !slices.Contains(all.Initiations, InitiationSeen{begin, stranger(0), true, [sizeInitiation]byte(initiation(9)), false}) {
 		t.Error("a stranger's initiation for our key is gone, for many that are not for it")
 	}
 	if !slices.Contains(all.Responses, ResponseSeen{begin, known, "", time.Time{}, [sizeResponse]byte(response(7))}) {
@@ -108,8 +108,8 @@ func TestForgedInitiationTakesNoPlaceOfAGenuineOne(t *testing.T) {
 				o.initiationAnswered(7, peer.Direct(known), id)
 				forge(o, second(1))
 				want := []InitiationSeen{
-					{begin, known, false, [sizeInitiation]byte(initiation(7))},
-					{second(1), known, false, [sizeInitiation]byte(initiation(9))},
+					{begin, known, false, [sizeInitiation]byte(initiation(7)), false},
+					{second(1), known, false, [sizeInitiation]byte(initiation(9)), false},
 				}
 				if got := o.observations().Initiations; !slices.Equal(got, want) {
 					t.Errorf("got %v, want %v", got, want)
@@ -129,8 +129,8 @@ func TestWhatIsNotAnsweredIsNotTakenForGenuine(t *testing.T) {
 		o.initiationCame(initiation(9), peer.Direct(from), true, second(2*i+1))
 	}
 	want := []InitiationSeen{
-		{second(1), known, false, [sizeInitiation]byte(initiation(9))},
-		{second(3), stranger(1), true, [sizeInitiation]byte(initiation(9))},
+		{second(1), known, false, [sizeInitiation]byte(initiation(9)), false},
+		{second(3), stranger(1), true, [sizeInitiation]byte(initiation(9)), false},
 	}
 	if got := o.observations().Initiations; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

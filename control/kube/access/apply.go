@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/control/kube/objects"
 )
 
 // NameAccess is the gateway's own check that shows the problems.
@@ -112,7 +112,6 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 
 // settled handles the result of a request: a rejection is recorded, any other error is returned.
 func (k *Keeper) settled(o object, err error) error {
-	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		delete(k.refused, o.id)
@@ -122,19 +121,18 @@ func (k *Keeper) settled(o object, err error) error {
 		p.Params.Peer, p.Params.Namespace, p.Params.Object = o.peer, k.o.Namespace, o.kind+" "+o.name
 		k.refused[o.id] = p
 		return nil
-	case errors.As(err, &status) && refusal(status.Status().Code):
-		p := k.forbidden(k.kind(o.kind))
-		p.Params.Detail = fmt.Sprintf("%s %s: %v", o.kind, o.name, err)
+	case objects.Final(err):
+		kind := k.kind(o.kind)
+		p := objects.Problem(err, kind.resource, k.o.Namespace)
+		if p.Code == catalogue.ClusterForbidden { // whoever lacks one of the rights is given all
+			p = k.forbidden(kind)
+			p.Params.Detail = fmt.Sprintf("%s %s: %v", o.kind, o.name, err)
+		}
+		p.Name, p.Params.Peer, p.Params.Object = NameAccess, o.peer, o.kind+" "+o.name
 		k.refused[o.id] = p
 		return nil
 	}
 	return fmt.Errorf("%s %s: %w", o.kind, o.name, err)
-}
-
-// refusal reports whether the answer will be the same next time: forbidden, by rights, quota or
-// admission, or invalid.
-func refusal(code int32) bool {
-	return code == http.StatusForbidden || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
 }
 
 func sorted[T any](m map[id]T) []id {

@@ -70,7 +70,8 @@ func TestARefusalIsTheGatewaysProblemUntilTheEnd(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden})
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			Message: `peers.postern.dev is forbidden: User "system:serviceaccount:postern:gateway" cannot list resource "peers" in API group "postern.dev" in the namespace "postern"`})
 	}))
 	defer server.Close()
 	c, g := controller(t, server.URL)

@@ -26,6 +26,8 @@ type facts struct {
 	// it.
 	configured string
 	located    location
+	// astray: the Service's selector matches neither the active pod nor any other.
+	astray bool
 	// pendingSince is when the LoadBalancer was first seen without an address; zero if it has had
 	// none since its creation.
 	pendingSince time.Time

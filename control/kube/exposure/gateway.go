@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -55,6 +56,11 @@ func (f facts) ofService(d *derived, found *endpoints, s *corev1.Service, now ti
 		p.Detail = describePorts(s.Spec.Ports)
 		d.problem(NameService, catalogue.ServicePort, p)
 		return
+	}
+	if f.astray {
+		p := f.about("Service", s.Name)
+		p.Selector = labels.Set(s.Spec.Selector).String()
+		d.problem(NameService, catalogue.ServicePort, p)
 	}
 	for _, port := range ports {
 		number := strconv.Itoa(int(port.Port))

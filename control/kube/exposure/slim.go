@@ -21,7 +21,8 @@ func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 func slimService(s *corev1.Service) *corev1.Service {
 	out := &corev1.Service{ObjectMeta: slimMeta(s.ObjectMeta), Status: corev1.ServiceStatus{LoadBalancer: s.Status.LoadBalancer}}
 	out.Annotations = maps.Clone(s.Annotations)
-	out.Spec = corev1.ServiceSpec{Type: s.Spec.Type, Ports: s.Spec.Ports, ExternalIPs: s.Spec.ExternalIPs, ExternalTrafficPolicy: s.Spec.ExternalTrafficPolicy}
+	out.Spec = corev1.ServiceSpec{Type: s.Spec.Type, Ports: s.Spec.Ports, ExternalIPs: s.Spec.ExternalIPs, ExternalTrafficPolicy: s.Spec.ExternalTrafficPolicy,
+		Selector: s.Spec.Selector}
 	return out
 }
 
@@ -38,6 +39,7 @@ func slimNode(n *corev1.Node) *corev1.Node {
 
 func slimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: slimMeta(p.ObjectMeta)}
+	out.Labels = p.Labels
 	out.Spec.NodeName = p.Spec.NodeName
 	for _, c := range p.Spec.Containers {
 		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Ports: c.Ports})

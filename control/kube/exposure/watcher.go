@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
@@ -27,6 +28,8 @@ const (
 	calm = 200 * time.Millisecond
 	// firstWait bounds how long the first exposure waits for what cannot be read.
 	firstWait = 10 * time.Second
+	// listTimeout bounds a single request.
+	listTimeout = 5 * time.Second
 	// movedFor is how long a change of addresses is shown.
 	movedFor = 15 * time.Minute
 )
@@ -62,6 +65,7 @@ type Watcher struct {
 	log  *slog.Logger
 	wake chan struct{}
 
+	core           rest.Interface
 	services, auth *mirror.Mirror[*corev1.Service] // auth is nil when it is not exposed
 	pods           *mirror.Mirror[*corev1.Pod]
 	nodes          *mirror.Mirror[*corev1.Node]
@@ -90,7 +94,7 @@ func New(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{o: o, log: o.Logger, wake: make(chan struct{}, 1)}
+	w := &Watcher{o: o, log: o.Logger, wake: make(chan struct{}, 1), core: c.core}
 	// Denied reports failures; the reflectors have no logger, so that they do not repeat them.
 	w.services = mirror.New(c.service(o.Namespace, o.Service, w.signal))
 	if o.AuthService != "" && o.AuthService != o.Service {
@@ -175,6 +179,7 @@ func (w *Watcher) settled() bool {
 // even if nothing changes; zero means never.
 func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	f := w.facts()
+	f.astray = w.astray(ctx, f)
 	d := derive(f, now)
 	if d.wantNodes && !w.nodesRun {
 		w.nodesRun = true
@@ -192,7 +197,9 @@ func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	if !d.pending {
 		w.pendingSince = time.Time{}
 	}
-	d.again = w.compare(&d, now)
+	if d.again = w.compare(&d, now); f.astray && (d.again.IsZero() || d.again.After(now.Add(firstWait))) {
+		d.again = now.Add(firstWait) // other pods are not watched
+	}
 	before := w.last
 	w.last = &d
 	if before == nil || !reflect.DeepEqual(before.Exposure, d.Exposure) {
@@ -242,6 +249,24 @@ func (d *derived) leadsNowhere() bool {
 // lost reports whether an address is gone. Additional ones break nothing.
 func lost(was, is []string) bool {
 	return slices.ContainsFunc(was, func(a string) bool { return !slices.Contains(is, a) })
+}
+
+// astray reports whether the Service's selector matches no pod at all. One that matches other pods may
+// lead to a proxy in front of the gateway. While no pod is active, nothing is known.
+func (w *Watcher) astray(ctx context.Context, f facts) bool {
+	s, ok := named(f.services, f.service)
+	if !ok || len(s.Spec.Selector) == 0 || len(f.pods.list) == 0 {
+		return false
+	}
+	selector := labels.SelectorFromSet(s.Spec.Selector)
+	if slices.ContainsFunc(f.pods.list, func(p *corev1.Pod) bool { return selector.Matches(labels.Set(p.Labels)) }) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var others corev1.PodList
+	denied, err := list(ctx, w.core, "pods", w.o.Namespace, selector.String(), &others)
+	return !denied && err == nil && len(others.Items) == 0
 }
 
 // facts returns what is known: the options, the content of the mirrors, and the locator's answer.

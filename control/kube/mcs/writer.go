@@ -6,11 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"iter"
 	"log/slog"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -159,14 +157,13 @@ func (w *writer) noted(i id, s step) step {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		err := s(ctx)
-		var status apierrors.APIStatus
 		switch {
 		case err == nil:
 			w.accept(i)
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, "NamespaceTerminating"):
 			return nil // it is another by now, or its namespace goes: the mirrors will tell
-		case errors.As(err, &status) && final(status.Status().Code):
+		case objects.Final(err):
 			p := objects.Problem(err, i.kind.qualified(), i.namespace)
 			p.Name, p.Params.Object, p.Params.Detail = check.NameServices, i.kind.name+" "+i.name, cmp.Or(p.Params.Detail, err.Error())
 			w.refuse(i, p, refusedTold)
@@ -177,12 +174,6 @@ func (w *writer) noted(i id, s step) step {
 		}
 		return err
 	}
-}
-
-// final reports whether a repeated request would be refused again: it is forbidden, by rights,
-// quota or admission, or invalid.
-func final(code int32) bool {
-	return code == http.StatusForbidden || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
 }
 
 // taken returns the problem that a name belongs to another object.

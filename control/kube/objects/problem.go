@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -36,9 +37,6 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 	case apierrors.IsNotFound(err) && !namesAnObject(err):
 		p.Resource = resource
 		return check.OwnProblem{Name: checkName, Code: catalogue.CRDMissing, Params: p}
-	case s.Code >= http.StatusInternalServerError || apierrors.IsTooManyRequests(err):
-		p.Detail = s.Message
-		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent, Params: p}
 	}
 	if m := forbidden.FindStringSubmatch(s.Message); m != nil {
 		p.Verbs, p.Resource = m[2], qualified(m[3])
@@ -48,10 +46,64 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 		if account, ok := strings.CutPrefix(m[1], "system:serviceaccount:"); ok {
 			p.Account = account
 		}
-	} else {
-		p.Verbs, p.Detail = "use", s.Message
+		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterForbidden, Params: p}
 	}
-	return check.OwnProblem{Name: checkName, Code: catalogue.ClusterForbidden, Params: p}
+	p.Detail = s.Message
+	if p.Failure = Failure(err); p.Failure == "" {
+		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent, Params: p}
+	}
+	return check.OwnProblem{Name: checkName, Code: catalogue.ClusterRefuses, Params: p}
+}
+
+// failures are what the API server's messages contain when something other than a missing right
+// refuses a request. It has no reasons for these.
+var failures = []struct {
+	text string
+	of   catalogue.Failure
+}{
+	{"failed calling webhook", catalogue.FailureWebhook},
+	{"exceeded quota", catalogue.FailureQuota},
+	{"failed quota", catalogue.FailureQuota},
+	{"field is immutable when `immutable` is set", catalogue.FailureImmutable},
+	{"denied the request", catalogue.FailureAdmission}, // a webhook
+	{"denied request", catalogue.FailureAdmission},     // a ValidatingAdmissionPolicy
+	{"violates PodSecurity", catalogue.FailureAdmission},
+}
+
+// Failure returns what refused a request; empty if nothing did, a right is missing, or the answer
+// may be another in a moment.
+func Failure(err error) catalogue.Failure {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || forbidden.MatchString(err.Error()) {
+		return ""
+	}
+	text := status.Status().Message
+	for _, f := range failures {
+		if strings.Contains(text, f.text) {
+			return f.of
+		}
+	}
+	switch code := status.Status().Code; {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return catalogue.FailureEnding
+	case apierrors.IsUnauthorized(err):
+		return catalogue.FailureUnknown
+	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusConflict:
+		return ""
+	}
+	return catalogue.FailureRejected
+}
+
+// Final reports whether a write that is tried again would fail again: it lacks a right, or
+// something refuses it.
+func Final(err error) bool {
+	switch why := Failure(err); {
+	case err == nil, apierrors.IsNotFound(err), why == catalogue.FailureUnknown: // a token is renewed
+		return false
+	case why != "":
+		return true
+	}
+	return forbidden.MatchString(err.Error())
 }
 
 // qualified returns a resource in kubectl's form.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -36,12 +37,65 @@ func TestWhatAnAPIServerRefusesHasACode(t *testing.T) {
 		"wrapped":          {fmt.Errorf("failed to list: %w", answer(http.StatusForbidden, metav1.StatusReasonForbidden, cannot, "")), catalogue.ClusterForbidden, "patch", "peers.postern.dev/status", "postern:gateway"},
 		"no right elsewhere": {answer(http.StatusForbidden, metav1.StatusReasonForbidden, strings.NewReplacer("peers/status", "endpointslices", "postern.dev", "discovery.k8s.io").Replace(cannot), ""),
 			catalogue.ClusterForbidden, "patch", "endpointslices.discovery.k8s.io", "postern:gateway"},
-		"a policy":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, "denied request", ""), catalogue.ClusterForbidden, "use", "peers.postern.dev", ""},
-		"a token that is none": {answer(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized", ""), catalogue.ClusterForbidden, "use", "peers.postern.dev", ""},
+		"a policy":             {answer(http.StatusForbidden, metav1.StatusReasonForbidden, "denied request", ""), catalogue.ClusterRefuses, "", "peers.postern.dev", ""},
+		"a token that is none": {answer(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized", ""), catalogue.ClusterRefuses, "", "peers.postern.dev", ""},
 	} {
 		got := Problem(c.err, "peers", "postern")
 		if got.Code != c.code || got.Params.Verbs != c.verbs || got.Params.Resource != c.resource || got.Params.Account != c.account || got.Params.Namespace != "postern" {
 			t.Errorf("%s: got %s %+v", name, got.Code, got.Params)
+		}
+	}
+}
+
+// A refusal is no missing right: to give the gateway one would change nothing. The messages are those
+// of Kubernetes 1.34.
+func TestWhatRefusesAWriteIsNamed(t *testing.T) {
+	const forbids, invalid, internal = metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonInternalError
+	terminating := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: forbids,
+		Message: `secrets "cloud" is forbidden: unable to create new content in namespace postern because it is being terminated`,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}}}
+	for name, c := range map[string]struct {
+		err   error
+		why   catalogue.Failure
+		final bool
+		fix   string
+	}{
+		"a quota": {answer(http.StatusForbidden, forbids, `services "postern-cloud" is forbidden: exceeded quota: small, requested: services=1, used: services=5, limited: services=5`, "postern-cloud"),
+			catalogue.FailureQuota, true, "kubectl describe quota -n postern"},
+		"a webhook that denies": {answer(http.StatusForbidden, forbids, `admission webhook "owner.example.net" denied the request: every Service needs an owner`, ""),
+			catalogue.FailureAdmission, true, "validatingwebhookconfigurations"},
+		"a policy that denies": {answer(http.StatusUnprocessableEntity, invalid, `services "postern-cloud" is forbidden: ValidatingAdmissionPolicy 'owner' with binding 'all' denied request: no owner`, ""),
+			catalogue.FailureAdmission, true, "validatingadmissionpolicies"},
+		"a webhook that is down": {answer(http.StatusInternalServerError, internal,
+			`Internal error occurred: failed calling webhook "owner.example.net": failed to call webhook: Post "https://owner.tools.svc:443/?timeout=10s": dial tcp 10.96.7.7:443: connect: connection refused`, ""),
+			catalogue.FailureWebhook, true, "start its pods"},
+		"an immutable Secret": {answer(http.StatusUnprocessableEntity, invalid, "Secret \"postern-state-peers\" is invalid: data: Forbidden: field is immutable when `immutable` is set", "postern-state-peers"),
+			catalogue.FailureImmutable, true, "kubectl delete secret postern-state-peers -n postern"},
+		"a namespace that ends": {terminating, catalogue.FailureEnding, true, "wait until it is gone"},
+		"no such account":       {answer(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized", ""), catalogue.FailureUnknown, false, "kubectl get serviceaccounts -n postern"},
+		"an invalid object":     {answer(http.StatusUnprocessableEntity, invalid, `Service "postern-cloud" is invalid: spec.clusterIPs[0]: Invalid value`, "postern-cloud"), catalogue.FailureRejected, true, "correct what the cause names"},
+		"no right":              {answer(http.StatusForbidden, forbids, cannot, ""), "", true, ""},
+		"a namespace missing":   {answer(http.StatusNotFound, metav1.StatusReasonNotFound, `namespaces "postern" not found`, "postern"), catalogue.FailureRejected, false, ""},
+		"an older version":      {answer(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified", "cloud"), "", false, ""},
+		"an overload":           {answer(http.StatusInternalServerError, internal, "etcdserver: request timed out", ""), "", false, ""},
+		"no answer":             {errors.New("connection refused"), "", false, ""},
+		"no error":              {nil, "", false, ""},
+	} {
+		if got := Failure(c.err); got != c.why {
+			t.Errorf("%s: refused by %q, want %q", name, got, c.why)
+		}
+		if got := Final(c.err); got != c.final {
+			t.Errorf("%s: final: %v, want %v", name, got, c.final)
+		}
+		if c.fix == "" {
+			continue
+		}
+		p := Problem(c.err, "services", "postern")
+		p.Params.Object = "Secret postern-state-peers"
+		cause, fix := catalogue.Render(p.Code, p.Params)
+		if p.Code != catalogue.ClusterRefuses || !strings.Contains(cause, "refuses Secret postern-state-peers in namespace postern") ||
+			!strings.Contains(cause, c.err.Error()) || !strings.Contains(fix.String(), c.fix) || strings.Contains(fix.String(), "role") {
+			t.Errorf("%s: %s: %s\n%s", name, p.Code, cause, fix)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -150,6 +151,45 @@ func TestAnObjectAndAPeerThatJoinedAreOne(t *testing.T) {
 		if got != c.want || code != c.code {
 			t.Errorf("%s: got %q and %q, want %q and %q", name, got, code, c.want, c.code)
 		}
+	}
+}
+
+// A finalizer, of a tool for backups for example, may keep a deleted object for days.
+func TestADeletedPeerIsGoneWhileItsObjectWaits(t *testing.T) {
+	g := newFakeGateway()
+	c, err := New(Options{Cluster: unasked{}, Gateway: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := invited("joined", peer.PublicKey{3})
+	joined.ObjectKey = joined.PublicKey
+	g.joined["joined"] = joined
+	list := []*v1alpha1.Peer{aged("kept", 1, 9).object, aged("made", 2, 8).object, aged("joined", 3, 7).object}
+	for i, o := range list {
+		o.UID, o.Spec.PublicKey = types.UID(o.Name), peer.PublicKey{byte(i + 1)}.String()
+	}
+	list[2].Labels = map[string]string{"postern.dev/origin": "invited"}
+	turn := func() {
+		t.Helper()
+		status, err := g.Status(t.Context())
+		if err == nil {
+			err = c.sync(t.Context(), list, status)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.follow(t.Context(), c.candidates)
+	}
+	turn()
+	if got := names(g.peers); got != "joined kept made" || len(g.removed) > 0 {
+		t.Fatalf("the gateway has %s, and %v were removed", got, g.removed)
+	}
+	for _, o := range list[1:] {
+		o.DeletionTimestamp, o.Finalizers = &metav1.Time{Time: noon}, []string{"backup.example.net/keep"}
+	}
+	turn()
+	if got := names(g.peers); got != "kept" || !slices.Equal(g.removed, []string{"joined"}) {
+		t.Errorf("the gateway has %s, and %v were removed", got, g.removed)
 	}
 }
 

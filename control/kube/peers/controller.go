@@ -60,6 +60,7 @@ type Controller struct {
 	own         peer.PublicKey
 	applied     applied
 	candidates  []*candidate
+	deleted     map[string]bool // names of objects that wait for finalizers
 	objectsSeen map[types.UID]*seen
 	writes      *pace
 	complaints  map[string]metav1.StatusReason
@@ -114,7 +115,10 @@ func (c *Controller) Initial(ctx context.Context) ([]config.Peer, error) {
 		if err != nil {
 			continue
 		}
-		x := c.resolver.resolve(ctx, &o)
+		if origin(&o) == "" && o.DeletionTimestamp != nil {
+			continue
+		}
+		x := c.resolver.resolve(ctx, &o) // a deleted one of a joined peer has its options until Run removes the peer
 		if origin(&o) != "" {
 			fitJoined(x, &state.Peer{PublicKey: key})
 		} else {
@@ -194,8 +198,14 @@ func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api
 		joined[p.Name] = &p
 	}
 	c.resolver.secrets.begin()
-	c.candidates = c.candidates[:0]
+	c.candidates, c.deleted = c.candidates[:0], map[string]bool{}
 	for _, o := range list {
+		// Somebody's finalizer may keep a deleted object for long: whoever deletes a Peer means to
+		// revoke its rights.
+		if o.DeletionTimestamp != nil {
+			c.deleted[o.Name] = true
+			continue
+		}
 		if x := c.seen(o); x.generation != o.Generation { // whoever changes an object has fixed its Secrets
 			x.generation = o.Generation
 			c.resolver.secrets.forget(o.Spec.SecretRefs()...)

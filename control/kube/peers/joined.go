@@ -65,8 +65,10 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 		}
 		return false, err // it is recorded when it is seen
 	}
-	if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
-		return false, err
+	if !c.deleted[p.Name] {
+		if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
+			return false, err
+		}
 	}
 	if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 		return false, err

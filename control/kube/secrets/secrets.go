@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube"
+	answers "github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -88,9 +89,10 @@ type Options struct {
 // Backend stores the files of one gateway in one term. It is safe for concurrent use: calls for
 // one object wait for each other.
 type Backend struct {
-	o      Options
-	api    objects
-	logger *slog.Logger
+	o         Options
+	api       objects
+	namespace string
+	logger    *slog.Logger
 
 	turn chan struct{} // one slot: held by whoever talks to the API server
 	// Owned by the holder of turn.
@@ -111,7 +113,11 @@ func New(c *kube.Cluster, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newBackend(api, o)
+	b, err := newBackend(api, o)
+	if err == nil {
+		b.namespace = c.Namespace()
+	}
+	return b, err
 }
 
 func newBackend(api objects, o Options) (*Backend, error) {
@@ -149,7 +155,7 @@ func (b *Backend) Load(ctx context.Context) (map[string][]byte, error) {
 	out := make(map[string][]byte)
 	for _, name := range Names(b.o.Release) {
 		if err := b.claim(ctx, name); err != nil {
-			return nil, explain("read", name, err)
+			return nil, b.explain("read", name, err)
 		}
 		for file, data := range b.seen[name].Data {
 			if b.o.Release+"-state-"+places[file] == name {
@@ -240,7 +246,7 @@ func (b *Backend) settle(name string, err error) error {
 		}
 	}
 	if err != nil {
-		return explain("write", name, err)
+		return b.explain("write", name, err)
 	}
 	return nil
 }
@@ -334,8 +340,20 @@ func foreign(x *corev1.Secret) error {
 	return fmt.Errorf("it is of type %q and not this gateway's (delete it, or give spec.kubernetes.release another name)", x.Type)
 }
 
+// requestError is a failed request for a Secret. Its text has advice.
+type requestError struct {
+	error
+	params catalogue.Params
+}
+
+// Unwrap returns the error without what refused the request.
+func (e requestError) Unwrap() error { return e.error }
+
+// Params says which Secret it is about, and what refuses it.
+func (e requestError) Params() catalogue.Params { return e.params }
+
 // explain adds advice to the error of a request.
-func explain(verb, name string, err error) error {
+func (b *Backend) explain(verb, name string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, state.ErrFenced), errors.Is(err, ErrTooLarge):
@@ -348,7 +366,9 @@ func explain(verb, name string, err error) error {
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
 		hint = " (the API server gives no answer; see that it runs)"
 	}
-	return fmt.Errorf("%s the Secret %s: %w%s", verb, name, err, hint)
+	e := requestError{error: fmt.Errorf("%s the Secret %s: %w%s", verb, name, err, hint)}
+	e.params.Failure, e.params.Namespace, e.params.Object = answers.Failure(err), b.namespace, "Secret "+name
+	return e
 }
 
 // objects are the requests to the API server.

@@ -1,0 +1,67 @@
+package exposure
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	restfake "k8s.io/client-go/rest/fake"
+
+	"github.com/postern-dev/postern/control/catalogue"
+)
+
+// A Service whose selector was changed, or whose pods have other labels, leads nowhere. One that
+// leads to other pods may lead to a proxy in front of the gateway.
+func TestAServiceWithoutPodsLeadsNowhere(t *testing.T) {
+	labelled := func(labels map[string]string) *corev1.Pod {
+		p := pod("n1")
+		p.Labels = labels
+		return p
+	}
+	ours := map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "active"}
+	for name, c := range map[string]struct {
+		selector map[string]string
+		pods     []any
+		others   int // pods that the selector matches, by the API server
+		status   int
+		want     bool
+	}{
+		"the chart's":              {ours, []any{labelled(ours)}, 0, 0, false},
+		"a typo":                   {map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "actve"}, []any{labelled(ours)}, 0, 200, true},
+		"a proxy":                  {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 1, 200, false},
+		"no selector":              {nil, []any{labelled(ours)}, 0, 0, false},
+		"no active pod, for now":   {map[string]string{"app": "envoy"}, nil, 0, 0, false},
+		"nobody may list its pods": {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 403, false},
+		"no answer":                {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 500, false},
+	} {
+		w := &Watcher{o: Options{Namespace: "ns"}, core: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+			body := fmt.Sprintf(`{"kind": "PodList", "apiVersion": "v1", "items": [%s]}`, strings.TrimSuffix(strings.Repeat("{},", c.others), ","))
+			switch {
+			case c.status == 0:
+				t.Errorf("%s: the API server is asked", name)
+			case c.status == 403:
+				body = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden"}`
+			case c.status != 200:
+				body = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "reason": "InternalError"}`
+			}
+			return &http.Response{StatusCode: c.status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		})}}
+		f := cluster(append(c.pods, service(corev1.ServiceTypeLoadBalancer, given(corev1.LoadBalancerIngress{IP: "203.0.113.9"}), func(s *corev1.Service) { s.Spec.Selector = c.selector }))...)
+		f.astray = w.astray(t.Context(), f)
+		d := derive(f, now)
+		if f.astray != c.want || (len(d.Problems) > 0) != c.want || len(d.Endpoints) != 1 {
+			t.Errorf("%s: astray: %v, want %v; problems %v, endpoints %v", name, f.astray, c.want, d.Problems, d.Endpoints)
+		}
+		for _, p := range d.Problems {
+			cause, fix := catalogue.Render(p.Code, p.Params)
+			if !strings.Contains(cause, "Service postern in namespace ns selects pods with the labels app.kubernetes.io/name=postern,postern.dev/role=actve, and there are none") ||
+				!strings.Contains(fix.String(), "kubectl get pods -n ns --show-labels") {
+				t.Errorf("%s: %s\n%s", name, cause, fix)
+			}
+		}
+	}
+}
