@@ -348,14 +348,18 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 		}
 	}
 	// Nobody has this gateway connect to itself.
-	conn, err := dial(w.ctx, w.imported(w.Edge, "cloud", "shop/bad").String())
-	if err == nil {
+	useBad := func() {
+		conn, err := dial(w.ctx, w.imported(w.Edge, "cloud", "shop/bad").String())
+		if err != nil {
+			return
+		}
+		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience.Left()))
 		if _, err = conn.Read(make([]byte, 1)); err == nil {
 			t.Error("a backend at a loopback address is connected to")
 		}
-		conn.Close()
 	}
+	useBad()
 
 	// Commands see all of it.
 	listed := func(s *lab.Site, peer string) map[string]string {
@@ -378,7 +382,11 @@ func TestServicesOfClustersOfEveryKind(t *testing.T) {
 		w.Edge:  {"shop/bad": "imported cloud ok", "shop/db": "imported cloud ok", "shop/dns": "imported cloud ok", "shop/kept": "imported cloud ok"},
 	} {
 		w.await(site.Name+" lists them", func() string { // the peer's answer may be on its way
-			if got := listed(site, ""); !maps.Equal(got, want) {
+			got := listed(site, "")
+			if strings.HasSuffix(got["shop/bad"], string(catalogue.PeerServiceDown)) {
+				useBad() // on a busy machine cloud may not have answered in time
+			}
+			if !maps.Equal(got, want) {
 				return fmt.Sprintf("%v, want %v", got, want)
 			}
 			return ""
