@@ -341,7 +341,7 @@ func (g *Guard) remember(about asked, u urgency, a answer, err error) {
 	now, ip := time.Now(), about.ip
 	old, there := g.known[ip]
 	switch {
-	case err == nil && !a.at.Before(old.at), isDenied(err) && (!there || old.err != nil):
+	case err == nil && !a.at.Before(old.at), isDenied(err) && len(old.pods) == 0:
 		a.err = err
 		switch {
 		case about.connects:

@@ -612,6 +612,30 @@ func TestAMissingRightMakesNoMoreRequests(t *testing.T) {
 	})
 }
 
+// The same when nobody had the address before the right was missing.
+func TestAMissingRightMakesNoMoreRequestsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		g := guardOf(c)
+		if err := g.Admit("cloud", api.UDP, podAt); err == nil {
+			t.Fatal("nobody is admitted")
+		}
+		c.set(func(c *cluster) {
+			c.err = &denied{[]string{"tenant"}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}
+		})
+		before := c.count()
+		const minutes = 4
+		for began := time.Now(); time.Since(began) < minutes*time.Minute; time.Sleep(100 * time.Millisecond) {
+			if err := g.Admit("cloud", api.TCP, podAt); err == nil {
+				t.Fatal("nobody is admitted")
+			}
+		}
+		if n := c.count() - before; n > appearSteps+5+2*minutes {
+			t.Errorf("%d requests in %d minutes", n, minutes)
+		}
+	})
+}
+
 func TestOnlyTheLabelsValueAllows(t *testing.T) {
 	got := peersOf(map[string]string{
 		"postern.dev/peer-cloud": "allow", "postern.dev/peer-berlin": "deny", "postern.dev/peer-": "x", "postern.dev/peer": "allow", "a": "allow", "postern.dev/peer-edge": "allow",
