@@ -278,6 +278,23 @@ func TestLongerPathIsToldFromAQueue(t *testing.T) {
 	}
 }
 
+// On a path with jitter, one round trip of seconds does not hide a queue.
+func TestAnInterruptionHidesNoQueue(t *testing.T) {
+	m := newPathModel(0, roundTrips{}, 1380)
+	now := time.Duration(0)
+	for i := range time.Duration(200) {
+		now += 5 * ms
+		m.update(now, sample{rtt: 20*ms + i%2*6*ms})
+	}
+	if !m.jitters() {
+		t.Fatal("no jitter is seen")
+	}
+	m.noise.round(20*ms, 5*time.Second, m.minRTT)
+	if !m.queued(100*ms, besideLoss) {
+		t.Errorf("a queue of 80 ms is jitter: %v on average, %v in a round", m.noise.mean, m.noise.wide)
+	}
+}
+
 // An idle flow has no timer, and costs little memory.
 func TestIdleFlow(t *testing.T) {
 	w := newWire(t, 3)

@@ -196,6 +196,9 @@ func (l *aggregation) excess() int { return int(max(l.now, l.before)) }
 // distributed jitter has a mean difference of a third of its range.
 const noiseMargin = 3
 
+// wideMost makes three quarters of it as much as the mean counts for at most.
+const wideMost = noiseMargin * 4 / 3
+
 // noiseLeast is the noise below which a path counts as one without jitter.
 const noiseLeast = 300 * time.Microsecond
 
@@ -227,5 +230,9 @@ func (n *noise) add(now, rtt, minRTT time.Duration) {
 
 // round adds a round. Jitter that holds for some milliseconds has a small mean difference, since
 // most samples are like the one before. Then a round on a short path has few different delays, and
-// often none of them is short. With the mean alone, most losses counted as beside a queue.
-func (n *noise) round(least, longest time.Duration) { n.wide += (longest - least - n.wide) / 8 }
+// often none of them is short. With the mean alone, most losses counted as beside a queue. The
+// difference counts up to wideMost shortest round trips: after an interruption or a late
+// acknowledgement there may be a queue.
+func (n *noise) round(least, longest, minRTT time.Duration) {
+	n.wide += (min(longest-least, wideMost*minRTT) - n.wide) / 8
+}

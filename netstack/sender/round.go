@@ -73,7 +73,7 @@ func (c *controller) crowded() bool {
 // endRound evaluates a round trip.
 func (c *controller) endRound(now time.Duration, s sample) {
 	if c.round.samples > 0 {
-		c.path.noise.round(c.round.least, c.round.longest)
+		c.path.noise.round(c.round.least, c.round.longest, c.path.minRTT)
 	}
 	if c.crowded() {
 		c.round.crowded++

@@ -120,9 +120,10 @@ type answer struct {
 	// again is when to ask again about those that it refuses: refusal after the last question.
 	again   time.Time
 	refusal time.Duration
-	// connected: a client has connected from there. Otherwise who refuses it may have forged the
-	// address that a pod gets next.
-	connected bool
+	// connected is when a question about a client that connects had the same kind of answer, none or
+	// some pods; zero is never. Only then is it the client's own: whoever sends datagrams may have
+	// forged the address that a pod gets next.
+	connected time.Time
 }
 
 // asked identifies a question. Nobody who connects waits for one about a datagram.
@@ -180,7 +181,7 @@ func (g *Guard) Admit(peer string, by api.Protocol, from netip.AddrPort) error {
 	}
 	if ok {
 		why := g.judge(a, peer, ip)
-		refused := why != nil && (a.connected || u == first)
+		refused := why != nil && (u == first || now.Sub(a.connected) < newAfter)
 		switch {
 		case why == nil && now.Before(a.until), refused && now.Before(a.again):
 			return why
@@ -258,6 +259,7 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr, u urgency) (answer, 
 	if u == again {
 		steps = 1
 	}
+	var last answer // of the last request that was answered
 	var elsewhere error
 	for i := range steps {
 		pods, err := g.request(ctx, ip, u)
@@ -265,24 +267,25 @@ func (g *Guard) appears(ctx context.Context, ip netip.Addr, u urgency) (answer, 
 			elsewhere, err = err, nil
 		}
 		switch {
-		case len(pods) > 0:
-			return says(pods), elsewhere
 		case err != nil && i == 0:
 			return answer{}, err
-		case err != nil || i == steps-1: // none had it at the last request
-			return says(nil), elsewhere
+		case err != nil:
+			return last, elsewhere
+		}
+		if last = says(pods); len(pods) > 0 || i == steps-1 {
+			return last, elsewhere
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return says(nil), elsewhere
+			return last, elsewhere
 		}
 		wait *= 2
 		u = again
 	}
-	return says(nil), elsewhere
+	return last, elsewhere
 }
 
 // request asks once, when the limits allow it. Addresses of no pod, of which there may be many,
@@ -332,22 +335,29 @@ func says(pods []pod) answer {
 	return answer{pods: pods, at: now, until: now.Add(admittedFor)}
 }
 
-// remember caches an answer. After a failure the previous one stays valid for a while, and is not
-// requested again at once; g.mu is held.
+// remember caches an answer, unless a later request was answered before. After a failure the previous
+// one stays valid for a while, and is not requested again at once; g.mu is held.
 func (g *Guard) remember(about asked, u urgency, a answer, err error) {
 	now, ip := time.Now(), about.ip
 	old, there := g.known[ip]
 	switch {
-	case err == nil:
-	case isDenied(err) && (!there || old.err != nil):
+	case err == nil && !a.at.Before(old.at), isDenied(err) && len(old.pods) == 0:
 		a.err = err
+		switch {
+		case about.connects:
+			a.connected = a.at
+		case min(len(a.pods), 1) == min(len(old.pods), 1):
+			a.connected = old.connected
+		}
 	case !there:
 		return
 	default:
 		a = old
-		a.until = now.Add(admittedFor)
+		if err != nil && now.Sub(a.at) < staleFor {
+			a.until = now.Add(admittedFor)
+		}
 	}
-	a.refusal, a.connected = refusedFor, about.connects || old.connected
+	a.refusal = refusedFor
 	if u == again {
 		a.refusal = max(refusedFor, min(2*old.refusal, maxRefused))
 	}

@@ -186,6 +186,9 @@ func TestWhatWasKnownHoldsWhileTheAPIServerIsAway(t *testing.T) {
 		if err := g.Admit("cloud", api.TCP, podAt); err == nil {
 			t.Errorf("admitted %v after anything was known", time.Since(begun))
 		}
+		if err := g.Admit("cloud", api.TCP, podAt); err == nil {
+			t.Error("admitted when the API server had just failed again")
+		}
 		c.set(func(c *cluster) { c.err = nil })
 		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("when it is back: %v", err)
@@ -492,6 +495,54 @@ func TestForgedDatagramsKeepOutNoPodThatConnects(t *testing.T) {
 	})
 }
 
+func TestForgedDatagramsDoNotPrecedeAPodToItsAddress(t *testing.T) {
+	for name, earlier := range map[string][]pod{"a pod's that was admitted": allowed("cloud"), "a stranger's": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): earlier}}
+				g := guardOf(c)
+				if err := g.Admit("cloud", api.TCP, podAt); (err == nil) != (earlier != nil) {
+					t.Fatalf("an earlier client: got %v", err)
+				}
+				c.set(func(c *cluster) { c.pods = nil })
+				before := 0
+				for begun := time.Now(); time.Since(begun) < 2*newAfter || c.count() == before; { // and was just asked about
+					time.Sleep(time.Second)
+					before = c.count()
+					_ = g.Admit("cloud", api.UDP, podAt)
+				}
+				c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
+				if err := g.Admit("cloud", api.TCP, podAt); err != nil {
+					t.Errorf("the pod that has the address now: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestAnEarlierAnswerReplacesNoLaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		g := guardOf(c)
+		var asked sync.WaitGroup
+		asked.Go(func() { _ = g.Admit("cloud", api.UDP, podAt) })
+		synctest.Wait() // until it waits for the pod to appear
+		time.Sleep(appearAfter / 2)
+		c.set(func(c *cluster) { c.pods = map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")} })
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
+			t.Fatal(err)
+		}
+		c.set(func(c *cluster) { c.err = errors.New("connection refused") })
+		asked.Wait()
+		if !g.Known("cloud", podAt) {
+			t.Error("a pod that was admitted is not known any more")
+		}
+		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestThatPodsMayNotBeListedIsAProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{err: &denied{[]string{"tenant"}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}}
@@ -557,6 +608,30 @@ func TestAMissingRightMakesNoMoreRequests(t *testing.T) {
 		time.Sleep(2 * admittedFor)
 		if err := g.Admit("cloud", api.TCP, podAt); err != nil {
 			t.Errorf("a known pod, without the right: %v", err)
+		}
+	})
+}
+
+// The same when nobody had the address before the right was missing.
+func TestAMissingRightMakesNoMoreRequestsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		g := guardOf(c)
+		if err := g.Admit("cloud", api.UDP, podAt); err == nil {
+			t.Fatal("nobody is admitted")
+		}
+		c.set(func(c *cluster) {
+			c.err = &denied{[]string{"tenant"}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right"))}
+		})
+		before := c.count()
+		const minutes = 4
+		for began := time.Now(); time.Since(began) < minutes*time.Minute; time.Sleep(100 * time.Millisecond) {
+			if err := g.Admit("cloud", api.TCP, podAt); err == nil {
+				t.Fatal("nobody is admitted")
+			}
+		}
+		if n := c.count() - before; n > appearSteps+5+2*minutes {
+			t.Errorf("%d requests in %d minutes", n, minutes)
 		}
 	})
 }
