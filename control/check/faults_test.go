@@ -125,6 +125,12 @@ var gatewayFaults = []struct {
 		f.answersAt = func(a string) string { return map[string]string{publicCloud: "berlin"}[a] }
 	}, catalogue.EndpointOfAnother, StageProbe,
 		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port"}},
+	{"the peer's addresses are another peer's and ours", func(f *Facts) {
+		f.Candidates = []catalogue.Candidate{{Address: "198.51.100.8:51820", Source: api.SourceAdvertised}, {Address: publicCloud, Source: api.SourceAdvertised}}
+		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
+		f.answersAt = func(a string) string { return map[string]string{"198.51.100.8:51820": "berlin"}[a] }
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{"198.51.100.8:51820, where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here to that"}},
 	{"the peer's name leads to us", func(f *Facts) {
 		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
 	}, catalogue.EndpointOfAnother, StageProbe,
@@ -319,6 +325,10 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		{"one of two addresses is ours", func(f *Facts) {
 			f.CameBack = seen(publicCloud)
 			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "198.51.100.8:51820", Source: api.SourceAdvertised})
+		}, catalogue.PeerSilent},
+		{"its address is ours, and it has a relay", func(f *Facts) {
+			f.CameBack = seen(publicCloud)
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "192.0.2.99:49152", Source: api.SourceRelay, Relay: "turn.example.net:3478"})
 		}, catalogue.PeerSilent},
 		{"another port of its host leads to us", func(f *Facts) { f.CameBack = seen("198.51.100.7:1025") }, catalogue.PeerSilent},
 		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, catalogue.PeerSilent},
