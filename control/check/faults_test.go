@@ -68,7 +68,7 @@ var gatewayFaults = []struct {
 		f.Endpoints = []string{"203.0.113.9:51821"}
 		f.Candidates = []catalogue.Candidate{{Address: "203.0.113.9:51821", Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes"}}
 	}, catalogue.PeerSilent, StageProbe,
-		[]string{"203.0.113.9 is also the public address of this gateway: both are behind the same NAT", "cannot tell whether the gateway of cloud runs"},
+		[]string{"203.0.113.9 is also the public address of this gateway: both are behind the same NAT, and many routers do not forward packets from inside to their own public address", "cannot tell whether the gateway of cloud runs"},
 		[]string{"set spec.peers[name=cloud].endpoints here to its address there, not the public one; or have the router do hairpin NAT"}},
 	{"the peer's name may lead to another host", func(f *Facts) {
 		f.Named = []NameFact{{Name: "cloud.example.net:51820", Now: []string{"198.51.100.7"}}}
@@ -124,7 +124,7 @@ var gatewayFaults = []struct {
 	{"the peer's endpoint is another peer's", func(f *Facts) {
 		f.answersAt = func(a string) string { return map[string]string{publicCloud: "berlin"}[a] }
 	}, catalogue.EndpointOfAnother, StageProbe,
-		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port"}},
+		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port", "if berlin has replaced cloud, remove cloud from the peers here"}},
 	{"the peer's addresses are another peer's and ours", func(f *Facts) {
 		f.Candidates = []catalogue.Candidate{{Address: "198.51.100.8:51820", Source: api.SourceAdvertised}, {Address: publicCloud, Source: api.SourceAdvertised}}
 		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
