@@ -311,6 +311,19 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 	}
 }
 
+// Whether the peer has approved this gateway meanwhile is not known here.
+func TestApprovalIsOnlyLikelyToBeMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := unreached()
+		f.Awaited = true
+		r := Gateway(t.Context(), newOverlay(t).Ping, f)
+		checkVerdict(t, r, api.Warning, catalogue.AwaitingApproval, StageHandshake)
+		if v := r.Verdict(); v.Confidence != api.Likely || !strings.Contains(v.Fix, "if it is approved already, see there why the two do not reach each other: `postern check`") {
+			t.Errorf("got %s, with the fix %q", v.Confidence, v.Fix)
+		}
+	})
+}
+
 // If there are several possible causes, the verdict claims none of them.
 func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 	for _, c := range []struct {
