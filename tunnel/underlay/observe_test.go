@@ -95,7 +95,9 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 // initiations came from there.
 func TestForgedInitiationTakesNoPlaceOfAGenuineOne(t *testing.T) {
 	for name, forge := range map[string]func(o *observed, now time.Time){
-		"for another key": func(o *observed, now time.Time) { o.initiationCame(initiation(9), peer.Direct(known), false, false, now) },
+		"for another key": func(o *observed, now time.Time) {
+			o.initiationCame(initiation(9), peer.Direct(known), false, false, now)
+		},
 		"for our key": func(o *observed, now time.Time) {
 			o.initiationCame(initiation(9), peer.Direct(known), true, false, now)
 			o.initiationAnswered(7, peer.Direct(known), "cloud") // a copy was answered again
