@@ -99,6 +99,8 @@ func example(c Code) Params {
 		p.Resource = "peers"
 	case ClusterForbidden, ClusterSilent:
 		p.Resource = "peers.postern.dev"
+	case EndpointOfAnother:
+		p.PeerName, p.Address = "berlin", "198.51.100.8:51820"
 	case ClusterRefuses:
 		p.Object, p.Failure = "Service postern-cloud", FailureQuota
 	case PeerRefused, PeerDuplicate, PeerNotInState, GrantWithoutUse:

@@ -85,7 +85,7 @@ func faults() []fault {
 		{catalogue.NoRoute, StageProbe, api.Certain, ends(hopRoute)},
 		{catalogue.SendProhibited, StageProbe, api.Certain, ends(hopProhibits)},
 		{catalogue.NextHopSilent, StageProbe, api.Certain, ends(hopNeighbour)},
-		{catalogue.AwaitingApproval, StageHandshake, api.Certain, evidence.awaited},
+		{catalogue.AwaitingApproval, StageHandshake, api.Likely, evidence.awaited},
 		{catalogue.WrongPeerKey, StageHandshake, api.Likely, evidence.otherKey},
 		{catalogue.EndpointOfAnother, StageProbe, api.Likely, evidence.elsewhere},
 		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
@@ -111,8 +111,8 @@ func (e evidence) removed(p *catalogue.Params) bool {
 }
 
 // awaited: a gateway neither answers nor dials one that it has yet to approve, so silence means
-// nothing else; nor does an answer that does not verify, which one that was removed and joins again
-// gets.
+// nothing else while it waits; nor does an answer that does not verify, which one that was removed and
+// joins again gets. That it is approved shows only when something comes from there.
 func (e evidence) awaited(p *catalogue.Params) bool {
 	p.Awaited = e.Awaited && e.LastHandshake.IsZero() && !e.probed && !e.dialled()
 	return p.Awaited
@@ -178,10 +178,10 @@ func (e evidence) otherKey(p *catalogue.Params) bool {
 }
 
 // elsewhere: every address at which the peer is dialled is this gateway's, as our own initiations come
-// back, or another peer's.
+// back, or another peer's. What goes over a relay is the peer's own.
 func (e evidence) elsewhere(p *catalogue.Params) bool {
 	sent := e.sentTo()
-	if e.probed || e.dialled() || !e.gone || len(sent) == 0 {
+	if e.probed || e.dialled() || !e.gone || len(sent) == 0 || slices.ContainsFunc(e.Candidates, catalogue.Candidate.Relayed) {
 		return false
 	}
 	for _, a := range sent {
@@ -192,12 +192,15 @@ func (e evidence) elsewhere(p *catalogue.Params) bool {
 		if other == "" && !ours {
 			return false
 		}
-		if p.PeerName = other; p.Address == "" {
-			p.Address = a
+		if p.Address == "" {
+			p.Address, p.PeerName = a, other
 		}
 	}
+	host, _ := special.Host(p.Address)
 	for _, n := range e.Named {
-		p.Names = append(p.Names, n.Name)
+		if slices.Contains(n.Now, host.String()) {
+			p.Names = append(p.Names, n.Name)
+		}
 	}
 	return true
 }

@@ -68,7 +68,7 @@ var gatewayFaults = []struct {
 		f.Endpoints = []string{"203.0.113.9:51821"}
 		f.Candidates = []catalogue.Candidate{{Address: "203.0.113.9:51821", Source: api.SourceAdvertised, State: "failed", Reason: "no answer to 12 probes"}}
 	}, catalogue.PeerSilent, StageProbe,
-		[]string{"203.0.113.9 is also the public address of this gateway: both are behind the same NAT", "cannot tell whether the gateway of cloud runs"},
+		[]string{"203.0.113.9 is also the public address of this gateway: both are behind the same NAT, and many routers do not forward packets from inside to their own public address", "cannot tell whether the gateway of cloud runs"},
 		[]string{"set spec.peers[name=cloud].endpoints here to its address there, not the public one; or have the router do hairpin NAT"}},
 	{"the peer's name may lead to another host", func(f *Facts) {
 		f.Named = []NameFact{{Name: "cloud.example.net:51820", Now: []string{"198.51.100.7"}}}
@@ -124,7 +124,13 @@ var gatewayFaults = []struct {
 	{"the peer's endpoint is another peer's", func(f *Facts) {
 		f.answersAt = func(a string) string { return map[string]string{publicCloud: "berlin"}[a] }
 	}, catalogue.EndpointOfAnother, StageProbe,
-		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port"}},
+		[]string{publicCloud + ", where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here", "if cloud and berlin are behind the same router, set another spec.listen.port", "if berlin has replaced cloud, remove cloud from the peers here"}},
+	{"the peer's addresses are another peer's and ours", func(f *Facts) {
+		f.Candidates = []catalogue.Candidate{{Address: "198.51.100.8:51820", Source: api.SourceAdvertised}, {Address: publicCloud, Source: api.SourceAdvertised}}
+		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
+		f.answersAt = func(a string) string { return map[string]string{"198.51.100.8:51820": "berlin"}[a] }
+	}, catalogue.EndpointOfAnother, StageProbe,
+		[]string{"198.51.100.8:51820, where cloud is dialled, is the address of berlin, which answers there"}, []string{"set spec.peers[name=cloud].endpoints here to that"}},
 	{"the peer's name leads to us", func(f *Facts) {
 		f.CameBack, f.Named = seen(publicCloud), []NameFact{{Name: "gw.cloud.example:51820", Now: []string{"198.51.100.7"}}}
 	}, catalogue.EndpointOfAnother, StageProbe,
@@ -305,6 +311,19 @@ func TestOldEvidenceIsNoCause(t *testing.T) {
 	}
 }
 
+// Whether the peer has approved this gateway meanwhile is not known here.
+func TestApprovalIsOnlyLikelyToBeMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := unreached()
+		f.Awaited = true
+		r := Gateway(t.Context(), newOverlay(t).Ping, f)
+		checkVerdict(t, r, api.Warning, catalogue.AwaitingApproval, StageHandshake)
+		if v := r.Verdict(); v.Confidence != api.Likely || !strings.Contains(v.Fix, "if it is approved already, see there why the two do not reach each other: `postern check`") {
+			t.Errorf("got %s, with the fix %q", v.Confidence, v.Fix)
+		}
+	})
+}
+
 // If there are several possible causes, the verdict claims none of them.
 func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 	for _, c := range []struct {
@@ -319,6 +338,10 @@ func TestWhatProvesNothingIsNotBlamed(t *testing.T) {
 		{"one of two addresses is ours", func(f *Facts) {
 			f.CameBack = seen(publicCloud)
 			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "198.51.100.8:51820", Source: api.SourceAdvertised})
+		}, catalogue.PeerSilent},
+		{"its address is ours, and it has a relay", func(f *Facts) {
+			f.CameBack = seen(publicCloud)
+			f.Candidates = append(f.Candidates, catalogue.Candidate{Address: "192.0.2.99:49152", Source: api.SourceRelay, Relay: "turn.example.net:3478"})
 		}, catalogue.PeerSilent},
 		{"another port of its host leads to us", func(f *Facts) { f.CameBack = seen("198.51.100.7:1025") }, catalogue.PeerSilent},
 		{"a stranger elsewhere", func(f *Facts) { f.OtherKey = KeySight{seen("192.0.2.77:51820"), aKey} }, catalogue.PeerSilent},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,6 +51,9 @@ func (a accounts) fix(err error) string {
 	return ""
 }
 
+// plainUser matches a user who may be named in a command as he is.
+var plainUser = regexp.MustCompile(`User "([\w.:@-]+)"`)
+
 // permit returns the commands that give the gateway the missing rights.
 func (a accounts) permit(text string, s metav1.Status) string {
 	role, verbs, what := "postern-peer-accounts", "get,list,watch,create,delete", resource
@@ -59,8 +63,8 @@ func (a accounts) permit(text string, s metav1.Status) string {
 		role, verbs = "postern-peer-accounts-watch", "list,watch"
 	}
 	subject := "--user=USER"
-	if _, rest, ok := strings.Cut(text, `User "`); ok {
-		user, _, _ := strings.Cut(rest, `"`)
+	if m := plainUser.FindStringSubmatch(text); m != nil {
+		user := m[1]
 		subject = "--user=" + user
 		if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 			subject = "--serviceaccount=" + account

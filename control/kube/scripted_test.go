@@ -135,6 +135,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"no right, beside the cluster": {
 			refusal(403, metav1.StatusReasonForbidden, `User "jane" cannot get resource`), []string{"--user=jane)"},
 		},
+		"a user who is no word": {
+			refusal(403, metav1.StatusReasonForbidden, `User "x; reboot" cannot get resource`), []string{"--user=USER)"},
+		},
 		"no right to watch": {
 			refusal(403, metav1.StatusReasonForbidden, `serviceaccounts is forbidden: User "system:serviceaccount:postern:postern" cannot watch resource "serviceaccounts" in API group "" in the namespace "peers"`),
 			[]string{"kubectl create role postern-peer-accounts-watch -n peers --verb=list,watch --resource=serviceaccounts && "},

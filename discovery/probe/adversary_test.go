@@ -412,6 +412,25 @@ func TestALifeThatGoesOnIsToldFromAReplayAfterMoreStarts(t *testing.T) {
 	}
 }
 
+// Once an earlier life counts again, replayed packets of the later one change nothing.
+func TestReplaysOfALifeThatEndedDoNotReviveIt(t *testing.T) {
+	a, b := newPair(t)
+	b.takes(a.request(RequestOptions{}), Request)
+	first := a.Prober
+	a.restart(2)
+	later := a.request(RequestOptions{})
+	b.takes(later, Request)
+	a.Prober = first
+	b.SetBootID(b.other, 1)
+	if r := b.takes(later, Drop); r.Reason != ReasonReplay {
+		t.Errorf("a replay of the later life: got %q, want %q", r.Reason, ReasonReplay)
+	}
+	if boot := b.BootID(b.other); boot != 1 {
+		t.Errorf("the boot id is %d, want 1", boot)
+	}
+	b.takes(a.request(RequestOptions{}), Request)
+}
+
 // learnsOfALaterLife handles the answer to a request of the first run, after forgeries of it.
 func (s *side) learnsOfALaterLife(request, answer []byte) {
 	s.t.Helper()

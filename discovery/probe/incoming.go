@@ -7,7 +7,7 @@ type incoming struct {
 	initial *keys
 	// heard is whether boot is known.
 	heard  bool
-	boot   uint64 // the highest seen
+	boot   uint64 // the highest seen, or that of an earlier start that has outlived it
 	window window
 	// previous are the previous boot ids, the latest last and at most maxPrevious: a copy of the
 	// gateway may itself be restarted.
@@ -31,6 +31,13 @@ type previousBoot struct {
 func (in *incoming) take(a attribute) (newest, rebooted bool, reason Reason) {
 	if in.heard && a.boot < in.boot {
 		return false, false, ReasonStaleBoot
+	}
+	// If an earlier start counts again, packets of the later one may still be replayed.
+	if i := in.wasBoot(a.boot); i >= 0 {
+		seen := in.previous[i].window
+		if fresh, _ := seen.take(a.counter); !fresh {
+			return false, false, ReasonReplay
+		}
 	}
 	if !in.heard || a.boot > in.boot {
 		rebooted = in.heard

@@ -205,7 +205,7 @@ func (b *Bind) admits(m []byte, from conn.Endpoint) bool {
 	defer b.admission.replies.Put(reply)
 	v := b.admission.judge(m, path, b.paths.has(path), now, &reply.message)
 	if m[0] == typeInitiation {
-		b.observed.initiationCame(m, path, v == admitted, now)
+		b.observed.initiationCame(m, path, v == admitted, v == foreign && b.admission.hasSent(m), now)
 	}
 	if v == admitted {
 		return b.inTurn(m, from, now)

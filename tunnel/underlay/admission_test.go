@@ -326,6 +326,32 @@ func TestIndicesAreBounded(t *testing.T) {
 	}
 }
 
+// An initiation of ours that came back is known as such however many have been sent since.
+func TestOurOwnInitiationStaysRecognised(t *testing.T) {
+	forEachKind(t, func(t *testing.T, make func(Options) *Bind) {
+		b := start(t, make(Options{}))
+		if err := b.SetPublicKey(newPublicKey(t)); err != nil {
+			t.Fatal(err)
+		}
+		h := handshaker{}
+		h.Init(device.NoisePublicKey(newPublicKey(t)))
+		for i, ours := range []bool{true, false} {
+			m := h.initiation(uint32(i))
+			if ours {
+				b.admission.sending(m)
+			}
+			b.filter([][]byte{m}, []int{len(m)}, []conn.Endpoint{b.inner.endpoint(netip.AddrPortFrom(loopback4, uint16(1000+i)))})
+			for n := range uint32(indicesKept) {
+				b.admission.sending(h.initiation(2 + n))
+			}
+			all := b.Observations().Initiations
+			if len(all) != 1 || all[0].Ours != ours {
+				t.Errorf("got %v, want one initiation, ours: %v", all, ours)
+			}
+		}
+	})
+}
+
 // The reply goes to the source of the message. A message that is not admitted is removed from the
 // batch, not noted as a handshake, and counted.
 func TestFloodIsAnsweredByCookiesAlone(t *testing.T) {

@@ -70,9 +70,6 @@ type ResponseSeen struct {
 func (b *Bind) Observations() Observations {
 	var o Observations
 	b.observed.read(&o)
-	for i := range o.Initiations {
-		o.Initiations[i].Ours = b.admission.hasSent(o.Initiations[i].Data[:])
-	}
 	o.ReceiveBuffer, o.SendBuffer, o.SocketDrops = b.Socket()
 	return o
 }
@@ -120,6 +117,7 @@ type observed struct {
 type initiationSeen struct {
 	data     [sizeInitiation]byte
 	stranger bool
+	ours     bool
 }
 
 type responseSeen struct {
@@ -156,8 +154,8 @@ func (o *observed) placeLocked(from netip.AddrPort) (at place, known bool) {
 	return at, o.knowsLocked(at.addr)
 }
 
-// initiationCame notes an initiation, and whether the device is given it.
-func (o *observed) initiationCame(p []byte, from peer.Path, given bool, now time.Time) {
+// initiationCame notes an initiation, whether the device is given it, and whether we sent it.
+func (o *observed) initiationCame(p []byte, from peer.Path, given, ours bool, now time.Time) {
 	o.lock()
 	defer o.mu.Unlock()
 	at, known := o.placeLocked(from.Remote)
@@ -166,7 +164,7 @@ func (o *observed) initiationCame(p []byte, from peer.Path, given bool, now time
 		in = &o.refused
 	}
 	s := in.slot(at, known)
-	s.at, s.addr, s.value.stranger = now, from.Remote, !known
+	s.at, s.addr, s.value.stranger, s.value.ours = now, from.Remote, !known, ours
 	copy(s.value.data[:], p)
 }
 
@@ -209,7 +207,7 @@ func (o *observed) read(to *Observations) {
 	o.lock()
 	defer o.mu.Unlock()
 	for _, s := range sorted(&o.initiations, &o.refused, &o.genuine) {
-		to.Initiations = append(to.Initiations, InitiationSeen{At: s.at, From: s.addr, Stranger: s.value.stranger, Data: s.value.data})
+		to.Initiations = append(to.Initiations, InitiationSeen{At: s.at, From: s.addr, Stranger: s.value.stranger, Data: s.value.data, Ours: s.value.ours})
 	}
 	for _, s := range sorted(&o.responses) {
 		to.Responses = append(to.Responses, ResponseSeen{s.at, s.addr, s.value.peer, s.value.asked, s.value.data})

@@ -43,7 +43,7 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 	other := netip.AddrPortFrom(known.Addr(), 1)
 	from := []netip.AddrPort{known, other, stranger(1), stranger(2), netip.AddrPortFrom(stranger(1).Addr(), 9), known}
 	for i, a := range from {
-		o.initiationCame(initiation(uint32(i)), peer.Direct(a), true, second(i))
+		o.initiationCame(initiation(uint32(i)), peer.Direct(a), true, false, second(i))
 	}
 	var got []InitiationSeen
 	for _, i := range []int{1, 3, 4, 5} { // another port of a stranger counts as the same stranger
@@ -56,14 +56,14 @@ func TestLastInitiationOfEachSourceIsKept(t *testing.T) {
 
 func TestFloodsDoNotWashPeersOut(t *testing.T) {
 	o := observing(known)
-	o.initiationCame(initiation(7), peer.Direct(known), false, begin)
+	o.initiationCame(initiation(7), peer.Direct(known), false, false, begin)
 	o.responseCame(response(7), peer.Direct(known), "", time.Time{}, begin)
 	o.responseCame(response(8), peer.Direct(stranger(0)), "cloud", begin, begin)
 	o.unreachableCame(known, icmpError{reason: portUnreachable}, begin)
-	o.initiationCame(initiation(9), peer.Direct(stranger(0)), true, begin)
+	o.initiationCame(initiation(9), peer.Direct(stranger(0)), true, false, begin)
 	for i := range 200 {
 		from := peer.Direct(stranger(i + 1))
-		o.initiationCame(initiation(1), from, false, second(i+1))
+		o.initiationCame(initiation(1), from, false, false, second(i+1))
 		o.responseCame(response(1), from, "", time.Time{}, second(i+1))
 		o.unreachableCame(netip.AddrPortFrom(known.Addr(), uint16(i+1)), icmpError{reason: hostUnreachable}, second(i+1))
 	}
@@ -95,16 +95,18 @@ func TestFloodsDoNotWashPeersOut(t *testing.T) {
 // initiations came from there.
 func TestForgedInitiationTakesNoPlaceOfAGenuineOne(t *testing.T) {
 	for name, forge := range map[string]func(o *observed, now time.Time){
-		"for another key": func(o *observed, now time.Time) { o.initiationCame(initiation(9), peer.Direct(known), false, now) },
+		"for another key": func(o *observed, now time.Time) {
+			o.initiationCame(initiation(9), peer.Direct(known), false, false, now)
+		},
 		"for our key": func(o *observed, now time.Time) {
-			o.initiationCame(initiation(9), peer.Direct(known), true, now)
+			o.initiationCame(initiation(9), peer.Direct(known), true, false, now)
 			o.initiationAnswered(7, peer.Direct(known), "cloud") // a copy was answered again
 		},
 	} {
 		for _, id := range []string{"", "cloud"} {
 			t.Run(name+" "+id, func(t *testing.T) {
 				o := observing(known)
-				o.initiationCame(initiation(7), peer.Direct(known), true, begin)
+				o.initiationCame(initiation(7), peer.Direct(known), true, false, begin)
 				o.initiationAnswered(7, peer.Direct(known), id)
 				forge(o, second(1))
 				want := []InitiationSeen{
@@ -124,9 +126,9 @@ func TestWhatIsNotAnsweredIsNotTakenForGenuine(t *testing.T) {
 	o := observing(known)
 	for i, from := range []netip.AddrPort{known, stranger(1)} {
 		o.initiationAnswered(7, peer.Direct(from), "") // nothing arrived
-		o.initiationCame(initiation(8), peer.Direct(from), true, second(2*i))
+		o.initiationCame(initiation(8), peer.Direct(from), true, false, second(2*i))
 		o.initiationAnswered(7, peer.Direct(from), "")
-		o.initiationCame(initiation(9), peer.Direct(from), true, second(2*i+1))
+		o.initiationCame(initiation(9), peer.Direct(from), true, false, second(2*i+1))
 	}
 	want := []InitiationSeen{
 		{second(1), known, false, [sizeInitiation]byte(initiation(9)), false},
@@ -209,7 +211,7 @@ func TestKnownSourcesAreBounded(t *testing.T) {
 	}
 	o := observing(all...)
 	for i, a := range all {
-		o.initiationCame(initiation(1), peer.Direct(a), true, second(i))
+		o.initiationCame(initiation(1), peer.Direct(a), true, false, second(i))
 	}
 	got := o.observations().Initiations
 	if len(got) != knownKept || got[0].From != all[100] {
@@ -223,8 +225,8 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	observe := func() {
 		from, m, r := peer.Direct(stranger(i%100)), initiation(1), response(1)
 		i++
-		o.initiationCame(m, from, true, begin)
-		o.initiationCame(m, peer.Direct(known), true, begin)
+		o.initiationCame(m, from, true, false, begin)
+		o.initiationCame(m, peer.Direct(known), true, false, begin)
 		o.responseCame(r, from, "", time.Time{}, begin)
 		o.unreachableCame(from.Remote, icmpError{reason: portUnreachable}, begin)
 	}

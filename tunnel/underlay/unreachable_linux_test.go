@@ -194,7 +194,7 @@ func TestClosingWhileErrorsAndHandshakesAreNoted(t *testing.T) {
 	from := peer.Direct(known)
 	for name, observe := range map[string]func(*Bind){
 		"reading":       func(b *Bind) { b.Observations() },
-		"an initiation": func(b *Bind) { b.observed.initiationCame(initiation(1), from, true, begin) },
+		"an initiation": func(b *Bind) { b.observed.initiationCame(initiation(1), from, true, false, begin) },
 		"a response":    func(b *Bind) { b.observed.responseCame(response(1), from, "", time.Time{}, begin) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,17 +28,19 @@ func TestAServiceWithoutPodsLeadsNowhere(t *testing.T) {
 		pods     []any
 		others   int // pods that the selector matches, by the API server
 		status   int
+		was      bool
 		want     bool
 	}{
-		"the chart's":              {ours, []any{labelled(ours)}, 0, 0, false},
-		"a typo":                   {map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "actve"}, []any{labelled(ours)}, 0, 200, true},
-		"a proxy":                  {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 1, 200, false},
-		"no selector":              {nil, []any{labelled(ours)}, 0, 0, false},
-		"no active pod, for now":   {map[string]string{"app": "envoy"}, nil, 0, 0, false},
-		"nobody may list its pods": {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 403, false},
-		"no answer":                {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 500, false},
+		"the chart's":              {ours, []any{labelled(ours)}, 0, 0, false, false},
+		"a typo":                   {map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "actve"}, []any{labelled(ours)}, 0, 200, false, true},
+		"a proxy":                  {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 1, 200, false, false},
+		"no selector":              {nil, []any{labelled(ours)}, 0, 0, false, false},
+		"no active pod, for now":   {map[string]string{"app": "envoy"}, nil, 0, 0, false, false},
+		"nobody may list its pods": {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 403, false, false},
+		"no answer":                {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 500, false, false},
+		"no answer any more":       {map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "actve"}, []any{labelled(ours)}, 0, 500, true, true},
 	} {
-		w := &Watcher{o: Options{Namespace: "ns"}, core: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+		w := &Watcher{o: Options{Namespace: "ns"}, wasAstray: c.was, core: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
 			body := fmt.Sprintf(`{"kind": "PodList", "apiVersion": "v1", "items": [%s]}`, strings.TrimSuffix(strings.Repeat("{},", c.others), ","))
 			switch {
 			case c.status == 0:

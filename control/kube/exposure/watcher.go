@@ -75,6 +75,7 @@ type Watcher struct {
 	// Owned by Run.
 	last         *derived // nil before the first
 	pendingSince time.Time
+	wasAstray    bool // by the last answer
 	moved        *check.OwnProblem
 	movedUntil   time.Time
 	running      sync.WaitGroup
@@ -180,6 +181,7 @@ func (w *Watcher) settled() bool {
 func (w *Watcher) update(ctx context.Context, now time.Time) time.Time {
 	f := w.facts()
 	f.astray = w.astray(ctx, f)
+	w.wasAstray = f.astray
 	d := derive(f, now)
 	if d.wantNodes && !w.nodesRun {
 		w.nodesRun = true
@@ -266,7 +268,10 @@ func (w *Watcher) astray(ctx context.Context, f facts) bool {
 	defer cancel()
 	var others corev1.PodList
 	denied, err := list(ctx, w.core, "pods", w.o.Namespace, selector.String(), &others)
-	return !denied && err == nil && len(others.Items) == 0
+	if err != nil {
+		return w.wasAstray // and asked again if so
+	}
+	return !denied && len(others.Items) == 0
 }
 
 // facts returns what is known: the options, the content of the mirrors, and the locator's answer.

@@ -133,8 +133,11 @@ func (m *Mirror[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 func (m *Mirror[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	w, err := m.request(o).Watch(ctx)
-	// If a server does not support lists by watches, the reflector lists next.
-	if fallback := o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)); ctx.Err() == nil && !fallback {
+	// If a server does not support lists by watches, or no longer has the version to watch from, the
+	// reflector lists next.
+	lists := o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) ||
+		apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	if ctx.Err() == nil && !lists {
 		m.note(err)
 	}
 	return w, err

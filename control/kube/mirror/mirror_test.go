@@ -239,6 +239,31 @@ func TestTheEndIsNoFailure(t *testing.T) {
 	}
 }
 
+// A version that the API server has no more is no refusal: the reflector lists again.
+func TestAnExpiredVersionIsNoFailure(t *testing.T) {
+	status, reason := http.StatusGone, metav1.StatusReasonExpired
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		failure(w, status, reason)
+	}))
+	defer h.Close()
+	version := v1alpha1.GroupVersion()
+	client, err := rest.RESTClientFor(&rest.Config{Host: h.URL, APIPath: "/apis", ContentConfig: rest.ContentConfig{
+		GroupVersion: &version, NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(), ContentType: runtime.ContentTypeJSON}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Client.CloseIdleConnections()
+	m := New(Options[*v1alpha1.Peer]{Client: client, Resource: v1alpha1.PeerResource, Namespace: "postern", Changed: func() {}})
+	if _, err := m.watch(t.Context(), metav1.ListOptions{}); err == nil || m.Err() != nil {
+		t.Errorf("the watch gave %v, of which %v is noted, want an error and none noted", err, m.Err())
+	}
+	status, reason = http.StatusForbidden, metav1.StatusReasonForbidden
+	if _, err := m.watch(t.Context(), metav1.ListOptions{}); err == nil || m.Err() == nil {
+		t.Errorf("the watch gave %v, of which %v is noted, want one that is", err, m.Err())
+	}
+}
+
 // An outage says nothing about rights. Only an open watch shows that they suffice.
 func TestARefusalOutlastsAnOutage(t *testing.T) {
 	changes := 0

@@ -20,8 +20,12 @@ import (
 // checkName is this gateway's check that shows these problems.
 const checkName = "cluster"
 
-// forbidden matches the API server's message about a missing right.
-var forbidden = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)"(?: in API group "([^"]*)")?`)
+// forbidden matches the API server's message about a missing right. Webhooks and policies quote in
+// theirs whatever they like, but do not begin so.
+var forbidden = regexp.MustCompile(`^[\w./-]+(?: "[^"]*")? is forbidden: User "([^"]*)" cannot (\w+) resource "([\w./-]*)"(?: in API group "([\w.-]*)")?`)
+
+// account matches a ServiceAccount's user name.
+var account = regexp.MustCompile(`^system:serviceaccount:([a-z0-9.-]+:[a-z0-9.-]+)$`)
 
 // Problem returns the problem of a failed request for a resource.
 func Problem(err error, resource, namespace string) check.OwnProblem {
@@ -43,8 +47,8 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 		if group := m[4]; group != "" {
 			p.Resource = grouped(m[3], group)
 		}
-		if account, ok := strings.CutPrefix(m[1], "system:serviceaccount:"); ok {
-			p.Account = account
+		if a := account.FindStringSubmatch(m[1]); a != nil {
+			p.Account = a[1]
 		}
 		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterForbidden, Params: p}
 	}
@@ -74,14 +78,18 @@ var failures = []struct {
 // may be another in a moment.
 func Failure(err error) catalogue.Failure {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || forbidden.MatchString(err.Error()) {
+	if !errors.As(err, &status) || lacksRight(err) {
 		return ""
 	}
 	text := status.Status().Message
+	first, why := len(text), catalogue.Failure("") // what follows may be quoted
 	for _, f := range failures {
-		if strings.Contains(text, f.text) {
-			return f.of
+		if i := strings.Index(text, f.text); i >= 0 && i < first {
+			first, why = i, f.of
 		}
+	}
+	if why != "" {
+		return why
 	}
 	switch code := status.Status().Code; {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -103,7 +111,12 @@ func Final(err error) bool {
 	case why != "":
 		return true
 	}
-	return forbidden.MatchString(err.Error())
+	return lacksRight(err)
+}
+
+func lacksRight(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && forbidden.MatchString(status.Status().Message)
 }
 
 // qualified returns a resource in kubectl's form.
@@ -152,7 +165,7 @@ func (t *Problems) Note(what, resource, namespace string, err error, now time.Ti
 // otherwise changed is false.
 func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
 	same := maps.EqualFunc(t.now, t.reported, func(a, b check.OwnProblem) bool {
-		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource
+		return a.Code == b.Code && a.Params.Verbs == b.Params.Verbs && a.Params.Resource == b.Params.Resource && a.Params.Failure == b.Params.Failure
 	})
 	if same && t.begun {
 		return nil, nil, false
@@ -160,7 +173,7 @@ func (t *Problems) Changed() (all, fresh []check.OwnProblem, changed bool) {
 	seen := map[string]bool{}
 	for _, what := range slices.Sorted(maps.Keys(t.now)) {
 		p := t.now[what]
-		if key := string(p.Code) + p.Params.Verbs + p.Params.Resource; !seen[key] {
+		if key := string(p.Code) + p.Params.Verbs + p.Params.Resource + string(p.Params.Failure); !seen[key] {
 			seen[key] = true
 			all = append(all, p)
 		}

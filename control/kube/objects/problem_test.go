@@ -66,6 +66,12 @@ func TestWhatRefusesAWriteIsNamed(t *testing.T) {
 			catalogue.FailureAdmission, true, "validatingwebhookconfigurations"},
 		"a policy that denies": {answer(http.StatusUnprocessableEntity, invalid, `services "postern-cloud" is forbidden: ValidatingAdmissionPolicy 'owner' with binding 'all' denied request: no owner`, ""),
 			catalogue.FailureAdmission, true, "validatingadmissionpolicies"},
+		"a webhook that speaks of a quota": {answer(http.StatusForbidden, forbids, `admission webhook "cost.example.net" denied the request: the team has exceeded quota of 5`, ""),
+			catalogue.FailureAdmission, true, "validatingwebhookconfigurations"},
+		"a webhook that speaks of rights": {answer(http.StatusForbidden, forbids, `admission webhook "owner.example.net" denied the request: User "system:serviceaccount:a:b" cannot use resource "x; reboot"`, ""),
+			catalogue.FailureAdmission, true, "validatingwebhookconfigurations"},
+		"a policy that speaks of rights": {answer(http.StatusUnprocessableEntity, invalid, `services "postern-cloud" is forbidden: ValidatingAdmissionPolicy 'owner' with binding 'all' denied request: services "a" is forbidden: User "b" cannot get resource "secrets"`, ""),
+			catalogue.FailureAdmission, true, "validatingadmissionpolicies"},
 		"a webhook that is down": {answer(http.StatusInternalServerError, internal,
 			`Internal error occurred: failed calling webhook "owner.example.net": failed to call webhook: Post "https://owner.tools.svc:443/?timeout=10s": dial tcp 10.96.7.7:443: connect: connection refused`, ""),
 			catalogue.FailureWebhook, true, "start its pods"},
@@ -131,6 +137,12 @@ func TestProblemsAreToldOnceAndSinceWhen(t *testing.T) {
 	x.Note("watch", "peers", "postern", errors.New("connection refused from port 2"), noon.Add(time.Hour))
 	if _, _, changed := x.Changed(); changed {
 		t.Error("the same is told again")
+	}
+	for _, message := range []string{`secrets "a" is forbidden: exceeded quota: small`, `admission webhook "w" denied the request`} {
+		x.Note("write", "peers/status", "postern", answer(http.StatusForbidden, metav1.StatusReasonForbidden, message, ""), noon)
+		if _, _, changed := x.Changed(); !changed {
+			t.Errorf("that %s refuses it now is not told", message)
+		}
 	}
 	x.Note("write", "", "", nil, noon)
 	all, fresh, changed := x.Changed()

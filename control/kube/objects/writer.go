@@ -125,19 +125,26 @@ func (w *Writer) Delete(ctx context.Context, o Object) error {
 	return err
 }
 
-// Gone reports whether there is no object with the name any more. That is certain only if the API
-// server knows the kind but not the object.
+// Gone reports whether there is no object with the name any more, or only one that was deleted and
+// waits for a finalizer. That there is none is certain only if the API server knows the kind but not
+// the object.
 func (w *Writer) Gone(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err := w.client.Get().Namespace(w.namespace).Resource(w.resource).Name(name).Do(ctx).Error()
-	switch {
+	got := w.client.Get().Namespace(w.namespace).Resource(w.resource).Name(name).Do(ctx)
+	switch err := got.Error(); {
 	case err == nil:
-		return false, nil
+		var o metav1.PartialObjectMetadata
+		body, err := got.Raw()
+		if err == nil {
+			err = json.Unmarshal(body, &o)
+		}
+		return err == nil && o.DeletionTimestamp != nil, err
 	case apierrors.IsNotFound(err) && namesAnObject(err):
 		return true, nil
+	default:
+		return false, err
 	}
-	return false, err
 }
 
 // Vanished reports whether the error of a write means that the object is gone or was replaced; a

@@ -24,6 +24,8 @@ func TestAnObjectOfAKindThatIsMissingIsNotGone(t *testing.T) {
 		gone, failed bool
 	}{
 		"there": {kind: "application/json", body: `{"kind":"Peer","apiVersion":"postern.dev/v1alpha1"}`, code: http.StatusOK},
+		"it waits for a finalizer": {kind: "application/json", code: http.StatusOK, gone: true,
+			body: `{"kind":"Peer","apiVersion":"postern.dev/v1alpha1","metadata":{"name":"cloud","deletionTimestamp":"2026-03-01T12:00:00Z","finalizers":["a.example/b"]}}`},
 		"gone": {kind: "application/json", code: http.StatusNotFound, gone: true,
 			body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":"cloud","group":"postern.dev","kind":"peers"}}`},
 		"the kind is missing":   {kind: "text/plain; charset=utf-8", body: "404 page not found\n", code: http.StatusNotFound, failed: true},

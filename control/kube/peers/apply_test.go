@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -13,10 +16,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	restfake "k8s.io/client-go/rest/fake"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -161,6 +167,14 @@ func TestADeletedPeerIsGoneWhileItsObjectWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	live := `{}` // the object that the API server has
+	version := v1alpha1.GroupVersion()
+	c.Objects = objects.NewWriter(&restfake.RESTClient{GroupVersion: version, NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet || path.Base(r.URL.Path) != "joined" {
+			t.Errorf("the API server gets %s %s", r.Method, r.URL.Path)
+		}
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(live))}, nil
+	})}, "postern", "peers", "Peer")
 	joined := invited("joined", peer.PublicKey{3})
 	joined.ObjectKey = joined.PublicKey
 	g.joined["joined"] = joined
@@ -187,6 +201,11 @@ func TestADeletedPeerIsGoneWhileItsObjectWaits(t *testing.T) {
 	for _, o := range list[1:] {
 		o.DeletionTimestamp, o.Finalizers = &metav1.Time{Time: noon}, []string{"backup.example.net/keep"}
 	}
+	turn()
+	if len(g.removed) > 0 {
+		t.Errorf("%v were removed, whose objects were made anew", g.removed)
+	}
+	live = `{"metadata": {"name": "joined", "deletionTimestamp": "2026-03-01T12:00:00Z", "finalizers": ["backup.example.net/keep"]}}`
 	turn()
 	if got := names(g.peers); got != "kept" || !slices.Equal(g.removed, []string{"joined"}) {
 		t.Errorf("the gateway has %s, and %v were removed", got, g.removed)

@@ -60,7 +60,6 @@ type Controller struct {
 	own         peer.PublicKey
 	applied     applied
 	candidates  []*candidate
-	deleted     map[string]bool // names of objects that wait for finalizers
 	objectsSeen map[types.UID]*seen
 	writes      *pace
 	complaints  map[string]metav1.StatusReason
@@ -198,12 +197,11 @@ func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api
 		joined[p.Name] = &p
 	}
 	c.resolver.secrets.begin()
-	c.candidates, c.deleted = c.candidates[:0], map[string]bool{}
+	c.candidates = c.candidates[:0]
 	for _, o := range list {
 		// Somebody's finalizer may keep a deleted object for long: whoever deletes a Peer means to
 		// revoke its rights.
 		if o.DeletionTimestamp != nil {
-			c.deleted[o.Name] = true
 			continue
 		}
 		if x := c.seen(o); x.generation != o.Generation { // whoever changes an object has fixed its Secrets

@@ -65,10 +65,9 @@ func (c *Controller) withoutObject(ctx context.Context, p state.Peer) (changed b
 		}
 		return false, err // it is recorded when it is seen
 	}
-	if !c.deleted[p.Name] {
-		if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
-			return false, err
-		}
+	// The list may be outdated, and the object another one by now.
+	if gone, err := c.Objects.Gone(ctx, p.Name); err != nil || !gone {
+		return false, err
 	}
 	if err := c.gateway.PeerRemove(ctx, p.Name, true); err != nil {
 		return false, err

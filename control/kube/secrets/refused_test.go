@@ -22,6 +22,8 @@ func TestARefusedWriteSaysWhatRefusesIt(t *testing.T) {
 			Message: "Secret \"postern-state-peers\" is invalid: data: Forbidden: field is immutable when `immutable` is set"}}, "`kubectl delete secret postern-state-peers -n tenant`"},
 		"a quota": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 			Message: `secrets "postern-state-peers" is forbidden: exceeded quota: small, requested: secrets=1`}}, "`kubectl describe quota -n tenant`"},
+		"a webhook": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			Message: `admission webhook "owner.example.net" denied the request: this cannot be changed on a Friday`}}, "policy that the cause names"},
 		"no right": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 			Message: `secrets "postern-state-peers" is forbidden: User "system:serviceaccount:tenant:postern" cannot update resource "secrets" in API group "" in the namespace "tenant"`}}, "`kubectl describe role -n tenant`"},
 		"no answer": {errors.New("connection refused"), "`kubectl describe role -n tenant`"},
@@ -32,6 +34,9 @@ func TestARefusedWriteSaysWhatRefusesIt(t *testing.T) {
 		if !errors.As(err, &refused) || !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.err.Error()) {
 			t.Errorf("%s: got %v", name, err)
 			continue
+		}
+		if right := strings.Contains(err.Error(), "the gateway's Role needs"); right != (name == "no right") {
+			t.Errorf("%s: got %v", name, err)
 		}
 		if _, fix := catalogue.Render(catalogue.StateNotKept, refused.Params()); !strings.Contains(fix.String(), c.fix) || !strings.Contains(fix.String(), "repeat what was refused") {
 			t.Errorf("%s: got the fix %q, want %q in it", name, fix, c.fix)

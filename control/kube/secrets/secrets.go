@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -359,7 +358,7 @@ func (b *Backend) explain(verb, name string, err error) error {
 	case errors.Is(err, state.ErrFenced), errors.Is(err, ErrTooLarge):
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		hint = " (the namespace is being deleted)"
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "):
+	case apierrors.IsForbidden(err) && answers.Failure(err) == "":
 		hint = " (the gateway's Role needs secrets get and update for this name, and create; the chart gives it)"
 	case apierrors.IsUnauthorized(err):
 		hint = " (see that the gateway's ServiceAccount exists)"
