@@ -203,7 +203,7 @@ func TestADeletedPeerIsGoneWhileItsObjectWaits(t *testing.T) {
 	}
 	turn()
 	if len(g.removed) > 0 {
-		t.Errorf("%v were removed, whose objects were made anew", g.removed)
+		t.Errorf("%v were removed, whose objects were recreated", g.removed)
 	}
 	live = `{"metadata": {"name": "joined", "deletionTimestamp": "2026-03-01T12:00:00Z", "finalizers": ["backup.example.net/keep"]}}`
 	turn()
