@@ -92,7 +92,9 @@ func (l *local) state() LocalState {
 // carried stores whether the last connection or flow was carried to the peer.
 func (l *local) carried(err error) {
 	if err == nil {
-		l.lost.Store(nil)
+		if l.lost.Load() != nil { // datagrams call this, and rarely is there anything to clear
+			l.lost.Store(nil)
+		}
 		return
 	}
 	l.lost.Store(&loss{err: err, at: time.Now()})
