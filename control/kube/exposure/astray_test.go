@@ -2,16 +2,14 @@ package exposure
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	restfake "k8s.io/client-go/rest/fake"
 
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/testenv/apiserver"
 )
 
 // A Service whose selector was changed, or whose pods have other labels, leads nowhere. One that
@@ -40,7 +38,7 @@ func TestAServiceWithoutPodsLeadsNowhere(t *testing.T) {
 		"no answer":                {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 500, false, false},
 		"no answer any more":       {map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "actve"}, []any{labelled(ours)}, 0, 500, true, true},
 	} {
-		w := &Watcher{o: Options{Namespace: "ns"}, wasAstray: c.was, core: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+		w := &Watcher{o: Options{Namespace: "ns"}, wasAstray: c.was, core: apiserver.Client(func(r *http.Request) (int, string) {
 			body := fmt.Sprintf(`{"kind": "PodList", "apiVersion": "v1", "items": [%s]}`, strings.TrimSuffix(strings.Repeat("{},", c.others), ","))
 			switch {
 			case c.status == 0:
@@ -50,8 +48,8 @@ func TestAServiceWithoutPodsLeadsNowhere(t *testing.T) {
 			case c.status != 200:
 				body = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "reason": "InternalError"}`
 			}
-			return &http.Response{StatusCode: c.status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
-		})}}
+			return c.status, body
+		})}
 		f := cluster(append(c.pods, service(corev1.ServiceTypeLoadBalancer, given(corev1.LoadBalancerIngress{IP: "203.0.113.9"}), func(s *corev1.Service) { s.Spec.Selector = c.selector }))...)
 		f.astray = w.astray(t.Context(), f)
 		d := derive(f, now)

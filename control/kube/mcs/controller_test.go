@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +19,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
-	restfake "k8s.io/client-go/rest/fake"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/testenv/apiserver"
 )
 
 // A change after a quiet time is handled almost at once, however long a turn takes. Constant
@@ -63,15 +60,15 @@ func TestAChangeAfterRestIsNotPutOff(t *testing.T) {
 func TestTheOwnerIsTheRoleThatExists(t *testing.T) {
 	role, status, asked := "1", http.StatusOK, 0
 	s := &session{Controller: &Controller{o: Options{Release: "postern"}, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}}
-	s.clients.rbac = &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(*http.Request) (*http.Response, error) {
+	s.clients.rbac = apiserver.Client(func(*http.Request) (int, string) {
 		asked++
 		body := fmt.Sprintf(`{"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"uid": %q}}`, role)
 		if status != http.StatusOK {
 			body = fmt.Sprintf(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "reason": %q}`, status,
 				map[int]metav1.StatusReason{http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound}[status])
 		}
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
-	})}
+		return status, body
+	})
 	p := s.clients.place("shop", func() {})
 	s.places = []*place{p}
 	have := seen{owners: map[string]*metav1.OwnerReference{}}
@@ -110,10 +107,10 @@ func TestEndpointsOfAPeerThatIsNotHeardAreRemoved(t *testing.T) {
 		var sent []string
 		s := &session{Controller: &Controller{o: Options{Release: "postern", ID: "here"}}, began: time.Now()}
 		s.writer = &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, clients: clients{
-			discovery: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+			discovery: apiserver.Client(func(r *http.Request) (int, string) {
 				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
-				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-			})}}}
+				return http.StatusOK, "{}"
+			})}}
 		have := seen{objects: map[id]mirror.Object{}}
 		add := func(name, service, cluster string, kind services.Type) id {
 			x := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: s.o.labels()}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}}
@@ -163,23 +160,18 @@ func (g gatewayWith) State() (services.State, <-chan struct{}) { return services
 // the objects.
 func sessionOf(t *testing.T, o Options, lists map[kind][]any) (s *session, turn func(what string, st services.State, want ...string) time.Duration) {
 	t.Helper()
-	var mu sync.Mutex // the writer sends several requests at a time
 	var sent []string
-	client := func() *restfake.RESTClient {
-		return &restfake.RESTClient{GroupVersion: corev1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
-			status, body := http.StatusOK, "{}"
-			if r.Method == http.MethodGet {
-				status, body = http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`
-			} else {
-				mu.Lock()
-				defer mu.Unlock()
-				sent = append(sent, strings.TrimSpace(r.Method+" "+path.Base(path.Dir(r.URL.Path))+" "+path.Base(r.URL.Path)))
-			}
-			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
-		})}
-	}
+	client := apiserver.Client(func(r *http.Request) (int, string) {
+		status, body := http.StatusOK, "{}"
+		if r.Method == http.MethodGet {
+			status, body = http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`
+		} else {
+			sent = append(sent, strings.TrimSpace(r.Method+" "+path.Base(path.Dir(r.URL.Path))+" "+path.Base(r.URL.Path)))
+		}
+		return status, body
+	})
 	s = &session{Controller: &Controller{o: o, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}, names: &names{lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("not used") }}, began: time.Now()}
-	s.clients = clients{core: client(), discovery: client(), rbac: client(), mcs: client(), version: v1beta1.SchemeGroupVersion}
+	s.clients = clients{core: client, discovery: client, rbac: client, mcs: client, version: v1beta1.SchemeGroupVersion}
 	s.writer = &writer{clients: s.clients, log: s.log, refused: map[id]refusal{}, applied: map[target]applied{}}
 	p := s.clients.place("shop", func() {})
 	p.known = true

@@ -2,12 +2,10 @@ package mcs
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
-	restfake "k8s.io/client-go/rest/fake"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/testenv/apiserver"
 )
 
 // What an API server refuses briefly, like a starting one, is tried again soon and not reported.
@@ -81,10 +78,10 @@ func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []string
 		w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
-			mcs: &restfake.RESTClient{NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+			mcs: apiserver.Client(func(r *http.Request) (int, string) {
 				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
-				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-			})}}}
+				return http.StatusOK, "{}"
+			})}}
 		condition := func(kind string) metav1.Condition {
 			return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}
 		}

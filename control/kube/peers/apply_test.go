@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -16,8 +15,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
-	restfake "k8s.io/client-go/rest/fake"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
@@ -25,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
+	"github.com/postern-dev/postern/testenv/apiserver"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -168,13 +166,12 @@ func TestADeletedPeerIsGoneWhileItsObjectWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := `{}` // the object that the API server has
-	version := v1alpha1.GroupVersion()
-	c.Objects = objects.NewWriter(&restfake.RESTClient{GroupVersion: version, NegotiatedSerializer: scheme.Codecs, Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+	c.Objects = objects.NewWriter(apiserver.Client(func(r *http.Request) (int, string) {
 		if r.Method != http.MethodGet || path.Base(r.URL.Path) != "joined" {
 			t.Errorf("the API server gets %s %s", r.Method, r.URL.Path)
 		}
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(live))}, nil
-	})}, "postern", "peers", "Peer")
+		return http.StatusOK, live
+	}), "postern", "peers", "Peer")
 	joined := invited("joined", peer.PublicKey{3})
 	joined.ObjectKey = joined.PublicKey
 	g.joined["joined"] = joined
