@@ -346,6 +346,7 @@ func TestDatagramsThatAreNotAdmittedTakeNoPlace(t *testing.T) {
 	if got := tun.next(t); got.payload != "query" {
 		t.Errorf("got %+v", got)
 	}
+	eventually(t, "the opening", func() bool { return o.UDPCounters().Accepted > 0 })
 	if n := o.UDPCounters(); n.Accepted != 1 || n.Refused[PeerFlowLimit]+n.Refused[PeerHalfOpenLimit]+n.Refused[TotalFlowLimit] > 0 {
 		t.Errorf("counted %+v", n)
 	}
