@@ -38,17 +38,13 @@ const certificateName = "turn.example.net"
 func newLoopback(t testing.TB) *loopback {
 	t.Helper()
 	l := &loopback{}
-	tcp := listenTCP(t)
+	tcp, udp := listenBoth(t)
 	l.plain = tcp.Addr().(*net.TCPAddr).AddrPort()
-	udp, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(l.plain))
-	if err != nil {
-		t.Fatal(err)
-	}
 	certificate, ca := certify(t)
 	l.ca = ca
 	secure := listenTCP(t)
 	l.tls = secure.Addr().(*net.TCPAddr).AddrPort()
-	l.server, err = turnserver.Serve(turnserver.Sockets{
+	server, err := turnserver.Serve(turnserver.Sockets{
 		Packets:   []net.PacketConn{udp},
 		Streams:   []net.Listener{tcp, tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{certificate}})},
 		RelayAddr: netip.MustParseAddr("127.0.0.1"),
@@ -63,8 +59,24 @@ func newLoopback(t testing.TB) *loopback {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.server.Close() })
+	t.Cleanup(func() { server.Close() })
+	l.server = server
 	return l
+}
+
+// listenBoth listens on a port that is free for TCP and UDP.
+func listenBoth(t testing.TB) (tcp net.Listener, udp net.PacketConn) {
+	t.Helper()
+	for range 50 {
+		tcp = listenTCP(t)
+		udp, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", tcp.Addr().String())
+		if err == nil {
+			return tcp, udp
+		}
+		tcp.Close()
+	}
+	t.Fatal("no port is free for TCP and UDP")
+	return nil, nil
 }
 
 func listenTCP(t testing.TB) net.Listener {
