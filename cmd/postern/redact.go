@@ -13,7 +13,7 @@ const hidden = "(hidden)"
 // Forms of secrets. The gateway's own reports contain none. This is a second line of defence, for
 // texts of libraries and other programs.
 var (
-	pemSecret  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	pemSecret = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
 	// ticketText is a ticket or a reply, in upper case if it comes from a QR code.
 	ticketText = regexp.MustCompile(`(?i)postern1[0-9a-z_-]{8,}`)
 	// webToken is a JSON Web Token (RFC 7519): a ServiceAccount's token.
