@@ -43,7 +43,7 @@ func (a *app) predict(ctx context.Context, args []string, f checkFlags) error {
 		found = append(found, some...)
 	}
 	where := strings.Join(f.predict, " and ")
-	if strings.Contains(where, ticket.Prefix) {
+	if strings.Contains(strings.ToLower(where), ticket.Prefix) {
 		where = "the ticket"
 	}
 	if len(found) == 1 {
@@ -89,7 +89,7 @@ func (a *app) exposures(ctx context.Context, source string) ([]predict.Exposure,
 		source = "stdin"
 	case strings.HasPrefix(source, contextPrefix):
 		return a.clusterExposure(ctx, source)
-	case strings.HasPrefix(source, ticket.Prefix):
+	case isTicket(source):
 		data = []byte(source)
 	default:
 		f, err := os.Open(source)
@@ -103,11 +103,14 @@ func (a *app) exposures(ctx context.Context, source string) ([]predict.Exposure,
 			return nil, fmt.Errorf("read %s: %w", source, err)
 		}
 	}
-	if text := strings.TrimSpace(string(data)); strings.HasPrefix(text, ticket.Prefix) {
+	if text := strings.TrimSpace(string(data)); isTicket(text) {
 		return ticketExposure(text)
 	}
 	return predict.ReadClusters(source, data)
 }
+
+// isTicket reports whether a text is a ticket, in upper case if it comes from a QR code.
+func isTicket(text string) bool { return strings.HasPrefix(strings.ToLower(text), ticket.Prefix) }
 
 // ticketExposure returns the inviter's exposure according to a ticket.
 func ticketExposure(text string) ([]predict.Exposure, error) {

@@ -13,8 +13,9 @@ const hidden = "(hidden)"
 // Forms of secrets. The gateway's own reports contain none. This is a second line of defence, for
 // texts of libraries and other programs.
 var (
-	pemSecret  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
-	ticketText = regexp.MustCompile(`postern1[0-9A-Za-z_-]{8,}`)
+	pemSecret = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	// ticketText is a ticket or a reply, in upper case if it comes from a QR code.
+	ticketText = regexp.MustCompile(`(?i)postern1[0-9a-z_-]{8,}`)
 	// webToken is a JSON Web Token (RFC 7519): a ServiceAccount's token.
 	webToken = regexp.MustCompile(`eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+\.[0-9A-Za-z_-]*`)
 	// bearerText and passwordText match secrets with a label.
@@ -23,8 +24,9 @@ var (
 	// pemBase64 is a PEM text in Base64, the format of keys in kubeconfigs. It also matches
 	// certificates, which are not needed.
 	pemBase64 = regexp.MustCompile(`LS0tLS1CRUdJTi[0-9A-Za-z+/=]*`)
-	// userinfo is the name and password in a URL (RFC 3986 §3.2.1).
-	userinfo = regexp.MustCompile(`(://)[^/\s@"']*:[^/\s@"']*@`)
+	// userinfo is the name and password in a URL, or a token in their place (RFC 3986 §3.2.1). A
+	// password may contain what should be escaped: then a parser's error has the whole URL.
+	userinfo = regexp.MustCompile(`(://)(?:[^\s"'/]*|[^\s"'/]*:[^\s"']*)@`)
 	// bootstrap is a token with which nodes join a cluster.
 	bootstrap = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 	// hexKey is 32 bytes in hexadecimal, the format of keys in WireGuard's configuration

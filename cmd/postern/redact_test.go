@@ -25,6 +25,7 @@ func TestWhatLooksLikeASecretIsHidden(t *testing.T) {
 		"PEM in JSON":   {string(inJSON), "MHcCAQEEIB", `"file"`},
 		"half a PEM":    {"x -----BEGIN PRIVATE KEY-----\nMHcCAQEEIB", "MHcCAQEEIB", "x "},
 		"ticket":        {"join postern1q5zab3k2mn4 now", "q5zab3k2mn4", "join postern1"},
+		"QR code":       {"join POSTERN1CAGQ2MN4ZZ now", "CAGQ2MN4ZZ", " now"},
 		"token":         {"got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2ln ok", "eyJpc3MiOiJrdWJlIn0", " ok"},
 		"bearer":        {"Authorization: Bearer abcdef0123456789", "abcdef0123456789", "Authorization"},
 		"password":      {`{"password": "hunter2", "user": "u"}`, "hunter2", `"user": "u"`},
@@ -32,6 +33,8 @@ func TestWhatLooksLikeASecretIsHidden(t *testing.T) {
 		"kubeconfig":    {"    client-key-data: LS0tLS1CRUdJTiBFQyBQUk== end", "LS0tLS1CRUdJTiBF", " end"},
 		"PEM in base64": {`{"x":"LS0tLS1CRUdJTiBFQyBQUklWQVRF"}`, "BFQyBQUklWQVRF", `{"x"`},
 		"URL":           {"dial https://user:hunter2@host/path", "hunter2", "@host/path"},
+		"token in URL":  {"dial https://s3cret@host/path", "s3cret", "@host/path"},
+		"odd password":  {`parse "http://user:hun/t@r2@host:3128": invalid port`, "r2", "@host:3128"},
 		"bootstrap":     {"kubeadm token abcdef.0123456789abcdef ok", "0123456789abcdef", " ok"},
 		"hex":           {"private_key=" + private.Hex() + " end", private.Hex(), " end"},
 		"short bearer":  {"Bearer abc end", "abc", " end"},
@@ -47,7 +50,7 @@ func TestWhatLooksLikeASecretIsHidden(t *testing.T) {
 			}
 		})
 	}
-	plain := "peer cloud has key " + public + " and passwordFile: /etc/postern/turn"
+	plain := "peer cloud has key " + public + " and passwordFile: /etc/postern/turn, at https://host:6443/x, mail postern@postern.dev"
 	if got := string(redact([]byte(plain), map[string]bool{public: true})); got != plain {
 		t.Errorf("got %q, want it as it was", got)
 	}

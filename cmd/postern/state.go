@@ -70,7 +70,8 @@ func (a *app) stateRestore() *cobra.Command {
 		Use:   "restore FILE|-",
 		Short: "Restore the state of a gateway in a cluster from a backup",
 		Long: "Replace the release's state with what `postern state backup` wrote, or create it before the release is " +
-			"installed. A running gateway notices within 30 s and restarts with the restored state. If the existing " +
+			"installed. A running gateway notices within 30 s and restarts with the restored state. Tickets are not " +
+			"restored: one that was used after the backup would be open again. If the existing " +
 			"state has a different private key, restoring needs --force, and that key is lost. Never run two gateways " +
 			"with the same key.",
 		Example: "  postern state restore -n postern postern-state.yaml",

@@ -135,12 +135,12 @@ func TestClientsAreForgotten(t *testing.T) {
 
 func TestOnlyPodsAreBackends(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-	own := netip.MustParseAddr("10.244.0.9")
+	own := []netip.Addr{netip.MustParseAddr("10.244.0.9"), netip.MustParseAddr("fd12:3456::9")}
 	for s, want := range map[string]bool{
 		"10.244.1.7": true, "2001:db8::7": true, "fd12:3456::7": true,
 		"127.0.0.1": false, "::1": false, "::ffff:127.0.0.1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false,
 		"224.0.0.1": false, "255.255.255.255": false, "fd12::5%eth0": false,
-		"10.244.0.9": false, "::ffff:10.244.0.9": false, "10.96.0.1": false, // the gateway, the API server
+		"10.244.0.9": false, "::ffff:10.244.0.9": false, "fd12:3456::9": false, "10.96.0.1": false, // the gateway, the API server
 		"fd00:ec2::23": false, "fd20:ce::254": false, "192.0.0.192": false, "64:ff9b::c000:c0": false, // credentials of clouds
 		"fd00:ec2::254": false, "100.100.100.200": false, "168.63.129.16": false,
 		"64:ff9b::a9fe:a9fe": false, "64:ff9b::a60:1": false, "2002:7f00:1::1": false, "64:ff9b:1::1": false, // what translators lead to

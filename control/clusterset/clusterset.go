@@ -54,6 +54,8 @@ type Options struct {
 	Admit func(peer string, name mcs.Name, from netip.AddrPort) error
 	// Host is the address of listeners for imported services; the zero value is 127.0.0.1.
 	Host netip.Addr
+	// OwnAddrs returns this host's addresses, which no backend has; nil knows none.
+	OwnAddrs func() ([]netip.Addr, error)
 	// Plain: there is no cluster here. Exports are services of the configuration, and imports are
 	// for this machine and have no namespace.
 	Plain  bool

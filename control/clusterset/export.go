@@ -27,6 +27,7 @@ type exporter struct {
 	overlay  *mcs.Overlay
 	stored   map[string]api.Ports // stored leases
 	backends map[string]*backends // by the name of the forwarded service
+	own      []netip.Addr         // this host's addresses
 }
 
 // export is an export that is offered, or has a problem.
@@ -65,6 +66,7 @@ func (c *Clusterset) entry(name string) *mcs.Entry {
 // export offers the exports of a list, and returns the names of those that changed.
 func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Resolved) (changed []string) {
 	now := time.Now()
+	c.learnOwn()
 	granted := map[string]bool{}
 	next := make(map[string]*export, len(list))
 	for _, x := range list {
@@ -118,7 +120,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 // is offered with as many as possible.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
-	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.o.Host) }))
+	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.own) }))
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1, Idle: e.Spec.Type == mcs.ClusterSetIP && e.ready == 0}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
@@ -276,7 +278,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 					c.backends[s.Name] = b
 				}
 				e.services[i].Backends = b
-				ready, there := e.targets(s.Name, c.o.Host)
+				ready, there := e.targets(s.Name, c.own)
 				b.set(ready, e.Spec.Affinity)
 				if s.Ports.Protocol == api.UDP {
 					in.EndFlows(s.Name, func(a netip.AddrPort) bool { return !slices.Contains(there, a) })
@@ -315,7 +317,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 }
 
 // targets returns the backends of a forwarded service: the ready ones, and all.
-func (e *export) targets(service string, own netip.Addr) (ready, all []netip.AddrPort) {
+func (e *export) targets(service string, own []netip.Addr) (ready, all []netip.AddrPort) {
 	for _, p := range e.Spec.Ports {
 		for _, b := range e.Backends {
 			hostname := ""
@@ -337,14 +339,30 @@ func (e *export) targets(service string, own netip.Addr) (ready, all []netip.Add
 	return ready, all
 }
 
+// learnOwn updates this host's addresses. If they cannot be listed, the last ones count.
+func (c *Clusterset) learnOwn() {
+	if c.o.OwnAddrs == nil {
+		c.own = []netip.Addr{c.o.Host}
+		return
+	}
+	own, err := c.o.OwnAddrs()
+	if err == nil || len(c.own) == 0 {
+		c.own = slices.Concat(own, []netip.Addr{c.o.Host})
+	}
+	if err != nil {
+		c.o.Logger.Warn("failed to list this host's addresses, which no exported service leads to", "error", err)
+	}
+}
+
 // mayBeBackend rejects addresses that cannot be pods. A user who may write EndpointSlices must not
 // make this gateway connect to itself, which may use every peer's services, to its node, to the API
 // server or to a cloud's metadata, nor to an address that a translator turns into one of these. own
-// is where the gateway listens for services of peers.
-func mayBeBackend(a, own netip.Addr) bool {
+// are the gateway's addresses, of both families.
+func mayBeBackend(a netip.Addr, own []netip.Addr) bool {
 	a = a.Unmap()
 	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // none outside of a cluster
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
-		a.Zone() == "" && a != own.Unmap() && a != apiServer && !special.Metadata(a) &&
+		a.Zone() == "" && a != apiServer && !special.Metadata(a) &&
+		!slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }) &&
 		!slices.ContainsFunc(special.Embedded(a), func(v4 netip.Addr) bool { return !mayBeBackend(v4, own) })
 }

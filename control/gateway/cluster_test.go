@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -177,4 +178,19 @@ func TestEveryServiceOfAPeerHasAListenerInACluster(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// Who puts a listener on the loopback interface wants the programs there to use it. In a pod with
+// its node's network AdmitLocal refuses them everywhere else.
+func TestAListenerOnLoopbackAdmitsWhoReachesIt(t *testing.T) {
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if site == "edge" {
+			o.AdmitLocal = func(string, api.Protocol, netip.AddrPort) error { return errors.New("not one of the cluster's pods") }
+			o.KnownLocal = func(string, netip.AddrPort) bool { return false }
+		}
+	})
+	w.namedEcho(w.Cloud, "echo", 7000, echoServer(t))
+	w.join(w.Edge, w.invite(w.Cloud, api.InviteRequest{Allow: []string{"echo"}}), api.JoinRequest{Local: map[string]string{"echo": "127.0.0.1:0"}})
+	w.connected(w.Cloud, w.Edge)
+	w.open(w.localAddress(w.Edge, "cloud", "echo"))
 }

@@ -1,10 +1,16 @@
 package gateway_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,5 +221,59 @@ func TestAPeerIsReachedWhereDNSHasIt(t *testing.T) {
 	}
 	if server.questions() == 0 {
 		t.Error("nobody was asked")
+	}
+}
+
+// Whoever writes the zone, or answers for it, may put as many records there with a peer's key as it
+// likes. That costs one write, and none when the records are looked at again.
+func TestAZoneWithManyRecordsOfAPeerCausesFewWrites(t *testing.T) {
+	server := newNameServer(t)
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		if site == "edge" {
+			o.Config.Discovery.DNS = config.DNS{Domains: []string{"example.com"}, Servers: []netip.AddrPort{server.addr}}
+		}
+	})
+	cloudKey := w.keyAt(w.Cloud)
+	if err := w.Edge.Gateway.PeerAdd(w.ctx, api.PeerAddRequest{Peer: api.Peer{Name: "cloud", PublicKey: cloudKey.String()}}); err != nil {
+		t.Fatal(err)
+	}
+	writes := func() (n int) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(filepath.Dir(w.Edge.File), "state", "observed.json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return 0
+		}
+		var header struct{ Generation int }
+		if line, _, _ := bytes.Cut(data, []byte("\n")); err != nil || json.Unmarshal(line, &header) != nil {
+			t.Fatal(err)
+		}
+		return header.Generation
+	}
+	before := writes()
+	const instances = 40
+	var records []dns.RR
+	for n := range instances {
+		server.announce(t, fmt.Sprintf("n%02d", n), cloudKey, "203.0.113.1:51820")
+		records = append(records, server.records...)
+	}
+	server.mu.Lock()
+	server.records = records
+	server.mu.Unlock()
+	for n := range instances {
+		w.found(w.Edge, fmt.Sprintf("n%02d", n), func(d api.Discovered) string {
+			if d.Peer != "cloud" {
+				return fmt.Sprintf("%+v", d)
+			}
+			return ""
+		})
+	}
+	w.awaitPeer(w.Edge, "cloud", func(p api.PeerStatus) string { // by then the records were used
+		if !slices.ContainsFunc(p.Candidates, func(c api.Candidate) bool { return c.Source == api.SourceDNS }) {
+			return fmt.Sprintf("no candidate is from DNS: %+v", p.Candidates)
+		}
+		return ""
+	})
+	if n := writes() - before; n == 0 || n >= instances/2 {
+		t.Errorf("%d records cause %d writes", instances, n)
 	}
 }

@@ -282,7 +282,7 @@ func (g *Gateway) openInBand(cfg *config.Resolved, inBand *forward.Listener) (er
 				p, lost := g.lost(l, time.Now())
 				return p.Code, p.Params, lost
 			},
-			Host: g.opts.LocalHost, Plain: g.plain(), Audit: g.audit, Logger: g.log,
+			Host: g.opts.LocalHost, OwnAddrs: g.opts.OwnAddrs, Plain: g.plain(), Audit: g.audit, Logger: g.log,
 		}
 		if c := g.opts.Clusterset; c != nil {
 			o.Admit = c.Admit

@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/gateway"
 	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/testenv/lab"
 	"github.com/postern-dev/postern/testenv/patience"
@@ -538,5 +539,34 @@ func forged() []string {
 		strings.Replace(entry("shop/f10", 1, 80), "2026", "1970", 1), strings.Replace(entry("shop/f11", 1, 80), "ClusterSetIP", "ExternalName", 1),
 		strings.Replace(entry("shop/f12", 1, 80), "10000", "22", 1), strings.Replace(entry("shop/f13", 1, 80), "10000", "10000,10001", 1),
 		strings.Replace(entry("shop/f14", 1, 80), "TCP", "ICMP", 1), strings.Replace(entry("shop/f15", 1, 80), `"at"`, `"hostname":"db-0","at"`, 1),
+	}
+}
+
+// Whoever may write EndpointSlices must not have a peer led to the gateway itself, by any of its
+// addresses: a pod of a dual-stack cluster has one of each family.
+func TestNoBackendIsTheGatewayItself(t *testing.T) {
+	own := netip.MustParseAddr(hostAddress(t))
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		clusters(site, o)
+		if site == "cloud" {
+			o.OwnAddrs = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.7"), own}, nil }
+		}
+	})
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	w.Cloud.Gateway.Services().SetExports([]mcs.Export{export("shop", "web", true, w.newPod("web"))})
+	w.Edge.Gateway.Services().SetExports(nil)
+	w.Edge.Gateway.Services().SetNamespaces([]string{"shop"})
+	c, err := dial(w.ctx, w.imported(w.Edge, "cloud", "shop/web").String())
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience.Left()))
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a peer is answered from the gateway's own address")
+		}
+	}
+	ready := w.service(w.Cloud, "shop/web", func(s api.ClusterService) bool { return s.Peer == "edge" && s.ReadyBackends != nil }).ReadyBackends
+	if *ready != 0 {
+		t.Errorf("%d backends are ready", *ready)
 	}
 }

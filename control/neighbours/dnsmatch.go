@@ -77,14 +77,12 @@ func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 	matches := s.matches(r)
 	s.o.SetProblems(sourceDNSProblems, s.problems(matches))
 	out := map[peer.PublicKey]paths.Place{}
+	records := map[peer.PublicKey][]string{}
 	for _, m := range matches {
 		if m.member == nil || m.moved {
 			continue
 		}
-		if err := s.o.Store.FoundAt(m.member.Key, m.Record); err != nil {
-			s.o.Logger.Warn("failed to store where a peer was found in DNS; after a restart, a changed key there will look like a new gateway",
-				"peer", m.member.Name, "error", err)
-		}
+		records[m.member.Key] = append(records[m.member.Key], m.Record)
 		at := out[m.member.Key]
 		if at.Order == nil {
 			at.Order = map[netip.AddrPort]uint8{}
@@ -96,6 +94,9 @@ func (s *dnsSearch) settle(r *roster.Roster) map[peer.PublicKey]paths.Place {
 			}
 		}
 		out[m.member.Key] = at
+	}
+	if err := s.o.Store.FoundAt(records); err != nil {
+		s.o.Logger.Warn("failed to store where peers were found in DNS; after a restart, a changed key there will look like a new gateway", "error", err)
 	}
 	return out
 }

@@ -31,7 +31,7 @@ type Options struct {
 	// Dial connects to an address inside the tunnel.
 	Dial func(ctx context.Context, to netip.AddrPort) (*netstack.Conn, error)
 	// Admit returns an error if a client may not use a listener for a peer's services; nil admits
-	// everyone.
+	// everyone. It is not asked about listeners that were put on the loopback interface.
 	Admit func(peer string, by api.Protocol, from netip.AddrPort) error
 	// Known is that of [forward.OutboundOptions].
 	Known func(peer string, from netip.AddrPort) bool
@@ -68,13 +68,25 @@ func New(o Options) *Services {
 	s := &Services{o: o, due: make(chan struct{}, 1), unstored: map[state.Listener]uint16{}}
 	out := forward.OutboundOptions{Dial: s.dial, Find: s.findUDP, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
-		out.Admit = func(l forward.Local, by api.Protocol, from netip.AddrPort) error { return o.Admit(l.Peer, by, from) }
+		out.Admit = func(l forward.Local, by api.Protocol, from netip.AddrPort) error {
+			if onLoopback(l) {
+				return nil
+			}
+			return o.Admit(l.Peer, by, from)
+		}
 	}
 	if o.Known != nil {
-		out.Known = func(l forward.Local, from netip.AddrPort) bool { return o.Known(l.Peer, from) }
+		out.Known = func(l forward.Local, from netip.AddrPort) bool { return onLoopback(l) || o.Known(l.Peer, from) }
 	}
 	s.out = forward.NewOutbound(o.Flows, out)
 	return s
+}
+
+// onLoopback reports whether an operator has put a listener on the loopback interface: it is for
+// the programs there.
+func onLoopback(l forward.Local) bool {
+	at, err := api.ParseListen(l.Address)
+	return err == nil && at.Addr.IsLoopback()
 }
 
 // Attach sets the checks, before there are peers.

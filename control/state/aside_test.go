@@ -136,7 +136,7 @@ func TestATicketOrObservationThatCannotBeReadStandsAside(t *testing.T) {
 	if err := s.SaveTickets(used); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.FoundAt(peer.PublicKey{1}, "edge.example.com"); err != nil {
+	if err := s.FoundAt(map[peer.PublicKey][]string{{1}: {"edge.example.com"}}); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, s)

@@ -9,14 +9,18 @@ import (
 // maxRecords bounds the stored DNS records of a peer.
 const maxRecords = 8
 
-// FoundAt notes that a DNS record had this peer's key, newest first, so that a later change of the
-// key can be recognised. It writes only changes.
-func (s *Store) FoundAt(k peer.PublicKey, record string) error {
-	if slices.Contains(s.observed.load().Peers[k.String()].Records, record) {
-		return nil
-	}
-	return s.Observe(k, func(o *Observation) {
-		o.Records = slices.Insert(o.Records, 0, record)
+// FoundAt notes which DNS records have the keys of peers now, so that a later change of a key can be
+// recognised. It writes only changes, all at once. If too many records have a peer's key, those that
+// are stored stay: whoever writes the zone causes no further writes, and displaces none.
+func (s *Store) FoundAt(found map[peer.PublicKey][]string) error {
+	return observeAll(s, found, func(o *Observation, now []string) {
+		fresh := slices.DeleteFunc(slices.Clone(now), func(r string) bool { return slices.Contains(o.Records, r) })
+		still := slices.DeleteFunc(slices.Clone(o.Records), func(r string) bool { return !slices.Contains(now, r) })
+		gone := slices.DeleteFunc(slices.Clone(o.Records), func(r string) bool { return slices.Contains(now, r) })
+		if fresh = fresh[:min(len(fresh), maxRecords-len(still))]; len(fresh) == 0 {
+			return
+		}
+		o.Records = slices.Concat(fresh, still, gone)
 		o.Records = o.Records[:min(len(o.Records), maxRecords)]
 	})
 }

@@ -76,7 +76,9 @@ type GuardOptions struct {
 	// Namespaces are those whose pods may be admitted: the gateway needs the right to list the pods
 	// of each. The cluster's own namespace is included automatically.
 	Namespaces []string
-	// Own is the address of the gateway's own pod: its other containers may connect.
+	// Own is the address of the gateway's own pod: its other containers may connect, also from
+	// loopback addresses. The zero value is for a pod on its node's network, where any program of
+	// the node may connect from these.
 	Own netip.Addr
 	// Account is the gateway's ServiceAccount (namespace:name), for messages; may be empty.
 	Account string
@@ -206,7 +208,9 @@ func unknown(ip netip.Addr, err error) error {
 }
 
 // own reports whether an address is the gateway's own pod's, whose other containers may connect.
-func (g *Guard) own(ip netip.Addr) bool { return ip.IsLoopback() || ip == g.o.Own }
+func (g *Guard) own(ip netip.Addr) bool {
+	return g.o.Own.IsValid() && (ip.IsLoopback() || ip == g.o.Own)
+}
 
 // Known reports whether the last answer about a client admitted it. It does not ask the API server.
 func (g *Guard) Known(peer string, from netip.AddrPort) bool {

@@ -104,6 +104,20 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
+// On its node's network the gateway shares the loopback interface with everything there. A program
+// that binds to 127.0.0.1 can connect to a listener at the node's address from it.
+func TestProgramsOfTheNodeAreNotTheGatewaysPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guardOf(&cluster{}) // without an address of its own
+		for _, text := range []string{"127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1"} {
+			from := netip.MustParseAddrPort(text)
+			if err := g.Admit("cloud", api.TCP, from); err == nil || g.Known("cloud", from) {
+				t.Errorf("%s: admitted with %v, known: %t", from, err, g.Known("cloud", from))
+			}
+		}
+	})
+}
+
 func TestAnswersHoldForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{pods: map[netip.Addr][]pod{podAt.Addr(): allowed("cloud")}}

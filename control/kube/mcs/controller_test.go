@@ -212,7 +212,7 @@ func TestWhatOneOfSeveralPeersExportsStaysUntilItIsHeard(t *testing.T) {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "more", Protocol: corev1.ProtocolTCP, Port: 81}}}}
 		offer := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Now()}}
 		have := seen{now: time.Now(), namespaces: []string{"shop"}, owners: map[string]*metav1.OwnerReference{}, exports: []*v1beta1.ServiceExport{offer},
-			services: map[types.NamespacedName]*corev1.Service{keyOf(service): service, {Namespace: "shop", Name: derivedName(name)}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}
+			services: map[types.NamespacedName]*corev1.Service{keyOf(service): service, {Namespace: "shop", Name: derivedName(name)}: {ObjectMeta: metav1.ObjectMeta{Labels: o.labels()}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}
 		m := maker{o: o, kinds: v1beta1.SchemeGroupVersion, seen: have}
 		m.share([]services.Import{both})
 		m.add(both)
@@ -259,7 +259,7 @@ func TestAServiceOfADeadFamilyIsMadeAgain(t *testing.T) {
 	slice := func(cluster string) string { return derived + "-" + hash(cluster, "IPv4") + "-0" }
 	o := Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.1")}
 	m := maker{o: o, kinds: v1beta1.SchemeGroupVersion, seen: seen{now: time.Now(), namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{
-		{Namespace: "shop", Name: derived}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::7"}}}}}}
+		{Namespace: "shop", Name: derived}: {ObjectMeta: metav1.ObjectMeta{Labels: o.labels()}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::7"}}}}}}
 	m.share([]services.Import{both})
 	m.add(both)
 	lists := map[kind][]any{}

@@ -227,7 +227,8 @@ func (m *maker) family(i services.Import, list []endpoint) corev1.IPFamily {
 	return families[0]
 }
 
-// service makes a derived Service for endpoints. It returns the existing one if that has an address.
+// service makes a derived Service for endpoints. It returns the existing one if that has an address,
+// and is ours: the name alone can be anyone's.
 // One without any endpoint of its IP family, which cannot be changed, is dead: it is deleted and made
 // again, once its import is not held any more.
 func (m *maker) service(i services.Import, name string, labels map[string]string, list []endpoint) *corev1.Service {
@@ -241,6 +242,10 @@ func (m *maker) service(i services.Import, name string, labels map[string]string
 	}
 	x.Spec.SessionAffinity, x.Spec.SessionAffinityConfig = affinity(i.Spec.Affinity)
 	there := m.seen.services[types.NamespacedName{Namespace: i.Name.Namespace, Name: name}]
+	if there != nil && !m.o.ours(there) { // It is not written, but that is reported.
+		m.make(serviceKind, x)
+		return nil
+	}
 	if x.Spec.IPFamilies = []corev1.IPFamily{m.family(i, list)}; there != nil {
 		x.Spec.IPFamilies = there.Spec.IPFamilies
 		if !m.held[i.Name] && len(list) > 0 && len(x.Spec.IPFamilies) > 0 && !slices.ContainsFunc(familiesOf(list), func(f corev1.IPFamily) bool { return slices.Contains(x.Spec.IPFamilies, f) }) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,7 +32,7 @@ func made(t *testing.T, i services.Import, own *services.Export, addresses ...st
 		m.exports[i.Name] = *own
 	}
 	name := types.NamespacedName{Namespace: "shop", Name: derivedName(i.Name)}
-	m.seen.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Spec: corev1.ServiceSpec{ClusterIPs: addresses}}
+	m.seen.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: m.o.labels()}, Spec: corev1.ServiceSpec{ClusterIPs: addresses}}
 	m.share([]services.Import{i})
 	m.add(i)
 	var out []string
@@ -187,7 +188,7 @@ func TestServicesAreOfTheFamilyOfTheirEndpoints(t *testing.T) {
 		"one without an endpoint": {i: none, there: six, want: six},
 	} {
 		service := func(families []corev1.IPFamily) *corev1.Service {
-			return slimService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: families, ClusterIPs: []string{"10.96.0.7"}}})
+			return slimService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: Options{}.labels()}, Spec: corev1.ServiceSpec{IPFamilies: families, ClusterIPs: []string{"10.96.0.7"}}})
 		}
 		m := maker{o: Options{ID: "here", Address: netip.MustParseAddr("10.0.0.1")}, dead: map[mirror.Object]bool{}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{types.NamespacedName(name): service(c.own)}}}
 		if c.pods != "" {
@@ -217,7 +218,7 @@ func TestEndpointsOfAClusterThatIsDownAreNotReady(t *testing.T) {
 	i := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east", "west")
 	i.Clusters[0].Down = true
 	m := maker{o: Options{ID: "here"}, seen: seen{namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{
-		{Namespace: "shop", Name: derivedName(i.Name)}: {Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}}
+		{Namespace: "shop", Name: derivedName(i.Name)}: {ObjectMeta: metav1.ObjectMeta{Labels: Options{}.labels()}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.7"}}}}}}
 	m.share([]services.Import{i})
 	m.add(i)
 	got := map[string]bool{}
@@ -279,6 +280,36 @@ func TestAnImportOfSomeoneElseGetsNothing(t *testing.T) {
 	}
 	if len(m.made) != 2 || len(m.derived) > 0 {
 		t.Errorf("%d imports are wanted, %d addresses", len(m.made), len(m.derived))
+	}
+}
+
+// The names of derived Services can be computed. Whoever makes a Service of such a name first must not
+// get the connections to what another cluster exports.
+func TestAServiceOfSomeoneElseLeadsToNoImport(t *testing.T) {
+	o := Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.1")}
+	web := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east")
+	db := imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 1, "east")
+	foreign := func(name string) *corev1.Service {
+		return slimService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIPs: []string{"10.96.6.6"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}}})
+	}
+	list := []services.Import{db, web}
+	m := maker{o: o, kinds: v1beta1.SchemeGroupVersion, seen: seen{now: time.Now(), namespaces: []string{"shop"}, services: map[types.NamespacedName]*corev1.Service{}}}
+	for _, name := range []string{derivedName(web.Name), derivedName(db.Name, "east", "db-0")} {
+		m.seen.services[types.NamespacedName{Namespace: "shop", Name: name}] = foreign(name)
+	}
+	m.share(list)
+	for _, i := range list {
+		m.add(i)
+	}
+	for _, x := range m.made {
+		text, err := json.Marshal(x.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "10.96.6.6") {
+			t.Errorf("the %s %s leads to someone else's Service: %s", x.kind.name, x.name, text)
+		}
 	}
 }
 

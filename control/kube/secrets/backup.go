@@ -20,7 +20,10 @@ import (
 // MaxBackup bounds the size of a backup, in bytes: more than five full Secrets in base64.
 const MaxBackup = 16 << 20
 
-const keyFile = "private.key"
+const (
+	keyFile     = "private.key"
+	ticketsPart = "tickets"
+)
 
 var (
 	// ErrNoState: there is nothing to back up.
@@ -87,13 +90,15 @@ func (s Copy) bare(part string, data map[string][]byte) corev1.Secret {
 }
 
 // Restore replaces the release's state with a backup, which may be of another release. Files that
-// are not in the backup become empty. A running gateway restarts with it. Another private key is
-// only replaced with force.
+// are not in the backup become empty, and so do the tickets: one that was used since would be open
+// again, for whoever has a copy of it. A running gateway restarts with the backup. Another private
+// key is only replaced with force.
 func (s Copy) Restore(ctx context.Context, backup []byte, force bool) error {
 	wanted, err := s.read(backup)
 	if err != nil {
 		return err
 	}
+	wanted[ticketsPart] = nil
 	if !force {
 		if err := s.sameKey(ctx, wanted["key"][keyFile]); err != nil {
 			return err

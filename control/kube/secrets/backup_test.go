@@ -43,8 +43,12 @@ func TestABackupSurvivesTheLossOfEverything(t *testing.T) {
 			next.o.Release = release
 			got := load(t, next)
 			for file := range places {
-				if got[file] != "it is "+file {
-					t.Errorf("%s: got %q", file, got[file])
+				want := "it is " + file
+				if file == "tickets.json" { // one that was used since would be open again
+					want = ""
+				}
+				if got[file] != want {
+					t.Errorf("%s: got %q, want %q", file, got[file], want)
 				}
 			}
 		})
