@@ -51,7 +51,7 @@ var methods = map[string]any{
 	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "OwnHost": (*view).OwnHost, "TooLarge": (*view).TooLarge, "Family": (*view).Family, "Outside": (*view).Outside,
 	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
-	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
+	"Release": (*view).Release, "Unanswered": (*view).Unanswered, "WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
 
 // OfCluster reports whether the service is one of a cluster: its name has a namespace.

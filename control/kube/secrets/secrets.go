@@ -366,7 +366,11 @@ func (b *Backend) explain(verb, name string, err error) error {
 		hint = " (the API server gives no answer; see that it runs)"
 	}
 	e := requestError{error: fmt.Errorf("%s the Secret %s: %w%s", verb, name, err, hint)}
-	e.params.Failure, e.params.Namespace, e.params.Object = answers.Failure(err), b.namespace, "Secret "+name
+	e.params = answers.Problem(err, resource, b.namespace).Params
+	e.params.Object = "Secret " + name
+	if errors.Is(err, ErrTooLarge) {
+		e.params.Failure = catalogue.FailureFull
+	}
 	return e
 }
 
