@@ -101,6 +101,8 @@ func example(c Code) Params {
 		p.Resource = "peers.postern.dev"
 	case EndpointOfAnother:
 		p.PeerName, p.Address = "berlin", "198.51.100.8:51820"
+	case NoBackendReady:
+		p.Service, p.Upstream, p.Failure = "shop/web:80", "10.244.0.5:8080", FailureRefused
 	case ClusterRefuses:
 		p.Object, p.Failure = "Service postern-cloud", FailureQuota
 	case PeerRefused, PeerDuplicate, PeerNotInState, GrantWithoutUse:

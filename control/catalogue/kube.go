@@ -33,12 +33,34 @@ func (v *view) HelmType(to string) string {
 // KubectlObject returns the object in kubectl's form: "service postern".
 func (v *view) KubectlObject(otherwise string) string {
 	kind, name, ok := strings.Cut(v.Object, " ")
-	if !ok || strings.ContainsFunc(name, func(r rune) bool {
-		return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
-	}) {
+	if !ok || strings.ContainsFunc(name, unlikeName) {
 		return otherwise
 	}
 	return strings.ToLower(kind) + " " + name
+}
+
+// Release returns the name of the release that keeps its state in the Secrets of the parameters.
+func (v *view) Release() string {
+	_, name, _ := strings.Cut(v.Object, " ")
+	release, _, is := strings.Cut(or(name, first(v.Names)), "-state-")
+	if !is || strings.ContainsFunc(release, unlikeName) {
+		return "RELEASE"
+	}
+	return release
+}
+
+// unlikeName reports whether a character is none of an object's name.
+func unlikeName(r rune) bool {
+	return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+}
+
+// Unanswered reports whether a cluster gave no good answer, while nothing refused the request.
+func (v *view) Unanswered() bool {
+	switch v.Failure {
+	case FailureRefused, FailureTimeout, FailureCertificate, FailureExpired, FailureBusy, FailureBroken:
+		return true
+	}
+	return false
 }
 
 // RoleKind, RoleName and RoleVerbs describe the right that the gateway lacks.

@@ -190,6 +190,11 @@ const (
 	FailureWebhook   Failure = "webhook"   // a webhook does not answer
 	FailureImmutable Failure = "immutable" // the object is marked immutable
 	FailureEnding    Failure = "ending"    // the namespace is being deleted
+
+	// For an API server, in addition to FailureRefused, FailureTimeout, FailureCertificate, and
+	// FailureExpired: its certificate is not valid at this time.
+	FailureBusy   Failure = "busy"   // it has too many requests
+	FailureBroken Failure = "broken" // it fails itself
 )
 
 // Beside is what came of the same service by the other way: outside the tunnel for what

@@ -24,6 +24,7 @@ var meanings = []struct{ word, of string }{
 	{"ROUTER", "the router's address, which is after via in `ip route`"},
 	{"NAME", "the peer's name in `postern peer list`"},
 	{"OTHER", "a name that no peer here has"},
+	{"SERVICE", "what the cause names"},
 	{"SERVICES", "a list such as auth,apiServer"},
 	{"FILE", "the path of that file"},
 	{"DOMAIN", "one of spec.discovery.dns.domains"},

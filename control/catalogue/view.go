@@ -49,9 +49,9 @@ var methods = map[string]any{
 	"MoreNames": (*view).MoreNames, "ConfigPlace": (*view).ConfigPlace, "LostPercent": (*view).LostPercent,
 	"LossHost": (*view).LossHost, "LossPort": (*view).LossPort, "OwnPort": (*view).OwnPort,
 	"BehindNAT": (*view).BehindNAT, "Rejected": (*view).Rejected, "Headers": (*view).Headers, "OwnHost": (*view).OwnHost, "TooLarge": (*view).TooLarge, "Family": (*view).Family, "Outside": (*view).Outside,
-	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
+	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "ServiceObject": (*view).ServiceObject, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
-	"WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
+	"Release": (*view).Release, "Unanswered": (*view).Unanswered, "WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
 }
 
 // OfCluster reports whether the service is one of a cluster: its name has a namespace.
@@ -357,6 +357,13 @@ func (v *view) Link() string {
 func (v *view) ServiceNamespace() string {
 	namespace, _, _ := strings.Cut(v.Service, "/")
 	return pasteable(namespace, "NAME")
+}
+
+// ServiceObject is the name of the Service of a service of a cluster.
+func (v *view) ServiceObject() string {
+	_, name, _ := strings.Cut(v.Service, "/")
+	name, _, _ = strings.Cut(name, ":")
+	return pasteable(name, "SERVICE")
 }
 
 // EntryName is the name of an entry of a state file.

@@ -2,7 +2,9 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 
 	"github.com/postern-dev/postern/control/audit"
@@ -41,8 +43,13 @@ func (in *Inbound) tell(r refusal) {
 		code := catalogue.NoBackendReady
 		if reason == UpstreamDown {
 			params.Detail = catalogue.Reason(err)
-			if classOf(s.Name) != workload {
-				code = upstreamCode(err)
+			if why := upstreamCode(err); classOf(s.Name) != workload {
+				code = why
+			} else {
+				params.Failure = backendFailures[why]
+				if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Addr != nil {
+					params.Upstream = dial.Addr.String()
+				}
 			}
 		}
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",
@@ -53,6 +60,12 @@ func (in *Inbound) tell(r refusal) {
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, connection refused",
 			warning(DirectionInbound, code, params)...)
 	}
+}
+
+// backendFailures say how a backend of a service of this cluster failed.
+var backendFailures = map[catalogue.Code]catalogue.Failure{
+	catalogue.UpstreamRefused: catalogue.FailureRefused, catalogue.UpstreamTimeout: catalogue.FailureTimeout,
+	catalogue.UpstreamUnreachable: catalogue.FailureRoute, catalogue.UpstreamName: catalogue.FailureRoute,
 }
 
 // denial describes why something was not granted.

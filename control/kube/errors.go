@@ -9,9 +9,10 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/auth"
+	"github.com/postern-dev/postern/control/catalogue"
+	"github.com/postern-dev/postern/control/kube/objects"
 )
 
 // explain adds to a failed request what to do. It is an auth.ErrIssuer.
@@ -31,15 +32,16 @@ func (a accounts) fix(err error) string {
 		}
 		return fmt.Sprintf(" (see that %s answers; it is asked again)", a.cluster.server)
 	}
-	text := err.Error()
-	switch {
-	case apierrors.HasStatusCause(err, "NamespaceTerminating"):
+	switch why := objects.Failure(err); {
+	case why == catalogue.FailureEnding:
 		return fmt.Sprintf(" (the namespace %s is being deleted; when it is gone, make it again: kubectl create namespace %s)", a.namespace, a.namespace)
-	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
+	case why == catalogue.FailureQuota:
 		return fmt.Sprintf(" (raise the quota, which must admit one ServiceAccount per peer: kubectl describe quota -n %s)", a.namespace)
-	case apierrors.IsForbidden(err) && strings.Contains(text, " cannot "):
-		return " (" + a.permit(text, status.Status()) + ")"
-	case apierrors.IsForbidden(err):
+	case objects.LacksRight(err):
+		return " (" + a.permit(err) + ")"
+	case why == catalogue.FailureWebhook:
+		return fmt.Sprintf(" (start the webhook that the cluster asks, or have it leave out the namespace %s)", a.namespace)
+	case why == catalogue.FailureAdmission, apierrors.IsForbidden(err):
 		return fmt.Sprintf(" (a policy of the cluster refuses it: admit ServiceAccounts named %s* in the namespace %s)", accountPrefix, a.namespace)
 	case apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
 		return fmt.Sprintf(" (kubectl create namespace %s; it is for the accounts of peers alone)", a.namespace)
@@ -55,15 +57,15 @@ func (a accounts) fix(err error) string {
 var plainUser = regexp.MustCompile(`User "([\w.:@-]+)"`)
 
 // permit returns the commands that give the gateway the missing rights.
-func (a accounts) permit(text string, s metav1.Status) string {
+func (a accounts) permit(err error) string {
 	role, verbs, what := "postern-peer-accounts", "get,list,watch,create,delete", resource
-	if strings.Contains(text, resource+"/token") || s.Details != nil && strings.HasSuffix(s.Details.Kind, "/token") {
+	if lacks := objects.Problem(err, resource, a.namespace).Params; lacks.Resource == resource+"/token" {
 		role, verbs, what = "postern-peer-tokens", "create", resource+"/token"
-	} else if strings.Contains(text, " cannot watch ") { // the other role may exist, from before it needed watch
+	} else if lacks.Verbs == "watch" { // the other role may exist, from before it needed watch
 		role, verbs = "postern-peer-accounts-watch", "list,watch"
 	}
 	subject := "--user=USER"
-	if m := plainUser.FindStringSubmatch(text); m != nil {
+	if m := plainUser.FindStringSubmatch(err.Error()); m != nil {
 		user := m[1]
 		subject = "--user=" + user
 		if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {

@@ -133,10 +133,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			[]string{"kubectl create role postern-peer-accounts -n peers --verb=get,list,watch,create,delete --resource=serviceaccounts && ", "--serviceaccount=postern:postern)"},
 		},
 		"no right, beside the cluster": {
-			refusal(403, metav1.StatusReasonForbidden, `User "jane" cannot get resource`), []string{"--user=jane)"},
+			refusal(403, metav1.StatusReasonForbidden, `serviceaccounts "postern-peer-edge" is forbidden: User "jane" cannot get resource "serviceaccounts" in API group "" in the namespace "peers"`), []string{"--user=jane)"},
 		},
 		"a user who is no word": {
-			refusal(403, metav1.StatusReasonForbidden, `User "x; reboot" cannot get resource`), []string{"--user=USER)"},
+			refusal(403, metav1.StatusReasonForbidden, `serviceaccounts "postern-peer-edge" is forbidden: User "x; reboot" cannot get resource "serviceaccounts" in API group "" in the namespace "peers"`), []string{"--user=USER)"},
 		},
 		"no right to watch": {
 			refusal(403, metav1.StatusReasonForbidden, `serviceaccounts is forbidden: User "system:serviceaccount:postern:postern" cannot watch resource "serviceaccounts" in API group "" in the namespace "peers"`),
@@ -144,6 +144,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"a policy": {
 			refusal(403, metav1.StatusReasonForbidden, "ValidatingAdmissionPolicy 'x' denied request"), []string{"a policy of the cluster", "postern-peer-*", "peers"},
+		},
+		"a webhook that speaks of rights": {
+			refusal(403, metav1.StatusReasonForbidden, `admission webhook "owner.example.net" denied the request: accounts cannot be created on a Friday`), []string{"a policy of the cluster", "postern-peer-*", "peers"},
+		},
+		"a webhook that is down": {
+			refusal(400, metav1.StatusReasonBadRequest, `failed calling webhook "owner.example.net": connection refused`), []string{"start the webhook", "peers"},
 		},
 		"a namespace that goes": {
 			refusal(403, metav1.StatusReasonForbidden, "being terminated", metav1.StatusCause{Type: "NamespaceTerminating"}), []string{"kubectl create namespace peers"},

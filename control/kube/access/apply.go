@@ -90,7 +90,7 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 	for _, o := range offers {
 		for _, x := range k.objects(o) {
 			wanted[x.id] = true
-			if _, refused := k.refused[x.id]; refused || x.keep {
+			if k.waits(x.id) || x.keep {
 				continue
 			}
 			if err := k.settled(x, k.apply(ctx, x)); err != nil {
@@ -99,7 +99,7 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 		}
 	}
 	for _, i := range sorted(k.have) {
-		if _, refused := k.refused[i]; refused || wanted[i] || k.young() {
+		if k.waits(i) || wanted[i] || k.young() {
 			continue
 		}
 		if err := k.settled(object{id: i, peer: k.have[i].peer}, k.remove(ctx, i)); err != nil {
@@ -108,6 +108,13 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 	}
 	maps.DeleteFunc(k.refused, func(i id, _ check.OwnProblem) bool { _, there := k.have[i]; return !wanted[i] && !there })
 	return nil
+}
+
+// waits reports whether an object was rejected, and is not tried again before the next survey. A
+// webhook that fails may be back at any moment.
+func (k *Keeper) waits(i id) bool {
+	p, refused := k.refused[i]
+	return refused && p.Params.Failure != catalogue.FailureWebhook
 }
 
 // settled handles the result of a request: a rejection is recorded, any other error is returned.

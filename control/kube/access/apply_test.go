@@ -1,16 +1,22 @@
 package access
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	"github.com/postern-dev/postern/testenv/apiserver"
 )
 
 // A quota or a webhook refuses a peer's Service: the gateway lacks no right, and must not ask for one.
@@ -49,4 +55,51 @@ func TestARefusedServiceIsNoMissingRight(t *testing.T) {
 			t.Errorf("%s: %s\n%s", name, cause, fix)
 		}
 	}
+}
+
+// A webhook that fails is reported, and may be back at any moment: nothing else would tell.
+func TestWhatAFailedWebhookRefusedIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		down, made := true, make(chan struct{})
+		client := apiserver.Client(func(r *http.Request) (int, string) {
+			switch {
+			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/services"):
+				return http.StatusOK, `{"metadata": {}, "items": []}`
+			case r.Method == http.MethodGet:
+				return http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`
+			case down:
+				return http.StatusInternalServerError, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "reason": "InternalError", "message": "Internal error occurred: failed calling webhook \"owner.example.net\": connection refused"}`
+			}
+			if made != nil {
+				close(made)
+				made = nil
+			}
+			return http.StatusOK, `{"metadata": {"uid": "1"}}`
+		})
+		told := make(chan []check.OwnProblem, 8)
+		k := keeperOf(&gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000, "apiServer": 6443}})
+		k.o.OnProblems = func(list []check.OwnProblem) { told <- list }
+		k.log, k.wake, k.every, k.grace = slog.New(slog.DiscardHandler), make(chan struct{}, 1), surveyEvery, startGrace
+		for _, name := range []string{kindService, kindSecret, kindPolicy} {
+			k.kinds = append(k.kinds, &kind{name: name, resource: "services", version: "v1", client: client})
+		}
+		done, there := make(chan struct{}), made
+		go func() { defer close(done); k.Run(ctx) }()
+		if list := <-told; len(list) == 0 || list[0].Params.Failure != catalogue.FailureWebhook {
+			t.Errorf("the problems are %+v", list)
+		}
+		time.Sleep(5 * time.Second)
+		down = false
+		back := time.Now()
+		<-there
+		if took := time.Since(back); took > maxRetry {
+			t.Errorf("it is made %v after the webhook is back, want %v at most", took, maxRetry)
+		}
+		if list := <-told; len(list) > 0 {
+			t.Errorf("it is over, and told: %+v", list)
+		}
+		cancel()
+		<-done
+	})
 }

@@ -81,7 +81,7 @@ type Keeper struct {
 
 	// Owned by Run.
 	have     map[id]held
-	refused  map[id]check.OwnProblem // not tried again before the next survey
+	refused  map[id]check.OwnProblem // see waits
 	problems []check.OwnProblem
 	surveyed time.Time
 	begun    time.Time
@@ -154,7 +154,7 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) young() bool { return time.Since(k.begun) < k.grace }
 
 // pass brings the objects up to date. It reports whether something failed that is worth a retry
-// soon: then nothing is logged yet, and the problems stay.
+// soon. If that was no rejection, nothing is logged yet, and the problems stay.
 func (k *Keeper) pass(ctx context.Context) (failed bool) {
 	if time.Since(k.surveyed) >= k.every {
 		if err := k.survey(ctx); err != nil {
@@ -177,7 +177,10 @@ func (k *Keeper) pass(ctx context.Context) (failed bool) {
 			k.o.OnProblems(found)
 		}
 	}
-	return false
+	for i := range k.refused {
+		failed = failed || !k.waits(i)
+	}
+	return failed
 }
 
 // found returns the problems: kinds that may not be used, and rejected objects.

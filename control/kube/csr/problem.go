@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
+	answers "github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -56,10 +57,17 @@ func failed(name, why string) error {
 }
 func unsigned(name string) error { return &problem{code: catalogue.CSRUnsigned, object: name} }
 
-// lacksRight distinguishes a refusal by RBAC from one by a policy.
-func lacksRight(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+// unapproved matches what the plugin CertificateApproval says without the right to approve for a
+// signer. It is a right, though not the one for a request.
+var unapproved = regexp.MustCompile(`^[\w.]+ "[^"]*" is forbidden: user not permitted to approve requests`)
+
+func lacksApproval(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && unapproved.MatchString(status.Status().Message)
 }
+
+// lacksRight distinguishes a refusal by RBAC from one by a policy.
+func lacksRight(err error) bool { return answers.LacksRight(err) || lacksApproval(err) }
 
 // refusedByPolicy reports a refusal by admission: a policy, a webhook or a plugin.
 func refusedByPolicy(err error) bool {
@@ -84,18 +92,12 @@ func explain(err error, name string) error {
 	return err
 }
 
-// missingRight parses the missing permission in the API server's message, where it is quoted.
+// missingRight returns the problem with the missing right.
 func missingRight(err error) error {
-	p := &problem{code: catalogue.CSRForbidden, verbs: "use", resource: resource, detail: err.Error()}
-	if _, rest, ok := strings.Cut(err.Error(), " cannot "); ok {
-		p.verbs, rest, _ = strings.Cut(rest, " ")
-		if _, rest, ok = strings.Cut(rest, `"`); ok {
-			p.resource, _, _ = strings.Cut(rest, `"`)
-		}
-	}
-	// The plugin CertificateApproval requires permission to approve for a signer.
-	if strings.Contains(err.Error(), "not permitted to approve") {
-		p.verbs, p.resource = "approve", "signers/"+certificatesv1.KubeAPIServerClientSignerName
+	p := &problem{code: catalogue.CSRForbidden, verbs: "approve", resource: "signers/" + certificatesv1.KubeAPIServerClientSignerName, detail: err.Error()}
+	if !lacksApproval(err) {
+		right := answers.Problem(err, resource, "").Params
+		p.verbs, p.resource = right.Verbs, right.Resource
 	}
 	return p
 }

@@ -40,6 +40,9 @@ func TestAServiceWithoutPodsLeadsNowhere(t *testing.T) {
 	} {
 		w := &Watcher{o: Options{Namespace: "ns"}, wasAstray: c.was, core: apiserver.Client(func(r *http.Request) (int, string) {
 			body := fmt.Sprintf(`{"kind": "PodList", "apiVersion": "v1", "items": [%s]}`, strings.TrimSuffix(strings.Repeat("{},", c.others), ","))
+			if r.URL.Query().Get("limit") != "1" {
+				t.Errorf("%s: more pods than one are asked for: %s", name, r.URL)
+			}
 			switch {
 			case c.status == 0:
 				t.Errorf("%s: the API server is asked", name)

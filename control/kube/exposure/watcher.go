@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
@@ -267,11 +269,15 @@ func (w *Watcher) astray(ctx context.Context, f facts) bool {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var others corev1.PodList
-	denied, err := list(ctx, w.core, "pods", w.o.Namespace, selector.String(), &others)
-	if err != nil {
+	err := w.core.Get().Namespace(w.o.Namespace).Resource("pods").
+		VersionedParams(&metav1.ListOptions{LabelSelector: selector.String(), Limit: 1}, metav1.ParameterCodec).Do(ctx).Into(&others)
+	switch {
+	case apierrors.IsForbidden(err):
+		return false
+	case err != nil:
 		return w.wasAstray // and asked again if so
 	}
-	return !denied && len(others.Items) == 0
+	return len(others.Items) == 0
 }
 
 // facts returns what is known: the options, the content of the mirrors, and the locator's answer.

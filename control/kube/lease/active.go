@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/control/kube/objects"
 )
 
 // serve runs the active role, from taking the lease to its loss or the end. lost says which; err is
@@ -172,7 +173,7 @@ func answers(err error) bool {
 
 // explain adds what to do about an error.
 func explain(err error) error {
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+	if objects.LacksRight(err) {
 		return fmt.Errorf("%w (the gateway's Role needs leases get, watch and update for this name, and create; the chart gives it)", err)
 	}
 	return err

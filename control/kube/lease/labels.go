@@ -5,18 +5,24 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/control/kube/objects"
 )
 
 const (
 	labelTimeout = 2 * time.Second
 	labelRetry   = time.Second
 	labelSlowest = 30 * time.Second
+	// labelRefusals is how many refusals in a row are reported: a starting API server refuses
+	// everything until it has read its roles.
+	labelRefusals = 3
 )
 
 // labels applies the wanted labels of pods, with retries. Nothing waits for it, except the end.
 type labels struct {
 	pods    Pods
 	logger  *slog.Logger
+	refused func(error)    // see Options.OnLabelRefused; not nil
 	pending chan labelling // holds at most the newest
 	mu      sync.Mutex     // held to replace it
 	stop    context.CancelFunc
@@ -29,8 +35,11 @@ type labelling struct {
 	from string
 }
 
-func newLabels(pods Pods, logger *slog.Logger) *labels {
-	b := &labels{pods: pods, logger: logger, pending: make(chan labelling, 1)}
+func newLabels(pods Pods, logger *slog.Logger, refused func(error)) *labels {
+	if refused == nil {
+		refused = func(error) {}
+	}
+	b := &labels{pods: pods, logger: logger, refused: refused, pending: make(chan labelling, 1)}
 	var ctx context.Context
 	ctx, b.stop = context.WithCancel(context.Background())
 	if pods != nil {
@@ -71,7 +80,7 @@ func (b *labels) close() {
 
 func (b *labels) run(ctx context.Context) {
 	var w labelling
-	pause, complained := labelRetry, false
+	pause, complained, refusals := labelRetry, false, 0
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
@@ -81,12 +90,22 @@ func (b *labels) run(ctx context.Context) {
 			return
 		case w = <-b.pending:
 			timer.Stop()
-			pause, complained = labelRetry, false
+			pause, complained, refusals = labelRetry, false, 0
 		case <-timer.C:
 		}
 		err := b.apply(ctx, w)
-		if err == nil || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			continue
+		}
+		if err == nil {
+			b.refused(nil)
+			continue
+		}
+		if objects.Final(err) {
+			refusals++
+		}
+		if refusals == labelRefusals {
+			b.refused(err)
 		}
 		if !complained {
 			b.logger.Warn("failed to label a pod; Services may route elsewhere; will retry", slog.Bool("active", w.active), slog.Any("error", err))

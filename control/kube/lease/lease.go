@@ -57,6 +57,10 @@ type Options struct {
 	Owner metav1.OwnerReference
 	// Pods may be nil.
 	Pods Pods
+	// OnLabelRefused is called when the API server keeps refusing to label the pods, and with nil
+	// when they are labelled. Meanwhile Services lead elsewhere or nowhere. It may be nil, and must
+	// not block.
+	OnLabelRefused func(error)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -214,7 +218,7 @@ func (l *Lease) PeerSawNewer(peer string, start uint64) {
 // ctx ends, or when active returns by itself, and then returns the result of active, if that was
 // running. If it has the lease, it releases it.
 func (l *Lease) Run(ctx context.Context, active func(context.Context) error) error {
-	label := newLabels(l.o.Pods, l.logger)
+	label := newLabels(l.o.Pods, l.logger, l.o.OnLabelRefused)
 	defer label.close()
 	label.want(false, "")
 	var notBefore time.Time

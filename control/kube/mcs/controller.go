@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/lease"
 	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/control/kube/objects"
 	services "github.com/postern-dev/postern/control/mcs"
 )
 
@@ -142,8 +143,8 @@ func (c *Controller) Run(ctx context.Context) {
 
 // missing returns the problem that a session cannot begin or continue.
 func missing(err error) check.OwnProblem {
-	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.ClusterSilent}
-	p.Params.Resource, p.Params.Detail = exportKind.qualified(), err.Error()
+	p := objects.Problem(err, exportKind.qualified(), "")
+	p.Name = check.NameServices
 	if kinds := missingKinds(""); errors.As(err, &kinds) {
 		p.Code, p.Params.Detail = catalogue.MCSMissing, string(kinds)
 	}
@@ -327,7 +328,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	if !ok {
 		return maxRetry, false // whatever is missing wakes
 	}
-	exports := exportsOf(seen)
+	exports := exportsOf(seen, addressType(s.o.Address))
 	list := make([]services.Export, 0, len(exports))
 	for _, e := range exports {
 		if e.invalid == nil {
@@ -370,12 +371,12 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 	}
 	kept := keeper(seen, state.Awaited)
 	keep := func(x mirror.Object) bool { return kept(x) && !m.dead[x] }
-	steps, shall, made := s.writer.plan(wanted, seen.objects, s.o.ours, keep)
+	steps, shall, made := s.writer.plan(wanted, seen.objects, s.o, keep)
 	s.refused = check.OfServices(slices.Concat(state.Problems, m.problems))
 	s.calm = time.Now().Add(calm(time.Since(began)))
 	others, err := s.owners(ctx, seen, made)
 	if others {
-		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.o.ours, keep)
+		steps, shall, _ = s.writer.plan(wanted, seen.objects, s.o, keep)
 	}
 	if err != nil {
 		s.log.Debug("what gives the right to import is not known yet", "error", err)
@@ -399,7 +400,7 @@ func (s *session) owners(ctx context.Context, seen seen, made map[string]bool) (
 		if p.denied() || p.known && !made[p.namespace] && (p.namespace != "" || len(made) == 0) {
 			continue
 		}
-		owner, err := s.clients.owner(ctx, p.namespace, s.o.Release+"-"+s.cluster.Namespace()+"-mcs")
+		owner, err := s.clients.owner(ctx, p.namespace, s.o.role())
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
 		case apierrors.IsForbidden(err) && p.known:

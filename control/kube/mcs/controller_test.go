@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
@@ -59,7 +60,7 @@ func TestAChangeAfterRestIsNotPutOff(t *testing.T) {
 // nothing is.
 func TestTheOwnerIsTheRoleThatExists(t *testing.T) {
 	role, status, asked := "1", http.StatusOK, 0
-	s := &session{Controller: &Controller{o: Options{Release: "postern"}, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}}
+	s := &session{Controller: &Controller{o: Options{Release: "postern", Cluster: &kube.Cluster{}}, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}}
 	s.clients.rbac = apiserver.Client(func(*http.Request) (int, string) {
 		asked++
 		body := fmt.Sprintf(`{"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"uid": %q}}`, role)
@@ -170,6 +171,7 @@ func sessionOf(t *testing.T, o Options, lists map[kind][]any) (s *session, turn 
 		}
 		return status, body
 	})
+	o.Cluster = &kube.Cluster{}
 	s = &session{Controller: &Controller{o: o, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}, names: &names{lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("not used") }}, began: time.Now()}
 	s.clients = clients{core: client, discovery: client, rbac: client, mcs: client, version: v1beta1.SchemeGroupVersion}
 	s.writer = &writer{clients: s.clients, log: s.log, refused: map[id]refusal{}, applied: map[target]applied{}}
@@ -227,7 +229,7 @@ func TestWhatOneOfSeveralPeersExportsStaysUntilItIsHeard(t *testing.T) {
 			}
 			lists[x.kind] = append(lists[x.kind], x.body)
 		}
-		offer.Status = *statusesOf(exportsOf(have), services.State{Conflicts: conflict}, nil, have.now)[0].status.(*v1beta1.ServiceExportStatus)
+		offer.Status = *statusesOf(exportsOf(have, discoveryv1.AddressTypeIPv4), services.State{Conflicts: conflict}, nil, have.now)[0].status.(*v1beta1.ServiceExportStatus)
 
 		_, turn := sessionOf(t, o, lists)
 		turn("all are heard", services.State{Imports: []services.Import{both}, Conflicts: conflict})
@@ -298,5 +300,39 @@ func TestAServiceOfADeadFamilyIsMadeAgain(t *testing.T) {
 			time.Sleep(c.after)
 			turn(what, services.State{Imports: []services.Import{c.imports}, Awaited: c.awaited}, c.want...)
 		})
+	}
+}
+
+// Releases in two namespaces may have the same name, and both may be told to import into a namespace.
+// Their objects have the same labels. Each would delete what the other makes.
+func TestWhatAnotherGatewayOfTheClusterMakesIsLeftAlone(t *testing.T) {
+	web := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east")
+	o := Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.1"), Cluster: &kube.Cluster{}}
+	own, other := "ClusterRole "+o.role(), "Role postern-tenant-mcs"
+	for by, c := range map[string]struct {
+		imports []services.Import
+		want    []string
+		told    string
+	}{
+		own:   {nil, []string{"DELETE serviceimports web"}, ""},
+		other: {[]services.Import{web}, nil, "belongs to another gateway of this cluster, by its Role postern-tenant-mcs"},
+	} {
+		role, name, _ := strings.Cut(by, " ")
+		x := &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Labels: o.labels(),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: role, Name: name}}}}
+		s, turn := sessionOf(t, o, map[kind][]any{importKind: {x}})
+		turn(by+" owns it, and it is not imported", services.State{}, c.want...)
+		if c.told == "" {
+			continue
+		}
+		turn(by+" owns it, and it is imported", services.State{Imports: c.imports})
+		found := s.found()
+		if len(found) != 1 || found[0].Code != catalogue.NameTaken {
+			t.Fatalf("the problems are %+v", found)
+		}
+		cause, fix := catalogue.Render(found[0].Code, found[0].Params)
+		if !strings.Contains(cause, c.told) || !strings.Contains(fix.String(), "only one of the two import into namespace shop") || strings.Contains(fix.String(), "delete") {
+			t.Errorf("got %s\n%s", cause, fix)
+		}
 	}
 }

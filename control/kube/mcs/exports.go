@@ -42,8 +42,8 @@ type invalid struct {
 	message string
 }
 
-// exportsOf returns the exports of the existing objects, by name.
-func exportsOf(s seen) []export {
+// exportsOf returns the exports of the existing objects, by name. own is the gateway's IP family.
+func exportsOf(s seen, own discoveryv1.AddressType) []export {
 	var out []export
 	for _, x := range s.exports {
 		e := export{object: x}
@@ -54,7 +54,7 @@ func exportsOf(s seen) []export {
 				Spec: specOf(x, service),
 			}
 			e.export.Proxied, e.invalid = proxied(x, e.export.Spec.Ports)
-			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type)
+			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type, own)
 		}
 		out = append(out, e)
 	}
@@ -123,16 +123,21 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 }
 
 // backendsOf returns the pods that are endpoints of a Service, by address. A pod may be in several
-// slices, with different ports in each. Endpoints that were written by hand and are not pods are
+// slices, with different ports in each. Pods of a dual-stack Service have slices of both IP families:
+// they count once, with their address of the gateway's own family. Endpoints that were written by hand and are not pods are
 // not exported: they may be any address that the gateway can reach.
 //
 // Those that are ready count as ready. If none is, so do those that are terminating and still
 // serve, except for Headless, as in kube-proxy and DNS. Kubernetes says of publishNotReadyAddresses
 // that all are ready, even when they are terminating.
-func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type) []services.Backend {
+func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own discoveryv1.AddressType) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
 	var leaving []netip.Addr
+	hasOwn := slices.ContainsFunc(list, func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == own && len(s.Endpoints) > 0 })
 	for _, s := range list {
+		if hasOwn && s.AddressType != own {
+			continue
+		}
 		ports := map[string]uint16{}
 		for _, p := range s.Ports {
 			if p.Port != nil {

@@ -347,11 +347,39 @@ func TestBackendsOfAService(t *testing.T) {
 	} {
 		slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: c.pods}
 		var got []string
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind) {
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind, discoveryv1.AddressTypeIPv4) {
 			got = append(got, fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready))
 		}
 		if got := strings.Join(got, ", "); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// The pods of a dual-stack Service are in slices of both families. Each is one backend, at an address
+// that the gateway can reach.
+func TestAPodOfADualStackServiceIsOneBackend(t *testing.T) {
+	number, name := int32(8080), "db-0"
+	slice := func(family discoveryv1.AddressType, addresses ...string) *discoveryv1.EndpointSlice {
+		x := &discoveryv1.EndpointSlice{AddressType: family, Ports: []discoveryv1.EndpointPort{{Port: &number}}}
+		for _, a := range addresses {
+			x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Hostname: &name, TargetRef: aPod})
+		}
+		return x
+	}
+	four, six := slice(discoveryv1.AddressTypeIPv4, "10.244.0.5"), slice(discoveryv1.AddressTypeIPv6, "fd00::5")
+	for what, c := range map[string]struct {
+		slices []*discoveryv1.EndpointSlice
+		own    discoveryv1.AddressType
+		want   string
+	}{
+		"both, by IPv4":       {[]*discoveryv1.EndpointSlice{four, six}, discoveryv1.AddressTypeIPv4, "10.244.0.5"},
+		"both, by IPv6":       {[]*discoveryv1.EndpointSlice{four, six}, discoveryv1.AddressTypeIPv6, "fd00::5"},
+		"only the other":      {[]*discoveryv1.EndpointSlice{six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
+		"an empty own and it": {[]*discoveryv1.EndpointSlice{slice(discoveryv1.AddressTypeIPv4), six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
+	} {
+		if got := backendsOf(c.slices, services.Headless, c.own); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
+			t.Errorf("%s: got %+v, want %s", what, got, c.want)
 		}
 	}
 }
@@ -367,7 +395,7 @@ func TestPortsThatAreToldWhoConnects(t *testing.T) {
 		"": nil, "quic": nil, "http,8080": nil, "http,": nil, "*": nil, strings.Repeat("x", 1<<16): nil,
 	} {
 		x := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{annotationProxy: text}}}
-		got := exportsOf(seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{keyOf(x): service}})[0]
+		got := exportsOf(seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{keyOf(x): service}}, discoveryv1.AddressTypeIPv4)[0]
 		if !slices.Equal(got.export.Proxied, want) || (got.invalid == nil) != (want != nil) {
 			t.Errorf("%.20q: %v, %v", text, got.export.Proxied, got.invalid)
 		}
@@ -377,7 +405,7 @@ func TestPortsThatAreToldWhoConnects(t *testing.T) {
 	}
 	one := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 25}}}}
 	x := &v1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationProxy: "25"}}}
-	if got := exportsOf(seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{{}: one}})[0]; !slices.Equal(got.export.Proxied, []string{""}) {
+	if got := exportsOf(seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{{}: one}}, discoveryv1.AddressTypeIPv4)[0]; !slices.Equal(got.export.Proxied, []string{""}) {
 		t.Errorf("of a port without a name: %q, %v", got.export.Proxied, got.invalid)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unique"
@@ -288,7 +289,24 @@ func (o Options) ours(x mirror.Object) bool {
 		}
 	}
 	_, peer := have["postern.dev/peer"] // a Service of package access
-	return !peer
+	return !peer && o.owner(x) == ""
+}
+
+// role returns the name of the Role or ClusterRole that gives the right to import, and owns what is
+// made.
+func (o Options) role() string { return o.Release + "-" + o.Cluster.Namespace() + roleSuffix }
+
+const roleSuffix = "-mcs"
+
+// owner returns the Role or ClusterRole of another gateway that owns an object; empty if none does. A
+// release in another namespace may have the same name, and so the same labels.
+func (o Options) owner(x mirror.Object) string {
+	for _, r := range x.GetOwnerReferences() {
+		if (r.Kind == "Role" || r.Kind == "ClusterRole") && strings.HasSuffix(r.Name, roleSuffix) && r.Name != o.role() {
+			return r.Kind + " " + r.Name
+		}
+	}
+	return ""
 }
 
 func sortedProblems(list []check.OwnProblem) []check.OwnProblem {

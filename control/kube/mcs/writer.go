@@ -90,7 +90,7 @@ type step func(context.Context) error
 // plan returns the steps that reconcile the objects. Our objects that are not wanted are deleted,
 // unless they are to be kept. want are the wanted ones, and made the namespaces in which some are
 // made.
-func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours, keep func(mirror.Object) bool) (steps []step, want map[id]bool, made map[string]bool) {
+func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, by Options, keep func(mirror.Object) bool) (steps []step, want map[id]bool, made map[string]bool) {
 	want, made = map[id]bool{}, map[string]bool{}
 	w.forget(func(_ id, r refusal) bool { return r.problem.Code == catalogue.NameTaken })
 	for o := range wanted {
@@ -99,8 +99,8 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 			continue
 		}
 		have := there[o.id]
-		if have != nil && o.body != nil && !ours(have) {
-			w.refuse(o.id, taken(o.id), 0)
+		if have != nil && o.body != nil && !by.ours(have) {
+			w.refuse(o.id, taken(o.id, by.owner(have)), 0)
 			continue
 		}
 		if have == nil && o.body != nil {
@@ -113,7 +113,7 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, ours,
 		}
 	}
 	for i, x := range there {
-		if ours(x) && !want[i] && x.GetDeletionTimestamp() == nil && !keep(x) && !w.waits(i) {
+		if by.ours(x) && !want[i] && x.GetDeletionTimestamp() == nil && !keep(x) && !w.waits(i) {
 			steps = append(steps, w.noted(i, func(ctx context.Context) error { return w.remove(ctx, i, x.GetUID()) }))
 		}
 	}
@@ -176,10 +176,11 @@ func (w *writer) noted(i id, s step) step {
 	}
 }
 
-// taken returns the problem that a name belongs to another object.
-func taken(i id) check.OwnProblem {
+// taken returns the problem that a name belongs to another object. by is the Role or ClusterRole of
+// the other gateway that made it, if one did.
+func taken(i id, by string) check.OwnProblem {
 	p := check.OwnProblem{Name: check.NameServices, Code: catalogue.NameTaken}
-	p.Params.Namespace, p.Params.Object = i.namespace, i.kind.name+" "+i.name
+	p.Params.Namespace, p.Params.Object, p.Params.Upstream = i.namespace, i.kind.name+" "+i.name, by
 	return p
 }
 

@@ -65,7 +65,7 @@ func TestARefusalIsToldWhenItLasts(t *testing.T) {
 		// neither causes constant reconciling.
 		time.Sleep(firstRetry)
 		db := id{importKind, "shop", "db"}
-		if w.refuse(db, taken(db), 0); w.again(time.Now()) != refusedAgain {
+		if w.refuse(db, taken(db, ""), 0); w.again(time.Now()) != refusedAgain {
 			t.Errorf("a name that is taken is looked at again after %v", w.again(time.Now()))
 		}
 	})
@@ -82,12 +82,13 @@ func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
 				return http.StatusOK, "{}"
 			})}}
+		by := Options{Release: "postern"}
 		condition := func(kind string) metav1.Condition {
 			return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}
 		}
 		web := id{importKind, "shop", "web"}
 		have := &v1beta1.ServiceImport{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: "1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: "1", Labels: by.labels()},
 			Status:     v1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition("Conflict"), condition("Ready")}, Clusters: []v1beta1.ClusterStatus{{Cluster: "theirs"}}},
 		}
 		wanted := func(families ...corev1.IPFamily) object {
@@ -97,7 +98,7 @@ func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 		turn := func(what string, o object, want ...string) {
 			t.Helper()
 			sent = nil
-			steps, _, _ := w.plan(func(yield func(object) bool) { yield(o) }, map[id]mirror.Object{web: have}, func(mirror.Object) bool { return true }, func(mirror.Object) bool { return false })
+			steps, _, _ := w.plan(func(yield func(object) bool) { yield(o) }, map[id]mirror.Object{web: have}, by, func(mirror.Object) bool { return false })
 			if failed := w.run(t.Context(), steps); failed || !slices.Equal(sent, want) {
 				t.Errorf("%s: sent %q, want %q (failed: %v)", what, sent, want, failed)
 			}

@@ -1,12 +1,17 @@
 package objects
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +38,7 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 	p.Resource, p.Namespace = qualified(resource), namespace
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		p.Detail = err.Error()
+		p.Detail, p.Failure = err.Error(), unanswered(err)
 		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent, Params: p}
 	}
 	s := status.Status()
@@ -54,6 +59,7 @@ func Problem(err error, resource, namespace string) check.OwnProblem {
 	}
 	p.Detail = s.Message
 	if p.Failure = Failure(err); p.Failure == "" {
+		p.Failure = unanswered(err)
 		return check.OwnProblem{Name: checkName, Code: catalogue.ClusterSilent, Params: p}
 	}
 	return check.OwnProblem{Name: checkName, Code: catalogue.ClusterRefuses, Params: p}
@@ -78,7 +84,7 @@ var failures = []struct {
 // may be another in a moment.
 func Failure(err error) catalogue.Failure {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || lacksRight(err) {
+	if !errors.As(err, &status) || LacksRight(err) {
 		return ""
 	}
 	text := status.Status().Message
@@ -102,6 +108,38 @@ func Failure(err error) catalogue.Failure {
 	return catalogue.FailureRejected
 }
 
+// unanswered returns why a request that nothing refused got no good answer; empty if that is not
+// known.
+func unanswered(err error) catalogue.Failure {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		switch code := status.Status().Code; {
+		case code == http.StatusTooManyRequests:
+			return catalogue.FailureBusy
+		case code >= http.StatusInternalServerError:
+			return catalogue.FailureBroken
+		}
+		return ""
+	}
+	var timeout net.Error
+	switch bad, invalid := errors.AsType[x509.CertificateInvalidError](err); {
+	case invalid && bad.Reason == x509.Expired:
+		return catalogue.FailureExpired
+	case errorIs[*tls.CertificateVerificationError](err):
+		return catalogue.FailureCertificate
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return catalogue.FailureRefused
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return catalogue.FailureTimeout
+	}
+	return ""
+}
+
+func errorIs[T error](err error) bool {
+	_, is := errors.AsType[T](err)
+	return is
+}
+
 // Final reports whether a write that is tried again would fail again: it lacks a right, or
 // something refuses it.
 func Final(err error) bool {
@@ -111,10 +149,11 @@ func Final(err error) bool {
 	case why != "":
 		return true
 	}
-	return lacksRight(err)
+	return LacksRight(err)
 }
 
-func lacksRight(err error) bool {
+// LacksRight reports whether a request was refused because a right is missing. [Problem] says which.
+func LacksRight(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && forbidden.MatchString(status.Status().Message)
 }

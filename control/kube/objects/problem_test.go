@@ -1,10 +1,16 @@
 package objects
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +108,38 @@ func TestWhatRefusesAWriteIsNamed(t *testing.T) {
 		if p.Code != catalogue.ClusterRefuses || !strings.Contains(cause, "refuses Secret postern-state-peers in namespace postern") ||
 			!strings.Contains(cause, c.err.Error()) || !strings.Contains(fix.String(), c.fix) || strings.Contains(fix.String(), "role") {
 			t.Errorf("%s: %s: %s\n%s", name, p.Code, cause, fix)
+		}
+	}
+}
+
+// What to do about an API server that gives no good answer depends on why: a NetworkPolicy makes no
+// certificate invalid, and refuses no requests.
+func TestWhyAnAPIServerGivesNoAnswerIsTold(t *testing.T) {
+	asked := func(err error) error {
+		return fmt.Errorf("failed to list: %w", &url.Error{Op: "Get", URL: "https://10.96.0.1:443/apis/postern.dev", Err: err})
+	}
+	verified := func(err error) error { return asked(&tls.CertificateVerificationError{Err: err}) }
+	for name, c := range map[string]struct {
+		err error
+		why catalogue.Failure
+		fix string
+	}{
+		"its certificate expired": {verified(x509.CertificateInvalidError{Cert: new(x509.Certificate), Reason: x509.Expired, Detail: "it ended on Monday"}), catalogue.FailureExpired, "`kubeadm certs renew apiserver`"},
+		"its authority changed":   {verified(x509.UnknownAuthorityError{}), catalogue.FailureCertificate, "`kubectl get configmap kube-root-ca.crt -n postern -o yaml`"},
+		"another name":            {verified(x509.HostnameError{Certificate: new(x509.Certificate), Host: "10.96.0.1"}), catalogue.FailureCertificate, "something else answers"},
+		"nobody listens":          {asked(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), catalogue.FailureRefused, "check that the API server runs"},
+		"nobody answers":          {asked(context.DeadlineExceeded), catalogue.FailureTimeout, "no NetworkPolicy blocks"},
+		"it is overloaded":        {answer(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "later", ""), catalogue.FailureBusy, "dump_priority_levels"},
+		"its etcd is slow":        {answer(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcdserver: request timed out", ""), catalogue.FailureBroken, "/readyz?verbose"},
+		"something else":          {errors.New("unexpected EOF"), "", "no NetworkPolicy blocks"},
+	} {
+		p := Problem(c.err, "peers", "postern")
+		cause, fix := catalogue.Render(p.Code, p.Params)
+		if p.Code != catalogue.ClusterSilent || p.Params.Failure != c.why || !strings.Contains(cause, p.Params.Detail) || !strings.Contains(fix.String(), c.fix) {
+			t.Errorf("%s: got %s, %q, %s\n%s", name, p.Code, p.Params.Failure, cause, fix)
+		}
+		if blames := strings.Contains(fix.String(), "NetworkPolicy"); blames != (c.why == "" || c.why == catalogue.FailureTimeout) {
+			t.Errorf("%s: blames a NetworkPolicy: %v\n%s", name, blames, fix)
 		}
 	}
 }

@@ -231,3 +231,36 @@ func TestGrantsAndLabelsAreReadFromTheObject(t *testing.T) {
 		t.Errorf("labels are %v, want the operator's first %d", got, api.MaxLabels)
 	}
 }
+
+// A Peer may ask for services of clusters in vain: after an upgrade with other values, the gateway
+// takes no part in them any more. What a Peer asks for in vain is also a problem of the gateway.
+func TestAPeerThatAsksForServicesOfClustersInVain(t *testing.T) {
+	o := object("cloud")
+	r := &resolver{}
+	if c := r.resolve(t.Context(), o); c.noted != nil {
+		t.Errorf("it asks for nothing: noted %+v", c.noted)
+	}
+	o.Spec.Services = &v1alpha1.PeerServices{Import: []string{"shop"}}
+	c := r.resolve(t.Context(), o)
+	if c.refused != nil || c.noted == nil || c.noted.code != catalogue.GrantWithoutUse {
+		t.Fatalf("got refused %+v, noted %+v", c.refused, c.noted)
+	}
+	cause, fix := catalogue.Render(c.noted.code, c.noted.params)
+	if !strings.Contains(cause, "takes no part in services of clusters") || !strings.Contains(fix.String(), "mcs.enabled=true") {
+		t.Errorf("got %s\n%s", cause, fix)
+	}
+	g := newFakeGateway()
+	k, err := New(Options{Cluster: unasked{}, Gateway: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.candidates = []*candidate{c}
+	k.tellRefused()
+	if len(g.problems) != 1 || g.problems[0].Code != catalogue.GrantWithoutUse {
+		t.Errorf("the gateway's problems are %+v", g.problems)
+	}
+	r.clusters = true
+	if c := r.resolve(t.Context(), o); c.noted != nil {
+		t.Errorf("the gateway takes part: noted %+v", c.noted)
+	}
+}

@@ -192,6 +192,7 @@ func (c *Controller) sync(ctx context.Context, list []*v1alpha1.Peer, status api
 	if c.resolver.named, err = namedServices(ctx, c.gateway); err != nil {
 		return err
 	}
+	c.resolver.clusters = c.gateway.Services() != nil
 	joined := map[string]*state.Peer{}
 	for _, p := range c.gateway.Joined() {
 		joined[p.Name] = &p

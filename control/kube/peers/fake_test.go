@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/config"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -27,6 +28,7 @@ var _ Gateway = (*fakeGateway)(nil)
 
 // fakeGateway has the peers that it is given, by default all connected.
 type fakeGateway struct {
+	services mcs.Services
 	mu       sync.Mutex
 	key      peer.PublicKey
 	named    []string
@@ -100,6 +102,8 @@ func (g *fakeGateway) Config(context.Context) ([]config.Value, error) {
 	}
 	return out, nil
 }
+
+func (g *fakeGateway) Services() mcs.Services { return g.services }
 
 func (g *fakeGateway) SetPeers(_ context.Context, list []config.Peer) error {
 	g.mu.Lock()

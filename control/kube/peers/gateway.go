@@ -7,6 +7,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/control/kube/controller"
+	"github.com/postern-dev/postern/control/mcs"
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
@@ -16,6 +17,8 @@ type Gateway interface {
 	controller.Gateway
 	Status(ctx context.Context) (api.Status, error)
 	Config(ctx context.Context) ([]config.Value, error)
+	// Services are those of clusters; nil if the gateway takes part in none.
+	Services() mcs.Services
 	// SetPeers replaces the configured peers by difference; an error changes nothing.
 	SetPeers(ctx context.Context, peers []config.Peer) error
 	PeerRemove(ctx context.Context, name string, force bool) error

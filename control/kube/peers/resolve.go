@@ -65,8 +65,9 @@ func found(o *v1alpha1.Peer, code catalogue.Code, detail string) *finding {
 
 // resolver reads objects. It is used by one goroutine.
 type resolver struct {
-	named   []config.NamedService
-	secrets *secrets
+	named    []config.NamedService
+	clusters bool // the gateway takes part in services of clusters
+	secrets  *secrets
 }
 
 // resolve reads one object independently of others.
@@ -82,9 +83,13 @@ func (r *resolver) resolve(ctx context.Context, o *v1alpha1.Peer) *candidate {
 		}
 		return !known
 	})
-	if len(unknown) > 0 {
+	switch s := o.Spec.Services; {
+	case len(unknown) > 0:
 		c.noted = found(o, catalogue.GrantWithoutUse, "")
 		c.noted.params.Service = strings.Join(unknown, ", ")
+	case s != nil && len(s.Export)+len(s.Import) > 0 && !r.clusters:
+		c.noted = found(o, catalogue.GrantWithoutUse, "")
+		c.noted.params.Field = "spec.services"
 	}
 	p, err := config.ResolvePeer(entry, r.named)
 	if err == nil && p.PublicKey.IsZero() {

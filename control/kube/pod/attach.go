@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/postern-dev/postern/control/check"
@@ -14,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/guard"
 	"github.com/postern-dev/postern/control/kube/mcs"
 	"github.com/postern-dev/postern/control/kube/notices"
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/peers"
 	"github.com/postern-dev/postern/control/kube/role"
 	"github.com/postern-dev/postern/control/kube/secrets"
@@ -36,7 +38,42 @@ const (
 	sourceAccount  = "account"
 	sourceSecrets  = "secrets"
 	sourceMCS      = "mcs"
+	sourceLabel    = "label"
 )
+
+// label reports to the gateway, whenever it is attached, that the active pod cannot be labelled.
+type label struct {
+	mu      sync.Mutex
+	problem []check.OwnProblem
+	tell    func([]check.OwnProblem) // nil while no gateway is attached
+}
+
+func (l *label) refused(problem []check.OwnProblem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.problem = problem; l.tell != nil {
+		l.tell(problem)
+	}
+}
+
+func (l *label) attach(tell func([]check.OwnProblem)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tell = tell; tell != nil {
+		tell(l.problem)
+	}
+}
+
+// labelProblem returns the problem that the active pod cannot be labelled; nil without an error.
+func labelProblem(err error, pod, namespace string) []check.OwnProblem {
+	if err == nil {
+		return nil
+	}
+	p := objects.Problem(err, "pods", namespace)
+	p.Params.Object = "Pod " + pod
+	p.Params.Detail = strings.TrimPrefix(p.Params.Detail+"; so the active pod lacks the label "+role.Label+"="+role.Active+", and no Service leads to it", "; so ")
+	return []check.OwnProblem{p}
+}
 
 // attach runs a gateway's controllers; kept is its state.
 func (p *pod) attach(ctx context.Context, g *gateway.Gateway, kept *secrets.Backend) (detach func(), err error) {
@@ -44,7 +81,8 @@ func (p *pod) attach(ctx context.Context, g *gateway.Gateway, kept *secrets.Back
 	p.lease.SetPublicKey(g.PublicKey().String())
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	detach = func() { cancel(); running.Wait() }
+	p.label.attach(func(list []check.OwnProblem) { g.SetProblems(sourceLabel, list) })
+	detach = func() { p.label.attach(nil); cancel(); running.Wait() }
 	runs, err := p.controllers(g)
 	if err != nil {
 		detach()

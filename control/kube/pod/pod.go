@@ -151,6 +151,7 @@ type pod struct {
 	address netip.Addr
 	// before is the previous gateway of the current term.
 	before atomic.Pointer[gateway.Gateway]
+	label  label
 	// probes are served on a standby.
 	probes *metrics.Server
 	// names are served in either role; nil if they are not.
@@ -171,6 +172,7 @@ func newPod(ctx context.Context, o Options) (*pod, error) {
 	p.lease, err = lease.New(lease.Options{
 		Cluster: o.Cluster, Name: o.Config.Kubernetes.Release, Identity: self.Identity(),
 		Duration: o.Config.Kubernetes.Lease, Owner: p.owner, Pods: self, Logger: o.Logger,
+		OnLabelRefused: func(err error) { p.label.refused(labelProblem(err, p.name, o.Cluster.Namespace())) },
 	})
 	if err != nil {
 		return nil, err

@@ -31,6 +31,8 @@ const (
 // fakeCluster is an API server with pods that run a program on exec.
 type fakeCluster struct {
 	pods []corev1.Pod
+	// others are answers to other requests, in JSON, by the end of the path.
+	others map[string]string
 	// program runs in the pod, with its streams, and returns its exit code.
 	program func(stdin io.Reader, stdout, stderr io.Writer) int
 	// noWebSockets: exec only supports SPDY. refuse answers every exec with a status.
@@ -70,6 +72,12 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if f.refuseList != nil {
 			f.status(w, *f.refuseList)
 			return
+		}
+		for path, answer := range f.others {
+			if strings.HasSuffix(r.URL.Path, path) {
+				_, _ = io.WriteString(w, answer)
+				return
+			}
 		}
 		f.list(w, r)
 		return

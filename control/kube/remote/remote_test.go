@@ -115,6 +115,12 @@ func TestWhyThereIsNoGateway(t *testing.T) {
 	stopping.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	activeCrashed := gatewayPod("postern-0", roleActive)
 	activeCrashed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}
+	killed := gatewayPod("postern-0", "")
+	killed.Status.ContainerStatuses[0].State = crashing.Status.ContainerStatuses[0].State
+	killed.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
+	set := func(replicas string) string {
+		return `{"items": [{"metadata": {"name": "postern"}, "spec": {"replicas": ` + replicas + `}}]}`
+	}
 	other := gatewayPod("postern-0", roleActive)
 	other.Labels[labelInstance] = "west"
 	elsewhere := gatewayPod("postern-0", roleActive)
@@ -137,10 +143,17 @@ func TestWhyThereIsNoGateway(t *testing.T) {
 			[]string{`there is no gateway of release "postern" in namespace "edge" of context "kind-edge"`, "choose the namespace with -n"}},
 		{"another release", &fakeCluster{pods: []corev1.Pod{other}}, []string{"but of west (choose one with --release)"}},
 		{"it crashes", &fakeCluster{pods: []corev1.Pod{crashing}}, []string{"postern-0: CrashLoopBackOff: back-off 20s restarting", "kubectl -n edge describe pod"}},
+		{"its memory is too small", &fakeCluster{pods: []corev1.Pod{killed}}, []string{"it ended with exit code 137 (OOMKilled)", "kubectl -n edge logs postern-0 --previous"}},
+		{"it is scaled down", &fakeCluster{others: map[string]string{"/statefulsets": set("0")}}, []string{"scaled to 0 replicas", "kubectl -n edge scale statefulset postern --replicas=1"}},
+		{"its pods are refused", &fakeCluster{others: map[string]string{"/statefulsets": set("1"), "/events": `{"items": [{"message": "create Pod postern-0 in StatefulSet postern failed error: pods \"postern-0\" is forbidden: exceeded quota: small", "lastTimestamp": "2026-03-01T12:00:00Z"}, {"message": "an earlier one", "lastTimestamp": "2026-03-01T11:00:00Z"}]}`}},
+			[]string{"cannot create one: create Pod postern-0", "exceeded quota: small", "describe statefulset postern"}},
 		{"it finds no node", &fakeCluster{pods: []corev1.Pod{pending}}, []string{"Unschedulable: 0/1 nodes are available"}},
 		{"it is being stopped", &fakeCluster{pods: []corev1.Pod{stopping}}, []string{"is being stopped"}},
 		{"the active one ended", &fakeCluster{pods: []corev1.Pod{activeCrashed}}, []string{"it ended with exit code 2"}},
-		{"all stand by", &fakeCluster{pods: []corev1.Pod{gatewayPod("postern-0", "")}}, []string{"postern-0: runs and stands by"}},
+		{"all stand by", &fakeCluster{pods: []corev1.Pod{gatewayPod("postern-0", "")}}, []string{"postern-0: runs and stands by", "see kubectl -n edge logs postern-0)"}},
+		{"another has the lease", &fakeCluster{pods: []corev1.Pod{gatewayPod("postern-0", "")}, others: map[string]string{"/leases/postern": `{"spec": {"holderIdentity": "postern-0_earlier"}}`}}, []string{"runs and stands by"}},
+		{"the active one is not labelled", &fakeCluster{pods: []corev1.Pod{gatewayPod("postern-0", "")}, others: map[string]string{"/leases/postern": `{"spec": {"holderIdentity": "postern-0_"}}`}, program: fails("it was asked\n", 3)},
+			[]string{"in pod postern-0: it was asked"}},
 		{"two are active", &fakeCluster{pods: []corev1.Pod{gatewayPod("postern-0", roleActive), gatewayPod("postern-1", roleActive)}},
 			[]string{"2 pods say that they are the active one", "postern-0, postern-1"}},
 		{"pods are not to be listed", &fakeCluster{refuseList: forbidden}, []string{"this user may not list pods", "jane", "create of pods/exec"}},

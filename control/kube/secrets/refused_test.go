@@ -2,8 +2,10 @@ package secrets
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,8 +27,11 @@ func TestARefusedWriteSaysWhatRefusesIt(t *testing.T) {
 		"a webhook": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 			Message: `admission webhook "owner.example.net" denied the request: this cannot be changed on a Friday`}}, "policy that the cause names"},
 		"no right": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-			Message: `secrets "postern-state-peers" is forbidden: User "system:serviceaccount:tenant:postern" cannot update resource "secrets" in API group "" in the namespace "tenant"`}}, "`kubectl describe role -n tenant`"},
-		"no answer": {errors.New("connection refused"), "`kubectl describe role -n tenant`"},
+			Message: `secrets "postern-state-peers" is forbidden: User "system:serviceaccount:tenant:postern" cannot update resource "secrets" in API group "" in the namespace "tenant"`}}, "helm upgrade RELEASE CHART -n tenant --reuse-values"},
+		"no answer":          {errors.New("it says nothing"), "`kubectl describe role -n tenant`"},
+		"nobody listens":     {fmt.Errorf("dial: %w", syscall.ECONNREFUSED), "check that the API server runs"},
+		"too many requests":  {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusTooManyRequests, Message: "later"}}, "dump_priority_levels"},
+		"more than it holds": {fmt.Errorf("%w: peers.json would make it 1100000 bytes", ErrTooLarge), "remove peers or tickets that nobody needs"},
 	} {
 		b := &Backend{namespace: "tenant"}
 		err := b.explain("write", "postern-state-peers", c.err)

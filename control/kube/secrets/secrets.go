@@ -34,6 +34,8 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
 	resource = "secrets"
+	// unsureFor is how long after a write without an answer a changed object may be its effect.
+	unsureFor = time.Minute
 	// tries bounds the attempts of a write while the object changes.
 	tries = 4
 )
@@ -96,7 +98,8 @@ type Backend struct {
 	turn chan struct{} // one slot: held by whoever talks to the API server
 	// Owned by the holder of turn.
 	seen   map[string]*corev1.Secret // by name, as last seen; without missing ones
-	made   map[string]time.Time      // by name, when a deleted one was recreated
+	unsure map[string]time.Time      // by name, the last write without an answer, which may have arrived
+	made   map[string]time.Time      // by name, when a deleted or changed one was restored
 	fenced bool
 }
 
@@ -124,7 +127,7 @@ func newBackend(api objects, o Options) (*Backend, error) {
 		return nil, errors.New("keep state in Secrets: a release and a term are needed")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, made: map[string]time.Time{}}, nil
+	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, unsure: map[string]time.Time{}, made: map[string]time.Time{}}, nil
 }
 
 // Term returns that of the options.
@@ -257,6 +260,10 @@ func (b *Backend) save(ctx context.Context, name, file string, data []byte) (err
 			return err
 		}
 		got, err = b.put(ctx, next)
+		var answered apierrors.APIStatus
+		if err != nil && !errors.As(err, &answered) {
+			b.unsure[name] = time.Now()
+		}
 		switch {
 		case err == nil:
 			b.seen[name] = got
@@ -329,6 +336,11 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 	}
 	if old != nil { // discard what someone else has changed in the data
 		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
+		if lacks && time.Since(b.unsure[name]) > unsureFor {
+			b.made[name] = time.Now()
+			b.logger.Warn("wrote over a Secret of the gateway's state that somebody changed; only commands of postern change the state",
+				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))
+		}
 		have.Data = maps.Clone(old.Data)
 	}
 	b.seen[name] = have
@@ -366,7 +378,11 @@ func (b *Backend) explain(verb, name string, err error) error {
 		hint = " (the API server gives no answer; see that it runs)"
 	}
 	e := requestError{error: fmt.Errorf("%s the Secret %s: %w%s", verb, name, err, hint)}
-	e.params.Failure, e.params.Namespace, e.params.Object = answers.Failure(err), b.namespace, "Secret "+name
+	e.params = answers.Problem(err, resource, b.namespace).Params
+	e.params.Object = "Secret " + name
+	if errors.Is(err, ErrTooLarge) {
+		e.params.Failure = catalogue.FailureFull
+	}
 	return e
 }
 

@@ -17,7 +17,7 @@ const (
 	watchEvery = 30 * time.Second
 	// lookTimeout bounds the verification of one of them.
 	lookTimeout = 5 * time.Second
-	// reportedFor is how long a deletion is reported.
+	// reportedFor is how long a deletion or change is reported.
 	reportedFor = time.Hour
 	// checkName is the gateway's check that reports it.
 	checkName = "state"
@@ -66,7 +66,7 @@ func (b *Backend) rewrite(ctx context.Context, name string) error {
 	return b.settle(name, err)
 }
 
-// problems returns a problem that names the Secrets recreated within reportedFor.
+// problems returns a problem that names the Secrets restored within reportedFor.
 func (b *Backend) problems(ctx context.Context, now time.Time) []check.OwnProblem {
 	if b.lock(ctx) != nil {
 		return nil
@@ -77,6 +77,6 @@ func (b *Backend) problems(ctx context.Context, now time.Time) []check.OwnProble
 		return nil
 	}
 	p := check.OwnProblem{Name: checkName, Code: catalogue.StateDeleted, Since: slices.MinFunc(slices.Collect(maps.Values(b.made)), time.Time.Compare)}
-	p.Params.Names = slices.Sorted(maps.Keys(b.made))
+	p.Params.Names, p.Params.Namespace = slices.Sorted(maps.Keys(b.made)), b.namespace
 	return []check.OwnProblem{p}
 }

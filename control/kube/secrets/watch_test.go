@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ func watched(t *testing.T, scene func(t *testing.T, v *vault, b *Backend, told f
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
 		b := backend(t, v, "a")
+		b.namespace = "tenant"
 		load(t, b)
 		save(t, b, "private.key", "k")
 		save(t, b, "peers.json", "p")
@@ -67,6 +69,9 @@ func TestSecretsThatAreDeletedAreMadeAgain(t *testing.T) {
 		if len(list) != 1 || list[0].Code != catalogue.StateDeleted || len(list[0].Params.Names) != 2 || list[0].Since.IsZero() {
 			t.Errorf("got problems %+v", list)
 		}
+		if _, fix := catalogue.Render(list[0].Code, list[0].Params); !strings.Contains(fix.String(), "`postern state backup -n tenant --release postern -f postern-state.yaml`") {
+			t.Errorf("got the fix %s", fix)
+		}
 		time.Sleep(reportedFor - watchEvery)
 		if list := told(); len(list) != 1 {
 			t.Errorf("within the hour: got problems %+v", list)
@@ -109,13 +114,35 @@ func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
 		v.mu.Lock()
 		team := v.objects["postern-state-key"].Labels["team"]
 		v.mu.Unlock()
-		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 0 {
+		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 1 || list[0].Code != catalogue.StateDeleted || list[0].Params.Names[0] != "postern-state-key" {
 			t.Errorf("got key %q, label %q, problems %+v", v.file("postern-state-key", "private.key"), team, list)
 		}
 		writes := v.writes()
 		time.Sleep(10 * watchEvery)
 		if v.writes() != writes {
 			t.Error("unchanged Secrets are written")
+		}
+	})
+}
+
+// A write that got no answer may have arrived, and is no change by somebody else.
+func TestAWriteWithoutAnAnswerIsNobodyElses(t *testing.T) {
+	watched(t, func(t *testing.T, v *vault, b *Backend, told func() []check.OwnProblem) {
+		v.mu.Lock()
+		v.fault = func(int) (error, bool) { return errors.New("connection reset by peer"), true }
+		v.mu.Unlock()
+		if err := b.Save(t.Context(), "peers.json", []byte("more")); err == nil {
+			t.Error("it is kept without an answer")
+		}
+		v.mu.Lock()
+		v.fault = nil
+		v.mu.Unlock()
+		if got := v.file("postern-state-peers", "peers.json"); got != "more" {
+			t.Fatalf("the write did not arrive: %q", got)
+		}
+		time.Sleep(2 * watchEvery)
+		if list := told(); len(list) > 0 || v.file("postern-state-peers", "peers.json") != "p" {
+			t.Errorf("got problems %+v and %q", list, v.file("postern-state-peers", "peers.json"))
 		}
 	})
 }
