@@ -291,7 +291,16 @@ func (e evidence) relayLost(p *catalogue.Params) bool {
 		return false
 	}
 	p.Relay = cmp.Or(e.Candidates[i].Relay, e.Candidates[i].Address)
+	p.RelayAnswers = e.NoPath != "" && e.own.relayAnswers(p.Relay, e.now)
 	return true
+}
+
+// relayAnswers reports whether the relay of this gateway's own allocation answers, so that only what
+// it relays is lost.
+func (o *Own) relayAnswers(relay string, now time.Time) bool {
+	return o != nil && slices.ContainsFunc(o.TURN, func(s Server) bool {
+		return s.Name == relay && s.Err == "" && !unansweredFor(s.Unanswered, now)
+	})
 }
 
 // relayRefuses reports whether the relay in use says that it no longer relays.
@@ -387,6 +396,21 @@ func (e evidence) quiet(p *catalogue.Params) {
 		p.From, p.Seen = e.Path.Remote, e.Probed
 	case e.counts(e.Initiated.At):
 		p.From = e.Initiated.From
+	default:
+		e.here(p)
+	}
+}
+
+// here adds what happened at this gateway and may explain a silence.
+func (e evidence) here(p *catalogue.Params) {
+	if e.own == nil {
+		return
+	}
+	if m := e.own.Moved; !m.At.IsZero() && m.At.Sub(e.lastHeard()).Abs() < silentWith {
+		p.OwnWas, p.OwnNow, p.OwnSince = m.Was, m.Now, max(0, e.now.Sub(m.At))
+	}
+	if e.own.Filtered >= dropsShown {
+		p.Filtered, p.FilteredIn = e.own.Filtered, e.own.FilteredIn
 	}
 }
 
