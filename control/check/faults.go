@@ -56,6 +56,7 @@ type fault struct {
 //	its handshake responses do not verify                          PST0109  handshake
 //	its handshakes come from there with stamps of the past         PST0111  handshake
 //	two gateways take turns with its key                           PST0113  handshake
+//	it starts again and again                                      PST0132  probe
 //	a router says that it is not reached                           PST0123  probe
 //	ICMP: nothing listens at what it announced                     PST0402  probe
 //	it is heard and does not hear us                               PST0106  probe
@@ -91,6 +92,7 @@ func faults() []fault {
 		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
 		{catalogue.StampInPast, StageHandshake, api.Likely, evidence.stamp},
 		{catalogue.DuplicateKey, StageHandshake, api.Certain, evidence.duplicate},
+		{catalogue.PeerRestarts, StageProbe, api.Likely, evidence.restarting},
 		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
