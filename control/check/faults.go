@@ -297,11 +297,13 @@ func (e evidence) relayLost(p *catalogue.Params) bool {
 	return true
 }
 
-// relayAnswers reports whether the relay of this gateway's own allocation answers, so that only what
-// it relays is lost.
+// relayAnswers reports whether a relay, named as configured or by an address on it, answers this gateway
+// as its TURN server, so that only what it relays is lost.
 func (o *Own) relayAnswers(relay string, now time.Time) bool {
+	host, known := special.Host(relay)
 	return o != nil && slices.ContainsFunc(o.TURN, func(s Server) bool {
-		return s.Name == relay && s.Err == "" && !unansweredFor(s.Unanswered, now)
+		at, ok := special.Host(s.Address)
+		return (s.Name == relay || known && ok && at == host) && s.Err == "" && !unansweredFor(s.Unanswered, now)
 	})
 }
 

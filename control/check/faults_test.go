@@ -166,6 +166,14 @@ var gatewayFaults = []struct {
 		f.own.TURN = []Server{{Name: "turn.example.net:3478", Address: "192.0.2.1:3478"}}
 	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "the TURN server of this gateway answers"},
 		[]string{"`postern netcheck`", "if both answer, what is relayed is lost: let UDP to the server's relayed ports in there", "external-ip"}},
+	{"the peer's address on a relay that answers carries nothing", func(f *Facts) {
+		behindNAT(f)
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, State: "failed", Reason: "no answer"},
+			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+		f.own.TURN = []Server{{Name: "192.0.2.1:3478", Address: "192.0.2.1:3478"}}
+	}, catalogue.RelayLost, StageProbe, []string{"over the relay 192.0.2.1:50000", "the TURN server of this gateway answers"}, []string{"if both answer, what is relayed is lost"}},
 	{"this gateway's address changed when the peer fell silent", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
 		f.own.Moved = Move{Was: []string{"203.0.113.8"}, Now: []string{"203.0.113.9"}, At: time.Now().Add(-45 * time.Second)}
