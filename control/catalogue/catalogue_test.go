@@ -140,6 +140,10 @@ func example(c Code) Params {
 	case Intermittent:
 		p = example(APIServerTimeout)
 		p.RootCode, p.RecentParams = APIServerTimeout, RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
+	case PeerRestarts:
+		p.Starts = 5
+	case SocketsUsedUp:
+		p.Detail = "too many open files"
 	case ProcessStarved:
 		p.Took = 800 * time.Millisecond
 	}

@@ -77,6 +77,8 @@ const (
 	ProbesDropped Code = "PST0130"
 	// EndpointOfAnother is about a peer that is dialled where it is not.
 	EndpointOfAnother Code = "PST0131"
+	// PeerRestarts is about a peer's gateway that ends again and again.
+	PeerRestarts Code = "PST0132"
 )
 
 // PST02xx: auth.
@@ -207,6 +209,7 @@ const (
 	MemoryNear        Code = "PST0811"
 	CPUThrottled      Code = "PST0812"
 	ProcessStarved    Code = "PST0813"
+	SocketsUsedUp     Code = "PST0814"
 )
 
 // PST09xx: services of clusters.

@@ -143,6 +143,19 @@ type GatewayParams struct {
 	Worked bool `json:"worked,omitempty" report:"fix"`
 	// Awaited: the peer has yet to approve this gateway, not the other way round.
 	Awaited bool `json:"awaited,omitempty" report:"fix"`
+	// Starts is how often the peer's gateway has started, the first time Age ago.
+	Starts int `json:"starts,omitempty"`
+	// OwnWas and OwnNow are addresses at which others saw this gateway before and after they changed,
+	// OwnSince ago.
+	OwnWas   []string      `json:"ownWas,omitempty"`
+	OwnNow   []string      `json:"ownNow,omitempty"`
+	OwnSince time.Duration `json:"ownSince,omitempty"`
+	// RelayAnswers: the relay that carries nothing answers this gateway.
+	RelayAnswers bool `json:"relayAnswers,omitempty"`
+	// Filtered counts what this machine discarded because its route to the sender uses another
+	// interface (rp_filter), in the last FilteredIn.
+	Filtered   uint64        `json:"filtered,omitempty"`
+	FilteredIn time.Duration `json:"filteredIn,omitempty"`
 	// Removed: a peer with the key that was found was removed here.
 	Removed bool `json:"removed,omitempty"`
 	// Skew is the peer's clock minus this gateway's.

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -52,6 +53,7 @@ var methods = map[string]any{
 	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "ServiceObject": (*view).ServiceObject, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"Release": (*view).Release, "Unanswered": (*view).Unanswered, "WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
+	"NoFiles": (*view).NoFiles, "NoPorts": (*view).NoPorts,
 }
 
 // OfCluster reports whether the service is one of a cluster: its name has a namespace.
@@ -377,3 +379,9 @@ func (v *view) WantedBuffer() int { return WantedBuffer }
 
 // MoreMiB returns one and a half times the limit, in MiB.
 func (v *view) MoreMiB() uint64 { return v.Max/(1<<20) + v.Max/(1<<21) + 1 }
+
+// NoFiles and NoPorts say what this machine has used up.
+func (v *view) NoFiles() bool {
+	return v.Detail == syscall.EMFILE.Error() || v.Detail == syscall.ENFILE.Error()
+}
+func (v *view) NoPorts() bool { return v.Detail == syscall.EADDRNOTAVAIL.Error() }

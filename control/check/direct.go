@@ -188,6 +188,9 @@ func (r *recorder) connect(ctx context.Context, n Network, raw string, unreachab
 	if stage == StageTCP {
 		p.Failure = connectFailure(err)
 	}
+	if catalogue.Exhausted(err) {
+		unreachable, p.Failure = catalogue.SocketsUsedUp, ""
+	}
 	return nil, o, r.fail(api.Error, stage, unreachable, *p)
 }
 

@@ -150,6 +150,12 @@ type Own struct {
 	Mapping *Mapping
 	// LAN is about LAN discovery; nil if that is off.
 	LAN *LANFacts
+	// Moved is the last change of the addresses that others see this gateway at.
+	Moved Move
+	// Filtered is how many packets this host has discarded in the last FilteredIn because its route to
+	// their sender uses another interface (rp_filter).
+	Filtered   uint64
+	FilteredIn time.Duration
 	// Found are problems that other components found, for example in their cluster.
 	Found []OwnProblem
 }

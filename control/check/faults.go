@@ -56,6 +56,7 @@ type fault struct {
 //	its handshake responses do not verify                          PST0109  handshake
 //	its handshakes come from there with stamps of the past         PST0111  handshake
 //	two gateways take turns with its key                           PST0113  handshake
+//	it starts again and again                                      PST0132  probe
 //	a router says that it is not reached                           PST0123  probe
 //	ICMP: nothing listens at what it announced                     PST0402  probe
 //	it is heard and does not hear us                               PST0106  probe
@@ -91,6 +92,7 @@ func faults() []fault {
 		{catalogue.PresharedKeyDiffers, StageHandshake, api.Likely, evidence.unverified},
 		{catalogue.StampInPast, StageHandshake, api.Likely, evidence.stamp},
 		{catalogue.DuplicateKey, StageHandshake, api.Certain, evidence.duplicate},
+		{catalogue.PeerRestarts, StageProbe, api.Likely, evidence.restarting},
 		{catalogue.RouterRefuses, StageProbe, api.Likely, ends(hopRouter)},
 		{catalogue.NothingListens, StageProbe, api.Likely, evidence.refused},
 		{catalogue.NotHeardByPeer, StageProbe, api.Certain, evidence.heard},
@@ -291,7 +293,18 @@ func (e evidence) relayLost(p *catalogue.Params) bool {
 		return false
 	}
 	p.Relay = cmp.Or(e.Candidates[i].Relay, e.Candidates[i].Address)
+	p.RelayAnswers = e.NoPath != "" && e.own.relayAnswers(p.Relay, e.now)
 	return true
+}
+
+// relayAnswers reports whether a relay, named as configured or by an address on it, answers this gateway
+// as its TURN server, so that only what it relays is lost.
+func (o *Own) relayAnswers(relay string, now time.Time) bool {
+	host, known := special.Host(relay)
+	return o != nil && slices.ContainsFunc(o.TURN, func(s Server) bool {
+		at, ok := special.Host(s.Address)
+		return (s.Name == relay || known && ok && at == host) && s.Err == "" && !unansweredFor(s.Unanswered, now)
+	})
 }
 
 // relayRefuses reports whether the relay in use says that it no longer relays.
@@ -387,6 +400,21 @@ func (e evidence) quiet(p *catalogue.Params) {
 		p.From, p.Seen = e.Path.Remote, e.Probed
 	case e.counts(e.Initiated.At):
 		p.From = e.Initiated.From
+	default:
+		e.here(p)
+	}
+}
+
+// here adds what happened at this gateway and may explain a silence.
+func (e evidence) here(p *catalogue.Params) {
+	if e.own == nil {
+		return
+	}
+	if m := e.own.Moved; !m.At.IsZero() && m.At.Sub(e.lastHeard()).Abs() < silentWith {
+		p.OwnWas, p.OwnNow, p.OwnSince = m.Was, m.Now, max(0, e.now.Sub(m.At))
+	}
+	if e.own.Filtered >= dropsShown {
+		p.Filtered, p.FilteredIn = e.own.Filtered, e.own.FilteredIn
 	}
 }
 

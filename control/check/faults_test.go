@@ -157,6 +157,42 @@ var gatewayFaults = []struct {
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "no other address"}, []string{"`postern netcheck`", "spec.discovery.turnServers"}},
+	{"the only relay answers, and carries nothing", func(f *Facts) {
+		behindNAT(f)
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, Relay: "turn.example.net:3478", State: "failed", Reason: "no answer"},
+			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+		f.own.TURN = []Server{{Name: "turn.example.net:3478", Address: "192.0.2.1:3478"}}
+	}, catalogue.RelayLost, StageProbe, []string{"over the relay turn.example.net:3478", "the TURN server of this gateway answers"},
+		[]string{"`postern netcheck`", "if both answer, what is relayed is lost: let UDP to the server's relayed ports in there", "external-ip"}},
+	{"the peer's address on a relay that answers carries nothing", func(f *Facts) {
+		behindNAT(f)
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
+		f.Candidates = []catalogue.Candidate{{Address: "192.0.2.1:50000", Source: api.SourceRelay, State: "failed", Reason: "no answer"},
+			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
+		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
+		f.own.TURN = []Server{{Name: "192.0.2.1:3478", Address: "192.0.2.1:3478"}}
+	}, catalogue.RelayLost, StageProbe, []string{"over the relay 192.0.2.1:50000", "the TURN server of this gateway answers"}, []string{"if both answer, what is relayed is lost"}},
+	{"this gateway's address changed when the peer fell silent", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-40*time.Second)
+		f.own.Moved = Move{Was: []string{"203.0.113.8"}, Now: []string{"203.0.113.9"}, At: time.Now().Add(-45 * time.Second)}
+	}, catalogue.HandshakeStale, StageProbe, []string{"the address of this gateway changed from 203.0.113.8 to 203.0.113.9 4", "let in only that"},
+		[]string{"at cloud, see whether its firewall or its spec.peers[].endpoints has 203.0.113.8, and put 203.0.113.9 there"}},
+	{"this gateway's address changed long before", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-50*time.Second)
+		f.own.Moved = Move{Was: []string{"203.0.113.8"}, Now: []string{"203.0.113.9"}, At: time.Now().Add(-3 * time.Minute)}
+	}, catalogue.HandshakeStale, StageProbe, []string{"; this side cannot tell"}, nil},
+	{"this machine filters what arrives", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-45*time.Second)
+		f.own.Filtered, f.own.FilteredIn = 45, time.Minute
+	}, catalogue.HandshakeStale, StageProbe, []string{"this machine discarded 45 packets in the last 1m0s, perhaps those of cloud", "(rp_filter)"},
+		[]string{"`ip route get 198.51.100.7`", "`sysctl -w net.ipv4.conf.all.rp_filter=2`"}},
+	{"the peer's gateway starts again and again", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-8*time.Second)
+		f.Boots, f.BootsAt = []uint64{1, 2, 3, 4}, []time.Time{time.Now().Add(-time.Hour), time.Now().Add(-90 * time.Second), time.Now().Add(-60 * time.Second), time.Now().Add(-30 * time.Second)}
+		f.Unreachable = []Refusal{{To: publicCloud, Reason: "port unreachable", At: time.Now()}}
+	}, catalogue.PeerRestarts, StageProbe, []string{"the gateway of cloud has started 3 times in the last 1m33s"}, []string{"read in the log of the gateway of cloud what it says before each start", "`kubectl describe pod POD -n NAMESPACE`"}},
 	{"the relay in use says that it is gone, and the path is not given up yet", func(f *Facts) {
 		behindNAT(f)
 		f.LastHandshake, f.NoPath, f.Path.Unanswered = time.Now().Add(-time.Minute), "", time.Now().Add(-5*time.Second)
@@ -173,7 +209,7 @@ var gatewayFaults = []struct {
 			{Address: "198.51.100.7:1025", Source: api.SourceSTUN}}
 		f.Path.PeerNAT = catalogue.NAT{Mapping: "address-dependent", Filtering: "address-dependent"}
 	}, catalogue.HandshakeStale, StageHandshake, []string{"cannot tell whether"},
-		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check`", "see there whether the NAT still lets UDP 1025 through to it"}},
+		[]string{"wait 10 s, ", "whether the relay turn.example.net:3478 answers", "`postern netcheck`", "`postern check`", "see there whether the NAT still lets UDP 1025 through to it", "that NAT forgets it soon: set spec.discovery.keepalive there"}},
 	{"no address is known", func(f *Facts) { f.Candidates, f.Endpoints, f.NoPath = nil, nil, "no candidate is known yet" },
 		catalogue.PeerMustDial, StageProbe, []string{"no endpoint of cloud is known here"}, []string{"spec.peers[name=cloud].endpoints", publicEdge}},
 	{"a young session without echoes, while probes are answered", func(f *Facts) {

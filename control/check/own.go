@@ -28,6 +28,7 @@ type ownState struct {
 	// findings are the latest of all own checks, for the log.
 	findings []verdict.Finding
 	recent   recent
+	moves    moves
 }
 
 // ownFacts returns what is known about this gateway now; nil if nothing.
@@ -36,6 +37,12 @@ func (r *Runner) ownFacts() *Own {
 		return nil
 	}
 	o := r.opts.Own()
+	r.own.mu.Lock()
+	defer r.own.mu.Unlock()
+	o.Moved = r.own.moves.see(o.Shown, time.Now())
+	if older := r.own.resources.older; !older.at.IsZero() {
+		o.Filtered, o.FilteredIn = since(r.own.usage.filtered, older.filtered), r.own.usage.at.Sub(older.at)
+	}
 	return &o
 }
 

@@ -341,3 +341,25 @@ func TestResourceVerdicts(t *testing.T) {
 		})
 	}
 }
+
+// What the reverse path filter discarded in the last minute or two is known to every check of a peer.
+func TestWhatTheReversePathFilterDiscards(t *testing.T) {
+	now := time.Now()
+	netstat := func(text string) fstest.MapFS { return fstest.MapFS{"proc/self/net/netstat": file(text)} }
+	for _, c := range []struct {
+		name, before, after string
+		want                uint64
+	}{
+		{"some", "TcpExt: SyncookiesSent IPReversePathFilter TW\nTcpExt: 1 23 4\nIpExt: InNoRoutes\nIpExt: 5\n",
+			"TcpExt: SyncookiesSent IPReversePathFilter TW\nTcpExt: 1 40 4\nIpExt: InNoRoutes\nIpExt: 9\n", 17},
+		{"another kernel", "TcpExt: SyncookiesSent\nTcpExt: 1\n", "TcpExt: SyncookiesSent\nTcpExt: 2\n", 0},
+		{"no values", "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 1\n", "TcpExt: SyncookiesSent IPReversePathFilter\n", 0},
+	} {
+		var s resources
+		s.sample(netstat(c.before), Own{}, now)
+		u := s.sample(netstat(c.after), Own{}, now.Add(30*time.Second))
+		if got := since(u.filtered, s.older.filtered); got != c.want {
+			t.Errorf("%s: %d were discarded, want %d", c.name, got, c.want)
+		}
+	}
+}

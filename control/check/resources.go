@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,7 @@ const (
 type usage struct {
 	at                 time.Time
 	drops, refused     uint64
+	filtered           uint64 // packets that this host's reverse path filter discarded
 	periods, throttled uint64
 	limited            bool // there is a CPU limit
 	memory, limit      uint64
@@ -61,6 +63,7 @@ func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 	u := usage{at: now, drops: o.Sockets.Drops, refused: o.Sockets.Refused}
 	if root != nil {
 		readCgroup(root, &u)
+		u.filtered = readProtocol(root, "TcpExt", "IPReversePathFilter")
 	}
 	switch {
 	case s.newer.at.IsZero():
@@ -232,6 +235,28 @@ func readField(root fs.FS, name, key string) uint64 {
 				return n
 			}
 		}
+	}
+	return 0
+}
+
+// readProtocol reads a counter of this host's network (proc_net(5), /proc/net/netstat): a line with
+// the names of a protocol's counters is followed by one with their values.
+func readProtocol(root fs.FS, protocol, counter string) uint64 {
+	text, err := fs.ReadFile(root, "proc/self/net/netstat")
+	if err != nil {
+		return 0
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] != protocol+":" {
+			continue
+		}
+		if i := slices.Index(names, counter); 0 < i && i < len(f) {
+			n, _ := strconv.ParseUint(f[i], 10, 64) // what is no number counts nothing
+			return n
+		}
+		names = f
 	}
 	return 0
 }

@@ -208,6 +208,9 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	if path, known := pathOf(f); known {
 		out = append(out, path)
 	}
+	if restarts, many := restartsOf(f); many {
+		out = append(out, restarts)
+	}
 	return append(out, <-mtu...)
 }
 

@@ -143,6 +143,9 @@ func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	_, apart := verdict.Find(before.Findings, NameRelay)
 	mtu, _ := verdict.Find(before.Findings, NameMTU)
 	narrow := mtu.Code == catalogue.PathMTUSmall
+	if _, restarts := verdict.Find(before.Findings, NameRestarts); restarts {
+		return false
+	}
 	return f.relayed(time.Now()) == (apart || gateway.Code == catalogue.RelayInUse) &&
 		gateway.Code != catalogue.PathSlow && f.Path.RTT < slowTrip && gateway.Code != catalogue.ProbesDropped &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))

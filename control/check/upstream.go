@@ -45,7 +45,10 @@ func checkUpstream(ctx context.Context, n Network, u Upstream) verdict.Finding {
 	if err != nil {
 		p.Remote, p.Detail = remote, catalogue.Reason(err)
 		code := catalogue.UpstreamName
-		if stage == StageTCP {
+		switch {
+		case catalogue.Exhausted(err):
+			code = catalogue.SocketsUsedUp
+		case stage == StageTCP:
 			code = unconnected("upstream", err)
 		}
 		return r.fail(api.Error, stage, code, p)

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +44,15 @@ func TestOwnUpstreams(t *testing.T) {
 			"nothing listens at 127.0.0.1:", "set spec.services.apiServer.address"},
 		{"has an unknown name", func() Upstream { return apiServer("api.example.invalid:6443") }, nameless(), api.Error, catalogue.UpstreamName, StageDNS,
 			"api.example.invalid:6443", "correct spec.services.apiServer.address"},
+		{"is not asked, as no file can be opened", func() Upstream { return apiServer("127.0.0.1:6443") }, dialFails(syscall.EMFILE, "127.0.0.1"), api.Error, catalogue.SocketsUsedUp, StageTCP,
+			"this machine could not open a connection to 127.0.0.1:6443: too many open files; the server there was not asked", "LimitNOFILE of its systemd unit"},
+		{"is not asked, as no port is left", func() Upstream { return apiServer("127.0.0.1:6443") }, dialFails(syscall.EADDRNOTAVAIL, "127.0.0.1"), api.Error, catalogue.SocketsUsedUp, StageTCP,
+			"cannot assign requested address; the server there was not asked", "net.ipv4.ip_local_port_range"},
+		{"has an address of a family that this machine has not", func() Upstream { return apiServer("[::1]:6443") }, dialFails(syscall.EADDRNOTAVAIL, "::1"), api.Error, catalogue.UpstreamUnreachable, StageTCP,
+			"[::1]:6443, the upstream of apiServer, cannot be reached", "spec.services.apiServer.address"},
+		{"has a name that cannot be asked for", func() Upstream { return apiServer("api.example.net:6443") }, Network{Lookup: func(context.Context, string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "dial udp 192.0.2.53:53: socket: too many open files", Name: "api.example.net"}
+		}}, api.Error, catalogue.SocketsUsedUp, StageDNS, "this machine could not open a connection to api.example.net:6443", "`free -m`"},
 		{"has no port", func() Upstream { return apiServer("127.0.0.1") }, Network{}, api.Error, catalogue.UpstreamUnreachable, StageTCP, "want HOST:PORT", "spec.services.apiServer.address"},
 		{"resets connections", func() Upstream { return apiServer(listen(t, reset)) }, Network{}, api.Error, catalogue.APIServerBroken, StageTLS,
 			"the API server of this gateway at 127.0.0.1:", "here see whether the API server restarts"},
@@ -77,6 +88,13 @@ func TestOwnUpstreams(t *testing.T) {
 			tellsTheReader(t, got[0], c.cause, c.fix)
 		})
 	}
+}
+
+// dialFails returns a network in which connecting to an address fails as the system does.
+func dialFails(why syscall.Errno, to string) Network {
+	return Network{Dial: func(context.Context, netip.AddrPort) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.ParseIP(to), Port: 6443}, Err: os.NewSyscallError("connect", why)}
+	}}
 }
 
 // However many upstreams hang, and wherever in an exchange, the round ends in time and returns them

@@ -38,6 +38,8 @@ func upstreamCode(err error) catalogue.Code {
 	var dns *net.DNSError
 	var ne net.Error
 	switch {
+	case catalogue.Exhausted(err):
+		return catalogue.SocketsUsedUp
 	case errors.As(err, &dns):
 		return catalogue.UpstreamName
 	case errors.Is(err, syscall.ECONNREFUSED):

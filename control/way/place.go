@@ -46,6 +46,7 @@ var placeOfCode = map[catalogue.Code]place{
 	catalogue.NoWayIn:           {Far, api.Unknown, api.Unknown},
 	// Something from the peer arrived.
 	catalogue.NothingListens:      {There, api.OK, api.Unknown},
+	catalogue.PeerRestarts:        {There, api.Unknown, api.Unknown},
 	catalogue.WrongPeerKey:        {There, api.Unknown, api.OK},
 	catalogue.AwaitingApproval:    {There, api.OK, api.OK},
 	catalogue.PresharedKeyDiffers: {There, api.OK, api.OK},

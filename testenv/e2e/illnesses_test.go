@@ -54,6 +54,7 @@ const (
 	leftEndpoint  = leftPublic + ":51820"
 	rightEndpoint = rightPublic + ":51820"
 	rightMoved    = "198.51.100.11"
+	rightRouter   = "198.51.100.1"
 )
 
 func illnesses() []illness {
@@ -98,6 +99,23 @@ func blockedIllnesses() []illness {
 			fix: func(f *faultLab, left, right []api.Check) {
 				f.left.types(command(f.t, left[0].Fix, "nft insert rule inet filter input"))
 				f.right.types(command(f.t, right[0].Fix, "nft insert rule inet filter input"))
+			},
+		},
+		{
+			// Right has a second uplink, which its routes prefer. What it sends leaves by the first all the
+			// same, for a rule marks it.
+			name: "right's reverse path filter discards what left sends", setting: plain(),
+			harm: func(f *faultLab) {
+				f.right.types("ip link add second type veth peer name other; ip link set second up; ip link set other up; " +
+					"ip route add " + leftPublic + " dev second src " + rightPublic + "; " +
+					"ip route add default via " + rightRouter + " dev eth0 table 100; ip rule add fwmark 7 lookup 100; " +
+					"sysctl -w net.ipv4.conf.eth0.rp_filter=1; nft add table ip uplinks; " +
+					"nft add chain ip uplinks output '{ type route hook output priority -150; }'; nft add rule ip uplinks output udp sport 51820 meta mark set 7")
+			},
+			left:  []diagnosis{outbound("PST0106", gatewayCheck).because("right", rightEndpoint).until("see at right what it finds")},
+			right: []diagnosis{outbound("PST0102", gatewayCheck).because("left", "this machine discarded", "rp_filter").until("ip route get " + leftPublic)},
+			fix: func(f *faultLab, _, right []api.Check) {
+				f.right.types(command(f.t, right[0].Fix, "sysctl -w net.ipv4.conf.all.rp_filter"))
 			},
 		},
 	}

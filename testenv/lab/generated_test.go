@@ -403,6 +403,18 @@ func processFaults() []endFault {
 		{name: "cloud process, stopped", edge: codes(catalogue.NothingListens), says: "start the gateway",
 			do:  func(_ context.Context, l *Lab) error { return l.Cloud.halt() },
 			fix: func(ctx context.Context, l *Lab) error { return l.Cloud.Start(ctx) }},
+		{name: "cloud process, ending again and again", edge: codes(catalogue.PeerRestarts), says: "what it says before each start",
+			do: func(ctx context.Context, l *Lab) error {
+				for range 3 {
+					if err := l.Cloud.restart(ctx); err != nil {
+						return err
+					}
+					if _, err := l.awaitMet(ctx); err != nil { // edge has heard of this start
+						return err
+					}
+				}
+				return l.Cloud.halt()
+			}},
 		both("cloud key, another after a new installation", catalogue.WrongPeerKey, func(ctx context.Context, l *Lab) error {
 			key, err := peer.NewPrivateKey()
 			if err != nil {
