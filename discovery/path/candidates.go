@@ -14,6 +14,9 @@ const (
 	maxPerSource = 6 // remote candidates from one source
 	maxReflexive = 4 // pairs without a candidate: learned from the peer's packets, or withdrawn
 	maxPermitted = 16
+	// permitEvery is how often another address is admitted after maxPermitted in a row. Each is a
+	// request to every relay, which remembers it for minutes, and a peer may announce ever new ones.
+	permitEvery = 10 * time.Second
 	// linger is how long a withdrawn candidate is still tried, and a failed peer-reflexive one is
 	// remembered.
 	linger = 5 * time.Minute
@@ -284,7 +287,10 @@ func (m *Machine) admit() []netip.Addr {
 	if len(m.local.Relays) > 0 {
 		for _, p := range m.pairs {
 			a := p.path.Remote.Addr()
-			if relayable(Candidate{p.path.Remote, p.source}) && !slices.Contains(out, a) && len(out) < maxPermitted {
+			if !relayable(Candidate{p.path.Remote, p.source}) || slices.Contains(out, a) || len(out) == maxPermitted {
+				continue
+			}
+			if slices.Contains(m.permit, a) || m.admitsAnother() {
 				out = append(out, a)
 			}
 		}
@@ -295,4 +301,15 @@ func (m *Machine) admit() []netip.Addr {
 	}
 	m.permit = out
 	return slices.Clone(out)
+}
+
+// admitsAnother reports whether another address may be admitted now, and counts it. If not, it
+// schedules a poll for it.
+func (m *Machine) admitsAnother() bool {
+	next := later(m.admitted, m.now.Add(-maxPermitted*permitEvery)).Add(permitEvery)
+	if !m.at(next) {
+		return false
+	}
+	m.admitted = next
+	return true
 }
