@@ -233,6 +233,7 @@ func (c *Conn) Close() error {
 		_ = c.ep.SetSockOpt(&limit) // cannot fail on a TCP endpoint
 		c.ep.Close()
 		c.share.closeReceive()
+		c.share.memory.linger(c.share)
 	})
 	return nil
 }

@@ -74,6 +74,7 @@ type memory struct {
 	byPeer    map[netip.Addr]int64
 	shares    map[*share]struct{}
 	reclaimed time.Time // the last search for memory to take back
+	lingering lingering
 }
 
 func newMemory(o Options) *memory {
@@ -84,6 +85,8 @@ func newMemory(o Options) *memory {
 		receive: min(initialBuffer, o.TCPReceiveBuffer),
 		byPeer:  make(map[netip.Addr]int64),
 		shares:  make(map[*share]struct{}),
+
+		lingering: newLingering(o),
 
 		mostSend: o.TCPSendBuffer, mostReceive: o.TCPReceiveBuffer,
 		shortPath: int(min(shortPathBuffer, max(o.TCPMemory/shortPathPart, minTCPBuffer))),

@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"container/list"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ type share struct {
 	// Under memory.mu.
 	ep            tcpip.Endpoint // nil while connecting
 	send, receive int            // bytes; 0 once given back
+	lingers       *list.Element  // in memory.lingering; nil before it was closed and once it has ended
 
 	// Immutable once attached.
 	mostSend, mostReceive int   // bounds of the two, in bytes
@@ -55,7 +57,12 @@ func (s *share) attach(ep tcpip.Endpoint, wq *waiter.Queue, rtt time.Duration, m
 	s.sizing, s.granted = newRightSizing(mss, rounds), receive
 	ep.SocketOptions().SetSendBufferSize(int64(send), false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(receive), false)
-	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { s.memory.release(s, &s.send) })
+	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) { // also when TIME-WAIT begins
+		s.memory.release(s, &s.send)
+		if ended(ep) {
+			s.memory.ended(s)
+		}
+	})
 	wq.EventRegister(&entry)
 	if ended(ep) {
 		s.memory.release(s, &s.send)

@@ -39,8 +39,8 @@ const (
 	forgetAfter = 5 * time.Minute
 )
 
-// limits bounds what each peer can request, so that none can starve another. Only peers are
-// counted, so there are no more entries than peers.
+// limits bounds what each caller can request, so that none can starve another. Strangers are not
+// counted, so there are no more entries than peers and tickets.
 type limits struct {
 	total chan struct{}
 	// load is held during a throughput measurement.
@@ -49,8 +49,23 @@ type limits struct {
 	tickets, unknown *rate.Limiter
 
 	mu    sync.Mutex
-	peers map[peer.PublicKey]*allowance
+	peers map[owner]*allowance
 	swept time.Time
+}
+
+// owner is who has an allowance: a peer by its name, which it keeps with another key, or the
+// one-time peer of a ticket by its key. A peer chooses its keys, so with each it would have another
+// burst.
+type owner struct {
+	name string
+	key  peer.PublicKey
+}
+
+func (c Caller) owner() owner {
+	if c.Name != "" {
+		return owner{name: c.Name}
+	}
+	return owner{key: c.PublicKey}
 }
 
 type allowance struct {
@@ -70,13 +85,13 @@ func (e *endpoint) bucket() (string, pace) {
 
 func newLimits() *limits {
 	return &limits{
-		total: make(chan struct{}, totalConcurrency), load: make(chan struct{}, 1), peers: make(map[peer.PublicKey]*allowance),
+		total: make(chan struct{}, totalConcurrency), load: make(chan struct{}, 1), peers: make(map[owner]*allowance),
 		tickets: rate.NewLimiter(ticketRate, ticketBurst), unknown: rate.NewLimiter(unknownRate, unknownBurst),
 	}
 }
 
-// of returns a peer's allowance.
-func (l *limits) of(k peer.PublicKey, now time.Time) *allowance {
+// of returns an owner's allowance.
+func (l *limits) of(k owner, now time.Time) *allowance {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.swept) > forgetAfter {

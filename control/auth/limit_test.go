@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,33 @@ func TestEachPeerHasItsOwnRate(t *testing.T) {
 		}
 		if n := len(s.srv.limits.peers); n != 1 {
 			t.Errorf("%d peers are remembered after a while, want 1", n)
+		}
+		s.stop()
+	})
+}
+
+// A peer chooses its keys, and announces each by the one before. What it may request does not depend
+// on how many it has had.
+func TestAnotherKeyIsNoOtherAllowance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rotated := 0
+		s := serve(t, func(o *ServerOptions) {
+			o.OnRotation = func(context.Context, Announcement) error { rotated++; return nil }
+		})
+		key := edgeKey
+		for n := range byte(10) {
+			next := peer.PublicKey{42, n}
+			if err := s.client(key).Rotate(t.Context(), Announcement{Next: next}); err != nil && !errors.Is(err, ErrRateLimited) {
+				t.Fatalf("rotation %d: %v", n+1, err)
+			}
+			key = next
+			s.dir.set(Caller{Name: edge.Name, PublicKey: key, Grants: edge.Grants})
+		}
+		if rotated != rotationBurst {
+			t.Errorf("%d rotations in a row, each by the key before, want %d", rotated, rotationBurst)
+		}
+		if n := len(s.srv.limits.peers); n != 1 {
+			t.Errorf("%d allowances of one peer are remembered", n)
 		}
 		s.stop()
 	})
@@ -137,6 +165,33 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nothing is answered besides the table, not even what net/http answers without asking a handler.
+func TestTheServerInGeneralAnswersNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, nil)
+		stock := peer.PublicKey{5}
+		s.dir.set(Caller{Name: "router", PublicKey: stock, Kind: KindStock})
+		for _, c := range []struct {
+			key    peer.PublicKey
+			status string
+		}{{edgeKey, "404 Not Found"}, {stock, "404 Not Found"}, {peer.PublicKey{99}, "403 Forbidden"}} {
+			conn, err := s.net.dialFrom(peer.OverlayAddr(c.key))(t.Context(), "tcp", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(conn)
+			if status, _, _ := strings.Cut(string(answer), "\r\n"); err != nil || status != "HTTP/1.1 "+c.status {
+				t.Errorf("%v is answered %q, %v, want %s", c.key, status, err, c.status)
+			}
+			_ = conn.Close()
+		}
+		s.stop()
+	})
 }
 
 func TestConnectionsPerPeerAreBounded(t *testing.T) {

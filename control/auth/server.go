@@ -193,8 +193,10 @@ func (s *Server) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ConnContext:       withConn,
+		// Otherwise the library answers OPTIONS * itself: anyone, at any rate.
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ConnContext:                  withConn,
 	}
 	stopped := make(chan struct{})
 	served := make(chan struct{})
@@ -269,7 +271,7 @@ func (s *Server) answer(c *call) {
 
 // serve applies the table to a request, and then calls the handler.
 func (s *Server) serve(c *call) (any, error) {
-	allowance := s.limits.of(c.PublicKey, time.Now())
+	allowance := s.limits.of(c.owner(), time.Now())
 	unknown := c.find()
 	if wait := s.limits.arrive(allowance, c, time.Now()); wait > 0 {
 		return nil, limited(wait)

@@ -50,7 +50,7 @@ func (x *Exchange) HeardHello(name string, h auth.Hello) {
 		was, _ := x.hellos.get(m.Key)
 		x.hellos.set(m.Key, h)
 		same := slices.Equal(was.Offers, h.Offers) && APIServerOf(was.Hello) == APIServerOf(h)
-		if !same && x.o.Peers.MayStore(m.Key, time.Now()) { // otherwise it is stored with those of all peers, a little later
+		if !same && x.o.Peers.MayStore(m, time.Now()) { // otherwise it is stored with those of all peers, a little later
 			x.rememberHellos([]*roster.Member{m})
 		}
 		x.keepers.setPeer(m)

@@ -87,7 +87,7 @@ func (w *Watch) observe(now time.Time, m *roster.Member, after tunnel.PeerStats,
 		p.finder.Traffic(m.Key)
 	}
 	w.carried[m.Key] = flows.Bytes
-	if w.kept[m.Key] != after.Endpoint && p.lasting(m, after) && p.peers.MayStore(m.Key, now) {
+	if w.kept[m.Key] != after.Endpoint && p.lasting(m, after) && p.peers.MayStore(m, now) {
 		w.keeping[m.Key] = after.Endpoint
 	}
 	w.follow(now, m, after)

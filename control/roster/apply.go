@@ -115,7 +115,9 @@ func (reg *Registry) setTunnel(r *Roster, leave []*Member) (leaving bool, err er
 // forget deletes what was learned about a removed peer. If its key stays under another name, what
 // was learned about the key stays.
 func (reg *Registry) forget(m *Member, next *Roster) {
-	reg.learning.drop(m.Key)
+	if next.ByName(m.Name) == nil {
+		reg.learning.drop(m.Name)
+	}
 	if next.ByKey(m.Key) != nil {
 		return
 	}

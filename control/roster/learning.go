@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/postern-dev/postern/tunnel/peer"
 )
 
 // RememberEvery is how often the announcements and hellos of peers are stored.
@@ -18,32 +16,33 @@ const learnBurst = 4
 
 // learning limits how often data about a peer that can be learned again is stored: a burst at once,
 // then the latest once in RememberEvery. Each write stores what is known about all peers, and the
-// peer decides how often there is one. The zero value is ready to use and safe for concurrent use.
+// peer decides how often there is one. It is counted by its name, because it chooses its keys, too.
+// The zero value is ready to use and safe for concurrent use.
 type learning struct {
 	mu    sync.Mutex
-	peers map[peer.PublicKey]*rate.Limiter
+	peers map[string]*rate.Limiter
 }
 
 // may reports whether a change of a peer may be stored now, and counts it.
-func (l *learning) may(k peer.PublicKey, now time.Time) bool {
+func (l *learning) may(name string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.peers == nil {
-		l.peers = map[peer.PublicKey]*rate.Limiter{}
+		l.peers = map[string]*rate.Limiter{}
 	}
-	if l.peers[k] == nil {
-		l.peers[k] = rate.NewLimiter(rate.Every(RememberEvery), learnBurst)
+	if l.peers[name] == nil {
+		l.peers[name] = rate.NewLimiter(rate.Every(RememberEvery), learnBurst)
 	}
-	return l.peers[k].AllowN(now, 1)
+	return l.peers[name].AllowN(now, 1)
 }
 
 // drop forgets a peer.
-func (l *learning) drop(k peer.PublicKey) {
+func (l *learning) drop(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.peers, k)
+	delete(l.peers, name)
 }
 
 // MayStore reports whether something that was learned about a peer, and can be learned again, may
 // be stored now, and counts it.
-func (reg *Registry) MayStore(k peer.PublicKey, now time.Time) bool { return reg.learning.may(k, now) }
+func (reg *Registry) MayStore(m *Member, now time.Time) bool { return reg.learning.may(m.Name, now) }

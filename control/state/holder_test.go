@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -75,6 +76,30 @@ func TestAnIdentityNameIsHeldUntilTheLastOneEnds(t *testing.T) {
 	note(3, "edge", "g", 6*time.Hour)
 	holds("edge", 1, 0, 0, 0)
 	holds("edge", 3, 0, 1, 6*time.Hour)
+}
+
+// A removed peer's key may be another peer's, if both are in one hand. However many identities it
+// gets as that, the name that it had before is not free earlier.
+func TestAnIdentityNameIsHeldWhateverItsKeyGetsUnderAnother(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	s := mustOpen(t, t.TempDir())
+	removed, other := peer.PublicKey{1}, peer.PublicKey{2}
+	if err := errors.Join(s.RecordIssued(removed, "edge", "a", now, now.Add(time.Hour)), s.Forget("edge", removed), s.Inherit(other, removed, "lab")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxIssued {
+		if err := s.RecordIssued(removed, "lab", fmt.Sprint(i), now, now.Add(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, until := range map[string]time.Duration{"edge": time.Hour, "lab": 2 * time.Hour} {
+		if k, end, ok := s.IdentityHolder(name, peer.PublicKey{9}, now); !ok || k != removed || !end.Equal(now.Add(until)) {
+			t.Errorf("%s is held by %v until %v (%v)", name, k, end, ok)
+		}
+	}
+	if n, _ := s.LastIssued(removed, now); n != 1+maxIssued {
+		t.Errorf("%d are stored, want %d", n, 1+maxIssued)
+	}
 }
 
 // What is issued to a peer's old key is recorded for the next one, but not when the old key is a

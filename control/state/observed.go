@@ -60,8 +60,9 @@ const (
 	maxEndpoints = 4
 	// maxAnnounced bounds the stored candidates of a peer.
 	maxAnnounced = 24
-	// maxIssued bounds the stored identities of a peer to those that end last: a peer that requests
-	// as often as it may must not grow the file.
+	// maxIssued bounds the stored identities of a peer under one name to those that end last: a peer
+	// that requests as often as it may must not grow the file. What its key has under the name of an
+	// earlier peer stays until it expires, or that name could be given away before.
 	maxIssued = 64
 )
 
@@ -185,7 +186,19 @@ func (s *Store) RecordIssued(k peer.PublicKey, name, serial string, now, notAfte
 		o.Issued = slices.DeleteFunc(o.Issued, func(i Issued) bool { return i.NotAfter.Before(now) })
 		o.Issued = append(o.Issued, Issued{Identity: name, Serial: serial, NotAfter: notAfter.Round(0).UTC()})
 		slices.SortStableFunc(o.Issued, func(a, b Issued) int { return a.NotAfter.Compare(b.NotAfter) })
-		o.Issued = o.Issued[max(0, len(o.Issued)-maxIssued):]
+		over := -maxIssued
+		for _, i := range o.Issued {
+			if i.Identity == name {
+				over++
+			}
+		}
+		o.Issued = slices.DeleteFunc(o.Issued, func(i Issued) bool {
+			if i.Identity == name {
+				over--
+				return over >= 0
+			}
+			return false
+		})
 		all.Peers[k] = o
 		return nil
 	})

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,8 +12,11 @@ import (
 // Bounds on what a peer can make us store and send to.
 const (
 	maxPerSource = 6 // remote candidates from one source
-	maxReflexive = 4 // pairs learned from the peer's packets
+	maxReflexive = 4 // pairs without a candidate: learned from the peer's packets, or withdrawn
 	maxPermitted = 16
+	// permitEvery is how often another address is admitted after maxPermitted in a row. Each is a
+	// request to every relay, which remembers it for minutes, and a peer may announce ever new ones.
+	permitEvery = 10 * time.Second
 	// linger is how long a withdrawn candidate is still tried, and a failed peer-reflexive one is
 	// remembered.
 	linger = 5 * time.Minute
@@ -151,8 +155,8 @@ func (m *Machine) setLocal(l Local) {
 	m.pairUp()
 }
 
-// pairUp creates the pairs for the candidates and drops those without one. Working pairs are kept
-// as long as they work.
+// pairUp creates the pairs for the candidates and drops those without one. Up to maxReflexive
+// working pairs are kept as long as they work.
 func (m *Machine) pairUp() {
 	wanted := make(map[peer.Path]bool)
 	for _, c := range m.remote.list() {
@@ -177,6 +181,26 @@ func (m *Machine) pairUp() {
 			m.drop(p, "the peer withdrew the address")
 		}
 	}
+	// What works although it was withdrawn counts as learned from packets. There would be no end of
+	// such pairs if a peer announced ever new addresses at which it answers.
+	known := m.learned()
+	slices.SortStableFunc(known, func(a, b *pair) int {
+		return cmp.Or(m.urgency(a)-m.urgency(b), b.proven().Compare(a.proven()))
+	})
+	for _, p := range known[min(len(known), maxReflexive):] {
+		m.drop(p, "the peer withdrew the address, and comes from others")
+	}
+}
+
+// learned returns the pairs that no candidate stands for.
+func (m *Machine) learned() []*pair {
+	var known []*pair
+	for _, p := range m.pairs {
+		if p.reflexive {
+			known = append(known, p)
+		}
+	}
+	return known
 }
 
 // waysTo lists the paths to a candidate: from our own socket, and from every allocation.
@@ -206,13 +230,7 @@ func (m *Machine) reflexive(from peer.Path) *pair {
 	if !sendable(from.Remote) || !m.hasVia(from.Via) {
 		return nil
 	}
-	var known []*pair
-	for _, p := range m.pairs {
-		if p.reflexive {
-			known = append(known, p)
-		}
-	}
-	if len(known) >= maxReflexive && !m.evict(known) {
+	if known := m.learned(); len(known) >= maxReflexive && !m.evict(known) {
 		return nil
 	}
 	p := m.add(from, SourcePeer)
@@ -269,7 +287,10 @@ func (m *Machine) admit() []netip.Addr {
 	if len(m.local.Relays) > 0 {
 		for _, p := range m.pairs {
 			a := p.path.Remote.Addr()
-			if relayable(Candidate{p.path.Remote, p.source}) && !slices.Contains(out, a) && len(out) < maxPermitted {
+			if !relayable(Candidate{p.path.Remote, p.source}) || slices.Contains(out, a) || len(out) == maxPermitted {
+				continue
+			}
+			if slices.Contains(m.permit, a) || m.admitsAnother() {
 				out = append(out, a)
 			}
 		}
@@ -280,4 +301,15 @@ func (m *Machine) admit() []netip.Addr {
 	}
 	m.permit = out
 	return slices.Clone(out)
+}
+
+// admitsAnother reports whether another address may be admitted now, and counts it. If not, it
+// schedules a poll for it.
+func (m *Machine) admitsAnother() bool {
+	next := later(m.admitted, m.now.Add(-maxPermitted*permitEvery)).Add(permitEvery)
+	if !m.at(next) {
+		return false
+	}
+	m.admitted = next
+	return true
 }

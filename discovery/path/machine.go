@@ -60,6 +60,7 @@ type Machine struct {
 	doubtful  bool         // a relayed path is in doubt
 	routing   Routing      // as last returned
 	permit    []netip.Addr // as last returned
+	admitted  time.Time    // when the last new address was, at a rate of one every permitEvery
 }
 
 // New returns a machine that knows nothing yet.

@@ -195,3 +195,66 @@ func TestHostileReceivers(t *testing.T) {
 	}
 	t.Logf("%d times discarded, %d closed, %d wrapped", discards, closes, wraps)
 }
+
+// A receiver that lets every packet time out, and then acknowledges the retransmission sooner than a
+// round trip takes, makes each arrive late. What is kept of departed packets is bounded nevertheless.
+func TestDepartedPacketsAreForgottenAtLast(t *testing.T) {
+	const (
+		window = 50_000
+		honest = 2 * time.Second // so that the round trip is known
+		rtt    = 300 * ms
+	)
+	type ack struct {
+		at time.Duration
+		f  *Flow
+		to Seq
+	}
+	p := NewPath(0, rtt, mss)
+	var flows []*Flow
+	for range 3 { // With one, nothing would be in flight after a timeout.
+		flows = append(flows, p.Open(Config{MSS: mss, Window: window}))
+	}
+	var acks []ack
+	sent := map[*Flow]Seq{} // the end of what was
+	kept, now := 0, time.Duration(0)
+	for n := 0; n < 3*gapMost; {
+		for _, f := range flows {
+			f.Offer(now, f.Unacknowledged()+2*window)
+		}
+		if f, r, ok := p.Next(now); ok {
+			n++
+			switch again := r.Start.Before(sent[f]); {
+			case now < honest:
+				acks = append(acks, ack{now + rtt, f, r.End})
+			case again && r.Start == f.Unacknowledged():
+				acks = append(acks, ack{now + ms, f, r.End})
+			}
+			if sent[f].Before(r.End) {
+				sent[f] = r.End
+			}
+			kept = max(kept, len(p.gap.sent.all()))
+			continue
+		}
+		next := now + 50*ms
+		if at, ok := p.Due(); ok {
+			next = min(next, at)
+		}
+		for _, a := range acks {
+			next = min(next, a.at)
+		}
+		now = max(next, now+ms/10)
+		waiting := acks
+		acks = nil
+		for _, a := range waiting {
+			switch {
+			case a.at > now:
+				acks = append(acks, a)
+			case a.f.Unacknowledged().Before(a.to):
+				a.f.OnAck(now, Ack{Ack: a.to, Window: window})
+			}
+		}
+	}
+	if kept > gapMost || kept < gapMost/2 {
+		t.Errorf("up to %d departures are kept, want about %d at most", kept, gapMost)
+	}
+}

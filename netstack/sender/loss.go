@@ -46,6 +46,10 @@ const (
 	// gapPackets and gapTime are how many packets in a row an interruption loses at least, and in
 	// which time they departed. gapPassed is how many times as many must have passed before.
 	gapPackets, gapTime, gapPassed = overwhelmed, 20 * time.Millisecond, 4
+	// gapMost bounds the stored departures, in packets: more than are ever in flight. Without it they
+	// would grow as long as a receiver lets every packet be retransmitted, and nothing counts as
+	// arrived.
+	gapMost = 1 << 16
 )
 
 // gap detects short interruptions of a path, such as a radio link's handover: all packets of some
@@ -64,10 +68,9 @@ type gap struct {
 }
 
 // departs records that a packet is sent, and returns its number. After a time with nothing in
-// flight, what came before plays no role.
+// flight, what came before plays no role, nor does it if there is too much of it.
 func (p *gap) departs(now time.Duration, idle bool) (number int) {
-	if idle {
-		n := len(p.sent.all())
+	if n := len(p.sent.all()); idle || n == gapMost {
 		p.newest += n
 		p.sent.pop(n)
 	}
