@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ErrRunning is returned by a second [Agent.Run].
@@ -80,7 +81,7 @@ type Agent struct {
 	last     Snapshot // as of the last call of Changed
 	observed observed // as last passed to the port mapper
 
-	wake chan struct{} // signals poll
+	wake wake.Signal // signals poll
 
 	mu       sync.Mutex // guards the following; not held while sending or resolving
 	g        *gatherer
@@ -119,7 +120,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		send: o.Send, port: o.Port, hostAddrs: o.HostAddrs, resolve: o.Resolve, log: o.Logger,
 		relays: o.Relays, changed: o.Changed, network: o.NetworkChanged, mapper: mapper{o.PortMapper},
-		wake: make(chan struct{}, 1), g: g, gathered: make(chan struct{}),
+		wake: wake.New(), g: g, gathered: make(chan struct{}),
 	}
 	a.setDefaults()
 	return a, nil
@@ -240,18 +241,11 @@ func (a *Agent) update(change func(now time.Time)) {
 	a.mu.Lock()
 	change(time.Now())
 	a.mu.Unlock()
-	a.wakeUp()
-}
-
-func (a *Agent) wakeUp() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.wake.Set()
 }
 
 // RelaysChanged reports that [Options].Relays has changed.
-func (a *Agent) RelaysChanged() { a.wakeUp() }
+func (a *Agent) RelaysChanged() { a.wake.Set() }
 
 // HandleSTUN handles a STUN message that arrived at the gateway. It ignores anything but answers to
 // our own requests, and whatever arrived through a relay: that says nothing about the gateway's own
@@ -265,7 +259,7 @@ func (a *Agent) HandleSTUN(packet []byte, from peer.Path) {
 	ours := a.g.awaits(packet) && a.g.handle(time.Now(), packet, from.Remote)
 	a.mu.Unlock()
 	if ours {
-		a.wakeUp()
+		a.wake.Set()
 	}
 }
 

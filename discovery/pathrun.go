@@ -258,7 +258,7 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 	f.dueLocked(p, now)
 	name := p.name
 	f.mu.Unlock()
-	f.wakeUp()
+	f.wake.Set()
 	for _, x := range failed {
 		if x.holds {
 			f.log.Warn("failed to resolve a peer's endpoint; using the last good answer", "peer", name, "endpoint", x.text, "error", x.why)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // maxAsking limits the concurrent questions of all domains together.
@@ -68,7 +70,7 @@ type Finder struct {
 	mu      sync.Mutex // guards the following
 	running bool
 	domains []Domain // in the order of the options
-	wakes   []chan struct{}
+	wakes   []wake.Signal
 }
 
 // CheckDomain says why a name cannot be browsed.
@@ -95,7 +97,7 @@ func New(o Options) (*Finder, error) {
 			return nil, err
 		}
 		f.domains = append(f.domains, Domain{Name: shown(fold(d))})
-		f.wakes = append(f.wakes, make(chan struct{}, 1))
+		f.wakes = append(f.wakes, wake.New())
 	}
 	servers := func() ([]netip.AddrPort, error) { return systemServers(resolvConf) }
 	if len(o.Servers) > 0 {
@@ -115,10 +117,7 @@ func (f *Finder) Domains() []Domain {
 // NetworkChanged queries everything again at once.
 func (f *Finder) NetworkChanged() {
 	for _, w := range f.wakes {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
+		w.Set()
 	}
 }
 

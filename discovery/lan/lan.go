@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ErrRunning is returned by a second [Finder.Run].
@@ -142,7 +143,7 @@ type Counts struct {
 type Finder struct {
 	o    Options
 	log  *slog.Logger
-	wake chan struct{}
+	wake wake.Signal
 
 	// Owned by Run.
 	conns   map[connKey]*openConn
@@ -182,7 +183,7 @@ func New(o Options) (*Finder, error) {
 		return nil, fmt.Errorf("lan: a TTL of %v is outside %v to %v", o.TTL, MinTTL, MaxTTL)
 	}
 	return &Finder{
-		o: o, log: o.Logger, wake: make(chan struct{}, 1),
+		o: o, log: o.Logger, wake: wake.New(),
 		conns: map[connKey]*openConn{}, failed: map[connKey]string{},
 		m: newMachine(identity{
 			name: o.Name, key: o.PublicKey, capabilities: o.Capabilities, secret: o.Secret, ttl: o.TTL,
@@ -300,20 +301,13 @@ func (f *Finder) read(key connKey, c *openConn) {
 		}
 		f.mu.Unlock()
 		if what == taken {
-			f.wakeUp()
+			f.wake.Set()
 		}
 	}
 }
 
-func (f *Finder) wakeUp() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
 // PortChanged reports that the result of Options.Port may have changed.
-func (f *Finder) PortChanged() { f.wakeUp() }
+func (f *Finder) PortChanged() { f.wake.Set() }
 
 // Found returns the gateways known now, sorted by name, without this one.
 func (f *Finder) Found() []Instance {

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ErrRunning is returned by a second [Mapper.Run].
@@ -50,7 +52,7 @@ type Options struct {
 type Mapper struct {
 	options Options
 	log     *slog.Logger
-	wake    chan struct{}
+	wake    wake.Signal
 
 	// Owned by Run.
 	conn    net.Conn // to the current router
@@ -76,7 +78,7 @@ func New(o Options) (*Mapper, error) {
 	configured := o.Router.IsValid()
 	o.setDefaults()
 	p := &Mapper{
-		options: o, log: o.Logger, wake: make(chan struct{}, 1), upnp: make(chan upnpOrder, 1),
+		options: o, log: o.Logger, wake: wake.New(), upnp: make(chan upnpOrder, 1),
 		igd:    &igd{dial: o.Dial, listen: o.ListenPacket, multicast: !configured},
 		looked: make(chan struct{}),
 		m:      &machine{nonce: nonces(o.Secret), random: rand.Float64},
@@ -298,14 +300,7 @@ func (p *Mapper) update(change func(now time.Time)) {
 	p.mu.Lock()
 	change(time.Now())
 	p.mu.Unlock()
-	p.wakeUp()
-}
-
-func (p *Mapper) wakeUp() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Set()
 }
 
 // Observe sets what is seen of the gateway's socket from outside.
@@ -323,7 +318,7 @@ func (p *Mapper) Refresh(ctx context.Context) {
 	before := p.m.finished
 	p.m.askNow(time.Now())
 	p.mu.Unlock()
-	p.wakeUp()
+	p.wake.Set()
 	for {
 		p.mu.Lock()
 		done := p.m.finished != before && p.m.status().State != StateAsking || p.m.placeErr != ""
