@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
@@ -81,11 +82,11 @@ type Agent struct {
 	last     Snapshot // as of the last call of Changed
 	observed observed // as last passed to the port mapper
 
-	wake wake.Signal // signals poll
+	wake    wake.Signal // signals poll
+	running atomic.Bool
 
 	mu       sync.Mutex // guards the following; not held while sending or resolving
 	g        *gatherer
-	running  bool
 	gathered chan struct{} // closed once nothing is pending
 	complete bool
 }
@@ -154,17 +155,15 @@ func resolveBySystem(ctx context.Context, host string) ([]netip.Addr, error) {
 // Run gathers and refreshes candidates until ctx ends, and returns ctx's cause. It owns its
 // goroutines and waits for them. An agent runs once.
 func (a *Agent) Run(ctx context.Context) error {
+	if a.running.Swap(true) {
+		return ErrRunning
+	}
 	a.mu.Lock()
-	again := a.running
-	a.running = true
 	now := time.Now()
 	for _, s := range a.g.servers {
 		s.retarget(now)
 	}
 	a.mu.Unlock()
-	if again {
-		return ErrRunning
-	}
 	a.began = now
 	return drive(ctx, a.wake, a.step)
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
@@ -101,13 +102,13 @@ type Pathfinder struct {
 	log    *slog.Logger
 	epoch  time.Time // of the machines' beats
 
-	wake  wake.Signal
-	slots chan struct{} // bounds concurrent resolutions
+	running atomic.Bool
+	wake    wake.Signal
+	slots   chan struct{} // bounds concurrent resolutions
 
 	setting sync.Mutex // one SetPeers at a time
 
 	mu         sync.Mutex // guards the following and the machines; not held while sending, resolving or calling back
-	running    bool
 	peers      map[peer.PublicKey]*pathPeer
 	generation uint64 // counts calls of SetPeers
 	queue      deadlines

@@ -53,11 +53,7 @@ type send struct {
 // Run finds and keeps paths until ctx ends, and returns ctx's cause. It owns its goroutines and
 // waits for them. A pathfinder runs once.
 func (f *Pathfinder) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.running
-	f.running = true
-	f.mu.Unlock()
-	if again {
+	if f.running.Swap(true) {
 		return ErrRunning
 	}
 	return drive(ctx, f.wake, f.step)

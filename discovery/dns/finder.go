@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -67,9 +68,10 @@ type Finder struct {
 	client *client
 	slots  chan struct{}
 
+	running atomic.Bool
+
 	mu      sync.Mutex // guards the following
-	running bool
-	domains []Domain // in the order of the options
+	domains []Domain   // in the order of the options
 	wakes   []wake.Signal
 }
 
@@ -124,11 +126,7 @@ func (f *Finder) NetworkChanged() {
 // Run browses until ctx ends, and returns ctx's cause. It owns its goroutines and waits for them.
 // A finder runs once.
 func (f *Finder) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.running
-	f.running = true
-	f.mu.Unlock()
-	if again {
+	if f.running.Swap(true) {
 		return ErrRunning
 	}
 	var browsing sync.WaitGroup

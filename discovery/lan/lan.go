@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/foreign"
@@ -141,9 +142,10 @@ type Counts struct {
 // Finder announces this gateway and finds others while [Finder.Run] runs. Its methods are safe
 // for concurrent use and, except Run, do not block.
 type Finder struct {
-	o    Options
-	log  *slog.Logger
-	wake wake.Signal
+	o       Options
+	log     *slog.Logger
+	running atomic.Bool
+	wake    wake.Signal
 
 	// Owned by Run.
 	conns   map[connKey]*openConn
@@ -153,7 +155,6 @@ type Finder struct {
 	mu         sync.Mutex // guards the following; not held during I/O and callbacks
 	m          *machine
 	since      time.Time
-	running    bool
 	interfaces []Interface
 	listErr    string
 	errs       map[int][]string // by interface
@@ -194,13 +195,12 @@ func New(o Options) (*Finder, error) {
 // Run announces and finds until ctx ends, sends goodbyes and returns ctx's cause. It owns its
 // goroutines and waits for them. A finder runs once.
 func (f *Finder) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.running
-	f.running, f.since = true, time.Now()
-	f.mu.Unlock()
-	if again {
+	if f.running.Swap(true) {
 		return ErrRunning
 	}
+	f.mu.Lock()
+	f.since = time.Now()
+	f.mu.Unlock()
 	defer f.readers.Wait()
 	defer f.closeAll()
 

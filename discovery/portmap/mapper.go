@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/wake"
@@ -52,6 +53,7 @@ type Options struct {
 type Mapper struct {
 	options Options
 	log     *slog.Logger
+	running atomic.Bool
 	wake    wake.Signal
 
 	// Owned by Run.
@@ -60,11 +62,10 @@ type Mapper struct {
 	igd     *igd
 	upnp    chan upnpOrder // to the goroutine that carries them out
 
-	mu      sync.Mutex // guards the following; not held during I/O and callbacks
-	m       *machine
-	running bool
-	last    Status        // at the last call of Changed
-	looked  chan struct{} // closed and replaced after every step
+	mu     sync.Mutex // guards the following; not held during I/O and callbacks
+	m      *machine
+	last   Status        // at the last call of Changed
+	looked chan struct{} // closed and replaced after every step
 }
 
 // New returns a mapper that does nothing yet.
@@ -124,11 +125,7 @@ func nonces(secret []byte) func(netip.AddrPort) nonce {
 // Run keeps the mapping until ctx ends, deletes it (which takes 2 s at most) and returns ctx's
 // cause. It owns its goroutines and waits for them. A mapper runs once.
 func (p *Mapper) Run(ctx context.Context) error {
-	p.mu.Lock()
-	again := p.running
-	p.running = true
-	p.mu.Unlock()
-	if again {
+	if p.running.Swap(true) {
 		return ErrRunning
 	}
 	// Requests in progress when ctx ends must still be answered or undone.
