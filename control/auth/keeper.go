@@ -327,8 +327,7 @@ func (k *Keeper) failed(err error) {
 	if errors.Is(err, ErrDenied) || errors.Is(err, ErrNoIssuer) || errors.Is(err, ErrIncompatible) {
 		wait = max(wait, deniedRetry)
 	}
-	var answer *Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*Error](err); ok {
 		wait = max(wait, answer.RetryAfter)
 	}
 	answered := !errors.Is(err, ErrUnreachable)
