@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ErrRunning is returned by a second [Agent.Run].
@@ -80,11 +82,11 @@ type Agent struct {
 	last     Snapshot // as of the last call of Changed
 	observed observed // as last passed to the port mapper
 
-	wake chan struct{} // signals poll
+	wake    wake.Signal // signals poll
+	running atomic.Bool
 
 	mu       sync.Mutex // guards the following; not held while sending or resolving
 	g        *gatherer
-	running  bool
 	gathered chan struct{} // closed once nothing is pending
 	complete bool
 }
@@ -119,7 +121,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		send: o.Send, port: o.Port, hostAddrs: o.HostAddrs, resolve: o.Resolve, log: o.Logger,
 		relays: o.Relays, changed: o.Changed, network: o.NetworkChanged, mapper: mapper{o.PortMapper},
-		wake: make(chan struct{}, 1), g: g, gathered: make(chan struct{}),
+		wake: wake.New(), g: g, gathered: make(chan struct{}),
 	}
 	a.setDefaults()
 	return a, nil
@@ -153,17 +155,15 @@ func resolveBySystem(ctx context.Context, host string) ([]netip.Addr, error) {
 // Run gathers and refreshes candidates until ctx ends, and returns ctx's cause. It owns its
 // goroutines and waits for them. An agent runs once.
 func (a *Agent) Run(ctx context.Context) error {
+	if a.running.Swap(true) {
+		return ErrRunning
+	}
 	a.mu.Lock()
-	again := a.running
-	a.running = true
 	now := time.Now()
 	for _, s := range a.g.servers {
 		s.retarget(now)
 	}
 	a.mu.Unlock()
-	if again {
-		return ErrRunning
-	}
 	a.began = now
 	return drive(ctx, a.wake, a.step)
 }
@@ -240,18 +240,11 @@ func (a *Agent) update(change func(now time.Time)) {
 	a.mu.Lock()
 	change(time.Now())
 	a.mu.Unlock()
-	a.wakeUp()
-}
-
-func (a *Agent) wakeUp() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.wake.Set()
 }
 
 // RelaysChanged reports that [Options].Relays has changed.
-func (a *Agent) RelaysChanged() { a.wakeUp() }
+func (a *Agent) RelaysChanged() { a.wake.Set() }
 
 // HandleSTUN handles a STUN message that arrived at the gateway. It ignores anything but answers to
 // our own requests, and whatever arrived through a relay: that says nothing about the gateway's own
@@ -265,7 +258,7 @@ func (a *Agent) HandleSTUN(packet []byte, from peer.Path) {
 	ours := a.g.awaits(packet) && a.g.handle(time.Now(), packet, from.Remote)
 	a.mu.Unlock()
 	if ours {
-		a.wakeUp()
+		a.wake.Set()
 	}
 }
 

@@ -10,12 +10,14 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/path"
 	"github.com/postern-dev/postern/discovery/probe"
 	"github.com/postern-dev/postern/discovery/stunwire"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // PathfinderOptions configure a [Pathfinder]. PrivateKey, BootID, Send and Route are required.
@@ -100,13 +102,13 @@ type Pathfinder struct {
 	log    *slog.Logger
 	epoch  time.Time // of the machines' beats
 
-	wake  chan struct{}
-	slots chan struct{} // bounds concurrent resolutions
+	running atomic.Bool
+	wake    wake.Signal
+	slots   chan struct{} // bounds concurrent resolutions
 
 	setting sync.Mutex // one SetPeers at a time
 
 	mu         sync.Mutex // guards the following and the machines; not held while sending, resolving or calling back
-	running    bool
 	peers      map[peer.PublicKey]*pathPeer
 	generation uint64 // counts calls of SetPeers
 	queue      deadlines
@@ -164,7 +166,7 @@ func NewPathfinder(o PathfinderOptions) (*Pathfinder, error) {
 	}
 	f := &Pathfinder{
 		o: o, own: o.PrivateKey.Public(), prober: prober, log: o.Logger, epoch: time.Now(),
-		wake: make(chan struct{}, 1), slots: make(chan struct{}, maxResolving),
+		wake: wake.New(), slots: make(chan struct{}, maxResolving),
 		peers: make(map[peer.PublicKey]*pathPeer), localDue: true, forbidden: o.Forbidden, pings: make(map[stunwire.TxID]*ping),
 	}
 	if f.log == nil {
@@ -206,7 +208,7 @@ func (f *Pathfinder) SetPeers(peers []PathPeer) error {
 			f.removeLocked(p)
 		}
 	}
-	f.wakeUp()
+	f.wake.Set()
 	return errors.Join(errs...)
 }
 
@@ -248,13 +250,6 @@ func (f *Pathfinder) dueLocked(p *pathPeer, at time.Time) (first bool) {
 	return f.queue[0] == p
 }
 
-func (f *Pathfinder) wakeUp() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
 // input passes an input to a peer's machine, which is polled at once.
 func (f *Pathfinder) input(k peer.PublicKey, tell func(now time.Time, m *path.Machine)) {
 	f.inputOn(k, peer.Path{}, tell)
@@ -277,7 +272,7 @@ func (f *Pathfinder) inputOn(k peer.PublicKey, over peer.Path, tell func(now tim
 		at = now.Add(path.Beat - now.Sub(f.epoch)%path.Beat)
 	}
 	if f.dueLocked(p, at) {
-		f.wakeUp()
+		f.wake.Set()
 	}
 }
 
@@ -321,7 +316,7 @@ func (f *Pathfinder) SetForbidden(ranges []netip.Prefix) {
 	f.forbidden = slices.Clone(ranges)
 	f.localDue = true // checks the known ones again
 	f.mu.Unlock()
-	f.wakeUp()
+	f.wake.Set()
 }
 
 // LocalChanged reports that [PathfinderOptions].Local has changed.
@@ -329,7 +324,7 @@ func (f *Pathfinder) LocalChanged() {
 	f.mu.Lock()
 	f.localDue = true
 	f.mu.Unlock()
-	f.wakeUp()
+	f.wake.Set()
 }
 
 // NetworkChanged reports that our own addresses changed or that the process was suspended: every
@@ -345,7 +340,7 @@ func (f *Pathfinder) NetworkChanged() {
 		f.dueLocked(p, now)
 	}
 	f.mu.Unlock()
-	f.wakeUp()
+	f.wake.Set()
 }
 
 // Snapshot returns what is known about the path to the peer; false if it is not ours. If there is

@@ -142,7 +142,7 @@ func (f *Pathfinder) Receive(k peer.PublicKey, m path.Message) {
 	p.sight.booted(now, m.Boot)
 	f.dueLocked(p, now)
 	f.mu.Unlock()
-	f.wakeUp()
+	f.wake.Set()
 	if m.Boot != 0 {
 		f.prober.SetBootID(k, m.Boot)
 	}

@@ -53,11 +53,7 @@ type send struct {
 // Run finds and keeps paths until ctx ends, and returns ctx's cause. It owns its goroutines and
 // waits for them. A pathfinder runs once.
 func (f *Pathfinder) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.running
-	f.running = true
-	f.mu.Unlock()
-	if again {
+	if f.running.Swap(true) {
 		return ErrRunning
 	}
 	return drive(ctx, f.wake, f.step)
@@ -258,7 +254,7 @@ func (f *Pathfinder) resolved(k peer.PublicKey, host string, addrs []netip.Addr,
 	f.dueLocked(p, now)
 	name := p.name
 	f.mu.Unlock()
-	f.wakeUp()
+	f.wake.Set()
 	for _, x := range failed {
 		if x.holds {
 			f.log.Warn("failed to resolve a peer's endpoint; using the last good answer", "peer", name, "endpoint", x.text, "error", x.why)

@@ -32,7 +32,7 @@ func (m mapper) networkChanged() {
 }
 
 // PortMappingChanged reports that the state of [Options].PortMapper has changed.
-func (a *Agent) PortMappingChanged() { a.wakeUp() }
+func (a *Agent) PortMappingChanged() { a.wake.Set() }
 
 // PortMapper returns the one of the options; nil without port mapping.
 func (a *Agent) PortMapper() *portmap.Mapper { return a.mapper.Mapper }

@@ -21,7 +21,7 @@ func (a *Agent) Refresh(ctx context.Context) {
 	start := time.Now()
 	a.g.askAll(start, nil)
 	a.mu.Unlock()
-	a.wakeUp()
+	a.wake.Set()
 	tick := time.NewTicker(refreshLook)
 	defer tick.Stop()
 	for {
@@ -44,7 +44,7 @@ func (a *Agent) Ask() {
 	a.mu.Lock()
 	a.g.askAll(time.Now(), nil)
 	a.mu.Unlock()
-	a.wakeUp()
+	a.wake.Set()
 }
 
 // settledSince reports whether every server has answered, or been given up, since start, and no

@@ -311,7 +311,7 @@ func TestCrossingIsNoMatterWhereThereIsASession(t *testing.T) {
 		m.Hear(time.Now(), handshake.Event{Kind: handshake.Responded}, true)
 		m.Hear(time.Now(), handshake.Event{Kind: handshake.ResponseCame}, true)
 		a.mu.Unlock()
-		a.wake()
+		a.kick.Set()
 		time.Sleep(3 * time.Second) // virtual
 		if got := n.initiationsTo(a.addr, b.addr) - before; got > 0 {
 			t.Errorf("%d initiations, want none", got)

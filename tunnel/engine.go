@@ -40,6 +40,7 @@ import (
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
 	"github.com/postern-dev/postern/tunnel/underlay"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // Options configure an Engine.
@@ -78,7 +79,7 @@ type Engine struct {
 
 	cancel  context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
-	kick    chan struct{}   // wakes drive before its next tick
+	kick    wake.Signal     // wakes drive before its next tick
 	done    chan struct{}   // closed when drive has ended
 
 	stateSize atomic.Int64 // expected size of the device's next answer, in bytes
@@ -135,7 +136,7 @@ func New(o Options) (*Engine, error) {
 		devLog:    newDeviceLog(o.Logger),
 		bind:      o.Underlay,
 		onEvent:   o.OnEvent,
-		kick:      make(chan struct{}, 1),
+		kick:      wake.New(),
 		done:      make(chan struct{}),
 		peers:     make(map[peer.PublicKey]*peerState),
 		taken:     taken{names: map[string]peer.PublicKey{}, addrs: map[netip.Addr]peer.PublicKey{}},
@@ -150,7 +151,7 @@ func New(o Options) (*Engine, error) {
 	e.dev = device.NewDevice(&boundedDevice{Device: o.Device, boundary: e.boundary, owner: o.Owner}, newBoundedBind(o.Underlay, e.boundary), e.devLog.logger())
 	// Peers that are created with an endpoint never roam: the managed ones.
 	e.dev.DisableSomeRoamingForBrokenMobileSemantics()
-	e.bind.Listen(e.wake)
+	e.bind.Listen(e.kick.Set)
 	if err := e.up(o.ListenPort); err != nil {
 		e.dev.Close()
 		e.devLog.close()
@@ -223,7 +224,7 @@ func (e *Engine) Redial(key peer.PublicKey) error {
 	now := time.Now()
 	p.pollAt = now
 	p.machine.Redial(now)
-	e.wake()
+	e.kick.Set()
 	return nil
 }
 
@@ -239,7 +240,7 @@ func (e *Engine) Renew(key peer.PublicKey, wait time.Duration) error {
 	p, now := e.peers[key], time.Now()
 	p.pollAt = now
 	p.machine.Renew(now, wait)
-	e.wake()
+	e.kick.Set()
 	return nil
 }
 
@@ -259,12 +260,4 @@ func (e *Engine) Close() error {
 	<-e.dev.Wait()
 	e.devLog.close()
 	return nil
-}
-
-// wake makes drive look before its next tick.
-func (e *Engine) wake() {
-	select {
-	case e.kick <- struct{}{}:
-	default: // drive is about to look anyway
-	}
 }

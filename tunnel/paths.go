@@ -83,7 +83,7 @@ func (e *Engine) SetPaths(k peer.PublicKey, paths Paths) error {
 		p.machine.NewPath(now)
 	}
 	p.pollAt = now
-	e.wake()
+	e.kick.Set()
 	return nil
 }
 

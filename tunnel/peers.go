@@ -43,7 +43,7 @@ func (e *Engine) SetPeers(peers []peer.Config) error {
 		outdated = e.readings.forget()
 	}
 	e.adopt(d, outdated)
-	e.wake()
+	e.kick.Set()
 	return nil
 }
 

@@ -45,7 +45,7 @@ func (a *app) peerApprove() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringSliceVar(&r.Allow, "allow", nil, "local `services` that the peer may reach (for a discovered gateway; default none)")
-	a.completeServices(c, "allow")
+	complete(c, "allow", a.servicesHere)
 	f.StringVar(&r.As, "as", "", "`name` of the peer here (for a discovered gateway)")
 	f.StringVar(&r.Fingerprint, "fingerprint", "", "approve the key with this `fingerprint` (or this key) without asking")
 	return c

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,13 +91,8 @@ func (a *app) benchRunCommand() *cobra.Command {
 	fl.StringVar(&f.peer, "peer", "", "measure the peering with this peer")
 	fl.BoolVar(&f.list, "list", false, "list the scenarios and their subjects")
 	outputFlag(c, &f.format, formatTable, formatChart, formatJSON, formatBenchstat)
-	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return benchmarkNames(), cobra.ShellCompDirectiveNoFileComp
-	}
-	if err := errors.Join(c.RegisterFlagCompletionFunc("scenario", complete),
-		c.RegisterFlagCompletionFunc("peer", a.completePeer)); err != nil {
-		panic(err) // the flags are defined above
-	}
+	complete(c, "scenario", listed(benchmarkNames, cobra.ShellCompDirectiveNoFileComp))
+	complete(c, "peer", a.completePeer)
 	return c
 }
 

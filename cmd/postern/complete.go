@@ -24,6 +24,18 @@ func completing(args []string) bool {
 	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 }
 
+// complete sets how a flag is completed.
+func complete(c *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, by); err != nil {
+		panic(err) // there is no such flag: a mistake of this program
+	}
+}
+
+// listed completes to one of a list, whatever was typed before.
+func listed(list func() []string, directive cobra.ShellCompDirective) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { return list(), directive }
+}
+
 // offers passes on completions that are safe in a shell: a line for each with a word and, after a
 // tab, its description, and finally the directive.
 type offers struct {

@@ -52,7 +52,7 @@ func (a *app) inviteCommand() *cobra.Command {
 	f.StringSliceVar(&r.Allow, "allow", []string{api.ServiceAuth, api.ServiceAPIServer}, "local `services` that the joiner may reach")
 	f.BoolVar(&r.Approve, "approve", false, "admit the joiner only after postern peer approve")
 	f.BoolVar(&code, "qr", false, "draw the ticket as a QR code too")
-	a.completeServices(c, "allow")
+	complete(c, "allow", a.servicesHere)
 	outputFlag(c, &format, formatText, formatJSON)
 	return c
 }
@@ -204,7 +204,7 @@ func (a *app) joinCommand() *cobra.Command {
 	f.DurationVar(&wait, "wait", api.DefaultWait, "how long to wait for an answer")
 	f.StringSliceVar(&r.Allow, "allow", nil, "local `services` that the other side may reach (default none)")
 	f.StringSliceVar(&local, "local", nil, "listen here for a service of the other side, as `SERVICE=IP:PORT`")
-	a.completeServices(c, "allow")
+	complete(c, "allow", a.servicesHere)
 	outputFlag(c, &format, formatText, formatJSON)
 	return c
 }

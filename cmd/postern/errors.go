@@ -54,8 +54,7 @@ func failedf(hint, format string, args ...any) error {
 // usageError returns the usage error for an error of the command line's parser, with the command
 // for help.
 func usageError(err error, root *cobra.Command, args []string) error {
-	var own *commandError
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*commandError](err); ok {
 		return own
 	}
 	c, _, findErr := root.Find(args)

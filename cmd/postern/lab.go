@@ -52,12 +52,7 @@ func (a *app) labCommand() *cobra.Command {
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	f.StringVar(&scenario, "scenario", lab.DefaultScenario, "the scenario's `name`")
 	outputFlag(c, &format, formatTable, formatJSON)
-	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return scenarioNames(), cobra.ShellCompDirectiveNoFileComp
-	}
-	if err := c.RegisterFlagCompletionFunc("scenario", complete); err != nil {
-		panic(err) // the flag is defined above
-	}
+	complete(c, "scenario", listed(scenarioNames, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

@@ -68,9 +68,7 @@ func choiceFlag(c *cobra.Command, value *string, name, short, initial, usage str
 	last := len(choices) - 1
 	usage += ": " + strings.Join(choices[:last], ", ") + " or " + choices[last]
 	c.Flags().VarP(&choice{typed, value, choices}, name, short, usage)
-	if err := c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is defined above
-	}
+	complete(c, name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func outputFlag(c *cobra.Command, format *string, choices ...string) {

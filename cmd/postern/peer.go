@@ -124,7 +124,7 @@ func (a *app) peerAdd() *cobra.Command {
 	f.StringSliceVar(&q.local, "local", nil, "listen here for a service of the peer, as `SERVICE=IP:PORT`")
 	f.BoolVar(&q.stock, "stock", false, "add a plain WireGuard peer")
 	f.StringSliceVar(&q.allowedIPs, "allowed-ips", nil, "address `prefixes` of a stock peer")
-	a.completeServices(c, "allow")
+	complete(c, "allow", a.servicesHere)
 	return c
 }
 
@@ -386,13 +386,6 @@ func (a *app) completeAllow(c *cobra.Command, args []string, typed string) ([]st
 		return a.servicesHere(c, nil, typed)
 	}
 	return a.completePeer(c, args, typed)
-}
-
-// completeServices completes a flag with local services.
-func (a *app) completeServices(c *cobra.Command, flag string) {
-	if err := c.RegisterFlagCompletionFunc(flag, a.servicesHere); err != nil {
-		panic(err) // the flag is not defined: a mistake of this program
-	}
 }
 
 // servicesHere completes a list, separated by commas, of what this gateway offers.

@@ -50,12 +50,7 @@ func (a *app) reaching(commands ...*cobra.Command) []*cobra.Command {
 		return commands
 	}
 	for _, name := range []string{"context", "cluster", "user"} { // of all commands: the flags are the same
-		complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return c.chosen.Names(name), cobra.ShellCompDirectiveNoFileComp
-		}
-		if err := commands[0].RegisterFlagCompletionFunc(name, complete); err != nil {
-			panic(err) // there is no such flag: a mistake of this program
-		}
+		complete(commands[0], name, listed(func() []string { return c.chosen.Names(name) }, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return commands
 }

@@ -54,8 +54,7 @@ func (a *app) stdio(ctx context.Context) error {
 
 // dialCause returns the reason of a failed connection, without the address.
 func dialCause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

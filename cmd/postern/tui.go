@@ -78,18 +78,10 @@ func (a *app) tuiCommand() *cobra.Command {
 	c.Flags().BoolVar(&mouse, "mouse", true, "use the mouse; selecting text then requires shift")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "change nothing")
 	c.Flags().StringSliceVar(&gateways, "gateways", nil, "show several gateways, given as kubeconfig contexts (`CONTEXT,…`) or socket paths")
-	if err := c.RegisterFlagCompletionFunc("gateways", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return a.cluster.chosen.Names("context"), cobra.ShellCompDirectiveDefault
-	}); err != nil {
-		panic(err) // there is no such flag: a mistake of this program
-	}
+	complete(c, "gateways", listed(func() []string { return a.cluster.chosen.Names("context") }, cobra.ShellCompDirectiveDefault))
 	choiceFlag(c, &graph, "graph", "", a.graph(), "characters to draw charts with", graphBraille, graphBlock, graphASCII)
 	c.Flags().StringVar(&colours, "theme", a.theme(), "colours: dark, light, contrast, colour-blind, or your own `theme`, by name or file")
-	if err := c.RegisterFlagCompletionFunc("theme", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return a.themes().Names(), cobra.ShellCompDirectiveDefault
-	}); err != nil {
-		panic(err) // as above
-	}
+	complete(c, "theme", listed(func() []string { return a.themes().Names() }, cobra.ShellCompDirectiveDefault))
 	return c
 }
 

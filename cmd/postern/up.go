@@ -109,7 +109,7 @@ func (a *app) upCommand() *cobra.Command {
 	f.BoolVar(&g.issuer, "issuer-ca", false, "create a CA that issues identities for this API server to peers")
 	f.StringVar(&g.other, "peer", "", "`name` of the other gateway here (default: the one it gives itself)")
 	f.StringSliceVar(&g.allow, "allow", nil, "local `services` that the other gateway may reach (with a ticket, default auth,apiServer)")
-	a.completeServices(c, "allow")
+	complete(c, "allow", a.servicesHere)
 	return c
 }
 

@@ -144,8 +144,7 @@ func (f firstConfig) draft(path string, use func(draft string) error) error {
 	}
 	defer func() { _ = os.Remove(draft) }() // unless it became the configuration
 	err = use(draft)
-	var problems config.Problems
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[config.Problems](err); ok {
 		for i := range problems {
 			problems[i].Origin = answered(problems[i], path)
 		}

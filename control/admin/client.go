@@ -181,14 +181,12 @@ func (c *Client) dialError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
 		return cause
 	}
-	var via *viaError
-	if errors.As(err, &via) {
+	if via, ok := errors.AsType[*viaError](err); ok {
 		return via.error
 	}
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {
-		var ue *url.Error
-		if errors.As(err, &ue) {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL's host is made up and would only confuse
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {

@@ -54,9 +54,6 @@ func LoadLocalCA(o LocalCAOptions) (*LocalCA, error) {
 	}, nil
 }
 
-// NotAfter is the end of the CA's own validity; nothing it issues is valid for longer.
-func (ca *LocalCA) NotAfter() time.Time { return ca.cert.NotAfter }
-
 func readPEM(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -66,7 +67,7 @@ type KeeperOptions struct {
 // that a restart requests nothing. A key is used for one certificate.
 type Keeper struct {
 	o    KeeperOptions
-	wake chan struct{}
+	wake wake.Signal
 
 	mu      sync.Mutex
 	current *Identity
@@ -96,7 +97,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = firstRetry, maxRetry
-	k := &Keeper{o: o, wake: make(chan struct{}, 1), retry: retry}
+	k := &Keeper{o: o, wake: wake.New(), retry: retry}
 	certPEM, keyPEM, ok := o.Store.Identity(o.Peer)
 	if !ok {
 		return k, nil
@@ -158,10 +159,7 @@ func (k *Keeper) signal(force bool) {
 		k.forced, k.renewed = true, true
 		k.mu.Unlock()
 	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Set()
 }
 
 // Run maintains the identity until ctx ends, and then returns nil. Call it once.
@@ -329,8 +327,7 @@ func (k *Keeper) failed(err error) {
 	if errors.Is(err, ErrDenied) || errors.Is(err, ErrNoIssuer) || errors.Is(err, ErrIncompatible) {
 		wait = max(wait, deniedRetry)
 	}
-	var answer *Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*Error](err); ok {
 		wait = max(wait, answer.RetryAfter)
 	}
 	answered := !errors.Is(err, ErrUnreachable)

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -96,11 +97,7 @@ func (l *limits) of(k owner, now time.Time) *allowance {
 	defer l.mu.Unlock()
 	if now.Sub(l.swept) > forgetAfter {
 		l.swept = now
-		for key, a := range l.peers {
-			if now.Sub(a.seen) > forgetAfter && len(a.slots) == 0 {
-				delete(l.peers, key)
-			}
-		}
+		maps.DeleteFunc(l.peers, func(_ peer.PublicKey, a *allowance) bool { return now.Sub(a.seen) > forgetAfter && len(a.slots) == 0 })
 	}
 	a := l.peers[k]
 	if a == nil {

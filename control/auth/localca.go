@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	"sync"
 	"time"
@@ -220,11 +221,7 @@ func (ca *LocalCA) Revoke(s Subject) Revocation {
 		r.Outstanding++
 		r.NotAfter = later(r.NotAfter, end)
 	}
-	for id := range ca.recent {
-		if id.peer == s.PublicKey {
-			delete(ca.recent, id)
-		}
-	}
+	maps.DeleteFunc(ca.recent, func(id requestID, _ *recentIssue) bool { return id.peer == s.PublicKey })
 	return r
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -112,11 +113,7 @@ func (o *OutOfBand) limiter(a netip.Addr, now time.Time) *rate.Limiter {
 	defer o.mu.Unlock()
 	if now.Sub(o.swept) > forgetAfter {
 		o.swept = now
-		for k, l := range o.strangers {
-			if l.TokensAt(now) >= strangerBurst {
-				delete(o.strangers, k)
-			}
-		}
+		maps.DeleteFunc(o.strangers, func(_ netip.Prefix, l *rate.Limiter) bool { return l.TokensAt(now) >= strangerBurst })
 	}
 	if o.strangers[site] == nil && len(o.strangers) >= maxStrangers {
 		site = netip.Prefix{}

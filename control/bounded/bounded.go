@@ -53,8 +53,7 @@ func Unmarshal(data []byte, max int, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) && wrong.Field != "" {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 			return malformed("%s has another type or is out of range", wrong.Field)
 		}
 		return malformed("a value is not what it should be")

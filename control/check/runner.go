@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/control/verdict"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // Options configure a Runner.
@@ -145,7 +146,7 @@ func (r *Runner) SetPeers(names []string) {
 // watch starts a peer's goroutine.
 func (r *Runner) watch(name string) *watched {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan demand), wake: make(chan struct{}, 1),
+	w := &watched{name: name, cancel: cancel, done: make(chan struct{}), demand: make(chan demand), wake: wake.New(),
 		found: Round{Peer: name}, last: Round{Peer: name}}
 	r.wg.Add(1)
 	go func() {
@@ -201,10 +202,7 @@ func (r *Runner) Wake(peer string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.peers[peer]; w != nil {
-		select {
-		case w.wake <- struct{}{}:
-		default: // already requested
-		}
+		w.wake.Set()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/control/verdict"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // watched is one peer and the goroutine that checks it.
@@ -14,7 +15,7 @@ type watched struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	demand chan demand
-	wake   chan struct{} // holds at most one request for a round soon
+	wake   wake.Signal // holds at most one request for a round soon
 
 	mu sync.Mutex
 	// found is the last round, and last the same as it is shown. recent remembers those before.

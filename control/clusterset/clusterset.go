@@ -34,6 +34,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/netstack"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // Options are the parts that a Clusterset uses.
@@ -74,7 +75,7 @@ type Clusterset struct {
 	o    Options
 	mail *mail.Sender[struct{}] // a message is encoded when it is sent
 	out  *forward.Outbound
-	wake chan struct{} // holds at most one request to reconcile
+	wake wake.Signal // holds at most one request to reconcile
 
 	reconciling sync.Mutex // held during reconcile
 	exporter
@@ -111,7 +112,7 @@ var _ mcs.Services = (*Clusterset)(nil)
 // New returns a Clusterset without exports and imports.
 func New(o Options) *Clusterset {
 	c := &Clusterset{
-		o: o, wake: make(chan struct{}, 1), exporter: newExporter(o.Store.OverlayLeases()), importer: newImporter(),
+		o: o, wake: wake.New(), exporter: newExporter(o.Store.OverlayLeases()), importer: newImporter(),
 		shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}, changed: make(chan struct{})},
 	}
 	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.send, Failed: c.failed, Room: 1})

@@ -155,12 +155,7 @@ func (c *Clusterset) noteLocked(names []mcs.Name) {
 	c.wakeLocked()
 }
 
-func (c *Clusterset) wakeLocked() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // one is already scheduled
-	}
-}
+func (c *Clusterset) wakeLocked() { c.wake.Set() }
 
 // Tick does what depends on time alone. One goroutine calls it every second or two.
 func (c *Clusterset) Tick(time.Time) {

@@ -227,14 +227,6 @@ type Peer struct {
 	Export, Import mcs.Patterns
 }
 
-// Tunnel returns the peer's tunnel configuration. It is meaningless without a PublicKey.
-func (p Peer) Tunnel() peer.Config {
-	return peer.Config{
-		Name: p.Name, PublicKey: p.PublicKey, PresharedKey: p.PresharedKey,
-		Endpoints: p.Endpoints, Stock: p.Stock, AllowedIPs: p.AllowedIPs,
-	}
-}
-
 // Overrides are the values that take precedence over the file.
 type Overrides struct {
 	// Flags are the values of the flags that were given, by name without hyphens.

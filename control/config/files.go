@@ -54,8 +54,7 @@ func fileError(path string, err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("%s may not be read by this user (chown it to the gateway's)", path)
 	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
 	}
 	return fmt.Sprintf("%s cannot be read: %v", path, err)

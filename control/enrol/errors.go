@@ -23,12 +23,10 @@ func unstored(err error, after string) error {
 // problem converts an error of a ticket or an inviter to a command's error. Errors in the text
 // itself are usage errors.
 func problem(what string, err error) error {
-	var shown *admin.Error
-	if errors.As(err, &shown) {
+	if shown, ok := errors.AsType[*admin.Error](err); ok {
 		return shown
 	}
-	var taken *ticket.KeyTakenError
-	if errors.As(err, &taken) && taken.Holder != "" { // decided here; an inviter's error names none
+	if taken, ok := errors.AsType[*ticket.KeyTakenError](err); ok && taken.Holder != "" { // decided here; an inviter's error names none
 		return admin.Conflict(what+": the joiner's key is "+taken.Holder, taken.Hint)
 	}
 	for _, usage := range []error{

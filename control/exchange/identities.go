@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -83,9 +84,5 @@ func (i *identities) write(now time.Time, k peer.PublicKey, x *keptIdentity) err
 func (i *identities) forget(gone func(peer.PublicKey) bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for k := range i.kept {
-		if gone(k) {
-			delete(i.kept, k)
-		}
-	}
+	maps.DeleteFunc(i.kept, func(k peer.PublicKey, _ *keptIdentity) bool { return gone(k) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/control/roster"
 	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 type reports struct {
 	x    *Exchange
 	mail *mail.Sender[struct{}] // a report is written when it is delivered
-	wake chan struct{}          // holds at most one pending wish to look for changes
+	wake wake.Signal            // holds at most one pending wish to look for changes
 
 	mu    sync.Mutex
 	heard map[peer.PublicKey]heardReport
@@ -59,7 +60,7 @@ type toldReport struct {
 // that it needs may be created later.
 func newReports(x *Exchange) *reports {
 	r := &reports{
-		x: x, wake: make(chan struct{}, 1), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
+		x: x, wake: wake.New(), heard: map[peer.PublicKey]heardReport{}, told: map[peer.PublicKey]toldReport{},
 		about: map[peer.PublicKey]bool{},
 	}
 	r.mail = mail.New(mail.Options[struct{}]{Ctx: x.o.Ctx, Hand: r.hand, Failed: r.failed, Room: 1})

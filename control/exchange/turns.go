@@ -58,10 +58,7 @@ func (r *reports) look(at func()) {
 	r.mu.Lock()
 	at()
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default: // already requested
-	}
+	r.wake.Set()
 }
 
 // members returns the peers to look at and resets the request.

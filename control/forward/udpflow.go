@@ -86,7 +86,7 @@ func (f *udpFlow) datagram(_ netip.AddrPort, b []byte) {
 	}
 	f.outcome(f.toPeer(b))
 	if c, local := side.(*udpClient); local {
-		c.ear.local.unrefused(f)
+		c.local().unrefused(f)
 	}
 }
 
@@ -181,7 +181,7 @@ func (f *udpFlow) closed(side udpSide, was phase) {
 
 func (f *udpFlow) about() about {
 	if f.in == nil {
-		return about{DirectionOutbound, f.side.(*udpClient).ear.local.want.Peer, f.service, f.remote(), f.upstream}
+		return about{DirectionOutbound, f.side.(*udpClient).local().want.Peer, f.service, f.remote(), f.upstream}
 	}
 	return about{DirectionInbound, f.owner.peer, f.service, f.remote(), f.upstream}
 }

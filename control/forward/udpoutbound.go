@@ -26,6 +26,9 @@ type udpClient struct {
 	flow *udpFlow
 }
 
+// local is the listener that the client uses.
+func (c *udpClient) local() *local { return c.ear.local }
+
 // listenUDP opens an ear.
 func (l *local) listenUDP(nth int, at netip.AddrPort) (*udpEar, netip.AddrPort, error) {
 	e := &udpEar{local: l, nth: nth, clients: make(map[netip.AddrPort]*udpClient)}
@@ -53,14 +56,15 @@ func (e *udpEar) Close() error {
 
 // datagram implements receiver.
 func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
+	o := e.local.out
 	c, reason, waits := e.client(from)
 	switch {
 	case reason == "":
 		c.flow.datagram(from, b)
 	case waits:
-		e.local.out.notAdmitted(e.local.want, e.local.out.udp, from.String(), errManyWait)
+		o.notAdmitted(e.local.want, o.udp, from.String(), errManyWait)
 	default:
-		e.local.out.refusedUDP(e.local.want, reason, from)
+		o.refusedUDP(e.local.want, reason, from)
 	}
 }
 
@@ -84,15 +88,16 @@ func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, reason Reason, waits
 	if e.clients == nil {
 		return nil, Stopping, false
 	}
+	o, w := e.local.out, e.local.want
 	c := &udpClient{ear: e, from: from}
-	c.flow = &udpFlow{service: e.local.want.Service, side: c, tally: e.local.out.flows.uses.tally(DirectionOutbound, e.local.want.Peer, e.local.want.Service)}
-	reason, waits = e.local.out.place(e.local.want, from.String(), func(waits bool) Reason {
-		k := shareOfUDP(DirectionOutbound, e.local.want.Peer)
+	c.flow = &udpFlow{service: w.Service, side: c, tally: o.flows.uses.tally(DirectionOutbound, w.Peer, w.Service)}
+	reason, waits = o.place(w, from.String(), func(waits bool) Reason {
+		k := shareOfUDP(DirectionOutbound, w.Peer)
 		if waits {
-			k = unadmittedShare(e.local.want.Peer, from.Addr())
+			k = unadmittedShare(w.Peer, from.Addr())
 			k.udp = true
 		}
-		return e.local.out.flows.udp.begin(c.flow, k, c.open)
+		return o.flows.udp.begin(c.flow, k, c.open)
 	})
 	if reason != "" {
 		return nil, reason, waits
@@ -113,7 +118,8 @@ func (e *udpEar) refused(to netip.AddrPort) {
 
 // open finds the flow's destination.
 func (c *udpClient) open() {
-	o, w, t := c.ear.local.out, c.ear.local.want, c.ear.local.out.flows.udp
+	l := c.local()
+	o, w, t := l.out, l.want, l.out.flows.udp
 	if o.opts.Admit != nil {
 		if err := o.admits(w, api.UDP, c.from.String()); err != nil {
 			c.flow.end()
@@ -142,13 +148,13 @@ func (c *udpClient) open() {
 	}
 	if t.opened(c.flow, c) {
 		o.udp.accepted.Add(1)
-		c.ear.local.unrefused(c.flow)
+		l.unrefused(c.flow)
 	}
 }
 
 // lost records that the datagrams could not be carried to the peer's service.
 func (c *udpClient) lost(err error) {
-	l := c.ear.local
+	l := c.local()
 	l.out.flows.refuse(l.out.udp, DirectionOutbound, l.want.Peer, l.want.Service, PeerDown)
 	l.carried(err)
 }

@@ -14,7 +14,7 @@ type udpOwner struct {
 // clientOf returns the client as whose a flow is counted; may be none.
 func (o *udpOwner) clientOf(f *udpFlow) netip.Addr {
 	if c, outbound := f.side.(*udpClient); outbound && o.class != unadmitted {
-		return c.ear.local.out.client(c.from.Addr())
+		return c.local().out.client(c.from.Addr())
 	}
 	return netip.Addr{}
 }

@@ -248,7 +248,7 @@ func (t *udpFlows) fromPeer(k udpKey, b []byte) bool {
 	side, now := t.takes(f, true, b)
 	t.mu.Unlock()
 	if c, local := side.(*udpClient); local {
-		c.ear.local.carried(nil)
+		c.local().carried(nil)
 	}
 	if now {
 		f.outcome(side.send(b))

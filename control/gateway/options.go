@@ -22,7 +22,6 @@ import (
 type (
 	ClusterIssuer        = issuer.Cluster
 	ClusterIssuerOptions = issuer.ClusterOptions
-	Incarnations         = issuer.Incarnations
 )
 
 // Options configure a gateway. Config is required; the rest has defaults.

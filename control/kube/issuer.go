@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/control/auth"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -47,7 +48,7 @@ type TokenIssuerOptions struct {
 type TokenIssuer struct {
 	o        TokenIssuerOptions
 	accounts accounts
-	wake     chan struct{}
+	wake     wake.Signal
 
 	incarnations incarnations
 
@@ -63,7 +64,7 @@ func NewTokenIssuer(c *Cluster, o TokenIssuerOptions) *TokenIssuer {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &TokenIssuer{
 		o: o, accounts: accounts{cluster: c, namespace: o.Namespace, gateway: o.Gateway},
-		wake: make(chan struct{}, 1),
+		wake: wake.New(),
 	}
 }
 
@@ -87,7 +88,7 @@ func (t *TokenIssuer) Issue(ctx context.Context, s auth.Subject, _ []byte) (auth
 	// The peer may have been removed meanwhile, and its account deleted before it was created here:
 	// then it must be deleted again.
 	if !t.isPeer(s) {
-		t.signal()
+		t.wake.Set()
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
 	}
 	return out, err
@@ -142,7 +143,7 @@ func (t *TokenIssuer) SetPeers(peers []auth.Subject) {
 	t.known, t.peers = true, next
 	t.mu.Unlock()
 	if removed {
-		t.signal()
+		t.wake.Set()
 	}
 }
 
@@ -154,7 +155,7 @@ func (t *TokenIssuer) Revoke(s auth.Subject) auth.Revocation {
 		delete(t.peers, name)
 	}
 	t.mu.Unlock()
-	t.signal()
+	t.wake.Set()
 	return auth.Revocation{Recalled: true}
 }
 
@@ -163,13 +164,6 @@ func (t *TokenIssuer) isPeer(s auth.Subject) bool {
 	defer t.mu.Unlock()
 	have, ok := t.peers[s.IdentityName()]
 	return ok && have == s.PublicKey
-}
-
-func (t *TokenIssuer) signal() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Run first reports what would keep the issuer from issuing. Once SetPeers has been called, and

@@ -1,6 +1,7 @@
 package mcs
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -149,4 +150,11 @@ func TestAClusterThatCannotServeIsDown(t *testing.T) {
 			t.Errorf("%s: down are %v, want %v", what, down, c.want)
 		}
 	}
+}
+
+// equal reports whether two specs are the same.
+func (s Spec) equal(t Spec) bool {
+	return s.Type == t.Type && slices.Equal(s.Ports, t.Ports) && s.Affinity == t.Affinity &&
+		s.InternalTrafficPolicy == t.InternalTrafficPolicy && s.TrafficDistribution == t.TrafficDistribution &&
+		maps.Equal(s.Labels, t.Labels) && maps.Equal(s.Annotations, t.Annotations)
 }

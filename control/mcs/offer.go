@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -304,11 +303,4 @@ func (e *Entry) len() int {
 // weight returns the maximum number of JSON values in an entry.
 func (e *Entry) weight() int {
 	return 1 + strings.Count(string(e.Text), ",") + strings.Count(string(e.Text), ":")/2
-}
-
-// equal reports whether two specs are the same.
-func (s Spec) equal(t Spec) bool {
-	return s.Type == t.Type && slices.Equal(s.Ports, t.Ports) && s.Affinity == t.Affinity &&
-		s.InternalTrafficPolicy == t.InternalTrafficPolicy && s.TrafficDistribution == t.TrafficDistribution &&
-		maps.Equal(s.Labels, t.Labels) && maps.Equal(s.Annotations, t.Annotations)
 }

@@ -135,8 +135,7 @@ func (w logWriter) Write(b []byte) (int, error) {
 
 // cause removes what package net repeats (operation and address).
 func cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/control/config"
 	"github.com/postern-dev/postern/discovery"
 	dnssd "github.com/postern-dev/postern/discovery/dns"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ownAddrsFor is how long a list of this host's addresses is reused while records are checked, of
@@ -23,7 +24,7 @@ const ownAddrsFor = 3 * time.Second
 type dnsSearch struct {
 	o *Options
 	// again holds at most one request to run another finder, changed one to use the new results.
-	again, changed chan struct{}
+	again, changed wake.Signal
 
 	mu     sync.Mutex // guards the following
 	finder *dnssd.Finder
@@ -33,7 +34,7 @@ type dnsSearch struct {
 }
 
 func openDNSSearch(o *Options) (*dnsSearch, error) {
-	s := &dnsSearch{o: o, again: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	s := &dnsSearch{o: o, again: wake.New(), changed: wake.New()}
 	finder, err := s.newFinder(o.Peers.Config().Discovery.DNS)
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (s *dnsSearch) newFinder(cfg config.DNS) (*dnssd.Finder, error) {
 	}
 	return dnssd.New(dnssd.Options{
 		Domains: cfg.Domains, Servers: cfg.Servers, Seed: s.seed(), Refuse: s.refuse,
-		Changed: func() { signal(s.changed) }, Logger: s.o.Logger,
+		Changed: s.changed.Set, Logger: s.o.Logger,
 	})
 }
 
@@ -58,14 +59,6 @@ func (s *dnsSearch) seed() []byte {
 	h := hmac.New(sha256.New, []byte(s.o.Key.Base64()))
 	h.Write([]byte("postern SRV draw v1"))
 	return h.Sum(nil)
-}
-
-// signal leaves a request unless there is one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // refuse says why an address of a record is not dialled.
@@ -93,7 +86,7 @@ func (s *dnsSearch) use(f *dnssd.Finder) {
 	s.mu.Lock()
 	s.finder = f
 	s.mu.Unlock()
-	signal(s.again)
+	s.again.Set()
 }
 
 func (s *dnsSearch) current() *dnssd.Finder {

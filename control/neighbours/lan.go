@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/discovery/lan"
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // lanAgain is how often discovered gateways are tried again: a name may have become free, or a
@@ -31,7 +32,7 @@ const lanAgain = 30 * time.Second
 type lanSearch struct {
 	o *Options
 	// again holds at most one request to run another finder, changed one to use the new results.
-	again, changed chan struct{}
+	again, changed wake.Signal
 	// finder is nil without a search.
 	finder atomic.Pointer[lan.Finder]
 	// used is where peers were found as of the last update of their paths.
@@ -51,7 +52,7 @@ type lanPlace struct {
 
 func newLANSearch(o *Options) *lanSearch {
 	return &lanSearch{
-		o: o, again: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		o: o, again: wake.New(), changed: wake.New(),
 		told: map[lanPlace]string{}, refused: map[peer.PublicKey][]string{},
 	}
 }
@@ -89,7 +90,7 @@ func (s *lanSearch) newFinder(cfg *config.Resolved) *lan.Finder {
 		Capabilities: []string{auth.CapabilityPath, auth.CapabilityReport},
 		Secret:       l.Secret, TTL: l.TTL,
 		Interfaces: s.interfaces(l.Interfaces, cfg.Discovery.Exclude), Listen: s.o.Listen,
-		Changed: func() { signal(s.changed) }, Logger: s.o.Logger,
+		Changed: s.changed.Set, Logger: s.o.Logger,
 	})
 	if err != nil { // the configuration was checked by the same rules
 		s.o.Logger.Error("cannot start LAN discovery", "error", err)
@@ -123,7 +124,7 @@ func (s *lanSearch) interfaces(names []string, exclude []netip.Prefix) func() ([
 // reload runs another finder if the configuration has changed.
 func (s *lanSearch) reload(old, next config.Discovery) {
 	if !old.LAN.Equal(next.LAN) || old.LAN.Enabled && !slices.Equal(old.Exclude, next.Exclude) {
-		signal(s.again)
+		s.again.Set()
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/control/verdict"
 	"github.com/postern-dev/postern/netstack"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // Options configure Services.
@@ -56,7 +57,7 @@ type Services struct {
 	out    *forward.Outbound
 	checks Checks // since Attach
 	// due holds at most one request to store the ports of listeners.
-	due chan struct{}
+	due wake.Signal
 	// unstored are the ports that failed to be stored and were logged; guarded by the registry's
 	// lock.
 	unstored map[state.Listener]uint16
@@ -65,7 +66,7 @@ type Services struct {
 
 // New returns Services without listeners.
 func New(o Options) *Services {
-	s := &Services{o: o, due: make(chan struct{}, 1), unstored: map[state.Listener]uint16{}}
+	s := &Services{o: o, due: wake.New(), unstored: map[state.Listener]uint16{}}
 	out := forward.OutboundOptions{Dial: s.dial, Find: s.findUDP, Host: o.Host, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
 		out.Admit = func(l forward.Local, by api.Protocol, from netip.AddrPort) error {
@@ -95,10 +96,7 @@ func (s *Services) Attach(c Checks) { s.checks = c }
 // Follow opens the listeners that peers and grants ask for. It is for [roster.Registry.Subscribe].
 func (s *Services) Follow(_, _ *roster.Roster) {
 	s.Relocate()
-	select {
-	case s.due <- struct{}{}:
-	default: // already requested
-	}
+	s.due.Set()
 }
 
 // Relocate is Follow after the cluster has followed a peer's new offers. The caller holds the

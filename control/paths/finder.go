@@ -33,6 +33,7 @@ import (
 	"github.com/postern-dev/postern/tunnel"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -151,7 +152,7 @@ func New(o Options) (*Finder, error) {
 	}
 	p := &Finder{
 		o: o, log: o.Logger, peers: o.Peers, boot: boot, journal: newJournal(), recent: newRecent(),
-		own:    own{regather: make(chan struct{}, 1)},
+		own:    own{regather: wake.New()},
 		memory: memory{announced: map[peer.PublicKey][]discovery.Candidate{}, selected: map[peer.PublicKey]peer.Path{}},
 	}
 	p.mail = p.newMail()

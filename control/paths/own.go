@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/discovery/portmap"
 	"github.com/postern-dev/postern/discovery/special"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // gatherWait is how long an invitation or a reply waits for candidates (docs/operating.md, "What
@@ -29,7 +30,7 @@ const gatherWait = 3 * time.Second
 type own struct {
 	agent atomic.Pointer[discovery.Agent]
 	// regather holds at most one request to restart gathering with another agent.
-	regather chan struct{}
+	regather wake.Signal
 	// clusterAddrs are addresses that the cluster routes here.
 	clusterAddrs atomic.Pointer[[]discovery.ServiceEndpoint]
 }
@@ -83,10 +84,7 @@ func (p *Finder) newAgent(cfg *config.Resolved) (*discovery.Agent, error) {
 // replaceAgent makes gather run another agent.
 func (p *Finder) replaceAgent(a *discovery.Agent) {
 	p.own.agent.Store(a)
-	select {
-	case p.own.regather <- struct{}{}:
-	default: // gather has yet to take the previous request, and will use this agent
-	}
+	p.own.regather.Set()
 }
 
 // portMapper returns the current port mapper if it matches the configuration, else a new one; nil

@@ -23,18 +23,9 @@ type document struct {
 	Exposure `yaml:",inline"`
 }
 
-// Read parses the exposures of two clusters in a file: YAML as in the package's documentation, or
-// the concatenated JSON of `postern status -o json` or `postern netcheck -o json`. name is the
+// ReadClusters parses the exposures of clusters in a file: YAML as in the package's documentation,
+// or the concatenated JSON of `postern status -o json` or `postern netcheck -o json`. name is the
 // file's name, for errors, which also contain the line.
-func Read(name string, data []byte) (a, b Exposure, err error) {
-	found, err := ReadClusters(name, data)
-	if err != nil {
-		return a, b, err
-	}
-	return Pair(name, found)
-}
-
-// ReadClusters is Read for a file with any number of clusters.
 func ReadClusters(name string, data []byte) ([]Exposure, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %d bytes, and at most %d are read", name, len(data), maxFile)

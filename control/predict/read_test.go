@@ -124,3 +124,12 @@ func FuzzRead(f *testing.F) {
 		wellFormed(t, file, Predict(a, b))
 	})
 }
+
+// Read is ReadClusters and Pair.
+func Read(name string, data []byte) (a, b Exposure, err error) {
+	found, err := ReadClusters(name, data)
+	if err != nil {
+		return a, b, err
+	}
+	return Pair(name, found)
+}

@@ -116,6 +116,16 @@ func openDocument[T any](p place, f format[T]) (*document[T], error) {
 	return d, nil
 }
 
+// openNext is openDocument, unless an earlier one has failed.
+func openNext[T any](p place, f format[T], failed *error) *document[T] {
+	if *failed != nil {
+		return nil
+	}
+	d, err := openDocument(p, f)
+	*failed = err
+	return d
+}
+
 func (d *document[T]) load() T { return d.current.Load().value }
 
 func (d *document[T]) close() {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -37,7 +39,7 @@ var errAway = errors.New("it did not answer in time just now, and is being asked
 type mirror struct {
 	backend Backend
 	logger  *slog.Logger
-	wake    chan struct{} // holds at most one
+	wake    wake.Signal // holds at most one
 	stop    context.CancelFunc
 	done    chan struct{}
 	// push saves a document, by file name. It is complete before run starts.
@@ -56,7 +58,7 @@ type mirror struct {
 
 func newMirror(b Backend, logger *slog.Logger) *mirror {
 	m := &mirror{
-		backend: b, logger: logger, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		backend: b, logger: logger, wake: wake.New(), done: make(chan struct{}),
 		push: map[string]func() error{}, due: map[string]time.Time{}, pushed: map[string]time.Time{},
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
@@ -126,10 +128,7 @@ func (m *mirror) later(name string, since time.Duration) {
 	if old, ok := m.due[name]; !ok || at.Before(old) {
 		m.due[name] = at
 	}
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	m.wake.Set()
 }
 
 // run pushes what is due until the mirror is stopped.

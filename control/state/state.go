@@ -224,31 +224,15 @@ func (s *Store) follow(found map[string]reconciled) {
 
 func (s *Store) openDocuments(d disk) (err error) {
 	at := func(name string) place { return place{dir: s.dir, base: name, disk: d, logger: s.logger} }
-	if s.peers, err = openDocument(at("peers.json"), peersFormat); err != nil {
-		return err
-	}
-	if s.tickets, err = openDocument(at("tickets.json"), ticketsFormat); err != nil {
-		return err
-	}
-	if s.identities, err = openDocument(at("identities.json"), identitiesFormat); err != nil {
-		return err
-	}
-	if s.observed, err = openDocument(at("observed.json"), observedFormat); err != nil {
-		return err
-	}
-	if s.boots, err = openDocument(at(bootsFile), bootsFormat); err != nil {
-		return err
-	}
-	if s.relays, err = openDocument(at("relays.json"), relaysFormat); err != nil {
-		return err
-	}
-	if s.overlay, err = openDocument(at("overlay.json"), overlayFormat); err != nil {
-		return err
-	}
-	if s.trial, err = openDocument(at("trial.json"), trialFormat); err != nil {
-		return err
-	}
-	return nil
+	s.peers = openNext(at("peers.json"), peersFormat, &err)
+	s.tickets = openNext(at("tickets.json"), ticketsFormat, &err)
+	s.identities = openNext(at("identities.json"), identitiesFormat, &err)
+	s.observed = openNext(at("observed.json"), observedFormat, &err)
+	s.boots = openNext(at(bootsFile), bootsFormat, &err)
+	s.relays = openNext(at("relays.json"), relaysFormat, &err)
+	s.overlay = openNext(at("overlay.json"), overlayFormat, &err)
+	s.trial = openNext(at("trial.json"), trialFormat, &err)
+	return err
 }
 
 // Close lets another process open the directory. Later changes fail. What the backend lacks is

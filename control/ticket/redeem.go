@@ -127,8 +127,7 @@ var errInternal = errors.New("internal error")
 // retry after an upgrade; a duplicate name, or a key that the inviter no longer has, is for the
 // inviter to fix.
 func isJoiners(err error) bool {
-	var taken *NameTakenError
-	if errors.As(err, &taken) && taken.Fixed {
+	if taken, ok := errors.AsType[*NameTakenError](err); ok && taken.Fixed {
 		return false
 	}
 	return !errors.Is(err, errInternal) && !errors.Is(err, ErrNoProof) && !errors.Is(err, ErrRekeyed)
@@ -213,8 +212,7 @@ func (b *Book) mayRedeem(e *edit, r *Record, q Request) error {
 		return &NameTakenError{Name: name, Fixed: r.Name != ""}
 	}
 	if err := b.o.Names.Reserve(name, q.PublicKey, r.Name != ""); err != nil {
-		var conflict *NameTakenError
-		if errors.As(err, &conflict) {
+		if errors.As(err, new(*NameTakenError)) {
 			return &NameTakenError{Name: name, Fixed: r.Name != ""}
 		}
 		if errors.Is(err, ErrKeyTaken) {
@@ -256,8 +254,7 @@ func (b *Book) Approve(now time.Time, joiner peer.PublicKey) (bool, error) {
 }
 
 func (b *Book) refuse(id ID, key peer.PublicKey, name string, err error) {
-	var taken *KeyTakenError
-	if errors.As(err, &taken) { // the joiner is not told whose
+	if taken, ok := errors.AsType[*KeyTakenError](err); ok { // the joiner is not told whose
 		err = fmt.Errorf("the joiner's key is %s", taken.Holder)
 	}
 	b.o.Audit.Record(context.Background(), audit.Refuse, audit.Ticket(id.String()), audit.PublicKey(key), audit.Peer(printable(name)), audit.Reason(err.Error()))

@@ -91,8 +91,7 @@ func serverText(s netip.AddrPort) string {
 // query without validation (RFC 4035 §3.2.2, the CD bit).
 func (c *client) askServer(ctx context.Context, s netip.AddrPort, q question) (answer, error) {
 	a, err := c.exchange(ctx, s, q, true, false)
-	var e serverError
-	if errors.As(err, &e) && (e.rcode == dns.RcodeFormatError || e.rcode == dns.RcodeNotImplemented) {
+	if e, ok := errors.AsType[serverError](err); ok && (e.rcode == dns.RcodeFormatError || e.rcode == dns.RcodeNotImplemented) {
 		a, err = c.exchange(ctx, s, q, false, false) // a server from before EDNS0 (RFC 6891 §7)
 	}
 	if isServfail(err) {

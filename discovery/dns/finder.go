@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // maxAsking limits the concurrent questions of all domains together.
@@ -65,10 +68,11 @@ type Finder struct {
 	client *client
 	slots  chan struct{}
 
+	running atomic.Bool
+
 	mu      sync.Mutex // guards the following
-	running bool
-	domains []Domain // in the order of the options
-	wakes   []chan struct{}
+	domains []Domain   // in the order of the options
+	wakes   []wake.Signal
 }
 
 // CheckDomain says why a name cannot be browsed.
@@ -95,7 +99,7 @@ func New(o Options) (*Finder, error) {
 			return nil, err
 		}
 		f.domains = append(f.domains, Domain{Name: shown(fold(d))})
-		f.wakes = append(f.wakes, make(chan struct{}, 1))
+		f.wakes = append(f.wakes, wake.New())
 	}
 	servers := func() ([]netip.AddrPort, error) { return systemServers(resolvConf) }
 	if len(o.Servers) > 0 {
@@ -115,21 +119,14 @@ func (f *Finder) Domains() []Domain {
 // NetworkChanged queries everything again at once.
 func (f *Finder) NetworkChanged() {
 	for _, w := range f.wakes {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
+		w.Set()
 	}
 }
 
 // Run browses until ctx ends, and returns ctx's cause. It owns its goroutines and waits for them.
 // A finder runs once.
 func (f *Finder) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.running
-	f.running = true
-	f.mu.Unlock()
-	if again {
+	if f.running.Swap(true) {
 		return ErrRunning
 	}
 	var browsing sync.WaitGroup

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/foreign"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ErrRunning is returned by a second [Finder.Run].
@@ -140,9 +142,10 @@ type Counts struct {
 // Finder announces this gateway and finds others while [Finder.Run] runs. Its methods are safe
 // for concurrent use and, except Run, do not block.
 type Finder struct {
-	o    Options
-	log  *slog.Logger
-	wake chan struct{}
+	o       Options
+	log     *slog.Logger
+	running atomic.Bool
+	wake    wake.Signal
 
 	// Owned by Run.
 	conns   map[connKey]*openConn
@@ -152,7 +155,6 @@ type Finder struct {
 	mu         sync.Mutex // guards the following; not held during I/O and callbacks
 	m          *machine
 	since      time.Time
-	running    bool
 	interfaces []Interface
 	listErr    string
 	errs       map[int][]string // by interface
@@ -182,7 +184,7 @@ func New(o Options) (*Finder, error) {
 		return nil, fmt.Errorf("lan: a TTL of %v is outside %v to %v", o.TTL, MinTTL, MaxTTL)
 	}
 	return &Finder{
-		o: o, log: o.Logger, wake: make(chan struct{}, 1),
+		o: o, log: o.Logger, wake: wake.New(),
 		conns: map[connKey]*openConn{}, failed: map[connKey]string{},
 		m: newMachine(identity{
 			name: o.Name, key: o.PublicKey, capabilities: o.Capabilities, secret: o.Secret, ttl: o.TTL,
@@ -193,13 +195,12 @@ func New(o Options) (*Finder, error) {
 // Run announces and finds until ctx ends, sends goodbyes and returns ctx's cause. It owns its
 // goroutines and waits for them. A finder runs once.
 func (f *Finder) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.running
-	f.running, f.since = true, time.Now()
-	f.mu.Unlock()
-	if again {
+	if f.running.Swap(true) {
 		return ErrRunning
 	}
+	f.mu.Lock()
+	f.since = time.Now()
+	f.mu.Unlock()
 	defer f.readers.Wait()
 	defer f.closeAll()
 
@@ -300,20 +301,13 @@ func (f *Finder) read(key connKey, c *openConn) {
 		}
 		f.mu.Unlock()
 		if what == taken {
-			f.wakeUp()
+			f.wake.Set()
 		}
 	}
 }
 
-func (f *Finder) wakeUp() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
 // PortChanged reports that the result of Options.Port may have changed.
-func (f *Finder) PortChanged() { f.wakeUp() }
+func (f *Finder) PortChanged() { f.wake.Set() }
 
 // Found returns the gateways known now, sorted by name, without this one.
 func (f *Finder) Found() []Instance {

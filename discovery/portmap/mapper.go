@@ -11,7 +11,10 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // ErrRunning is returned by a second [Mapper.Run].
@@ -50,7 +53,8 @@ type Options struct {
 type Mapper struct {
 	options Options
 	log     *slog.Logger
-	wake    chan struct{}
+	running atomic.Bool
+	wake    wake.Signal
 
 	// Owned by Run.
 	conn    net.Conn // to the current router
@@ -58,11 +62,10 @@ type Mapper struct {
 	igd     *igd
 	upnp    chan upnpOrder // to the goroutine that carries them out
 
-	mu      sync.Mutex // guards the following; not held during I/O and callbacks
-	m       *machine
-	running bool
-	last    Status        // at the last call of Changed
-	looked  chan struct{} // closed and replaced after every step
+	mu     sync.Mutex // guards the following; not held during I/O and callbacks
+	m      *machine
+	last   Status        // at the last call of Changed
+	looked chan struct{} // closed and replaced after every step
 }
 
 // New returns a mapper that does nothing yet.
@@ -76,7 +79,7 @@ func New(o Options) (*Mapper, error) {
 	configured := o.Router.IsValid()
 	o.setDefaults()
 	p := &Mapper{
-		options: o, log: o.Logger, wake: make(chan struct{}, 1), upnp: make(chan upnpOrder, 1),
+		options: o, log: o.Logger, wake: wake.New(), upnp: make(chan upnpOrder, 1),
 		igd:    &igd{dial: o.Dial, listen: o.ListenPacket, multicast: !configured},
 		looked: make(chan struct{}),
 		m:      &machine{nonce: nonces(o.Secret), random: rand.Float64},
@@ -122,11 +125,7 @@ func nonces(secret []byte) func(netip.AddrPort) nonce {
 // Run keeps the mapping until ctx ends, deletes it (which takes 2 s at most) and returns ctx's
 // cause. It owns its goroutines and waits for them. A mapper runs once.
 func (p *Mapper) Run(ctx context.Context) error {
-	p.mu.Lock()
-	again := p.running
-	p.running = true
-	p.mu.Unlock()
-	if again {
+	if p.running.Swap(true) {
 		return ErrRunning
 	}
 	// Requests in progress when ctx ends must still be answered or undone.
@@ -298,14 +297,7 @@ func (p *Mapper) update(change func(now time.Time)) {
 	p.mu.Lock()
 	change(time.Now())
 	p.mu.Unlock()
-	p.wakeUp()
-}
-
-func (p *Mapper) wakeUp() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Set()
 }
 
 // Observe sets what is seen of the gateway's socket from outside.
@@ -323,7 +315,7 @@ func (p *Mapper) Refresh(ctx context.Context) {
 	before := p.m.finished
 	p.m.askNow(time.Now())
 	p.mu.Unlock()
-	p.wakeUp()
+	p.wake.Set()
 	for {
 		p.mu.Lock()
 		done := p.m.finished != before && p.m.status().State != StateAsking || p.m.placeErr != ""

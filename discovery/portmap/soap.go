@@ -173,8 +173,7 @@ func (g *igd) call(ctx context.Context, router netip.Addr, s igdService, action 
 func (g *igd) exchange(router netip.Addr, req *http.Request) (body []byte, status int, err error) {
 	resp, err := g.client(router).Do(req)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // without the URL, which is untrusted text
 		}
 		return nil, 0, foreign.Err(err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -65,10 +67,10 @@ type allocation struct {
 	room    []byte
 	frames  [][]byte
 
-	check  chan struct{} // requests a verification because of a suspicion
-	ask    chan struct{} // requests one on demand
-	permit chan struct{} // the wanted addresses have changed
-	broken <-chan error  // of the stream, for Run; nil over UDP
+	check  wake.Signal  // requests a verification because of a suspicion
+	ask    wake.Signal  // requests one on demand
+	permit wake.Signal  // the wanted addresses have changed
+	broken <-chan error // of the stream, for Run; nil over UDP
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -123,7 +125,7 @@ func (a *allocation) want(addrs []netip.Addr) {
 	a.wanted = addrs
 	a.restateLocked(*a.states.Load())
 	a.mu.Unlock()
-	wake(a.permit)
+	a.permit.Set()
 }
 
 // wants returns the last list passed to want.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -56,7 +58,7 @@ type table struct {
 // costs 4 more bytes instead of 36. It is safe for concurrent use.
 type channels struct {
 	bound atomic.Pointer[table]
-	wake  chan struct{}
+	wake  wake.Signal
 	// adopted says that the server may have channels from an earlier process.
 	adopted bool
 	// beside is the server's relayed address, invalid if adopted. While its ports are probed for a
@@ -73,7 +75,7 @@ type channels struct {
 
 func newChannels(adopted bool, relayed netip.Addr) *channels {
 	c := &channels{
-		wake: make(chan struct{}, 1), adopted: adopted, all: make(map[netip.AddrPort]*channel),
+		wake: wake.New(), adopted: adopted, all: make(map[netip.AddrPort]*channel),
 		// Not from the first on: an earlier process has used those numbers.
 		next: uint16(rand.N(allChannels)), strange: make(map[uint16]bool),
 	}
@@ -117,7 +119,7 @@ func (c *channels) want(to netip.AddrPort) {
 		}
 	}
 	if ch.sent++; ch.sent == channelAfter {
-		wake(c.wake)
+		c.wake.Set()
 	}
 }
 
@@ -145,7 +147,7 @@ func (c *channels) addLocked(addr netip.AddrPort) *channel {
 	c.all[addr] = ch
 	for n := range c.strange {
 		c.strange[n] = false // it may belong to this one
-		wake(c.wake)
+		c.wake.Set()
 	}
 	return ch
 }
@@ -160,7 +162,7 @@ func (c *channels) source(number uint16) (netip.AddrPort, bool) {
 		defer c.mu.Unlock()
 		if _, known := c.strange[number]; !known && len(c.strange) < maxStrange {
 			c.strange[number] = false
-			wake(c.wake)
+			c.wake.Set()
 		}
 	}
 	return netip.AddrPort{}, false

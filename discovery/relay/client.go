@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -34,7 +36,7 @@ type Client struct {
 	log     *slog.Logger
 	traffic counters
 
-	retry    chan struct{}  // an allocation is wanted before the pause ends
+	retry    wake.Signal    // an allocation is wanted before the pause ends
 	retiring sync.WaitGroup // replaced allocations
 
 	mu       sync.Mutex // guards the following; locked before an allocation's; not held during I/O or callbacks
@@ -74,7 +76,7 @@ func New(o Options) *Client {
 	}
 	return &Client{
 		o: o, log: log.With("relay", o.Server.Address), status: Status{Address: o.Server.Address},
-		retry: make(chan struct{}, 1), active: make(map[*allocation]struct{}), previous: o.Previous,
+		retry: wake.New(), active: make(map[*allocation]struct{}), previous: o.Previous,
 	}
 }
 
@@ -372,10 +374,10 @@ func (c *Client) Check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current != nil {
-		wake(c.current.check)
+		c.current.check.Set()
 		return
 	}
-	wake(c.retry)
+	c.retry.Set()
 }
 
 // Ask verifies the allocation, too, but does not give it up any sooner. Status shows within 3 s
@@ -384,19 +386,11 @@ func (c *Client) Ask() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current == nil {
-		wake(c.retry)
+		c.retry.Set()
 		return
 	}
 	if c.status.AskedAt.IsZero() {
 		c.status.AskedAt = time.Now()
 	}
-	wake(c.current.ask)
-}
-
-// wake sends to a channel of capacity 1 without blocking.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	c.current.ask.Set()
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -185,7 +187,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
 		traffic: &c.traffic, report: c.observe,
 		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil, got.relayed.Addr()),
-		check: make(chan struct{}, 1), ask: make(chan struct{}, 1), permit: make(chan struct{}, 1),
+		check: wake.New(), ask: wake.New(), permit: wake.New(),
 	}
 	// The allocation's goroutines end with close, after Run's deallocation.
 	a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))

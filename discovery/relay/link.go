@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -102,11 +103,7 @@ func (l *link) rememberLocked(id txID, t *transaction) {
 	if old := l.pending[id]; old != nil { // a retransmission
 		return
 	}
-	for k, p := range l.pending {
-		if t.sent.Sub(p.sent) > keptFor {
-			delete(l.pending, k)
-		}
-	}
+	maps.DeleteFunc(l.pending, func(_ txID, p *transaction) bool { return t.sent.Sub(p.sent) > keptFor })
 	l.pending[id] = t
 }
 

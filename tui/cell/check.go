@@ -208,7 +208,7 @@ func CheckSummary(s api.CheckSummary) string {
 		{s.Error, "error", "errors"}, {s.Warning, "warning", "warnings"}, {s.Unknown, "unknown", "unknown"}, {s.OK, "ok", "ok"}, {s.Off, "off", "off"},
 	} {
 		if n.count > 0 {
-			out = append(out, count(n.count, n.one, n.many))
+			out = append(out, Count(n.count, n.one, n.many))
 		}
 	}
 	if len(out) == 0 {
@@ -242,7 +242,8 @@ func FixOrder(checks []api.Check) string {
 	return out
 }
 
-func count(n int, one, many string) string {
+// Count is a number with its noun.
+func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

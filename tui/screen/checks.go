@@ -3,8 +3,6 @@ package screen
 import (
 	"cmp"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
@@ -188,29 +186,22 @@ func (v *checksView) compare(a, b *api.Check) int {
 	case "code":
 		return cmp.Or(cmp.Compare(a.Code, b.Code), name())
 	case "age":
-		return cmp.Or(checkedAt(b).Compare(checkedAt(a)), name())
+		return cmp.Or(timeOf(b.CheckedAt).Compare(timeOf(a.CheckedAt)), name())
 	}
 	return cmp.Or(cell.CompareChecks(a, b), name())
-}
-
-func checkedAt(c *api.Check) time.Time {
-	if c.CheckedAt == nil {
-		return time.Time{}
-	}
-	return *c.CheckedAt
 }
 
 func (v *checksView) draw(d *data, width, height int) string {
 	v.list(d)
 	v.width, v.height, v.blocks = width, height, v.blocks[:0]
 	if len(v.rows) == 0 {
-		return strings.Join(exactly(cell.Wrap("", d.unchecked(), width, ""), width, height), "\n")
+		return sentence(d.unchecked(), width, height)
 	}
 	d.checks.settle(v.ids)
 	if !d.checks.chosen {
 		v.line = 0
 	}
-	return strings.Join(exactly(v.window(d), width, height), "\n")
+	return page(v.window(d), width, height)
 }
 
 // window draws the selected check at its position, whole if there is room, and those before and

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -168,11 +169,7 @@ func (d *data) took(s api.Status, at time.Time) {
 		d.count[cell.StandingOf(p).Counted()]++
 		d.rx, d.tx = d.rx+p.RxBytesPerSecond, d.tx+p.TxBytesPerSecond
 	}
-	for id, r := range d.traffic {
-		if len(r.since(at.Add(-keep))) == 0 {
-			delete(d.traffic, id)
-		}
-	}
+	maps.DeleteFunc(d.traffic, func(_ string, r *ring) bool { return len(r.since(at.Add(-keep))) == 0 })
 }
 
 // logged adds records that follow the stored ones. A restarted gateway counts from 1 again, and its

@@ -158,7 +158,7 @@ func (v *fleet) draw(d *data, width, height int) string {
 		v.ids = append(v.ids, r.name)
 	}
 	if len(rows) == 0 {
-		return strings.Join(exactly(cell.Wrap("", "the filter picks no gateway; esc clears it", width, ""), width, height), "\n")
+		return sentence("the filter picks no gateway; esc clears it", width, height)
 	}
 	v.cursor.settle(v.ids)
 	below := aboutGateway(d, rows[v.cursor.at], width)
@@ -169,7 +169,7 @@ func (v *fleet) draw(d *data, width, height int) string {
 	for i := range rows[first:last] {
 		lines = append(lines, marked(table.Row(d.paint, i), v.ids[first+i] == v.cursor.id, width, d.paint))
 	}
-	return strings.Join(exactly(append(exactly(lines, width, height-len(below)), below...), width, height), "\n")
+	return page(append(exactly(lines, width, height-len(below)), below...), width, height)
 }
 
 func (v *fleet) compare(a, b *gatewayRow) int {

@@ -101,14 +101,14 @@ func (v *flows) draw(d *data, width, height int) string {
 			}
 		}
 		lines = append(lines, d.paint.Text(cell.Quiet, text))
-		return strings.Join(exactly(lines, width, height), "\n")
+		return page(lines, width, height)
 	}
 	table := cell.Layout(v.layout(d), rows[first:last], unmarked(width))
 	lines = append(lines, "  "+table.Header(d.paint))
 	for i := range rows[first:last] {
 		lines = append(lines, marked(table.Row(d.paint, i), rows[first+i].id == d.flows.id, width, d.paint))
 	}
-	return strings.Join(exactly(lines, width, height), "\n")
+	return page(lines, width, height)
 }
 
 // summary counts the flows and names their order.
@@ -117,22 +117,12 @@ func (v *flows) summary(d *data, rows []flowRow) string {
 	for i := range d.status.Peers {
 		all += len(d.status.Peers[i].Flows) + cell.Unlisted(&d.status.Peers[i])
 	}
-	count := fmt.Sprintf("%d flows", all)
-	if all == 1 {
-		count = "1 flow"
-	}
-	if len(rows) != all {
-		count = fmt.Sprintf("%d of %s", len(rows), count)
-	}
+	count := someOf(len(rows), all, "flow", "flows")
 	var rx, tx float64
 	for i := range rows {
 		rx, tx = rx+rows[i].rx, tx+rows[i].tx
 	}
-	order := "▲"
-	if v.descending {
-		order = "▼"
-	}
-	return onOneLine([]string{d.paint.Text(cell.Strong, count), "by " + v.column + " " + order, "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
+	return onOneLine([]string{d.paint.Text(cell.Strong, count), "by " + v.column + " " + v.arrow(), "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
 }
 
 // list updates the list: the filtered flows, sorted.

@@ -54,7 +54,7 @@ func (m *model) picture() string {
 		body = append(body[:len(body)-len(panel)], panel...)
 		lines = append(lines, body...)
 	}
-	return strings.Join(exactly(append(lines[:min(len(lines), d.height-1)], m.foot()), d.width, d.height), "\n")
+	return page(append(lines[:min(len(lines), d.height-1)], m.foot()), d.width, d.height)
 }
 
 // roomy is the height from which empty lines separate parts of the screen.
@@ -77,7 +77,17 @@ func (m *model) waiting(width, height int) string {
 	if m.data.lost != nil {
 		text = cell.Printable(m.data.lost.Error())
 	}
-	return strings.Join(exactly(cell.Wrap("", text, width, ""), width, height), "\n")
+	return sentence(text, width, height)
+}
+
+// page joins lines that fill a width and a height.
+func page(lines []string, width, height int) string {
+	return strings.Join(exactly(lines, width, height), "\n")
+}
+
+// sentence is a page with nothing but a text.
+func sentence(text string, width, height int) string {
+	return page(cell.Wrap("", text, width, ""), width, height)
 }
 
 // exactly cuts lines to a width and brings them to a number.

@@ -148,10 +148,7 @@ func (d *data) beside(line, word string) string {
 
 // counted returns the number of peers, and the number by state.
 func (d *data) counted(peers int, count map[cell.Standing]int, short bool) string {
-	all := fmt.Sprintf("%d peers", peers)
-	if peers == 1 {
-		all = "1 peer"
-	}
+	all := cell.Count(peers, "peer", "peers")
 	var states []string
 	for _, s := range cell.Standings() {
 		if count[s] == 0 {

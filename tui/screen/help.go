@@ -49,7 +49,7 @@ func (m *model) hints() []key.Binding {
 func (m *model) helpSheet(width, height int) string {
 	lines := m.helpLines(width)
 	m.helpTop = min(m.helpTop, max(0, len(lines)-height))
-	return strings.Join(exactly(lines[max(0, m.helpTop):], width, height), "\n")
+	return page(lines[max(0, m.helpTop):], width, height)
 }
 
 // halves is the width from which the help sheet has two columns.

@@ -1,7 +1,7 @@
 package screen
 
 import (
-	"strings"
+	"fmt"
 
 	tea "github.com/charmbracelet/bubbletea"
 
@@ -42,6 +42,15 @@ func firstOf[S any](list []S) *S {
 		return nil
 	}
 	return &list[0]
+}
+
+// someOf counts the shown rows, of all.
+func someOf(shown, all int, one, many string) string {
+	count := cell.Count(all, one, many)
+	if shown != all {
+		count = fmt.Sprintf("%d of %s", shown, count)
+	}
+	return count
 }
 
 // marked puts a row after the sign of the selection.
@@ -86,7 +95,7 @@ type scroller struct{ top, page int }
 func (s *scroller) draw(lines []string, width, height int) string {
 	s.page = height
 	s.top = max(0, min(s.top, len(lines)-height))
-	return strings.Join(exactly(lines[s.top:], width, height), "\n")
+	return page(lines[s.top:], width, height)
 }
 
 // update scrolls and reports whether it handled the message.

@@ -176,7 +176,7 @@ func (v *logTail) draw(d *data, width, height int) string {
 	lines := append([]string{cell.Fit(v.summary(d, len(shown)), width)}, alarms...)
 	if len(shown) == 0 {
 		lines = append(lines, cell.Wrap("", v.nothing(d), width, "")...)
-		return strings.Join(exactly(lines, width, height), "\n")
+		return page(lines, width, height)
 	}
 	var records []string
 	for i := v.first(d, shown); i < len(shown) && (len(records) < v.page || !v.still); i++ {
@@ -185,7 +185,7 @@ func (v *logTail) draw(d *data, width, height int) string {
 	if !v.still && len(records) > v.page { // One record that is longer than the page.
 		records = records[len(records)-v.page:]
 	}
-	return strings.Join(exactly(append(lines, records...), width, height), "\n")
+	return page(append(lines, records...), width, height)
 }
 
 // maxAlarms is how many alarms are shown above the records.

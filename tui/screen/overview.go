@@ -122,33 +122,26 @@ func (o *overview) compare(a, b *api.PeerStatus) int {
 	case "tx":
 		return cmp.Compare(a.TxBytesPerSecond, b.TxBytesPerSecond)
 	case "handshake":
-		return handshakeOf(a).Compare(handshakeOf(b))
+		return timeOf(a.LastHandshake).Compare(timeOf(b.LastHandshake))
 	}
 	return cell.CompareNames(a.Name, b.Name)
-}
-
-func handshakeOf(p *api.PeerStatus) time.Time {
-	if p.LastHandshake == nil {
-		return time.Time{}
-	}
-	return *p.LastHandshake
 }
 
 func (o *overview) draw(d *data, width, height int) string {
 	o.list(d)
 	if len(o.rows) == 0 {
-		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
+		return sentence(d.nobody(), width, height)
 	}
 	d.peers.settle(o.ids)
 	if !d.wide && width >= twoColumns && height >= columnsHeight {
-		return strings.Join(exactly(o.panes(d, width, height), width, height), "\n")
+		return page(o.panes(d, width, height), width, height)
 	}
 	trouble := o.trouble(d, width, height)
 	o.top = 1
 	compact := d.wide && width < twoColumns // verdicts as signs leave room for more
 	lines := o.lines(d, compact, width, max(1, height-1-len(trouble)))
 	lines = exactly(lines, width, height-len(trouble))
-	return strings.Join(exactly(append(lines, trouble...), width, height), "\n")
+	return page(append(lines, trouble...), width, height)
 }
 
 // legend explains the arrows of verdicts, and letters those of compact ones.
@@ -245,13 +238,9 @@ const lastVerdict = "←GW"
 
 // titled marks the title of the sort column.
 func (o *overview) titled(columns []cell.Column[*api.PeerStatus]) []cell.Column[*api.PeerStatus] {
-	sign := "▲"
-	if o.descending {
-		sign = "▼"
-	}
 	for i := range columns {
 		if name := strings.TrimSuffix(strings.ToLower(columns[i].Title), "/s"); name == o.column {
-			columns[i].Title += sign
+			columns[i].Title += o.arrow()
 		}
 	}
 	return columns

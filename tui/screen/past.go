@@ -2,6 +2,7 @@ package screen
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -155,11 +156,7 @@ func (r *remembered) took(a pastMsg) {
 		h.extend(p, to)
 		h.at = a.hours.at
 	}
-	for name, h := range r.hours {
-		if to.Sub(h.until) > hourForgotten {
-			delete(r.hours, name)
-		}
-	}
+	maps.DeleteFunc(r.hours, func(_ string, h *lastHour) bool { return to.Sub(h.until) > hourForgotten })
 }
 
 // extend adds newer points, and replaces those of the same time.

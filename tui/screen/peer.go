@@ -2,7 +2,6 @@ package screen
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/charmbracelet/bubbles/key"
 	tea "github.com/charmbracelet/bubbletea"
@@ -61,7 +60,7 @@ func (v *peerView) neighbour(d *data, step int) {
 func (v *peerView) draw(d *data, width, height int) string {
 	p := d.selected()
 	if p == nil {
-		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
+		return sentence(d.nobody(), width, height)
 	}
 	if v.shown != d.peers.id {
 		v.shown, v.top = d.peers.id, 0

@@ -219,7 +219,7 @@ func (v *services) draw(d *data, width, height int) string {
 	v.list(d)
 	rows := v.rows
 	if len(rows) == 0 {
-		return strings.Join(exactly(cell.Wrap("", d.noServices(), width, ""), width, height), "\n")
+		return sentence(d.noServices(), width, height)
 	}
 	d.services.settle(v.ids)
 	below := d.aboutService(rows[d.services.at], width)
@@ -230,7 +230,7 @@ func (v *services) draw(d *data, width, height int) string {
 	for i := range rows[first:last] {
 		lines = append(lines, marked(table.Row(d.paint, i), rows[first+i].id == d.services.id, width, d.paint))
 	}
-	return strings.Join(exactly(append(exactly(lines, width, height-len(below)), below...), width, height), "\n")
+	return page(append(exactly(lines, width, height-len(below)), below...), width, height)
 }
 
 // noServices says why there are none to show.
@@ -285,14 +285,7 @@ func (v *services) compare(a, b *serviceRow) int {
 
 // summary counts the services by condition, and names their order.
 func (v *services) summary(d *data, rows []*serviceRow) string {
-	all := len(d.offered.rows)
-	count := fmt.Sprintf("%d services", all)
-	if all == 1 {
-		count = "1 service"
-	}
-	if len(rows) != all {
-		count = fmt.Sprintf("%d of %s", len(rows), count)
-	}
+	count := someOf(len(rows), len(d.offered.rows), "service", "services")
 	fares := map[serviceStanding]int{}
 	var rx, tx float64
 	for _, r := range rows {
@@ -303,15 +296,11 @@ func (v *services) summary(d *data, rows []*serviceRow) string {
 	for _, s := range slices.Sorted(maps.Keys(fares)) {
 		states = append(states, d.paint.Cell(serviceCells[s].Counted(fares[s])))
 	}
-	order := "▲"
-	if v.descending {
-		order = "▼"
-	}
 	why := ""
 	if d.offered.err != nil {
 		why = d.paint.Text(cell.Bad, "as of "+d.offered.at.Format(time.TimeOnly)+": "+cell.Printable(d.offered.err.Error()))
 	}
-	return onOneLine([]string{d.paint.Text(cell.Strong, count), why, "by " + v.column + " " + order, strings.Join(states, " "), "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
+	return onOneLine([]string{d.paint.Text(cell.Strong, count), why, "by " + v.column + " " + v.arrow(), strings.Join(states, " "), "rx " + cell.Size(rx) + "/s tx " + cell.Size(tx) + "/s"})
 }
 
 // serviceColumns returns the columns of the list; the least informative are dropped first.

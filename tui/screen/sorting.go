@@ -1,6 +1,9 @@
 package screen
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // sorting is the order of a view's rows; views embed it to be sortable.
 type sorting struct {
@@ -31,4 +34,20 @@ func (s *sorting) directed(c int) int {
 		return -c
 	}
 	return c
+}
+
+// arrow is the sign of the order.
+func (s *sorting) arrow() string {
+	if s.descending {
+		return "▼"
+	}
+	return "▲"
+}
+
+// timeOf is a time to sort by; there being none counts as the earliest.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
 }

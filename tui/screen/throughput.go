@@ -131,11 +131,11 @@ func (v *throughput) draw(d *data, width, height int) string {
 	}
 	room := height - len(lines) - legend - len(figures)
 	if room < minCharts { // Without room, figures are better than charts.
-		return strings.Join(exactly(append(lines, figures...), width, height), "\n")
+		return page(append(lines, figures...), width, height)
 	}
 	lines = append(lines, t.charts(d, width, room)...)
 	lines = append(lines, chart.Legend(t.legend, width, legend, t.options)...)
-	return strings.Join(exactly(append(lines, figures...), width, height), "\n")
+	return page(append(lines, figures...), width, height)
 }
 
 const (

@@ -160,7 +160,7 @@ const eventsWidth = 52
 func (v *timeline) draw(d *data, width, height int) string {
 	p := d.selected()
 	if p == nil {
-		return strings.Join(exactly(cell.Wrap("", d.nobody(), width, ""), width, height), "\n")
+		return sentence(d.nobody(), width, height)
 	}
 	window := pasts()[v.window]
 	left := width
@@ -179,7 +179,7 @@ func (v *timeline) draw(d *data, width, height int) string {
 		if d.past.err != nil {
 			why = "no history: " + cell.Printable(d.past.err.Error())
 		}
-		return strings.Join(exactly(append([]string{v.heading(d, p, time.Time{})}, cell.Wrap("", why, width, "")...), width, height), "\n")
+		return page(append([]string{v.heading(d, p, time.Time{})}, cell.Wrap("", why, width, "")...), width, height)
 	}
 	h := &answer.history.Peers[i]
 	v.events = h.Events
@@ -190,14 +190,14 @@ func (v *timeline) draw(d *data, width, height int) string {
 	below := append(strips, then...)
 	if width >= twoColumns {
 		columns := [][]string{exactly(below, left, height-1), exactly(v.list(d, eventsWidth, height-1), eventsWidth, height-1)}
-		return strings.Join(exactly(append(lines, beside(d, columns, []int{left, eventsWidth})...), width, height), "\n")
+		return page(append(lines, beside(d, columns, []int{left, eventsWidth})...), width, height)
 	}
 	room := height - len(lines) - len(below)
 	if least := min(4, height/4); room < least {
 		below = below[:max(0, len(below)-least+room)]
 		room = least
 	}
-	return strings.Join(exactly(append(append(lines, below...), v.list(d, width, room)...), width, height), "\n")
+	return page(append(append(lines, below...), v.list(d, width, room)...), width, height)
 }
 
 // place ends the window at the latest known time, or centres it on an earlier cursor.

@@ -7,9 +7,7 @@
 // a shell. The caller chooses the form for the place:
 //
 //	terminal, log, sentence     [Text.String], or any verb of fmt
-//	Event or condition          [Text.Bytes] with the limit of the field
 //	word of a command           [Text.Word]
-//	value in YAML               [Text.YAML]
 //	value of a known form       [Text.As]
 //
 // Only [Text.RawUnsafe] returns the text itself, to compare it or to dial it. A sentence made of
@@ -19,12 +17,10 @@
 package foreign
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // MaxShown limits a text that is shown, in characters. An error of the standard library fits, a
@@ -73,20 +69,6 @@ func (t Text) Cut(max int) string {
 	return b.String()
 }
 
-// Bytes returns the text on one line, in at most max bytes of UTF-8: the limits of fields in
-// Kubernetes objects are in bytes.
-func (t Text) Bytes(max int) string {
-	s := t.Cut(max)
-	if len(s) <= max {
-		return s
-	}
-	s = s[:max-len(more)]
-	for !utf8.ValidString(s) { // at most one character was cut
-		s = s[:len(s)-1]
-	}
-	return s + more
-}
-
 // Word returns the text as one word of a POSIX shell command. The shell turns it into the text of
 // [Text.String], except that a leading hyphen is hidden: even in quotes it would make the word an
 // option.
@@ -99,15 +81,6 @@ func (t Text) Word() string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// YAML returns the text as a double-quoted scalar, which is valid JSON, too.
-func (t Text) YAML() string {
-	b, err := json.Marshal(t.String())
-	if err != nil {
-		return `""` // A string always has a JSON form.
-	}
-	return string(b)
 }
 
 // Format implements [fmt.Formatter]: every verb formats the sanitised text.

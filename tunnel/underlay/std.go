@@ -43,8 +43,7 @@ func (b stdBind) Send(bufs [][]byte, ep conn.Endpoint) error {
 // sent arrives twice, and WireGuard drops it as a replay.
 func (b stdBind) sendBatch(bufs [][]byte, ep conn.Endpoint) error {
 	err := b.Bind.Send(bufs, ep)
-	var disabled conn.ErrUDPGSODisabled
-	if errors.As(err, &disabled) { // it has already sent everything again
+	if disabled, ok := errors.AsType[conn.ErrUDPGSODisabled](err); ok { // it has already sent everything again
 		err = disabled.RetryErr
 	}
 	if len(bufs) == 1 || !errors.Is(err, syscall.EMSGSIZE) {

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -75,7 +76,7 @@ type Keeper struct {
 	o     Options
 	log   *slog.Logger
 	kinds []*kind
-	wake  chan struct{}
+	wake  wake.Signal
 	every time.Duration // surveyEvery
 	grace time.Duration // startGrace
 
@@ -101,7 +102,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	return &Keeper{
-		o: o, log: o.Logger, wake: make(chan struct{}, 1), every: surveyEvery, grace: startGrace, have: map[id]held{},
+		o: o, log: o.Logger, wake: wake.New(), every: surveyEvery, grace: startGrace, have: map[id]held{},
 		kinds: []*kind{
 			{name: kindService, resource: "services", version: corev1.SchemeGroupVersion.String(), client: c.core},
 			{name: kindSecret, resource: "secrets", version: corev1.SchemeGroupVersion.String(), client: c.core},
@@ -111,12 +112,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 }
 
 // Changed reports that peers, listeners or identities may have changed. It never blocks.
-func (k *Keeper) Changed() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Changed() { k.wake.Set() }
 
 // Run maintains the objects until ctx ends. It leaves them for the next gateway.
 func (k *Keeper) Run(ctx context.Context) {

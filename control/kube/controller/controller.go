@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // firstPause and maxPause are the pauses between tries while the API server refuses something.
@@ -76,7 +77,7 @@ type Controller[T mirror.Object] struct {
 	Pause    Pause
 
 	o        Options[T]
-	wake     chan struct{}
+	wake     wake.Signal
 	running  sync.WaitGroup
 	reported map[string][]check.OwnProblem // by source
 }
@@ -94,7 +95,7 @@ func New[T mirror.Object](o Options[T]) (*Controller[T], error) {
 	}
 	namespace := o.Cluster.Namespace()
 	c := &Controller[T]{
-		o: o, Log: o.Logger, Core: core, wake: make(chan struct{}, 1), reported: map[string][]check.OwnProblem{},
+		o: o, Log: o.Logger, Core: core, wake: wake.New(), reported: map[string][]check.OwnProblem{},
 		Objects: objects.NewWriter(client, namespace, o.Resource, o.Kind),
 		Events:  events.New(events.Options{Client: core, Namespace: namespace, Instance: o.Name, Logger: o.Logger}),
 	}
@@ -142,12 +143,7 @@ func (c *Controller[T]) Run(ctx context.Context, turn func(context.Context) time
 func (c *Controller[T]) Go(f func()) { c.running.Go(f) }
 
 // Signal makes Run take a turn.
-func (c *Controller[T]) Signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
+func (c *Controller[T]) Signal() { c.wake.Set() }
 
 // Context makes client-go use our logger instead of the process's stderr.
 func (c *Controller[T]) Context(ctx context.Context) context.Context {

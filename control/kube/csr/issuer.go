@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/tunnel/peer"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -66,7 +67,7 @@ type Issuer struct {
 	o       Options
 	objects objects
 	guard   guard
-	wake    chan struct{}
+	wake    wake.Signal
 
 	mu       sync.Mutex
 	known    bool // SetPeers was called
@@ -89,7 +90,7 @@ func New(c *kube.Cluster, o Options) (*Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Issuer{o: o, objects: objects, guard: guard{objects: objects}, wake: make(chan struct{}, 1), problems: map[string]check.OwnProblem{}}, nil
+	return &Issuer{o: o, objects: objects, guard: guard{objects: objects}, wake: wake.New(), problems: map[string]check.OwnProblem{}}, nil
 }
 
 // Tokens implements auth.Issuer.
@@ -117,7 +118,7 @@ func (i *Issuer) Issue(ctx context.Context, s auth.Subject, csrPEM []byte) (auth
 	ctx, cancel := context.WithTimeout(i.logged(ctx), issueTimeout+lastLook)
 	defer cancel()
 	out, err := i.issue(ctx, s, request, time.After(issueTimeout))
-	i.signal() // so that the object is deleted in time
+	i.wake.Set() // so that the object is deleted in time
 	if !i.isPeer(s) {
 		return auth.Issuance{}, fmt.Errorf("%w: %s is no longer a peer to issue to", auth.ErrIssuer, s.Name)
 	}
@@ -217,7 +218,7 @@ func (i *Issuer) SetPeers(peers []auth.Subject) {
 	i.known, i.peers = true, next
 	i.mu.Unlock()
 	if changed {
-		i.signal()
+		i.wake.Set()
 	}
 	i.forget(next)
 }
@@ -230,7 +231,7 @@ func (i *Issuer) Revoke(s auth.Subject) auth.Revocation {
 		delete(i.peers, s.Name)
 	}
 	i.mu.Unlock()
-	i.signal()
+	i.wake.Set()
 	var r auth.Revocation
 	if i.o.Ledger != nil {
 		r.Outstanding, r.NotAfter = i.o.Ledger.LastIssued(s.PublicKey, time.Now())
@@ -243,13 +244,6 @@ func (i *Issuer) isPeer(s auth.Subject) bool {
 	defer i.mu.Unlock()
 	have, ok := i.peers[s.Name]
 	return ok && have == s.PublicKey
-}
-
-func (i *Issuer) signal() {
-	select {
-	case i.wake <- struct{}{}:
-	default:
-	}
 }
 
 // logged makes client-go log to our logger instead of the process's stderr.

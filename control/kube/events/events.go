@@ -5,7 +5,7 @@
 //
 // Events are for people, and nothing waits for them. An event may be refused; a caller that must
 // not lose it tries again. Events are queued, up to [queueSize], and written one after the other.
-// When the queue is full, further ones are dropped and counted. Each object may have
+// When the queue is full, further ones are dropped. Each object may have
 // [objectBurst] events in a row and then one every [objectEvery], so that a flapping peer does
 // not fill the cluster's store. The first event of its kind, by type and reason, within
 // [repeatWithin] is always written, so that frequent old events do not suppress a new one. The
@@ -78,7 +78,6 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	objects map[types.UID]*allowance
-	dropped uint64
 	// Owned by Run.
 	written map[string]*remembered
 }
@@ -114,23 +113,14 @@ func (r *Recorder) Record(about corev1.ObjectReference, e Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.admit(about.UID, e.Type+" "+e.Reason, now) {
-		r.dropped++
 		return false
 	}
 	select {
 	case r.queue <- entry{about, e, now}:
 		return true
 	default:
-		r.dropped++
 		return false
 	}
-}
-
-// Dropped returns the number of dropped events.
-func (r *Recorder) Dropped() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dropped
 }
 
 // admit reports whether the object's rate limit permits an event, or it is the first of its kind;

@@ -27,10 +27,10 @@ func newStill(t *testing.T) *still {
 		o:   Options{Namespace: "ns", Service: "postern", Port: 51820, OnChange: func(e Exposure) { s.told = append(s.told, e) }},
 		log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), nodesRun: true, locator: &locator{},
 	}
-	s.services = mirror.New(mirror.Options[*corev1.Service]{Slim: slimService, Changed: s.signal})
-	s.pods = mirror.New(mirror.Options[*corev1.Pod]{Slim: slimPod, Changed: s.signal})
-	s.nodes = mirror.New(mirror.Options[*corev1.Node]{Slim: slimNode, Changed: s.signal})
-	s.ingresses = mirror.New(mirror.Options[*networkingv1.Ingress]{Slim: slimIngress, Changed: s.signal})
+	s.services = mirror.New(mirror.Options[*corev1.Service]{Slim: slimService, Changed: s.wake.Set})
+	s.pods = mirror.New(mirror.Options[*corev1.Pod]{Slim: slimPod, Changed: s.wake.Set})
+	s.nodes = mirror.New(mirror.Options[*corev1.Node]{Slim: slimNode, Changed: s.wake.Set})
+	s.ingresses = mirror.New(mirror.Options[*networkingv1.Ingress]{Slim: slimIngress, Changed: s.wake.Set})
 	fill(t, s.pods)
 	fill(t, s.nodes)
 	fill(t, s.ingresses)

@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -65,7 +66,7 @@ type Options struct {
 type Watcher struct {
 	o    Options
 	log  *slog.Logger
-	wake chan struct{}
+	wake wake.Signal
 
 	core           rest.Interface
 	services, auth *mirror.Mirror[*corev1.Service] // auth is nil when it is not exposed
@@ -97,32 +98,25 @@ func New(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{o: o, log: o.Logger, wake: make(chan struct{}, 1), core: c.core}
+	w := &Watcher{o: o, log: o.Logger, wake: wake.New(), core: c.core}
 	// Denied reports failures; the reflectors have no logger, so that they do not repeat them.
-	w.services = mirror.New(c.service(o.Namespace, o.Service, w.signal))
+	w.services = mirror.New(c.service(o.Namespace, o.Service, w.wake.Set))
 	if o.AuthService != "" && o.AuthService != o.Service {
-		w.auth = mirror.New(c.service(o.Namespace, o.AuthService, w.signal))
+		w.auth = mirror.New(c.service(o.Namespace, o.AuthService, w.wake.Set))
 	}
 	w.pods = mirror.New(mirror.Options[*corev1.Pod]{
 		Client: c.core, Resource: "pods", Namespace: o.Namespace, Labels: labels.Set(o.Pods).String(),
-		List: &corev1.PodList{}, Slim: slimPod, Changed: w.signal,
+		List: &corev1.PodList{}, Slim: slimPod, Changed: w.wake.Set,
 	})
 	w.nodes = mirror.New(mirror.Options[*corev1.Node]{
-		Client: c.core, Resource: "nodes", List: &corev1.NodeList{}, Slim: slimNode, Changed: w.signal,
+		Client: c.core, Resource: "nodes", List: &corev1.NodeList{}, Slim: slimNode, Changed: w.wake.Set,
 	})
 	w.ingresses = mirror.New(mirror.Options[*networkingv1.Ingress]{
 		Client: c.networking, Resource: "ingresses", Namespace: o.Namespace,
-		List: &networkingv1.IngressList{}, Slim: slimIngress, Changed: w.signal,
+		List: &networkingv1.IngressList{}, Slim: slimIngress, Changed: w.wake.Set,
 	})
-	w.locator = &locator{core: c.core, changed: w.signal}
+	w.locator = &locator{core: c.core, changed: w.wake.Set}
 	return w, nil
-}
-
-func (w *Watcher) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Run watches until ctx ends, and returns when everything has stopped.

@@ -198,8 +198,7 @@ func existing(rules *clientcmd.ClientConfigLoadingRules) []string {
 
 // pathless returns a file's error without its path, which the message already contains.
 func pathless(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/mirror"
 	"github.com/postern-dev/postern/control/kube/objects"
 	services "github.com/postern-dev/postern/control/mcs"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 const (
@@ -90,7 +91,7 @@ type Controller struct {
 	o       Options
 	log     *slog.Logger
 	cluster *kube.Cluster
-	wake    chan struct{}
+	wake    wake.Signal
 
 	// Owned by Run.
 	problems []check.OwnProblem
@@ -106,15 +107,8 @@ func New(o Options) (*Controller, error) {
 		o.Lookup = net.DefaultResolver.LookupNetIP
 	}
 	return &Controller{
-		o: o, log: o.Logger, cluster: o.Cluster.WithRate(requestRate, requestBurst), wake: make(chan struct{}, 1),
+		o: o, log: o.Logger, cluster: o.Cluster.WithRate(requestRate, requestBurst), wake: wake.New(),
 	}, nil
-}
-
-func (c *Controller) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Run reconciles until ctx ends. It leaves the objects to the next gateway, but empties the
@@ -191,10 +185,10 @@ func (c *Controller) open(ctx context.Context) (*session, error) {
 	s.writer = &writer{clients: s.clients, log: c.log, refused: map[id]refusal{}, applied: map[target]applied{}}
 	names := c.o.Namespaces
 	if len(names) == 0 {
-		names, s.all = []string{""}, s.clients.namespaces(c.signal)
+		names, s.all = []string{""}, s.clients.namespaces(c.wake.Set)
 	}
 	for _, name := range names {
-		s.places = append(s.places, s.clients.place(name, c.signal))
+		s.places = append(s.places, s.clients.place(name, c.wake.Set))
 	}
 	return s, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/control/clusterdns"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // zonePatience is how long a refusal to read names is tolerated if they were never read.
@@ -66,13 +67,7 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wake := make(chan struct{}, 1)
-	changed := func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
+	changed := wake.New()
 	namespaces := o.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
@@ -81,11 +76,11 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 	for _, namespace := range namespaces {
 		p := named{
 			imports: mirror.New(mirror.Options[*v1beta1.ServiceImport]{
-				Client: clients.mcs, Resource: importKind.resource, Namespace: namespace, List: &v1beta1.ServiceImportList{}, Changed: changed, Slim: slimImport,
+				Client: clients.mcs, Resource: importKind.resource, Namespace: namespace, List: &v1beta1.ServiceImportList{}, Changed: changed.Set, Slim: slimImport,
 			}),
 			slices: mirror.New(mirror.Options[*discoveryv1.EndpointSlice]{
 				Client: clients.discovery, Resource: sliceKind.resource, Namespace: namespace, Labels: v1beta1.LabelServiceName,
-				List: &discoveryv1.EndpointSliceList{}, Changed: changed, Slim: slimNames,
+				List: &discoveryv1.EndpointSliceList{}, Changed: changed.Set, Slim: slimNames,
 			}),
 		}
 		places = append(places, p)
@@ -100,7 +95,7 @@ func (o ZoneOptions) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-wake:
+		case <-changed:
 		case <-starting.C:
 			started = true
 		}

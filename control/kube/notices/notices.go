@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/events"
+	"github.com/postern-dev/postern/tunnel/wake"
 )
 
 // Reasons of the events.
@@ -68,7 +69,7 @@ type Notices struct {
 	about  corev1.ObjectReference
 	write  func(corev1.ObjectReference, events.Event) bool
 	run    func(context.Context) // of the recorder
-	wake   chan struct{}
+	wake   wake.Signal
 	failed map[string]api.Check // by code; owned by Run
 }
 
@@ -94,16 +95,11 @@ func newNotices(o Options, write func(corev1.ObjectReference, events.Event) bool
 	if about.UID == "" { // an event must be about something in its own namespace
 		about.APIVersion, about.Kind, about.Name = "v1", "Namespace", about.Namespace
 	}
-	return &Notices{o: o, log: o.Logger, about: about, write: write, run: run, wake: make(chan struct{}, 1), failed: map[string]api.Check{}}
+	return &Notices{o: o, log: o.Logger, about: about, write: write, run: run, wake: wake.New(), failed: map[string]api.Check{}}
 }
 
 // Changed reports that verdicts may have changed. It never blocks.
-func (n *Notices) Changed() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
+func (n *Notices) Changed() { n.wake.Set() }
 
 // Run writes events until ctx ends.
 func (n *Notices) Run(ctx context.Context) {

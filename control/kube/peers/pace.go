@@ -1,11 +1,14 @@
 package peers
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -114,11 +117,7 @@ func (p *pace) known(uid types.UID, is v1alpha1.PeerStatus, now time.Time) v1alp
 
 // keep drops all objects except these.
 func (p *pace) keep(uids map[types.UID]bool) {
-	for uid := range p.objects {
-		if !uids[uid] {
-			delete(p.objects, uid)
-		}
-	}
+	maps.DeleteFunc(p.objects, func(uid types.UID, _ *paced) bool { return !uids[uid] })
 }
 
 // urgent reports whether two statuses differ in a way that people and programs wait for.
@@ -128,34 +127,14 @@ func urgent(a, b v1alpha1.PeerStatus) bool {
 		(a.Identity == nil) != (b.Identity == nil) || len(a.Conditions) != len(b.Conditions) {
 		return true
 	}
-	for i := range a.Conditions {
-		x, y := a.Conditions[i], b.Conditions[i]
-		if x.Type != y.Type {
-			return urgentByType(a.Conditions, b.Conditions)
-		}
-		if differs(x, y) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.Conditions, func(y metav1.Condition) bool {
+		x := meta.FindStatusCondition(a.Conditions, y.Type)
+		return x == nil || differs(*x, y)
+	})
 }
 
 func differs(x, y metav1.Condition) bool {
 	return x.Status != y.Status || x.Reason != y.Reason || x.ObservedGeneration != y.ObservedGeneration
-}
-
-// urgentByType compares conditions in a different order.
-func urgentByType(a, b []metav1.Condition) bool {
-	byType := map[string]metav1.Condition{}
-	for _, x := range a {
-		byType[x.Type] = x
-	}
-	for _, y := range b {
-		if x, ok := byType[y.Type]; !ok || differs(x, y) {
-			return true
-		}
-	}
-	return false
 }
 
 // calm reports whether two statuses without urgent differences differ enough to be written.
@@ -163,16 +142,10 @@ func calm(a, b v1alpha1.PeerStatus) bool {
 	if rttMoved(a.RTT, b.RTT) || !notAfter(a).Equal(notAfter(b)) || seenLater(a.LastSeen, b.LastSeen) {
 		return true
 	}
-	messages := map[string]string{}
-	for _, x := range a.Conditions {
-		messages[x.Type] = x.Message
-	}
-	for _, y := range b.Conditions {
-		if messages[y.Type] != y.Message {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.Conditions, func(y metav1.Condition) bool {
+		x := meta.FindStatusCondition(a.Conditions, y.Type)
+		return x == nil || x.Message != y.Message
+	})
 }
 
 func pathOf(s v1alpha1.PeerStatus) v1alpha1.PeerPath {

@@ -133,8 +133,7 @@ func (s *session) silent(ctx context.Context, limit time.Duration, err error) er
 
 // failed says why the exec ended.
 func (s *session) failed() error {
-	var exit exec.CodeExitError
-	if errors.As(s.err, &exit) {
+	if exit, ok := errors.AsType[exec.CodeExitError](s.err); ok {
 		complaint := strings.TrimPrefix(s.stderr.String(), "postern: ")
 		if complaint == "" {
 			complaint = fmt.Sprintf("%s %s ended with exit code %d", program, Subcommand, exit.Code)
@@ -142,8 +141,7 @@ func (s *session) failed() error {
 		return fmt.Errorf("%w: in pod %s: %s", admin.ErrNoGateway, s.target.Pod, complaint)
 	}
 	err := s.err
-	var upgrade *httpstream.UpgradeFailureError
-	if errors.As(err, &upgrade) {
+	if upgrade, ok := errors.AsType[*httpstream.UpgradeFailureError](err); ok {
 		err = upgrade.Cause
 	}
 	switch {

@@ -118,8 +118,7 @@ func (c *Controller) make(ctx context.Context, o *v1alpha1.Ticket) (v1alpha1.Tic
 // notYet returns the status after the gateway refused to create the ticket: final if the request
 // is invalid, otherwise to be retried.
 func (c *Controller) notYet(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, err error) v1alpha1.TicketStatus {
-	var problem *admin.Error
-	if errors.As(err, &problem) && problem.Usage {
+	if problem, ok := errors.AsType[*admin.Error](err); ok && problem.Usage {
 		return c.refused(o, s, err)
 	}
 	s.Phase = v1alpha1.TicketPending

@@ -197,8 +197,7 @@ func (c *Controller) finish(ctx context.Context, r joined) {
 // notJoined returns the status after a failure. A refusal is final if the operator has to change
 // something, and after maxRefusals; other errors are retried without limit.
 func (c *Controller) notJoined(o *v1alpha1.Ticket, s v1alpha1.TicketStatus, j *joining, err error) v1alpha1.TicketStatus {
-	var problem *admin.Error
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*admin.Error](err); ok {
 		j.refusals++
 		if problem.Usage || j.refusals >= maxRefusals {
 			return c.refused(o, s, err)
