@@ -97,7 +97,7 @@ func (l *limits) of(k owner, now time.Time) *allowance {
 	defer l.mu.Unlock()
 	if now.Sub(l.swept) > forgetAfter {
 		l.swept = now
-		maps.DeleteFunc(l.peers, func(_ peer.PublicKey, a *allowance) bool { return now.Sub(a.seen) > forgetAfter && len(a.slots) == 0 })
+		maps.DeleteFunc(l.peers, func(_ owner, a *allowance) bool { return now.Sub(a.seen) > forgetAfter && len(a.slots) == 0 })
 	}
 	a := l.peers[k]
 	if a == nil {
