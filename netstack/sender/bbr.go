@@ -194,7 +194,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	if s.lost > 0 {
 		r.beside = max(r.beside, s.rtt)
 	}
-	if s.rtt > 0 {
+	if s.rtt > 0 && !s.tail {
 		r.longest = max(r.longest, s.rtt)
 		r.sum += s.rtt
 		r.samples++

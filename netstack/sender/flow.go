@@ -207,7 +207,7 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 	s.losses, f.timer.reorder = f.loss.detect(&f.board, now, f.window(now))
 	s.lost += late
 	f.account()
-	s.flight = p.flight
+	s.flight, s.tail = p.flight, f.counted == 0 && s.newly <= f.mss
 	p.control.onAck(now, s)
 	f.settle()
 }

@@ -117,7 +117,9 @@ func (m *pathModel) update(now time.Duration, s sample) {
 		m.minRTT, m.minRTTAt, m.base, m.baseAt = s.rtt, now, s.rtt, now
 	}
 	m.trips.add(s.rtt)
-	m.noise.add(now, s.rtt, m.minRTT)
+	if !s.tail {
+		m.noise.add(now, s.rtt, m.minRTT)
+	}
 	if s.rtt <= m.minRTT || now > m.minRTTAt+minRTTKept {
 		m.minRTT, m.minRTTAt = s.rtt, now
 	}

@@ -70,6 +70,30 @@ func TestSparseFlowBesideBulk(t *testing.T) {
 	}
 }
 
+// A receiver delays its acknowledgement of a segment that nothing follows. That is no jitter, or
+// losses beside a full queue would not count as congestion.
+func TestDelayedAcknowledgementsAreNoJitter(t *testing.T) {
+	for seed := range uint64(3) {
+		s := newSim(simPath{rate: 100e6, rtt: 20 * ms, queue: 21 * ms, jitter: 2 * ms, acks: 2}, 1+seed)
+		bulk := &ownFlow{s: s}
+		s.at(0, bulk.start)
+		s.run(time.Second)
+		for end := 20 * time.Second; s.now < end; s.run(s.now + 6*ms) {
+			s.at(s.now, (&ownFlow{s: s, id: 1, on: bulk.on, most: 2*simMSS + 240}).start)
+		}
+		if wide := bulk.on.path.control.path.noise.wide; wide > 20*ms {
+			t.Errorf("round trips differ by %v within one", wide)
+		}
+		var dropped, offered int
+		for id := range s.offered {
+			dropped, offered = dropped+s.dropped[id], offered+s.offered[id]
+		}
+		if share := float64(dropped) / float64(offered); share > 0.01 {
+			t.Errorf("%.2f %% dropped, want 1 %% at most", share*100)
+		}
+	}
+}
+
 // If there are never more than a few bytes to send, they don't wait: how much was sent says nothing
 // about the path's bandwidth.
 func TestShortMessagesAloneDoNotWait(t *testing.T) {

@@ -17,6 +17,7 @@ type sample struct {
 	rate      float64       // bytes per second; 0 is none
 	limited   bool          // the sender could have sent more: the rate is a lower bound
 	rtt       time.Duration // of a segment that was sent once; 0 is none
+	tail      bool          // of all that a flow had in flight: the receiver may have delayed it (RFC 1122 §4.2.3.2)
 	prior     int64         // bytes delivered when the newest delivered segment departed
 	delivered int64         // bytes in all
 	newly     int           // bytes delivered by this one
