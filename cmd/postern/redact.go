@@ -25,8 +25,9 @@ var (
 	// certificates, which are not needed.
 	pemBase64 = regexp.MustCompile(`LS0tLS1CRUdJTi[0-9A-Za-z+/=]*`)
 	// userinfo is the name and password in a URL, or a token in their place (RFC 3986 §3.2.1). A
-	// password may contain what should be escaped: then a parser's error has the whole URL.
-	userinfo = regexp.MustCompile(`(://)(?:[^\s"'/]*|[^\s"'/]*:[^\s"']*)@`)
+	// password may contain what should be escaped: then a parser's error has the whole URL. So with a
+	// colon it goes as far as the last @.
+	userinfo = regexp.MustCompile(`(://)(?:[^\s"'/]*:[^\s"']*|[^\s"'/]*)@`)
 	// bootstrap is a token with which nodes join a cluster.
 	bootstrap = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 	// hexKey is 32 bytes in hexadecimal, the format of keys in WireGuard's configuration

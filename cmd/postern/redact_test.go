@@ -35,6 +35,7 @@ func TestWhatLooksLikeASecretIsHidden(t *testing.T) {
 		"URL":           {"dial https://user:hunter2@host/path", "hunter2", "@host/path"},
 		"token in URL":  {"dial https://s3cret@host/path", "s3cret", "@host/path"},
 		"odd password":  {`parse "http://user:hun/t@r2@host:3128": invalid port`, "r2", "@host:3128"},
+		"@ in password": {`parse "http://user:h@n/t@r2@host:3128": invalid port`, "r2", "@host:3128"},
 		"bootstrap":     {"kubeadm token abcdef.0123456789abcdef ok", "0123456789abcdef", " ok"},
 		"hex":           {"private_key=" + private.Hex() + " end", private.Hex(), " end"},
 		"short bearer":  {"Bearer abc end", "abc", " end"},

@@ -17,7 +17,7 @@ func (s *Store) FoundAt(found map[peer.PublicKey][]string) error {
 		fresh := slices.DeleteFunc(slices.Clone(now), func(r string) bool { return slices.Contains(o.Records, r) })
 		still := slices.DeleteFunc(slices.Clone(o.Records), func(r string) bool { return !slices.Contains(now, r) })
 		gone := slices.DeleteFunc(slices.Clone(o.Records), func(r string) bool { return slices.Contains(now, r) })
-		if fresh = fresh[:min(len(fresh), maxRecords-len(still))]; len(fresh) == 0 {
+		if fresh = fresh[:min(len(fresh), max(0, maxRecords-len(still)))]; len(fresh) == 0 {
 			return
 		}
 		o.Records = slices.Concat(fresh, still, gone)

@@ -290,10 +290,11 @@ func (m *Machine) admit() []netip.Addr {
 			if !relayable(Candidate{p.path.Remote, p.source}) || slices.Contains(out, a) || len(out) == maxPermitted {
 				continue
 			}
-			if slices.Contains(m.permit, a) || m.admitsAnother() {
+			if slices.Contains(m.known, a) || m.admitsAnother() {
 				out = append(out, a)
 			}
 		}
+		m.known = out
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	if slices.Equal(out, m.permit) {

@@ -94,3 +94,23 @@ func TestNewPermissionsAreLimited(t *testing.T) {
 		}
 	}
 }
+
+// A relay that comes and goes, as that of a laptop between two networks does, is told all addresses
+// at once each time: they are not new.
+func TestARelayThatComesBackAdmitsTheSameAddresses(t *testing.T) {
+	b := newBench(t, true)
+	var cs []Candidate
+	for i := range maxPerSource {
+		cs = append(cs, Candidate{netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1000), SourceHost})
+	}
+	b.m.Receive(b.now, Message{Version: MessageVersion, Boot: 1, Seq: 1, Candidates: cs})
+	for n := range 2 * maxPermitted / maxPerSource {
+		b.m.SetLocal(b.now, Local{Relays: []Relay{{Via: "relay", Addr: relay1, Server: "relay.example"}}})
+		b.run(time.Second)
+		if len(b.m.permit) != maxPerSource {
+			t.Fatalf("the relay is there for the %d. time, and admits %v", n+1, b.m.permit)
+		}
+		b.m.SetLocal(b.now, Local{})
+		b.run(time.Second)
+	}
+}

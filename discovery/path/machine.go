@@ -60,6 +60,7 @@ type Machine struct {
 	doubtful  bool         // a relayed path is in doubt
 	routing   Routing      // as last returned
 	permit    []netip.Addr // as last returned
+	known     []netip.Addr // as last returned while we had a relay: they are not new to the next one
 	admitted  time.Time    // when the last new address was, at a rate of one every permitEvery
 }
 

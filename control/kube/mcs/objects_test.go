@@ -284,13 +284,14 @@ func TestAnImportOfSomeoneElseGetsNothing(t *testing.T) {
 }
 
 // The names of derived Services can be computed. Whoever makes a Service of such a name first must not
-// get the connections to what another cluster exports.
+// get the connections to what another cluster exports. Such a Service may have our program's label:
+// another release's has it, and anyone can set it.
 func TestAServiceOfSomeoneElseLeadsToNoImport(t *testing.T) {
 	o := Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.1")}
 	web := imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east")
 	db := imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 1, "east")
 	foreign := func(name string) *corev1.Service {
-		return slimService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{
+		return slimService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{labelManagedBy: program}}, Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, ClusterIPs: []string{"10.96.6.6"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}}})
 	}
 	list := []services.Import{db, web}
