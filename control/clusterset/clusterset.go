@@ -200,7 +200,7 @@ func (c *Clusterset) mark(at func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at()
-	c.wakeLocked()
+	c.wake.Set()
 }
 
 // Counters returns the counters of connections to imported services, UDPCounters of flows of

@@ -143,7 +143,7 @@ func (c *Clusterset) catchUpLocked(s *site) {
 	if s.behind && s.changes.AllowN(time.Now(), mcs.MaxServices) {
 		s.behind, c.due.all = false, true
 		c.causedLocked(s)
-		c.wakeLocked()
+		c.wake.Set()
 	}
 }
 
@@ -152,10 +152,8 @@ func (c *Clusterset) noteLocked(names []mcs.Name) {
 	for _, n := range names {
 		c.due.names[n] = true
 	}
-	c.wakeLocked()
+	c.wake.Set()
 }
-
-func (c *Clusterset) wakeLocked() { c.wake.Set() }
 
 // Tick does what depends on time alone. One goroutine calls it every second or two.
 func (c *Clusterset) Tick(time.Time) {
@@ -165,7 +163,7 @@ func (c *Clusterset) Tick(time.Time) {
 		c.catchUpLocked(s)
 		answers := c.o.Connected(s.member)
 		if s.silent == answers {
-			c.wakeLocked()
+			c.wake.Set()
 		}
 		if !s.writer.Due() {
 			continue
@@ -178,7 +176,7 @@ func (c *Clusterset) Tick(time.Time) {
 		}
 	}
 	if c.due.opening || c.due.exports {
-		c.wakeLocked()
+		c.wake.Set()
 	}
 }
 

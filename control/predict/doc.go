@@ -1,6 +1,6 @@
 // Package predict predicts, before two clusters peer, which mode will work between them, over
 // which path, which side dials, and what each lacks. It does no I/O. Its input is how each
-// cluster exposes its three services, according to a file ([Read]), a gateway's Status or
+// cluster exposes its three services, according to a file ([ReadClusters]), a gateway's Status or
 // NetCheck, or a ticket's candidates (the From functions).
 //
 // The rules are those of peering. In-band mode only needs the gateways: one of them must be

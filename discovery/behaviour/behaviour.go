@@ -98,7 +98,7 @@ func New(server netip.AddrPort) *Test {
 }
 
 // Spoken adds addresses that the socket has sent to within the last minutes, or may send to
-// during the test: other STUN servers, and those of an earlier test ([Test.Destinations]). A NAT
+// during the test: other STUN servers, and all addresses of the server of an earlier test. A NAT
 // may let in packets from there. An answer from there says nothing about filtering, which is then
 // unknown.
 func (t *Test) Spoken(addrs ...netip.AddrPort) {

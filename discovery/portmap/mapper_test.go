@@ -1,6 +1,8 @@
 package portmap_test
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -53,6 +55,17 @@ func TestEachProtocolMapsAndWithdraws(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestASecondRunIsRefused(t *testing.T) {
+	inWorld(t, faketest.Options{PCP: true}, faketest.Lies{}, func(w *world) {
+		w.stop()
+		ctx, cancel := context.WithCancel(w.t.Context())
+		cancel()
+		if err := w.mapper.Run(ctx); !errors.Is(err, portmap.ErrRunning) {
+			t.Errorf("got %v, want %v", err, portmap.ErrRunning)
+		}
+	})
 }
 
 func TestTheEndDoesNotWaitForADeadRouter(t *testing.T) {

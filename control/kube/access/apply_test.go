@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,14 +62,15 @@ func TestARefusedServiceIsNoMissingRight(t *testing.T) {
 func TestWhatAFailedWebhookRefusedIsTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		down, made := true, make(chan struct{})
+		var up atomic.Bool
+		made := make(chan struct{})
 		client := apiserver.Client(func(r *http.Request) (int, string) {
 			switch {
 			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/services"):
 				return http.StatusOK, `{"metadata": {}, "items": []}`
 			case r.Method == http.MethodGet:
 				return http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`
-			case down:
+			case !up.Load():
 				return http.StatusInternalServerError, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "reason": "InternalError", "message": "Internal error occurred: failed calling webhook \"owner.example.net\": connection refused"}`
 			}
 			if made != nil {
@@ -90,7 +92,7 @@ func TestWhatAFailedWebhookRefusedIsTriedAgainSoon(t *testing.T) {
 			t.Errorf("the problems are %+v", list)
 		}
 		time.Sleep(5 * time.Second)
-		down = false
+		up.Store(true)
 		back := time.Now()
 		<-there
 		if took := time.Since(back); took > maxRetry {
