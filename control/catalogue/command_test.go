@@ -175,3 +175,19 @@ func TestKnownValuesAreFilledIn(t *testing.T) {
 		}
 	}
 }
+
+// A release, like a peer, may have any name that an object may have.
+func TestTheReleaseWhoseStateIsBackedUp(t *testing.T) {
+	for object, want := range map[string]string{
+		"Secret postern-state-key":                      "postern",
+		"Secret edge-state-lab-state-peers":             "edge-state-lab",
+		"Secret postern-berlin-state-office-kubeconfig": "RELEASE",
+		"Service postern-cloud":                         "RELEASE",
+		"":                                              "RELEASE",
+	} {
+		v := view{Params: Params{ClusterParams: ClusterParams{Object: object}}}
+		if got := v.Release(); got != want {
+			t.Errorf("%q: got the release %q, want %q", object, got, want)
+		}
+	}
+}

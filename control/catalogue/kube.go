@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -42,12 +43,15 @@ func (v *view) KubectlObject(otherwise string) string {
 // Release returns the name of the release that keeps its state in the Secrets of the parameters.
 func (v *view) Release() string {
 	_, name, _ := strings.Cut(v.Object, " ")
-	release, _, is := strings.Cut(or(name, first(v.Names)), "-state-")
-	if !is || strings.ContainsFunc(release, unlikeName) {
+	m := stateSecret.FindStringSubmatch(or(name, first(v.Names)))
+	if m == nil {
 		return "RELEASE"
 	}
-	return release
+	return m[1]
 }
+
+// stateSecret matches the name of a Secret of a release's state: RELEASE-state-PART.
+var stateSecret = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]*)-state-[a-z]+$`)
 
 // unlikeName reports whether a character is none of an object's name.
 func unlikeName(r rune) bool {

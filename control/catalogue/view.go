@@ -380,8 +380,8 @@ func (v *view) WantedBuffer() int { return WantedBuffer }
 // MoreMiB returns one and a half times the limit, in MiB.
 func (v *view) MoreMiB() uint64 { return v.Max/(1<<20) + v.Max/(1<<21) + 1 }
 
-// NoFiles and NoPorts say what this machine has used up.
+// NoFiles and NoPorts say what this machine has used up. A resolver says more before it.
 func (v *view) NoFiles() bool {
-	return v.Detail == syscall.EMFILE.Error() || v.Detail == syscall.ENFILE.Error()
+	return strings.HasSuffix(v.Detail, syscall.EMFILE.Error()) || strings.HasSuffix(v.Detail, syscall.ENFILE.Error())
 }
-func (v *view) NoPorts() bool { return v.Detail == syscall.EADDRNOTAVAIL.Error() }
+func (v *view) NoPorts() bool { return strings.HasSuffix(v.Detail, syscall.EADDRNOTAVAIL.Error()) }

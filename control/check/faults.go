@@ -413,9 +413,18 @@ func (e evidence) here(p *catalogue.Params) {
 	if m := e.own.Moved; !m.At.IsZero() && m.At.Sub(e.lastHeard()).Abs() < silentWith {
 		p.OwnWas, p.OwnNow, p.OwnSince = m.Was, m.Now, max(0, e.now.Sub(m.At))
 	}
-	if e.own.Filtered >= dropsShown {
+	// The kernel's filter is for IPv4 alone.
+	if e.own.Filtered >= dropsShown && !e.onlyIPv6() {
 		p.Filtered, p.FilteredIn = e.own.Filtered, e.own.FilteredIn
 	}
+}
+
+// onlyIPv6 reports whether the peer has only IPv6 addresses, as far as known.
+func (e evidence) onlyIPv6() bool {
+	return len(e.Candidates) > 0 && !slices.ContainsFunc(e.Candidates, func(c catalogue.Candidate) bool {
+		host, ok := special.Host(c.Address)
+		return !ok || host.Is4()
+	})
 }
 
 // sure is a row's confidence: a silence is likely to be a fault once the path is given up, or has

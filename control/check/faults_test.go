@@ -182,12 +182,17 @@ var gatewayFaults = []struct {
 	{"this gateway's address changed long before", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-50*time.Second)
 		f.own.Moved = Move{Was: []string{"203.0.113.8"}, Now: []string{"203.0.113.9"}, At: time.Now().Add(-3 * time.Minute)}
-	}, catalogue.HandshakeStale, StageProbe, []string{"; this side cannot tell"}, nil},
+	}, catalogue.HandshakeStale, StageProbe, []string{"none of 1 address answers; this side cannot tell"}, nil},
 	{"this machine filters what arrives", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-45*time.Second)
 		f.own.Filtered, f.own.FilteredIn = 45, time.Minute
 	}, catalogue.HandshakeStale, StageProbe, []string{"this machine discarded 45 packets in the last 1m0s, perhaps those of cloud", "(rp_filter)"},
 		[]string{"`ip route get 198.51.100.7`", "`sysctl -w net.ipv4.conf.all.rp_filter=2`"}},
+	{"this machine filters IPv4, and the peer has IPv6 alone", func(f *Facts) {
+		f.LastHandshake, f.PathLost = time.Now().Add(-time.Hour), time.Now().Add(-45*time.Second)
+		f.own.Filtered, f.own.FilteredIn = 45, time.Minute
+		f.Candidates = []catalogue.Candidate{{Address: "[2001:db9::7]:51820", Source: api.SourceAdvertised, State: "failed"}}
+	}, catalogue.HandshakeStale, StageProbe, []string{"none of 1 address answers; this side cannot tell"}, nil},
 	{"the peer's gateway starts again and again", func(f *Facts) {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-8*time.Second)
 		f.Boots, f.BootsAt = []uint64{1, 2, 3, 4}, []time.Time{time.Now().Add(-time.Hour), time.Now().Add(-90 * time.Second), time.Now().Add(-60 * time.Second), time.Now().Add(-30 * time.Second)}

@@ -52,7 +52,7 @@ func TestOwnUpstreams(t *testing.T) {
 			"[::1]:6443, the upstream of apiServer, cannot be reached", "spec.services.apiServer.address"},
 		{"has a name that cannot be asked for", func() Upstream { return apiServer("api.example.net:6443") }, Network{Lookup: func(context.Context, string) ([]netip.Addr, error) {
 			return nil, &net.DNSError{Err: "dial udp 192.0.2.53:53: socket: too many open files", Name: "api.example.net"}
-		}}, api.Error, catalogue.SocketsUsedUp, StageDNS, "this machine could not open a connection to api.example.net:6443", "`free -m`"},
+		}}, api.Error, catalogue.SocketsUsedUp, StageDNS, "this machine could not open a connection to api.example.net:6443", "LimitNOFILE of its systemd unit"},
 		{"has no port", func() Upstream { return apiServer("127.0.0.1") }, Network{}, api.Error, catalogue.UpstreamUnreachable, StageTCP, "want HOST:PORT", "spec.services.apiServer.address"},
 		{"resets connections", func() Upstream { return apiServer(listen(t, reset)) }, Network{}, api.Error, catalogue.APIServerBroken, StageTLS,
 			"the API server of this gateway at 127.0.0.1:", "here see whether the API server restarts"},

@@ -43,13 +43,14 @@ func (in *Inbound) tell(r refusal) {
 		code := catalogue.NoBackendReady
 		if reason == UpstreamDown {
 			params.Detail = catalogue.Reason(err)
-			if why := upstreamCode(err); classOf(s.Name) != workload {
-				code = why
-			} else {
+			why, ofCluster := upstreamCode(err), classOf(s.Name) == workload
+			if dial, ok := errors.AsType[*net.OpError](err); ok && ofCluster && dial.Addr != nil {
+				params.Upstream = dial.Addr.String()
+			}
+			if ofCluster && why != catalogue.SocketsUsedUp { // that is no backend's fault
 				params.Failure = backendFailures[why]
-				if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Addr != nil {
-					params.Upstream = dial.Addr.String()
-				}
+			} else {
+				code = why
 			}
 		}
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "upstream cannot be reached, connection refused",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -34,8 +35,6 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
 	resource = "secrets"
-	// unsureFor is how long after a write without an answer a changed object may be its effect.
-	unsureFor = time.Minute
 	// tries bounds the attempts of a write while the object changes.
 	tries = 4
 )
@@ -98,7 +97,7 @@ type Backend struct {
 	turn chan struct{} // one slot: held by whoever talks to the API server
 	// Owned by the holder of turn.
 	seen   map[string]*corev1.Secret // by name, as last seen; without missing ones
-	unsure map[string]time.Time      // by name, the last write without an answer, which may have arrived
+	unsure map[string]bool           // by name, whether a write since the last one that was kept may have arrived
 	made   map[string]time.Time      // by name, when a deleted or changed one was restored
 	fenced bool
 }
@@ -127,7 +126,7 @@ func newBackend(api objects, o Options) (*Backend, error) {
 		return nil, errors.New("keep state in Secrets: a release and a term are needed")
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, unsure: map[string]time.Time{}, made: map[string]time.Time{}}, nil
+	return &Backend{o: o, api: api, logger: o.Logger, turn: make(chan struct{}, 1), seen: map[string]*corev1.Secret{}, unsure: map[string]bool{}, made: map[string]time.Time{}}, nil
 }
 
 // Term returns that of the options.
@@ -260,14 +259,14 @@ func (b *Backend) save(ctx context.Context, name, file string, data []byte) (err
 			return err
 		}
 		got, err = b.put(ctx, next)
-		var answered apierrors.APIStatus
-		if err != nil && !errors.As(err, &answered) {
-			b.unsure[name] = time.Now()
-		}
 		switch {
 		case err == nil:
 			b.seen[name] = got
+			delete(b.unsure, name) // whatever was sent before is for an older version
 			return nil
+		case mayHaveArrived(err):
+			b.unsure[name] = true
+			return err
 		case !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err):
 			return err
 		}
@@ -276,6 +275,13 @@ func (b *Backend) save(ctx context.Context, name, file string, data []byte) (err
 		}
 	}
 	return fmt.Errorf("it changes all the time, so something else writes it: %w", err)
+}
+
+// mayHaveArrived reports whether a write that failed may have taken effect: there was no answer, or
+// the API server had none from its storage.
+func mayHaveArrived(err error) bool {
+	var answered apierrors.APIStatus
+	return !errors.As(err, &answered) || answered.Status().Code >= http.StatusInternalServerError
 }
 
 // put creates an object or replaces the version that was seen.
@@ -336,7 +342,7 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 	}
 	if old != nil { // discard what someone else has changed in the data
 		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
-		if lacks && time.Since(b.unsure[name]) > unsureFor {
+		if lacks && !b.unsure[name] { // otherwise it may be this gateway's own write
 			b.made[name] = time.Now()
 			b.logger.Warn("wrote over a Secret of the gateway's state that somebody changed; only commands of postern change the state",
 				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))

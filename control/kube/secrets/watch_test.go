@@ -3,6 +3,9 @@ package secrets
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +13,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
@@ -125,24 +130,47 @@ func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
 	})
 }
 
-// A write that got no answer may have arrived, and is no change by somebody else.
+// A write that got no answer may have arrived, and is no change by somebody else, however long the
+// API server was away. Nor is one whose answer says that the storage gave none.
 func TestAWriteWithoutAnAnswerIsNobodyElses(t *testing.T) {
-	watched(t, func(t *testing.T, v *vault, b *Backend, told func() []check.OwnProblem) {
-		v.mu.Lock()
-		v.fault = func(int) (error, bool) { return errors.New("connection reset by peer"), true }
-		v.mu.Unlock()
-		if err := b.Save(t.Context(), "peers.json", []byte("more")); err == nil {
-			t.Error("it is kept without an answer")
+	for name, lost := range map[string]error{
+		"no answer": errors.New("connection reset by peer"),
+		"of etcd": &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown,
+			Message: "etcdserver: request timed out"}},
+	} {
+		for _, away := range []time.Duration{0, 5 * time.Minute} {
+			t.Run(fmt.Sprintf("%s, away for %s", name, away), func(t *testing.T) {
+				watched(t, func(t *testing.T, v *vault, b *Backend, told func() []check.OwnProblem) {
+					fail := func(f func(int) (error, bool)) {
+						v.mu.Lock()
+						defer v.mu.Unlock()
+						v.fault = f
+					}
+					fail(func(int) (error, bool) { return lost, true })
+					if err := b.Save(t.Context(), "peers.json", []byte("more")); err == nil {
+						t.Error("it is kept without an answer")
+					}
+					if got := v.file("postern-state-peers", "peers.json"); got != "more" {
+						t.Fatalf("the write did not arrive: %q", got)
+					}
+					fail(func(int) (error, bool) { return errors.New("connection refused"), false })
+					time.Sleep(away)
+					fail(nil)
+					time.Sleep(2 * watchEvery)
+					if list := told(); len(list) > 0 || v.file("postern-state-peers", "peers.json") != "p" {
+						t.Errorf("got problems %+v and %q", list, v.file("postern-state-peers", "peers.json"))
+					}
+					v.mu.Lock()
+					v.objects["postern-state-peers"].Data["peers.json"] = []byte("other")
+					v.version++
+					v.objects["postern-state-peers"].ResourceVersion = strconv.Itoa(v.version)
+					v.mu.Unlock()
+					time.Sleep(2 * watchEvery)
+					if list := told(); len(list) != 1 {
+						t.Errorf("somebody changed it later: got problems %+v", list)
+					}
+				})
+			})
 		}
-		v.mu.Lock()
-		v.fault = nil
-		v.mu.Unlock()
-		if got := v.file("postern-state-peers", "peers.json"); got != "more" {
-			t.Fatalf("the write did not arrive: %q", got)
-		}
-		time.Sleep(2 * watchEvery)
-		if list := told(); len(list) > 0 || v.file("postern-state-peers", "peers.json") != "p" {
-			t.Errorf("got problems %+v and %q", list, v.file("postern-state-peers", "peers.json"))
-		}
-	})
+	}
 }
