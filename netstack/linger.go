@@ -15,17 +15,48 @@ const (
 	lingerPart = 8
 )
 
-// lingering are the connections that were closed here and whose endpoints have not ended, by peer,
-// oldest first. Their number is bounded, because a peer decides how fast it connects, and whether it
-// ever closes. memory.mu guards it.
+// lingering are the connections that were closed here and whose endpoints have not ended. Their
+// number is bounded, because a peer decides how fast it connects, and whether it ever closes.
+// memory.mu guards it.
 type lingering struct {
 	most  int // immutable
-	count int
-	of    map[netip.Addr]*list.List // of *share
+	count int // of each peer, at most a quarter of most: see add
+	of    map[netip.Addr]*closed
+}
+
+// closed are one peer's, oldest first.
+type closed struct {
+	list.List     // of *share
+	hopeless  int // as long as there are no more, none can be ended
 }
 
 func newLingering(o Options) lingering {
-	return lingering{most: int(o.TCPMemory / lingerPart / lingerCost), of: make(map[netip.Addr]*list.List)}
+	return lingering{most: int(o.TCPMemory / lingerPart / lingerCost), of: make(map[netip.Addr]*closed)}
+}
+
+// add records a connection. Those of one peer count for others up to a quarter of all: a peer that
+// acknowledges nothing may have more, which only their timeout ends.
+func (l *lingering) add(s *share) (mine *closed) {
+	if mine = l.of[s.peer]; mine == nil {
+		mine = new(closed)
+		l.of[s.peer] = mine
+	}
+	if s.lingers = mine.PushBack(s); mine.Len() <= l.most/4 {
+		l.count++
+	}
+	return mine
+}
+
+// remove forgets a connection.
+func (l *lingering) remove(s *share) {
+	mine := l.of[s.peer]
+	if mine.Len() <= l.most/4 {
+		l.count--
+	}
+	mine.Remove(s.lingers)
+	if s.lingers, mine.hopeless = nil, 0; mine.Len() == 0 {
+		delete(l.of, s.peer)
+	}
 }
 
 // linger records that a connection was closed here. A peer's endpoints may be as many as it leaves
@@ -34,16 +65,13 @@ func newLingering(o Options) lingering {
 func (m *memory) linger(s *share) {
 	m.mu.Lock()
 	l := &m.lingering
-	mine := l.of[s.peer]
-	if mine == nil {
-		mine = list.New()
-		l.of[s.peer] = mine
-	}
-	s.lingers = mine.PushBack(s)
-	l.count++
+	mine := l.add(s)
 	var out []*share
-	if over := mine.Len() + l.count - l.most; over > 0 {
-		out = oldest(mine, (over+1)/2+mine.Len()/8) // some more, so that it takes no search for each
+	if over := mine.Len() + l.count - l.most; over > 0 && mine.Len() > mine.hopeless {
+		out = oldest(&mine.List, (over+1)/2+mine.Len()/8) // some more, so that it takes no search for each
+		if len(out) == 0 {
+			mine.hopeless = mine.Len() + mine.Len()/8
+		}
 	}
 	m.mu.Unlock()
 	if ended(s.ep) {
@@ -71,14 +99,7 @@ func oldest(of *list.List, n int) (out []*share) {
 func (m *memory) ended(s *share) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.lingers == nil {
-		return
-	}
-	l := &m.lingering
-	mine := l.of[s.peer]
-	mine.Remove(s.lingers)
-	s.lingers = nil
-	if l.count--; mine.Len() == 0 {
-		delete(l.of, s.peer)
+	if s.lingers != nil {
+		m.lingering.remove(s)
 	}
 }

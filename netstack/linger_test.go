@@ -13,6 +13,7 @@ import (
 func TestEndpointsOfClosedConnectionsAreBounded(t *testing.T) {
 	const memory = minTCPMemory
 	most := memory / lingerPart / lingerCost
+	hostile := netip.MustParseAddr("fd00::bad")
 	for name, closes := range map[string]bool{"the peer closes, too": true, "the peer never closes": false} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, Options{}, Options{TCPMemory: memory}, impairment{})
@@ -37,6 +38,11 @@ func TestEndpointsOfClosedConnectionsAreBounded(t *testing.T) {
 				eventually(t, "it lingers", func() bool { return state(server) == want })
 				return server
 			}
+			p.b.memory.mu.Lock()
+			for range most { // of a peer that acknowledges nothing
+				p.b.memory.lingering.add(&share{peer: hostile})
+			}
+			p.b.memory.mu.Unlock()
 			other := once(b4) // IPv4 stands for another peer.
 			for range 3 * most {
 				once(b6)
@@ -48,15 +54,21 @@ func TestEndpointsOfClosedConnectionsAreBounded(t *testing.T) {
 				}
 			}
 			if lingers > most || lingers < most/4 {
-				t.Errorf("%d endpoints are left of %d connections, want about half of %d", lingers, 3*most, most)
+				t.Errorf("%d endpoints are left of %d connections, want about a third of %d", lingers, 3*most, most)
 			}
 			if s := state(other); s != tcp.StateTimeWait && s != tcp.StateFinWait2 {
 				t.Errorf("another peer's ended as well: %v", s)
 			}
 			p.b.memory.mu.Lock()
 			defer p.b.memory.mu.Unlock()
-			if n := p.b.memory.lingering.count; n != lingers {
-				t.Errorf("%d are counted, and there are %d", n, lingers)
+			n := 0
+			for peer, of := range p.b.memory.lingering.of {
+				if peer != hostile {
+					n += of.Len()
+				}
+			}
+			if n != lingers {
+				t.Errorf("%d are recorded, and there are %d", n, lingers)
 			}
 		})
 	}
