@@ -38,13 +38,13 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 # the race detector gives to what might still race. Those that wait longest come first. The
 # lab comes alone: its gateways judge how fast they answer each other.
 LAB  := ./testenv/lab
-SLOW := ./control/gateway ./netstack ./cmd/postern ./discovery/path ./tunnel
+SLOW := ./control/gateway ./netstack ./tui/screen ./cmd/postern ./discovery/path ./tunnel
 # Without goroutines there are no races: these are tested without the detector (make lint checks).
 PLAIN := ./control/catalogue ./control/config ./control/history ./control/mcs ./control/report ./control/verdict ./control/way ./netstack/sender ./tui/cell ./tui/chart ./tui/past
 LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 MODULE := github.com/postern-dev/postern
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 25m
-.PHONY: test test-race test-plain test-long test-lab test-lab-all
+.PHONY: test test-race test-plain test-long test-full test-below test-lab test-lab-all
 test: test-race test-plain test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
 	$(RACE) -p 5 $(SLOW) $(filter-out $(PLAIN) $(LAB),$(patsubst $(MODULE)/%,./%,$(shell $(GO) list ./...)))
@@ -53,9 +53,12 @@ test-plain:
 test-lab:
 	$(RACE) $(LAB)
 test-long: ## What `make test` shortens, at full length
-	$(GO) test -timeout 30m $(LONG)
-	$(GO) test -timeout 30m ./netstack -below
+	$(MAKE) -j 2 test-full test-below
 	$(GO) test -count 1 -run TestAFlood ./control/gateway
+test-full:
+	$(GO) test -timeout 30m $(LONG)
+test-below: # It waits most of the time.
+	$(GO) test -timeout 30m ./netstack -below
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
 
