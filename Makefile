@@ -44,7 +44,7 @@ PLAIN := ./control/catalogue ./control/config ./control/history ./control/mcs ./
 LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
 MODULE := github.com/postern-dev/postern
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 25m
-.PHONY: test test-race test-plain test-long test-full test-below test-lab test-lab-all
+.PHONY: test test-race test-plain test-long test-below test-lab test-lab-all
 test: test-race test-plain test-lab ## All tests that need no root, with the race detector; the longest shortened
 test-race:
 	$(RACE) -p 5 $(SLOW) $(filter-out $(PLAIN) $(LAB),$(patsubst $(MODULE)/%,./%,$(shell $(GO) list ./...)))
@@ -52,12 +52,12 @@ test-plain:
 	$(GO) test -timeout 15m $(PLAIN)
 test-lab:
 	$(RACE) $(LAB)
-test-long: ## What `make test` shortens, at full length
-	$(MAKE) -j 2 test-full test-below
-	$(GO) test -count 1 -run TestAFlood ./control/gateway
-test-full:
+test-long: ## What `make test` shortens, at full length, and each scenario of the lab
 	$(GO) test -timeout 30m $(LONG)
-test-below: # It waits most of the time.
+	$(GO) test -count 1 -run TestAFlood ./control/gateway
+	$(MAKE) -j 2 test-below test-lab-all
+# Both wait most of the time.
+test-below:
 	$(GO) test -timeout 30m ./netstack -below
 test-lab-all: ## Each scenario of the lab
 	$(GO) test -tags e2e -timeout 60m $(LAB)
@@ -110,7 +110,7 @@ test-lossy: build ## As root: gateways with 64 MiB and four bulk streams both wa
 # A failing test's log comes with its result, among hundreds of lines; what every test
 # logged, the figures among it, is in dist/e2e.json.
 .PHONY: e2e
-e2e: build older test-long test-lab-all e2e-packages kube-binaries test-arm64 alerts ## Tests that need root: network namespaces, nftables, a real API server
+e2e: build older test-long e2e-packages kube-binaries test-arm64 alerts ## Tests that need root: network namespaces, nftables, a real API server
 	@mkdir -p dist
 	$(GO) test -tags e2e -count 1 -run 'Shell|Fish' ./cmd/postern
 	POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 2 ./testenv/e2e/... ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/...
