@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
-	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/fakeclient"
 )
 
 // A quota or a webhook refuses a peer's Service: the gateway lacks no right, and must not ask for one.
@@ -64,7 +64,7 @@ func TestWhatAFailedWebhookRefusedIsTriedAgainSoon(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var up atomic.Bool
 		made := make(chan struct{})
-		client := apiserver.Client(func(r *http.Request) (int, string) {
+		client := fakeclient.New(func(r *http.Request) (int, string) {
 			switch {
 			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/services"):
 				return http.StatusOK, `{"metadata": {}, "items": []}`

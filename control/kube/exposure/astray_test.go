@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/postern-dev/postern/control/catalogue"
-	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/fakeclient"
 )
 
 // A Service whose selector was changed, or whose pods have other labels, leads nowhere. One that
@@ -38,7 +38,7 @@ func TestAServiceWithoutPodsLeadsNowhere(t *testing.T) {
 		"no answer":                {map[string]string{"app": "envoy"}, []any{labelled(ours)}, 0, 500, false, false},
 		"no answer any more":       {map[string]string{"app.kubernetes.io/name": "postern", "postern.dev/role": "actve"}, []any{labelled(ours)}, 0, 500, true, true},
 	} {
-		w := &Watcher{o: Options{Namespace: "ns"}, wasAstray: c.was, core: apiserver.Client(func(r *http.Request) (int, string) {
+		w := &Watcher{o: Options{Namespace: "ns"}, wasAstray: c.was, core: fakeclient.New(func(r *http.Request) (int, string) {
 			body := fmt.Sprintf(`{"kind": "PodList", "apiVersion": "v1", "items": [%s]}`, strings.TrimSuffix(strings.Repeat("{},", c.others), ","))
 			if r.URL.Query().Get("limit") != "1" {
 				t.Errorf("%s: more pods than one are asked for: %s", name, r.URL)

@@ -26,7 +26,7 @@ import (
 	"github.com/postern-dev/postern/control/kube"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	services "github.com/postern-dev/postern/control/mcs"
-	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/fakeclient"
 )
 
 // A change after a quiet time is handled almost at once, however long a turn takes. Constant
@@ -61,7 +61,7 @@ func TestAChangeAfterRestIsNotPutOff(t *testing.T) {
 func TestTheOwnerIsTheRoleThatExists(t *testing.T) {
 	role, status, asked := "1", http.StatusOK, 0
 	s := &session{Controller: &Controller{o: Options{Release: "postern", Cluster: &kube.Cluster{}}, log: slog.New(slog.DiscardHandler), cluster: &kube.Cluster{}}}
-	s.clients.rbac = apiserver.Client(func(*http.Request) (int, string) {
+	s.clients.rbac = fakeclient.New(func(*http.Request) (int, string) {
 		asked++
 		body := fmt.Sprintf(`{"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"uid": %q}}`, role)
 		if status != http.StatusOK {
@@ -108,7 +108,7 @@ func TestEndpointsOfAPeerThatIsNotHeardAreRemoved(t *testing.T) {
 		var sent []string
 		s := &session{Controller: &Controller{o: Options{Release: "postern", ID: "here"}}, began: time.Now()}
 		s.writer = &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, clients: clients{
-			discovery: apiserver.Client(func(r *http.Request) (int, string) {
+			discovery: fakeclient.New(func(r *http.Request) (int, string) {
 				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
 				return http.StatusOK, "{}"
 			})}}
@@ -162,7 +162,7 @@ func (g gatewayWith) State() (services.State, <-chan struct{}) { return services
 func sessionOf(t *testing.T, o Options, lists map[kind][]any) (s *session, turn func(what string, st services.State, want ...string) time.Duration) {
 	t.Helper()
 	var sent []string
-	client := apiserver.Client(func(r *http.Request) (int, string) {
+	client := fakeclient.New(func(r *http.Request) (int, string) {
 		status, body := http.StatusOK, "{}"
 		if r.Method == http.MethodGet {
 			status, body = http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`

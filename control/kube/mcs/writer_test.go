@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/kube/mirror"
-	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/fakeclient"
 )
 
 // What an API server refuses briefly, like a starting one, is tried again soon and not reported.
@@ -78,7 +78,7 @@ func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []string
 		w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
-			mcs: apiserver.Client(func(r *http.Request) (int, string) {
+			mcs: fakeclient.New(func(r *http.Request) (int, string) {
 				sent = append(sent, r.Method+" "+path.Base(r.URL.Path))
 				return http.StatusOK, "{}"
 			})}}

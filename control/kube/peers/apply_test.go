@@ -22,7 +22,7 @@ import (
 	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/control/kube/v1alpha1"
 	"github.com/postern-dev/postern/control/state"
-	"github.com/postern-dev/postern/testenv/apiserver"
+	"github.com/postern-dev/postern/testenv/fakeclient"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -166,7 +166,7 @@ func TestADeletedPeerIsGoneWhileItsObjectWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := `{}` // the object that the API server has
-	c.Objects = objects.NewWriter(apiserver.Client(func(r *http.Request) (int, string) {
+	c.Objects = objects.NewWriter(fakeclient.New(func(r *http.Request) (int, string) {
 		if r.Method != http.MethodGet || path.Base(r.URL.Path) != "joined" {
 			t.Errorf("the API server gets %s %s", r.Method, r.URL.Path)
 		}

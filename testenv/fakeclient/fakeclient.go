@@ -1,4 +1,6 @@
-package apiserver
+// Package fakeclient has a client of an API server that a function answers. It is for unit tests; it
+// must not be linked into the program, since it knows all types of Kubernetes (9 MB).
+package fakeclient
 
 import (
 	"io"
@@ -13,10 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Client returns a client whose requests answer answers, one at a time, without a connection. The
+// New returns a client whose requests answer answers, one at a time, without a connection. The
 // answers are a status and JSON. client-go's own fake stores the last request without a lock, which
 // is a data race where several are sent at a time.
-func Client(answer func(*http.Request) (status int, body string)) rest.Interface {
+func New(answer func(*http.Request) (status int, body string)) rest.Interface {
 	client, err := rest.NewRESTClient(&url.URL{Scheme: "http", Host: "localhost"}, "",
 		rest.ClientContentConfig{ContentType: runtime.ContentTypeJSON, Negotiator: runtime.NewClientNegotiator(scheme.Codecs.WithoutConversion(), schema.GroupVersion{})},
 		nil, &http.Client{Transport: &answers{answer: answer}})
