@@ -56,7 +56,8 @@ test-long: ## What `make test` shortens, at full length, and each scenario of th
 	$(GO) test -timeout 30m $(LONG)
 	$(GO) test -count 1 -run TestAFlood ./control/gateway
 	$(MAKE) -j 2 test-below test-lab-all
-# Both wait most of the time.
+# Both wait most of the time: the lab's gateways, which judge how fast they answer each other, have a
+# processor for themselves.
 test-below:
 	$(GO) test -timeout 30m ./netstack -below
 test-lab-all: ## Each scenario of the lab

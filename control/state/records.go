@@ -11,7 +11,8 @@ const maxRecords = 8
 
 // FoundAt notes which DNS records have the keys of peers now, so that a later change of a key can be
 // recognised. It writes only changes, all at once. If too many records have a peer's key, those that
-// are stored stay: whoever writes the zone causes no further writes, and displaces none.
+// are stored stay, and none that still exists is displaced: whoever writes the zone causes one write a
+// search at most.
 func (s *Store) FoundAt(found map[peer.PublicKey][]string) error {
 	return observeAll(s, found, func(o *Observation, now []string) {
 		fresh := slices.DeleteFunc(slices.Clone(now), func(r string) bool { return slices.Contains(o.Records, r) })

@@ -227,10 +227,9 @@ func (m *maker) family(i services.Import, list []endpoint) corev1.IPFamily {
 	return families[0]
 }
 
-// service makes a derived Service for endpoints. It returns the existing one if that has an address,
-// and is ours: the name alone can be anyone's.
-// One without any endpoint of its IP family, which cannot be changed, is dead: it is deleted and made
-// again, once its import is not held any more.
+// service makes a derived Service for endpoints. It returns the existing one if that has an address
+// and is ours: the name alone can be anyone's. One without any endpoint of its IP family, which cannot
+// be changed, is dead: it is deleted and made again, once its import is not held any more.
 func (m *maker) service(i services.Import, name string, labels map[string]string, list []endpoint) *corev1.Service {
 	x := &corev1.Service{
 		ObjectMeta: m.meta(i.Name.Namespace, name, merged(labels, map[string]string{v1beta1.LabelServiceName: i.Name.Name})),
