@@ -24,8 +24,13 @@ import (
 // below has package sender send the data of every connection, also on short paths.
 var below = flag.Bool("below", false, "send the data of all connections by package sender")
 
+// TestMain lets more tests with t.Parallel run together than there are processors: they wait for
+// timers.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

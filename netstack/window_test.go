@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net/netip"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -88,71 +89,74 @@ func TestALostAnnouncementOfASmallWindow(t *testing.T) {
 	const size, filled = 300 << 10, 40 << 10
 	scale := newWindowFloor(Options{MTU: DefaultMTU, TCPReceiveBuffer: DefaultTCPBuffer}).scale
 	for i, at := range []netip.Addr{b6, b4, b6, b4, b6, b4, b6, b4} {
-		// Shared by the filters; edge is the end of the window, to the precision of its scale.
-		var losing, mute atomic.Bool
-		var delivered, unheard atomic.Int64
-		var edge atomic.Uint32
-		var next uint32
-		p := newPair(t, Options{}, Options{}, impairment{
-			there: func(packet []byte) bool {
-				n, seq := payloadOf(packet)
-				switch end := seq + uint32(n); {
-				case n == 0:
-				case losing.Load() && delivered.Load() > filled && n < DefaultMTU-100 && int32(end-edge.Load()) > -1<<scale:
-					return false
-				case delivered.Load() == 0 || seq == next:
-					next = end
-					delivered.Add(int64(n))
-				}
-				return true
-			},
-			back: func(packet []byte) bool {
-				if mute.Load() {
-					unheard.Add(1)
-					return false
-				}
-				tcp, _ := tcpOf(packet)
-				if tcp[tcpFlags]&flagSYN == 0 {
-					edge.Store(binary.BigEndian.Uint32(tcp[tcpAckNumber:]) + uint32(binary.BigEndian.Uint16(tcp[tcpWindow:]))<<scale)
-				}
-				return true
-			},
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel() // each waits for timers
+			// Shared by the filters; edge is the end of the window, to the precision of its scale.
+			var losing, mute atomic.Bool
+			var delivered, unheard atomic.Int64
+			var edge atomic.Uint32
+			var next uint32
+			p := newPair(t, Options{}, Options{}, impairment{
+				there: func(packet []byte) bool {
+					n, seq := payloadOf(packet)
+					switch end := seq + uint32(n); {
+					case n == 0:
+					case losing.Load() && delivered.Load() > filled && n < DefaultMTU-100 && int32(end-edge.Load()) > -1<<scale:
+						return false
+					case delivered.Load() == 0 || seq == next:
+						next = end
+						delivered.Add(int64(n))
+					}
+					return true
+				},
+				back: func(packet []byte) bool {
+					if mute.Load() {
+						unheard.Add(1)
+						return false
+					}
+					tcp, _ := tcpOf(packet)
+					if tcp[tcpFlags]&flagSYN == 0 {
+						edge.Store(binary.BigEndian.Uint32(tcp[tcpAckNumber:]) + uint32(binary.BigEndian.Uint16(tcp[tcpWindow:]))<<scale)
+					}
+					return true
+				},
+			})
+			client, server := p.connect(t, at)
+			// Another offset in each round: how much of the window remains differs.
+			prelude := 1 + 37*i
+			if _, err := client.Write(make([]byte, prelude)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(server, make([]byte, prelude)); err != nil {
+				t.Fatal(err)
+			}
+			losing.Store(true)
+			before := p.a.Stats().TCPTimeouts
+			sent := make(chan error, 1)
+			go func() {
+				_, err := client.Write(make([]byte, size))
+				sent <- err
+			}()
+			eventually(t, "the retransmission timer runs out", func() bool { return p.a.Stats().TCPTimeouts > before })
+			mute.Store(true)
+			come := delivered.Load() - int64(prelude)
+			if _, err := io.CopyN(io.Discard, server, come); err != nil {
+				t.Fatalf("reading what has come: %v", err)
+			}
+			// Data sent below gVisor is cut differently, and may leave a window that its receiver need
+			// not announce: it is probed.
+			if p.a.dev.flows.count.Load() == 0 {
+				eventually(t, "the receiver announces more", func() bool { return unheard.Load() > 0 })
+			}
+			losing.Store(false)
+			mute.Store(false)
+			if _, err := io.CopyN(io.Discard, server, size-come); err != nil {
+				t.Fatalf("reading on after %d KB, when nothing is lost any more: %v", come>>10, err)
+			}
+			if err := <-sent; err != nil {
+				t.Errorf("sending: %v", err)
+			}
 		})
-		client, server := p.connect(t, at)
-		// Another offset in each round: how much of the window remains differs.
-		prelude := 1 + 37*i
-		if _, err := client.Write(make([]byte, prelude)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(server, make([]byte, prelude)); err != nil {
-			t.Fatal(err)
-		}
-		losing.Store(true)
-		before := p.a.Stats().TCPTimeouts
-		sent := make(chan error, 1)
-		go func() {
-			_, err := client.Write(make([]byte, size))
-			sent <- err
-		}()
-		eventually(t, "the retransmission timer runs out", func() bool { return p.a.Stats().TCPTimeouts > before })
-		mute.Store(true)
-		come := delivered.Load() - int64(prelude)
-		if _, err := io.CopyN(io.Discard, server, come); err != nil {
-			t.Fatalf("reading what has come: %v", err)
-		}
-		// Data sent below gVisor is cut differently, and may leave a window that its receiver need
-		// not announce: it is probed.
-		if p.a.dev.flows.count.Load() == 0 {
-			eventually(t, "the receiver announces more", func() bool { return unheard.Load() > 0 })
-		}
-		losing.Store(false)
-		mute.Store(false)
-		if _, err := io.CopyN(io.Discard, server, size-come); err != nil {
-			t.Fatalf("round %d: reading on after %d KB, when nothing is lost any more: %v", i, come>>10, err)
-		}
-		if err := <-sent; err != nil {
-			t.Errorf("sending: %v", err)
-		}
 	}
 }
 
