@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 // TestScenariosSucceed plays each scenario once: no step may fail, and no goroutine may leak.
 // Without the build tag e2e it plays a few of each kind, for the race detector.
 func TestScenariosSucceed(t *testing.T) {
-	// Scenarios that wait until a path or a peer counts as lost take longest and need little
-	// processor time. Of the others, only a few run concurrently, so that no gateway reports a
+	// Scenarios that wait until a path or a peer counts as lost, or until an identity expires, take
+	// longest and need little processor time. Of the others, only a few run concurrently, so that no gateway reports a
 	// slow machine.
-	waiting := []string{"blocked-outbound", "blocked-inbound", "blocked-both", "name-moved", "duplicate-key", "wrong-key", "no-way-in", "relay-lost", "relay-in-use"}
+	waiting := []string{"blocked-outbound", "blocked-inbound", "blocked-both", "name-moved", "duplicate-key", "wrong-key", "no-way-in", "relay-lost", "relay-in-use", "identity-expired"}
 	working := make(chan struct{}, 3)
 	for _, s := range played() {
 		t.Run(s.Name, func(t *testing.T) {
