@@ -3,8 +3,12 @@
 package e2e
 
 import (
+	"cmp"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -17,6 +21,8 @@ type illness struct {
 	sick bool
 	// joined: they become peers by a ticket of left's instead of by their files.
 	joined bool
+	// lasts is about how long it takes, if that is long: such faults are played first.
+	lasts time.Duration
 	// harm causes the fault; nil if the setting is the fault.
 	harm func(*faultLab)
 	// left and right are the diagnoses of each side.
@@ -83,13 +89,21 @@ func (i illness) start(f *faultLab) {
 	}
 }
 
+// faultsAtOnce is how many faults are played together, more than other tests: they wait most of the
+// time. No other test runs then, so the machine is less busy than it often is.
+const faultsAtOnce = 10
+
 func TestFaultsAreFoundAndFixed(t *testing.T) {
-	t.Parallel()
 	var read readings
-	t.Run("fault", func(t *testing.T) {
-		for _, i := range illnesses() {
+	var played sync.WaitGroup
+	turns := make(chan struct{}, faultsAtOnce)
+	all := illnesses()
+	slices.SortStableFunc(all, func(a, b illness) int { return cmp.Compare(b.lasts, a.lasts) })
+	for _, i := range all {
+		turns <- struct{}{}
+		played.Go(func() {
+			defer func() { <-turns }()
 			t.Run(i.name, func(t *testing.T) {
-				t.Parallel()
 				f := newFaultLab(t, i.setting)
 				i.start(f)
 				left, right := f.left.finds(i.left...), f.right.finds(i.right...)
@@ -100,7 +114,8 @@ func TestFaultsAreFoundAndFixed(t *testing.T) {
 					f.healed()
 				}
 			})
-		}
-	})
+		})
+	}
+	played.Wait()
 	read.differ(t)
 }

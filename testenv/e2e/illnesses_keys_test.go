@@ -44,7 +44,7 @@ func keyIllnesses() []illness {
 			},
 		},
 		{
-			name: "right's clock went back", setting: plain(oneWay), sick: true,
+			name: "right's clock went back", setting: plain(oneWay), sick: true, lasts: 2 * time.Minute,
 			harm: func(f *faultLab) { f.left.launch(); f.left.waitReady(); f.fromTheFuture(ahead) },
 			left: []diagnosis{outbound("PST0111", gatewayCheck).because("right", rightEndpoint, "clock went back").
 				until("at right", "date -u", "timedatectl set-ntp true")},
@@ -54,7 +54,7 @@ func keyIllnesses() []illness {
 			fix: func(*faultLab, []api.Check, []api.Check) {},
 		},
 		{
-			name: "two gateways have right's key", setting: plain(),
+			name: "two gateways have right's key", setting: plain(), lasts: 2 * time.Minute,
 			harm:  func(f *faultLab) { f.copyOf(f.right).launch() },
 			left:  []diagnosis{outbound("PST0113", gatewayCheck).because("right", "same key").until("remove the copy's state directory")},
 			right: []diagnosis{own("PST0117", "key").because("left has heard from one that started later").until("remove its state directory")},

@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -47,7 +48,7 @@ func pathIllnesses() []illness {
 			fix:     func(f *faultLab, _, _ []api.Check) { f.right.forward() },
 		},
 		{
-			name: "left's socket overflows", setting: plain(),
+			name: "left's socket overflows", setting: plain(), lasts: 2 * time.Minute,
 			harm:  func(f *faultLab) { f.flood(f.left) },
 			left:  []diagnosis{own("PST0810", "resources").because("dropped").until("sysctl -w net.core.rmem_max=", "more CPU")},
 			right: nil,

@@ -46,6 +46,7 @@ func serviceIllnesses() []illness {
 		{
 			// The issuer's CA expires, and with it what it has issued.
 			name:    "left's identity has expired",
+			lasts:   2 * time.Minute,
 			setting: plain(func(f *faultLab) { f.right.issueBy(f.right.clientCA(shortTTL)) }),
 			harm:    func(f *faultLab) { f.right.trustIssuer() },
 			left:    []diagnosis{outbound("PST0506", apiServerCheck).because("right", "valid until").until("postern log", "spec.services.auth.issuer")},

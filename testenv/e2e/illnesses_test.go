@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -138,7 +139,7 @@ func outwardIllnesses() []illness {
 			},
 		},
 		{
-			name: "left's own firewall limits what is sent to right", setting: plain(),
+			name: "left's own firewall limits what is sent to right", setting: plain(), lasts: 2 * time.Minute,
 			harm: func(f *faultLab) {
 				f.left.types("nft add table inet limits; nft add chain inet limits output '{ type filter hook output priority 0; }'; " +
 					"nft add rule inet limits output ip daddr " + rightPublic + " udp dport 51820 limit rate over 30/second drop")
