@@ -193,6 +193,7 @@ func TestReloadDisturbsNothing(t *testing.T) {
 // TestAConfigurationThatNobodyConfirmsIsUndone removes what edge uses, and with it the connection
 // on which the mistake could be reported.
 func TestAConfigurationThatNobodyConfirmsIsUndone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := newPeers(t, w)
 	cloud := p.cloud
@@ -210,7 +211,7 @@ func TestAConfigurationThatNobodyConfirmsIsUndone(t *testing.T) {
 	served(true, "before")
 	cloud.doc.Spec.Services.Named = nil
 	cloud.writeConfig()
-	if said := cloud.must("config", "reload", "--confirm-within", "20s"); !strings.Contains(said, "undone at") {
+	if said := cloud.must("config", "reload", "--confirm-within", "40s"); !strings.Contains(said, "undone at") {
 		t.Errorf("reload says %q", said)
 	}
 	if cloud.status().Gateway.ConfigUndoneAt == nil {

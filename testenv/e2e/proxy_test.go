@@ -175,6 +175,7 @@ func (g *gateway) neverShows(t *testing.T, secrets ...string) {
 // TestOutOfBandThroughAProxy requests a peer's auth outside the tunnel from a network whose only
 // exit is a proxy.
 func TestOutOfBandThroughAProxy(t *testing.T) {
+	t.Parallel()
 	d := newDirect(t, false)
 	d.onlyTheProxy()
 	d.edge.env = []string{"HTTPS_PROXY=http://" + proxyAddr}

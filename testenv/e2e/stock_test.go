@@ -201,6 +201,7 @@ func TestStockPeerReachesNothingByDefault(t *testing.T) {
 // TestNoTransitBetweenPeers has a stock peer send to another peer's overlay address through
 // cloud, with routes and AllowedIPs that would permit it.
 func TestNoTransitBetweenPeers(t *testing.T) {
+	t.Parallel()
 	w := newStockWorld(t, []string{blobService})
 	other := newGateway(t, w.third, "other", offerBlob).start()
 	blobServer(t, w.third)

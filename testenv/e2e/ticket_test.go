@@ -46,6 +46,7 @@ func TestSecondRedemptionIsRefused(t *testing.T) {
 
 // TestGatewaysRaceForATicket lets five gateways redeem one ticket at the same time.
 func TestGatewaysRaceForATicket(t *testing.T) {
+	t.Parallel()
 	const joiners = 5
 	w := newWorld(t)
 	cloud := newGateway(t, w.cloud, "cloud").start()
@@ -87,6 +88,7 @@ func TestGatewaysRaceForATicket(t *testing.T) {
 
 // TestUnusableTicketsSayWhy gives each kind of unusable text its own message.
 func TestUnusableTicketsSayWhy(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, newWorld(t))
 	text := p.cloud.invite()
 	damaged := []byte(text)
@@ -146,6 +148,7 @@ func prolong(t *testing.T, text string) string {
 }
 
 func TestDeadlinesHoldAcrossARestart(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, newWorld(t))
 	short, long := p.cloud.invite("--ttl", "5s"), p.cloud.invite("--ttl", "1h")
 	p.cloud.stop(syscall.SIGKILL)
