@@ -35,13 +35,14 @@ lab: build ## Two gateways, two API servers and the internet between them, in on
 # 1 GB transfers, the 1,000 kills during a write, each pair of NATs) shorten them under it,
 # and test-long has them without it, at full length. Most tests wait most of the time, hence
 # more packages at a time than processors; and no program ends with the second's sleep that
-# the race detector gives to what might still race. Those that wait longest come first. The
-# lab comes alone: its gateways judge how fast they answer each other.
+# the race detector gives to what might still race. In each list those that take longest come
+# first, so that none ends alone. The lab comes alone: its gateways judge how fast they answer
+# each other.
 LAB  := ./testenv/lab
 SLOW := ./control/gateway ./netstack ./tui/screen ./cmd/postern ./discovery/path ./tunnel
 # Without goroutines there are no races: these are tested without the detector (make lint checks).
-PLAIN := ./control/catalogue ./control/config ./control/history ./control/mcs ./control/report ./control/verdict ./control/way ./netstack/sender ./tui/cell ./tui/chart ./tui/past
-LONG := ./netstack ./control/check ./control/clusterset ./control/state ./discovery ./discovery/path ./tui/screen ./tunnel ./tunnel/underlay
+PLAIN := ./netstack/sender ./control/mcs ./control/catalogue ./control/config ./control/history ./control/report ./control/verdict ./control/way ./tui/cell ./tui/chart ./tui/past
+LONG := ./netstack ./tui/screen ./control/clusterset ./discovery/path ./control/state ./tunnel ./control/check ./tunnel/underlay ./discovery
 MODULE := github.com/postern-dev/postern
 RACE := GORACE=atexit_sleep_ms=10 $(GO) test -race -timeout 25m
 .PHONY: test test-race test-plain test-long test-below test-lab test-lab-all
@@ -141,7 +142,7 @@ test-helm: build older e2e-packages kube-binaries ## As root: helm upgrades and 
 
 # What parses, signs and forwards, a minute and a half. Emulation of system calls alone does
 # not tell sockets of errors, which tunnel/underlay is about, and is too slow for discovery/path.
-ARM64 := ./tunnel/peer ./tunnel/uapi ./discovery/stunwire ./discovery/portmap ./control/ticket ./control/config ./control/forward
+ARM64 := ./control/forward ./control/ticket ./discovery/portmap ./control/config ./discovery/stunwire ./tunnel/peer ./tunnel/uapi
 .PHONY: test-arm64
 test-arm64: e2e-packages ## Unit tests as an arm64 program, emulated
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) test -count 1 -exec qemu-aarch64-static $(ARM64)
