@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/binary"
 	"encoding/pem"
+	"errors"
 	"hash"
 	"math/big"
 	mathrand "math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/discovery/relay"
@@ -180,34 +182,49 @@ func TestTLSFailuresAreNamed(t *testing.T) {
 	}
 }
 
-// If UDP and plain TCP are silent, TLS on its own port is used within 5 s.
-func TestWithoutUDPAndTCPItTakesTLSWithinFiveSeconds(t *testing.T) {
+// If UDP and plain TCP are silent, TLS on its own port is used.
+func TestWithoutUDPAndTCPItTakesTLS(t *testing.T) {
 	l := newLoopback(t)
 	server := l.account(relay.TransportTLS)
 	server.Transport, server.Address = relay.TransportAuto, "192.0.2.1"
-	reached := make(chan time.Time, 16)
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if strings.HasSuffix(address, ":3478") {
-			<-ctx.Done() // a firewall that drops
-			return nil, ctx.Err()
-		}
-		if address != "192.0.2.1:5349" {
-			t.Errorf("it dials %s", address)
-		}
-		reached <- time.Now()
-		return new(net.Dialer).DialContext(ctx, network, l.tls.String())
-	}
-	began := time.Now()
-	g := start(t, relay.Options{Server: server, Socket: deafSocket{}, Dial: dial})
+	g := start(t, relay.Options{Server: server, Socket: deafSocket{}, Dial: onlyTLS(t, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.tls.String())
+	})})
 	if a := g.allocated(t, nil); a.Transport != "tls" {
 		t.Errorf("an allocation over %s, want one over tls", a.Transport)
 	}
-	// More time than that is the machine's handshake and allocation.
-	if took := (<-reached).Sub(began); took > 5*time.Second {
-		t.Errorf("TLS was tried after %v, want it within 5 s", took)
-	}
 	if why := g.Status().Fallback; !strings.Contains(why, "udp: no answer over UDP") || !strings.Contains(why, "tcp: no answer over TCP") {
 		t.Errorf("the reasons for TLS are %q", why)
+	}
+}
+
+func TestWithoutUDPAndTCPItTriesTLSWithinFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := account
+		server.Transport, server.Address = relay.TransportAuto, "192.0.2.1"
+		began, tried := time.Now(), make(chan time.Time, 16)
+		start(t, relay.Options{Server: server, Socket: deafSocket{}, Dial: onlyTLS(t, func(context.Context) (net.Conn, error) {
+			tried <- time.Now()
+			return nil, errors.New("no server")
+		})})
+		if took := (<-tried).Sub(began); took > 5*time.Second {
+			t.Errorf("TLS was tried after %v, want it within 5 s", took)
+		}
+	})
+}
+
+// onlyTLS dials like from behind a firewall that drops TURN over plain TCP to 192.0.2.1.
+func onlyTLS(t *testing.T, dial func(context.Context) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
+		switch address {
+		case "192.0.2.1:3478":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		case "192.0.2.1:5349":
+			return dial(ctx)
+		}
+		t.Errorf("it dials %s", address)
+		return nil, errors.New("nobody is there")
 	}
 }
 
